@@ -1,0 +1,44 @@
+// Package seam is where the library meets the world outside: clocks, random
+// numbers, the text of its scripts, and the points at which a process may be
+// stopped. Tests, the simulation and rlocktest put their own in; programs
+// never need to.
+package seam
+
+import "time"
+
+// Env is one world. A nil field means the real thing.
+type Env struct {
+	// Clock drives leases, renewals and waiting times. Time-outs of single
+	// Redis commands are left to the real clock: they bound real I/O.
+	Clock Clock
+	// ClientID replaces the random UUID of the client.
+	ClientID string
+	// Seed replaces the random seed of jitter. Jitter is a function of the
+	// seed and of who asks, never of the order of asking.
+	Seed uint64
+	// Gate is called wherever a real process could be stopped for a while:
+	// after a reply was read, after a timer fired, before a hold is handed to
+	// its caller. It may block.
+	Gate func(point string)
+	// Scripts replaces the text of scripts by name ("acquire"), so that a test
+	// can show that it notices a wrong one.
+	Scripts map[string]string
+}
+
+// Clock is the time as a lease sees it.
+type Clock interface {
+	Now() time.Time
+	NewTimer(d time.Duration) Timer
+}
+
+// Timer is a time.Timer that may belong to a Clock of a test.
+type Timer interface {
+	C() <-chan time.Time
+	Stop() bool
+	Reset(d time.Duration) bool
+}
+
+// Option makes an rlock.Option of an Env. Package rlock sets it when it is
+// initialised; the result is an any only because this package cannot import
+// that one.
+var Option func(Env) any
