@@ -1,0 +1,30 @@
+# The modules of this repository, without the one that pins the tools.
+MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
+STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
+
+.PHONY: help test race lint bench soak quickstart ci
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## test the library
+	go test ./...
+
+race: ## test the library five times under the race detector
+	go test -race -count=5 ./...
+
+lint: ## gofmt, go vet and staticcheck, in every module
+	@out=$$(gofmt -l .) && { [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }; }
+	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./...); done
+
+bench: ## benchmarks of every module, in the form that benchstat reads
+	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
+
+soak: ## the long tests
+	RLOCK_SOAK=1 go test -run Soak -timeout 2h ./...
+
+quickstart: ## the first program of a newcomer
+	go run ./examples/quickstart
+
+ci: ## everything that a change has to pass; installs what is missing with apt
+	.ci/run
