@@ -39,4 +39,6 @@
 //     run on: go-redis dials in the background, for longer than its clients live.
 //  6. miniredis is not closed or restarted inside a run, since blocking commands
 //     never recover. [World.Restart] is an event on the network.
+//  7. What is waited for is made in the bubble: a context of the test outside
+//     of it is a fatal error inside.
 package sim

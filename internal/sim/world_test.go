@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -250,13 +251,13 @@ func TestLostReplyAndLateCopyCountMoreThanAcknowledged(t *testing.T) {
 	})
 }
 
-// one sends a single INCR with a rate of 1, and returns what the client saw,
+// one sends a single request, a script as the library's are, with a rate of 1, and returns what the client saw,
 // the count just afterwards, and the count when late copies have run.
 func one(t *testing.T, rates Rates) (err error, soon, finally string, took time.Duration) {
 	bubble(t, 1, Config{Rates: rates}, func(w *World) {
 		rdb := redis.NewClient(w.Host("a").Options(0))
 		start := time.Now()
-		err = rdb.Incr(context.Background(), "n").Err()
+		err = rdb.Eval(context.Background(), `return redis.call("INCR", KEYS[1])`, []string{"n"}).Err()
 		took = time.Since(start)
 		soon, _ = w.Redis(0).Get("n")
 		time.Sleep(time.Minute)
@@ -409,5 +410,71 @@ func TestEnvDependsOnSeedAndHost(t *testing.T) {
 	}
 	if len(ids) != 6 {
 		t.Errorf("%d different ids of 6", len(ids))
+	}
+}
+
+func TestMessagesAreDroppedInBothProtocols(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		for rate, want := range map[float64]int{0: 10, 1: 0} {
+			bubble(t, 1, Config{Rates: Rates{DropMessage: rate}}, func(w *World) {
+				ctx := context.Background()
+				opt := w.Host("a").Options(0)
+				opt.Protocol = protocol
+				rdb := redis.NewClient(opt)
+				ps := rdb.Subscribe(ctx, "ch")
+				if _, err := ps.Receive(ctx); err != nil {
+					t.Errorf("subscribe: %v", err)
+				}
+				for i := range 10 {
+					rdb.Publish(ctx, "ch", i)
+				}
+				got := 0
+				for {
+					if _, err := ps.ReceiveTimeout(ctx, time.Second); err != nil {
+						break
+					}
+					got++
+				}
+				if got != want || w.Stats().DroppedMessages != 10-want {
+					t.Errorf("RESP%d, rate %v: %d messages, %d dropped", protocol, rate, got, w.Stats().DroppedMessages)
+				}
+				ps.Close()
+				rdb.Close()
+			})
+		}
+	}
+}
+
+// Requests and replies that take several reads and writes are still one each.
+func TestLargeRequestsAndRepliesStayWhole(t *testing.T) {
+	bubble(t, 1, Config{Rates: Rates{Again: 1}}, func(w *World) {
+		ctx := context.Background()
+		rdb := redis.NewClient(w.Host("a").Options(0))
+		big := strings.Repeat("x\r\n", 50_000)
+		if err := rdb.HSet(ctx, "h", "f", big).Err(); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			if m, err := rdb.HGetAll(ctx, "h").Result(); err != nil || m["f"] != big {
+				t.Errorf("%d bytes, %v", len(m["f"]), err)
+			}
+		}
+		rdb.Close()
+	})
+}
+
+func TestElementLen(t *testing.T) {
+	for _, s := range []string{
+		"+OK\r\n", ":1\r\n", "_\r\n", "$-1\r\n", "*-1\r\n", "$0\r\n\r\n", "$3\r\na\r\n\r\n", "*0\r\n",
+		"*2\r\n$1\r\na\r\n*1\r\n:1\r\n", "%1\r\n+a\r\n*1\r\n_\r\n", ">2\r\n+message\r\n$1\r\nx\r\n",
+	} {
+		for n := range len(s) {
+			if got := elementLen([]byte(s[:n])); got != 0 {
+				t.Errorf("%q: %d, but it is not complete", s[:n], got)
+			}
+		}
+		if got := elementLen([]byte(s + "+more\r\n")); got != len(s) {
+			t.Errorf("%q: %d of %d", s, got, len(s))
+		}
 	}
 }
