@@ -1,0 +1,273 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// request is one run of a script. Its first key routes it in a cluster.
+type request struct {
+	script *script
+	keys   []string
+	args   []any
+	acks   int           // replicas to wait for, 0: none
+	within time.Duration // how long to wait for them
+	single bool          // must not run twice: never resend what may have run
+}
+
+// answer is what became of a request.
+type answer struct {
+	val  any
+	acks int // replicas that confirmed
+	err  error
+	// unsure: some copy of the request other than the one that was answered
+	// may have run, or may run yet.
+	unsure bool
+}
+
+// once is a command that go-redis must not repeat by itself: the library does
+// the resending, because it must know of each copy.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (r *request) command(ctx context.Context, whole bool) once {
+	args := make([]any, 0, 3+len(r.keys)+len(r.args))
+	if whole {
+		args = append(args, "eval", r.script.text)
+	} else {
+		args = append(args, "evalsha", r.script.sha)
+	}
+	args = append(args, len(r.keys))
+	for _, k := range r.keys {
+		args = append(args, k)
+	}
+	cmd := redis.NewCmd(ctx, append(args, r.args...)...)
+	cmd.SetFirstKeyPos(3)
+	return once{cmd}
+}
+
+// resends is how many copies of a request may be under way at once.
+const resends = 3
+
+// call runs a request until it is answered, ctx ends, or the budget is spent.
+// It returns then, even if go-redis does not: cancelling a context does not
+// interrupt go-redis's I/O, and its read time-out may be longer or off. The
+// copies that are left behind end with go-redis's time-outs; the caller learns
+// of them through answer.unsure.
+//
+// A reply that is late is asked for again while the first copy may still be
+// answered: every script may run twice. Errors that mean "not now" or "not
+// here" are tried again until the budget is spent.
+func (c *Client) call(ctx context.Context, budget time.Duration, r *request) answer {
+	if err := ctx.Err(); err != nil {
+		return answer{err: err}
+	}
+	opCtx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+
+	answers := make(chan answer, 1)
+	launch := func() {
+		c.running.add(1)
+		go func() {
+			defer c.running.add(-1)
+			a := c.send(opCtx, r)
+			select {
+			case answers <- a:
+			case <-opCtx.Done(): // nobody listens any more
+			}
+		}()
+	}
+	launch()
+	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet
+	pause := 10 * time.Millisecond
+	late := time.NewTimer(budget / resends)
+	defer late.Stop()
+	var last error
+	for {
+		select {
+		case a := <-answers:
+			waiting--
+			if a.err == nil || !transient(a.err) {
+				a.unsure = sent > 1
+				return a
+			}
+			last = a.err
+			if notExecuted(a.err) {
+				sent--
+			} else if r.single {
+				return answer{err: because(ErrUnreachable, a.err), unsure: true}
+			}
+			c.cfg.observer.Retry(r.script.name, a.err)
+			c.refreshTopology()
+			late.Reset(pause)
+			pause = min(2*pause, 200*time.Millisecond)
+		case <-late.C:
+			if waiting >= resends || r.single && waiting > 0 {
+				continue // enough are under way; wait for one of them
+			}
+			if waiting > 0 {
+				c.cfg.observer.Retry(r.script.name, errLate)
+			}
+			launch()
+			waiting++
+			sent++
+			late.Reset(budget / resends)
+		case <-opCtx.Done():
+			err := ctx.Err()
+			if err == nil {
+				if err = ErrUnreachable; last != nil {
+					err = because(ErrUnreachable, last)
+				}
+			}
+			return answer{err: err, unsure: sent > 0}
+		}
+	}
+}
+
+var errLate = errors.New("no reply yet")
+
+// send sends one copy and reads its reply. A script that the server does not
+// know has not run, so it is sent again in full at once.
+func (c *Client) send(ctx context.Context, r *request) (a answer) {
+	defer c.gate("reply")
+	if r.acks > 0 {
+		return c.sendAcked(ctx, r)
+	}
+	cmd := r.command(ctx, false)
+	err := c.rdb.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = r.command(ctx, true)
+		err = c.rdb.Process(ctx, cmd)
+	}
+	return answer{val: cmd.Val(), err: err}
+}
+
+// sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
+// replicas that have caught up with what that connection wrote last.
+func (c *Client) sendAcked(ctx context.Context, r *request) answer {
+	node, err := c.nodeFor(ctx, r.keys[0])
+	if err != nil {
+		return answer{err: err}
+	}
+	for _, whole := range []bool{false, true} {
+		cmd := r.command(ctx, whole)
+		wait := once{redis.NewCmd(ctx, "wait", r.acks, r.within.Milliseconds())}
+		pipe := node.Pipeline()
+		_ = pipe.Process(ctx, cmd)
+		_ = pipe.Process(ctx, wait)
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		err := cmd.Err()
+		if !whole && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			continue
+		}
+		if err != nil {
+			return answer{err: err}
+		}
+		acks, err := wait.Int()
+		return answer{val: cmd.Val(), acks: acks, err: err}
+	}
+	panic("unreachable")
+}
+
+// sendBatch sends requests to one node as one pipeline and returns their
+// answers in order.
+func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*request) []answer {
+	defer c.gate("batch")
+	answers := make([]answer, len(batch))
+	todo := make([]int, len(batch)) // indexes into batch
+	for i := range todo {
+		todo[i] = i
+	}
+	for round := 0; round < 2 && len(todo) > 0; round++ {
+		pipe := node.Pipeline()
+		cmds := make([]once, len(todo))
+		loaded := map[*script]bool{}
+		for j, i := range todo {
+			// The second round is for scripts that the node did not know. The
+			// first of each kind goes in full, which loads it for the rest.
+			r := batch[i]
+			cmds[j] = r.command(ctx, round > 0 && !loaded[r.script])
+			loaded[r.script] = true
+			_ = pipe.Process(ctx, cmds[j])
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		unknown := todo[:0]
+		for j, i := range todo {
+			answers[i] = answer{val: cmds[j].Val(), err: cmds[j].Err()}
+			if redis.HasErrorPrefix(cmds[j].Err(), "NOSCRIPT") {
+				unknown = append(unknown, i)
+			}
+		}
+		todo = unknown
+	}
+	return answers
+}
+
+// notNow are the replies of a server that did not run the command, but may run
+// it later, or of one that knows who will.
+var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "max number of clients"}
+
+// transient reports whether a request that ended in err may be sent again.
+func transient(err error) bool {
+	var reply redis.Error
+	switch {
+	case errors.Is(err, redis.ErrClosed):
+		return false
+	case errors.As(err, &reply):
+		return refused(err)
+	}
+	return true
+}
+
+func refused(err error) bool {
+	for _, code := range notNow {
+		// Redis 6 wraps an error of a command in a script: "ERR Error running
+		// script ...: -READONLY You can't write ...".
+		if redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), "-"+code+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// notExecuted reports whether the server surely did not run the request. All
+// other failures of the connection leave that open, errors of the context too:
+// go-redis can return one after a command that ran.
+func notExecuted(err error) bool {
+	var dial *net.OpError
+	return refused(err) ||
+		errors.As(err, &dial) && dial.Op == "dial" ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+func errReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100v", v) }
+
+// ints reads a reply that is a list of integers.
+func (a answer) ints() ([]int64, error) {
+	list, ok := a.val.([]any)
+	if !ok {
+		return nil, errReply(a.val)
+	}
+	out := make([]int64, len(list))
+	for i, v := range list {
+		if out[i], ok = v.(int64); !ok {
+			return nil, errReply(a.val)
+		}
+	}
+	return out, nil
+}
+
+func (a answer) int() (int64, error) {
+	n, ok := a.val.(int64)
+	if !ok {
+		return 0, errReply(a.val)
+	}
+	return n, nil
+}

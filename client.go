@@ -1,0 +1,272 @@
+package rlock
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// Client makes locks on one Redis deployment. A process needs one for each
+// deployment. It is safe for concurrent use.
+//
+// All locks of a Client share one watchdog goroutine, which is started with
+// the first hold, and one subscribed connection (in a cluster with sharded
+// pub/sub: one for each node), which is opened when a waiter first needs it.
+type Client struct {
+	rdb     redis.UniversalClient
+	cluster *redis.ClusterClient // rdb, if it is one
+	cfg     config
+	clock   seam.Clock
+	seed    uint64
+	id      string
+	stays   atomic.Int64
+	scripts *scripts
+
+	watchdog *watchdog
+	hub      *hub
+	queues   queues
+
+	ctx     context.Context // ends when nothing may be sent any more
+	stop    context.CancelFunc
+	closing chan struct{} // closed when Shutdown begins
+	once    sync.Once     // of closing
+	running tally         // goroutines with a command under way
+	calls   tally         // acquires and unlocks under way
+
+	mode atomic.Value // of string: what PubSubAuto came to, once known
+}
+
+// New returns a Client on rdb: a *redis.Client (also of a Sentinel
+// deployment), a *redis.ClusterClient, or something that wraps one of them. It
+// sends nothing.
+//
+// rdb stays the caller's: the Client neither changes nor closes it, and must be
+// closed before it. Its time-outs and retries do not matter for correctness:
+// commands of the Client are bounded by WithCommandTimeout and never retried
+// by go-redis.
+//
+// A *redis.Ring is refused: when one of its shards drops out, the keys of that
+// shard move to another, and two owners hold one lock.
+func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
+	c := &Client{rdb: rdb, cfg: defaults(), closing: make(chan struct{})}
+	for _, opt := range opts {
+		opt(&c.cfg)
+	}
+	if err := c.cfg.validate(); err != nil {
+		return nil, fmt.Errorf("rlock: %w", err)
+	}
+	switch r := rdb.(type) {
+	case nil:
+		return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
+	case *redis.Client:
+		if r == nil {
+			return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
+		}
+	case *redis.ClusterClient:
+		if r == nil {
+			return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
+		}
+		c.cluster = r
+	case *redis.Ring:
+		return nil, fmt.Errorf("rlock: %w", invalid("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use RedLock over the single shards, or a cluster"))
+	default:
+		if c.cfg.acks > 0 {
+			return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck needs a *redis.Client or *redis.ClusterClient, not a %T: the acquire and its WAIT must share a connection", rdb))
+		}
+	}
+
+	id := uuid.New()
+	c.id, c.seed = id.String(), binary.NativeEndian.Uint64(id[:8])
+	if env := c.cfg.env; env.ClientID != "" {
+		c.id, c.seed = env.ClientID, env.Seed
+	}
+	c.clock = c.cfg.env.Clock
+	if c.clock == nil {
+		c.clock = systemClock{}
+	}
+	c.scripts = embedded
+	if c.cfg.env.Scripts != nil {
+		c.scripts = loadScripts(c.cfg.env.Scripts)
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.watchdog = newWatchdog(c)
+	c.hub = newHub(c)
+	return c, nil
+}
+
+// ID is the client's UUID, the first half of the owner ids that Redis shows.
+func (c *Client) ID() string { return c.id }
+
+// newStay makes the id of a stay: an owner's time at a lock, from its first
+// entry until it has left. It is never used again, so a late copy of a request
+// of one stay cannot touch another.
+func (c *Client) newStay() (string, int64) {
+	n := c.stays.Add(1)
+	return c.id + ":" + strconv.FormatInt(n, 10), n
+}
+
+func (c *Client) gate(point string) {
+	if g := c.cfg.env.Gate; g != nil {
+		g(point)
+	}
+}
+
+func (c *Client) isClosing() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// nodeFor is the client of the node that serves a key.
+func (c *Client) nodeFor(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if c.cluster == nil {
+		return c.rdb, nil
+	}
+	return c.cluster.MasterForKey(ctx, key)
+}
+
+// refreshTopology is called after a failure. go-redis itself looks at the
+// cluster again only when a node tells it to, which a dead one does not.
+func (c *Client) refreshTopology() {
+	if c.cluster != nil {
+		c.cluster.ReloadState(c.ctx)
+	}
+}
+
+// publishCommand is how releases are announced: the argument that the scripts
+// take. It is empty until findPublishMode has found out.
+func (c *Client) publishCommand() string {
+	switch mode := c.cfg.pubsub; {
+	case mode == PubSubBoth:
+		return "both"
+	case mode == PubSubSharded:
+		return "spublish"
+	case mode == PubSubPlain, c.cluster == nil:
+		return "publish"
+	}
+	mode, _ := c.mode.Load().(string)
+	return mode
+}
+
+// findPublishMode asks a cluster, as Redisson does, whether it knows sharded
+// channels.
+func (c *Client) findPublishMode(ctx context.Context) error {
+	probe := make(chan error, 1)
+	c.running.add(1)
+	go func() {
+		defer c.running.add(-1)
+		probe <- c.cluster.Do(ctx, "pubsub", "shardnumsub").Err()
+	}()
+	select {
+	case err := <-probe:
+		switch {
+		case err == nil:
+			c.mode.Store("spublish")
+		case !transient(err): // the server answered, and does not know the command
+			c.mode.Store("publish")
+		default:
+			c.refreshTopology()
+			return because(ErrUnreachable, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return because(ErrUnreachable, ctx.Err())
+	}
+}
+
+// Shutdown ends the client: locks are no longer given out, every waiter
+// returns with ErrClosed, every lease ends with ErrClosed and is released in
+// Redis. It returns when all that is done. If ctx ends first it returns an
+// error; holds that could not be released then run out with their leases.
+//
+// Further calls wait for the same end.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.once.Do(func() { close(c.closing) })
+
+	// First the operations under way, which may still leave holds or give-ups
+	// to the watchdog; then the watchdog, which releases what is left.
+	err := c.calls.wait(ctx)
+	if err == nil {
+		err = c.watchdog.drain(ctx)
+	}
+	c.stop()
+	c.hub.close()
+	c.watchdog.close()
+	if waitErr := c.running.wait(ctx); err == nil {
+		err = waitErr
+	}
+	if err != nil {
+		return fmt.Errorf("rlock: shutdown was not finished: %w", err)
+	}
+	return nil
+}
+
+// Close is Shutdown bounded by the unlock time-out.
+func (c *Client) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.unlockTimeout)
+	defer cancel()
+	return c.Shutdown(ctx)
+}
+
+// begin counts a call of the user's in, unless the client is closing.
+func (c *Client) begin() bool {
+	c.calls.add(1)
+	if c.isClosing() {
+		c.calls.add(-1)
+		return false
+	}
+	return true
+}
+
+func (c *Client) end() { c.calls.add(-1) }
+
+// tally counts what is under way and lets one wait until nothing is. Unlike a
+// sync.WaitGroup it may grow again during a wait, and a wait has an end.
+type tally struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed when n falls to 0; nil if nobody waits
+}
+
+func (t *tally) add(d int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n += d
+	if t.n == 0 && t.zero != nil {
+		close(t.zero)
+		t.zero = nil
+	}
+}
+
+func (t *tally) wait(ctx context.Context) error {
+	t.mu.Lock()
+	if t.n == 0 {
+		t.mu.Unlock()
+		return nil
+	}
+	if t.zero == nil {
+		t.zero = make(chan struct{})
+	}
+	zero := t.zero
+	t.mu.Unlock()
+	select {
+	case <-zero:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errShortLease = errors.New("the lease was over before Redis answered")

@@ -1,0 +1,437 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// core is what every lock type is made of: a name, what may be asked of Redis
+// under it, and the ways in.
+type core struct {
+	c    *Client
+	name string // with prefix
+	keys names
+	bad  error // what is wrong with the arguments of the constructor
+	opts lockConfig
+}
+
+func newCore(c *Client, name string, opts []LockOption) *core {
+	l := &core{c: c, name: c.cfg.prefix + name}
+	for _, opt := range opts {
+		opt(&l.opts)
+	}
+	switch {
+	case name == "":
+		l.bad = invalid("the lock has no name")
+	case l.opts.maxHold < 0 || l.opts.maxHold > 0 && l.opts.maxHold < MinLease:
+		l.bad = invalid("WithMaxHold(%v): must be at least %v", l.opts.maxHold, MinLease)
+	default:
+		l.keys, l.bad = deriveNames(l.name)
+	}
+	return l
+}
+
+func (l *core) error(err error) error { return &Error{Lock: l.name, Err: err} }
+
+// The requests. The publish mode is known once an acquire was sent.
+
+func (l *core) acquire(stay string, lease time.Duration, n int) *request {
+	r := &request{script: l.c.scripts.acquire, args: []any{stay, lease.Milliseconds(), n}}
+	if n > 1 {
+		r.keys = []string{l.keys.lock}
+		return r
+	}
+	r.keys = []string{l.keys.lock, l.keys.clock, l.keys.tombstone(stay)}
+	r.acks, r.within = l.c.cfg.acks, l.c.cfg.ackTimeout
+	return r
+}
+
+func (l *core) release(stay string, n int) *request {
+	return &request{script: l.c.scripts.release, keys: []string{l.keys.lock}, args: []any{stay, n, l.keys.channel, l.c.publishCommand()}}
+}
+
+func (l *core) abandon(stay string) *request {
+	return &request{
+		script: l.c.scripts.abandon,
+		keys:   []string{l.keys.lock, l.keys.tombstone(stay)},
+		args:   []any{stay, tombstoneTTL.Milliseconds(), l.keys.channel, l.c.publishCommand()},
+	}
+}
+
+func (l *core) renew(stay string, lease time.Duration) *request {
+	return &request{script: l.c.scripts.renew, keys: []string{l.keys.lock}, args: []any{stay, lease.Milliseconds()}}
+}
+
+const (
+	// tombstoneTTL is for how long after the end of a stay its late copies are
+	// stopped. A copy that is under way for longer has outlived every time-out
+	// of client and server.
+	tombstoneTTL = time.Minute
+
+	// giveUpGrace is how long a caller whose wait is over stays to see its
+	// acquire undone. Redis answers within it unless something is wrong.
+	giveUpGrace = 100 * time.Millisecond
+)
+
+// cleanupTime is for how long a clean-up is repeated after the hold that it is
+// about would have run out: as long as a copy may be late.
+func (l *core) cleanupTime() time.Duration { return tombstoneTTL }
+
+// retryAfter is when a renewal without an answer is repeated.
+func (l *core) retryAfter() time.Duration {
+	return min(l.c.cfg.commandTimeout, l.c.cfg.watchdogLease/10)
+}
+
+// attempt is one Lock or TryLock call that may begin a stay.
+type attempt struct {
+	core    *core
+	seat    *seat
+	opts    acquireConfig
+	stay    string
+	number  int64 // of the stay
+	tries   int
+	reentry bool
+	unsure  bool // a copy of the acquire may be under way
+	granted bool // Redis granted the lock, but no lease was made of it yet
+}
+
+// lock is Lock and TryLock of every type.
+func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease *Lease, err error) {
+	c := l.c
+	if l.bad != nil {
+		return nil, l.error(l.bad)
+	}
+	a := &attempt{core: l}
+	if a.opts, err = c.cfg.acquireOptions(opts, wait); err != nil {
+		return nil, l.error(err)
+	}
+	if !c.begin() {
+		return nil, l.error(ErrClosed)
+	}
+	defer c.end()
+
+	start := c.clock.Now()
+	ctx = c.cfg.observer.AcquireStart(ctx, l.name)
+	lease, err = l.enter(ctx, a, wait)
+	e := AcquireEvent{Lock: l.name, Wait: c.clock.Now().Sub(start), Attempts: a.tries, Reentry: a.reentry, Err: err}
+	if lease != nil {
+		e.Owner, e.Token = lease.Owner(), lease.Token()
+	}
+	c.cfg.observer.AcquireEnd(ctx, e)
+	return lease, err
+}
+
+func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, error) {
+	c := l.c
+	if err := caller.Err(); err != nil {
+		return nil, l.error(because(ErrNotAcquired, err))
+	}
+	// One deadline bounds everything: the turn, the commands, the waiting.
+	ctx := caller
+	if a.opts.hasWait && a.opts.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.opts.wait)
+		defer cancel()
+	}
+	wait = wait && !(a.opts.hasWait && a.opts.wait == 0)
+
+	own := ownerFrom(ctx)
+	if own == nil {
+		own = &owner{}
+	}
+	s := own.seat(c, l.name)
+	defer s.leave()
+	if !wait && s.entering() {
+		return nil, l.error(because(ErrNotAcquired, errors.New("its owner is waiting for it elsewhere")))
+	}
+	if err := s.take(ctx); err != nil {
+		return nil, l.error(l.interrupted(caller, err))
+	}
+	defer s.give()
+
+	a.seat = s
+	if h := s.held(); h != nil {
+		if lease, err := l.reenter(ctx, caller, a, h); lease != nil || err != nil {
+			return lease, err
+		}
+		s.setHold(nil) // all its leases are unlocked: a new stay begins
+	}
+	s.setEntry(true)
+	defer s.setEntry(false)
+	a.stay, a.number = c.newStay()
+	lease, err := a.run(ctx, wait)
+	if err == nil {
+		return lease, nil
+	}
+	a.giveUp()
+	return nil, l.error(l.interrupted(caller, err))
+}
+
+// interrupted makes the error of an acquire out of what stopped it: a context
+// that ended, the caller's or that of the wait, is told as such.
+func (l *core) interrupted(caller context.Context, err error) error {
+	stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case caller.Err() != nil && (stopped || errors.Is(err, ErrUnreachable)):
+		return because(ErrNotAcquired, caller.Err())
+	case stopped && !errors.Is(err, ErrUnreachable):
+		return because(ErrNotAcquired, errWaitOver)
+	}
+	return err
+}
+
+var errWaitOver = errors.New("the wait is over")
+
+// reenter adds a lease to the hold that the owner has. It returns nothing if
+// the owner has unlocked all its leases.
+func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
+	c := l.c
+	h.mu.Lock()
+	h.checkLocked(c.clock.Now())
+	n, state, cause := len(h.leases)+1, h.state, h.cause
+	h.mu.Unlock()
+	a.reentry = true
+	switch {
+	case n == 1:
+		a.reentry = false
+		return nil, nil
+	case state != held:
+		// Never a fresh hold here: the outer section would go on unaware that
+		// it was alone for a while.
+		return nil, h.error(cause)
+	case l.opts.nonReentrant:
+		return nil, h.error(ErrReentrant)
+	}
+
+	a.tries++
+	sent := c.clock.Now()
+	ans := c.call(ctx, c.cfg.commandTimeout, l.acquire(h.stay, a.opts.lease, n))
+	reply, err := ans.ints()
+	if ans.err != nil {
+		err = ans.err
+	}
+	h.mu.Lock()
+	if err == nil && reply[0] == -2 {
+		h.loseLocked(c.clock.Now(), absence(-reply[1]))
+	}
+	h.checkLocked(c.clock.Now())
+	if err == nil && h.state != held {
+		err = h.cause
+	}
+	if err == nil {
+		lease := &Lease{hold: h, since: sent, renewed: !a.opts.hasLease}
+		h.leases = append(h.leases, lease)
+		renewAt := h.renewAt
+		h.confirmLocked(sent, a.opts.lease)
+		switch {
+		case lease.renewed:
+			h.renewed++
+		case h.renewed > 0 && a.opts.lease < c.cfg.watchdogLease:
+			h.renewAt = renewAt // a short fixed lease does not put off the next renewal
+		}
+		c.watchdog.move(&h.entry, h.nextLocked())
+		h.mu.Unlock()
+		return lease, nil
+	}
+	h.mu.Unlock()
+	if ans.err != nil {
+		// Perhaps counted in Redis, but not here: the next operation sets the
+		// count right.
+		return nil, h.error(l.interrupted(caller, ans.err))
+	}
+	return nil, h.error(err)
+}
+
+// run makes the stay's first entry.
+func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
+	c, l := a.core.c, a.core
+	var rest time.Duration
+	// Those who already wait have the first right. With nobody in line, look.
+	if !wait || c.queues.waiting(l.name) == 0 {
+		var lease *Lease
+		var err error
+		lease, rest, err = a.try(ctx)
+		if lease != nil {
+			return lease, nil
+		}
+		switch {
+		case err == nil && !wait:
+			return nil, because(ErrNotAcquired, heldFor(rest))
+		case err != nil && (!wait || !a.worthRepeating(err)):
+			return nil, err
+		}
+	}
+	c.cfg.observer.Contended(l.name)
+	return a.wait(ctx, rest)
+}
+
+func heldFor(rest time.Duration) error {
+	if rest < 0 {
+		return errors.New("held by another, without an end")
+	}
+	return fmt.Errorf("held by another for up to %v", rest)
+}
+
+// try looks once, and takes the lock if it is free. It returns a lease, or for
+// how long the lock is held by another (-1: for ever), or an error.
+func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
+	c, l := a.core.c, a.core
+	a.tries++
+	if err := a.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	sent := c.clock.Now()
+	r := l.acquire(a.stay, a.opts.lease, 1)
+	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
+	a.unsure = a.unsure || ans.unsure
+	reply, err := ans.ints()
+	switch {
+	case ans.err != nil:
+		return nil, 0, ans.err
+	case err != nil:
+		return nil, 0, err
+	case reply[0] == 0:
+		return nil, time.Duration(reply[1]) * time.Millisecond, nil
+	case reply[0] != 1:
+		return nil, 0, fmt.Errorf("unexpected reply from Redis: the stay has ended (%d)", reply[0])
+	}
+
+	// Granted. From here the grant is either handed out or given back.
+	a.granted = true
+	if r.acks > ans.acks {
+		return nil, 0, because(ErrNotAcquired, fmt.Errorf("%d of %d replicas confirmed within %v", ans.acks, r.acks, r.within))
+	}
+	c.gate("granted")
+	if !c.clock.Now().Before(sent.Add(c.cfg.validity(a.opts.lease))) {
+		return nil, 0, because(ErrNotAcquired, errShortLease)
+	}
+	if c.isClosing() {
+		return nil, 0, ErrClosed
+	}
+	h := &hold{core: l, seat: a.seat, stay: a.stay, token: reply[1], since: sent, unsure: a.unsure}
+	a.granted = false
+	return h.begin(sent, a.opts), 0, nil
+}
+
+// ready finds out how releases are announced, once per client, before the
+// first acquire is sent: what ends a stay must know it.
+func (a *attempt) ready(ctx context.Context) error {
+	c := a.core.c
+	if c.publishCommand() != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.commandTimeout)
+	defer cancel()
+	return c.findPublishMode(ctx)
+}
+
+// wait stands in line and, as its head, looks whenever the lock may be free:
+// after a message or a local release, when the holder's lease is over, after
+// the subscription was confirmed or rebuilt, and at the longest poll. rest is
+// for how long the lock is held as far as is known; 0 means look at once.
+func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
+	c, l := a.core.c, a.core
+	w, head := c.queues.join(l.name, c.clock.Now())
+	defer func() {
+		var got *hold
+		if lease != nil {
+			got = lease.hold
+		}
+		c.queues.leave(w, got)
+	}()
+	timer := c.clock.NewTimer(farAway)
+	defer timer.Stop()
+
+	if !head {
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.closing:
+			return nil, ErrClosed
+		}
+		c.gate("head")
+		if err := ctx.Err(); err != nil {
+			return nil, err // a thousand that are cancelled at once need not look
+		}
+		rest = 0
+		if w.behind != nil && w.behind.alive() {
+			rest = w.behind.restOfLease()
+		}
+	}
+
+	var failing time.Time // since when Redis gives no answer
+	for failures, turn := 0, 0; ; turn++ {
+		if rest == 0 || turn > 0 {
+			lease, rest, err = a.try(ctx)
+			switch {
+			case lease != nil:
+				return lease, nil
+			case err == nil:
+				failures = 0
+			case !a.worthRepeating(err):
+				return nil, err
+			default:
+				now := c.clock.Now()
+				if failures == 0 {
+					failing = now
+				}
+				if now.Sub(failing) >= c.cfg.watchdogLease {
+					c.queues.fail(w, failing, err)
+					return nil, err
+				}
+				rest = min(50*time.Millisecond<<min(failures, 5), time.Second)
+				failures++
+			}
+		}
+		c.queues.subscribe(w, func(notify func()) *subscription {
+			return c.hub.subscribe(l.keys.channel, notify)
+		})
+		pause := c.cfg.longestPoll
+		if rest >= 0 {
+			// Redis drops a key in the millisecond after its last one. The
+			// jitter keeps the heads of many processes apart.
+			pause = min(pause, rest+time.Millisecond+jitter(c.seed, a.number, turn, 2*time.Millisecond))
+		}
+		timer.Reset(pause)
+		select {
+		case <-w.wake:
+		case <-timer.C():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.closing:
+			return nil, ErrClosed
+		}
+		c.gate("woken")
+		if err := c.queues.failure(w); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// worthRepeating reports whether Lock goes on after err: Redis may come back,
+// and does within a failover. It bears that for as long as a watchdog lease.
+func (a *attempt) worthRepeating(err error) bool {
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, errShortLease)
+}
+
+// giveUp undoes what the attempt may have left in Redis, now or when a copy of
+// its acquire arrives late. The caller waits for it, but not for long: the
+// watchdog goes on alone.
+func (a *attempt) giveUp() {
+	if !a.unsure && !a.granted {
+		return
+	}
+	c, l := a.core.c, a.core
+	now := c.clock.Now()
+	u := c.cleanUp(l.abandon(a.stay), now, now.Add(a.opts.lease+l.cleanupTime()))
+	grace := time.NewTimer(giveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		c.queues.wake(l.name)
+	case <-grace.C:
+	}
+}

@@ -1,0 +1,93 @@
+package rlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What can go wrong, for errors.Is.
+var (
+	// ErrNotAcquired: the lock was not taken, because another owner holds it,
+	// the wait was over, or too few replicas confirmed it. Nothing is left
+	// behind in Redis. When the context ended the wait, the error matches the
+	// context's error too.
+	ErrNotAcquired = errors.New("not acquired")
+
+	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
+	// loss it means that no renewal got through before the deadline.
+	ErrUnreachable = errors.New("no answer from Redis")
+
+	// ErrLeaseLost: the hold ended before it was unlocked. It wraps one of the
+	// causes below. Whatever the lock protects may since be in use by another
+	// owner; only fencing tokens protect what was already under way.
+	ErrLeaseLost = errors.New("lease lost")
+
+	// ErrUnlocked: this Lease was unlocked before.
+	ErrUnlocked = errors.New("already unlocked")
+
+	// ErrNotHeld: there is no hold to work on.
+	ErrNotHeld = errors.New("not held")
+
+	// ErrReentrant: the owner in the context already holds this lock, which
+	// was made with WithNonReentrant.
+	ErrReentrant = errors.New("already held by this owner, and not reentrant")
+
+	// ErrUpgrade: the owner holds the read lock and asks for the write lock,
+	// which would wait for itself.
+	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
+
+	// ErrNoQuorum: too few masters granted the lock.
+	ErrNoQuorum = errors.New("no quorum")
+
+	// ErrClosed: the Client was shut down.
+	ErrClosed = errors.New("client is closed")
+
+	// ErrInvalidArgument: refused before anything was sent.
+	ErrInvalidArgument = errors.New("invalid argument")
+)
+
+// Causes of a loss. An error that matches ErrLeaseLost matches one of these,
+// or ErrUnreachable.
+var (
+	// ErrExpired: the lease ran out. A fixed lease does so by itself; a renewed
+	// one only if this process was stopped for most of a lease.
+	ErrExpired = errors.New("lease ran out")
+
+	// ErrTakenOver: Redis shows another holder.
+	ErrTakenOver = errors.New("taken over by another owner")
+
+	// ErrRemoved: the lock vanished from Redis before its time: it was
+	// force-unlocked, flushed, evicted, or the server restarted without it.
+	ErrRemoved = errors.New("removed from Redis")
+
+	// ErrMaxHold: the hold reached the time given with WithMaxHold.
+	ErrMaxHold = errors.New("longest hold time reached")
+)
+
+// Error is what the methods of locks and leases return: which lock and owner
+// it is about, and why. Use errors.Is with the variables above, or errors.As
+// to get at the fields.
+type Error struct {
+	Lock  string // name of the lock
+	Owner string // id of the hold, as Redis shows it; empty if there was none
+	Err   error  // what happened
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rlock: %.200q", e.Lock)
+	if e.Owner != "" {
+		fmt.Fprintf(&b, " (owner %s)", e.Owner)
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Err.Error())
+	return b.String()
+}
+
+// Unwrap gives errors.Is and errors.As the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// because joins a sentinel and its cause in one line of text; both match.
+func because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }

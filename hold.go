@@ -1,0 +1,270 @@
+package rlock
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// hold is one stay of an owner at a lock: what stands in Redis under one id,
+// however often the owner has entered. Each entry is a Lease.
+//
+// It ends in one of three ways, and each closes its leases first: the last
+// Unlock (before the release is sent), a loss (at the deadline, or when Redis
+// says so), or Shutdown. What has ended never comes back.
+type hold struct {
+	entry // the hold is a duty of the watchdog
+
+	core  *core
+	seat  *seat
+	stay  string
+	token int64
+	since time.Time
+
+	mu       sync.Mutex // guards the rest
+	state    state
+	cause    error     // why it ended
+	leases   []*Lease  // open ones: not yet unlocked
+	renewed  int       // how many of them are to be renewed
+	deadline time.Time // local end of validity
+	expires  time.Time // when the lease may run out in Redis, by our clock
+	renewAt  time.Time // next renewal, if renewed > 0
+	attempts int       // renewals since the last that was confirmed
+	failure  error     // of the latest of them
+	unsure   bool      // copies of the first acquire may be under way
+}
+
+type state int
+
+const (
+	held      state = iota
+	releasing       // the last Unlock is under way
+	closing         // Shutdown is releasing it
+	over
+)
+
+// begin puts a fresh hold into service. The grant was asked for at sent.
+func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
+	h.duty = h
+	l := &Lease{hold: h, since: sent, renewed: !a.hasLease}
+	h.mu.Lock()
+	h.leases = append(h.leases, l)
+	if l.renewed {
+		h.renewed++
+	}
+	h.confirmLocked(sent, a.lease)
+	at := h.nextLocked()
+	h.mu.Unlock()
+	h.seat.setHold(h)
+	h.core.c.watchdog.add(&h.entry, at)
+	return l
+}
+
+// confirmLocked notes that Redis confirmed a lease in answer to a request sent
+// at sent. The deadline counts from the sending: the reply may have been late.
+func (h *hold) confirmLocked(sent time.Time, lease time.Duration) {
+	cfg := &h.core.c.cfg
+	if d := sent.Add(cfg.validity(lease)); d.After(h.deadline) {
+		h.deadline = d
+	}
+	if e := sent.Add(lease); e.After(h.expires) {
+		h.expires = e
+	}
+	h.renewAt = sent.Add(cfg.watchdogLease / 3)
+	h.attempts, h.failure = 0, nil
+}
+
+// maxHoldAt is when the hold gets too old; zero: never.
+func (h *hold) maxHoldAt() time.Time {
+	if d := h.core.opts.maxHold; d > 0 {
+		return h.since.Add(d)
+	}
+	return time.Time{}
+}
+
+// nextLocked is when the watchdog must look at the hold again.
+func (h *hold) nextLocked() time.Time {
+	next := h.deadline
+	if h.renewed > 0 {
+		if h.renewAt.Before(next) {
+			next = h.renewAt
+		}
+		if m := h.maxHoldAt(); !m.IsZero() && m.Before(next) {
+			next = m
+		}
+	}
+	return next
+}
+
+// checkLocked ends the hold if its time is over. Every look at a hold goes
+// through it, so a process that was stopped past the deadline sees the loss
+// before the watchdog has come round to it.
+func (h *hold) checkLocked(now time.Time) {
+	if h.state != held {
+		return
+	}
+	if m := h.maxHoldAt(); h.renewed > 0 && !m.IsZero() && !now.Before(m) {
+		h.loseLocked(now, ErrMaxHold)
+		return
+	}
+	if now.Before(h.deadline) {
+		return
+	}
+	cause := ErrExpired
+	if h.renewed > 0 && h.attempts > 0 {
+		cause = ErrUnreachable
+		if h.failure != nil {
+			cause = because(ErrUnreachable, h.failure)
+		}
+	}
+	h.loseLocked(now, cause)
+}
+
+// loseLocked ends the hold as lost.
+func (h *hold) loseLocked(now time.Time, cause error) {
+	if h.state != held {
+		return
+	}
+	h.endLocked(over, because(ErrLeaseLost, cause))
+	c := h.core.c
+	if h.unsure {
+		// A late copy of the acquire could still take the lock for a stay that
+		// nobody is at. It is stopped when the lease is over, not before: until
+		// then the lease is the margin between us and the next holder.
+		from := h.expires
+		if now.After(from) {
+			from = now
+		}
+		c.cleanUp(h.core.abandon(h.stay), from, from.Add(h.core.cleanupTime()))
+	}
+	c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: now.Sub(h.since), Cause: cause})
+	c.cfg.logger.Warn("rlock: lease lost", "lock.name", h.core.name, "lock.owner", h.stay, "fence", h.token, "cause", cause)
+}
+
+// endLocked closes the leases and leaves the watchdog.
+func (h *hold) endLocked(s state, cause error) {
+	h.state, h.cause = s, cause
+	for _, l := range h.leases {
+		l.endLocked(cause)
+	}
+	if s != closing {
+		h.core.c.watchdog.remove(&h.entry)
+	}
+	if s == over {
+		h.core.c.queues.wake(h.core.name)
+	}
+}
+
+// due implements duty.
+func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == closing {
+		// Until the release is confirmed, or the lease has run out anyway.
+		if now.After(h.expires) {
+			return nil, time.Time{}
+		}
+		return h.releaseLocked(0), now.Add(h.core.retryAfter())
+	}
+	h.checkLocked(now)
+	if h.state != held {
+		return nil, time.Time{}
+	}
+	var r *request
+	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
+		r = h.core.renew(h.stay, h.core.c.cfg.watchdogLease)
+		h.attempts++
+		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
+	}
+	return r, h.nextLocked()
+}
+
+// answered implements duty.
+func (h *hold) answered(sent time.Time, a answer) time.Time {
+	c := h.core.c
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == closing {
+		if a.err == nil || !transient(a.err) {
+			return time.Time{}
+		}
+		return c.clock.Now().Add(h.core.retryAfter() / 4)
+	}
+	if h.state != held {
+		return time.Time{} // a release has come in between: the answer may mean that
+	}
+	n, err := a.int()
+	if a.err != nil {
+		err = a.err
+	}
+	now := c.clock.Now()
+	switch {
+	case err != nil:
+		h.failure = err
+		h.renewAt = now.Add(min(h.core.retryAfter(), time.Duration(h.attempts)*h.core.retryAfter()/8))
+		c.cfg.observer.Retry("renew", err)
+		if h.attempts == 1 {
+			c.cfg.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name, "lock.owner", h.stay, "error", err)
+		}
+	case n == 1:
+		h.confirmLocked(sent, c.cfg.watchdogLease)
+		c.cfg.observer.Renewed(h.core.name, h.stay)
+	default:
+		h.loseLocked(now, absence(n))
+		return time.Time{}
+	}
+	return h.nextLocked()
+}
+
+// drain implements duty: the client shuts down.
+func (h *hold) drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == held {
+		h.endLocked(closing, ErrClosed)
+	}
+}
+
+// absence is the cause of a loss that Redis tells: 0 no such lock, -1 another's.
+func absence(reply int64) error {
+	if reply == 0 {
+		return ErrRemoved
+	}
+	return ErrTakenOver
+}
+
+// releaseLocked is the request that leaves n entries of the hold. The last one
+// also stops late copies, if there may be any.
+func (h *hold) releaseLocked(n int) *request {
+	if n == 0 && h.unsure {
+		return h.core.abandon(h.stay)
+	}
+	return h.core.release(h.stay, n)
+}
+
+// alive reports whether the hold lasts.
+func (h *hold) alive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkLocked(h.core.c.clock.Now())
+	return h.state == held
+}
+
+// restOfLease is for how long Redis keeps the hold unless it is renewed or
+// released, by our clock; at least 1 ns.
+func (h *hold) restOfLease() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(h.expires.Sub(h.core.c.clock.Now()), 1)
+}
+
+// closeLocked forgets a lease that was unlocked. When none is left the owner
+// has left the lock.
+func (h *hold) closeLocked(l *Lease) {
+	if i := slices.Index(h.leases, l); i >= 0 {
+		h.leases = slices.Delete(h.leases, i, i+1)
+		if l.renewed {
+			h.renewed--
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Lease is one entry into a lock, returned by Lock and TryLock. It lasts until
+// it is unlocked, lost, or its Client is shut down. It may be used from any
+// goroutine.
+//
+// A Lease never outlives what Redis promised: its deadline is counted on this
+// process's monotonic clock from before the request was sent, less the drift.
+// When the deadline passes without a renewal, the lease is lost, whether Redis
+// can be reached or not. Two things it cannot promise: that code which is
+// running when the lease is lost stops by itself (watch Done or Context, and
+// hand the Token to whatever can check it), and that a process which was
+// stopped between a check and its effect notices in time.
+type Lease struct {
+	hold    *hold
+	since   time.Time
+	renewed bool
+
+	// Guarded by hold.mu.
+	unlocked bool                       // Unlock was called
+	err      error                      // why it ended; nil while it lasts
+	done     chan struct{}              // made when first asked for
+	contexts map[*leaseContext]struct{} // to be cancelled at the end
+}
+
+type leaseContext struct{ cancel context.CancelCauseFunc }
+
+// Name is the name of the lock, with the client's prefix.
+func (l *Lease) Name() string { return l.hold.core.name }
+
+// Owner is the id of the hold, as Redis and Java clients see it:
+// "<client uuid>:<number>". The leases of one owner at one lock share it.
+func (l *Lease) Owner() string { return l.hold.stay }
+
+// Token is the fencing token: greater than that of every earlier hold of this
+// lock, and the same for each entry of one owner. A resource that refuses
+// tokens lower than the highest it has seen is safe from holders that went on
+// after a loss.
+//
+// Tokens grow across expiry, restarts and failovers, unless the server loses
+// its data and its clock goes back, both at once.
+func (l *Lease) Token() int64 { return l.hold.token }
+
+// Deadline is the end of the lease's validity as of now, on this process's
+// clock. Renewals move it.
+func (l *Lease) Deadline() time.Time {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	return l.hold.deadline
+}
+
+// Err is nil while the lease lasts. Afterwards it is an error that matches
+// ErrUnlocked, ErrClosed, or ErrLeaseLost and the cause of the loss.
+func (l *Lease) Err() error {
+	h := l.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkLocked(h.core.c.clock.Now())
+	if l.err == nil {
+		return nil
+	}
+	return h.error(l.err)
+}
+
+func (h *hold) error(err error) error {
+	return &Error{Lock: h.core.name, Owner: h.stay, Err: err}
+}
+
+// Done is closed when the lease ends: when Unlock is called, before anybody
+// else can have the lock; or when it is lost.
+func (l *Lease) Done() <-chan struct{} {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// Context returns a context that carries the lease's owner, so that what is
+// called with it may enter the lock again, and that is cancelled when the
+// lease ends; context.Cause then says why. Ending parent does not end the
+// lease.
+func (l *Lease) Context(parent context.Context) context.Context {
+	h := l.hold
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey{}, h.seat.owner))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkLocked(h.core.c.clock.Now())
+	if l.err != nil {
+		cancel(h.error(l.err))
+		return ctx
+	}
+	lc := &leaseContext{cancel}
+	if l.contexts == nil {
+		l.contexts = map[*leaseContext]struct{}{}
+	}
+	l.contexts[lc] = struct{}{}
+	context.AfterFunc(ctx, func() { // parent ended first: forget it
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(l.contexts, lc)
+	})
+	return ctx
+}
+
+// endLocked ends the lease, once.
+func (l *Lease) endLocked(err error) {
+	if l.err != nil {
+		return
+	}
+	l.err = err
+	if l.done != nil {
+		close(l.done)
+	}
+	for lc := range l.contexts {
+		lc.cancel(l.hold.error(err))
+	}
+	l.contexts = nil
+}
+
+// Extend makes the lease last for at least d from now; it never shortens it.
+// d has the bounds of WithLease. If Redis does not answer within the command
+// time-out the error matches ErrUnreachable, and the lease is as it was.
+func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
+	if l == nil {
+		return &Error{Err: ErrNotHeld}
+	}
+	h := l.hold
+	c := h.core.c
+	if err := checkLease("Extend", d); err != nil {
+		return h.error(err)
+	}
+	d = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+	if !c.begin() {
+		return h.error(ErrClosed)
+	}
+	defer c.end()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	sent := c.clock.Now()
+	a := c.call(ctx, c.cfg.commandTimeout, h.core.renew(h.stay, d))
+	n, err := a.int()
+	if a.err != nil {
+		err = a.err
+	}
+	if err != nil {
+		return h.error(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == held && l.err == nil {
+		if n == 1 {
+			h.checkLocked(c.clock.Now()) // a deadline that has passed stays passed
+		} else {
+			h.loseLocked(c.clock.Now(), absence(n))
+		}
+	}
+	if l.err != nil {
+		return h.error(l.err)
+	}
+	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure
+	h.confirmLocked(sent, d)
+	if d < c.cfg.watchdogLease {
+		// A short extension does not put off the next renewal.
+		h.renewAt, h.attempts, h.failure = renewAt, attempts, failure
+	}
+	c.watchdog.move(&h.entry, h.nextLocked())
+	return nil
+}
+
+// Unlock ends the lease. With the owner's last lease the lock is freed and the
+// next waiter woken.
+//
+// It does its work even if ctx has ended: it takes from ctx only its values,
+// and is bounded by WithUnlockTimeout. It returns nil if this call ended a
+// lease that was valid until then. Otherwise the error matches
+//   - ErrLeaseLost, and the cause, if the lease had been lost;
+//   - ErrUnlocked, if Unlock was called before;
+//   - ErrClosed, if the client was shut down, which releases all its leases;
+//   - ErrNotHeld, if the lease is nil;
+//   - ErrUnreachable, if Redis did not confirm the release in time. The lease
+//     has ended all the same, and the release is repeated in the background
+//     until Redis confirms it or the lease has run out.
+//
+// One case cannot be told apart: when the reply to a release is lost, and the
+// lock is removed by force in the same moment, Unlock returns nil.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l == nil {
+		return &Error{Err: ErrNotHeld}
+	}
+	h := l.hold
+	c := h.core.c
+	called := c.clock.Now()
+	h.mu.Lock()
+	if l.unlocked {
+		h.mu.Unlock()
+		return h.error(ErrUnlocked)
+	}
+	l.unlocked = true
+	h.mu.Unlock()
+
+	c.calls.add(1)
+	defer c.end()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.unlockTimeout)
+	defer cancel()
+	err := l.unlock(ctx, called)
+	if err != nil {
+		err = h.error(err)
+	}
+	c.cfg.observer.Unlocked(UnlockEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: c.clock.Now().Sub(l.since), Err: err})
+	return err
+}
+
+func (l *Lease) unlock(ctx context.Context, called time.Time) error {
+	h := l.hold
+	c := h.core.c
+
+	// Wait for what else the owner does at this lock: a re-entry that is under
+	// way must not find the count that this release is about to set.
+	turn := h.seat.take(ctx) == nil
+	if turn {
+		defer h.seat.give()
+	}
+
+	h.mu.Lock()
+	h.checkLocked(called)
+	h.closeLocked(l)
+	rest := len(h.leases)
+	switch {
+	case h.state != held || l.err != nil:
+		err := l.err
+		if rest == 0 && turn {
+			defer h.seat.setHold(nil)
+		}
+		if rest == 0 && h.state == over && h.mayRemainLocked() {
+			// The holder has left, so nothing is gained by letting the rest of
+			// the lease run out.
+			now := c.clock.Now()
+			c.cleanUp(h.releaseLocked(0), now, h.expires.Add(h.core.cleanupTime()))
+		}
+		h.mu.Unlock()
+		return err
+	case rest > 0:
+		l.endLocked(ErrUnlocked)
+		c.watchdog.move(&h.entry, h.nextLocked())
+		h.mu.Unlock()
+		return h.partly(ctx, rest)
+	}
+	l.endLocked(ErrUnlocked)
+	h.endLocked(releasing, ErrUnlocked)
+	r := h.releaseLocked(0)
+	h.mu.Unlock()
+	defer h.seat.setHold(nil)
+	return h.leave(ctx, r, called)
+}
+
+// mayRemainLocked reports whether a lost hold may still stand in Redis: it was
+// lost by our own clock, not because Redis said so.
+func (h *hold) mayRemainLocked() bool {
+	return h.core.c.clock.Now().Before(h.expires) &&
+		(errors.Is(h.cause, ErrMaxHold) || errors.Is(h.cause, ErrExpired) || errors.Is(h.cause, ErrUnreachable))
+}
+
+// partly lowers the count in Redis to what the owner still has open. If that
+// fails the count there is wrong until the next operation, which sets it
+// absolutely, so nothing needs repair.
+func (h *hold) partly(ctx context.Context, rest int) error {
+	c := h.core.c
+	a := c.call(ctx, c.cfg.unlockTimeout, h.core.release(h.stay, rest))
+	n, err := a.int()
+	switch {
+	case a.err != nil:
+		return unanswered(a.err)
+	case err != nil:
+		return err
+	case n == 2:
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.loseLocked(c.clock.Now(), absence(n))
+	return because(ErrLeaseLost, absence(n))
+}
+
+// leave frees the lock.
+func (h *hold) leave(ctx context.Context, r *request, called time.Time) error {
+	c := h.core.c
+	a := c.call(ctx, c.cfg.unlockTimeout, r)
+	c.queues.wake(h.core.name)
+	n, err := a.int()
+	switch {
+	case a.err != nil:
+		if transient(a.err) || ctx.Err() != nil {
+			c.cleanUp(r, c.clock.Now(), h.expires.Add(h.core.cleanupTime()))
+		}
+		return unanswered(a.err)
+	case err != nil:
+		return err
+	case n == 1:
+		return nil
+	case a.unsure && called.Before(h.deadline):
+		// Another copy of this release was sent. The lease could not have run
+		// out when Unlock was called, so that copy has ended the hold.
+		return nil
+	case a.unsure:
+		return because(ErrLeaseLost, ErrExpired)
+	}
+	c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: c.clock.Now().Sub(h.since), Cause: absence(n)})
+	return because(ErrLeaseLost, absence(n))
+}
+
+// unanswered makes a failed call match ErrUnreachable, whatever ended it,
+// unless Redis answered with an error.
+func unanswered(err error) error {
+	if errors.Is(err, ErrUnreachable) || !transient(err) {
+		return err
+	}
+	return because(ErrUnreachable, err)
+}

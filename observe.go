@@ -1,0 +1,75 @@
+package rlock
+
+import (
+	"context"
+	"time"
+)
+
+// Observer is told what a Client does, to count, measure or trace it. Its
+// methods are called from the goroutines that do the work, at any time and
+// concurrently: they must be quick and must not call back into the Client.
+// Embed NopObserver to implement only some, and to stay compatible when
+// methods are added.
+type Observer interface {
+	// AcquireStart is called before an acquire. The context that it returns is
+	// used for the commands and handed to AcquireEnd: a place for a span.
+	AcquireStart(ctx context.Context, lock string) context.Context
+	// AcquireEnd is called with the result.
+	AcquireEnd(ctx context.Context, e AcquireEvent)
+	// Contended is called when an acquire finds the lock held and begins to wait.
+	Contended(lock string)
+	// Renewed is called when a lease was renewed by the watchdog.
+	Renewed(lock, owner string)
+	// Lost is called when a hold ends otherwise than by Unlock or Shutdown.
+	Lost(e LossEvent)
+	// Unlocked is called at the end of each Unlock of a live lease.
+	Unlocked(e UnlockEvent)
+	// Retry is called when an operation on Redis failed and is tried again.
+	Retry(operation string, err error)
+	// Subscription is called when the subscription of a channel is confirmed
+	// (on), or ends or breaks (off).
+	Subscription(channel string, on bool)
+}
+
+// AcquireEvent is the end of an acquire.
+type AcquireEvent struct {
+	Lock     string
+	Owner    string // empty if not acquired
+	Token    int64
+	Wait     time.Duration // from the call to its return
+	Attempts int           // looks at the lock
+	Reentry  bool
+	Err      error
+}
+
+// LossEvent is the loss of a hold.
+type LossEvent struct {
+	Lock  string
+	Owner string
+	Token int64
+	Held  time.Duration
+	Cause error // matches one of the causes, such as ErrTakenOver
+}
+
+// UnlockEvent is the end of an Unlock.
+type UnlockEvent struct {
+	Lock  string
+	Owner string
+	Token int64
+	Held  time.Duration // since this lease was acquired
+	Err   error
+}
+
+// NopObserver observes nothing.
+type NopObserver struct{}
+
+var _ Observer = NopObserver{}
+
+func (NopObserver) AcquireStart(ctx context.Context, _ string) context.Context { return ctx }
+func (NopObserver) AcquireEnd(context.Context, AcquireEvent)                   {}
+func (NopObserver) Contended(string)                                           {}
+func (NopObserver) Renewed(string, string)                                     {}
+func (NopObserver) Lost(LossEvent)                                             {}
+func (NopObserver) Unlocked(UnlockEvent)                                       {}
+func (NopObserver) Retry(string, error)                                        {}
+func (NopObserver) Subscription(string, bool)                                  {}

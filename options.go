@@ -1,0 +1,267 @@
+package rlock
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// Defaults and bounds.
+const (
+	// DefaultWatchdogLease is the lease of holds without WithLease. It is
+	// Redisson's: long enough for a slow failover, short enough that the locks
+	// of a crashed process are free again within half a minute.
+	DefaultWatchdogLease = 30 * time.Second
+
+	// DefaultCommandTimeout bounds one operation on Redis, its resends
+	// included. Redisson waits as long for a reply.
+	DefaultCommandTimeout = 3 * time.Second
+
+	// DefaultUnlockTimeout bounds an Unlock, which does not listen to its
+	// context.
+	DefaultUnlockTimeout = 3 * time.Second
+
+	// DefaultLongestPoll is the longest a waiter sleeps without looking, should
+	// every message be lost.
+	DefaultLongestPoll = 5 * time.Second
+
+	// DefaultDriftFactor and DefaultDriftFloor shorten the local validity of a
+	// lease: clocks of different machines run at slightly different speeds,
+	// and Redis counts whole milliseconds. Both figures are Redlock's.
+	DefaultDriftFactor = 0.01
+	DefaultDriftFloor  = 2 * time.Millisecond
+
+	// MinLease is the shortest lease. Below it a round trip and the drift can
+	// use up the lease before the holder has it.
+	MinLease = 10 * time.Millisecond
+
+	// MaxLease is the longest lease. A crashed holder's lock stays locked for
+	// that long; use renewal, not a long lease, for long work.
+	MaxLease = 24 * time.Hour
+)
+
+// PubSubMode says with which commands releases are announced and awaited.
+type PubSubMode string
+
+const (
+	// PubSubAuto does what Redisson's defaults do: sharded in a cluster of
+	// Redis or Valkey 7 and later, plain otherwise. It is the default.
+	PubSubAuto PubSubMode = "auto"
+	// PubSubPlain uses PUBLISH, which in a cluster reaches every node.
+	PubSubPlain PubSubMode = "plain"
+	// PubSubSharded uses SPUBLISH, which stays on the lock's shard. It needs a
+	// cluster of version 7.
+	PubSubSharded PubSubMode = "sharded"
+	// PubSubBoth uses both, for a cluster whose clients disagree: Redisson
+	// before 3.22 beside newer ones, or during a change of this option.
+	PubSubBoth PubSubMode = "both"
+)
+
+// Option configures a Client.
+type Option func(*config)
+
+type config struct {
+	watchdogLease  time.Duration
+	commandTimeout time.Duration
+	unlockTimeout  time.Duration
+	longestPoll    time.Duration
+	driftFactor    float64
+	driftFloor     time.Duration
+	prefix         string
+	acks           int
+	ackTimeout     time.Duration
+	pubsub         PubSubMode
+	observer       Observer
+	logger         *slog.Logger
+	env            seam.Env
+}
+
+func defaults() config {
+	return config{
+		watchdogLease:  DefaultWatchdogLease,
+		commandTimeout: DefaultCommandTimeout,
+		unlockTimeout:  DefaultUnlockTimeout,
+		longestPoll:    DefaultLongestPoll,
+		driftFactor:    DefaultDriftFactor,
+		driftFloor:     DefaultDriftFloor,
+		pubsub:         PubSubAuto,
+		observer:       NopObserver{},
+		logger:         slog.New(slog.DiscardHandler),
+	}
+}
+
+func (c *config) validate() error {
+	if err := checkLease("WithWatchdogLease", c.watchdogLease); err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		option string
+		value  time.Duration
+	}{
+		{"WithCommandTimeout", c.commandTimeout},
+		{"WithUnlockTimeout", c.unlockTimeout},
+		{"WithLongestPoll", c.longestPoll},
+	} {
+		if d.value < time.Millisecond {
+			return invalid("%s(%v): must be at least 1ms", d.option, d.value)
+		}
+	}
+	if c.driftFactor < 0 || c.driftFactor > 0.5 || c.driftFloor < 0 {
+		return invalid("WithDrift(%v, %v): the factor must be between 0 and 0.5, the floor not negative", c.driftFactor, c.driftFloor)
+	}
+	if c.validity(c.watchdogLease) <= c.watchdogLease/3 {
+		return invalid("WithDrift(%v, %v) leaves too little of WithWatchdogLease(%v) to renew in", c.driftFactor, c.driftFloor, c.watchdogLease)
+	}
+	if c.acks < 0 || c.acks > 0 && c.ackTimeout < time.Millisecond {
+		return invalid("WithReplicaAck(%d, %v): need a number of replicas, and at least 1ms for them to answer", c.acks, c.ackTimeout)
+	}
+	switch c.pubsub {
+	case PubSubAuto, PubSubPlain, PubSubSharded, PubSubBoth:
+	default:
+		return invalid("WithPubSub(%q): not a mode", c.pubsub)
+	}
+	if c.observer == nil {
+		return invalid("WithObserver(nil)")
+	}
+	if c.logger == nil {
+		return invalid("WithLogger(nil)")
+	}
+	return nil
+}
+
+// validity is how long after sending its request a holder may rely on a lease.
+func (c *config) validity(lease time.Duration) time.Duration {
+	return lease - time.Duration(float64(lease)*c.driftFactor) - c.driftFloor
+}
+
+func checkLease(what string, d time.Duration) error {
+	if d < MinLease || d > MaxLease {
+		return invalid("%s(%v): a lease must be between %v and %v", what, d, MinLease, MaxLease)
+	}
+	return nil
+}
+
+// WithWatchdogLease sets the lease of holds without WithLease. They are
+// renewed each third of it.
+func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
+
+// WithCommandTimeout bounds one operation on Redis, its resends included,
+// whatever the time-outs of the go-redis client are. A reply that is a third
+// of it late is asked for again on another connection.
+func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
+
+// WithUnlockTimeout bounds Unlock, which goes on when its context has ended.
+func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
+
+// WithLongestPoll bounds how long a waiter sleeps without looking at the lock.
+// Messages wake it earlier; this is for when they are lost.
+func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
+
+// WithDrift sets by how much a holder distrusts its lease: it counts as lost
+// after lease - lease*factor - floor.
+func WithDrift(factor float64, floor time.Duration) Option {
+	return func(c *config) { c.driftFactor, c.driftFloor = factor, floor }
+}
+
+// WithPrefix puts a prefix before the name of each lock. The result is what
+// Redis and other clients see (a Java client needs a NameMapper that does the
+// same). The keys of the fencing clocks, rlock:clock:{...}, have no prefix:
+// clients with different prefixes must agree on them.
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// WithReplicaAck makes each first entry wait until n replicas have confirmed
+// it (WAIT, on the connection of the acquire), for at most the time-out, which
+// must be shorter than the read time-out of the go-redis client. With too few,
+// the lock is released and the acquire fails with ErrNotAcquired.
+//
+// This makes it likely that a failover keeps the hold, not certain: a replica
+// that did not confirm may be promoted. Fencing tokens cover that case.
+func WithReplicaAck(n int, timeout time.Duration) Option {
+	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
+}
+
+// WithPubSub sets the kind of publish and subscribe. All clients of a lock
+// must use the same, or some wake up late.
+func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
+
+// WithObserver sets who is told what the client does.
+func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }
+
+// WithLogger sets where the few things worth a line are logged: lost leases,
+// renewals that fail, broken subscriptions. The default is silence.
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+
+func init() {
+	seam.Option = func(env seam.Env) any { return Option(func(c *config) { c.env = env }) }
+}
+
+// LockOption configures a lock.
+type LockOption func(*lockConfig)
+
+type lockConfig struct {
+	nonReentrant bool
+	maxHold      time.Duration
+}
+
+// WithNonReentrant makes a second acquire by the same owner fail at once with
+// ErrReentrant instead of entering again.
+func WithNonReentrant() LockOption { return func(c *lockConfig) { c.nonReentrant = true } }
+
+// WithMaxHold bounds the time of a renewed hold, for code that may hang while
+// its process lives on. When it is over, the lease is lost with ErrMaxHold and
+// no longer renewed; Redis keeps the lock for the rest of the lease, so that
+// the holder has time to notice before another gets in. Unlock frees it at once.
+func WithMaxHold(d time.Duration) LockOption { return func(c *lockConfig) { c.maxHold = d } }
+
+// AcquireOption configures one Lock or TryLock.
+type AcquireOption func(*acquireConfig)
+
+type acquireConfig struct {
+	lease    time.Duration
+	hasLease bool
+	wait     time.Duration
+	hasWait  bool
+}
+
+// WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
+// and no renewal: Redis frees the lock when it is over. Without it the hold
+// has the watchdog lease and is renewed until it is unlocked or lost.
+//
+// The leases of one owner at one lock share one hold in Redis, which lasts as
+// long as the longest of them: while any is renewed, all are.
+func WithLease(d time.Duration) AcquireOption {
+	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }
+}
+
+// WithWait bounds how long Lock waits. When it is over, Lock returns an error
+// that matches ErrNotAcquired but no context error. Zero means one look.
+// TryLock, which never waits, refuses it.
+func WithWait(d time.Duration) AcquireOption {
+	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
+}
+
+func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig, error) {
+	var a acquireConfig
+	for _, opt := range opts {
+		opt(&a)
+	}
+	if a.hasLease {
+		if err := checkLease("WithLease", a.lease); err != nil {
+			return a, err
+		}
+		a.lease = (a.lease + time.Millisecond - 1).Truncate(time.Millisecond)
+	} else {
+		a.lease = c.watchdogLease
+	}
+	if c.validity(a.lease) <= 0 {
+		return a, invalid("WithLease(%v): nothing of it is left after WithDrift(%v, %v)", a.lease, c.driftFactor, c.driftFloor)
+	}
+	if a.hasWait && !waits {
+		return a, invalid("TryLock does not wait: use Lock with WithWait")
+	}
+	if a.wait < 0 {
+		return a, invalid("WithWait(%v): negative", a.wait)
+	}
+	return a, nil
+}

@@ -1,0 +1,148 @@
+package rlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// owner is who holds locks: one chain of calls, what Redisson would call a
+// thread. It lives in contexts and never leaves the process; Redis sees an id
+// of each stay of an owner at a lock.
+type owner struct {
+	mu    sync.Mutex // guards seats and the fields of each that say so
+	seats []*seat    // few: the locks that this owner holds or is entering
+}
+
+type ownerKey struct{}
+
+// WithOwner returns a context with a new owner. Everything that is called with
+// it, or with contexts made from it, is one owner: it may enter again a lock
+// that it holds. Without WithOwner each Lock and TryLock makes an owner of its
+// own, which Lease.Context hands on.
+//
+// Two goroutines that use one owner do not exclude each other.
+func WithOwner(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, &owner{})
+}
+
+// WithoutOwner returns a context without an owner: what is called with it is a
+// stranger to the caller and excluded from the locks that the caller holds.
+func WithoutOwner(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, (*owner)(nil))
+}
+
+func ownerFrom(ctx context.Context) *owner {
+	o, _ := ctx.Value(ownerKey{}).(*owner)
+	return o
+}
+
+// seat is one owner's place at one lock. It lets the owner do one thing at a
+// time there, so that two re-entries, or a re-entry and a release, cannot
+// overtake each other on their way to Redis.
+type seat struct {
+	owner  *owner
+	client *Client
+	lock   string
+	turn   chan struct{} // holds one item while somebody operates
+
+	users int   // guarded by owner.mu: operations under way
+	entry bool  // guarded by owner.mu: one of them waits for the lock
+	hold  *hold // guarded by owner.mu, and changed by who has the turn only
+}
+
+// seat finds the owner's seat at a lock, or adds it, and counts a user.
+func (o *owner) seat(c *Client, lock string) *seat {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.seats {
+		if s.client == c && s.lock == lock {
+			s.users++
+			return s
+		}
+	}
+	s := &seat{owner: o, client: c, lock: lock, turn: make(chan struct{}, 1), users: 1}
+	o.seats = append(o.seats, s)
+	return s
+}
+
+// find is seat for a look only.
+func (o *owner) find(c *Client, lock string) *hold {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.seats {
+		if s.client == c && s.lock == lock {
+			return s.hold
+		}
+	}
+	return nil
+}
+
+// leave ends what seat began. A seat without users and hold is forgotten.
+func (s *seat) leave() {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.users--
+	s.drop()
+}
+
+func (s *seat) drop() {
+	if s.users > 0 || s.hold != nil {
+		return
+	}
+	seats := s.owner.seats
+	if i := slices.Index(seats, s); i >= 0 {
+		s.owner.seats = slices.Delete(seats, i, i+1)
+	}
+}
+
+// take waits for the turn; give hands it on.
+func (s *seat) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.client.closing:
+		return ErrClosed
+	}
+}
+
+func (s *seat) give() { <-s.turn }
+
+// setHold records that the owner holds the lock, or with nil that all its
+// leases are unlocked.
+func (s *seat) setHold(h *hold) {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.hold = h
+	s.drop()
+}
+
+func (s *seat) held() *hold {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	return s.hold
+}
+
+// setEntry marks that the seat's operation waits for the lock, perhaps for
+// long, so that a TryLock of the same owner need not wait for it.
+func (s *seat) setEntry(on bool) {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.entry = on
+}
+
+func (s *seat) entering() bool {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	return s.entry
+}

@@ -1,0 +1,531 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// hub keeps the subscriptions of a client: any number of channels over one
+// connection, or one for each node if channels are sharded. Nothing depends on
+// it but speed: a waiter that hears nothing looks at the lock by itself.
+//
+// It uses go-redis's PubSub for the protocol only. PubSub reconnects by itself,
+// but does not notice a connection that swallows everything (it sends PINGs
+// and does not wait for the PONG), and resubscribes sharded channels of
+// several slots in one command, which the server refuses whole. So a session
+// that fails in any way is closed here, and a fresh one subscribes anew.
+type hub struct {
+	c    *Client
+	ctx  context.Context // ends with close
+	stop context.CancelFunc
+	work tally // goroutines
+
+	mu     sync.Mutex // guards the rest and the topics
+	topics map[topicName]*topic
+	feeds  map[string]*feed // by node address; "" is any node
+	router bool             // the goroutine that places sharded topics runs
+	lost   []*topic         // topics that it has to place
+}
+
+type topicName struct {
+	channel string
+	sharded bool
+}
+
+// topic is a channel that somebody wants to hear.
+type topic struct {
+	name  topicName
+	users map[*subscription]struct{}
+	feed  *feed // where it is subscribed, or to be; nil: not placed yet
+}
+
+// subscription is one user's interest in a channel.
+type subscription struct {
+	hub    *hub
+	topics []*topic
+	notify func()
+	told   bool // guarded by hub.mu: was notified that messages now come
+}
+
+const (
+	// pingEvery is how long a feed is silent before it is asked for a sign of
+	// life, and pongWithin how long that may take.
+	pingEvery  = 2 * time.Second
+	pongWithin = 2 * time.Second
+
+	// idleFeed is for how long a connection is kept that carries nothing.
+	idleFeed = 10 * time.Second
+
+	// retryFeed is the pause before a broken feed is rebuilt, after the first
+	// attempt; it doubles up to retryFeedMax.
+	retryFeed    = 20 * time.Millisecond
+	retryFeedMax = time.Second
+)
+
+func newHub(c *Client) *hub {
+	h := &hub{c: c, topics: map[topicName]*topic{}, feeds: map[string]*feed{}}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h
+}
+
+// subscribe begins to listen to a channel and returns at once. notify is
+// called, from a goroutine of the hub, when the subscription is confirmed, for
+// each message, and whenever messages may have been missed. It must be quick.
+func (h *hub) subscribe(channel string, notify func()) *subscription {
+	s := &subscription{hub: h, notify: notify}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	mode := h.c.publishCommand()
+	if mode != "spublish" {
+		s.topics = append(s.topics, h.listenLocked(topicName{channel, false}, s))
+	}
+	if mode == "spublish" || mode == "both" {
+		s.topics = append(s.topics, h.listenLocked(topicName{channel, true}, s))
+	}
+	return s
+}
+
+func (h *hub) listenLocked(name topicName, s *subscription) *topic {
+	t := h.topics[name]
+	if t == nil {
+		t = &topic{name: name, users: map[*subscription]struct{}{}}
+		h.topics[name] = t
+		h.placeLocked(t)
+	}
+	t.users[s] = struct{}{}
+	if t.feed != nil {
+		t.feed.changeLocked(name) // tells the new user, if it is subscribed already
+	}
+	return t
+}
+
+// close ends the interest. The last user's end unsubscribes.
+func (s *subscription) close() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range s.topics {
+		delete(t.users, s)
+		if len(t.users) > 0 {
+			continue
+		}
+		if h.topics[t.name] == t {
+			delete(h.topics, t.name)
+		}
+		if f := t.feed; f != nil {
+			delete(f.topics, t.name)
+			f.changeLocked(t.name)
+		}
+	}
+}
+
+// placeLocked gives a topic to the feed that will carry it.
+func (h *hub) placeLocked(t *topic) {
+	if h.c.cluster == nil || !t.name.sharded {
+		h.feedLocked("", h.c.rdb).addLocked(t)
+		return
+	}
+	// Which node has the slot may take a round trip to find out.
+	h.lost = append(h.lost, t)
+	if !h.router && h.ctx.Err() == nil {
+		h.router = true
+		h.work.add(1)
+		go h.route()
+	}
+}
+
+// route places sharded topics until none is left.
+func (h *hub) route() {
+	defer h.work.add(-1)
+	for {
+		h.mu.Lock()
+		lost := h.lost
+		h.lost = nil
+		if len(lost) == 0 || h.ctx.Err() != nil {
+			h.router = false
+			h.mu.Unlock()
+			return
+		}
+		h.mu.Unlock()
+		for _, t := range lost {
+			node, err := h.c.cluster.MasterForKey(h.ctx, t.name.channel)
+			h.mu.Lock()
+			switch {
+			case len(t.users) == 0:
+			case err != nil:
+				h.lost = append(h.lost, t)
+			default:
+				h.feedLocked(node.Options().Addr, node).addLocked(t)
+			}
+			h.mu.Unlock()
+			if err != nil && !h.sleep(retryFeed) {
+				return
+			}
+		}
+	}
+}
+
+func (h *hub) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
+	f := h.feeds[addr]
+	if f == nil {
+		f = &feed{hub: h, addr: addr, topics: map[topicName]*topic{}, dirty: map[topicName]struct{}{}, change: make(chan struct{}, 1)}
+		h.feeds[addr] = f
+		if h.ctx.Err() == nil {
+			h.work.add(1)
+			go f.run()
+		}
+	}
+	f.node = node // a cluster client may have made a new one for the address
+	return f
+}
+
+// close ends all feeds and waits for their goroutines.
+func (h *hub) close() {
+	h.mu.Lock()
+	h.stop()
+	h.mu.Unlock()
+	_ = h.work.wait(context.Background()) // each ends with ctx
+}
+
+// feed is one connection that carries messages from a node. One goroutine
+// decides what is subscribed, and one for each session reads.
+type feed struct {
+	hub    *hub
+	addr   string
+	change chan struct{} // capacity 1: dirty has grown
+
+	// Guarded by hub.mu.
+	node   redis.UniversalClient
+	topics map[topicName]*topic   // what should be subscribed
+	dirty  map[topicName]struct{} // what the session has yet to look at
+}
+
+func (f *feed) addLocked(t *topic) {
+	t.feed = f
+	f.topics[t.name] = t
+	f.changeLocked(t.name)
+}
+
+func (f *feed) changeLocked(name topicName) {
+	f.dirty[name] = struct{}{}
+	select {
+	case f.change <- struct{}{}:
+	default:
+	}
+}
+
+// idle reports whether nothing is to be subscribed.
+func (f *feed) idle() bool {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	return len(f.topics) == 0
+}
+
+// run keeps a session up while there are topics.
+func (f *feed) run() {
+	h := f.hub
+	defer h.work.add(-1)
+	pause := retryFeed
+	for h.ctx.Err() == nil {
+		if f.idle() {
+			select {
+			case <-f.change:
+				continue
+			case <-h.ctx.Done():
+				return
+			}
+		}
+		began := time.Now()
+		err := f.session()
+		if err == nil || h.ctx.Err() != nil {
+			continue
+		}
+		h.c.cfg.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
+		if time.Since(began) > retryFeedMax {
+			pause = retryFeed
+		}
+		f.evacuate()
+		h.sleep(pause)
+		pause = min(2*pause, retryFeedMax)
+	}
+}
+
+// evacuate has sharded topics placed anew: their slots may have moved to
+// another node, which is why the session ended.
+func (f *feed) evacuate() {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, t := range f.topics {
+		h.c.cfg.observer.Subscription(name.channel, false)
+		if h.c.cluster != nil && name.sharded {
+			delete(f.topics, name)
+			t.feed = nil
+			h.placeLocked(t)
+		}
+	}
+	h.c.refreshTopology()
+}
+
+// session is the life of one connection.
+type session struct {
+	f    *feed
+	ps   *redis.PubSub
+	sent map[topicName]progress // guarded by hub.mu
+
+	mu    sync.Mutex // guards the rest
+	heard time.Time  // when anything last came in
+}
+
+type progress int
+
+const (
+	asked     progress = iota + 1 // subscribe was sent
+	confirmed                     // and confirmed
+)
+
+var errSilent = errors.New("no sign of life from the subscribed connection")
+
+// session subscribes what the feed should carry and keeps to it, until the
+// connection fails, or has not been needed for a while.
+func (f *feed) session() error {
+	h := f.hub
+	ctx, cancel := context.WithCancel(h.ctx)
+	h.mu.Lock()
+	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, heard: time.Now()}
+	clear(f.dirty)
+	for name, t := range f.topics {
+		f.dirty[name] = struct{}{}
+		for u := range t.users {
+			u.told = false
+		}
+	}
+	h.mu.Unlock()
+	var failed chan error // made when there is a reader
+	defer func() {
+		cancel() // also ends a dial that go-redis may be at
+		_ = s.ps.Close()
+		if failed != nil {
+			<-failed
+		}
+	}()
+
+	// The first subscribe opens the connection; only then is there something
+	// to read.
+	if err := s.update(ctx); err != nil {
+		return err
+	}
+	failed = make(chan error, 1)
+	go func() {
+		defer close(failed)
+		failed <- s.read(ctx)
+	}()
+
+	tick := time.NewTicker(pingEvery / 2)
+	defer tick.Stop()
+	var pinged time.Time // zero: no PONG awaited
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.change:
+			if err := s.update(ctx); err != nil {
+				return err
+			}
+		case now := <-tick.C:
+			s.mu.Lock()
+			heard := s.heard
+			s.mu.Unlock()
+			switch {
+			case f.idle():
+				if now.Sub(heard) >= idleFeed {
+					return nil
+				}
+			case heard.After(pinged) && now.Sub(heard) >= pingEvery:
+				pinged = now
+				if err := s.ps.Ping(ctx); err != nil {
+					return err
+				}
+			case !pinged.IsZero() && !heard.After(pinged) && now.Sub(pinged) >= pongWithin:
+				return errSilent
+			}
+		}
+	}
+}
+
+// update makes the connection's subscriptions what they should be.
+func (s *session) update(ctx context.Context) error {
+	h := s.f.hub
+	var plain, drop []string
+	var sharded, sdrop []string
+	var notify []func()
+	h.mu.Lock()
+	for name := range s.f.dirty {
+		t := s.f.topics[name]
+		state := s.sent[name]
+		switch {
+		case t == nil && state == 0, t != nil && state == asked:
+		case t != nil && state == confirmed:
+			notify = append(notify, t.untold()...) // it came after the confirmation
+		case t != nil && name.sharded:
+			s.sent[name] = asked
+			sharded = append(sharded, name.channel)
+		case t != nil:
+			s.sent[name] = asked
+			plain = append(plain, name.channel)
+		case name.sharded:
+			delete(s.sent, name)
+			sdrop = append(sdrop, name.channel)
+		default:
+			delete(s.sent, name)
+			drop = append(drop, name.channel)
+		}
+	}
+	clear(s.f.dirty)
+	h.mu.Unlock()
+	call(notify)
+
+	if len(plain) > 0 {
+		if err := s.ps.Subscribe(ctx, plain...); err != nil {
+			return err
+		}
+	}
+	if len(drop) > 0 {
+		if err := s.ps.Unsubscribe(ctx, drop...); err != nil {
+			return err
+		}
+	}
+	for _, channel := range sharded { // one slot for each command
+		if err := s.ps.SSubscribe(ctx, channel); err != nil {
+			return err
+		}
+	}
+	for _, channel := range sdrop {
+		if err := s.ps.SUnsubscribe(ctx, channel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// untold are the callbacks of the users who do not know yet that the topic is
+// subscribed; hub.mu is held. They are called without it.
+func (t *topic) untold() (notify []func()) {
+	for u := range t.users {
+		if !u.told {
+			u.told = true
+			notify = append(notify, u.notify)
+		}
+	}
+	return notify
+}
+
+func call(notify []func()) {
+	for _, fn := range notify {
+		fn()
+	}
+}
+
+// read hands on what comes in until the connection fails.
+func (s *session) read(ctx context.Context) error {
+	h := s.f.hub
+	for {
+		event, err := s.ps.Receive(ctx)
+		h.c.gate("message")
+		if err != nil {
+			var reply redis.Error
+			if errors.As(err, &reply) && !s.refused(err) {
+				continue
+			}
+			return err
+		}
+		s.mu.Lock()
+		s.heard = time.Now()
+		s.mu.Unlock()
+		switch e := event.(type) {
+		case *redis.Message:
+			// It does not say of which kind it is; a wake-up too many is harmless.
+			s.message(topicName{e.Channel, false})
+			s.message(topicName{e.Channel, true})
+		case *redis.Subscription:
+			if err := s.subscribed(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// message notifies the users of a topic, if it has any.
+func (s *session) message(name topicName) {
+	h := s.f.hub
+	h.mu.Lock()
+	var notify []func()
+	if t := h.topics[name]; t != nil {
+		for u := range t.users {
+			notify = append(notify, u.notify)
+		}
+	}
+	h.mu.Unlock()
+	call(notify)
+}
+
+var errUnsubscribed = errors.New("the node has ended a subscription")
+
+// subscribed deals with the confirmation of a subscribe or unsubscribe.
+func (s *session) subscribed(e *redis.Subscription) error {
+	h := s.f.hub
+	name := topicName{e.Channel, e.Kind == "ssubscribe" || e.Kind == "sunsubscribe"}
+	if e.Kind == "unsubscribe" || e.Kind == "sunsubscribe" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if s.sent[name] == confirmed {
+			// Not ours: the slot has gone to another node. An answer to our own
+			// unsubscribe finds the topic forgotten, or asked for again.
+			return errUnsubscribed
+		}
+		return nil
+	}
+	h.mu.Lock()
+	var notify []func()
+	t := h.topics[name]
+	if t != nil && t.feed == s.f && s.sent[name] != 0 {
+		s.sent[name] = confirmed
+		// From here on no message is missed: whoever waits must look once more.
+		notify = t.untold()
+	}
+	h.mu.Unlock()
+	if notify != nil {
+		h.c.cfg.observer.Subscription(e.Channel, true)
+	}
+	call(notify)
+	return nil
+}
+
+// refused deals with an error reply, which can only be to a subscribe. It
+// reports whether the session should end: if the topics belong elsewhere, or
+// should be asked for again a little later.
+func (s *session) refused(err error) bool {
+	h := s.f.hub
+	if transient(err) {
+		return true
+	}
+	h.c.cfg.logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
+	return false
+}

@@ -1,0 +1,55 @@
+-- acquire: take a free lock, or raise the count of a hold that its owner has.
+--
+-- KEYS[1]  lock hash: stay id -> hold count
+-- KEYS[2]  fencing clock of the lock's slot       (first entry only)
+-- KEYS[3]  tombstone of this stay                 (first entry only)
+-- ARGV[1]  stay id
+-- ARGV[2]  lease, ms
+-- ARGV[3]  hold count wanted; 1 is a first entry, more is a re-entry
+-- Reply    {1, token}  held; the token is 0 on a re-entry, which keeps its own
+--          {0, pttl}   held by another for pttl ms (-1: no TTL)
+--          {-1, 0}     this stay was given up: a late copy, nothing done
+--          {-2, 0|1}   re-entry into a hold that is gone (1: another has it)
+-- Caller   Lock, TryLock
+-- Twice    The count is absolute and a stay takes a free lock under its own
+--          id only, so a second run changes nothing but the token, which no
+--          one has seen yet. A copy that comes after the stay has ended meets
+--          its tombstone. A re-entry never creates a lock.
+local lock, stay = KEYS[1], ARGV[1]
+local lease, count = tonumber(ARGV[2]), tonumber(ARGV[3])
+local mine = redis.call('hexists', lock, stay) == 1
+
+local function lengthen()
+  if redis.call('pttl', lock) < lease then
+    redis.call('pexpire', lock, lease)
+  end
+end
+
+if count > 1 then
+  if not mine then
+    return {-2, redis.call('exists', lock)}
+  end
+  redis.call('hset', lock, stay, ARGV[3])
+  lengthen()
+  return {1, 0}
+end
+
+if redis.call('exists', KEYS[3]) == 1 then
+  return {-1, 0}
+end
+if not mine and redis.call('exists', lock) == 1 then
+  return {0, redis.call('pttl', lock)}
+end
+
+-- The clock is written first: if the server has no memory left, this refuses
+-- the whole acquire before anything is changed. The number goes to SET as it
+-- is: tostring() would round it.
+local now = redis.call('time')
+local last = tonumber(redis.call('get', KEYS[2]) or 0)
+local token = math.max(last + 1, now[1] * 1000000 + now[2])
+redis.call('set', KEYS[2], token)
+if not mine then
+  redis.call('hset', lock, stay, 1)
+end
+lengthen()
+return {1, token}

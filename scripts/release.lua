@@ -1,0 +1,34 @@
+-- release: lower the count of a hold, or end it and wake the waiters.
+--
+-- KEYS[1]  lock hash
+-- ARGV[1]  stay id
+-- ARGV[2]  hold count that remains; 0 frees the lock
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish' or 'both'
+-- Reply    2  count lowered
+--          1  freed
+--          0  no such lock
+--          -1 another's lock
+-- Caller   Unlock, Shutdown
+-- Twice    The count is absolute. After the first full release the stay id is
+--          gone and never used again, so a copy finds nothing to do.
+-- Memory   Redis refuses HSET as the first write of a script when it is at
+--          its memory limit, but not after another write. HDEL of a field
+--          that cannot exist is such a write, and changes nothing.
+local lock, stay = KEYS[1], ARGV[1]
+if redis.call('hexists', lock, stay) == 0 then
+  return -redis.call('exists', lock)
+end
+if ARGV[2] ~= '0' then
+  redis.call('hdel', lock, '')
+  redis.call('hset', lock, stay, ARGV[2])
+  return 2
+end
+redis.call('del', lock)
+if ARGV[4] ~= 'spublish' then
+  redis.call('publish', ARGV[3], '0')
+end
+if ARGV[4] ~= 'publish' then
+  redis.call('spublish', ARGV[3], '0')
+end
+return 1

@@ -1,0 +1,425 @@
+package rlock
+
+import (
+	"container/heap"
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// duty is something that the watchdog must not forget: a hold, which is to be
+// renewed and must end at its deadline, or a clean-up that is still to be done.
+// The watchdog calls one duty from one goroutine at a time, except that
+// answered may come late and beside anything else.
+type duty interface {
+	// due is called at about the time that was asked for, perhaps a slack too
+	// early. It returns a request to send now, if any, and when to be called
+	// again; the zero time ends the duty.
+	due(now time.Time, slack time.Duration) (*request, time.Time)
+	// answered is called with the answer to a request that was sent at sent,
+	// if it comes. It returns the same as due.
+	answered(sent time.Time, a answer) time.Time
+	// drain is called when the client shuts down. The duty is due then, and
+	// again until it ends.
+	drain()
+}
+
+// entry is a duty's place in the watchdog's heap.
+type entry struct {
+	duty    duty
+	at      time.Time // guarded by watchdog.mu, as the rest
+	index   int       // in the heap, or -1
+	drained bool
+	ended   bool
+}
+
+const (
+	// batchSize is how many requests go into one pipeline. Between pipelines
+	// others get their turn, so a renewal of very many holds does not starve
+	// acquires.
+	batchSize = 100
+
+	farAway = 365 * 24 * time.Hour
+)
+
+// watchdog looks after all holds of a client: one goroutine, one timer, one
+// heap. It never waits for Redis itself: requests go out in batches from
+// goroutines that last as long as the batch, so that a server that hangs
+// delays neither the deadlines nor the renewals on other servers.
+type watchdog struct {
+	c     *Client
+	slack time.Duration // what is due within it is done along
+	poke  chan struct{} // capacity 1: something is due earlier than armed
+	quit  chan struct{}
+	ended chan struct{} // closed when the goroutine has ended; nil: never began
+
+	mu       sync.Mutex // guards the rest, ended, and the entries
+	heap     entries
+	total    int       // entries that have not ended
+	armed    time.Time // when the goroutine will look next
+	draining bool
+	closed   bool
+	empty    chan struct{} // closed when draining and no entry is left
+}
+
+func newWatchdog(c *Client) *watchdog {
+	return &watchdog{
+		c:     c,
+		slack: min(c.cfg.watchdogLease/60, 100*time.Millisecond),
+		poke:  make(chan struct{}, 1),
+		quit:  make(chan struct{}),
+		empty: make(chan struct{}),
+	}
+}
+
+// add begins a duty. If the client is shutting down the duty is drained at once.
+func (w *watchdog) add(e *entry, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.index = -1
+	w.total++
+	w.pushLocked(e, at)
+	if w.ended == nil && !w.closed {
+		w.ended = make(chan struct{})
+		w.armed = w.c.clock.Now().Add(farAway)
+		go w.run(w.ended)
+	}
+}
+
+// remove ends a duty from outside.
+func (w *watchdog) remove(e *entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endLocked(e)
+}
+
+// move sets when a duty is due; the zero time ends it.
+func (w *watchdog) move(e *entry, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e.ended:
+	case at.IsZero():
+		w.endLocked(e)
+	default:
+		w.pushLocked(e, at)
+	}
+}
+
+func (w *watchdog) pushLocked(e *entry, at time.Time) {
+	if w.draining && !e.drained {
+		at = w.c.clock.Now()
+	}
+	e.at = at
+	if e.index >= 0 {
+		heap.Fix(&w.heap, e.index)
+	} else {
+		heap.Push(&w.heap, e)
+	}
+	if at.Before(w.armed) {
+		select {
+		case w.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (w *watchdog) endLocked(e *entry) {
+	if e.ended {
+		return
+	}
+	e.ended = true
+	if e.index >= 0 {
+		heap.Remove(&w.heap, e.index)
+	}
+	w.total--
+	w.emptyLocked()
+}
+
+func (w *watchdog) emptyLocked() {
+	if w.draining && w.total == 0 {
+		select {
+		case <-w.empty:
+		default:
+			close(w.empty)
+		}
+	}
+}
+
+// drain makes every duty end and waits until they have.
+func (w *watchdog) drain(ctx context.Context) error {
+	w.mu.Lock()
+	w.draining = true
+	now := w.c.clock.Now()
+	for _, e := range w.heap {
+		e.at = now // all of them: still a heap
+	}
+	w.emptyLocked()
+	w.mu.Unlock()
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+	select {
+	case <-w.empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tokenOf is the fencing token of a stay that this client holds, or 0.
+func (w *watchdog) tokenOf(stay string) int64 {
+	if !strings.HasPrefix(stay, w.c.id) {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.heap {
+		if h, ok := e.duty.(*hold); ok && h.stay == stay {
+			return h.token
+		}
+	}
+	return 0
+}
+
+// close ends the goroutine.
+func (w *watchdog) close() {
+	w.mu.Lock()
+	ended := w.ended
+	if !w.closed {
+		w.closed = true
+		close(w.quit)
+	}
+	w.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+func (w *watchdog) run(ended chan struct{}) {
+	defer close(ended)
+	timer := w.c.clock.NewTimer(farAway)
+	defer timer.Stop()
+	var popped []*entry
+	for {
+		now := w.c.clock.Now()
+		popped = w.pop(popped[:0], now)
+		var sends []sending
+		for _, e := range popped {
+			if w.drains(e) {
+				e.duty.drain()
+			}
+			r, next := e.duty.due(now, w.slack)
+			if r != nil {
+				sends = append(sends, sending{e, r})
+			}
+			w.move(e, next)
+		}
+		if len(sends) > 0 {
+			w.c.running.add(1)
+			go func() {
+				defer w.c.running.add(-1)
+				w.round(sends)
+			}()
+		}
+		timer.Reset(w.arm(now))
+		select {
+		case <-timer.C():
+		case <-w.poke:
+		case <-w.quit:
+			return
+		}
+		w.c.gate("watchdog")
+	}
+}
+
+// pop takes what is due out of the heap.
+func (w *watchdog) pop(into []*entry, now time.Time) []*entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.heap) > 0 && !w.heap[0].at.After(now.Add(w.slack)) {
+		into = append(into, heap.Pop(&w.heap).(*entry))
+	}
+	return into
+}
+
+// drains reports whether a duty has yet to be told that the client shuts down.
+func (w *watchdog) drains(e *entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.draining || e.drained {
+		return false
+	}
+	e.drained = true
+	return true
+}
+
+// arm decides when to look next and returns how long that is from now.
+func (w *watchdog) arm(now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.armed = now.Add(farAway)
+	if len(w.heap) > 0 {
+		w.armed = w.heap[0].at
+	}
+	return max(w.armed.Sub(w.c.clock.Now()), 0)
+}
+
+type sending struct {
+	e *entry
+	r *request
+}
+
+// round sends what is due, to each node by itself and one pipeline after the
+// other.
+func (w *watchdog) round(sends []sending) {
+	if w.c.cluster == nil {
+		w.sendTo(w.c.rdb, sends)
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
+	defer cancel()
+	nodes := map[redis.UniversalClient][]sending{}
+	for _, s := range sends {
+		// A pipeline of the cluster client would do the grouping too, but wait
+		// for the slowest node before it shows any answer.
+		node, err := w.c.nodeFor(ctx, s.r.keys[0])
+		if err != nil {
+			w.move(s.e, s.e.duty.answered(w.c.clock.Now(), answer{err: err, unsure: true}))
+			continue
+		}
+		nodes[node] = append(nodes[node], s)
+	}
+	for _, group := range nodes {
+		w.c.running.add(1)
+		go func() {
+			defer w.c.running.add(-1)
+			// Through the cluster client all the same: it follows redirections.
+			w.sendTo(w.c.rdb, group)
+		}()
+	}
+}
+
+func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
+	for len(sends) > 0 {
+		n := min(len(sends), batchSize)
+		batch := make([]*request, n)
+		for i, s := range sends[:n] {
+			batch[i] = s.r
+		}
+		ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
+		sent := w.c.clock.Now()
+		answers := w.c.sendBatch(ctx, node, batch)
+		cancel()
+		failed := false
+		for i, a := range answers {
+			if a.err != nil {
+				a.unsure = !notExecuted(a.err)
+				failed = true
+			}
+			w.move(sends[i].e, sends[i].e.duty.answered(sent, a))
+		}
+		if failed {
+			w.c.refreshTopology()
+		}
+		sends = sends[n:]
+	}
+}
+
+// entries is a heap by time.
+type entries []*entry
+
+func (h entries) Len() int           { return len(h) }
+func (h entries) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entries) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *entries) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *entries) Pop() any {
+	old := *h
+	n := len(old) - 1
+	e := old[n]
+	old[n] = nil
+	e.index = -1
+	*h = old[:n]
+	return e
+}
+
+// cleanup is a stay that must be ended in Redis although its caller has gone:
+// an acquire that was given up, or a release without an answer. It is repeated
+// until Redis confirms it, or until the hold would have run out by itself.
+type cleanup struct {
+	entry
+	c     *Client
+	r     *request
+	until time.Time
+	done  chan struct{} // closed when it is over
+
+	mu    sync.Mutex // guards the rest
+	pause time.Duration
+	next  time.Time
+	over  bool
+}
+
+// cleanUp begins a cleanup that gives up at until.
+func (c *Client) cleanUp(r *request, from, until time.Time) *cleanup {
+	u := &cleanup{c: c, r: r, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
+	u.duty = u
+	c.watchdog.add(&u.entry, from)
+	return u
+}
+
+func (u *cleanup) due(now time.Time, _ time.Duration) (*request, time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over || now.After(u.until) {
+		u.endLocked()
+		return nil, time.Time{}
+	}
+	if now.Before(u.next) {
+		return nil, u.next
+	}
+	// The next copy goes out if this one is not answered: it may hang.
+	u.next = now.Add(max(u.pause, min(u.c.cfg.commandTimeout, time.Second)))
+	return u.r, u.next
+}
+
+func (u *cleanup) answered(_ time.Time, a answer) time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over {
+		return time.Time{}
+	}
+	if a.err == nil || !transient(a.err) {
+		u.endLocked()
+		return time.Time{}
+	}
+	u.c.cfg.observer.Retry(u.r.script.name, a.err)
+	u.next = u.c.clock.Now().Add(u.pause)
+	u.pause = min(2*u.pause, time.Second)
+	return u.next
+}
+
+func (u *cleanup) endLocked() {
+	if !u.over {
+		u.over = true
+		close(u.done)
+	}
+}
+
+func (u *cleanup) drain() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.next = u.c.clock.Now()
+}
