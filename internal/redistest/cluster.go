@@ -96,6 +96,11 @@ func (c *Cluster) replicate(replica, master *Server) error {
 
 // Client connects a new cluster client with go-redis defaults, which edit may
 // change. It is closed when the test ends, before the servers are killed.
+//
+// With those defaults a client whose master has died dials the dead address
+// until its slots are a minute old, unless some MOVED or READONLY reply makes
+// it look earlier. A test that does not want to wait that long sets
+// ClusterStateReloadInterval or calls ReloadState.
 func (c *Cluster) Client(edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opts := &redis.ClusterOptions{}
 	for _, n := range c.Nodes {
