@@ -60,6 +60,16 @@ func TestProcessesAreGoneAfterTheTest(t *testing.T) {
 	}
 }
 
+func TestSpawnerFuncNamesTheOnlyGoroutinesLeftRunning(t *testing.T) {
+	redistest.StartMasters(t, 2)
+	if err := goleak.Find(goleak.IgnoreAnyFunction(redistest.SpawnerFunc)); err != nil {
+		t.Error(err)
+	}
+	if goleak.Find() == nil {
+		t.Error("no goroutine at all; SpawnerFunc is not needed")
+	}
+}
+
 func TestPauseMakesPingTimeOut(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client(func(o *redis.Options) {
