@@ -1,0 +1,17 @@
+// Package redistest runs real redis-server processes for tests: a single
+// server, independent masters, a master with replicas, Sentinel and Cluster.
+//
+// Every process belongs to the test that started it. It listens on loopback
+// only, keeps its files in a directory of the test, and is dead, and waited
+// for, when the test and its cleanups are over. Clients handed out here are
+// closed before their servers are killed, so that a test ends without a burst
+// of reconnects.
+//
+// Redis 7.0 or newer is needed (cluster-port, enable-debug-command). A test is
+// skipped when redis-server is not installed, see [Need].
+//
+// What fails, fails the test: no function returns an error, each ends the test
+// with [testing.TB.Fatal] and says what it waited for and what it last saw.
+// Therefore call them from the test's own goroutine. Pause, Resume and Kill of a
+// [Server] may be called from others: there they fail only when misused.
+package redistest
