@@ -1,0 +1,145 @@
+package rlock_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{})
+	if os.Getenv(childEnv) != "" {
+		os.Exit(m.Run()) // a child process of a test; see processes_test.go
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// quiet drops what go-redis logs of broken connections, which tests cause on
+// purpose all the time.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// backend is a Redis that a scenario runs on.
+type backend struct {
+	name string
+	addr string               // of the server, or of one node
+	mini *miniredis.Miniredis // nil if it is a real server
+	real *redistest.Server    // nil if it is not one standalone server
+	dial func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient
+}
+
+// client is a go-redis client that is closed at the end of the test.
+func (b *backend) client(t testing.TB) redis.UniversalClient { return b.dial(t, nil) }
+
+// eachRedis runs a scenario on miniredis and on a real server.
+func eachRedis(t *testing.T, scenario func(t *testing.T, b *backend)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { scenario(t, onMiniredis(t)) })
+	t.Run("standalone", func(t *testing.T) { scenario(t, onServer(t)) })
+}
+
+// everyRedis runs a scenario on a cluster as well.
+func everyRedis(t *testing.T, scenario func(t *testing.T, b *backend)) {
+	t.Helper()
+	eachRedis(t, scenario)
+	t.Run("cluster", func(t *testing.T) { scenario(t, onCluster(t)) })
+}
+
+func onMiniredis(t testing.TB) *backend {
+	t.Helper()
+	m := miniredis.RunT(t)
+	m.ClockTTL(true) // leases run out by themselves
+	return &backend{name: "miniredis", addr: m.Addr(), mini: m, dial: dialer(m.Addr())}
+}
+
+func onServer(t testing.TB, args ...string) *backend {
+	t.Helper()
+	s := redistest.Start(t, args...)
+	return &backend{name: "standalone", addr: s.Addr(), real: s, dial: dialer(s.Addr())}
+}
+
+func onCluster(t testing.TB) *backend {
+	t.Helper()
+	c := redistest.StartCluster(t, 3, 0)
+	return &backend{
+		name: "cluster", addr: c.Nodes[0].Addr(),
+		dial: func(testing.TB, func(*redis.Options)) redis.UniversalClient { return c.Client() },
+	}
+}
+
+// dialer makes clients of one server. The time-outs of go-redis are short so
+// that goroutines that a test leaves in a hung call end with the test.
+func dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalClient {
+	return func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient {
+		o := &redis.Options{Addr: addr, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second}
+		if edit != nil {
+			edit(o)
+		}
+		rdb := redis.NewClient(o)
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	}
+}
+
+// newClient is a Client on the backend that is closed at the end of the test,
+// before its Redis client and its server.
+func (b *backend) newClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
+	t.Helper()
+	return newClientOn(t, b.client(t), opts...)
+}
+
+func newClientOn(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *rlock.Client {
+	t.Helper()
+	c, err := rlock.New(rdb, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// eventually waits for a condition that must come true soon. The bound is far
+// above what a busy machine needs.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long until %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func mustLock(t testing.TB, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
+	t.Helper()
+	return mustLockCtx(t, context.Background(), l, opts...)
+}
+
+func mustLockCtx(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	lease, err := l.Lock(ctx, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func mustUnlock(t testing.TB, l *rlock.Lease) {
+	t.Helper()
+	if err := l.Unlock(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const childEnv = "RLOCK_TEST_CHILD"
