@@ -53,8 +53,10 @@ func (r *request) command(ctx context.Context, whole bool) once {
 	return once{cmd}
 }
 
-// resends is how many copies of a request may be under way at once.
-const resends = 3
+// copies is how many copies of a request may be under way at once. The second
+// goes out when half of the budget is spent: earlier, or more of them, would
+// multiply the load of a server that is merely slow.
+const copies = 2
 
 // call runs a request until it is answered, ctx ends, or the budget is spent.
 // It returns then, even if go-redis does not: cancelling a context does not
@@ -87,7 +89,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 	launch()
 	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet
 	pause := 10 * time.Millisecond
-	late := time.NewTimer(budget / resends)
+	late := time.NewTimer(budget / copies)
 	defer late.Stop()
 	var last error
 	for {
@@ -109,7 +111,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			late.Reset(pause)
 			pause = min(2*pause, 200*time.Millisecond)
 		case <-late.C:
-			if waiting >= resends || r.single && waiting > 0 {
+			if waiting >= copies || r.single && waiting > 0 {
 				continue // enough are under way; wait for one of them
 			}
 			if waiting > 0 {
@@ -118,13 +120,11 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			launch()
 			waiting++
 			sent++
-			late.Reset(budget / resends)
+			late.Reset(budget / copies)
 		case <-opCtx.Done():
 			err := ctx.Err()
 			if err == nil {
-				if err = ErrUnreachable; last != nil {
-					err = because(ErrUnreachable, last)
-				}
+				err = noAnswer(budget, last)
 			}
 			return answer{err: err, unsure: sent > 0}
 		}
@@ -132,6 +132,16 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 }
 
 var errLate = errors.New("no reply yet")
+
+// noAnswer is ErrUnreachable with what was seen last. That may be the end of
+// our own time limit: it must not look like the end of the caller's context.
+func noAnswer(within time.Duration, last error) error {
+	err := fmt.Errorf("%w within %v", ErrUnreachable, within)
+	if last == nil || errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) {
+		return err
+	}
+	return because(err, last)
+}
 
 // send sends one copy and reads its reply. A script that the server does not
 // know has not run, so it is sent again in full at once.

@@ -160,9 +160,16 @@ func (c *Client) publishCommand() string {
 	return mode
 }
 
-// findPublishMode asks a cluster, as Redisson does, whether it knows sharded
-// channels.
-func (c *Client) findPublishMode(ctx context.Context) error {
+// ready finds out how releases are announced, if that is not known yet. In
+// auto mode a cluster is asked, as Redisson does, whether it knows sharded
+// channels. It comes before the first acquire, so that whatever ends a stay
+// knows.
+func (c *Client) ready(ctx context.Context) error {
+	if c.publishCommand() != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.commandTimeout)
+	defer cancel()
 	probe := make(chan error, 1)
 	c.running.add(1)
 	go func() {
@@ -202,10 +209,11 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		err = c.watchdog.drain(ctx)
 	}
 	c.stop()
-	c.hub.close()
 	c.watchdog.close()
-	if waitErr := c.running.wait(ctx); err == nil {
-		err = waitErr
+	for _, wait := range []func(context.Context) error{c.hub.close, c.running.wait} {
+		if waitErr := wait(ctx); err == nil {
+			err = waitErr
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("rlock: shutdown was not finished: %w", err)

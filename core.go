@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // core is what every lock type is made of: a name, what may be asked of Redis
@@ -94,7 +96,7 @@ type attempt struct {
 	tries   int
 	reentry bool
 	unsure  bool // a copy of the acquire may be under way
-	granted bool // Redis granted the lock, but no lease was made of it yet
+	granted bool // Redis has, or may have, granted the lock, and no lease was made of it yet
 }
 
 // lock is Lock and TryLock of every type.
@@ -279,7 +281,7 @@ func heldFor(rest time.Duration) error {
 func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
 	c, l := a.core.c, a.core
 	a.tries++
-	if err := a.ready(ctx); err != nil {
+	if err := c.ready(ctx); err != nil {
 		return nil, 0, err
 	}
 	sent := c.clock.Now()
@@ -289,6 +291,10 @@ func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
 	reply, err := ans.ints()
 	switch {
 	case ans.err != nil:
+		// A script that failed half-way (a command that the ACL forbids) may
+		// have left a hold without a TTL.
+		var reply redis.Error
+		a.granted = a.granted || errors.As(ans.err, &reply)
 		return nil, 0, ans.err
 	case err != nil:
 		return nil, 0, err
@@ -313,18 +319,6 @@ func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
 	h := &hold{core: l, seat: a.seat, stay: a.stay, token: reply[1], since: sent, unsure: a.unsure}
 	a.granted = false
 	return h.begin(sent, a.opts), 0, nil
-}
-
-// ready finds out how releases are announced, once per client, before the
-// first acquire is sent: what ends a stay must know it.
-func (a *attempt) ready(ctx context.Context) error {
-	c := a.core.c
-	if c.publishCommand() != "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.commandTimeout)
-	defer cancel()
-	return c.findPublishMode(ctx)
 }
 
 // wait stands in line and, as its head, looks whenever the lock may be free:
@@ -356,9 +350,13 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		if err := ctx.Err(); err != nil {
 			return nil, err // a thousand that are cancelled at once need not look
 		}
+		behind, err := c.queues.turn(w)
+		if err != nil {
+			return nil, err
+		}
 		rest = 0
-		if w.behind != nil && w.behind.alive() {
-			rest = w.behind.restOfLease()
+		if behind != nil && behind.alive() {
+			rest = behind.restOfLease()
 		}
 	}
 
@@ -405,9 +403,6 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 			return nil, ErrClosed
 		}
 		c.gate("woken")
-		if err := c.queues.failure(w); err != nil {
-			return nil, err
-		}
 	}
 }
 

@@ -147,8 +147,8 @@ func checkLease(what string, d time.Duration) error {
 func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
 
 // WithCommandTimeout bounds one operation on Redis, its resends included,
-// whatever the time-outs of the go-redis client are. A reply that is a third
-// of it late is asked for again on another connection.
+// whatever the time-outs of the go-redis client are. When half of it has passed
+// without a reply, the request is sent again on another connection.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
 
 // WithUnlockTimeout bounds Unlock, which goes on when its context has ended.

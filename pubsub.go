@@ -195,11 +195,11 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 }
 
 // close ends all feeds and waits for their goroutines.
-func (h *hub) close() {
-	h.mu.Lock()
+func (h *hub) close(ctx context.Context) error {
+	h.mu.Lock() // no feed is begun after this
 	h.stop()
 	h.mu.Unlock()
-	_ = h.work.wait(context.Background()) // each ends with ctx
+	return h.work.wait(ctx)
 }
 
 // feed is one connection that carries messages from a node. One goroutine
@@ -250,14 +250,13 @@ func (f *feed) run() {
 				return
 			}
 		}
-		began := time.Now()
-		err := f.session()
+		worked, err := f.session()
 		if err == nil || h.ctx.Err() != nil {
 			continue
 		}
 		h.c.cfg.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
-		if time.Since(began) > retryFeedMax {
-			pause = retryFeed
+		if worked {
+			pause = retryFeed // it was a good connection: no reason to hesitate
 		}
 		f.evacuate()
 		h.sleep(pause)
@@ -302,8 +301,9 @@ const (
 var errSilent = errors.New("no sign of life from the subscribed connection")
 
 // session subscribes what the feed should carry and keeps to it, until the
-// connection fails, or has not been needed for a while.
-func (f *feed) session() error {
+// connection fails, or has not been needed for a while. It reports whether
+// anything was heard.
+func (f *feed) session() (worked bool, err error) {
 	h := f.hub
 	ctx, cancel := context.WithCancel(h.ctx)
 	h.mu.Lock()
@@ -328,7 +328,7 @@ func (f *feed) session() error {
 	// The first subscribe opens the connection; only then is there something
 	// to read.
 	if err := s.update(ctx); err != nil {
-		return err
+		return false, err
 	}
 	failed = make(chan error, 1)
 	go func() {
@@ -336,38 +336,45 @@ func (f *feed) session() error {
 		failed <- s.read(ctx)
 	}()
 
+	began := s.lastHeard()
+	worked = false
+	defer func() { worked = s.lastHeard().After(began) }()
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
 	var pinged time.Time // zero: no PONG awaited
 	for {
 		select {
 		case err := <-failed:
-			return err
+			return false, err
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		case <-f.change:
 			if err := s.update(ctx); err != nil {
-				return err
+				return false, err
 			}
 		case now := <-tick.C:
-			s.mu.Lock()
-			heard := s.heard
-			s.mu.Unlock()
+			heard := s.lastHeard()
 			switch {
 			case f.idle():
 				if now.Sub(heard) >= idleFeed {
-					return nil
+					return false, nil
 				}
 			case heard.After(pinged) && now.Sub(heard) >= pingEvery:
 				pinged = now
 				if err := s.ps.Ping(ctx); err != nil {
-					return err
+					return false, err
 				}
 			case !pinged.IsZero() && !heard.After(pinged) && now.Sub(pinged) >= pongWithin:
-				return errSilent
+				return false, errSilent
 			}
 		}
 	}
+}
+
+func (s *session) lastHeard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
 }
 
 // update makes the connection's subscriptions what they should be.

@@ -29,18 +29,18 @@ type queue struct {
 type waiter struct {
 	queue *queue
 	place *list.Element
-	// wake (capacity 1) is poked when the waiter becomes the head, and while it
-	// is the head whenever it should look at the lock. A poke says no more
-	// than "look": pokes may be spurious or collapse into one.
-	wake chan struct{}
-	// behind, set before the poke that makes the waiter the head, is the hold
-	// that the head before it got: no need to ask Redis while that lasts. It is
-	// nil if that one left without the lock, perhaps with a wake-up in its
-	// pocket: then the new head looks at once.
-	behind *hold
-
 	since time.Time // when it joined
-	err   error     // guarded by queues.mu: why it should leave
+	// wake (capacity 1) is poked once when the waiter becomes the head or should
+	// leave, and while it is the head whenever it should look at the lock. That
+	// is all it says then: pokes may be spurious or collapse into one.
+	wake chan struct{}
+
+	// Guarded by queues.mu. behind is the hold that the head before this one
+	// got: no need to ask Redis while that lasts. It is nil if that one left
+	// without the lock, perhaps with a wake-up in its pocket: then the new head
+	// looks at once.
+	behind *hold
+	err    error // why it should leave
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the
@@ -139,6 +139,8 @@ func (q *queues) subscribe(w *waiter, open func(notify func()) *subscription) {
 func (q *queues) fail(w *waiter, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	// Those who become the head meanwhile may have seen the poke already and
+	// find out for themselves: w is the head now, so that is at most the next.
 	for e := w.queue.waiters.Front(); e != nil; e = e.Next() {
 		if other := e.Value.(*waiter); other != w && !other.since.After(since) {
 			other.err = err
@@ -147,8 +149,10 @@ func (q *queues) fail(w *waiter, since time.Time, err error) {
 	}
 }
 
-func (q *queues) failure(w *waiter) error {
+// turn is what a waiter that was behind others learns when it is poked: that it
+// should leave, or that it is the head now, and behind which hold.
+func (q *queues) turn(w *waiter) (behind *hold, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return w.err
+	return w.behind, w.err
 }

@@ -92,12 +92,8 @@ func (l *core) forceUnlock(ctx context.Context, owner string) (bool, error) {
 	if l.bad != nil {
 		return false, l.error(l.bad)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.commandTimeout)
-	defer cancel()
-	if l.c.publishCommand() == "" {
-		if err := l.c.findPublishMode(ctx); err != nil {
-			return false, l.error(err)
-		}
+	if err := l.c.ready(ctx); err != nil {
+		return false, l.error(err)
 	}
 	a, err := l.ask(ctx, &request{
 		script: l.c.scripts.forceUnlock,

@@ -3,6 +3,7 @@ package rlock
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,14 +79,18 @@ func newWatchdog(c *Client) *watchdog {
 // add begins a duty. If the client is shutting down the duty is drained at once.
 func (w *watchdog) add(e *entry, at time.Time) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	e.index = -1
 	w.total++
 	w.pushLocked(e, at)
-	if w.ended == nil && !w.closed {
+	closed := w.closed
+	if w.ended == nil && !closed {
 		w.ended = make(chan struct{})
 		w.armed = w.c.clock.Now().Add(farAway)
 		go w.run(w.ended)
+	}
+	w.mu.Unlock()
+	if closed {
+		e.duty.drain() // too late to do more
 	}
 }
 
@@ -186,7 +191,8 @@ func (w *watchdog) tokenOf(stay string) int64 {
 	return 0
 }
 
-// close ends the goroutine.
+// close ends the goroutine. Duties that drain had no time for end here, as far
+// as this process goes: no lease stays valid without a watchdog.
 func (w *watchdog) close() {
 	w.mu.Lock()
 	ended := w.ended
@@ -197,6 +203,12 @@ func (w *watchdog) close() {
 	w.mu.Unlock()
 	if ended != nil {
 		<-ended
+	}
+	w.mu.Lock()
+	left := slices.Clone(w.heap)
+	w.mu.Unlock()
+	for _, e := range left {
+		e.duty.drain()
 	}
 }
 
@@ -304,6 +316,9 @@ func (w *watchdog) round(sends []sending) {
 	}
 }
 
+// sendTo sends requests to one node, a pipeline at a time. If the node does not
+// answer one, the rest is not tried: they would only hang one after the other,
+// and each is due again soon.
 func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 	for len(sends) > 0 {
 		n := min(len(sends), batchSize)
@@ -315,18 +330,25 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 		sent := w.c.clock.Now()
 		answers := w.c.sendBatch(ctx, node, batch)
 		cancel()
-		failed := false
+		var silent error
 		for i, a := range answers {
 			if a.err != nil {
 				a.unsure = !notExecuted(a.err)
-				failed = true
+			}
+			if a.unsure && transient(a.err) {
+				silent = a.err
 			}
 			w.move(sends[i].e, sends[i].e.duty.answered(sent, a))
 		}
-		if failed {
-			w.c.refreshTopology()
-		}
 		sends = sends[n:]
+		if silent == nil {
+			continue
+		}
+		w.c.refreshTopology()
+		for _, s := range sends {
+			w.move(s.e, s.e.duty.answered(sent, answer{err: silent}))
+		}
+		return
 	}
 }
 

@@ -1,0 +1,404 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// patient makes waiters depend on messages: a test that passes quickly with it
+// has not been saved by a poll.
+const patient = time.Hour
+
+func waiters(t testing.TB, l *rlock.Lock) int {
+	t.Helper()
+	s, err := l.State(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Waiters
+}
+
+// subscribers is how many connections listen to the lock's channel.
+func subscribers(t testing.TB, rdb redis.UniversalClient, name string) int64 {
+	t.Helper()
+	n, err := rdb.PubSubNumSub(bg, "redisson_lock__channel:{"+name+"}").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range n {
+		return n
+	}
+	return 0
+}
+
+func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		holder := b.newClient(t).NewLock("a")
+		waiter := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+		for range 20 {
+			lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+			got := make(chan *rlock.Lease)
+			go func() { got <- mustLock(t, waiter) }()
+			eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+			mustUnlock(t, lease)
+			mustUnlock(t, <-got)
+		}
+		eventually(t, "nobody is subscribed", func() bool { return subscribers(t, rdb, "a") == 0 })
+	})
+}
+
+func TestForeignReleaseWakesAWaiter(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+		// As a Java process would hold and release it.
+		rdb.HSet(bg, "a", "6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:57", 1)
+		rdb.PExpire(bg, "a", time.Hour)
+		got := make(chan *rlock.Lease)
+		go func() { got <- mustLock(t, l) }()
+		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		if _, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
+			p.Del(bg, "a")
+			p.Publish(bg, "redisson_lock__channel:{a}", "0")
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, <-got)
+	})
+}
+
+func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+		rdb.HSet(bg, "a", "dead:1", 1)
+		rdb.PExpire(bg, "a", 300*time.Millisecond)
+		start := time.Now()
+		mustUnlock(t, mustLock(t, l))
+		if took := time.Since(start); took < 250*time.Millisecond || took > 3*time.Second {
+			t.Fatalf("waited %v for a lease of 300ms", took)
+		}
+	})
+}
+
+func TestLockWithoutTTLIsPolled(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
+		rdb.HSet(bg, "a", "strange:1", 1)
+		_, err := l.TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		got := make(chan *rlock.Lease)
+		go func() { got <- mustLock(t, l) }()
+		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		rdb.Del(bg, "a") // and nothing is published
+		mustUnlock(t, <-got)
+	})
+}
+
+func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, rdb := b.faulty(t, rlock.WithLongestPoll(200*time.Millisecond))
+		proxy.DropMessages(true)
+		l, holder := c.NewLock("a"), newClientOn(t, rdb).NewLock("a")
+		for range 3 {
+			lease := mustLock(t, holder)
+			got := make(chan *rlock.Lease)
+			go func() { got <- mustLock(t, l) }()
+			eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+			mustUnlock(t, lease)
+			start := time.Now()
+			mustUnlock(t, <-got)
+			if took := time.Since(start); took > 200*time.Millisecond+2*time.Second {
+				t.Fatalf("waited %v, the longest poll is 200ms", took)
+			}
+		}
+	})
+}
+
+func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, rdb := b.faulty(t, rlock.WithLongestPoll(patient))
+		holder := newClientOn(t, rdb).NewLock("a")
+		lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+		got := make(chan *rlock.Lease)
+		go func() { got <- mustLock(t, c.NewLock("a")) }()
+		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		// Only the connections of now: what comes later gets through.
+		seen := len(proxy.Commands())
+		proxy.Blackhole(true)
+		mustUnlock(t, lease) // the message is lost
+		if len(proxy.Commands()) < seen {
+			t.Fatal("the log shrank")
+		}
+		// The library has to find out by itself: the connection stays open.
+		eventually(t, "it has asked for a sign of life", func() bool {
+			for _, cmd := range proxy.Commands()[seen:] {
+				if cmd.Name == "ping" {
+					return true
+				}
+			}
+			return false
+		})
+		eventually(t, "it has dialled again", func() bool {
+			for _, cmd := range proxy.Commands()[seen:] {
+				if cmd.Name == "hello" {
+					return true
+				}
+			}
+			return false
+		})
+		proxy.Blackhole(false)
+		mustUnlock(t, <-got)
+	})
+}
+
+func TestHandOversSurviveKilledSubscriptions(t *testing.T) {
+	b := onServer(t)
+	rdb := b.client(t)
+	// Without a poll to save them, each hand-over needs a message, or a look
+	// after the subscription was rebuilt.
+	locks := []*rlock.Lock{
+		newClientOn(t, b.client(t), rlock.WithLongestPoll(patient)).NewLock("a"),
+		newClientOn(t, b.client(t), rlock.WithLongestPoll(patient)).NewLock("a"),
+	}
+	stop := make(chan struct{})
+	killed := make(chan int64)
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		n := int64(0)
+		for {
+			select {
+			case <-tick.C:
+				k, _ := rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result()
+				n += k
+			case <-stop:
+				killed <- n
+				return
+			}
+		}
+	}()
+	const handOvers = 2000
+	ctx, cancel := context.WithTimeout(bg, 2*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	var longest time.Duration // guarded by the lock itself
+	for g := range 4 {
+		wg.Go(func() {
+			for range handOvers / 4 {
+				start := time.Now()
+				lease, err := locks[g%2].Lock(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				longest = max(longest, time.Since(start))
+				time.Sleep(time.Millisecond) // a section, so that the kills fall among the hand-overs
+				if err := lease.Unlock(bg); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	n := <-killed
+	if n < 20 {
+		t.Fatalf("only %d connections were killed", n)
+	}
+	t.Logf("%d hand-overs, %d subscribed connections killed, longest wait %v", handOvers, n, longest)
+	if longest > 10*time.Second {
+		t.Fatalf("a waiter stalled for %v", longest)
+	}
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb).NewLock("a")
+		lease := mustLock(t, b.newClient(t).NewLock("a"))
+		const short, long = 60 * time.Millisecond, time.Minute
+		deadline := func(d time.Duration) context.Context {
+			ctx, cancel := context.WithTimeout(bg, d)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		cancelled := func() context.Context {
+			ctx, cancel := context.WithCancel(bg)
+			time.AfterFunc(short, cancel)
+			return ctx
+		}
+		mine := errors.New("mine")
+		caused := func() context.Context {
+			ctx, cancel := context.WithCancelCause(bg)
+			time.AfterFunc(short, func() { cancel(mine) })
+			return ctx
+		}
+		for name, c := range map[string]struct {
+			ctx  context.Context
+			opts []rlock.AcquireOption
+			want []error
+		}{
+			"deadline":                  {deadline(short), nil, []error{rlock.ErrNotAcquired, context.DeadlineExceeded}},
+			"cancel":                    {cancelled(), nil, []error{rlock.ErrNotAcquired, context.Canceled, nil, context.DeadlineExceeded}},
+			"cancel with a cause":       {caused(), nil, []error{rlock.ErrNotAcquired, context.Canceled}},
+			"WithWait":                  {bg, []rlock.AcquireOption{rlock.WithWait(short)}, []error{rlock.ErrNotAcquired, nil, context.DeadlineExceeded, context.Canceled}},
+			"WithWait 0":                {bg, []rlock.AcquireOption{rlock.WithWait(0)}, []error{rlock.ErrNotAcquired, nil, context.DeadlineExceeded}},
+			"both, WithWait is shorter": {deadline(long), []rlock.AcquireOption{rlock.WithWait(short)}, []error{rlock.ErrNotAcquired, nil, context.DeadlineExceeded}},
+			"both, deadline is shorter": {deadline(short), []rlock.AcquireOption{rlock.WithWait(long)}, []error{rlock.ErrNotAcquired, context.DeadlineExceeded}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				start := time.Now()
+				_, err := l.Lock(c.ctx, c.opts...)
+				wantErr(t, err, c.want...)
+				if took := time.Since(start); took > 5*time.Second {
+					t.Fatalf("took %v", took)
+				}
+			})
+		}
+		mustUnlock(t, lease)
+		onlyTombstones(t, rdb) // of looks that were under way
+	})
+}
+
+func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		l := b.newClient(t).NewLock("a")
+		lease := mustLock(t, l)
+		const n = 20
+		order := make(chan int, n)
+		for i := range n {
+			go func() {
+				lease := mustLock(t, l)
+				order <- i
+				mustUnlock(t, lease)
+			}()
+			eventually(t, "it stands in line", func() bool { return waiters(t, l) == i+1 })
+		}
+		mustUnlock(t, lease)
+		for i := range n {
+			if got := <-order; got != i {
+				t.Fatalf("waiter %d was served as number %d", got, i)
+			}
+		}
+	})
+}
+
+func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+		holder := b.newClient(t).NewLock("a")
+		for range 30 {
+			lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+			ctx, cancel := context.WithCancel(bg)
+			first := make(chan error)
+			go func() {
+				lease, err := l.Lock(ctx)
+				if err == nil {
+					err = lease.Unlock(bg)
+				}
+				first <- err
+			}()
+			eventually(t, "the first waits", func() bool { return waiters(t, l) == 1 && subscribers(t, rdb, "a") == 1 })
+			second := make(chan *rlock.Lease)
+			go func() { second <- mustLock(t, l) }()
+			eventually(t, "the second waits", func() bool { return waiters(t, l) == 2 })
+			// The message and the cancel race: whoever wins, the second gets it.
+			go cancel()
+			mustUnlock(t, lease)
+			if err := <-first; err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			mustUnlock(t, <-second)
+			cancel()
+		}
+		mustBeEmpty(t, rdb)
+	})
+}
+
+func TestWaiterSurvivesARestartOfTheServer(t *testing.T) {
+	b := onServer(t)
+	holder := b.newClient(t).NewLock("a")
+	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewLock("a")
+	lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+	got := make(chan *rlock.Lease)
+	go func() { got <- mustLock(t, l) }()
+	rdb := b.client(t)
+	eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+	b.real.Kill()
+	b.real.Restart() // empty: the lock is free, and nobody says so
+	mustUnlock(t, <-got)
+	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+}
+
+func TestManyNamesShareOneSubscribedConnection(t *testing.T) {
+	b := onServer(t)
+	rdb := b.client(t)
+	holder, c := b.newClient(t), newClientOn(t, rdb, rlock.WithLongestPoll(patient))
+	const n = 200
+	leases := make([]*rlock.Lease, n)
+	got := make(chan *rlock.Lease, n)
+	for i := range leases {
+		leases[i] = mustLock(t, holder.NewLock(fmt.Sprint("l", i)), rlock.WithLease(time.Hour))
+		go func() { got <- mustLock(t, c.NewLock(fmt.Sprint("l", i))) }()
+	}
+	eventually(t, "all have subscribed", func() bool {
+		channels, err := rdb.PubSubChannels(bg, "*").Result()
+		return err == nil && len(channels) == n
+	})
+	if list := rdb.Do(bg, "client", "list", "type", "pubsub").Val().(string); countLines(list) != 1 {
+		t.Fatalf("subscribed connections:\n%s", list)
+	}
+	for _, lease := range leases {
+		mustUnlock(t, lease)
+	}
+	for range leases {
+		mustUnlock(t, <-got)
+	}
+	eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 0 })
+}
+
+func countLines(s string) (n int) {
+	for _, r := range s {
+		if r == '\n' {
+			n++
+		}
+	}
+	return n
+}
+
+// A subscribe that the server refuses leaves polling.
+func TestForbiddenChannelMeansPolling(t *testing.T) {
+	s := redistest.Start(t)
+	admin := s.Client()
+	if err := admin.Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "+@all", "resetchannels").Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" })
+	holder := newClientOn(t, admin).NewLock("a")
+	l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
+	lease := mustLock(t, holder)
+	got := make(chan *rlock.Lease)
+	go func() { got <- mustLock(t, l) }()
+	eventually(t, "it stands in line", func() bool { return waiters(t, l) == 1 })
+	mustUnlock(t, lease)
+	next := <-got
+	// It may not publish either, which is an error of Redis, told as such.
+	err := next.Unlock(bg)
+	if err == nil || errors.Is(err, rlock.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+}
