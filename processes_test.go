@@ -271,7 +271,7 @@ func BenchmarkHandOverBetweenProcesses(b *testing.B) {
 		lease := mustLock(b, lock)
 		before := evals()
 		other.order("lock")
-		eventually(b, "the other waits", func() bool { return evals() == before+looksBeforeSleep })
+		eventually(b, "the other waits", func() bool { return evals() >= before+looksBeforeSleep })
 		called := time.Now()
 		mustUnlock(b, lease)
 		at, err := strconv.ParseInt(other.report("held"), 10, 64)
