@@ -92,7 +92,7 @@ func newFloor(t testing.TB, b *backend) *floor {
 
 func (f *floor) pair(t testing.TB, name string) {
 	ctx := context.Background()
-	if ok, err := f.rdb.SetNX(ctx, name, "me", 30*time.Second).Result(); !ok || err != nil { //nolint:staticcheck // what people write
+	if ok, err := f.rdb.SetNX(ctx, name, "me", 30*time.Second).Result(); !ok || err != nil {
 		t.Error(ok, err)
 	}
 	if err := f.del.EvalSha(ctx, f.rdb, []string{name}, "me").Err(); err != nil {

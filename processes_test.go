@@ -24,8 +24,8 @@ import (
 func TestProcessesExcludeEachOther(t *testing.T) {
 	const processes, goroutines = 8, 8
 	sections := 20_000
-	if testing.Short() {
-		sections = 2_000
+	if testing.Short() || underRace() {
+		sections = 4_000
 	}
 	b := onServer(t)
 	children := make([]*child, processes)

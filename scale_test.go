@@ -172,8 +172,8 @@ func TestThousandWaitersCancelledAtOnce(t *testing.T) {
 // Locks that come and go leave nothing in the client.
 func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 	locks := 100_000
-	if testing.Short() {
-		locks = 10_000
+	if testing.Short() || underRace() {
+		locks = 20_000
 	}
 	b := onServer(t)
 	rdb := b.client(t)
@@ -211,8 +211,8 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 // Waiters that come and go leave nothing either: no channel, no place in line.
 func TestManyWaitersLeaveNoGrowth(t *testing.T) {
 	waiters := 10_000
-	if testing.Short() {
-		waiters = 1_000
+	if testing.Short() || underRace() {
+		waiters = 2_000
 	}
 	b := onServer(t)
 	ctx := context.Background()
