@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -306,31 +305,4 @@ func subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
 		t.Fatal(err)
 	}
 	return n[channel]
-}
-
-// wantKeys checks that Redis holds these keys and nothing else but fencing
-// clocks.
-func wantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
-	t.Helper()
-	keys, err := rdb.Keys(context.Background(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := map[string]bool{}
-	for _, key := range keys {
-		// Tombstones go by themselves. They are made only when a reply was so
-		// late that a request was sent again, which a busy machine may cause.
-		if !strings.HasPrefix(key, "rlock:clock:") && !strings.Contains(key, ":rlock:gone:") {
-			left[key] = true
-		}
-	}
-	for _, key := range want {
-		if !left[key] {
-			t.Errorf("key %q is gone", key)
-		}
-		delete(left, key)
-	}
-	if len(left) > 0 {
-		t.Errorf("%d keys are left behind, such as %.5q", len(left), keys)
-	}
 }

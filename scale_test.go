@@ -5,10 +5,13 @@ import (
 	"errors"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 )
@@ -254,4 +257,31 @@ func TestManyWaitersLeaveNoGrowth(t *testing.T) {
 		t.Errorf("the heap grew by %.1f bytes for each waiter", growth)
 	}
 	wantKeys(t, rdb)
+}
+
+// wantKeys checks that Redis holds these keys and nothing else but fencing
+// clocks.
+func wantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
+	t.Helper()
+	keys, err := rdb.Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]bool{}
+	for _, key := range keys {
+		// Tombstones go by themselves. They are made only when a reply was so
+		// late that a request was sent again, which a busy machine may cause.
+		if !strings.HasPrefix(key, "rlock:clock:") && !strings.Contains(key, ":rlock:gone:") {
+			left[key] = true
+		}
+	}
+	for _, key := range want {
+		if !left[key] {
+			t.Errorf("key %q is gone", key)
+		}
+		delete(left, key)
+	}
+	if len(left) > 0 {
+		t.Errorf("%d keys are left behind, such as %.5q", len(left), keys)
+	}
 }
