@@ -3,6 +3,9 @@ package rlock_test
 import (
 	"context"
 	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,6 +145,13 @@ func mustUnlock(t testing.TB, l *rlock.Lease) {
 		t.Fatal(err)
 	}
 }
+
+// underRace reports whether the race detector is on, which makes everything
+// several times slower.
+var underRace = sync.OnceValue(func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+})
 
 const childEnv = "RLOCK_TEST_CHILD"
 

@@ -212,9 +212,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 
 	c.calls.add(1)
 	defer c.end()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.unlockTimeout)
-	defer cancel()
-	err := l.unlock(ctx, called)
+	err := l.unlock(context.WithoutCancel(ctx), called)
 	if err != nil {
 		err = h.error(err)
 	}
@@ -225,10 +223,12 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 	h := l.hold
 	c := h.core.c
+	// It bounds commands, so it is of the real clock, as they are.
+	limit := time.Now().Add(c.cfg.unlockTimeout)
 
 	// Wait for what else the owner does at this lock: a re-entry that is under
 	// way must not find the count that this release is about to set.
-	turn := h.seat.take(ctx) == nil
+	turn := h.seat.takeWithin(ctx, c.cfg.unlockTimeout) == nil
 	if turn {
 		defer h.seat.give()
 	}
@@ -255,14 +255,14 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 		l.endLocked(ErrUnlocked)
 		c.watchdog.move(&h.entry, h.nextLocked())
 		h.mu.Unlock()
-		return h.partly(ctx, rest)
+		return h.partly(ctx, rest, limit)
 	}
 	l.endLocked(ErrUnlocked)
 	h.endLocked(releasing, ErrUnlocked)
 	r := h.releaseLocked(0)
 	h.mu.Unlock()
 	defer h.seat.setHold(nil)
-	return h.leave(ctx, r, called)
+	return h.leave(ctx, r, called, limit)
 }
 
 // mayRemainLocked reports whether a lost hold may still stand in Redis: it was
@@ -275,9 +275,9 @@ func (h *hold) mayRemainLocked() bool {
 // partly lowers the count in Redis to what the owner still has open. If that
 // fails the count there is wrong until the next operation, which sets it
 // absolutely, so nothing needs repair.
-func (h *hold) partly(ctx context.Context, rest int) error {
+func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
 	c := h.core.c
-	a := c.call(ctx, c.cfg.unlockTimeout, h.core.release(h.stay, rest))
+	a := c.call(ctx, untilOrSoon(limit), h.core.release(h.stay, rest))
 	n, err := a.int()
 	switch {
 	case a.err != nil:
@@ -294,14 +294,14 @@ func (h *hold) partly(ctx context.Context, rest int) error {
 }
 
 // leave frees the lock.
-func (h *hold) leave(ctx context.Context, r *request, called time.Time) error {
+func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) error {
 	c := h.core.c
-	a := c.call(ctx, c.cfg.unlockTimeout, r)
+	a := c.call(ctx, untilOrSoon(limit), r)
 	c.queues.wake(h.core.name)
 	n, err := a.int()
 	switch {
 	case a.err != nil:
-		if transient(a.err) || ctx.Err() != nil {
+		if transient(a.err) {
 			c.cleanUp(r, c.clock.Now(), h.expires.Add(h.core.cleanupTime()))
 		}
 		return unanswered(a.err)
@@ -319,6 +319,10 @@ func (h *hold) leave(ctx context.Context, r *request, called time.Time) error {
 	c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: c.clock.Now().Sub(h.since), Cause: absence(n)})
 	return because(ErrLeaseLost, absence(n))
 }
+
+// untilOrSoon is what is left of a time-out. A release is sent even if waiting
+// for its turn has used that up, with next to no time for its answer.
+func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
 // unanswered makes a failed call match ErrUnreachable, whatever ended it,
 // unless Redis answered with an error.

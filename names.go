@@ -22,6 +22,7 @@ type names struct {
 	lock    string // the hash
 	channel string // where a release is published
 	clock   string // fencing clock of the lock's slot
+	gone    string // what a tombstone begins with
 }
 
 // deriveNames checks a lock name and derives what belongs to it.
@@ -42,11 +43,12 @@ func deriveNames(name string) (names, error) {
 		lock:    name,
 		channel: prefixed("redisson_lock__channel", name),
 		clock:   clockKey(slot),
+		gone:    suffixed(name, "rlock:gone:"),
 	}, nil
 }
 
 // tombstone is the key that says that a stay has ended.
-func (n names) tombstone(stay string) string { return suffixed(n.lock, "rlock:gone:"+stay) }
+func (n names) tombstone(stay string) string { return n.gone + stay }
 
 func prefixed(prefix, name string) string {
 	if strings.Contains(name, "{") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // owner is who holds locks: one chain of calls, what Redisson would call a
@@ -101,10 +102,8 @@ func (s *seat) drop() {
 
 // take waits for the turn; give hands it on.
 func (s *seat) take(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
+	if s.tryTake() {
 		return nil
-	default:
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -113,6 +112,25 @@ func (s *seat) take(ctx context.Context) error {
 		return ctx.Err()
 	case <-s.client.closing:
 		return ErrClosed
+	}
+}
+
+// takeWithin is take with a bound, for which most calls need no timer.
+func (s *seat) takeWithin(ctx context.Context, d time.Duration) error {
+	if s.tryTake() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return s.take(ctx)
+}
+
+func (s *seat) tryTake() bool {
+	select {
+	case s.turn <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 

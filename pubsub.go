@@ -287,6 +287,11 @@ type session struct {
 	ps   *redis.PubSub
 	sent map[topicName]progress // guarded by hub.mu
 
+	// leaving counts the unsubscribes that are not answered yet. Answers come
+	// in the order of the commands, so as long as there is one, a confirmation
+	// is of a subscribe that has been revoked since. Guarded by hub.mu.
+	leaving map[topicName]int
+
 	mu    sync.Mutex // guards the rest
 	heard time.Time  // when anything last came in
 }
@@ -307,7 +312,7 @@ func (f *feed) session() (worked bool, err error) {
 	h := f.hub
 	ctx, cancel := context.WithCancel(h.ctx)
 	h.mu.Lock()
-	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, heard: time.Now()}
+	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, leaving: map[topicName]int{}, heard: time.Now()}
 	clear(f.dirty)
 	for name, t := range f.topics {
 		f.dirty[name] = struct{}{}
@@ -399,9 +404,11 @@ func (s *session) update(ctx context.Context) error {
 			plain = append(plain, name.channel)
 		case name.sharded:
 			delete(s.sent, name)
+			s.leaving[name]++
 			sdrop = append(sdrop, name.channel)
 		default:
 			delete(s.sent, name)
+			s.leaving[name]++
 			drop = append(drop, name.channel)
 		}
 	}
@@ -502,17 +509,20 @@ func (s *session) subscribed(e *redis.Subscription) error {
 	if e.Kind == "unsubscribe" || e.Kind == "sunsubscribe" {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if s.sent[name] == confirmed {
-			// Not ours: the slot has gone to another node. An answer to our own
-			// unsubscribe finds the topic forgotten, or asked for again.
-			return errUnsubscribed
+		switch n := s.leaving[name]; {
+		case n > 1:
+			s.leaving[name] = n - 1
+		case n == 1:
+			delete(s.leaving, name)
+		case s.sent[name] == confirmed:
+			return errUnsubscribed // not ours: the slot has gone to another node
 		}
 		return nil
 	}
 	h.mu.Lock()
 	var notify []func()
 	t := h.topics[name]
-	if t != nil && t.feed == s.f && s.sent[name] != 0 {
+	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.leaving[name] == 0 {
 		s.sent[name] = confirmed
 		// From here on no message is missed: whoever waits must look once more.
 		notify = t.untold()

@@ -1,0 +1,287 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// 10,000 holds of one client are renewed for as long as three leases: none is
+// lost, no goroutine is added, and each costs one command for each third of
+// its lease.
+func TestTenThousandHoldsAreRenewed(t *testing.T) {
+	const holds, leases = 10_000, 3
+	lease := 3 * time.Second
+	if testing.Short() {
+		lease = time.Second
+	}
+	b := onServer(t)
+	ctx, rdb := context.Background(), b.client(t)
+	c := b.newClient(t, rlock.WithWatchdogLease(lease))
+	held := make([]*rlock.Lease, holds)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < holds; i = next.Add(1) - 1 {
+				l, err := c.NewLock("held:" + strconv.Itoa(int(i))).Lock(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				held[i] = l
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+
+	goroutines, most := runtime.NumGoroutine(), 0
+	before := commandCount(t, rdb, "evalsha", "eval")
+	start := time.Now()
+	for time.Since(start) < leases*lease {
+		most = max(most, runtime.NumGoroutine())
+		time.Sleep(10 * time.Millisecond) // the pace of looking
+	}
+	scripts := commandCount(t, rdb, "evalsha", "eval") - before
+	took := time.Since(start)
+	for _, l := range held {
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := rdb.Exists(ctx, names(holds)...).Val(); n != holds {
+		t.Errorf("%d of %d holds are in Redis", n, holds)
+	}
+	// Beside the watchdog itself a goroutine for each of a few batches.
+	if most > goroutines+10 {
+		t.Errorf("%d goroutines with %d holds, then %d", goroutines, holds, most)
+	}
+	// A third of a lease passes between renewals of a hold, or a little less,
+	// since what is due soon is done along.
+	rounds := float64(took) / float64(lease/3)
+	perHold := float64(scripts) / holds
+	t.Logf("%.2f renewals of each hold in %.2f thirds of a lease, at most %d goroutines beside %d", perHold, rounds, most, goroutines)
+	if perHold < 2*leases-1 || perHold > 1.1*rounds+1 {
+		t.Errorf("%.2f renewals of each hold in %.2f thirds of a lease", perHold, rounds)
+	}
+
+	shutdown, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	start = time.Now()
+	if err := c.Shutdown(shutdown); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Shutdown released them in %v", time.Since(start).Round(time.Millisecond))
+	for _, l := range held {
+		if err := l.Err(); !errors.Is(err, rlock.ErrClosed) {
+			t.Fatalf("after Shutdown: %v", err)
+		}
+	}
+	wantKeys(t, rdb)
+}
+
+func names(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = "held:" + strconv.Itoa(i)
+	}
+	return all
+}
+
+// A thousand waiters that are cancelled at once return at once and leave
+// nothing, whether they wait for one lock or for a lock each.
+func TestThousandWaitersCancelledAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		locks int
+	}{{"one lock", 1}, {"a lock each", 1000}} {
+		t.Run(test.name, func(t *testing.T) {
+			const waiters = 1000
+			b := onServer(t)
+			ctx, rdb := context.Background(), b.client(t)
+			holder, c := b.newClient(t), b.newClient(t)
+			held := make([]*rlock.Lease, test.locks)
+			for i := range held {
+				held[i] = mustLock(t, holder.NewLock("held:"+strconv.Itoa(i)))
+			}
+			channels := func() int { return len(rdb.PubSubChannels(ctx, "*").Val()) }
+			// One that came and went, so that the subscribed connection and
+			// its goroutines, which are kept for a while, are there before.
+			one, cancelOne := context.WithCancel(ctx)
+			gone := make(chan error, waiters)
+			go func() { _, err := c.NewLock("held:0").Lock(one); gone <- err }()
+			eventually(t, "the first waits", func() bool { return channels() == 1 })
+			cancelOne()
+			<-gone
+			eventually(t, "the first has left", func() bool { return channels() == 0 })
+			before := runtime.NumGoroutine()
+
+			waiting, cancel := context.WithCancel(ctx)
+			defer cancel()
+			for i := range waiters {
+				l := c.NewLock("held:" + strconv.Itoa(i%test.locks))
+				go func() { _, err := l.Lock(waiting); gone <- err }()
+			}
+			eventually(t, "all wait", func() bool {
+				n := 0
+				for i := range test.locks {
+					s, err := c.NewLock("held:" + strconv.Itoa(i)).State(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					n += s.Waiters
+				}
+				return n == waiters && channels() == test.locks
+			})
+			start := time.Now()
+			cancel()
+			for range waiters {
+				select {
+				case err := <-gone:
+					if !errors.Is(err, rlock.ErrNotAcquired) || !errors.Is(err, context.Canceled) {
+						t.Fatalf("a cancelled waiter: %v", err)
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatal("a cancelled waiter does not return")
+				}
+			}
+			t.Logf("all returned in %v", time.Since(start).Round(100*time.Microsecond))
+
+			eventually(t, "nobody is subscribed", func() bool { return channels() == 0 })
+			// Fewer is possible: those of the first waiter may end by now.
+			eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+			wantKeys(t, rdb, names(test.locks)...)
+			for _, l := range held {
+				mustUnlock(t, l)
+			}
+			wantKeys(t, rdb)
+		})
+	}
+}
+
+// Locks that come and go leave nothing in the client.
+func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
+	locks := 100_000
+	if testing.Short() || underRace() {
+		locks = 20_000
+	}
+	b := onServer(t)
+	rdb := b.client(t)
+	c := b.newClient(t)
+	turnOver := func(from, to int) {
+		var next atomic.Int64
+		next.Store(int64(from))
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				for i := next.Add(1); i <= int64(to); i = next.Add(1) {
+					pair(t, c.NewLock("passing:"+strconv.FormatInt(i, 10)))
+				}
+			})
+		}
+		wg.Wait()
+	}
+	turnOver(0, locks/10) // opens connections, fills pools
+	before := heap()
+	turnOver(locks/10, locks)
+	after := heap()
+	growth := (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(locks-locks/10)
+	t.Logf("the heap went from %d to %d kB: %.2f bytes for each lock", before.HeapAlloc>>10, after.HeapAlloc>>10, growth)
+	// A name that is kept anywhere costs well over 10 bytes. The clocks, in
+	// Redis, are one for each slot at most.
+	if growth > 10 {
+		t.Errorf("the heap grew by %.1f bytes for each lock", growth)
+	}
+	wantKeys(t, rdb)
+	if n := rdb.DBSize(context.Background()).Val(); n > 16384 {
+		t.Errorf("%d keys are left in Redis", n)
+	}
+}
+
+// Waiters that come and go leave nothing either: no channel, no place in line.
+func TestManyWaitersLeaveNoGrowth(t *testing.T) {
+	waiters := 10_000
+	if testing.Short() || underRace() {
+		waiters = 2_000
+	}
+	b := onServer(t)
+	ctx := context.Background()
+	rdb := b.client(t)
+	holder, c := b.newClient(t), b.newClient(t)
+	comeAndGo := func(from, to int) {
+		var next atomic.Int64
+		next.Store(int64(from))
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				for i := next.Add(1); i <= int64(to); i = next.Add(1) {
+					name := "passing:" + strconv.FormatInt(i, 10)
+					lease, err := holder.NewLock(name).Lock(ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, err = c.NewLock(name).Lock(ctx, rlock.WithWait(5*time.Millisecond))
+					if !errors.Is(err, rlock.ErrNotAcquired) {
+						t.Errorf("a waiter: %v", err)
+					}
+					if err := lease.Unlock(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(ctx, "*").Val()) == 0 })
+	}
+	comeAndGo(0, waiters/10)
+	before := heap()
+	comeAndGo(waiters/10, waiters)
+	after := heap()
+	growth := (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(waiters-waiters/10)
+	t.Logf("the heap went from %d to %d kB: %.2f bytes for each waiter", before.HeapAlloc>>10, after.HeapAlloc>>10, growth)
+	if growth > 100 {
+		t.Errorf("the heap grew by %.1f bytes for each waiter", growth)
+	}
+	wantKeys(t, rdb)
+}
+
+// wantKeys checks that Redis holds these keys and nothing else but fencing
+// clocks.
+func wantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
+	t.Helper()
+	keys, err := rdb.Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]bool{}
+	for _, key := range keys {
+		// Tombstones go by themselves. They are made only when a reply was so
+		// late that a request was sent again, which a busy machine may cause.
+		if !strings.HasPrefix(key, "rlock:clock:") && !strings.Contains(key, ":rlock:gone:") {
+			left[key] = true
+		}
+	}
+	for _, key := range want {
+		if !left[key] {
+			t.Errorf("key %q is gone", key)
+		}
+		delete(left, key)
+	}
+	if len(left) > 0 {
+		t.Errorf("%d keys are left behind, such as %.5q", len(left), keys)
+	}
+}
