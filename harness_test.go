@@ -146,6 +146,17 @@ func mustUnlock(t testing.TB, l *rlock.Lease) {
 	}
 }
 
+// subscribers is how many connections listen to a lock's releases.
+func subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
+	t.Helper()
+	channel := "redisson_lock__channel:{" + lock + "}"
+	n, err := rdb.PubSubNumSub(context.Background(), channel).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n[channel]
+}
+
 // underRace reports whether the race detector is on, which makes everything
 // several times slower.
 var underRace = sync.OnceValue(func() bool {

@@ -23,7 +23,7 @@ import (
 func TestProcessesExcludeEachOther(t *testing.T) {
 	const processes, goroutines = 8, 8
 	sections := 20_000
-	if testing.Short() || underRace() {
+	if testing.Short() {
 		sections = 4_000
 	}
 	b := onServer(t)
@@ -294,15 +294,4 @@ func childHandOver(t *testing.T, p *parent, addr string, _ []string) {
 		mustUnlock(t, lease)
 		p.report("free")
 	}
-}
-
-// subscribers is how many connections listen to a lock's releases.
-func subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
-	t.Helper()
-	channel := "redisson_lock__channel:{" + lock + "}"
-	n, err := rdb.PubSubNumSub(context.Background(), channel).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n[channel]
 }

@@ -27,19 +27,6 @@ func waiters(t testing.TB, l *rlock.Lock) int {
 	return s.Waiters
 }
 
-// subscribers is how many connections listen to the lock's channel.
-func subscribers(t testing.TB, rdb redis.UniversalClient, name string) int64 {
-	t.Helper()
-	n, err := rdb.PubSubNumSub(bg, "redisson_lock__channel:{"+name+"}").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range n {
-		return n
-	}
-	return 0
-}
-
 func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
