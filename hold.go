@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -129,16 +130,24 @@ func (h *hold) loseLocked(now time.Time, cause error) {
 	c := h.core.c
 	if h.unsure {
 		// A late copy of the acquire could still take the lock for a stay that
-		// nobody is at. It is stopped when the lease is over, not before: until
-		// then the lease is the margin between us and the next holder.
+		// nobody is at. If our own clock says that it is lost, the copy is
+		// stopped when the lease is over, not before: until then the rest of the
+		// lease is the margin between us and the next holder.
 		from := h.expires
-		if now.After(from) {
+		if !byOurClock(cause) || now.After(from) {
 			from = now
 		}
 		c.cleanUp(h.core.abandon(h.stay), from, from.Add(h.core.cleanupTime()))
 	}
 	c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: now.Sub(h.since), Cause: cause})
 	c.cfg.logger.Warn("rlock: lease lost", "lock.name", h.core.name, "lock.owner", h.stay, "fence", h.token, "cause", cause)
+}
+
+// byOurClock reports whether a loss was found by looking at the clock, so that
+// the hold may still stand in Redis. That h.expires has passed does not exclude
+// it: an Extend, renewal or re-entry that was not answered may have run.
+func byOurClock(cause error) bool {
+	return errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || errors.Is(cause, ErrUnreachable)
 }
 
 // endLocked closes the leases and leaves the watchdog.

@@ -117,15 +117,15 @@ func (c *Cluster) Client(edit ...func(*redis.ClusterOptions)) *redis.ClusterClie
 // Slot is the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
-	for _, n := range c.running() {
-		slot, err := n.do("cluster", "keyslot", key).Int()
-		if err != nil {
-			c.t.Fatalf("redistest: CLUSTER KEYSLOT on %s: %v", n.Addr(), err)
-		}
-		return slot
+	running := c.running()
+	if len(running) == 0 {
+		c.t.Fatal("redistest: no node of the cluster runs")
 	}
-	c.t.Fatal("redistest: no node of the cluster runs")
-	return 0
+	slot, err := running[0].do("cluster", "keyslot", key).Int()
+	if err != nil {
+		c.t.Fatalf("redistest: CLUSTER KEYSLOT on %s: %v", running[0].Addr(), err)
+	}
+	return slot
 }
 
 // MasterOf is the server that owns the slot by its own account, the newest one
