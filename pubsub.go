@@ -38,8 +38,12 @@ type topicName struct {
 
 // topic is a channel that somebody wants to hear.
 type topic struct {
-	name  topicName
-	users map[*subscription]struct{}
+	name topicName
+	// users are told, once for each time that it is subscribed, that messages
+	// now come; the value says whether they were. Each topic of a subscription
+	// tells it by itself: between the confirmations of two a release may have
+	// been announced on the later one only.
+	users map[*subscription]bool
 	feed  *feed // where it is subscribed, or to be; nil: not placed yet
 }
 
@@ -48,7 +52,6 @@ type subscription struct {
 	hub    *hub
 	topics []*topic
 	notify func()
-	told   bool // guarded by hub.mu: was notified that messages now come
 }
 
 const (
@@ -92,11 +95,11 @@ func (h *hub) subscribe(channel string, notify func()) *subscription {
 func (h *hub) listenLocked(name topicName, s *subscription) *topic {
 	t := h.topics[name]
 	if t == nil {
-		t = &topic{name: name, users: map[*subscription]struct{}{}}
+		t = &topic{name: name, users: map[*subscription]bool{}}
 		h.topics[name] = t
 		h.placeLocked(t)
 	}
-	t.users[s] = struct{}{}
+	t.users[s] = false
 	if t.feed != nil {
 		t.feed.changeLocked(name) // tells the new user, if it is subscribed already
 	}
@@ -312,7 +315,7 @@ func (f *feed) session() error {
 	for name, t := range f.topics {
 		f.dirty[name] = struct{}{}
 		for u := range t.users {
-			u.told = false
+			t.users[u] = false
 		}
 	}
 	h.mu.Unlock()
@@ -428,9 +431,9 @@ func (s *session) update(ctx context.Context) error {
 // untold are the callbacks of the users who do not know yet that the topic is
 // subscribed; hub.mu is held. They are called without it.
 func (t *topic) untold() (notify []func()) {
-	for u := range t.users {
-		if !u.told {
-			u.told = true
+	for u, told := range t.users {
+		if !told {
+			t.users[u] = true
 			notify = append(notify, u.notify)
 		}
 	}
