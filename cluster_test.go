@@ -1,0 +1,825 @@
+package rlock_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+const (
+	// longPoll is the longest poll of waiters that only a message should wake,
+	// and byMessage how long a busy machine may take for that.
+	longPoll  = 30 * time.Second
+	byMessage = 10 * time.Second
+)
+
+// member is a client of a deployment, with a view of what it does.
+type member struct {
+	*rlock.Client
+	rdb    redis.UniversalClient
+	looks  *looks
+	events *events
+}
+
+func join(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *member {
+	t.Helper()
+	m := &member{rdb: rdb, looks: &looks{}, events: &events{}}
+	rdb.AddHook(m.looks)
+	opts = append([]rlock.Option{rlock.WithLongestPoll(longPoll), rlock.WithObserver(m.events)}, opts...)
+	m.Client = newClientOn(t, rdb, opts...)
+	return m
+}
+
+// looks counts the scripts that were answered, by their first key: for a
+// waiter, how often it has looked at the lock. What goes in pipelines, as
+// renewals do, is not counted.
+type looks struct {
+	mu    sync.Mutex // guards the rest
+	byKey map[string]int
+	all   int // commands, answered or not
+}
+
+func (l *looks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all++
+		if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			if l.byKey == nil {
+				l.byKey = map[string]int{}
+			}
+			l.byKey[args[3].(string)]++
+		}
+		return err
+	}
+}
+
+func (l *looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *looks) at(key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byKey[key]
+}
+
+func (l *looks) commands() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
+}
+
+// events counts what an Observer is told.
+type events struct {
+	rlock.NopObserver
+	mu        sync.Mutex // guards the rest
+	renewed   map[string]int
+	confirmed map[string]int // subscriptions, by channel
+	retries   []string
+}
+
+func (e *events) Subscription(channel string, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if on {
+		if e.confirmed == nil {
+			e.confirmed = map[string]int{}
+		}
+		e.confirmed[channel]++
+	}
+}
+
+func (e *events) confirmations(channel string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.confirmed[channel]
+}
+
+func (e *events) Renewed(lock, _ string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.renewed == nil {
+		e.renewed = map[string]int{}
+	}
+	e.renewed[lock]++
+}
+
+func (e *events) Retry(operation string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.retries = append(e.retries, operation+": "+err.Error())
+}
+
+func (e *events) renewals(lock string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.renewed[lock]
+}
+
+// retried counts the retries of an operation for a reason.
+func (e *events) retried(operation, reason string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.retries {
+		if strings.HasPrefix(r, operation+": ") && strings.Contains(r, reason) {
+			n++
+		}
+	}
+	return n
+}
+
+// renewedAgain waits until a hold was renewed n times more.
+func (m *member) renewedAgain(t testing.TB, lock string, n int) {
+	t.Helper()
+	from := m.events.renewals(lock)
+	eventually(t, fmt.Sprintf("%q was renewed %d times", lock, n), func() bool { return m.events.renewals(lock) >= from+n })
+}
+
+// turn is a Lock under way.
+type turn struct{ got chan grant }
+
+type grant struct {
+	lease *rlock.Lease
+	err   error
+	at    time.Time
+}
+
+// line lets a Lock wait in a goroutine.
+func (m *member) line(t testing.TB, name string) *turn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	w := &turn{make(chan grant, 1)}
+	go func() {
+		lease, err := m.NewLock(name).Lock(ctx)
+		w.got <- grant{lease, err, time.Now()}
+	}()
+	return w
+}
+
+// lineParked lets a Lock wait until it has looked twice: at first, and after
+// the confirmation of its subscription. From then on it sleeps.
+func (m *member) lineParked(t testing.TB, name string) *turn {
+	t.Helper()
+	from := m.looks.at(name)
+	w := m.line(t, name)
+	m.parked(t, name, from+2)
+	return w
+}
+
+func (m *member) parked(t testing.TB, name string, looks int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("a waiter for %q has looked %d times", name, looks), func() bool { return m.looks.at(name) >= looks })
+}
+
+// lease waits for the grant and returns how long it came after since.
+func (w *turn) lease(t testing.TB, since time.Time) (*rlock.Lease, time.Duration) {
+	t.Helper()
+	select {
+	case g := <-w.got:
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		return g.lease, g.at.Sub(since)
+	case <-time.After(40 * time.Second):
+		t.Fatal("a waiter got nothing")
+		return nil, 0
+	}
+}
+
+// wokenByMessage is lease for a waiter that would else sleep for longPoll.
+func (w *turn) wokenByMessage(t testing.TB, since time.Time) (*rlock.Lease, time.Duration) {
+	t.Helper()
+	lease, d := w.lease(t, since)
+	if d > byMessage {
+		t.Errorf("woken after %v: that was no message", d)
+	}
+	return lease, d
+}
+
+func (w *turn) waits() bool { return len(w.got) == 0 }
+
+// spread is the median and maximum, for logs.
+func spread(d []time.Duration) string {
+	slices.Sort(d)
+	return fmt.Sprintf("median %v, longest %v of %d", d[len(d)/2], d[len(d)-1], len(d))
+}
+
+// nodes are clients of the single servers of a cluster.
+func nodes(c *redistest.Cluster) []*redis.Client {
+	var all []*redis.Client
+	for _, s := range c.Nodes {
+		all = append(all, s.Client(func(o *redis.Options) { o.MaxRetries = -1 }))
+	}
+	return all
+}
+
+// subscribers sums up what PUBSUB NUMSUB or SHARDNUMSUB says on all nodes.
+func subscribers(t testing.TB, on []*redis.Client, command, channel string) (n int64) {
+	t.Helper()
+	for _, node := range on {
+		r, err := node.Do(context.Background(), "pubsub", command, channel).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch r := r.(type) {
+		case []any:
+			n += r[1].(int64)
+		case map[any]any:
+			n += r[channel].(int64)
+		default:
+			t.Fatalf("PUBSUB %s: %T", command, r)
+		}
+	}
+	return n
+}
+
+// noSubscriptionLeft waits until no node has a channel with a subscriber.
+func noSubscriptionLeft(t testing.TB, on []*redis.Client) {
+	t.Helper()
+	for _, command := range []string{"channels", "shardchannels"} {
+		eventually(t, "PUBSUB "+strings.ToUpper(command)+" is empty", func() bool {
+			for _, node := range on {
+				list, err := node.Do(context.Background(), "pubsub", command).StringSlice()
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Sentinels and their masters have channels of their own.
+				list = slices.DeleteFunc(list, func(c string) bool { return strings.HasPrefix(c, "__") })
+				if len(list) > 0 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// foreignHold is a hold of a client of another kind.
+func foreignHold(t testing.TB, node redis.Cmdable, name string) {
+	t.Helper()
+	ctx := context.Background()
+	if err := node.HSet(ctx, name, "1b4e28ba-2fa1-41d2-883f-0016d3cca427:42", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.PExpire(ctx, name, 5*time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func scriptSHA(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha1.Sum(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func knowsScript(t testing.TB, node *redis.Client, name string) bool {
+	t.Helper()
+	known, err := node.ScriptExists(context.Background(), scriptSHA(t, name)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return known[0]
+}
+
+// nameOn is a lock name in a slot of the server, another one for each i.
+func nameOn(c *redistest.Cluster, s *redistest.Server, prefix string) string {
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("%s%d", prefix, i)
+		if c.MasterOf(c.Slot(name)) == s {
+			return name
+		}
+	}
+}
+
+func TestClusterLocks(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	on := nodes(c)
+	t.Run("OfAllSlotsAreHandedOverByMessageAndLeaveNothing", func(t *testing.T) { clusterHandsOver(t, c, on) })
+	t.Run("HaveNamesOfEveryKind", func(t *testing.T) { clusterNames(t, c) })
+	t.Run("WithNamesOfTwoSlotsAreRefusedBeforeAnythingIsSent", func(t *testing.T) { clusterRefusesNames(t, c) })
+	for _, mode := range []pubSubMode{
+		{name: "Auto", mode: rlock.PubSubAuto, sharded: true},
+		{name: "Sharded", mode: rlock.PubSubSharded, sharded: true},
+		{name: "Plain", mode: rlock.PubSubPlain, plain: true},
+		{name: "Both", mode: rlock.PubSubBoth, sharded: true, plain: true},
+	} {
+		t.Run("AreAnnounced"+mode.name, func(t *testing.T) { clusterPubSub(t, c, on, mode) })
+	}
+
+	t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) { clusterConfirmsBoth(t, c) })
+	t.Run("HaveManyWaitersWhoseSubscriptionsAreKilled", func(t *testing.T) { clusterManyWaiters(t, c, on) })
+	t.Run("OutliveScriptFlush", func(t *testing.T) { clusterScriptFlush(t, c, on) })
+}
+
+func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
+	// Under a heavy load a reply that is late would leave a tombstone.
+	slow := rlock.WithCommandTimeout(30 * time.Second)
+	a, b := join(t, c.Client(), slow), join(t, c.Client(), slow)
+	const n = 48
+	bySlot := map[int]string{}
+	perNode := map[*redistest.Server]int{}
+	var names []string
+	for i := range n {
+		name := fmt.Sprintf("order:%d", i)
+		names = append(names, name)
+		slot := c.Slot(name)
+		bySlot[slot] = name
+		perNode[c.MasterOf(slot)]++
+		if got := c.Slot("redisson_lock__channel:{" + name + "}"); got != slot {
+			t.Errorf("the channel of %q is in slot %d, want %d", name, got, slot)
+		}
+	}
+	if len(perNode) != len(c.Nodes) {
+		t.Fatalf("%d names, and a node without any", n)
+	}
+	tokens := map[string]int64{}
+	held := map[string]*rlock.Lease{}
+	for _, name := range names {
+		held[name] = mustLock(t, a.NewLock(name))
+		tokens[name] = held[name].Token()
+		if _, err := b.NewLock(name).TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Errorf("%q is held, and another client's TryLock returns %v", name, err)
+		}
+	}
+	waiting := map[string]*turn{}
+	for _, name := range names {
+		waiting[name] = b.line(t, name)
+	}
+	for _, name := range names {
+		b.parked(t, name, 3) // the first was TryLock's
+	}
+	var wakes []time.Duration
+	for _, name := range names {
+		released := time.Now()
+		mustUnlock(t, held[name])
+		lease, d := waiting[name].wokenByMessage(t, released)
+		wakes = append(wakes, d)
+		if lease.Token() <= tokens[name] {
+			t.Errorf("token %d after %d", lease.Token(), tokens[name])
+		}
+		mustUnlock(t, lease)
+	}
+	t.Logf("woken one by one: %s", spread(wakes))
+	noSubscriptionLeft(t, on)
+
+	left := map[int]bool{}
+	for _, node := range on {
+		keys, err := node.Keys(context.Background(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if !strings.HasPrefix(key, "rlock:clock:{") {
+				t.Errorf("%q is left", key)
+			}
+			left[c.Slot(key)] = true
+		}
+	}
+	for slot, name := range bySlot {
+		if !left[slot] {
+			t.Errorf("no fencing clock in slot %d, that of %q", slot, name)
+		}
+	}
+	if len(left) != len(bySlot) {
+		t.Errorf("%d fencing clocks for %d slots", len(left), len(bySlot))
+	}
+}
+
+func clusterNames(t *testing.T, c *redistest.Cluster) {
+	a, b := join(t, c.Client()), join(t, c.Client())
+	for what, name := range map[string]string{
+		"tag":          "{tag}x",
+		"tag at end":   "x{tag}",
+		"tag and more": "{tag}{other}}",
+		"non-ASCII":    "Straße ☃ 東京",
+		"spaces":       " a name \t with\r\nspaces ",
+		"binary":       "\x00\xff\xfe\x80",
+		"long":         strings.Repeat("long ", 10_000),
+		"longest":      strings.Repeat("n", rlock.MaxNameLength),
+		"number":       "0",
+	} {
+		t.Run(what, func(t *testing.T) {
+			held := mustLock(t, a.NewLock(name))
+			w := b.lineParked(t, name)
+			released := time.Now()
+			mustUnlock(t, held)
+			lease, _ := w.wokenByMessage(t, released)
+			mustUnlock(t, lease)
+		})
+	}
+}
+
+func clusterRefusesNames(t *testing.T, c *redistest.Cluster) {
+	a := join(t, c.Client())
+	for _, name := range []string{"a{b", "{}z", "a}b", "", strings.Repeat("n", rlock.MaxNameLength+1)} {
+		l := a.NewLock(name)
+		_, err := l.TryLock(context.Background())
+		_, lockErr := l.Lock(context.Background())
+		_, stateErr := l.State(context.Background())
+		_, forceErr := l.ForceUnlock(context.Background())
+		for i, err := range []error{err, lockErr, stateErr, forceErr} {
+			if !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%.20q: call %d returns %v, want ErrInvalidArgument", name, i, err)
+			}
+		}
+	}
+	if n := a.looks.commands(); n != 0 {
+		t.Errorf("%d commands were sent", n)
+	}
+}
+
+type pubSubMode struct {
+	name           string
+	mode           rlock.PubSubMode
+	sharded, plain bool
+}
+
+// kinds is how many kinds of subscription a waiter has.
+func (m pubSubMode) kinds() int {
+	if m.sharded && m.plain {
+		return 2
+	}
+	return 1
+}
+
+func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode pubSubMode) {
+	ctx := context.Background()
+	a, b := join(t, c.Client(), rlock.WithPubSub(mode.mode)), join(t, c.Client(), rlock.WithPubSub(mode.mode))
+	name := "mode:" + mode.name
+	channel := "redisson_lock__channel:{" + name + "}"
+	node := c.MasterOf(c.Slot(name)).Client()
+	want := func(kind bool) int64 {
+		if kind {
+			return 1
+		}
+		return 0
+	}
+
+	// A release by a client of another kind, announced in one way only.
+	for _, publish := range []string{"publish", "spublish"} {
+		if publish == "publish" && !mode.plain || publish == "spublish" && !mode.sharded {
+			continue
+		}
+		foreignHold(t, node, name)
+		confirmed := a.events.confirmations(channel)
+		w := a.lineParked(t, name)
+		eventually(t, "each kind of subscription is confirmed", func() bool {
+			return a.events.confirmations(channel) == confirmed+mode.kinds()
+		})
+		if n := subscribers(t, on, "shardnumsub", channel); n != want(mode.sharded) {
+			t.Errorf("%d sharded subscribers, want %d", n, want(mode.sharded))
+		}
+		if n := subscribers(t, on, "numsub", channel); n != want(mode.plain) {
+			t.Errorf("%d plain subscribers, want %d", n, want(mode.plain))
+		}
+		released := time.Now()
+		if err := node.Del(ctx, name).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Do(ctx, publish, channel, "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+		lease, d := w.wokenByMessage(t, released)
+		t.Logf("woken by a foreign %s after %v", strings.ToUpper(publish), d)
+		mustUnlock(t, lease)
+		noSubscriptionLeft(t, on)
+	}
+
+	// Our own releases, as strangers hear them.
+	plain, sharded := node.Subscribe(ctx, channel), node.SSubscribe(ctx, channel)
+	defer plain.Close()
+	defer sharded.Close()
+	for _, ps := range []*redis.PubSub{plain, sharded} {
+		if _, err := ps.ReceiveTimeout(ctx, 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustUnlock(t, mustLock(t, b.NewLock(name)))
+	if ok, err := func() (bool, error) {
+		mustLock(t, b.NewLock(name))
+		return a.NewLock(name).ForceUnlock(ctx)
+	}(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for _, end := range []string{"publish", "spublish"} {
+		if err := node.Do(ctx, end, channel, "end").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, heard := range []struct {
+		kind string
+		ps   *redis.PubSub
+		want bool
+	}{{"plain", plain, mode.plain}, {"sharded", sharded, mode.sharded}} {
+		var got []string
+		for {
+			m, err := heard.ps.ReceiveTimeout(ctx, 20*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.(*redis.Message).Payload == "end" {
+				break
+			}
+			got = append(got, m.(*redis.Message).Payload)
+		}
+		var want []string
+		if heard.want {
+			want = []string{"0", "0"} // of the Unlock and the ForceUnlock
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s messages %q, want %q", heard.kind, got, want)
+		}
+	}
+}
+
+// clusterConfirmsBoth releases a lock when one of two subscriptions is
+// confirmed, and announces it on the other only.
+func clusterConfirmsBoth(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	for _, late := range []string{"subscribe", "ssubscribe"} {
+		t.Run(late+" is late", func(t *testing.T) {
+			name := "late:" + late
+			channel := "redisson_lock__channel:{" + name + "}"
+			node := c.MasterOf(c.Slot(name)).Client()
+			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { close(gate) })
+			defer open()
+			a := join(t, c.Client(func(o *redis.ClusterOptions) {
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+					return &gatedConn{conn, "\r\n" + late + "\r\n", gate}, err
+				}
+			}), rlock.WithPubSub(rlock.PubSubBoth))
+			foreignHold(t, node, name)
+			w := a.lineParked(t, name)
+			if err := node.Del(ctx, name).Err(); err != nil {
+				t.Fatal(err)
+			}
+			publish := strings.TrimSuffix(late, "ubscribe") // "s" or "ss"
+			publish = strings.TrimPrefix(publish, "s") + "publish"
+			if err := node.Do(ctx, publish, channel, "0").Err(); err != nil {
+				t.Fatal(err)
+			}
+			opened := time.Now()
+			open()
+			lease, _ := w.wokenByMessage(t, opened)
+			mustUnlock(t, lease)
+		})
+	}
+}
+
+// gatedConn holds a command back until its gate is opened.
+type gatedConn struct {
+	net.Conn
+	command string
+	gate    chan struct{}
+}
+
+func (c *gatedConn) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), c.command) {
+		<-c.gate
+	}
+	return c.Conn.Write(b)
+}
+
+func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
+	a, b := join(t, c.Client()), join(t, c.Client())
+	var names []string
+	slots := map[int]bool{}
+	for i := range 60 {
+		name := fmt.Sprintf("many:%d", i)
+		names = append(names, name)
+		slots[c.Slot(name)] = true
+	}
+	if len(slots) < 50 {
+		t.Fatalf("only %d slots", len(slots))
+	}
+	held := map[string]*rlock.Lease{}
+	for _, name := range names {
+		held[name] = mustLock(t, a.NewLock(name))
+	}
+
+	// round lets to wait for all that from holds, disturbs, and hands over.
+	round := func(what string, from, to *member, disturb func()) {
+		t.Helper()
+		waiting := map[string]*turn{}
+		before := map[string]int{}
+		for _, name := range names {
+			before[name] = to.looks.at(name)
+			waiting[name] = to.line(t, name)
+		}
+		for _, name := range names {
+			to.parked(t, name, before[name]+2)
+		}
+		if disturb != nil {
+			disturb()
+		}
+		released := map[string]time.Time{}
+		for _, name := range names {
+			released[name] = time.Now()
+			mustUnlock(t, held[name])
+		}
+		var wakes []time.Duration
+		for _, name := range names {
+			lease, d := waiting[name].wokenByMessage(t, released[name])
+			held[name] = lease
+			wakes = append(wakes, d)
+		}
+		t.Logf("%s: %s", what, spread(wakes))
+	}
+	kill := func() {
+		t.Helper()
+		for _, node := range on {
+			if err := node.Do(context.Background(), "client", "kill", "type", "pubsub").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	round("60 locks released in a row", a, b, nil)
+	round("released in the moment when all subscriptions are killed", b, a, kill)
+	round("released when the subscriptions are rebuilt", a, b, func() {
+		before := map[string]int{}
+		for _, name := range names {
+			before[name] = b.looks.at(name)
+		}
+		began := time.Now()
+		kill()
+		for _, name := range names {
+			b.parked(t, name, before[name]+1)
+		}
+		t.Logf("all 60 subscribed again after %v", time.Since(began))
+	})
+	for _, lease := range held {
+		mustUnlock(t, lease)
+	}
+	noSubscriptionLeft(t, on)
+}
+
+func clusterScriptFlush(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
+	flush := func() {
+		t.Helper()
+		for _, node := range on {
+			if err := node.ScriptFlush(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a, b := join(t, c.Client(), rlock.WithWatchdogLease(3*time.Second)), join(t, c.Client())
+	flush()
+	const n = 30
+	var held []*rlock.Lease
+	for i := range n {
+		held = append(held, mustLock(t, a.NewLock(fmt.Sprintf("flush:%d", i))))
+		if i%10 == 0 {
+			flush()
+		}
+	}
+	w := b.lineParked(t, held[0].Name())
+	// Renewals go in pipelines, which have no way to fall back by themselves.
+	for range 3 {
+		before := map[string]int{}
+		for _, l := range held {
+			before[l.Name()] = a.events.renewals(l.Name())
+		}
+		flush()
+		eventually(t, "all were renewed after SCRIPT FLUSH", func() bool {
+			for name, n := range before {
+				if a.events.renewals(name) == n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	flush()
+	released := time.Now()
+	for _, l := range held {
+		mustUnlock(t, l)
+	}
+	lease, _ := w.wokenByMessage(t, released)
+	flush()
+	mustUnlock(t, lease)
+}
+
+func TestClusterSlotMigration(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for _, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubPlain} {
+		t.Run("KeepsHoldsAndWaiters/"+string(mode), func(t *testing.T) { migrates(t, c, mode) })
+	}
+	t.Run("DelaysAcquiresButNotRenewalsAndReleases", func(t *testing.T) { migrating(t, c) })
+}
+
+// elsewhere is a master that does not serve the slot.
+func elsewhere(c *redistest.Cluster, slot int) *redistest.Server {
+	from := c.MasterOf(slot)
+	return c.Nodes[(slices.Index(c.Nodes, from)+1)%3]
+}
+
+func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
+	pubsub := rlock.WithPubSub(mode)
+	a := join(t, c.Client(), pubsub, rlock.WithWatchdogLease(1500*time.Millisecond))
+	b := join(t, c.Client(), pubsub)
+	other := join(t, c.Client(), pubsub)
+	tag := "{moves-" + string(mode) + "}"
+	slot := c.Slot(tag)
+	held := mustLock(t, a.NewLock(tag+"held"))
+	// a's lease is short, so whoever waits for it would look often: this one
+	// waits for a long lease.
+	long := mustLock(t, other.NewLock(tag+"long"))
+	w := b.lineParked(t, tag+"long")
+	looked := b.looks.at(tag + "long")
+
+	began := time.Now()
+	c.MigrateSlot(slot, elsewhere(c, slot))
+	t.Logf("migrated in %v", time.Since(began))
+	a.renewedAgain(t, tag+"held", 6) // two leases and more
+	if err := held.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if mode != rlock.PubSubPlain {
+		// The old node has ended the subscription; the new one has it now.
+		b.parked(t, tag+"long", looked+1)
+	}
+	released := time.Now()
+	mustUnlock(t, long)
+	lease, d := w.wokenByMessage(t, released)
+	t.Logf("woken %v after the release at the new node", d)
+	if lease.Token() <= long.Token() {
+		t.Errorf("token %d after %d", lease.Token(), long.Token())
+	}
+	mustUnlock(t, lease)
+	mustUnlock(t, held)
+}
+
+func migrating(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	a := join(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond))
+	b := join(t, c.Client())
+	const tag = "{window}"
+	slot := c.Slot(tag)
+	held := mustLock(t, a.NewLock(tag+"held"))
+	waited := mustLock(t, b.NewLock(tag+"waited"))
+	w := a.lineParked(t, tag+"waited")
+	released := mustLock(t, b.NewLock(tag+"released"))
+	var late *turn
+	var windowEnds, freed time.Time
+	c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
+		a.renewedAgain(t, tag+"held", 4)
+		mustUnlock(t, released)
+		if ok, err := b.NewLock(tag + "released").IsLocked(ctx); ok || err != nil {
+			t.Errorf("after the release: locked %v, %v", ok, err)
+		}
+		// An acquire has several keys, one of which does not exist: TRYAGAIN.
+		late = b.line(t, tag+"late")
+		eventually(t, "an acquire was sent away", func() bool { return b.events.retried("acquire", "TRYAGAIN") >= 3 })
+		short := join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
+		_, err := short.NewLock(tag + "late").TryLock(ctx)
+		if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {
+			t.Errorf("TryLock in the window: %v", err)
+		}
+		if !late.waits() {
+			t.Error("acquired in the window")
+		}
+		// The waiter is subscribed at the old node, the message goes out at the
+		// new one.
+		mustUnlock(t, waited)
+		freed = time.Now()
+		windowEnds = time.Now()
+	})
+	lease, d := late.lease(t, windowEnds)
+	t.Logf("delayed acquire succeeded %v after the window", d)
+	mustUnlock(t, lease)
+	lease, d = w.wokenByMessage(t, freed)
+	t.Logf("waiter got what was released in the window after %v", d)
+	mustUnlock(t, lease)
+	if err := held.Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.renewedAgain(t, tag+"held", 3)
+	mustUnlock(t, held)
+}
