@@ -114,6 +114,8 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			}
 			if waiting > 0 {
 				c.cfg.observer.Retry(r.script.name, errLate)
+				// Perhaps the node hangs and its replica has taken over.
+				c.refreshTopology()
 			}
 			launch()
 			waiting++
