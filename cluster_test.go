@@ -823,3 +823,182 @@ func migrating(t *testing.T, c *redistest.Cluster) {
 	a.renewedAgain(t, tag+"held", 3)
 	mustUnlock(t, held)
 }
+
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	t.Run("ReplicaConfirmsBeforeAnAcquireReturns", func(t *testing.T) { clusterAcks(t, c) })
+	t.Run("KeepsConfirmedHoldsAndTellsOfLostOnes", func(t *testing.T) { clusterFailover(t, c) })
+}
+
+// holds reports whether a node has a key, if need be as a replica.
+func holds(t testing.TB, node *redis.Client, key string) bool {
+	t.Helper()
+	conn := node.Conn()
+	defer conn.Close()
+	_ = conn.Do(context.Background(), "readonly").Err() // an error outside of a cluster
+	n, err := conn.Exists(context.Background(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+func clusterAcks(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	master := c.Nodes[0]
+	replica := c.ReplicaOf(master)
+	atReplica := replica.Client()
+	name := nameOn(c, master, "ack")
+	patient := join(t, c.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	for range 20 {
+		lease := mustLock(t, patient.NewLock(name))
+		if !holds(t, atReplica, name) {
+			t.Error("acquired, and the replica has nothing")
+		}
+		mustUnlock(t, lease)
+	}
+
+	hasty := join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	greedy := join(t, c.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
+	refused := func(m *member, count string) {
+		t.Helper()
+		if _, err := m.NewLock(name).Lock(ctx); !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), count) {
+			t.Errorf("%v, want ErrNotAcquired with %q", err, count)
+		}
+		eventually(t, "the lock is free again", func() bool { return !holds(t, master.Client(), name) })
+	}
+	refused(greedy, "1 of 2 replicas")
+	replica.Pause()
+	refused(hasty, "0 of 1 replicas")
+	replica.Resume()
+	c.Settle()
+	mustUnlock(t, mustLock(t, patient.NewLock(name)))
+}
+
+func clusterFailover(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	master := c.Nodes[0]
+	replica := c.ReplicaOf(master)
+	atReplica := replica.Client()
+	lease := rlock.WithWatchdogLease(15 * time.Second)
+	a := join(t, c.Client(), lease, rlock.WithReplicaAck(1, 4*time.Second))
+	b, unconfirmed := join(t, c.Client(), lease), join(t, c.Client(), lease)
+	name := map[string]string{}
+	for _, what := range []string{"held", "waited", "outage", "free", "lost"} {
+		name[what] = nameOn(c, master, what)
+	}
+	held := mustLock(t, a.NewLock(name["held"]))
+	waited := mustLock(t, a.NewLock(name["waited"]))
+	outage := mustLock(t, a.NewLock(name["outage"]))
+	forWaited, forOutage := b.lineParked(t, name["waited"]), b.lineParked(t, name["outage"])
+
+	// A write that the replica never sees: its link is cut, and it cannot make
+	// a new one.
+	if knowsScript(t, atReplica, "acquire") {
+		t.Error("the replica knows the scripts already")
+	}
+	replica.Pause()
+	if err := master.Client().Do(ctx, "client", "kill", "type", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	lost := mustLock(t, unconfirmed.NewLock(name["lost"]))
+
+	killed := time.Now()
+	master.Kill()
+	replica.Resume()
+	forFree := b.line(t, name["free"])
+	// Either the new master is there in time, or the release goes on alone.
+	if err := outage.Unlock(ctx); err != nil && !errors.Is(err, rlock.ErrUnreachable) {
+		t.Errorf("Unlock without a master: %v", err)
+	}
+	c.Settle()
+	settled := time.Now()
+	t.Logf("new master %v after the crash", settled.Sub(killed))
+	if got := c.MasterOf(c.Slot(name["held"])); got != replica {
+		t.Fatalf("the master is %s, want %s", got.Addr(), replica.Addr())
+	}
+
+	got, d := forFree.lease(t, settled)
+	t.Logf("an acquire in the outage succeeded %v after the cluster had settled", d)
+	mustUnlock(t, got)
+	if !knowsScript(t, atReplica, "acquire") {
+		t.Error("the new master does not know the script")
+	}
+	got, d = forOutage.wokenByMessage(t, settled)
+	t.Logf("what was released in the outage was had %v after the cluster had settled", d)
+	if got.Token() <= outage.Token() {
+		t.Errorf("token %d after %d", got.Token(), outage.Token())
+	}
+	mustUnlock(t, got)
+
+	a.renewedAgain(t, name["held"], 1)
+	released := time.Now()
+	mustUnlock(t, waited)
+	got, d = forWaited.wokenByMessage(t, released)
+	t.Logf("woken %v after the release at the new master", d)
+	if got.Token() <= waited.Token() {
+		t.Errorf("token %d after %d", got.Token(), waited.Token())
+	}
+	mustUnlock(t, got)
+	mustUnlock(t, held)
+
+	next := mustLock(t, b.NewLock(name["lost"]))
+	if next.Token() <= lost.Token() {
+		t.Errorf("token %d after %d, which the new master has never seen", next.Token(), lost.Token())
+	}
+	select {
+	case <-lost.Done():
+	case <-time.After(40 * time.Second):
+		t.Fatal("a holder was not told that its hold is lost")
+	}
+	if err := lost.Err(); !errors.Is(err, rlock.ErrLeaseLost) || !errors.Is(err, rlock.ErrTakenOver) {
+		t.Errorf("lost with %v, want ErrTakenOver", err)
+	}
+	if err := lost.Unlock(ctx); !errors.Is(err, rlock.ErrLeaseLost) {
+		t.Errorf("Unlock of a lost hold: %v", err)
+	}
+	if err := next.Err(); err != nil {
+		t.Errorf("the stale holder's Unlock hit its successor: %v", err)
+	}
+	mustUnlock(t, next)
+}
+
+// A master that hangs refuses nothing and redirects nobody.
+func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	master := c.Nodes[0]
+	replica := c.ReplicaOf(master)
+	atReplica, atOther := replica.Client(), c.Nodes[1].Client()
+	name, free := nameOn(c, master, "held"), nameOn(c, master, "free")
+	// Nothing helps the client but its own doubts: go-redis waits for long, and
+	// asks a node that is well for the topology when told to.
+	patient := func(o *redis.ClusterOptions) {
+		o.ReadTimeout = time.Minute
+		o.ClusterSlots = func(ctx context.Context) ([]redis.ClusterSlot, error) { return atOther.ClusterSlots(ctx).Result() }
+	}
+	a := join(t, c.Client(patient), rlock.WithWatchdogLease(20*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	b := join(t, c.Client(patient))
+	held := mustLock(t, a.NewLock(name))
+	mustUnlock(t, mustLock(t, b.NewLock(free)))
+
+	master.Pause()
+	defer master.Resume() // ends what hangs there
+	eventually(t, "the replica is promoted", func() bool {
+		role, err := atReplica.Do(context.Background(), "role").Slice()
+		return err == nil && role[0] == "master"
+	})
+	promoted := time.Now()
+	eventually(t, "TryLock finds the new master", func() bool {
+		lease, err := b.NewLock(free).TryLock(context.Background())
+		if err != nil {
+			return false
+		}
+		mustUnlock(t, lease)
+		return true
+	})
+	t.Logf("TryLock succeeded %v after the promotion", time.Since(promoted))
+	a.renewedAgain(t, name, 1)
+	mustUnlock(t, held)
+}
