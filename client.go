@@ -202,7 +202,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		err = c.watchdog.drain(ctx)
 	}
 	c.stop()
-	c.hub.close()
+	if hubErr := c.hub.close(ctx); err == nil {
+		err = hubErr
+	}
 	c.watchdog.close()
 	if waitErr := c.running.wait(ctx); err == nil {
 		err = waitErr

@@ -197,12 +197,13 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 	return f
 }
 
-// close ends all feeds and waits for their goroutines.
-func (h *hub) close() {
+// close ends all feeds and waits for their goroutines, until ctx ends: one that
+// is in a handshake with a server that hangs stays for go-redis's time-outs.
+func (h *hub) close(ctx context.Context) error {
 	h.mu.Lock()
 	h.stop()
 	h.mu.Unlock()
-	_ = h.work.wait(context.Background()) // each ends with ctx
+	return h.work.wait(ctx)
 }
 
 // feed is one connection that carries messages from a node. One goroutine
