@@ -87,7 +87,9 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 	launch()
 	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet
 	pause := 10 * time.Millisecond
-	late := time.NewTimer(budget / resends)
+	// The time that replicas are given to answer is no delay.
+	patience := r.within + (budget-r.within)/resends
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	var last error
 	for {
@@ -120,7 +122,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			launch()
 			waiting++
 			sent++
-			late.Reset(budget / resends)
+			late.Reset(patience)
 		case <-opCtx.Done():
 			err := ctx.Err()
 			if err == nil {
