@@ -860,6 +860,20 @@ func clusterAcks(t *testing.T, c *redistest.Cluster) {
 		mustUnlock(t, lease)
 	}
 
+	// WAIT and its acquire follow a slot together, though by themselves: a
+	// pipeline to one node is not redirected.
+	moved := nameOn(c, master, "moved")
+	mustUnlock(t, mustLock(t, patient.NewLock(moved)))
+	c.MigrateSlot(c.Slot(moved), c.Nodes[1])
+	lease, err := patient.NewLock(moved).TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !holds(t, c.ReplicaOf(c.Nodes[1]).Client(), moved) {
+		t.Error("acquired, and the replica of the new node has nothing")
+	}
+	mustUnlock(t, lease)
+
 	hasty := join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
 	greedy := join(t, c.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
 	refused := func(m *member, count string) {

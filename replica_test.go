@@ -24,6 +24,7 @@ func TestReplicaAck(t *testing.T) {
 	t.Run("ComesBeforeTheAcquireReturns", p.confirmed)
 	t.Run("IsAskedForOnTheConnectionOfTheAcquire", p.sameConnection)
 	t.Run("OfTooFewReplicasReleasesTheLockAndFails", p.tooFew)
+	t.Run("ThatIsSlowIsNotTakenForALostReply", p.slow)
 	t.Run("ThatIsMissingLeavesNothingWhenRepliesAreLost", p.lostReplies)
 	t.Run("IsNotWaitedForOnReentry", p.reentry)
 	t.Run("IsWaitedForByTheNextHolder", p.handedOver)
@@ -172,6 +173,23 @@ func (p *pair) tooFew(t *testing.T) {
 	p.pause(t)
 	refused(one, "0 of 1 replicas")
 	refused(two, "0 of 2 replicas")
+}
+
+func (p *pair) slow(t *testing.T) {
+	proxy := faultproxy.New(t, p.Master.Addr())
+	// go-redis's read time-out must be longer than the replicas'.
+	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 20 * time.Second })
+	a := join(t, rdb, rlock.WithReplicaAck(1, 2*time.Second), rlock.WithCommandTimeout(3*time.Second))
+	mustUnlock(t, mustLock(t, a.NewLock("slow")))
+	p.pause(t)
+	proxy.ResetLog()
+	if _, err := a.NewLock("slow").TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Errorf("%v, want ErrNotAcquired", err)
+	}
+	sha := scriptSHA(t, "acquire")
+	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }); n != 1 {
+		t.Errorf("sent %d times: %q", n, a.events.retries)
+	}
 }
 
 func (p *pair) lostReplies(t *testing.T) {
