@@ -998,7 +998,7 @@ func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 			return cmd.Result()
 		}
 	}
-	a := join(t, c.Client(patient), rlock.WithWatchdogLease(20*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	a := join(t, c.Client(patient), rlock.WithWatchdogLease(15*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
 	b := join(t, c.Client(patient))
 	held := mustLock(t, a.NewLock(name))
 	mustUnlock(t, mustLock(t, b.NewLock(free)))
