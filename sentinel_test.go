@@ -168,3 +168,42 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 	mustUnlock(t, held)
 	mustUnlock(t, mustLock(t, a.NewLock("free")))
 }
+
+// A master that hangs closes no connection, and tells subscribers nothing.
+func TestSentinelMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t)
+	lease := rlock.WithWatchdogLease(15 * time.Second)
+	a := join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
+	b := join(t, s.Client(), lease)
+	held, waited := mustLock(t, a.NewLock("held")), mustLock(t, a.NewLock("waited"))
+	forWaited := b.lineParked(t, "waited")
+	looked := b.looks.at("waited")
+
+	master := s.CurrentMaster()
+	master.Pause()
+	defer master.Resume()
+	successor(t, s, master)
+	named := time.Now()
+	eventually(t, "TryLock finds the new master", func() bool {
+		lease, err := b.NewLock("free").TryLock(context.Background())
+		if err != nil {
+			return false
+		}
+		mustUnlock(t, lease)
+		return true
+	})
+	t.Logf("TryLock succeeded %v after the new master was named", time.Since(named))
+	b.parked(t, "waited", looked+1)
+	t.Logf("subscribed at the new master %v after it was named", time.Since(named))
+	released := time.Now()
+	mustUnlock(t, waited)
+	got, d := forWaited.wokenByMessage(t, released)
+	t.Logf("woken %v after the release at the new master", d)
+	if got.Token() <= waited.Token() {
+		t.Errorf("token %d after %d", got.Token(), waited.Token())
+	}
+	mustUnlock(t, got)
+	a.renewedAgain(t, "held", 1)
+	mustUnlock(t, held)
+}
