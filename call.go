@@ -89,7 +89,9 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 	launch()
 	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet
 	pause := 10 * time.Millisecond
-	late := time.NewTimer(budget / copies)
+	// The time that replicas are given to answer is no delay.
+	patience := r.within + (budget-r.within)/copies
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	var last error
 	for {
@@ -116,11 +118,13 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			}
 			if waiting > 0 {
 				c.cfg.observer.Retry(r.script.name, errLate)
+				// Perhaps the node hangs and its replica has taken over.
+				c.refreshTopology()
 			}
 			launch()
 			waiting++
 			sent++
-			late.Reset(budget / copies)
+			late.Reset(patience)
 		case <-opCtx.Done():
 			err := ctx.Err()
 			if err == nil {
@@ -195,15 +199,16 @@ func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*req
 	for i := range todo {
 		todo[i] = i
 	}
-	for round := 0; round < 2 && len(todo) > 0; round++ {
+	for round := 0; round < 3 && len(todo) > 0; round++ {
 		pipe := node.Pipeline()
 		cmds := make([]once, len(todo))
 		loaded := map[*script]bool{}
 		for j, i := range todo {
-			// The second round is for scripts that the node did not know. The
-			// first of each kind goes in full, which loads it for the rest.
+			// The second round is for scripts that the node did not know: the
+			// first of each kind goes in full, which loads it for the rest. The
+			// third is for a batch that redirections have spread over nodes.
 			r := batch[i]
-			cmds[j] = r.command(ctx, round > 0 && !loaded[r.script])
+			cmds[j] = r.command(ctx, round == 2 || round == 1 && !loaded[r.script])
 			loaded[r.script] = true
 			_ = pipe.Process(ctx, cmds[j])
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -64,6 +65,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err := c.cfg.validate(); err != nil {
 		return nil, fmt.Errorf("rlock: %w", err)
 	}
+	var readTimeout time.Duration // 0: none
 	switch r := rdb.(type) {
 	case nil:
 		return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
@@ -71,17 +73,22 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		if r == nil {
 			return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
 		}
+		readTimeout = r.Options().ReadTimeout
 	case *redis.ClusterClient:
 		if r == nil {
 			return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
 		}
 		c.cluster = r
+		readTimeout = r.Options().ReadTimeout
 	case *redis.Ring:
 		return nil, fmt.Errorf("rlock: %w", invalid("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use RedLock over the single shards, or a cluster"))
 	default:
 		if c.cfg.acks > 0 {
 			return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck needs a *redis.Client or *redis.ClusterClient, not a %T: the acquire and its WAIT must share a connection", rdb))
 		}
+	}
+	if c.cfg.acks > 0 && readTimeout > 0 && c.cfg.ackTimeout >= readTimeout {
+		return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck(%d, %v): the go-redis client gives up reading after %v, before Redis answers", c.cfg.acks, c.cfg.ackTimeout, readTimeout))
 	}
 
 	id := uuid.New()

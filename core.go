@@ -420,12 +420,8 @@ func (a *attempt) giveUp() {
 		return
 	}
 	c, l := a.core.c, a.core
-	r := l.release(a.stay, 0)
-	if a.unsure {
-		r = l.abandon(a.stay) // leaves a tombstone for what is under way
-	}
 	now := c.clock.Now()
-	u := c.cleanUp(r, now, now.Add(a.opts.lease+l.cleanupTime()))
+	u := c.cleanUp(l.abandon(a.stay), now, now.Add(a.opts.lease+l.cleanupTime()))
 	grace := time.NewTimer(giveUpGrace)
 	defer grace.Stop()
 	select {

@@ -182,6 +182,11 @@ func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 	var r *request
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
 		r = h.core.renew(h.stay, h.core.c.cfg.watchdogLease)
+		if h.attempts > 0 {
+			// No answer yet to the last one, which may hang for as long as
+			// go-redis waits: perhaps another node has the slot by now.
+			h.core.c.refreshTopology()
+		}
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
 	}

@@ -38,8 +38,12 @@ type topicName struct {
 
 // topic is a channel that somebody wants to hear.
 type topic struct {
-	name  topicName
-	users map[*subscription]struct{}
+	name topicName
+	// users are told, once for each time that it is subscribed, that messages
+	// now come; the value says whether they were. Each topic of a subscription
+	// tells it by itself: between the confirmations of two a release may have
+	// been announced on the later one only.
+	users map[*subscription]bool
 	feed  *feed // where it is subscribed, or to be; nil: not placed yet
 }
 
@@ -48,7 +52,6 @@ type subscription struct {
 	hub    *hub
 	topics []*topic
 	notify func()
-	told   bool // guarded by hub.mu: was notified that messages now come
 }
 
 const (
@@ -92,11 +95,11 @@ func (h *hub) subscribe(channel string, notify func()) *subscription {
 func (h *hub) listenLocked(name topicName, s *subscription) *topic {
 	t := h.topics[name]
 	if t == nil {
-		t = &topic{name: name, users: map[*subscription]struct{}{}}
+		t = &topic{name: name, users: map[*subscription]bool{}}
 		h.topics[name] = t
 		h.placeLocked(t)
 	}
-	t.users[s] = struct{}{}
+	t.users[s] = false
 	if t.feed != nil {
 		t.feed.changeLocked(name) // tells the new user, if it is subscribed already
 	}
@@ -194,7 +197,8 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 	return f
 }
 
-// close ends all feeds and waits for their goroutines.
+// close ends all feeds and waits for their goroutines, until ctx ends: one that
+// is in a handshake with a server that hangs stays for go-redis's time-outs.
 func (h *hub) close(ctx context.Context) error {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()
@@ -236,19 +240,37 @@ func (f *feed) idle() bool {
 	return len(f.topics) == 0
 }
 
-// run keeps a session up while there are topics.
+// retire forgets the feed if it carries nothing. A topic that comes later gets
+// a new one.
+func (f *feed) retire() bool {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	if len(f.topics) > 0 {
+		return false
+	}
+	delete(f.hub.feeds, f.addr)
+	return true
+}
+
+// run keeps a session up while there are topics, and ends when there have been
+// none for a while.
 func (f *feed) run() {
 	h := f.hub
 	defer h.work.add(-1)
 	pause := retryFeed
 	for h.ctx.Err() == nil {
 		if f.idle() {
+			unused := time.NewTimer(idleFeed)
 			select {
 			case <-f.change:
-				continue
 			case <-h.ctx.Done():
-				return
+			case <-unused.C:
+				if f.retire() {
+					return
+				}
 			}
+			unused.Stop()
+			continue
 		}
 		worked, err := f.session()
 		if err == nil || h.ctx.Err() != nil {
@@ -317,7 +339,7 @@ func (f *feed) session() (worked bool, err error) {
 	for name, t := range f.topics {
 		f.dirty[name] = struct{}{}
 		for u := range t.users {
-			u.told = false
+			t.users[u] = false
 		}
 	}
 	h.mu.Unlock()
@@ -442,9 +464,9 @@ func (s *session) update(ctx context.Context) error {
 // untold are the callbacks of the users who do not know yet that the topic is
 // subscribed; hub.mu is held. They are called without it.
 func (t *topic) untold() (notify []func()) {
-	for u := range t.users {
-		if !u.told {
-			u.told = true
+	for u, told := range t.users {
+		if !told {
+			t.users[u] = true
 			notify = append(notify, u.notify)
 		}
 	}

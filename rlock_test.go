@@ -791,7 +791,7 @@ func TestShutdownWhileLocksAreTakenLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			wg.Wait()
-			mustBeEmpty(t, rdb)
+			onlyTombstones(t, rdb) // of grants that came too late
 		}
 	})
 }

@@ -312,7 +312,7 @@ func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
 			mustUnlock(t, <-second)
 			cancel()
 		}
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb) // of looks that were under way
 	})
 }
 

@@ -27,6 +27,7 @@ end
 
 if count > 1 then
   if not mine then
+    redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
     return {-2, redis.call('exists', lock)}
   end
   redis.call('hset', lock, stay, ARGV[3])

@@ -15,8 +15,11 @@
 -- Memory   Redis refuses HSET as the first write of a script when it is at
 --          its memory limit, but not after another write. HDEL of a field
 --          that cannot exist is such a write, and changes nothing.
+-- Replica  "Not there" must come from a master: a demoted one, whose data may
+--          be old, refuses the HDEL with READONLY.
 local lock, stay = KEYS[1], ARGV[1]
 if redis.call('hexists', lock, stay) == 0 then
+  redis.call('hdel', lock, '')
   return -redis.call('exists', lock)
 end
 if ARGV[2] ~= '0' then

@@ -1,0 +1,773 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// nameOn is a lock name in a slot of the server, another one for each i.
+func nameOn(c *redistest.Cluster, s *redistest.Server, prefix string) string {
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("%s%d", prefix, i)
+		if c.MasterOf(c.Slot(name)) == s {
+			return name
+		}
+	}
+}
+
+func TestClusterLocks(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	on := nodes(c)
+	t.Run("OfAllSlotsAreHandedOverByMessageAndLeaveNothing", func(t *testing.T) { clusterHandsOver(t, c, on) })
+	t.Run("HaveNamesOfEveryKind", func(t *testing.T) { clusterNames(t, c) })
+	t.Run("WithNamesOfTwoSlotsAreRefusedBeforeAnythingIsSent", func(t *testing.T) { clusterRefusesNames(t, c) })
+	for _, mode := range []pubSubMode{
+		{name: "Auto", mode: rlock.PubSubAuto, sharded: true},
+		{name: "Sharded", mode: rlock.PubSubSharded, sharded: true},
+		{name: "Plain", mode: rlock.PubSubPlain, plain: true},
+		{name: "Both", mode: rlock.PubSubBoth, sharded: true, plain: true},
+	} {
+		t.Run("AreAnnounced"+mode.name, func(t *testing.T) { clusterPubSub(t, c, on, mode) })
+	}
+
+	t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) { clusterConfirmsBoth(t, c) })
+	t.Run("HaveManyWaitersWhoseSubscriptionsAreKilled", func(t *testing.T) { clusterManyWaiters(t, c, on) })
+	t.Run("OutliveScriptFlush", func(t *testing.T) { clusterScriptFlush(t, c, on) })
+}
+
+func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
+	// Under a heavy load a reply that is late would leave a tombstone.
+	slow := rlock.WithCommandTimeout(30 * time.Second)
+	a, b := join(t, c.Client(), slow), join(t, c.Client(), slow)
+	const n = 48
+	bySlot := map[int]string{}
+	perNode := map[*redistest.Server]int{}
+	var names []string
+	for i := range n {
+		name := fmt.Sprintf("order:%d", i)
+		names = append(names, name)
+		slot := c.Slot(name)
+		bySlot[slot] = name
+		perNode[c.MasterOf(slot)]++
+		if got := c.Slot("redisson_lock__channel:{" + name + "}"); got != slot {
+			t.Errorf("the channel of %q is in slot %d, want %d", name, got, slot)
+		}
+	}
+	if len(perNode) != len(c.Nodes) {
+		t.Fatalf("%d names, and a node without any", n)
+	}
+	tokens := map[string]int64{}
+	held := map[string]*rlock.Lease{}
+	for _, name := range names {
+		held[name] = mustLock(t, a.NewLock(name))
+		tokens[name] = held[name].Token()
+		if _, err := b.NewLock(name).TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Errorf("%q is held, and another client's TryLock returns %v", name, err)
+		}
+	}
+	waiting := map[string]*turn{}
+	for _, name := range names {
+		waiting[name] = b.line(t, name)
+	}
+	for _, name := range names {
+		b.parked(t, name, 3) // the first was TryLock's
+	}
+	var wakes []time.Duration
+	for _, name := range names {
+		released := time.Now()
+		mustUnlock(t, held[name])
+		lease, d := waiting[name].wokenByMessage(t, released)
+		wakes = append(wakes, d)
+		if lease.Token() <= tokens[name] {
+			t.Errorf("token %d after %d", lease.Token(), tokens[name])
+		}
+		mustUnlock(t, lease)
+	}
+	t.Logf("woken one by one: %s", spread(wakes))
+	noSubscriptionLeft(t, on)
+
+	left := map[int]bool{}
+	for _, node := range on {
+		keys, err := node.Keys(context.Background(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if !strings.HasPrefix(key, "rlock:clock:{") {
+				t.Errorf("%q is left", key)
+			}
+			left[c.Slot(key)] = true
+		}
+	}
+	for slot, name := range bySlot {
+		if !left[slot] {
+			t.Errorf("no fencing clock in slot %d, that of %q", slot, name)
+		}
+	}
+	if len(left) != len(bySlot) {
+		t.Errorf("%d fencing clocks for %d slots", len(left), len(bySlot))
+	}
+}
+
+func clusterNames(t *testing.T, c *redistest.Cluster) {
+	a, b := join(t, c.Client()), join(t, c.Client())
+	for what, name := range map[string]string{
+		"tag":          "{tag}x",
+		"tag at end":   "x{tag}",
+		"tag and more": "{tag}{other}}",
+		"non-ASCII":    "Straße ☃ 東京",
+		"spaces":       " a name \t with\r\nspaces ",
+		"binary":       "\x00\xff\xfe\x80",
+		"long":         strings.Repeat("long ", 10_000),
+		"longest":      strings.Repeat("n", rlock.MaxNameLength),
+		"number":       "0",
+	} {
+		t.Run(what, func(t *testing.T) {
+			held := mustLock(t, a.NewLock(name))
+			w := b.lineParked(t, name)
+			released := time.Now()
+			mustUnlock(t, held)
+			lease, _ := w.wokenByMessage(t, released)
+			mustUnlock(t, lease)
+		})
+	}
+}
+
+func clusterRefusesNames(t *testing.T, c *redistest.Cluster) {
+	a := join(t, c.Client())
+	for _, name := range []string{"a{b", "{}z", "a}b", "", strings.Repeat("n", rlock.MaxNameLength+1)} {
+		l := a.NewLock(name)
+		_, err := l.TryLock(context.Background())
+		_, lockErr := l.Lock(context.Background())
+		_, stateErr := l.State(context.Background())
+		_, forceErr := l.ForceUnlock(context.Background())
+		for i, err := range []error{err, lockErr, stateErr, forceErr} {
+			if !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%.20q: call %d returns %v, want ErrInvalidArgument", name, i, err)
+			}
+		}
+	}
+	if n := a.looks.commands(); n != 0 {
+		t.Errorf("%d commands were sent", n)
+	}
+}
+
+type pubSubMode struct {
+	name           string
+	mode           rlock.PubSubMode
+	sharded, plain bool
+}
+
+// kinds is how many kinds of subscription a waiter has.
+func (m pubSubMode) kinds() int {
+	if m.sharded && m.plain {
+		return 2
+	}
+	return 1
+}
+
+func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode pubSubMode) {
+	ctx := context.Background()
+	a, b := join(t, c.Client(), rlock.WithPubSub(mode.mode)), join(t, c.Client(), rlock.WithPubSub(mode.mode))
+	name := "mode:" + mode.name
+	channel := "redisson_lock__channel:{" + name + "}"
+	node := c.MasterOf(c.Slot(name)).Client()
+	want := func(kind bool) int64 {
+		if kind {
+			return 1
+		}
+		return 0
+	}
+
+	// A release by a client of another kind, announced in one way only.
+	for _, publish := range []string{"publish", "spublish"} {
+		if publish == "publish" && !mode.plain || publish == "spublish" && !mode.sharded {
+			continue
+		}
+		foreignHold(t, node, name)
+		confirmed := a.events.confirmations(channel)
+		w := a.lineParked(t, name)
+		eventually(t, "each kind of subscription is confirmed", func() bool {
+			return a.events.confirmations(channel) == confirmed+mode.kinds()
+		})
+		if n := listeners(t, on, "shardnumsub", channel); n != want(mode.sharded) {
+			t.Errorf("%d sharded subscribers, want %d", n, want(mode.sharded))
+		}
+		if n := listeners(t, on, "numsub", channel); n != want(mode.plain) {
+			t.Errorf("%d plain subscribers, want %d", n, want(mode.plain))
+		}
+		released := time.Now()
+		if err := node.Del(ctx, name).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Do(ctx, publish, channel, "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+		lease, d := w.wokenByMessage(t, released)
+		t.Logf("woken by a foreign %s after %v", strings.ToUpper(publish), d)
+		mustUnlock(t, lease)
+		noSubscriptionLeft(t, on)
+	}
+
+	// Our own releases, as strangers hear them.
+	plain, sharded := node.Subscribe(ctx, channel), node.SSubscribe(ctx, channel)
+	defer plain.Close()
+	defer sharded.Close()
+	for _, ps := range []*redis.PubSub{plain, sharded} {
+		if _, err := ps.ReceiveTimeout(ctx, 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustUnlock(t, mustLock(t, b.NewLock(name)))
+	if ok, err := func() (bool, error) {
+		mustLock(t, b.NewLock(name))
+		return a.NewLock(name).ForceUnlock(ctx)
+	}(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for _, end := range []string{"publish", "spublish"} {
+		if err := node.Do(ctx, end, channel, "end").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, heard := range []struct {
+		kind string
+		ps   *redis.PubSub
+		want bool
+	}{{"plain", plain, mode.plain}, {"sharded", sharded, mode.sharded}} {
+		var got []string
+		for {
+			m, err := heard.ps.ReceiveTimeout(ctx, 20*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.(*redis.Message).Payload == "end" {
+				break
+			}
+			got = append(got, m.(*redis.Message).Payload)
+		}
+		var want []string
+		if heard.want {
+			want = []string{"0", "0"} // of the Unlock and the ForceUnlock
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s messages %q, want %q", heard.kind, got, want)
+		}
+	}
+}
+
+// clusterConfirmsBoth releases a lock when one of two subscriptions is
+// confirmed, and announces it on the other only.
+func clusterConfirmsBoth(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	for _, late := range []string{"subscribe", "ssubscribe"} {
+		t.Run(late+" is late", func(t *testing.T) {
+			name := "late:" + late
+			channel := "redisson_lock__channel:{" + name + "}"
+			node := c.MasterOf(c.Slot(name)).Client()
+			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { close(gate) })
+			defer open()
+			a := join(t, c.Client(func(o *redis.ClusterOptions) {
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+					return &gatedConn{conn, "\r\n" + late + "\r\n", gate}, err
+				}
+			}), rlock.WithPubSub(rlock.PubSubBoth))
+			foreignHold(t, node, name)
+			w := a.lineParked(t, name)
+			if err := node.Del(ctx, name).Err(); err != nil {
+				t.Fatal(err)
+			}
+			publish := strings.TrimSuffix(late, "ubscribe") // "s" or "ss"
+			publish = strings.TrimPrefix(publish, "s") + "publish"
+			if err := node.Do(ctx, publish, channel, "0").Err(); err != nil {
+				t.Fatal(err)
+			}
+			opened := time.Now()
+			open()
+			lease, _ := w.wokenByMessage(t, opened)
+			mustUnlock(t, lease)
+		})
+	}
+}
+
+// gatedConn holds a command back until its gate is opened.
+type gatedConn struct {
+	net.Conn
+	command string
+	gate    chan struct{}
+}
+
+func (c *gatedConn) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), c.command) {
+		<-c.gate
+	}
+	return c.Conn.Write(b)
+}
+
+func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
+	a, b := join(t, c.Client()), join(t, c.Client())
+	var names []string
+	slots := map[int]bool{}
+	for i := range 60 {
+		name := fmt.Sprintf("many:%d", i)
+		names = append(names, name)
+		slots[c.Slot(name)] = true
+	}
+	if len(slots) < 50 {
+		t.Fatalf("only %d slots", len(slots))
+	}
+	held := map[string]*rlock.Lease{}
+	for _, name := range names {
+		held[name] = mustLock(t, a.NewLock(name))
+	}
+
+	// round lets to wait for all that from holds, disturbs, and hands over.
+	round := func(what string, from, to *member, disturb func()) {
+		t.Helper()
+		waiting := map[string]*turn{}
+		before := map[string]int{}
+		for _, name := range names {
+			before[name] = to.looks.at(name)
+			waiting[name] = to.line(t, name)
+		}
+		for _, name := range names {
+			to.parked(t, name, before[name]+2)
+		}
+		if disturb != nil {
+			disturb()
+		}
+		released := map[string]time.Time{}
+		for _, name := range names {
+			released[name] = time.Now()
+			mustUnlock(t, held[name])
+		}
+		var wakes []time.Duration
+		for _, name := range names {
+			lease, d := waiting[name].wokenByMessage(t, released[name])
+			held[name] = lease
+			wakes = append(wakes, d)
+		}
+		t.Logf("%s: %s", what, spread(wakes))
+	}
+	kill := func() {
+		t.Helper()
+		for _, node := range on {
+			if err := node.Do(context.Background(), "client", "kill", "type", "pubsub").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	round("60 locks released in a row", a, b, nil)
+	round("released in the moment when all subscriptions are killed", b, a, kill)
+	round("released when the subscriptions are rebuilt", a, b, func() {
+		before := map[string]int{}
+		for _, name := range names {
+			before[name] = b.looks.at(name)
+		}
+		began := time.Now()
+		kill()
+		for _, name := range names {
+			b.parked(t, name, before[name]+1)
+		}
+		t.Logf("all 60 subscribed again after %v", time.Since(began))
+	})
+	for _, lease := range held {
+		mustUnlock(t, lease)
+	}
+	noSubscriptionLeft(t, on)
+}
+
+func clusterScriptFlush(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
+	flush := func() {
+		t.Helper()
+		for _, node := range on {
+			if err := node.ScriptFlush(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a, b := join(t, c.Client(), rlock.WithWatchdogLease(3*time.Second)), join(t, c.Client())
+	flush()
+	const n = 30
+	var held []*rlock.Lease
+	for i := range n {
+		held = append(held, mustLock(t, a.NewLock(fmt.Sprintf("flush:%d", i))))
+		if i%10 == 0 {
+			flush()
+		}
+	}
+	w := b.lineParked(t, held[0].Name())
+	// Renewals go in pipelines, which have no way to fall back by themselves.
+	for range 3 {
+		before := map[string]int{}
+		for _, l := range held {
+			before[l.Name()] = a.events.renewals(l.Name())
+		}
+		flush()
+		eventually(t, "all were renewed after SCRIPT FLUSH", func() bool {
+			for name, n := range before {
+				if a.events.renewals(name) == n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	flush()
+	released := time.Now()
+	for _, l := range held {
+		mustUnlock(t, l)
+	}
+	lease, _ := w.wokenByMessage(t, released)
+	flush()
+	mustUnlock(t, lease)
+}
+
+func TestClusterSlotMigration(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for _, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubPlain} {
+		t.Run("KeepsHoldsAndWaiters/"+string(mode), func(t *testing.T) { migrates(t, c, mode) })
+	}
+	t.Run("DelaysAcquiresButNotRenewalsAndReleases", func(t *testing.T) { migrating(t, c) })
+}
+
+// elsewhere is a master that does not serve the slot.
+func elsewhere(c *redistest.Cluster, slot int) *redistest.Server {
+	from := c.MasterOf(slot)
+	return c.Nodes[(slices.Index(c.Nodes, from)+1)%3]
+}
+
+func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
+	pubsub := rlock.WithPubSub(mode)
+	a := join(t, c.Client(), pubsub, rlock.WithWatchdogLease(1500*time.Millisecond))
+	b := join(t, c.Client(), pubsub)
+	other := join(t, c.Client(), pubsub)
+	tag := "{moves-" + string(mode) + "}"
+	slot := c.Slot(tag)
+	held := mustLock(t, a.NewLock(tag+"held"))
+	// a's lease is short, so whoever waits for it would look often: this one
+	// waits for a long lease.
+	long := mustLock(t, other.NewLock(tag+"long"))
+	w := b.lineParked(t, tag+"long")
+	looked := b.looks.at(tag + "long")
+
+	began := time.Now()
+	c.MigrateSlot(slot, elsewhere(c, slot))
+	t.Logf("migrated in %v", time.Since(began))
+	a.renewedAgain(t, tag+"held", 6) // two leases and more
+	if err := held.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if mode != rlock.PubSubPlain {
+		// The old node has ended the subscription; the new one has it now.
+		b.parked(t, tag+"long", looked+1)
+	}
+	released := time.Now()
+	mustUnlock(t, long)
+	lease, d := w.wokenByMessage(t, released)
+	t.Logf("woken %v after the release at the new node", d)
+	if lease.Token() <= long.Token() {
+		t.Errorf("token %d after %d", lease.Token(), long.Token())
+	}
+	mustUnlock(t, lease)
+	mustUnlock(t, held)
+}
+
+func migrating(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	a := join(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond))
+	b := join(t, c.Client())
+	const tag = "{window}"
+	slot := c.Slot(tag)
+	held := mustLock(t, a.NewLock(tag+"held"))
+	waited := mustLock(t, b.NewLock(tag+"waited"))
+	w := a.lineParked(t, tag+"waited")
+	released := mustLock(t, b.NewLock(tag+"released"))
+	var late *turn
+	var windowEnds, freed time.Time
+	c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
+		a.renewedAgain(t, tag+"held", 4)
+		mustUnlock(t, released)
+		if ok, err := b.NewLock(tag + "released").IsLocked(ctx); ok || err != nil {
+			t.Errorf("after the release: locked %v, %v", ok, err)
+		}
+		// An acquire has several keys, one of which does not exist: TRYAGAIN.
+		late = b.line(t, tag+"late")
+		eventually(t, "an acquire was sent away", func() bool { return b.events.retried("acquire", "TRYAGAIN") >= 3 })
+		short := join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
+		_, err := short.NewLock(tag + "late").TryLock(ctx)
+		if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {
+			t.Errorf("TryLock in the window: %v", err)
+		}
+		if !late.waits() {
+			t.Error("acquired in the window")
+		}
+		// The waiter is subscribed at the old node, the message goes out at the
+		// new one.
+		mustUnlock(t, waited)
+		freed = time.Now()
+		windowEnds = time.Now()
+	})
+	lease, d := late.lease(t, windowEnds)
+	t.Logf("delayed acquire succeeded %v after the window", d)
+	mustUnlock(t, lease)
+	lease, d = w.wokenByMessage(t, freed)
+	t.Logf("waiter got what was released in the window after %v", d)
+	mustUnlock(t, lease)
+	if err := held.Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.renewedAgain(t, tag+"held", 3)
+	mustUnlock(t, held)
+}
+
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	t.Run("ReplicaConfirmsBeforeAnAcquireReturns", func(t *testing.T) { clusterAcks(t, c) })
+	t.Run("KeepsConfirmedHoldsAndTellsOfLostOnes", func(t *testing.T) { clusterFailover(t, c) })
+}
+
+// holds reports whether a node has a key, if need be as a replica.
+func holds(t testing.TB, node *redis.Client, key string) bool {
+	t.Helper()
+	conn := node.Conn()
+	defer conn.Close()
+	_ = conn.Do(context.Background(), "readonly").Err() // an error outside of a cluster
+	n, err := conn.Exists(context.Background(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+func clusterAcks(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	master := c.Nodes[0]
+	replica := c.ReplicaOf(master)
+	atReplica := replica.Client()
+	name := nameOn(c, master, "ack")
+	patient := join(t, c.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	for range 20 {
+		lease := mustLock(t, patient.NewLock(name))
+		if !holds(t, atReplica, name) {
+			t.Error("acquired, and the replica has nothing")
+		}
+		mustUnlock(t, lease)
+	}
+
+	// WAIT and its acquire follow a slot together, though by themselves: a
+	// pipeline to one node is not redirected.
+	moved := nameOn(c, master, "moved")
+	mustUnlock(t, mustLock(t, patient.NewLock(moved)))
+	c.MigrateSlot(c.Slot(moved), c.Nodes[1])
+	lease, err := patient.NewLock(moved).TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !holds(t, c.ReplicaOf(c.Nodes[1]).Client(), moved) {
+		t.Error("acquired, and the replica of the new node has nothing")
+	}
+	mustUnlock(t, lease)
+
+	hasty := join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	greedy := join(t, c.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
+	refused := func(m *member, count string) {
+		t.Helper()
+		if _, err := m.NewLock(name).Lock(ctx); !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), count) {
+			t.Errorf("%v, want ErrNotAcquired with %q", err, count)
+		}
+		eventually(t, "the lock is free again", func() bool { return !holds(t, master.Client(), name) })
+	}
+	refused(greedy, "1 of 2 replicas")
+	replica.Pause()
+	refused(hasty, "0 of 1 replicas")
+	replica.Resume()
+	c.Settle()
+	mustUnlock(t, mustLock(t, patient.NewLock(name)))
+}
+
+func clusterFailover(t *testing.T, c *redistest.Cluster) {
+	ctx := context.Background()
+	master := c.Nodes[0]
+	replica := c.ReplicaOf(master)
+	atReplica := replica.Client()
+	lease := rlock.WithWatchdogLease(15 * time.Second)
+	a := join(t, c.Client(), lease, rlock.WithReplicaAck(1, 4*time.Second))
+	b, unconfirmed := join(t, c.Client(), lease), join(t, c.Client(), lease)
+	name := map[string]string{}
+	for _, what := range []string{"held", "waited", "outage", "free", "lost"} {
+		name[what] = nameOn(c, master, what)
+	}
+	held := mustLock(t, a.NewLock(name["held"]))
+	waited := mustLock(t, a.NewLock(name["waited"]))
+	outage := mustLock(t, a.NewLock(name["outage"]))
+	forWaited, forOutage := b.lineParked(t, name["waited"]), b.lineParked(t, name["outage"])
+
+	// A write that the replica never sees: its link is cut, and it cannot make
+	// a new one.
+	if knowsScript(t, atReplica, "acquire") {
+		t.Error("the replica knows the scripts already")
+	}
+	replica.Pause()
+	if err := master.Client().Do(ctx, "client", "kill", "type", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	lost := mustLock(t, unconfirmed.NewLock(name["lost"]))
+
+	killed := time.Now()
+	master.Kill()
+	replica.Resume()
+	forFree := b.line(t, name["free"])
+	// Either the new master is there in time, or the release goes on alone.
+	if err := outage.Unlock(ctx); err != nil && !errors.Is(err, rlock.ErrUnreachable) {
+		t.Errorf("Unlock without a master: %v", err)
+	}
+	c.Settle()
+	settled := time.Now()
+	t.Logf("new master %v after the crash", settled.Sub(killed))
+	if got := c.MasterOf(c.Slot(name["held"])); got != replica {
+		t.Fatalf("the master is %s, want %s", got.Addr(), replica.Addr())
+	}
+
+	got, d := forFree.lease(t, settled)
+	t.Logf("an acquire in the outage succeeded %v after the cluster had settled", d)
+	mustUnlock(t, got)
+	if !knowsScript(t, atReplica, "acquire") {
+		t.Error("the new master does not know the script")
+	}
+	got, d = forOutage.wokenByMessage(t, settled)
+	t.Logf("what was released in the outage was had %v after the cluster had settled", d)
+	if got.Token() <= outage.Token() {
+		t.Errorf("token %d after %d", got.Token(), outage.Token())
+	}
+	mustUnlock(t, got)
+
+	a.renewedAgain(t, name["held"], 1)
+	released := time.Now()
+	mustUnlock(t, waited)
+	got, d = forWaited.wokenByMessage(t, released)
+	t.Logf("woken %v after the release at the new master", d)
+	if got.Token() <= waited.Token() {
+		t.Errorf("token %d after %d", got.Token(), waited.Token())
+	}
+	mustUnlock(t, got)
+	mustUnlock(t, held)
+
+	next := mustLock(t, b.NewLock(name["lost"]))
+	if next.Token() <= lost.Token() {
+		t.Errorf("token %d after %d, which the new master has never seen", next.Token(), lost.Token())
+	}
+	select {
+	case <-lost.Done():
+	case <-time.After(40 * time.Second):
+		t.Fatal("a holder was not told that its hold is lost")
+	}
+	// Whichever came first there, its renewal or the next holder.
+	if err := lost.Err(); !errors.Is(err, rlock.ErrLeaseLost) || !errors.Is(err, rlock.ErrRemoved) && !errors.Is(err, rlock.ErrTakenOver) {
+		t.Errorf("lost with %v, want ErrRemoved or ErrTakenOver", err)
+	}
+	if err := lost.Unlock(ctx); !errors.Is(err, rlock.ErrLeaseLost) {
+		t.Errorf("Unlock of a lost hold: %v", err)
+	}
+	if err := next.Err(); err != nil {
+		t.Errorf("the stale holder's Unlock hit its successor: %v", err)
+	}
+	mustUnlock(t, next)
+}
+
+// A master that hangs refuses nothing and redirects nobody.
+func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	master := c.Nodes[0]
+	replica := c.ReplicaOf(master)
+	atReplica, atOther := replica.Client(), c.Nodes[1].Client()
+	name, free := nameOn(c, master, "held"), nameOn(c, master, "free")
+	// Nothing helps the client but its own doubts: go-redis waits for long, and
+	// asks a node that is well for the topology when told to.
+	patient := func(o *redis.ClusterOptions) {
+		o.ReadTimeout = time.Minute
+		o.ClusterSlots = func(ctx context.Context) ([]redis.ClusterSlot, error) {
+			cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
+			_ = atOther.Process(ctx, cmd)
+			return cmd.Result()
+		}
+	}
+	a := join(t, c.Client(patient), rlock.WithWatchdogLease(15*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	b := join(t, c.Client(patient))
+	held := mustLock(t, a.NewLock(name))
+	mustUnlock(t, mustLock(t, b.NewLock(free)))
+
+	master.Pause()
+	defer master.Resume() // ends what hangs there
+	eventually(t, "the replica is promoted", func() bool {
+		role, err := atReplica.Do(context.Background(), "role").Slice()
+		return err == nil && role[0] == "master"
+	})
+	promoted := time.Now()
+	eventually(t, "TryLock finds the new master", func() bool {
+		lease, err := b.NewLock(free).TryLock(context.Background())
+		if err != nil {
+			return false
+		}
+		mustUnlock(t, lease)
+		return true
+	})
+	t.Logf("TryLock succeeded %v after the promotion", time.Since(promoted))
+	a.renewedAgain(t, name, 1)
+	mustUnlock(t, held)
+}
+
+// go-redis does not let go of a handshake before its own time-out.
+func TestCloseIsBoundedWhileASubscriptionHangs(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	proxy := faultproxy.New(t, s.Addr())
+	a := join(t, dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 2 * time.Minute }))
+	foreignHold(t, s.Client(), "held")
+	mustUnlock(t, mustLock(t, a.NewLock("free"))) // now it has a connection for commands
+	hangs := make(chan struct{})
+	var once sync.Once
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.Name == "hello" {
+			once.Do(func() { close(hangs) })
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	w := a.line(t, "held")
+	<-hangs
+	began := time.Now()
+	err := a.Close()
+	if d := time.Since(began); d > byMessage {
+		t.Errorf("Close took %v", d)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Close returns %v, want it to say that something is left", err)
+	}
+	if g := <-w.got; !errors.Is(g.err, rlock.ErrClosed) {
+		t.Errorf("the waiter got %v", g.err)
+	}
+	proxy.ResetAll()
+	if err := a.Close(); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+}

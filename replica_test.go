@@ -1,0 +1,355 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+func TestReplicaAck(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t, 1)
+	p := &mirrored{Replicated: r, replica: r.Replicas[0], atMaster: r.Master.Client(), atReplica: r.Replicas[0].Client()}
+	t.Run("ComesBeforeTheAcquireReturns", p.confirmed)
+	t.Run("IsAskedForOnTheConnectionOfTheAcquire", p.sameConnection)
+	t.Run("OfTooFewReplicasReleasesTheLockAndFails", p.tooFew)
+	t.Run("ThatIsSlowIsNotTakenForALostReply", p.slow)
+	t.Run("ThatIsMissingLeavesNothingWhenRepliesAreLost", p.lostReplies)
+	t.Run("IsNotWaitedForOnReentry", p.reentry)
+	t.Run("IsWaitedForByTheNextHolder", p.handedOver)
+}
+
+// mirrored is a master and its replica.
+type mirrored struct {
+	*redistest.Replicated
+	replica             *redistest.Server
+	atMaster, atReplica *redis.Client
+}
+
+// proxied is a client that reaches the master through a proxy.
+func (p *mirrored) proxied(t *testing.T, opts ...rlock.Option) (*member, *faultproxy.Proxy) {
+	proxy := faultproxy.New(t, p.Master.Addr())
+	longer := func(o *redis.Options) { o.ReadTimeout = 10 * time.Second } // than replicas are given
+	return join(t, dialer(proxy.Addr())(t, longer), opts...), proxy
+}
+
+// pause stops the replica until the test ends.
+func (p *mirrored) pause(t *testing.T) {
+	p.replica.Pause()
+	t.Cleanup(func() {
+		p.replica.Resume()
+		p.Settle()
+	})
+}
+
+func (p *mirrored) confirmed(t *testing.T) {
+	a := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){
+		a.NewLock("confirmed").Lock, a.NewLock("confirmed").TryLock,
+	} {
+		for range 20 {
+			lease, err := acquire(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !holds(t, p.atReplica, "confirmed") {
+				t.Error("acquired, and the replica has nothing")
+			}
+			mustUnlock(t, lease)
+		}
+	}
+}
+
+func (p *mirrored) sameConnection(t *testing.T) {
+	a, proxy := p.proxied(t, rlock.WithReplicaAck(1, 4*time.Second))
+	if err := p.atMaster.ScriptFlush(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// From several goroutines, so that there are several connections.
+	done := make(chan error)
+	for _, name := range []string{"c1", "c2", "c3", "c4"} {
+		go func() {
+			var err error
+			for range 10 {
+				var lease *rlock.Lease
+				if lease, err = a.NewLock(name).Lock(context.Background()); err != nil {
+					break
+				}
+				if err = lease.Unlock(context.Background()); err != nil {
+					break
+				}
+			}
+			done <- err
+		}()
+	}
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	sha := scriptSHA(t, "acquire")
+	last := map[int]faultproxy.Command{} // by connection
+	acquires, waits := 0, 0
+	for _, cmd := range proxy.Commands() {
+		switch {
+		case cmd.IsScript(sha):
+			acquires++
+		case cmd.Name == "wait":
+			waits++
+			if !last[cmd.Conn].IsScript(sha) {
+				t.Errorf("%v comes after %v", cmd, last[cmd.Conn])
+			}
+			if !slices.Equal(cmd.Args, []string{"1", "4000"}) {
+				t.Errorf("%v", cmd)
+			}
+		}
+		last[cmd.Conn] = cmd
+	}
+	// At least, because of those that did not find the script.
+	if acquires < 40 || acquires != waits {
+		t.Errorf("%d acquires and %d WAIT", acquires, waits)
+	}
+}
+
+// listener is subscribed to the channel of a lock.
+func (p *mirrored) listener(t *testing.T, name string) *redis.PubSub {
+	ps := p.atMaster.Subscribe(context.Background(), "redisson_lock__channel:{"+name+"}")
+	t.Cleanup(func() { _ = ps.Close() })
+	if _, err := ps.ReceiveTimeout(context.Background(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	return ps
+}
+
+func hears(t *testing.T, ps *redis.PubSub) {
+	t.Helper()
+	m, err := ps.ReceiveTimeout(context.Background(), 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.(*redis.Message).Payload != "0" {
+		t.Errorf("heard %v", m)
+	}
+}
+
+func (p *mirrored) tooFew(t *testing.T) {
+	two := join(t, p.Master.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
+	one := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	stranger := join(t, p.Master.Client())
+	ps := p.listener(t, "few")
+	refused := func(m *member, counts string) {
+		t.Helper()
+		l := m.NewLock("few")
+		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.TryLock, l.Lock} {
+			began := time.Now()
+			_, err := acquire(context.Background())
+			if d := time.Since(began); d > byMessage {
+				t.Errorf("took %v", d)
+			}
+			if !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), counts) {
+				t.Errorf("%v, want ErrNotAcquired with %q", err, counts)
+			}
+			// Whoever heard of the lock hears that it is free again.
+			hears(t, ps)
+			lease, err := stranger.NewLock("few").TryLock(context.Background())
+			if err != nil {
+				t.Fatalf("not free: %v", err)
+			}
+			mustUnlock(t, lease)
+			hears(t, ps)
+		}
+	}
+	refused(two, "1 of 2 replicas")
+	p.pause(t)
+	refused(one, "0 of 1 replicas")
+	refused(two, "0 of 2 replicas")
+}
+
+func (p *mirrored) slow(t *testing.T) {
+	proxy := faultproxy.New(t, p.Master.Addr())
+	// go-redis's read time-out must be longer than the replicas'.
+	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 20 * time.Second })
+	a := join(t, rdb, rlock.WithReplicaAck(1, 2*time.Second), rlock.WithCommandTimeout(3*time.Second))
+	mustUnlock(t, mustLock(t, a.NewLock("slow")))
+	p.pause(t)
+	proxy.ResetLog()
+	if _, err := a.NewLock("slow").TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Errorf("%v, want ErrNotAcquired", err)
+	}
+	sha := scriptSHA(t, "acquire")
+	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }); n != 1 {
+		t.Errorf("sent %d times: %q", n, a.events.retries)
+	}
+}
+
+func (p *mirrored) lostReplies(t *testing.T) {
+	p.pause(t)
+	sha := scriptSHA(t, "acquire")
+	// In full the first time, lest NOSCRIPT is the reply that is lost.
+	if err := p.atMaster.ScriptLoad(context.Background(), acquireText(t)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for what, fault := range map[string]struct {
+		match  func(faultproxy.Command) bool
+		action faultproxy.Action
+	}{
+		"reset after the acquire": {func(c faultproxy.Command) bool { return c.IsScript(sha) }, faultproxy.ResetAfter},
+		"reset after WAIT":        {func(c faultproxy.Command) bool { return c.Name == "wait" }, faultproxy.ResetAfter},
+		"reply of WAIT lost":      {func(c faultproxy.Command) bool { return c.Name == "wait" }, faultproxy.SwallowReply},
+		"acquire repeated":        {func(c faultproxy.Command) bool { return c.IsScript(sha) }, faultproxy.Duplicate},
+		"WAIT lost":               {func(c faultproxy.Command) bool { return c.Name == "wait" }, faultproxy.ResetBefore},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := "replies:" + what
+			a, proxy := p.proxied(t, rlock.WithReplicaAck(1, 100*time.Millisecond), rlock.WithCommandTimeout(2*time.Second))
+			once := make(chan struct{}, 1)
+			once <- struct{}{}
+			proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+				if fault.match(c) {
+					select {
+					case <-once:
+						return fault.action
+					default:
+					}
+				}
+				return faultproxy.Pass
+			})
+			_, err := a.NewLock(name).Lock(context.Background())
+			if !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+				t.Errorf("%v, want ErrNotAcquired", err)
+			}
+			if len(once) > 0 {
+				t.Error("the fault was not met")
+			}
+			eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, name) })
+			// Late copies of all that was sent change nothing.
+			for _, c := range proxy.Commands() {
+				if c.IsScript(sha) {
+					if err := proxy.Replay(c); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if holds(t, p.atMaster, name) {
+				t.Error("a late copy has taken the lock")
+			}
+		})
+	}
+}
+
+func (p *mirrored) reentry(t *testing.T) {
+	a, proxy := p.proxied(t, rlock.WithReplicaAck(1, 4*time.Second))
+	l := a.NewLock("reentry")
+	outer := mustLock(t, l)
+	p.pause(t)
+	proxy.ResetLog()
+	inner := mustLockCtx(t, outer.Context(context.Background()), l)
+	mustUnlock(t, inner)
+	mustUnlock(t, outer)
+	if n := proxy.Count(func(c faultproxy.Command) bool { return c.Name == "wait" }); n != 0 {
+		t.Errorf("%d WAIT on re-entry and release", n)
+	}
+}
+
+func (p *mirrored) handedOver(t *testing.T) {
+	a := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	b := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	hasty := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	first := mustLock(t, a.NewLock("over"))
+	// Acquires of b go through pipelines, which looks do not show.
+	w := b.line(t, "over")
+	eventually(t, "the waiter is subscribed", func() bool {
+		return b.events.confirmations("redisson_lock__channel:{over}") == 1
+	})
+	released := time.Now()
+	mustUnlock(t, first)
+	second, d := w.wokenByMessage(t, released)
+	t.Logf("woken and confirmed after %v", d)
+	if !holds(t, p.atReplica, "over") {
+		t.Error("acquired, and the replica has nothing")
+	}
+	if second.Token() <= first.Token() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+
+	third := hasty.line(t, "over")
+	eventually(t, "the waiter is subscribed", func() bool {
+		return hasty.events.confirmations("redisson_lock__channel:{over}") == 1
+	})
+	p.pause(t)
+	mustUnlock(t, second)
+	g := <-third.got
+	if !errors.Is(g.err, rlock.ErrNotAcquired) || !strings.Contains(g.err.Error(), "0 of 1 replicas") {
+		t.Errorf("%v, want ErrNotAcquired", g.err)
+	}
+	eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, "over") })
+}
+
+func acquireText(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("scripts/acquire.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// While a client's master is a replica, it is told READONLY.
+func TestReadOnlyServerIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	r := redistest.StartReplicated(t, 1)
+	was, other := r.Master, r.Replicas[0]
+	swap := func(from, to *redistest.Server) {
+		t.Helper()
+		if err := to.Client().ReplicaOf(ctx, "no", "one").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := from.Client().ReplicaOf(ctx, "127.0.0.1", strconv.Itoa(to.Port())).Err(); err != nil {
+			t.Fatal(err)
+		}
+		(&redistest.Replicated{Master: to, Replicas: []*redistest.Server{from}}).Settle()
+	}
+	a := join(t, was.Client(), rlock.WithWatchdogLease(12*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	b := join(t, was.Client(), rlock.WithCommandTimeout(time.Second))
+	held, released := mustLock(t, a.NewLock("held")), mustLock(t, b.NewLock("released"))
+
+	swap(was, other)
+	_, err := b.NewLock("free").TryLock(ctx)
+	if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("TryLock at a replica: %v", err)
+	}
+	if err := held.Extend(ctx, 13*time.Second); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("Extend at a replica: %v", err)
+	}
+	w := b.line(t, "free")
+	looked := b.events.retried("acquire", "READONLY")
+	eventually(t, "Lock was refused", func() bool { return b.events.retried("acquire", "READONLY") > looked+2 })
+	eventually(t, "a renewal was refused", func() bool { return a.events.retried("renew", "READONLY") > 0 })
+	unlock := make(chan error, 1)
+	go func() { unlock <- released.Unlock(ctx) }()
+	eventually(t, "Unlock was refused", func() bool { return b.events.retried("release", "READONLY") > 0 })
+
+	swap(other, was)
+	back := time.Now()
+	if err := <-unlock; err != nil && !errors.Is(err, rlock.ErrUnreachable) {
+		t.Error(err)
+	}
+	lease, d := w.lease(t, back)
+	t.Logf("acquired %v after the server was a master again", d)
+	mustUnlock(t, lease)
+	eventually(t, "the refused release went on alone", func() bool { return !holds(t, was.Client(), "released") })
+	a.renewedAgain(t, "held", 1)
+	mustUnlock(t, held)
+}
