@@ -53,8 +53,9 @@
 //     background, or runs out with its lease.
 //   - The fencing tokens of a lock grow from one exclusive hold to the next:
 //     [Lease.Token].
-//   - Every waiter looks again: when it is told that the lock is free, when the
-//     holder's lease is over, and every five seconds ([WithLongestPoll]).
+//   - Waiting depends on no message. The first in line looks again when it
+//     hears that the lock is free, when the holder's lease is over, and every
+//     five seconds ([WithLongestPoll]); the others follow it.
 //
 // # What is not
 //
