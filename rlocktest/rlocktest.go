@@ -34,6 +34,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +59,8 @@ type Server struct {
 	clock *clock
 	first *rlock.Client
 	raw   *redis.Client // Redis()
+
+	failing atomic.Bool // Fail is on
 
 	moving sync.Mutex      // held by who moves the clock
 	hung   map[string]bool // guarded by moving: goroutines that did not end in time
@@ -93,8 +96,11 @@ func (s *Server) close() {
 	s.mu.Lock()
 	clients, redises := s.clients, s.redises
 	s.mu.Unlock()
+	// Not Close: the machine may be busy, and the locks many.
+	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	defer cancel()
 	for _, c := range clients {
-		if err := c.Close(); err != nil {
+		if err := c.Shutdown(ctx); err != nil {
 			s.t.Errorf("rlocktest: closing a client: %v", err)
 		}
 	}
@@ -272,11 +278,15 @@ func (s *Server) Fail(reply string) {
 	if reply == "" || strings.ContainsAny(reply, "\r\n") {
 		s.t.Fatalf("rlocktest: Fail(%q): need one line", reply)
 	}
+	s.failing.Store(true)
 	s.mini.SetError(reply)
 }
 
 // Recover ends what Fail began. The data is as it was.
-func (s *Server) Recover() { s.mini.SetError("") }
+func (s *Server) Recover() {
+	s.mini.SetError("")
+	s.failing.Store(false)
+}
 
 // advance lets d pass, or less: until enough says so.
 func (s *Server) advance(d time.Duration, enough func() bool) {
@@ -295,16 +305,25 @@ func (s *Server) advance(d time.Duration, enough func() bool) {
 // jump moves both clocks, that of the clients and that of Redis.
 func (s *Server) jump(to time.Time) { s.clock.jump(to, s.mini.FastForward) }
 
-// settleWithin bounds how long a step waits for the clients to do what was due.
-// It is only reached if they cannot: while Fail is on, a waiter repeats its
-// command for as long as its time-out.
-const settleWithin = time.Second
+const (
+	// settleWithin bounds how long a step waits for the clients to do what was
+	// due. It is far above what a busy machine needs.
+	settleWithin = 30 * time.Second
+
+	// settleFailing is that bound while Fail is on: a waiter then repeats its
+	// command for as long as its time-out, and time goes on without it.
+	settleFailing = 500 * time.Millisecond
+)
 
 // settle waits until all clients have done what is due, so that what comes next
 // finds them as it would if time had passed at its own pace. What others begin
 // meanwhile is not waited for, nor what did not end last time.
 func (s *Server) settle() {
-	end := time.Now().Add(settleWithin)
+	within := settleWithin
+	if s.failing.Load() {
+		within = settleFailing
+	}
+	end := time.Now().Add(within)
 	for pause := range pauses(end) {
 		if !s.clock.due() {
 			break
