@@ -1,1 +1,99 @@
+// Package rlock provides distributed locks on Redis, on the wire of Redisson.
+//
+//	client, err := rlock.New(rdb) // rdb is a go-redis client; one Client for a process
+//	...
+//	lock := client.NewLock("invoices")
+//	err = rlock.Do(ctx, lock, func(ctx context.Context) error {
+//		return writeInvoices(ctx) // ctx ends if the lock is lost
+//	})
+//
+// Or, to have the hold in hand:
+//
+//	lease, err := lock.Lock(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Unlock(ctx)
+//
+// # Locks, leases and owners
+//
+// A [Lock] is a name. It has no state, and any number of goroutines may share
+// it: they exclude each other, and everybody else who uses the name.
+//
+// A [Lease] is one hold of a lock, and only a lease can be unlocked: a holder
+// that was too slow cannot free the lock under its successor. Without
+// [WithLease], Redis keeps a hold for [DefaultWatchdogLease], and it is renewed
+// each third of that until it is unlocked or lost. If the process dies, the
+// lock is free when the rest of the lease is over.
+//
+// The owner of a hold travels in the context. A Lock call whose context comes
+// from [Lease.Context], or that Do gave to its function, enters a lock again
+// that its caller holds; any other context is a stranger and waits, in the same
+// goroutine too. [WithOwner] makes an owner for a whole chain of calls, and
+// [WithoutOwner] takes it away.
+//
+// Three times are set apart. The lease is how long Redis keeps a hold that is
+// not renewed (WithLease). The wait is bounded by the context and [WithWait].
+// One operation on Redis is bounded by [WithCommandTimeout].
+//
+// # What is guaranteed
+//
+// As long as Redis keeps what it has confirmed, and clocks run at the same speed
+// within the drift ([WithDrift]):
+//
+//   - At most one owner has a lease that is valid. A lease's deadline is
+//     counted on the monotonic clock of this process, from before the request
+//     was sent, and ends before Redis can give the lock to another.
+//   - A lost lease is reported: at its deadline at the latest, whether Redis
+//     can be reached or not, and earlier if Redis says so. Done closes, the
+//     contexts end, Err and Unlock tell the cause.
+//   - No failure leaves a hold behind that nobody has. A reply that is lost, a
+//     context that ends, or a command that arrives late neither leaks a hold
+//     nor counts it twice. What cannot be undone at once is undone in the
+//     background, or runs out with its lease.
+//   - The fencing tokens of a lock grow from one exclusive hold to the next:
+//     [Lease.Token].
+//   - Waiting depends on no message. The first in line looks again when it
+//     hears that the lock is free, when the holder's lease is over, and every
+//     five seconds ([WithLongestPoll]); the others follow it.
+//
+// # What is not
+//
+//   - A lock cannot stop a process. Code that does not watch its lease goes on
+//     after a loss; a process that was stopped between its last check and its
+//     effect finds out too late. Against both only the resource can help, by
+//     refusing a fencing token lower than the highest it has seen.
+//   - Redis replicates asynchronously. A failover may promote a replica that has
+//     not seen a hold, and give the lock to a second owner while the first one
+//     has a valid lease; that one is told with its next renewal. [WithReplicaAck]
+//     makes this less likely. A flush, an eviction, and a restart without
+//     persistence do the same.
+//   - Tokens may repeat if the server loses its data and its clock goes back,
+//     both at once.
+//   - The order of waiters is kept within a Client, not among clients.
+//   - Whoever may write to Redis may free or forge any lock.
+//
+// # What it costs
+//
+// An acquire and a release of a free lock are one script call each. A held lock
+// costs one command per third of its lease, sent in pipelines of up to a
+// hundred, and no goroutine: one watches over all holds of a Client. A waiter
+// is the goroutine that called; of all that wait for one lock in a Client only
+// the first talks to Redis. Subscriptions share one connection (in a cluster
+// with sharded pub/sub: one for each node), opened when somebody first waits.
+//
+// In Redis a held lock is one key, which goes with the hold. Fencing tokens keep
+// one small key for each hash slot in use, never more than 16,384.
+//
+// # Failures
+//
+// All errors of locks and leases are an [*Error] with the name of the lock, and
+// match one of the sentinels such as [ErrNotAcquired], [ErrLeaseLost] and
+// [ErrUnreachable], or are an error of Redis. Lock outlasts an outage for as
+// long as a watchdog lease; TryLock does not wait.
+//
+// # Testing
+//
+// Package rlocktest has an in-memory Redis for unit tests, in which time can be
+// moved and locks can be lost on purpose.
 package rlock

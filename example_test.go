@@ -1,0 +1,246 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// exampleRedis is an in-memory Redis for the examples. A program would connect
+// to its own: redis.NewClient(&redis.Options{Addr: "localhost:6379"}).
+func exampleRedis() (rdb *redis.Client, stop func()) {
+	mini, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mini.ClockTTL(true)
+	rdb = redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	return rdb, func() {
+		_ = rdb.Close()
+		mini.Close()
+	}
+}
+
+func exampleClient(opts ...rlock.Option) (client *rlock.Client, stop func()) {
+	rdb, stopRedis := exampleRedis()
+	client, err := rlock.New(rdb, opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client, func() {
+		_ = client.Close()
+		stopRedis()
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	rdb, stop := exampleRedis()
+	defer stop()
+
+	client, err := rlock.New(rdb) // one for each process
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	lease, err := client.NewLock("invoices").Lock(ctx, rlock.WithWait(5*time.Second))
+	if errors.Is(err, rlock.ErrNotAcquired) {
+		fmt.Println("another process is at it")
+		return
+	} else if err != nil {
+		log.Fatal(err)
+	}
+
+	work := lease.Context(ctx) // ends if the lock is lost; context.Cause says why
+	fmt.Println("at work:", work.Err() == nil, "with a fencing token:", lease.Token() > 0)
+
+	if err := lease.Unlock(ctx); err != nil { // ErrLeaseLost: we were not alone
+		log.Fatal(err)
+	}
+	// Output: at work: true with a fencing token: true
+}
+
+func ExampleLock_Lock() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	lock := client.NewLock("counter") // may be shared
+
+	counter := 0
+	done := make(chan struct{})
+	for range 10 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			lease, err := lock.Lock(ctx)
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			defer lease.Unlock(ctx)
+			counter++
+		}()
+	}
+	for range 10 {
+		<-done
+	}
+	fmt.Println(counter)
+	// Output: 10
+}
+
+func ExampleLock_TryLock() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	lock := client.NewLock("nightly-report")
+
+	lease, err := lock.TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = lock.TryLock(ctx) // not a re-entry: ctx does not come from the lease
+	fmt.Println("second:", errors.Is(err, rlock.ErrNotAcquired))
+
+	fmt.Println("unlock:", lease.Unlock(ctx))
+	lease, err = lock.TryLock(ctx)
+	fmt.Println("third:", err)
+	_ = lease.Unlock(ctx)
+	// Output:
+	// second: true
+	// unlock: <nil>
+	// third: <nil>
+}
+
+func ExampleDo() {
+	client, stop := exampleClient()
+	defer stop()
+
+	err := rlock.Do(context.Background(), client.NewLock("migration"), func(ctx context.Context) error {
+		fmt.Println("alone, for as long as ctx lasts:", ctx.Err() == nil)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// alone, for as long as ctx lasts: true
+	// <nil>
+}
+
+// The owner is in the context: what is called with the context of a lease may
+// enter the lock again.
+func ExampleLease_Context() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	lock := client.NewLock("account:7")
+
+	withdraw := func(ctx context.Context) error {
+		return rlock.Do(ctx, lock, func(ctx context.Context) error {
+			n, err := lock.HeldBy(ctx)
+			fmt.Println("entered", n, "times")
+			return err
+		})
+	}
+	lease, err := lock.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := withdraw(lease.Context(ctx)); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("still held:", lease.Err() == nil)
+	fmt.Println("unlock:", lease.Unlock(ctx))
+	// Output:
+	// entered 2 times
+	// still held: true
+	// unlock: <nil>
+}
+
+// A lease that is lost says so, and why.
+func ExampleLease_Done() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	// A fixed lease, which the work then outruns.
+	lease, err := client.NewLock("slow").Lock(ctx, rlock.WithLease(50*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := lease.Context(ctx)
+
+	<-lease.Done() // in a select, beside the work
+	<-work.Done()
+	fmt.Println("lost:", errors.Is(lease.Err(), rlock.ErrLeaseLost))
+	fmt.Println("because it ran out:", errors.Is(context.Cause(work), rlock.ErrExpired))
+	fmt.Println("unlock says so too:", errors.Is(lease.Unlock(ctx), rlock.ErrLeaseLost))
+	// Output:
+	// lost: true
+	// because it ran out: true
+	// unlock says so too: true
+}
+
+func ExampleWithWait() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	lock := client.NewLock("busy")
+
+	lease, err := lock.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(ctx)
+
+	_, err = lock.Lock(ctx, rlock.WithWait(20*time.Millisecond))
+	fmt.Println(err)
+	fmt.Println("not acquired:", errors.Is(err, rlock.ErrNotAcquired))
+	fmt.Println("context over:", errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// rlock: "busy": not acquired: the wait is over
+	// not acquired: true
+	// context over: false
+}
+
+// A store that remembers the highest token it has seen is safe from a holder
+// that goes on after it has lost its lock.
+func ExampleLease_Token() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	lock := client.NewLock("document")
+
+	var highest int64
+	write := func(text string, token int64) {
+		if token < highest {
+			fmt.Println("refused:", text)
+			return
+		}
+		highest = token
+		fmt.Println("written:", text)
+	}
+
+	slow, err := lock.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := lock.ForceUnlock(ctx); err != nil { // slow does not know yet
+		log.Fatal(err)
+	}
+	quick, err := lock.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	write("by the new holder", quick.Token())
+	write("by the old one", slow.Token())
+	_ = quick.Unlock(ctx)
+	// Output:
+	// written: by the new holder
+	// refused: by the old one
+}

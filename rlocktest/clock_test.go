@@ -1,0 +1,112 @@
+package rlocktest
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Functions of the library may be renamed: then this test says so.
+func TestWorkingSeesCommandsAndRenewals(t *testing.T) {
+	srv := New(t)
+	stops := &gate{entered: make(chan struct{}), leave: make(chan struct{})}
+	srv.redises[1].AddHook(stops) // of the first client
+	seen := func(what string) {
+		t.Helper()
+		<-stops.entered
+		if len(working()) == 0 {
+			t.Errorf("%s is not seen", what)
+		}
+		stops.leave <- struct{}{}
+	}
+
+	locked := make(chan error, 1)
+	go func() {
+		_, err := srv.Client().NewLock("job").TryLock(context.Background())
+		locked <- err
+	}()
+	seen("an acquire")
+	seen("an acquire that was repeated because the script was not known")
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+
+	advanced := make(chan struct{})
+	go func() {
+		defer close(advanced)
+		srv.Advance(10 * time.Second)
+	}()
+	seen("a renewal")
+	seen("a renewal that was repeated")
+	<-advanced
+	if len(working()) > 0 {
+		t.Error("work is seen where none is left")
+	}
+	stops.off.Store(true)
+}
+
+// gate stops each command after it has run.
+type gate struct {
+	entered, leave chan struct{}
+	off            atomic.Bool
+}
+
+func (g *gate) stop(cmd string) {
+	if g.off.Load() || !strings.HasPrefix(cmd, "eval") {
+		return
+	}
+	g.entered <- struct{}{}
+	<-g.leave
+}
+
+func (*gate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer g.stop(cmd.Name())
+		return next(ctx, cmd)
+	}
+}
+
+func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer g.stop(cmds[0].Name())
+		return next(ctx, cmds)
+	}
+}
+
+func TestTimersGoAlongWithJumps(t *testing.T) {
+	c := newClock()
+	timer := c.NewTimer(time.Hour)
+	defer timer.Stop()
+	start := c.Now()
+	forwarded := time.Duration(0)
+	jump := func(d time.Duration) { c.jump(start.Add(d), func(d time.Duration) { forwarded += d }) }
+
+	jump(59 * time.Minute)
+	select {
+	case <-timer.C():
+		t.Fatal("fired after 59m of 1h")
+	default:
+	}
+	if at, more := c.next(start.Add(2 * time.Hour)); !more || at.Sub(start).Round(time.Minute) != time.Hour {
+		t.Errorf("next() = %v, %v after the start, want the timer's", at.Sub(start), more)
+	}
+	jump(time.Hour + time.Second)
+	<-timer.C()
+	if !c.due() {
+		t.Error("due() is false although the owner has not dealt with the timer")
+	}
+	timer.Reset(time.Hour)
+	if c.due() {
+		t.Error("due() after Reset")
+	}
+	jump(time.Minute) // back: nothing happens
+	if forwarded.Round(time.Minute) != time.Hour {
+		t.Errorf("Redis was moved by %v, want 1h", forwarded)
+	}
+}

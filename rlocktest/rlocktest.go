@@ -1,0 +1,402 @@
+// Package rlocktest helps to unit-test code that uses package rlock: an
+// in-memory Redis that needs nothing installed, a clock that a test can move,
+// and each way to lose a lock at the push of a button.
+//
+//	func TestReportIsWrittenOnce(t *testing.T) {
+//		srv := rlocktest.New(t)
+//		other := srv.Steal("report") // another process holds the lock
+//		...                          // the code under test waits, or gives up
+//		other.Unlock(ctx)            // and is woken
+//	}
+//
+// Nothing sleeps: ten minutes with a held lock pass in about a fifth of a
+// second, most of which is its renewals. How to get each of the losses that a holder can meet:
+//
+//	rlock.ErrExpired      Pause for longer than the lease; Advance, if the lease is fixed
+//	rlock.ErrTakenOver    Steal
+//	rlock.ErrRemoved      Remove, or ForceUnlock of another client and Advance
+//	rlock.ErrUnreachable  Fail, then Advance past the lease
+//	rlock.ErrMaxHold      Advance past rlock.WithMaxHold
+//
+// When one of these methods has returned, the holder has been told: its
+// lease's Done is closed and the contexts made by Lease.Context have ended.
+//
+// What runs on the clock of the test are leases, renewals and the polling of
+// waiters. Contexts with a deadline, rlock.WithWait and the time-outs of single
+// commands run in real time.
+package rlocktest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// Server is an in-memory Redis and the clock of its clients. Its methods may be
+// called from any goroutine of the test; those that move the clock wait for one
+// another.
+//
+// It speaks enough of Redis for locks, and much of the rest, but is not a
+// cluster, does not replicate and loses its data with the test. Tests of those
+// need a real Redis.
+type Server struct {
+	t     testing.TB
+	mini  *miniredis.Miniredis
+	clock *clock
+	first *rlock.Client
+	raw   *redis.Client // Redis()
+
+	failing atomic.Bool // Fail is on
+
+	moving sync.Mutex      // held by who moves the clock
+	hung   map[string]bool // guarded by moving: goroutines that did not end in time
+
+	mu       sync.Mutex // guards the rest
+	clients  []*rlock.Client
+	redises  []*redis.Client
+	stranger *rlock.Client       // owner of what Steal takes; nil: not needed yet
+	watched  map[string]struct{} // holds whose next command is awaited
+}
+
+// New starts a server that lasts until the end of the test, and makes a client
+// with the options. At the end of the test, after the test's own clean-ups, all
+// clients are closed, and then the server.
+func New(t testing.TB, opts ...rlock.Option) *Server {
+	t.Helper()
+	mini := miniredis.NewMiniRedis()
+	if err := mini.Start(); err != nil {
+		t.Fatalf("rlocktest: %v", err)
+	}
+	// Leases run out by themselves, in real time, as with a real Redis; the
+	// clock's jumps come on top.
+	mini.ClockTTL(true)
+	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[string]bool{}, watched: map[string]struct{}{}}
+	t.Cleanup(s.close)
+	s.raw = s.dial()
+	s.first = s.NewClient(opts...)
+	return s
+}
+
+func (s *Server) close() {
+	s.mini.SetError("") // or the clients could not release what they hold
+	s.mu.Lock()
+	clients, redises := s.clients, s.redises
+	s.mu.Unlock()
+	// Not Close: the machine may be busy, and the locks many.
+	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	defer cancel()
+	for _, c := range clients {
+		if err := c.Shutdown(ctx); err != nil {
+			s.t.Errorf("rlocktest: closing a client: %v", err)
+		}
+	}
+	for _, rdb := range redises {
+		_ = rdb.Close()
+	}
+	s.mini.Close()
+}
+
+// dial makes a go-redis client that is closed with the server.
+func (s *Server) dial() *redis.Client {
+	rdb := redis.NewClient(&redis.Options{
+		Addr:            s.mini.Addr(),
+		DisableIdentity: true, // miniredis does not know these two
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redises = append(s.redises, rdb)
+	return rdb
+}
+
+// Client is the client that New made, for the code under test.
+func (s *Server) Client() *rlock.Client { return s.first }
+
+// NewClient makes one more client, with a connection of its own: to the server
+// it is another process. The test ends at once if an option is wrong.
+func (s *Server) NewClient(opts ...rlock.Option) *rlock.Client {
+	s.t.Helper()
+	rdb := s.dial()
+	rdb.AddHook(listener{s})
+	env := seam.Option(seam.Env{Clock: s.clock}).(rlock.Option)
+	c, err := rlock.New(rdb, append(slices.Clone(opts), env)...)
+	if err != nil {
+		s.t.Fatalf("rlocktest: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients = append(s.clients, c)
+	return c
+}
+
+// Redis is a go-redis client of the server, for a look at the keys or for what
+// else the code under test keeps in Redis.
+func (s *Server) Redis() *redis.Client { return s.raw }
+
+// Addr is the server's host:port, for code that makes its own connections. An
+// rlock.Client made by hand works too, but its leases run in real time only,
+// while Redis goes along with the clock of the test.
+func (s *Server) Addr() string { return s.mini.Addr() }
+
+// Now is the time as the server's clients see it: the real time, plus what the
+// test has let pass. Lease.Deadline is on this clock.
+func (s *Server) Now() time.Time { return s.clock.Now() }
+
+// Advance lets d pass in an ordinary way: step by step, from one thing that is
+// due to the next, and each is done before time goes on. Holds that are renewed
+// are renewed and survive, however long d is; fixed leases run out, first for
+// their holder, then in Redis; waiters look at their lock when they would have.
+func (s *Server) Advance(d time.Duration) {
+	s.t.Helper()
+	s.check("Advance", d)
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	s.advance(d, nil)
+}
+
+// Pause lets d pass at once, as if every process that uses the server had been
+// stopped for so long: a suspended machine, a debugger, a very long garbage
+// collection. What could not be renewed in time is lost (rlock.ErrExpired), and
+// anybody can have it.
+func (s *Server) Pause(d time.Duration) {
+	s.t.Helper()
+	s.check("Pause", d)
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	s.settle()
+	s.jump(s.clock.Now().Add(d))
+	s.settle()
+}
+
+func (s *Server) check(method string, d time.Duration) {
+	s.t.Helper()
+	if d < 0 {
+		s.t.Fatalf("rlocktest: %s(%v): time does not go back", method, d)
+	}
+}
+
+// Remove makes a lock vanish from Redis without a word, as a flush, an eviction
+// or the restart of a server without persistence would. The name is with the
+// client's prefix, as lock.Name gives it.
+//
+// The holder is told (rlock.ErrRemoved) when it renews its lease next. For that
+// the clock is advanced, as by Advance, up to a third of the watchdog lease. A
+// holder with a fixed lease has no way to find out, so the clock is advanced to
+// the end of the lease (rlock.ErrExpired).
+func (s *Server) Remove(name string) {
+	s.t.Helper()
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	s.takeAway(name, func() { s.mini.Del(name) })
+}
+
+// Steal gives a lock to another owner, whoever has it now: a holder is told
+// (rlock.ErrTakenOver), in the way and after the time that Remove describes. A
+// free lock is simply taken. The other owner's lease is renewed; Unlock it to
+// hand the lock back to those who wait.
+func (s *Server) Steal(name string) *rlock.Lease {
+	s.t.Helper()
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	s.mu.Lock()
+	other := s.stranger
+	s.mu.Unlock()
+	if other == nil {
+		other = s.NewClient()
+		s.mu.Lock()
+		s.stranger = other
+		s.mu.Unlock()
+	}
+	var lease *rlock.Lease
+	s.takeAway(name, func() {
+		var err error
+		for range 100 { // a waiter may be quicker
+			s.mini.Del(name)
+			if lease, err = other.NewLock(name).TryLock(context.Background()); err == nil {
+				return
+			}
+		}
+		s.t.Fatalf("rlocktest: Steal: %v", err)
+	})
+	return lease
+}
+
+// takeAway lets act end the holds of a lock in Redis, and sees to it that the
+// holders learn of it.
+func (s *Server) takeAway(name string, act func()) {
+	s.t.Helper()
+	owners, _ := s.mini.HKeys(name) // fails if there is no such lock
+	rest := s.mini.TTL(name)
+	s.mu.Lock()
+	for _, owner := range owners {
+		// A client that was made by hand has a clock of its own.
+		if slices.ContainsFunc(s.clients, func(c *rlock.Client) bool { return strings.HasPrefix(owner, c.ID()) }) {
+			s.watched[owner] = struct{}{}
+		}
+	}
+	s.mu.Unlock()
+	act()
+	s.advance(rest, s.told)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.watched)
+}
+
+// told reports whether all watched holds have asked Redis, and so been told.
+func (s *Server) told() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watched) == 0
+}
+
+// Fail makes the server answer each command with an error, until Recover. The
+// reply is what Redis would send: "LOADING Redis is loading the dataset in
+// memory" is an outage that passes, which rlock bears and tries to outlast (a
+// call that gives up matches rlock.ErrUnreachable); "OOM command not allowed"
+// or "NOPERM no permissions" are returned at once.
+//
+// How long a call tries is rlock.WithCommandTimeout, in real time: a test that
+// waits for it should make it short.
+func (s *Server) Fail(reply string) {
+	s.t.Helper()
+	if reply == "" || strings.ContainsAny(reply, "\r\n") {
+		s.t.Fatalf("rlocktest: Fail(%q): need one line", reply)
+	}
+	s.failing.Store(true)
+	s.mini.SetError(reply)
+}
+
+// Recover ends what Fail began. The data is as it was.
+func (s *Server) Recover() {
+	s.mini.SetError("")
+	s.failing.Store(false)
+}
+
+// advance lets d pass, or less: until enough says so.
+func (s *Server) advance(d time.Duration, enough func() bool) {
+	s.settle() // a hold that has just begun may not be on the watchdog's list yet
+	end := s.clock.Now().Add(d)
+	for enough == nil || !enough() {
+		next, more := s.clock.next(end)
+		s.jump(next)
+		s.settle()
+		if !more {
+			return
+		}
+	}
+}
+
+// jump moves both clocks, that of the clients and that of Redis.
+func (s *Server) jump(to time.Time) { s.clock.jump(to, s.mini.FastForward) }
+
+const (
+	// settleWithin bounds how long a step waits for the clients to do what was
+	// due. It is far above what a busy machine needs.
+	settleWithin = 30 * time.Second
+
+	// settleFailing is that bound while Fail is on: a waiter then repeats its
+	// command for as long as its time-out, and time goes on without it.
+	settleFailing = 500 * time.Millisecond
+)
+
+// settle waits until all clients have done what is due, so that what comes next
+// finds them as it would if time had passed at its own pace. What others begin
+// meanwhile is not waited for, nor what did not end last time.
+func (s *Server) settle() {
+	within := settleWithin
+	if s.failing.Load() {
+		within = settleFailing
+	}
+	end := time.Now().Add(within)
+	for pause := range pauses(end) {
+		if !s.clock.due() {
+			break
+		}
+		time.Sleep(pause)
+	}
+	if !time.Now().Before(end) {
+		s.clock.forget()
+	}
+	// Who has dealt with a timer has begun the commands that follow from it.
+	begun := working()
+	maps.DeleteFunc(begun, func(name string, _ struct{}) bool { return s.hung[name] })
+	for pause := range pauses(end) {
+		if len(begun) == 0 {
+			return
+		}
+		time.Sleep(pause)
+		still := working()
+		maps.DeleteFunc(begun, func(name string, _ struct{}) bool { _, ok := still[name]; return !ok })
+	}
+	for name := range begun {
+		s.hung[name] = true
+	}
+}
+
+// pauses are ever longer ones, until end.
+func pauses(end time.Time) iter.Seq[time.Duration] {
+	return func(yield func(time.Duration) bool) {
+		for d := 20 * time.Microsecond; time.Now().Before(end); d = min(2*d, time.Millisecond) {
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// listener sees the commands of a client, to know when a hold has been told.
+type listener struct{ s *Server }
+
+func (listener) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		l.s.saw(cmd)
+		return err
+	}
+}
+
+func (l listener) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			l.s.saw(cmd)
+		}
+		return err
+	}
+}
+
+// saw notes a command that was answered: the holds that it names are told what
+// has become of them.
+func (s *Server) saw(cmd redis.Cmder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watched) == 0 || cmd.Err() != nil {
+		return
+	}
+	if reply, ok := cmd.(interface{ Int64() (int64, error) }); ok {
+		if n, err := reply.Int64(); err == nil && n > 0 {
+			return // answered before the hold was taken away
+		}
+	}
+	for _, arg := range cmd.Args() {
+		delete(s.watched, fmt.Sprint(arg))
+	}
+}

@@ -1,0 +1,345 @@
+package rlocktest_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/rlocktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const outage = "LOADING Redis is loading the dataset in memory"
+
+func lock(t *testing.T, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
+	t.Helper()
+	lease, err := l.TryLock(context.Background(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// wantLost checks that the holder has been told, without asking again.
+func wantLost(t *testing.T, lease *rlock.Lease, done <-chan struct{}, cause error) {
+	t.Helper()
+	select {
+	case <-done:
+	default:
+		t.Error("Done is open")
+	}
+	if err := lease.Err(); !errors.Is(err, rlock.ErrLeaseLost) || !errors.Is(err, cause) {
+		t.Errorf("Err() = %v, want a loss because of %q", err, cause)
+	}
+	if err := lease.Unlock(context.Background()); !errors.Is(err, cause) {
+		t.Errorf("Unlock() = %v, want %q", err, cause)
+	}
+}
+
+func wantHeld(t *testing.T, lease *rlock.Lease) {
+	t.Helper()
+	if err := lease.Err(); err != nil {
+		t.Errorf("Err() = %v, want a lease that lasts", err)
+	}
+	if err := lease.Unlock(context.Background()); err != nil {
+		t.Errorf("Unlock() = %v", err)
+	}
+}
+
+func TestAdvanceKeepsRenewedHolds(t *testing.T) {
+	srv := rlocktest.New(t)
+	l := srv.Client().NewLock("job")
+	lease := lock(t, l)
+	before := srv.Now()
+
+	srv.Advance(time.Hour)
+
+	if passed := srv.Now().Sub(before); passed < time.Hour || passed > 2*time.Hour {
+		t.Errorf("%v passed, want an hour", passed)
+	}
+	if rest := lease.Deadline().Sub(srv.Now()); rest < 15*time.Second || rest > 30*time.Second {
+		t.Errorf("the lease lasts for %v more, want about two thirds of 30s or more", rest)
+	}
+	if _, err := srv.NewClient().NewLock("job").TryLock(t.Context()); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Errorf("another client's TryLock: %v, want %v", err, rlock.ErrNotAcquired)
+	}
+	wantHeld(t, lease)
+}
+
+func TestAdvanceByOneRenewalMovesTheDeadline(t *testing.T) {
+	srv := rlocktest.New(t)
+	lease := lock(t, srv.Client().NewLock("job"))
+	before := lease.Deadline()
+	srv.Advance(rlock.DefaultWatchdogLease / 3)
+	if moved := lease.Deadline().Sub(before); moved < 9*time.Second {
+		t.Errorf("the deadline has moved by %v, want about 10s", moved)
+	}
+	wantHeld(t, lease)
+}
+
+func TestAdvanceKeepsManyHolds(t *testing.T) {
+	// A command may take long here: a pipeline of a hundred on a busy machine.
+	srv := rlocktest.New(t, rlock.WithCommandTimeout(time.Minute))
+	var leases []*rlock.Lease
+	for i := range 120 { // more than one pipeline
+		leases = append(leases, lock(t, srv.Client().NewLock(strconv.Itoa(i))))
+	}
+	srv.Advance(2 * rlock.DefaultWatchdogLease)
+	for _, lease := range leases {
+		wantHeld(t, lease)
+	}
+}
+
+func TestAdvanceEndsFixedLeases(t *testing.T) {
+	srv := rlocktest.New(t)
+	l := srv.Client().NewLock("job")
+	lease := lock(t, l, rlock.WithLease(10*time.Second))
+	done := lease.Done()
+
+	srv.Advance(9 * time.Second)
+	if err := lease.Err(); err != nil {
+		t.Fatalf("after 9s of 10s: %v", err)
+	}
+	srv.Advance(time.Second)
+
+	wantLost(t, lease, done, rlock.ErrExpired)
+	wantHeld(t, lock(t, l))
+}
+
+func TestAdvanceReachesMaxHold(t *testing.T) {
+	srv := rlocktest.New(t)
+	lease := lock(t, srv.Client().NewLock("job", rlock.WithMaxHold(time.Minute)))
+	done := lease.Done()
+	srv.Advance(time.Minute)
+	wantLost(t, lease, done, rlock.ErrMaxHold)
+}
+
+func TestAdvanceWakesWaiters(t *testing.T) {
+	srv := rlocktest.New(t)
+	holder := lock(t, srv.NewClient().NewLock("job"), rlock.WithLease(time.Minute))
+	l := srv.Client().NewLock("job")
+	got := make(chan *rlock.Lease)
+	go func() {
+		lease, err := l.Lock(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	waitFor(t, func() bool { s, _ := l.State(t.Context()); return s.Waiters == 1 })
+
+	srv.Advance(time.Minute + time.Second)
+
+	lease := <-got
+	if lease.Token() <= holder.Token() {
+		t.Errorf("token %d after %d", lease.Token(), holder.Token())
+	}
+	wantHeld(t, lease)
+}
+
+func TestPauseLosesRenewedHolds(t *testing.T) {
+	srv := rlocktest.New(t)
+	l := srv.Client().NewLock("job")
+	lease := lock(t, l)
+	done := lease.Done()
+
+	srv.Pause(20 * time.Second) // shorter than the lease
+	if err := lease.Err(); err != nil {
+		t.Fatalf("after 20s of 30s: %v", err)
+	}
+	srv.Pause(31 * time.Second)
+
+	wantLost(t, lease, done, rlock.ErrExpired)
+	wantHeld(t, lock(t, srv.NewClient().NewLock("job")))
+}
+
+func TestRemoveTellsTheHolder(t *testing.T) {
+	srv := rlocktest.New(t, rlock.WithPrefix("app:"))
+	l := srv.Client().NewLock("job")
+	lease, other := lock(t, l), lock(t, srv.NewClient().NewLock("other"))
+	ctx := lease.Context(t.Context())
+	done := lease.Done()
+
+	srv.Remove(l.Name())
+
+	if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrRemoved) {
+		t.Errorf("cause of the context: %v", cause)
+	}
+	wantLost(t, lease, done, rlock.ErrRemoved)
+	wantHeld(t, other)
+	wantHeld(t, lock(t, l))
+}
+
+func TestRemoveOfAFixedLeaseOutlastsIt(t *testing.T) {
+	srv := rlocktest.New(t)
+	lease := lock(t, srv.Client().NewLock("job"), rlock.WithLease(time.Hour))
+	done := lease.Done()
+	srv.Remove("job")
+	wantLost(t, lease, done, rlock.ErrExpired)
+}
+
+func TestRemoveOfAFreeLockDoesNothing(t *testing.T) {
+	srv := rlocktest.New(t)
+	before := srv.Now()
+	srv.Remove("job")
+	if passed := srv.Now().Sub(before); passed > 5*time.Second {
+		t.Errorf("%v passed", passed)
+	}
+}
+
+func TestStealTellsTheHolder(t *testing.T) {
+	srv := rlocktest.New(t)
+	l := srv.Client().NewLock("job")
+	lease := lock(t, l)
+	done := lease.Done()
+
+	other := srv.Steal("job")
+
+	wantLost(t, lease, done, rlock.ErrTakenOver)
+	if other.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", other.Token(), lease.Token())
+	}
+	s, err := l.State(t.Context())
+	if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != other.Owner() {
+		t.Errorf("State() = %+v, %v, want the holder %s", s, err, other.Owner())
+	}
+	srv.Advance(time.Hour)
+	if _, err := l.TryLock(t.Context()); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Errorf("an hour later: %v, want a lock that is still held", err)
+	}
+}
+
+func TestUnlockOfAStolenLockWakesWaiters(t *testing.T) {
+	srv := rlocktest.New(t)
+	other := srv.Steal("job")
+	l := srv.Client().NewLock("job")
+	got := make(chan *rlock.Lease)
+	go func() {
+		lease, err := l.Lock(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	waitFor(t, func() bool { s, _ := l.State(t.Context()); return s.Waiters == 1 })
+	if err := other.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantHeld(t, <-got)
+}
+
+func TestFailForLessThanALeaseIsOutlasted(t *testing.T) {
+	srv := rlocktest.New(t)
+	lease := lock(t, srv.Client().NewLock("job"))
+	srv.Fail(outage)
+	srv.Advance(20 * time.Second)
+	srv.Recover()
+	srv.Advance(time.Hour)
+	wantHeld(t, lease)
+}
+
+func TestFailForALeaseLosesHolds(t *testing.T) {
+	srv := rlocktest.New(t)
+	lease := lock(t, srv.Client().NewLock("job"))
+	done := lease.Done()
+	srv.Fail(outage)
+	srv.Advance(rlock.DefaultWatchdogLease)
+	srv.Recover()
+	wantLost(t, lease, done, rlock.ErrUnreachable)
+}
+
+func TestFailEndsCallsAfterTheCommandTimeout(t *testing.T) {
+	srv := rlocktest.New(t, rlock.WithCommandTimeout(20*time.Millisecond))
+	srv.Fail(outage)
+	l := srv.Client().NewLock("job")
+	if _, err := l.TryLock(t.Context()); !errors.Is(err, rlock.ErrUnreachable) {
+		t.Errorf("TryLock() = %v, want %v", err, rlock.ErrUnreachable)
+	}
+	srv.Recover()
+	wantHeld(t, lock(t, l))
+}
+
+// A test may end while it holds locks, waits for some, and the server fails.
+func TestCleanUpCopes(t *testing.T) {
+	var lease *rlock.Lease
+	waiting := make(chan error, 1)
+	t.Run("test", func(t *testing.T) {
+		srv := rlocktest.New(t)
+		l := srv.Client().NewLock("job")
+		lease = lock(t, l)
+		go func() {
+			_, err := l.Lock(context.Background())
+			waiting <- err
+		}()
+		waitFor(t, func() bool { s, _ := l.State(context.Background()); return s.Waiters == 1 })
+		srv.Fail(outage)
+	})
+	if err := <-waiting; !errors.Is(err, rlock.ErrClosed) {
+		t.Errorf("the waiter got %v, want %v", err, rlock.ErrClosed)
+	}
+	if err := lease.Err(); !errors.Is(err, rlock.ErrClosed) {
+		t.Errorf("Err() = %v, want %v", err, rlock.ErrClosed)
+	}
+}
+
+// The clock may move while others use the locks.
+func TestAdvanceBesideWork(t *testing.T) {
+	srv := rlocktest.New(t)
+	var inside, sections atomic.Int32
+	stop := make(chan struct{})
+	workers := make(chan error, 4)
+	for i := range cap(workers) {
+		c := srv.Client()
+		if i%2 == 1 {
+			c = srv.NewClient()
+		}
+		go func() {
+			for {
+				select {
+				case <-stop:
+					workers <- nil
+					return
+				default:
+				}
+				err := rlock.Do(context.Background(), c.NewLock("job"), func(context.Context) error {
+					if inside.Add(1) != 1 {
+						t.Error("two inside")
+					}
+					sections.Add(1)
+					inside.Add(-1)
+					return nil
+				})
+				if err != nil {
+					workers <- err
+					return
+				}
+			}
+		}()
+	}
+	for range 20 {
+		srv.Advance(11 * time.Second)
+	}
+	waitFor(t, func() bool { return sections.Load() > 20 })
+	close(stop)
+	for range cap(workers) {
+		if err := <-workers; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited too long")
+		}
+	}
+}
