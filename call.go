@@ -76,15 +76,13 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 
 	answers := make(chan answer, 1)
 	launch := func() {
-		c.running.add(1)
-		go func() {
-			defer c.running.add(-1)
+		c.background(func() {
 			a := c.send(opCtx, r)
 			select {
 			case answers <- a:
 			case <-opCtx.Done(): // nobody listens any more
 			}
-		}()
+		})
 	}
 	launch()
 	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet

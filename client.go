@@ -50,8 +50,8 @@ type Client struct {
 // deployment), a *redis.ClusterClient, or something that wraps one of them. It
 // sends nothing.
 //
-// rdb stays the caller's: the Client neither changes nor closes it, and must be
-// closed before it. Its time-outs and retries do not matter for correctness:
+// rdb stays the caller's: the Client neither changes nor closes it. Close the
+// Client first. Its time-outs and retries do not matter for correctness:
 // commands of the Client are bounded by WithCommandTimeout and never retried
 // by go-redis.
 //
@@ -127,6 +127,25 @@ func (c *Client) gate(point string) {
 	}
 }
 
+// work tells a test that something begins; see seam.Env.
+func (c *Client) work() (end func()) {
+	if w := c.cfg.env.Work; w != nil {
+		return w()
+	}
+	return func() {}
+}
+
+// background runs fn in a goroutine of the client.
+func (c *Client) background(fn func()) {
+	c.running.add(1)
+	end := c.work()
+	go func() {
+		defer c.running.add(-1)
+		defer end()
+		fn()
+	}()
+}
+
 func (c *Client) isClosing() bool {
 	select {
 	case <-c.closing:
@@ -178,11 +197,7 @@ func (c *Client) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.commandTimeout)
 	defer cancel()
 	probe := make(chan error, 1)
-	c.running.add(1)
-	go func() {
-		defer c.running.add(-1)
-		probe <- c.cluster.Do(ctx, "pubsub", "shardnumsub").Err()
-	}()
+	c.background(func() { probe <- c.cluster.Do(ctx, "pubsub", "shardnumsub").Err() })
 	select {
 	case err := <-probe:
 		switch {

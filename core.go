@@ -337,16 +337,27 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 	}()
 	timer := c.clock.NewTimer(farAway)
 	defer timer.Stop()
-
-	if !head {
+	asleep := c.work()
+	defer func() { asleep() }()
+	sleep := func() error {
+		asleep()
+		defer func() { asleep = c.work() }()
 		select {
 		case <-w.wake:
+		case <-timer.C():
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-c.closing:
-			return nil, ErrClosed
+			return ErrClosed
 		}
-		c.gate("head")
+		c.gate("woken")
+		return nil
+	}
+
+	if !head {
+		if err := sleep(); err != nil {
+			return nil, err
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err // a thousand that are cancelled at once need not look
 		}
@@ -394,15 +405,9 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 			pause = min(pause, rest+time.Millisecond+jitter(c.seed, a.number, turn, 2*time.Millisecond))
 		}
 		timer.Reset(pause)
-		select {
-		case <-w.wake:
-		case <-timer.C():
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-c.closing:
-			return nil, ErrClosed
+		if err := sleep(); err != nil {
+			return nil, err
 		}
-		c.gate("woken")
 	}
 }
 

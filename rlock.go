@@ -85,7 +85,8 @@ func (l *Lock) HeldBy(ctx context.Context) (int, error) { return l.core.heldBy(c
 
 // ForceUnlock frees the lock whoever holds it, and reports whether it was held.
 // The holder learns of it with its next renewal, as ErrRemoved (or
-// ErrTakenOver, if another was quicker). The request is sent once: an error
+// ErrTakenOver, if another was quicker); with a fixed lease only when it calls
+// Extend or Unlock, or at the end of the lease. The request is sent once: an error
 // that matches ErrUnreachable leaves open whether it was carried out.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) { return l.core.forceUnlock(ctx, "") }
 

@@ -53,7 +53,7 @@ const (
 type watchdog struct {
 	c     *Client
 	slack time.Duration // what is due within it is done along
-	poke  chan struct{} // capacity 1: something is due earlier than armed
+	poke  chan func()   // capacity 1: something is due earlier than armed; see wake
 	quit  chan struct{}
 	ended chan struct{} // closed when the goroutine has ended; nil: never began
 
@@ -70,7 +70,7 @@ func newWatchdog(c *Client) *watchdog {
 	return &watchdog{
 		c:     c,
 		slack: min(c.cfg.watchdogLease/60, 100*time.Millisecond),
-		poke:  make(chan struct{}, 1),
+		poke:  make(chan func(), 1),
 		quit:  make(chan struct{}),
 		empty: make(chan struct{}),
 	}
@@ -86,7 +86,7 @@ func (w *watchdog) add(e *entry, at time.Time) {
 	if w.ended == nil && !closed {
 		w.ended = make(chan struct{})
 		w.armed = w.c.clock.Now().Add(farAway)
-		go w.run(w.ended)
+		go w.run(w.ended, w.c.work())
 	}
 	w.mu.Unlock()
 	if closed {
@@ -125,10 +125,18 @@ func (w *watchdog) pushLocked(e *entry, at time.Time) {
 		heap.Push(&w.heap, e)
 	}
 	if at.Before(w.armed) {
-		select {
-		case w.poke <- struct{}{}:
-		default:
-		}
+		w.wake()
+	}
+}
+
+// wake makes the goroutine look at once. Its work begins here, in the eyes of a
+// test that moves the clock: what the goroutine does not know of yet may be due.
+func (w *watchdog) wake() {
+	end := w.c.work()
+	select {
+	case w.poke <- end:
+	default:
+		end()
 	}
 }
 
@@ -164,10 +172,7 @@ func (w *watchdog) drain(ctx context.Context) error {
 	}
 	w.emptyLocked()
 	w.mu.Unlock()
-	select {
-	case w.poke <- struct{}{}:
-	default:
-	}
+	w.wake()
 	select {
 	case <-w.empty:
 		return nil
@@ -212,7 +217,7 @@ func (w *watchdog) close() {
 	}
 }
 
-func (w *watchdog) run(ended chan struct{}) {
+func (w *watchdog) run(ended chan struct{}, asleep func()) {
 	defer close(ended)
 	timer := w.c.clock.NewTimer(farAway)
 	defer timer.Stop()
@@ -232,16 +237,14 @@ func (w *watchdog) run(ended chan struct{}) {
 			w.move(e, next)
 		}
 		if len(sends) > 0 {
-			w.c.running.add(1)
-			go func() {
-				defer w.c.running.add(-1)
-				w.round(sends)
-			}()
+			w.c.background(func() { w.round(sends) })
 		}
 		timer.Reset(w.arm(now))
+		asleep()
 		select {
 		case <-timer.C():
-		case <-w.poke:
+			asleep = w.c.work()
+		case asleep = <-w.poke:
 		case <-w.quit:
 			return
 		}
@@ -307,12 +310,8 @@ func (w *watchdog) round(sends []sending) {
 		nodes[node] = append(nodes[node], s)
 	}
 	for _, group := range nodes {
-		w.c.running.add(1)
-		go func() {
-			defer w.c.running.add(-1)
-			// Through the cluster client all the same: it follows redirections.
-			w.sendTo(w.c.rdb, group)
-		}()
+		// Through the cluster client all the same: it follows redirections.
+		w.c.background(func() { w.sendTo(w.c.rdb, group) })
 	}
 }
 

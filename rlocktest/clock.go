@@ -1,9 +1,7 @@
 package rlocktest
 
 import (
-	"bytes"
-	"runtime"
-	"slices"
+	"maps"
 	"sync"
 	"time"
 
@@ -125,46 +123,34 @@ func (c *clock) forget() {
 	}
 }
 
-const library = "github.com/go-rlock/rlock."
+// works are what the clients have under way: commands, what follows from their
+// answers, and looks at what is due.
+type works struct {
+	mu   sync.Mutex // guards the rest
+	last int
+	now  map[int]struct{}
+}
 
-var (
-	// commands are the functions that start a goroutine for commands: a round
-	// of renewals, which ends when each hold has been told the answer, and a
-	// single command.
-	commands = [][]byte{
-		[]byte("created by " + library + "(*watchdog).run"),
-		[]byte("created by " + library + "(*watchdog).round"),
-		[]byte("created by " + library + "(*Client).call"),
+// begin is the seam.Env's Work.
+func (w *works) begin() (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now == nil {
+		w.now = map[int]struct{}{}
 	}
-	// sleepers are the goroutines that wait in a select for something to do: a
-	// watchdog and a waiter.
-	sleepers = [][]byte{
-		[]byte("created by " + library + "(*watchdog).add"),
-		[]byte("\n" + library + "(*attempt).wait("),
+	w.last++
+	n := w.last
+	w.now[n] = struct{}{}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.now, n)
 	}
-)
+}
 
-// working are the goroutines, by name, that have commands under way, deal with
-// the answers, or are about to look what there is to do. The library has no
-// other way to tell, so this looks at the stacks, as leak checkers do.
-func working() map[string]struct{} {
-	stacks := make([]byte, 64<<10)
-	for {
-		n := runtime.Stack(stacks, true)
-		if n < len(stacks) {
-			stacks = stacks[:n]
-			break
-		}
-		stacks = make([]byte, 2*len(stacks))
-	}
-	busy := map[string]struct{}{}
-	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
-		in := func(function []byte) bool { return bytes.Contains(stack, function) }
-		name, state, _ := bytes.Cut(stack, []byte(" [")) // "goroutine 7 [select, 2 minutes]:"
-		asleep := bytes.HasPrefix(state, []byte("select"))
-		if slices.ContainsFunc(commands, in) || !asleep && slices.ContainsFunc(sleepers, in) {
-			busy[string(name)] = struct{}{}
-		}
-	}
-	return busy
+// underWay is what has begun and not ended.
+func (w *works) underWay() map[int]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.now)
 }

@@ -10,15 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Functions of the library may be renamed: then this test says so.
-func TestWorkingSeesCommandsAndRenewals(t *testing.T) {
+func TestCommandsAndRenewalsAreUnderWayUntilTheyAreDealtWith(t *testing.T) {
 	srv := New(t)
 	stops := &gate{entered: make(chan struct{}), leave: make(chan struct{})}
 	srv.redises[1].AddHook(stops) // of the first client
 	seen := func(what string) {
 		t.Helper()
 		<-stops.entered
-		if len(working()) == 0 {
+		if len(srv.works.underWay()) == 0 {
 			t.Errorf("%s is not seen", what)
 		}
 		stops.leave <- struct{}{}
@@ -43,7 +42,7 @@ func TestWorkingSeesCommandsAndRenewals(t *testing.T) {
 	seen("a renewal")
 	seen("a renewal that was repeated")
 	<-advanced
-	if len(working()) > 0 {
+	if len(srv.works.underWay()) > 0 {
 		t.Error("work is seen where none is left")
 	}
 	stops.off.Store(true)

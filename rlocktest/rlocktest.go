@@ -57,13 +57,14 @@ type Server struct {
 	t     testing.TB
 	mini  *miniredis.Miniredis
 	clock *clock
+	works works // of all clients
 	first *rlock.Client
 	raw   *redis.Client // Redis()
 
 	failing atomic.Bool // Fail is on
 
-	moving sync.Mutex      // held by who moves the clock
-	hung   map[string]bool // guarded by moving: goroutines that did not end in time
+	moving sync.Mutex   // held by who moves the clock
+	hung   map[int]bool // guarded by moving: works that did not end in time
 
 	mu       sync.Mutex // guards the rest
 	clients  []*rlock.Client
@@ -84,7 +85,7 @@ func New(t testing.TB, opts ...rlock.Option) *Server {
 	// Leases run out by themselves, in real time, as with a real Redis; the
 	// clock's jumps come on top.
 	mini.ClockTTL(true)
-	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[string]bool{}, watched: map[string]struct{}{}}
+	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[int]bool{}, watched: map[string]struct{}{}}
 	t.Cleanup(s.close)
 	s.raw = s.dial()
 	s.first = s.NewClient(opts...)
@@ -134,7 +135,7 @@ func (s *Server) NewClient(opts ...rlock.Option) *rlock.Client {
 	s.t.Helper()
 	rdb := s.dial()
 	rdb.AddHook(listener{s})
-	env := seam.Option(seam.Env{Clock: s.clock}).(rlock.Option)
+	env := seam.Option(seam.Env{Clock: s.clock, Work: s.works.begin}).(rlock.Option)
 	c, err := rlock.New(rdb, append(slices.Clone(opts), env)...)
 	if err != nil {
 		s.t.Fatalf("rlocktest: %v", err)
@@ -334,18 +335,18 @@ func (s *Server) settle() {
 		s.clock.forget()
 	}
 	// Who has dealt with a timer has begun the commands that follow from it.
-	begun := working()
-	maps.DeleteFunc(begun, func(name string, _ struct{}) bool { return s.hung[name] })
+	begun := s.works.underWay()
+	maps.DeleteFunc(begun, func(n int, _ struct{}) bool { return s.hung[n] })
 	for pause := range pauses(end) {
 		if len(begun) == 0 {
 			return
 		}
 		time.Sleep(pause)
-		still := working()
-		maps.DeleteFunc(begun, func(name string, _ struct{}) bool { _, ok := still[name]; return !ok })
+		still := s.works.underWay()
+		maps.DeleteFunc(begun, func(n int, _ struct{}) bool { _, ok := still[n]; return !ok })
 	}
-	for name := range begun {
-		s.hung[name] = true
+	for n := range begun {
+		s.hung[n] = true
 	}
 }
 

@@ -8,8 +8,8 @@ import "time"
 
 // Env is one world. A nil field means the real thing.
 type Env struct {
-	// Clock drives leases, renewals and waiting times. Time-outs of single
-	// Redis commands are left to the real clock: they bound real I/O.
+	// Clock drives leases, renewals and the polling of waiters. What bounds I/O
+	// and calls, contexts and WithWait among them, is left to the real clock.
 	Clock Clock
 	// ClientID replaces the random UUID of the client.
 	ClientID string
@@ -20,6 +20,11 @@ type Env struct {
 	// after a reply was read, after a timer fired, before a hold is handed to
 	// its caller. It may block.
 	Gate func(point string)
+	// Work is called when a goroutine begins something that belongs to this
+	// moment: a command and what follows from its answer, or a look at what is
+	// due. It returns what is called at the end. A test that moves the clock
+	// waits for what is under way first.
+	Work func() (end func())
 	// Scripts replaces the text of scripts by name ("acquire"), so that a test
 	// can show that it notices a wrong one.
 	Scripts map[string]string
