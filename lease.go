@@ -247,7 +247,11 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 			// The holder has left, so nothing is gained by letting the rest of
 			// the lease run out.
 			now := c.clock.Now()
-			c.cleanUp(h.releaseLocked(0), now, h.expires.Add(h.core.cleanupTime()))
+			until := h.expires
+			if now.After(until) {
+				until = now
+			}
+			c.cleanUp(h.releaseLocked(0), now, until.Add(h.core.cleanupTime()))
 		}
 		h.mu.Unlock()
 		return err
@@ -266,10 +270,11 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 }
 
 // mayRemainLocked reports whether a lost hold may still stand in Redis: it was
-// lost by our own clock, not because Redis said so.
+// lost by our own clock, not because Redis said so. That h.expires has passed
+// does not exclude it. An Extend, a renewal or a re-entry that was not answered
+// may have run, and then Redis keeps the hold for as long as that asked for.
 func (h *hold) mayRemainLocked() bool {
-	return h.core.c.clock.Now().Before(h.expires) &&
-		(errors.Is(h.cause, ErrMaxHold) || errors.Is(h.cause, ErrExpired) || errors.Is(h.cause, ErrUnreachable))
+	return errors.Is(h.cause, ErrMaxHold) || errors.Is(h.cause, ErrExpired) || errors.Is(h.cause, ErrUnreachable)
 }
 
 // partly lowers the count in Redis to what the owner still has open. If that
