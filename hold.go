@@ -190,6 +190,8 @@ func (h *hold) answered(sent time.Time, a answer) time.Time {
 		}
 		return c.clock.Now().Add(h.core.retryAfter() / 4)
 	}
+	now := c.clock.Now()
+	h.checkLocked(now) // a deadline that has passed stays passed
 	if h.state != held {
 		return time.Time{} // a release has come in between: the answer may mean that
 	}
@@ -197,7 +199,6 @@ func (h *hold) answered(sent time.Time, a answer) time.Time {
 	if a.err != nil {
 		err = a.err
 	}
-	now := c.clock.Now()
 	switch {
 	case err != nil:
 		h.failure = err
