@@ -829,12 +829,7 @@ var failedOnce = []struct {
 	seed     uint64
 	what     string
 }{
-	{"everything", 36, "a re-entry ran but was not answered, and the lock stayed locked for its lease when the loss had been unlocked"},
-	{"everything", 108, "the same, and the release was not answered either"},
-	{"harsh", 1035, "the same with an extension"},
-	{"harsh", 400, "a process stopped with a renewal's reply unread, and the reply revived the lease after its deadline"},
-	{"harsh", 521, "the same"},
-	{"harsh", 1108, "the same"},
+	{"everything", 115, "a request that lengthened the lease ran but was not answered, and the lock stayed locked when the loss had been unlocked"},
 }
 
 func TestSeedsThatFailedOnce(t *testing.T) {
@@ -879,7 +874,7 @@ func TestUnlockOfALostLeaseFreesWhatAnUnansweredRequestExtended(t *testing.T) {
 // A process that is stopped between the arrival of a renewal's answer and its
 // deadline finds the lease lost, whichever it looks at first.
 func TestRenewalReadAfterTheDeadlineDoesNotRevive(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
+	for seed := uint64(1); seed <= 100; seed++ { // it takes some luck: who goes on first is drawn
 		bubble(t, seed, Config{}, func(w *World) {
 			p := newPlayer(w, scenario{}, "a")
 			defer p.close()
@@ -888,8 +883,9 @@ func TestRenewalReadAfterTheDeadlineDoesNotRevive(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			time.Sleep(lockLease/3 - 50*time.Millisecond)
 			for requests := w.Stats().Requests; w.Stats().Requests == requests; {
-				time.Sleep(10 * time.Microsecond)
+				time.Sleep(10 * time.Microsecond) // until the renewal has arrived
 			}
 			end := l.Deadline()
 			p.h.Pause(time.Until(end) + time.Millisecond)
