@@ -356,9 +356,13 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		if err := ctx.Err(); err != nil {
 			return nil, err // a thousand that are cancelled at once need not look
 		}
+		behind, err := c.queues.called(w)
+		if err != nil {
+			return nil, err // not the head: the head has found out that Redis gives no answer
+		}
 		rest = 0
-		if w.behind != nil && w.behind.alive() {
-			rest = w.behind.restOfLease()
+		if behind != nil && behind.alive() {
+			rest = behind.restOfLease()
 		}
 	}
 
@@ -405,7 +409,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 			return nil, ErrClosed
 		}
 		c.gate("woken")
-		if err := c.queues.failure(w); err != nil {
+		if _, err := c.queues.called(w); err != nil {
 			return nil, err
 		}
 	}

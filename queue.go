@@ -36,7 +36,8 @@ type waiter struct {
 	// behind, set before the poke that makes the waiter the head, is the hold
 	// that the head before it got: no need to ask Redis while that lasts. It is
 	// nil if that one left without the lock, perhaps with a wake-up in its
-	// pocket: then the new head looks at once.
+	// pocket: then the new head looks at once. Guarded by queues.mu: fail may
+	// have poked the waiter before.
 	behind *hold
 
 	since time.Time // when it joined
@@ -147,8 +148,10 @@ func (q *queues) fail(w *waiter, since time.Time, err error) {
 	}
 }
 
-func (q *queues) failure(w *waiter) error {
+// called tells a waiter that was poked why: it should leave, with an error, or
+// it is the head, behind the hold that the head before it got, if any.
+func (q *queues) called(w *waiter) (behind *hold, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return w.err
+	return w.behind, w.err
 }
