@@ -35,6 +35,10 @@ const (
 	lockUnlock  = 1193 * time.Millisecond
 	longestFix  = 20 * time.Second // fixed leases are at most this long
 	longestHold = 4500 * time.Millisecond
+
+	// giveUpWithin is longer than an acquire stays to see itself undone, and
+	// shorter than a command takes to time out.
+	giveUpWithin = 300 * time.Millisecond
 )
 
 // lockNames are the locks of a run. The first is drawn most often.
@@ -883,6 +887,7 @@ func TestRenewalReadAfterTheDeadlineDoesNotRevive(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			l.Extend(context.Background(), lockLease) // loads the script
 			time.Sleep(lockLease/3 - 50*time.Millisecond)
 			for requests := w.Stats().Requests; w.Stats().Requests == requests; {
 				time.Sleep(10 * time.Microsecond) // until the renewal has arrived
@@ -896,6 +901,40 @@ func TestRenewalReadAfterTheDeadlineDoesNotRevive(t *testing.T) {
 			l.Unlock(context.Background())
 		})
 	}
+}
+
+// When Redis has given the first in line no answer for as long as Lock bears
+// that, those who have waited as long behind it need not find out again.
+func TestWaitersBehindAFailedHeadFailWithIt(t *testing.T) {
+	bubble(t, 1, Config{}, func(w *World) {
+		ctx := context.Background()
+		a, b := newPlayer(w, scenario{}, "a"), newPlayer(w, scenario{}, "b")
+		defer a.close()
+		defer b.close()
+		l, err := a.locks["stock"].Lock(ctx, rlock.WithLease(time.Minute))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		failed := make(chan time.Duration, 3)
+		for range 3 {
+			go func() {
+				_, err := b.locks["stock"].Lock(ctx)
+				if !errors.Is(err, rlock.ErrUnreachable) {
+					t.Errorf("Lock on a host that is cut off: %v", err)
+				}
+				failed <- w.Elapsed()
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		b.h.Partition(time.Minute)
+		first, second, third := <-failed, <-failed, <-failed
+		if third-first > giveUpWithin {
+			t.Errorf("they failed at %v, %v and %v", first, second, third)
+		}
+		w.Heal()
+		l.Unlock(ctx)
+	})
 }
 
 // mutations are mistakes that somebody could make, and that the runs must find.
