@@ -363,7 +363,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		}
 		behind, err := c.queues.turn(w)
 		if err != nil {
-			return nil, err
+			return nil, err // not the head: the head has found out that Redis gives no answer
 		}
 		rest = 0
 		if behind != nil && behind.alive() {

@@ -169,8 +169,8 @@ func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state == closing {
-		// Until the release is confirmed, or the lease has run out anyway.
-		if now.After(h.expires) {
+		// Until the release is confirmed, or nothing can be left to release.
+		if now.After(h.expires.Add(h.core.cleanupTime())) {
 			return nil, time.Time{}
 		}
 		return h.releaseLocked(0), now.Add(h.core.retryAfter())
@@ -204,6 +204,8 @@ func (h *hold) answered(sent time.Time, a answer) time.Time {
 		}
 		return c.clock.Now().Add(h.core.retryAfter() / 4)
 	}
+	now := c.clock.Now()
+	h.checkLocked(now) // a deadline that has passed stays passed
 	if h.state != held {
 		return time.Time{} // a release has come in between: the answer may mean that
 	}
@@ -211,7 +213,6 @@ func (h *hold) answered(sent time.Time, a answer) time.Time {
 	if a.err != nil {
 		err = a.err
 	}
-	now := c.clock.Now()
 	switch {
 	case err != nil:
 		h.failure = err

@@ -243,11 +243,15 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 		if rest == 0 && turn {
 			defer h.seat.setHold(nil)
 		}
-		if rest == 0 && h.state == over && h.mayRemainLocked() {
+		if rest == 0 && h.state == over && byOurClock(h.cause) {
 			// The holder has left, so nothing is gained by letting the rest of
 			// the lease run out.
 			now := c.clock.Now()
-			c.cleanUp(h.releaseLocked(0), now, h.expires.Add(h.core.cleanupTime()))
+			until := h.expires
+			if now.After(until) {
+				until = now
+			}
+			c.cleanUp(h.releaseLocked(0), now, until.Add(h.core.cleanupTime()))
 		}
 		h.mu.Unlock()
 		return err
@@ -263,13 +267,6 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 	h.mu.Unlock()
 	defer h.seat.setHold(nil)
 	return h.leave(ctx, r, called, limit)
-}
-
-// mayRemainLocked reports whether a lost hold may still stand in Redis: it was
-// lost by our own clock, not because Redis said so.
-func (h *hold) mayRemainLocked() bool {
-	return h.core.c.clock.Now().Before(h.expires) &&
-		(errors.Is(h.cause, ErrMaxHold) || errors.Is(h.cause, ErrExpired) || errors.Is(h.cause, ErrUnreachable))
 }
 
 // partly lowers the count in Redis to what the owner still has open. If that

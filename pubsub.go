@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -438,6 +439,11 @@ func (s *session) update(ctx context.Context) error {
 	h.mu.Unlock()
 	call(notify)
 
+	// The order of a map is not that of the next run, which would make a
+	// simulation another one.
+	for _, channels := range [][]string{plain, drop, sharded, sdrop} {
+		slices.Sort(channels)
+	}
 	if len(plain) > 0 {
 		if err := s.ps.Subscribe(ctx, plain...); err != nil {
 			return err

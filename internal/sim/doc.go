@@ -30,7 +30,8 @@
 //     never from a shared one. Then the draws do not depend on who came first.
 //  3. No two goroutines wake at the same instant. Latencies have nanoseconds,
 //     and whatever ends for many at once (a pause, a partition, a restart) ends
-//     for each of them at its own offset.
+//     for each of them at its own offset. Goroutines that one event wakes part
+//     at the next gate. Times that a test chooses have no common multiples.
 //  4. The pool of a client is larger than its concurrency, and
 //     MinRetryBackoff equals MaxRetryBackoff: go-redis keeps timers of pool
 //     waits in a package variable, where they outlive their bubble, and takes

@@ -75,7 +75,7 @@ func (h *Host) Reset() {
 	}
 }
 
-// Gate blocks while the process is paused. Code under test calls it wherever a
+// Gate takes an instant, and blocks while the process is paused. Code under test calls it wherever a
 // real process could be stopped: after a timer, after a reply, inside of a
 // critical section. With Rates.Stall it may also start a pause right there.
 func (h *Host) Gate(point string) {
@@ -86,15 +86,18 @@ func (h *Host) Gate(point string) {
 		d := time.Duration(float64(r.StallFor) * h.w.unit("stall for "+h.Name+" "+point, arrived))
 		h.until(&h.pause, d)
 	}
-	// Each waiter goes on at its own instant (rule 3). When it came is part of
-	// its name, because several goroutines may stand at one point.
+	// Each goes on at its own instant (rule 3), as if the scheduler took a while
+	// to come round to it: what one event wakes, such as the next waiter and the
+	// watchdog, would otherwise race for the connections of the pool. When it
+	// came is part of the name, because several goroutines may stand at one
+	// point.
 	off := time.Duration(h.w.unit("gate "+h.Name+" "+point, arrived) * float64(spread))
 	for {
-		resume := h.resumesAt()
-		if !time.Now().Before(resume) {
+		d := time.Until(latest(arrived, h.resumesAt()).Add(off))
+		if d <= 0 {
 			return
 		}
-		time.Sleep(time.Until(resume.Add(off)))
+		time.Sleep(d)
 	}
 }
 

@@ -251,9 +251,10 @@ func TestLostReplyAndLateCopyCountMoreThanAcknowledged(t *testing.T) {
 	})
 }
 
-// one sends a single request, a script as the library's are, with a rate of 1, and returns what the client saw,
-// the count just afterwards, and the count when late copies have run.
-func one(t *testing.T, rates Rates) (err error, soon, finally string, took time.Duration) {
+// one sends a single request, a script as the library's are, with a rate of 1,
+// and returns the count just afterwards, the count when late copies have run,
+// and what the client saw.
+func one(t *testing.T, rates Rates) (soon, finally string, took time.Duration, err error) {
 	bubble(t, 1, Config{Rates: rates}, func(w *World) {
 		rdb := redis.NewClient(w.Host("a").Options(0))
 		start := time.Now()
@@ -264,7 +265,7 @@ func one(t *testing.T, rates Rates) (err error, soon, finally string, took time.
 		finally, _ = w.Redis(0).Get("n")
 		rdb.Close()
 	})
-	return err, soon, finally, took
+	return soon, finally, took, err
 }
 
 func TestFateOfOneRequest(t *testing.T) {
@@ -284,7 +285,7 @@ func TestFateOfOneRequest(t *testing.T) {
 		{"again", Rates{Again: 1}, false, "2", "2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err, soon, finally, took := one(t, c.rates)
+			soon, finally, took, err := one(t, c.rates)
 			if (err != nil) != c.fails || soon != c.soon || finally != c.finally {
 				t.Errorf("got error %v, %q then %q; want failure %v, %q then %q", err, soon, finally, c.fails, c.soon, c.finally)
 			}
@@ -396,10 +397,11 @@ func TestEnvDependsOnSeedAndHost(t *testing.T) {
 		bubble(t, seed, Config{}, func(w *World) {
 			for _, name := range []string{"a", "b"} {
 				h := w.Host(name)
-				if h.Env().ClientID != h.Env().ClientID || h.Env().Seed != h.Env().Seed {
+				first, second := h.Env(), h.Env()
+				if first.ClientID != second.ClientID || first.Seed != second.Seed {
 					t.Error("Env is not stable")
 				}
-				ids[h.Env().ClientID] = true
+				ids[first.ClientID] = true
 			}
 		})
 	}
