@@ -74,15 +74,9 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 	opCtx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 
-	answers := make(chan answer, 1)
+	answers := make(chan answer, copies) // never full: so many are under way at most
 	launch := func() {
-		c.background(func() {
-			a := c.send(opCtx, r)
-			select {
-			case answers <- a:
-			case <-opCtx.Done(): // nobody listens any more
-			}
-		})
+		c.background(func() { answers <- c.send(opCtx, r) })
 	}
 	launch()
 	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet
@@ -111,10 +105,10 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			late.Reset(pause)
 			pause = min(2*pause, 200*time.Millisecond)
 		case <-late.C:
-			if waiting >= copies || r.single && waiting > 0 {
-				continue // enough are under way; wait for one of them
-			}
 			if waiting > 0 {
+				if r.single {
+					continue
+				}
 				c.cfg.observer.Retry(r.script.name, errLate)
 				// Perhaps the node hangs and its replica has taken over.
 				c.refreshTopology()
@@ -122,8 +116,18 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			launch()
 			waiting++
 			sent++
-			late.Reset(patience)
+			if waiting < copies { // else one of them has to be answered, or fail, first
+				late.Reset(patience)
+			}
 		case <-opCtx.Done():
+			select {
+			case a := <-answers: // in the last moment, or while the process was stopped
+				if a.err == nil {
+					a.unsure = sent > 1
+					return a
+				}
+			default:
+			}
 			err := ctx.Err()
 			if err == nil {
 				err = noAnswer(budget, last)

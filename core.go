@@ -342,6 +342,9 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 	sleep := func() error {
 		asleep()
 		defer func() { asleep = c.work() }()
+		if err := ctx.Err(); err != nil {
+			return err // whatever else has happened
+		}
 		select {
 		case <-w.wake:
 		case <-timer.C():

@@ -315,8 +315,9 @@ type session struct {
 	// is of a subscribe that has been revoked since. Guarded by hub.mu.
 	leaving map[topicName]int
 
-	mu    sync.Mutex // guards the rest
-	heard time.Time  // when anything last came in
+	mu     sync.Mutex // guards the rest
+	heard  time.Time  // when anything last came in, or the session began
+	spoken bool       // anything has come in
 }
 
 type progress int
@@ -397,6 +398,12 @@ func (f *feed) session() (worked bool, err error) {
 			}
 		}
 	}
+}
+
+func (s *session) worked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spoken
 }
 
 func (s *session) lastHeard() time.Time {
@@ -499,7 +506,7 @@ func (s *session) read(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
-		s.heard = time.Now()
+		s.heard, s.spoken = time.Now(), true
 		s.mu.Unlock()
 		switch e := event.(type) {
 		case *redis.Message:

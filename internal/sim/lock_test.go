@@ -32,7 +32,7 @@ import (
 const (
 	lockLease   = 1503 * time.Millisecond // of the watchdog
 	lockPoll    = 1009 * time.Millisecond
-	lockCommand = 887 * time.Millisecond // a copy is sent each third of it
+	lockCommand = 887 * time.Millisecond // a second copy is sent at half of it
 	lockUnlock  = 1193 * time.Millisecond
 	longestFix  = 20 * time.Second // fixed leases are at most this long
 	longestHold = 4500 * time.Millisecond
