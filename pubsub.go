@@ -365,9 +365,7 @@ func (f *feed) session() (worked bool, err error) {
 		failed <- s.read(ctx)
 	}()
 
-	began := s.lastHeard()
-	worked = false
-	defer func() { worked = s.lastHeard().After(began) }()
+	defer func() { worked = s.worked() }()
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
 	var pinged time.Time // zero: no PONG awaited
