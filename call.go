@@ -19,6 +19,10 @@ type request struct {
 	acks   int           // replicas to wait for, 0: none
 	within time.Duration // how long to wait for them
 	single bool          // must not run twice: never resend what may have run
+	// ends: the request ends a stay, and a reply other than 1 says that there
+	// was none. If there are several copies that may be the work of another of
+	// them, so all are heard first.
+	ends bool
 }
 
 // answer is what became of a request.
@@ -86,13 +90,28 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	var last error
+	var absent *answer // "there is none", from a copy, while others are under way
+	answered := 0
 	for {
 		select {
 		case a := <-answers:
 			waiting--
+			if a.err == nil && r.ends && a.val != int64(1) {
+				answered++
+				if waiting > 0 {
+					absent = &a
+					continue
+				}
+				a.unsure = sent > answered
+				return a
+			}
 			if a.err == nil || !transient(a.err) {
 				a.unsure = sent > 1
 				return a
+			}
+			if absent != nil && waiting == 0 {
+				absent.unsure = true
+				return *absent
 			}
 			last = a.err
 			if notExecuted(a.err) {
@@ -106,7 +125,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			pause = min(2*pause, 200*time.Millisecond)
 		case <-late.C:
 			if waiting > 0 {
-				if r.single {
+				if r.single || absent != nil {
 					continue
 				}
 				c.cfg.observer.Retry(r.script.name, errLate)
@@ -127,6 +146,10 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 					return a
 				}
 			default:
+			}
+			if absent != nil {
+				absent.unsure = true
+				return *absent
 			}
 			err := ctx.Err()
 			if err == nil {
@@ -229,7 +252,7 @@ func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*req
 
 // notNow are the replies of a server that did not run the command, but may run
 // it later, or of one that knows who will.
-var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "max number of clients"}
+var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "BUSY", "MISCONF", "max number of clients"}
 
 // transient reports whether a request that ended in err may be sent again.
 func transient(err error) bool {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,8 @@ type Client struct {
 	watchdog *watchdog
 	hub      *hub
 	queues   queues
+	observed bool // there is an observer or a logger
+	herald   herald
 
 	ctx     context.Context // ends when nothing may be sent any more
 	stop    context.CancelFunc
@@ -100,6 +103,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if c.clock == nil {
 		c.clock = systemClock{}
 	}
+	_, nop := c.cfg.observer.(NopObserver)
+	c.observed = !nop || c.cfg.logger.Handler() != slog.DiscardHandler
 	c.scripts = embedded
 	if c.cfg.env.Scripts != nil {
 		c.scripts = loadScripts(c.cfg.env.Scripts)
@@ -144,6 +149,44 @@ func (c *Client) background(fn func()) {
 		defer end()
 		fn()
 	}()
+}
+
+// herald tells the observer and the logger what happens where nobody may wait
+// for them: under a mutex, and in the watchdog. It keeps the order.
+type herald struct {
+	mu    sync.Mutex // guards the rest
+	queue []func()
+	on    bool // a goroutine is at it
+}
+
+// tell has fn called soon, from another goroutine.
+func (c *Client) tell(fn func()) {
+	if !c.observed {
+		return
+	}
+	h := &c.herald
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.queue = append(h.queue, fn)
+	if h.on {
+		return
+	}
+	h.on = true
+	c.background(func() {
+		for {
+			h.mu.Lock()
+			queue := h.queue
+			h.queue = nil
+			h.on = len(queue) > 0
+			h.mu.Unlock()
+			if len(queue) == 0 {
+				return
+			}
+			for _, fn := range queue {
+				fn()
+			}
+		}
+	})
 }
 
 func (c *Client) isClosing() bool {
@@ -194,6 +237,7 @@ func (c *Client) ready(ctx context.Context) error {
 	if c.publishCommand() != "" {
 		return nil
 	}
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.commandTimeout)
 	defer cancel()
 	probe := make(chan error, 1)
@@ -207,11 +251,14 @@ func (c *Client) ready(ctx context.Context) error {
 			c.mode.Store("publish")
 		default:
 			c.refreshTopology()
-			return because(ErrUnreachable, err)
+			return noAnswer(c.cfg.commandTimeout, err)
 		}
 		return nil
 	case <-ctx.Done():
-		return because(ErrUnreachable, ctx.Err())
+		if err := caller.Err(); err != nil {
+			return err
+		}
+		return noAnswer(c.cfg.commandTimeout, nil)
 	}
 }
 
@@ -225,10 +272,16 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	c.once.Do(func() { close(c.closing) })
 
 	// First the operations under way, which may still leave holds or give-ups
-	// to the watchdog; then the watchdog, which releases what is left.
-	err := c.calls.wait(ctx)
-	if err == nil {
-		err = c.watchdog.drain(ctx)
+	// to the watchdog; then the watchdog, which releases what is left; and both
+	// again, for an Unlock that came in between.
+	var err error
+	for range 2 {
+		if err == nil {
+			err = c.calls.wait(ctx)
+		}
+		if err == nil {
+			err = c.watchdog.drain(ctx)
+		}
 	}
 	c.stop()
 	c.watchdog.close()

@@ -51,7 +51,12 @@ func (l *core) acquire(stay string, lease time.Duration, n int) *request {
 }
 
 func (l *core) release(stay string, n int) *request {
-	return &request{script: l.c.scripts.release, keys: []string{l.keys.lock}, args: []any{stay, n, l.keys.channel, l.c.publishCommand()}}
+	return &request{
+		script: l.c.scripts.release,
+		keys:   []string{l.keys.lock},
+		args:   []any{stay, n, l.keys.channel, l.c.publishCommand()},
+		ends:   n == 0,
+	}
 }
 
 func (l *core) abandon(stay string) *request {
@@ -59,6 +64,7 @@ func (l *core) abandon(stay string) *request {
 		script: l.c.scripts.abandon,
 		keys:   []string{l.keys.lock, l.keys.tombstone(stay)},
 		args:   []any{stay, tombstoneTTL.Milliseconds(), l.keys.channel, l.c.publishCommand()},
+		ends:   true,
 	}
 }
 
@@ -76,10 +82,6 @@ const (
 	// acquire undone. Redis answers within it unless something is wrong.
 	giveUpGrace = 100 * time.Millisecond
 )
-
-// cleanupTime is for how long a clean-up is repeated after the hold that it is
-// about would have run out: as long as a copy may be late.
-func (l *core) cleanupTime() time.Duration { return tombstoneTTL }
 
 // retryAfter is when a renewal without an answer is repeated.
 func (l *core) retryAfter() time.Duration {
@@ -145,10 +147,11 @@ func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, err
 	}
 	s := own.seat(c, l.name)
 	defer s.leave()
-	if !wait && s.entering() {
-		return nil, l.error(because(ErrNotAcquired, errors.New("its owner is waiting for it elsewhere")))
+	take := s.take
+	if !wait {
+		take = s.takeUnlessEntering
 	}
-	if err := s.take(ctx); err != nil {
+	if err := take(ctx); err != nil {
 		return nil, l.error(l.interrupted(caller, err))
 	}
 	defer s.give()
@@ -158,7 +161,7 @@ func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, err
 		if lease, err := l.reenter(ctx, caller, a, h); lease != nil || err != nil {
 			return lease, err
 		}
-		s.setHold(nil) // all its leases are unlocked: a new stay begins
+		s.clearHold(h) // all its leases are unlocked: a new stay begins
 	}
 	s.setEntry(true)
 	defer s.setEntry(false)
@@ -193,7 +196,7 @@ func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease
 	h.mu.Lock()
 	h.checkLocked(c.clock.Now())
 	n, state, cause := len(h.leases)+1, h.state, h.cause
-	h.mu.Unlock()
+	h.unlock()
 	a.reentry = true
 	switch {
 	case n == 1:
@@ -208,7 +211,7 @@ func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease
 	}
 
 	a.tries++
-	sent := c.clock.Now()
+	sent := h.ask(a.opts.lease)
 	ans := c.call(ctx, c.cfg.commandTimeout, l.acquire(h.stay, a.opts.lease, n))
 	reply, err := ans.ints()
 	if ans.err != nil {
@@ -234,10 +237,16 @@ func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease
 			h.renewAt = renewAt // a short fixed lease does not put off the next renewal
 		}
 		c.watchdog.move(&h.entry, h.nextLocked())
-		h.mu.Unlock()
+		h.unlock()
 		return lease, nil
 	}
-	h.mu.Unlock()
+	h.unlock()
+	if errors.Is(err, ErrUnlocked) {
+		// Its last lease was unlocked meanwhile, by one that could not wait for
+		// the turn any longer.
+		a.reentry = false
+		return nil, nil
+	}
 	if ans.err != nil {
 		// Perhaps counted in Redis, but not here: the next operation sets the
 		// count right.
@@ -299,7 +308,8 @@ func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
 	case err != nil:
 		return nil, 0, err
 	case reply[0] == 0:
-		return nil, time.Duration(reply[1]) * time.Millisecond, nil
+		// A foreign TTL may be longer than a Duration.
+		return nil, time.Duration(min(reply[1], (365*24*time.Hour).Milliseconds())) * time.Millisecond, nil
 	case reply[0] != 1:
 		return nil, 0, fmt.Errorf("unexpected reply from Redis: the stay has ended (%d)", reply[0])
 	}
@@ -429,7 +439,7 @@ func (a *attempt) giveUp() {
 	}
 	c, l := a.core.c, a.core
 	now := c.clock.Now()
-	u := c.cleanUp(l.abandon(a.stay), now, now.Add(a.opts.lease+l.cleanupTime()))
+	u := c.cleanUp(l.abandon(a.stay), now, now.Add(a.opts.lease+tombstoneTTL))
 	grace := time.NewTimer(giveUpGrace)
 	defer grace.Stop()
 	select {

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -24,15 +25,52 @@ type hold struct {
 
 	mu       sync.Mutex // guards the rest
 	state    state
-	cause    error     // why it ended
-	leases   []*Lease  // open ones: not yet unlocked
-	renewed  int       // how many of them are to be renewed
-	deadline time.Time // local end of validity
-	expires  time.Time // when the lease may run out in Redis, by our clock
-	renewAt  time.Time // next renewal, if renewed > 0
-	attempts int       // renewals since the last that was confirmed
-	failure  error     // of the latest of them
-	unsure   bool      // copies of the first acquire may be under way
+	cause    error                     // why it ended
+	leases   []*Lease                  // open ones: not yet unlocked
+	renewed  int                       // how many of them are to be renewed
+	deadline time.Time                 // local end of validity
+	expires  time.Time                 // when the lease may run out in Redis, by our clock
+	renewAt  time.Time                 // next renewal, if renewed > 0
+	attempts int                       // renewals since the last that was confirmed
+	failure  error                     // of the latest of them
+	asked    time.Time                 // when a lease may run out that was asked for, whether that was answered or not
+	unsure   bool                      // copies of the first acquire may be under way
+	ending   []context.CancelCauseFunc // contexts of leases that have ended; see unlock
+	why      error                     // their cause
+}
+
+// unlock ends a critical section. Contexts are cancelled after it: that may run
+// code of the user's, which may look at the lease.
+func (h *hold) unlock() {
+	ending, why := h.ending, h.why
+	h.ending = nil
+	h.mu.Unlock()
+	for _, cancel := range ending {
+		cancel(why)
+	}
+}
+
+// ask notes, before it is sent, that a lease is asked for, and returns the time.
+func (h *hold) ask(lease time.Duration) (sent time.Time) {
+	h.mu.Lock()
+	defer h.unlock()
+	sent = h.core.c.clock.Now()
+	if end := sent.Add(lease + h.core.c.cfg.commandTimeout); end.After(h.asked) {
+		h.asked = end
+	}
+	return sent
+}
+
+// untilLocked is for how long a clean-up of the hold is worth repeating: until
+// whatever was asked for has run out, and late copies with it.
+func (h *hold) untilLocked() time.Time {
+	until := h.core.c.clock.Now()
+	for _, t := range []time.Time{h.expires, h.asked} {
+		if t.After(until) {
+			until = t
+		}
+	}
+	return until.Add(tombstoneTTL)
 }
 
 type state int
@@ -55,7 +93,7 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	}
 	h.confirmLocked(sent, a.lease)
 	at := h.nextLocked()
-	h.mu.Unlock()
+	h.unlock()
 	h.seat.setHold(h)
 	h.core.c.watchdog.add(&h.entry, at)
 	return l
@@ -137,10 +175,17 @@ func (h *hold) loseLocked(now time.Time, cause error) {
 		if !byOurClock(cause) || now.After(from) {
 			from = now
 		}
-		c.cleanUp(h.core.abandon(h.stay), from, from.Add(h.core.cleanupTime()))
+		c.cleanUp(h.core.abandon(h.stay), from, h.untilLocked())
 	}
-	c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: now.Sub(h.since), Cause: cause})
-	c.cfg.logger.Warn("rlock: lease lost", "lock.name", h.core.name, "lock.owner", h.stay, "fence", h.token, "cause", cause)
+	h.tellLoss(now, cause)
+}
+
+func (h *hold) tellLoss(now time.Time, cause error) {
+	c := h.core.c
+	c.tell(func() {
+		c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: now.Sub(h.since), Cause: cause})
+		c.cfg.logger.Warn("rlock: lease lost", "lock.name", h.core.name, "lock.owner", h.stay, "fence", h.token, "cause", cause)
+	})
 }
 
 // byOurClock reports whether a loss was found by looking at the clock, so that
@@ -167,10 +212,10 @@ func (h *hold) endLocked(s state, cause error) {
 // due implements duty.
 func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.state == closing {
 		// Until the release is confirmed, or nothing can be left to release.
-		if now.After(h.expires.Add(h.core.cleanupTime())) {
+		if now.After(h.expires.Add(tombstoneTTL)) && now.After(h.asked.Add(tombstoneTTL)) {
 			return nil, time.Time{}
 		}
 		return h.releaseLocked(0), now.Add(h.core.retryAfter())
@@ -194,11 +239,14 @@ func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 }
 
 // answered implements duty.
-func (h *hold) answered(sent time.Time, a answer) time.Time {
+func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	c := h.core.c
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.state == closing {
+		if r.script == c.scripts.renew {
+			return c.clock.Now() // of a renewal that was under way: the release is still to be sent
+		}
 		if a.err == nil || !transient(a.err) {
 			return time.Time{}
 		}
@@ -217,13 +265,16 @@ func (h *hold) answered(sent time.Time, a answer) time.Time {
 	case err != nil:
 		h.failure = err
 		h.renewAt = now.Add(min(h.core.retryAfter(), time.Duration(h.attempts)*h.core.retryAfter()/8))
-		c.cfg.observer.Retry("renew", err)
-		if h.attempts == 1 {
-			c.cfg.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name, "lock.owner", h.stay, "error", err)
-		}
+		first := h.attempts == 1
+		c.tell(func() {
+			c.cfg.observer.Retry("renew", err)
+			if first {
+				c.cfg.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name, "lock.owner", h.stay, "error", err)
+			}
+		})
 	case n == 1:
 		h.confirmLocked(sent, c.cfg.watchdogLease)
-		c.cfg.observer.Renewed(h.core.name, h.stay)
+		c.tell(func() { c.cfg.observer.Renewed(h.core.name, h.stay) })
 	default:
 		h.loseLocked(now, absence(n))
 		return time.Time{}
@@ -234,7 +285,7 @@ func (h *hold) answered(sent time.Time, a answer) time.Time {
 // drain implements duty: the client shuts down.
 func (h *hold) drain() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.state == held {
 		h.endLocked(closing, ErrClosed)
 	}
@@ -260,7 +311,7 @@ func (h *hold) releaseLocked(n int) *request {
 // alive reports whether the hold lasts.
 func (h *hold) alive() bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	h.checkLocked(h.core.c.clock.Now())
 	return h.state == held
 }
@@ -269,7 +320,7 @@ func (h *hold) alive() bool {
 // released, by our clock; at least 1 ns.
 func (h *hold) restOfLease() time.Duration {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	return max(h.expires.Sub(h.core.c.clock.Now()), 1)
 }
 

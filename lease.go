@@ -51,7 +51,7 @@ func (l *Lease) Token() int64 { return l.hold.token }
 // clock. Renewals move it.
 func (l *Lease) Deadline() time.Time {
 	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	defer l.hold.unlock()
 	return l.hold.deadline
 }
 
@@ -60,7 +60,7 @@ func (l *Lease) Deadline() time.Time {
 func (l *Lease) Err() error {
 	h := l.hold
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	h.checkLocked(h.core.c.clock.Now())
 	if l.err == nil {
 		return nil
@@ -76,7 +76,7 @@ func (h *hold) error(err error) error {
 // else can have the lock; or when it is lost.
 func (l *Lease) Done() <-chan struct{} {
 	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	defer l.hold.unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
 		if l.err != nil {
@@ -89,15 +89,16 @@ func (l *Lease) Done() <-chan struct{} {
 // Context returns a context that carries the lease's owner, so that what is
 // called with it may enter the lock again, and that is cancelled when the
 // lease ends; context.Cause then says why. Ending parent does not end the
-// lease.
+// lease. The context is remembered until it or the lease ends: for many calls
+// on a long lease, give each a parent that ends.
 func (l *Lease) Context(parent context.Context) context.Context {
 	h := l.hold
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey{}, h.seat.owner))
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	h.checkLocked(h.core.c.clock.Now())
 	if l.err != nil {
-		cancel(h.error(l.err))
+		h.why, h.ending = h.error(l.err), append(h.ending, cancel)
 		return ctx
 	}
 	lc := &leaseContext{cancel}
@@ -107,7 +108,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	l.contexts[lc] = struct{}{}
 	context.AfterFunc(ctx, func() { // parent ended first: forget it
 		h.mu.Lock()
-		defer h.mu.Unlock()
+		defer h.unlock()
 		delete(l.contexts, lc)
 	})
 	return ctx
@@ -122,8 +123,10 @@ func (l *Lease) endLocked(err error) {
 	if l.done != nil {
 		close(l.done)
 	}
+	h := l.hold
+	h.why = h.error(err)
 	for lc := range l.contexts {
-		lc.cancel(l.hold.error(err))
+		h.ending = append(h.ending, lc.cancel)
 	}
 	l.contexts = nil
 }
@@ -148,7 +151,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	sent := c.clock.Now()
+	sent := h.ask(d)
 	a := c.call(ctx, c.cfg.commandTimeout, h.core.renew(h.stay, d))
 	n, err := a.int()
 	if a.err != nil {
@@ -158,7 +161,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return h.error(err)
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.state == held && l.err == nil {
 		if n == 1 {
 			h.checkLocked(c.clock.Now()) // a deadline that has passed stays passed
@@ -204,11 +207,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	called := c.clock.Now()
 	h.mu.Lock()
 	if l.unlocked {
-		h.mu.Unlock()
+		h.unlock()
 		return h.error(ErrUnlocked)
 	}
 	l.unlocked = true
-	h.mu.Unlock()
+	h.unlock()
 
 	c.calls.add(1)
 	defer c.end()
@@ -241,31 +244,26 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 	case h.state != held || l.err != nil:
 		err := l.err
 		if rest == 0 && turn {
-			defer h.seat.setHold(nil)
+			defer h.seat.clearHold(h)
 		}
 		if rest == 0 && h.state == over && byOurClock(h.cause) {
 			// The holder has left, so nothing is gained by letting the rest of
 			// the lease run out.
-			now := c.clock.Now()
-			until := h.expires
-			if now.After(until) {
-				until = now
-			}
-			c.cleanUp(h.releaseLocked(0), now, until.Add(h.core.cleanupTime()))
+			c.cleanUp(h.releaseLocked(0), c.clock.Now(), h.untilLocked())
 		}
-		h.mu.Unlock()
+		h.unlock()
 		return err
 	case rest > 0:
 		l.endLocked(ErrUnlocked)
 		c.watchdog.move(&h.entry, h.nextLocked())
-		h.mu.Unlock()
+		h.unlock()
 		return h.partly(ctx, rest, limit)
 	}
 	l.endLocked(ErrUnlocked)
 	h.endLocked(releasing, ErrUnlocked)
 	r := h.releaseLocked(0)
-	h.mu.Unlock()
-	defer h.seat.setHold(nil)
+	h.unlock()
+	defer h.seat.clearHold(h)
 	return h.leave(ctx, r, called, limit)
 }
 
@@ -285,9 +283,14 @@ func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
 		return nil
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.loseLocked(c.clock.Now(), absence(n))
-	return because(ErrLeaseLost, absence(n))
+	defer h.unlock()
+	switch {
+	case h.state == held:
+		h.loseLocked(c.clock.Now(), absence(n))
+	case errors.Is(h.cause, ErrUnlocked):
+		return nil // the owner's last Unlock was quicker
+	}
+	return h.cause
 }
 
 // leave frees the lock.
@@ -299,7 +302,10 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 	switch {
 	case a.err != nil:
 		if transient(a.err) {
-			c.cleanUp(r, c.clock.Now(), h.expires.Add(h.core.cleanupTime()))
+			h.mu.Lock()
+			until := h.untilLocked()
+			h.unlock()
+			c.cleanUp(r, c.clock.Now(), until)
 		}
 		return unanswered(a.err)
 	case err != nil:
@@ -313,7 +319,7 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 	case a.unsure:
 		return because(ErrLeaseLost, ErrExpired)
 	}
-	c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: c.clock.Now().Sub(h.since), Cause: absence(n)})
+	h.tellLoss(c.clock.Now(), absence(n))
 	return because(ErrLeaseLost, absence(n))
 }
 

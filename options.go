@@ -103,8 +103,8 @@ func (c *config) validate() error {
 		{"WithUnlockTimeout", c.unlockTimeout},
 		{"WithLongestPoll", c.longestPoll},
 	} {
-		if d.value < time.Millisecond {
-			return invalid("%s(%v): must be at least 1ms", d.option, d.value)
+		if d.value < time.Millisecond || d.value > MaxLease {
+			return invalid("%s(%v): must be between 1ms and %v", d.option, d.value, MaxLease)
 		}
 	}
 	if c.driftFactor < 0 || c.driftFactor > 0.5 || c.driftFloor < 0 {
@@ -113,8 +113,8 @@ func (c *config) validate() error {
 	if c.validity(c.watchdogLease) <= c.watchdogLease/3 {
 		return invalid("WithDrift(%v, %v) leaves too little of WithWatchdogLease(%v) to renew in", c.driftFactor, c.driftFloor, c.watchdogLease)
 	}
-	if c.acks < 0 || c.acks > 0 && c.ackTimeout < time.Millisecond {
-		return invalid("WithReplicaAck(%d, %v): need a number of replicas, and at least 1ms for them to answer", c.acks, c.ackTimeout)
+	if c.acks < 0 || c.acks > 0 && (c.ackTimeout < time.Millisecond || c.ackTimeout > MaxLease) {
+		return invalid("WithReplicaAck(%d, %v): need a number of replicas, and between 1ms and %v for them to answer", c.acks, c.ackTimeout, MaxLease)
 	}
 	switch c.pubsub {
 	case PubSubAuto, PubSubPlain, PubSubSharded, PubSubBoth:

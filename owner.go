@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -47,9 +48,12 @@ type seat struct {
 	lock   string
 	turn   chan struct{} // holds one item while somebody operates
 
-	users int   // guarded by owner.mu: operations under way
-	entry bool  // guarded by owner.mu: one of them waits for the lock
-	hold  *hold // guarded by owner.mu, and changed by who has the turn only
+	users int  // guarded by owner.mu: operations under way
+	entry bool // guarded by owner.mu: one of them waits for the lock
+	// entered is closed when entry becomes true; made by who wants to know.
+	// Guarded by owner.mu.
+	entered chan struct{}
+	hold    *hold // guarded by owner.mu, and changed by who has the turn only
 }
 
 // seat finds the owner's seat at a lock, or adds it, and counts a user.
@@ -136,13 +140,22 @@ func (s *seat) tryTake() bool {
 
 func (s *seat) give() { <-s.turn }
 
-// setHold records that the owner holds the lock, or with nil that all its
-// leases are unlocked.
+// setHold records that the owner holds the lock.
 func (s *seat) setHold(h *hold) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
 	s.hold = h
-	s.drop()
+}
+
+// clearHold records that all leases of a hold are unlocked. An Unlock that did
+// not get its turn may find a newer hold there.
+func (s *seat) clearHold(h *hold) {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	if s.hold == h {
+		s.hold = nil
+		s.drop()
+	}
 }
 
 func (s *seat) held() *hold {
@@ -157,10 +170,38 @@ func (s *seat) setEntry(on bool) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
 	s.entry = on
+	if on && s.entered != nil {
+		close(s.entered)
+		s.entered = nil
+	}
 }
 
-func (s *seat) entering() bool {
+var errEntering = errors.New("its owner is waiting for it elsewhere")
+
+// takeUnlessEntering is take for who would not wait for the lock: it fails if
+// another operation of the owner does, or begins to.
+func (s *seat) takeUnlessEntering(ctx context.Context) error {
+	if s.tryTake() {
+		return nil
+	}
 	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	return s.entry
+	if s.entry {
+		s.owner.mu.Unlock()
+		return because(ErrNotAcquired, errEntering)
+	}
+	if s.entered == nil {
+		s.entered = make(chan struct{})
+	}
+	entered := s.entered
+	s.owner.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-entered:
+		return because(ErrNotAcquired, errEntering)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.client.closing:
+		return ErrClosed
+	}
 }

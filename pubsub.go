@@ -294,7 +294,7 @@ func (f *feed) evacuate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, t := range f.topics {
-		h.c.cfg.observer.Subscription(name.channel, false)
+		h.c.tell(func() { h.c.cfg.observer.Subscription(name.channel, false) })
 		if h.c.cluster != nil && name.sharded {
 			delete(f.topics, name)
 			t.feed = nil

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,6 +108,10 @@ func (l *core) forceUnlock(ctx context.Context, owner string) (bool, error) {
 	n, err := a.int()
 	if err != nil {
 		return false, l.error(err)
+	}
+	if n == 0 && a.unsure {
+		// Another copy of the request may have done it.
+		return false, l.error(fmt.Errorf("%w in time, and the repeated request found nothing: the outcome is unknown", ErrUnreachable))
 	}
 	l.c.queues.wake(l.name)
 	return n == 1, nil

@@ -3,6 +3,7 @@ package rlock
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,7 @@ type duty interface {
 	due(now time.Time, slack time.Duration) (*request, time.Time)
 	// answered is called with the answer to a request that was sent at sent,
 	// if it comes. It returns the same as due.
-	answered(sent time.Time, a answer) time.Time
+	answered(r *request, sent time.Time, a answer) time.Time
 	// drain is called when the client shuts down. The duty is due then, and
 	// again until it ends.
 	drain()
@@ -171,15 +172,26 @@ func (w *watchdog) drain(ctx context.Context) error {
 		e.at = now // all of them: still a heap
 	}
 	w.emptyLocked()
+	if w.ended != nil && !w.closed {
+		w.wake()
+	}
 	w.mu.Unlock()
-	w.wake()
 	select {
 	case <-w.empty:
 		return nil
+	default:
+	}
+	select {
+	case <-w.empty:
+		return nil
+	case <-w.quit:
+		return errStopped
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
+
+var errStopped = errors.New("an earlier shutdown had too little time")
 
 // tokenOf is the fencing token of a stay that this client holds, or 0.
 func (w *watchdog) tokenOf(stay string) int64 {
@@ -246,6 +258,11 @@ func (w *watchdog) run(ended chan struct{}, asleep func()) {
 			asleep = w.c.work()
 		case asleep = <-w.poke:
 		case <-w.quit:
+			select {
+			case end := <-w.poke:
+				end()
+			default:
+			}
 			return
 		}
 		w.c.gate("watchdog")
@@ -304,7 +321,7 @@ func (w *watchdog) round(sends []sending) {
 		// for the slowest node before it shows any answer.
 		node, err := w.c.nodeFor(ctx, s.r.keys[0])
 		if err != nil {
-			w.move(s.e, s.e.duty.answered(w.c.clock.Now(), answer{err: err, unsure: true}))
+			w.move(s.e, s.e.duty.answered(s.r, w.c.clock.Now(), answer{err: err, unsure: true}))
 			continue
 		}
 		nodes[node] = append(nodes[node], s)
@@ -337,7 +354,7 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 			if a.unsure && transient(a.err) {
 				silent = a.err
 			}
-			w.move(sends[i].e, sends[i].e.duty.answered(sent, a))
+			w.move(sends[i].e, sends[i].e.duty.answered(sends[i].r, sent, a))
 		}
 		sends = sends[n:]
 		if silent == nil {
@@ -345,7 +362,7 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 		}
 		w.c.refreshTopology()
 		for _, s := range sends {
-			w.move(s.e, s.e.duty.answered(sent, answer{err: silent}))
+			w.move(s.e, s.e.duty.answered(s.r, sent, answer{err: silent}))
 		}
 		return
 	}
@@ -416,7 +433,7 @@ func (u *cleanup) due(now time.Time, _ time.Duration) (*request, time.Time) {
 	return u.r, u.next
 }
 
-func (u *cleanup) answered(_ time.Time, a answer) time.Time {
+func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {
@@ -426,7 +443,7 @@ func (u *cleanup) answered(_ time.Time, a answer) time.Time {
 		u.endLocked()
 		return time.Time{}
 	}
-	u.c.cfg.observer.Retry(u.r.script.name, a.err)
+	u.c.tell(func() { u.c.cfg.observer.Retry(u.r.script.name, a.err) })
 	u.next = u.c.clock.Now().Add(u.pause)
 	u.pause = min(2*u.pause, time.Second)
 	return u.next

@@ -2,11 +2,14 @@ package rlocktest
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-rlock/rlock"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -107,5 +110,63 @@ func TestTimersGoAlongWithJumps(t *testing.T) {
 	jump(time.Minute) // back: nothing happens
 	if forwarded.Round(time.Minute) != time.Hour {
 		t.Errorf("Redis was moved by %v, want 1h", forwarded)
+	}
+}
+
+func TestClosedClientDoesNotHoldUpTheClock(t *testing.T) {
+	srv := New(t)
+	if err := srv.NewClient().Close(); err != nil {
+		t.Fatal(err)
+	}
+	srv.Advance(time.Second)
+	if n := len(srv.works.underWay()); n > 0 {
+		t.Errorf("%d works are left", n)
+	}
+}
+
+// loseReplies loses the replies of single commands that ran.
+type loseReplies struct{ on atomic.Bool }
+
+func (*loseReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *loseReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && h.on.Load() {
+			err = io.EOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (*loseReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// An Extend without an answer may have run: its lease is cleaned up however
+// long the outage lasts.
+func TestUnansweredExtendIsCleanedUpAfterALongOutage(t *testing.T) {
+	srv := New(t, rlock.WithCommandTimeout(100*time.Millisecond), rlock.WithUnlockTimeout(100*time.Millisecond))
+	lose := &loseReplies{}
+	srv.redises[1].AddHook(lose) // of the first client
+	lease, err := srv.Client().NewLock("job").Lock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose.on.Store(true)
+	if err := lease.Extend(context.Background(), 24*time.Hour); !errors.Is(err, rlock.ErrUnreachable) {
+		t.Fatal(err)
+	}
+	srv.Fail("LOADING Redis is loading the dataset in memory")
+	lose.on.Store(false)
+	if err := lease.Unlock(context.Background()); !errors.Is(err, rlock.ErrUnreachable) {
+		t.Fatal(err)
+	}
+	srv.Advance(3 * time.Minute)
+	srv.Recover()
+	srv.Advance(10 * time.Second)
+	if srv.mini.Exists("job") {
+		t.Errorf("the lock is left for %v", srv.mini.TTL("job"))
 	}
 }

@@ -12,6 +12,7 @@
 --          why this request is sent once only.
 local lock, owner = KEYS[1], ARGV[1]
 if owner ~= '' and redis.call('hexists', lock, owner) == 0 then
+  redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
   return 0
 end
 if redis.call('del', lock) == 0 then
