@@ -129,8 +129,8 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 
 func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, error) {
 	c := l.c
-	if err := caller.Err(); err != nil {
-		return nil, l.error(because(ErrNotAcquired, err))
+	if caller.Err() != nil {
+		return nil, l.error(ended(caller))
 	}
 	// One deadline bounds everything: the turn, the commands, the waiting.
 	ctx := caller
@@ -180,11 +180,21 @@ func (l *core) interrupted(caller context.Context, err error) error {
 	stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	switch {
 	case caller.Err() != nil && (stopped || errors.Is(err, ErrUnreachable)):
-		return because(ErrNotAcquired, caller.Err())
+		return ended(caller)
 	case stopped && !errors.Is(err, ErrUnreachable):
 		return because(ErrNotAcquired, errWaitOver)
 	}
 	return err
+}
+
+// ended is the error of an acquire whose context has ended, with the cause if
+// the context has one of its own.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return because(ErrNotAcquired, cause)
+	}
+	return fmt.Errorf("%w: %w: %w", ErrNotAcquired, err, cause)
 }
 
 var errWaitOver = errors.New("the wait is over")

@@ -50,9 +50,17 @@ func (b *backend) faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *fa
 	return c, proxy, plain
 }
 
-// onNth applies an action to the n-th run of a script, counted from 1.
-func onNth(proxy *faultproxy.Proxy, script string, n int64, action faultproxy.Action) *atomic.Int64 {
+// onNth applies an action to the n-th run of a script, counted from 1. The test
+// fails if there are not so many: then it has shown nothing.
+func onNth(t testing.TB, proxy *faultproxy.Proxy, script string, n int64, action faultproxy.Action) *atomic.Int64 {
+	t.Helper()
 	var seen atomic.Int64
+	t.Cleanup(func() {
+		t.Helper()
+		if got := seen.Load(); got < n && !t.Failed() {
+			t.Errorf("%s ran %d times, so the fault in run %d did not happen", script, got, n)
+		}
+	})
 	id := sha(script)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) && seen.Add(1) == n {
@@ -111,10 +119,13 @@ func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 			func(l *rlock.Lock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l *rlock.Lock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			onNth(proxy, "acquire", 1, action)
+			seen := onNth(t, proxy, "acquire", 1, action)
 			lease, err := acquire(c.NewLock("a"))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if action != faultproxy.Duplicate && seen.Load() < 2 {
+				t.Fatal("it was not sent again")
 			}
 			if n := count(t, rdb, "a", lease.Owner()); n != "1" {
 				t.Fatalf("count %q", n)
@@ -134,7 +145,7 @@ func TestReentryWithLostReplyCountsOnce(t *testing.T) {
 	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		outer := mustLock(t, c.NewLock("a"))
-		onNth(proxy, "acquire", 1, action)
+		onNth(t, proxy, "acquire", 1, action)
 		inner := mustLockCtx(t, outer.Context(bg), c.NewLock("a"))
 		if n := count(t, rdb, "a", outer.Owner()); n != "2" {
 			t.Fatalf("count %q", n)
@@ -150,12 +161,12 @@ func TestUnlockAfterLostReplyReportsSuccess(t *testing.T) {
 		c, proxy, rdb := b.faulty(t)
 		outer := mustLock(t, c.NewLock("a"))
 		inner := mustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-		onNth(proxy, "release", 1, action)
+		onNth(t, proxy, "release", 1, action)
 		mustUnlock(t, inner)
 		if n := count(t, rdb, "a", outer.Owner()); n != "1" {
 			t.Fatalf("count %q after the inner unlock", n)
 		}
-		onNth(proxy, "release", 1, action)
+		onNth(t, proxy, "release", 1, action)
 		mustUnlock(t, outer)
 		mustBeEmpty(t, rdb)
 	})
@@ -172,7 +183,7 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 			s, err := other.State(bg)
 			return err == nil && s.Waiters == 1
 		})
-		onNth(proxy, "release", 1, action)
+		onNth(t, proxy, "release", 1, action)
 		mustUnlock(t, lease) // a resend may find the successor there
 		got := <-next
 		if err := got.Err(); err != nil {
@@ -185,15 +196,19 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 
 func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(600*time.Millisecond))
-		seen := onNth(proxy, "renew", 1, action)
-		lease := mustLock(t, c.NewLock("a"))
+		t.Parallel() // they wait for renewals most of the time
+		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(2*time.Second))
+		seen := onNth(t, proxy, "renew", 1, action)
+		name := t.Name()
+		lease := mustLock(t, c.NewLock(name))
 		eventually(t, "it was renewed a few times", func() bool { return seen.Load() >= 4 })
 		if err := lease.Err(); err != nil {
 			t.Fatal(err)
 		}
 		mustUnlock(t, lease)
-		mustBeEmpty(t, rdb)
+		if n := rdb.Exists(bg, name).Val(); n != 0 {
+			t.Fatal("the lock is left")
+		}
 	})
 }
 
@@ -201,7 +216,7 @@ func TestExtendWithLostReply(t *testing.T) {
 	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		lease := mustLock(t, c.NewLock("a"), rlock.WithLease(10*time.Second))
-		onNth(proxy, "renew", 1, action)
+		onNth(t, proxy, "renew", 1, action)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +231,7 @@ func TestExtendWithLostReply(t *testing.T) {
 func TestForceUnlockIsNotRepeated(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, proxy, rdb := b.faulty(t)
-		seen := onNth(proxy, "force_unlock", 1, faultproxy.ResetAfter)
+		seen := onNth(t, proxy, "force_unlock", 1, faultproxy.ResetAfter)
 		mustLock(t, c.NewLock("a"))
 		_, err := c.NewLock("a").ForceUnlock(bg)
 		wantErr(t, err, rlock.ErrUnreachable)
@@ -234,7 +249,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := b.faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			onNth(proxy, "acquire", 1, faultproxy.Hold)
+			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
 			lease := mustLock(t, c.NewLock("a")) // by the resend
 			mustUnlock(t, lease)
 			if n := proxy.Release(); n != 1 {
@@ -245,7 +260,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("again and again after release", func(t *testing.T) {
 			c, proxy, rdb := b.faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			onNth(proxy, "acquire", 1, faultproxy.ResetAfter)
+			onNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
 			mustUnlock(t, mustLock(t, c.NewLock("a")))
 			for _, cmd := range proxy.Commands() {
 				if cmd.IsScript(sha("acquire")) {
@@ -278,7 +293,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after expiry", func(t *testing.T) {
 			c, proxy, rdb := b.faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			onNth(proxy, "acquire", 1, faultproxy.Hold)
+			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
 			lease := mustLock(t, c.NewLock("a"), rlock.WithLease(100*time.Millisecond))
 			<-lease.Done()
 			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
@@ -293,7 +308,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := b.faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
 			outer := mustLock(t, c.NewLock("a"))
-			onNth(proxy, "acquire", 1, faultproxy.Hold)
+			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
 			inner := mustLockCtx(t, outer.Context(bg), c.NewLock("a"))
 			mustUnlock(t, inner)
 			mustUnlock(t, outer)
@@ -359,7 +374,7 @@ func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
 func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(900*time.Millisecond))
+		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
 		for name, loss := range map[string]struct {
 			do    func()
 			cause error
@@ -371,11 +386,12 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				lease := mustLock(t, c.NewLock("a"))
 				ctx := lease.Context(bg)
+				deadline := lease.Deadline()
 				loss.do()
-				lost := time.Now()
 				<-ctx.Done()
-				if d := time.Since(lost); d > 600*time.Millisecond {
-					t.Errorf("told after %v; the lease is renewed every 300ms", d)
+				// The next renewal is a second away; the deadline, three.
+				if late := time.Since(deadline); late > 0 {
+					t.Errorf("told %v after the deadline", late)
 				}
 				wantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, loss.cause)
 				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, loss.cause)
@@ -390,12 +406,12 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 
 func TestHungServerEndsTheHoldAtItsDeadlineOnly(t *testing.T) {
 	b := onServer(t)
-	c := b.newClient(t, rlock.WithWatchdogLease(900*time.Millisecond))
+	c := b.newClient(t, rlock.WithWatchdogLease(3*time.Second))
 	lease := mustLock(t, c.NewLock("a"))
 
 	// For less than the rest of the lease: nobody notices.
 	b.real.Pause()
-	time.Sleep(450 * time.Millisecond) // the subject of the test
+	time.Sleep(1200 * time.Millisecond) // the subject of the test
 	b.real.Resume()
 	was := lease.Deadline()
 	eventually(t, "it is renewed again", func() bool { return lease.Deadline().After(was) })
@@ -409,7 +425,7 @@ func TestHungServerEndsTheHoldAtItsDeadlineOnly(t *testing.T) {
 	late := time.Since(lease.Deadline())
 	b.real.Resume()
 	wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable)
-	if late < 0 || late > 300*time.Millisecond {
+	if late < 0 || late > 2*time.Second { // of a busy machine; the simulation knows it to the microsecond
 		t.Fatalf("told %v after the deadline", late)
 	}
 	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrUnreachable)
@@ -593,7 +609,7 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 	rdb.ConfigSet(bg, "maxmemory", "0")
 	rdb.FlushDB(bg)
 	f, proxy, _ := b.faulty(t)
-	onNth(proxy, "acquire", 1, faultproxy.ResetAfter)
+	onNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
 	lease := mustLock(t, f.NewLock("a"))
 	rdb.ConfigSet(bg, "maxmemory", "1")
 	mustUnlock(t, lease)
@@ -605,7 +621,7 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(900*time.Millisecond))
+		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
 		flush := func() {
 			t.Helper()
 			if err := rdb.ScriptFlush(bg).Err(); err != nil {
@@ -652,7 +668,7 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 func TestRenewalDuringUnlock(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		lost := &lossObserver{}
-		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(300*time.Millisecond), rlock.WithObserver(lost))
+		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(1500*time.Millisecond), rlock.WithObserver(lost))
 		id := sha("renew")
 		arrived := make(chan struct{}, 100)
 		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
@@ -662,7 +678,7 @@ func TestRenewalDuringUnlock(t *testing.T) {
 			}
 			return 0
 		})
-		for range 10 {
+		for range 5 {
 			lease := mustLock(t, c.NewLock("a"))
 			<-arrived
 			mustUnlock(t, lease)
@@ -748,5 +764,58 @@ func TestNoGoroutineOrTimerForEachHold(t *testing.T) {
 			wg.Go(func() { mustUnlock(t, lease) })
 		}
 		wg.Wait()
+	})
+}
+
+// A deadline counts from before its request was sent: the reply may have been
+// long on its way. The proxy holds each request up and notes when it came, which
+// is after it was sent; a deadline that counted from the reply would be later
+// than that plus the validity.
+func TestDeadlineCountsFromTheSending(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, _ := b.faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithWatchdogLease(1500*time.Millisecond))
+		var mu sync.Mutex
+		came := map[string]time.Time{}
+		ids := map[string]string{sha("acquire"): "acquire", sha("renew"): "renew"}
+		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
+			for id, script := range ids {
+				if cmd.IsScript(id) {
+					mu.Lock()
+					defer mu.Unlock()
+					came[script] = time.Now()
+					return 250 * time.Millisecond
+				}
+			}
+			return 0
+		})
+		check := func(what, script string, lease *rlock.Lease, d time.Duration) {
+			t.Helper()
+			deadline := lease.Deadline()
+			mu.Lock()
+			defer mu.Unlock()
+			validity := d - time.Duration(float64(d)*rlock.DefaultDriftFactor) - rlock.DefaultDriftFloor
+			if late := deadline.Sub(came[script].Add(validity)); late > 0 {
+				t.Errorf("%s: the deadline is %v too late", what, late)
+			}
+			if early := came[script].Add(validity).Sub(deadline); early > 2*time.Second {
+				t.Errorf("%s: the deadline is %v too early", what, early)
+			}
+		}
+		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(10*time.Second))
+		check("acquire", "acquire", fixed, 10*time.Second)
+		inner := mustLockCtx(t, fixed.Context(bg), c.NewLock("fixed"), rlock.WithLease(20*time.Second))
+		check("re-entry", "acquire", fixed, 20*time.Second)
+		if err := fixed.Extend(bg, 30*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		check("Extend", "renew", fixed, 30*time.Second)
+		mustUnlock(t, inner)
+		mustUnlock(t, fixed)
+
+		renewed := mustLock(t, c.NewLock("renewed"))
+		was := renewed.Deadline()
+		eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
+		check("renewal", "renew", renewed, 1500*time.Millisecond)
+		mustUnlock(t, renewed)
 	})
 }

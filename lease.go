@@ -317,6 +317,7 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 		// out when Unlock was called, so that copy has ended the hold.
 		return nil
 	case a.unsure:
+		h.tellLoss(c.clock.Now(), ErrExpired)
 		return because(ErrLeaseLost, ErrExpired)
 	}
 	h.tellLoss(c.clock.Now(), absence(n))

@@ -93,6 +93,10 @@ func (l *core) forceUnlock(ctx context.Context, owner string) (bool, error) {
 	if l.bad != nil {
 		return false, l.error(l.bad)
 	}
+	if !l.c.begin() {
+		return false, l.error(ErrClosed)
+	}
+	defer l.c.end()
 	if err := l.c.ready(ctx); err != nil {
 		return false, l.error(err)
 	}

@@ -32,6 +32,7 @@ func TestStartTakesExtraArguments(t *testing.T) {
 }
 
 func TestProcessesAreGoneAfterTheTest(t *testing.T) {
+	redistest.Need(t)
 	pids := map[int]bool{}
 	t.Run("sub", func(t *testing.T) {
 		servers := redistest.StartMasters(t, 3)
