@@ -11,7 +11,7 @@ test: ## test the library
 	go test ./...
 
 race: ## test the library five times under the race detector
-	go test -race -count=5 ./...
+	go test -race -count=5 -timeout 60m ./...
 
 lint: ## gofmt, go vet and staticcheck, in every module
 	@out=$$(gofmt -l .) && { [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }; }
@@ -20,8 +20,8 @@ lint: ## gofmt, go vet and staticcheck, in every module
 bench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
 
-soak: ## the long tests
-	RLOCK_SOAK=1 go test -run Soak -timeout 2h ./...
+soak: ## the simulation with many seeds (SEEDS=2000)
+	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-2000}
 
 quickstart: ## the first program of a newcomer
 	go run ./examples/quickstart

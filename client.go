@@ -84,7 +84,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.cluster = r
 		readTimeout = r.Options().ReadTimeout
 	case *redis.Ring:
-		return nil, fmt.Errorf("rlock: %w", invalid("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use RedLock over the single shards, or a cluster"))
+		return nil, fmt.Errorf("rlock: %w", invalid("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server"))
 	default:
 		if c.cfg.acks > 0 {
 			return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck needs a *redis.Client or *redis.ClusterClient, not a %T: the acquire and its WAIT must share a connection", rdb))

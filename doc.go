@@ -83,13 +83,31 @@
 // with sharded pub/sub: one for each node), opened when somebody first waits.
 //
 // In Redis a held lock is one key, which goes with the hold. Fencing tokens keep
-// one small key for each hash slot in use, never more than 16,384.
+// one small key for each hash slot in use. A stay whose acquire had an unknown
+// outcome, or was given up when it was or may have been granted, leaves a
+// tombstone for one minute, which stops late copies of the acquire.
+//
+// # Keys and channels
+//
+// What an operator has to permit, for a lock called name (with its prefix):
+//
+//   - name: the lock, a hash. It has the TTL of the lease.
+//   - {name}:rlock:gone:<id>: a tombstone, for a minute. As a pattern
+//     {name}:rlock:gone:*.
+//   - rlock:clock:{<number>}: the fencing clock of a cluster slot, at most
+//     16,384 of them, without prefix, never deleted. As a pattern rlock:clock:*.
+//   - redisson_lock__channel:{name}: the channel on which a release is
+//     published.
+//
+// If the name contains an opening brace, no braces are added around it:
+// name:rlock:gone:<id> and redisson_lock__channel:name.
 //
 // # Failures
 //
-// All errors of locks and leases are an [*Error] with the name of the lock, and
-// match one of the sentinels such as [ErrNotAcquired], [ErrLeaseLost] and
-// [ErrUnreachable], or are an error of Redis. Lock outlasts an outage for as
+// All errors are an [*Error] with the name of the lock, except those of [New]
+// and [Client.Shutdown], and what [Do] joins. They match one of the sentinels
+// such as [ErrNotAcquired], [ErrLeaseLost] and [ErrUnreachable], or the error of
+// a context that ended, or are an error of Redis. Lock outlasts an outage for as
 // long as a watchdog lease; TryLock does not wait.
 //
 // # Testing

@@ -9,9 +9,9 @@ import (
 // What can go wrong, for errors.Is.
 var (
 	// ErrNotAcquired: the lock was not taken, because another owner holds it,
-	// the wait was over, or too few replicas confirmed it. Nothing is left
-	// behind in Redis. When the context ended the wait, the error matches the
-	// context's error too.
+	// the wait was over, or too few replicas confirmed it. No hold is left
+	// behind in Redis; a tombstone may be, for a minute. When the context ended
+	// the wait, the error matches the context's error too.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
@@ -34,10 +34,10 @@ var (
 	ErrReentrant = errors.New("already held by this owner, and not reentrant")
 
 	// ErrUpgrade: the owner holds the read lock and asks for the write lock,
-	// which would wait for itself.
+	// which would wait for itself. No type returns it yet.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
-	// ErrNoQuorum: too few masters granted the lock.
+	// ErrNoQuorum: too few masters granted the lock. No type returns it yet.
 	ErrNoQuorum = errors.New("no quorum")
 
 	// ErrClosed: the Client was shut down.

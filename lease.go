@@ -8,7 +8,7 @@ import (
 
 // Lease is one entry into a lock, returned by Lock and TryLock. It lasts until
 // it is unlocked, lost, or its Client is shut down. It may be used from any
-// goroutine.
+// goroutine. Of a nil *Lease only Unlock and Extend may be called.
 //
 // A Lease never outlives what Redis promised: its deadline is counted on this
 // process's monotonic clock from before the request was sent, less the drift.
@@ -132,8 +132,20 @@ func (l *Lease) endLocked(err error) {
 }
 
 // Extend makes the lease last for at least d from now; it never shortens it.
-// d has the bounds of WithLease. If Redis does not answer within the command
-// time-out the error matches ErrUnreachable, and the lease is as it was.
+// d has the bounds of WithLease and is rounded up to whole milliseconds. It is
+// bounded by ctx and the command time-out. The error matches
+//   - ErrLeaseLost, and the cause, if the lease had been lost, or if Redis says
+//     so now;
+//   - ErrUnlocked, if the lease was unlocked;
+//   - ErrClosed, if the client was shut down;
+//   - ErrInvalidArgument, if d is out of bounds;
+//   - ErrNotHeld, if the lease is nil;
+//   - ErrUnreachable, if Redis did not answer within the command time-out;
+//   - ctx.Err(), if ctx ended first;
+//   - or it is an error of Redis.
+//
+// After one of the last three the lease is as it was for this process: its
+// deadline has not moved. Redis may already keep it longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l == nil {
 		return &Error{Err: ErrNotHeld}

@@ -6,8 +6,15 @@ import (
 )
 
 // Observer is told what a Client does, to count, measure or trace it. Its
-// methods are called from the goroutines that do the work, at any time and
-// concurrently: they must be quick and must not call back into the Client.
+// methods are called at any time and concurrently: they must be quick and must
+// not call back into the Client.
+//
+// Lost, Renewed, Subscription (off), and Retry of renewals and of clean-ups in
+// the background may come late: they are called from a goroutine of their own,
+// one at a time and in order. One that blocks delays only later ones of these
+// and Shutdown, no lease and no renewal. All others are called from the
+// goroutine that does the work, which waits for them.
+//
 // Embed NopObserver to implement only some, and to stay compatible when
 // methods are added.
 type Observer interface {
@@ -22,7 +29,8 @@ type Observer interface {
 	Renewed(lock, owner string)
 	// Lost is called when a hold ends otherwise than by Unlock or Shutdown.
 	Lost(e LossEvent)
-	// Unlocked is called at the end of each Unlock of a live lease.
+	// Unlocked is called at the end of the first Unlock of each lease; Err says
+	// how it went.
 	Unlocked(e UnlockEvent)
 	// Retry is called when an operation on Redis failed and is tried again.
 	Retry(operation string, err error)

@@ -143,30 +143,38 @@ func checkLease(what string, d time.Duration) error {
 }
 
 // WithWatchdogLease sets the lease of holds without WithLease. They are
-// renewed each third of it.
+// renewed each third of it. The default is [DefaultWatchdogLease]; it must be
+// between [MinLease] and [MaxLease], and WithDrift must leave more than a third
+// of it.
 func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
 
 // WithCommandTimeout bounds one operation on Redis, its resends included,
 // whatever the time-outs of the go-redis client are. When half of it has passed
-// without a reply, the request is sent again on another connection.
+// without a reply, the request is sent again on another connection. The default
+// is [DefaultCommandTimeout]; it must be between 1 ms and [MaxLease].
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
 
-// WithUnlockTimeout bounds Unlock, which goes on when its context has ended.
+// WithUnlockTimeout bounds Unlock, which goes on when its context has ended,
+// and Close. The default is [DefaultUnlockTimeout]; it must be between 1 ms and
+// [MaxLease].
 func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
 
 // WithLongestPoll bounds how long a waiter sleeps without looking at the lock.
-// Messages wake it earlier; this is for when they are lost.
+// Messages wake it earlier; this is for when they are lost. The default is
+// [DefaultLongestPoll]; it must be between 1 ms and [MaxLease].
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
 // WithDrift sets by how much a holder distrusts its lease: it counts as lost
-// after lease - lease*factor - floor.
+// after lease - lease*factor - floor. The defaults are [DefaultDriftFactor] and
+// [DefaultDriftFloor]. The factor must be between 0 and 0.5, the floor not
+// negative, and of the watchdog lease more than a third must be left.
 func WithDrift(factor float64, floor time.Duration) Option {
 	return func(c *config) { c.driftFactor, c.driftFloor = factor, floor }
 }
 
 // WithPrefix puts a prefix before the name of each lock. The result is what
 // Redis and other clients see (a Java client needs a NameMapper that does the
-// same). The keys of the fencing clocks, rlock:clock:{...}, have no prefix:
+// same). The default is none. The keys of the fencing clocks, rlock:clock:{...}, have no prefix:
 // clients with different prefixes must agree on them.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
@@ -175,6 +183,10 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // must be shorter than the read time-out of the go-redis client. With too few,
 // the lock is released and the acquire fails with ErrNotAcquired.
 //
+// The default is 0 replicas: no waiting. With more, the time-out must be between
+// 1 ms and [MaxLease], and rdb a *redis.Client or *redis.ClusterClient. The time
+// that WithCommandTimeout allows for a first entry grows by the time-out.
+//
 // This makes it likely that a failover keeps the hold, not certain: a replica
 // that did not confirm may be promoted. Fencing tokens cover that case.
 func WithReplicaAck(n int, timeout time.Duration) Option {
@@ -182,14 +194,25 @@ func WithReplicaAck(n int, timeout time.Duration) Option {
 }
 
 // WithPubSub sets the kind of publish and subscribe. All clients of a lock
-// must use the same, or some wake up late.
+// must use the same, or some wake up late. The default is [PubSubAuto].
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver sets who is told what the client does.
+// WithObserver sets who is told what the client does; nil is refused. The default
+// is [NopObserver]. Lost, Renewed, Subscription (off), and Retry of renewals and
+// clean-ups may come late, from a goroutine of their own, in order; a method that
+// blocks there delays only later events and Shutdown. The other methods are
+// called from the goroutine that does the work, and delay it.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }
 
 // WithLogger sets where the few things worth a line are logged: lost leases,
-// renewals that fail, broken subscriptions. The default is silence.
+// renewals that fail, broken subscriptions. The default is silence; nil is
+// refused.
+//
+// Lost leases and failed renewals are logged from the goroutine that calls
+// Observer.Lost, late perhaps but in order; a handler that blocks there delays
+// only later events and Shutdown. The lines about subscriptions come from the
+// goroutine that reads them: a handler that blocks there delays what wakes
+// waiters, which then look by timer.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 func init() {
@@ -205,13 +228,17 @@ type lockConfig struct {
 }
 
 // WithNonReentrant makes a second acquire by the same owner fail at once with
-// ErrReentrant instead of entering again.
+// ErrReentrant instead of entering again. By default it enters again.
 func WithNonReentrant() LockOption { return func(c *lockConfig) { c.nonReentrant = true } }
 
 // WithMaxHold bounds the time of a renewed hold, for code that may hang while
 // its process lives on. When it is over, the lease is lost with ErrMaxHold and
 // no longer renewed; Redis keeps the lock for the rest of the lease, so that
 // the holder has time to notice before another gets in. Unlock frees it at once.
+//
+// The default, also of 0, is no bound. Otherwise it must be at least [MinLease];
+// the first call on the lock reports a value that is not. It has no effect on
+// fixed leases, unless they share the hold of a renewed one.
 func WithMaxHold(d time.Duration) LockOption { return func(c *lockConfig) { c.maxHold = d } }
 
 // AcquireOption configures one Lock or TryLock.
@@ -225,8 +252,10 @@ type acquireConfig struct {
 }
 
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
-// and no renewal: Redis frees the lock when it is over. Without it the hold
-// has the watchdog lease and is renewed until it is unlocked or lost.
+// and no renewal: Redis frees the lock when it is over. It must be between
+// [MinLease] and [MaxLease], and WithDrift must leave something of it. Without
+// WithLease the hold has the watchdog lease and is renewed until it is unlocked
+// or lost.
 //
 // The leases of one owner at one lock share one hold in Redis, which lasts as
 // long as the longest of them: while any is renewed, all are.
@@ -235,7 +264,8 @@ func WithLease(d time.Duration) AcquireOption {
 }
 
 // WithWait bounds how long Lock waits. When it is over, Lock returns an error
-// that matches ErrNotAcquired but no context error. Zero means one look.
+// that matches ErrNotAcquired but no context error. Zero means one look, a
+// negative time is refused. The default is no bound but that of the context.
 // TryLock, which never waits, refuses it.
 func WithWait(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }

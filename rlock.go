@@ -53,9 +53,10 @@ func (l *Lock) Name() string { return l.core.name }
 //   - ErrClosed or ErrInvalidArgument;
 //   - or with an error of Redis, such as NOPERM or OOM.
 //
-// Whatever the error, nothing is left behind: a grant that was under way is
-// given back, by the watchdog if Redis cannot be reached at once. Should the
-// process end before that, the grant runs out with its lease.
+// Whatever the error, no hold is left behind: a grant that was under way is
+// given back, by the watchdog if Redis cannot be reached at once, and leaves a
+// tombstone for a minute. Should the process end before that, the grant runs
+// out with its lease.
 //
 // Waiters of one client get the lock in the order of their calls; among
 // clients there is no order.
@@ -65,34 +66,51 @@ func (l *Lock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) 
 
 // TryLock takes the lock if it is free, or held by the owner in ctx. Its errors
 // are those of Lock. It returns ErrUnreachable if Redis does not answer within
-// the command time-out.
+// the command time-out (WithReplicaAck adds its own).
 func (l *Lock) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return l.core.lock(ctx, false, opts)
 }
 
-// IsLocked reports whether anybody holds the lock.
+// IsLocked reports whether anybody holds the lock. Its bounds and errors are
+// those of State.
 func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	s, err := l.State(ctx)
 	return s.Locked(), err
 }
 
-// State returns who holds the lock, as Redis shows it now.
+// State returns who holds the lock, as Redis shows it now. It is bounded by ctx
+// and the command time-out. It fails with an error that matches ErrUnreachable,
+// if Redis did not answer in time, ctx.Err(), ErrClosed or ErrInvalidArgument
+// (the name), or with an error of Redis.
 func (l *Lock) State(ctx context.Context) (State, error) { return l.core.state(ctx) }
 
 // HeldBy returns how often the owner in ctx holds the lock according to Redis:
-// 0 if ctx has no owner or it does not hold the lock.
+// 0 if ctx has no owner or it does not hold the lock. An owner that has no hold
+// in this process costs no request. Bounds and errors are those of State.
 func (l *Lock) HeldBy(ctx context.Context) (int, error) { return l.core.heldBy(ctx) }
 
 // ForceUnlock frees the lock whoever holds it, and reports whether it was held.
 // The holder learns of it with its next renewal, as ErrRemoved (or
 // ErrTakenOver, if another was quicker); with a fixed lease only when it calls
-// Extend or Unlock, or at the end of the lease. The request is sent once: an error
-// that matches ErrUnreachable leaves open whether it was carried out.
+// Extend or Unlock, or at the end of the lease.
+//
+// It is bounded by ctx and the command time-out; before the first acquire in a
+// cluster, finding out how to publish may take as long again. It fails with an
+// error that matches ErrUnreachable, ctx.Err(), ErrClosed or ErrInvalidArgument,
+// or with an error of Redis. A request that may have run is not sent again: after
+// ErrUnreachable or ctx.Err() it is open whether the lock was freed.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) { return l.core.forceUnlock(ctx, "") }
 
 // ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the
 // owner with this id holds it (Lease.Owner, Holder.Owner). The id belongs to
-// that hold alone, so a newer one cannot be hit.
+// that hold alone, so a newer one cannot be hit. It is the owner and not the
+// fencing token that names the hold, because the shared wire has no place for
+// the token.
+//
+// Bounds and errors are those of ForceUnlock, and ErrInvalidArgument if owner is
+// empty. The request may be sent again: if a reply was lost and the repeated
+// request finds nothing, the error matches ErrUnreachable, and the outcome is
+// unknown.
 func (l *Lock) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
 	if owner == "" {
 		return false, l.core.error(invalid("ForceUnlockIf needs an owner"))
@@ -100,10 +118,12 @@ func (l *Lock) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
 	return l.core.forceUnlock(ctx, owner)
 }
 
-// Do holds the lock while fn runs. fn gets a context that ends with the lease
+// Do holds the lock while fn runs. If the lock is not acquired, fn is not
+// called, and the error is that of Lock. fn gets a context that ends with the lease
 // and with ctx, and that lets it enter the lock again. Do returns the errors
 // of fn and of Unlock, joined; the latter matches ErrLeaseLost if fn ran on
-// without the lock. The lock is released if fn panics.
+// without the lock. The joined error is not an *Error; errors.Is and errors.As
+// look into it. The lock is released if fn panics.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	lease, err := l.Lock(ctx, opts...)
 	if err != nil {
