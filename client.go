@@ -68,6 +68,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err := c.cfg.validate(); err != nil {
 		return nil, fmt.Errorf("rlock: %w", err)
 	}
+	c.cfg.watchdogLease = wholeMillis(c.cfg.watchdogLease)
 	var readTimeout time.Duration // 0: none
 	switch r := rdb.(type) {
 	case nil:

@@ -155,7 +155,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := checkLease("Extend", d); err != nil {
 		return h.error(err)
 	}
-	d = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+	d = wholeMillis(d)
 	if !c.begin() {
 		return h.error(ErrClosed)
 	}

@@ -135,6 +135,11 @@ func (c *config) validity(lease time.Duration) time.Duration {
 	return lease - time.Duration(float64(lease)*c.driftFactor) - c.driftFloor
 }
 
+// wholeMillis rounds a lease up to what Redis counts in.
+func wholeMillis(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
 func checkLease(what string, d time.Duration) error {
 	if d < MinLease || d > MaxLease {
 		return invalid("%s(%v): a lease must be between %v and %v", what, d, MinLease, MaxLease)
@@ -208,11 +213,8 @@ func WithObserver(o Observer) Option { return func(c *config) { c.observer = o }
 // renewals that fail, broken subscriptions. The default is silence; nil is
 // refused.
 //
-// Lost leases and failed renewals are logged from the goroutine that calls
-// Observer.Lost, late perhaps but in order; a handler that blocks there delays
-// only later events and Shutdown. The lines about subscriptions come from the
-// goroutine that reads them: a handler that blocks there delays what wakes
-// waiters, which then look by timer.
+// The lines are written from a goroutine of their own, late perhaps but in
+// order: a handler that blocks delays only later events and Shutdown.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 func init() {
@@ -280,7 +282,7 @@ func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig
 		if err := checkLease("WithLease", a.lease); err != nil {
 			return a, err
 		}
-		a.lease = (a.lease + time.Millisecond - 1).Truncate(time.Millisecond)
+		a.lease = wholeMillis(a.lease)
 	} else {
 		a.lease = c.watchdogLease
 	}

@@ -277,7 +277,9 @@ func (f *feed) run() {
 		if err == nil || h.ctx.Err() != nil {
 			continue
 		}
-		h.c.cfg.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
+		h.c.tell(func() {
+			h.c.cfg.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
+		})
 		if worked {
 			pause = retryFeed // it was a good connection: no reason to hesitate
 		}
@@ -576,6 +578,8 @@ func (s *session) refused(err error) bool {
 	if transient(err) {
 		return true
 	}
-	h.c.cfg.logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
+	h.c.tell(func() {
+		h.c.cfg.logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
+	})
 	return false
 }
