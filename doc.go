@@ -70,6 +70,13 @@
 //     persistence do the same.
 //   - Tokens may repeat if the server loses its data and its clock goes back,
 //     both at once.
+//   - Late copies are stopped if the library knows that there may be some: of
+//     requests that were not answered, or sent twice. A proxy that repeats by
+//     itself, after the release, an acquire that was answered can bring a hold
+//     back that nobody has, until its lease is over.
+//   - The monotonic clock of most systems stands still while the machine is
+//     suspended. A lease that ran out meanwhile is found lost only with the next
+//     renewal, Extend or Unlock.
 //   - The order of waiters is kept within a Client, not among clients.
 //   - Whoever may write to Redis may free or forge any lock.
 //

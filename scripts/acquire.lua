@@ -14,7 +14,8 @@
 -- Twice    The count is absolute and a stay takes a free lock under its own
 --          id only, so a second run changes nothing but the token, which no
 --          one has seen yet. A copy that comes after the stay has ended meets
---          its tombstone. A re-entry never creates a lock.
+--          its tombstone, which is left if the client knows of a copy that may
+--          be under way. A re-entry never creates a lock.
 local lock, stay = KEYS[1], ARGV[1]
 local lease, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local mine = redis.call('hexists', lock, stay) == 1
