@@ -42,7 +42,7 @@ func (b *backend) faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *fa
 	c := newClientOn(t, rdb, opts...)
 	plain := b.client(t)
 	// Load the scripts, so that the first EVALSHA is the one that counts.
-	l := newClientOn(t, plain).NewLock("warm-up")
+	l := newClientOn(t, plain).NewLock("warm-up:" + t.Name()) // tests run in parallel
 	mustUnlock(t, mustLock(t, l))
 	if _, err := l.ForceUnlock(bg); err != nil {
 		t.Fatal(err)
