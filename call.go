@@ -109,14 +109,15 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 				a.unsure = sent > 1
 				return a
 			}
-			if absent != nil && waiting == 0 {
-				absent.unsure = true
-				return *absent
-			}
 			last = a.err
 			if notExecuted(a.err) {
 				sent--
-			} else if r.single {
+			}
+			if absent != nil && waiting == 0 {
+				absent.unsure = sent > answered
+				return *absent
+			}
+			if r.single && !notExecuted(a.err) {
 				return answer{err: because(ErrUnreachable, a.err), unsure: true}
 			}
 			c.cfg.observer.Retry(r.script.name, a.err)

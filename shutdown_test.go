@@ -148,6 +148,42 @@ func TestSlowUnlockOfALostLockSaysSo(t *testing.T) {
 	})
 }
 
+// A copy that the server refused has not ended the hold either.
+func TestUnlockOfALostLockWithARefusedCopySaysSo(t *testing.T) {
+	b := onMiniredis(t)
+	rdb := b.client(t)
+	c := newClientOn(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
+	mustUnlock(t, mustLock(t, c.NewLock("a"))) // loads the scripts
+	lease := mustLock(t, c.NewLock("a"))
+	b.mini.Del("a")
+	var copies atomic.Int32
+	first := make(chan struct{})
+	rdb.(*redis.Client).AddHook(&scriptHook{one: func(cmd redis.Cmder, next func() error) error {
+		if !runs(cmd, "release") {
+			return next()
+		}
+		if copies.Add(1) == 1 {
+			defer close(first)
+			err := next()
+			time.Sleep(1200 * time.Millisecond) // slow enough for a second copy
+			return err
+		}
+		<-first
+		time.Sleep(100 * time.Millisecond) // so that the first answer is dealt with
+		return refusal("LOADING Redis is loading the dataset in memory")
+	}})
+	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	if n := copies.Load(); n != 2 {
+		t.Fatalf("%d copies were sent", n)
+	}
+}
+
+// refusal is an error reply of a server.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
 func TestForceUnlockIfWithALostReplyDoesNotSayThatItWasNotHeld(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
