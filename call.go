@@ -18,6 +18,7 @@ type request struct {
 	args   []any
 	acks   int           // replicas to wait for, 0: none
 	within time.Duration // how long to wait for them
+	lease  time.Duration // of a renewal: what a reply of 1 confirms
 	single bool          // must not run twice: never resend what may have run
 	// ends: the request ends a stay, and a reply other than 1 says that there
 	// was none. If there are several copies that may be the work of another of

@@ -31,7 +31,7 @@ type Client struct {
 	seed    uint64
 	id      string
 	stays   atomic.Int64
-	scripts *scripts
+	scripts scripts
 
 	watchdog *watchdog
 	hub      *hub

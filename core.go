@@ -4,23 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // core is what every lock type is made of: a name, what may be asked of Redis
-// under it, and the ways in.
+// under it, and the ways in. Its exported methods are those of every type.
 type core struct {
+	protocol
 	c    *Client
 	name string // with prefix
+	id   lockID
+	side side
 	keys names
 	bad  error // what is wrong with the arguments of the constructor
 	opts lockConfig
+
+	// How its waiters wait, apart from the channel of the protocol.
+	placed   bool // Redis keeps their order: each has a line of its own here
+	standing bool // they leave a trace in Redis, to be kept fresh and taken away
+	backoff  func(who int64, turn int) time.Duration
+
+	// kept: a fixed lease needs looking after too; see hold.keepAt.
+	kept bool
+
+	// prioritized: its acquires may say how urgent they are.
+	prioritized bool
 }
 
-func newCore(c *Client, name string, opts []LockOption) *core {
+// lockID tells the locks of a client apart. Types of one family that have the
+// same name are one lock: they exclude each other, and an owner of one may
+// enter the other.
+type lockID struct{ family, name string }
+
+// side is the side of a read-write lock. All other locks have one.
+type side int
+
+const (
+	exclusive side = iota
+	shared
+)
+
+func (s side) other() side { return 1 - s }
+
+// newCore makes the core of a lock type of the given family, which takes the
+// special options with these names. The caller adds the protocol.
+func newCore(c *Client, family, name string, opts []LockOption, takes ...string) *core {
 	l := &core{c: c, name: c.cfg.prefix + name}
+	l.id = lockID{family, l.name}
 	for _, opt := range opts {
 		opt(&l.opts)
 	}
@@ -32,44 +65,25 @@ func newCore(c *Client, name string, opts []LockOption) *core {
 	default:
 		l.keys, l.bad = deriveNames(l.name)
 	}
+	for _, option := range l.opts.special {
+		if l.bad == nil && !slices.Contains(takes, option) {
+			l.bad = invalid("%s is not an option of this type of lock", option)
+		}
+	}
 	return l
 }
 
 func (l *core) error(err error) error { return &Error{Lock: l.name, Err: err} }
 
-// The requests. The publish mode is known once an acquire was sent.
+func (l *core) script(name string) *script { return l.c.scripts[name] }
 
-func (l *core) acquire(stay string, lease time.Duration, n int) *request {
-	r := &request{script: l.c.scripts.acquire, args: []any{stay, lease.Milliseconds(), n}}
-	if n > 1 {
-		r.keys = []string{l.keys.lock}
-		return r
+// line is where a stay waits in this client.
+func (l *core) line(stay string) lineKey {
+	key := lineKey{lock: l.id, side: l.side}
+	if l.placed {
+		key.stay = stay
 	}
-	r.keys = []string{l.keys.lock, l.keys.clock, l.keys.tombstone(stay)}
-	r.acks, r.within = l.c.cfg.acks, l.c.cfg.ackTimeout
-	return r
-}
-
-func (l *core) release(stay string, n int) *request {
-	return &request{
-		script: l.c.scripts.release,
-		keys:   []string{l.keys.lock},
-		args:   []any{stay, n, l.keys.channel, l.c.publishCommand()},
-		ends:   n == 0,
-	}
-}
-
-func (l *core) abandon(stay string) *request {
-	return &request{
-		script: l.c.scripts.abandon,
-		keys:   []string{l.keys.lock, l.keys.tombstone(stay)},
-		args:   []any{stay, tombstoneTTL.Milliseconds(), l.keys.channel, l.c.publishCommand()},
-		ends:   true,
-	}
-}
-
-func (l *core) renew(stay string, lease time.Duration) *request {
-	return &request{script: l.c.scripts.renew, keys: []string{l.keys.lock}, args: []any{stay, lease.Milliseconds()}}
+	return key
 }
 
 const (
@@ -95,10 +109,12 @@ type attempt struct {
 	opts    acquireConfig
 	stay    string
 	number  int64 // of the stay
+	under   *hold // the owner's hold of the other side, which lets it in here
 	tries   int
 	reentry bool
 	unsure  bool // a copy of the acquire may be under way
 	granted bool // Redis has, or may have, granted the lock, and no lease was made of it yet
+	stands  bool // it may stand among the waiters in Redis
 }
 
 // lock is Lock and TryLock of every type.
@@ -111,6 +127,9 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	if a.opts, err = c.cfg.acquireOptions(opts, wait); err != nil {
 		return nil, l.error(err)
 	}
+	if a.opts.priority != 0 && !l.prioritized {
+		return nil, l.error(invalid("WithPriority is for a PriorityLock"))
+	}
 	if !c.begin() {
 		return nil, l.error(ErrClosed)
 	}
@@ -118,7 +137,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 
 	start := c.clock.Now()
 	ctx = c.cfg.observer.AcquireStart(ctx, l.name)
-	lease, err = l.enter(ctx, a, wait)
+	lease, err = l.acquire(ctx, a, wait)
 	e := AcquireEvent{Lock: l.name, Wait: c.clock.Now().Sub(start), Attempts: a.tries, Reentry: a.reentry, Err: err}
 	if lease != nil {
 		e.Owner, e.Token = lease.Owner(), lease.Token()
@@ -127,7 +146,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	return lease, err
 }
 
-func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, error) {
+func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, error) {
 	c := l.c
 	if caller.Err() != nil {
 		return nil, l.error(ended(caller))
@@ -145,7 +164,7 @@ func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, err
 	if own == nil {
 		own = &owner{}
 	}
-	s := own.seat(c, l.name)
+	s := own.seat(c, l.id)
 	defer s.leave()
 	take := s.take
 	if !wait {
@@ -157,8 +176,8 @@ func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, err
 	defer s.give()
 
 	a.seat = s
-	if h := s.held(); h != nil {
-		if lease, err := l.reenter(ctx, caller, a, h); lease != nil || err != nil {
+	if h := s.held(l.side); h != nil {
+		if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
 			return lease, err
 		}
 		s.clearHold(h) // all its leases are unlocked: a new stay begins
@@ -166,6 +185,9 @@ func (l *core) enter(caller context.Context, a *attempt, wait bool) (*Lease, err
 	s.setEntry(true)
 	defer s.setEntry(false)
 	a.stay, a.number = c.newStay()
+	if err := a.lean(); err != nil {
+		return nil, err
+	}
 	lease, err := a.run(ctx, wait)
 	if err == nil {
 		return lease, nil
@@ -199,9 +221,9 @@ func ended(ctx context.Context) error {
 
 var errWaitOver = errors.New("the wait is over")
 
-// reenter adds a lease to the hold that the owner has. It returns nothing if
+// enterAgain adds a lease to the hold that the owner has. It returns nothing if
 // the owner has unlocked all its leases.
-func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
+func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
 	c := l.c
 	h.mu.Lock()
 	h.checkLocked(c.clock.Now())
@@ -222,7 +244,7 @@ func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease
 
 	a.tries++
 	sent := h.ask(a.opts.lease)
-	ans := c.call(ctx, c.cfg.commandTimeout, l.acquire(h.stay, a.opts.lease, n))
+	ans := c.call(ctx, c.cfg.commandTimeout, l.reenter(h.stay, a.opts.lease, n))
 	reply, err := ans.ints()
 	if ans.err != nil {
 		err = ans.err
@@ -265,15 +287,66 @@ func (l *core) reenter(ctx, caller context.Context, a *attempt, h *hold) (*Lease
 	return nil, h.error(err)
 }
 
+// lean looks at what the owner holds of the other side. A writer may read: the
+// new hold then stands under the same id. A reader that wants to write would
+// wait for itself.
+func (a *attempt) lean() error {
+	l := a.core
+	h := a.seat.held(l.side.other())
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.unlock()
+	h.checkLocked(l.c.clock.Now())
+	switch {
+	case len(h.leases) == 0:
+		return nil // all unlocked
+	case h.state != held:
+		return h.error(h.cause) // as with a re-entry: never a fresh hold here
+	case l.side == exclusive:
+		return h.error(ErrUpgrade)
+	}
+	a.under = h
+	if !h.lent {
+		// Once only: late copies of the release of one reading could end the
+		// next, if it had the same id.
+		h.lent = true
+		a.stay = h.stay
+	}
+	return nil
+}
+
+// fall deals with the news that the hold is gone under which the owner was to
+// enter. The attempt goes on as that of a stranger if the owner has unlocked it
+// meanwhile.
+func (a *attempt) fall(others int64) error {
+	h := a.under
+	if h == nil {
+		return fmt.Errorf("unexpected reply from Redis: {-2, %d}", others)
+	}
+	h.mu.Lock()
+	defer h.unlock()
+	now := h.core.c.clock.Now()
+	h.checkLocked(now)
+	h.loseLocked(now, absence(-others))
+	if errors.Is(h.cause, ErrUnlocked) {
+		a.under = nil
+		a.stay, a.number = h.core.c.newStay()
+		return nil
+	}
+	return h.cause
+}
+
 // run makes the stay's first entry.
 func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 	c, l := a.core.c, a.core
 	var rest time.Duration
 	// Those who already wait have the first right. With nobody in line, look.
-	if !wait || c.queues.waiting(l.name) == 0 {
+	if !wait || c.queues.waiting(l.line(a.stay)) == 0 {
 		var lease *Lease
 		var err error
-		lease, rest, err = a.try(ctx)
+		lease, rest, err = a.try(ctx, wait)
 		if lease != nil {
 			return lease, nil
 		}
@@ -297,14 +370,16 @@ func heldFor(rest time.Duration) error {
 
 // try looks once, and takes the lock if it is free. It returns a lease, or for
 // how long the lock is held by another (-1: for ever), or an error.
-func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
+func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, error) {
 	c, l := a.core.c, a.core
 	a.tries++
 	if err := c.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	a.stands = a.stands || wait && l.standing
 	sent := c.clock.Now()
-	r := l.acquire(a.stay, a.opts.lease, 1)
+	r := l.enter(a, wait)
+	r.acks, r.within = c.cfg.acks, c.cfg.ackTimeout
 	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	a.unsure = a.unsure || ans.unsure
 	reply, err := ans.ints()
@@ -320,6 +395,11 @@ func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
 	case reply[0] == 0:
 		// A foreign TTL may be longer than a Duration.
 		return nil, time.Duration(min(reply[1], (365*24*time.Hour).Milliseconds())) * time.Millisecond, nil
+	case reply[0] == -2:
+		if err := a.fall(reply[1]); err != nil {
+			return nil, 0, err
+		}
+		return a.try(ctx, wait)
 	case reply[0] != 1:
 		return nil, 0, fmt.Errorf("unexpected reply from Redis: the stay has ended (%d)", reply[0])
 	}
@@ -347,7 +427,7 @@ func (a *attempt) try(ctx context.Context) (*Lease, time.Duration, error) {
 // for how long the lock is held as far as is known; 0 means look at once.
 func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
 	c, l := a.core.c, a.core
-	w, head := c.queues.join(l.name, c.clock.Now())
+	w, head := c.queues.join(l.line(a.stay), c.clock.Now())
 	defer func() {
 		var got *hold
 		if lease != nil {
@@ -377,27 +457,33 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		return nil
 	}
 
-	if !head {
+	for !head {
 		if err := sleep(); err != nil {
 			return nil, err
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err // a thousand that are cancelled at once need not look
 		}
-		behind, err := c.queues.turn(w)
-		if err != nil {
-			return nil, err // not the head: the head has found out that Redis gives no answer
-		}
-		rest = 0
-		if behind != nil && behind.alive() {
-			rest = behind.restOfLease()
+		now, behind, admitted, err := c.queues.turn(w)
+		switch {
+		case err != nil:
+			return nil, err // the head has found out that Redis gives no answer
+		case now:
+			head, rest = true, 0
+			if behind != nil && behind.alive() {
+				rest = behind.restOfLease()
+			}
+		case admitted:
+			if lease, _, err = a.try(ctx, true); lease != nil || err != nil && !a.worthRepeating(err) {
+				return lease, err
+			}
 		}
 	}
 
 	var failing time.Time // since when Redis gives no answer
 	for failures, turn := 0, 0; ; turn++ {
 		if rest == 0 || turn > 0 {
-			lease, rest, err = a.try(ctx)
+			lease, rest, err = a.try(ctx, true)
 			switch {
 			case lease != nil:
 				return lease, nil
@@ -418,10 +504,18 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				failures++
 			}
 		}
-		c.queues.subscribe(w, func(notify func()) *subscription {
-			return c.hub.subscribe(l.keys.channel, notify)
-		})
+		if channel := l.channel(a.stay); channel != "" {
+			c.queues.subscribe(w, func(notify func()) *subscription {
+				return c.hub.subscribe(channel, notify)
+			})
+		}
 		pause := c.cfg.longestPoll
+		if l.standing {
+			pause = min(pause, c.cfg.waiterLease/3)
+		}
+		if l.backoff != nil {
+			pause = min(pause, l.backoff(a.number, turn))
+		}
 		if rest >= 0 {
 			// Redis drops a key in the millisecond after its last one. The
 			// jitter keeps the heads of many processes apart.
@@ -444,17 +538,17 @@ func (a *attempt) worthRepeating(err error) bool {
 // its acquire arrives late. The caller waits for it, but not for long: the
 // watchdog goes on alone.
 func (a *attempt) giveUp() {
-	if !a.unsure && !a.granted {
+	if !a.unsure && !a.granted && !a.stands {
 		return
 	}
 	c, l := a.core.c, a.core
 	now := c.clock.Now()
-	u := c.cleanUp(l.abandon(a.stay), now, now.Add(a.opts.lease+tombstoneTTL))
+	u := c.cleanUp(l.abandon(a.stay, a.unsure || a.granted), now, now.Add(a.opts.lease+tombstoneTTL))
 	grace := time.NewTimer(giveUpGrace)
 	defer grace.Stop()
 	select {
 	case <-u.done:
-		c.queues.wake(l.name)
+		c.queues.wake(l.id)
 	case <-grace.C:
 	}
 }

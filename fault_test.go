@@ -2,12 +2,9 @@ package rlock_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -22,14 +19,7 @@ import (
 )
 
 // sha is the hash under which a server knows a script.
-func sha(script string) string {
-	text, err := os.ReadFile("scripts/" + script + ".lua")
-	if err != nil {
-		panic(err)
-	}
-	sum := sha1.Sum(text)
-	return hex.EncodeToString(sum[:])
-}
+func sha(script string) string { return rlock.ScriptSHA(script) }
 
 // faulty is a client behind a proxy, and a plain way round it.
 func (b *backend) faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {

@@ -34,6 +34,8 @@ type hold struct {
 	attempts int                       // renewals since the last that was confirmed
 	failure  error                     // of the latest of them
 	asked    time.Time                 // when a lease may run out that was asked for, whether that was answered or not
+	keepAt   time.Time                 // next look after a fixed lease, if it needs one; see keepsLocked
+	lent     bool                      // its id also stands for a hold of the other side
 	unsure   bool                      // copies of the first acquire may be under way
 	ending   []context.CancelCauseFunc // contexts of leases that have ended; see unlock
 	why      error                     // their cause
@@ -110,6 +112,7 @@ func (h *hold) confirmLocked(sent time.Time, lease time.Duration) {
 		h.expires = e
 	}
 	h.renewAt = sent.Add(cfg.watchdogLease / 3)
+	h.keepAt = h.renewAt
 	h.attempts, h.failure = 0, nil
 }
 
@@ -131,8 +134,19 @@ func (h *hold) nextLocked() time.Time {
 		if m := h.maxHoldAt(); !m.IsZero() && m.Before(next) {
 			next = m
 		}
+	} else if h.keepsLocked() && h.keepAt.Before(next) {
+		next = h.keepAt
 	}
 	return next
+}
+
+// keepsLocked reports whether a fixed lease needs looking after. Redisson, when
+// it renews one hold of a lock that several share, cuts the time of the lock to
+// its watchdog time-out: the longer leases of others would end with it if it
+// died then. Those are put back each third of a watchdog lease, which is taken
+// to be like Redisson's.
+func (h *hold) keepsLocked() bool {
+	return h.core.kept && h.keepAt.Add(h.core.c.cfg.watchdogLease).Before(h.expires)
 }
 
 // checkLocked ends the hold if its time is over. Every look at a hold goes
@@ -175,7 +189,7 @@ func (h *hold) loseLocked(now time.Time, cause error) {
 		if !byOurClock(cause) || now.After(from) {
 			from = now
 		}
-		c.cleanUp(h.core.abandon(h.stay), from, h.untilLocked())
+		c.cleanUp(h.core.abandon(h.stay, true), from, h.untilLocked())
 	}
 	h.tellLoss(now, cause)
 }
@@ -205,7 +219,7 @@ func (h *hold) endLocked(s state, cause error) {
 		h.core.c.watchdog.remove(&h.entry)
 	}
 	if s == over {
-		h.core.c.queues.wake(h.core.name)
+		h.core.c.queues.wake(h.core.id)
 	}
 }
 
@@ -234,6 +248,9 @@ func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 		}
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
+	} else if h.renewed == 0 && h.keepsLocked() && !h.keepAt.After(now.Add(slack)) {
+		r = h.core.renew(h.stay, 0)
+		h.keepAt = now.Add(h.core.c.cfg.watchdogLease / 3)
 	}
 	return r, h.nextLocked()
 }
@@ -244,7 +261,7 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	h.mu.Lock()
 	defer h.unlock()
 	if h.state == closing {
-		if r.script == c.scripts.renew {
+		if !r.ends {
 			return c.clock.Now() // of a renewal that was under way: the release is still to be sent
 		}
 		if a.err == nil || !transient(a.err) {
@@ -262,6 +279,9 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 		err = a.err
 	}
 	switch {
+	case r.lease == 0 && n == 1:
+	case r.lease == 0 && err != nil:
+		h.keepAt = now.Add(h.core.retryAfter())
 	case err != nil:
 		h.failure = err
 		h.renewAt = now.Add(min(h.core.retryAfter(), time.Duration(h.attempts)*h.core.retryAfter()/8))
@@ -273,7 +293,7 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 			}
 		})
 	case n == 1:
-		h.confirmLocked(sent, c.cfg.watchdogLease)
+		h.confirmLocked(sent, r.lease)
 		c.tell(func() { c.cfg.observer.Renewed(h.core.name, h.stay) })
 	default:
 		h.loseLocked(now, absence(n))
@@ -303,7 +323,7 @@ func absence(reply int64) error {
 // also stops late copies, if there may be any.
 func (h *hold) releaseLocked(n int) *request {
 	if n == 0 && h.unsure {
-		return h.core.abandon(h.stay)
+		return h.core.abandon(h.stay, true)
 	}
 	return h.core.release(h.stay, n)
 }

@@ -309,7 +309,7 @@ func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
 func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) error {
 	c := h.core.c
 	a := c.call(ctx, untilOrSoon(limit), r)
-	c.queues.wake(h.core.name)
+	c.queues.wake(h.core.id)
 	n, err := a.int()
 	switch {
 	case a.err != nil:

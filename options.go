@@ -26,6 +26,17 @@ const (
 	// every message be lost.
 	DefaultLongestPoll = 5 * time.Second
 
+	// DefaultWaiterLease is for how long a waiter keeps its place in a queue in
+	// Redis without a sign of life; it gives one each third of it. So it bears a
+	// lost command, or a pause of its process of some seconds. A waiter that dies
+	// while it is next delays those behind it for at most as long. (A waiter of
+	// Redisson keeps its place for five minutes.)
+	DefaultWaiterLease = 10 * time.Second
+
+	// MinWaiterLease is the shortest waiter lease: each waiter sends three
+	// commands in it.
+	MinWaiterLease = 100 * time.Millisecond
+
 	// DefaultDriftFactor and DefaultDriftFloor shorten the local validity of a
 	// lease: clocks of different machines run at slightly different speeds,
 	// and Redis counts whole milliseconds. Both figures are Redlock's.
@@ -66,6 +77,7 @@ type config struct {
 	commandTimeout time.Duration
 	unlockTimeout  time.Duration
 	longestPoll    time.Duration
+	waiterLease    time.Duration
 	driftFactor    float64
 	driftFloor     time.Duration
 	prefix         string
@@ -83,6 +95,7 @@ func defaults() config {
 		commandTimeout: DefaultCommandTimeout,
 		unlockTimeout:  DefaultUnlockTimeout,
 		longestPoll:    DefaultLongestPoll,
+		waiterLease:    DefaultWaiterLease,
 		driftFactor:    DefaultDriftFactor,
 		driftFloor:     DefaultDriftFloor,
 		pubsub:         PubSubAuto,
@@ -106,6 +119,9 @@ func (c *config) validate() error {
 		if d.value < time.Millisecond || d.value > MaxLease {
 			return invalid("%s(%v): must be between 1ms and %v", d.option, d.value, MaxLease)
 		}
+	}
+	if c.waiterLease < MinWaiterLease || c.waiterLease > MaxLease {
+		return invalid("WithWaiterLease(%v): must be between %v and %v", c.waiterLease, MinWaiterLease, MaxLease)
 	}
 	if c.driftFactor < 0 || c.driftFactor > 0.5 || c.driftFloor < 0 {
 		return invalid("WithDrift(%v, %v): the factor must be between 0 and 0.5, the floor not negative", c.driftFactor, c.driftFloor)
@@ -169,6 +185,15 @@ func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlo
 // [DefaultLongestPoll]; it must be between 1 ms and [MaxLease].
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
+// WithWaiterLease sets for how long a waiter keeps its place in a queue in Redis
+// (of a FairLock, FairReadWriteLock or PriorityLock, and of a writer that is
+// preferred) without a sign of life. A waiter that is cut off from Redis, or whose
+// process is stopped, for longer than that may find itself at the end of the queue;
+// one that dies delays those behind it by as much. The default is
+// [DefaultWaiterLease]; it must be between [MinWaiterLease] and [MaxLease].
+// Clients of one lock should use the same.
+func WithWaiterLease(d time.Duration) Option { return func(c *config) { c.waiterLease = d } }
+
 // WithDrift sets by how much a holder distrusts its lease: it counts as lost
 // after lease - lease*factor - floor. The defaults are [DefaultDriftFactor] and
 // [DefaultDriftFloor]. The factor must be between 0 and 0.5, the floor not
@@ -227,6 +252,10 @@ type LockOption func(*lockConfig)
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
+
+	// The options that only some types have: what was given, and the names of
+	// their options, so that the other types can refuse them.
+	special []string
 }
 
 // WithNonReentrant makes a second acquire by the same owner fail at once with
@@ -251,6 +280,7 @@ type acquireConfig struct {
 	hasLease bool
 	wait     time.Duration
 	hasWait  bool
+	priority int // 0: not given
 }
 
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds,

@@ -42,10 +42,12 @@ func ownerFrom(ctx context.Context) *owner {
 // seat is one owner's place at one lock. It lets the owner do one thing at a
 // time there, so that two re-entries, or a re-entry and a release, cannot
 // overtake each other on their way to Redis.
+//
+// The two sides of a read-write lock are one seat.
 type seat struct {
 	owner  *owner
 	client *Client
-	lock   string
+	lock   lockID
 	turn   chan struct{} // holds one item while somebody operates
 
 	users int  // guarded by owner.mu: operations under way
@@ -53,11 +55,13 @@ type seat struct {
 	// entered is closed when entry becomes true; made by who wants to know.
 	// Guarded by owner.mu.
 	entered chan struct{}
-	hold    *hold // guarded by owner.mu, and changed by who has the turn only
+	// holds are what the owner has, by side. Guarded by owner.mu, and changed by
+	// who has the turn only.
+	holds [2]*hold
 }
 
 // seat finds the owner's seat at a lock, or adds it, and counts a user.
-func (o *owner) seat(c *Client, lock string) *seat {
+func (o *owner) seat(c *Client, lock lockID) *seat {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.seats {
@@ -72,7 +76,7 @@ func (o *owner) seat(c *Client, lock string) *seat {
 }
 
 // find is seat for a look only.
-func (o *owner) find(c *Client, lock string) *hold {
+func (o *owner) find(c *Client, lock lockID, side side) *hold {
 	if o == nil {
 		return nil
 	}
@@ -80,7 +84,7 @@ func (o *owner) find(c *Client, lock string) *hold {
 	defer o.mu.Unlock()
 	for _, s := range o.seats {
 		if s.client == c && s.lock == lock {
-			return s.hold
+			return s.holds[side]
 		}
 	}
 	return nil
@@ -95,7 +99,7 @@ func (s *seat) leave() {
 }
 
 func (s *seat) drop() {
-	if s.users > 0 || s.hold != nil {
+	if s.users > 0 || s.holds != [2]*hold{} {
 		return
 	}
 	seats := s.owner.seats
@@ -144,7 +148,7 @@ func (s *seat) give() { <-s.turn }
 func (s *seat) setHold(h *hold) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
-	s.hold = h
+	s.holds[h.core.side] = h
 }
 
 // clearHold records that all leases of a hold are unlocked. An Unlock that did
@@ -152,16 +156,16 @@ func (s *seat) setHold(h *hold) {
 func (s *seat) clearHold(h *hold) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
-	if s.hold == h {
-		s.hold = nil
+	if s.holds[h.core.side] == h {
+		s.holds[h.core.side] = nil
 		s.drop()
 	}
 }
 
-func (s *seat) held() *hold {
+func (s *seat) held(side side) *hold {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
-	return s.hold
+	return s.holds[side]
 }
 
 // setEntry marks that the seat's operation waits for the lock, perhaps for

@@ -9,18 +9,26 @@ import (
 // queues are the waiters of a client, by lock. Those who wait for one lock
 // stand in line here, first come, first served, and only the head of the line
 // talks to Redis: traffic and herds grow with the number of processes, not of
-// goroutines.
+// goroutines. The two sides of a read-write lock have a line each. Where Redis
+// keeps the order of waiters, each stands in a line of its own here.
 //
 // This is also where a hold could be passed on inside the process without a
 // round trip.
 type queues struct {
 	mu    sync.Mutex // guards the rest and the queues
-	byKey map[string]*queue
+	byKey map[lineKey]*queue
+}
+
+// lineKey says who stands in a line.
+type lineKey struct {
+	lock lockID
+	side side
+	stay string // if each waiter has its own line
 }
 
 // queue is one line. It exists while somebody waits.
 type queue struct {
-	key     string
+	key     lineKey
 	waiters list.List // of *waiter; the head is the one that asks Redis
 	sub     *subscription
 }
@@ -30,29 +38,30 @@ type waiter struct {
 	queue *queue
 	place *list.Element
 	since time.Time // when it joined
-	// wake (capacity 1) is poked once when the waiter becomes the head or should
-	// leave, and while it is the head whenever it should look at the lock. That
-	// is all it says then: pokes may be spurious or collapse into one.
+	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or
+	// should leave, and while it is the head whenever it should look at the
+	// lock. Pokes may be spurious or collapse into one; see turn.
 	wake chan struct{}
 
 	// Guarded by queues.mu. behind is the hold that the head before this one
 	// got: no need to ask Redis while that lasts. It is nil if that one left
 	// without the lock, perhaps with a wake-up in its pocket: then the new head
 	// looks at once.
-	behind *hold
-	err    error // why it should leave
+	behind   *hold
+	admitted bool  // the head has got what can be shared: look too
+	err      error // why it should leave
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the
 // head.
-func (q *queues) join(key string, now time.Time) (w *waiter, head bool) {
+func (q *queues) join(key lineKey, now time.Time) (w *waiter, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	line := q.byKey[key]
 	if line == nil {
 		line = &queue{key: key}
 		if q.byKey == nil {
-			q.byKey = map[string]*queue{}
+			q.byKey = map[lineKey]*queue{}
 		}
 		q.byKey[key] = line
 	}
@@ -62,7 +71,7 @@ func (q *queues) join(key string, now time.Time) (w *waiter, head bool) {
 }
 
 // waiting is how many stand in line.
-func (q *queues) waiting(key string) int {
+func (q *queues) waiting(key lineKey) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if line := q.byKey[key]; line != nil {
@@ -82,6 +91,13 @@ func (q *queues) leave(w *waiter, got *hold) {
 	if front := line.waiters.Front(); front == nil {
 		delete(q.byKey, line.key)
 		sub, line.sub = line.sub, nil
+	} else if wasHead && got != nil && got.core.side == shared {
+		// What one can read all can: they need not come in one by one.
+		for e := front; e != nil; e = e.Next() {
+			next := e.Value.(*waiter)
+			next.admitted = true
+			next.poke()
+		}
 	} else if wasHead {
 		next := front.Value.(*waiter)
 		next.behind = got
@@ -100,8 +116,17 @@ func (w *waiter) poke() {
 	}
 }
 
-// wake tells the head of a line to look at the lock.
-func (q *queues) wake(key string) {
+// wake tells those who are the heads of a lock's lines to look at it.
+func (q *queues) wake(lock lockID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, side := range []side{exclusive, shared} {
+		q.byKey[lineKey{lock: lock, side: side}].pokeHead()
+	}
+}
+
+// wakeHead tells the head of one line to look at the lock.
+func (q *queues) wakeHead(key lineKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.byKey[key].pokeHead()
@@ -127,7 +152,7 @@ func (q *queues) subscribe(w *waiter, open func(notify func()) *subscription) {
 		return
 	}
 	// Only the head subscribes, so nobody else does it in between.
-	sub := open(func() { q.wake(line.key) })
+	sub := open(func() { q.wakeHead(line.key) })
 	q.mu.Lock()
 	line.sub = sub
 	q.mu.Unlock()
@@ -150,9 +175,11 @@ func (q *queues) fail(w *waiter, since time.Time, err error) {
 }
 
 // turn is what a waiter that was behind others learns when it is poked: that it
-// should leave, or that it is the head now, and behind which hold.
-func (q *queues) turn(w *waiter) (behind *hold, err error) {
+// should leave; that it is the head now, and behind which hold; or that it is
+// admitted all the same, once.
+func (q *queues) turn(w *waiter) (head bool, behind *hold, admitted bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return w.behind, w.err
+	admitted, w.admitted = w.admitted, false
+	return w.queue.waiters.Front() == w.place, w.behind, admitted, w.err
 }

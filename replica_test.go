@@ -3,7 +3,6 @@ package rlock_test
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +97,7 @@ func (p *mirrored) sameConnection(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	sha := scriptSHA(t, "acquire")
+	sha := sha("acquire")
 	last := map[int]faultproxy.Command{} // by connection
 	acquires, waits := 0, 0
 	for _, cmd := range proxy.Commands() {
@@ -187,7 +186,7 @@ func (p *mirrored) slow(t *testing.T) {
 	if _, err := a.NewLock("slow").TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Errorf("%v, want ErrNotAcquired", err)
 	}
-	sha := scriptSHA(t, "acquire")
+	sha := sha("acquire")
 	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }); n != 1 {
 		t.Errorf("sent %d times: %q", n, a.events.retries)
 	}
@@ -195,9 +194,9 @@ func (p *mirrored) slow(t *testing.T) {
 
 func (p *mirrored) lostReplies(t *testing.T) {
 	p.pause(t)
-	sha := scriptSHA(t, "acquire")
+	sha := sha("acquire")
 	// In full the first time, lest NOSCRIPT is the reply that is lost.
-	if err := p.atMaster.ScriptLoad(context.Background(), acquireText(t)).Err(); err != nil {
+	if err := p.atMaster.ScriptLoad(context.Background(), rlock.ScriptText("acquire")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for what, fault := range map[string]struct {
@@ -294,15 +293,6 @@ func (p *mirrored) handedOver(t *testing.T) {
 		t.Errorf("%v, want ErrNotAcquired", g.err)
 	}
 	eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, "over") })
-}
-
-func acquireText(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("scripts/acquire.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // While a client's master is a replica, it is told READONLY.

@@ -25,7 +25,7 @@ var _ Locker = (*Lock)(nil)
 // A Lock is a name, not a hold: it keeps no state, and any number of goroutines
 // may share one. Each acquire that is not a re-entry is an owner of its own, so
 // they exclude each other.
-type Lock struct{ core *core }
+type Lock struct{ *core }
 
 // NewLock returns the lock of a name. It sends nothing; what is wrong with the
 // arguments is reported by the first call.
@@ -34,12 +34,20 @@ type Lock struct{ core *core }
 // clients need UTF-8. In a cluster, a part in braces decides the slot, so
 // "{orders}:1" and "{orders}:2" are on one node. A name with a brace but
 // without such a part is refused.
+//
+// Use one type for a name: Lock, FairLock, SpinLock and FencedLock exclude each
+// other, but do not wake each other's waiters in time.
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
-	return &Lock{newCore(c, name, opts)}
+	l := newCore(c, hashFamily, name, opts)
+	l.protocol = plain{l}
+	return &Lock{l}
 }
 
-// Name implements Locker.
-func (l *Lock) Name() string { return l.core.name }
+// hashFamily are the types whose state is Redisson's hash of one owner.
+const hashFamily = "lock"
+
+// Name is the name of the lock, with the client's prefix.
+func (l *core) Name() string { return l.name }
 
 // Lock waits until it has the lock and returns a lease.
 //
@@ -49,73 +57,27 @@ func (l *Lock) Name() string { return l.core.name }
 //   - ErrLeaseLost, if the owner in ctx has lost its hold of this lock and not
 //     yet unlocked it;
 //   - ErrReentrant, if that owner holds the lock, made with WithNonReentrant;
+//   - ErrUpgrade, if that owner reads and asks for the write lock;
 //   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
 //   - ErrClosed or ErrInvalidArgument;
 //   - or with an error of Redis, such as NOPERM or OOM.
 //
-// Whatever the error, no hold is left behind: a grant that was under way is
-// given back, by the watchdog if Redis cannot be reached at once, and leaves a
-// tombstone for a minute. Should the process end before that, the grant runs
-// out with its lease.
+// Whatever the error, no hold and no place in a queue is left behind: a grant
+// that was under way is given back, by the watchdog if Redis cannot be reached
+// at once, and leaves a tombstone for a minute. Should the process end before
+// that, the grant runs out with its lease.
 //
-// Waiters of one client get the lock in the order of their calls; among
-// clients there is no order.
-func (l *Lock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return l.core.lock(ctx, true, opts)
+// Waiters of one client get the lock in the order of their calls. Among clients
+// there is no order, unless the type says so.
+func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
+	return l.lock(ctx, true, opts)
 }
 
 // TryLock takes the lock if it is free, or held by the owner in ctx. Its errors
 // are those of Lock. It returns ErrUnreachable if Redis does not answer within
 // the command time-out (WithReplicaAck adds its own).
-func (l *Lock) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return l.core.lock(ctx, false, opts)
-}
-
-// IsLocked reports whether anybody holds the lock. Its bounds and errors are
-// those of State.
-func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
-	s, err := l.State(ctx)
-	return s.Locked(), err
-}
-
-// State returns who holds the lock, as Redis shows it now. It is bounded by ctx
-// and the command time-out. It fails with an error that matches ErrUnreachable,
-// if Redis did not answer in time, ctx.Err(), ErrClosed or ErrInvalidArgument
-// (the name), or with an error of Redis.
-func (l *Lock) State(ctx context.Context) (State, error) { return l.core.state(ctx) }
-
-// HeldBy returns how often the owner in ctx holds the lock according to Redis:
-// 0 if ctx has no owner or it does not hold the lock. An owner that has no hold
-// in this process costs no request. Bounds and errors are those of State.
-func (l *Lock) HeldBy(ctx context.Context) (int, error) { return l.core.heldBy(ctx) }
-
-// ForceUnlock frees the lock whoever holds it, and reports whether it was held.
-// The holder learns of it with its next renewal, as ErrRemoved (or
-// ErrTakenOver, if another was quicker); with a fixed lease only when it calls
-// Extend or Unlock, or at the end of the lease.
-//
-// It is bounded by ctx and the command time-out; before the first acquire in a
-// cluster, finding out how to publish may take as long again. It fails with an
-// error that matches ErrUnreachable, ctx.Err(), ErrClosed or ErrInvalidArgument,
-// or with an error of Redis. A request that may have run is not sent again: after
-// ErrUnreachable or ctx.Err() it is open whether the lock was freed.
-func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) { return l.core.forceUnlock(ctx, "") }
-
-// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the
-// owner with this id holds it (Lease.Owner, Holder.Owner). The id belongs to
-// that hold alone, so a newer one cannot be hit. It is the owner and not the
-// fencing token that names the hold, because the shared wire has no place for
-// the token.
-//
-// Bounds and errors are those of ForceUnlock, and ErrInvalidArgument if owner is
-// empty. The request may be sent again: if a reply was lost and the repeated
-// request finds nothing, the error matches ErrUnreachable, and the outcome is
-// unknown.
-func (l *Lock) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
-	if owner == "" {
-		return false, l.core.error(invalid("ForceUnlockIf needs an owner"))
-	}
-	return l.core.forceUnlock(ctx, owner)
+func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
+	return l.lock(ctx, false, opts)
 }
 
 // Do holds the lock while fn runs. If the lock is not acquired, fn is not

@@ -4,9 +4,11 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"path"
+	"strings"
 )
 
-//go:embed scripts/*.lua
+//go:embed scripts/*.lua scripts/shared/*.lua
 var scriptFiles embed.FS
 
 // script is one operation on Redis. Each is atomic and may run twice; its file
@@ -20,31 +22,48 @@ func newScript(name, text string) *script {
 	return &script{name, text, hex.EncodeToString(sum[:])}
 }
 
-// scripts are the operations of one client.
-type scripts struct {
-	acquire, release, abandon, renew, forceUnlock, inspect *script
-}
+// scripts are the operations of one client, by the names of their files.
+type scripts map[string]*script
 
 var embedded = loadScripts(nil)
 
 // loadScripts reads the embedded scripts; override replaces texts by name.
-func loadScripts(override map[string]string) *scripts {
-	load := func(name string) *script {
-		if text, ok := override[name]; ok {
-			return newScript(name, text)
-		}
-		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			panic(err) // embedded at build time: cannot fail
-		}
-		return newScript(name, string(text))
+func loadScripts(override map[string]string) scripts {
+	files, err := scriptFiles.ReadDir("scripts")
+	if err != nil {
+		panic(err) // embedded at build time: cannot fail
 	}
-	return &scripts{
-		acquire:     load("acquire"),
-		release:     load("release"),
-		abandon:     load("abandon"),
-		renew:       load("renew"),
-		forceUnlock: load("force_unlock"),
-		inspect:     load("inspect"),
+	all := scripts{}
+	for _, f := range files {
+		if f.IsDir() {
+			continue
+		}
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		text, ok := override[name]
+		if !ok {
+			text = readScript(f.Name())
+		}
+		all[name] = newScript(name, include(text))
 	}
+	return all
+}
+
+func readScript(file string) string {
+	text, err := scriptFiles.ReadFile(path.Join("scripts", file))
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// include puts the functions that several scripts share in the place of a line
+// "-- include NAME": those of scripts/shared/NAME.lua.
+func include(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
+			lines[i] = readScript(path.Join("shared", name+".lua"))
+		}
+	}
+	return strings.Join(lines, "")
 }

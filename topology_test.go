@@ -2,10 +2,7 @@ package rlock_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -283,19 +280,9 @@ func foreignHold(t testing.TB, node redis.Cmdable, name string) {
 	}
 }
 
-func scriptSHA(t testing.TB, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha1.Sum(text)
-	return hex.EncodeToString(sum[:])
-}
-
 func knowsScript(t testing.TB, node *redis.Client, name string) bool {
 	t.Helper()
-	known, err := node.ScriptExists(context.Background(), scriptSHA(t, name)).Result()
+	known, err := node.ScriptExists(context.Background(), sha(name)).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func (w *watchdog) drain(ctx context.Context) error {
 
 var errStopped = errors.New("an earlier shutdown had too little time")
 
-// tokenOf is the fencing token of a stay that this client holds, or 0.
+// tokenOf is the fencing token of an exclusive hold of this client, or 0.
 func (w *watchdog) tokenOf(stay string) int64 {
 	if !strings.HasPrefix(stay, w.c.id) {
 		return 0
@@ -201,7 +201,7 @@ func (w *watchdog) tokenOf(stay string) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.heap {
-		if h, ok := e.duty.(*hold); ok && h.stay == stay {
+		if h, ok := e.duty.(*hold); ok && h.stay == stay && h.core.side == exclusive {
 			return h.token
 		}
 	}

@@ -5,7 +5,7 @@
 -- ARGV[1]  stay id
 -- ARGV[2]  time to keep the tombstone, ms
 -- ARGV[3]  channel
--- ARGV[4]  'publish', 'spublish' or 'both'
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  the stay held the lock; freed
 --          0  no such lock
 --          -1 another's lock
@@ -14,6 +14,8 @@
 -- Twice    A second run finds the stay gone and lengthens the tombstone.
 -- Memory   The DEL lets the SET pass on a server at its memory limit: Redis
 --          refuses SET only as the first write of a script.
+
+-- include announce
 local lock, stay = KEYS[1], ARGV[1]
 redis.call('del', KEYS[2])
 redis.call('set', KEYS[2], 1, 'px', ARGV[2])
@@ -21,10 +23,5 @@ if redis.call('hexists', lock, stay) == 0 then
   return -redis.call('exists', lock)
 end
 redis.call('del', lock)
-if ARGV[4] ~= 'spublish' then
-  redis.call('publish', ARGV[3], '0')
-end
-if ARGV[4] ~= 'publish' then
-  redis.call('spublish', ARGV[3], '0')
-end
+announce(ARGV[4], ARGV[3], '0')
 return 1

@@ -3,13 +3,15 @@
 -- KEYS[1]  lock hash
 -- ARGV[1]  stay id of the holder meant, or '' for any
 -- ARGV[2]  channel
--- ARGV[3]  'publish', 'spublish' or 'both'
+-- ARGV[3]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  freed
 --          0  was not held (by that owner)
 -- Caller   ForceUnlock, ForceUnlockIf
 -- Twice    With an owner: it is gone, nothing happens. Without: a copy frees
 --          whoever has taken the lock since; that is what "force" means, and
 --          why this request is sent once only.
+
+-- include announce
 local lock, owner = KEYS[1], ARGV[1]
 if owner ~= '' and redis.call('hexists', lock, owner) == 0 then
   redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
@@ -18,10 +20,5 @@ end
 if redis.call('del', lock) == 0 then
   return 0
 end
-if ARGV[3] ~= 'spublish' then
-  redis.call('publish', ARGV[2], '0')
-end
-if ARGV[3] ~= 'publish' then
-  redis.call('spublish', ARGV[2], '0')
-end
+announce(ARGV[3], ARGV[2], '0')
 return 1

@@ -1,9 +1,12 @@
 -- inspect: one consistent look at a lock.
 --
 -- KEYS[1]  lock hash
--- Reply    {pttl, field, value, field, value, ...}; pttl -2: free, -1: no TTL
--- Caller   IsLocked, State, HeldBy
+-- KEYS[2]  Redisson's token counter, if the lock has one
+-- Reply    {pttl, token, field, value, field, value, ...}; pttl -2: free, -1: no
+--          TTL; the token is 0 if there is no counter
+-- Caller   IsLocked, State, HeldBy, Watch
 -- Twice    Reads only.
 local reply = redis.call('hgetall', KEYS[1])
 table.insert(reply, 1, redis.call('pttl', KEYS[1]))
+table.insert(reply, 2, KEYS[2] and tonumber(redis.call('get', KEYS[2])) or 0)
 return reply

@@ -4,7 +4,7 @@
 -- ARGV[1]  stay id
 -- ARGV[2]  hold count that remains; 0 frees the lock
 -- ARGV[3]  channel
--- ARGV[4]  'publish', 'spublish' or 'both'
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
 --          1  freed
 --          0  no such lock
@@ -17,6 +17,8 @@
 --          that cannot exist is such a write, and changes nothing.
 -- Replica  "Not there" must come from a master: a demoted one, whose data may
 --          be old, refuses the HDEL with READONLY.
+
+-- include announce
 local lock, stay = KEYS[1], ARGV[1]
 if redis.call('hexists', lock, stay) == 0 then
   redis.call('hdel', lock, '')
@@ -28,10 +30,5 @@ if ARGV[2] ~= '0' then
   return 2
 end
 redis.call('del', lock)
-if ARGV[4] ~= 'spublish' then
-  redis.call('publish', ARGV[3], '0')
-end
-if ARGV[4] ~= 'publish' then
-  redis.call('spublish', ARGV[3], '0')
-end
+announce(ARGV[4], ARGV[3], '0')
 return 1

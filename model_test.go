@@ -1,0 +1,130 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/go-rlock/rlock"
+)
+
+// Random operations of a few owners on one lock, compared after each step with
+// a model that is simple enough to be read. rapid shortens what fails.
+
+var modelRuns atomic.Int64
+
+// lockModel is what a reentrant, exclusive lock should be: who holds it, and
+// how often.
+type lockModel struct {
+	lock   rlock.Locker
+	owners []context.Context
+	holder int // index of the owner; -1: nobody
+	leases []*rlock.Lease
+}
+
+func (m *lockModel) acquire(t *rapid.T) {
+	who := rapid.IntRange(0, len(m.owners)-1).Draw(t, "owner")
+	lease, err := m.lock.TryLock(m.owners[who])
+	if m.holder >= 0 && m.holder != who {
+		if !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Fatalf("owner %d while %d holds the lock: %v, %v", who, m.holder, lease, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("owner %d: %v", who, err)
+	}
+	if len(m.leases) > 0 && (lease.Owner() != m.leases[0].Owner() || lease.Token() != m.leases[0].Token()) {
+		t.Fatalf("a re-entry has another owner or token")
+	}
+	m.holder, m.leases = who, append(m.leases, lease)
+}
+
+func (m *lockModel) unlock(t *rapid.T) {
+	if len(m.leases) == 0 {
+		t.Skip("free")
+	}
+	i := rapid.IntRange(0, len(m.leases)-1).Draw(t, "lease")
+	if err := m.leases[i].Unlock(bg); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.leases[i].Unlock(bg); !errors.Is(err, rlock.ErrUnlocked) {
+		t.Fatalf("unlocked twice: %v", err)
+	}
+	m.leases = append(m.leases[:i:i], m.leases[i+1:]...)
+	if len(m.leases) == 0 {
+		m.holder = -1
+	}
+}
+
+// lose ends the hold from outside. The owner keeps its dead leases until it has
+// unlocked them, and does not get in before.
+func (m *lockModel) lose(t *rapid.T) {
+	forced, err := m.lock.(interface {
+		ForceUnlock(context.Context) (bool, error)
+	}).ForceUnlock(bg)
+	if err != nil || forced != (m.holder >= 0) {
+		t.Fatalf("force unlock: %v, %v; holder %d", forced, err, m.holder)
+	}
+	for _, l := range m.leases {
+		if err := l.Extend(bg, rlock.MinLease); !errors.Is(err, rlock.ErrLeaseLost) {
+			t.Fatalf("extend of a lost lease: %v", err)
+		}
+		if _, err := m.lock.TryLock(m.owners[m.holder]); !errors.Is(err, rlock.ErrLeaseLost) {
+			t.Fatalf("re-entry into a lost hold: %v", err)
+		}
+	}
+	for _, l := range m.leases {
+		if err := l.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
+			t.Fatalf("unlock of a lost lease: %v", err)
+		}
+	}
+	m.holder, m.leases = -1, nil
+}
+
+// fields is the hash that the lock should be in Redis.
+func (m *lockModel) fields() map[string]string {
+	if len(m.leases) == 0 {
+		return map[string]string{}
+	}
+	return map[string]string{m.leases[0].Owner(): fmt.Sprint(len(m.leases))}
+}
+
+func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name string) rlock.Locker) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) {
+		name := fmt.Sprintf("model:%d", modelRuns.Add(1))
+		m := &lockModel{lock: open(name), holder: -1}
+		for range 3 {
+			m.owners = append(m.owners, rlock.WithOwner(bg))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"acquire": m.acquire,
+			"unlock":  m.unlock,
+			"lose":    m.lose,
+			"": func(t *rapid.T) {
+				if got := rdb.HGetAll(bg, name).Val(); !maps.Equal(got, m.fields()) {
+					t.Fatalf("in Redis: %v, want %v", got, m.fields())
+				}
+			},
+		})
+		for _, l := range m.leases {
+			_ = l.Unlock(bg)
+		}
+	})
+}
+
+func TestLockFollowsItsModel(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		followsLockModel(t, rdb, func(name string) rlock.Locker { return c.NewLock(name) })
+		mustBeEmpty(t, rdb)
+	})
+}
