@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
@@ -51,29 +52,32 @@ type kind struct {
 	name string
 	// open returns the lock, or its two sides.
 	open func(c *rlock.Client, name string) (exclusive, shared rlock.Locker)
-	hash func(name string) string // what holds the counts of holders
-	// writer is what follows the owner in the field of an exclusive holder, if
-	// there are two sides.
-	writer string
+	// holds reads the counts in Redis.
+	holds func(m *miniredis.Miniredis, lock string) map[hold]string
+}
+
+// hold is what stands in Redis for an owner.
+type hold struct {
+	owner  string
+	shared bool
+}
+
+func plainHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+	holds := map[hold]string{}
+	if !m.Exists(lock) {
+		return holds // expired: miniredis drops it when it is asked for
+	}
+	owners, _ := m.HKeys(lock)
+	for _, o := range owners {
+		holds[hold{o, false}] = m.HGet(lock, o)
+	}
+	return holds
 }
 
 var plainLock = kind{
-	name: "lock",
-	open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) { return c.NewLock(name), nil },
-}
-
-func (k kind) key(lock string) string {
-	if k.hash == nil {
-		return lock
-	}
-	return k.hash(lock)
-}
-
-func (k kind) field(owner string, shared bool) string {
-	if shared {
-		return owner
-	}
-	return owner + k.writer
+	name:  "lock",
+	open:  func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) { return c.NewLock(name), nil },
+	holds: plainHolds,
 }
 
 // grip is a lease of one side.
@@ -81,6 +85,8 @@ type grip struct {
 	*rlock.Lease
 	shared bool
 }
+
+func (g grip) hold() hold { return hold{g.Owner(), g.shared} }
 
 // scenario is a kind of run.
 type scenario struct {
@@ -124,13 +130,12 @@ type verdicts struct {
 	stays    []*stay // that have open leases
 	newest   int64   // greatest token handed out
 	newestBy string
-	gone     map[string]int // fields of holders that have left, and the data losses by then
+	gone     map[hold]int // those that have left, and the data losses by then
 }
 
 // stay is what the judge knows about one hold: its open leases.
 type stay struct {
-	field  string
-	shared bool
+	hold
 	token  int64
 	who    string
 	losses int // data losses before it was asked for
@@ -186,10 +191,9 @@ func (j *judge) asks(who, lock string, shared bool, within *rlock.Lease) questio
 // ghostsLocked looks for an owner in Redis that has left the lock, and was told
 // so. A late copy may not bring it back, unless its tombstone was lost.
 func (j *judge) ghostsLocked(lock string, losses int) {
-	fields, _ := j.w.Redis(0).HKeys(j.s.kind.key(lock))
-	for _, f := range fields {
-		if before, ok := j.locks[lock].gone[f]; ok && before == losses {
-			j.accuseLocked("%s is held by nobody: %s has left", lock, f)
+	for h := range j.s.kind.holds(j.w.Redis(0), lock) {
+		if before, ok := j.locks[lock].gone[h]; ok && before == losses {
+			j.accuseLocked("%s is held by nobody: %v has left", lock, h)
 		}
 	}
 }
@@ -200,9 +204,8 @@ func (j *judge) left(lock string, l grip) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.locks[lock]
-	field := j.s.kind.field(l.Owner(), l.shared)
-	if !slices.ContainsFunc(v.stays, func(s *stay) bool { return s.field == field }) {
-		v.gone[field] = losses
+	if !slices.ContainsFunc(v.stays, func(s *stay) bool { return s.hold == l.hold() }) {
+		v.gone[l.hold()] = losses
 		j.ghostsLocked(lock, losses)
 	}
 }
@@ -222,13 +225,13 @@ func (j *judge) handed(q question, l *rlock.Lease) {
 		if l.Owner() != q.within.Owner() || l.Token() != q.within.Token() {
 			j.accuseLocked("%s entered again and got another hold: %s with token %d", q.who, l.Owner(), l.Token())
 		}
-		field := j.s.kind.field(l.Owner(), q.shared)
-		s := v.stays[slices.IndexFunc(v.stays, func(s *stay) bool { return s.field == field })]
+		h := hold{l.Owner(), q.shared}
+		s := v.stays[slices.IndexFunc(v.stays, func(s *stay) bool { return s.hold == h })]
 		s.leases = append(s.leases, l)
 		return
 	}
 	j.acquired++
-	s := &stay{j.s.kind.field(l.Owner(), q.shared), q.shared, l.Token(), q.who, q.losses, []*rlock.Lease{l}}
+	s := &stay{hold{l.Owner(), q.shared}, l.Token(), q.who, q.losses, []*rlock.Lease{l}}
 	j.excludeLocked(q.lock, s, losses)
 	switch {
 	case s.shared:
@@ -254,7 +257,7 @@ func (j *judge) excludeLocked(lock string, s *stay, losses int) {
 		if other == s || other.losses != losses || s.losses != losses {
 			continue
 		}
-		if j.s.kind.writer != "" && (s.shared && other.shared || s.who == other.who) {
+		if s.shared && other.shared || s.shared != other.shared && s.who == other.who {
 			continue // readers; a writer that reads
 		}
 		for _, l := range other.leases {
@@ -279,7 +282,7 @@ func (j *judge) works(lock string, l grip) {
 		return
 	}
 	for _, s := range j.locks[lock].stays {
-		if s.field == j.s.kind.field(l.Owner(), l.shared) {
+		if s.hold == l.hold() {
 			j.excludeLocked(lock, s, losses)
 		}
 	}
@@ -670,8 +673,7 @@ func (k *worker) counts(name string, open []grip, retries int) {
 
 // count is the count of a hold in Redis.
 func (k *worker) count(name string, l grip) string {
-	kind := k.j.s.kind
-	return k.j.w.Redis(0).HGet(kind.key(name), kind.field(l.Owner(), l.shared))
+	return k.j.s.kind.holds(k.j.w.Redis(0), name)[l.hold()]
 }
 
 // outcome is what one run comes to.
@@ -690,7 +692,7 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 	bubble(t, seed, Config{Rates: s.rates}, func(w *World) {
 		j := &judge{w: w, s: s, locks: map[string]*verdicts{}}
 		for _, name := range lockNames {
-			j.locks[name] = &verdicts{gone: map[string]int{}}
+			j.locks[name] = &verdicts{gone: map[hold]int{}}
 		}
 		var (
 			work, bg sync.WaitGroup
@@ -762,7 +764,7 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	// for the end of a lease.
 	time.Sleep(max(0, healed+max(s.rates.LateWithin, 4*time.Second)+time.Second-w.Elapsed()) + 3*time.Second)
 	for _, name := range lockNames {
-		if w.exists(s.kind.key(name)) && !j.revived(name) {
+		if j.held(name) && !j.revived(name) {
 			j.accuse("%s is held by nobody: %s", name, w.contents())
 		}
 	}
@@ -844,7 +846,7 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 		if err := <-waiter; !errors.Is(err, rlock.ErrClosed) {
 			j.accuse("%s: a waiter after Close: %v", p.h.Name, err)
 		}
-		if w.exists(s.kind.key(lockNames[0])) {
+		if j.held(lockNames[0]) {
 			j.accuse("%s: Close left a hold: %s", p.h.Name, w.contents())
 		}
 		p.rdb.Close()
@@ -856,8 +858,8 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 // along, so a late copy may bring the stay back until its lease is over: with
 // the data goes the only thing that could have stopped it.
 func (j *judge) revived(lock string) bool {
-	fields, _ := j.w.Redis(0).HKeys(j.s.kind.key(lock))
-	if len(fields) == 0 || j.lastLoss == 0 {
+	holds := j.s.kind.holds(j.w.Redis(0), lock)
+	if len(holds) == 0 || j.lastLoss == 0 {
 		return false
 	}
 	for _, e := range j.w.events() {
@@ -866,9 +868,9 @@ func (j *judge) revived(lock string) bool {
 		if e.at >= j.lastLoss || !slices.Contains(ws, "60000") {
 			continue
 		}
-		for _, f := range fields {
-			if owner := strings.TrimSuffix(f, j.s.kind.writer); slices.Contains(ws, owner) {
-				j.say("%s is held by %s, which was abandoned before the loss at %v", lock, owner, j.lastLoss)
+		for h := range holds {
+			if slices.Contains(ws, h.owner) {
+				j.say("%s is held by %s, which was abandoned before the loss at %v", lock, h.owner, j.lastLoss)
 				return true
 			}
 		}
@@ -879,6 +881,11 @@ func (j *judge) revived(lock string) bool {
 func (p *player) close() {
 	p.c.Close()
 	p.rdb.Close()
+}
+
+// held reports whether Redis shows a holder.
+func (j *judge) held(lock string) bool {
+	return len(j.s.kind.holds(j.w.Redis(0), lock)) > 0
 }
 
 // exists, keys and contents look into Redis past the network. Expiry is lazy
