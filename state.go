@@ -201,7 +201,7 @@ func (l *core) force(ctx context.Context, owner string) (bool, error) {
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	if err := l.c.ready(ctx); err != nil {
+	if err := l.ready(ctx); err != nil {
 		return false, l.error(err)
 	}
 	a, err := l.ask(ctx, l.forceUnlock(owner))
