@@ -55,6 +55,7 @@ func hashSections(t *testing.T, rdb redis.UniversalClient, locks []rlock.Locker,
 }
 
 func TestContentionOfEightClientsLosesNothing(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		for _, kind := range []string{"FencedLock", "SpinLock"} {
@@ -85,6 +86,7 @@ func TestContentionOfEightClientsLosesNothing(t *testing.T) {
 }
 
 func TestTypesOfOneHashExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		clients := []*rlock.Client{b.newClient(t), b.newClient(t)}

@@ -144,6 +144,7 @@ func TestWireOfOneHash(t *testing.T) {
 	for _, kind := range kinds {
 		for _, name := range names {
 			t.Run(kind.name+" "+name.lock, func(t *testing.T) {
+				t.Parallel()
 				eachRedis(t, func(t *testing.T, b *backend) {
 					t.Parallel() // it waits for a renewal
 					rdb := b.client(t)
