@@ -70,6 +70,11 @@ func (l *core) State(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{Mode: ModeFree}, err
 	}
+	return l.stateOf(a)
+}
+
+// stateOf reads the answer to inspect.
+func (l *core) stateOf(a answer) (State, error) {
 	list, ok := a.val.([]any)
 	if !ok {
 		return State{Mode: ModeFree}, l.error(errReply(a.val))
