@@ -235,11 +235,10 @@ func TestWatchEndsWithTheLatestState(t *testing.T) {
 // watchClock is a clock of which only short timers fire by themselves. The others
 // are noted, and fire when the test says so.
 type watchClock struct {
-	most   time.Duration // that fires by itself
-	mu     sync.Mutex    // guards asked and long
-	asked  []time.Duration
-	long   *watchTimer
-	silent bool // nothing is noted
+	most  time.Duration // that fires by itself
+	mu    sync.Mutex    // guards the rest
+	asked []time.Duration
+	long  *watchTimer // that was set last
 }
 
 type watchTimer struct {
