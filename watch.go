@@ -13,6 +13,10 @@ import (
 // on a busy lock, whose every release is a message, it bounds the cost.
 const watchGap = 10 * time.Millisecond
 
+// watchYield is for how long a watch that has heard something waits at most
+// before it looks. It is some round trips, and no delay to a reader.
+const watchYield = 2 * time.Millisecond
+
 // Watch tells who holds the lock, without contending for it: it takes no lock,
 // stands in no line and delays nobody. The channel gets the state of now, and
 // then a new one whenever the mode, the holders, their counts or the token have
@@ -88,11 +92,6 @@ func (w *watch) run(ctx context.Context, asleep func()) {
 	gap := min(watchGap, c.cfg.longestPoll)
 	pause := gap
 	for failures, turn := 0, 0; ; turn++ {
-		// Subscribed before the look, it misses no release after it: the
-		// confirmation pokes too.
-		if channel := l.channel(""); sub == nil && channel != "" && l.ready(ctx) == nil {
-			sub = c.hub.subscribe(channel, w.notify)
-		}
 		s, err := w.look(ctx)
 		looked := c.clock.Now()
 		if ctx.Err() != nil {
@@ -114,6 +113,10 @@ func (w *watch) run(ctx context.Context, asleep func()) {
 				most = max(s.TTL+time.Millisecond, gap)
 			}
 		}
+		if channel := l.channel(""); sub == nil && channel != "" && l.ready(ctx) == nil {
+			// What happens until it is confirmed is not missed: that pokes too.
+			sub = c.hub.subscribe(channel, w.notify)
+		}
 		// The jitter keeps watches apart.
 		sleep = min(sleep-jitter(c.seed, w.number, turn, sleep/4), most+jitter(c.seed, w.number, turn, 2*time.Millisecond))
 		poked, ok := w.sleep(ctx, sleep, w.poke)
@@ -122,10 +125,10 @@ func (w *watch) run(ctx context.Context, asleep func()) {
 		}
 		if poked {
 			pause = gap
-			if early := looked.Add(gap).Sub(c.clock.Now()); early > 0 {
-				if _, ok := w.sleep(ctx, early, nil); !ok {
-					return
-				}
+			// Those who wait for the lock go first; other watches, a little apart.
+			early := looked.Add(gap).Sub(c.clock.Now())
+			if _, ok := w.sleep(ctx, max(early, 0)+watchYield/2+jitter(c.seed, w.number, turn, watchYield/2), nil); !ok {
+				return
 			}
 		}
 	}

@@ -305,7 +305,7 @@ func (c *watchClock) step(t testing.TB) time.Duration {
 // sees without a step of the clock it was told.
 func onWatchClock(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) (*rlock.Client, *watchClock) {
 	t.Helper()
-	clock := &watchClock{most: 10 * time.Millisecond}
+	clock := &watchClock{most: 13 * time.Millisecond} // the pause after a change, and that after a message
 	env := seam.Option(seam.Env{Clock: clock}).(rlock.Option)
 	return newClientOn(t, rdb, append(opts, env)...), clock
 }
