@@ -31,6 +31,7 @@ type Client struct {
 	seed    uint64
 	id      string
 	stays   atomic.Int64
+	watches atomic.Int64
 	scripts scripts
 
 	watchdog *watchdog
@@ -43,7 +44,7 @@ type Client struct {
 	stop    context.CancelFunc
 	closing chan struct{} // closed when Shutdown begins
 	once    sync.Once     // of closing
-	running tally         // goroutines with a command under way
+	running tally         // goroutines: of commands under way, and of watches
 	calls   tally         // acquires and unlocks under way
 
 	mode atomic.Value // of string: what PubSubAuto came to, once known
@@ -264,7 +265,7 @@ func (c *Client) ready(ctx context.Context) error {
 }
 
 // Shutdown ends the client: locks are no longer given out, every waiter
-// returns with ErrClosed, every lease ends with ErrClosed and is released in
+// returns with ErrClosed, every Watch ends, every lease ends with ErrClosed and is released in
 // Redis. It returns when all that is done. If ctx ends first it returns an
 // error; holds that could not be released then run out with their leases.
 //

@@ -27,6 +27,9 @@ type core struct {
 	standing bool // they leave a trace in Redis, to be kept fresh and taken away
 	backoff  func(who int64, turn int) time.Duration
 
+	// silent: its releases are not announced.
+	silent bool
+
 	// kept: a fixed lease needs looking after too; see hold.keepAt.
 	kept bool
 
@@ -373,7 +376,7 @@ func heldFor(rest time.Duration) error {
 func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, error) {
 	c, l := a.core.c, a.core
 	a.tries++
-	if err := c.ready(ctx); err != nil {
+	if err := l.ready(ctx); err != nil {
 		return nil, 0, err
 	}
 	a.stands = a.stands || wait && l.standing

@@ -44,7 +44,8 @@ func (l *Lease) Owner() string { return l.hold.stay }
 // after a loss.
 //
 // Tokens grow across expiry, restarts and failovers, unless the server loses
-// its data and its clock goes back, both at once.
+// its data and its clock goes back, both at once. Those of a FencedLock come
+// from a counter instead and promise less: see there.
 func (l *Lease) Token() int64 { return l.hold.token }
 
 // Deadline is the end of the lease's validity as of now, on this process's

@@ -7,11 +7,13 @@ import (
 	"maps"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 )
 
 // Random operations of a few owners on one lock, compared after each step with
@@ -26,6 +28,11 @@ type lockModel struct {
 	owners []context.Context
 	holder int // index of the owner; -1: nobody
 	leases []*rlock.Lease
+
+	counter string // key of the counter that tokens come from; empty: another source
+	token   int64  // its value
+	// disturb, if there is one, has something happen to the next run of a script.
+	disturb func(script string, action faultproxy.Action)
 }
 
 func (m *lockModel) acquire(t *rapid.T) {
@@ -42,6 +49,12 @@ func (m *lockModel) acquire(t *rapid.T) {
 	}
 	if len(m.leases) > 0 && (lease.Owner() != m.leases[0].Owner() || lease.Token() != m.leases[0].Token()) {
 		t.Fatalf("a re-entry has another owner or token")
+	}
+	if len(m.leases) == 0 {
+		m.token++ // once, however often the request was sent
+	}
+	if m.counter != "" && lease.Token() != m.token {
+		t.Fatalf("token %d, want %d", lease.Token(), m.token)
 	}
 	m.holder, m.leases = who, append(m.leases, lease)
 }
@@ -88,6 +101,17 @@ func (m *lockModel) lose(t *rapid.T) {
 	m.holder, m.leases = -1, nil
 }
 
+// quickLosses are the ways to lose a reply, or to send a request twice, that cost
+// little time.
+var quickLosses = []faultproxy.Action{faultproxy.ResetAfter, faultproxy.ResetBefore, faultproxy.Duplicate, faultproxy.Error}
+
+func (m *lockModel) loss(t *rapid.T) {
+	if m.disturb == nil || rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+		return
+	}
+	m.disturb(rapid.SampledFrom([]string{"acquire", "release"}).Draw(t, "script"), rapid.SampledFrom(quickLosses).Draw(t, "loss"))
+}
+
 // fields is the hash that the lock should be in Redis.
 func (m *lockModel) fields() map[string]string {
 	if len(m.leases) == 0 {
@@ -96,7 +120,7 @@ func (m *lockModel) fields() map[string]string {
 	return map[string]string{m.leases[0].Owner(): fmt.Sprint(len(m.leases))}
 }
 
-func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name string) rlock.Locker) {
+func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name string) rlock.Locker, more ...func(*lockModel)) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
 		name := fmt.Sprintf("model:%d", modelRuns.Add(1))
@@ -104,19 +128,32 @@ func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name st
 		for range 3 {
 			m.owners = append(m.owners, rlock.WithOwner(bg))
 		}
+		for _, fn := range more {
+			fn(m)
+		}
+		// Also if rapid breaks the run off, because it had to skip too much.
+		defer func() {
+			for _, l := range m.leases {
+				_ = l.Unlock(bg)
+			}
+		}()
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": m.acquire,
 			"unlock":  m.unlock,
 			"lose":    m.lose,
+			"loss":    m.loss,
 			"": func(t *rapid.T) {
 				if got := rdb.HGetAll(bg, name).Val(); !maps.Equal(got, m.fields()) {
 					t.Fatalf("in Redis: %v, want %v", got, m.fields())
 				}
+				if m.counter == "" {
+					return
+				}
+				if n, err := rdb.Get(bg, m.counter).Int64(); n != m.token || err != nil && !errors.Is(err, redis.Nil) {
+					t.Fatalf("the counter is %d (%v), want %d", n, err, m.token)
+				}
 			},
 		})
-		for _, l := range m.leases {
-			_ = l.Unlock(bg)
-		}
 	})
 }
 
@@ -126,5 +163,44 @@ func TestLockFollowsItsModel(t *testing.T) {
 		c := newClientOn(t, rdb)
 		followsLockModel(t, rdb, func(name string) rlock.Locker { return c.NewLock(name) })
 		mustBeEmpty(t, rdb)
+	})
+}
+
+// The types whose place in Redis is one hash, while replies are lost and requests
+// run twice.
+func TestTypesOfOneHashFollowTheirModelThroughLosses(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for kind, open := range hashTypes {
+			if kind == "Lock" && b.mini != nil {
+				continue // slow, and TestLockFollowsItsModel runs there
+			}
+			t.Run(kind, func(t *testing.T) {
+				t.Parallel()
+				// The usual time-outs: a machine that is busy must not make a loss
+				// an outage.
+				c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(10*time.Second), rlock.WithUnlockTimeout(10*time.Second))
+				names := map[string]bool{} // others use the server as well
+				followsLockModel(t, rdb, func(name string) rlock.Locker { names[name] = true; return open(c, name) }, func(m *lockModel) {
+					if kind == "FencedLock" {
+						m.counter = "redisson_lock_token:{" + m.lock.Name() + "}"
+					}
+					m.disturb = func(script string, action faultproxy.Action) {
+						id := sha(script)
+						var done atomic.Bool
+						proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+							if cmd.IsScript(id) && !done.Swap(true) {
+								return action
+							}
+							return faultproxy.Pass
+						})
+					}
+				})
+				for _, key := range keysOf(t, rdb) {
+					if names[key] {
+						t.Fatalf("left in Redis: %q", key)
+					}
+				}
+			})
+		}
 	})
 }

@@ -252,6 +252,7 @@ type LockOption func(*lockConfig)
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
+	backoff      *Backoff // nil: not given
 
 	// The options that only some types have: what was given, and the names of
 	// their options, so that the other types can refuse them.

@@ -1,6 +1,9 @@
 package rlock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // protocol is what tells the lock types apart: what each asks of Redis. Every
 // request may run twice. Replies have one form for all types; an error of the
@@ -103,5 +106,18 @@ func (p plain) inspect() *request {
 
 func (p plain) channel(string) string { return p.keys.channel }
 
-// announce says how the scripts publish. It is known once an acquire was sent.
-func (l *core) announce() string { return l.c.publishCommand() }
+// announce says how the scripts publish. It is known once the lock is ready.
+func (l *core) announce() string {
+	if l.silent {
+		return "none"
+	}
+	return l.c.publishCommand()
+}
+
+// ready comes before the first request that may publish.
+func (l *core) ready(ctx context.Context) error {
+	if l.silent {
+		return nil
+	}
+	return l.c.ready(ctx)
+}

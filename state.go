@@ -70,6 +70,11 @@ func (l *core) State(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{Mode: ModeFree}, err
 	}
+	return l.stateOf(a)
+}
+
+// stateOf reads the answer to inspect.
+func (l *core) stateOf(a answer) (State, error) {
 	list, ok := a.val.([]any)
 	if !ok {
 		return State{Mode: ModeFree}, l.error(errReply(a.val))
@@ -201,7 +206,7 @@ func (l *core) force(ctx context.Context, owner string) (bool, error) {
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	if err := l.c.ready(ctx); err != nil {
+	if err := l.ready(ctx); err != nil {
 		return false, l.error(err)
 	}
 	a, err := l.ask(ctx, l.forceUnlock(owner))

@@ -392,6 +392,9 @@ func (r *retryCount) now() int {
 }
 
 func newPlayer(w *World, s scenario, name string) *player {
+	if s.kind.open == nil {
+		s.kind = plainLock
+	}
 	p := &player{h: w.Host(name), locks: map[string]rlock.Locker{}, shared: map[string]rlock.Locker{}, retries: &retryCount{}}
 	p.rdb = redis.NewClient(p.h.Options(0))
 	env := p.h.Env()
@@ -1027,7 +1030,7 @@ func TestSeedsThatFailedOnce(t *testing.T) {
 func TestUnlockOfALostLeaseFreesWhatAnUnansweredRequestExtended(t *testing.T) {
 	bubble(t, 1, Config{}, func(w *World) {
 		ctx := context.Background()
-		p := newPlayer(w, scenario{kind: plainLock}, "a")
+		p := newPlayer(w, scenario{}, "a")
 		defer p.close()
 		l, err := p.locks["stock"].Lock(ctx, rlock.WithLease(time.Second))
 		if err != nil {
@@ -1056,7 +1059,7 @@ func TestUnlockOfALostLeaseFreesWhatAnUnansweredRequestExtended(t *testing.T) {
 func TestRenewalReadAfterTheDeadlineDoesNotRevive(t *testing.T) {
 	for seed := uint64(1); seed <= 100; seed++ { // it takes some luck: who goes on first is drawn
 		bubble(t, seed, Config{}, func(w *World) {
-			p := newPlayer(w, scenario{kind: plainLock}, "a")
+			p := newPlayer(w, scenario{}, "a")
 			defer p.close()
 			l, err := p.locks["stock"].Lock(context.Background())
 			if err != nil {
@@ -1084,7 +1087,7 @@ func TestRenewalReadAfterTheDeadlineDoesNotRevive(t *testing.T) {
 func TestWaitersBehindAFailedHeadFailWithIt(t *testing.T) {
 	bubble(t, 1, Config{}, func(w *World) {
 		ctx := context.Background()
-		a, b := newPlayer(w, scenario{kind: plainLock}, "a"), newPlayer(w, scenario{kind: plainLock}, "b")
+		a, b := newPlayer(w, scenario{}, "a"), newPlayer(w, scenario{}, "b")
 		defer a.close()
 		defer b.close()
 		l, err := a.locks["stock"].Lock(ctx, rlock.WithLease(time.Minute))

@@ -1,0 +1,239 @@
+package rlock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+func fencedToken(t testing.TB, l *rlock.FencedLock) int64 {
+	t.Helper()
+	n, err := l.CurrentToken(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestFencedTokensAreCountedForEverybody(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l, other := newClientOn(t, rdb).NewFencedLock("a"), b.newClient(t).NewFencedLock("a")
+		if n := fencedToken(t, l); n != 0 {
+			t.Fatalf("before the first hold the token is %d", n)
+		}
+		for want := int64(1); want <= 3; want++ {
+			outer := mustLock(t, l)
+			inner := mustLockCtx(t, outer.Context(bg), l)
+			s, err := other.State(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for who, n := range map[string]int64{
+				"the first entry": outer.Token(), "a re-entry": inner.Token(), "another client's State": s.Token, "another client": fencedToken(t, other),
+			} {
+				if n != want {
+					t.Fatalf("%s has token %d, want %d", who, n, want)
+				}
+			}
+			mustUnlock(t, inner)
+			mustUnlock(t, outer)
+			if n := fencedToken(t, other); n != want {
+				t.Fatalf("after the release the token is %d, want %d", n, want)
+			}
+			if s, err = other.State(bg); err != nil || s.Token != 0 {
+				t.Fatalf("State of a free lock: %+v, %v", s, err)
+			}
+		}
+		// Java's second entry raises the counter: the next hold is above both.
+		rdb.Incr(bg, "redisson_lock_token:{a}")
+		rdb.Incr(bg, "redisson_lock_token:{a}")
+		lease := mustLock(t, other)
+		if lease.Token() != 6 {
+			t.Fatalf("token %d after 5", lease.Token())
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+// Acquires that are sent again raise the counter once.
+func TestFencedAcquireWithLostReplyCountsOnce(t *testing.T) {
+	t.Parallel()
+	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
+		c, proxy, rdb := b.faulty(t)
+		// Each loss is a scenario of the same server: the counter goes on.
+		l := c.NewFencedLock("a")
+		before := fencedToken(t, l)
+		seen := onNth(t, proxy, "acquire", 1, action)
+		lease := mustLock(t, l)
+		if action != faultproxy.Duplicate && seen.Load() < 2 {
+			t.Fatal("it was not sent again")
+		}
+		inner := mustLockCtx(t, lease.Context(bg), l)
+		if n := fencedToken(t, l); n != before+1 || lease.Token() != n || inner.Token() != n {
+			t.Fatalf("from %d the counter went to %d; the lease has token %d, a re-entry %d", before, n, lease.Token(), inner.Token())
+		}
+		mustUnlock(t, inner)
+		mustUnlock(t, lease)
+		if n := rdb.Exists(bg, "a").Val(); n != 0 {
+			t.Fatal("the lock is left")
+		}
+	})
+}
+
+// A late copy of an acquire does not raise the counter of those who came later,
+// or hold the lock.
+func TestFencedLateCopyDoesNotCount(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, rdb := b.faulty(t)
+		l, other := c.NewFencedLock("a"), newClientOn(t, rdb).NewFencedLock("a")
+		onNth(t, proxy, "acquire", 1, faultproxy.Hold)
+		mustUnlock(t, mustLock(t, l))
+		proxy.Handle(nil)
+		second := mustLock(t, other)
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		mustUnlock(t, second)
+		if n := fencedToken(t, other); n != 2 || second.Token() != 2 {
+			t.Fatalf("after two holds the counter is %d; the second had token %d", n, second.Token())
+		}
+		third := mustLock(t, other)
+		if third.Token() != 3 {
+			t.Fatalf("token %d, want 3", third.Token())
+		}
+		mustUnlock(t, third)
+	})
+}
+
+// Redisson's tryLockAndGetToken() waits without limit, and its
+// lockAndGetToken(lease) forgets the lease.
+func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb).NewFencedLock("a")
+		other := b.newClient(t).NewFencedLock("a")
+		lease := mustLock(t, l, rlock.WithLease(time.Hour))
+		if ttl := rdb.PTTL(bg, "a").Val(); ttl < 59*time.Minute || ttl > time.Hour {
+			t.Fatalf("TTL %v of a lease of an hour", ttl)
+		}
+		start := time.Now()
+		_, err := other.TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		if n := fencedToken(t, other); n != 1 { // nor does the look at the token wait
+			t.Fatalf("token %d", n)
+		}
+		// Two round trips; the bound is that of a machine that does other things.
+		if took := time.Since(start); took > 5*time.Second {
+			t.Fatalf("it took %v to see that the lock is held", took)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+// Redisson's counters never go, and there is one for each name. Lock has tokens
+// too, and leaves nothing for a name.
+func TestFencedCounterStaysAndLockLeavesNothing(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		const n = 50
+		for i := range n {
+			pair(t, c.NewLock(fmt.Sprint("order:", i)))
+		}
+		mustBeEmpty(t, rdb)
+		for i := range n {
+			pair(t, c.NewFencedLock(fmt.Sprint("order:", i)))
+		}
+		keys := keysOf(t, rdb)
+		if len(keys) != n {
+			t.Fatalf("%d names left %d keys", n, len(keys))
+		}
+		for _, key := range keys {
+			if ttl := rdb.TTL(bg, key).Val(); ttl != -1 || !strings.HasPrefix(key, "redisson_lock_token:{order:") {
+				t.Fatalf("key %q with TTL %v", key, ttl)
+			}
+		}
+		// What the doc comment offers: the tokens of a name begin anew.
+		if err := rdb.Del(bg, keys...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		lease := mustLock(t, c.NewFencedLock("order:1"))
+		if lease.Token() != 1 {
+			t.Fatalf("token %d without a counter", lease.Token())
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+func TestFencedLockAtTheMemoryLimit(t *testing.T) {
+	b := onServer(t)
+	rdb := b.client(t)
+	l := newClientOn(t, rdb).NewFencedLock("a")
+	outer := mustLock(t, l)
+	inner := mustLockCtx(t, outer.Context(bg), l)
+	rdb.ConfigSet(bg, "maxmemory", "1")
+	mustUnlock(t, inner)
+	mustUnlock(t, outer)
+	_, err := l.TryLock(bg)
+	if err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Fatal("an acquire at the memory limit:", err)
+	}
+	if n := fencedToken(t, l); n != 1 || rdb.Exists(bg, "a").Val() != 0 {
+		t.Fatalf("the acquire that was refused has changed something: the counter is %d", n)
+	}
+	rdb.ConfigSet(bg, "maxmemory", "0")
+	lease := mustLock(t, l)
+	if lease.Token() != 2 {
+		t.Fatalf("token %d, want 2", lease.Token())
+	}
+	mustUnlock(t, lease)
+}
+
+// What is no number in the place of the counter is reported, and no hold is left.
+func TestFencedLockWithoutAUsableCounter(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb).NewFencedLock("a")
+		rdb.Set(bg, "redisson_lock_token:{a}", "many", 0)
+		_, err := l.TryLock(bg)
+		var reply redis.Error
+		if !errors.As(err, &reply) {
+			t.Fatalf("%v is not what Redis said", err)
+		}
+		if n := rdb.Exists(bg, "a").Val(); n != 0 {
+			t.Fatal("the lock is left")
+		}
+	})
+}
+
+func TestFencedLockRefusesBadArguments(t *testing.T) {
+	b := onMiniredis(t)
+	rdb := b.client(t)
+	hook := &countHook{}
+	rdb.AddHook(hook)
+	c := newClientOn(t, rdb)
+	for _, l := range []*rlock.FencedLock{c.NewFencedLock(""), c.NewFencedLock("a{b"), c.NewFencedLock("a", rlock.WithBackoff(rlock.ConstantBackoff(time.Second)))} {
+		_, err := l.Lock(bg)
+		wantErr(t, err, rlock.ErrInvalidArgument)
+		_, err = l.CurrentToken(bg)
+		wantErr(t, err, rlock.ErrInvalidArgument)
+	}
+	if n := hook.n.Load(); n != 0 {
+		t.Fatalf("%d commands were sent", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.NewFencedLock("a").CurrentToken(bg)
+	wantErr(t, err, rlock.ErrClosed)
+}

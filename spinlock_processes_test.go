@@ -1,0 +1,46 @@
+//go:build unix
+
+package rlock_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// The lease of a process that was killed ends by itself, and a waiter of each type
+// has the lock then, and not before. With pauses and polls of an hour it is the
+// rest of the lease that makes it look.
+func TestWaitersGetTheLockOfAKilledProcess(t *testing.T) {
+	for kind, open := range map[string]func(*rlock.Client) rlock.Locker{
+		"FencedLock": func(c *rlock.Client) rlock.Locker { return c.NewFencedLock("processes") },
+		"SpinLock": func(c *rlock.Client) rlock.Locker {
+			return c.NewSpinLock("processes", rlock.WithBackoff(rlock.ConstantBackoff(patient)))
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := onServer(t)
+			holder := startChild(t, "hold", b.addr)
+			if token, err := strconv.ParseInt(holder.report("held"), 10, 64); err != nil || token <= 0 {
+				t.Fatal(token, err)
+			}
+			rdb := b.client(t)
+			l := open(newClientOn(t, rdb, rlock.WithLongestPoll(patient)))
+			got := make(chan *rlock.Lease)
+			go func() { got <- mustLock(t, l) }()
+			holder.kill()
+			killed := time.Now()
+			rest := rdb.PTTL(bg, "processes").Val()
+			lease := <-got
+			// PTTL rounds to milliseconds; the upper bound leaves room for a busy
+			// machine, and for a renewal that was under way.
+			if took := time.Since(killed); took < rest-time.Millisecond || took > 2*processLease+5*time.Second {
+				t.Errorf("the lock of a killed process, locked for another %v, was taken after %v", rest, took)
+			}
+			mustUnlock(t, lease)
+		})
+	}
+}

@@ -1,0 +1,682 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+type watchable interface {
+	rlock.Locker
+	Watch(context.Context) (<-chan rlock.State, error)
+	State(context.Context) (rlock.State, error)
+	IsLocked(context.Context) (bool, error)
+}
+
+// watching is a watch that ends with the test.
+func watching(t testing.TB, l watchable) <-chan rlock.State {
+	t.Helper()
+	ctx, cancel := context.WithCancel(bg)
+	t.Cleanup(cancel)
+	states, err := l.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states
+}
+
+// watchUntil reads states until one is as it should be.
+func watchUntil(t testing.TB, states <-chan rlock.State, what string, ok func(rlock.State) bool) rlock.State {
+	t.Helper()
+	late := time.After(20 * time.Second) // far above what a busy machine needs
+	for {
+		select {
+		case s, open := <-states:
+			if !open {
+				t.Fatalf("the watch ended before %s", what)
+			}
+			if ok(s) {
+				return s
+			}
+		case <-late:
+			t.Fatalf("waited too long until %s", what)
+		}
+	}
+}
+
+func watchFree(t testing.TB, states <-chan rlock.State) {
+	t.Helper()
+	s := watchUntil(t, states, "it is free", func(s rlock.State) bool { return !s.Locked() })
+	if s.Mode != rlock.ModeFree || s.Token != 0 || s.TTL != 0 {
+		t.Fatalf("free: %+v", s)
+	}
+}
+
+func watchHeld(t testing.TB, states <-chan rlock.State, owner string, count int) rlock.State {
+	t.Helper()
+	want := []rlock.Holder{{Owner: owner, Count: count}}
+	s := watchUntil(t, states, fmt.Sprint("the holder is ", want), func(s rlock.State) bool { return reflect.DeepEqual(s.Holders, want) })
+	if s.Mode != rlock.ModeExclusive {
+		t.Fatalf("held: %+v", s)
+	}
+	return s
+}
+
+func watchEnds(t testing.TB, states <-chan rlock.State) {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		select {
+		case _, open := <-states:
+			if !open {
+				return
+			}
+		case <-late:
+			t.Fatal("the watch did not end")
+		}
+	}
+}
+
+func TestWatchTellsTheHolders(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		for kind, open := range hashTypes {
+			t.Run(kind, func(t *testing.T) {
+				rdb := b.client(t)
+				c := newClientOn(t, rdb)
+				l, far := open(c, "a"), open(b.newClient(t), "a")
+				here, there := watching(t, l.(watchable)), watching(t, far.(watchable))
+				all := []<-chan rlock.State{here, there}
+				for _, states := range all {
+					watchFree(t, states)
+				}
+				for range 2 {
+					outer := mustLock(t, l)
+					watchHeld(t, there, outer.Owner(), 1)
+					// In the client of the holder the token is known, perhaps after
+					// the holder.
+					s := watchUntil(t, here, "the token is told", func(s rlock.State) bool { return s.Token != 0 })
+					if s.Token != outer.Token() || len(s.Holders) != 1 || s.Holders[0].Owner != outer.Owner() || s.TTL <= 0 {
+						t.Fatalf("%+v; the lease is of %s with token %d", s, outer.Owner(), outer.Token())
+					}
+					inner := mustLockCtx(t, outer.Context(bg), l)
+					for _, states := range all {
+						watchHeld(t, states, outer.Owner(), 2)
+					}
+					mustUnlock(t, inner)
+					for _, states := range all {
+						watchHeld(t, states, outer.Owner(), 1)
+					}
+					mustUnlock(t, outer)
+					for _, states := range all {
+						watchFree(t, states)
+					}
+				}
+				// Nobody was delayed, and nothing is left.
+				s, err := far.(watchable).State(bg)
+				if err != nil || s.Waiters != 0 || s.Locked() {
+					t.Fatal(s, err)
+				}
+				if n := rdb.Exists(bg, "a").Val(); n != 0 {
+					t.Fatal("the lock is left")
+				}
+				if kind == "FencedLock" {
+					rdb.Del(bg, "redisson_lock_token:{a}")
+				}
+			})
+		}
+	})
+}
+
+func TestWatchTellsTheTokenOfAFencedLockEverywhere(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		l := b.newClient(t).NewFencedLock("a")
+		states := watching(t, b.newClient(t).NewFencedLock("a"))
+		for want := int64(1); want <= 3; want++ {
+			lease := mustLock(t, l)
+			if s := watchHeld(t, states, lease.Owner(), 1); s.Token != want {
+				t.Fatalf("token %d, want %d", s.Token, want)
+			}
+			mustUnlock(t, lease)
+			watchFree(t, states)
+		}
+	})
+}
+
+// Whatever happens, in the end the latest state arrives: for one who reads all
+// the time, for one who reads now and then, and for one who reads only then,
+// which costs the others nothing.
+func TestWatchEndsWithTheLatestState(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		var clients []*rlock.Client
+		for range 3 {
+			clients = append(clients, b.newClient(t))
+		}
+		for round := range 3 {
+			name := fmt.Sprint("a", round)
+			l := b.newClient(t).NewLock(name)
+			eager, lazy := watching(t, l), watching(t, l)
+			var wg sync.WaitGroup
+			var mu sync.Mutex // guards seen
+			var seen []rlock.State
+			stop := make(chan struct{})
+			wg.Go(func() {
+				for {
+					select {
+					case s := <-eager:
+						mu.Lock()
+						seen = append(seen, s)
+						mu.Unlock()
+					case <-stop:
+						return
+					}
+				}
+			})
+			var lease *rlock.Lease
+			random := rand.New(rand.NewPCG(uint64(round), 4711))
+			const steps = 300
+			for range steps {
+				if lease == nil {
+					lease = mustLock(t, clients[random.IntN(3)].NewLock(name), rlock.WithLease(time.Hour))
+				} else {
+					mustUnlock(t, lease)
+					lease = nil
+				}
+				if random.IntN(20) == 0 {
+					time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond) // so that some are seen
+				}
+			}
+			if round == 2 && lease == nil {
+				lease = mustLock(t, clients[0].NewLock(name), rlock.WithLease(time.Hour))
+			}
+			final, err := l.State(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := func(s rlock.State) bool { return reflect.DeepEqual(s.Holders, final.Holders) }
+			eventually(t, "the eager one has the latest state", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(seen) > 0 && same(seen[len(seen)-1])
+			})
+			reads := 0
+			watchUntil(t, lazy, "the lazy one has the latest state", func(s rlock.State) bool { reads++; return same(s) })
+			// What lay there, and what the watch may have seen since; not one
+			// for each step.
+			if reads > 3 {
+				t.Errorf("one who had read nothing got %d states of %d steps", reads, steps)
+			}
+			close(stop)
+			wg.Wait()
+			if len(seen) > steps+2 {
+				t.Errorf("%d states of %d steps", len(seen), steps)
+			}
+			t.Logf("%d steps, %d states for who reads all the time", steps, len(seen))
+			if lease != nil {
+				mustUnlock(t, lease)
+			}
+		}
+	})
+}
+
+// watchClock is a clock of which only short timers fire by themselves. The others
+// are noted, and fire when the test says so.
+type watchClock struct {
+	most  time.Duration // that fires by itself
+	mu    sync.Mutex    // guards the rest
+	asked []time.Duration
+	long  *watchTimer // that was set last
+}
+
+type watchTimer struct {
+	clock *watchClock
+	c     chan time.Time
+	real  *time.Timer
+}
+
+func (c *watchClock) Now() time.Time { return time.Now() }
+
+func (c *watchClock) NewTimer(d time.Duration) seam.Timer {
+	t := &watchTimer{clock: c, c: make(chan time.Time, 1)}
+	t.real = time.AfterFunc(time.Hour, t.fire)
+	t.Reset(d)
+	return t
+}
+
+func (t *watchTimer) fire() {
+	select {
+	case t.c <- time.Now():
+	default:
+	}
+}
+
+func (t *watchTimer) C() <-chan time.Time { return t.c }
+func (t *watchTimer) Stop() bool          { return t.real.Stop() }
+
+func (t *watchTimer) Reset(d time.Duration) bool {
+	t.real.Stop()
+	select {
+	case <-t.c:
+	default:
+	}
+	c := t.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d <= c.most {
+		t.real.Reset(d)
+	} else if d < 30*24*time.Hour { // not those of a watch or watchdog that has nothing to do
+		c.asked, c.long = append(c.asked, d), t
+	}
+	return true
+}
+
+// pauses is what was asked for so far.
+func (c *watchClock) pauses() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]time.Duration(nil), c.asked...)
+}
+
+// step lets the latest pause be over, and waits for the next; it returns that.
+func (c *watchClock) step(t testing.TB) time.Duration {
+	t.Helper()
+	c.mu.Lock()
+	n, timer := len(c.asked), c.long
+	c.mu.Unlock()
+	timer.fire()
+	eventually(t, "it sleeps again", func() bool { return len(c.pauses()) > n })
+	return c.pauses()[n]
+}
+
+// onWatchClock is a client whose long pauses never end by themselves: what it
+// sees without a step of the clock it was told.
+func onWatchClock(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) (*rlock.Client, *watchClock) {
+	t.Helper()
+	clock := &watchClock{most: 13 * time.Millisecond} // the pause after a change, and that after a message
+	env := seam.Option(seam.Env{Clock: clock}).(rlock.Option)
+	return newClientOn(t, rdb, append(opts, env)...), clock
+}
+
+func TestWatchLooksWhenAReleaseIsAnnounced(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c, clock := onWatchClock(t, b.client(t), rlock.WithLongestPoll(patient))
+		// Each look that sees the lock held was after the acquire.
+		for i := range 10 {
+			name := fmt.Sprint("a", i)
+			lease := mustLock(t, newClientOn(t, rdb).NewLock(name), rlock.WithLease(2*time.Hour))
+			before := len(clock.pauses())
+			states := watching(t, c.NewLock(name))
+			watchHeld(t, states, lease.Owner(), 1)
+			// Polled once and subscribed: from here on it hears.
+			eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > before })
+			mustUnlock(t, lease)
+			watchFree(t, states)
+		}
+	})
+}
+
+func TestWatchLooksAfterEachResubscription(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	rdb := b.client(t)
+	c, clock := onWatchClock(t, b.client(t), rlock.WithLongestPoll(patient))
+	states := watching(t, c.NewLock("a"))
+	watchFree(t, states)
+	eventually(t, "it has subscribed and sleeps", func() bool { return subscribers(t, rdb, "a") == 1 && len(clock.pauses()) > 0 })
+	for i := range 5 {
+		// Nothing is announced: only the look after the connection was rebuilt
+		// can see it.
+		owner := fmt.Sprint("java:", i)
+		rdb.HSet(bg, "a", owner, 1)
+		rdb.PExpire(bg, "a", time.Hour)
+		if n, err := rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); err != nil || n != 1 {
+			t.Fatalf("%d connections were killed (%v)", n, err)
+		}
+		watchHeld(t, states, owner, 1)
+		rdb.Del(bg, "a")
+		eventually(t, "it has subscribed again", func() bool { return subscribers(t, rdb, "a") == 1 })
+	}
+
+	b.real.Kill()
+	b.real.Restart() // empty, on the same port
+	watchFree(t, states)
+	eventually(t, "it has subscribed again", func() bool { return subscribers(t, rdb, "a") == 1 })
+	rdb.HSet(bg, "a", "java:6", 1)
+	rdb.PExpire(bg, "a", time.Hour)
+	if err := rdb.Publish(bg, "redisson_lock__channel:{a}", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	watchHeld(t, states, "java:6", 1)
+}
+
+// Without messages a watch polls, ever more seldom, and looks when the holder's
+// lease is over.
+func TestWatchPausesDoubleUpToTheEndOfTheLease(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		const lease, poll = time.Hour, 30 * time.Minute
+		rdb := b.client(t)
+		hook := &countHook{}
+		rdb.AddHook(hook)
+		c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(poll))
+		raw := b.client(t)
+		raw.HSet(bg, "a", "dead:1", 1)
+		raw.PExpire(bg, "a", lease)
+		// A spin lock: no message makes it look.
+		states := watching(t, c.NewSpinLock("a"))
+		watchHeld(t, states, "dead:1", 1)
+		eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
+		from := hook.n.Load()
+		want, pause := 20*time.Millisecond, clock.pauses()[0]
+		looks := int64(0)
+		for ; want < poll; want *= 2 {
+			if pause > want || pause < want*3/4 {
+				t.Fatalf("a pause of %v, want up to a quarter less than %v", pause, want)
+			}
+			pause = clock.step(t)
+			looks++
+		}
+		if pause > poll || pause < poll*3/4 {
+			t.Fatalf("a pause of %v, the longest poll is %v", pause, poll)
+		}
+		if n := hook.n.Load() - from; n != looks {
+			t.Fatalf("%d commands for %d looks", n, looks)
+		}
+		// The lease ends earlier than the poll.
+		raw.PExpire(bg, "a", poll/2)
+		if pause = clock.step(t); pause > poll/2+5*time.Millisecond || pause < poll/2-time.Minute {
+			t.Fatalf("a pause of %v, the lease is over in %v", pause, poll/2)
+		}
+		if len(states) > 0 {
+			t.Fatalf("told of %+v: only the TTL had changed", <-states)
+		}
+		// After a change it looks soon again.
+		raw.Del(bg, "a")
+		clock.step(t)
+		watchFree(t, states)
+		if pause := clock.pauses()[len(clock.pauses())-1]; pause > 20*time.Millisecond {
+			t.Fatalf("a pause of %v after a change", pause)
+		}
+	})
+}
+
+func TestWatchSeesTheEndOfADeadHolder(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		rdb.HSet(bg, "a", "dead:1", 1)
+		rdb.PExpire(bg, "a", 300*time.Millisecond)
+		states := watching(t, newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a"))
+		start := time.Now()
+		watchHeld(t, states, "dead:1", 1)
+		watchFree(t, states)
+		if took := time.Since(start); took < 200*time.Millisecond || took > 5*time.Second {
+			t.Fatalf("seen after %v, the lease was of 300ms", took)
+		}
+	})
+}
+
+func TestWatchDoesNotLookInAHotLoop(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		hook := &countHook{}
+		rdb.AddHook(hook)
+		l := newClientOn(t, rdb).NewLock("a")
+		raw := b.client(t)
+		start := time.Now()
+		states := watching(t, l)
+		watchFree(t, states)
+		eventually(t, "it has subscribed", func() bool { return subscribers(t, raw, "a") == 1 })
+		for time.Since(start) < time.Second {
+			if err := raw.Publish(bg, "redisson_lock__channel:{a}", "0").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		looks, took := hook.n.Load(), time.Since(start)
+		// One each 10 ms, and those of the beginning; the first comes in two
+		// commands if the server does not know the script.
+		if most := int64(took/(10*time.Millisecond)) + 5; looks > most || looks < 10 {
+			t.Errorf("%d commands in %v while messages came, want at most %d", looks, took, most)
+		}
+		// And then it is quiet: pauses of 10 ms that double.
+		time.Sleep(time.Second)
+		if n := hook.n.Load() - looks; n > 10 {
+			t.Errorf("%d commands in a quiet second", n)
+		}
+	})
+}
+
+// While Redis gives no answer nothing is told, and not much is sent; afterwards it
+// goes on.
+func TestWatchOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		retries := &events{}
+		c, proxy, rdb := b.faulty(t, rlock.WithObserver(retries), rlock.WithCommandTimeout(200*time.Millisecond))
+		l := c.NewLock("a")
+		states := watching(t, l)
+		watchFree(t, states)
+		for name, action := range map[string]faultproxy.Action{"refused": faultproxy.Error, "no answer": faultproxy.SwallowReply} {
+			id := sha("inspect")
+			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+				if cmd.IsScript(id) {
+					return action
+				}
+				return faultproxy.Pass
+			})
+			failed := func() int { return retries.retried("watch", rlock.ErrUnreachable.Error()) }
+			before, start, sent := failed(), time.Now(), len(proxy.Commands())
+			lease := mustLock(t, newClientOn(t, rdb).NewLock("a"), rlock.WithLease(time.Minute))
+			eventually(t, "it has failed three times", func() bool { return failed() >= before+3 })
+			if len(states) > 0 {
+				t.Fatalf("%s: told of %+v", name, <-states)
+			}
+			// Within a look it is sent again after 10 ms, doubled up to 200.
+			if n, most := len(proxy.Commands())-sent, 60+int(time.Since(start)/(20*time.Millisecond)); n > most {
+				t.Errorf("%s: %d commands in %v, want at most %d", name, n, time.Since(start), most)
+			}
+			proxy.Handle(nil)
+			watchHeld(t, states, lease.Owner(), 1)
+			mustUnlock(t, lease)
+			watchFree(t, states)
+		}
+	})
+}
+
+// An error that Redis answers with does not end a watch either.
+func TestWatchOfSomethingElseGoesOn(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		retries := &events{}
+		rdb := b.client(t)
+		c := newClientOn(t, rdb, rlock.WithObserver(retries))
+		rdb.Set(bg, "a", "a string", 0)
+		states := watching(t, c.NewLock("a"))
+		eventually(t, "it has failed twice", func() bool { return retries.retried("watch", "WRONGTYPE") >= 2 })
+		if len(states) > 0 {
+			t.Fatal(<-states)
+		}
+		rdb.Del(bg, "a")
+		watchFree(t, states)
+	})
+}
+
+func TestWatchEndsWithItsContextOrItsClient(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		l := c.NewLock("a")
+
+		ctx, cancel := context.WithCancel(bg)
+		states, err := l.Watch(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watchFree(t, states)
+		cancel()
+		watchEnds(t, states)
+		if states, err = l.Watch(ctx); err != nil { // ended before it began
+			t.Fatal(err)
+		}
+		watchEnds(t, states)
+
+		// All goroutines and subscriptions go, and Shutdown waits for them.
+		goroutines := runtime.NumGoroutine()
+		const n = 200
+		var all []<-chan rlock.State
+		for i := range n {
+			states, err := c.NewLock(fmt.Sprint("{a}", i%10)).Watch(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, states)
+		}
+		for _, states := range all {
+			watchFree(t, states)
+		}
+		// go-redis and the server have some for each of their connections, of
+		// which there are not so many.
+		eventually(t, "there is a goroutine for each and no more", func() bool { return runtime.NumGoroutine() < goroutines+n+n/2 })
+		if err := c.Shutdown(bg); err != nil {
+			t.Fatal(err)
+		}
+		for i, states := range all {
+			for len(states) > 0 {
+				<-states
+			}
+			select {
+			case _, open := <-states:
+				if open {
+					t.Fatalf("watch %d goes on", i)
+				}
+			default:
+				t.Fatalf("watch %d is not closed when Shutdown has returned", i)
+			}
+		}
+		_, err = l.Watch(bg)
+		wantErr(t, err, rlock.ErrClosed)
+		mustBeEmpty(t, rdb)
+	})
+}
+
+// The subscription of a watch ends with it, not that of the waiters beside it.
+func TestWatchUnsubscribes(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		first, err := c.NewLock("a").Watch(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := watching(t, c.NewLock("a"))
+		watchFree(t, first)
+		watchFree(t, second)
+		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		cancel()
+		watchEnds(t, first)
+		lease := mustLock(t, b.newClient(t).NewLock("a"))
+		watchHeld(t, second, lease.Owner(), 1)
+		if n := subscribers(t, rdb, "a"); n != 1 {
+			t.Fatalf("%d are subscribed beside one watch", n)
+		}
+		mustUnlock(t, lease)
+		watchFree(t, second)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "nobody is subscribed", func() bool { return subscribers(t, rdb, "a") == 0 })
+	})
+}
+
+// A look that is not answered does not hold up Shutdown for longer than go-redis
+// reads.
+func TestShutdownEndsAWatchWhoseLookHangs(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, _ := b.faulty(t, rlock.WithCommandTimeout(time.Hour))
+		hangs := make(chan struct{}, 100)
+		id := sha("inspect")
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if cmd.IsScript(id) {
+				hangs <- struct{}{}
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+		states := watching(t, c.NewLock("a"))
+		<-hangs
+		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := c.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		watchEnds(t, states)
+		t.Logf("ended after %v", time.Since(start).Round(time.Millisecond))
+	})
+}
+
+func TestWatchRefusesBadArguments(t *testing.T) {
+	b := onMiniredis(t)
+	rdb := b.client(t)
+	hook := &countHook{}
+	rdb.AddHook(hook)
+	c := newClientOn(t, rdb)
+	for _, l := range []watchable{c.NewLock(""), c.NewFencedLock("a{b"), c.NewSpinLock("a", rlock.WithBackoff(rlock.Backoff{}))} {
+		states, err := l.Watch(bg)
+		wantErr(t, err, rlock.ErrInvalidArgument)
+		if states != nil {
+			t.Fatal("a channel beside an error")
+		}
+	}
+	if n := hook.n.Load(); n != 0 {
+		t.Fatalf("%d commands were sent", n)
+	}
+}
+
+// Watches beside contention: nobody is shut out or delayed, nothing is lost.
+func TestWatchDelaysNobody(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		var locks []rlock.Locker
+		for range 3 {
+			c := b.newClient(t)
+			locks = append(locks, c.NewLock("a"))
+			states := watching(t, c.NewLock("a"))
+			go func() {
+				for s := range states {
+					if len(s.Holders) > 1 {
+						t.Errorf("two holders: %+v", s)
+					}
+				}
+			}()
+		}
+		last := int64(0)
+		hashSections(t, rdb, locks, 10, func(lease *rlock.Lease) {
+			if lease.Token() <= last {
+				t.Errorf("token %d after %d", lease.Token(), last)
+			}
+			last = lease.Token()
+		})
+		if _, err := locks[0].TryLock(bg); err != nil && !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	})
+}
