@@ -36,12 +36,35 @@
 // not renewed (WithLease). The wait is bounded by the context and [WithWait].
 // One operation on Redis is bounded by [WithCommandTimeout].
 //
+// # Types
+//
+// All types have the methods of [Locker], give out a [Lease], and keep what this
+// page says. They differ in who gets in, and in what a wait costs.
+//
+//   - [Lock] is the one to begin with: reentrant, without an order among clients.
+//   - [FairLock] lets owners in in the order in which they asked, across processes.
+//   - [SpinLock] sends no messages and listens to none: waiters look again and
+//     again, after growing pauses.
+//   - [FencedLock] takes its tokens from a counter that Java processes share: 1,
+//     2, 3. They begin again if Redis loses the counter.
+//   - [ReadWriteLock] has a side that any number may hold and one that excludes
+//     all. A writer may read too; a reader that asks to write gets [ErrUpgrade].
+//   - [FairReadWriteLock] serves readers and writers in the order of their asking.
+//   - [PriorityLock] lets the most urgent in first.
+//
+// The first five stand in Redis as Redisson keeps them, so that Java processes can
+// take part. Redisson has no counterpart of the last two. Use one type for a name.
+//
+// Each type has Watch, which tells the state of a lock as it changes without
+// contending for it; it is no proof that a lock is free.
+//
 // # What is guaranteed
 //
 // As long as Redis keeps what it has confirmed, and clocks run at the same speed
 // within the drift ([WithDrift]):
 //
-//   - At most one owner has a lease that is valid. A lease's deadline is
+//   - At most one owner has a lease that is valid; of the read side, any number,
+//     and then no other owner of the write side. A lease's deadline is
 //     counted on the monotonic clock of this process, from before the request
 //     was sent, and ends before Redis can give the lock to another.
 //   - A lost lease is reported: at its deadline at the latest, whether Redis
@@ -77,7 +100,15 @@
 //   - The monotonic clock of most systems stands still while the machine is
 //     suspended. A lease that ran out meanwhile is found lost only with the next
 //     renewal, Extend or Unlock.
-//   - The order of waiters is kept within a Client, not among clients.
+//   - Lock, SpinLock, FencedLock and ReadWriteLock keep the order of waiters
+//     within a Client, for each side, not among clients. FairLock,
+//     FairReadWriteLock and PriorityLock keep it in Redis, for waiters that
+//     give a sign of life within a waiter lease ([WithWaiterLease]): one that is cut
+//     off or stopped for longer may lose its place, and all do if Redis loses its
+//     data.
+//   - Writers of a ReadWriteLock starve while there are always readers, as
+//     Redisson's do; with [WithWriterPreference] it is the readers that can. With
+//     a FairReadWriteLock nobody does.
 //   - Whoever may write to Redis may free or forge any lock.
 //
 // # What it costs
@@ -86,7 +117,8 @@
 // costs one command per third of its lease, sent in pipelines of up to a
 // hundred, and no goroutine: one watches over all holds of a Client. A waiter
 // is the goroutine that called; of all that wait for one lock in a Client only
-// the first talks to Redis. Subscriptions share one connection (in a cluster
+// the first talks to Redis. Where Redis keeps the order, each waiter does: it has a
+// place in the queue, and looks each third of a waiter lease. Subscriptions share one connection (in a cluster
 // with sharded pub/sub: one for each node), opened when somebody first waits.
 //
 // In Redis a held lock is one key, which goes with the hold. Fencing tokens keep
@@ -105,6 +137,19 @@
 //     16,384 of them, without prefix, never deleted. As a pattern rlock:clock:*.
 //   - redisson_lock__channel:{name}: the channel on which a release is
 //     published.
+//
+// The types differ from that in
+//
+//   - FairLock: redisson_lock_queue:{name} and redisson_lock_timeout:{name}, the
+//     queue as Redisson keeps it; {name}:rlock:waiters, who of it is alive; and a
+//     channel for each waiter, redisson_lock__channel:{name}:<id>.
+//   - FencedLock: redisson_lock_token:{name}, the counter, never deleted.
+//   - SpinLock: no channel.
+//   - ReadWriteLock: {name}:<id>:rwlock_timeout:<n>, the timers of readers; the channel
+//     redisson_rwlock:{name}; with WithWriterPreference {name}:rlock:writers.
+//   - FairReadWriteLock and PriorityLock: {name}:rlock:fairrw and
+//     {name}:rlock:priority in the place of name, and keys and channels that begin with
+//     these and a colon. As patterns {name}:rlock:fairrw* and {name}:rlock:priority*.
 //
 // If the name contains an opening brace, no braces are added around it:
 // name:rlock:gone:<id> and redisson_lock__channel:name.
