@@ -72,12 +72,10 @@ end
 if wait and queued then
   -- Neither the time that passes while it lives, nor what others take from it by
   -- mistake, brings a waiter nearer to its deadline.
-  local deadline = tonumber(redis.call('zscore', deadlines, stay) or 0)
+  local deadline = redis.call('zscore', deadlines, stay) or now
   local sign = redis.call('zscore', alive, stay)
-  if sign then
-    deadline = deadline + silence(sign)
-  end
-  redis.call('zadd', deadlines, math.max(deadline, now + term), stay)
+  local silent = sign and silence(sign) or 0
+  redis.call('zadd', deadlines, math.max(deadline + silent, now + term), stay)
 elseif wait then
   local tail = redis.call('lindex', queue, -1)
   local before = tail and redis.call('zscore', deadlines, tail)

@@ -31,7 +31,7 @@ end
 -- outlast keeps the signs of life until no deadline is left that they could
 -- shorten. Without them the dead are removed by their deadlines.
 local function outlast()
-  local last = tonumber(redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now)
+  local last = redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now
   local ttl = math.min(math.ceil(math.max(last - now, 0)), year) + term
   if redis.call('pttl', alive) < ttl then
     redis.call('pexpire', alive, ttl)
@@ -93,7 +93,7 @@ local function sweep(me)
       redis.call('zadd', deadlines, now + term, head)
       return
     end
-    if tonumber(deadline) > now then
+    if deadline - now > 0 then
       return
     end
     redis.call('zrem', deadlines, head)
