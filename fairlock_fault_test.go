@@ -36,7 +36,9 @@ func (b *backend) fairFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client,
 // answered.
 func fairBehind(t testing.TB, proxy *faultproxy.Proxy) *member {
 	t.Helper()
-	return join(t, dialer(proxy.Addr())(t, nil), rlock.WithCommandTimeout(600*time.Millisecond))
+	// Its goroutines that wait for a lost reply end soon, and the test with them.
+	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 600 * time.Millisecond })
+	return join(t, rdb, rlock.WithCommandTimeout(600*time.Millisecond))
 }
 
 // fairOrder checks who stands in line, in all places.

@@ -70,16 +70,29 @@ if free and (not head or head == stay) then
 end
 
 if wait and queued then
-  -- Neither the time that passes while it lives, nor what others take from it by
-  -- mistake, brings a waiter nearer to its deadline.
+  -- Neither the time that passes while it lives, nor what those before it take
+  -- when they leave, brings a waiter to its deadline. Redisson's take what they
+  -- had added long ago, when they came: that may be more than is left of it.
+  local theirs = 0
+  if redis.call('zcard', deadlines) > redis.call('zcard', alive) then
+    for _, other in ipairs(redis.call('lrange', queue, 0, queued)) do
+      if other == stay then
+        break
+      end
+      if not redis.call('zscore', alive, other) then
+        theirs = theirs + 1
+      end
+    end
+  end
   local deadline = redis.call('zscore', deadlines, stay) or now
   local sign = redis.call('zscore', alive, stay)
   local silent = sign and silence(sign) or 0
-  redis.call('zadd', deadlines, math.max(deadline + silent, now + term), stay)
+  redis.call('zadd', deadlines, math.max(deadline + silent, now + term + theirs * theirTerm), stay)
 elseif wait then
-  local tail = redis.call('lindex', queue, -1)
-  local before = tail and redis.call('zscore', deadlines, tail)
-  local rest = before and before - now or redis.call('pttl', lock)
+  -- Redisson adds its time to the deadline of the last in line. That is the
+  -- latest one, unless the last is dead or has waited for very long.
+  local latest = head and redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2]
+  local rest = latest and latest - now or redis.call('pttl', lock)
   redis.call('zadd', deadlines, now + math.max(rest, 0) + term, stay)
   redis.call('rpush', queue, stay)
 end

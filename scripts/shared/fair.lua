@@ -20,6 +20,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local first = redis.call('lindex', queue, 0)
 
 local longestOutage = 60 * 1000
+-- For how long Redisson's waiters wait unless told otherwise. Each takes its time
+-- from the deadlines of all behind it when it leaves.
+local theirTerm = 5 * 60 * 1000
 -- A wait without end can have a deadline that no TTL or reply can hold.
 local year = 365 * 24 * 60 * 60 * 1000
 
@@ -104,11 +107,15 @@ end
 
 -- tell wakes the head, unless that is me: if the lock is free, or if it is a new
 -- head that would learn of the end of the lease too late, as it looks each third
--- of a waiter lease by itself.
+-- of a waiter lease by itself. Until then a head of ours is safe from Redisson's
+-- purge, whatever was taken from its deadline.
 local function tell(me)
   local head = redis.call('lindex', queue, 0)
   if not head or head == me then
     return
+  end
+  if redis.call('zscore', alive, head) and (redis.call('zscore', deadlines, head) or now) - now < term then
+    redis.call('zadd', deadlines, now + term, head)
   end
   local ttl = redis.call('pttl', lock)
   if ttl == -2 or head ~= first and ttl >= 0 and ttl < term / 3 then
