@@ -593,8 +593,8 @@ func TestFairLineSurvivesLossOfAllData(t *testing.T) {
 	onlyTombstones(t, rdb)
 }
 
-// The commands that a hand-over costs do not depend on how many wait.
-func TestFairHandOverCostsThreeCommands(t *testing.T) {
+// A hand-over costs a release and one look, however many wait.
+func TestFairHandOverCostsTwoScripts(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		m := join(t, b.client(t))
