@@ -1,0 +1,115 @@
+package rlock
+
+var _ Locker = (*FairLock)(nil)
+
+// FairLock is a reentrant lock that is given to its waiters in the order in
+// which they came, across processes: the counterpart of Redisson's RFairLock. Each
+// waiting Lock has a place in a queue in Redis, which Java processes share.
+//
+// The order is that in which the first requests of the waiters reach Redis. TryLock,
+// and Lock with WithWait(0), take the lock only if it is free and nobody waits; they
+// never stand in the queue. A re-entry does not wait.
+//
+// A waiter keeps its place by a sign of life each third of the waiter lease (see
+// [WithWaiterLease], [DefaultWaiterLease]):
+//   - One that leaves, because its context ended, its wait is over, or its Client
+//     is shut down, gives up its place at once, and wakes the next if it was the
+//     next itself.
+//   - Those of a process that died are removed together when their waiter lease is
+//     over, by whoever looks next. Until then they hold the line up if they are at
+//     its head; where the head waits for a lock that is held anyway, that costs
+//     nothing. If no waiter of this library is left in the line that was heard of
+//     within a waiter lease, Redis rather than the waiters may have been away: then
+//     those that were heard of within the last minute keep their places for one
+//     more waiter lease, once.
+//   - One that is cut off from Redis, or stopped, for longer may find others in its
+//     place. It then waits at the end of the queue. So do all waiters, in the order
+//     in which they come back, if Redis has lost its data.
+//
+// A waiter of Redisson has no sign of life. It keeps its place until a deadline, by
+// default some five minutes, and loses it then even if it lives.
+//
+// All waiters of a FairLock talk to Redis, those of one process too, and the time
+// that an acquire or a give-up takes there grows with the length of the queue. Use
+// a [Lock] where the order does not matter.
+//
+// Deadlines are kept on the clock of Redis. Java processes use their own, which
+// should agree with it to within seconds.
+type FairLock struct{ *core }
+
+// NewFairLock returns the fair lock of a name. It sends nothing; what is wrong
+// with the arguments is reported by the first call. For names see [Client.NewLock].
+//
+// State.Waiters is the length of the queue in Redis, waiters of Java and of other
+// processes included.
+func (c *Client) NewFairLock(name string, opts ...LockOption) *FairLock {
+	l := newCore(c, hashFamily, name, opts)
+	l.placed, l.standing = true, true
+	l.protocol = fair{
+		plain:     plain{l},
+		queue:     prefixed("redisson_lock_queue", l.name),
+		deadlines: prefixed("redisson_lock_timeout", l.name),
+		alive:     suffixed(l.name, "rlock:waiters"),
+	}
+	return &FairLock{l}
+}
+
+// fair is the protocol of a FairLock: plain, with a line in front of the lock.
+type fair struct {
+	plain
+	queue, deadlines, alive string
+}
+
+// compose makes a request of a script that includes shared/fair.lua.
+func (f fair) compose(script string, keys []string, args ...any) *request {
+	return &request{
+		script: f.script(script),
+		keys:   append([]string{f.keys.lock, f.queue, f.deadlines, f.alive}, keys...),
+		args:   append([]any{f.c.cfg.waiterLease.Milliseconds(), f.announce(), f.channel("")}, args...),
+	}
+}
+
+func (f fair) enter(a *attempt, wait bool) *request {
+	stand := 0
+	if wait {
+		stand = 1
+	}
+	return f.compose("fair_enter", []string{f.keys.clock, f.keys.tombstone(a.stay)}, a.stay, a.opts.lease.Milliseconds(), stand)
+}
+
+func (f fair) release(stay string, n int) *request {
+	r := f.compose("fair_release", nil, stay, n)
+	r.ends = n == 0
+	return r
+}
+
+func (f fair) abandon(stay string, late bool) *request {
+	ttl := int64(0)
+	if late {
+		ttl = tombstoneTTL.Milliseconds()
+	}
+	r := f.compose("fair_abandon", []string{f.keys.tombstone(stay)}, stay, ttl)
+	r.ends = true
+	return r
+}
+
+func (f fair) forceUnlock(owner string) *request {
+	r := f.compose("fair_force_unlock", nil, owner)
+	r.single = owner == ""
+	return r
+}
+
+func (f fair) inspect() *request {
+	return &request{script: f.script("fair_inspect"), keys: []string{f.keys.lock, f.queue}}
+}
+
+// state reads the reply of fair_inspect, which has the length of the queue where
+// others have a token.
+func (f fair) state(reply []any) (State, error) {
+	s, err := f.plain.state(reply)
+	s.Waiters, s.Token = int(s.Token), 0
+	return s, err
+}
+
+// channel is the waiter's own: a release wakes the next one only.
+func (f fair) channel(stay string) string { return f.keys.channel + ":" + stay }

@@ -1,0 +1,383 @@
+package rlock_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/go-rlock/rlock"
+)
+
+// fairModel is a fair lock on paper: a holder and a line. Its waiters are ours,
+// of Redisson, or ours and dead. Ours look only when they are told, as the waiter
+// lease of the test is long.
+type fairModel struct {
+	t       *rapid.T
+	rdb     redis.UniversalClient
+	members []*member
+	k       fairKeys
+	made    int // waiters of Redisson and dead ones
+
+	holder *fairPerson // nil: free
+	line   []*fairPerson
+	token  int64
+}
+
+// fairPerson is who waits for the lock or has it.
+type fairPerson struct {
+	id       string
+	turn     *fairTurn    // ours
+	of       *member      // its client
+	lease    *rlock.Lease // ours, when it has the lock
+	java     *fairJava    // Redisson's
+	dead     bool         // ours, dead
+	deadline float64      // what its score should be, less what it has lived since
+}
+
+// expired reports whether anybody may remove it from the head.
+func (p *fairPerson) expired() bool {
+	return p.java != nil && p.deadline <= float64(time.Now().UnixMilli())
+}
+
+const (
+	fairTerm  = float64(time.Hour / time.Millisecond) // waiter lease of the model's clients
+	fairLease = 30 * time.Minute
+)
+
+func (m *fairModel) lock(t *rapid.T) *rlock.FairLock {
+	return m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")].NewFairLock(m.k.lock)
+}
+
+func (m *fairModel) one(t *rapid.T, what string, is func(i int, p *fairPerson) bool) int {
+	var all []int
+	for i, p := range m.line {
+		if is(i, p) {
+			all = append(all, i)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip("nobody")
+	}
+	return rapid.SampledFrom(all).Draw(t, what)
+}
+
+// remove takes one out of the line, and its time from those behind.
+func (m *fairModel) remove(i int, wait float64) {
+	for _, p := range m.line[i+1:] {
+		p.deadline -= wait
+	}
+	m.line = slices.Delete(m.line, i, i+1)
+}
+
+// sweep is what each script of ours begins with.
+func (m *fairModel) sweep() {
+	for i := 0; i < len(m.line); {
+		if m.line[i].dead {
+			m.remove(i, fairTerm)
+		} else {
+			i++
+		}
+	}
+	for len(m.line) > 0 && m.line[0].expired() {
+		m.line = m.line[1:]
+	}
+}
+
+// settle is what each of them ends with: if the lock is free its head is told, and
+// takes it if it is ours.
+func (m *fairModel) settle() {
+	if m.holder != nil || len(m.line) == 0 || m.line[0].turn == nil {
+		return
+	}
+	p := m.line[0]
+	select {
+	case <-p.turn.done:
+	case <-time.After(20 * time.Second):
+		m.t.Fatalf("%s was not told that the lock is free", p.id)
+	}
+	if p.turn.err != nil {
+		m.t.Fatal(p.turn.err)
+	}
+	m.remove(0, fairTerm)
+	m.enter(p, p.turn.lease)
+}
+
+func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
+	if lease.Token() <= m.token {
+		m.t.Fatalf("token %d after %d", lease.Token(), m.token)
+	}
+	m.token, m.holder = lease.Token(), p
+	p.lease, p.id = lease, lease.Owner()
+}
+
+// wait begins a Lock.
+func (m *fairModel) wait(t *rapid.T) {
+	who := m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")]
+	from := who.looks.at(m.k.lock)
+	turn, err := fairLine(m.rdb, who.NewFairLock(m.k.lock), rlock.WithLease(fairLease))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.sweep()
+	p := &fairPerson{id: turn.stay, turn: turn, of: who}
+	if m.holder == nil && len(m.line) == 0 {
+		<-turn.done
+		if turn.err != nil {
+			t.Fatal(turn.err)
+		}
+		m.enter(p, turn.lease)
+		return
+	}
+	if turn.stay == "" {
+		t.Fatalf("it has not had to wait: %v, %v", turn.lease, turn.err)
+	}
+	p.deadline = m.formula(fairTerm)
+	m.line = append(m.line, p)
+	// Until it has looked again after the confirmation of its subscription. Its
+	// first look may have made the head take the lock, with a look of its own.
+	looks := from + 2
+	if m.holder == nil && m.line[0].of == who {
+		looks++
+	}
+	for end := time.Now().Add(20 * time.Second); who.looks.at(m.k.lock) < looks; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d looks, not %d", who.looks.at(m.k.lock), looks)
+		}
+	}
+	if m.holder == nil {
+		m.settle()
+		// Whether its second look came before or after the head has taken the lock
+		// is open, and so whether it has swept the line behind that. This does.
+		if _, err := who.NewFairLock(m.k.lock).ForceUnlockIf(bg, "nobody:1"); err != nil {
+			t.Fatal(err)
+		}
+		m.sweep()
+		m.settle()
+	}
+}
+
+// formula is that for the deadline of a newcomer.
+func (m *fairModel) formula(wait float64) float64 {
+	now := fairNow(m.rdb)
+	rest := 0.0
+	if len(m.line) > 0 {
+		for _, p := range m.line {
+			rest = math.Max(rest, p.deadline-now)
+		}
+	} else if m.holder != nil {
+		rest = float64(m.rdb.PTTL(bg, m.k.lock).Val().Milliseconds())
+	}
+	return now + math.Max(rest, 0) + wait
+}
+
+// fairSlack is for how much of an hour a run of the model may last, in ms.
+const fairSlack = 60_000
+
+func (m *fairModel) javaWaits(t *rapid.T) {
+	m.made++
+	j := &fairJava{m.rdb, m.k, fmt.Sprint("java:", m.made), float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
+	p := &fairPerson{id: j.owner, java: j}
+	for len(m.line) > 0 && m.line[0].expired() { // by its purge
+		m.line = m.line[1:]
+	}
+	if j.try(fairLease) {
+		if m.holder != nil || len(m.line) > 0 {
+			t.Fatal("the model of Redisson overtakes")
+		}
+		m.holder = p
+		return
+	}
+	p.deadline = fairLook(m.rdb, m.k.lock).deadlines[p.id]
+	m.line = append(m.line, p)
+}
+
+func (m *fairModel) javaTakes(t *rapid.T) {
+	if m.holder != nil || len(m.line) == 0 || m.line[0].java == nil || m.line[0].expired() {
+		t.Skip("it is not its turn")
+	}
+	p := m.line[0]
+	if !p.java.try(fairLease) {
+		t.Fatal("it is Redisson's turn")
+	}
+	m.remove(0, p.java.wait)
+	m.holder = p
+}
+
+func (m *fairModel) javaLeaves(t *rapid.T) {
+	i := m.one(t, "who", func(_ int, p *fairPerson) bool { return p.java != nil && !p.expired() })
+	m.line[i].java.giveUp()
+	m.remove(i, m.line[i].java.wait)
+}
+
+func (m *fairModel) javaDies(t *rapid.T) {
+	p := m.line[m.one(t, "who", func(_ int, p *fairPerson) bool { return p.java != nil && !p.expired() })]
+	p.deadline = fairNow(m.rdb) - 10*fairTerm
+	m.rdb.ZAdd(bg, m.k.deadlines, redis.Z{Score: p.deadline, Member: p.id})
+}
+
+// dies puts one of ours into the line that has been dead for longer than any
+// outage.
+func (m *fairModel) dies(t *rapid.T) {
+	m.made++
+	p := &fairPerson{id: fmt.Sprint("dead:", m.made), dead: true, deadline: fairNow(m.rdb) + 20*fairTerm}
+	m.rdb.RPush(bg, m.k.queue, p.id)
+	m.rdb.ZAdd(bg, m.k.deadlines, redis.Z{Score: p.deadline, Member: p.id})
+	m.rdb.ZAdd(bg, m.k.alive, redis.Z{Score: fairNow(m.rdb) - 61_000, Member: p.id})
+	m.line = append(m.line, p)
+}
+
+func (m *fairModel) cancel(t *rapid.T) {
+	i := m.one(t, "who", func(_ int, p *fairPerson) bool { return p.turn != nil })
+	p := m.line[i]
+	p.turn.cancel()
+	<-p.turn.done
+	if !errors.Is(p.turn.err, rlock.ErrNotAcquired) {
+		t.Fatalf("cancelled: %v", p.turn.err)
+	}
+	for end := time.Now().Add(20 * time.Second); slices.Contains(fairLook(m.rdb, m.k.lock).queue, p.id); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not leave the queue")
+		}
+	}
+	m.remove(i, fairTerm)
+	m.sweep()
+	m.settle()
+}
+
+func (m *fairModel) tryLock(t *rapid.T) {
+	lease, err := m.lock(t).TryLock(bg, rlock.WithLease(fairLease))
+	m.sweep()
+	if m.holder == nil && len(m.line) == 0 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.enter(&fairPerson{}, lease)
+		return
+	}
+	if !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Fatalf("TryLock overtakes: %v, %v", lease, err)
+	}
+	m.settle()
+}
+
+func (m *fairModel) unlock(t *rapid.T) {
+	p := m.holder
+	switch {
+	case p == nil:
+		t.Skip("free")
+	case p.java != nil:
+		for len(m.line) > 0 && m.line[0].expired() {
+			m.line = m.line[1:]
+		}
+		p.java.unlock()
+		m.holder = nil
+		m.swept()
+		return
+	}
+	if err := p.lease.Unlock(bg); err != nil {
+		t.Fatal(err)
+	}
+	m.holder = nil
+	m.sweep()
+	m.settle()
+}
+
+// swept is settle after Redisson's message: whom it wakes sweeps the line first.
+func (m *fairModel) swept() {
+	if len(m.line) > 0 && m.line[0].turn != nil {
+		m.sweep()
+		m.settle()
+	}
+}
+
+func (m *fairModel) force(t *rapid.T) {
+	forced, err := m.lock(t).ForceUnlock(bg)
+	if err != nil || forced != (m.holder != nil) {
+		t.Fatalf("force unlock: %v, %v; held by %+v", forced, err, m.holder)
+	}
+	if p := m.holder; p != nil && p.lease != nil {
+		// Before the next one is awaited: its hold is of no interest any more.
+		defer func() {
+			if err := p.lease.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
+				t.Fatalf("unlock of a lost lease: %v", err)
+			}
+			m.sweep()
+			m.settle()
+		}()
+	}
+	m.holder = nil
+	m.sweep()
+	m.settle()
+}
+
+func (m *fairModel) check(t *rapid.T) {
+	v := fairLook(m.rdb, m.k.lock)
+	hold, queue, alive := map[string]string{}, []string{}, 0
+	if m.holder != nil {
+		hold[m.holder.id] = "1"
+	}
+	for _, p := range m.line {
+		queue = append(queue, p.id)
+		if p.java == nil {
+			alive++
+			if _, ok := v.alive[p.id]; !ok {
+				t.Fatalf("%s has no sign of life: %+v", p.id, v)
+			}
+		}
+		if d := v.deadlines[p.id] - p.deadline; d < -fairSlack || d > fairSlack {
+			t.Fatalf("the deadline of %s is %v ms off: %+v", p.id, d, v)
+		}
+	}
+	if fmt.Sprint(v.hold) != fmt.Sprint(hold) || !slices.Equal(v.queue, queue) || len(v.deadlines) != len(queue) || len(v.alive) != alive {
+		t.Fatalf("in Redis: %+v, want %v and %q", v, hold, queue)
+	}
+	for _, p := range m.line {
+		if p.turn != nil && !p.turn.waits() {
+			t.Fatalf("%s has ended: %v, %v", p.id, p.turn.lease, p.turn.err)
+		}
+	}
+}
+
+func TestFairLockFollowsItsModel(t *testing.T) {
+	// Its steps wait for one another, which takes time. More is to be had by
+	// -rapid.checks; here nothing runs beside it that reads the flag.
+	if checks := flag.Lookup("rapid.checks").Value; checks.String() == flag.Lookup("rapid.checks").DefValue {
+		_ = checks.Set("30")
+		defer func() { _ = checks.Set(flag.Lookup("rapid.checks").DefValue) }()
+	}
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		var members []*member
+		for range 3 {
+			members = append(members, join(t, b.client(t), rlock.WithWaiterLease(time.Duration(fairTerm)*time.Millisecond), rlock.WithLongestPoll(patient)))
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			m := &fairModel{t: t, rdb: rdb, members: members, k: fairKeysOf(fmt.Sprintf("model:%d", modelRuns.Add(1)))}
+			defer func() { // also when it has failed
+				for _, p := range m.line {
+					if p.turn != nil {
+						p.turn.cancel()
+						<-p.turn.done
+					}
+				}
+				if m.holder != nil && m.holder.lease != nil {
+					_ = m.holder.lease.Unlock(bg)
+				}
+				rdb.Del(bg, m.k.lock, m.k.queue, m.k.deadlines, m.k.alive)
+			}()
+			t.Repeat(map[string]func(*rapid.T){
+				"wait": m.wait, "wait more": m.wait, "cancel": m.cancel, "tryLock": m.tryLock, "unlock": m.unlock, "force": m.force, "dies": m.dies,
+				"javaWaits": m.javaWaits, "javaTakes": m.javaTakes, "javaLeaves": m.javaLeaves, "javaDies": m.javaDies,
+				"": m.check,
+			})
+		})
+		onlyTombstones(t, rdb)
+	})
+}

@@ -1,0 +1,257 @@
+//go:build unix
+
+package rlock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+const (
+	fairProcessLease = 2 * time.Second // watchdog lease
+	fairProcessTerm  = 2 * time.Second // waiter lease
+)
+
+// fairTrace is what a server did to the line of a fair lock, command by command.
+type fairTrace struct {
+	done  chan struct{}
+	conn  net.Conn
+	lines []string
+}
+
+// fairMonitor begins a trace. It ends when the test asks for the result.
+func fairMonitor(t *testing.T, addr string) *fairTrace {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fairTrace{done: make(chan struct{}), conn: conn}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(conn)
+	if !lines.Scan() || lines.Text() != "+OK" {
+		t.Fatalf("MONITOR: %q, %v", lines.Text(), lines.Err())
+	}
+	go func() {
+		defer close(f.done)
+		for lines.Scan() {
+			// Only what scripts do.
+			if strings.Contains(lines.Text(), " lua] ") {
+				f.lines = append(f.lines, lines.Text())
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-f.done })
+	return f
+}
+
+func (f *fairTrace) end() []string {
+	_ = f.conn.Close()
+	<-f.done
+	return f.lines
+}
+
+var fairCommand = regexp.MustCompile(`^\+(\d+\.\d+) \[\d+ lua\] (.*)$`)
+
+// Three processes with ten waiters each, some of which lose patience. First the
+// holder's process is killed, then one with waiters. Whoever gets the lock is the
+// oldest who still waits, and the line never stands still for longer than a lease
+// and a waiter lease.
+func TestFairOrderAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	rdb := b.client(t)
+	k := fairKeysOf("fair")
+	trace := fairMonitor(t, b.addr)
+	children := map[string]*child{} // by client id
+	for range 3 {
+		c := startChild(t, "fair", b.addr)
+		children[c.report("ready")] = c
+	}
+	for _, c := range children {
+		c.order("go")
+	}
+	grants := func() int { return int(rdb.LLen(bg, "tokens").Val()) }
+	more := func(n int) {
+		t.Helper()
+		from := grants()
+		eventually(t, fmt.Sprint("there are ", n, " more grants"), func() bool { return grants() >= from+n })
+	}
+	of := func(stay string) string { return stay[:strings.LastIndexByte(stay, ':')] }
+	kill := func(id string) {
+		t.Helper()
+		children[id].kill()
+		delete(children, id)
+		eventually(t, "its waiters are gone", func() bool {
+			v := fairLook(rdb, "fair")
+			for _, m := range []map[string]float64{v.deadlines, v.alive} {
+				for stay := range m {
+					if of(stay) == id {
+						return false
+					}
+				}
+			}
+			return !slices.ContainsFunc(v.queue, func(stay string) bool { return of(stay) == id })
+		})
+		more(20)
+	}
+	more(60)
+
+	var holder string
+	eventually(t, "the holder is killed", func() bool {
+		for stay := range fairLook(rdb, "fair").hold {
+			holder = of(stay)
+			return children[holder] != nil
+		}
+		return false
+	})
+	kill(holder)
+	var waits string
+	eventually(t, "one with waiters is killed", func() bool {
+		v := fairLook(rdb, "fair")
+		for _, stay := range v.queue {
+			waits = of(stay)
+			return children[waits] != nil
+		}
+		return false
+	})
+	kill(waits)
+	for _, c := range children {
+		c.order("stop")
+		c.report("done")
+		c.finish()
+	}
+
+	tokens := rdb.LRange(bg, "tokens", 0, -1).Val()
+	last := int64(0)
+	for i, text := range tokens {
+		token, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || token <= last {
+			t.Fatalf("grant %d has token %s, the one before it %d", i, text, last)
+		}
+		last = token
+	}
+	rdb.Del(bg, "tokens")
+	onlyTombstones(t, rdb)
+
+	// The trace: the line as the server's commands made it.
+	var line []string
+	var before, longest float64
+	granted, again := 0, 0
+	came := map[string]bool{}
+	for _, text := range trace.end() {
+		m := fairCommand.FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("MONITOR says %q", text)
+		}
+		at, _ := strconv.ParseFloat(m[1], 64)
+		args := strings.Split(strings.Trim(m[2], `"`), `" "`)
+		switch {
+		case args[0] == "rpush" && args[1] == k.queue:
+			if came[args[2]] {
+				again++
+			}
+			came[args[2]] = true
+			line = append(line, args[2])
+		case args[0] == "lrem" && args[1] == k.queue:
+			i := slices.Index(line, args[3])
+			line = slices.Delete(line, i, i+1)
+		case args[0] == "lpop" && args[1] == k.queue:
+			line = append([]string{"<" + line[0]}, line[1:]...)
+		case args[0] == "hset" && args[1] == k.lock:
+			// Who was at the head was taken out just before.
+			switch {
+			case len(line) == 0:
+			case line[0] == "<"+args[2]:
+				line = line[1:]
+			default:
+				t.Fatalf("%s has the lock, %q waited", args[2], line)
+			}
+			granted++
+			before = at
+		}
+		if before > 0 {
+			longest = max(longest, at-before)
+		}
+	}
+	if len(line) > 0 {
+		t.Errorf("still in line: %q", line)
+	}
+	if granted < len(tokens) {
+		t.Errorf("%d grants in the trace, %d in the sections", granted, len(tokens))
+	}
+	t.Logf("%d grants, longest pause %.1fs, %d waiters had to line up again", granted, longest, again)
+	// A busy machine may add some seconds.
+	if bound := (fairProcessLease + fairProcessTerm).Seconds() + 10; longest > bound {
+		t.Errorf("nobody got the lock for %.1fs", longest)
+	}
+}
+
+func init() { childModes["fair"] = childFair }
+
+// childFair has ten waiters that take the lock again and again, until told to stop.
+func childFair(t *testing.T, p *parent, addr string, _ []string) {
+	c, rdb := childClient(t, addr, rlock.WithWatchdogLease(fairProcessLease), rlock.WithWaiterLease(fairProcessTerm))
+	l := c.NewFairLock("fair")
+	p.report("ready %s", c.ID())
+	p.await("go")
+	stop := make(chan struct{})
+	// Only who still holds the lock may write its token down.
+	record := redis.NewScript(`if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then redis.call('rpush', KEYS[2], ARGV[2]) end`)
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithCancel(bg)
+				if rand.IntN(3) == 0 {
+					time.AfterFunc(rand.N(100*time.Millisecond), cancel)
+				}
+				lease, err := l.Lock(ctx)
+				cancel()
+				if errors.Is(err, context.Canceled) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := record.Run(bg, rdb, []string{"fair", "tokens"}, lease.Owner(), lease.Token()).Err(); err != nil && !errors.Is(err, redis.Nil) {
+					t.Error(err)
+				}
+				time.Sleep(time.Millisecond) // a section, so that the others line up
+				if err := lease.Unlock(bg); err != nil && !errors.Is(err, rlock.ErrLeaseLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	p.await("stop")
+	close(stop)
+	wg.Wait()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	p.report("done")
+}

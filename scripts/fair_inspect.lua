@@ -1,0 +1,11 @@
+-- fair_inspect: one consistent look at a fair lock and its line.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  queue
+-- Reply    {pttl, waiters, field, value, ...}; pttl -2: free, -1: no TTL
+-- Caller   IsLocked, State, HeldBy
+-- Twice    Reads only.
+local reply = redis.call('hgetall', KEYS[1])
+table.insert(reply, 1, redis.call('pttl', KEYS[1]))
+table.insert(reply, 2, redis.call('llen', KEYS[2]))
+return reply
