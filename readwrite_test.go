@@ -731,7 +731,7 @@ func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(300*time.Millisecond))
+		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
 		living := mustLock(t, c.NewReadWriteLock("a").ReadLock())
 		rwJava{t, rdb, "a"}.read("dead:1", time.Second)
 		was := living.Deadline()
@@ -789,7 +789,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 			mustBeEmpty(t, j.rdb)
 		})
 		t.Run("its renewal cuts the time of the lock", func(t *testing.T) {
-			j, l := setUp(t, rlock.WithWatchdogLease(1500*time.Millisecond))
+			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
 			long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
 			renewed := mustLock(t, l.ReadLock())
 			j.read(rwJavaOwner, 30*time.Second)
@@ -801,7 +801,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 			if ttl := j.rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
 				t.Fatalf("our renewal shortened it to %v", ttl)
 			}
-			rwTTL(t, j.rdb, rwTimer("a", renewed.Owner(), 1), 1500*time.Millisecond)
+			rwTTL(t, j.rdb, rwTimer("a", renewed.Owner(), 1), 3*time.Second)
 			mustUnlock(t, renewed)
 			mustUnlock(t, long)
 			j.release(rwJavaOwner)
