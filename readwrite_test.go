@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,13 +30,26 @@ func rwChannel(name string) string {
 	return "redisson_rwlock:{" + name + "}"
 }
 
+// rwSubscribers is how many connections listen to a lock, on all nodes.
 func rwSubscribers(t testing.TB, rdb redis.UniversalClient, name string) int64 {
 	t.Helper()
-	n, err := rdb.PubSubNumSub(bg, rwChannel(name)).Result()
+	var total atomic.Int64
+	look := func(ctx context.Context, node *redis.Client) error {
+		n, err := node.PubSubNumSub(ctx, rwChannel(name)).Result()
+		total.Add(n[rwChannel(name)])
+		return err
+	}
+	var err error
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		err = rdb.ForEachMaster(bg, look)
+	case *redis.Client:
+		err = look(bg, rdb)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n[rwChannel(name)]
+	return total.Load()
 }
 
 // rwHeard listens to the channel of a lock. Each call returns what was
@@ -49,7 +63,8 @@ func rwHeard(t testing.TB, rdb redis.UniversalClient, name string) func() []stri
 	}
 	return func() (heard []string) {
 		t.Helper()
-		if err := rdb.Publish(bg, rwChannel(name), "end").Err(); err != nil {
+		// From the node of the lock: messages of different nodes may overtake each other.
+		if err := rdb.Eval(bg, "return redis.call('publish', ARGV[1], 'end')", []string{name}, rwChannel(name)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		for {
