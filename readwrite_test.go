@@ -82,7 +82,6 @@ func rwHeard(t testing.TB, rdb redis.UniversalClient, name string) func() []stri
 
 // rwJava does with raw commands what Redisson's scripts do, step by step.
 type rwJava struct {
-	t    testing.TB
 	rdb  redis.UniversalClient
 	name string
 }
@@ -90,7 +89,6 @@ type rwJava struct {
 const rwJavaOwner = "6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:57"
 
 func (j rwJava) read(owner string, lease time.Duration) {
-	j.t.Helper()
 	ttl := max(j.rdb.PTTL(bg, j.name).Val(), lease)
 	j.rdb.HSet(bg, j.name, "mode", "read")
 	n := j.rdb.HIncrBy(bg, j.name, owner, 1).Val()
@@ -719,7 +717,7 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
-		java := rwJava{t, rdb, "a"}
+		java := rwJava{rdb, "a"}
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
 		long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
 		java.read(rwJavaOwner, 500*time.Millisecond) // and dies
@@ -748,7 +746,7 @@ func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
 		living := mustLock(t, c.NewReadWriteLock("a").ReadLock())
-		rwJava{t, rdb, "a"}.read("dead:1", time.Second)
+		rwJava{rdb, "a"}.read("dead:1", time.Second)
 		was := living.Deadline()
 		eventually(t, "the dead one is over, the other was renewed", func() bool {
 			return rdb.Exists(bg, rwTimer("a", "dead:1", 1)).Val() == 0 && living.Deadline().After(was)
@@ -764,7 +762,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 		setUp := func(t *testing.T, opts ...rlock.Option) (rwJava, *rlock.ReadWriteLock) {
 			rdb := b.client(t)
 			rdb.FlushDB(bg)
-			return rwJava{t, rdb, "a"}, newClientOn(t, rdb, opts...).NewReadWriteLock("a")
+			return rwJava{rdb, "a"}, newClientOn(t, rdb, opts...).NewReadWriteLock("a")
 		}
 		t.Run("its release finds our timers", func(t *testing.T) {
 			j, l := setUp(t)

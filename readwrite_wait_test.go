@@ -407,7 +407,7 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		java := rwJava{t, rdb, "a"}
+		java := rwJava{rdb, "a"}
 		java.read("dead:1", 700*time.Millisecond)
 		java.read("dead:2", 300*time.Millisecond)
 		start := time.Now()
