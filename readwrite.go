@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -102,9 +103,10 @@ func WithWriterPreference() LockOption {
 	}
 }
 
-// rwSide is what the protocols of both sides have in common. The timers of
-// readers share the slot of the lock; the scripts make up their names, those of
-// foreign readers among them, so they are not declared.
+// rwSide is what the protocols of both sides have in common. The scripts make
+// up the names of readers' timers, which share the slot of the lock. Those
+// without which a request must not run are declared too, so that a cluster
+// that moves the slot has it wait.
 type rwSide struct{ plain }
 
 // args are the arguments that all scripts of a read-write lock begin with.
@@ -205,6 +207,11 @@ func (p rwSide) state(reply []any) (State, error) {
 // readSide is the protocol of the shared side.
 type readSide struct{ rwSide }
 
+// timer is the key that lives as long as the n-th entry of a stay.
+func (p readSide) timer(stay string, n int) string {
+	return suffixed(p.name, stay+":rwlock_timeout:"+strconv.Itoa(n))
+}
+
 func (p readSide) enter(a *attempt, _ bool) *request {
 	under := ""
 	if a.under != nil {
@@ -212,7 +219,7 @@ func (p readSide) enter(a *attempt, _ bool) *request {
 	}
 	return &request{
 		script: p.script("rw_read_enter"),
-		keys:   p.withWriters(p.keys.lock, p.tombstone(a.stay)),
+		keys:   p.withWriters(p.keys.lock, p.tombstone(a.stay), p.timer(a.stay, 1)),
 		args:   p.args(a.stay, a.opts.lease.Milliseconds(), under),
 	}
 }
@@ -220,7 +227,7 @@ func (p readSide) enter(a *attempt, _ bool) *request {
 func (p readSide) reenter(stay string, lease time.Duration, n int) *request {
 	return &request{
 		script: p.script("rw_read_reenter"),
-		keys:   []string{p.keys.lock},
+		keys:   []string{p.keys.lock, p.timer(stay, 1), p.timer(stay, n)},
 		args:   p.args(stay, lease.Milliseconds(), n),
 	}
 }
@@ -241,7 +248,7 @@ func (p readSide) abandon(stay string, late bool) *request {
 func (p readSide) renew(stay string, lease time.Duration) *request {
 	return &request{
 		script: p.script("rw_read_renew"),
-		keys:   []string{p.keys.lock},
+		keys:   []string{p.keys.lock, p.timer(stay, 1)},
 		args:   p.args(stay, lease.Milliseconds()),
 		lease:  lease,
 	}

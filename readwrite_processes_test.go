@@ -124,6 +124,7 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 	t.Parallel()
 	for _, side := range []string{"read", "write", "both"} {
 		t.Run(side, func(t *testing.T) {
+			t.Parallel()
 			b := onServer(t)
 			rdb := b.client(t)
 			c := b.newClient(t, rlock.WithWatchdogLease(processLease))
@@ -135,7 +136,7 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 				mustUnlock(t, mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute)))
 			}
 			// It is renewed: it lasts for longer than its lease.
-			_, err := l.WriteLock().Lock(bg, rlock.WithWait(2*processLease))
+			_, err := l.WriteLock().Lock(bg, rlock.WithWait(3*processLease/2))
 			if !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatalf("beside a living holder: %v", err)
 			}

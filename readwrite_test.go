@@ -157,6 +157,7 @@ func rwHash(t testing.TB, rdb redis.UniversalClient, name string, want map[strin
 // Each step of a lock's life leaves in Redis, and publishes, what Redisson's
 // would, or what Redisson tolerates.
 func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		for _, name := range []string{"order:7", "{t}x", "a b"} {
@@ -408,6 +409,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 }
 
 func TestReadersShareAndWritersExclude(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l, other := newClientOn(t, rdb).NewReadWriteLock("a"), b.newClient(t).NewReadWriteLock("a")
@@ -591,6 +593,7 @@ func TestReadWriteLockRefusesBadArguments(t *testing.T) {
 // A renewed hold whose side has been ended by force, or whose keys are gone, is
 // told with the next renewal, and the other side's with its own.
 func TestLossOfASideIsTold(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
@@ -675,6 +678,7 @@ func TestLostSideLetsNobodyIn(t *testing.T) {
 }
 
 func TestSidesEndEachAtItsOwnTime(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
@@ -715,6 +719,7 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 // A hash that outlives its readers holds nobody up: it may have the time of a
 // reader that has left, beside one that died.
 func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		java := rwJava{rdb, "a"}
@@ -727,21 +732,23 @@ func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 		wantErr(t, err, rlock.ErrNotAcquired)
 		mustUnlock(t, mustLock(t, l.WriteLock())) // by its timer
 
-		java.read("dead:1", 50*time.Millisecond)
+		java.read("!dead:1", 50*time.Millisecond)
 		living := mustLock(t, l.ReadLock(), rlock.WithLease(time.Minute))
-		eventually(t, "one is dead", func() bool { return rdb.Exists(bg, rwTimer("a", "dead:1", 1)).Val() == 0 })
+		eventually(t, "one is dead", func() bool { return rdb.Exists(bg, rwTimer("a", "!dead:1", 1)).Val() == 0 })
 		s, err := l.ReadLock().State(bg)
 		if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != living.Owner() {
 			t.Fatalf("the state shows the dead: %+v, %v", s, err)
 		}
 		_, err = l.WriteLock().TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
+		rwHash(t, rdb, "a", map[string]string{"mode": "read", living.Owner(): "1"}) // the writer swept the dead out
 		mustUnlock(t, living)
 		mustBeEmpty(t, rdb)
 	})
 }
 
 func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
@@ -758,6 +765,7 @@ func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 
 // What Redisson does beside us, as the hazards that its protocol has.
 func TestBesideRedissonReaders(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		setUp := func(t *testing.T, opts ...rlock.Option) (rwJava, *rlock.ReadWriteLock) {
 			rdb := b.client(t)

@@ -40,6 +40,7 @@ func rwWait(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rlock
 
 // Nobody is let in one by one: each of fifty readers holds the lock until all do.
 func TestWaitingReadersComeInTogether(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		const readers = 25 // of each of two clients
 		rdb := b.client(t)
@@ -200,6 +201,7 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 // random, with no poll to save anybody. Readers must see a stable pair, writers
 // must be alone, and everybody who is not cancelled must get in.
 func TestReadersAndWritersAtRandom(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for _, opts := range [][]rlock.LockOption{nil, {rlock.WithWriterPreference()}} {
 			t.Run(fmt.Sprint("options ", len(opts)), func(t *testing.T) {
@@ -333,6 +335,7 @@ func TestPreferredWriterIsNotStarved(t *testing.T) {
 }
 
 func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		preferred := rlock.WithWriterPreference()
@@ -381,6 +384,7 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 
 // A writer that dies while it waits keeps readers out until its place lapses.
 func TestDeadWaitingWriterIsForgotten(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", rlock.WithWriterPreference())
@@ -404,6 +408,7 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 }
 
 func TestWriterWaitsOutReadersThatDie(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")

@@ -34,7 +34,7 @@ local fields = redis.call('hgetall', lock)
 redis.call('del', lock)
 for i = 1, #fields, 2 do
   for n = 1, tonumber(fields[i + 1]) or 0 do
-    redis.call('del', timer(fields[i], n))
+    redis.pcall('del', timer(fields[i], n))
   end
 end
 announce(ARGV[4], ARGV[3], side == 'read' and '0' or '1')

@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this stay's reading
--- KEYS[3]  writers that wait and go first: stay id -> alive until, ms; only if
+-- KEYS[3]  timer of this entry
+-- KEYS[4]  writers that wait and go first: stay id -> alive until, ms; only if
 --          writers are preferred
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
@@ -37,8 +38,8 @@ elseif ARGV[4] ~= '' then
 elseif mode ~= 'read' and redis.call('exists', lock) == 1 then
   -- A writer's, or a lock of another type.
   return {0, redis.call('pttl', lock)}
-elseif KEYS[3] then
-  local last = redis.call('zrevrange', KEYS[3], 0, 0, 'withscores')
+elseif KEYS[4] then
+  local last = redis.call('zrevrange', KEYS[4], 0, 0, 'withscores')
   if last[2] then
     local time = redis.call('time')
     local ms = tonumber(last[2]) - time[1] * 1000 - math.floor(time[2] / 1000)
@@ -48,8 +49,8 @@ elseif KEYS[3] then
   end
 end
 
-if redis.call('pttl', timer(stay, 1)) < lease then
-  redis.call('set', timer(stay, 1), 1, 'px', lease)
+if redis.call('pttl', KEYS[3]) < lease then
+  redis.call('set', KEYS[3], 1, 'px', lease)
 end
 if not mode then
   redis.call('hset', lock, 'mode', 'read')

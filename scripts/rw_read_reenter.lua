@@ -1,6 +1,8 @@
 -- rw_read_reenter: raise the count of a read hold that its owner has.
 --
 -- KEYS[1]  lock hash
+-- KEYS[2]  timer of the first entry
+-- KEYS[3]  timer of this entry
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
 -- ARGV[3]  lease, ms
@@ -14,16 +16,16 @@
 -- include rw
 local lease, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local was = redis.call('hget', lock, stay)
-if not was or redis.call('pttl', timer(stay, 1)) <= 0 then
+if not was or redis.call('pttl', KEYS[2]) <= 0 then
   return {-2, -absent()}
 end
-if redis.call('pttl', timer(stay, count)) < lease then
-  redis.call('set', timer(stay, count), 1, 'px', lease)
+if redis.call('pttl', KEYS[3]) < lease then
+  redis.call('set', KEYS[3], 1, 'px', lease)
 end
 redis.call('hset', lock, stay, ARGV[4])
 for i = count + 1, tonumber(was) do -- of a release that was not answered
-  redis.call('del', timer(stay, i))
+  drop(i)
 end
-lengthen(timer(stay, 1), lease)
+lengthen(KEYS[2], lease)
 lengthen(lock, lease)
 return {1, 0}

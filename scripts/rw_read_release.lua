@@ -28,12 +28,12 @@ end
 if count == 0 then
   return readerLeaves(was)
 end
-if redis.call('pttl', timer(stay, 1)) <= 0 then
+if left(timer(stay, 1)) <= 0 then
   return absent()
 end
 redis.call('hdel', lock, '')
 redis.call('hset', lock, stay, ARGV[5])
 for i = tonumber(was), count + 1, -1 do
-  redis.call('del', timer(stay, i))
+  drop(i)
 end
 return 2

@@ -1,6 +1,7 @@
 -- rw_read_renew: lengthen the lease of a read hold, if it is still there.
 --
 -- KEYS[1]  lock hash
+-- KEYS[2]  timer of the first entry
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
 -- ARGV[3]  lease, ms; 0: put the time of the hash back to that of the hold.
@@ -14,17 +15,21 @@
 
 -- include rw
 local count = redis.call('hget', lock, stay)
-local left = redis.call('pttl', timer(stay, 1))
-if not count or left <= 0 then
+local ms = redis.call('pttl', KEYS[2])
+if not count or ms <= 0 then
   return absent()
 end
 local lease = tonumber(ARGV[3])
 if lease == 0 then
-  lengthen(lock, left)
+  lengthen(lock, ms)
   return 1
 end
-for i = 1, tonumber(count) do
-  lengthen(timer(stay, i), lease)
+lengthen(KEYS[2], lease)
+for i = 2, tonumber(count) do -- for show: the first stands for all
+  local key = timer(stay, i)
+  if left(key) < lease then
+    redis.pcall('pexpire', key, lease)
+  end
 end
 lengthen(lock, lease)
 return 1

@@ -19,11 +19,30 @@ local function lengthen(key, ms)
   end
 end
 
+-- left is the rest of a timer's time: 0 or less if it has run out. While the
+-- slot moves to another node, what is not found here may be there. Redis refuses
+-- to look for it then (or, where the slot arrives, to look for it together with
+-- a key that is here): such a timer counts as alive, for as long as it takes to
+-- look again.
+local function left(key)
+  local ms = redis.pcall('pttl', key)
+  if type(ms) == 'number' and ms <= 0 and type(redis.pcall('exists', lock, key)) == 'number' then
+    return ms
+  end
+  return type(ms) == 'number' and ms > 0 and ms or 100
+end
+
+-- drop deletes a timer of this stay. One that is on its way to another node
+-- runs out there.
+local function drop(i)
+  redis.pcall('del', timer(stay, i))
+end
+
 -- rest is for how long a reader with so many timers lives, as far as the first
 -- live one tells; 0 if it is dead.
 local function rest(reader, count)
   for i = 1, tonumber(count) or 0 do
-    local ms = redis.call('pttl', timer(reader, i))
+    local ms = left(timer(reader, i))
     if ms > 0 then
       return ms
     end

@@ -7,7 +7,7 @@
 local function readerLeaves(count)
   redis.call('hdel', lock, stay)
   for i = tonumber(count) or 0, 1, -1 do
-    redis.call('del', timer(stay, i))
+    drop(i)
   end
   local mode = redis.call('hget', lock, 'mode')
   if redis.call('hlen', lock) <= 1 or mode == 'read' and alive() == 0 then
