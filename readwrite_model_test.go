@@ -302,6 +302,10 @@ func (m *rwModel) check(t *rapid.T) {
 			t.Fatalf("%s is alive", field)
 		}
 	}
+}
+
+// look compares the model with what State shows.
+func (m *rwModel) look(t *rapid.T) {
 	s, err := m.lock.ReadLock().State(bg)
 	n := len(m.java)
 	for i := range m.owners {
@@ -335,6 +339,7 @@ func followsRWModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client
 			"javaReads":  m.javaReads,
 			"javaLeaves": m.javaLeaves,
 			"pass":       m.pass,
+			"look":       m.look,
 			"":           m.check,
 		})
 		for _, holds := range [][]rwModelHold{m.reads, m.writes} {

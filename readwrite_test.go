@@ -597,6 +597,8 @@ func TestLossOfASideIsTold(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
+		var checks []func(*testing.T)
+		var names []string
 		for what, scenario := range map[string]struct {
 			lose        func(name string, write, read *rlock.Lease)
 			write, read error // nil: it lasts
@@ -616,13 +618,11 @@ func TestLossOfASideIsTold(t *testing.T) {
 				rdb.PExpire(bg, n, time.Minute)
 			}, rlock.ErrTakenOver, rlock.ErrTakenOver},
 		} {
-			t.Run(what, func(t *testing.T) {
-				t.Parallel()
-				name := t.Name()
-				l := c.NewReadWriteLock(name)
-				write := mustLock(t, l.WriteLock())
-				read := mustLockCtx(t, write.Context(bg), l.ReadLock())
-				scenario.lose(name, write, read)
+			l := c.NewReadWriteLock(what)
+			write := mustLock(t, l.WriteLock())
+			read := mustLockCtx(t, write.Context(bg), l.ReadLock())
+			scenario.lose(what, write, read)
+			checks = append(checks, func(t *testing.T) {
 				for _, side := range []struct {
 					lease *rlock.Lease
 					cause error
@@ -645,6 +645,10 @@ func TestLossOfASideIsTold(t *testing.T) {
 					}
 				}
 			})
+			names = append(names, what)
+		}
+		for i, check := range checks { // they wait for the same renewals
+			t.Run(names[i], check)
 		}
 	})
 }
