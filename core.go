@@ -341,12 +341,23 @@ func (a *attempt) fall(others int64) error {
 	return h.cause
 }
 
+// line is where the attempt waits in this client. One that is let in by its
+// owner's hold of the other side does not stand behind others: they may wait for
+// that very hold to end.
+func (a *attempt) line() lineKey {
+	key := a.core.line(a.stay)
+	if a.under != nil {
+		key.stay = a.stay
+	}
+	return key
+}
+
 // run makes the stay's first entry.
 func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 	c, l := a.core.c, a.core
 	var rest time.Duration
 	// Those who already wait have the first right. With nobody in line, look.
-	if !wait || c.queues.waiting(l.line(a.stay)) == 0 {
+	if !wait || c.queues.waiting(a.line()) == 0 {
 		var lease *Lease
 		var err error
 		lease, rest, err = a.try(ctx, wait)
@@ -430,7 +441,7 @@ func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, er
 // for how long the lock is held as far as is known; 0 means look at once.
 func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
 	c, l := a.core.c, a.core
-	w, head := c.queues.join(l.line(a.stay), c.clock.Now())
+	w, head := c.queues.join(a.line(), c.clock.Now())
 	defer func() {
 		var got *hold
 		if lease != nil {

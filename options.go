@@ -257,6 +257,8 @@ type lockConfig struct {
 	// The options that only some types have: what was given, and the names of
 	// their options, so that the other types can refuse them.
 	special []string
+
+	writerPreference bool // of a ReadWriteLock
 }
 
 // WithNonReentrant makes a second acquire by the same owner fail at once with

@@ -1,0 +1,75 @@
+package rlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// While a slot moves from one node to another, key by key, each node has a part
+// of a lock: the timers that a script does not find may be elsewhere. Nobody
+// may take that for the death of a reader, and readers can leave meanwhile.
+func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for what, first := range map[string]func(name string, timers []any) []any{
+		"timers first": func(_ string, timers []any) []any { return timers },
+		"lock first":   func(name string, _ []any) []any { return []any{name} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			rdb := c.Client()
+			name := "{rw-moves " + what + "}"
+			slot := c.Slot(name)
+			short := rlock.WithCommandTimeout(500 * time.Millisecond)
+			watched := newClientOn(t, c.Client(), short, rlock.WithWatchdogLease(8*time.Second)).NewReadWriteLock(name)
+			other := newClientOn(t, c.Client(), short).NewReadWriteLock(name)
+			fixed := mustLock(t, other.ReadLock(), rlock.WithLease(10*time.Minute))
+			renewed := mustLock(t, watched.ReadLock())
+			leaves := mustLock(t, other.ReadLock())
+			again := mustLockCtx(t, leaves.Context(bg), other.ReadLock())
+			timers := []any{rwTimer(name, fixed.Owner(), 1), rwTimer(name, renewed.Owner(), 1), rwTimer(name, leaves.Owner(), 1), rwTimer(name, leaves.Owner(), 2)}
+
+			from := c.MasterOf(slot)
+			to := elsewhere(c, slot)
+			id := func(s *redistest.Server) string { return s.Client().ClusterMyID(bg).Val() }
+			for _, step := range []*redis.Cmd{
+				to.Client().Do(bg, "cluster", "setslot", slot, "importing", id(from)),
+				from.Client().Do(bg, "cluster", "setslot", slot, "migrating", id(to)),
+				from.Client().Do(bg, append([]any{"migrate", "127.0.0.1", to.Port(), "", 0, 5000, "keys"}, first(name, timers)...)...),
+			} {
+				if err := step.Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := watched.WriteLock().TryLock(bg)
+			wantErr(t, err, rlock.ErrUnreachable)
+			if !strings.Contains(err.Error(), "TRYAGAIN") {
+				t.Errorf("a writer: %v", err)
+			}
+			mustUnlock(t, again)
+			mustUnlock(t, leaves)
+			s, err := watched.ReadLock().State(bg)
+			if err != nil || len(s.Holders) != 2 {
+				t.Errorf("while the slot moves: %+v, %v", s, err)
+			}
+			c.MigrateSlotWith(slot, to, func() {})
+
+			was := renewed.Deadline()
+			eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
+			for _, l := range []*rlock.Lease{fixed, renewed} {
+				if err := l.Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rwHash(t, rdb, name, map[string]string{"mode": "read", fixed.Owner(): "1", renewed.Owner(): "1"})
+			mustUnlock(t, fixed)
+			mustUnlock(t, renewed)
+			mustUnlock(t, mustLock(t, other.WriteLock()))
+		})
+	}
+}

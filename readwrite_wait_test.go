@@ -1,0 +1,425 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// rwQueue is how many wait in a client for a lock.
+func rwQueue(t testing.TB, l *rlock.ReadWriteLock) int {
+	t.Helper()
+	s, err := l.ReadLock().State(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Waiters
+}
+
+// rwWait starts waiters and returns when all stand in line, and so many
+// clients listen. What they get comes out of the channel.
+func rwWait(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rlock.ReadWriteLock, n int, listening int64) <-chan *rlock.Lease {
+	t.Helper()
+	waiting := rwQueue(t, l)
+	got := make(chan *rlock.Lease, n)
+	for range n {
+		go func() { got <- mustLock(t, side) }()
+	}
+	eventually(t, "all wait", func() bool { return rwQueue(t, l) == waiting+n && rwSubscribers(t, rdb, l.Name()) == listening })
+	return got
+}
+
+// Nobody is let in one by one: each of fifty readers holds the lock until all do.
+func TestWaitingReadersComeInTogether(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		const readers = 25 // of each of two clients
+		rdb := b.client(t)
+		plain := rlock.WithPubSub(rlock.PubSubPlain)
+		writer := newClientOn(t, rdb, plain).NewReadWriteLock("a")
+		clients := []*rlock.ReadWriteLock{
+			b.newClient(t, plain, rlock.WithLongestPoll(patient)).NewReadWriteLock("a"),
+			b.newClient(t, plain, rlock.WithLongestPoll(patient)).NewReadWriteLock("a"),
+		}
+		write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+		var waiting []<-chan *rlock.Lease
+		for i, l := range clients {
+			waiting = append(waiting, rwWait(t, rdb, l.ReadLock(), l, readers, int64(i+1)))
+		}
+		start := time.Now()
+		mustUnlock(t, write)
+		var inside []*rlock.Lease
+		for _, got := range waiting {
+			for range readers {
+				inside = append(inside, <-got)
+			}
+		}
+		took := time.Since(start)
+		if took > 5*time.Second { // a round trip after the message, on a busy machine
+			t.Errorf("it took %v until all readers were in", took)
+		}
+		t.Logf("%d readers in after %v", len(inside), took)
+		s, err := writer.ReadLock().State(bg)
+		if err != nil || len(s.Holders) != 2*readers {
+			t.Fatalf("%d holders, %v", len(s.Holders), err)
+		}
+		for _, lease := range inside {
+			mustUnlock(t, lease)
+		}
+		mustBeEmpty(t, rdb)
+	})
+}
+
+func TestDowngradeWakesReadersByMessage(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		writer := b.newClient(t).NewReadWriteLock("a")
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+		var most time.Duration
+		for range 10 {
+			write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+			read := mustLockCtx(t, write.Context(bg), writer.ReadLock(), rlock.WithLease(time.Hour))
+			got := rwWait(t, rdb, l.ReadLock(), l, 3, 1)
+			start := time.Now()
+			mustUnlock(t, write)
+			for range 3 {
+				mustUnlock(t, <-got)
+			}
+			if took := time.Since(start); took > 5*time.Second { // of a busy machine
+				t.Fatalf("it took %v", took)
+			} else {
+				most = max(most, took)
+			}
+			mustUnlock(t, read)
+			eventually(t, "nobody is subscribed", func() bool { return rwSubscribers(t, rdb, "a") == 0 })
+		}
+		t.Logf("readers in and out after %v at most", most)
+		mustBeEmpty(t, rdb)
+	})
+}
+
+// A Java process downgrades in silence: a reader finds out with its next look.
+func TestSilentDowngradeIsFoundByThePoll(t *testing.T) {
+	b := onMiniredis(t)
+	rdb := b.client(t)
+	l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewReadWriteLock("a")
+	rdb.HSet(bg, "a", "mode", "write", rwJavaOwner+":write", 1, rwJavaOwner, 1)
+	rdb.Set(bg, rwTimer("a", rwJavaOwner, 1), 1, time.Hour)
+	rdb.PExpire(bg, "a", time.Hour)
+	got := rwWait(t, rdb, l.ReadLock(), l, 2, 1)
+	rdb.HDel(bg, "a", rwJavaOwner+":write")
+	rdb.HSet(bg, "a", "mode", "read")
+	mustUnlock(t, <-got)
+	mustUnlock(t, <-got)
+}
+
+// Nobody but the head of the line looks while the lock cannot be read, however
+// often there is a message.
+func TestWaitingReadersAreNoHerd(t *testing.T) {
+	b := onServer(t)
+	rdb := b.client(t)
+	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+	write := mustLock(t, b.newClient(t).NewReadWriteLock("a").WriteLock(), rlock.WithLease(time.Hour))
+	got := rwWait(t, rdb, l.ReadLock(), l, 50, 1)
+	before := commandCount(t, rdb, "evalsha", "eval")
+	const messages = 20
+	for i := range messages {
+		rdb.Publish(bg, rwChannel("a"), "1")
+		eventually(t, "the head has looked", func() bool { return commandCount(t, rdb, "evalsha", "eval")-before > i })
+	}
+	if n := commandCount(t, rdb, "evalsha", "eval") - before; n > 2*messages { // some slack for a subscription's confirmation
+		t.Errorf("%d looks after %d messages", n, messages)
+	}
+	mustUnlock(t, write)
+	var inside []*rlock.Lease
+	for range 50 {
+		inside = append(inside, <-got)
+	}
+	n := commandCount(t, rdb, "evalsha", "eval") - before
+	t.Logf("%d scripts for %d messages and 50 readers", n, messages)
+	if n > 2*messages+2*50 {
+		t.Errorf("%d scripts for 50 readers", n)
+	}
+	for _, lease := range inside {
+		mustUnlock(t, lease)
+	}
+}
+
+// A head that leaves with a wake-up in its pocket hands it on, whenever it
+// leaves: with no poll to save them, the others get in.
+func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		writer := b.newClient(t).NewReadWriteLock("a")
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+		for round := range 40 {
+			write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+			ctx, cancel := context.WithCancel(bg)
+			ended := make(chan *rlock.Lease, 1)
+			go func() {
+				lease, err := l.ReadLock().Lock(ctx)
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				ended <- lease
+			}()
+			eventually(t, "the head waits", func() bool { return rwSubscribers(t, rdb, "a") == 1 })
+			got := rwWait(t, rdb, l.ReadLock(), l, 3, 1)
+			delay := time.Duration(rand.Int64N(int64(time.Millisecond)))
+			go func() {
+				time.Sleep(delay) // the subject: before, at, or after the release
+				cancel()
+			}()
+			mustUnlock(t, write)
+			for range 3 {
+				select {
+				case lease := <-got:
+					mustUnlock(t, lease)
+				case <-time.After(20 * time.Second):
+					t.Fatalf("round %d: a reader sleeps though the lock can be read", round)
+				}
+			}
+			if lease := <-ended; lease != nil {
+				mustUnlock(t, lease)
+			}
+			cancel()
+		}
+		onlyTombstones(t, rdb)
+	})
+}
+
+// Readers and writers of two clients come, wait, get cancelled and leave at
+// random, with no poll to save anybody. Readers must see a stable pair, writers
+// must be alone, and everybody who is not cancelled must get in.
+func TestReadersAndWritersAtRandom(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for _, opts := range [][]rlock.LockOption{nil, {rlock.WithWriterPreference()}} {
+			t.Run(fmt.Sprint("options ", len(opts)), func(t *testing.T) {
+				rdb := b.client(t)
+				rdb.FlushDB(bg) // of tombstones
+				locks := []*rlock.ReadWriteLock{
+					b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", opts...),
+					b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", opts...),
+				}
+				var first, second, readers, writers atomic.Int64
+				var sections [2]atomic.Int64
+				var wg sync.WaitGroup
+				end := time.Now().Add(time.Second)
+				for i := range 16 {
+					l := locks[i%2]
+					wg.Go(func() {
+						for time.Now().Before(end) {
+							side, writes := rlock.Locker(l.ReadLock()), rand.IntN(4) == 0
+							if writes {
+								side = l.WriteLock()
+							}
+							ctx, cancel := context.WithTimeout(bg, 30*time.Second)
+							hasty := rand.IntN(4) == 0
+							if hasty {
+								ctx, cancel = context.WithTimeout(bg, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
+							}
+							lease, err := side.Lock(ctx)
+							cancel()
+							if err != nil {
+								if !hasty || !errors.Is(err, rlock.ErrNotAcquired) {
+									t.Errorf("writes %v, hasty %v: %v", writes, hasty, err)
+								}
+								continue
+							}
+							if writes {
+								sections[0].Add(1)
+								if w, r := writers.Add(1), readers.Load(); w != 1 || r != 0 {
+									t.Errorf("a writer among %d writers and %d readers", w, r)
+								}
+								first.Add(1)
+								if rand.IntN(2) == 0 { // it reads on
+									read := mustLockCtx(t, lease.Context(bg), l.ReadLock())
+									second.Add(1)
+									writers.Add(-1)
+									readers.Add(1)
+									mustUnlock(t, lease)
+									lease = read
+									if first.Load() != second.Load() {
+										t.Error("another writes although this one reads on")
+									}
+									readers.Add(-1)
+								} else {
+									second.Add(1)
+									writers.Add(-1)
+								}
+							} else {
+								sections[1].Add(1)
+								readers.Add(1)
+								if w := writers.Load(); w != 0 || first.Load() != second.Load() {
+									t.Errorf("a reader among %d writers", w)
+								}
+								readers.Add(-1)
+							}
+							mustUnlock(t, lease)
+						}
+					})
+				}
+				wg.Wait()
+				t.Logf("%d writes, %d reads", sections[0].Load(), sections[1].Load())
+				eventually(t, "nothing is left", func() bool {
+					keys := keysOf(t, rdb)
+					return tombstones(keys) == len(keys) && rwSubscribers(t, rdb, "a") == 0
+				})
+			})
+		}
+	})
+}
+
+// One writer among fifty readers in a loop: with the preference it gets in after
+// those that were in.
+func TestPreferredWriterIsNotStarved(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		const readers = 50
+		locks := []*rlock.ReadWriteLock{
+			b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()),
+			b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()),
+		}
+		var first, second, reads atomic.Int64
+		ctx, stop := context.WithCancel(bg)
+		defer stop()
+		var wg sync.WaitGroup
+		for i := range readers {
+			l := locks[i%2].ReadLock()
+			wg.Go(func() {
+				for {
+					lease, err := l.Lock(ctx)
+					if err != nil {
+						return
+					}
+					if n := first.Load(); n != second.Load() {
+						t.Error("a reader sees half a write")
+					}
+					reads.Add(1)
+					time.Sleep(time.Millisecond) // of reading
+					if n := first.Load(); n != second.Load() {
+						t.Error("a write while another reads")
+					}
+					mustUnlock(t, lease)
+				}
+			})
+		}
+		eventually(t, "the readers are at it", func() bool { return reads.Load() > readers })
+		most, l := int64(0), locks[0].WriteLock()
+		for range 10 {
+			before := reads.Load()
+			lease := mustLock(t, l)
+			most = max(most, reads.Load()-before)
+			first.Add(1)
+			second.Add(1)
+			mustUnlock(t, lease)
+		}
+		stop()
+		wg.Wait()
+		t.Logf("at most %d reads while the writer waited", most)
+		// Each reader may have begun one before the writer showed itself in
+		// Redis, and that takes a moment on a busy machine.
+		if most > 10*readers {
+			t.Errorf("the writer was passed by %d readers", most)
+		}
+	})
+}
+
+func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		preferred := rlock.WithWriterPreference()
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(2*time.Second)).NewReadWriteLock("a", preferred)
+		other := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", preferred)
+		read := mustLock(t, other.ReadLock(), rlock.WithLease(time.Hour))
+
+		_, err := l.WriteLock().TryLock(bg) // holds nobody back
+		wantErr(t, err, rlock.ErrNotAcquired)
+		mustUnlock(t, mustLock(t, l.ReadLock()))
+
+		ctx, cancel := context.WithCancel(bg)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := l.WriteLock().Lock(ctx)
+			ended <- err
+		}()
+		eventually(t, "it is registered", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
+		until := rdb.ZRangeWithScores(bg, "{a}:rlock:writers", 0, 0).Val()[0].Score
+		eventually(t, "it stays registered", func() bool {
+			z := rdb.ZRangeWithScores(bg, "{a}:rlock:writers", 0, 0).Val()
+			return len(z) == 1 && z[0].Score > until
+		})
+		for _, side := range []rlock.Locker{l.ReadLock(), other.ReadLock()} {
+			_, err := side.TryLock(bg)
+			wantErr(t, err, rlock.ErrNotAcquired)
+		}
+		mustUnlock(t, mustLockCtx(t, read.Context(bg), other.ReadLock())) // reads already
+		got := rwWait(t, rdb, other.ReadLock(), other, 3, 2)
+		cancel()
+		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+		for range 3 {
+			mustUnlock(t, <-got) // by the message of the writer that left
+		}
+		mustUnlock(t, read)
+
+		write := mustLock(t, l.WriteLock())
+		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.ReadLock()))
+		got = rwWait(t, rdb, other.WriteLock(), other, 1, 1)
+		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.ReadLock())) // although a writer waits
+		mustUnlock(t, write)
+		mustUnlock(t, <-got)
+		onlyTombstones(t, rdb)
+	})
+}
+
+// A writer that dies while it waits keeps readers out until its place lapses.
+func TestDeadWaitingWriterIsForgotten(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", rlock.WithWriterPreference())
+		until := time.Now().Add(500 * time.Millisecond)
+		rdb.ZAdd(bg, "{a}:rlock:writers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
+		rdb.PExpire(bg, "{a}:rlock:writers", time.Minute)
+		_, err := l.ReadLock().TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		read := mustLock(t, l.ReadLock()) // by its timer
+		if early := time.Until(until); early > 2*time.Millisecond {
+			t.Fatalf("in %v too early", early)
+		}
+		got := rwWait(t, rdb, l.WriteLock(), l, 1, 1)
+		if members := rdb.ZRange(bg, "{a}:rlock:writers", 0, -1).Val(); len(members) != 1 || members[0] == "dead:1" {
+			t.Fatalf("registered: %q", members)
+		}
+		mustUnlock(t, read)
+		mustUnlock(t, <-got)
+		mustBeEmpty(t, rdb)
+	})
+}
+
+func TestWriterWaitsOutReadersThatDie(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+		java := rwJava{rdb, "a"}
+		java.read("dead:1", 700*time.Millisecond)
+		java.read("dead:2", 300*time.Millisecond)
+		start := time.Now()
+		mustUnlock(t, mustLock(t, l.WriteLock()))
+		if took := time.Since(start); took < 600*time.Millisecond || took > 10*time.Second {
+			t.Fatalf("waited %v for readers of 300 and 700 ms", took)
+		}
+		mustBeEmpty(t, rdb)
+	})
+}
