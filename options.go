@@ -252,6 +252,8 @@ type LockOption func(*lockConfig)
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
+	ageing       time.Duration
+	hasAgeing    bool
 
 	// The options that only some types have: what was given, and the names of
 	// their options, so that the other types can refuse them.
@@ -276,11 +278,12 @@ func WithMaxHold(d time.Duration) LockOption { return func(c *lockConfig) { c.ma
 type AcquireOption func(*acquireConfig)
 
 type acquireConfig struct {
-	lease    time.Duration
-	hasLease bool
-	wait     time.Duration
-	hasWait  bool
-	priority int // 0: not given
+	lease       time.Duration
+	hasLease    bool
+	wait        time.Duration
+	hasWait     bool
+	priority    int
+	hasPriority bool
 }
 
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
@@ -324,6 +327,12 @@ func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig
 	}
 	if a.wait < 0 {
 		return a, invalid("WithWait(%v): negative", a.wait)
+	}
+	switch {
+	case !a.hasPriority:
+		a.priority = DefaultPriority
+	case a.priority < MinPriority || a.priority > MaxPriority:
+		return a, invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
 	}
 	return a, nil
 }
