@@ -70,15 +70,31 @@ var queuedKinds = []queuedKind{
 func eachQueued(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKind)) {
 	t.Helper()
 	for _, k := range queuedKinds {
-		t.Run("miniredis "+k.name, func(t *testing.T) {
-			t.Parallel()
-			scenario(t, onMiniredis(t), k)
-		})
-		t.Run("standalone "+k.name, func(t *testing.T) {
-			t.Parallel()
-			scenario(t, onServer(t), k)
-		})
+		queuedRun(t, "miniredis", k, scenario)
+		queuedRun(t, "standalone", k, scenario)
 	}
+}
+
+// eachQueuedMode is eachQueued for what depends on the scripts and the connection
+// only: a priority lock is to them what a write lock is, and miniredis is asked
+// once.
+func eachQueuedMode(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKind)) {
+	t.Helper()
+	read, write := queuedKinds[0], queuedKinds[1]
+	queuedRun(t, "miniredis", write, scenario)
+	queuedRun(t, "standalone", read, scenario)
+	queuedRun(t, "standalone", write, scenario)
+}
+
+func queuedRun(t *testing.T, on string, k queuedKind, scenario func(t *testing.T, b *backend, k queuedKind)) {
+	t.Run(on+" "+k.name, func(t *testing.T) {
+		t.Parallel()
+		if on == "miniredis" {
+			scenario(t, onMiniredis(t), k)
+		} else {
+			scenario(t, onServer(t), k)
+		}
+	})
 }
 
 // queuedOn runs a scenario for each of them on one Redis.
@@ -104,10 +120,7 @@ func queuedFlush(t testing.TB, rdb redis.UniversalClient) {
 // eachQueuedLoss runs a scenario for each way to lose a reply of a script.
 func eachQueuedLoss(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action)) {
 	t.Helper()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		if b.mini != nil && k.name != "write" {
-			t.Skip("the connection is the subject; one of them shows that miniredis agrees")
-		}
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		for name, action := range lossy {
 			t.Run(name, func(t *testing.T) {
 				queuedFlush(t, b.client(t))
@@ -381,7 +394,7 @@ func TestQueuedExtendWithLostReply(t *testing.T) {
 
 // A copy of an acquire that was held up on its way arrives when its stay is over.
 func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := queuedFaulty(t, b, k)
 			queuedFlush(t, rdb)
@@ -430,7 +443,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 }
 
 func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		seen := onNth(t, proxy, "queued_force_unlock", 1, faultproxy.ResetAfter)
 		mustLock(t, k.open(c, "a"))
@@ -495,12 +508,12 @@ func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 }
 
 func TestQueuedHoldsAreRenewed(t *testing.T) {
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
 		lease := mustLock(t, k.open(c, "a"))
 		was := lease.Deadline()
-		for range 3 {
+		for range 2 {
 			eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 			was = lease.Deadline()
 		}
@@ -964,7 +977,7 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 // Cancelled waiters and releases race for the same wake-ups; nobody may be left
 // asleep.
 func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
 		for range 10 {
@@ -982,5 +995,21 @@ func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
 			mustUnlock(t, second.held())
 		}
 		onlyTombstones(t, rdb)
+	})
+}
+
+func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
+		const waiterLease = 600 * time.Millisecond
+		c, proxy, rdb := queuedFaulty(t, b, k, rlock.WithWaiterLease(waiterLease))
+		proxy.DropMessages(true)
+		holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"))
+		e := k.enqueue(t, rdb, k.open(c, "a"))
+		start := time.Now()
+		mustUnlock(t, holder)
+		mustUnlock(t, e.held())
+		if took := time.Since(start); took > waiterLease/3+5*time.Second { // of a busy machine
+			t.Fatalf("waited %v, it looks each %v", took, waiterLease/3)
+		}
 	})
 }
