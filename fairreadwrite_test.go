@@ -308,3 +308,38 @@ func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
 		return map[string]func(*rapid.T){"read": enter(l.ReadLock(), true), "read again": enter(l.ReadLock(), true), "write": enter(l.WriteLock(), false)}
 	})
 }
+
+// Those who were told and have not come yet need not hear of everybody behind
+// them that leaves.
+func TestWaiterThatLeavesWakesNobodyWhoCouldEnterBefore(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for _, first := range []string{"writer", "reader"} {
+			t.Run(first, func(t *testing.T) {
+				rdb := b.client(t)
+				queuedFlush(t, rdb)
+				c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+				l := c.NewFairReadWriteLock("a")
+				messages := fairWakeUps(t, rdb)
+				var inside *rlock.Lease
+				if first == "reader" {
+					inside = mustLock(t, l.ReadLock())
+				}
+				// It can enter, and is on its way.
+				queuedCorpse(t, rdb, fairKinds['w'], "a", queuedFirst, time.Hour)
+				if first == "reader" {
+					rdb.Rename(bg, fairBase+":queue", fairBase+":queue:shared")
+				}
+				behind := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
+				behind.cancel()
+				<-behind.done
+				eventually(t, "it has left", func() bool { return queuedState(t, l.ReadLock()).Waiters == 1 })
+				if inside != nil {
+					mustUnlock(t, inside)
+				}
+				if n := messages(); n != 0 {
+					t.Fatalf("%d messages", n)
+				}
+			})
+		}
+	})
+}

@@ -1013,3 +1013,28 @@ func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
 		}
 	})
 }
+
+func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
+	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
+		c, proxy, rdb := queuedFaulty(t, b, k)
+		lease := mustLock(t, k.open(c, "a"), rlock.WithLease(time.Second))
+		// The keys outlive the hold, as they do when others have held the lock longer.
+		rdb.PExpire(bg, k.base("a"), time.Minute)
+		rdb.PExpire(bg, k.base("a")+":ends", time.Minute)
+		id := sha("queued_renew")
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if cmd.IsScript(id) {
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+		_ = lease.Extend(bg, time.Minute) // lost on its way
+		<-lease.Done()
+		eventually(t, "it has run out in Redis", func() bool { return !queuedState(t, k.open(c, "a")).Locked() })
+		if n := proxy.Release(); n == 0 {
+			t.Fatal("no copy was late")
+		}
+		queuedHolders(t, k.open(newClientOn(t, rdb), "a"), 0, 0, 0)
+		mustUnlock(t, mustLock(t, k.rival(newClientOn(t, rdb), "a")))
+	})
+}
