@@ -66,7 +66,7 @@ func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(wanted) {
 			t.Fatalf("served in the order %v, want %v", got, wanted)
 		}
-		eventually(t, "nothing is left", func() bool { return len(keysOf(t, rdb)) == 0 })
+		eventually(t, "nothing is left", func() bool { return tombstones(keysOf(t, rdb)) == len(keysOf(t, rdb)) })
 	})
 }
 
@@ -92,16 +92,16 @@ func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 // With ageing a low priority passes a high one that came later, after the time
 // that the difference is worth; not a moment before, and never without.
 func TestAgeingLetsALowPriorityPass(t *testing.T) {
-	const period = 10 * time.Second
+	const period = time.Hour
 	for _, c := range []struct {
 		name   string
 		after  time.Duration // how much later the high one came
 		ageing bool
 		passes bool
 	}{
-		{"before its time", 9*period - time.Second, true, false},
-		{"after its time", 9*period + time.Second, true, true},
-		{"without ageing", 10 * 365 * 24 * time.Hour, false, false},
+		{"before its time", 9*period - time.Minute, true, false},
+		{"after its time", 9*period + time.Minute, true, true},
+		{"without ageing", 20 * time.Hour, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := onMiniredis(t)
@@ -116,15 +116,6 @@ func TestAgeingLetsALowPriorityPass(t *testing.T) {
 			b.mini.SetTime(start)
 			holder := mustLock(t, l, rlock.WithLease(rlock.MaxLease))
 			low := priorityKind.enqueue(t, rdb, l, rlock.WithPriority(rlock.MinPriority))
-			// The holder and the waiter must outlive the jump.
-			for _, key := range []string{"", ":ends", ":queue", ":alive"} {
-				rdb.Persist(bg, priorityKind.base("a")+key)
-			}
-			for _, key := range []string{":ends", ":alive"} {
-				for _, z := range rdb.ZRangeWithScores(bg, priorityKind.base("a")+key, 0, -1).Val() {
-					rdb.ZIncrBy(bg, priorityKind.base("a")+key, float64(c.after.Milliseconds()), z.Member.(string))
-				}
-			}
 			b.mini.SetTime(start.Add(c.after))
 			high := priorityKind.enqueue(t, rdb, l, rlock.WithPriority(rlock.MaxPriority))
 			mustUnlock(t, holder)
@@ -138,7 +129,7 @@ func TestAgeingLetsALowPriorityPass(t *testing.T) {
 			}
 			mustUnlock(t, lease)
 			mustUnlock(t, second.held())
-			mustBeEmpty(t, rdb)
+			onlyTombstones(t, rdb)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -294,18 +295,28 @@ func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		plain := newClientOn(t, rdb, rlock.WithWaiterLease(patient))
-		holder := mustLock(t, k.rival(plain, "a"))
-		e := k.enqueue(t, rdb, k.open(c, "a"))
 		id := sha("queued_enter")
-		proxy.Handle(nil)
-		looks := func() int { return proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(id) }) }
-		eventually(t, "it has looked after its subscription was confirmed", func() bool { return looks() == 2 })
-		onNth(t, proxy, "queued_enter", 1, action)
-		mustUnlock(t, holder)
-		lease := e.held()
-		queuedHolders(t, k.open(plain, "a"), 1, 1, 0)
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
+		var after atomic.Int64 // looks that came after the release
+		for try := 0; after.Load() == 0; try++ {
+			if try == 50 {
+				t.Fatal("it never came in by a look after the release")
+			}
+			holder := mustLock(t, k.rival(plain, "a"))
+			e := k.enqueue(t, rdb, k.open(c, "a"))
+			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+				if cmd.IsScript(id) && after.Add(1) == 1 {
+					return action
+				}
+				return faultproxy.Pass
+			})
+			// The look after its subscription may be under way, and the one to enter.
+			mustUnlock(t, holder)
+			lease := e.held()
+			proxy.Handle(nil)
+			queuedHolders(t, k.open(plain, "a"), 1, 1, 0)
+			mustUnlock(t, lease)
+			onlyTombstones(t, rdb)
+		}
 	})
 }
 
@@ -323,7 +334,7 @@ func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 		mustUnlock(t, outer)
 		queuedHolders(t, l, 1, 1, 0)
 		mustUnlock(t, inner)
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 	})
 }
 
@@ -342,7 +353,7 @@ func TestQueuedUnlockWithLostReplyWakesTheNextOnce(t *testing.T) {
 		}
 		queuedHolders(t, rival, 1, 1, 0)
 		mustUnlock(t, got)
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 	})
 }
 
@@ -388,7 +399,7 @@ func TestQueuedExtendWithLostReply(t *testing.T) {
 			t.Fatalf("shortened to %v", s.TTL)
 		}
 		mustUnlock(t, lease)
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 	})
 }
 
@@ -452,7 +463,7 @@ func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
 		if n := seen.Load(); n != 1 {
 			t.Fatalf("sent %d times: a second one could hit a newer holder", n)
 		}
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 	})
 }
 
@@ -486,7 +497,7 @@ func TestQueuedForceUnlockEndsTheHoldAndKeepsTheQueue(t *testing.T) {
 			t.Fatal(was, err)
 		}
 		wantErr(t, got.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 	})
 }
 
@@ -604,7 +615,7 @@ func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustUnlock(t, lease)
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 	})
 }
 
@@ -673,7 +684,7 @@ func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 				mustUnlock(t, inner)
 				mustUnlock(t, holder)
 				mustUnlock(t, e.held())
-				mustBeEmpty(t, rdb)
+				onlyTombstones(t, rdb)
 			}
 		})
 	})
@@ -728,7 +739,7 @@ func TestQueuedReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 			_, err := l.Lock(ctx)
 			wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrNotAcquired)
 		}
-		mustBeEmpty(t, rdb)
+		onlyTombstones(t, rdb)
 		wantErr(t, lost.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 		again := mustLockCtx(t, ctx, l)
 		if n, err := l.HeldBy(ctx); n != 1 || err != nil {
@@ -934,7 +945,7 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 				t.Fatalf("%d of 96 sections", written)
 			}
 		})
-		mustBeEmpty(t, b.client(t))
+		onlyTombstones(t, b.client(t)) // of replies that were late
 	})
 }
 
