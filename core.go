@@ -130,7 +130,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	if a.opts, err = c.cfg.acquireOptions(opts, wait); err != nil {
 		return nil, l.error(err)
 	}
-	if a.opts.priority != 0 && !l.prioritized {
+	if a.opts.hasPriority && !l.prioritized {
 		return nil, l.error(invalid("WithPriority is for a PriorityLock"))
 	}
 	if !c.begin() {

@@ -252,13 +252,14 @@ type LockOption func(*lockConfig)
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
-	backoff      *Backoff // nil: not given
 
 	// The options that only some types have: what was given, and the names of
 	// their options, so that the other types can refuse them.
-	special []string
-
-	writerPreference bool // of a ReadWriteLock
+	special          []string
+	backoff          *Backoff      // of a SpinLock; nil: not given
+	writerPreference bool          // of a ReadWriteLock
+	ageing           time.Duration // of a PriorityLock
+	hasAgeing        bool
 }
 
 // WithNonReentrant makes a second acquire by the same owner fail at once with
@@ -279,11 +280,12 @@ func WithMaxHold(d time.Duration) LockOption { return func(c *lockConfig) { c.ma
 type AcquireOption func(*acquireConfig)
 
 type acquireConfig struct {
-	lease    time.Duration
-	hasLease bool
-	wait     time.Duration
-	hasWait  bool
-	priority int // 0: not given
+	lease       time.Duration
+	hasLease    bool
+	wait        time.Duration
+	hasWait     bool
+	priority    int
+	hasPriority bool
 }
 
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
@@ -327,6 +329,12 @@ func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig
 	}
 	if a.wait < 0 {
 		return a, invalid("WithWait(%v): negative", a.wait)
+	}
+	switch {
+	case !a.hasPriority:
+		a.priority = DefaultPriority
+	case a.priority < MinPriority || a.priority > MaxPriority:
+		return a, invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
 	}
 	return a, nil
 }

@@ -29,8 +29,8 @@ const watchYield = 2 * time.Millisecond
 // dashboards, tests and decisions that can be wrong for a moment, and no way to be
 // sure that a lock is free or held.
 //
-// A watch looks when a release is announced (not by a SpinLock, and a FairLock
-// announces it to the next in line alone), when the holder's lease is over, and
+// A watch looks when a release is announced (not by a SpinLock; where Redis
+// keeps the queue, it is announced to the next in line alone), when the holder's lease is over, and
 // otherwise by polling, because an acquire is not announced by any client of the
 // protocol: 10 ms after each change or message, then after pauses that double up to
 // WithLongestPoll. So it sees most changes within milliseconds and every lasting
@@ -113,7 +113,8 @@ func (w *watch) run(ctx context.Context, asleep func()) {
 				most = max(s.TTL+time.Millisecond, gap)
 			}
 		}
-		if channel := l.channel(""); sub == nil && channel != "" && l.ready(ctx) == nil {
+		// Where each waiter has a channel of its own there is none for others.
+		if channel := l.channel(""); sub == nil && !l.placed && channel != "" && l.ready(ctx) == nil {
 			// What happens until it is confirmed is not missed: that pokes too.
 			sub = c.hub.subscribe(channel, w.notify)
 		}

@@ -1,0 +1,87 @@
+package rlock
+
+import "time"
+
+// PriorityLock is a reentrant, exclusive lock that goes to the most urgent
+// waiter: that with the highest priority (WithPriority), and among equals to the
+// one that came first, from whatever client or process. It is never taken away
+// from who has it.
+//
+// Without WithAgeing a low priority can starve: it waits for as long as higher
+// ones keep coming.
+//
+// Redisson has no such lock. Its keys are rlock's own: it has nothing to do with
+// another type of lock of the same name.
+//
+// A waiter that Redis did not hear from for a waiter lease (WithWaiterLease)
+// loses its place, and what it gained by waiting; if none was heard, since Redis
+// was away for less than a minute, all keep theirs. After a loss of the data the
+// waiters queue anew. Each looks at the lock every third of a waiter lease, and
+// has a channel on which it, and nobody else, hears that it can enter.
+//
+// TryLock takes a free lock only if nobody waits that it would not go before.
+type PriorityLock struct{ *core }
+
+var _ Locker = (*PriorityLock)(nil)
+
+const (
+	// MinPriority and MaxPriority bound WithPriority. Ten steps are more than
+	// most programs can tell apart.
+	MinPriority = 1
+	MaxPriority = 10
+
+	// DefaultPriority is that of an acquire without WithPriority: in the middle,
+	// so that others can be more urgent or less without a change to those that
+	// say nothing.
+	DefaultPriority = 5
+
+	// MinAgeing and MaxAgeing bound WithAgeing: below the first the network
+	// decides and not the priority, and what takes longer than the second for
+	// each step comes too late to help anybody.
+	MinAgeing = time.Millisecond
+	MaxAgeing = 24 * time.Hour
+)
+
+// neverAges is the ageing period, in µs, of a lock without ageing: 19 years, so
+// that no waiter gains a step. Ten of it and the time since 1970 are below 2^53,
+// up to which scores in Redis are exact.
+const neverAges = 6e14
+
+// NewPriorityLock returns the priority lock of a name. It sends nothing; what is
+// wrong with the arguments is reported by the first call. Names are those of
+// [Client.NewLock].
+func (c *Client) NewPriorityLock(name string, opts ...LockOption) *PriorityLock {
+	l, q := newQueued(c, "priority", name, exclusive, opts, "WithAgeing")
+	l.prioritized = true
+	q.worth = neverAges
+	if l.opts.hasAgeing {
+		q.worth = l.opts.ageing.Microseconds()
+		if d := l.opts.ageing; l.bad == nil && (d < MinAgeing || d > MaxAgeing) {
+			l.bad = invalid("WithAgeing(%v): must be between %v and %v", d, MinAgeing, MaxAgeing)
+		}
+	}
+	return &PriorityLock{l}
+}
+
+// WithAgeing makes waiting count: each d that a waiter of a PriorityLock has
+// waited is worth one step of priority, without an upper bound, so none starves.
+// One with priority 1 goes before all of priority 10 that came more than 9 d after
+// it. d must be between [MinAgeing] and [MaxAgeing]; fractions of a microsecond are
+// dropped. By default waiting does not count.
+//
+// All clients of a lock must use the same, or their order means nothing. Other
+// types of locks refuse it.
+func WithAgeing(d time.Duration) LockOption {
+	return func(c *lockConfig) {
+		c.ageing, c.hasAgeing = d, true
+		c.special = append(c.special, "WithAgeing")
+	}
+}
+
+// WithPriority says how urgent an acquire of a PriorityLock is, from
+// [MinPriority] to [MaxPriority], the most urgent. The default is
+// [DefaultPriority]. It means nothing when the owner enters again. Other types of
+// locks refuse it.
+func WithPriority(p int) AcquireOption {
+	return func(c *acquireConfig) { c.priority, c.hasPriority = p, true }
+}

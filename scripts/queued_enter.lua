@@ -1,0 +1,121 @@
+-- queued_enter: enter a lock that has a queue of its own, or stand in the queue.
+--
+-- KEYS[1] to KEYS[5]  see queued
+-- KEYS[6]  fencing clock of the lock's slot
+-- KEYS[7]  tombstone of this stay
+-- ARGV[1]  stay id
+-- ARGV[2]  'exclusive' or 'shared'
+-- ARGV[3]  lease, ms
+-- ARGV[4]  stay id of the exclusive hold that lets it in, or ''
+-- ARGV[5]  '1': wait, that is stand in the queue and be alive there
+-- ARGV[6]  waiter lease, ms
+-- ARGV[7]  how much the priority is worth, in µs of waiting
+-- ARGV[8]  what the channel of a waiter begins with
+-- ARGV[9]  'publish', 'spublish', 'both' or 'none'
+-- Reply    {1, token}  held; the token is 0 for a shared hold
+--          {0, rest}   not now; what is in the way stays for rest ms at most,
+--                      unless it is renewed
+--          {-1, 0}     this stay was given up: a late copy, nothing done
+--          {-2, 0|1}   the hold that was to let it in is gone (1: others hold
+--                      the lock)
+-- Caller   Lock, TryLock
+-- Twice    A stay that has its hold keeps it, token and all; one that stands in
+--          the queue keeps its rank. A copy that comes after the stay has ended
+--          meets its tombstone, which is left if the client knows of a copy
+--          that may be under way.
+-- Memory   The first write of an entry or of a new place in the queue is one
+--          that Redis refuses at its memory limit, so either is refused as a
+--          whole. A waiter that is in the queue stays alive all the same.
+--
+-- The rank is the time of arrival, as drawn from the fencing clock so that no two
+-- are the same, less what the priority is worth. That makes "priority plus time
+-- waited" an order that does not change with time.
+
+-- include announce
+-- include queued
+local stay, mode, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local under, waits, patience = ARGV[4], ARGV[5] == '1', tonumber(ARGV[6])
+local clock = KEYS[6]
+local queue = mode == 'exclusive' and alone or together
+local hold = mode == 'exclusive' and mode or stay
+
+local function draw()
+  return math.max((tonumber(redis.call('get', clock) or 0)) + 1, micros)
+end
+
+-- obstacle is until when something may be in the way of the given rank, nil if
+-- nothing is. Of the waiters ahead it asks the first only: if that one is still
+-- there then, it is time to look again. Of equal ranks, which only priorities can
+-- bring about, Redis's own order decides.
+local function obstacle(rank)
+  local latest
+  local function stays(at)
+    latest = at and math.max(latest or 0, tonumber(at)) or latest
+  end
+  local ahead, its, at = first(alone)
+  if ahead and ahead ~= stay and its <= rank then
+    stays(at)
+  end
+  if mode == 'shared' then
+    stays(redis.call('zscore', ends, 'exclusive'))
+    return latest
+  end
+  stays(redis.call('zrevrange', ends, 0, 0, 'withscores')[2])
+  ahead, its, at = first(together)
+  if ahead and its < rank then
+    stays(at)
+  end
+  return latest
+end
+
+local function enter()
+  if held(mode, stay) then
+    lengthen(hold, lease)
+    return {1, mode == 'exclusive' and tonumber(redis.call('hget', holders, 'token')) or 0}
+  end
+  if under ~= '' and not held('exclusive', under) then
+    redis.call('hdel', holders, '') -- a demoted master refuses: its data may be old
+    return {-2, others('exclusive', under)}
+  end
+
+  local place = redis.call('zscore', queue, stay)
+  local stamp = not place and draw()
+  local rank = place and tonumber(place) or stamp - tonumber(ARGV[7])
+  local blocked = under == '' and obstacle(rank)
+  if blocked then
+    if not waits then
+      return {0, blocked - now}
+    end
+    if place then
+      redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
+    else
+      redis.call('set', clock, stamp)
+      redis.call('zadd', queue, rank, stay)
+    end
+    redis.call('zadd', alive, now + patience, stay)
+    grow(queue, patience + outage)
+    grow(alive, patience + outage)
+    return {0, blocked - now}
+  end
+
+  local token = 0
+  if mode == 'exclusive' then
+    token = draw()
+    redis.call('set', clock, token)
+    redis.call('hset', holders, 'exclusive', stay, 'count', 1, 'token', token)
+  else
+    redis.call('hset', holders, stay, 1)
+  end
+  lengthen(hold, lease)
+  redis.call('zrem', queue, stay)
+  redis.call('zrem', alive, stay)
+  return {1, token}
+end
+
+if redis.call('exists', KEYS[7]) == 1 then
+  return {-1, 0}
+end
+reap(patience)
+local reply = enter()
+wake(ARGV[8], ARGV[9])
+return reply
