@@ -53,7 +53,8 @@ type kind struct {
 	// open returns the lock, or its two sides.
 	open func(c *rlock.Client, name string) (exclusive, shared rlock.Locker)
 	// holds reads the counts in Redis.
-	holds func(m *miniredis.Miniredis, lock string) map[hold]string
+	holds   func(m *miniredis.Miniredis, lock string) map[hold]string
+	forgets bool // a loss of data takes its tokens along
 }
 
 // hold is what stands in Redis for an owner.
@@ -238,6 +239,7 @@ func (j *judge) handed(q question, l *rlock.Lease) {
 		if s.token != 0 {
 			j.accuseLocked("%s shares %s and has token %d", q.who, q.lock, s.token)
 		}
+	case j.s.kind.forgets && losses > 0:
 	case s.token <= q.newest:
 		j.accuseLocked("%s has token %d of %s, not above %d, which was there when it asked", q.who, s.token, q.lock, q.newest)
 	case s.token <= v.newest && q.losses == losses:

@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/go-rlock/rlock"
+)
+
+// kinds are the other types of locks. Each plays what Lock does.
+var kinds = []kind{
+	{
+		name:  "spin",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewSpinLock(name) }),
+		holds: plainHolds,
+	},
+	{
+		name:  "fenced",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFencedLock(name) }),
+		holds: plainHolds,
+		// A loss of data takes the counter along.
+		forgets: true,
+	},
+	{
+		name:  "fair",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }),
+		holds: plainHolds,
+	},
+	{
+		name: "read-write",
+		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
+			l := c.NewReadWriteLock(name)
+			return l.WriteLock(), l.ReadLock()
+		},
+		holds: sidedHolds,
+	},
+	{
+		name: "writers first",
+		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
+			l := c.NewReadWriteLock(name, rlock.WithWriterPreference())
+			return l.WriteLock(), l.ReadLock()
+		},
+		holds: sidedHolds,
+	},
+	{
+		name: "fair read-write",
+		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
+			l := c.NewFairReadWriteLock(name)
+			return l.WriteLock(), l.ReadLock()
+		},
+		holds: queuedHolds("fairrw"),
+	},
+	{
+		name:  "priority",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }),
+		holds: queuedHolds("priority"),
+	},
+}
+
+func alone(open func(c *rlock.Client, name string) rlock.Locker) func(*rlock.Client, string) (exclusive, shared rlock.Locker) {
+	return func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) { return open(c, name), nil }
+}
+
+// sidedHolds are those of a read-write lock. A reader without a live timer is
+// none, whatever the hash says.
+func sidedHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+	holds := map[hold]string{}
+	for h, n := range plainHolds(m, lock) {
+		owner, writes := strings.CutSuffix(h.owner, ":write")
+		if owner == "mode" || !writes && !m.Exists(derived(lock, owner+":rwlock_timeout:1")) {
+			continue
+		}
+		holds[hold{owner, !writes}] = n
+	}
+	return holds
+}
+
+// queuedHolds are those of a lock with a queue of its own.
+func queuedHolds(what string) func(*miniredis.Miniredis, string) map[hold]string {
+	return func(m *miniredis.Miniredis, lock string) map[hold]string {
+		holds := map[hold]string{}
+		base := derived(lock, "rlock:"+what)
+		if !m.Exists(base) {
+			return holds
+		}
+		ends, _ := m.SortedSet(base + ":ends")
+		now := time.Now().UnixMilli()
+		for member, end := range ends {
+			switch {
+			case int64(end) < now:
+			case member == "exclusive":
+				holds[hold{m.HGet(base, "exclusive"), false}] = m.HGet(base, "count")
+			default:
+				holds[hold{member, true}] = m.HGet(base, member)
+			}
+		}
+		return holds
+	}
+}
+
+func derived(lock, suffix string) string {
+	if strings.Contains(lock, "{") {
+		return lock + ":" + suffix
+	}
+	return "{" + lock + "}:" + suffix
+}
+
+func TestEachTypeKeepsItsPromises(t *testing.T) {
+	for _, kind := range kinds {
+		for _, s := range scenarios {
+			s.kind = kind
+			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
+				if *seedFlag != 0 {
+					o := lockRun(t, *seedFlag, s)
+					for _, l := range merged(o) {
+						t.Log(l)
+					}
+					complain(t, s, *seedFlag, o)
+					return
+				}
+				var (
+					mu  sync.Mutex
+					sum judge
+				)
+				total := lockSeeds((s.runs + 9) / 10)
+				t.Cleanup(func() {
+					t.Logf("%d seeds: %d holds, %d re-entries, %d refusals, %d leases lost", total, sum.acquired, sum.nested, sum.refused, sum.lost)
+					if sum.acquired == 0 || sum.nested == 0 || sum.refused == 0 {
+						t.Error("something that should be tried never happened")
+					}
+				})
+				shards := min(runtime.GOMAXPROCS(0), total)
+				for shard := range shards {
+					t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {
+						t.Parallel()
+						for seed := uint64(1 + shard); seed <= uint64(total); seed += uint64(shards) {
+							o := lockRun(t, seed, s)
+							complain(t, s, seed, o)
+							mu.Lock()
+							sum.acquired += o.judge.acquired
+							sum.nested += o.judge.nested
+							sum.refused += o.judge.refused
+							sum.lost += o.judge.lost
+							mu.Unlock()
+						}
+					})
+				}
+			})
+		}
+	}
+}
