@@ -192,9 +192,9 @@ func (s *Server) check(method string, d time.Duration) {
 	}
 }
 
-// Remove makes a lock vanish from Redis without a word, as a flush, an eviction
-// or the restart of a server without persistence would. The name is with the
-// client's prefix, as lock.Name gives it.
+// Remove makes a lock, of any type, vanish from Redis without a word, as a flush, an
+// eviction or the restart of a server without persistence would. The name is with
+// the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
 //
 // The holder is told (rlock.ErrRemoved) when it renews its lease next. For that
 // the clock is advanced, as by Advance, up to a third of the watchdog lease. A
@@ -204,14 +204,65 @@ func (s *Server) Remove(name string) {
 	s.t.Helper()
 	s.moving.Lock()
 	defer s.moving.Unlock()
-	s.takeAway(name, func() { s.mini.Del(name) })
+	s.takeAway(name, func() { s.remove(name) })
+}
+
+// remove deletes what says that a lock is held.
+func (s *Server) remove(name string) {
+	s.mini.Del(name)
+	for _, base := range ownKeys(name) {
+		s.mini.Del(base)
+		s.mini.Del(base + ":ends")
+	}
+}
+
+// ownKeys are where the locks of a name stand that have keys of rlock's own.
+func ownKeys(name string) (keys []string) {
+	for _, what := range []string{"fairrw", "priority"} {
+		key := "{" + name + "}:rlock:" + what
+		if strings.Contains(name, "{") {
+			key = name + ":rlock:" + what
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// holders are the ids under which the holds of a lock are renewed, and the rest of
+// the longest lease.
+func (s *Server) holders(name string) (ids []string, rest time.Duration) {
+	ids, _ = s.mini.HKeys(name) // fails if there is no such lock
+	rest = s.mini.TTL(name)
+	for _, base := range ownKeys(name) {
+		ends, _ := s.mini.SortedSet(base + ":ends")
+		for id := range ends {
+			if id == "exclusive" {
+				id = s.mini.HGet(base, id)
+			}
+			ids = append(ids, id)
+		}
+		rest = max(rest, s.mini.TTL(base))
+	}
+	return ids, rest
 }
 
 // Steal gives a lock to another owner, whoever has it now: a holder is told
 // (rlock.ErrTakenOver), in the way and after the time that Remove describes. A
 // free lock is simply taken. The other owner's lease is renewed; Unlock it to
 // hand the lock back to those who wait.
+//
+// Steal takes a lock of type rlock.Lock, and of those that exclude it. For other
+// types there is StealWith.
 func (s *Server) Steal(name string) *rlock.Lease {
+	s.t.Helper()
+	return s.StealWith(func(c *rlock.Client) rlock.Locker { return c.NewLock(name) })
+}
+
+// StealWith is Steal for any type of lock. It is called with a client that is not
+// the holder's, and returns the lock to take, such as
+// c.NewReadWriteLock("prices").WriteLock(). The client has no prefix. A lock whose
+// waiters have a queue in Redis can be taken only while nobody stands in it.
+func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease {
 	s.t.Helper()
 	s.moving.Lock()
 	defer s.moving.Unlock()
@@ -225,11 +276,12 @@ func (s *Server) Steal(name string) *rlock.Lease {
 		s.mu.Unlock()
 	}
 	var lease *rlock.Lease
-	s.takeAway(name, func() {
+	l := lock(other)
+	s.takeAway(l.Name(), func() {
 		var err error
 		for range 100 { // a waiter may be quicker
-			s.mini.Del(name)
-			if lease, err = other.NewLock(name).TryLock(context.Background()); err == nil {
+			s.remove(l.Name())
+			if lease, err = l.TryLock(context.Background()); err == nil {
 				return
 			}
 		}
@@ -242,8 +294,7 @@ func (s *Server) Steal(name string) *rlock.Lease {
 // holders learn of it.
 func (s *Server) takeAway(name string, act func()) {
 	s.t.Helper()
-	owners, _ := s.mini.HKeys(name) // fails if there is no such lock
-	rest := s.mini.TTL(name)
+	owners, rest := s.holders(name)
 	s.mu.Lock()
 	for _, owner := range owners {
 		// A client that was made by hand has a clock of its own.

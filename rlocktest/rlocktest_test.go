@@ -343,3 +343,44 @@ func waitFor(t *testing.T, ok func() bool) {
 		}
 	}
 }
+
+func TestEachTypeCanBeRemovedAndStolen(t *testing.T) {
+	for name, open := range map[string]func(c *rlock.Client) rlock.Locker{
+		"fair":            func(c *rlock.Client) rlock.Locker { return c.NewFairLock("x") },
+		"fenced":          func(c *rlock.Client) rlock.Locker { return c.NewFencedLock("x") },
+		"spin":            func(c *rlock.Client) rlock.Locker { return c.NewSpinLock("x") },
+		"write":           func(c *rlock.Client) rlock.Locker { return c.NewReadWriteLock("x").WriteLock() },
+		"read":            func(c *rlock.Client) rlock.Locker { return c.NewReadWriteLock("x").ReadLock() },
+		"fair write":      func(c *rlock.Client) rlock.Locker { return c.NewFairReadWriteLock("{x}y").WriteLock() },
+		"fair read":       func(c *rlock.Client) rlock.Locker { return c.NewFairReadWriteLock("x").ReadLock() },
+		"priority":        func(c *rlock.Client) rlock.Locker { return c.NewPriorityLock("x") },
+		"with own braces": func(c *rlock.Client) rlock.Locker { return c.NewPriorityLock("{x}y") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			srv := rlocktest.New(t)
+			l := open(srv.Client())
+			lease, err := l.Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv.Remove(l.Name())
+			if err := lease.Err(); !errors.Is(err, rlock.ErrRemoved) {
+				t.Fatalf("after Remove: %v", err)
+			}
+			_ = lease.Unlock(ctx)
+			if lease, err = l.Lock(ctx); err != nil {
+				t.Fatal(err)
+			}
+			other := srv.StealWith(open)
+			if err := lease.Err(); !errors.Is(err, rlock.ErrLeaseLost) {
+				t.Fatalf("after StealWith: %v", err)
+			}
+			_ = lease.Unlock(ctx)
+			if err := other.Unlock(ctx); err != nil {
+				t.Fatalf("the other's lease: %v", err)
+			}
+		})
+	}
+}
