@@ -134,6 +134,13 @@ func (c *Client) gate(point string) {
 	}
 }
 
+// gateOf is gate for one of many who may stand at a point in the same instant.
+func (c *Client) gateOf(point string, who int64) {
+	if g := c.cfg.env.Gate; g != nil {
+		g(point + " " + strconv.FormatInt(who, 10))
+	}
+}
+
 // work tells a test that something begins; see seam.Env.
 func (c *Client) work() (end func()) {
 	if w := c.cfg.env.Work; w != nil {

@@ -467,7 +467,11 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		case <-c.closing:
 			return ErrClosed
 		}
-		c.gate("woken")
+		if l.side == shared {
+			c.gateOf("woken", a.number) // many may be, at once
+		} else {
+			c.gate("woken")
+		}
 		return nil
 	}
 

@@ -54,6 +54,7 @@ type kind struct {
 	open func(c *rlock.Client, name string) (exclusive, shared rlock.Locker)
 	// holds reads the counts in Redis.
 	holds   func(m *miniredis.Miniredis, lock string) map[hold]string
+	placed  bool // each waiter has a channel of its own
 	forgets bool // a loss of data takes its tokens along
 }
 
@@ -1124,6 +1125,7 @@ var mutations = []struct {
 	want    string // part of a violation
 	within  int    // seeds
 	in      string // scenario, if not "harsh"
+	kind    string // of lock, if not "lock"
 	mutate  func(s *scenario)
 	script  string
 	old     string
@@ -1161,6 +1163,42 @@ var mutations = []struct {
 		name: "tokens do not grow", want: "not above", within: 3,
 		script: "acquire", old: "math.max(last + 1, now[1] * 1000000 + now[2])", instead: "last",
 	},
+	{
+		name: "a waiter in line does not look for its tombstone", want: "", within: 20, in: "late", kind: "fair",
+		script: "fair_enter", old: "redis.call('exists', KEYS[6]) == 1", instead: "false",
+	},
+	{
+		name: "who is first in line does not look for a holder", want: "and so does", within: 5, kind: "fair",
+		script: "fair_enter", old: "local free = redis.call('exists', lock) == 0", instead: "local free = true",
+	},
+	{
+		name: "a reader does not look for a writer", want: "and so does", within: 5, kind: "read-write",
+		script: "rw_read_enter", old: "mode ~= 'read' and redis.call('exists', lock) == 1", instead: "false",
+	},
+	{
+		name: "a writer does not look for readers", want: "and so does", within: 5, kind: "read-write",
+		script: "rw_write_enter", old: "held = ms > 0", instead: "held = false",
+	},
+	{
+		name: "a renewal forgets the reader's timer", want: "lost before the deadline", within: 10, kind: "read-write",
+		script: "rw_read_renew", old: "lengthen(KEYS[2], lease)", instead: "",
+	},
+	{
+		name: "a reader does not look for its tombstone", want: "held by nobody", within: 10, in: "late", kind: "read-write",
+		script: "rw_read_enter", old: "redis.call('exists', KEYS[2]) == 1", instead: "false",
+	},
+	{
+		name: "a reader in the queue does not look for a writer", want: "and so does", within: 5, kind: "fair read-write",
+		script: "queued_enter", old: "stays(redis.call('zscore', ends, 'exclusive'))", instead: "",
+	},
+	{
+		name: "a writer in the queue does not look for holders", want: "and so does", within: 5, kind: "priority",
+		script: "queued_enter", old: "stays(redis.call('zrevrange', ends, 0, 0, 'withscores')[2])", instead: "",
+	},
+	{
+		name: "a waiter in the queue does not look for its tombstone", want: "", within: 20, in: "late", kind: "fair read-write",
+		script: "queued_enter", old: "redis.call('exists', KEYS[7]) == 1", instead: "false",
+	},
 }
 
 func TestSimulationFindsMutations(t *testing.T) {
@@ -1168,6 +1206,9 @@ func TestSimulationFindsMutations(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == cmp.Or(m.in, "harsh") })]
+			if m.kind != "" {
+				s.kind = kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == m.kind })]
+			}
 			if m.mutate != nil {
 				m.mutate(&s)
 			}
@@ -1196,8 +1237,12 @@ func TestSimulationFindsMutations(t *testing.T) {
 
 func TestSameSeedSameLockRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	for _, s := range scenarios {
-		for seed := range uint64(min(lockSeeds(4), 50)) {
+	for i, s := range append(slices.Clone(scenarios), repeatable("everything")...) {
+		few := 4
+		if i >= len(scenarios) {
+			few = 1
+		}
+		for seed := range uint64(min(lockSeeds(few), 50)) {
 			var first outcome
 			for run := range 3 {
 				runtime.GOMAXPROCS(1 + run%2)
@@ -1205,7 +1250,7 @@ func TestSameSeedSameLockRun(t *testing.T) {
 				if run == 0 {
 					first = o
 				} else if o.digest != first.digest || o.stats != first.stats {
-					t.Errorf("%s, seed %d: run %d differs: %s", s.name, seed+1, run, firstDifference(first.trace, o.trace))
+					t.Errorf("%s %s, seed %d: run %d differs: %s", s.kind.name, s.name, seed+1, run, firstDifference(first.trace, o.trace))
 				}
 			}
 		}
