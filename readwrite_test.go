@@ -921,6 +921,7 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 	write := mustLock(t, l.WriteLock())
 	again := mustLockCtx(t, write.Context(bg), l.WriteLock())
 	read := mustLockCtx(t, write.Context(bg), l.ReadLock())
+	readAgain := mustLockCtx(t, write.Context(bg), l.ReadLock())
 	other := mustLock(t, b.newClient(t).NewReadWriteLock("b").ReadLock())
 	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
@@ -939,6 +940,7 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 		t.Fatalf("%q became %q", before, after)
 	}
 	mustUnlock(t, again)
+	mustUnlock(t, readAgain)
 	mustUnlock(t, write)
 	mustUnlock(t, read)
 	for _, side := range []rlock.Locker{l.ReadLock(), l.WriteLock()} {

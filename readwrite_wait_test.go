@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 )
 
 // rwQueue is how many wait in a client for a lock.
@@ -77,6 +78,35 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 		}
 		mustBeEmpty(t, rdb)
 	})
+}
+
+// The readers of a client do not come in one after the other, each when the one
+// before it has its answer.
+func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	const readers, trip = 20, 200 * time.Millisecond
+	b := onServer(t)
+	c, proxy, rdb := b.rwFaulty(t, rlock.WithCommandTimeout(10*time.Second))
+	writer := newClientOn(t, rdb).NewReadWriteLock("a")
+	write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+	l := c.NewReadWriteLock("a")
+	got := rwWait(t, rdb, l.ReadLock(), l, readers, 1)
+	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
+		if cmd.IsScript(sha("rw_read_enter")) {
+			return trip
+		}
+		return 0
+	})
+	start := time.Now()
+	mustUnlock(t, write)
+	for range readers {
+		defer mustUnlock(t, <-got)
+	}
+	if took := time.Since(start); took > readers*trip/2 { // two or three trips, on a machine that is not busy
+		t.Fatalf("it took %v until all were in, a trip takes %v", took, trip)
+	} else {
+		t.Logf("all were in after %v, a trip takes %v", took, trip)
+	}
 }
 
 func TestDowngradeWakesReadersByMessage(t *testing.T) {
@@ -364,6 +394,18 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 			wantErr(t, err, rlock.ErrNotAcquired)
 		}
 		mustUnlock(t, mustLockCtx(t, read.Context(bg), other.ReadLock())) // reads already
+		cancel()
+		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+
+		ctx, cancel = context.WithCancel(bg)
+		steady := b.newClient(t, rlock.WithWaiterLease(time.Hour)).NewReadWriteLock("a", preferred)
+		go func() {
+			_, err := steady.WriteLock().Lock(ctx)
+			ended <- err
+		}()
+		eventually(t, "it waits", func() bool {
+			return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 && rwSubscribers(t, rdb, "a") == 1
+		})
 		got := rwWait(t, rdb, other.ReadLock(), other, 3, 2)
 		cancel()
 		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
