@@ -20,8 +20,8 @@ lint: ## gofmt, go vet and staticcheck, in every module
 bench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
 
-soak: ## the simulation with many seeds (SEEDS=2000)
-	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-2000}
+soak: ## the simulation with many seeds (SEEDS=500)
+	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}
 
 quickstart: ## the first program of a newcomer
 	go run ./examples/quickstart

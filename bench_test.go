@@ -376,3 +376,27 @@ func heap() (m runtime.MemStats) {
 	runtime.ReadMemStats(&m)
 	return m
 }
+
+// BenchmarkPairOfEachType is an uncontended Lock and Unlock of each type, beside
+// the floor in the same run.
+func BenchmarkPairOfEachType(b *testing.B) {
+	server := onServer(b)
+	f := newFloor(b, server)
+	for _, k := range typesOfLocks {
+		b.Run(strings.ReplaceAll(k.name, " ", "-"), func(b *testing.B) {
+			l := k.open(server.newClient(b), "bench:"+k.name)
+			pair(b, l)
+			f.pair(b, "floor")
+			var ours, least time.Duration
+			for b.Loop() {
+				start := time.Now()
+				pair(b, l)
+				middle := time.Now()
+				f.pair(b, "floor")
+				ours, least = ours+middle.Sub(start), least+time.Since(middle)
+			}
+			b.ReportMetric(float64(ours.Microseconds())/float64(b.N), "µs/pair")
+			b.ReportMetric(float64(ours)/float64(least), "x-floor")
+		})
+	}
+}

@@ -234,8 +234,8 @@ func (s *Server) holders(name string) (ids []string, rest time.Duration) {
 	ids, _ = s.mini.HKeys(name) // fails if there is no such lock
 	rest = s.mini.TTL(name)
 	for _, base := range ownKeys(name) {
-		ends, _ := s.mini.SortedSet(base + ":ends")
-		for id := range ends {
+		members, _ := s.mini.ZMembers(base + ":ends")
+		for _, id := range members {
 			if id == "exclusive" {
 				id = s.mini.HGet(base, id)
 			}

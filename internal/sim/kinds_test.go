@@ -1,11 +1,8 @@
 package sim
 
 import (
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -90,9 +87,10 @@ func queuedHolds(what string) func(*miniredis.Miniredis, string) map[hold]string
 		if !m.Exists(base) {
 			return holds
 		}
-		ends, _ := m.SortedSet(base + ":ends")
+		members, _ := m.ZMembers(base + ":ends")
 		now := time.Now().UnixMilli()
-		for member, end := range ends {
+		for _, member := range members {
+			end, _ := m.ZScore(base+":ends", member)
 			switch {
 			case int64(end) < now:
 			case member == "exclusive":
@@ -130,41 +128,7 @@ func TestEachTypeKeepsItsPromises(t *testing.T) {
 		for _, s := range scenarios {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
-				if *seedFlag != 0 {
-					o := lockRun(t, *seedFlag, s)
-					for _, l := range merged(o) {
-						t.Log(l)
-					}
-					complain(t, s, *seedFlag, o)
-					return
-				}
-				var (
-					mu  sync.Mutex
-					sum judge
-				)
-				total := lockSeeds((s.runs + 9) / 10)
-				t.Cleanup(func() {
-					t.Logf("%d seeds: %d holds, %d re-entries, %d refusals, %d leases lost", total, sum.acquired, sum.nested, sum.refused, sum.lost)
-					if sum.acquired == 0 || sum.nested == 0 || sum.refused == 0 {
-						t.Error("something that should be tried never happened")
-					}
-				})
-				shards := min(runtime.GOMAXPROCS(0), total)
-				for shard := range shards {
-					t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {
-						t.Parallel()
-						for seed := uint64(1 + shard); seed <= uint64(total); seed += uint64(shards) {
-							o := lockRun(t, seed, s)
-							complain(t, s, seed, o)
-							mu.Lock()
-							sum.acquired += o.judge.acquired
-							sum.nested += o.judge.nested
-							sum.refused += o.judge.refused
-							sum.lost += o.judge.lost
-							mu.Unlock()
-						}
-					})
-				}
+				s.play(t, (s.runs+9)/10, func(*judge) bool { return true })
 			})
 		}
 	}
