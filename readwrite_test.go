@@ -832,6 +832,33 @@ func TestBesideRedissonReaders(t *testing.T) {
 			j.release(rwJavaOwner)
 			mustBeEmpty(t, j.rdb)
 		})
+		t.Run("its renewal, and we do not hold still", func(t *testing.T) {
+			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
+			long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
+			for what, operate := range map[string]func() error{
+				"extend": func() error { return long.Extend(bg, time.Second) },
+				"enter again": func() error {
+					again, err := l.ReadLock().TryLock(long.Context(bg), rlock.WithLease(time.Second))
+					if err == nil {
+						err = again.Unlock(bg)
+					}
+					return err
+				},
+			} {
+				j.rdb.PExpire(bg, "a", 30*time.Second)
+				// For longer than until it is due to be put back.
+				for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					if err := operate(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if ttl := j.rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
+					t.Errorf("%s: the time of the lock is still %v", what, ttl)
+				}
+			}
+			mustUnlock(t, long)
+			mustBeEmpty(t, j.rdb)
+		})
 		t.Run("its writer's reads", func(t *testing.T) {
 			j, l := setUp(t)
 			j.rdb.HSet(bg, "a", "mode", "write", rwJavaOwner+":write", 1, rwJavaOwner, 2)
