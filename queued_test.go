@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // What holds for the locks with a queue of their own whatever they are: faults,
@@ -1048,4 +1049,35 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 		queuedHolders(t, k.open(newClientOn(t, rdb), "a"), 0, 0, 0)
 		mustUnlock(t, mustLock(t, k.rival(newClientOn(t, rdb), "a")))
 	})
+}
+
+// A renewal and a re-entry need the hold only: the queue may stand elsewhere, or
+// not at all, while the slot moves from one node to another.
+func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for _, k := range queuedKinds {
+		t.Run(k.name, func(t *testing.T) {
+			name := "{queued moves " + k.name + "}"
+			l := k.open(newClientOn(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
+			lease := mustLock(t, l)
+			slot := c.Slot(name)
+			var again *rlock.Lease
+			c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
+				for range 4 {
+					was := lease.Deadline()
+					eventually(t, "it is renewed or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+				}
+				if err := lease.Err(); err != nil {
+					t.Fatal(err)
+				}
+				again = mustLockCtx(t, lease.Context(bg), l)
+				if err := again.Extend(bg, time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+			mustUnlock(t, again)
+			mustUnlock(t, lease)
+		})
+	}
 }

@@ -1,5 +1,5 @@
 -- queued: the state of a lock with a queue of its own, and what its scripts have
--- in common. KEYS[1] to KEYS[5] are
+-- in common. KEYS[1] to KEYS[5] are (the last three only where the queue matters)
 --   holders   hash. Of a hold that is exclusive: exclusive -> stay id, count ->
 --             its entries, token -> its fencing token. Of shared ones: stay id
 --             -> entries
