@@ -34,7 +34,7 @@ var (
 	ErrReentrant = errors.New("already held by this owner, and not reentrant")
 
 	// ErrUpgrade: the owner holds the read lock and asks for the write lock,
-	// which would wait for itself. No type returns it yet.
+	// which would wait for itself.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
 	// ErrNoQuorum: too few masters granted the lock. No type returns it yet.
