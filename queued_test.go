@@ -620,6 +620,25 @@ func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 	})
 }
 
+// Nor does it cost a waiter its place that is alive and looks before others do.
+func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
+	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb, rlock.WithWaiterLease(time.Second))
+		lease := mustLock(t, k.rival(c, "a"))
+		e := k.enqueue(t, rdb, k.open(c, "a"))
+		was := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val()
+		rdb.Del(bg, k.base("a")+":alive")
+		eventually(t, "it has looked", func() bool { return rdb.Exists(bg, k.base("a")+":alive").Val() == 1 })
+		if is := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val(); !slices.Equal(is, was) {
+			t.Errorf("the queue is %v, and was %v", is, was)
+		}
+		mustUnlock(t, lease)
+		mustUnlock(t, e.held())
+		onlyTombstones(t, rdb)
+	})
+}
+
 func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
