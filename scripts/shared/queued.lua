@@ -165,7 +165,7 @@ local function wake(prefix, how)
       announce(how, prefix .. stay, '0')
     end
   end
-  if next and left.rank < rank and redis.call('exists', ends) == 0 then
+  if next and left.rank <= rank and redis.call('exists', ends) == 0 then
     local _, before = first(together)
     if not before or before > rank then
       announce(how, prefix .. next, '0')
