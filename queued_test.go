@@ -649,6 +649,9 @@ func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 		for range 3 {
 			_, err := l.TryLock(bg)
 			wantErr(t, err, rlock.ErrNotAcquired)
+			if !strings.Contains(err.Error(), "kept for one who waits") {
+				t.Errorf("%v", err)
+			}
 			_, err = l.Lock(bg, rlock.WithWait(0))
 			wantErr(t, err, rlock.ErrNotAcquired)
 		}

@@ -39,13 +39,15 @@ type ReadWriteLock struct {
 	write *WriteLock
 }
 
-// ReadLock is the shared side of a read-write lock. Its leases have no fencing
-// token. ForceUnlock ends all read holds, unless a writer holds the lock: what a
-// writer reads can be ended by its owner's id only, or with the write hold.
+// ReadLock is the shared side of a [ReadWriteLock] or [FairReadWriteLock]. Its
+// leases have no fencing token: Token is 0. ForceUnlock ends all read holds. Not so
+// in a ReadWriteLock that a writer holds: what a writer reads can be ended there by
+// its owner's id only, or with the write hold.
 type ReadLock struct{ *core }
 
-// WriteLock is the exclusive side of a read-write lock. ForceUnlock ends
-// whatever the writer holds, on both sides; ForceUnlockIf the write hold only.
+// WriteLock is the exclusive side of a [ReadWriteLock] or [FairReadWriteLock].
+// ForceUnlock ends the write hold; in a ReadWriteLock, what the writer reads too.
+// ForceUnlockIf ends the write hold only.
 type WriteLock struct{ *core }
 
 var (
