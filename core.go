@@ -522,7 +522,9 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				failures++
 			}
 		}
-		if channel := l.channel(a.stay); channel != "" {
+		// Before it is known how releases are announced, a subscription would be to
+		// the wrong kind of channel, and stay so.
+		if channel := l.channel(a.stay); channel != "" && c.publishCommand() != "" {
 			c.queues.subscribe(w, func(notify func()) *subscription {
 				return c.hub.subscribe(channel, notify)
 			})
