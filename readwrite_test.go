@@ -653,6 +653,33 @@ func TestLossOfASideIsTold(t *testing.T) {
 	})
 }
 
+// The hash has fields that are no readers.
+func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb).NewReadWriteLock("a")
+		read := mustLock(t, l.ReadLock())
+		for _, side := range []interface {
+			ForceUnlockIf(context.Context, string) (bool, error)
+		}{l.ReadLock(), l.WriteLock()} {
+			if was, err := side.ForceUnlockIf(bg, "mode"); was || err != nil {
+				t.Errorf("ended: %v, %v", was, err)
+			}
+		}
+		_, err := l.WriteLock().TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		mustUnlock(t, read)
+		write := mustLock(t, l.WriteLock())
+		if was, err := l.ReadLock().ForceUnlockIf(bg, write.Owner()+":write"); was || err != nil {
+			t.Errorf("ended: %v, %v", was, err)
+		}
+		_, err = l.ReadLock().TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		mustUnlock(t, write)
+		mustBeEmpty(t, rdb)
+	})
+}
+
 // Neither side is entered again, nor lets its owner into the other, once it is
 // lost.
 func TestLostSideLetsNobodyIn(t *testing.T) {
