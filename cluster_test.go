@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,8 +46,33 @@ func TestClusterLocks(t *testing.T) {
 	}
 
 	t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) { clusterConfirmsBoth(t, c) })
+	t.Run("AreAwaitedInTheRightChannelAfterABadStart", func(t *testing.T) { clusterBadStart(t, c) })
 	t.Run("HaveManyWaitersWhoseSubscriptionsAreKilled", func(t *testing.T) { clusterManyWaiters(t, c, on) })
 	t.Run("OutliveScriptFlush", func(t *testing.T) { clusterScriptFlush(t, c, on) })
+}
+
+// A waiter whose client could not find out yet how releases are announced.
+func clusterBadStart(t *testing.T, c *redistest.Cluster) {
+	const name = "bad start"
+	holder := newClientOn(t, c.Client()).NewLock(name)
+	lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+	rdb := c.Client()
+	var asked atomic.Int64
+	rdb.AddHook(&scriptHook{one: func(cmd redis.Cmder, next func() error) error {
+		if cmd.Name() == "pubsub" && asked.Add(1) <= 2 {
+			cmd.SetErr(net.ErrClosed)
+			return cmd.Err()
+		}
+		return next()
+	}})
+	waiter := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock(name)
+	got := make(chan *rlock.Lease, 1)
+	go func() { got <- mustLock(t, waiter) }()
+	channel := "redisson_lock__channel:{" + name + "}"
+	node := c.MasterOf(c.Slot(name)).Client()
+	eventually(t, "it listens", func() bool { return node.PubSubShardNumSub(bg, channel).Val()[channel] == 1 })
+	mustUnlock(t, lease)
+	mustUnlock(t, <-got)
 }
 
 func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {

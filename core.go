@@ -366,7 +366,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 		}
 		switch {
 		case err == nil && !wait:
-			return nil, because(ErrNotAcquired, heldFor(rest))
+			return nil, because(ErrNotAcquired, l.heldFor(rest))
 		case err != nil && (!wait || !a.worthRepeating(err)):
 			return nil, err
 		}
@@ -375,11 +375,15 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 	return a.wait(ctx, rest)
 }
 
-func heldFor(rest time.Duration) error {
-	if rest < 0 {
-		return errors.New("held by another, without an end")
+func (l *core) heldFor(rest time.Duration) error {
+	why := "held by another"
+	if l.placed || l.opts.writerPreference {
+		why += ", or kept for one who waits,"
 	}
-	return fmt.Errorf("held by another for up to %v", rest)
+	if rest < 0 {
+		return errors.New(why + " without an end")
+	}
+	return fmt.Errorf("%s for up to %v", why, rest)
 }
 
 // try looks once, and takes the lock if it is free. It returns a lease, or for
@@ -522,7 +526,9 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				failures++
 			}
 		}
-		if channel := l.channel(a.stay); channel != "" {
+		// Before it is known how releases are announced, a subscription would be to
+		// the wrong kind of channel, and stay so.
+		if channel := l.channel(a.stay); channel != "" && c.publishCommand() != "" {
 			c.queues.subscribe(w, func(notify func()) *subscription {
 				return c.hub.subscribe(channel, notify)
 			})

@@ -8,8 +8,8 @@ import (
 
 // What can go wrong, for errors.Is.
 var (
-	// ErrNotAcquired: the lock was not taken, because another owner holds it,
-	// the wait was over, or too few replicas confirmed it. No hold is left
+	// ErrNotAcquired: the lock was not taken, because another owner holds it or
+	// goes first, the wait was over, or too few replicas confirmed it. No hold is left
 	// behind in Redis; a tombstone may be, for a minute. When the context ended
 	// the wait, the error matches the context's error too.
 	ErrNotAcquired = errors.New("not acquired")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
@@ -91,6 +92,26 @@ func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 
 // With ageing a low priority passes a high one that came later, after the time
 // that the difference is worth; not a moment before, and never without.
+// Priority and time together can give two waiters one rank.
+func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb, k := b.client(t), priorityKind
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)).NewPriorityLock("a")
+		lease := mustLock(t, l)
+		next := k.enqueue(t, rdb, l)
+		rank := rdb.ZRangeWithScores(bg, k.queue("a"), 0, 0).Val()[0].Score
+		rdb.ZAdd(bg, k.queue("a"), redis.Z{Score: rank, Member: "!"}) // before any id
+		rdb.ZAdd(bg, k.base("a")+":alive", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "!"})
+		mustUnlock(t, lease) // tells the dead
+		base := k.base("a")
+		keys := []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", "{a}:rlock:gone:!"}
+		if err := rdb.Eval(bg, rlock.ScriptText("queued_abandon"), keys, "!", "exclusive", 0, 60000, base+":turn:", "publish").Err(); err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, next.held())
+	})
+}
+
 func TestAgeingLetsALowPriorityPass(t *testing.T) {
 	const period = time.Hour
 	for _, c := range []struct {

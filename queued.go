@@ -38,6 +38,11 @@ func (q *queued) stateKeys(more ...string) []string {
 	return append(keys, more...)
 }
 
+// holdKeys are those of the state that a hold needs which has been entered. A
+// request with more keys fails while a cluster moves their slot if one of them
+// does not exist, as the queue mostly does not.
+func (q *queued) holdKeys() []string { return q.stateKeys()[:2] }
+
 // tombstone is one for the stay's hold of this side: the other side's may have
 // the same id.
 func (q *queued) tombstone(stay string) string {
@@ -83,7 +88,7 @@ func (q *queued) enter(a *attempt, wait bool) *request {
 func (q *queued) reenter(stay string, lease time.Duration, n int) *request {
 	return &request{
 		script: q.script("reenter"),
-		keys:   q.stateKeys(),
+		keys:   q.holdKeys(),
 		args:   []any{stay, q.mode(), lease.Milliseconds(), n},
 	}
 }
@@ -113,7 +118,7 @@ func (q *queued) abandon(stay string, late bool) *request {
 func (q *queued) renew(stay string, lease time.Duration) *request {
 	return &request{
 		script: q.script("renew"),
-		keys:   q.stateKeys(),
+		keys:   q.holdKeys(),
 		args:   []any{stay, q.mode(), lease.Milliseconds()},
 		lease:  lease,
 	}

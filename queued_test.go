@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // What holds for the locks with a queue of their own whatever they are: faults,
@@ -619,6 +620,25 @@ func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 	})
 }
 
+// Nor does it cost a waiter its place that is alive and looks before others do.
+func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
+	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb, rlock.WithWaiterLease(time.Second))
+		lease := mustLock(t, k.rival(c, "a"))
+		e := k.enqueue(t, rdb, k.open(c, "a"))
+		was := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val()
+		rdb.Del(bg, k.base("a")+":alive")
+		eventually(t, "it has looked", func() bool { return rdb.Exists(bg, k.base("a")+":alive").Val() == 1 })
+		if is := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val(); !slices.Equal(is, was) {
+			t.Errorf("the queue is %v, and was %v", is, was)
+		}
+		mustUnlock(t, lease)
+		mustUnlock(t, e.held())
+		onlyTombstones(t, rdb)
+	})
+}
+
 func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
@@ -629,6 +649,9 @@ func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 		for range 3 {
 			_, err := l.TryLock(bg)
 			wantErr(t, err, rlock.ErrNotAcquired)
+			if !strings.Contains(err.Error(), "kept for one who waits") {
+				t.Errorf("%v", err)
+			}
 			_, err = l.Lock(bg, rlock.WithWait(0))
 			wantErr(t, err, rlock.ErrNotAcquired)
 		}
@@ -1048,4 +1071,35 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 		queuedHolders(t, k.open(newClientOn(t, rdb), "a"), 0, 0, 0)
 		mustUnlock(t, mustLock(t, k.rival(newClientOn(t, rdb), "a")))
 	})
+}
+
+// A renewal and a re-entry need the hold only: the queue may stand elsewhere, or
+// not at all, while the slot moves from one node to another.
+func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for _, k := range queuedKinds {
+		t.Run(k.name, func(t *testing.T) {
+			name := "{queued moves " + k.name + "}"
+			l := k.open(newClientOn(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
+			lease := mustLock(t, l)
+			slot := c.Slot(name)
+			var again *rlock.Lease
+			c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
+				for range 4 {
+					was := lease.Deadline()
+					eventually(t, "it is renewed or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+				}
+				if err := lease.Err(); err != nil {
+					t.Fatal(err)
+				}
+				again = mustLockCtx(t, lease.Context(bg), l)
+				if err := again.Extend(bg, time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+			mustUnlock(t, again)
+			mustUnlock(t, lease)
+		})
+	}
 }

@@ -39,13 +39,15 @@ type ReadWriteLock struct {
 	write *WriteLock
 }
 
-// ReadLock is the shared side of a read-write lock. Its leases have no fencing
-// token. ForceUnlock ends all read holds, unless a writer holds the lock: what a
-// writer reads can be ended by its owner's id only, or with the write hold.
+// ReadLock is the shared side of a [ReadWriteLock] or [FairReadWriteLock]. Its
+// leases have no fencing token: Token is 0. ForceUnlock ends all read holds. Not so
+// in a ReadWriteLock that a writer holds: what a writer reads can be ended there by
+// its owner's id only, or with the write hold.
 type ReadLock struct{ *core }
 
-// WriteLock is the exclusive side of a read-write lock. ForceUnlock ends
-// whatever the writer holds, on both sides; ForceUnlockIf the write hold only.
+// WriteLock is the exclusive side of a [ReadWriteLock] or [FairReadWriteLock].
+// ForceUnlock ends the write hold; in a ReadWriteLock, what the writer reads too.
+// ForceUnlockIf ends the write hold only.
 type WriteLock struct{ *core }
 
 var (
@@ -129,13 +131,10 @@ func (p rwSide) withWriters(keys ...string) []string {
 
 func (p rwSide) channel(string) string { return prefixed("redisson_rwlock", p.name) }
 
-// writerField is the field of a stay's write hold in the hash.
-func writerField(stay string) string { return stay + ":write" }
-
 // tombstone is that of one side of a stay: the two may end at different times.
 func (p rwSide) tombstone(stay string) string {
 	if p.side == exclusive {
-		stay = writerField(stay)
+		stay += ":write"
 	}
 	return p.keys.tombstone(stay)
 }
@@ -256,8 +255,7 @@ func (p readSide) renew(stay string, lease time.Duration) *request {
 
 func (p readSide) forceUnlock(owner string) *request { return p.force("read", owner) }
 
-// writeSide is the protocol of the exclusive side. To enter again and to renew
-// is as with a plain lock: one field, and the time of the hash.
+// writeSide is the protocol of the exclusive side.
 type writeSide struct{ rwSide }
 
 func (p writeSide) enter(a *attempt, wait bool) *request {
@@ -273,7 +271,11 @@ func (p writeSide) enter(a *attempt, wait bool) *request {
 }
 
 func (p writeSide) reenter(stay string, lease time.Duration, n int) *request {
-	return p.plain.reenter(writerField(stay), lease, n)
+	return &request{
+		script: p.script("rw_write_reenter"),
+		keys:   []string{p.keys.lock},
+		args:   p.args(stay, lease.Milliseconds(), n),
+	}
 }
 
 func (p writeSide) release(stay string, n int) *request {
@@ -290,7 +292,12 @@ func (p writeSide) abandon(stay string, late bool) *request {
 }
 
 func (p writeSide) renew(stay string, lease time.Duration) *request {
-	return p.plain.renew(writerField(stay), lease)
+	return &request{
+		script: p.script("rw_write_renew"),
+		keys:   []string{p.keys.lock},
+		args:   p.args(stay, lease.Milliseconds()),
+		lease:  lease,
+	}
 }
 
 func (p writeSide) forceUnlock(owner string) *request { return p.force("write", owner) }

@@ -18,7 +18,7 @@ func (b *backend) rwFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *
 	c, proxy, rdb := b.faulty(t, opts...)
 	for _, script := range []string{
 		"rw_read_enter", "rw_read_reenter", "rw_read_release", "rw_read_abandon", "rw_read_renew",
-		"rw_write_enter", "rw_write_release", "rw_write_abandon", "renew",
+		"rw_write_enter", "rw_write_reenter", "rw_write_release", "rw_write_abandon", "rw_write_renew",
 	} {
 		if err := rdb.ScriptLoad(bg, rlock.ScriptText(script)).Err(); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			mustUnlock(e.t, outer)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
-		{"write again", "acquire", func(e env) {
+		{"write again", "rw_write_reenter", func(e env) {
 			outer := mustLock(e.t, e.l.WriteLock())
 			e.fault()
 			inner := mustLockCtx(e.t, outer.Context(bg), e.l.WriteLock())

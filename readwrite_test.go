@@ -606,7 +606,7 @@ func TestLossOfASideIsTold(t *testing.T) {
 			"writer by force": {func(n string, w, r *rlock.Lease) { _, _ = c.NewReadWriteLock(n).WriteLock().ForceUnlock(bg) }, rlock.ErrRemoved, rlock.ErrRemoved},
 			"write hold only": {func(n string, w, r *rlock.Lease) {
 				_, _ = c.NewReadWriteLock(n).WriteLock().ForceUnlockIf(bg, w.Owner())
-			}, rlock.ErrTakenOver, nil},
+			}, rlock.ErrRemoved, nil}, // what its owner reads is nobody else's
 			"read hold only": {func(n string, w, r *rlock.Lease) {
 				_, _ = c.NewReadWriteLock(n).ReadLock().ForceUnlockIf(bg, r.Owner())
 			}, nil, rlock.ErrRemoved},
@@ -650,6 +650,33 @@ func TestLossOfASideIsTold(t *testing.T) {
 		for i, check := range checks { // they wait for the same renewals
 			t.Run(names[i], check)
 		}
+	})
+}
+
+// The hash has fields that are no readers.
+func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb).NewReadWriteLock("a")
+		read := mustLock(t, l.ReadLock())
+		for _, side := range []interface {
+			ForceUnlockIf(context.Context, string) (bool, error)
+		}{l.ReadLock(), l.WriteLock()} {
+			if was, err := side.ForceUnlockIf(bg, "mode"); was || err != nil {
+				t.Errorf("ended: %v, %v", was, err)
+			}
+		}
+		_, err := l.WriteLock().TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		mustUnlock(t, read)
+		write := mustLock(t, l.WriteLock())
+		if was, err := l.ReadLock().ForceUnlockIf(bg, write.Owner()+":write"); was || err != nil {
+			t.Errorf("ended: %v, %v", was, err)
+		}
+		_, err = l.ReadLock().TryLock(bg)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		mustUnlock(t, write)
+		mustBeEmpty(t, rdb)
 	})
 }
 
@@ -830,6 +857,33 @@ func TestBesideRedissonReaders(t *testing.T) {
 			mustUnlock(t, renewed)
 			mustUnlock(t, long)
 			j.release(rwJavaOwner)
+			mustBeEmpty(t, j.rdb)
+		})
+		t.Run("its renewal, and we do not hold still", func(t *testing.T) {
+			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
+			long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
+			for what, operate := range map[string]func() error{
+				"extend": func() error { return long.Extend(bg, time.Second) },
+				"enter again": func() error {
+					again, err := l.ReadLock().TryLock(long.Context(bg), rlock.WithLease(time.Second))
+					if err == nil {
+						err = again.Unlock(bg)
+					}
+					return err
+				},
+			} {
+				j.rdb.PExpire(bg, "a", 30*time.Second)
+				// For longer than until it is due to be put back.
+				for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					if err := operate(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if ttl := j.rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
+					t.Errorf("%s: the time of the lock is still %v", what, ttl)
+				}
+			}
+			mustUnlock(t, long)
 			mustBeEmpty(t, j.rdb)
 		})
 		t.Run("its writer's reads", func(t *testing.T) {

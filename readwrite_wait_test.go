@@ -465,3 +465,45 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 		mustBeEmpty(t, rdb)
 	})
 }
+
+// Writers of several processes that follow each other without a pause: one of
+// them always waits, but when one leaves the readers have a chance all the same.
+func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		const writers = 3
+		ctx, stop := context.WithCancel(bg)
+		defer stop()
+		var writes atomic.Int64
+		var wg sync.WaitGroup
+		for range writers {
+			l := b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()).WriteLock()
+			wg.Go(func() {
+				for {
+					lease, err := l.Lock(ctx)
+					if err != nil {
+						return
+					}
+					writes.Add(1)
+					time.Sleep(5 * time.Millisecond) // of writing, while the next one shows itself
+					mustUnlock(t, lease)
+				}
+			})
+		}
+		eventually(t, "the writers are at it", func() bool { return writes.Load() > writers })
+		l := b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()).ReadLock()
+		most := int64(0)
+		for range 10 {
+			before := writes.Load()
+			lease, err := l.Lock(bg, rlock.WithWait(20*time.Second))
+			if err != nil {
+				t.Errorf("after %d writes: %v", writes.Load()-before, err)
+				break
+			}
+			most = max(most, writes.Load()-before)
+			mustUnlock(t, lease)
+		}
+		stop()
+		wg.Wait()
+		t.Logf("at most %d writes while the reader waited", most)
+	})
+}

@@ -90,8 +90,8 @@ local function enter()
       redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
     else
       redis.call('set', clock, stamp)
-      redis.call('zadd', queue, rank, stay)
     end
+    redis.call('zadd', queue, rank, stay) -- again, if it had no sign of life
     redis.call('zadd', alive, now + patience, stay)
     grow(queue, patience + outage)
     grow(alive, patience + outage)

@@ -1,6 +1,6 @@
 -- queued_reenter: raise the count of a hold that its owner has.
 --
--- KEYS[1] to KEYS[5]  see queued
+-- KEYS[1], KEYS[2]  see queued
 -- ARGV[1]  stay id
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  lease, ms

@@ -1,6 +1,6 @@
 -- queued_renew: lengthen the lease of a hold, if it is still there.
 --
--- KEYS[1] to KEYS[5]  see queued
+-- KEYS[1], KEYS[2]  see queued
 -- ARGV[1]  stay id
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  lease, ms

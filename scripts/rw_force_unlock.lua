@@ -20,7 +20,9 @@
 -- include rw
 -- include rw_leave
 local side = ARGV[5]
-if stay ~= '' then
+-- The fields of the hash that are no readers, though somebody may ask for them.
+local other = side == 'read' and (stay == 'mode' or stay:find(':write', 1, true))
+if stay ~= '' and not other then
   local was = redis.call('hget', lock, side == 'read' and stay or writer)
   if was then
     return side == 'read' and readerLeaves(was) or writerLeaves()

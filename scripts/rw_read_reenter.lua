@@ -27,5 +27,5 @@ for i = count + 1, tonumber(was) do -- of a release that was not answered
   drop(i)
 end
 lengthen(KEYS[2], lease)
-lengthen(lock, lease)
+lengthen(lock, redis.call('pttl', KEYS[2])) -- see rw_read_renew, lease 0
 return {1, 0}

@@ -4,8 +4,9 @@
 -- KEYS[2]  timer of the first entry
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
--- ARGV[3]  lease, ms; 0: put the time of the hash back to that of the hold.
---          Redisson's renewal of a reader cuts it, whatever others need.
+-- ARGV[3]  lease, ms; 0: only put the time of the hash back to that of the hold,
+--          as each renewal does: Redisson's, of a reader, cuts it, whatever
+--          others need
 -- Reply    1  held, for at least the lease from now
 --          0  no such hold
 --          -1 no such hold, and others hold the lock
@@ -20,8 +21,8 @@ if not count or ms <= 0 then
   return absent()
 end
 local lease = tonumber(ARGV[3])
+lengthen(lock, math.max(ms, lease))
 if lease == 0 then
-  lengthen(lock, ms)
   return 1
 end
 lengthen(KEYS[2], lease)
@@ -31,5 +32,4 @@ for i = 2, tonumber(count) do -- for show: the first stands for all
     redis.pcall('pexpire', key, lease)
   end
 end
-lengthen(lock, lease)
 return 1

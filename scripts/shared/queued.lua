@@ -1,5 +1,5 @@
 -- queued: the state of a lock with a queue of its own, and what its scripts have
--- in common. KEYS[1] to KEYS[5] are
+-- in common. KEYS[1] to KEYS[5] are (the last three only where the queue matters)
 --   holders   hash. Of a hold that is exclusive: exclusive -> stay id, count ->
 --             its entries, token -> its fencing token. Of shared ones: stay id
 --             -> entries
@@ -165,7 +165,7 @@ local function wake(prefix, how)
       announce(how, prefix .. stay, '0')
     end
   end
-  if next and left.rank < rank and redis.call('exists', ends) == 0 then
+  if next and left.rank <= rank and redis.call('exists', ends) == 0 then
     local _, before = first(together)
     if not before or before > rank then
       announce(how, prefix .. next, '0')

@@ -21,6 +21,9 @@ end
 -- to read can come in too: they are told, which Redisson does not do.
 local function writerLeaves()
   redis.call('hdel', lock, writer)
+  -- Preferred writers go first again when they have looked again: of several
+  -- processes one always waits, and readers would never have a chance.
+  redis.pcall('del', timers .. 'rlock:writers')
   if redis.call('hlen', lock) <= 1 or alive() == 0 then
     redis.call('del', lock)
   else
