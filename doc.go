@@ -107,8 +107,15 @@
 //     off or stopped for longer may lose its place, and all do if Redis loses its
 //     data.
 //   - Writers of a ReadWriteLock starve while there are always readers, as
-//     Redisson's do; with [WithWriterPreference] it is the readers that can. With
-//     a FairReadWriteLock nobody does.
+//     Redisson's do, unless all clients use [WithWriterPreference]. With a
+//     FairReadWriteLock nobody does.
+//   - While a cluster moves the slot of a lock, acquires wait until all its keys
+//     have arrived, and so may a release of a type that has a queue in Redis: Unlock
+//     then returns ErrUnreachable, and the release is repeated in the background.
+//     Renewals go on.
+//   - A reader that waits for another that wants to begin to read may wait for a
+//     writer that stands between them, if writers are served in order or preferred.
+//     Hand on the context: who has it reads on at once.
 //   - Whoever may write to Redis may free or forge any lock.
 //
 // # What it costs
