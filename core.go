@@ -228,7 +228,7 @@ var errWaitOver = errors.New("the wait is over")
 // the owner has unlocked all its leases.
 func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
 	c := l.c
-	h.mu.Lock()
+	h.lock()
 	h.checkLocked(c.clock.Now())
 	n, state, cause := len(h.leases)+1, h.state, h.cause
 	h.unlock()
@@ -252,7 +252,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	if ans.err != nil {
 		err = ans.err
 	}
-	h.mu.Lock()
+	h.lock()
 	if err == nil && reply[0] == -2 {
 		h.loseLocked(c.clock.Now(), absence(-reply[1]))
 	}
@@ -261,7 +261,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		err = h.cause
 	}
 	if err == nil {
-		lease := &Lease{hold: h, since: sent, renewed: !a.opts.hasLease}
+		lease := h.lease(sent, !a.opts.hasLease)
 		h.leases = append(h.leases, lease)
 		renewAt := h.renewAt
 		h.confirmLocked(sent, a.opts.lease)
@@ -299,7 +299,7 @@ func (a *attempt) lean() error {
 	if h == nil {
 		return nil
 	}
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	h.checkLocked(l.c.clock.Now())
 	switch {
@@ -328,7 +328,7 @@ func (a *attempt) fall(others int64) error {
 	if h == nil {
 		return fmt.Errorf("unexpected reply from Redis: {-2, %d}", others)
 	}
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	now := h.core.c.clock.Now()
 	h.checkLocked(now)
@@ -449,7 +449,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 	defer func() {
 		var got *hold
 		if lease != nil {
-			got = lease.hold
+			got = lease.of.(*hold)
 		}
 		c.queues.leave(w, got)
 	}()

@@ -1,10 +1,8 @@
 package rlock
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -23,38 +21,43 @@ type hold struct {
 	token int64
 	since time.Time
 
-	mu       sync.Mutex // guards the rest
+	guard    // of the rest
 	state    state
-	cause    error                     // why it ended
-	leases   []*Lease                  // open ones: not yet unlocked
-	renewed  int                       // how many of them are to be renewed
-	deadline time.Time                 // local end of validity
-	expires  time.Time                 // when the lease may run out in Redis, by our clock
-	renewAt  time.Time                 // next renewal, if renewed > 0
-	attempts int                       // renewals since the last that was confirmed
-	failure  error                     // of the latest of them
-	asked    time.Time                 // when a lease may run out that was asked for, whether that was answered or not
-	keepAt   time.Time                 // next look after a fixed lease, if it needs one; see keepsLocked
-	lent     bool                      // its id also stands for a hold of the other side
-	unsure   bool                      // copies of the first acquire may be under way
-	ending   []context.CancelCauseFunc // contexts of leases that have ended; see unlock
-	why      error                     // their cause
+	cause    error     // why it ended
+	leases   []*Lease  // open ones: not yet unlocked
+	renewed  int       // how many of them are to be renewed
+	deadline time.Time // local end of validity
+	expires  time.Time // when the lease may run out in Redis, by our clock
+	renewAt  time.Time // next renewal, if renewed > 0
+	attempts int       // renewals since the last that was confirmed
+	failure  error     // of the latest of them
+	asked    time.Time // when a lease may run out that was asked for, whether that was answered or not
+	keepAt   time.Time // next look after a fixed lease, if it needs one; see keepsLocked
+	lent     bool      // its id also stands for a hold of the other side
+	unsure   bool      // copies of the first acquire may be under way
 }
 
-// unlock ends a critical section. Contexts are cancelled after it: that may run
-// code of the user's, which may look at the lease.
-func (h *hold) unlock() {
-	ending, why := h.ending, h.why
-	h.ending = nil
-	h.mu.Unlock()
-	for _, cancel := range ending {
-		cancel(why)
-	}
+var _ holding = (*hold)(nil)
+
+func (h *hold) client() *Client           { return h.core.c }
+func (h *hold) lockName() string          { return h.core.name }
+func (h *hold) ownerID() string           { return h.stay }
+func (h *hold) fence() int64              { return h.token }
+func (h *hold) owner() *owner             { return h.seat.owner }
+func (h *hold) deadlineLocked() time.Time { return h.deadline }
+
+func (h *hold) error(err error) error {
+	return &Error{Lock: h.core.name, Owner: h.stay, Err: err}
+}
+
+// lease makes a lease of the hold.
+func (h *hold) lease(since time.Time, renewed bool) *Lease {
+	return &Lease{of: h, g: &h.guard, since: since, renewed: renewed}
 }
 
 // ask notes, before it is sent, that a lease is asked for, and returns the time.
 func (h *hold) ask(lease time.Duration) (sent time.Time) {
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	sent = h.core.c.clock.Now()
 	if end := sent.Add(lease + h.core.c.cfg.commandTimeout); end.After(h.asked) {
@@ -87,8 +90,8 @@ const (
 // begin puts a fresh hold into service. The grant was asked for at sent.
 func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	h.duty = h
-	l := &Lease{hold: h, since: sent, renewed: !a.hasLease}
-	h.mu.Lock()
+	l := h.lease(sent, !a.hasLease)
+	h.lock()
 	h.leases = append(h.leases, l)
 	if l.renewed {
 		h.renewed++
@@ -225,7 +228,7 @@ func (h *hold) endLocked(s state, cause error) {
 
 // due implements duty.
 func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	if h.state == closing {
 		// Until the release is confirmed, or nothing can be left to release.
@@ -258,7 +261,7 @@ func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 // answered implements duty.
 func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	c := h.core.c
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	if h.state == closing {
 		if !r.ends {
@@ -304,7 +307,7 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 
 // drain implements duty: the client shuts down.
 func (h *hold) drain() {
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	if h.state == held {
 		h.endLocked(closing, ErrClosed)
@@ -330,7 +333,7 @@ func (h *hold) releaseLocked(n int) *request {
 
 // alive reports whether the hold lasts.
 func (h *hold) alive() bool {
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	h.checkLocked(h.core.c.clock.Now())
 	return h.state == held
@@ -339,7 +342,7 @@ func (h *hold) alive() bool {
 // restOfLease is for how long Redis keeps the hold unless it is renewed or
 // released, by our clock; at least 1 ns.
 func (h *hold) restOfLease() time.Duration {
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	return max(h.expires.Sub(h.core.c.clock.Now()), 1)
 }

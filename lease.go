@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -18,11 +19,12 @@ import (
 // hand the Token to whatever can check it), and that a process which was
 // stopped between a check and its effect notices in time.
 type Lease struct {
-	hold    *hold
+	of      holding
+	g       *guard // of what it is of
 	since   time.Time
-	renewed bool
+	renewed bool // at a hold: it is to be renewed
 
-	// Guarded by hold.mu.
+	// Guarded by g.
 	unlocked bool                       // Unlock was called
 	err      error                      // why it ended; nil while it lasts
 	done     chan struct{}              // made when first asked for
@@ -31,12 +33,49 @@ type Lease struct {
 
 type leaseContext struct{ cancel context.CancelCauseFunc }
 
+// holding is what a lease is one entry into: a hold of a lock, or of several at
+// once. Methods whose name ends in Locked are called with its guard locked.
+type holding interface {
+	client() *Client
+	lockName() string
+	ownerID() string
+	fence() int64
+	// owner is who may enter again.
+	owner() *owner
+	deadlineLocked() time.Time
+	// checkLocked ends the leases if their time is over.
+	checkLocked(now time.Time)
+	extend(ctx context.Context, l *Lease, d time.Duration) error
+	// release ends a lease for which Unlock was called at the given time.
+	release(ctx context.Context, l *Lease, called time.Time) error
+}
+
+// guard is a mutex that guards leases. Contexts are cancelled after its
+// critical sections: that may run code of the user's, which may look at the
+// lease.
+type guard struct {
+	mu     sync.Mutex                // guards the rest, and what says so
+	ending []context.CancelCauseFunc // contexts of leases that have ended
+	why    error                     // their cause
+}
+
+func (g *guard) lock() { g.mu.Lock() }
+
+func (g *guard) unlock() {
+	ending, why := g.ending, g.why
+	g.ending = nil
+	g.mu.Unlock()
+	for _, cancel := range ending {
+		cancel(why)
+	}
+}
+
 // Name is the name of the lock, with the client's prefix.
-func (l *Lease) Name() string { return l.hold.core.name }
+func (l *Lease) Name() string { return l.of.lockName() }
 
 // Owner is the id of the hold, as Redis and Java clients see it:
 // "<client uuid>:<number>". The leases of one owner at one lock share it.
-func (l *Lease) Owner() string { return l.hold.stay }
+func (l *Lease) Owner() string { return l.of.ownerID() }
 
 // Token is the fencing token: greater than that of every earlier hold of this
 // lock, and the same for each entry of one owner. A resource that refuses
@@ -46,38 +85,37 @@ func (l *Lease) Owner() string { return l.hold.stay }
 // Tokens grow across expiry, restarts and failovers, unless the server loses
 // its data and its clock goes back, both at once. Those of a FencedLock come
 // from a counter instead and promise less: see there.
-func (l *Lease) Token() int64 { return l.hold.token }
+func (l *Lease) Token() int64 { return l.of.fence() }
 
 // Deadline is the end of the lease's validity as of now, on this process's
 // clock. Renewals move it.
 func (l *Lease) Deadline() time.Time {
-	l.hold.mu.Lock()
-	defer l.hold.unlock()
-	return l.hold.deadline
+	l.g.lock()
+	defer l.g.unlock()
+	return l.of.deadlineLocked()
 }
 
 // Err is nil while the lease lasts. Afterwards it is an error that matches
 // ErrUnlocked, ErrClosed, or ErrLeaseLost and the cause of the loss.
 func (l *Lease) Err() error {
-	h := l.hold
-	h.mu.Lock()
-	defer h.unlock()
-	h.checkLocked(h.core.c.clock.Now())
+	l.g.lock()
+	defer l.g.unlock()
+	l.of.checkLocked(l.of.client().clock.Now())
 	if l.err == nil {
 		return nil
 	}
-	return h.error(l.err)
+	return l.error(l.err)
 }
 
-func (h *hold) error(err error) error {
-	return &Error{Lock: h.core.name, Owner: h.stay, Err: err}
+func (l *Lease) error(err error) error {
+	return &Error{Lock: l.Name(), Owner: l.Owner(), Err: err}
 }
 
 // Done is closed when the lease ends: when Unlock is called, before anybody
 // else can have the lock; or when it is lost.
 func (l *Lease) Done() <-chan struct{} {
-	l.hold.mu.Lock()
-	defer l.hold.unlock()
+	l.g.lock()
+	defer l.g.unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
 		if l.err != nil {
@@ -93,26 +131,33 @@ func (l *Lease) Done() <-chan struct{} {
 // lease. The context is remembered until it or the lease ends: for many calls
 // on a long lease, give each a parent that ends.
 func (l *Lease) Context(parent context.Context) context.Context {
-	h := l.hold
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey{}, h.seat.owner))
-	h.mu.Lock()
-	defer h.unlock()
-	h.checkLocked(h.core.c.clock.Now())
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey{}, l.of.owner()))
+	forget := l.onEnd(cancel)
+	context.AfterFunc(ctx, forget) // if parent ends first
+	return ctx
+}
+
+// onEnd has a function called with the cause when the lease ends, at once if it
+// has ended. The function must not hold a mutex for which somebody may wait who
+// looks at the lease.
+func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
+	l.g.lock()
+	defer l.g.unlock()
+	l.of.checkLocked(l.of.client().clock.Now())
 	if l.err != nil {
-		h.why, h.ending = h.error(l.err), append(h.ending, cancel)
-		return ctx
+		l.g.why, l.g.ending = l.error(l.err), append(l.g.ending, fn)
+		return func() {}
 	}
-	lc := &leaseContext{cancel}
+	lc := &leaseContext{fn}
 	if l.contexts == nil {
 		l.contexts = map[*leaseContext]struct{}{}
 	}
 	l.contexts[lc] = struct{}{}
-	context.AfterFunc(ctx, func() { // parent ended first: forget it
-		h.mu.Lock()
-		defer h.unlock()
+	return func() {
+		l.g.lock()
+		defer l.g.unlock()
 		delete(l.contexts, lc)
-	})
-	return ctx
+	}
 }
 
 // endLocked ends the lease, once.
@@ -124,10 +169,9 @@ func (l *Lease) endLocked(err error) {
 	if l.done != nil {
 		close(l.done)
 	}
-	h := l.hold
-	h.why = h.error(err)
+	l.g.why = l.error(err)
 	for lc := range l.contexts {
-		h.ending = append(h.ending, lc.cancel)
+		l.g.ending = append(l.g.ending, lc.cancel)
 	}
 	l.contexts = nil
 }
@@ -151,19 +195,22 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l == nil {
 		return &Error{Err: ErrNotHeld}
 	}
-	h := l.hold
-	c := h.core.c
 	if err := checkLease("Extend", d); err != nil {
-		return h.error(err)
+		return l.error(err)
 	}
-	d = wholeMillis(d)
+	c := l.of.client()
 	if !c.begin() {
-		return h.error(ErrClosed)
+		return l.error(ErrClosed)
 	}
 	defer c.end()
 	if err := l.Err(); err != nil {
 		return err
 	}
+	return l.of.extend(ctx, l, wholeMillis(d))
+}
+
+func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
+	c := h.core.c
 	sent := h.ask(d)
 	a := c.call(ctx, c.cfg.commandTimeout, h.core.renew(h.stay, d))
 	n, err := a.int()
@@ -173,7 +220,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return h.error(err)
 	}
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	if h.state == held && l.err == nil {
 		if n == 1 {
@@ -215,29 +262,27 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if l == nil {
 		return &Error{Err: ErrNotHeld}
 	}
-	h := l.hold
-	c := h.core.c
+	c := l.of.client()
 	called := c.clock.Now()
-	h.mu.Lock()
+	l.g.lock()
 	if l.unlocked {
-		h.unlock()
-		return h.error(ErrUnlocked)
+		l.g.unlock()
+		return l.error(ErrUnlocked)
 	}
 	l.unlocked = true
-	h.unlock()
+	l.g.unlock()
 
 	c.calls.add(1)
 	defer c.end()
-	err := l.unlock(context.WithoutCancel(ctx), called)
+	err := l.of.release(context.WithoutCancel(ctx), l, called)
 	if err != nil {
-		err = h.error(err)
+		err = l.error(err)
 	}
-	c.cfg.observer.Unlocked(UnlockEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: c.clock.Now().Sub(l.since), Err: err})
+	c.cfg.observer.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.clock.Now().Sub(l.since), Err: err})
 	return err
 }
 
-func (l *Lease) unlock(ctx context.Context, called time.Time) error {
-	h := l.hold
+func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 	c := h.core.c
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(c.cfg.unlockTimeout)
@@ -249,7 +294,7 @@ func (l *Lease) unlock(ctx context.Context, called time.Time) error {
 		defer h.seat.give()
 	}
 
-	h.mu.Lock()
+	h.lock()
 	h.checkLocked(called)
 	h.closeLocked(l)
 	rest := len(h.leases)
@@ -295,7 +340,7 @@ func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
 	case n == 2:
 		return nil
 	}
-	h.mu.Lock()
+	h.lock()
 	defer h.unlock()
 	switch {
 	case h.state == held:
@@ -315,7 +360,7 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 	switch {
 	case a.err != nil:
 		if transient(a.err) {
-			h.mu.Lock()
+			h.lock()
 			until := h.untilLocked()
 			h.unlock()
 			c.cleanUp(r, c.clock.Now(), until)
