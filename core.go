@@ -422,21 +422,28 @@ func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, er
 		return nil, 0, fmt.Errorf("unexpected reply from Redis: the stay has ended (%d)", reply[0])
 	}
 
-	// Granted. From here the grant is either handed out or given back.
+	lease, err := a.accept(sent, r, ans, reply[1])
+	return lease, 0, err
+}
+
+// accept makes a lease of a grant. From here the grant is either handed out or
+// given back.
+func (a *attempt) accept(sent time.Time, r *request, ans answer, token int64) (*Lease, error) {
+	c, l := a.core.c, a.core
 	a.granted = true
 	if r.acks > ans.acks {
-		return nil, 0, because(ErrNotAcquired, fmt.Errorf("%d of %d replicas confirmed within %v", ans.acks, r.acks, r.within))
+		return nil, because(ErrNotAcquired, fmt.Errorf("%d of %d replicas confirmed within %v", ans.acks, r.acks, r.within))
 	}
 	c.gate("granted")
 	if !c.clock.Now().Before(sent.Add(c.cfg.validity(a.opts.lease))) {
-		return nil, 0, because(ErrNotAcquired, errShortLease)
+		return nil, because(ErrNotAcquired, errShortLease)
 	}
 	if c.isClosing() {
-		return nil, 0, ErrClosed
+		return nil, ErrClosed
 	}
-	h := &hold{core: l, seat: a.seat, stay: a.stay, token: reply[1], since: sent, unsure: a.unsure}
+	h := &hold{core: l, seat: a.seat, stay: a.stay, token: token, since: sent, unsure: a.unsure}
 	a.granted = false
-	return h.begin(sent, a.opts), 0, nil
+	return h.begin(sent, a.opts), nil
 }
 
 // wait stands in line and, as its head, looks whenever the lock may be free:

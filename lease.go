@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -86,6 +87,16 @@ func (l *Lease) Owner() string { return l.of.ownerID() }
 // its data and its clock goes back, both at once. Those of a FencedLock come
 // from a counter instead and promise less: see there.
 func (l *Lease) Token() int64 { return l.of.fence() }
+
+// Members are the leases of the members of a MultiLock, in the order in which
+// they were taken: each has the fencing token of its own lock. Of another lock
+// there are none. Unlocking one of them ends the whole.
+func (l *Lease) Members() []*Lease {
+	if g, ok := l.of.(*group); ok {
+		return slices.Clone(g.members)
+	}
+	return nil
+}
 
 // Deadline is the end of the lease's validity as of now, on this process's
 // clock. Renewals move it.

@@ -308,6 +308,8 @@ func WithWait(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
 }
 
+var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")
+
 func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig, error) {
 	var a acquireConfig
 	for _, opt := range opts {
@@ -325,7 +327,7 @@ func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig
 		return a, invalid("WithLease(%v): nothing of it is left after WithDrift(%v, %v)", a.lease, c.driftFactor, c.driftFloor)
 	}
 	if a.hasWait && !waits {
-		return a, invalid("TryLock does not wait: use Lock with WithWait")
+		return a, errTryWait
 	}
 	if a.wait < 0 {
 		return a, invalid("WithWait(%v): negative", a.wait)

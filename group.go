@@ -1,0 +1,111 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// group is what the lease of a MultiLock is of: the leases of its members. It
+// lasts as long as all of them do.
+type group struct {
+	guard
+	name    string
+	own     *owner
+	members []*Lease
+	lease   *Lease
+}
+
+var _ holding = (*group)(nil)
+
+func newGroup(name string, own *owner, members []*Lease) *Lease {
+	g := &group{name: name, own: own, members: members}
+	g.lease = &Lease{of: g, g: &g.guard, since: g.client().clock.Now()}
+	for _, l := range members {
+		l.onEnd(func(cause error) {
+			// From a goroutine of its own: whoever ends a member may be looking at
+			// the group, with its guard locked.
+			g.client().background(func() { g.lost(cause) })
+		})
+	}
+	return g.lease
+}
+
+func (g *group) client() *Client  { return g.members[0].of.client() }
+func (g *group) lockName() string { return g.name }
+func (g *group) ownerID() string  { return g.members[0].Owner() }
+func (g *group) owner() *owner    { return g.own }
+
+// fence grows from hold to hold of the same members, because the token of each
+// does.
+func (g *group) fence() (token int64) {
+	for _, l := range g.members {
+		token = max(token, l.Token())
+	}
+	return token
+}
+
+func (g *group) deadlineLocked() time.Time {
+	end := g.members[0].Deadline()
+	for _, l := range g.members[1:] {
+		if d := l.Deadline(); d.Before(end) {
+			end = d
+		}
+	}
+	return end
+}
+
+func (g *group) checkLocked(time.Time) {
+	for _, l := range g.members {
+		if err := l.Err(); err != nil {
+			g.endLocked(err)
+			return
+		}
+	}
+}
+
+// lost ends the group with the end of a member.
+func (g *group) lost(cause error) {
+	g.lock()
+	g.endLocked(cause)
+	g.unlock()
+}
+
+// endLocked ends the lease because a member has ended. What is left of the
+// others protects nothing any more: it is given back.
+func (g *group) endLocked(cause error) {
+	if g.lease.err != nil {
+		return
+	}
+	g.lease.endLocked(cause)
+	for _, l := range g.members {
+		c := l.of.client()
+		c.calls.add(1) // Shutdown waits for it
+		c.background(func() {
+			defer c.end()
+			_ = l.Unlock(context.Background()) // what fails is repeated by the watchdog
+		})
+	}
+}
+
+func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
+	return each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
+}
+
+func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
+	g.lock()
+	g.checkLocked(called)
+	if err := l.err; err != nil {
+		g.unlock()
+		return err
+	}
+	l.endLocked(ErrUnlocked)
+	g.unlock()
+	return each(g.members, func(l *Lease) error {
+		err := l.Unlock(ctx)
+		if errors.Is(err, ErrUnlocked) {
+			return nil // by its owner, who has it from Leases
+		}
+		return err
+	})
+}
