@@ -24,6 +24,18 @@ type request struct {
 	// was none. If there are several copies that may be the work of another of
 	// them, so all are heard first.
 	ends bool
+
+	// do is run instead of a script, for what takes more than one server. It
+	// bounds itself, or ends with its context.
+	do func(ctx context.Context) answer
+}
+
+// what is a name for the request, for observers.
+func (r *request) what() string {
+	if r.script == nil {
+		return "quorum"
+	}
+	return r.script.name
 }
 
 // answer is what became of a request.
@@ -78,6 +90,13 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 	}
 	opCtx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
+	if r.do != nil {
+		a := r.do(opCtx)
+		if a.err != nil && ctx.Err() == nil && opCtx.Err() != nil {
+			a.err = noAnswer(budget, a.err)
+		}
+		return a
+	}
 
 	answers := make(chan answer, copies) // never full: so many are under way at most
 	launch := func() {
@@ -121,7 +140,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			if r.single && !notExecuted(a.err) {
 				return answer{err: because(ErrUnreachable, a.err), unsure: true}
 			}
-			c.cfg.observer.Retry(r.script.name, a.err)
+			c.cfg.observer.Retry(r.what(), a.err)
 			c.refreshTopology()
 			late.Reset(pause)
 			pause = min(2*pause, 200*time.Millisecond)
@@ -130,7 +149,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 				if r.single || absent != nil {
 					continue
 				}
-				c.cfg.observer.Retry(r.script.name, errLate)
+				c.cfg.observer.Retry(r.what(), errLate)
 				// Perhaps the node hangs and its replica has taken over.
 				c.refreshTopology()
 			}

@@ -26,6 +26,8 @@ type core struct {
 	placed   bool // Redis keeps their order: each has a line of its own here
 	standing bool // they leave a trace in Redis, to be kept fresh and taken away
 	backoff  func(who int64, turn int) time.Duration
+	listen   func(stay string, notify func()) (end func()) // instead of the channel
+	hesitate time.Duration                                 // a pause, random up to this, after each message
 
 	// silent: its releases are not announced.
 	silent bool
@@ -352,6 +354,20 @@ func (a *attempt) line() lineKey {
 	return key
 }
 
+// subscribe begins to listen to what wakes waiters. There may be nothing.
+func (l *core) subscribe(stay string, notify func()) (end func()) {
+	if l.listen != nil {
+		return l.listen(stay, notify)
+	}
+	// Before it is known how releases are announced, a subscription would be to
+	// the wrong kind of channel, and stay so.
+	channel := l.channel(stay)
+	if channel == "" || l.c.publishCommand() == "" {
+		return nil
+	}
+	return l.c.hub.subscribe(channel, notify).close
+}
+
 // run makes the stay's first entry.
 func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 	c, l := a.core.c, a.core
@@ -397,7 +413,9 @@ func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, er
 	a.stands = a.stands || wait && l.standing
 	sent := c.clock.Now()
 	r := l.enter(a, wait)
-	r.acks, r.within = c.cfg.acks, c.cfg.ackTimeout
+	if r.do == nil {
+		r.acks, r.within = c.cfg.acks, c.cfg.ackTimeout
+	}
 	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	a.unsure = a.unsure || ans.unsure
 	reply, err := ans.ints()
@@ -464,14 +482,14 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 	defer timer.Stop()
 	asleep := c.work()
 	defer func() { asleep() }()
-	sleep := func() error {
+	sleep := func(wake <-chan struct{}) error {
 		asleep()
 		defer func() { asleep = c.work() }()
 		if err := ctx.Err(); err != nil {
 			return err // whatever else has happened
 		}
 		select {
-		case <-w.wake:
+		case <-wake:
 		case <-timer.C():
 		case <-ctx.Done():
 			return ctx.Err()
@@ -487,7 +505,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 	}
 
 	for !head {
-		if err := sleep(); err != nil {
+		if err := sleep(w.wake); err != nil {
 			return nil, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -533,13 +551,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				failures++
 			}
 		}
-		// Before it is known how releases are announced, a subscription would be to
-		// the wrong kind of channel, and stay so.
-		if channel := l.channel(a.stay); channel != "" && c.publishCommand() != "" {
-			c.queues.subscribe(w, func(notify func()) *subscription {
-				return c.hub.subscribe(channel, notify)
-			})
-		}
+		c.queues.subscribe(w, func(notify func()) (end func()) { return l.subscribe(a.stay, notify) })
 		pause := c.cfg.longestPoll
 		if l.standing {
 			pause = min(pause, c.cfg.waiterLease/3)
@@ -553,8 +565,14 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 			pause = min(pause, rest+time.Millisecond+jitter(c.seed, a.number, turn, 2*time.Millisecond))
 		}
 		timer.Reset(pause)
-		if err := sleep(); err != nil {
+		if err := sleep(w.wake); err != nil {
 			return nil, err
+		}
+		if l.hesitate > 0 {
+			timer.Reset(jitter(c.seed, a.number, turn, l.hesitate))
+			if err := sleep(nil); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -562,7 +580,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 // worthRepeating reports whether Lock goes on after err: Redis may come back,
 // and does within a failover. It bears that for as long as a watchdog lease.
 func (a *attempt) worthRepeating(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, errShortLease)
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoQuorum) || errors.Is(err, errShortLease)
 }
 
 // giveUp undoes what the attempt may have left in Redis, now or when a copy of

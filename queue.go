@@ -30,7 +30,7 @@ type lineKey struct {
 type queue struct {
 	key     lineKey
 	waiters list.List // of *waiter; the head is the one that asks Redis
-	sub     *subscription
+	unsub   func()    // ends the subscription, if there is one
 }
 
 // waiter is a place in a line.
@@ -87,10 +87,10 @@ func (q *queues) leave(w *waiter, got *hold) {
 	line := w.queue
 	wasHead := line.waiters.Front() == w.place
 	line.waiters.Remove(w.place)
-	var sub *subscription
+	var unsub func()
 	if front := line.waiters.Front(); front == nil {
 		delete(q.byKey, line.key)
-		sub, line.sub = line.sub, nil
+		unsub, line.unsub = line.unsub, nil
 	} else if wasHead && got != nil && got.core.side == shared {
 		// What one can read all can: they need not come in one by one.
 		for e := front; e != nil; e = e.Next() {
@@ -104,8 +104,8 @@ func (q *queues) leave(w *waiter, got *hold) {
 		next.poke()
 	}
 	q.mu.Unlock()
-	if sub != nil {
-		sub.close()
+	if unsub != nil {
+		unsub()
 	}
 }
 
@@ -143,18 +143,18 @@ func (q *queue) pokeHead() {
 
 // subscribe makes sure that the line hears of releases. It returns at once:
 // the head is poked when the subscription is confirmed, and looks again then.
-func (q *queues) subscribe(w *waiter, open func(notify func()) *subscription) {
+func (q *queues) subscribe(w *waiter, open func(notify func()) (end func())) {
 	q.mu.Lock()
 	line := w.queue
-	have := line.sub != nil
+	have := line.unsub != nil
 	q.mu.Unlock()
 	if have {
 		return
 	}
 	// Only the head subscribes, so nobody else does it in between.
-	sub := open(func() { q.wakeHead(line.key) })
+	unsub := open(func() { q.wakeHead(line.key) })
 	q.mu.Lock()
-	line.sub = sub
+	line.unsub = unsub
 	q.mu.Unlock()
 }
 

@@ -309,6 +309,18 @@ type sending struct {
 // round sends what is due, to each node by itself and one pipeline after the
 // other.
 func (w *watchdog) round(sends []sending) {
+	sends = slices.DeleteFunc(sends, func(s sending) bool {
+		if s.r.do == nil {
+			return false
+		}
+		w.c.background(func() {
+			sent := w.c.clock.Now()
+			ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
+			defer cancel()
+			w.move(s.e, s.e.duty.answered(s.r, sent, s.r.do(ctx)))
+		})
+		return true
+	})
 	if w.c.cluster == nil {
 		w.sendTo(w.c.rdb, sends)
 		return
@@ -443,7 +455,7 @@ func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
 		u.endLocked()
 		return time.Time{}
 	}
-	u.c.tell(func() { u.c.cfg.observer.Retry(u.r.script.name, a.err) })
+	u.c.tell(func() { u.c.cfg.observer.Retry(u.r.what(), a.err) })
 	u.next = u.c.clock.Now().Add(u.pause)
 	u.pause = min(2*u.pause, time.Second)
 	return u.next

@@ -1,0 +1,664 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// DefaultNodeTimeout bounds what a RedLock waits for one of its nodes. It is far
+// above a round trip in one site, and small beside a lease: a node that hangs
+// holds nothing up for longer.
+const DefaultNodeTimeout = 300 * time.Millisecond
+
+// RedLock is a lock on a majority of independent masters: it goes on excluding,
+// and can be had, as long as a majority of them answers and keeps its data.
+//
+// It differs from Redlock as its author specified it, and from Redisson's, in
+// that tokens strictly increase in the order of holds: the highest counter of
+// the nodes that voted is the token, and is written back to a majority of them
+// before the hold is handed out. The masters need not agree on anything, and
+// their clocks matter only in that they run at the same speed.
+//
+// What it does not survive: so many nodes losing their data within one lease that
+// fewer than a quorum of those that voted still know it. With N nodes and a
+// quorum of q that takes 2q-N of them: one of five with the default quorum of
+// three, two with WithQuorum(4).
+//
+// The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
+// MultiLock of plain locks does share with Redisson's.
+//
+// The first client is the home of the lock: its options, watchdog and observer
+// serve, and its Shutdown ends the holds. The others are ways to their nodes.
+type RedLock struct{ *core }
+
+// RedLockOption configures a RedLock.
+type RedLockOption func(*red)
+
+// WithQuorum sets how many nodes have to vote for a hold: from a majority, which
+// is the default, to all. With more, fewer nodes may be away, and more may lose
+// their data.
+func WithQuorum(q int) RedLockOption { return func(r *red) { r.quorum = q } }
+
+// WithNodeTimeout bounds each request to one node. The default is
+// [DefaultNodeTimeout]; it must be between 1 ms and a sixth of the watchdog lease.
+func WithNodeTimeout(d time.Duration) RedLockOption { return func(r *red) { r.timeout = d } }
+
+// NewRedLock returns the lock of a name on some masters that know nothing of each
+// other, usually three or five. It sends nothing. It fails with an error that
+// matches ErrInvalidArgument if there is no client, one is nil or occurs twice,
+// or the name or an option is not valid.
+func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock, error) {
+	wrong := func(format string, args ...any) (*RedLock, error) {
+		return nil, fmt.Errorf("rlock: NewRedLock: %w", invalid(format, args...))
+	}
+	if len(clients) == 0 {
+		return wrong("no clients")
+	}
+	for i, c := range clients {
+		if c == nil {
+			return wrong("client %d is nil", i)
+		}
+		if slices.Index(clients, c) != i {
+			return wrong("client %d occurs twice", i)
+		}
+	}
+	l := newCore(clients[0], "redlock", name, nil)
+	if l.bad != nil {
+		return nil, fmt.Errorf("rlock: NewRedLock: %w", l.bad)
+	}
+	r := &red{core: l, quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, votes: map[string]*votes{}}
+	for _, opt := range opts {
+		opt(r)
+	}
+	if r.quorum <= len(clients)/2 || r.quorum > len(clients) {
+		return wrong("WithQuorum(%d): must be from %d to %d of %d nodes", r.quorum, len(clients)/2+1, len(clients), len(clients))
+	}
+	if most := l.c.cfg.watchdogLease / 6; r.timeout < time.Millisecond || r.timeout > most {
+		return wrong("WithNodeTimeout(%v): must be from 1ms to %v, a sixth of the watchdog lease", r.timeout, most)
+	}
+	for i, c := range clients {
+		n, err := newRedNode(i, c, name)
+		if err != nil {
+			return nil, fmt.Errorf("rlock: NewRedLock: %w", err)
+		}
+		r.nodes = append(r.nodes, n)
+	}
+	l.protocol = r
+	l.listen = r.listenAll
+	l.hesitate = redHesitation
+	return &RedLock{l}, nil
+}
+
+const (
+	// redHesitation spreads those who hear of a release, so that they do not
+	// split the votes among them.
+	redHesitation = 5 * time.Millisecond
+
+	// redBackoff is the pause after votes were split, at random up to this the
+	// first time, and doubling up to redBackoffMax.
+	redBackoff    = 4 * time.Millisecond
+	redBackoffMax = 128 * time.Millisecond
+)
+
+// red is the protocol of a RedLock: each request goes to all nodes at once, and
+// their votes are counted.
+type red struct {
+	*core
+	nodes   []*redNode
+	quorum  int
+	timeout time.Duration
+
+	mu    sync.Mutex // guards votes
+	votes map[string]*votes
+}
+
+// votes are what the client knows of the votes for a stay.
+type votes struct {
+	mu     sync.Mutex // guards the rest
+	stamps []int64    // by node; 0: none
+	token  int64
+	count  int // entries of the owner: the nodes do not know
+}
+
+// redNode is one master.
+type redNode struct {
+	c       *Client
+	name    string // for errors
+	record  string
+	counter string
+	highest string
+	gone    string
+	channel string
+}
+
+func newRedNode(i int, c *Client, lock string) (*redNode, error) {
+	lock = c.cfg.prefix + lock
+	keys, err := deriveNames(lock)
+	if err != nil {
+		return nil, err
+	}
+	n := &redNode{
+		c:       c,
+		name:    fmt.Sprint("node ", i+1),
+		record:  suffixed(lock, "rlock:red"),
+		counter: suffixed(lock, "rlock:red:counter"),
+		highest: strings.Replace(keys.clock, "rlock:clock:", "rlock:red:highest:", 1),
+		gone:    keys.gone,
+		channel: suffixed(lock, "rlock:red:free"),
+	}
+	if one, ok := c.rdb.(*redis.Client); ok {
+		n.name += " (" + one.Options().Addr + ")"
+	}
+	return n, nil
+}
+
+// poll asks the nodes, and collects what they reply for as long as somebody
+// listens.
+type poll struct {
+	r       *red
+	replies chan reply
+	done    chan struct{} // closed when nobody listens any more
+}
+
+// reply is what a node answered.
+type reply struct {
+	node   int
+	tag    int64 // of the question
+	err    error
+	ints   []int64
+	unsure bool   // another copy of the request may have done what the reply does not say
+	text   string // in a list of {number, number, text}
+}
+
+func (r *red) poll() *poll {
+	return &poll{r, make(chan reply), make(chan struct{})}
+}
+
+func (p *poll) end() { close(p.done) }
+
+// ask sends a request to each node for which there is one, all at once, and
+// returns to how many. The replies come within the node time-out.
+func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNode) *request) (asked int) {
+	for i, n := range p.r.nodes {
+		req := request(i, n)
+		if req == nil {
+			continue
+		}
+		asked++
+		p.r.c.background(func() {
+			ctx, cancel := context.WithTimeout(ctx, p.r.timeout)
+			defer cancel()
+			got := reply{node: i, tag: tag}
+			if got.err = n.c.ready(ctx); got.err == nil {
+				a := n.c.call(ctx, p.r.timeout, req)
+				if got.err, got.unsure = a.err, a.unsure; got.err == nil {
+					got.parse(a.val)
+				}
+			}
+			if errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
+				got.err = noAnswer(p.r.timeout, nil) // not the end of the caller's context
+			}
+			select {
+			case p.replies <- got:
+			case <-p.done:
+			}
+		})
+	}
+	return asked
+}
+
+func (p *reply) parse(val any) {
+	list, ok := val.([]any)
+	if !ok {
+		list = []any{val}
+	}
+	for _, v := range list {
+		switch v := v.(type) {
+		case int64:
+			p.ints = append(p.ints, v)
+		case string:
+			p.text = v
+		}
+	}
+	if len(p.ints) == 0 {
+		p.err = errReply(val)
+	}
+}
+
+// noQuorum is ErrNoQuorum with what became of each node.
+func (r *red) noQuorum(failed map[int]error) error {
+	err := fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), len(r.nodes), r.quorum)
+	for i, n := range r.nodes {
+		if why := failed[i]; why != nil {
+			err = fmt.Errorf("%w; %s: %w", err, n.name, why)
+		}
+	}
+	return err
+}
+
+func (r *red) enter(a *attempt, _ bool) *request {
+	if a.tries > 1 {
+		// Each try has an id of its own: the one before was taken back for good.
+		a.stay, a.number = r.c.newStay()
+	}
+	stay, number, lease, turn := a.stay, a.number, a.opts.lease, a.tries
+	return &request{do: func(ctx context.Context) answer {
+		e := &election{
+			red: r, stay: stay, lease: lease,
+			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
+			failed: map[int]error{}, voted: map[string]int{},
+		}
+		if token := e.run(ctx); token > 0 {
+			r.mu.Lock()
+			r.votes[stay] = &votes{stamps: e.stamps, token: token, count: 1}
+			r.mu.Unlock()
+			return answer{val: []any{int64(1), token}, unsure: true}
+		}
+		r.takeBack(stay, 0, lease, false)
+		switch {
+		case ctx.Err() != nil:
+			return answer{err: ctx.Err()}
+		case len(e.failed) > len(r.nodes)-r.quorum:
+			return answer{err: r.noQuorum(e.failed)}
+		}
+		rest := e.rest()
+		if rest == 0 {
+			rest = 1 + jitter(r.c.seed, number, turn, min(redBackoff<<min(turn, 10), redBackoffMax)).Milliseconds()
+		}
+		return answer{val: []any{int64(0), rest}}
+	}}
+}
+
+// election is one try to get a quorum.
+type election struct {
+	*red
+	stay   string
+	lease  time.Duration
+	token  int64          // the hold's, once there are enough votes; it may still grow
+	stamps []int64        // of the votes that were read, by node; 0: none
+	levels []int64        // what the counters of those nodes have reached
+	failed map[int]error  // nodes that did not answer
+	voted  map[string]int // how many others have voted, by the attempt they voted for
+	rests  []int64        // for how many ms those votes last
+}
+
+// run returns the token of the hold, or 0.
+//
+// The token is the highest counter of the nodes whose votes were read, and a
+// hold counts only when a quorum of these very nodes has reached it. Any two
+// holds have such a node in common. There each of the two had the vote without
+// a break from its grant until the counter was written (the stamp shows it), so
+// one had it wholly before the other, and the later one's vote counted past the
+// earlier one's token.
+func (e *election) run(ctx context.Context) int64 {
+	poll := e.poll() // of votes, with tag 0, and of counters written, with the token
+	defer poll.end()
+	voting := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
+		return &request{
+			script: e.script("red_acquire"),
+			keys:   []string{n.record, n.counter, n.highest, n.gone + e.stay},
+			args:   []any{e.stay, e.lease.Milliseconds()},
+		}
+	})
+	writing := 0
+	for voting+writing > 0 {
+		select {
+		case p := <-poll.replies:
+			if p.tag == 0 {
+				voting--
+				e.vote(p)
+			} else {
+				writing--
+				e.wrote(p)
+			}
+		case <-ctx.Done():
+			return 0
+		}
+		votes, written, highest := e.count()
+		switch {
+		case written >= e.quorum:
+			return e.token
+		case votes+voting < e.quorum:
+			return 0
+		case votes < e.quorum || writing > 0:
+			continue
+		}
+		// Either these are the first votes that suffice; or some of those did
+		// not stand, and later ones have counters that are higher.
+		e.token = highest
+		if _, written, _ = e.count(); written >= e.quorum {
+			return e.token
+		}
+		writing = poll.ask(ctx, e.token, func(i int, n *redNode) *request {
+			if e.stamps[i] == 0 || e.levels[i] >= e.token {
+				return nil
+			}
+			return &request{
+				script: e.script("red_raise"),
+				keys:   []string{n.record, n.counter, n.highest},
+				args:   []any{e.stay, e.stamps[i], e.token},
+			}
+		})
+	}
+	return 0
+}
+
+func (e *election) vote(p reply) {
+	switch {
+	case p.err != nil:
+		e.failed[p.node] = p.err
+	case p.ints[0] == 1:
+		e.stamps[p.node], e.levels[p.node] = p.ints[1], p.ints[1]
+	case p.ints[0] == 0:
+		e.voted[p.text]++
+		e.rests = append(e.rests, p.ints[1])
+	}
+}
+
+func (e *election) wrote(p reply) {
+	if p.err == nil && p.ints[0] == 1 {
+		e.levels[p.node] = max(e.levels[p.node], p.tag)
+		return
+	}
+	e.stamps[p.node] = 0 // the vote does not stand, or nobody knows
+	if p.err != nil {
+		e.failed[p.node] = p.err
+	}
+}
+
+// count returns how many votes there are, on how many of these nodes the token
+// is written, and what the highest of their counters is.
+func (e *election) count() (votes, written int, highest int64) {
+	for i, stamp := range e.stamps {
+		if stamp == 0 {
+			continue
+		}
+		votes++
+		highest = max(highest, e.levels[i])
+		// A later vote may have counted past the token: then another hold may
+		// have had that count before.
+		if e.token > 0 && stamp <= e.token && e.levels[i] >= e.token {
+			written++
+		}
+	}
+	return votes, written, highest
+}
+
+// rest is for how many ms, as far as is known, another has a quorum, or at least
+// so many votes that nobody else can have one. It is 0 if votes were split:
+// those who split them take them back.
+func (e *election) rest() int64 {
+	for _, n := range e.voted {
+		if n > len(e.nodes)-e.quorum {
+			slices.Sort(e.rests)
+			free := len(e.nodes) - len(e.rests) - len(e.failed)
+			return e.rests[min(max(e.quorum-free-1, 0), len(e.rests)-1)]
+		}
+	}
+	return 0
+}
+
+// takeBack takes the votes for a stay back from all nodes, those too that never
+// answered, and writes the token to their counters, if there is one. It waits
+// for those that answer in time; the watchdogs go on with the others. It returns
+// how many had the vote, and what became of the nodes that did not answer.
+func (r *red) takeBack(stay string, token int64, lease time.Duration, tell bool) (had int, failed map[int]error) {
+	poll := r.poll()
+	defer poll.end()
+	request := func(_ int, n *redNode) *request {
+		announce := "none"
+		if tell {
+			announce = n.c.publishCommand()
+		}
+		return &request{
+			script: r.script("red_release"),
+			keys:   []string{n.record, n.counter, n.highest, n.gone + stay},
+			args:   []any{stay, tombstoneTTL.Milliseconds(), token, n.channel, announce},
+			ends:   true,
+		}
+	}
+	failed = map[int]error{}
+	// Not of the caller's context: what was taken is given back also when that
+	// has ended.
+	for asked := poll.ask(r.c.ctx, 0, request); asked > 0; asked-- {
+		p := <-poll.replies
+		switch {
+		case p.err != nil:
+			failed[p.node] = p.err
+			n := r.nodes[p.node]
+			now := n.c.clock.Now()
+			n.c.cleanUp(request(p.node, n), now, now.Add(lease+tombstoneTTL))
+		case p.ints[0] == 1 || p.unsure:
+			had++
+		}
+	}
+	return had, failed
+}
+
+func (r *red) known(stay string) *votes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.votes[stay]
+}
+
+func (r *red) reenter(stay string, lease time.Duration, n int) *request {
+	return &request{do: func(ctx context.Context) answer {
+		a := r.renewAll(ctx, stay, lease)
+		if a.err != nil {
+			return a
+		}
+		if v := a.val.(int64); v != 1 {
+			return answer{val: []any{int64(-2), -v}}
+		}
+		r.counted(stay, n)
+		return answer{val: []any{int64(1), int64(0)}}
+	}}
+}
+
+// counted notes how often the owner has entered. The nodes need not know.
+func (r *red) counted(stay string, n int) {
+	if v := r.known(stay); v != nil {
+		v.mu.Lock()
+		v.count = n
+		v.mu.Unlock()
+	}
+}
+
+func (r *red) release(stay string, n int) *request {
+	if n == 0 {
+		return r.abandon(stay, true)
+	}
+	return &request{do: func(context.Context) answer {
+		r.counted(stay, n)
+		return answer{val: int64(2)}
+	}}
+}
+
+func (r *red) abandon(stay string, _ bool) *request {
+	return &request{ends: true, do: func(context.Context) answer {
+		var token int64
+		if v := r.known(stay); v != nil {
+			token = v.token
+		}
+		had, failed := r.takeBack(stay, token, r.c.cfg.watchdogLease, true)
+		if len(r.nodes)-len(failed) < r.quorum {
+			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
+		}
+		r.mu.Lock()
+		delete(r.votes, stay)
+		r.mu.Unlock()
+		// With a quorum until now, and as many nodes that say they had voted for
+		// it as can be expected of those that answered, the hold has lasted.
+		if had+len(failed) >= r.quorum {
+			return answer{val: int64(1)}
+		}
+		return answer{val: int64(0)}
+	}}
+}
+
+func (r *red) renew(stay string, lease time.Duration) *request {
+	return &request{lease: lease, do: func(ctx context.Context) answer { return r.renewAll(ctx, stay, lease) }}
+}
+
+// renewAll renews the votes for a stay. The hold goes on if a quorum of nodes
+// says that their votes have stood without a break: nobody else can have had one
+// in between. Votes that are given anew, by nodes that were away or have lost
+// their data, count from the next round on.
+func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) answer {
+	v := r.known(stay)
+	if v == nil {
+		return answer{val: int64(0)}
+	}
+	v.mu.Lock()
+	stamps := slices.Clone(v.stamps)
+	v.mu.Unlock()
+	poll := r.poll()
+	defer poll.end()
+	open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
+		return &request{
+			script: r.script("red_renew"),
+			keys:   []string{n.record, n.counter, n.highest, n.gone + stay},
+			args:   []any{stay, stamps[i], lease.Milliseconds()},
+		}
+	})
+	var stood, ended, taken int
+	failed := map[int]error{}
+	for ; open > 0 && stood < r.quorum; open-- {
+		var p reply
+		select {
+		case p = <-poll.replies:
+		case <-ctx.Done():
+			return answer{err: ctx.Err()}
+		}
+		switch {
+		case p.err != nil:
+			failed[p.node] = p.err
+		case p.ints[0] == 1:
+			stood++
+		case p.ints[0] == 2:
+			v.mu.Lock()
+			v.stamps[p.node] = p.ints[1]
+			v.mu.Unlock()
+			failed[p.node] = errAnew
+		case p.ints[0] == 0:
+			ended++
+		default:
+			taken++
+		}
+	}
+	switch {
+	case stood >= r.quorum:
+		return answer{val: int64(1)}
+	case ended+taken <= len(r.nodes)-r.quorum:
+		return answer{err: r.noQuorum(failed)}
+	case taken > 0:
+		return answer{val: int64(-1)}
+	}
+	return answer{val: int64(0)}
+}
+
+var errAnew = errors.New("it had no vote for this hold, and has one since now")
+
+func (r *red) forceUnlock(owner string) *request {
+	return &request{single: true, do: func(ctx context.Context) answer {
+		poll := r.poll()
+		defer poll.end()
+		had, failed := 0, map[int]error{}
+		for open := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
+			return &request{
+				script: r.script("red_force_unlock"),
+				keys:   []string{n.record},
+				args:   []any{owner, n.gone, tombstoneTTL.Milliseconds(), n.channel, n.c.publishCommand()},
+				single: owner == "",
+			}
+		}); open > 0; open-- {
+			p := <-poll.replies
+			if p.err != nil {
+				failed[p.node] = p.err
+			} else if p.ints[0] == 1 {
+				had++
+			}
+		}
+		switch {
+		case len(failed) > len(r.nodes)-r.quorum:
+			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
+		case had > len(r.nodes)-r.quorum:
+			return answer{val: int64(1)}
+		}
+		return answer{val: int64(0)}
+	}}
+}
+
+// inspect asks the nodes whom they have voted for. If that is one for a quorum of
+// them, it is the holder. The reply has the form of that of a lock on one server.
+func (r *red) inspect() *request {
+	return &request{do: func(ctx context.Context) answer {
+		poll := r.poll()
+		defer poll.end()
+		type holder struct {
+			votes int
+			ms    []int64
+			token int64
+		}
+		holders, failed := map[string]*holder{}, map[int]error{}
+		for open := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
+			return &request{script: r.script("red_inspect"), keys: []string{n.record}}
+		}); open > 0; open-- {
+			p := <-poll.replies
+			switch {
+			case p.err != nil:
+				failed[p.node] = p.err
+			case p.text != "":
+				h := holders[p.text]
+				if h == nil {
+					h = &holder{}
+					holders[p.text] = h
+				}
+				h.votes++
+				h.ms = append(h.ms, p.ints[0])
+				h.token = max(h.token, p.ints[1])
+			}
+		}
+		if len(failed) > len(r.nodes)-r.quorum {
+			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
+		}
+		for stay, h := range holders {
+			if h.votes < r.quorum {
+				continue
+			}
+			count := 1
+			if v := r.known(stay); v != nil {
+				v.mu.Lock()
+				count = v.count
+				v.mu.Unlock()
+			}
+			slices.Sort(h.ms)
+			return answer{val: []any{h.ms[len(h.ms)-r.quorum], h.token, stay, fmt.Sprint(count)}}
+		}
+		return answer{val: []any{int64(-2), int64(0)}}
+	}}
+}
+
+func (r *red) state(reply []any) (State, error) { return plain{r.core}.state(reply) }
+
+func (r *red) channel(string) string { return r.nodes[0].channel }
+
+// listenAll hears of a release from every node.
+func (r *red) listenAll(_ string, notify func()) (end func()) {
+	var subs []*subscription
+	for _, n := range r.nodes {
+		subs = append(subs, n.c.hub.subscribe(n.channel, notify))
+	}
+	return func() {
+		for _, s := range subs {
+			s.close()
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package rlock_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+func fiveMasters(t testing.TB, on func(testing.TB) *backend) (rdbs []redis.UniversalClient, clients func() []*rlock.Client) {
+	t.Helper()
+	for range 5 {
+		rdbs = append(rdbs, on(t).client(t))
+	}
+	return rdbs, func() (cs []*rlock.Client) {
+		for _, rdb := range rdbs {
+			cs = append(cs, newClientOn(t, rdb))
+		}
+		return cs
+	}
+}
+
+func red(t testing.TB, name string, clients []*rlock.Client, opts ...rlock.RedLockOption) *rlock.RedLock {
+	t.Helper()
+	l, err := rlock.NewRedLock(name, clients, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestRedLockExcludes(t *testing.T) {
+	for name, on := range map[string]func(testing.TB) *backend{
+		"miniredis":  onMiniredis,
+		"standalone": func(t testing.TB) *backend { return onServer(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, clients := fiveMasters(t, on)
+			locks := []*rlock.RedLock{red(t, "stock", clients()), red(t, "stock", clients()), red(t, "stock", clients())}
+			var last int64
+			counter, inside := 0, 0
+			var wg sync.WaitGroup
+			start := time.Now()
+			for _, l := range locks {
+				for range 3 {
+					wg.Go(func() {
+						for range 20 {
+							lease := mustLock(t, l)
+							inside++
+							if inside != 1 || lease.Token() <= last {
+								t.Errorf("%d inside, token %d after %d", inside, lease.Token(), last)
+							}
+							last = lease.Token()
+							counter++
+							inside--
+							mustUnlock(t, lease)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			t.Log(counter, time.Since(start))
+			if counter != 180 {
+				t.Fatal(counter)
+			}
+			lease := mustLock(t, locks[0])
+			inner := mustLockCtx(t, lease.Context(bg), locks[0])
+			mustUnlock(t, inner)
+			s, err := locks[1].State(bg)
+			t.Log(s, err)
+			if _, err := locks[1].TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+			mustUnlock(t, lease)
+		})
+	}
+}

@@ -1,0 +1,25 @@
+-- red_force_unlock: take a node's vote back from whoever has it, or only from a
+-- given attempt.
+--
+-- KEYS[1]  record
+-- ARGV[1]  attempt id, or '' for any
+-- ARGV[2]  what tombstones begin with
+-- ARGV[3]  time to keep a tombstone, ms
+-- ARGV[4]  channel
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  taken back
+--          0  there was none (of that attempt)
+-- Caller   ForceUnlock, ForceUnlockIf of a RedLock, on all nodes
+-- Twice    As force_unlock.
+
+-- include announce
+-- include red
+local held = current()
+if not held or ARGV[1] ~= '' and held ~= ARGV[1] then
+  redis.call('hdel', record, '')
+  return 0
+end
+redis.call('del', record)
+redis.call('set', ARGV[2] .. held, 1, 'px', ARGV[3]) -- a renewal does not bring it back
+announce(ARGV[5], ARGV[4], '0')
+return 1

@@ -1,0 +1,34 @@
+-- red_release: take a node's vote back from an attempt, for good.
+--
+-- KEYS[1]  record
+-- KEYS[2]  counter of the lock
+-- KEYS[3]  highest counter of the slot
+-- KEYS[4]  tombstone of the attempt
+-- ARGV[1]  attempt id
+-- ARGV[2]  time to keep the tombstone, ms
+-- ARGV[3]  token of the hold; 0: it was none
+-- ARGV[4]  channel
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  the vote was the attempt's
+--          0  the node has voted for nobody
+--          -1 another has the node's vote
+-- Caller   Unlock, and an acquire that was given up or is tried anew, on all
+--          nodes, also those that never answered
+-- Twice    A second run finds the tombstone and lengthens it. It never touches
+--          another's vote.
+-- Memory   The DEL lets the SET pass on a node at its memory limit.
+
+-- include announce
+-- include red
+redis.call('del', KEYS[4])
+redis.call('set', KEYS[4], 1, 'px', ARGV[2])
+if counter() < tonumber(ARGV[3]) then
+  raise(tonumber(ARGV[3])) -- so that the next hold needs one round trip
+end
+local held = current()
+if held == ARGV[1] then
+  redis.call('del', record)
+  announce(ARGV[5], ARGV[4], '0')
+  return 1
+end
+return held and -1 or 0
