@@ -32,6 +32,10 @@ type core struct {
 	// silent: its releases are not announced.
 	silent bool
 
+	// longest is the longest lease, and margin what is taken off each, beside the
+	// drift, if the type needs that; 0: nothing.
+	longest, margin time.Duration
+
 	// kept: a fixed lease needs looking after too; see hold.keepAt.
 	kept bool
 
@@ -82,6 +86,11 @@ func (l *core) error(err error) error { return &Error{Lock: l.name, Err: err} }
 
 func (l *core) script(name string) *script { return l.c.scripts[name] }
 
+// validity is how long after sending its request a holder may rely on a lease.
+func (l *core) validity(lease time.Duration) time.Duration {
+	return l.c.cfg.validity(lease) - l.margin
+}
+
 // line is where a stay waits in this client.
 func (l *core) line(stay string) lineKey {
 	key := lineKey{lock: l.id, side: l.side}
@@ -116,6 +125,7 @@ type attempt struct {
 	number  int64 // of the stay
 	under   *hold // the owner's hold of the other side, which lets it in here
 	tries   int
+	splits  int // looks in a row at which nobody had a quorum
 	reentry bool
 	unsure  bool // a copy of the acquire may be under way
 	granted bool // Redis has, or may have, granted the lock, and no lease was made of it yet
@@ -131,6 +141,12 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	a := &attempt{core: l}
 	if a.opts, err = c.cfg.acquireOptions(opts, wait); err != nil {
 		return nil, l.error(err)
+	}
+	if l.longest > 0 && a.opts.lease > l.longest {
+		return nil, l.error(invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.opts.lease, l.longest))
+	}
+	if l.margin > 0 && l.validity(a.opts.lease) <= 0 {
+		return nil, l.error(invalid("WithLease(%v): nothing of it is left after the clocks' uncertainty", a.opts.lease))
 	}
 	if a.opts.hasPriority && !l.prioritized {
 		return nil, l.error(invalid("WithPriority is for a PriorityLock"))
@@ -453,7 +469,7 @@ func (a *attempt) accept(sent time.Time, r *request, ans answer, token int64) (*
 		return nil, because(ErrNotAcquired, fmt.Errorf("%d of %d replicas confirmed within %v", ans.acks, r.acks, r.within))
 	}
 	c.gate("granted")
-	if !c.clock.Now().Before(sent.Add(c.cfg.validity(a.opts.lease))) {
+	if !c.clock.Now().Before(sent.Add(l.validity(a.opts.lease))) {
 		return nil, because(ErrNotAcquired, errShortLease)
 	}
 	if c.isClosing() {

@@ -108,7 +108,7 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 // at sent. The deadline counts from the sending: the reply may have been late.
 func (h *hold) confirmLocked(sent time.Time, lease time.Duration) {
 	cfg := &h.core.c.cfg
-	if d := sent.Add(cfg.validity(lease)); d.After(h.deadline) {
+	if d := sent.Add(h.core.validity(lease)); d.After(h.deadline) {
 		h.deadline = d
 	}
 	if e := sent.Add(lease); e.After(h.expires) {

@@ -221,6 +221,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 }
 
 func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
+	if most := h.core.longest; most > 0 && d > most {
+		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
+	}
 	c := h.core.c
 	sent := h.ask(d)
 	a := c.call(ctx, c.cfg.commandTimeout, h.core.renew(h.stay, d))

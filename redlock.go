@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // DefaultNodeTimeout bounds what a RedLock waits for one of its nodes. It is far
 // above a round trip in one site, and small beside a lease: a node that hangs
 // holds nothing up for longer.
-const DefaultNodeTimeout = 300 * time.Millisecond
+const DefaultNodeTimeout = 500 * time.Millisecond
 
 // RedLock is a lock on a majority of independent masters: it goes on excluding,
 // and can be had, as long as a majority of them answers and keeps its data.
@@ -83,12 +82,24 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 	if most := l.c.cfg.watchdogLease / 6; r.timeout < time.Millisecond || r.timeout > most {
 		return wrong("WithNodeTimeout(%v): must be from 1ms to %v, a sixth of the watchdog lease", r.timeout, most)
 	}
+	if r.longest == 0 {
+		r.longest = l.c.cfg.watchdogLease
+	}
 	for i, c := range clients {
+		if c.cluster != nil {
+			return wrong("client %d is of a cluster: a RedLock needs masters that are independent", i)
+		}
 		n, err := newRedNode(i, c, name)
 		if err != nil {
 			return nil, fmt.Errorf("rlock: NewRedLock: %w", err)
 		}
 		r.nodes = append(r.nodes, n)
+	}
+	if r.quarantine != nil {
+		if err := r.quarantine.init(); err != nil {
+			return nil, fmt.Errorf("rlock: NewRedLock: %w", err)
+		}
+		l.longest = r.longest
 	}
 	l.protocol = r
 	l.listen = r.listenAll
@@ -97,6 +108,11 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 }
 
 const (
+	// redHighest is a node's highest counter of all locks, and redAdmitted says
+	// which process of it may vote.
+	redHighest  = "rlock:red:highest"
+	redAdmitted = "rlock:red:admitted"
+
 	// redHesitation spreads those who hear of a release, so that they do not
 	// split the votes among them.
 	redHesitation = 5 * time.Millisecond
@@ -111,9 +127,11 @@ const (
 // their votes are counted.
 type red struct {
 	*core
-	nodes   []*redNode
-	quorum  int
-	timeout time.Duration
+	nodes      []*redNode
+	quorum     int
+	timeout    time.Duration
+	longest    time.Duration // lease
+	quarantine *quarantine   // nil: none
 
 	mu    sync.Mutex // guards votes
 	votes map[string]*votes
@@ -133,7 +151,6 @@ type redNode struct {
 	name    string // for errors
 	record  string
 	counter string
-	highest string
 	gone    string
 	channel string
 }
@@ -149,7 +166,6 @@ func newRedNode(i int, c *Client, lock string) (*redNode, error) {
 		name:    fmt.Sprint("node ", i+1),
 		record:  suffixed(lock, "rlock:red"),
 		counter: suffixed(lock, "rlock:red:counter"),
-		highest: strings.Replace(keys.clock, "rlock:clock:", "rlock:red:highest:", 1),
 		gone:    keys.gone,
 		channel: suffixed(lock, "rlock:red:free"),
 	}
@@ -173,8 +189,8 @@ type reply struct {
 	tag    int64 // of the question
 	err    error
 	ints   []int64
-	unsure bool   // another copy of the request may have done what the reply does not say
-	text   string // in a list of {number, number, text}
+	unsure bool     // another copy of the request may have done what the reply does not say
+	texts  []string // those among the items of a list
 }
 
 func (r *red) poll() *poll {
@@ -202,6 +218,9 @@ func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNod
 					got.parse(a.val)
 				}
 			}
+			if q := p.r.quarantine; q != nil && got.err == nil {
+				got.err = q.refused(got)
+			}
 			if errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
 				got.err = noAnswer(p.r.timeout, nil) // not the end of the caller's context
 			}
@@ -224,7 +243,7 @@ func (p *reply) parse(val any) {
 		case int64:
 			p.ints = append(p.ints, v)
 		case string:
-			p.text = v
+			p.texts = append(p.texts, v)
 		}
 	}
 	if len(p.ints) == 0 {
@@ -243,13 +262,16 @@ func (r *red) noQuorum(failed map[int]error) error {
 	return err
 }
 
-func (r *red) enter(a *attempt, _ bool) *request {
+func (r *red) enter(a *attempt, wait bool) *request {
 	if a.tries > 1 {
 		// Each try has an id of its own: the one before was taken back for good.
 		a.stay, a.number = r.c.newStay()
 	}
-	stay, number, lease, turn := a.stay, a.number, a.opts.lease, a.tries
+	stay, number, lease := a.stay, a.number, a.opts.lease
 	return &request{do: func(ctx context.Context) answer {
+		if err := r.prepare(ctx); err != nil {
+			return answer{err: err}
+		}
 		e := &election{
 			red: r, stay: stay, lease: lease,
 			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
@@ -266,11 +288,19 @@ func (r *red) enter(a *attempt, _ bool) *request {
 		case ctx.Err() != nil:
 			return answer{err: ctx.Err()}
 		case len(e.failed) > len(r.nodes)-r.quorum:
+			if q := r.quarantine; q != nil && wait {
+				if rest := q.rest(e.failed); rest > 0 {
+					return answer{val: []any{int64(0), rest.Milliseconds()}}
+				}
+			}
 			return answer{err: r.noQuorum(e.failed)}
 		}
 		rest := e.rest()
-		if rest == 0 {
-			rest = 1 + jitter(r.c.seed, number, turn, min(redBackoff<<min(turn, 10), redBackoffMax)).Milliseconds()
+		if rest > 0 {
+			a.splits = 0
+		} else {
+			rest = 1 + jitter(r.c.seed, number, a.splits, min(redBackoff<<min(a.splits, 10), redBackoffMax)).Milliseconds()
+			a.splits++
 		}
 		return answer{val: []any{int64(0), rest}}
 	}}
@@ -300,12 +330,12 @@ type election struct {
 func (e *election) run(ctx context.Context) int64 {
 	poll := e.poll() // of votes, with tag 0, and of counters written, with the token
 	defer poll.end()
-	voting := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
-		return &request{
+	voting := poll.ask(ctx, 0, func(i int, n *redNode) *request {
+		return e.guarded(i, true, &request{
 			script: e.script("red_acquire"),
-			keys:   []string{n.record, n.counter, n.highest, n.gone + e.stay},
+			keys:   []string{n.record, n.counter, redHighest, n.gone + e.stay},
 			args:   []any{e.stay, e.lease.Milliseconds()},
-		}
+		})
 	})
 	writing := 0
 	for voting+writing > 0 {
@@ -340,11 +370,11 @@ func (e *election) run(ctx context.Context) int64 {
 			if e.stamps[i] == 0 || e.levels[i] >= e.token {
 				return nil
 			}
-			return &request{
+			return e.guarded(i, true, &request{
 				script: e.script("red_raise"),
-				keys:   []string{n.record, n.counter, n.highest},
+				keys:   []string{n.record, n.counter, redHighest},
 				args:   []any{e.stay, e.stamps[i], e.token},
-			}
+			})
 		})
 	}
 	return 0
@@ -356,8 +386,8 @@ func (e *election) vote(p reply) {
 		e.failed[p.node] = p.err
 	case p.ints[0] == 1:
 		e.stamps[p.node], e.levels[p.node] = p.ints[1], p.ints[1]
-	case p.ints[0] == 0:
-		e.voted[p.text]++
+	case p.ints[0] == 0 && len(p.ints) == 2 && len(p.texts) == 1:
+		e.voted[p.texts[0]]++
 		e.rests = append(e.rests, p.ints[1])
 	}
 }
@@ -419,7 +449,7 @@ func (r *red) takeBack(stay string, token int64, lease time.Duration, tell bool)
 		}
 		return &request{
 			script: r.script("red_release"),
-			keys:   []string{n.record, n.counter, n.highest, n.gone + stay},
+			keys:   []string{n.record, n.counter, redHighest, n.gone + stay},
 			args:   []any{stay, tombstoneTTL.Milliseconds(), token, n.channel, announce},
 			ends:   true,
 		}
@@ -440,6 +470,23 @@ func (r *red) takeBack(stay string, token int64, lease time.Duration, tell bool)
 		}
 	}
 	return had, failed
+}
+
+// guarded makes a request one that a node in quarantine does not obey, if there
+// is such a thing.
+func (r *red) guarded(i int, voting bool, req *request) *request {
+	if r.quarantine == nil {
+		return req
+	}
+	return r.quarantine.guard(i, voting, req)
+}
+
+// prepare is called before votes are asked for.
+func (r *red) prepare(ctx context.Context) error {
+	if r.quarantine == nil {
+		return nil
+	}
+	return r.quarantine.ready(ctx)
 }
 
 func (r *red) known(stay string) *votes {
@@ -516,17 +563,20 @@ func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) an
 	if v == nil {
 		return answer{val: int64(0)}
 	}
+	if err := r.prepare(ctx); err != nil {
+		return answer{err: err}
+	}
 	v.mu.Lock()
 	stamps := slices.Clone(v.stamps)
 	v.mu.Unlock()
 	poll := r.poll()
 	defer poll.end()
 	open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
-		return &request{
+		return r.guarded(i, true, &request{
 			script: r.script("red_renew"),
-			keys:   []string{n.record, n.counter, n.highest, n.gone + stay},
+			keys:   []string{n.record, n.counter, redHighest, n.gone + stay},
 			args:   []any{stay, stamps[i], lease.Milliseconds()},
-		}
+		})
 	})
 	var stood, ended, taken int
 	failed := map[int]error{}
@@ -608,18 +658,18 @@ func (r *red) inspect() *request {
 			token int64
 		}
 		holders, failed := map[string]*holder{}, map[int]error{}
-		for open := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
-			return &request{script: r.script("red_inspect"), keys: []string{n.record}}
+		for open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
+			return r.guarded(i, false, &request{script: r.script("red_inspect"), keys: []string{n.record}})
 		}); open > 0; open-- {
 			p := <-poll.replies
 			switch {
 			case p.err != nil:
 				failed[p.node] = p.err
-			case p.text != "":
-				h := holders[p.text]
+			case len(p.ints) == 2 && len(p.texts) == 1 && p.texts[0] != "":
+				h := holders[p.texts[0]]
 				if h == nil {
 					h = &holder{}
-					holders[p.text] = h
+					holders[p.texts[0]] = h
 				}
 				h.votes++
 				h.ms = append(h.ms, p.ints[0])

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  record of the hold: attempt, stamp, until (server µs), token
 -- KEYS[2]  counter of the lock
--- KEYS[3]  highest counter of any lock of the slot
+-- KEYS[3]  highest counter of all locks
 -- KEYS[4]  tombstone of the attempt
 -- ARGV[1]  attempt id
 -- ARGV[2]  lease, ms
@@ -15,6 +15,7 @@
 -- Memory   The counter is written first: a node at its memory limit refuses it,
 --          and with it the vote.
 
+-- include red_standing
 -- include red
 if redis.call('exists', KEYS[4]) == 1 then
   return {-1}

@@ -13,6 +13,7 @@
 -- Twice    As force_unlock.
 
 -- include announce
+-- include red_standing
 -- include red
 local held = current()
 if not held or ARGV[1] ~= '' and held ~= ARGV[1] then

@@ -6,6 +6,7 @@
 -- Caller   IsLocked, State, HeldBy, Watch of a RedLock
 -- Twice    Reads only.
 
+-- include red_standing
 -- include red
 local held = current()
 if not held then

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  record
 -- KEYS[2]  counter of the lock
--- KEYS[3]  highest counter of the slot
+-- KEYS[3]  highest counter of all locks
 -- ARGV[1]  attempt id
 -- ARGV[2]  stamp of the node's vote
 -- ARGV[3]  token
@@ -13,6 +13,7 @@
 -- Twice    The counter only grows. A vote that was given anew, to a late copy of
 --          the acquire, has another stamp: the time in between was not ours.
 
+-- include red_standing
 -- include red
 if current() ~= ARGV[1] or redis.call('hget', record, 'stamp') ~= ARGV[2] then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old

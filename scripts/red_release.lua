@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  record
 -- KEYS[2]  counter of the lock
--- KEYS[3]  highest counter of the slot
+-- KEYS[3]  highest counter of all locks
 -- KEYS[4]  tombstone of the attempt
 -- ARGV[1]  attempt id
 -- ARGV[2]  time to keep the tombstone, ms
@@ -19,6 +19,7 @@
 -- Memory   The DEL lets the SET pass on a node at its memory limit.
 
 -- include announce
+-- include red_standing
 -- include red
 redis.call('del', KEYS[4])
 redis.call('set', KEYS[4], 1, 'px', ARGV[2])

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  record
 -- KEYS[2]  counter of the lock
--- KEYS[3]  highest counter of the slot
+-- KEYS[3]  highest counter of all locks
 -- KEYS[4]  tombstone of the attempt
 -- ARGV[1]  attempt id
 -- ARGV[2]  stamp of the vote, as far as the client knows; 0: none
@@ -18,6 +18,7 @@
 -- Memory   The HDEL, which changes nothing, lets the rest pass on a node at its
 --          memory limit.
 
+-- include red_standing
 -- include red
 redis.call('hdel', record, '')
 if redis.call('exists', KEYS[4]) == 1 then

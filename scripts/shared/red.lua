@@ -6,6 +6,22 @@ local record = KEYS[1]
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 
+-- With a quarantine the last key says whether this server may vote. The last
+-- arguments are the times, in µs of this server, between which the request may
+-- run: its clock has jumped if it is outside, or this is a late copy. The replies
+-- are {-3, now, epoch} and {-4, now}.
+local floor = 0
+if KEYS[#KEYS] == ADMITTED then
+  local epoch, admitted = standing(now)
+  if not admitted then
+    return {-3, now, epoch}
+  end
+  if now < tonumber(ARGV[#ARGV - 1]) or now > tonumber(ARGV[#ARGV]) then
+    return {-4, now}
+  end
+  floor = tonumber(redis.call('hget', ADMITTED, 'floor'))
+end
+
 -- current is the attempt that holds the lock on this node, or nil.
 local function current()
   local until_ = tonumber(redis.call('hget', record, 'until') or 0)
@@ -32,7 +48,7 @@ local function lengthen(lease)
   end
 end
 
--- raise makes the counter of the lock, KEYS[2], and the highest of the slot,
+-- raise makes the counter of the lock, KEYS[2], and the highest of all locks,
 -- KEYS[3], at least n. A counter that was dropped begins again at the highest.
 local function raise(n)
   redis.call('set', KEYS[2], n, 'px', MONTH)
@@ -41,8 +57,10 @@ local function raise(n)
   end
 end
 
+-- counter is its value. What a restarted server remembers of it may be old, so
+-- it is not below what the others knew when the server was admitted again.
 local function counter()
-  return tonumber(redis.call('get', KEYS[2]) or redis.call('get', KEYS[3]) or 0)
+  return math.max(tonumber(redis.call('get', KEYS[2]) or redis.call('get', KEYS[3]) or 0), floor)
 end
 
 -- grant gives the node's vote to an attempt and returns the stamp.
