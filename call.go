@@ -25,6 +25,10 @@ type request struct {
 	// them, so all are heard first.
 	ends bool
 
+	// hasty: not to be sent again to a server that is not there, or does not run
+	// it now: there are others.
+	hasty bool
+
 	// do is run instead of a script, for what takes more than one server. It
 	// bounds itself, or ends with its context.
 	do func(ctx context.Context) answer
@@ -139,6 +143,12 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			}
 			if r.single && !notExecuted(a.err) {
 				return answer{err: because(ErrUnreachable, a.err), unsure: true}
+			}
+			if r.hasty && notExecuted(a.err) {
+				if waiting > 0 {
+					continue
+				}
+				return answer{err: because(ErrUnreachable, a.err), unsure: sent > 0}
 			}
 			c.cfg.observer.Retry(r.what(), a.err)
 			c.refreshTopology()

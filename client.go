@@ -36,6 +36,7 @@ type Client struct {
 
 	watchdog *watchdog
 	hub      *hub
+	reach    reach
 	queues   queues
 	observed bool // there is an observer or a logger
 	herald   herald

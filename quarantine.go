@@ -163,7 +163,7 @@ type seen struct {
 }
 
 func (q *quarantine) survey(ctx context.Context) (nodes map[int]seen, failed map[int]error) {
-	poll := q.poll()
+	poll := q.poll(nil)
 	defer poll.end()
 	sent := q.c.clock.Now()
 	nodes, failed = map[int]seen{}, map[int]error{}
@@ -244,7 +244,7 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]seen) {
 
 // admitWith admits some of the nodes and returns what became of those that failed.
 func (q *quarantine) admitWith(ctx context.Context, floor int64, which func(i int) bool) (failed map[int]error) {
-	poll := q.poll()
+	poll := q.poll(nil)
 	defer poll.end()
 	failed = map[int]error{}
 	for open := poll.ask(ctx, 0, func(i int, _ *redNode) *request {
@@ -285,10 +285,10 @@ func (q *quarantine) unfit(k standing) error {
 
 // refused is the error of a node that does not vote, nil if it does. It has
 // somebody look what can be done about it.
-func (q *quarantine) refused(p reply) error {
+func (q *quarantine) refused(i int, p reply) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k := &q.known[p.node]
+	k := &q.known[i]
 	switch {
 	case p.ints[0] == -3 && len(p.texts) == 1:
 		q.meetLocked(k, p.texts[0], q.c.clock.Now())

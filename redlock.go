@@ -141,8 +141,43 @@ type red struct {
 type votes struct {
 	mu     sync.Mutex // guards the rest
 	stamps []int64    // by node; 0: none
+	asked  []int      // by node: requests that have made it vote, or may yet
+	over   bool       // the votes are being taken back: no more are asked for
 	token  int64
 	count  int // entries of the owner: the nodes do not know
+}
+
+func (r *red) newVotes() *votes {
+	return &votes{stamps: make([]int64, len(r.nodes)), asked: make([]int, len(r.nodes)), count: 1}
+}
+
+// ask notes, before it is sent, that a node is asked for its vote. It reports
+// false if it must not be any more: what takes the votes back has looked already.
+func (v *votes) ask(i int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.over {
+		v.asked[i]++
+	}
+	return !v.over
+}
+
+// unasked notes that such a request has surely not been run.
+func (v *votes) unasked(i int) {
+	v.mu.Lock()
+	v.asked[i]--
+	v.mu.Unlock()
+}
+
+// end returns which nodes may have voted. No more are asked from now on.
+func (v *votes) end() (asked []bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.over = true
+	for _, n := range v.asked {
+		asked = append(asked, n > 0)
+	}
+	return asked
 }
 
 // redNode is one master.
@@ -179,8 +214,12 @@ func newRedNode(i int, c *Client, lock string) (*redNode, error) {
 // listens.
 type poll struct {
 	r       *red
+	votes   *votes // which the questions ask for; nil: they do not
 	replies chan reply
 	done    chan struct{} // closed when nobody listens any more
+
+	// missed is called with a node that did not reply, also when nobody listens.
+	missed func(i int, n *redNode)
 }
 
 // reply is what a node answered.
@@ -193,8 +232,8 @@ type reply struct {
 	texts  []string // those among the items of a list
 }
 
-func (r *red) poll() *poll {
-	return &poll{r, make(chan reply), make(chan struct{})}
+func (r *red) poll(v *votes) *poll {
+	return &poll{r: r, votes: v, replies: make(chan reply), done: make(chan struct{})}
 }
 
 func (p *poll) end() { close(p.done) }
@@ -209,20 +248,10 @@ func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNod
 		}
 		asked++
 		p.r.c.background(func() {
-			ctx, cancel := context.WithTimeout(ctx, p.r.timeout)
-			defer cancel()
-			got := reply{node: i, tag: tag}
-			if got.err = n.c.ready(ctx); got.err == nil {
-				a := n.c.call(ctx, p.r.timeout, req)
-				if got.err, got.unsure = a.err, a.unsure; got.err == nil {
-					got.parse(a.val)
-				}
-			}
-			if q := p.r.quarantine; q != nil && got.err == nil {
-				got.err = q.refused(got)
-			}
-			if errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
-				got.err = noAnswer(p.r.timeout, nil) // not the end of the caller's context
+			got := p.askOne(ctx, i, n, req)
+			got.node, got.tag = i, tag
+			if got.err != nil && p.missed != nil {
+				p.missed(i, n)
 			}
 			select {
 			case p.replies <- got:
@@ -231,6 +260,42 @@ func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNod
 		})
 	}
 	return asked
+}
+
+var errTooLate = errors.New("not asked any more")
+
+func (p *poll) askOne(caller context.Context, i int, n *redNode, req *request) (got reply) {
+	r := p.r
+	ctx, cancel := context.WithTimeout(caller, r.timeout)
+	defer cancel()
+	if err := n.c.reachable(ctx, r.timeout, p.done); err != nil {
+		return reply{err: err}
+	}
+	if p.votes != nil && !p.votes.ask(i) {
+		return reply{err: errTooLate}
+	}
+	req.hasty = true
+	a := answer{err: n.c.ready(ctx)}
+	if a.err == nil {
+		a = n.c.call(ctx, r.timeout, req)
+	}
+	got.err, got.unsure = a.err, a.unsure
+	if p.votes != nil && a.err != nil && !a.unsure {
+		p.votes.unasked(i)
+	}
+	switch {
+	case got.err == nil:
+		got.parse(a.val)
+	case caller.Err() == nil:
+		n.c.reach.failed(got.err)
+	}
+	if q := r.quarantine; q != nil && got.err == nil {
+		got.err = q.refused(i, got)
+	}
+	if errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
+		got.err = noAnswer(r.timeout, nil) // not the end of the caller's context
+	}
+	return got
 }
 
 func (p *reply) parse(val any) {
@@ -272,18 +337,22 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		if err := r.prepare(ctx); err != nil {
 			return answer{err: err}
 		}
+		v := r.newVotes()
 		e := &election{
-			red: r, stay: stay, lease: lease,
+			red: r, stay: stay, lease: lease, votes: v,
 			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
 			failed: map[int]error{}, voted: map[string]int{},
 		}
 		if token := e.run(ctx); token > 0 {
+			v.mu.Lock()
+			v.stamps, v.token = e.stamps, token
+			v.mu.Unlock()
 			r.mu.Lock()
-			r.votes[stay] = &votes{stamps: e.stamps, token: token, count: 1}
+			r.votes[stay] = v
 			r.mu.Unlock()
 			return answer{val: []any{int64(1), token}, unsure: true}
 		}
-		r.takeBack(stay, 0, lease, false)
+		e.giveBack()
 		switch {
 		case ctx.Err() != nil:
 			return answer{err: ctx.Err()}
@@ -311,6 +380,7 @@ type election struct {
 	*red
 	stay   string
 	lease  time.Duration
+	votes  *votes
 	token  int64          // the hold's, once there are enough votes; it may still grow
 	stamps []int64        // of the votes that were read, by node; 0: none
 	levels []int64        // what the counters of those nodes have reached
@@ -328,7 +398,7 @@ type election struct {
 // one had it wholly before the other, and the later one's vote counted past the
 // earlier one's token.
 func (e *election) run(ctx context.Context) int64 {
-	poll := e.poll() // of votes, with tag 0, and of counters written, with the token
+	poll := e.poll(e.votes) // of votes, with tag 0, and of counters written, with the token
 	defer poll.end()
 	voting := poll.ask(ctx, 0, func(i int, n *redNode) *request {
 		return e.guarded(i, true, &request{
@@ -435,14 +505,37 @@ func (e *election) rest() int64 {
 	return 0
 }
 
-// takeBack takes the votes for a stay back from all nodes, those too that never
-// answered, and writes the token to their counters, if there is one. It waits
-// for those that answer in time; the watchdogs go on with the others. It returns
-// how many had the vote, and what became of the nodes that did not answer.
-func (r *red) takeBack(stay string, token int64, lease time.Duration, tell bool) (had int, failed map[int]error) {
-	poll := r.poll()
+// giveBack takes the votes back after a try without success. It waits for the
+// nodes that are known to have voted, so that the next try does not meet them.
+func (e *election) giveBack() {
+	poll, open := e.takeBack(e.stay, e.votes, 0, e.lease, false)
 	defer poll.end()
-	request := func(_ int, n *redNode) *request {
+	known := 0
+	for _, stamp := range e.stamps {
+		if stamp != 0 {
+			known++
+		}
+	}
+	for ; open > 0 && known > 0; open-- {
+		if p := <-poll.replies; e.stamps[p.node] != 0 {
+			known--
+		}
+	}
+}
+
+// takeBack takes the votes for a stay back from all nodes that have been asked
+// for them, those too that never answered, and writes the token to their counters,
+// if there is one. Where that fails the watchdogs go on with it. It returns how
+// many replies are to come.
+func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, tell bool) (replies *poll, open int) {
+	var asked []bool
+	if v != nil {
+		asked = v.end()
+	}
+	request := func(i int, n *redNode) *request {
+		if asked != nil && !asked[i] {
+			return nil
+		}
 		announce := "none"
 		if tell {
 			announce = n.c.publishCommand()
@@ -454,22 +547,14 @@ func (r *red) takeBack(stay string, token int64, lease time.Duration, tell bool)
 			ends:   true,
 		}
 	}
-	failed = map[int]error{}
+	replies = r.poll(nil)
+	replies.missed = func(i int, n *redNode) {
+		now := n.c.clock.Now()
+		n.c.cleanUp(request(i, n), now, now.Add(lease+tombstoneTTL))
+	}
 	// Not of the caller's context: what was taken is given back also when that
 	// has ended.
-	for asked := poll.ask(r.c.ctx, 0, request); asked > 0; asked-- {
-		p := <-poll.replies
-		switch {
-		case p.err != nil:
-			failed[p.node] = p.err
-			n := r.nodes[p.node]
-			now := n.c.clock.Now()
-			n.c.cleanUp(request(p.node, n), now, now.Add(lease+tombstoneTTL))
-		case p.ints[0] == 1 || p.unsure:
-			had++
-		}
-	}
-	return had, failed
+	return replies, replies.ask(r.c.ctx, 0, request)
 }
 
 // guarded makes a request one that a node in quarantine does not obey, if there
@@ -530,20 +615,34 @@ func (r *red) release(stay string, n int) *request {
 
 func (r *red) abandon(stay string, _ bool) *request {
 	return &request{ends: true, do: func(context.Context) answer {
-		var token int64
-		if v := r.known(stay); v != nil {
-			token = v.token
-		}
-		had, failed := r.takeBack(stay, token, r.c.cfg.watchdogLease, true)
-		if len(r.nodes)-len(failed) < r.quorum {
-			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
-		}
 		r.mu.Lock()
+		v := r.votes[stay]
 		delete(r.votes, stay)
 		r.mu.Unlock()
+		var token int64
+		if v != nil {
+			token = v.token
+		}
+		poll, open := r.takeBack(stay, v, token, r.c.cfg.watchdogLease, true)
+		defer poll.end()
 		// With a quorum until now, and as many nodes that say they had voted for
-		// it as can be expected of those that answered, the hold has lasted.
-		if had+len(failed) >= r.quorum {
+		// it as can be expected of those that answered, the hold has lasted. The
+		// replies to come can only confirm that, if they come: nodes that hang
+		// delay nobody.
+		had, failed := 0, map[int]error{}
+		lasted := func() bool { return had+len(failed) >= r.quorum }
+		for ; open > 0 && !(lasted() && len(failed)+open <= len(r.nodes)-r.quorum); open-- {
+			switch p := <-poll.replies; {
+			case p.err != nil:
+				failed[p.node] = p.err
+			case p.ints[0] == 1 || p.unsure:
+				had++
+			}
+		}
+		switch {
+		case len(failed) > len(r.nodes)-r.quorum:
+			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
+		case lasted():
 			return answer{val: int64(1)}
 		}
 		return answer{val: int64(0)}
@@ -569,7 +668,7 @@ func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) an
 	v.mu.Lock()
 	stamps := slices.Clone(v.stamps)
 	v.mu.Unlock()
-	poll := r.poll()
+	poll := r.poll(v)
 	defer poll.end()
 	open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
 		return r.guarded(i, true, &request{
@@ -618,7 +717,7 @@ var errAnew = errors.New("it had no vote for this hold, and has one since now")
 
 func (r *red) forceUnlock(owner string) *request {
 	return &request{single: true, do: func(ctx context.Context) answer {
-		poll := r.poll()
+		poll := r.poll(nil)
 		defer poll.end()
 		had, failed := 0, map[int]error{}
 		for open := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
@@ -650,7 +749,7 @@ func (r *red) forceUnlock(owner string) *request {
 // them, it is the holder. The reply has the form of that of a lock on one server.
 func (r *red) inspect() *request {
 	return &request{do: func(ctx context.Context) answer {
-		poll := r.poll()
+		poll := r.poll(nil)
 		defer poll.end()
 		type holder struct {
 			votes int
