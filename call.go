@@ -258,6 +258,8 @@ func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*req
 	for round := 0; round < 3 && len(todo) > 0; round++ {
 		pipe := node.Pipeline()
 		cmds := make([]once, len(todo))
+		var acks int
+		var within time.Duration
 		loaded := map[*script]bool{}
 		for j, i := range todo {
 			// The second round is for scripts that the node did not know: the
@@ -267,11 +269,17 @@ func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*req
 			cmds[j] = r.command(ctx, round == 2 || round == 1 && !loaded[r.script])
 			loaded[r.script] = true
 			_ = pipe.Process(ctx, cmds[j])
+			acks, within = max(acks, r.acks), max(within, r.within)
+		}
+		wait := once{redis.NewCmd(ctx, "wait", acks, within.Milliseconds())}
+		if acks > 0 {
+			_ = pipe.Process(ctx, wait)
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own error
+		confirmed, _ := wait.Int()
 		unknown := todo[:0]
 		for j, i := range todo {
-			answers[i] = answer{val: cmds[j].Val(), err: cmds[j].Err()}
+			answers[i] = answer{val: cmds[j].Val(), acks: confirmed, err: cmds[j].Err()}
 			if redis.HasErrorPrefix(cmds[j].Err(), "NOSCRIPT") {
 				unknown = append(unknown, i)
 			}

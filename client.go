@@ -84,11 +84,17 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		if r == nil {
 			return nil, fmt.Errorf("rlock: %w", invalid("no Redis client"))
 		}
+		if c.cfg.quarantined {
+			return nil, fmt.Errorf("rlock: %w", invalid("WithFailoverQuarantine is not for a cluster: each slot would be in quarantine by itself"))
+		}
 		c.cluster = r
 		readTimeout = r.Options().ReadTimeout
 	case *redis.Ring:
 		return nil, fmt.Errorf("rlock: %w", invalid("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server"))
 	default:
+		if c.cfg.quarantined {
+			return nil, fmt.Errorf("rlock: %w", invalid("WithFailoverQuarantine needs a *redis.Client, not a %T", rdb))
+		}
 		if c.cfg.acks > 0 {
 			return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck needs a *redis.Client or *redis.ClusterClient, not a %T: the acquire and its WAIT must share a connection", rdb))
 		}
@@ -111,6 +117,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.scripts = embedded
 	if c.cfg.env.Scripts != nil {
 		c.scripts = loadScripts(c.cfg.env.Scripts)
+	}
+	if c.cfg.quarantined {
+		c.scripts = c.scripts.served()
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.watchdog = newWatchdog(c)

@@ -686,6 +686,9 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	}
 	mustUnlock(t, got)
 
+	// Renewals count again once there is a replica that confirms them.
+	master.Restart()
+	c.Settle()
 	a.renewedAgain(t, name["held"], 1)
 	released := time.Now()
 	mustUnlock(t, waited)

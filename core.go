@@ -63,6 +63,7 @@ func (s side) other() side { return 1 - s }
 func newCore(c *Client, family, name string, opts []LockOption, takes ...string) *core {
 	l := &core{c: c, name: c.cfg.prefix + name}
 	l.id = lockID{family, l.name}
+	l.longest = c.cfg.longest
 	for _, opt := range opts {
 		opt(&l.opts)
 	}
@@ -265,7 +266,11 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 
 	a.tries++
 	sent := h.ask(a.opts.lease)
-	ans := c.call(ctx, c.cfg.commandTimeout, l.reenter(h.stay, a.opts.lease, n))
+	r := l.reenter(h.stay, a.opts.lease, n)
+	if a.opts.hasLease {
+		l.acked(r)
+	}
+	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	reply, err := ans.ints()
 	if ans.err != nil {
 		err = ans.err
@@ -278,11 +283,17 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	if err == nil && h.state != held {
 		err = h.cause
 	}
+	if err == nil && ans.acks < r.acks {
+		ans.err = because(ErrUnreachable, errAcks(r, ans))
+		err = ans.err
+	}
 	if err == nil {
 		lease := h.lease(sent, !a.opts.hasLease)
 		h.leases = append(h.leases, lease)
 		renewAt := h.renewAt
-		h.confirmLocked(sent, a.opts.lease)
+		if r.do != nil || r.acks == c.cfg.acks { // else the replicas may not know
+			h.confirmLocked(sent, a.opts.lease)
+		}
 		switch {
 		case lease.renewed:
 			h.renewed++
@@ -420,7 +431,7 @@ func (l *core) heldFor(rest time.Duration) error {
 
 // try looks once, and takes the lock if it is free. It returns a lease, or for
 // how long the lock is held by another (-1: for ever), or an error.
-func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, error) {
+func (a *attempt) try(ctx context.Context, wait bool) (lease *Lease, rest time.Duration, err error) {
 	c, l := a.core.c, a.core
 	a.tries++
 	if err := l.ready(ctx); err != nil {
@@ -428,10 +439,7 @@ func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, er
 	}
 	a.stands = a.stands || wait && l.standing
 	sent := c.clock.Now()
-	r := l.enter(a, wait)
-	if r.do == nil {
-		r.acks, r.within = c.cfg.acks, c.cfg.ackTimeout
-	}
+	r := c.served(l.acked(l.enter(a, wait)))
 	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	a.unsure = a.unsure || ans.unsure
 	reply, err := ans.ints()
@@ -447,6 +455,12 @@ func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, er
 	case reply[0] == 0:
 		// A foreign TTL may be longer than a Duration.
 		return nil, time.Duration(min(reply[1], (365*24*time.Hour).Milliseconds())) * time.Millisecond, nil
+	case reply[0] == -3:
+		rest = time.Duration(reply[1]) * time.Millisecond
+		if !wait {
+			return nil, 0, because(ErrNotAcquired, quarantined{rest})
+		}
+		return nil, rest, nil
 	case reply[0] == -2:
 		if err := a.fall(reply[1]); err != nil {
 			return nil, 0, err
@@ -456,7 +470,7 @@ func (a *attempt) try(ctx context.Context, wait bool) (*Lease, time.Duration, er
 		return nil, 0, fmt.Errorf("unexpected reply from Redis: the stay has ended (%d)", reply[0])
 	}
 
-	lease, err := a.accept(sent, r, ans, reply[1])
+	lease, err = a.accept(sent, r, ans, reply[1])
 	return lease, 0, err
 }
 
@@ -466,7 +480,7 @@ func (a *attempt) accept(sent time.Time, r *request, ans answer, token int64) (*
 	c, l := a.core.c, a.core
 	a.granted = true
 	if r.acks > ans.acks {
-		return nil, because(ErrNotAcquired, fmt.Errorf("%d of %d replicas confirmed within %v", ans.acks, r.acks, r.within))
+		return nil, because(ErrNotAcquired, errAcks(r, ans))
 	}
 	c.gate("granted")
 	if !c.clock.Now().Before(sent.Add(l.validity(a.opts.lease))) {

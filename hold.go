@@ -243,7 +243,7 @@ func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 	}
 	var r *request
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		r = h.core.renew(h.stay, h.core.c.cfg.watchdogLease)
+		r = h.core.acked(h.core.renew(h.stay, h.core.c.cfg.watchdogLease))
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -280,6 +280,8 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	n, err := a.int()
 	if a.err != nil {
 		err = a.err
+	} else if n == 1 && a.acks < r.acks {
+		err = errAcks(r, a)
 	}
 	switch {
 	case r.lease == 0 && n == 1:

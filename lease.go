@@ -226,10 +226,13 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	}
 	c := h.core.c
 	sent := h.ask(d)
-	a := c.call(ctx, c.cfg.commandTimeout, h.core.renew(h.stay, d))
+	r := h.core.acked(h.core.renew(h.stay, d))
+	a := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	n, err := a.int()
 	if a.err != nil {
 		err = a.err
+	} else if n == 1 && a.acks < r.acks {
+		err = because(ErrUnreachable, errAcks(r, a))
 	}
 	if err != nil {
 		return h.error(err)

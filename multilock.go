@@ -321,7 +321,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		ctx = c.cfg.observer.AcquireStart(ctx, l.name)
 		ctxs[i] = ctx
 	}
-	done, err = r.all(ctx, attempts)
+	done, err = r.all(ctx, attempts, wait)
 	if err == nil && !done && !wait {
 		err = because(ErrNotAcquired, errOneHeld)
 	}
@@ -338,21 +338,21 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 var errOneHeld = errors.New("one of the locks is held by another")
 
 // all is the one request of together, and what follows.
-func (r *round) all(ctx context.Context, attempts []*attempt) (done bool, err error) {
+func (r *round) all(ctx context.Context, attempts []*attempt, wait bool) (done bool, err error) {
 	first := attempts[0]
 	c, stay := first.core.c, first.stay
 	if err := c.ready(ctx); err != nil {
 		return false, err
 	}
-	req := &request{
+	req := first.core.acked(&request{
 		script: first.core.script("acquire_all"),
 		keys:   []string{first.core.keys.clock},
 		args:   []any{stay, first.opts.lease.Milliseconds()},
-		acks:   c.cfg.acks, within: c.cfg.ackTimeout,
-	}
+	})
 	for _, a := range attempts {
 		req.keys = append(req.keys, a.core.keys.lock, a.core.keys.tombstone(stay))
 	}
+	req = c.served(req)
 	sent := c.clock.Now()
 	ans := c.call(ctx, c.cfg.commandTimeout+req.within, req)
 	reply, err := ans.ints()
@@ -377,6 +377,9 @@ func (r *round) all(ctx context.Context, attempts []*attempt) (done bool, err er
 		}
 	}
 	var wg sync.WaitGroup
+	if err == nil && !wait && reply[0] == -3 {
+		err = because(ErrNotAcquired, quarantined{time.Duration(reply[1]) * time.Millisecond})
+	}
 	for _, a := range attempts[len(r.leases):] {
 		wg.Go(a.giveUp)
 	}

@@ -83,6 +83,8 @@ type config struct {
 	prefix         string
 	acks           int
 	ackTimeout     time.Duration
+	quarantined    bool
+	longest        time.Duration // lease, if quarantined
 	pubsub         PubSubMode
 	observer       Observer
 	logger         *slog.Logger
@@ -131,6 +133,9 @@ func (c *config) validate() error {
 	}
 	if c.acks < 0 || c.acks > 0 && (c.ackTimeout < time.Millisecond || c.ackTimeout > MaxLease) {
 		return invalid("WithReplicaAck(%d, %v): need a number of replicas, and between 1ms and %v for them to answer", c.acks, c.ackTimeout, MaxLease)
+	}
+	if c.quarantined && (c.longest < c.watchdogLease || c.longest > MaxLease) {
+		return invalid("WithFailoverQuarantine(%v): must be between the watchdog lease, %v, and %v", c.longest, c.watchdogLease, MaxLease)
 	}
 	switch c.pubsub {
 	case PubSubAuto, PubSubPlain, PubSubSharded, PubSubBoth:
@@ -208,17 +213,34 @@ func WithDrift(factor float64, floor time.Duration) Option {
 // clients with different prefixes must agree on them.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithReplicaAck makes each first entry wait until n replicas have confirmed
-// it (WAIT, on the connection of the acquire), for at most the time-out, which
-// must be shorter than the read time-out of the go-redis client. With too few,
-// the lock is released and the acquire fails with ErrNotAcquired.
+// WithReplicaAck makes each lease count only when n replicas have confirmed it
+// (WAIT, on the connection of the request), for which they get at most the time-out.
+// That must be shorter than the read time-out of the go-redis client. With too few,
+// an acquire releases the lock and fails with ErrNotAcquired; a renewal is repeated
+// until the deadline, which has not moved; Extend, and a re-entry with a lease of its
+// own, fail with ErrUnreachable. A re-entry without one does not wait, and does not
+// move the deadline.
 //
 // The default is 0 replicas: no waiting. With more, the time-out must be between
 // 1 ms and [MaxLease], and rdb a *redis.Client or *redis.ClusterClient. The time
-// that WithCommandTimeout allows for a first entry grows by the time-out.
+// that WithCommandTimeout allows for a request that waits grows by the time-out.
+// Members of a [RedLock] do not wait.
 //
-// This makes it likely that a failover keeps the hold, not certain: a replica
-// that did not confirm may be promoted. Fencing tokens cover that case.
+// There are three levels, by what a hold survives:
+//
+//   - Without this option: no failover. The master answers before it replicates.
+//   - With n of the replicas: the failover to one of those that confirmed. A holder
+//     whose master is cut off from all of them loses its lease by its own deadline.
+//     Another replica may be promoted, one that was away or is behind, and a master
+//     that is cut off together with n replicas goes on granting: two owners then.
+//   - With n all the replicas there are, and [WithFailoverQuarantine]: any one
+//     failover, to a replica with old data or none too. A hold that is not known there
+//     is lost, and nobody gets its lock before its deadline. While a replica is away no
+//     lock can be had, nor kept.
+//
+// Fencing tokens cover the rest: those of a [FencedLock] as far as its counter was
+// replicated, those of the other types also by the server's clock, if it is not
+// behind by more than the quarantine.
 func WithReplicaAck(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
 }

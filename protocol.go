@@ -15,6 +15,7 @@ type protocol interface {
 	//   {-1, 0}     the stay was given up: this is a late copy
 	//   {-2, 0|1}   the hold under which it was to enter is gone (1: others hold
 	//               the lock)
+	//   {-3, ms}    the server is in quarantine; see Client.served
 	// With wait, a type that keeps its waiters in Redis adds this one, or keeps
 	// its place fresh.
 	enter(a *attempt, wait bool) *request

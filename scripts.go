@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"maps"
 	"path"
 	"strings"
 )
@@ -47,6 +48,20 @@ func loadScripts(override map[string]string) scripts {
 	}
 	return all
 }
+
+// acquiring are the scripts that give a lock to somebody new.
+var acquiring = []string{"acquire", "acquire_all", "fair_enter", "rw_read_enter", "rw_write_enter", "queued_enter"}
+
+// served adds the scripts that a server in quarantine does not obey.
+func (s scripts) served() scripts {
+	all := maps.Clone(s)
+	for _, name := range acquiring {
+		all[name+servedSuffix] = newScript(name, readScript("shared/served.lua")+s[name].text)
+	}
+	return all
+}
+
+const servedSuffix = " when served"
 
 func readScript(file string) string {
 	text, err := scriptFiles.ReadFile(path.Join("scripts", file))

@@ -26,7 +26,7 @@ func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	ctx := context.Background()
-	lease := rlock.WithWatchdogLease(15 * time.Second)
+	lease := rlock.WithWatchdogLease(30 * time.Second)
 	// Confirmed by both replicas: either may be promoted.
 	a := join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
 	b := join(t, s.Client(), lease)
@@ -58,6 +58,9 @@ func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
 	}
 	mustUnlock(t, got)
 
+	// Renewals count again once there are two replicas that confirm them.
+	master.Restart()
+	s.Settle()
 	a.renewedAgain(t, "held", 1)
 	// On a busy machine the sentinels may fail over a second time, and for some
 	// seconds there are two masters. The message is promised when that is over.
@@ -88,7 +91,7 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 	s := redistest.StartSentinel(t)
 	ctx := context.Background()
 	old := s.CurrentMaster()
-	a := join(t, s.Client(), rlock.WithWatchdogLease(9*time.Second), rlock.WithReplicaAck(2, 4*time.Second))
+	a := join(t, s.Client(), rlock.WithWatchdogLease(24*time.Second), rlock.WithReplicaAck(2, 4*time.Second))
 	b := join(t, s.Client())
 	// These stay with the old master, as if the news had not reached them.
 	atOld := func(ack time.Duration) *member {
@@ -106,6 +109,15 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 	s.Failover()
 	promoted := time.Now()
 	next := s.CurrentMaster()
+	eventually(t, "the news has reached a client", func() bool {
+		lease, err := b.NewLock("news").TryLock(ctx)
+		if err != nil {
+			return false
+		}
+		there := holds(t, next.Client(), "news")
+		_ = lease.Unlock(ctx)
+		return there
+	})
 	forSplit := b.line(t, "split")
 
 	// Both masters grant one lock, unless the old one was quick to step down.
@@ -164,8 +176,8 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 	mustUnlock(t, got)
 
 	// Whoever heard of the failover goes on at the new master.
-	a.renewedAgain(t, "held", 2)
 	s.Settle()
+	a.renewedAgain(t, "held", 2)
 	if !holds(t, next.Client(), "held") {
 		t.Error("the new master does not have the hold")
 	}
@@ -185,7 +197,7 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 func TestSentinelMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	lease := rlock.WithWatchdogLease(15 * time.Second)
+	lease := rlock.WithWatchdogLease(30 * time.Second)
 	a := join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
 	b := join(t, s.Client(), lease)
 	held, waited := mustLock(t, a.NewLock("held")), mustLock(t, a.NewLock("waited"))
@@ -216,6 +228,9 @@ func TestSentinelMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 		t.Errorf("token %d after %d", got.Token(), waited.Token())
 	}
 	mustUnlock(t, got)
+	// Renewals count again once there are two replicas that confirm them.
+	master.Resume()
+	s.Settle()
 	a.renewedAgain(t, "held", 1)
 	mustUnlock(t, held)
 }

@@ -338,9 +338,14 @@ func (w *watchdog) round(sends []sending) {
 		}
 		nodes[node] = append(nodes[node], s)
 	}
-	for _, group := range nodes {
-		// Through the cluster client all the same: it follows redirections.
-		w.c.background(func() { w.sendTo(w.c.rdb, group) })
+	for node, group := range nodes {
+		// Through the cluster client all the same: it follows redirections. But
+		// WAIT has to go where the renewals went.
+		var to redis.Cmdable = w.c.rdb
+		if w.c.cfg.acks > 0 {
+			to = node
+		}
+		w.c.background(func() { w.sendTo(to, group) })
 	}
 }
 
@@ -354,7 +359,7 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 		for i, s := range sends[:n] {
 			batch[i] = s.r
 		}
-		ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
+		ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout+w.c.cfg.ackTimeout)
 		sent := w.c.clock.Now()
 		answers := w.c.sendBatch(ctx, node, batch)
 		cancel()
