@@ -77,8 +77,11 @@ func staleFailover(t *testing.T, lease time.Duration, opts ...rlock.Option) (fir
 	if err := a.Bootstrap(context.Background()); err != nil && !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Fatal(err)
 	}
-	mustUnlock(t, mustLock(t, a.NewLock("warm")))
-	r.Settle()
+	mustUnlock(t, mustLock(t, a.NewLock("warm"))) // the clock of the fencing tokens is there
+	atReplica := replica.Client()
+	eventually(t, "the replica has all", func() bool {
+		return atReplica.DBSize(context.Background()).Val() == master.Client().DBSize(context.Background()).Val()
+	})
 	if err := replica.Client().ReplicaOf(context.Background(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +140,8 @@ func TestFailoverQuarantineLetsKnownHoldsGoOn(t *testing.T) {
 	}
 	l := a.NewLock("stock")
 	hold := mustLock(t, l)
-	r.Settle()
+	atReplica := r.Replicas[0].Client()
+	eventually(t, "the replica has the hold", func() bool { return holds(t, atReplica, "stock") })
 	if err := r.Replicas[0].Client().ReplicaOf(context.Background(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
