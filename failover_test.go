@@ -22,8 +22,8 @@ func TestReplicaAckHoldsForRenewalsToo(t *testing.T) {
 	ctx := context.Background()
 	r := redistest.StartReplicated(t, 1)
 	p := &mirrored{Replicated: r, replica: r.Replicas[0], atMaster: r.Master.Client(), atReplica: r.Replicas[0].Client()}
-	const lease = 3 * time.Second
-	a := join(t, r.Master.Client(), rlock.WithReplicaAck(1, 200*time.Millisecond), rlock.WithWatchdogLease(lease))
+	const lease = 9 * time.Second
+	a := join(t, r.Master.Client(), rlock.WithReplicaAck(1, 2*time.Second), rlock.WithWatchdogLease(lease))
 	l := a.NewLock("renewed")
 	hold := mustLock(t, l)
 	first := hold.Deadline()
