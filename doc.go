@@ -51,9 +51,12 @@
 //     all. A writer may read too; a reader that asks to write gets [ErrUpgrade].
 //   - [FairReadWriteLock] serves readers and writers in the order of their asking.
 //   - [PriorityLock] lets the most urgent in first.
+//   - [RedLock] is kept by a majority of masters that know nothing of each other.
+//   - [MultiLock] is several locks as one: it has all of them, or none.
 //
 // The first five stand in Redis as Redisson keeps them, so that Java processes can
-// take part. Redisson has no counterpart of the last two. Use one type for a name.
+// take part; so does a MultiLock of such. FairReadWriteLock, PriorityLock and RedLock
+// have keys of their own. Use one type for a name.
 //
 // Each type has Watch, which tells the state of a lock as it changes without
 // contending for it; it is no proof that a lock is free.
@@ -88,9 +91,9 @@
 //     refusing a fencing token lower than the highest it has seen.
 //   - Redis replicates asynchronously. A failover may promote a replica that has
 //     not seen a hold, and give the lock to a second owner while the first one
-//     has a valid lease; that one is told with its next renewal. [WithReplicaAck]
-//     makes this less likely. A flush, an eviction, and a restart without
-//     persistence do the same.
+//     has a valid lease; that one is told with its next renewal. A flush, an
+//     eviction, and a restart without persistence do the same. [WithReplicaAck] says
+//     what can be done about it; RedLock says what it survives.
 //   - Tokens may repeat if the server loses its data and its clock goes back,
 //     both at once.
 //   - Late copies are stopped if the library knows that there may be some: of
@@ -157,6 +160,12 @@
 //   - FairReadWriteLock and PriorityLock: {name}:rlock:fairrw and
 //     {name}:rlock:priority in the place of name, and keys and channels that begin with
 //     these and a colon. As patterns {name}:rlock:fairrw* and {name}:rlock:priority*.
+//   - RedLock, on each node: {name}:rlock:red in the place of name, and
+//     {name}:rlock:red:counter, for a month; rlock:red:highest, and with
+//     WithRestartQuarantine rlock:red:admitted and rlock:red:since, never deleted;
+//     the channel {name}:rlock:red:free.
+//   - MultiLock: those of its members.
+//   - With WithFailoverQuarantine: rlock:served, never deleted.
 //
 // If the name contains an opening brace, no braces are added around it:
 // name:rlock:gone:<id> and redisson_lock__channel:name.

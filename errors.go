@@ -37,7 +37,8 @@ var (
 	// which would wait for itself.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
-	// ErrNoQuorum: too few masters granted the lock. No type returns it yet.
+	// ErrNoQuorum: too few masters of a RedLock could vote. The message says what
+	// became of each, and the errors of all of them match too.
 	ErrNoQuorum = errors.New("no quorum")
 
 	// ErrClosed: the Client was shut down.
