@@ -100,6 +100,16 @@ func (q *quarantine) guard(i int, voting bool, r *request) *request {
 	return r
 }
 
+// time is the median of the nodes' clocks, in µs: what is built on it is not
+// undone when one that had jumped ahead is set right.
+func (q *quarantine) time() int64 {
+	now := q.c.clock.Now().Sub(q.epoch)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	offsets := q.offsetsLocked()
+	return (now + offsets[len(offsets)/2]).Microseconds()
+}
+
 // window is between which times of the nodes a request that is sent now may run,
 // in µs: by the median of their clocks, which one that has jumped cannot move.
 func (q *quarantine) window() (lo, hi int64) {
@@ -219,20 +229,20 @@ func (q *quarantine) left(k standing) time.Duration {
 // past has one among them besides the node itself. If there are not so many, the
 // time is the floor: it is beyond all counters.
 func (q *quarantine) admit(ctx context.Context, nodes map[int]seen) {
-	var floor, reachable, latest int64
+	var floor, reachable int64
 	intact := 0
 	for _, s := range nodes {
 		if s.admitted {
 			intact++
 			floor = max(floor, s.highest)
 		}
-		reachable, latest = max(reachable, s.highest), max(latest, s.now)
+		reachable = max(reachable, s.highest)
 	}
 	if intact < len(q.nodes)-q.quorum+1 {
 		if len(nodes) < q.quorum {
 			return
 		}
-		floor = max(reachable, latest)
+		floor = max(reachable, q.time())
 	}
 	q.admitWith(ctx, floor, func(i int) bool {
 		s, ok := nodes[i]
@@ -364,12 +374,12 @@ func (l *RedLock) Bootstrap(ctx context.Context) error {
 	if len(failed) > 0 {
 		return l.error(r.noQuorum(failed))
 	}
-	admitted, floor := 0, int64(0)
+	admitted, floor := 0, q.time()
 	for _, s := range nodes {
 		if s.admitted {
 			admitted++
 		}
-		floor = max(floor, s.highest, s.now)
+		floor = max(floor, s.highest)
 	}
 	switch admitted {
 	case len(r.nodes):

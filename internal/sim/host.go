@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -110,8 +111,18 @@ func (h *Host) Sleep(who string, d time.Duration) {
 
 // Env is what the library under test sees of this host. Its clock is the real
 // one, which in a bubble is the bubble's.
-func (h *Host) Env() seam.Env {
-	r := h.w.Rand("env " + h.Name)
+func (h *Host) Env() seam.Env { return h.env(h.Name) }
+
+// EnvOf is Env for the client of one server, of several: each has an id of its
+// own, which ends in the number of the server.
+func (h *Host) EnvOf(server int) seam.Env {
+	e := h.env(fmt.Sprint(h.Name, ">", server))
+	e.ClientID = e.ClientID[:len(e.ClientID)-1] + strconv.Itoa(server)
+	return e
+}
+
+func (h *Host) env(name string) seam.Env {
+	r := h.w.Rand("env " + name)
 	hi, lo := r.Uint64(), r.Uint64()
 	hi = hi&^0xf000 | 0x4000            // version 4
 	lo = lo&^(0b11<<62) | uint64(1)<<63 // RFC 9562 variant

@@ -16,6 +16,7 @@ const (
 	Restart   Kind = "restart"   // a server restarts and keeps its data
 	Lose      Kind = "lose"      // a server restarts without its data, as after a failover to an empty replica
 	Freeze    Kind = "freeze"    // a server takes no requests for a while, and runs them afterwards
+	Jump      Kind = "jump"      // the clock of a server is set wrong, or right again
 )
 
 // Mix is a choice of faults. One that is in it twice comes twice as often.
@@ -33,9 +34,9 @@ var (
 type Fault struct {
 	After  time.Duration // since the previous entry
 	Kind   Kind
-	Host   int // index, in the order in which hosts were added, modulo their number
-	Server int // the same for servers; AllServers only for Partition
-	For    time.Duration
+	Host   int           // index, in the order in which hosts were added, modulo their number
+	Server int           // the same for servers; AllServers only for Partition
+	For    time.Duration // of a Jump: by how much the clock is ahead of the others
 }
 
 // AllServers as Fault.Server cuts a host off from everything.
@@ -67,6 +68,11 @@ func (w *World) Schedule(m Mix, n int, span time.Duration) []Fault {
 		switch f.Kind {
 		case Restart, Lose, Freeze: // they hit everybody
 			f.For /= 4
+		case Jump:
+			f.For = 2*f.For - 4*time.Second
+			if r.IntN(3) == 0 {
+				f.For = 0
+			}
 		}
 		fs = append(fs, f)
 	}
@@ -107,6 +113,8 @@ func (w *World) Inject(f Fault) {
 		w.Restart(server, f.For, true)
 	case Freeze:
 		w.Freeze(server, f.For)
+	case Jump:
+		w.Jump(server, f.For)
 	default:
 		panic("sim: unknown fault " + f.Kind)
 	}
@@ -132,6 +140,9 @@ func (w *World) Restart(i int, d time.Duration, lose bool) {
 	if lose {
 		s.redis.FlushAll()
 	}
+	s.mu.Lock()
+	s.process++
+	s.mu.Unlock()
 	s.run("SCRIPT", "FLUSH")
 }
 
@@ -142,4 +153,17 @@ func (w *World) Freeze(i int, d time.Duration) {
 	w.count(func(st *Stats) { st.Freezes++ })
 	s := w.servers[i]
 	s.until(&s.frozen, d)
+}
+
+// Jump sets the clock of a server ahead of the others', or behind if ahead is
+// negative. Keys with a TTL are nearer to their end, or farther from it, by as
+// much as the clock has jumped.
+func (w *World) Jump(i int, ahead time.Duration) {
+	w.count(func(st *Stats) { st.Jumps++ })
+	s := w.servers[i]
+	s.mu.Lock()
+	by := ahead - s.ahead
+	s.ahead = ahead
+	s.mu.Unlock()
+	s.redis.FastForward(by)
 }

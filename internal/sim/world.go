@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +55,7 @@ type Stats struct {
 	Stalls                               int
 
 	Pauses, Partitions, Slows, Resets int
-	Restarts, Losses, Freezes         int
+	Restarts, Losses, Freezes, Jumps  int
 }
 
 // event is one request that reached a server.
@@ -83,6 +84,9 @@ func (w *World) Host(name string) *Host {
 	w.hosts = append(w.hosts, h)
 	return h
 }
+
+// Now is the time by the clock of the i-th server.
+func (w *World) Now(i int) time.Time { return w.servers[i].now() }
 
 // Redis is the i-th server, for a look inside. What a test does to it is not
 // part of the trace.
@@ -284,9 +288,11 @@ type server struct {
 	redis *miniredis.Miniredis
 	srv   *mserver.Server
 
-	mu     sync.Mutex // guards all below; never held while waiting
-	down   time.Time  // refuses connections until then
-	frozen time.Time  // takes no requests until then
+	mu      sync.Mutex    // guards all below; never held while waiting
+	down    time.Time     // refuses connections until then
+	frozen  time.Time     // takes no requests until then
+	ahead   time.Duration // of its clock before the others'
+	process int           // how often it has restarted
 }
 
 func newServer(w *World, i int) *server {
@@ -300,7 +306,37 @@ func newServer(w *World, i int) *server {
 	}
 	c.Close()
 	s.srv = s.redis.Server()
+	s.srv.SetPreHook(s.answers)
 	return s
+}
+
+// answers replies to what miniredis cannot, in scripts too: TIME, of a clock that
+// may have jumped, and what INFO says of a process.
+func (s *server) answers(c *mserver.Peer, cmd string, args ...string) bool {
+	s.mu.Lock()
+	now, process := time.Now().Add(s.ahead), s.process
+	s.mu.Unlock()
+	switch {
+	case cmd == "TIME":
+		us := now.UnixMicro()
+		c.WriteLen(2)
+		c.WriteBulk(strconv.FormatInt(us/1e6, 10))
+		c.WriteBulk(strconv.FormatInt(us%1e6, 10))
+	case cmd == "INFO" && len(args) == 1 && args[0] == "server":
+		c.WriteBulk(fmt.Sprintf("# Server\r\nrun_id:%036x%04x\r\n", s.index, process))
+	case cmd == "INFO" && len(args) == 1 && args[0] == "memory":
+		c.WriteBulk("# Memory\r\nmaxmemory_policy:noeviction\r\n")
+	default:
+		return false
+	}
+	return true
+}
+
+// now is the time by its clock.
+func (s *server) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.ahead)
 }
 
 // run executes a request on a connection of its own and drops the reply.

@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// redRules are what the nodes of a RedLock have to see to, each in the one
+// order of events that shows it. Faults at random hardly ever come in that order.
+var redRules = []struct {
+	name                 string
+	script, old, instead string // without the rule
+	// broken says what happens that must not, or "".
+	broken func(t *testing.T, w *World, s scenario) string
+}{
+	{
+		name:   "a vote that was given anew is not the one that was read",
+		script: "red_raise", old: "or redis.call('hget', record, 'stamp') ~= ARGV[2]", instead: "",
+		broken: voteGivenAnew,
+	},
+	{
+		name:   "a renewal that finds no vote proves nothing",
+		script: "red_renew", old: "return {2, grant(ARGV[1], lease)}", instead: "return {1, grant(ARGV[1], lease)}",
+		broken: func(t *testing.T, w *World, s scenario) string {
+			p := newPlayer(w, s, "a")
+			defer p.close()
+			l, err := p.locks["stock"].Lock(context.Background())
+			if err != nil {
+				return err.Error()
+			}
+			defer l.Unlock(context.Background())
+			for i := range 3 {
+				w.Redis(i).FlushAll()
+			}
+			if err := l.Extend(context.Background(), lockLease); err == nil {
+				return "two votes of five renew a hold"
+			}
+			return ""
+		},
+	},
+	{
+		name:   "a renewal leaves another's vote alone",
+		script: "red_renew", old: "elseif held ~= ARGV[1] then", instead: "elseif false then",
+		broken: func(t *testing.T, w *World, s scenario) string {
+			p := newPlayer(w, s, "a")
+			defer p.close()
+			l, err := p.locks["stock"].Lock(context.Background())
+			if err != nil {
+				return err.Error()
+			}
+			defer l.Unlock(context.Background())
+			time.Sleep(100 * time.Millisecond) // the other nodes' votes are there too
+			for i := range 3 {
+				until := fmt.Sprint(w.Now(i).Add(lockLease).UnixMicro())
+				w.Redis(i).HSet(derived("stock", "rlock:red"), "attempt", "another", "stamp", "100", "until", until)
+			}
+			if err := l.Extend(context.Background(), lockLease); !errors.Is(err, rlock.ErrTakenOver) {
+				t.Logf("Extend: %v", err)
+				return "a hold goes on that another has"
+			}
+			return ""
+		},
+	},
+}
+
+// voteGivenAnew: the vote of server 0 for a is over, b has it and a hold with it,
+// and a late copy of a's request gets it again, all before a writes its token
+// there. That must not count: b's token is the same.
+func voteGivenAnew(t *testing.T, w *World, s scenario) string {
+	ctx := context.Background()
+	a, b := newPlayer(w, s, "a"), newPlayer(w, s, "b")
+	defer a.close()
+	defer b.close()
+	for _, p := range []*player{a, b} { // dials, and loads the scripts
+		l, err := p.locks["stock"].Lock(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if err := l.Unlock(ctx); err != nil {
+			return err.Error()
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	for i, n := range []string{"10", "20", "10", "20", "10"} {
+		w.Redis(i).Set(derived("stock", "rlock:red:counter"), n)
+	}
+	for _, i := range []int{3, 4} {
+		a.h.PartitionFrom(i, time.Second)
+	}
+	for _, i := range []int{1, 2} {
+		b.h.PartitionFrom(i, time.Second)
+	}
+	type result struct {
+		l   *rlock.Lease
+		err error
+	}
+	got := make(chan result, 1)
+	a.h.PartitionFrom(1, 60*time.Millisecond) // its vote, the last that is needed, is read after that
+	go func() {
+		l, err := a.locks["stock"].TryLock(ctx, rlock.WithLease(2*time.Second))
+		got <- result{l, err}
+	}()
+	time.Sleep(50 * time.Millisecond)
+	a.h.PartitionFrom(0, 100*time.Millisecond) // what is written there arrives after that
+	time.Sleep(50 * time.Millisecond)
+
+	first := vote(w, 0, "stock")
+	w.Jump(0, time.Minute)
+	held, err := b.locks["stock"].TryLock(ctx)
+	if err != nil {
+		return "b: " + err.Error()
+	}
+	token := held.Token()
+	if err := held.Unlock(ctx); err != nil {
+		return "b: " + err.Error()
+	}
+	for _, e := range w.events() {
+		ws := words(e.b)
+		if strings.HasPrefix(e.who, "a>0#") && len(ws) > 7 && ws[len(ws)-2] == first && ws[len(ws)-1] == "2000" {
+			w.servers[0].run(ws...)
+			break
+		}
+	}
+	if v := vote(w, 0, "stock"); v != first || first == "" {
+		t.Errorf("the late copy had no effect: %q, then %q", first, v)
+	}
+	r := <-got
+	if r.err != nil {
+		return ""
+	}
+	defer r.l.Unlock(ctx)
+	if r.l.Token() <= token {
+		t.Logf("tokens %d and %d", token, r.l.Token())
+		return "a token twice"
+	}
+	return ""
+}
+
+func TestRulesOfRedLock(t *testing.T) {
+	for _, rule := range redRules {
+		t.Run(rule.name, func(t *testing.T) {
+			for _, without := range []bool{false, true} {
+				s := scenario{kind: redKinds[0]}
+				if without {
+					text, err := source(rule.script)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if strings.Count(text, rule.old) != 1 {
+						t.Fatalf("%s.lua has changed: it does not have %q once", rule.script, rule.old)
+					}
+					s.scripts = map[string]string{rule.script: strings.Replace(text, rule.old, rule.instead, 1)}
+				}
+				bubble(t, 1, Config{Servers: 5}, func(w *World) {
+					if broken := rule.broken(t, w, s); (broken != "") != without {
+						t.Errorf("without the rule: %v; broken: %q", without, broken)
+					}
+				})
+			}
+		})
+	}
+}
+
+// Tokens after a loss of all data are beyond the clocks, and so beyond all
+// tokens of before: also if one of the clocks had jumped ahead then, and has not
+// now.
+func TestTokensGrowThoughAllDataIsLostAndAClockHasJumped(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+		bubble(t, 1, Config{Servers: 5}, func(w *World) {
+			ctx := context.Background()
+			s := scenario{kind: redKinds[2]}
+			p := newPlayer(w, s, "a")
+			defer p.close()
+			if err := s.kind.begin(p); err != nil {
+				t.Error(err)
+			}
+			var last int64
+			for _, jump := range []time.Duration{0, ahead, 0} {
+				w.Jump(4, jump)
+				for i := range w.servers {
+					w.Restart(i, 0, true)
+				}
+				l, err := p.locks["stock"].Lock(ctx, rlock.WithWait(s.kind.recovers))
+				if err != nil {
+					t.Errorf("clock ahead by %v: %v", jump, err)
+					return
+				}
+				if l.Token() <= last {
+					t.Errorf("clock ahead by %v: token %d after %d", ahead, l.Token(), last)
+				}
+				last = l.Token()
+				if err := l.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
