@@ -410,7 +410,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 		switch {
 		case err == nil && !wait:
 			return nil, because(ErrNotAcquired, l.heldFor(rest))
-		case err != nil && (!wait || !a.worthRepeating(err)):
+		case err != nil && (!wait || !worthRepeating(err)):
 			return nil, err
 		}
 	}
@@ -551,7 +551,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				rest = behind.restOfLease()
 			}
 		case admitted:
-			if lease, _, err = a.try(ctx, true); lease != nil || err != nil && !a.worthRepeating(err) {
+			if lease, _, err = a.try(ctx, true); lease != nil || err != nil && !worthRepeating(err) {
 				return lease, err
 			}
 		}
@@ -566,7 +566,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				return lease, nil
 			case err == nil:
 				failures = 0
-			case !a.worthRepeating(err):
+			case !worthRepeating(err):
 				return nil, err
 			default:
 				now := c.clock.Now()
@@ -609,7 +609,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 
 // worthRepeating reports whether Lock goes on after err: Redis may come back,
 // and does within a failover. It bears that for as long as a watchdog lease.
-func (a *attempt) worthRepeating(err error) bool {
+func worthRepeating(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoQuorum) || errors.Is(err, errShortLease)
 }
 
