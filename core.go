@@ -140,17 +140,8 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 		return nil, l.error(l.bad)
 	}
 	a := &attempt{core: l}
-	if a.opts, err = c.cfg.acquireOptions(opts, wait); err != nil {
+	if a.opts, err = l.options(opts, wait); err != nil {
 		return nil, l.error(err)
-	}
-	if l.longest > 0 && a.opts.lease > l.longest {
-		return nil, l.error(invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.opts.lease, l.longest))
-	}
-	if l.margin > 0 && l.validity(a.opts.lease) <= 0 {
-		return nil, l.error(invalid("WithLease(%v): nothing of it is left after the clocks' uncertainty", a.opts.lease))
-	}
-	if a.opts.hasPriority && !l.prioritized {
-		return nil, l.error(invalid("WithPriority is for a PriorityLock"))
 	}
 	if !c.begin() {
 		return nil, l.error(ErrClosed)
@@ -166,6 +157,23 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	}
 	c.cfg.observer.AcquireEnd(ctx, e)
 	return lease, err
+}
+
+// options are the options of an acquire, if the lock can have them.
+func (l *core) options(opts []AcquireOption, wait bool) (a acquireConfig, err error) {
+	if a, err = l.c.cfg.acquireOptions(opts, wait); err != nil {
+		return a, err
+	}
+	if l.longest > 0 && a.lease > l.longest {
+		return a, invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, l.longest)
+	}
+	if l.margin > 0 && l.validity(a.lease) <= 0 {
+		return a, invalid("WithLease(%v): nothing of it is left after the clocks' uncertainty", a.lease)
+	}
+	if a.hasPriority && !l.prioritized {
+		return a, invalid("WithPriority is for a PriorityLock")
+	}
+	return a, nil
 }
 
 func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, error) {

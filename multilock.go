@@ -487,12 +487,9 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		return false, nil
 	}
 	defer c.end()
-	opts, err := c.cfg.acquireOptions(r.opts, wait)
+	opts, err := cores[0].options(r.opts, wait) // they are of one type and Client
 	if err != nil {
 		return false, err
-	}
-	if opts.hasPriority {
-		return false, nil // which the members refuse
 	}
 	var attempts []*attempt
 	stay, number := c.newStay()

@@ -186,6 +186,10 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, lease, err)
 		}
 	}
+	bounded := multiOf(t, b.newClient(t, rlock.WithFailoverQuarantine(time.Minute)), "{m}a", "{m}b")
+	if lease, err := bounded.TryLock(bg, rlock.WithLease(time.Hour)); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Errorf("longer than the longest lease: %v, %v", lease, err)
+	}
 	mustBeEmpty(t, b.client(t))
 }
 
