@@ -140,17 +140,8 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 		return nil, l.error(l.bad)
 	}
 	a := &attempt{core: l}
-	if a.opts, err = c.cfg.acquireOptions(opts, wait); err != nil {
+	if a.opts, err = l.options(opts, wait); err != nil {
 		return nil, l.error(err)
-	}
-	if l.longest > 0 && a.opts.lease > l.longest {
-		return nil, l.error(invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.opts.lease, l.longest))
-	}
-	if l.margin > 0 && l.validity(a.opts.lease) <= 0 {
-		return nil, l.error(invalid("WithLease(%v): nothing of it is left after the clocks' uncertainty", a.opts.lease))
-	}
-	if a.opts.hasPriority && !l.prioritized {
-		return nil, l.error(invalid("WithPriority is for a PriorityLock"))
 	}
 	if !c.begin() {
 		return nil, l.error(ErrClosed)
@@ -166,6 +157,23 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	}
 	c.cfg.observer.AcquireEnd(ctx, e)
 	return lease, err
+}
+
+// options are the options of an acquire, if the lock can have them.
+func (l *core) options(opts []AcquireOption, wait bool) (a acquireConfig, err error) {
+	if a, err = l.c.cfg.acquireOptions(opts, wait); err != nil {
+		return a, err
+	}
+	if l.longest > 0 && a.lease > l.longest {
+		return a, invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, l.longest)
+	}
+	if l.margin > 0 && l.validity(a.lease) <= 0 {
+		return a, invalid("WithLease(%v): nothing of it is left after the clocks' uncertainty", a.lease)
+	}
+	if a.hasPriority && !l.prioritized {
+		return a, invalid("WithPriority is for a PriorityLock")
+	}
+	return a, nil
 }
 
 func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, error) {
@@ -410,7 +418,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 		switch {
 		case err == nil && !wait:
 			return nil, because(ErrNotAcquired, l.heldFor(rest))
-		case err != nil && (!wait || !a.worthRepeating(err)):
+		case err != nil && (!wait || !worthRepeating(err)):
 			return nil, err
 		}
 	}
@@ -551,7 +559,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				rest = behind.restOfLease()
 			}
 		case admitted:
-			if lease, _, err = a.try(ctx, true); lease != nil || err != nil && !a.worthRepeating(err) {
+			if lease, _, err = a.try(ctx, true); lease != nil || err != nil && !worthRepeating(err) {
 				return lease, err
 			}
 		}
@@ -566,7 +574,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 				return lease, nil
 			case err == nil:
 				failures = 0
-			case !a.worthRepeating(err):
+			case !worthRepeating(err):
 				return nil, err
 			default:
 				now := c.clock.Now()
@@ -609,7 +617,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 
 // worthRepeating reports whether Lock goes on after err: Redis may come back,
 // and does within a failover. It bears that for as long as a watchdog lease.
-func (a *attempt) worthRepeating(err error) bool {
+func worthRepeating(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoQuorum) || errors.Is(err, errShortLease)
 }
 

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,8 +13,9 @@ type group struct {
 	guard
 	name    string
 	own     *owner
-	members []*Lease
+	members []*Lease // in the order of the MultiLock
 	lease   *Lease
+	over    atomic.Bool // it has ended: nobody needs to hear of the members' ends
 }
 
 var _ holding = (*group)(nil)
@@ -23,6 +25,9 @@ func newGroup(name string, own *owner, members []*Lease) *Lease {
 	g.lease = &Lease{of: g, g: &g.guard, since: g.client().clock.Now()}
 	for _, l := range members {
 		l.onEnd(func(cause error) {
+			if g.over.Load() {
+				return
+			}
 			// From a goroutine of its own: whoever ends a member may be looking at
 			// the group, with its guard locked.
 			g.client().background(func() { g.lost(cause) })
@@ -78,13 +83,9 @@ func (g *group) endLocked(cause error) {
 		return
 	}
 	g.lease.endLocked(cause)
+	g.over.Store(true)
 	for _, l := range g.members {
-		c := l.of.client()
-		c.calls.add(1) // Shutdown waits for it
-		c.background(func() {
-			defer c.end()
-			_ = l.Unlock(context.Background()) // what fails is repeated by the watchdog
-		})
+		l.giveBack(context.Background(), func() {})
 	}
 }
 
@@ -100,11 +101,12 @@ func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 		return err
 	}
 	l.endLocked(ErrUnlocked)
+	g.over.Store(true)
 	g.unlock()
 	return each(g.members, func(l *Lease) error {
 		err := l.Unlock(ctx)
 		if errors.Is(err, ErrUnlocked) {
-			return nil // by its owner, who has it from Leases
+			return nil // by its owner, who has it from Members
 		}
 		return err
 	})

@@ -88,8 +88,9 @@ func (l *Lease) Owner() string { return l.of.ownerID() }
 // from a counter instead and promise less: see there.
 func (l *Lease) Token() int64 { return l.of.fence() }
 
-// Members are the leases of the members of a MultiLock, in the order in which
-// they were taken: each has the fencing token of its own lock. Of another lock
+// Members are the leases of the members of a MultiLock, in the order of their
+// names: each has the fencing token of its own lock, the one to hand to a resource
+// that others guard by that lock alone, or by it and others. Of another lock
 // there are none. Unlocking one of them ends the whole.
 func (l *Lease) Members() []*Lease {
 	if g, ok := l.of.(*group); ok {
@@ -294,6 +295,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	err := l.of.release(context.WithoutCancel(ctx), l, called)
 	if err != nil {
 		err = l.error(err)
+	}
+	if _, whole := l.of.(*group); whole {
+		return err // an observer is told of its members
 	}
 	c.cfg.observer.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.clock.Now().Sub(l.since), Err: err})
 	return err

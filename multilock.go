@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,18 +21,38 @@ import (
 // do not take their members in the same order, as Java processes may.
 const DefaultMultiLockRound = 1500 * time.Millisecond
 
+const (
+	// multiTries is how often, after a round has ended, a MultiLock tries to
+	// have all members at once before it keeps some again while it waits.
+	multiTries = 10
+
+	// multiRestarts is how often it begins again because a member was lost
+	// before all were held. More often than by accident, the lease is too short.
+	multiRestarts = 5
+)
+
 // MultiLock is several locks as one, all or nothing: the counterpart of
 // Redisson's RMultiLock. Its members may be of any types and on any deployments.
 // It needs all of them: for a majority of independent masters there is RedLock.
 //
-// Members are taken one after the other in the order of their names, so that
-// MultiLocks with members in common do not wait for each other in a circle.
-// (Members of the same name, on several deployments, are taken in the order
-// given.) If all members are of type Lock, on one Client and in one cluster
+// Members are taken one after the other, in the order of their names and, where
+// those are equal, of the addresses of their servers, so that MultiLocks with
+// members in common do not wait for each other in a circle. (That order is the
+// same in all processes if they use the same addresses. Sentinel deployments have
+// none.) If all members are of type Lock, on one Client and in one cluster
 // slot, one atomic script takes all or none, in one round trip; only when one
 // of them is held, the rest is done step by step.
 //
-// Like a Lock it is a name, not a hold, and may be shared by goroutines.
+// A peer that takes the members in another order may hold one that this one
+// waits for, and wait for one that this one holds. So what is held is given back
+// after a round, see [DefaultMultiLockRound]; the missing member is then waited
+// for without holding any.
+//
+// The locks of one name that two Clients make on one deployment are one lock: a
+// MultiLock of both would wait for itself.
+//
+// Like a Lock it is a name, not a hold, and may be shared by goroutines. An
+// Observer is told of its members, not of the whole.
 type MultiLock struct {
 	name    string
 	members []Locker // in the order in which they are taken
@@ -40,15 +61,17 @@ type MultiLock struct {
 var _ Locker = (*MultiLock)(nil)
 
 // NewMultiLock returns the lock of all the given locks. It fails with an error that
-// matches ErrInvalidArgument if there are none, one is nil, or the same lock
-// occurs twice (both sides of a read-write lock are the same lock). A MultiLock
-// among them counts as its members.
+// matches ErrInvalidArgument if there are none, one is nil or was made of
+// arguments that are not valid, or the same lock of one Client occurs twice (both
+// sides of a read-write lock are the same lock). A MultiLock among them counts as
+// its members.
 func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	m := &MultiLock{}
 	for i, l := range locks {
-		switch l := l.(type) {
-		case nil:
+		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %d is nil", i))
+		}
+		switch l := l.(type) {
 		case *MultiLock:
 			m.members = append(m.members, l.members...)
 		default:
@@ -62,15 +85,44 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	seen := map[any]bool{}
 	for _, l := range m.members {
 		names = append(names, l.Name())
+		if l, ok := l.(interface{ wrong() error }); ok && l.wrong() != nil {
+			return nil, fmt.Errorf("rlock: NewMultiLock: %w", l.wrong())
+		}
 		id := identity(l)
+		if !reflect.TypeOf(id).Comparable() {
+			continue // a type of the caller's, of which nothing is known
+		}
 		if seen[id] {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %.100q occurs twice", l.Name()))
 		}
 		seen[id] = true
 	}
 	m.name = strings.Join(names, " + ")
-	slices.SortStableFunc(m.members, func(a, b Locker) int { return cmp.Compare(a.Name(), b.Name()) })
+	slices.SortStableFunc(m.members, func(a, b Locker) int {
+		return cmp.Or(cmp.Compare(a.Name(), b.Name()), slices.Compare(place(a), place(b)))
+	})
 	return m, nil
+}
+
+// place is what orders locks of one name: which deployment they are on, as far
+// as that can be told, and which Client's they are, which is of use in this
+// process only.
+func place(l Locker) []string {
+	if l, ok := l.(interface{ place() []string }); ok {
+		return l.place()
+	}
+	return nil
+}
+
+func (l *core) place() []string {
+	where := ""
+	switch rdb := l.c.rdb.(type) {
+	case *redis.Client:
+		where = fmt.Sprint(rdb.Options().Addr, "/", rdb.Options().DB)
+	case *redis.ClusterClient:
+		where = fmt.Sprint(slices.Sorted(slices.Values(rdb.Options().Addrs)))
+	}
+	return []string{where, l.id.family, l.c.id}
 }
 
 // identity is equal for Lockers that are the same lock.
@@ -88,14 +140,22 @@ func (l *core) identity() any {
 	}{l.c, l.id}
 }
 
+// wrong is what is wrong with the arguments of the constructor.
+func (l *core) wrong() error {
+	if l.bad == nil {
+		return nil
+	}
+	return l.error(l.bad)
+}
+
 // Name is the names of the members, in the order given.
 func (m *MultiLock) Name() string { return m.name }
 
 func (m *MultiLock) error(err error) error { return &Error{Lock: m.name, Err: err} }
 
 // Lock waits until it holds all members, and returns one lease of them. It fails
-// with the errors of the members' Lock; whatever the error, no member is left
-// held.
+// with the errors of the members' Lock; whatever the error, what was taken is
+// given back, in the background if Redis does not answer at once.
 //
 // With WithLease each member has at least that lease from the moment in which
 // all are held.
@@ -109,7 +169,7 @@ func (m *MultiLock) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease,
 	return m.lock(ctx, false, opts)
 }
 
-// round is one try to take all members.
+// round is one try after the other to take all members.
 type round struct {
 	m     *MultiLock
 	opts  []AcquireOption // for the members
@@ -117,11 +177,16 @@ type round struct {
 	end   time.Time // when the wait is over; zero: never
 	own   *owner
 
-	mu     sync.Mutex // guards the rest
-	leases []*Lease   // of the members taken so far
+	leases []*Lease // of the members taken so far
+	// blocked is the member that could not be had while others were kept, or -1.
+	// It is waited for first then, and the others are only tried, so often.
+	blocked, tries int
+	restarts       int            // after a member was lost
+	keepers        sync.WaitGroup // see keep
 }
 
-var errRoundOver = errors.New("a member was held for too long while others were kept")
+// errAgain: what is held is to be given back, and all to begin again.
+var errAgain = errors.New("not all members were to be had at once")
 
 func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (*Lease, error) {
 	var given acquireConfig
@@ -138,12 +203,15 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 			return nil, m.error(err)
 		}
 	}
-	r := round{m: m, given: given}
+	r := round{m: m, given: given, blocked: -1}
 	if given.hasWait {
 		r.end = time.Now().Add(given.wait)
 		wait = given.wait > 0
 	}
 	r.opts = append(slices.Clone(opts), func(a *acquireConfig) { a.hasWait = false })
+	if !wait {
+		r.end = time.Time{} // one look, which takes what it takes
+	}
 	if r.own = ownerFrom(ctx); r.own == nil {
 		ctx = WithOwner(ctx) // one owner of all members, whom the lease hands on
 		r.own = ownerFrom(ctx)
@@ -154,7 +222,7 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 			return newGroup(m.name, r.own, r.leases), nil
 		}
 		r.undo(ctx)
-		if !errors.Is(err, errRoundOver) {
+		if !errors.Is(err, errAgain) {
 			return nil, m.error(err)
 		}
 		// Those who had what this one wanted, and want what it had, may have
@@ -167,38 +235,108 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 
 // take takes all members, or leaves in r.leases what has to be undone.
 func (r *round) take(ctx context.Context, wait bool) error {
-	if done, err := r.together(ctx, wait); done || err != nil {
+	if r.blocked < 0 {
+		done, err := r.together(ctx, wait)
+		if wait && err != nil && worthRepeating(err) {
+			r.undo(ctx)
+			err = nil // the members' Lock bears that for longer
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	kept, cancel := context.WithCancel(ctx)
+	stop := func() {
+		cancel()
+		r.keepers.Wait()
+	}
+	defer stop()
+	var err error
+	if r.blocked < 0 {
+		err = r.inOrder(ctx, kept, wait)
+	} else {
+		err = r.around(ctx, kept)
+	}
+	if err != nil {
 		return err
 	}
-	stop := r.keep(ctx)
-	defer stop()
+	stop()
+	if err := r.complete(ctx, wait); err != nil {
+		return err
+	}
+	if first := r.blocked; first > 0 { // it was taken first
+		r.leases = slices.Insert(slices.Clone(r.leases[1:]), first, r.leases[0])
+	}
+	return nil
+}
+
+// inOrder takes one member after the other, and keeps them while it waits for the
+// next, until the round is over.
+func (r *round) inOrder(ctx, kept context.Context, wait bool) error {
 	var limit time.Time // of this round, once something is held
-	for _, l := range r.m.members {
-		acquire, opts := l.TryLock, r.opts
-		if wait {
-			acquire = l.Lock
-			if end := earlier(r.end, limit); !end.IsZero() {
-				opts = append(slices.Clone(opts), WithWait(max(time.Until(end), 0)))
+	for i, l := range r.m.members {
+		if !wait {
+			lease, err := l.TryLock(ctx, r.opts...)
+			if err != nil {
+				return err
 			}
+			r.add(kept, lease)
+			continue
 		}
-		lease, err := acquire(ctx, opts...)
+		lease, err := l.Lock(ctx, r.until(earlier(r.end, limit))...)
 		if err != nil {
 			now := time.Now()
 			if ctx.Err() == nil && errors.Is(err, ErrNotAcquired) &&
 				!limit.IsZero() && !now.Before(limit) && (r.end.IsZero() || now.Before(r.end)) {
-				return fmt.Errorf("%w: %w", errRoundOver, err)
+				r.blocked, r.tries = i, multiTries
+				return errAgain
 			}
 			return err
 		}
-		r.mu.Lock()
-		r.leases = append(r.leases, lease)
-		r.mu.Unlock()
-		if wait && limit.IsZero() {
+		r.add(kept, lease)
+		if limit.IsZero() {
 			limit = time.Now().Add(DefaultMultiLockRound * time.Duration(len(r.m.members)))
 		}
 	}
-	stop()
-	return r.complete(ctx)
+	return nil
+}
+
+// around waits for the member that was not to be had, with empty hands, and then
+// takes the rest if it is free. To wait for that too would be to keep this one
+// from a peer who has the order that this is.
+func (r *round) around(ctx, kept context.Context) error {
+	first := r.blocked
+	lease, err := r.m.members[first].Lock(ctx, r.until(r.end)...)
+	if err != nil {
+		return err
+	}
+	r.add(kept, lease)
+	for i, l := range r.m.members {
+		if i == first {
+			continue
+		}
+		lease, err := l.TryLock(ctx, r.opts...)
+		if err != nil {
+			if ctx.Err() != nil || !errors.Is(err, ErrNotAcquired) && !worthRepeating(err) {
+				return err
+			}
+			r.blocked = i
+			if r.tries--; r.tries == 0 {
+				r.blocked = -1
+			}
+			return errAgain
+		}
+		r.add(kept, lease)
+	}
+	return nil
+}
+
+// until is the options of a member's Lock that ends at a time, if there is one.
+func (r *round) until(end time.Time) []AcquireOption {
+	if end.IsZero() {
+		return r.opts
+	}
+	return append(slices.Clone(r.opts), WithWait(max(time.Until(end), 0)))
 }
 
 // earlier is the earlier of two times, of which zero is never.
@@ -209,48 +347,100 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// keep keeps the members taken so far, whose leases are fixed, until all are.
-// Renewed ones need no help.
-func (r *round) keep(ctx context.Context) (stop func()) {
-	if !r.given.hasLease || len(r.m.members) == 1 {
-		return func() {}
+// add notes that a member is held, and keeps it until all are. A lease that is
+// renewed needs no help; a fixed one is extended, each by itself, so that a
+// server that hangs costs no other member.
+func (r *round) add(kept context.Context, l *Lease) {
+	r.leases = append(r.leases, l)
+	if !r.given.hasLease {
+		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	r.keepers.Go(func() {
 		tick := time.NewTicker(r.given.lease / 3)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ctx.Done():
+			case <-kept.Done():
 				return
 			case <-tick.C:
+				_ = l.Extend(kept, r.given.lease) // a loss shows at the end
 			}
-			r.mu.Lock()
-			taken := slices.Clone(r.leases)
-			r.mu.Unlock()
-			_ = each(taken, func(l *Lease) error { return l.Extend(ctx, r.given.lease) }) // a loss shows at the end
 		}
-	}()
-	return sync.OnceFunc(func() { cancel(); <-ended })
-}
-
-// complete sees to it that all members are held, and for as long as was asked.
-func (r *round) complete(ctx context.Context) error {
-	return each(r.leases, func(l *Lease) error {
-		if r.given.hasLease && l != r.leases[len(r.leases)-1] {
-			return l.Extend(ctx, r.given.lease)
-		}
-		return l.Err()
 	})
 }
 
-// undo gives back what was taken, the last first.
+// complete sees to it that all members are held, and for as long as was asked.
+func (r *round) complete(ctx context.Context, wait bool) error {
+	asked, cancel := r.bound(ctx)
+	defer cancel()
+	newest := r.leases[len(r.leases)-1]
+	err := each(r.leases, func(l *Lease) error {
+		if r.given.hasLease && l != newest {
+			return l.Extend(asked, r.given.lease)
+		}
+		return l.Err()
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ended(ctx)
+	case asked.Err() != nil:
+		return because(ErrNotAcquired, errWaitOver)
+	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
+		return err
+	case wait && r.restarts < multiRestarts:
+		// A member was lost that its owner did not have before: nothing was
+		// promised yet. (If the owner had it, the next round says so.)
+		r.restarts++
+		return errAgain
+	}
+	return because(ErrNotAcquired, err)
+}
+
+// bound is the context of what must not take longer than the wait.
+func (r *round) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.end.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, r.end)
+}
+
+// undo gives back what was taken. It waits for that, but not for long: what takes
+// longer goes on in the background.
 func (r *round) undo(ctx context.Context) {
-	leases := r.leases
+	if len(r.leases) == 0 {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, l := range r.leases {
+		wg.Add(1)
+		l.giveBack(ctx, wg.Done)
+	}
 	r.leases = nil
-	_ = each(leases, func(l *Lease) error { return l.Unlock(ctx) }) // what fails goes on in the background
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	grace := time.NewTimer(giveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	}
+}
+
+// giveBack unlocks in the background, where Shutdown waits for it. What fails is
+// repeated by the watchdog.
+func (l *Lease) giveBack(ctx context.Context, done func()) {
+	c := l.of.client()
+	c.calls.add(1)
+	c.background(func() {
+		defer c.end()
+		defer done()
+		_ = l.Unlock(ctx)
+	})
 }
 
 // pause puts a random time between two rounds.
@@ -297,7 +487,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		return false, nil
 	}
 	defer c.end()
-	opts, err := c.cfg.acquireOptions(r.opts, wait)
+	opts, err := cores[0].options(r.opts, wait) // they are of one type and Client
 	if err != nil {
 		return false, err
 	}
@@ -322,17 +512,21 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		ctxs[i] = ctx
 	}
 	done, err = r.all(ctx, attempts, wait)
-	if err == nil && !done && !wait {
-		err = because(ErrNotAcquired, errOneHeld)
+	told := err
+	if err == nil && !done {
+		told = because(ErrNotAcquired, errOneHeld)
 	}
 	for i, a := range attempts {
-		e := AcquireEvent{Lock: a.core.name, Wait: c.clock.Now().Sub(start), Attempts: 1, Err: err}
+		e := AcquireEvent{Lock: a.core.name, Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
 		if done {
 			e.Owner, e.Token = r.leases[i].Owner(), r.leases[i].Token()
 		}
 		c.cfg.observer.AcquireEnd(ctxs[i], e)
 	}
-	return done, err
+	if wait {
+		return done, err // one of them is held: it is waited for step by step
+	}
+	return done, told
 }
 
 var errOneHeld = errors.New("one of the locks is held by another")
@@ -341,8 +535,10 @@ var errOneHeld = errors.New("one of the locks is held by another")
 func (r *round) all(ctx context.Context, attempts []*attempt, wait bool) (done bool, err error) {
 	first := attempts[0]
 	c, stay := first.core.c, first.stay
-	if err := c.ready(ctx); err != nil {
-		return false, err
+	asked, cancel := r.bound(ctx)
+	defer cancel()
+	if err := c.ready(asked); err != nil {
+		return false, first.core.interrupted(ctx, err)
 	}
 	req := first.core.acked(&request{
 		script: first.core.script("acquire_all"),
@@ -354,7 +550,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, wait bool) (done b
 	}
 	req = c.served(req)
 	sent := c.clock.Now()
-	ans := c.call(ctx, c.cfg.commandTimeout+req.within, req)
+	ans := c.call(asked, c.cfg.commandTimeout+req.within, req)
 	reply, err := ans.ints()
 	if ans.err != nil {
 		err = first.core.interrupted(ctx, ans.err)

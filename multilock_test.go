@@ -3,8 +3,16 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 )
@@ -18,58 +26,901 @@ func multi(t testing.TB, locks ...rlock.Locker) *rlock.MultiLock {
 	return m
 }
 
+func multiOf(t testing.TB, c *rlock.Client, names ...string) *rlock.MultiLock {
+	t.Helper()
+	var locks []rlock.Locker
+	for _, n := range names {
+		locks = append(locks, c.NewLock(n))
+	}
+	return multi(t, locks...)
+}
+
+// multiForgotten waits until nothing is left of any lock; a release or give-up
+// that had no answer in time goes on in the background.
+func multiForgotten(t testing.TB, rdbs ...redis.UniversalClient) {
+	t.Helper()
+	for _, rdb := range rdbs {
+		var left []string
+		ok := func() bool {
+			left = slices.DeleteFunc(keysOf(t, rdb), func(key string) bool {
+				return strings.Contains(key, ":rlock:gone:") || strings.HasPrefix(key, "redisson_lock_token:") ||
+					strings.HasPrefix(key, "rlock:red:") || strings.HasSuffix(key, "rlock:red:counter")
+			})
+			return len(left) == 0
+		}
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("left in Redis: %q", left)
+			}
+		}
+	}
+}
+
+func multiFree(t testing.TB, locks ...rlock.Locker) {
+	t.Helper()
+	for _, l := range locks {
+		lease, err := l.TryLock(bg)
+		if err != nil {
+			t.Fatalf("%s is not free: %v", l.Name(), err)
+		}
+		mustUnlock(t, lease)
+	}
+}
+
+func multiHeld(t testing.TB, locks ...rlock.Locker) {
+	t.Helper()
+	for _, l := range locks {
+		lease, err := l.TryLock(bg)
+		if err == nil {
+			mustUnlock(t, lease)
+			t.Fatalf("%s is free", l.Name())
+		}
+		wantErr(t, err, rlock.ErrNotAcquired)
+	}
+}
+
+// multiWatched is a lock that tells of each attempt and each grant, and whose
+// attempts can be stopped: a member that is not of this library's types.
+type multiWatched struct {
+	rlock.Locker
+	before func(ctx context.Context)
+	after  func(lease *rlock.Lease, err error)
+}
+
+func (w multiWatched) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
+	if w.before != nil {
+		w.before(ctx)
+	}
+	lease, err := w.Locker.Lock(ctx, opts...)
+	if w.after != nil {
+		w.after(lease, err)
+	}
+	return lease, err
+}
+
 func TestMultiLockHoldsAllOrNothing(t *testing.T) {
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
 		for name, names := range map[string][]string{"one slot": {"{m}b", "{m}a", "{m}c"}, "several": {"b", "a", "c"}} {
 			t.Run(name, func(t *testing.T) {
-				var locks []rlock.Locker
+				var strangers []rlock.Locker
 				for _, n := range names {
-					locks = append(locks, c.NewLock(n))
+					strangers = append(strangers, other.NewLock(n))
 				}
-				m := multi(t, locks...)
+				m := multiOf(t, c, names...)
+				if m.Name() != strings.Join(names, " + ") {
+					t.Fatal(m.Name())
+				}
 				lease := mustLock(t, m)
-				for _, n := range names {
-					if _, err := other.NewLock(n).TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
-						t.Fatalf("%s is free: %v", n, err)
-					}
-				}
+				multiHeld(t, strangers...)
 				inner := mustLockCtx(t, lease.Context(bg), m)
 				mustUnlock(t, inner)
+				multiHeld(t, strangers...)
 				mustUnlock(t, lease)
-				mustBeEmpty(t, rdb)
+				multiForgotten(t, rdb)
 
-				taken := mustLock(t, other.NewLock(names[1]))
-				if _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
-					t.Fatal(err)
+				for _, l := range strangers { // whichever is held
+					taken := mustLock(t, l)
+					if _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithTimeout(bg, 30*time.Millisecond)
+					_, err := m.Lock(ctx)
+					cancel()
+					wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+					_, err = m.Lock(bg, rlock.WithWait(30*time.Millisecond))
+					wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+					_, err = m.Lock(bg, rlock.WithWait(0))
+					wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+					if err := taken.Err(); err != nil {
+						t.Fatal(err)
+					}
+					mustUnlock(t, taken)
+					multiForgotten(t, rdb)
 				}
-				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
-				defer cancel()
-				_, err := m.Lock(ctx)
-				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
-				_, err = m.Lock(bg, rlock.WithWait(50*time.Millisecond))
-				wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
-				mustUnlock(t, taken)
-				eventually(t, "nothing is left", func() bool { return len(keysOf(t, rdb)) == 0 })
 			})
 		}
 	})
 }
 
-func TestMultiLockIsLostWithAMember(t *testing.T) {
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(300*time.Millisecond))
-		m := multi(t, c.NewLock("{m}a"), c.NewLock("{m}b"))
+func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
+	b := onMiniredis(t)
+	c := b.newClient(t)
+	type incomparable struct {
+		rlock.Locker
+		_ []int
+	}
+	rw := c.NewReadWriteLock("rw")
+	for name, locks := range map[string][]rlock.Locker{
+		"none":           nil,
+		"nil":            {c.NewLock("a"), nil},
+		"nil Lock":       {c.NewLock("a"), (*rlock.Lock)(nil)},
+		"nil MultiLock":  {c.NewLock("a"), (*rlock.MultiLock)(nil)},
+		"twice":          {c.NewLock("a"), c.NewLock("b"), c.NewLock("a")},
+		"two types":      {c.NewLock("a"), c.NewFairLock("a")},
+		"both sides":     {rw.ReadLock(), rw.WriteLock()},
+		"in another one": {c.NewLock("a"), multiOf(t, c, "b", "a")},
+		"no name":        {c.NewLock("a"), c.NewLock("")},
+		"bad name":       {c.NewLock("{}a"), c.NewLock("b")},
+		"bad option":     {c.NewLock("a"), c.NewLock("b", rlock.WithMaxHold(-1))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if m, err := rlock.NewMultiLock(locks...); !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Fatal(m, err)
+			}
+		})
+	}
+	if _, err := rlock.NewMultiLock(incomparable{Locker: c.NewLock("a")}, incomparable{Locker: c.NewLock("b")}); err != nil {
+		t.Fatal(err)
+	}
+	m := multiOf(t, c, "{m}a", "{m}b")
+	for name, try := range map[string]func() (*rlock.Lease, error){
+		"a negative wait":    func() (*rlock.Lease, error) { return m.Lock(bg, rlock.WithWait(-1)) },
+		"a TryLock's wait":   func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithWait(time.Second)) },
+		"too short a lease":  func() (*rlock.Lease, error) { return m.Lock(bg, rlock.WithLease(1)) },
+		"a lease for nought": func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithLease(time.Millisecond)) },
+		"a priority":         func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithPriority(3)) },
+	} {
+		if lease, err := try(); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("%s: %v, %v", name, lease, err)
+		}
+	}
+	bounded := multiOf(t, b.newClient(t, rlock.WithFailoverQuarantine(time.Minute)), "{m}a", "{m}b")
+	if lease, err := bounded.TryLock(bg, rlock.WithLease(time.Hour)); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Errorf("longer than the longest lease: %v, %v", lease, err)
+	}
+	mustBeEmpty(t, b.client(t))
+}
+
+// multiZoo has a member of every type, on two deployments and on three masters.
+func multiZoo(t *testing.T, b *backend) (rdbs []redis.UniversalClient, open func() []rlock.Locker) {
+	one, two := b.client(t), onMiniredis(t).client(t)
+	rdbs = []redis.UniversalClient{one, two}
+	var masters []redis.UniversalClient
+	for range 3 {
+		masters = append(masters, onMiniredis(t).client(t))
+	}
+	rdbs = append(rdbs, masters...)
+	return rdbs, func() []rlock.Locker {
+		c, d := newClientOn(t, one), newClientOn(t, two)
+		var nodes []*rlock.Client
+		for _, rdb := range masters {
+			nodes = append(nodes, newClientOn(t, rdb, rlock.WithWatchdogLease(30*time.Second)))
+		}
+		return []rlock.Locker{
+			c.NewLock("plain"), c.NewFairLock("fair"), c.NewFencedLock("fenced"), c.NewSpinLock("spin"),
+			c.NewPriorityLock("urgent"), c.NewReadWriteLock("rw").WriteLock(),
+			c.NewFairReadWriteLock("fairrw").WriteLock(), d.NewLock("plain"),
+			// Generous, because nothing here is about slow nodes.
+			red(t, "quorum", nodes, rlock.WithNodeTimeout(5*time.Second)),
+			c.NewReadWriteLock("read").ReadLock(),
+			multiOf(t, d, "nested1", "nested2"),
+		}
+	}
+}
+
+func TestMultiLockOfEveryType(t *testing.T) {
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdbs, open := multiZoo(t, b)
+		locks, strangers := open(), open()
+		strangers = strangers[:9] // those that exclude by themselves
+		m, again := multi(t, locks...), multi(t, open()...)
+		var last int64
+		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock, again.Lock} {
+			lease, err := acquire(bg, rlock.WithLease(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			multiHeld(t, strangers...)
+			members := lease.Members()
+			if len(members) != 12 {
+				t.Fatalf("%d members", len(members))
+			}
+			highest, earliest := int64(0), members[0].Deadline()
+			for i, one := range members {
+				if i > 0 && one.Name() < members[i-1].Name() {
+					t.Errorf("%s after %s", one.Name(), members[i-1].Name())
+				}
+				highest = max(highest, one.Token())
+				if one.Deadline().Before(earliest) {
+					earliest = one.Deadline()
+				}
+			}
+			if lease.Token() != highest || lease.Token() <= last {
+				t.Errorf("token %d after %d, of the members %d", lease.Token(), last, highest)
+			}
+			last = lease.Token()
+			if !lease.Deadline().Equal(earliest) {
+				t.Errorf("deadline %v, of the members %v", lease.Deadline(), earliest)
+			}
+			mustUnlock(t, lease)
+			multiFree(t, strangers...)
+			multiForgotten(t, rdbs...)
+		}
+
+		// The owner may enter each, and all, again, and is let in by each lease.
 		lease := mustLock(t, m)
-		ctx := lease.Context(bg)
-		if _, err := c.NewLock("{m}a").ForceUnlock(bg); err != nil {
+		for _, ctx := range []context.Context{lease.Context(bg), lease.Members()[3].Context(bg)} {
+			for _, l := range append(slices.Clone(locks), m) {
+				inner, err := l.TryLock(ctx)
+				if err != nil {
+					t.Fatalf("%s: %v", l.Name(), err)
+				}
+				mustUnlock(t, inner)
+			}
+		}
+		if _, err := m.TryLock(rlock.WithoutOwner(lease.Context(bg))); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Fatal(err)
 		}
-		<-ctx.Done()
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
-		eventually(t, "the other is given back", func() bool { return len(keysOf(t, rdb)) == 0 })
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+		multiHeld(t, strangers...)
+		mustUnlock(t, lease)
+		multiFree(t, strangers...)
+
+		// Whichever member is held, none of the others is left held.
+		for i, l := range strangers {
+			taken := mustLock(t, l)
+			if lease, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+				t.Fatal(lease, err)
+			}
+			if _, err := m.Lock(bg, rlock.WithWait(20*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+			multiFree(t, strangers[:i]...)
+			multiFree(t, strangers[i+1:]...)
+			mustUnlock(t, taken)
+		}
+		multiForgotten(t, rdbs...)
+	})
+}
+
+// Locks of the same set never wait for each other in a circle, in whatever order
+// the members were given, and exclude each other.
+func TestMultiLocksInOppositeOrder(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) (rdbs []redis.UniversalClient, set func() []rlock.Locker){
+		"one slot": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
+			rdb := onServer(t).client(t)
+			return []redis.UniversalClient{rdb}, func() []rlock.Locker {
+				c := newClientOn(t, rdb)
+				return []rlock.Locker{c.NewLock("{s}1"), c.NewLock("{s}2"), c.NewLock("{s}3")}
+			}
+		},
+		"several types": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
+			rdb := onServer(t).client(t)
+			return []redis.UniversalClient{rdb}, func() []rlock.Locker {
+				c := newClientOn(t, rdb)
+				return []rlock.Locker{c.NewLock("1"), c.NewFairLock("2"), c.NewFencedLock("3"), c.NewReadWriteLock("4").WriteLock(), c.NewPriorityLock("5")}
+			}
+		},
+		"one name on two deployments": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
+			one, two := onServer(t).client(t), onServer(t).client(t)
+			return []redis.UniversalClient{one, two}, func() []rlock.Locker {
+				return []rlock.Locker{newClientOn(t, one).NewLock("s"), newClientOn(t, two).NewLock("s")}
+			}
+		},
+		"one name on two clusters": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
+			one, two := onCluster(t), onCluster(t)
+			return []redis.UniversalClient{one.client(t), two.client(t)}, func() []rlock.Locker {
+				return []rlock.Locker{newClientOn(t, one.client(t)).NewLock("s"), newClientOn(t, two.client(t)).NewLock("s")}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const multis, goroutines, sections = 5, 2, 15
+			rdbs, set := open(t)
+			var inside, total atomic.Int32
+			var last atomic.Int64
+			var wg sync.WaitGroup
+			start := time.Now()
+			for i := range multis {
+				locks := set()
+				switch i {
+				case 0:
+				case 1:
+					slices.Reverse(locks)
+				default:
+					rand.Shuffle(len(locks), func(i, j int) { locks[i], locks[j] = locks[j], locks[i] })
+				}
+				m := multi(t, locks...)
+				for range goroutines {
+					wg.Go(func() {
+						for range sections {
+							lease := mustLock(t, m)
+							if inside.Add(1) != 1 {
+								t.Error("two are inside")
+							}
+							if before := last.Swap(lease.Token()); before >= lease.Token() {
+								t.Errorf("token %d after %d", lease.Token(), before)
+							}
+							total.Add(1)
+							inside.Add(-1)
+							mustUnlock(t, lease)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			took := time.Since(start)
+			t.Logf("%d sections in %v", total.Load(), took)
+			// A circle would be broken by the end of a round, and show as that.
+			// 150 sections take far less even on a busy machine.
+			if limit := rlock.DefaultMultiLockRound * 2; took > limit && !underRace() {
+				t.Errorf("took %v, longer than a round", took)
+			}
+			multiForgotten(t, rdbs...)
+		})
+	}
+}
+
+// A peer that takes the members one by one in the opposite order, and waits for
+// the second as long as it takes, gets it when the round is over; and then the
+// MultiLock gets all.
+func TestMultiLockGivesWayToAPeerInOppositeOrder(t *testing.T) {
+	for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := onServer(t)
+			rdb := b.client(t)
+			c, peer := newClientOn(t, rdb), newClientOn(t, rdb)
+			second := mustLock(t, peer.NewLock(names[1]))
+			got := make(chan grant, 1)
+			start := time.Now()
+			go func() {
+				lease, err := multiOf(t, c, names...).Lock(bg, rlock.WithWait(time.Minute))
+				got <- grant{lease, err, time.Now()}
+			}()
+			eventually(t, "it has the first member", func() bool { return rdb.Exists(bg, names[0]).Val() == 1 })
+			first, err := peer.NewLock(names[0]).Lock(bg, rlock.WithWait(30*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Not before: others should not have to begin again for a short wait.
+			if after := time.Since(start); after < 2*rlock.DefaultMultiLockRound {
+				t.Errorf("gave way after %v", after)
+			}
+			mustUnlock(t, first)
+			mustUnlock(t, second)
+			g := <-got
+			if g.err != nil {
+				t.Fatal(g.err)
+			}
+			mustUnlock(t, g.lease)
+			multiForgotten(t, rdb)
+		})
+	}
+}
+
+// While a member is held for long, the others are not: the MultiLock waits for it
+// with empty hands once the round is over.
+func TestMultiLockWaitsWithEmptyHandsAfterARound(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	rdb := b.client(t)
+	c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+	long := mustLock(t, other.NewLock("b"))
+	var rounds atomic.Int32
+	m := multi(t, multiWatched{Locker: c.NewLock("a"), after: func(*rlock.Lease, error) { rounds.Add(1) }}, c.NewLock("b"), c.NewLock("c"))
+	got := make(chan grant, 1)
+	go func() {
+		lease, err := m.Lock(bg, rlock.WithWait(time.Minute))
+		got <- grant{lease, err, time.Now()}
+	}()
+	// Only after a whole round, in which it waits for it, is it free.
+	free, err := other.NewLock("a").Lock(bg, rlock.WithWait(30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, free)
+	// The time in which it would have come back for it.
+	time.Sleep(100 * time.Millisecond)
+	if n := rounds.Load(); n != 1 {
+		t.Errorf("it has taken the first member %d times", n)
+	}
+	mustUnlock(t, long)
+	g := <-got
+	if g.err != nil {
+		t.Fatal(g.err)
+	}
+	multiHeld(t, other.NewLock("a"), other.NewLock("b"), other.NewLock("c"))
+	for i, name := range []string{"a", "b", "c"} {
+		if got := g.lease.Members()[i].Name(); got != name {
+			t.Errorf("member %d is %s", i, got)
+		}
+	}
+	mustUnlock(t, g.lease)
+	multiForgotten(t, rdb)
+}
+
+// With WithLease, the early members are kept while the last is waited for, and
+// each has the whole lease when all are held.
+func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		t.Parallel()
+		rdb := b.client(t)
+		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+		// A third of it is above any pause of a busy machine, and it is over twice
+		// before the last member is free.
+		const fixed = 1200 * time.Millisecond
+		last := mustLock(t, other.NewLock("c"))
+		var tokens []string
+		time.AfterFunc(2*fixed, func() {
+			for _, n := range []string{"a", "b"} {
+				tokens = append(tokens, strings.Join(rdb.HKeys(bg, n).Val(), ","))
+			}
+			_ = last.Unlock(bg)
+		})
+		lease := mustLock(t, multiOf(t, c, "a", "b", "c"), rlock.WithLease(fixed))
+		now := time.Now()
+		for i, l := range lease.Members() {
+			if i < 2 && tokens[i] != l.Owner() {
+				t.Errorf("%s was held by %q", l.Name(), tokens[i])
+			}
+			// Two round trips and a busy machine.
+			if left := l.Deadline().Sub(now); left < fixed-500*time.Millisecond {
+				t.Errorf("%s has %v left", l.Name(), left)
+			}
+		}
+		<-lease.Done() // it is not renewed any longer
+		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		multiForgotten(t, rdb)
+	})
+}
+
+// A member that is lost while another is waited for is taken again.
+func TestMultiLockBeginsAgainWhenAnEarlyMemberIsLost(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+		last := mustLock(t, other.NewLock("b"))
+		early := make(chan *rlock.Lease, 10)
+		m := multi(t, multiWatched{Locker: c.NewLock("a"), after: func(l *rlock.Lease, _ error) { early <- l }}, c.NewLock("b"))
+		got := make(chan grant, 1)
+		go func() {
+			lease, err := m.Lock(bg, rlock.WithLease(time.Minute))
+			got <- grant{lease, err, time.Now()}
+		}()
+		<-early
+		if done, err := other.NewLock("a").ForceUnlock(bg); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		mustUnlock(t, last)
+		g := <-got
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		multiHeld(t, other.NewLock("a"), other.NewLock("b"))
+		mustUnlock(t, g.lease)
+		multiForgotten(t, rdb)
+	})
+}
+
+func TestMultiLockIsLostWithAMember(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for cause, test := range map[string]struct {
+			lock  []rlock.LockOption
+			lease []rlock.AcquireOption
+			end   func(c, other *rlock.Client, rdb redis.UniversalClient, l *rlock.Lease)
+			want  []error
+		}{
+			"removed": {end: func(_, other *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
+				if done, err := other.NewLock(l.Name()).ForceUnlock(bg); !done || err != nil {
+					t.Error(done, err)
+				}
+			}, want: []error{rlock.ErrLeaseLost, rlock.ErrRemoved}},
+			"taken over": {end: func(_, _ *rlock.Client, rdb redis.UniversalClient, l *rlock.Lease) {
+				_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
+					p.Del(bg, l.Name())
+					p.HSet(bg, l.Name(), "another:1", 1)
+					p.PExpire(bg, l.Name(), 2*time.Second)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}, want: []error{rlock.ErrLeaseLost, rlock.ErrTakenOver}},
+			"expired":  {lease: []rlock.AcquireOption{rlock.WithLease(500 * time.Millisecond)}, want: []error{rlock.ErrLeaseLost, rlock.ErrExpired}},
+			"too long": {lock: []rlock.LockOption{rlock.WithMaxHold(300 * time.Millisecond)}, want: []error{rlock.ErrLeaseLost, rlock.ErrMaxHold}},
+			"shut down": {end: func(c, _ *rlock.Client, _ redis.UniversalClient, _ *rlock.Lease) {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}, want: []error{rlock.ErrClosed, nil, rlock.ErrLeaseLost}},
+			"unlocked": {end: func(_, _ *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
+				mustUnlock(t, l)
+			}, want: []error{rlock.ErrUnlocked, nil, rlock.ErrLeaseLost}},
+		} {
+			for at := range 3 {
+				t.Run(fmt.Sprint(cause, " ", at), func(t *testing.T) {
+					t.Parallel()
+					rdb, rest := b.client(t), onMiniredis(t).client(t)
+					// Three members, each of a client of its own, of which one has the trouble.
+					prefix := rlock.WithPrefix(strings.ReplaceAll(t.Name(), "/", "_") + ":")
+					var locks []rlock.Locker
+					var clients []*rlock.Client
+					for i := range 3 {
+						c, opts := newClientOn(t, rest, prefix), []rlock.LockOption(nil)
+						if i == at {
+							// Short, so that the watchdog looks soon.
+							c, opts = newClientOn(t, rdb, prefix, rlock.WithWatchdogLease(1500*time.Millisecond)), test.lock
+						}
+						clients = append(clients, c)
+						locks = append(locks, c.NewLock(fmt.Sprint("m", i), opts...))
+					}
+					lease := mustLock(t, multi(t, locks...), test.lease...)
+					ctx := lease.Context(bg)
+					bad := lease.Members()[at]
+					if test.end != nil {
+						// By name: ForceUnlock of a client without the prefix.
+						test.end(clients[at], newClientOn(t, rdb), rdb, bad)
+					}
+					select {
+					case <-lease.Done():
+					case <-time.After(20 * time.Second):
+						t.Fatal("the loss was not told")
+					}
+					<-ctx.Done()
+					wantErr(t, lease.Err(), test.want...)
+					wantErr(t, context.Cause(ctx), test.want...)
+					if err := lease.Err(); !strings.Contains(err.Error(), fmt.Sprintf("%q", bad.Name())) && cause != "expired" {
+						t.Errorf("does not say which: %v", err)
+					}
+					// The others are given back, without anybody asking for it.
+					multiForgotten(t, rest)
+					for i, l := range lease.Members() {
+						if i != at && l.Err() == nil {
+							t.Errorf("%s lives on", l.Name())
+						}
+					}
+					if err := lease.Extend(bg, time.Minute); err == nil {
+						t.Error("extended")
+					} else if cause != "shut down" { // which depends on whose client it is
+						wantErr(t, err, test.want...)
+					}
+					wantErr(t, lease.Unlock(bg), test.want...)
+					wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+				})
+			}
+		}
+	})
+}
+
+// It lives on as long as all members do, which are renewed.
+func TestMultiLockIsRenewed(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		t.Parallel()
+		m := join(t, b.client(t), rlock.WithWatchdogLease(1500*time.Millisecond))
+		other := b.newClient(t)
+		lease := mustLock(t, multi(t, m.NewLock("{m}a"), m.NewLock("{m}b"), m.NewFairLock("c")))
+		first := lease.Deadline()
+		for _, n := range []string{"{m}a", "{m}b", "c"} {
+			m.renewedAgain(t, n, 2)
+		}
+		if err := lease.Err(); err != nil || !lease.Deadline().After(first) {
+			t.Fatal(err, first, lease.Deadline())
+		}
+		multiHeld(t, other.NewLock("{m}a"), other.NewLock("{m}b"), other.NewFairLock("c"))
+		mustUnlock(t, lease)
+	})
+}
+
+func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
+			t.Run(name, func(t *testing.T) {
+				m := multiOf(t, c, names...)
+				lease := mustLock(t, m, rlock.WithLease(time.Minute))
+				before := lease.Deadline()
+				if err := lease.Extend(bg, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if lease.Deadline().Sub(before) < 50*time.Minute {
+					t.Fatal(before, lease.Deadline())
+				}
+				for _, n := range names {
+					if ttl := rdb.PTTL(bg, n).Val(); ttl < 59*time.Minute {
+						t.Fatal(ttl)
+					}
+				}
+				if err := lease.Extend(bg, time.Second); err != nil { // never shortens
+					t.Fatal(err)
+				}
+				if lease.Deadline().Sub(before) < 50*time.Minute {
+					t.Fatal("shortened")
+				}
+				wantErr(t, lease.Extend(bg, 0), rlock.ErrInvalidArgument)
+				ctx, cancel := context.WithCancel(bg)
+				cancel()
+				if err := lease.Unlock(ctx); err != nil {
+					t.Fatal(err)
+				}
+				wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+				wantErr(t, lease.Err(), rlock.ErrUnlocked)
+				wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrUnlocked)
+				multiForgotten(t, rdb)
+
+				// A member that is gone shows at the release, if not before.
+				lease = mustLock(t, m)
+				if done, err := c.NewLock(names[1]).ForceUnlock(bg); !done || err != nil {
+					t.Fatal(done, err)
+				}
+				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				multiForgotten(t, rdb)
+
+				// So it does at an extension, which then gives back the rest.
+				lease = mustLock(t, m)
+				if done, err := c.NewLock(names[0]).ForceUnlock(bg); !done || err != nil {
+					t.Fatal(done, err)
+				}
+				wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				multiForgotten(t, rdb)
+				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			})
+		}
+	})
+}
+
+// What the owner holds already is entered again, and stays when the whole is
+// unlocked.
+func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
+			t.Run(name, func(t *testing.T) {
+				ctx := rlock.WithOwner(bg)
+				m := multiOf(t, c, names...)
+				for _, try := range []bool{false, true} {
+					outer := mustLockCtx(t, ctx, c.NewLock(names[1]))
+					acquire := m.Lock
+					if try {
+						acquire = m.TryLock
+					}
+					lease, err := acquire(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n := count(t, rdb, names[1], outer.Owner()); n != "2" {
+						t.Fatalf("count %q", n)
+					}
+					multiHeld(t, other.NewLock(names[0]), other.NewLock(names[1]))
+					mustUnlock(t, lease)
+					multiFree(t, other.NewLock(names[0]))
+					multiHeld(t, other.NewLock(names[1]))
+					mustUnlock(t, outer)
+					multiForgotten(t, rdb)
+				}
+
+				// Of a hold that is lost nothing is entered, and nothing else left.
+				outer := mustLockCtx(t, ctx, c.NewLock(names[1]))
+				if done, err := c.NewLock(names[1]).ForceUnlock(bg); !done || err != nil {
+					t.Fatal(done, err)
+				}
+				_, err := m.Lock(ctx)
+				wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+				multiFree(t, other.NewLock(names[0]), other.NewLock(names[1]))
+				_ = outer.Unlock(bg) // lost
+				strict := multi(t, c.NewLock(names[0], rlock.WithNonReentrant()), c.NewLock(names[1], rlock.WithNonReentrant()))
+				lease := mustLockCtx(t, ctx, strict)
+				_, err = strict.Lock(ctx)
+				wantErr(t, err, rlock.ErrReentrant)
+				mustUnlock(t, lease)
+				multiForgotten(t, rdb)
+			})
+		}
+	})
+}
+
+// Free plain locks of one slot cost one command.
+func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
+	for name, b := range map[string]*backend{"standalone": onServer(t), "cluster": onCluster(t)} {
+		t.Run(name, func(t *testing.T) {
+			rdb := b.client(t)
+			sent := &sentCommands{}
+			c := newClientOn(t, rdb)
+			m := multiOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
+			mustUnlock(t, mustLock(t, m)) // loads the scripts, and finds the node
+			rdb.AddHook(sent)
+			for name, acquire := range map[string]func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){"Lock": m.Lock, "TryLock": m.TryLock} {
+				scripts := 0
+				stats := dialer(b.addr)(t, nil)
+				if b.real != nil {
+					scripts = commandCount(t, stats, "evalsha")
+				}
+				from := sent.n.Load()
+				lease, err := acquire(bg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// A reply that is late is asked for again.
+				if n := sent.n.Load() - from; n != 1 {
+					t.Errorf("%s sent %d commands", name, n)
+				}
+				if b.real != nil {
+					if n := commandCount(t, stats, "evalsha") - scripts; n != 1 {
+						t.Errorf("%s ran %d scripts", name, n)
+					}
+				}
+				for _, l := range lease.Members() {
+					if l.Token() != lease.Token() {
+						t.Errorf("token %d beside %d", l.Token(), lease.Token())
+					}
+				}
+				mustUnlock(t, lease)
+			}
+		})
+	}
+}
+
+// Whoever looks at all keys at once never sees a part of an acquire.
+func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
+	everyRedis(t, func(t *testing.T, b *backend) {
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		var mu sync.Mutex // guards the rest
+		leaving := map[string]bool{}
+		got, seen := 0, 0
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 3 {
+			rdb := b.client(t)
+			c := newClientOn(t, rdb)
+			for range 3 {
+				locks := make([]rlock.Locker, len(names))
+				for i, j := range rand.Perm(len(names)) {
+					locks[i] = c.NewLock(names[j])
+				}
+				m := multi(t, locks...)
+				wg.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						lease, err := m.TryLock(bg)
+						if errors.Is(err, rlock.ErrNotAcquired) {
+							continue
+						} else if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						got++
+						leaving[lease.Owner()] = true // each member is released by itself
+						mu.Unlock()
+						if err := lease.Unlock(bg); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		look := redis.NewScript(`local all = {} for i, k in ipairs(KEYS) do all[i] = redis.call('hkeys', k)[1] or '' end return all`)
+		rdb := b.client(t)
+		for end := time.Now().Add(20 * time.Second); ; {
+			owners, err := look.Run(bg, rdb, names).StringSlice()
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(owners)
+			owners = slices.Compact(owners)
+			mu.Lock()
+			who := owners[len(owners)-1]
+			if len(owners) > 2 || len(owners) == 2 && owners[0] != "" {
+				t.Errorf("two hold a part each: %q", owners)
+			}
+			if len(owners) == 1 && who != "" {
+				seen++
+			}
+			part := len(owners) == 2 && owners[0] == ""
+			mu.Unlock()
+			if part {
+				// It is leaving; that is noted before the first release is sent.
+				mu.Lock()
+				if !leaving[who] {
+					t.Errorf("%s holds a part", who)
+				}
+				mu.Unlock()
+			}
+			mu.Lock()
+			enough := got >= 150 && seen >= 5
+			mu.Unlock()
+			if enough {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d acquires, of which %d were seen", got, seen)
+			}
+		}
+		close(stop)
+		wg.Wait()
+		multiForgotten(t, rdb)
+	})
+}
+
+// multiEvents notes the acquires and unlocks that an Observer is told of.
+type multiEvents struct {
+	rlock.NopObserver
+	mu       sync.Mutex // guards the rest
+	started  int
+	acquired map[string]int // by lock
+	failed   int
+	unlocked map[string]int
+}
+
+func (e *multiEvents) AcquireStart(ctx context.Context, _ string) context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.started++
+	return ctx
+}
+
+func (e *multiEvents) AcquireEnd(_ context.Context, a rlock.AcquireEvent) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.started--
+	if (a.Err == nil) != (a.Owner != "") {
+		panic(fmt.Sprintf("%+v", a))
+	}
+	if a.Err == nil {
+		e.acquired[a.Lock]++
+	} else {
+		e.failed++
+	}
+}
+
+func (e *multiEvents) Unlocked(u rlock.UnlockEvent) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unlocked[u.Lock]++
+}
+
+// An observer is told of the members: each acquire once, as it ended, and each
+// unlock once.
+func TestMultiLockIsObservedByMember(t *testing.T) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
+			rdb := b.client(t)
+			e := &multiEvents{acquired: map[string]int{}, unlocked: map[string]int{}}
+			c, other := newClientOn(t, rdb, rlock.WithObserver(e)), newClientOn(t, rdb)
+			m := multiOf(t, c, names...)
+			mustUnlock(t, mustLock(t, m))
+			taken := mustLock(t, other.NewLock(names[0]))
+			if _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+			time.AfterFunc(20*time.Millisecond, func() { _ = taken.Unlock(bg) })
+			mustUnlock(t, mustLock(t, m))
+			e.mu.Lock()
+			want := fmt.Sprint(map[string]int{names[0]: 2, names[1]: 2})
+			if e.started != 0 || fmt.Sprint(e.acquired) != want || fmt.Sprint(e.unlocked) != want || e.failed == 0 {
+				t.Errorf("%s: %d open, acquired %v, %d failed, unlocked %v", name, e.started, e.acquired, e.failed, e.unlocked)
+			}
+			e.mu.Unlock()
+		}
 	})
 }
