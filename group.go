@@ -90,7 +90,15 @@ func (g *group) endLocked(cause error) {
 }
 
 func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
-	return each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
+	err := each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
+	if err != nil {
+		// A member that is lost ends the whole, and the others with it: they may say
+		// that they were unlocked.
+		if why := g.lease.Err(); why != nil {
+			return why
+		}
+	}
+	return err
 }
 
 func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
@@ -103,11 +111,20 @@ func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 	l.endLocked(ErrUnlocked)
 	g.over.Store(true)
 	g.unlock()
-	return each(g.members, func(l *Lease) error {
+	err := each(g.members, func(l *Lease) error {
 		err := l.Unlock(ctx)
 		if errors.Is(err, ErrUnlocked) {
 			return nil // by its owner, who has it from Members
 		}
 		return err
 	})
+	// A loss has one cause: of several members that were lost, that of the first.
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range joined.Unwrap() {
+			if errors.Is(one, ErrLeaseLost) {
+				return one
+			}
+		}
+	}
+	return err
 }

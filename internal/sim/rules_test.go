@@ -202,3 +202,43 @@ func TestTokensGrowThoughAllDataIsLostAndAClockHasJumped(t *testing.T) {
 		})
 	}
 }
+
+// The members of a MultiLock are lost together, each for a reason of its own. The
+// whole has one.
+func TestALossOfAMultiLockHasOneCause(t *testing.T) {
+	for name, do := range map[string]func(l *rlock.Lease) error{
+		"Unlock": func(l *rlock.Lease) error { return l.Unlock(context.Background()) },
+		"Extend": func(l *rlock.Lease) error { return l.Extend(context.Background(), lockLease) },
+	} {
+		bubble(t, 1, Config{Servers: 2}, func(w *World) {
+			a, b := newPlayer(w, scenario{kind: multiKinds[0]}, "a"), newPlayer(w, scenario{kind: multiKinds[0]}, "b")
+			defer a.close()
+			defer b.close()
+			l, err := a.locks["stock"].Lock(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer l.Unlock(context.Background())
+			for i := range w.servers {
+				w.Redis(i).FlushAll()
+			}
+			other, err := b.cs[1].NewLock("both").Lock(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer other.Unlock(context.Background())
+			err = do(l)
+			var found []error
+			for _, c := range causes {
+				if errors.Is(err, c) {
+					found = append(found, c)
+				}
+			}
+			if !errors.Is(err, rlock.ErrLeaseLost) || errors.Is(err, rlock.ErrUnlocked) || len(found) != 1 {
+				t.Errorf("%s: causes %v: %v", name, found, err)
+			}
+		})
+	}
+}

@@ -239,6 +239,17 @@ func TestRedLockKeepsItsPromises(t *testing.T) {
 	}
 }
 
+func TestMultiLockKeepsItsPromises(t *testing.T) {
+	for _, kind := range multiKinds {
+		for _, s := range scenarios {
+			s.kind = kind
+			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
+				s.play(t, (s.runs+49)/50, func(*judge) bool { return true })
+			})
+		}
+	}
+}
+
 func (s *Stats) add(other Stats) {
 	sum, v := reflect.ValueOf(s).Elem(), reflect.ValueOf(other)
 	for i := range v.NumField() {
