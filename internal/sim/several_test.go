@@ -233,6 +233,7 @@ func TestRedLockKeepsItsPromises(t *testing.T) {
 				if lockSeeds(0) == 0 && *seedFlag == 0 && !slices.Contains(everyDay[kind.name], s.name) {
 					t.Skip("needs -sim.seeds")
 				}
+				t.Parallel()
 				s.play(t, 1, func(*judge) bool { return true })
 			})
 		}
@@ -244,6 +245,7 @@ func TestMultiLockKeepsItsPromises(t *testing.T) {
 		for _, s := range scenarios {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
 				s.play(t, (s.runs+49)/50, func(*judge) bool { return true })
 			})
 		}
