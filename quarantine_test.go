@@ -85,17 +85,25 @@ func quarBootstrap(t testing.TB, addrs []string) {
 type quarJudge struct {
 	mu       sync.Mutex // guards the rest
 	inside   map[*rlock.Lease]bool
-	last     int64
+	tokens   map[int64]bool
+	last     int64 // highest token that was seen
 	holds    int
 	together int // times that somebody came in while another held
-	backward int // tokens that are not above all earlier ones
+	backward int // tokens that are not above those seen before the acquire, or given twice
 }
 
-func (j *quarJudge) enter(lease *rlock.Lease) {
+// before is what the token of an acquire that begins now must be above.
+func (j *quarJudge) before() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last
+}
+
+func (j *quarJudge) enter(lease *rlock.Lease, before int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.inside == nil {
-		j.inside = map[*rlock.Lease]bool{}
+		j.inside, j.tokens = map[*rlock.Lease]bool{}, map[int64]bool{}
 	}
 	for other := range j.inside {
 		// Whoever holds at his look, and the newcomer later, held together.
@@ -103,15 +111,37 @@ func (j *quarJudge) enter(lease *rlock.Lease) {
 			j.together++
 		}
 	}
-	if lease.Err() != nil {
-		return // stopped for so long on its way here that others may have come first
-	}
-	j.holds++
-	if lease.Token() <= j.last {
+	if lease.Token() <= before || j.tokens[lease.Token()] {
 		j.backward++
 	}
+	j.holds++
 	j.last = max(j.last, lease.Token())
-	j.inside[lease] = true
+	j.inside[lease], j.tokens[lease.Token()] = true, true
+}
+
+// lock takes a lock before the judge.
+func (j *quarJudge) lock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) *rlock.Lease {
+	t.Helper()
+	before := j.before()
+	lease := mustLock(t, l, opts...)
+	j.enter(lease, before)
+	return lease
+}
+
+// try does so if it is free.
+func (j *quarJudge) try(l *rlock.RedLock) (*rlock.Lease, error) {
+	before := j.before()
+	lease, err := l.TryLock(bg)
+	if err == nil {
+		j.enter(lease, before)
+	}
+	return lease, err
+}
+
+// unlock leaves it.
+func (j *quarJudge) unlock(lease *rlock.Lease) {
+	j.leave(lease)
+	_ = lease.Unlock(bg) // perhaps it was lost
 }
 
 func (j *quarJudge) leave(lease *rlock.Lease) {
@@ -181,18 +211,14 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 	two := quarRed(t, quarClients(t, addrs), quarantine)
 	judge := &quarJudge{}
 	for range 3 { // so that counters have something to lose
-		lease := mustLock(t, two)
-		judge.enter(lease)
-		judge.leave(lease)
-		mustUnlock(t, lease)
+		judge.unlock(judge.lock(t, two))
 	}
 	for _, s := range servers {
 		if err := s.Client().Save(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first := mustLock(t, one)
-	judge.enter(first)
+	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
 	from := time.Now() // before anything is lost
 	for _, s := range servers[:forgetful] {
 		forget(s)
@@ -202,10 +228,9 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 		var second *rlock.Lease
 		eventually(t, "the second gets in", func() (ok bool) {
 			var err error
-			second, err = two.TryLock(bg)
+			second, err = judge.try(two)
 			return err == nil
 		})
-		judge.enter(second)
 		t.Logf("without quarantine: %d hold beside another, %d tokens out of order", judge.together, judge.backward)
 		if first.Err() == nil && (judge.together != 1 || judge.backward != 1) {
 			t.Errorf("tokens %d, %d: want a hold beside another, and its token not above", first.Token(), second.Token())
@@ -217,9 +242,8 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 	looks := 0
 	for ; first.Err() == nil; looks++ {
 		time.Sleep(2 * time.Millisecond) // the pace of looking
-		second, err := two.TryLock(bg)
+		_, err := judge.try(two)
 		if err == nil {
-			judge.enter(second)
 			break
 		}
 		if !errors.Is(err, rlock.ErrNoQuorum) && !errors.Is(err, rlock.ErrNotAcquired) {
@@ -227,21 +251,16 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 		}
 	}
 	judge.clean(t)
-	second := mustLock(t, two)
+	second := judge.lock(t, two)
 	waited := time.Since(from)
-	judge.enter(second)
 	judge.clean(t)
-	if second.Token() <= first.Token() {
-		t.Errorf("token %d after %d", second.Token(), first.Token())
-	}
 	// Where three have forgotten, one of these has to vote.
 	if forgetful == 3 && waited < quarLease {
 		t.Errorf("nodes voted %v after they forgot", waited)
 	}
 	t.Logf("the first held during %d looks of the second, who got in after %v", looks, waited)
-	judge.leave(second)
-	mustUnlock(t, second)
-	_ = first.Unlock(bg)
+	judge.unlock(second)
+	judge.unlock(first)
 }
 
 // In a new deployment nobody votes within the longest lease, unless the operator
@@ -320,28 +339,19 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 	quarBootstrap(t, addrs)
 	one, two := quarRed(t, quarClients(t, addrs), true), quarRed(t, quarClients(t, addrs), true)
 	judge := &quarJudge{}
-	enter := func(l *rlock.RedLock) *rlock.Lease {
-		lease := mustLock(t, l)
-		judge.enter(lease)
-		return lease
-	}
-	leave := func(lease *rlock.Lease) {
-		judge.leave(lease)
-		_ = lease.Unlock(bg)
-	}
+	enter, leave := func(l *rlock.RedLock) *rlock.Lease { return judge.lock(t, l) }, judge.unlock
 	leave(enter(one))
 	servers[2].Kill()
 	leave(enter(two))
 	leave(enter(one))
 
-	held := enter(one)
+	held := judge.lock(t, one, rlock.WithLease(quarLease))
 	forgot := time.Now()
 	quarAmnesia["empty"](servers[1])
 	floor := time.Now().Add(quarLease).UnixMicro()
 	for held.Err() == nil {
-		if lease, err := two.TryLock(bg); err == nil {
-			judge.enter(lease)
-			t.Fatal("a second got in")
+		if _, err := judge.try(two); err == nil {
+			break // judged below
 		}
 		time.Sleep(2 * time.Millisecond) // the pace of looking
 	}
@@ -462,18 +472,14 @@ func quarFailover(t *testing.T, back bool) {
 	if err := other.Client().ReplicaOf(bg, "no", "one").Err(); err != nil { // it misses what comes
 		t.Fatal(err)
 	}
-	first := mustLock(t, one)
-	judge.enter(first)
+	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
 	turn := func(to *redistest.Server) {
 		front.Upstream(to.Addr())
 		front.ResetAll()
 	}
 	look := func() {
 		t.Helper()
-		lease, err := two.TryLock(bg)
-		if err == nil {
-			judge.enter(lease)
-		}
+		_, _ = judge.try(two)
 		judge.clean(t)
 	}
 	turn(other)
@@ -500,11 +506,10 @@ func quarFailover(t *testing.T, back bool) {
 	if looks == 0 {
 		t.Log("the machine was too slow: the lease was over before there was anything to see")
 	}
-	second := mustLock(t, two)
-	judge.enter(second)
+	second := judge.lock(t, two)
 	judge.clean(t)
-	mustUnlock(t, second)
-	_ = first.Unlock(bg)
+	judge.unlock(second)
+	judge.unlock(first)
 }
 
 // quarVotes reports whether a server is one that may vote.
@@ -577,6 +582,7 @@ func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudg
 		for range 2 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
+					before := judge.before()
 					lease, err := l.Lock(ctx)
 					if err != nil {
 						if !errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrNoQuorum) && !errors.Is(err, rlock.ErrUnreachable) {
@@ -584,13 +590,12 @@ func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudg
 						}
 						continue
 					}
-					judge.enter(lease)
+					judge.enter(lease, before)
 					select { // a section; some last until they are lost
 					case <-time.After(rand.N(20 * time.Millisecond)):
 					case <-lease.Done():
 					}
-					judge.leave(lease)
-					_ = lease.Unlock(bg)
+					judge.unlock(lease)
 				}
 			})
 		}
