@@ -199,10 +199,34 @@ func (q *quarantine) ready(ctx context.Context) error {
 	case age < 2*lookAgain:
 		q.lookSoon()
 	default:
-		if err := q.look(ctx); err != nil {
-			return err
+		// A quorum is enough, nodes that hang delay nobody, unless they have to
+		// say whose clock is right.
+		enough, done := make(chan struct{}), make(chan error, 1)
+		q.c.background(func() { done <- q.look(q.c.ctx, enough) })
+		select {
+		case <-enough:
+			if q.agree() == nil {
+				return nil
+			}
+		case err := <-done:
+			done <- err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
+	return q.agree()
+}
+
+// agree reports whether it is known which clocks are right.
+func (q *quarantine) agree() error {
 	early, late := q.times()
 	if n := len(early); n < 3 && early[n-1]-late[0] > q.skew {
 		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, early[n-1]-late[0])
@@ -227,10 +251,11 @@ func (q *quarantine) age() time.Duration {
 }
 
 // look asks all nodes who and how they are, and admits those whose quarantine is
-// over.
-func (q *quarantine) look(ctx context.Context) error {
+// over. It closes enough, if there
+// is that, as soon as a quorum has answered.
+func (q *quarantine) look(ctx context.Context, enough chan<- struct{}) error {
 	began := q.c.clock.Now()
-	nodes, failed := q.survey(ctx)
+	nodes, failed := q.survey(ctx, enough)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -251,7 +276,7 @@ func (q *quarantine) lookSoon() {
 	}
 	home.busy = true
 	q.c.background(func() {
-		_ = q.look(q.c.ctx)
+		_ = q.look(q.c.ctx, nil)
 		home.mu.Lock()
 		home.busy = false
 		home.mu.Unlock()
@@ -266,7 +291,7 @@ type seen struct {
 	epoch    string
 }
 
-func (q *quarantine) survey(ctx context.Context) (nodes map[int]seen, failed map[int]error) {
+func (q *quarantine) survey(ctx context.Context, enough chan<- struct{}) (nodes map[int]seen, failed map[int]error) {
 	poll := q.poll(nil)
 	defer poll.end()
 	sent := q.c.clock.Now()
@@ -302,6 +327,10 @@ func (q *quarantine) survey(ctx context.Context) (nodes map[int]seen, failed map
 			nodes[p.node] = s
 		}
 		known.mu.Unlock()
+		if len(nodes) == q.quorum && enough != nil {
+			close(enough)
+			enough = nil
+		}
 	}
 	return nodes, failed
 }
@@ -454,7 +483,7 @@ func (l *RedLock) Bootstrap(ctx context.Context) error {
 		return l.error(ErrClosed)
 	}
 	defer l.c.end()
-	nodes, failed := q.survey(ctx)
+	nodes, failed := q.survey(ctx, nil)
 	if err := ctx.Err(); err != nil {
 		return l.error(err)
 	}

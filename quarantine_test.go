@@ -219,7 +219,7 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 		}
 	}
 	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
-	from := time.Now() // before anything is lost
+	from := time.Now()                                      // before anything is lost
 	for _, s := range servers[:forgetful] {
 		forget(s)
 	}
@@ -375,6 +375,29 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 	servers[0].Kill()
 	leave(enter(two))
 	judge.clean(t)
+}
+
+// Nodes that hang delay nobody who looks at all nodes for the first time.
+func TestNodesThatHangDoNotDelayTheFirstLook(t *testing.T) {
+	t.Parallel()
+	// Far above what three nodes need to answer on a busy machine.
+	const timeout = 5 * time.Second
+	servers := redistest.StartMasters(t, 5)
+	addrs := quarAddrs(servers)
+	quarBootstrap(t, addrs)
+	servers[1].Pause()
+	servers[3].Pause()
+	cs := quarClients(t, addrs, rlock.WithWatchdogLease(6*timeout), rlock.WithCommandTimeout(2*timeout), rlock.WithUnlockTimeout(200*time.Millisecond))
+	l := red(t, "stock", cs, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(timeout))
+	began := time.Now()
+	lease, err := l.TryLock(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took >= timeout {
+		t.Errorf("took %v", took)
+	}
+	_ = lease.Unlock(bg)
 }
 
 // A client that comes late and sees only the tail of a quarantine waits for a
