@@ -32,9 +32,9 @@ import (
 //
 // A new deployment is in quarantine as a whole, until the longest lease has passed
 // or [RedLock.Bootstrap] is called. If so many nodes lose their data that fewer
-// than N-q+1 of N with a quorum of q know the counters, the time of the nodes takes
-// their place: tokens go on growing as long as not all of their clocks have gone
-// back.
+// than N-q+1 of N with a quorum of q know the counters, the latest time that a node
+// shows takes their place: tokens go on growing unless that happens again while all
+// clocks show less than then.
 //
 // What it does not notice: a virtual machine that is set back to a snapshot of its
 // memory; a master that was demoted and promoted again before any client has asked
@@ -286,6 +286,7 @@ func (q *quarantine) lookSoon() {
 // seen is a node as it describes itself.
 type seen struct {
 	admitted bool
+	voted    bool // since it was admitted, perhaps
 	highest  int64
 	now      int64
 	epoch    string
@@ -312,7 +313,7 @@ func (q *quarantine) survey(ctx context.Context, enough chan<- struct{}) (nodes 
 			continue
 		}
 		now := q.c.clock.Now()
-		s := seen{p.ints[0] == 1, p.ints[1], p.ints[2], p.texts[0]}
+		s := seen{p.ints[0] > 0, p.ints[0] == 1, p.ints[1], p.ints[2], p.texts[0]}
 		known := &q.nodes[p.node].c.standing
 		known.mu.Lock()
 		v := &known.view
@@ -471,8 +472,9 @@ func (q *quarantine) rest(failed map[int]error) time.Duration {
 //
 // It needs all nodes, and fails with an error that matches ErrNoQuorum if one does
 // not answer or is unfit, and with ErrInvalidArgument if the lock has no quarantine
-// or only a part of the nodes may vote: then one of them has restarted, and is to
-// be waited for. If all may vote already there is nothing to do.
+// or only a part of the nodes may vote and has done so: then one of the others has
+// restarted, and is to be waited for. If all may vote already there is nothing to
+// do. After a failure half-way it may be called again.
 func (l *RedLock) Bootstrap(ctx context.Context) error {
 	r := l.protocol.(*red)
 	q := r.quarantine
@@ -490,18 +492,21 @@ func (l *RedLock) Bootstrap(ctx context.Context) error {
 	if len(failed) > 0 {
 		return l.error(r.noQuorum(failed))
 	}
-	admitted, floor := 0, int64(0)
+	admitted, voted, floor := 0, 0, int64(0)
 	for _, s := range nodes {
 		if s.admitted {
 			admitted++
 		}
+		if s.voted {
+			voted++
+		}
 		floor = max(floor, s.highest, s.now)
 	}
-	switch admitted {
-	case len(r.nodes):
+	switch {
+	case admitted == len(r.nodes):
 		return nil
-	case 0:
-	default:
+	case voted > 0:
+		// No hold can be valid for which none of those has voted that may.
 		return l.error(invalid("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, len(r.nodes)))
 	}
 	if failed := q.admitWith(ctx, floor, nodes, func(int, seen) bool { return true }); len(failed) > 0 {

@@ -100,7 +100,7 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 	servers, addrs := quarClocked(t)
 	quarBootstrap(t, addrs)
 	all := quarClients(t, addrs)
-	mustUnlock(t, mustLock(t, quarRed(t, all, true)))
+	quarUnlock(mustLock(t, quarRed(t, all, true)))
 	// What it has seen of nodes 4 and 5 before they died tells which clocks are right.
 	servers[3].Kill()
 	servers[4].Kill()
@@ -108,7 +108,7 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 	for _, jump := range []time.Duration{3 * quarLease, -3 * quarLease, quarLease / 4, -quarLease / 4, 3 * time.Hour, -3 * time.Hour} {
 		eventually(t, "a lock is taken", func() bool {
 			lease, err := knows.TryLock(bg)
-			_ = lease.Unlock(bg)
+			quarUnlock(lease)
 			return err == nil
 		})
 		servers[0].SetClock(jump)
@@ -129,7 +129,7 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 	}
 	eventually(t, "the node votes again", func() bool {
 		lease, err := knows.TryLock(bg)
-		_ = lease.Unlock(bg)
+		quarUnlock(lease)
 		return err == nil
 	})
 }

@@ -4,8 +4,9 @@
 -- KEYS[1]  highest counter of all locks
 -- KEYS[2]  the process that may vote
 -- ARGV[1]  longest lease, ms, that the caller has heard of
--- Reply    {admitted, highest, now, longest, epoch, policy}: 1 if it may vote;
---          server µs; longest lease that any caller has heard of; maxmemory-policy
+-- Reply    {admitted, highest, now, longest, epoch, policy}: 1 if it may vote, 2 if
+--          it may and never has; server µs; longest lease that any caller has heard
+--          of; maxmemory-policy
 -- Caller   a RedLock with a quarantine
 -- Twice    It notes once that an epoch has begun; the longest lease only grows.
 -- Memory   The HDEL lets the rest pass on a node at its memory limit, so that
@@ -25,4 +26,8 @@ end
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 local epoch, admitted = standing(now)
-return {admitted and 1 or 0, tonumber(redis.call('get', KEYS[1]) or 0), now, longest, epoch, policy}
+local highest = tonumber(redis.call('get', KEYS[1]) or 0)
+if admitted then
+  admitted = highest > tonumber(redis.call('hget', KEYS[2], 'floor')) and 1 or 2
+end
+return {admitted or 0, highest, now, longest, epoch, policy}
