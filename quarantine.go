@@ -18,9 +18,11 @@ import (
 //
 // With it a hold survives any number of restarts without data or with old data,
 // one after the other or at once, and jumps of the clocks of fewer than a quorum
-// of nodes. All clients of the lock have to use it, and should have the same
-// longest lease (WithLongestLease). It takes about 2 s of a lease of 30 s. It
-// needs three nodes or more, whose clocks differ by less than a hundredth of the
+// of nodes. All clients of the lock have to use it, with the same longest lease
+// (WithLongestLease). It takes a fifteenth of that off each lease, 2 s at most, and
+// nodes do not obey requests that were under way for half as long.
+//
+// It needs three nodes or more, whose clocks differ by less than a hundredth of the
 // longest lease, which allow INFO in scripts, and evict no keys: one whose
 // maxmemory-policy is not noeviction does not vote, and is in quarantine when that
 // has been mended.
@@ -50,8 +52,9 @@ func WithRestartQuarantine() RedLockOption {
 //
 // All RedLocks with a quarantine that share nodes should have the same, since a
 // node is in quarantine for all of them at once. The nodes remember the longest of
-// any, and whoever sees that goes by it; but where fewer than N-q+1 nodes are left
-// that remember, clients know no more than their own.
+// any, and clients go by it; but where fewer than N-q+1 nodes are left that
+// remember, clients know no more than what they have seen. To lower it, remove the
+// field longest of rlock:red:admitted on all nodes while no client runs.
 func WithLongestLease(d time.Duration) RedLockOption {
 	return func(r *red) { r.longest, r.hasLongest = d, true }
 }
