@@ -123,7 +123,7 @@ func (j *quarJudge) enter(lease *rlock.Lease, before int64) {
 func (j *quarJudge) lock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) *rlock.Lease {
 	t.Helper()
 	before := j.before()
-	lease := mustLock(t, l, opts...)
+	lease := quarLock(t, l, opts...)
 	j.enter(lease, before)
 	return lease
 }
@@ -330,14 +330,14 @@ func TestBootstrap(t *testing.T) {
 		}
 		return err == nil
 	})
-	first := mustLock(t, l)
+	first := quarLock(t, l)
 	quarUnlock(first)
 	eventually(t, "there is nothing to do", func() bool { return l.Bootstrap(bg) == nil })
 
 	// A node that evicts keys for a while is as good as one that has lost them.
 	policy("volatile-ttl")
 	other := quarRed(t, quarClients(t, addrs), true) // has not looked yet
-	quarUnlock(mustLock(t, other))
+	quarUnlock(quarLock(t, other))
 	eventually(t, "somebody has seen it", func() bool { return three.HExists(bg, "rlock:red:admitted", "run_id").Val() == false })
 	policy("noeviction")
 	if quarVotes(t, three) {
@@ -346,7 +346,7 @@ func TestBootstrap(t *testing.T) {
 	bootstrap(rlock.ErrInvalidArgument, "4 of 5 nodes vote already")
 	servers[0].Client().FlushAll(bg)
 	bootstrap(rlock.ErrInvalidArgument, "3 of 5 nodes vote already")
-	last := mustLock(t, l)
+	last := quarLock(t, l)
 	if last.Token() <= first.Token() {
 		t.Errorf("token %d after %d", last.Token(), first.Token())
 	}
@@ -464,7 +464,7 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 	addrs := quarAddrs(servers)
 	quarBootstrap(t, addrs)
 	longer := quarRed(t, quarClients(t, addrs), true, rlock.WithLongestLease(long))
-	quarUnlock(mustLock(t, longer))
+	quarUnlock(quarLock(t, longer))
 
 	shorter := quarRed(t, quarClients(t, addrs), true)
 	rdb := servers[0].Client()
@@ -472,7 +472,7 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 		forgot := time.Now()
 		quarAmnesia["empty"](servers[0])
 		eventually(t, "the node votes", func() bool {
-			quarUnlock(mustLock(t, shorter))
+			quarUnlock(quarLock(t, shorter))
 			return quarVotes(t, rdb)
 		})
 		if took := time.Since(forgot); took < long {
@@ -493,7 +493,7 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 	if !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("a lease longer than the longest: %v", err)
 	}
-	lease := mustLock(t, longer)
+	lease := quarLock(t, longer)
 	if err := lease.Extend(bg, long+time.Millisecond); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("extended beyond the longest: %v", err)
 	}
@@ -657,6 +657,23 @@ func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudg
 	})
 	t.Cleanup(stop)
 	return judge, stop
+}
+
+// quarLock takes a lock. With leases so short Lock gives up soon when a busy machine
+// is too slow for the nodes to vote.
+func quarLock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) (lease *rlock.Lease) {
+	t.Helper()
+	eventually(t, "the lock is taken", func() bool {
+		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+		defer cancel()
+		var err error
+		lease, err = l.Lock(ctx, opts...)
+		if err != nil && !errors.Is(err, rlock.ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return lease
 }
 
 // quarUnlock unlocks a lease that is perhaps lost by now: with leases so short a
