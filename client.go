@@ -37,6 +37,7 @@ type Client struct {
 	watchdog *watchdog
 	hub      *hub
 	reach    reach
+	standing standing
 	queues   queues
 	observed bool // there is an observer or a logger
 	herald   herald

@@ -10,28 +10,54 @@ import (
 )
 
 // WithRestartQuarantine keeps a node from voting after it has restarted, lost its
-// data, or was replaced, until no hold can be valid any more that it voted for
-// before: for the longest lease, counted by each client from when it first sees the
-// new process. Then the highest counter of the others is restored to it, so that
-// tokens go on growing. A node whose clock jumps does not vote while it is off the
-// median of all.
+// data, or was replaced by a replica, until no hold can be valid any more that it
+// voted for before: for the longest lease, counted by each client from when it
+// first sees the new process. Then the highest counter of the others is restored
+// to it, so that tokens go on growing. A node whose clock jumps does not vote
+// while it is off the median of all.
 //
-// With it a hold survives any number of restarts without data, one after the other
-// or at once, as long as the clocks of a majority do not jump together. All clients
-// of the lock have to use it, with the same longest lease (WithLongestLease). It
-// needs three nodes or more, which allow INFO in scripts and evict no keys
-// (maxmemory-policy noeviction), and takes about 2 s of a lease of 30 s.
+// With it a hold survives any number of restarts without data or with old data,
+// one after the other or at once, and jumps of the clocks of fewer than a quorum
+// of nodes. All clients of the lock have to use it, with the same longest lease
+// (WithLongestLease). It takes a fifteenth of that off each lease, 2 s at most, and
+// nodes do not obey requests that were under way for half as long.
+//
+// It needs three nodes or more, whose clocks differ by less than a hundredth of the
+// longest lease, which allow INFO in scripts, and evict no keys: one whose
+// maxmemory-policy is not noeviction does not vote, and is in quarantine when that
+// has been mended.
+//
+// A node is let in by a client that has used RedLocks with it for the longest lease
+// and goes on to use them: processes that all live for less never do. What clients
+// have seen of a node is kept in its [Client], so clients should be kept, locks need
+// not.
 //
 // A new deployment is in quarantine as a whole, until the longest lease has passed
-// or [RedLock.Bootstrap] is called.
+// or [RedLock.Bootstrap] is called. If so many nodes lose their data that fewer
+// than N-q+1 of N with a quorum of q know the counters, the median of their clocks
+// takes their place: tokens go on growing unless that happens again while it shows
+// less than then.
+//
+// What it does not notice: a virtual machine that is set back to a snapshot of its
+// memory; a master that was demoted and promoted again before any client has asked
+// the one in between; and a clock that jumps ahead by more than 30 days, whatever it
+// does then, as Redis drops keys at once.
 func WithRestartQuarantine() RedLockOption {
 	return func(r *red) { r.quarantine = &quarantine{red: r} }
 }
 
 // WithLongestLease is the bound of all leases of a RedLock with a quarantine, and
 // how long that takes. Longer leases are refused. The default is the watchdog
-// lease of the first client.
-func WithLongestLease(d time.Duration) RedLockOption { return func(r *red) { r.longest = d } }
+// lease of the first client. It is not for a RedLock without a quarantine.
+//
+// All RedLocks with a quarantine that share nodes should have the same, since a
+// node is in quarantine for all of them at once. The nodes remember the longest of
+// any, and clients go by it; but where fewer than N-q+1 nodes are left that
+// remember, clients know no more than what they have seen. To lower it, remove the
+// field longest of rlock:red:admitted on all nodes while no client runs.
+func WithLongestLease(d time.Duration) RedLockOption {
+	return func(r *red) { r.longest, r.hasLongest = d, true }
+}
 
 const (
 	// clockSkew is by how much the clock of a node may differ from the median of
@@ -41,29 +67,74 @@ const (
 	flightTimePart, flightTimeMax = 30, time.Second
 
 	// lookAgain is for how long what was learnt of the nodes' clocks is relied
-	// on. Quartz clocks drift by less than 100 µs in it.
+	// on. After that they are looked at again, and after twice that time there
+	// are no votes without it.
 	lookAgain = 10 * time.Second
+
+	// clockDrift is how fast two clocks part: at most one part in so many. Clocks
+	// that are set right by NTP may run off by 500 parts in a million.
+	clockDrift = 2000
 )
 
 // quarantine knows the nodes of a RedLock as processes, not as addresses.
 type quarantine struct {
 	*red
 	skew, flight time.Duration
-	epoch        time.Time // of this client's monotonic clock
-
-	mu     sync.Mutex // guards the rest
-	known  []standing // by node
-	looked time.Time  // when the nodes were last looked at
-	busy   bool       // somebody is looking
 }
 
-// standing is what is known of a node.
+// standing is what a client knows of its server as a node of RedLocks with a
+// quarantine, whichever of them has learnt it: locks may come and go.
 type standing struct {
-	epoch  string        // its process, and since when that must not vote
-	since  time.Time     // when this client first saw that
-	offset time.Duration // of its clock to this client's monotonic one
-	heard  bool          // offset is known
-	evicts string        // the policy, if it may evict keys
+	mu   sync.Mutex // guards the rest
+	view view
+	busy bool // as the home of locks: one of them looks at its nodes
+}
+
+// view is what is known of a node.
+type view struct {
+	epoch   string        // its process, and since when that must not vote
+	since   time.Time     // when this client first saw that
+	evicts  string        // the policy, if it may evict keys
+	longest time.Duration // lease of all RedLocks that it has heard of
+
+	// What its clock showed when ours showed heard, within fuzz; heard is zero
+	// if nobody knows.
+	heard time.Time
+	clock time.Duration // since 1970
+	fuzz  time.Duration
+}
+
+func (s *standing) get() view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view
+}
+
+// met notes the epoch of a node.
+func (v *view) met(epoch string, now time.Time) {
+	if v.epoch != epoch {
+		v.epoch, v.since = epoch, now
+	}
+}
+
+// times are between what the node's clock shows.
+func (v view) times(now time.Time) (early, late time.Duration) {
+	age := now.Sub(v.heard)
+	fuzz := v.fuzz + age/clockDrift
+	return v.clock + age - fuzz, v.clock + age + fuzz
+}
+
+// told notes what a node's clock showed at some time between two.
+func (v *view) told(clock time.Duration, sent, now time.Time) {
+	early, late := clock, clock+now.Sub(sent)
+	if !v.heard.IsZero() {
+		// What was known before may be better: unless the clock was set since, the
+		// truth is where both agree.
+		if e, l := v.times(now); e <= late && early <= l {
+			early, late = max(early, e), min(late, l)
+		}
+	}
+	v.heard, v.clock, v.fuzz = now, early+(late-early)/2, (late-early)/2
 }
 
 func (q *quarantine) init() error {
@@ -76,9 +147,11 @@ func (q *quarantine) init() error {
 	}
 	q.skew = min(q.longest/clockSkewPart, clockSkewMax)
 	q.flight = min(q.longest/flightTimePart, flightTimeMax)
-	q.margin = 2*q.skew + q.flight
-	q.epoch = q.c.clock.Now()
-	q.known = make([]standing, n)
+	margin := 2*q.skew + q.flight
+	if q.c.cfg.validity(q.c.cfg.watchdogLease)-margin <= q.c.cfg.watchdogLease/3 {
+		return invalid("WithLongestLease(%v) takes %v off each lease, and leaves too little of the watchdog lease, %v, to renew in", q.longest, margin, q.c.cfg.watchdogLease)
+	}
+	q.margin = margin
 	return nil
 }
 
@@ -87,11 +160,8 @@ func (q *quarantine) init() error {
 func (q *quarantine) guard(i int, voting bool, r *request) *request {
 	lo, hi := int64(0), int64(1)<<53
 	if voting {
-		q.mu.Lock()
-		k := q.known[i]
-		q.mu.Unlock()
-		if k.evicts != "" {
-			return &request{do: func(context.Context) answer { return answer{err: q.unfit(k)} }}
+		if v := q.nodes[i].c.standing.get(); v.evicts != "" {
+			return &request{do: func(context.Context) answer { return answer{err: v.unfit()} }}
 		}
 		lo, hi = q.window()
 	}
@@ -100,135 +170,208 @@ func (q *quarantine) guard(i int, voting bool, r *request) *request {
 	return r
 }
 
+// window is between which times of the nodes a request that is sent now may run,
+// in µs: by the median of their clocks, which one that has jumped cannot move.
+// What is not known for sure makes it narrower, never wider: how far two clients
+// may be apart in it is paid for with a part of each lease.
+func (q *quarantine) window() (lo, hi int64) {
+	early, late := q.times()
+	return (late[len(late)/2] - q.skew).Microseconds(), (early[len(early)/2] + q.skew + q.flight).Microseconds()
+}
+
+// times are the bounds of what the nodes' clocks show, each sorted. The clock of a
+// node that is away goes on.
+func (q *quarantine) times() (early, late []time.Duration) {
+	now := q.c.clock.Now()
+	for _, n := range q.nodes {
+		if v := n.c.standing.get(); !v.heard.IsZero() {
+			e, l := v.times(now)
+			early, late = append(early, e), append(late, l)
+		}
+	}
+	slices.Sort(early)
+	slices.Sort(late)
+	return early, late
+}
+
 // time is the median of the nodes' clocks, in µs: what is built on it is not
 // undone when one that had jumped ahead is set right.
 func (q *quarantine) time() int64 {
-	now := q.c.clock.Now().Sub(q.epoch)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	offsets := q.offsetsLocked()
-	return (now + offsets[len(offsets)/2]).Microseconds()
+	_, late := q.times()
+	return late[len(late)/2].Microseconds()
 }
 
-// window is between which times of the nodes a request that is sent now may run,
-// in µs: by the median of their clocks, which one that has jumped cannot move.
-func (q *quarantine) window() (lo, hi int64) {
-	now := q.c.clock.Now().Sub(q.epoch)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	offsets := q.offsetsLocked()
-	median := now + offsets[len(offsets)/2]
-	return (median - q.skew).Microseconds(), (median + q.skew + q.flight).Microseconds()
-}
-
-// ready sees to it that the nodes' clocks are known.
+// ready sees to it that the nodes' clocks are known, and that the nodes know how
+// long the leases are.
 func (q *quarantine) ready(ctx context.Context) error {
-	q.mu.Lock()
-	fresh := !q.looked.IsZero() && q.c.clock.Now().Sub(q.looked) < lookAgain
-	q.mu.Unlock()
-	if fresh {
-		return nil
+	switch age := q.age(); {
+	case age < lookAgain:
+	case age < 2*lookAgain:
+		q.lookSoon()
+	default:
+		// A quorum is enough, nodes that hang delay nobody, unless they have to
+		// say whose clock is right.
+		enough, done := make(chan struct{}), make(chan error, 1)
+		q.c.background(func() { done <- q.look(q.c.ctx, enough) })
+		select {
+		case <-enough:
+			if q.agree() == nil {
+				return nil
+			}
+		case err := <-done:
+			done <- err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return q.look(ctx)
+	return q.agree()
+}
+
+// agree reports whether it is known which clocks are right.
+func (q *quarantine) agree() error {
+	early, late := q.times()
+	if n := len(early); n < 3 && early[n-1]-late[0] > q.skew {
+		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, early[n-1]-late[0])
+	}
+	return nil
+}
+
+// age is when a quorum of nodes was last looked at.
+func (q *quarantine) age() time.Duration {
+	now := q.c.clock.Now()
+	var ages []time.Duration
+	for _, n := range q.nodes {
+		if v := n.c.standing.get(); !v.heard.IsZero() && v.longest >= q.longest {
+			ages = append(ages, now.Sub(v.heard))
+		}
+	}
+	if len(ages) < q.quorum {
+		return farAway
+	}
+	slices.Sort(ages)
+	return ages[q.quorum-1]
 }
 
 // look asks all nodes who and how they are, and admits those whose quarantine is
-// over.
-func (q *quarantine) look(ctx context.Context) error {
-	nodes, failed := q.survey(ctx)
+// over. It closes enough, if there
+// is that, as soon as a quorum has answered.
+func (q *quarantine) look(ctx context.Context, enough chan<- struct{}) error {
+	began := q.c.clock.Now()
+	nodes, failed := q.survey(ctx, enough)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if len(nodes) < q.quorum {
 		return q.noQuorum(failed)
 	}
-	q.mu.Lock()
-	known := q.offsetsLocked()
-	q.mu.Unlock()
-	if len(known) < 3 && known[len(known)-1]-known[0] > q.skew {
-		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, known[len(known)-1]-known[0])
-	}
-	q.admit(ctx, nodes)
+	q.admit(ctx, nodes, began)
 	return nil
 }
 
-// offsetsLocked are the known offsets of the nodes' clocks, sorted. That of a node
-// which is away now is still good.
-func (q *quarantine) offsetsLocked() (offsets []time.Duration) {
-	for _, s := range q.known {
-		if s.heard {
-			offsets = append(offsets, s.offset)
-		}
+// lookSoon has somebody look at the nodes, one at a time.
+func (q *quarantine) lookSoon() {
+	home := &q.c.standing
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	if home.busy {
+		return
 	}
-	slices.Sort(offsets)
-	return offsets
+	home.busy = true
+	q.c.background(func() {
+		_ = q.look(q.c.ctx, nil)
+		home.mu.Lock()
+		home.busy = false
+		home.mu.Unlock()
+	})
 }
 
 // seen is a node as it describes itself.
 type seen struct {
 	admitted bool
+	voted    bool // since it was admitted, perhaps
 	highest  int64
-	now      int64
 	epoch    string
 }
 
-func (q *quarantine) survey(ctx context.Context) (nodes map[int]seen, failed map[int]error) {
+func (q *quarantine) survey(ctx context.Context, enough chan<- struct{}) (nodes map[int]seen, failed map[int]error) {
 	poll := q.poll(nil)
 	defer poll.end()
 	sent := q.c.clock.Now()
 	nodes, failed = map[int]seen{}, map[int]error{}
 	for open := poll.ask(ctx, 0, func(int, *redNode) *request {
-		return &request{script: q.script("red_highest"), keys: []string{redHighest, redAdmitted}}
+		return &request{
+			script: q.script("red_highest"),
+			keys:   []string{redHighest, redAdmitted},
+			args:   []any{q.leases().Milliseconds()},
+		}
 	}); open > 0; open-- {
 		p := <-poll.replies
-		if p.err != nil || len(p.ints) != 3 || len(p.texts) != 2 {
+		if p.err == nil && (len(p.ints) != 4 || len(p.texts) != 2) {
+			p.err = fmt.Errorf("unexpected reply from Redis: %v %q", p.ints, p.texts)
+		}
+		if p.err != nil {
 			failed[p.node] = p.err
 			continue
 		}
 		now := q.c.clock.Now()
-		s := seen{p.ints[0] == 1, p.ints[1], p.ints[2], p.texts[0]}
-		nodes[p.node] = s
-		q.mu.Lock()
-		k := &q.known[p.node]
-		q.meetLocked(k, s.epoch, now)
-		// It was read between the two; the middle is off by half of that at most.
-		middle := sent.Add(now.Sub(sent) / 2)
-		k.offset, k.heard = time.Duration(s.now)*time.Microsecond-middle.Sub(q.epoch), true
-		k.evicts = ""
+		s := seen{p.ints[0] > 0, p.ints[0] == 1, p.ints[1], p.texts[0]}
+		known := &q.nodes[p.node].c.standing
+		known.mu.Lock()
+		v := &known.view
+		v.met(s.epoch, now)
+		v.told(time.Duration(p.ints[2])*time.Microsecond, sent, now)
+		v.longest = max(v.longest, time.Duration(p.ints[3])*time.Millisecond)
+		v.evicts = ""
 		if policy := p.texts[1]; policy != "noeviction" {
-			k.evicts = policy
-			delete(nodes, p.node)
-			failed[p.node] = q.unfit(*k)
+			v.evicts = policy
+			failed[p.node] = v.unfit()
+		} else {
+			nodes[p.node] = s
 		}
-		q.mu.Unlock()
+		known.mu.Unlock()
+		if len(nodes) == q.quorum && enough != nil {
+			close(enough)
+			enough = nil
+		}
 	}
-	q.mu.Lock()
-	if len(nodes) >= q.quorum {
-		q.looked = sent
-	}
-	q.mu.Unlock()
 	return nodes, failed
 }
 
-// meetLocked notes the epoch of a node.
-func (q *quarantine) meetLocked(k *standing, epoch string, now time.Time) {
-	if k.epoch != epoch {
-		k.epoch, k.since = epoch, now
+// leases is the longest lease of any RedLock with a quarantine on these nodes, as
+// far as is known. A quorum of them was told before the first vote.
+func (q *quarantine) leases() time.Duration {
+	longest := q.longest
+	for _, n := range q.nodes {
+		longest = max(longest, n.c.standing.get().longest)
 	}
+	return longest
 }
 
-// left is for how long a process is still in quarantine: no hold that its
-// predecessor voted for is valid after that, by any client's clock.
-func (q *quarantine) left(k standing) time.Duration {
-	wait := q.longest + time.Duration(float64(q.longest)*q.c.cfg.driftFactor) + q.c.cfg.driftFloor + q.flight
-	return max(k.since.Add(wait).Sub(q.c.clock.Now()), 0)
+// left is for how long a process is still in quarantine at a time: no hold that
+// its predecessor voted for is valid after that, by any client's clock.
+func (q *quarantine) left(v view, now time.Time) time.Duration {
+	longest := q.leases()
+	wait := longest + time.Duration(float64(longest)*q.c.cfg.driftFactor) + q.c.cfg.driftFloor + q.flight
+	return max(v.since.Add(wait).Sub(now), 0)
 }
 
-// admit lets nodes vote whose quarantine is over. The floor of their counters is
-// the highest of so many nodes that voted all the time that every quorum of the
-// past has one among them besides the node itself. If there are not so many, the
-// time is the floor: it is beyond all counters.
-func (q *quarantine) admit(ctx context.Context, nodes map[int]seen) {
+// admit lets nodes vote whose quarantine was over at a time before they were asked.
+// The floor of their counters is the highest of so many nodes that voted all the
+// time that every quorum of the past has one among them besides the node itself.
+// If there are not so many, the time is the floor: it is beyond all counters.
+//
+// When the counters were read no hold could be valid any more, nor become so, that
+// counts on what the node has forgotten: had the quarantine ended in between, such
+// a hold could yet have raised the counter of a node that was read before.
+func (q *quarantine) admit(ctx context.Context, nodes map[int]seen, began time.Time) {
 	var floor, reachable int64
 	intact := 0
 	for _, s := range nodes {
@@ -239,34 +382,29 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]seen) {
 		reachable = max(reachable, s.highest)
 	}
 	if intact < len(q.nodes)-q.quorum+1 {
-		if len(nodes) < q.quorum {
-			return
-		}
 		floor = max(reachable, q.time())
 	}
-	q.admitWith(ctx, floor, func(i int) bool {
-		s, ok := nodes[i]
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return ok && !s.admitted && q.known[i].epoch == s.epoch && q.left(q.known[i]) == 0
+	q.admitWith(ctx, floor, nodes, func(i int, s seen) bool {
+		v := q.nodes[i].c.standing.get()
+		return !s.admitted && v.epoch == s.epoch && q.left(v, began) == 0
 	})
 }
 
 // admitWith admits some of the nodes and returns what became of those that failed.
-func (q *quarantine) admitWith(ctx context.Context, floor int64, which func(i int) bool) (failed map[int]error) {
+func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]seen, which func(i int, s seen) bool) (failed map[int]error) {
 	poll := q.poll(nil)
 	defer poll.end()
 	failed = map[int]error{}
+	longest := q.leases().Milliseconds()
 	for open := poll.ask(ctx, 0, func(i int, _ *redNode) *request {
-		if !which(i) {
+		s, ok := nodes[i]
+		if !ok || !which(i, s) {
 			return nil
 		}
-		q.mu.Lock()
-		defer q.mu.Unlock()
 		return &request{
 			script: q.script("red_admit"),
 			keys:   []string{redHighest, redAdmitted},
-			args:   []any{q.known[i].epoch, floor},
+			args:   []any{s.epoch, floor, longest},
 		}
 	}); open > 0; open-- {
 		p := <-poll.replies
@@ -280,7 +418,7 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, which func(i in
 	return failed
 }
 
-var errClockOff = errors.New("its clock is off the median of the nodes")
+var errClockOff = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 
 // quarantined is why a node does not vote.
 type quarantined struct{ left time.Duration }
@@ -289,43 +427,31 @@ func (e quarantined) Error() string {
 	return fmt.Sprintf("in quarantine for %v, after a restart or a loss of data", e.left.Round(time.Millisecond))
 }
 
-func (q *quarantine) unfit(k standing) error {
-	return fmt.Errorf("maxmemory-policy %s may evict the record of a hold: set noeviction", k.evicts)
+func (v view) unfit() error {
+	return fmt.Errorf("maxmemory-policy %s may evict the record of a hold: set noeviction", v.evicts)
 }
 
 // refused is the error of a node that does not vote, nil if it does. It has
 // somebody look what can be done about it.
 func (q *quarantine) refused(i int, p reply) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	k := &q.known[i]
 	switch {
 	case p.ints[0] == -3 && len(p.texts) == 1:
-		q.meetLocked(k, p.texts[0], q.c.clock.Now())
-		left := q.left(*k)
+		known := &q.nodes[i].c.standing
+		now := q.c.clock.Now()
+		known.mu.Lock()
+		known.view.met(p.texts[0], now)
+		v := known.view
+		known.mu.Unlock()
+		left := q.left(v, now)
 		if left == 0 {
-			q.lookSoonLocked()
+			q.lookSoon()
 		}
 		return quarantined{left}
 	case p.ints[0] == -4:
-		q.lookSoonLocked()
+		q.lookSoon()
 		return errClockOff
 	}
 	return nil
-}
-
-// lookSoonLocked has somebody look at the nodes, one at a time.
-func (q *quarantine) lookSoonLocked() {
-	if q.busy {
-		return
-	}
-	q.busy = true
-	q.c.background(func() {
-		_ = q.look(q.c.ctx)
-		q.mu.Lock()
-		q.busy = false
-		q.mu.Unlock()
-	})
 }
 
 // rest is for how long it takes until enough of the nodes that failed to vote are
@@ -355,8 +481,9 @@ func (q *quarantine) rest(failed map[int]error) time.Duration {
 //
 // It needs all nodes, and fails with an error that matches ErrNoQuorum if one does
 // not answer or is unfit, and with ErrInvalidArgument if the lock has no quarantine
-// or only a part of the nodes may vote: then one of them has restarted, and is to
-// be waited for. If all may vote already there is nothing to do.
+// or only a part of the nodes may vote and has done so: then one of the others has
+// restarted, and is to be waited for. If all may vote already there is nothing to
+// do. After a failure half-way it may be called again.
 func (l *RedLock) Bootstrap(ctx context.Context) error {
 	r := l.protocol.(*red)
 	q := r.quarantine
@@ -367,29 +494,32 @@ func (l *RedLock) Bootstrap(ctx context.Context) error {
 		return l.error(ErrClosed)
 	}
 	defer l.c.end()
-	nodes, failed := q.survey(ctx)
+	nodes, failed := q.survey(ctx, nil)
 	if err := ctx.Err(); err != nil {
 		return l.error(err)
 	}
 	if len(failed) > 0 {
-		return l.error(r.noQuorum(failed))
+		return l.error(r.tooFew(len(r.nodes), failed))
 	}
-	admitted, floor := 0, q.time()
+	admitted, voted, floor := 0, 0, q.time()
 	for _, s := range nodes {
 		if s.admitted {
 			admitted++
 		}
+		if s.voted {
+			voted++
+		}
 		floor = max(floor, s.highest)
 	}
-	switch admitted {
-	case len(r.nodes):
+	switch {
+	case admitted == len(r.nodes):
 		return nil
-	case 0:
-	default:
+	case voted > 0:
+		// No hold can be valid for which none of those has voted that may.
 		return l.error(invalid("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, len(r.nodes)))
 	}
-	if failed := q.admitWith(ctx, floor, func(int) bool { return true }); len(failed) > 0 {
-		return l.error(r.noQuorum(failed))
+	if failed := q.admitWith(ctx, floor, nodes, func(int, seen) bool { return true }); len(failed) > 0 {
+		return l.error(r.tooFew(len(r.nodes), failed))
 	}
 	return nil
 }

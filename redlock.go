@@ -82,8 +82,11 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 	if most := l.c.cfg.watchdogLease / 6; r.timeout < time.Millisecond || r.timeout > most {
 		return wrong("WithNodeTimeout(%v): must be from 1ms to %v, a sixth of the watchdog lease", r.timeout, most)
 	}
-	if r.longest == 0 {
+	switch {
+	case !r.hasLongest:
 		r.longest = l.c.cfg.watchdogLease
+	case r.quarantine == nil:
+		return wrong("WithLongestLease is for a RedLock with WithRestartQuarantine")
 	}
 	for i, c := range clients {
 		if c.cluster != nil {
@@ -131,7 +134,8 @@ type red struct {
 	quorum     int
 	timeout    time.Duration
 	longest    time.Duration // lease
-	quarantine *quarantine   // nil: none
+	hasLongest bool
+	quarantine *quarantine // nil: none
 
 	mu    sync.Mutex // guards votes
 	votes map[string]*votes
@@ -317,8 +321,11 @@ func (p *reply) parse(val any) {
 }
 
 // noQuorum is ErrNoQuorum with what became of each node.
-func (r *red) noQuorum(failed map[int]error) error {
-	err := fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), len(r.nodes), r.quorum)
+func (r *red) noQuorum(failed map[int]error) error { return r.tooFew(r.quorum, failed) }
+
+// tooFew is noQuorum when some number of nodes are needed.
+func (r *red) tooFew(need int, failed map[int]error) error {
+	err := fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), len(r.nodes), need)
 	for i, n := range r.nodes {
 		if why := failed[i]; why != nil {
 			err = fmt.Errorf("%w; %s: %w", err, n.name, why)

@@ -79,33 +79,3 @@ func TestRedLockExcludes(t *testing.T) {
 		})
 	}
 }
-
-func TestQuarantineSmoke(t *testing.T) {
-	var rdbs []redis.UniversalClient
-	var cs []*rlock.Client
-	for range 5 {
-		rdb := onServer(t).client(t)
-		rdbs = append(rdbs, rdb)
-		cs = append(cs, newClientOn(t, rdb, rlock.WithWatchdogLease(time.Second)))
-	}
-	l := red(t, "stock", cs, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(100*time.Millisecond))
-	_, err := l.TryLock(bg)
-	t.Log(err)
-	start := time.Now()
-	lease := mustLock(t, l)
-	t.Log(time.Since(start), lease.Token())
-	time.Sleep(2 * time.Second)
-	t.Log(lease.Err())
-	mustUnlock(t, lease)
-	for _, rdb := range rdbs {
-		rdb.FlushAll(bg)
-	}
-	_, err = l.TryLock(bg)
-	t.Log(err)
-	if err := l.Bootstrap(bg); err != nil {
-		t.Fatal(err)
-	}
-	lease = mustLock(t, l)
-	t.Log(lease.Token())
-	mustUnlock(t, lease)
-}

@@ -22,6 +22,7 @@ if redis.call('exists', KEYS[4]) == 1 then
 end
 local held = current()
 if held == ARGV[1] then
+  redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
   return {1, tonumber(redis.call('hget', record, 'stamp'))}
 elseif held then
   return {0, left(), held}

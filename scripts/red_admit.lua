@@ -4,6 +4,7 @@
 -- KEYS[2]  the process that may vote
 -- ARGV[1]  epoch that is meant
 -- ARGV[2]  floor: at least this is the highest counter from now on
+-- ARGV[3]  longest lease, ms, that the caller has heard of
 -- Reply    1  it may vote
 --          0  the epoch is another one
 -- Caller   a RedLock with a quarantine, when that is over, and Bootstrap
@@ -20,6 +21,9 @@ if epoch ~= ARGV[1] then
 end
 if tonumber(redis.call('get', KEYS[1]) or 0) < tonumber(ARGV[2]) then
   redis.call('set', KEYS[1], ARGV[2])
+end
+if tonumber(redis.call('hget', KEYS[2], 'longest') or 0) < tonumber(ARGV[3]) then
+  redis.call('hset', KEYS[2], 'longest', ARGV[3])
 end
 redis.call('hset', KEYS[2], 'run_id', string.match(epoch, '%x+'), 'floor', ARGV[2])
 redis.call('del', UNFIT_SINCE)

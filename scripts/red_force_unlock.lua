@@ -15,12 +15,16 @@
 -- include announce
 -- include red_standing
 -- include red
-local held = current()
-if not held or ARGV[1] ~= '' and held ~= ARGV[1] then
+local held, last = current(), redis.call('hget', record, 'attempt')
+if not last or ARGV[1] ~= '' and last ~= ARGV[1] then
   redis.call('hdel', record, '')
   return 0
 end
+-- Also if its time is over: the clock that says so may be wrong, and be set right.
 redis.call('del', record)
-redis.call('set', ARGV[2] .. held, 1, 'px', ARGV[3]) -- a renewal does not bring it back
+redis.call('set', ARGV[2] .. last, 1, 'px', ARGV[3]) -- a renewal does not bring it back
+if not held then
+  return 0
+end
 announce(ARGV[5], ARGV[4], '0')
 return 1

@@ -3,14 +3,31 @@
 --
 -- KEYS[1]  highest counter of all locks
 -- KEYS[2]  the process that may vote
--- Reply    {admitted, highest, now, epoch, policy}: 1 if it may vote; server µs;
---          maxmemory-policy
+-- ARGV[1]  longest lease, ms, that the caller has heard of
+-- Reply    {admitted, highest, now, longest, epoch, policy}: 1 if it may vote, 2 if
+--          it may and never has; server µs; longest lease that any caller has heard
+--          of; maxmemory-policy
 -- Caller   a RedLock with a quarantine
--- Twice    It notes once that an epoch has begun.
+-- Twice    It notes once that an epoch has begun; the longest lease only grows.
+-- Memory   The HDEL lets the rest pass on a node at its memory limit, so that
+--          holds can still be renewed.
 
 -- include red_standing
+redis.call('hdel', KEYS[2], '')
+local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)') or '?'
+if policy ~= 'noeviction' then
+  redis.call('hdel', KEYS[2], 'run_id') -- whatever it may evict counts as lost
+end
+local longest = tonumber(redis.call('hget', KEYS[2], 'longest') or 0)
+if longest < tonumber(ARGV[1]) then
+  longest = tonumber(ARGV[1])
+  redis.call('hset', KEYS[2], 'longest', longest)
+end
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
-local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)')
 local epoch, admitted = standing(now)
-return {admitted and 1 or 0, tonumber(redis.call('get', KEYS[1]) or 0), now, epoch, policy}
+local highest = tonumber(redis.call('get', KEYS[1]) or 0)
+if admitted then
+  admitted = highest > tonumber(redis.call('hget', KEYS[2], 'floor')) and 1 or 2
+end
+return {admitted or 0, highest, now, longest, epoch, policy}

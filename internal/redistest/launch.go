@@ -47,6 +47,13 @@ func (s *Server) listen() []string {
 // startAll runs n servers in parallel and fails the test unless all answer.
 func startAll(t testing.TB, n int, argv func(*Server) []string) []*Server {
 	t.Helper()
+	return startAllIn(t, n, argv, nil, nil)
+}
+
+// startAllIn is startAll with additions to the environment and, before each
+// server starts, to its directory.
+func startAllIn(t testing.TB, n int, argv func(*Server) []string, env []string, prepare func(*Server) error) []*Server {
+	t.Helper()
 	Need(t)
 	servers := make([]*Server, n)
 	errs := make([]error, n)
@@ -56,9 +63,14 @@ func startAll(t testing.TB, n int, argv func(*Server) []string) []*Server {
 		if err != nil {
 			t.Fatalf("redistest: %v", err)
 		}
-		s := &Server{t: t, dir: dir, argv: argv}
+		s := &Server{t: t, dir: dir, argv: argv, env: env}
 		servers[i] = s
 		t.Cleanup(s.shutdown)
+		if prepare != nil {
+			if err := prepare(s); err != nil {
+				t.Fatalf("redistest: %v", err)
+			}
+		}
 		wg.Go(func() { errs[i] = s.startOnFreePort() })
 	}
 	wg.Wait()
@@ -115,7 +127,7 @@ func (s *Server) start() error {
 	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	p, err := spawn(path, s.argv(s), s.dir, log)
+	p, err := spawn(path, s.argv(s), s.env, s.dir, log)
 	if err != nil {
 		return err
 	}

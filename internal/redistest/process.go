@@ -21,9 +21,13 @@ type process struct {
 	done chan struct{} // closed when the child has been waited for
 }
 
-// spawn starts the program in dir with its output going to log.
-func spawn(path string, args []string, dir string, log *os.File) (*process, error) {
+// spawn starts the program in dir, with additions to our environment, and with its
+// output going to log.
+func spawn(path string, args, env []string, dir string, log *os.File) (*process, error) {
 	cmd := exec.Command(path, args...)
+	if len(env) > 0 {
+		cmd.Env = append(os.Environ(), env...)
+	}
 	cmd.Dir = dir
 	cmd.Stdout = log
 	cmd.Stderr = log

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ type Server struct {
 	t    testing.TB
 	dir  string
 	argv func(*Server) []string
+	env  []string // in addition to ours
 
 	port    int
 	busPort int // cluster bus; taken for every server, it costs nothing
@@ -144,9 +146,21 @@ func (s *Server) Kill() {
 	}
 }
 
+// Wipe removes what the server has saved to disk, for a start without data after
+// [Server.Kill].
+func (s *Server) Wipe() {
+	s.t.Helper()
+	for _, name := range []string{"dump.rdb", "appendonly.aof", "appendonlydir"} {
+		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
+			s.t.Fatalf("redistest: %v", err)
+		}
+	}
+}
+
 // Restart starts the server again after [Server.Kill], on the same port and in
-// the same directory, and returns when it answers. The data is gone unless the
-// server was started with arguments that ask for persistence.
+// the same directory, and returns when it answers. The data is that of the last
+// SAVE, if there was one, unless the server was started with arguments that ask for
+// persistence.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if s.process() != nil {

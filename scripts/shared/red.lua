@@ -1,7 +1,8 @@
 -- red: what the scripts of a RedLock's nodes share. KEYS[1] is the record of the
 -- hold. It says itself until when it is valid: a key that Redis deletes because
 -- its clock has jumped ahead would not come back when the clock does. Its TTL is
--- for tidiness only.
+-- for tidiness only, after a holder has crashed, and so long that a clock that is
+-- some hours or days ahead for a while does no harm.
 local record = KEYS[1]
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
@@ -35,7 +36,7 @@ local function left()
   return math.ceil((tonumber(redis.call('hget', record, 'until')) - now) / 1000)
 end
 
-local HOUR, MONTH = 3600 * 1000, 30 * 24 * 3600 * 1000
+local MONTH = 30 * 24 * 3600 * 1000
 
 -- lengthen makes the record valid for a lease from now, unless it is already.
 local function lengthen(lease)
@@ -43,8 +44,8 @@ local function lengthen(lease)
   if until_ < now + lease * 1000 then
     redis.call('hset', record, 'until', now + lease * 1000)
   end
-  if redis.call('pttl', record) < lease + HOUR then
-    redis.call('pexpire', record, lease + HOUR)
+  if redis.call('pttl', record) < lease + MONTH then
+    redis.call('pexpire', record, lease + MONTH)
   end
 end
 

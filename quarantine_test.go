@@ -1,0 +1,693 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// quarLease is the lease of most of these tests, which wait until some are over.
+// Of it the clocks may be 25 ms apart, and a request under way for 50 ms.
+const quarLease = 1500 * time.Millisecond
+
+var quarRounds = flag.Int("quarantine.rounds", 6, "number of rounds of restarts or clock jumps, for each test that has rounds")
+
+func quarAddrs(servers []*redistest.Server) (addrs []string) {
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+// quarCut makes addresses of some nodes, counted from 1, ones that nobody reaches.
+func quarCut(t testing.TB, addrs []string, cut ...int) []string {
+	t.Helper()
+	addrs = append([]string{}, addrs...)
+	for _, i := range cut {
+		p := faultproxy.New(t, addrs[i-1])
+		p.Refuse(true)
+		addrs[i-1] = p.Addr()
+	}
+	return addrs
+}
+
+// quarClients is what one process has: a client for each node.
+func quarClients(t testing.TB, addrs []string, opts ...rlock.Option) (cs []*rlock.Client) {
+	t.Helper()
+	opts = append([]rlock.Option{rlock.WithWatchdogLease(quarLease)}, opts...)
+	for _, addr := range addrs {
+		rdb := dialer(addr)(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
+		cs = append(cs, newClientOn(t, rdb, opts...))
+	}
+	return cs
+}
+
+// quarNodeTimeout is as long as it may be: these tests are not about it.
+var quarNodeTimeout = rlock.WithNodeTimeout(quarLease / 6)
+
+func quarRed(t testing.TB, cs []*rlock.Client, quarantine bool, opts ...rlock.RedLockOption) *rlock.RedLock {
+	t.Helper()
+	opts = append([]rlock.RedLockOption{quarNodeTimeout}, opts...)
+	if quarantine {
+		opts = append(opts, rlock.WithRestartQuarantine())
+	}
+	return red(t, "stock", cs, opts...)
+}
+
+// quarBootstrap lets all nodes vote.
+func quarBootstrap(t testing.TB, addrs []string) {
+	t.Helper()
+	l := quarRed(t, quarClients(t, addrs), true)
+	// On a busy machine a node may miss the time-out.
+	eventually(t, "all nodes vote", func() bool {
+		err := l.Bootstrap(bg)
+		if errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// quarJudge sees who holds by his own belief.
+type quarJudge struct {
+	mu       sync.Mutex // guards the rest
+	inside   map[*rlock.Lease]bool
+	tokens   map[int64]bool
+	last     int64 // highest token that was seen
+	holds    int
+	together int // times that somebody came in while another held
+	backward int // tokens that are not above those seen before the acquire, or given twice
+}
+
+// before is what the token of an acquire that begins now must be above.
+func (j *quarJudge) before() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last
+}
+
+func (j *quarJudge) enter(lease *rlock.Lease, before int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.inside == nil {
+		j.inside, j.tokens = map[*rlock.Lease]bool{}, map[int64]bool{}
+	}
+	for other := range j.inside {
+		// Whoever holds at his look, and the newcomer later, held together.
+		if other.Err() == nil && lease.Err() == nil {
+			j.together++
+		}
+	}
+	if lease.Token() <= before || j.tokens[lease.Token()] {
+		j.backward++
+	}
+	j.holds++
+	j.last = max(j.last, lease.Token())
+	j.inside[lease], j.tokens[lease.Token()] = true, true
+}
+
+// lock takes a lock before the judge.
+func (j *quarJudge) lock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) *rlock.Lease {
+	t.Helper()
+	before := j.before()
+	lease := quarLock(t, l, opts...)
+	j.enter(lease, before)
+	return lease
+}
+
+// try does so if it is free.
+func (j *quarJudge) try(l *rlock.RedLock) (*rlock.Lease, error) {
+	before := j.before()
+	lease, err := l.TryLock(bg)
+	if err == nil {
+		j.enter(lease, before)
+	}
+	return lease, err
+}
+
+// unlock leaves it.
+func (j *quarJudge) unlock(lease *rlock.Lease) {
+	j.leave(lease)
+	quarUnlock(lease)
+}
+
+func (j *quarJudge) leave(lease *rlock.Lease) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.inside, lease)
+}
+
+// clean fails the test unless nobody held beside another.
+func (j *quarJudge) clean(t testing.TB) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.together > 0 || j.backward > 0 {
+		t.Errorf("%d holds beside others, %d tokens out of order, of %d holds", j.together, j.backward, j.holds)
+	}
+}
+
+// quarAmnesia are the ways in which a node may forget.
+var quarAmnesia = map[string]func(s *redistest.Server){
+	"empty": func(s *redistest.Server) {
+		s.Kill()
+		s.Wipe()
+		s.Restart()
+	},
+	"old data": func(s *redistest.Server) { // of the last SAVE
+		s.Kill()
+		s.Restart()
+	},
+	"flushed": func(s *redistest.Server) { s.Client().FlushAll(bg) },
+}
+
+// One holds by the votes of nodes 1 to 3. Then some of these forget. The other,
+// who reaches all nodes, does not get in while the first holds, nor before the
+// nodes that he needs have been silent for the longest lease.
+func TestNodeThatForgetsDoesNotLetASecondIn(t *testing.T) {
+	t.Parallel()
+	quarAtOnce(t, func(run func(name string, scenario func(t *testing.T))) {
+		for how, forget := range quarAmnesia {
+			for _, forgetful := range []int{1, 2, 3} {
+				run(fmt.Sprint(how, " ", forgetful), func(t *testing.T) { quarSecond(t, forget, forgetful, true) })
+			}
+			// The same without a quarantine: the tests above notice.
+			run(how+" without quarantine", func(t *testing.T) { quarSecond(t, forget, 1, false) })
+		}
+	})
+}
+
+// quarAtOnce runs subtests beside each other, more than the machine has cores:
+// most of the time they wait.
+func quarAtOnce(t *testing.T, all func(run func(name string, scenario func(t *testing.T)))) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	all(func(name string, scenario func(t *testing.T)) {
+		wg.Go(func() { t.Run(name, scenario) })
+	})
+}
+
+func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, quarantine bool) {
+	servers := redistest.StartMasters(t, 5)
+	addrs := quarAddrs(servers)
+	if quarantine {
+		quarBootstrap(t, addrs)
+	}
+	// It will not be able to clean up at the nodes that it does not reach.
+	one := quarRed(t, quarClients(t, quarCut(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), quarantine)
+	two := quarRed(t, quarClients(t, addrs), quarantine)
+	judge := &quarJudge{}
+	for range 3 { // so that counters have something to lose
+		judge.unlock(judge.lock(t, two))
+	}
+	for _, s := range servers {
+		if err := s.Client().Save(bg).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
+	from := time.Now()                                      // before anything is lost
+	for _, s := range servers[:forgetful] {
+		forget(s)
+	}
+	if !quarantine {
+		// On a busy machine the first try may miss a time-out.
+		var second *rlock.Lease
+		eventually(t, "the second gets in", func() (ok bool) {
+			var err error
+			second, err = judge.try(two)
+			return err == nil
+		})
+		t.Logf("without quarantine: %d hold beside another, %d tokens out of order", judge.together, judge.backward)
+		// The token is out of order as well, unless the first try counted in vain.
+		if first.Err() == nil && judge.together != 1 {
+			t.Error("want a hold beside another")
+		}
+		_ = second.Unlock(bg)
+		_ = first.Unlock(bg)
+		return
+	}
+	looks := 0
+	for ; first.Err() == nil; looks++ {
+		time.Sleep(2 * time.Millisecond) // the pace of looking
+		_, err := judge.try(two)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, rlock.ErrNoQuorum) && !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	}
+	judge.clean(t)
+	second := judge.lock(t, two)
+	waited := time.Since(from)
+	judge.clean(t)
+	// Where three have forgotten, one of these has to vote.
+	if forgetful == 3 && waited < quarLease {
+		t.Errorf("nodes voted %v after they forgot", waited)
+	}
+	t.Logf("the first held during %d looks of the second, who got in after %v", looks, waited)
+	judge.unlock(second)
+	judge.unlock(first)
+}
+
+// In a new deployment nobody votes within the longest lease, unless the operator
+// says that it is one. That needs all nodes.
+func TestBootstrap(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5)
+	addrs := quarAddrs(servers)
+	cs := quarClients(t, addrs)
+	l := quarRed(t, cs, true)
+	// On a busy machine nodes may miss the time-out, which is another error.
+	bootstrap := func(want error, text string) {
+		t.Helper()
+		eventually(t, "Bootstrap says "+text, func() bool {
+			err := l.Bootstrap(bg)
+			if err == nil {
+				t.Fatalf("Bootstrap succeeds, want %v: %s", want, text)
+			}
+			return errors.Is(err, want) && strings.Contains(err.Error(), text)
+		})
+	}
+	eventually(t, "nodes say why they do not vote", func() bool {
+		_, err := l.TryLock(bg)
+		if err == nil {
+			t.Fatal("nodes vote before they are let")
+		}
+		return errors.Is(err, rlock.ErrNoQuorum) && strings.Contains(err.Error(), "in quarantine for 1.")
+	})
+
+	if err := quarRed(t, cs, false).Bootstrap(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Errorf("without quarantine: %v", err)
+	}
+	three := servers[2].Client()
+	policy := func(p string) {
+		t.Helper()
+		if err := three.ConfigSet(bg, "maxmemory-policy", p).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy("allkeys-lru")
+	bootstrap(rlock.ErrNoQuorum, "maxmemory-policy allkeys-lru may evict the record of a hold: set noeviction")
+	policy("noeviction")
+	servers[4].Kill()
+	bootstrap(rlock.ErrNoQuorum, servers[4].Addr())
+	servers[4].Restart()
+
+	// It may be called again when it has failed half-way.
+	proxy := faultproxy.New(t, addrs[2])
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(sha("red_admit")) {
+			return faultproxy.ResetBefore
+		}
+		return faultproxy.Pass
+	})
+	half := quarRed(t, quarClients(t, append([]string{proxy.Addr()}, addrs[0], addrs[1], addrs[3], addrs[4])), true)
+	if err := half.Bootstrap(bg); !errors.Is(err, rlock.ErrNoQuorum) {
+		t.Fatalf("half of a Bootstrap: %v", err)
+	}
+	if !quarVotes(t, servers[0].Client()) || quarVotes(t, three) {
+		t.Error("want node 1 to vote, and not node 3")
+	}
+	eventually(t, "the new deployment votes", func() bool {
+		err := l.Bootstrap(bg)
+		if errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	first := quarLock(t, l)
+	quarUnlock(first)
+	eventually(t, "there is nothing to do", func() bool { return l.Bootstrap(bg) == nil })
+
+	// A node that evicts keys for a while is as good as one that has lost them.
+	policy("volatile-ttl")
+	other := quarRed(t, quarClients(t, addrs), true) // has not looked yet
+	quarUnlock(quarLock(t, other))
+	eventually(t, "somebody has seen it", func() bool { return three.HExists(bg, "rlock:red:admitted", "run_id").Val() == false })
+	policy("noeviction")
+	if quarVotes(t, three) {
+		t.Error("a node votes that has evicted keys")
+	}
+	bootstrap(rlock.ErrInvalidArgument, "4 of 5 nodes vote already")
+	servers[0].Client().FlushAll(bg)
+	bootstrap(rlock.ErrInvalidArgument, "3 of 5 nodes vote already")
+	last := quarLock(t, l)
+	if last.Token() <= first.Token() {
+		t.Errorf("token %d after %d", last.Token(), first.Token())
+	}
+	quarUnlock(last)
+	eventually(t, "all vote", func() bool {
+		_, _ = l.IsLocked(bg)
+		return l.Bootstrap(bg) == nil
+	})
+}
+
+// With one of three nodes dead, and one that forgets, nobody gets in until that
+// one is out of quarantine. The token is then that of the time, as one node alone
+// cannot tell what the others knew.
+func TestQuarantineOfThreeNodes(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 3)
+	addrs := quarAddrs(servers)
+	quarBootstrap(t, addrs)
+	one, two := quarRed(t, quarClients(t, addrs), true), quarRed(t, quarClients(t, addrs), true)
+	judge := &quarJudge{}
+	enter, leave := func(l *rlock.RedLock) *rlock.Lease { return judge.lock(t, l) }, judge.unlock
+	leave(enter(one))
+	servers[2].Kill()
+	leave(enter(two))
+	leave(enter(one))
+
+	held := judge.lock(t, one, rlock.WithLease(quarLease))
+	forgot := time.Now()
+	quarAmnesia["empty"](servers[1])
+	floor := time.Now().Add(quarLease).UnixMicro()
+	for held.Err() == nil {
+		if _, err := judge.try(two); err == nil {
+			break // judged below
+		}
+		time.Sleep(2 * time.Millisecond) // the pace of looking
+	}
+	next := enter(two)
+	if took := time.Since(forgot); took < quarLease {
+		t.Errorf("taken after %v", took)
+	}
+	if next.Token() < floor {
+		t.Errorf("token %d: not of the time", next.Token())
+	}
+	leave(next)
+	leave(held)
+
+	// The dead one comes back with nothing, and is restored by the others.
+	servers[2].Restart()
+	rdb := servers[2].Client()
+	eventually(t, "the third votes", func() bool {
+		leave(enter(one))
+		return quarVotes(t, rdb)
+	})
+	servers[0].Kill()
+	leave(enter(two))
+	judge.clean(t)
+}
+
+// Nodes that hang delay nobody who looks at all nodes for the first time.
+func TestNodesThatHangDoNotDelayTheFirstLook(t *testing.T) {
+	t.Parallel()
+	// Far above what three nodes need to answer on a busy machine.
+	const timeout = 5 * time.Second
+	servers := redistest.StartMasters(t, 5)
+	addrs := quarAddrs(servers)
+	quarBootstrap(t, addrs)
+	servers[1].Pause()
+	servers[3].Pause()
+	cs := quarClients(t, addrs, rlock.WithWatchdogLease(6*timeout), rlock.WithCommandTimeout(2*timeout), rlock.WithUnlockTimeout(200*time.Millisecond))
+	l := red(t, "stock", cs, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(timeout))
+	began := time.Now()
+	lease, err := l.TryLock(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took >= timeout {
+		t.Errorf("took %v", took)
+	}
+	_ = lease.Unlock(bg)
+}
+
+// A client that comes late and sees only the tail of a quarantine waits for a
+// whole one. It does not matter that each of its locks is used once: what they see
+// is the client's.
+func TestQuarantineIsOfTheClient(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 3)
+	addrs := quarAddrs(servers)
+	early := quarRed(t, quarClients(t, addrs), true)
+	if _, err := early.TryLock(bg); !errors.Is(err, rlock.ErrNoQuorum) {
+		t.Fatal(err)
+	}
+	time.Sleep(quarLease / 2) // so much of the quarantine is over
+	cs := quarClients(t, addrs)
+	began := time.Now()
+	eventually(t, "a lock is taken", func() bool {
+		lease, err := red(t, "once "+time.Now().String(), cs, quarNodeTimeout, rlock.WithRestartQuarantine()).TryLock(bg)
+		if err != nil {
+			return false
+		}
+		if took := time.Since(began); took < quarLease {
+			t.Errorf("taken %v after the first sight", took)
+		}
+		quarUnlock(lease)
+		return true
+	})
+}
+
+// Locks that differ in the longest lease share the nodes: after a restart the
+// longest counts, which the nodes that are left remember.
+func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
+	t.Parallel()
+	const long = 2 * quarLease
+	servers := redistest.StartMasters(t, 3)
+	addrs := quarAddrs(servers)
+	quarBootstrap(t, addrs)
+	longer := quarRed(t, quarClients(t, addrs), true, rlock.WithLongestLease(long))
+	quarUnlock(quarLock(t, longer))
+
+	shorter := quarRed(t, quarClients(t, addrs), true)
+	rdb := servers[0].Client()
+	for range 2 { // the second time the node has to remember what it was told on admission
+		forgot := time.Now()
+		quarAmnesia["empty"](servers[0])
+		eventually(t, "the node votes", func() bool {
+			quarUnlock(quarLock(t, shorter))
+			return quarVotes(t, rdb)
+		})
+		if took := time.Since(forgot); took < long {
+			t.Errorf("votes %v after it has forgotten holds of up to %v", took, long)
+		}
+	}
+	for i, opts := range [][]rlock.RedLockOption{
+		{rlock.WithLongestLease(time.Minute)},
+		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(quarLease - 1)},
+		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(rlock.MaxLease + 1)},
+		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(time.Minute)}, // takes 2 s off each lease
+	} {
+		if _, err := rlock.NewRedLock("stock", quarClients(t, addrs), append(opts, quarNodeTimeout)...); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	_, err := longer.TryLock(bg, rlock.WithLease(long+1))
+	if !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Errorf("a lease longer than the longest: %v", err)
+	}
+	lease := quarLock(t, longer)
+	if err := lease.Extend(bg, long+time.Millisecond); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Errorf("extended beyond the longest: %v", err)
+	}
+	quarUnlock(lease)
+}
+
+// A node whose replica takes over has lost what was not replicated, and is in
+// quarantine; also when the old master is back at once, with the replica's data.
+func TestQuarantineAfterFailover(t *testing.T) {
+	t.Parallel()
+	quarAtOnce(t, func(run func(name string, scenario func(t *testing.T))) {
+		run("there", func(t *testing.T) { quarFailover(t, false) })
+		run("there and back", func(t *testing.T) { quarFailover(t, true) })
+	})
+}
+
+func quarFailover(t *testing.T, back bool) {
+	pair := redistest.StartReplicated(t, 1)
+	was, other := pair.Master, pair.Replicas[0]
+	front := faultproxy.New(t, was.Addr())
+	addrs := append([]string{front.Addr()}, quarAddrs(redistest.StartMasters(t, 4))...)
+	quarBootstrap(t, addrs)
+	one := quarRed(t, quarClients(t, quarCut(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), true)
+	two := quarRed(t, quarClients(t, addrs), true)
+	judge := &quarJudge{}
+	pair.Settle()
+	if err := other.Client().ReplicaOf(bg, "no", "one").Err(); err != nil { // it misses what comes
+		t.Fatal(err)
+	}
+	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
+	turn := func(to *redistest.Server) {
+		front.Upstream(to.Addr())
+		front.ResetAll()
+	}
+	look := func() {
+		t.Helper()
+		_, _ = judge.try(two)
+		judge.clean(t)
+	}
+	turn(other)
+	if back {
+		// Somebody has to ask the one in between.
+		eventually(t, "the new master was asked", func() bool {
+			look()
+			return other.Client().Exists(bg, "rlock:red:since").Val() == 1
+		})
+		if err := was.Client().ReplicaOf(bg, "127.0.0.1", strconv.Itoa(other.Port())).Err(); err != nil {
+			t.Fatal(err)
+		}
+		(&redistest.Replicated{Master: other, Replicas: []*redistest.Server{was}}).Settle()
+		if err := was.Client().ReplicaOf(bg, "no", "one").Err(); err != nil {
+			t.Fatal(err)
+		}
+		turn(was)
+	}
+	looks := 0
+	for ; first.Err() == nil; looks++ {
+		look()
+		time.Sleep(2 * time.Millisecond) // the pace of looking
+	}
+	if looks == 0 {
+		t.Log("the machine was too slow: the lease was over before there was anything to see")
+	}
+	second := judge.lock(t, two)
+	judge.clean(t)
+	judge.unlock(second)
+	judge.unlock(first)
+}
+
+// quarVotes reports whether a server is one that may vote.
+func quarVotes(t testing.TB, rdb *redis.Client) bool {
+	t.Helper()
+	info, err := rdb.Info(bg, "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, run, _ := strings.Cut(info, "run_id:")
+	run, _, _ = strings.Cut(run, "\r")
+	return rdb.HGet(bg, "rlock:red:admitted", "run_id").Val() == run && rdb.Exists(bg, "rlock:red:since").Val() == 0
+}
+
+// Contenders go on while nodes are killed, one and two at a time, and come back
+// without data or with old data. Never do two hold, and tokens grow. A node does
+// not vote within the longest lease, and does so after that.
+func TestContendersWhileNodesForget(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5)
+	addrs := quarAddrs(servers)
+	quarBootstrap(t, addrs)
+	judge, stop := quarContend(t, addrs, true)
+	shortest, longest := time.Hour, time.Duration(0)
+	ways := []string{"empty", "old data", "flushed"}
+	for round := range *quarRounds {
+		if round%3 == 0 {
+			for _, s := range servers {
+				if err := s.Client().Save(bg).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		judge.more(t, 3)
+		picked := rand.Perm(5)[:1+round%2]
+		way := ways[rand.IntN(len(ways))]
+		// They are back one after the other.
+		for _, i := range picked {
+			at := time.Now()
+			quarAmnesia[way](servers[i])
+			rdb := servers[i].Client()
+			defer func() { _ = rdb.Close() }()
+			if quarVotes(t, rdb) {
+				t.Fatalf("%s: node %d votes at once", way, i+1)
+			}
+			if i != picked[len(picked)-1] {
+				continue
+			}
+			eventually(t, "the node votes", func() bool { return quarVotes(t, rdb) })
+			took := time.Since(at)
+			shortest, longest = min(shortest, took), max(longest, took)
+			if took < quarLease {
+				t.Errorf("%s: node %d votes after %v", way, i+1, took)
+			}
+		}
+	}
+	stop()
+	judge.clean(t)
+	t.Logf("%d holds in %d rounds; nodes voted again after %v to %v", judge.holds, *quarRounds, shortest, longest)
+}
+
+// quarContend has three processes with two goroutines each take the lock all the
+// time, until stop.
+func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudge, stop func()) {
+	judge = &quarJudge{}
+	ctx, cancel := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	for range 3 {
+		l := quarRed(t, quarClients(t, addrs), quarantine)
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					before := judge.before()
+					lease, err := l.Lock(ctx)
+					if err != nil {
+						if !errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrNoQuorum) && !errors.Is(err, rlock.ErrUnreachable) {
+							t.Error(err)
+						}
+						continue
+					}
+					judge.enter(lease, before)
+					select { // a section; some last until they are lost
+					case <-time.After(rand.N(20 * time.Millisecond)):
+					case <-lease.Done():
+					}
+					judge.unlock(lease)
+				}
+			})
+		}
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+	t.Cleanup(stop)
+	return judge, stop
+}
+
+// quarLock takes a lock. With leases so short Lock gives up soon when a busy machine
+// is too slow for the nodes to vote.
+func quarLock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) (lease *rlock.Lease) {
+	t.Helper()
+	eventually(t, "the lock is taken", func() bool {
+		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+		defer cancel()
+		var err error
+		lease, err = l.Lock(ctx, opts...)
+		if err != nil && !errors.Is(err, rlock.ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return lease
+}
+
+// quarUnlock unlocks a lease that is perhaps lost by now: with leases so short a
+// busy machine may be too slow.
+func quarUnlock(lease *rlock.Lease) { _ = lease.Unlock(bg) }
+
+// more waits for more holds.
+func (j *quarJudge) more(t testing.TB, n int) {
+	t.Helper()
+	count := func() int {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return j.holds
+	}
+	want := count() + n
+	eventually(t, strconv.Itoa(n)+" more holds", func() bool { return count() >= want })
+}
