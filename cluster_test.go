@@ -740,9 +740,10 @@ func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 			return cmd.Result()
 		}
 	}
-	a := join(t, c.Client(patient), rlock.WithWatchdogLease(15*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	a := join(t, c.Client(patient), rlock.WithWatchdogLease(15*time.Second))
 	b := join(t, c.Client(patient))
 	held := mustLock(t, a.NewLock(name))
+	eventually(t, "the replica has the hold", func() bool { return holds(t, atReplica, name) })
 	mustUnlock(t, mustLock(t, b.NewLock(free)))
 
 	master.Pause()
