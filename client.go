@@ -30,6 +30,7 @@ type Client struct {
 	clock   seam.Clock
 	seed    uint64
 	id      string
+	serial  int64 // among the Clients of this process
 	stays   atomic.Int64
 	watches atomic.Int64
 	scripts scripts
@@ -51,6 +52,9 @@ type Client struct {
 
 	mode atomic.Value // of string: what PubSubAuto came to, once known
 }
+
+// clients counts those of this process.
+var clients atomic.Int64
 
 // New returns a Client on rdb: a *redis.Client (also of a Sentinel
 // deployment), a *redis.ClusterClient, or something that wraps one of them. It
@@ -104,6 +108,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck(%d, %v): the go-redis client gives up reading after %v, before Redis answers", c.cfg.acks, c.cfg.ackTimeout, readTimeout))
 	}
 
+	c.serial = clients.Add(1)
 	id := uuid.New()
 	c.id, c.seed = id.String(), binary.NativeEndian.Uint64(id[:8])
 	if env := c.cfg.env; env.ClientID != "" {

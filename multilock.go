@@ -39,7 +39,7 @@ const (
 // those are equal, of the addresses of their servers, so that MultiLocks with
 // members in common do not wait for each other in a circle. (That order is the
 // same in all processes if they use the same addresses. Sentinel deployments have
-// none.) If all members are of type Lock, on one Client and in one cluster
+// none: those are taken in the order in which their Clients were made.) If all members are of type Lock, on one Client and in one cluster
 // slot, one atomic script takes all or none, in one round trip; only when one
 // of them is held, the rest is done step by step.
 //
@@ -105,8 +105,8 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 }
 
 // place is what orders locks of one name: which deployment they are on, as far
-// as that can be told, and which Client's they are, which is of use in this
-// process only.
+// as that can be told, and which Client's they are, by age: a program makes its
+// Clients in the same order in all of its processes.
 func place(l Locker) []string {
 	if l, ok := l.(interface{ place() []string }); ok {
 		return l.place()
@@ -122,7 +122,7 @@ func (l *core) place() []string {
 	case *redis.ClusterClient:
 		where = fmt.Sprint(slices.Sorted(slices.Values(rdb.Options().Addrs)))
 	}
-	return []string{where, l.id.family, l.c.id}
+	return []string{where, l.id.family, fmt.Sprintf("%019d", l.c.serial)}
 }
 
 // identity is equal for Lockers that are the same lock.
