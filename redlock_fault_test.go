@@ -1,0 +1,376 @@
+package rlock_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// rfNodes are five masters, each behind a proxy.
+type rfNodes struct {
+	servers []*redistest.Server
+	proxies []*faultproxy.Proxy
+	plain   []redis.UniversalClient // past the proxies
+}
+
+func rfStart(t testing.TB) *rfNodes {
+	t.Helper()
+	n := &rfNodes{servers: redistest.StartMasters(t, 5)}
+	for _, s := range n.servers {
+		n.proxies = append(n.proxies, faultproxy.New(t, s.Addr()))
+		n.plain = append(n.plain, dialer(s.Addr())(t, nil))
+	}
+	return n
+}
+
+// clients are those of one process: one for each node, the first is the home.
+func (n *rfNodes) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
+	t.Helper()
+	for _, p := range n.proxies {
+		cs = append(cs, newClientOn(t, dialer(p.Addr())(t, nil), opts...))
+	}
+	return cs
+}
+
+// straight is clients without the proxies: the second process of a test whose
+// faults are meant for the first.
+func (n *rfNodes) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
+	t.Helper()
+	for _, s := range n.servers {
+		cs = append(cs, newClientOn(t, dialer(s.Addr())(t, nil), opts...))
+	}
+	return cs
+}
+
+const (
+	// rfLease is the watchdog lease of tests that wait for renewals and losses,
+	// and rfTimeout the longest node time-out that goes with it: a busy machine
+	// answers within it.
+	rfLease   = 3 * time.Second
+	rfTimeout = rfLease / 6
+
+	// rfSlack is what a busy machine may add to a bounded call: it is less than
+	// the same call would take if nodes were asked one after the other.
+	rfSlack = 400 * time.Millisecond
+)
+
+func rfRecord(lock string) string  { return "{" + lock + "}:rlock:red" }
+func rfCounter(lock string) string { return "{" + lock + "}:rlock:red:counter" }
+
+// unequal gives the nodes different counters, so that a token has to be written
+// back.
+func (n *rfNodes) unequal(t testing.TB, lock string) {
+	t.Helper()
+	for i, rdb := range n.plain {
+		if err := rdb.Set(bg, rfCounter(lock), 100+10*i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// votes is whom each node has voted for, by its record; "" if for nobody.
+func (n *rfNodes) votes(t testing.TB, lock string, nodes ...int) (attempts []string) {
+	t.Helper()
+	for _, i := range rfOr(nodes) {
+		a, err := n.plain[i].HGet(bg, rfRecord(lock), "attempt").Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatalf("node %d: %v", i+1, err)
+		}
+		attempts = append(attempts, a)
+	}
+	return attempts
+}
+
+func rfOr(nodes []int) []int {
+	if nodes == nil {
+		return []int{0, 1, 2, 3, 4}
+	}
+	return nodes
+}
+
+// nothing waits until no node has a vote left, and checks that all that is left
+// is counters, and tombstones that will go.
+func (n *rfNodes) nothing(t testing.TB, lock string, nodes ...int) {
+	t.Helper()
+	eventually(t, "no vote is left", func() bool {
+		return strings.Join(n.votes(t, lock, nodes...), "") == ""
+	})
+	for _, i := range rfOr(nodes) {
+		for _, k := range keysOf(t, n.plain[i]) {
+			switch {
+			case k == "rlock:red:highest", strings.HasSuffix(k, ":rlock:red:counter"):
+			case strings.Contains(k, ":rlock:gone:"):
+				if ttl := n.plain[i].PTTL(bg, k).Val(); ttl <= 0 || ttl > 2*time.Minute {
+					t.Errorf("node %d: tombstone %s has TTL %v", i+1, k, ttl)
+				}
+			default:
+				t.Errorf("node %d: left: %s", i+1, k)
+			}
+		}
+	}
+}
+
+// rfFault makes some nodes fail, and mends them.
+type rfFault struct {
+	name   string
+	strike func(n *rfNodes, i int)
+	mend   func(n *rfNodes, i int)
+	erases bool // the data are gone then
+}
+
+var (
+	rfKill = rfFault{"killed",
+		func(n *rfNodes, i int) { n.servers[i].Kill() },
+		func(n *rfNodes, i int) { n.servers[i].Restart() }, true}
+	rfStop = rfFault{"stopped",
+		func(n *rfNodes, i int) { n.servers[i].Pause() },
+		func(n *rfNodes, i int) { n.servers[i].Resume() }, false}
+)
+
+// onScript has fn called once, when the first run of a script reaches a node,
+// before it does. The runs on other nodes wait until fn has returned.
+func (n *rfNodes) onScript(script string, fn func()) (happened func() bool) {
+	id := sha(script)
+	var once sync.Once
+	done := make(chan struct{})
+	for _, p := range n.proxies {
+		p.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(id) {
+				once.Do(func() { fn(); close(done) })
+			}
+			return faultproxy.Pass
+		})
+	}
+	return func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+func (n *rfNodes) pass() {
+	for _, p := range n.proxies {
+		p.Handle(nil)
+		p.Delay(nil)
+	}
+}
+
+// Whatever happens to up to two of five nodes, at whatever step, the lock works,
+// and no call takes longer than the node time-out; with three it says so, and
+// leaves nothing on those that live.
+func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
+	for _, fault := range []rfFault{rfKill, rfStop} {
+		for _, step := range []string{"before the acquire", "before the write-back", "held", "at the renewal", "at the release"} {
+			t.Run(fault.name+" "+step, func(t *testing.T) {
+				t.Parallel() // they wait for time-outs, renewals and losses most of the time
+				n := rfStart(t)
+				home := n.clients(t, rlock.WithWatchdogLease(rfLease))
+				other := n.straight(t, rlock.WithWatchdogLease(rfLease))
+				for dead := range 4 {
+					if dead == 0 && step != "before the write-back" {
+						continue // nothing happens: one of them is enough
+					}
+					rfAtStep(t, n, home, other, fault, step, dead)
+					if t.Failed() {
+						t.Fatalf("with %d %s", dead, fault.name)
+					}
+				}
+			})
+		}
+	}
+}
+
+func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFault, step string, dead int) {
+	t.Helper()
+	name := fmt.Sprint("stock", dead)
+	for _, rdb := range n.plain {
+		rdb.FlushAll(bg)
+	}
+	n.unequal(t, name)
+	l := red(t, name, home, rlock.WithNodeTimeout(rfTimeout))
+	// Those that fail are not the first, whose client is the home: that must not
+	// matter, and then they are the first all the same.
+	struck := []int{0, 2, 4}[:dead]
+	alive := slices.DeleteFunc([]int{0, 1, 2, 3, 4}, func(i int) bool { return slices.Contains(struck, i) })
+	strike := func() {
+		for _, i := range struck {
+			fault.strike(n, i)
+		}
+	}
+	happened := func() bool { return true }
+	timed := func(what string, call func() error) error {
+		t.Helper()
+		start := time.Now()
+		err := call()
+		took := time.Since(start)
+		// A step at which nodes fail takes the striking too: that is not counted.
+		if took > 2*rfTimeout+rfSlack {
+			t.Errorf("%s took %v", what, took)
+		}
+		return err
+	}
+
+	switch step {
+	case "before the acquire":
+		strike()
+	case "before the write-back":
+		happened = n.onScript("red_raise", strike)
+	}
+	var lease *rlock.Lease
+	err := timed("TryLock", func() (err error) { lease, err = l.TryLock(bg); return err })
+	if !happened() {
+		t.Error("no write-back")
+	}
+	n.pass()
+	if err != nil {
+		if dead < 3 {
+			t.Fatalf("TryLock with %d: %v", dead, err)
+		}
+		wantErr(t, err, rlock.ErrNoQuorum)
+		for _, i := range struck {
+			if !strings.Contains(err.Error(), fmt.Sprintf("node %d (%s): no answer", i+1, n.proxies[i].Addr())) {
+				t.Errorf("does not say why node %d did not vote: %v", i+1, err)
+			}
+		}
+		for _, i := range alive {
+			if strings.Contains(err.Error(), fmt.Sprintf("node %d ", i+1)) {
+				t.Errorf("accuses node %d: %v", i+1, err)
+			}
+		}
+		n.nothing(t, name, alive...)
+		rfMended(t, n, fault, struck, name, l, 0)
+		return
+	}
+
+	lost := false
+	switch step {
+	case "held":
+		strike()
+	case "at the renewal":
+		happened = n.onScript("red_renew", strike)
+	}
+	if step == "held" || step == "at the renewal" {
+		if dead < 3 {
+			was := lease.Deadline()
+			eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
+		} else {
+			lost = true
+			deadline := lease.Deadline()
+			<-lease.Done()
+			// It may have been renewed once meanwhile.
+			if late := time.Since(lease.Deadline()); late < -time.Millisecond || late > 2*time.Second {
+				t.Errorf("lost %v after its deadline %v", late, deadline)
+			}
+			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable, rlock.ErrNoQuorum)
+			if !strings.Contains(lease.Err().Error(), "node 1 (") {
+				t.Errorf("the cause does not say which nodes: %v", lease.Err())
+			}
+		}
+		if !happened() {
+			t.Error("no renewal")
+		}
+		n.pass()
+	}
+	if step == "at the release" {
+		happened = n.onScript("red_release", strike)
+	}
+	err = timed("Unlock", func() error { return lease.Unlock(bg) })
+	if !happened() {
+		t.Error("no release")
+	}
+	n.pass()
+	switch {
+	case lost:
+		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrUnreachable)
+	case dead == 3 && step == "before the write-back" && err == nil:
+		// Two of those that vote were struck before they had: it was a hold on
+		// the other three, and two of them could still be told that it is over.
+	case dead == 3:
+		wantErr(t, err, rlock.ErrUnreachable, rlock.ErrNoQuorum)
+	case err != nil:
+		t.Errorf("Unlock: %v", err)
+	}
+	n.nothing(t, name, alive...)
+	if dead < 3 {
+		// Another gets it at once, and a greater token.
+		next := mustLock(t, red(t, name, other, rlock.WithNodeTimeout(rfTimeout)))
+		if next.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		mustUnlock(t, next)
+	}
+	rfMended(t, n, fault, struck, name, l, lease.Token())
+}
+
+// rfMended mends the nodes, and checks that the lock is as good as new.
+func rfMended(t *testing.T, n *rfNodes, fault rfFault, struck []int, name string, l *rlock.RedLock, token int64) {
+	t.Helper()
+	for _, i := range struck {
+		fault.mend(n, i)
+	}
+	n.nothing(t, name)
+	lease := mustLock(t, l)
+	// Three of five that have lost their data cannot know the last token.
+	if lease.Token() <= token && !(fault.erases && len(struck) == 3) {
+		t.Errorf("token %d after %d", lease.Token(), token)
+	}
+	mustUnlock(t, lease)
+	n.nothing(t, name)
+}
+
+// With two of five that do not answer a hold costs little more than with none:
+// they are asked beside the others, and hardly ever.
+func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
+	for _, fault := range []rfFault{rfKill, rfStop} {
+		t.Run(fault.name, func(t *testing.T) {
+			n := rfStart(t)
+			cs := n.clients(t)
+			const timeout = time.Second
+			l := red(t, "stock", cs, rlock.WithNodeTimeout(timeout))
+			const pairs = 100
+			run := func() time.Duration {
+				start := time.Now()
+				for range pairs {
+					lease, err := l.TryLock(bg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					mustUnlock(t, lease)
+				}
+				return time.Since(start)
+			}
+			all := run()
+			fault.strike(n, 0)
+			fault.strike(n, 3)
+			for _, p := range n.proxies {
+				p.ResetLog()
+			}
+			some := run()
+			asked := n.proxies[0].Count(rfIsScript) + n.proxies[3].Count(rfIsScript)
+			t.Logf("%d pairs: %v with all nodes, %v with two %s, who were sent %d scripts", pairs, all, some, fault.name, asked)
+			// One time-out for each pair would be a hundred seconds. The first few
+			// do wait, until it is known that the nodes are gone.
+			if some > 10*timeout {
+				t.Errorf("%d pairs took %v with two nodes %s", pairs, some, fault.name)
+			}
+			fault.mend(n, 0)
+			fault.mend(n, 3)
+			n.nothing(t, "stock")
+		})
+	}
+}
+
+func rfIsScript(c faultproxy.Command) bool { return c.Name == "evalsha" || c.Name == "eval" }
