@@ -145,6 +145,8 @@ type red struct {
 type votes struct {
 	mu     sync.Mutex // guards the rest
 	stamps []int64    // by node; 0: none
+	anew   []bool     // by node: it has voted anew since the hold was last confirmed
+	era    int        // how often the hold was confirmed
 	asked  []int      // by node: requests that have made it vote, or may yet
 	over   bool       // the votes are being taken back: no more are asked for
 	token  int64
@@ -152,7 +154,18 @@ type votes struct {
 }
 
 func (r *red) newVotes() *votes {
-	return &votes{stamps: make([]int64, len(r.nodes)), asked: make([]int, len(r.nodes)), count: 1}
+	n := len(r.nodes)
+	return &votes{stamps: make([]int64, n), anew: make([]bool, n), asked: make([]int, n), count: 1}
+}
+
+// has notes that a node has voted, as a reply says that came in some era. The vote
+// was anew, or the first one.
+func (v *votes) has(i int, stamp int64, anew bool, era int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stamps[i] = stamp
+	// What was before the hold was confirmed matters no more.
+	v.anew[i] = v.anew[i] || anew && era == v.era
 }
 
 // ask notes, before it is sent, that a node is asked for its vote. It reports
@@ -222,8 +235,10 @@ type poll struct {
 	replies chan reply
 	done    chan struct{} // closed when nobody listens any more
 
-	// missed is called with a node that did not reply, also when nobody listens.
+	// missed is called with a node that did not reply, also when nobody listens;
+	// late with a reply that nobody listens to.
 	missed func(i int, n *redNode)
+	late   func(reply)
 }
 
 // reply is what a node answered.
@@ -260,6 +275,9 @@ func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNod
 			select {
 			case p.replies <- got:
 			case <-p.done:
+				if p.late != nil {
+					p.late(got)
+				}
 			}
 		})
 	}
@@ -352,7 +370,12 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		}
 		if token := e.run(ctx); token > 0 {
 			v.mu.Lock()
-			v.stamps, v.token = e.stamps, token
+			v.token = token
+			for i, stamp := range e.stamps {
+				if stamp != 0 {
+					v.stamps[i] = stamp
+				}
+			}
 			v.mu.Unlock()
 			r.mu.Lock()
 			r.votes[stay] = v
@@ -407,7 +430,15 @@ type election struct {
 func (e *election) run(ctx context.Context) int64 {
 	poll := e.poll(e.votes) // of votes, with tag 0, and of counters written, with the token
 	defer poll.end()
-	voting := poll.ask(ctx, 0, func(i int, n *redNode) *request {
+	poll.late = func(p reply) {
+		if p.tag == 0 && p.err == nil && p.ints[0] == 1 {
+			e.votes.has(p.node, p.ints[1], false, 0)
+		}
+	}
+	// What was begun is not broken off when there are votes enough: the more nodes
+	// vote, the more may fail later.
+	asking := context.WithoutCancel(ctx)
+	voting := poll.ask(asking, 0, func(i int, n *redNode) *request {
 		return e.guarded(i, true, &request{
 			script: e.script("red_acquire"),
 			keys:   []string{n.record, n.counter, redHighest, n.gone + e.stay},
@@ -443,7 +474,7 @@ func (e *election) run(ctx context.Context) int64 {
 		if _, written, _ = e.count(); written >= e.quorum {
 			return e.token
 		}
-		writing = poll.ask(ctx, e.token, func(i int, n *redNode) *request {
+		writing = poll.ask(asking, e.token, func(i int, n *redNode) *request {
 			if e.stamps[i] == 0 || e.levels[i] >= e.token {
 				return nil
 			}
@@ -663,35 +694,52 @@ func (r *red) renew(stay string, lease time.Duration) *request {
 // renewAll renews the votes for a stay. The hold goes on if a quorum of nodes
 // says that their votes have stood without a break: nobody else can have had one
 // in between. Votes that are given anew, by nodes that were away or have lost
-// their data, count from the next round on.
+// their data, count from the next round on; but if those are a quorum themselves,
+// the hold is lost, as it is when so many votes are another's that it cannot go on.
 func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) answer {
+	a, again := r.renewOnce(ctx, stay, lease)
+	if again {
+		a, _ = r.renewOnce(ctx, stay, lease)
+	}
+	return a
+}
+
+// renewOnce is one round of it. It is worth another one if with the votes that
+// were given anew there is a quorum.
+func (r *red) renewOnce(ctx context.Context, stay string, lease time.Duration) (a answer, again bool) {
 	v := r.known(stay)
 	if v == nil {
-		return answer{val: int64(0)}
+		return answer{val: int64(0)}, false
 	}
 	if err := r.prepare(ctx); err != nil {
-		return answer{err: err}
+		return answer{err: err}, false
 	}
 	v.mu.Lock()
-	stamps := slices.Clone(v.stamps)
+	stamps, era := slices.Clone(v.stamps), v.era
 	v.mu.Unlock()
 	poll := r.poll(v)
 	defer poll.end()
-	open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
+	poll.late = func(p reply) {
+		if p.err == nil && p.ints[0] == 2 {
+			v.has(p.node, p.ints[1], true, era)
+		}
+	}
+	open := poll.ask(context.WithoutCancel(ctx), 0, func(i int, n *redNode) *request {
 		return r.guarded(i, true, &request{
 			script: r.script("red_renew"),
 			keys:   []string{n.record, n.counter, redHighest, n.gone + stay},
 			args:   []any{stay, stamps[i], lease.Milliseconds()},
 		})
 	})
-	var stood, ended, taken int
+	var stood, anew, ended, taken int
 	failed := map[int]error{}
+	broken := make([]bool, len(r.nodes))
 	for ; open > 0 && stood < r.quorum; open-- {
 		var p reply
 		select {
 		case p = <-poll.replies:
 		case <-ctx.Done():
-			return answer{err: ctx.Err()}
+			return answer{err: ctx.Err()}, false
 		}
 		switch {
 		case p.err != nil:
@@ -699,25 +747,39 @@ func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) an
 		case p.ints[0] == 1:
 			stood++
 		case p.ints[0] == 2:
-			v.mu.Lock()
-			v.stamps[p.node] = p.ints[1]
-			v.mu.Unlock()
+			v.has(p.node, p.ints[1], true, era)
 			failed[p.node] = errAnew
+			anew++
 		case p.ints[0] == 0:
+			broken[p.node] = true
 			ended++
 		default:
+			broken[p.node] = true
 			taken++
 		}
 	}
-	switch {
-	case stood >= r.quorum:
-		return answer{val: int64(1)}
-	case ended+taken <= len(r.nodes)-r.quorum:
-		return answer{err: r.noQuorum(failed)}
-	case taken > 0:
-		return answer{val: int64(-1)}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if stood >= r.quorum {
+		v.era++
+		clear(v.anew)
+		return answer{val: int64(1)}, false
 	}
-	return answer{val: int64(0)}
+	forgot := 0
+	for i := range broken {
+		if broken[i] || v.anew[i] {
+			forgot++
+		}
+	}
+	switch {
+	case forgot < r.quorum && ended+taken <= len(r.nodes)-r.quorum:
+		return answer{err: r.noQuorum(failed)}, stood+anew >= r.quorum
+	case taken > 0:
+		return answer{val: int64(-1)}, false
+	}
+	// So many nodes have forgotten their votes that another may have had a quorum
+	// of them, and may be gone again.
+	return answer{val: int64(0)}, false
 }
 
 var errAnew = errors.New("it had no vote for this hold, and has one since now")

@@ -21,6 +21,9 @@ type rfNodes struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy
 	plain   []redis.UniversalClient // past the proxies
+
+	mu      sync.Mutex
+	refused map[string]bool // requests that a node has refused to run
 }
 
 func rfStart(t testing.TB) *rfNodes {

@@ -1,0 +1,277 @@
+package rlock_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// onFirst applies an action to the first run of a script on some nodes, and
+// returns on how many of them that has happened.
+func (n *rfNodes) onFirst(script string, action faultproxy.Action, nodes []int) (struck func() int) {
+	id := sha(script)
+	var count atomic.Int64
+	n.refused = map[string]bool{}
+	for _, i := range nodes {
+		var done atomic.Bool
+		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(id) && done.CompareAndSwap(false, true) {
+				count.Add(1)
+				if action == faultproxy.Error {
+					n.mu.Lock()
+					n.refused[string(c.Raw)] = true
+					n.mu.Unlock()
+				}
+				return action
+			}
+			return faultproxy.Pass
+		})
+	}
+	return func() int { return int(count.Load()) }
+}
+
+// replay has every script arrive once more that was sent to a node so far, but
+// for those that the node has refused: they are known to have no copies.
+func (n *rfNodes) replay(t testing.TB) (copies int) {
+	t.Helper()
+	for _, p := range n.proxies {
+		for _, c := range p.Commands() {
+			n.mu.Lock()
+			refused := n.refused[string(c.Raw)]
+			n.mu.Unlock()
+			if !rfIsScript(c) || refused {
+				continue
+			}
+			if err := p.Replay(c); err != nil {
+				t.Fatal(err)
+			}
+			copies++
+		}
+	}
+	return copies
+}
+
+// onlyVoteFor checks that a hold has its quorum, and nobody else a vote.
+func (n *rfNodes) onlyVoteFor(t testing.TB, l *rlock.Lease) {
+	t.Helper()
+	had := 0
+	for i, a := range n.votes(t, l.Name()) {
+		switch a {
+		case l.Owner():
+			had++
+		case "":
+		default:
+			t.Errorf("node %d has voted for %s, and not for the holder, %s", i+1, a, l.Owner())
+		}
+	}
+	if had < 3 {
+		t.Errorf("the holder has %d votes", had)
+	}
+}
+
+// warm makes the scripts known to the nodes, so that the first run is by hash,
+// and the one that counts.
+func (n *rfNodes) warm(t testing.TB) {
+	t.Helper()
+	l := red(t, "warm-up", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	for range 2 {
+		n.unequal(t, "warm-up")
+		lease := mustLock(t, l)
+		if err := lease.Extend(bg, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, lease)
+		n.nothing(t, "warm-up")
+	}
+}
+
+// Whatever becomes of the requests to some or all of the nodes, or of the
+// replies, there is one hold, its verdicts are right, and copies of all its
+// requests that come late neither vote nor take anything from the next holder.
+func TestRedLockWithLostReplies(t *testing.T) {
+	n := rfStart(t)
+	n.warm(t)
+	const timeout = 600 * time.Millisecond // a lost reply is asked for again after half of it
+	home := n.clients(t)
+	others := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	l := red(t, "stock", home, rlock.WithNodeTimeout(timeout))
+	mustUnlock(t, mustLock(t, l)) // connections are made
+	var lastToken int64
+	for _, script := range []string{"red_acquire", "red_raise", "red_renew", "red_release"} {
+		for _, action := range slices.Sorted(maps.Keys(lossy)) {
+			for where, nodes := range map[string][]int{"two": {1, 3}, "all": {0, 1, 2, 3, 4}} {
+				t.Run(fmt.Sprintf("%s %s on %s", script, action, where), func(t *testing.T) {
+					n.pass()
+					for _, p := range n.proxies {
+						p.ResetLog()
+					}
+					// So that there is something to write back, and tokens go on growing.
+					for i, rdb := range n.plain {
+						if err := rdb.Set(bg, rfCounter("stock"), lastToken+int64(10*(i+1)), 0).Err(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					struck := n.onFirst(script, lossy[action], nodes)
+					lease := mustLock(t, l)
+					if lease.Token() <= lastToken {
+						t.Errorf("token %d after %d", lease.Token(), lastToken)
+					}
+					for range 2 {
+						// All may refuse the first time: the lease is as it was then.
+						if err := lease.Extend(bg, time.Minute); err != nil && action != "loading" {
+							t.Errorf("Extend: %v", err)
+						}
+					}
+					if rest := time.Until(lease.Deadline()); rest < 50*time.Second {
+						t.Errorf("valid for %v after Extend", rest)
+					}
+					if err := lease.Err(); err != nil {
+						t.Error(err)
+					}
+					if err := lease.Unlock(bg); err != nil && !(action == "loading" && errors.Is(err, rlock.ErrUnreachable)) {
+						t.Errorf("Unlock: %v", err)
+					}
+					// Of five nodes only some have to be written back to.
+					if script != "red_raise" {
+						eventually(t, "the fault has happened", func() bool { return struck() == len(nodes) })
+					} else if where == "all" && struck() == 0 {
+						t.Errorf("nothing was written back")
+					}
+					n.pass()
+					n.nothing(t, "stock")
+
+					copies := n.replay(t)
+					if left := strings.Join(n.votes(t, "stock"), ""); left != "" {
+						t.Errorf("after %d late copies: votes for %s", copies, left)
+					}
+					next := mustLock(t, others)
+					if next.Token() <= lease.Token() {
+						t.Errorf("token %d after %d", next.Token(), lease.Token())
+					}
+					n.replay(t)
+					n.onlyVoteFor(t, next)
+					if err := next.Extend(bg, time.Minute); err != nil {
+						t.Error(err)
+					}
+					mustUnlock(t, next)
+					n.nothing(t, "stock")
+					lastToken = next.Token()
+				})
+			}
+		}
+	}
+}
+
+// Requests that hang on their way until their stay is over meet its tombstone:
+// those of a try that failed, of a wait that was given up, and of a hold.
+func TestRedLockRequestsThatComeLate(t *testing.T) {
+	n := rfStart(t)
+	n.warm(t)
+	const timeout = 600 * time.Millisecond
+	// Each case has clients that know nothing of the trouble of the one before.
+	fresh := func() *rlock.RedLock { return red(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout)) }
+	others := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	hold := func(script string, nodes ...int) {
+		id := sha(script)
+		for _, i := range nodes {
+			n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+				if c.IsScript(id) {
+					return faultproxy.Hold
+				}
+				return faultproxy.Pass
+			})
+		}
+	}
+	// arrive lets what was held up through, while another holds the lock and
+	// after that.
+	arrive := func(t *testing.T, atLeast int) {
+		t.Helper()
+		n.pass()
+		n.nothing(t, "stock")
+		for _, held := range []bool{true, false} {
+			var next *rlock.Lease
+			if held {
+				next = mustLock(t, others)
+			}
+			copies := 0
+			for _, p := range n.proxies {
+				if held {
+					copies += p.Release()
+				}
+			}
+			if held && copies < atLeast {
+				t.Errorf("%d requests were late, not %d", copies, atLeast)
+			}
+			n.replay(t)
+			if held {
+				n.onlyVoteFor(t, next)
+			}
+			if held {
+				mustUnlock(t, next)
+			}
+			n.nothing(t, "stock")
+		}
+		for _, p := range n.proxies {
+			p.ResetLog()
+		}
+	}
+	t.Run("acquire of a try that failed", func(t *testing.T) {
+		l := fresh()
+		hold("red_acquire", 0, 2, 4)
+		_, err := l.TryLock(bg)
+		wantErr(t, err, rlock.ErrNoQuorum)
+		arrive(t, 3)
+	})
+	t.Run("acquire of a wait that was given up", func(t *testing.T) {
+		l := fresh()
+		hold("red_acquire", 0, 1, 2, 3, 4)
+		_, err := l.Lock(bg, rlock.WithWait(timeout/2))
+		wantErr(t, err, rlock.ErrNotAcquired)
+		arrive(t, 5)
+	})
+	t.Run("acquire of a hold", func(t *testing.T) {
+		l := fresh()
+		hold("red_acquire", 0, 3)
+		lease := mustLock(t, l)
+		mustUnlock(t, lease)
+		arrive(t, 2)
+	})
+	t.Run("renewal of a hold", func(t *testing.T) {
+		l := fresh()
+		lease := mustLock(t, l)
+		hold("red_renew", 0, 3)
+		if err := lease.Extend(bg, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, lease)
+		arrive(t, 2)
+	})
+	t.Run("renewal of a hold that is lost", func(t *testing.T) {
+		l := fresh()
+		lease := mustLock(t, l, rlock.WithLease(time.Second))
+		hold("red_renew", 0, 1, 3)
+		if err := lease.Extend(bg, time.Minute); err == nil {
+			t.Fatal("Extend without a quorum")
+		}
+		<-lease.Done()
+		wantErr(t, lease.Err(), rlock.ErrLeaseLost)
+		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+		n.nothing(t, "stock")
+		arrive(t, 3)
+	})
+	t.Run("release of a hold", func(t *testing.T) {
+		l := fresh()
+		lease := mustLock(t, l)
+		hold("red_release", 0, 3)
+		mustUnlock(t, lease)
+		arrive(t, 2)
+	})
+}
