@@ -35,13 +35,14 @@ type Client struct {
 	watches atomic.Int64
 	scripts scripts
 
-	watchdog *watchdog
-	hub      *hub
-	reach    reach
-	standing standing
-	queues   queues
-	observed bool // there is an observer or a logger
-	herald   herald
+	watchdog  *watchdog
+	hub       *hub
+	reach     reach
+	elections elections
+	standing  standing
+	queues    queues
+	observed  bool // there is an observer or a logger
+	herald    herald
 
 	ctx     context.Context // ends when nothing may be sent any more
 	stop    context.CancelFunc

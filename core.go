@@ -274,7 +274,9 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 
 	a.tries++
 	sent := h.ask(a.opts.lease)
-	r := l.reenter(h.stay, a.opts.lease, n)
+	// Through the lock by which it was entered: another one of the same name may
+	// not know all that is to be known of it.
+	r := h.core.reenter(h.stay, a.opts.lease, n)
 	if a.opts.hasLease {
 		l.acked(r)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,10 +26,11 @@ const DefaultNodeTimeout = 500 * time.Millisecond
 // before the hold is handed out. The masters need not agree on anything, and
 // their clocks matter only in that they run at the same speed.
 //
-// What it does not survive: so many nodes losing their data within one lease that
-// fewer than a quorum of those that voted still know it. With N nodes and a
-// quorum of q that takes 2q-N of them: one of five with the default quorum of
-// three, two with WithQuorum(4).
+// What it does not survive: so many of the nodes that voted for a hold losing their
+// data within one lease that they and the others are a quorum. With N nodes and a
+// quorum of q that takes at least 2q-N of them: one of five with the default quorum
+// of three, if the other two could not vote; three with WithQuorum(4). Then there
+// may be two holders, until the first one's next renewal, at which it is lost.
 //
 // The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
 // MultiLock of plain locks does share with Redisson's.
@@ -67,12 +69,15 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 		if slices.Index(clients, c) != i {
 			return wrong("client %d occurs twice", i)
 		}
+		if one, ok := c.rdb.(*redis.Client); ok && slices.IndexFunc(clients, func(c *Client) bool { return c.rdb == one }) != i {
+			return wrong("client %d is of the same go-redis client as another: a node has one vote", i)
+		}
 	}
-	l := newCore(clients[0], "redlock", name, nil)
+	l := newCore(clients[0], redFamily(clients), name, nil)
 	if l.bad != nil {
 		return nil, fmt.Errorf("rlock: NewRedLock: %w", l.bad)
 	}
-	r := &red{core: l, quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, votes: map[string]*votes{}}
+	r := &red{core: l, quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout}
 	for _, opt := range opts {
 		opt(r)
 	}
@@ -110,6 +115,17 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 	return &RedLock{l}, nil
 }
 
+// redFamily makes RedLocks of one name the same lock if their nodes are the same,
+// in whatever order.
+func redFamily(clients []*Client) string {
+	var ids []string
+	for _, c := range clients {
+		ids = append(ids, c.id)
+	}
+	slices.Sort(ids)
+	return "redlock " + strings.Join(ids, " ")
+}
+
 const (
 	// redHighest is a node's highest counter of all locks, and redAdmitted says
 	// which process of it may vote.
@@ -136,26 +152,54 @@ type red struct {
 	longest    time.Duration // lease
 	hasLongest bool
 	quarantine *quarantine // nil: none
+}
 
-	mu    sync.Mutex // guards votes
-	votes map[string]*votes
+// elections are the votes for the stays of a client at RedLocks.
+type elections struct {
+	mu     sync.Mutex // guards the rest
+	byStay map[string]*votes
+}
+
+func (e *elections) of(stay string) *votes {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.byStay[stay]
+}
+
+func (e *elections) add(stay string, v *votes) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byStay == nil {
+		e.byStay = map[string]*votes{}
+	}
+	e.byStay[stay] = v
+}
+
+// remove returns what was known.
+func (e *elections) remove(stay string) *votes {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := e.byStay[stay]
+	delete(e.byStay, stay)
+	return v
 }
 
 // votes are what the client knows of the votes for a stay.
 type votes struct {
-	mu     sync.Mutex // guards the rest
-	stamps []int64    // by node; 0: none
-	anew   []bool     // by node: it has voted anew since the hold was last confirmed
-	era    int        // how often the hold was confirmed
-	asked  []int      // by node: requests that have made it vote, or may yet
-	over   bool       // the votes are being taken back: no more are asked for
+	mu     sync.Mutex    // guards the rest
+	stamps []int64       // by node; 0: none
+	anew   []bool        // by node: it has voted anew since the hold was last confirmed
+	era    int           // how often the hold was confirmed
+	asked  []int         // by node: requests that have made it vote, or may yet
+	over   bool          // the votes are being taken back: no more are asked for
+	lease  time.Duration // the longest that was asked for
 	token  int64
 	count  int // entries of the owner: the nodes do not know
 }
 
-func (r *red) newVotes() *votes {
+func (r *red) newVotes(lease time.Duration) *votes {
 	n := len(r.nodes)
-	return &votes{stamps: make([]int64, n), anew: make([]bool, n), asked: make([]int, n), count: 1}
+	return &votes{stamps: make([]int64, n), anew: make([]bool, n), asked: make([]int, n), lease: lease, count: 1}
 }
 
 // has notes that a node has voted, as a reply says that came in some era. The vote
@@ -355,6 +399,11 @@ func (r *red) tooFew(need int, failed map[int]error) error {
 func (r *red) enter(a *attempt, wait bool) *request {
 	if a.tries > 1 {
 		// Each try has an id of its own: the one before was taken back for good.
+		if a.granted { // but too late, or no hold was made of it
+			now := r.c.clock.Now()
+			r.c.cleanUp(r.abandon(a.stay, true), now, now.Add(a.opts.lease+tombstoneTTL))
+			a.granted = false
+		}
 		a.stay, a.number = r.c.newStay()
 	}
 	stay, number, lease := a.stay, a.number, a.opts.lease
@@ -362,7 +411,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		if err := r.prepare(ctx); err != nil {
 			return answer{err: err}
 		}
-		v := r.newVotes()
+		v := r.newVotes(lease)
 		e := &election{
 			red: r, stay: stay, lease: lease, votes: v,
 			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
@@ -377,12 +426,12 @@ func (r *red) enter(a *attempt, wait bool) *request {
 				}
 			}
 			v.mu.Unlock()
-			r.mu.Lock()
-			r.votes[stay] = v
-			r.mu.Unlock()
+			r.c.elections.add(stay, v)
 			return answer{val: []any{int64(1), token}, unsure: true}
 		}
-		e.giveBack()
+		// Those who saw so many votes may have taken them for a hold.
+		votes, _, _ := e.count()
+		e.giveBack(ctx.Err() != nil || votes > len(r.nodes)-r.quorum)
 		switch {
 		case ctx.Err() != nil:
 			return answer{err: ctx.Err()}
@@ -545,8 +594,8 @@ func (e *election) rest() int64 {
 
 // giveBack takes the votes back after a try without success. It waits for the
 // nodes that are known to have voted, so that the next try does not meet them.
-func (e *election) giveBack() {
-	poll, open := e.takeBack(e.stay, e.votes, 0, e.lease, false)
+func (e *election) giveBack(tell bool) {
+	poll, open := e.takeBack(e.stay, e.votes, 0, e.lease, tell)
 	defer poll.end()
 	known := 0
 	for _, stamp := range e.stamps {
@@ -612,12 +661,6 @@ func (r *red) prepare(ctx context.Context) error {
 	return r.quarantine.ready(ctx)
 }
 
-func (r *red) known(stay string) *votes {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.votes[stay]
-}
-
 func (r *red) reenter(stay string, lease time.Duration, n int) *request {
 	return &request{do: func(ctx context.Context) answer {
 		a := r.renewAll(ctx, stay, lease)
@@ -634,7 +677,7 @@ func (r *red) reenter(stay string, lease time.Duration, n int) *request {
 
 // counted notes how often the owner has entered. The nodes need not know.
 func (r *red) counted(stay string, n int) {
-	if v := r.known(stay); v != nil {
+	if v := r.c.elections.of(stay); v != nil {
 		v.mu.Lock()
 		v.count = n
 		v.mu.Unlock()
@@ -653,21 +696,20 @@ func (r *red) release(stay string, n int) *request {
 
 func (r *red) abandon(stay string, _ bool) *request {
 	return &request{ends: true, do: func(context.Context) answer {
-		r.mu.Lock()
-		v := r.votes[stay]
-		delete(r.votes, stay)
-		r.mu.Unlock()
-		var token int64
+		v := r.c.elections.remove(stay)
+		token, lease := int64(0), r.c.cfg.watchdogLease
 		if v != nil {
-			token = v.token
+			v.mu.Lock()
+			token, lease = v.token, v.lease
+			v.mu.Unlock()
 		}
-		poll, open := r.takeBack(stay, v, token, r.c.cfg.watchdogLease, true)
+		poll, open := r.takeBack(stay, v, token, lease, true)
 		defer poll.end()
 		// With a quorum until now, and as many nodes that say they had voted for
 		// it as can be expected of those that answered, the hold has lasted. The
 		// replies to come can only confirm that, if they come: nodes that hang
 		// delay nobody.
-		had, failed := 0, map[int]error{}
+		had, taken, failed := 0, 0, map[int]error{}
 		lasted := func() bool { return had+len(failed) >= r.quorum }
 		for ; open > 0 && !(lasted() && len(failed)+open <= len(r.nodes)-r.quorum); open-- {
 			switch p := <-poll.replies; {
@@ -675,6 +717,8 @@ func (r *red) abandon(stay string, _ bool) *request {
 				failed[p.node] = p.err
 			case p.ints[0] == 1 || p.unsure:
 				had++
+			case p.ints[0] == -1:
+				taken++
 			}
 		}
 		switch {
@@ -682,6 +726,8 @@ func (r *red) abandon(stay string, _ bool) *request {
 			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
 		case lasted():
 			return answer{val: int64(1)}
+		case taken > 0:
+			return answer{val: int64(-1)}
 		}
 		return answer{val: int64(0)}
 	}}
@@ -707,7 +753,7 @@ func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) an
 // renewOnce is one round of it. It is worth another one if with the votes that
 // were given anew there is a quorum.
 func (r *red) renewOnce(ctx context.Context, stay string, lease time.Duration) (a answer, again bool) {
-	v := r.known(stay)
+	v := r.c.elections.of(stay)
 	if v == nil {
 		return answer{val: int64(0)}, false
 	}
@@ -716,6 +762,7 @@ func (r *red) renewOnce(ctx context.Context, stay string, lease time.Duration) (
 	}
 	v.mu.Lock()
 	stamps, era := slices.Clone(v.stamps), v.era
+	v.lease = max(v.lease, lease)
 	v.mu.Unlock()
 	poll := r.poll(v)
 	defer poll.end()
@@ -807,8 +854,8 @@ func (r *red) forceUnlock(owner string) *request {
 		switch {
 		case len(failed) > len(r.nodes)-r.quorum:
 			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
-		case had > len(r.nodes)-r.quorum:
-			return answer{val: int64(1)}
+		case had > 0 && had+len(failed) >= r.quorum:
+			return answer{val: int64(1)} // those that failed may have voted for it too
 		}
 		return answer{val: int64(0)}
 	}}
@@ -826,10 +873,18 @@ func (r *red) inspect() *request {
 			token int64
 		}
 		holders, failed := map[string]*holder{}, map[int]error{}
-		for open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
+		most := 0 // votes for one
+		open := poll.ask(ctx, 0, func(i int, n *redNode) *request {
 			return r.guarded(i, false, &request{script: r.script("red_inspect"), keys: []string{n.record}})
-		}); open > 0; open-- {
-			p := <-poll.replies
+		})
+		// Until there is a holder, or cannot be one: nodes that hang delay nobody.
+		for ; open > 0 && most < r.quorum && most+open+len(failed) >= r.quorum; open-- {
+			var p reply
+			select {
+			case p = <-poll.replies:
+			case <-ctx.Done():
+				return answer{err: ctx.Err()}
+			}
 			switch {
 			case p.err != nil:
 				failed[p.node] = p.err
@@ -842,6 +897,7 @@ func (r *red) inspect() *request {
 				h.votes++
 				h.ms = append(h.ms, p.ints[0])
 				h.token = max(h.token, p.ints[1])
+				most = max(most, h.votes)
 			}
 		}
 		if len(failed) > len(r.nodes)-r.quorum {
@@ -852,7 +908,7 @@ func (r *red) inspect() *request {
 				continue
 			}
 			count := 1
-			if v := r.known(stay); v != nil {
+			if v := r.c.elections.of(stay); v != nil {
 				v.mu.Lock()
 				count = v.count
 				v.mu.Unlock()

@@ -105,6 +105,11 @@ func rfOr(nodes []int) []int {
 // is counters, and tombstones that will go.
 func (n *rfNodes) nothing(t testing.TB, lock string, nodes ...int) {
 	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("votes: %q", n.votes(t, lock, nodes...))
+		}
+	})
 	eventually(t, "no vote is left", func() bool {
 		return strings.Join(n.votes(t, lock, nodes...), "") == ""
 	})

@@ -82,10 +82,10 @@ func (w *watch) run(ctx context.Context, asleep func()) {
 	defer context.AfterFunc(c.ctx, cancel)() // a look that hangs ends with the client
 	w.timer = c.clock.NewTimer(farAway)
 	defer w.timer.Stop()
-	var sub *subscription
+	var unsubscribe func()
 	defer func() {
-		if sub != nil {
-			sub.close()
+		if unsubscribe != nil {
+			unsubscribe()
 		}
 	}()
 
@@ -114,9 +114,9 @@ func (w *watch) run(ctx context.Context, asleep func()) {
 			}
 		}
 		// Where each waiter has a channel of its own there is none for others.
-		if channel := l.channel(""); sub == nil && !l.placed && channel != "" && l.ready(ctx) == nil {
+		if unsubscribe == nil && !l.placed && l.ready(ctx) == nil {
 			// What happens until it is confirmed is not missed: that pokes too.
-			sub = c.hub.subscribe(channel, w.notify)
+			unsubscribe = l.subscribe("", w.notify)
 		}
 		// The jitter keeps watches apart.
 		sleep = min(sleep-jitter(c.seed, w.number, turn, sleep/4), most+jitter(c.seed, w.number, turn, 2*time.Millisecond))

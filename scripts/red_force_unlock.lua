@@ -4,7 +4,7 @@
 -- KEYS[1]  record
 -- ARGV[1]  attempt id, or '' for any
 -- ARGV[2]  what tombstones begin with
--- ARGV[3]  time to keep a tombstone, ms
+-- ARGV[3]  time to keep a tombstone after the end of the lease, ms
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  taken back
@@ -21,8 +21,10 @@ if not last or ARGV[1] ~= '' and last ~= ARGV[1] then
   return 0
 end
 -- Also if its time is over: the clock that says so may be wrong, and be set right.
+-- A renewal does not bring it back: the next one may come late in the lease.
+local keep = math.max(left(), 0) + tonumber(ARGV[3])
 redis.call('del', record)
-redis.call('set', ARGV[2] .. last, 1, 'px', ARGV[3]) -- a renewal does not bring it back
+redis.call('set', ARGV[2] .. last, 1, 'px', keep)
 if not held then
   return 0
 end

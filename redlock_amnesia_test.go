@@ -1,0 +1,162 @@
+package rlock_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// forget has nodes die and come back without their data.
+func (n *rfNodes) forget(nodes ...int) {
+	for _, i := range nodes {
+		n.servers[i].Kill()
+		n.servers[i].Restart()
+	}
+}
+
+func (n *rfNodes) allVoteFor(t testing.TB, l *rlock.Lease) {
+	t.Helper()
+	eventually(t, "all have voted for the hold", func() bool {
+		return !slices.ContainsFunc(n.votes(t, l.Name()), func(a string) bool { return a != l.Owner() })
+	})
+}
+
+// A hold survives the loss of the data of all nodes, one after the other: each
+// votes for it again with the next renewal, and counts from the one after.
+func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
+	n := rfStart(t)
+	l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
+	other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	lease := mustLock(t, l)
+	for i := range n.servers {
+		n.allVoteFor(t, lease)
+		n.forget(i)
+		if _, err := other.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Fatalf("another one's try: %v", err)
+		}
+		// Once by itself; to wait for that with each node would take long.
+		if i > 0 {
+			eventually(t, "Extend finds the node again", func() bool {
+				if err := lease.Extend(bg, rfLease); err != nil {
+					t.Fatal(err)
+				}
+				return n.votes(t, "stock", i)[0] == lease.Owner()
+			})
+		}
+	}
+	n.allVoteFor(t, lease)
+	if err := lease.Err(); err != nil {
+		t.Fatal(err)
+	}
+	token := lease.Token()
+	mustUnlock(t, lease)
+	n.nothing(t, "stock")
+	next := mustLock(t, other)
+	if next.Token() <= token {
+		t.Errorf("token %d after %d", next.Token(), token)
+	}
+	mustUnlock(t, next)
+}
+
+// What a RedLock without a quarantine does not survive: that so many of the
+// nodes that voted lose their data within a lease that with the others there is
+// another quorum. That takes 2q-n nodes at least, all those having voted that
+// must. The test shows both sides of the limit.
+func TestRedLockDataLossWithinALease(t *testing.T) {
+	n := rfStart(t)
+	for _, c := range []struct {
+		quorum, voted, lost int
+		two                 bool
+	}{
+		{3, 3, 0, false}, {3, 3, 1, true}, {3, 3, 2, true}, {3, 4, 1, false}, {3, 4, 2, true}, {3, 5, 2, false}, {3, 5, 3, true},
+		{4, 4, 2, false}, {4, 4, 3, true}, {4, 5, 3, false}, {4, 5, 4, true},
+		{5, 5, 4, false}, {5, 5, 5, true},
+	} {
+		t.Run(fmt.Sprintf("quorum %d, %d voted, %d forgot", c.quorum, c.voted, c.lost), func(t *testing.T) {
+			for i, rdb := range n.plain {
+				rdb.FlushAll(bg)
+				acquire := sha("red_acquire")
+				n.proxies[i].Handle(func(cmd faultproxy.Command) faultproxy.Action {
+					if cmd.IsScript(acquire) && i >= c.voted {
+						return faultproxy.Error // it is away for the moment of the vote
+					}
+					return faultproxy.Pass
+				})
+			}
+			options := []rlock.RedLockOption{rlock.WithQuorum(c.quorum), rlock.WithNodeTimeout(2 * time.Second)}
+			l := red(t, "stock", n.clients(t), options...)
+			other := red(t, "stock", n.straight(t), options...)
+			first := mustLock(t, l)
+			eventually(t, "so many have voted", func() bool {
+				return !slices.Contains(n.votes(t, "stock")[:c.voted], "")
+			})
+			n.pass()
+			n.forget([]int{0, 1, 2, 3, 4}[:c.lost]...)
+
+			second, err := other.TryLock(bg)
+			if c.two != (err == nil) {
+				t.Fatalf("a second holder: %v (%v), want %v", err == nil, err, c.two)
+			}
+			if !c.two {
+				wantErr(t, err, rlock.ErrNotAcquired)
+				// The hold goes on, or it cannot know: but it is not told a lie.
+				if err := first.Extend(bg, time.Minute); err != nil && !errors.Is(err, rlock.ErrNoQuorum) {
+					t.Errorf("Extend: %v", err)
+				}
+				mustUnlock(t, first)
+				n.nothing(t, "stock")
+				return
+			}
+			if first.Err() != nil || second.Err() != nil {
+				t.Fatalf("nobody has told them yet, but %v, %v", first.Err(), second.Err())
+			}
+			// The first is told with its next renewal, also if the second has left
+			// by then: a hold that was broken is not mended.
+			mustUnlock(t, second)
+			n.nothing(t, "stock", []int{0, 1, 2, 3, 4}[:c.lost]...)
+			wantErr(t, first.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			n.nothing(t, "stock")
+		})
+	}
+}
+
+// A hold that another one has taken over is told so, by a renewal and by Unlock.
+func TestRedLockTakenOver(t *testing.T) {
+	n := rfStart(t)
+	for _, by := range []string{"a renewal", "Extend", "Unlock"} {
+		t.Run(by, func(t *testing.T) {
+			l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
+			other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+			first := mustLock(t, l, rlock.WithLease(time.Minute))
+			if by == "a renewal" {
+				mustUnlock(t, first)
+				first = mustLock(t, l)
+			}
+			n.allVoteFor(t, first)
+			for _, rdb := range n.plain {
+				rdb.FlushAll(bg)
+			}
+			second := mustLock(t, other)
+			n.allVoteFor(t, second)
+			switch by {
+			case "a renewal":
+				<-first.Done()
+			case "Extend":
+				wantErr(t, first.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+			}
+			wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+			n.onlyVoteFor(t, second)
+			if err := second.Extend(bg, time.Minute); err != nil {
+				t.Error(err)
+			}
+			mustUnlock(t, second)
+			n.nothing(t, "stock")
+		})
+	}
+}
