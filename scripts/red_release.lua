@@ -31,6 +31,6 @@ end
 if redis.call('hget', record, 'attempt') == ARGV[1] then
   redis.call('del', record)
   announce(ARGV[5], ARGV[4], '0')
-  return held and 1 or 0
+  return 1
 end
 return current() and -1 or 0

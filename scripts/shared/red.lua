@@ -33,19 +33,20 @@ end
 
 -- left is for how many ms it does.
 local function left()
-  return math.ceil((tonumber(redis.call('hget', record, 'until')) - now) / 1000)
+  return math.ceil((tonumber(redis.call('hget', record, 'until') or 0) - now) / 1000)
 end
 
 local MONTH = 30 * 24 * 3600 * 1000
 
--- lengthen makes the record valid for a lease from now, unless it is already.
+-- lengthen makes the record valid for a lease from now, unless it is already. That
+-- is written last: a script that fails half-way has not voted.
 local function lengthen(lease)
+  if redis.call('pttl', record) < lease + MONTH then
+    redis.call('pexpire', record, lease + MONTH)
+  end
   local until_ = tonumber(redis.call('hget', record, 'until') or 0)
   if until_ < now + lease * 1000 then
     redis.call('hset', record, 'until', now + lease * 1000)
-  end
-  if redis.call('pttl', record) < lease + MONTH then
-    redis.call('pexpire', record, lease + MONTH)
   end
 end
 

@@ -1,0 +1,449 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// rfJudge sees every hold of a lock, and says when two believe in theirs at once,
+// or tokens do not grow in the order of the holds.
+type rfJudge struct {
+	t testing.TB
+
+	mu      sync.Mutex // guards the rest
+	open    map[*rlock.Lease]struct{}
+	highest int64
+	holds   int
+	lost    int
+}
+
+func newRFJudge(t testing.TB) *rfJudge { return &rfJudge{t: t, open: map[*rlock.Lease]struct{}{}} }
+
+// asks is called before an acquire: its token must be greater than the one that is
+// returned, whatever happens.
+func (j *rfJudge) asks() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.highest
+}
+
+func (j *rfJudge) got(l *rlock.Lease, floor int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.holds++
+	if l.Token() <= floor {
+		j.t.Errorf("token %d after %d", l.Token(), floor)
+	}
+	for other := range j.open {
+		if other.Err() == nil && l.Err() == nil {
+			j.t.Errorf("%s (token %d) and %s (token %d) hold it at once", other.Owner(), other.Token(), l.Owner(), l.Token())
+		}
+	}
+	// One that is over before it is seen here may be seen after its successor.
+	if l.Err() == nil && l.Token() <= j.highest {
+		j.t.Errorf("token %d in the hands of a holder after %d", l.Token(), j.highest)
+	}
+	j.highest = max(j.highest, l.Token())
+	j.open[l] = struct{}{}
+}
+
+// leaves is called before an Unlock.
+func (j *rfJudge) leaves(l *rlock.Lease) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.open, l)
+	if l.Err() != nil {
+		j.lost++
+	}
+}
+
+// rfDurations says what is in the middle of some times, and near their end.
+type rfDurations []time.Duration
+
+func (d rfDurations) String() string {
+	if len(d) == 0 {
+		return "none"
+	}
+	s := slices.Sorted(slices.Values(d))
+	at := func(q float64) time.Duration { return s[int(q*float64(len(s)-1))].Round(10 * time.Microsecond) }
+	return fmt.Sprintf("median %v, p90 %v, p99 %v, longest %v of %d", at(0.5), at(0.9), at(0.99), at(1), len(s))
+}
+
+// direct are the clients of one process that does not go through the proxies.
+func rfDirect(t testing.TB, n *rfNodes, name string, opts ...rlock.Option) *rlock.RedLock {
+	t.Helper()
+	return red(t, name, n.straight(t, opts...), rlock.WithNodeTimeout(2*time.Second))
+}
+
+// Sixteen processes want one lock, all the time: each gets it as often as it wants,
+// nobody waits for ever, and splitting the votes costs little.
+func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
+	const clients, rounds = 16, 15
+	n := rfStart(t)
+	j := newRFJudge(t)
+	var mu sync.Mutex
+	var waits rfDurations
+	looks := 0
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range clients {
+		r := &recorder{}
+		l := rfDirect(t, n, "stock", rlock.WithObserver(r))
+		wg.Go(func() {
+			for range rounds {
+				floor, asked := j.asks(), time.Now()
+				lease := mustLock(t, l)
+				j.got(lease, floor)
+				took := time.Since(asked)
+				j.leaves(lease)
+				mustUnlock(t, lease)
+				mu.Lock()
+				waits = append(waits, took)
+				mu.Unlock()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range r.acquired {
+				looks += e.Attempts
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	t.Logf("%d clients, %d holds in %v, %.1f looks for each; waits: %v", clients, j.holds, took.Round(time.Millisecond), float64(looks)/float64(j.holds), waits)
+	if j.holds != clients*rounds {
+		t.Errorf("%d holds", j.holds)
+	}
+	// A live-lock would show as a wait that does not end: mustLock bears 30 s.
+	// Some ms for each hold are usual; this allows a busy machine fifty times that.
+	if most := time.Duration(j.holds) * 100 * time.Millisecond; took > most {
+		t.Errorf("%d holds took %v", j.holds, took)
+	}
+	n.nothing(t, "stock")
+}
+
+// One who waits is woken by the nodes, not by a timer.
+func TestRedLockWakesWhoWaits(t *testing.T) {
+	n := rfStart(t)
+	for _, stopped := range []int{0, 2} {
+		t.Run(fmt.Sprint(stopped, " nodes are stopped"), func(t *testing.T) {
+			locks := []*rlock.RedLock{rfDirect(t, n, "stock", rlock.WithLongestPoll(time.Minute)), rfDirect(t, n, "stock", rlock.WithLongestPoll(time.Minute))}
+			for i := range stopped {
+				n.servers[2*i].Pause()
+				defer n.servers[2*i].Resume()
+			}
+			var times rfDurations
+			lease := mustLock(t, locks[0])
+			for i := range 30 {
+				l := locks[(i+1)%2]
+				type entry struct {
+					lease *rlock.Lease
+					at    time.Time
+				}
+				next := make(chan entry, 1)
+				go func() { lease := mustLock(t, l); next <- entry{lease, time.Now()} }()
+				eventually(t, "it waits, and hears the nodes", func() bool {
+					s, err := l.State(bg)
+					heard := int64(0)
+					for i, rdb := range n.plain {
+						if i == 0 && stopped > 0 || i == 2 && stopped > 1 {
+							continue
+						}
+						heard += rdb.PubSubNumSub(bg, rfRecord("stock")+":free").Val()[rfRecord("stock")+":free"]
+					}
+					return err == nil && s.Waiters == 1 && heard >= 3
+				})
+				called := time.Now()
+				mustUnlock(t, lease)
+				e := <-next
+				times, lease = append(times, e.at.Sub(called)), e.lease
+			}
+			mustUnlock(t, lease)
+			t.Logf("from Unlock to the next one's return: %v", times)
+			// The lease is 30 s and the longest poll a minute: whatever is below comes
+			// from messages. The median is some ms.
+			slices.Sort(times)
+			if times[len(times)/2] > time.Second || times[len(times)-1] > 10*time.Second {
+				t.Errorf("took %v", times)
+			}
+		})
+	}
+	n.nothing(t, "stock")
+}
+
+// Whatever the network and up to two stopped nodes do, nobody believes to hold
+// what another one holds, and tokens grow.
+func TestRedLockUnderFire(t *testing.T) {
+	lasts := 8 * time.Second
+	if testing.Short() {
+		lasts = 2 * time.Second
+	}
+	n := rfStart(t)
+	const clients, lease = 5, 1500 * time.Millisecond
+	j := newRFJudge(t)
+	ctx, cancel := context.WithTimeout(bg, lasts)
+	defer cancel()
+	var faults, tokens atomic.Int64
+	for i, p := range n.proxies {
+		rnd := rand.New(rand.NewPCG(uint64(i), 1))
+		var mu sync.Mutex
+		var past []faultproxy.Command
+		p.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if !rfIsScript(c) || ctx.Err() != nil {
+				return faultproxy.Pass
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			past = append(past, c)
+			switch rnd.IntN(60) {
+			case 0:
+				faults.Add(1)
+				return faultproxy.ResetAfter
+			case 1:
+				faults.Add(1)
+				return faultproxy.ResetBefore
+			case 2:
+				faults.Add(1)
+				return faultproxy.SwallowReply
+			case 3:
+				faults.Add(1)
+				return faultproxy.Duplicate
+			case 4:
+				faults.Add(1)
+				return faultproxy.Error
+			case 5: // a late copy of whatever was sent some time ago
+				faults.Add(1)
+				again := past[rnd.IntN(len(past))]
+				go func() { _ = p.Replay(again) }()
+			}
+			return faultproxy.Pass
+		})
+		p.Delay(func(c faultproxy.Command) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			if !rfIsScript(c) || rnd.IntN(30) > 0 {
+				return 0
+			}
+			return time.Duration(rnd.IntN(int(lease / 3)))
+		})
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { // stops nodes, at most two at a time
+		rnd := rand.New(rand.NewPCG(7, 7))
+		for ctx.Err() == nil {
+			nodes := rnd.Perm(5)[:rnd.IntN(3)]
+			for _, i := range nodes {
+				n.servers[i].Pause()
+				faults.Add(1)
+			}
+			select {
+			case <-time.After(time.Duration(rnd.IntN(int(lease)))):
+			case <-ctx.Done():
+			}
+			for _, i := range nodes {
+				n.servers[i].Resume()
+			}
+		}
+	})
+	for i := range clients {
+		l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(lease)), rlock.WithNodeTimeout(lease/6))
+		rnd := rand.New(rand.NewPCG(uint64(i), 2))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				floor := j.asks()
+				var opts []rlock.AcquireOption
+				if rnd.IntN(4) == 0 {
+					opts = append(opts, rlock.WithLease(lease/time.Duration(2+rnd.IntN(3))))
+				}
+				held, err := l.Lock(ctx, opts...)
+				if err != nil {
+					if ctx.Err() == nil && !errors.Is(err, rlock.ErrNoQuorum) && !errors.Is(err, rlock.ErrNotAcquired) {
+						t.Errorf("Lock: %v", err)
+					}
+					continue
+				}
+				j.got(held, floor)
+				switch rnd.IntN(20) {
+				case 0: // for longer than a lease
+					select {
+					case <-held.Done():
+					case <-time.After(lease * 3 / 2):
+					}
+				case 1:
+					_ = held.Extend(ctx, lease)
+				case 2:
+					if inner, err := l.TryLock(held.Context(ctx)); err == nil {
+						if inner.Token() != held.Token() {
+							t.Errorf("re-entry has token %d, not %d", inner.Token(), held.Token())
+						}
+						_ = inner.Unlock(bg)
+					}
+				}
+				j.leaves(held)
+				tokens.Add(1)
+				if err := held.Unlock(bg); err != nil && !errors.Is(err, rlock.ErrLeaseLost) && !errors.Is(err, rlock.ErrUnreachable) {
+					t.Errorf("Unlock: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	n.pass()
+	t.Logf("%d holds in %v, %d lost, %d faults", j.holds, lasts, j.lost, faults.Load())
+	// It has shown something only if there were some of each.
+	if j.holds < int(lasts/time.Second) || faults.Load() < int64(lasts/time.Second) {
+		t.Errorf("%d holds, %d faults", j.holds, faults.Load())
+	}
+	n.nothing(t, "stock")
+	l := rfDirect(t, n, "stock")
+	floor := j.asks()
+	last := mustLock(t, l)
+	j.got(last, floor)
+	j.leaves(last)
+	mustUnlock(t, last)
+}
+
+// A node that refuses is as good as one that is away: two of them change nothing,
+// with three there is no quorum, and the error says why.
+func TestRedLockWithNodesThatRefuse(t *testing.T) {
+	refusals := []struct {
+		name, says string
+		begin, end func(t *testing.T, rdb redis.UniversalClient)
+		user       string
+		releases   bool // all the same
+		repeats    bool // a release that it has refused is sent again
+	}{
+		{"OOM", "OOM command not allowed",
+			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "config", "set", "maxmemory", "1") },
+			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "config", "set", "maxmemory", "0") }, "", true, true},
+		{"READONLY", "READONLY",
+			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "replicaof", "127.0.0.1", "1") },
+			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "replicaof", "no", "one") }, "", false, true},
+		{"NOPERM", "NOPERM",
+			func(t *testing.T, rdb redis.UniversalClient) {
+				rfDo(t, rdb, "acl", "setuser", "locker", "-evalsha", "-eval")
+			},
+			func(t *testing.T, rdb redis.UniversalClient) {
+				rfDo(t, rdb, "acl", "setuser", "locker", "+evalsha", "+eval")
+			}, "locker", false, false},
+		{"NOPERM half-way", "can't run this command",
+			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "acl", "setuser", "locker", "-pexpire") },
+			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "acl", "setuser", "locker", "+pexpire") }, "locker", true, true},
+		{"NOREPLICAS", "NOREPLICAS",
+			func(t *testing.T, rdb redis.UniversalClient) {
+				rfDo(t, rdb, "config", "set", "min-replicas-to-write", "1")
+			},
+			func(t *testing.T, rdb redis.UniversalClient) {
+				rfDo(t, rdb, "config", "set", "min-replicas-to-write", "0")
+			}, "", false, true},
+	}
+	for _, c := range refusals {
+		t.Run(c.name, func(t *testing.T) {
+			n := rfStart(t)
+			var cs []*rlock.Client
+			for i, s := range n.servers {
+				rfDo(t, n.plain[i], "acl", "setuser", "locker", "on", ">pw", "~*", "&*", "+@all")
+				cs = append(cs, newClientOn(t, dialer(s.Addr())(t, func(o *redis.Options) {
+					if c.user != "" {
+						o.Username, o.Password = c.user, "pw"
+					}
+				})))
+			}
+			l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+			held := mustLock(t, l, rlock.WithLease(time.Minute))
+			n.allVoteFor(t, held)
+			for _, i := range []int{1, 3} {
+				c.begin(t, n.plain[i])
+			}
+			start := time.Now()
+			if err := held.Extend(bg, 2*time.Minute); err != nil {
+				t.Errorf("Extend: %v", err)
+			}
+			mustUnlock(t, held)
+			for range 3 {
+				lease := mustLock(t, l)
+				if lease.Token() <= held.Token() {
+					t.Errorf("token %d after %d", lease.Token(), held.Token())
+				}
+				if err := lease.Extend(bg, 2*time.Minute); err != nil {
+					t.Errorf("Extend: %v", err)
+				}
+				mustUnlock(t, lease)
+				held = lease
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("took %v: a refusal is an answer", took)
+			}
+
+			// What they did not take back, they do now; or it runs out.
+			for _, i := range []int{1, 3} {
+				c.end(t, n.plain[i])
+				n.plain[i].Del(bg, rfRecord("stock"))
+			}
+			n.nothing(t, "stock")
+			for _, i := range []int{0, 1, 3} {
+				c.begin(t, n.plain[i])
+			}
+			_, err := l.TryLock(bg)
+			wantErr(t, err, rlock.ErrNoQuorum)
+			for _, i := range []int{0, 1, 3} {
+				if !strings.Contains(err.Error(), fmt.Sprintf("node %d (%s)", i+1, n.servers[i].Addr())) || strings.Count(err.Error(), c.says) != 3 {
+					t.Errorf("does not say why node %d has not voted: %v", i+1, err)
+				}
+			}
+			n.nothing(t, "stock", 2, 4)
+			for _, i := range []int{0, 1, 3} {
+				c.end(t, n.plain[i])
+				n.plain[i].Del(bg, rfRecord("stock"))
+			}
+
+			// A release writes nothing that needs memory, or a TTL.
+			last := mustLock(t, l, rlock.WithLease(time.Minute))
+			for _, i := range []int{0, 1, 3} {
+				c.begin(t, n.plain[i])
+			}
+			err = last.Unlock(bg)
+			if c.releases {
+				if err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+				n.nothing(t, "stock")
+			} else {
+				wantErr(t, err, rlock.ErrNoQuorum)
+				n.nothing(t, "stock", 2, 4)
+			}
+			for _, i := range []int{0, 1, 3} {
+				c.end(t, n.plain[i])
+			}
+			if !c.repeats {
+				return // it is for the operator, or the end of the lease
+			}
+			n.nothing(t, "stock")
+			lease := mustLock(t, l)
+			if lease.Token() <= last.Token() {
+				t.Errorf("token %d after %d", lease.Token(), last.Token())
+			}
+			mustUnlock(t, lease)
+		})
+	}
+}
+
+func rfDo(t testing.TB, rdb redis.UniversalClient, args ...any) {
+	t.Helper()
+	if err := rdb.(*redis.Client).Do(bg, args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
