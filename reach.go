@@ -48,12 +48,10 @@ func (c *Client) reachable(ctx context.Context, timeout time.Duration, quit <-ch
 		s.mu.Unlock()
 		return nil
 	}
-	lost, p := s.lost, s.probe
-	if p == nil {
-		p = &probe{done: make(chan struct{})}
-		s.probe = p
-		c.background(func() { c.ping(p, timeout) })
+	if s.probe == nil {
+		s.probe = c.probe(timeout)
 	}
+	lost, p := s.lost, s.probe
 	s.mu.Unlock()
 	select {
 	case <-p.done:
@@ -63,6 +61,28 @@ func (c *Client) reachable(ctx context.Context, timeout time.Duration, quit <-ch
 	case <-quit:
 		return errTooLate
 	}
+}
+
+// isLost is reachable for one who does not wait: while the server does not answer, a
+// PING is under way.
+func (c *Client) isLost(timeout time.Duration) bool {
+	s := &c.reach
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		return false
+	}
+	if s.probe == nil {
+		s.probe = c.probe(timeout)
+	}
+	return true
+}
+
+// probe sends a PING.
+func (c *Client) probe(timeout time.Duration) *probe {
+	p := &probe{done: make(chan struct{})}
+	c.background(func() { c.ping(p, timeout) })
+	return p
 }
 
 func (c *Client) ping(p *probe, timeout time.Duration) {

@@ -399,11 +399,11 @@ func (r *red) tooFew(need int, failed map[int]error) error {
 func (r *red) enter(a *attempt, wait bool) *request {
 	if a.tries > 1 {
 		// Each try has an id of its own: the one before was taken back for good.
-		if a.granted { // but too late, or no hold was made of it
+		if r.c.elections.of(a.stay) != nil { // but for one that came too late to be a hold
 			now := r.c.clock.Now()
 			r.c.cleanUp(r.abandon(a.stay, true), now, now.Add(a.opts.lease+tombstoneTTL))
-			a.granted = false
 		}
+		a.granted = false
 		a.stay, a.number = r.c.newStay()
 	}
 	stay, number, lease := a.stay, a.number, a.opts.lease

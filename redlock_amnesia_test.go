@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,11 +79,13 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 		{5, 5, 4, false}, {5, 5, 5, true},
 	} {
 		t.Run(fmt.Sprintf("quorum %d, %d voted, %d forgot", c.quorum, c.voted, c.lost), func(t *testing.T) {
+			var refused atomic.Int64
 			for i, rdb := range n.plain {
 				rdb.FlushAll(bg)
 				acquire := sha("red_acquire")
 				n.proxies[i].Handle(func(cmd faultproxy.Command) faultproxy.Action {
 					if cmd.IsScript(acquire) && i >= c.voted {
+						refused.Add(1)
 						return faultproxy.Error // it is away for the moment of the vote
 					}
 					return faultproxy.Pass
@@ -93,7 +96,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			other := red(t, "stock", n.straight(t), options...)
 			first := mustLock(t, l)
 			eventually(t, "so many have voted", func() bool {
-				return !slices.Contains(n.votes(t, "stock")[:c.voted], "")
+				return !slices.Contains(n.votes(t, "stock")[:c.voted], "") && int(refused.Load()) == 5-c.voted
 			})
 			n.pass()
 			n.forget([]int{0, 1, 2, 3, 4}[:c.lost]...)

@@ -99,7 +99,7 @@ func (n *rfNodes) warm(t testing.TB) {
 func TestRedLockWithLostReplies(t *testing.T) {
 	n := rfStart(t)
 	n.warm(t)
-	const timeout = 600 * time.Millisecond // a lost reply is asked for again after half of it
+	const timeout = 1500 * time.Millisecond // a lost reply is asked for again after half of it
 	home := n.clients(t)
 	others := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	l := red(t, "stock", home, rlock.WithNodeTimeout(timeout))
@@ -274,4 +274,35 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		mustUnlock(t, lease)
 		arrive(t, 2)
 	})
+}
+
+// Votes that come when the lease that they are for is over are no hold: they are
+// taken back, and do not stand in the way of the next try.
+func TestRedLockVotesThatComeTooLate(t *testing.T) {
+	n := rfStart(t)
+	n.warm(t)
+	const lease = 2 * time.Second
+	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
+	mustUnlock(t, mustLock(t, l)) // connections are made
+	n.nothing(t, "stock")
+	id := sha("red_acquire")
+	var first [5]atomic.Bool
+	for i, p := range n.proxies {
+		p.ResetLog()
+		p.Delay(func(c faultproxy.Command) time.Duration {
+			if c.IsScript(id) && first[i].CompareAndSwap(false, true) {
+				return lease
+			}
+			return 0
+		})
+	}
+	start := time.Now()
+	held := mustLock(t, l, rlock.WithLease(lease))
+	// The votes of the first try would last until twice the lease has passed.
+	if took := time.Since(start); took < lease || took > lease+lease*3/4 {
+		t.Errorf("took %v", took)
+	}
+	n.onlyVoteFor(t, held)
+	mustUnlock(t, held)
+	n.nothing(t, "stock")
 }

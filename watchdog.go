@@ -445,6 +445,12 @@ func (u *cleanup) due(now time.Time, _ time.Duration) (*request, time.Time) {
 	if now.Before(u.next) {
 		return nil, u.next
 	}
+	if u.r.do == nil && u.c.isLost(min(u.c.cfg.commandTimeout, time.Second)) {
+		// There may be very many of these for one node of a RedLock.
+		u.next = now.Add(u.pause)
+		u.pause = min(2*u.pause, time.Second)
+		return nil, u.next
+	}
 	// The next copy goes out if this one is not answered: it may hang.
 	u.next = now.Add(max(u.pause, min(u.c.cfg.commandTimeout, time.Second)))
 	return u.r, u.next
