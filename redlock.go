@@ -310,7 +310,16 @@ func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNod
 			continue
 		}
 		asked++
+		if p.missed != nil {
+			// Shutdown waits for it, of the home and of the node: nobody else does.
+			p.r.c.calls.add(1)
+			n.c.calls.add(1)
+		}
 		p.r.c.background(func() {
+			if p.missed != nil {
+				defer p.r.c.end()
+				defer n.c.end()
+			}
 			got := p.askOne(ctx, i, n, req)
 			got.node, got.tag = i, tag
 			if got.err != nil && p.missed != nil {

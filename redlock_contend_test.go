@@ -91,7 +91,7 @@ func rfDirect(t testing.TB, n *rfNodes, name string, opts ...rlock.Option) *rloc
 // Sixteen processes want one lock, all the time: each gets it as often as it wants,
 // nobody waits for ever, and splitting the votes costs little.
 func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
-	const clients, rounds = 16, 15
+	const clients, rounds = 16, 8
 	n := rfStart(t)
 	j := newRFJudge(t)
 	var mu sync.Mutex
@@ -187,7 +187,7 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 // Whatever the network and up to two stopped nodes do, nobody believes to hold
 // what another one holds, and tokens grow.
 func TestRedLockUnderFire(t *testing.T) {
-	lasts := 8 * time.Second
+	lasts := 5 * time.Second
 	if testing.Short() {
 		lasts = 2 * time.Second
 	}
@@ -207,8 +207,11 @@ func TestRedLockUnderFire(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			past = append(past, c)
-			switch rnd.IntN(60) {
+			fault := rnd.IntN(60)
+			if fault != 4 { // a request that was refused is known to have no copies
+				past = append(past, c)
+			}
+			switch fault {
 			case 0:
 				faults.Add(1)
 				return faultproxy.ResetAfter

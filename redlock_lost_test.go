@@ -173,6 +173,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 // Requests that hang on their way until their stay is over meet its tombstone:
 // those of a try that failed, of a wait that was given up, and of a hold.
 func TestRedLockRequestsThatComeLate(t *testing.T) {
+	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
 	const timeout = 600 * time.Millisecond
@@ -279,6 +280,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 // Votes that come when the lease that they are for is over are no hold: they are
 // taken back, and do not stand in the way of the next try.
 func TestRedLockVotesThatComeTooLate(t *testing.T) {
+	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
 	const lease = 2 * time.Second

@@ -137,6 +137,7 @@ func childRedSections(t *testing.T, p *parent, addrs string, args []string) {
 // The lock of a process that was killed is free when its lease is over on the
 // nodes, and not before, also if two nodes die with it.
 func TestRedLockKilledHolderFreesAfterItsLease(t *testing.T) {
+	t.Parallel() // it waits for leases to run out
 	n := rfStart(t)
 	l := red(t, "processes", n.straight(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
 	for _, nodes := range []int{0, 2} {

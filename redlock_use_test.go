@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -167,9 +168,10 @@ func TestRedLockReentry(t *testing.T) {
 // A context that ends at any step leaves nothing, and nobody waits for what it
 // has left: neither the caller, nor the next one.
 func TestRedLockCancelledAtEachStep(t *testing.T) {
+	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
-	const timeout = 2 * time.Second
+	const timeout = time.Second
 	other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(timeout))
 	// Clients are closed at the end of all: that takes until requests are not waited
 	// for any more.
@@ -221,7 +223,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 						mustUnlock(t, lease)
 					default:
 						wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
-						if took > timeout+timeout/2 {
+						if took > timeout+time.Second {
 							t.Errorf("returned after %v", took)
 						}
 					}
@@ -247,6 +249,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 // One who is given up when he has votes enough, but no hold yet, may have looked
 // like a holder to others. They do not sleep until his lease would be over.
 func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
+	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
 	n.unequal(t, "stock")
@@ -307,6 +310,7 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 
 // Who holds a lock, as the nodes say it, some of which may be away.
 func TestRedLockStateAndForce(t *testing.T) {
+	t.Parallel() // it waits for time-outs most of the time
 	for _, away := range []int{0, 2} {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := rfStart(t)
@@ -511,6 +515,52 @@ func TestRedLockShutdown(t *testing.T) {
 			} else {
 				mustUnlock(t, next)
 			}
+		})
+	}
+}
+
+// A release that has been confirmed by a quorum may still be on its way to other
+// nodes. Shutdown waits for that, in whatever order the clients are closed.
+func TestRedLockShutdownWaitsForReleases(t *testing.T) {
+	n := rfStart(t)
+	n.warm(t)
+	for _, homeFirst := range []bool{true, false} {
+		t.Run(fmt.Sprint("home first: ", homeFirst), func(t *testing.T) {
+			cs := n.clients(t)
+			l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+			lease := mustLock(t, l)
+			n.allVoteFor(t, lease)
+			id := sha("red_release")
+			for _, i := range []int{2, 4} {
+				n.proxies[i].Delay(func(c faultproxy.Command) time.Duration {
+					if c.IsScript(id) {
+						return 500 * time.Millisecond
+					}
+					return 0
+				})
+				// A request that is cut off after it was sent would run all the same.
+				n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+					if c.IsScript(id) {
+						n.proxies[i].Handle(nil)
+						return faultproxy.ResetBefore
+					}
+					return faultproxy.Pass
+				})
+			}
+			mustUnlock(t, lease)
+			if !homeFirst {
+				slices.Reverse(cs)
+			}
+			for _, c := range cs {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			n.pass()
+			if left := strings.Join(n.votes(t, "stock"), " "); strings.TrimSpace(left) != "" {
+				t.Errorf("left: %s", left)
+			}
+			n.nothing(t, "stock")
 		})
 	}
 }
