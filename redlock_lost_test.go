@@ -191,6 +191,16 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 			})
 		}
 	}
+	// reached waits until a script is under way to some nodes: a quorum of the others
+	// is quicker.
+	reached := func(script string, nodes ...int) {
+		id := sha(script)
+		for _, i := range nodes {
+			eventually(t, script+" is on its way", func() bool {
+				return n.proxies[i].Count(func(c faultproxy.Command) bool { return c.IsScript(id) }) > 0
+			})
+		}
+	}
 	// arrive lets what was held up through, while another holds the lock and
 	// after that.
 	arrive := func(t *testing.T, atLeast int) {
@@ -242,6 +252,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		l := fresh()
 		hold("red_acquire", 0, 3)
 		lease := mustLock(t, l)
+		reached("red_acquire", 0, 3)
 		mustUnlock(t, lease)
 		arrive(t, 2)
 	})
@@ -252,6 +263,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
+		reached("red_renew", 0, 3)
 		mustUnlock(t, lease)
 		arrive(t, 2)
 	})
@@ -273,6 +285,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		lease := mustLock(t, l)
 		hold("red_release", 0, 3)
 		mustUnlock(t, lease)
+		reached("red_release", 0, 3)
 		arrive(t, 2)
 	})
 }
