@@ -749,8 +749,8 @@ func (r *red) renew(stay string, lease time.Duration) *request {
 // renewAll renews the votes for a stay. The hold goes on if a quorum of nodes
 // says that their votes have stood without a break: nobody else can have had one
 // in between. Votes that are given anew, by nodes that were away or have lost
-// their data, count from the next round on; but if those are a quorum themselves,
-// the hold is lost, as it is when so many votes are another's that it cannot go on.
+// their data, count from the next round on; but if those, with the votes that are
+// another's, are a quorum themselves, the hold is lost.
 func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) answer {
 	a, again := r.renewOnce(ctx, stay, lease)
 	if again {
@@ -828,7 +828,9 @@ func (r *red) renewOnce(ctx context.Context, stay string, lease time.Duration) (
 		}
 	}
 	switch {
-	case forgot < r.quorum && ended+taken <= len(r.nodes)-r.quorum:
+	case forgot < r.quorum && ended <= len(r.nodes)-r.quorum:
+		// Nobody else can have had a quorum, as far as is known; and a vote that
+		// another one has may be of a try that he takes back.
 		return answer{err: r.noQuorum(failed)}, stood+anew >= r.quorum
 	case taken > 0:
 		return answer{val: int64(-1)}, false

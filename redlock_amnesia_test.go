@@ -107,6 +107,9 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			}
 			if !c.two {
 				wantErr(t, err, rlock.ErrNotAcquired)
+				eventually(t, "the try is taken back", func() bool {
+					return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != first.Owner() })
+				})
 				// The hold goes on, or it cannot know: but it is not told a lie.
 				if err := first.Extend(bg, time.Minute); err != nil && !errors.Is(err, rlock.ErrNoQuorum) {
 					t.Errorf("Extend: %v", err)
