@@ -37,8 +37,8 @@ func (b *backend) fairFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client,
 func fairBehind(t testing.TB, proxy *faultproxy.Proxy) *member {
 	t.Helper()
 	// Its goroutines that wait for a lost reply end soon, and the test with them.
-	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 600 * time.Millisecond })
-	return join(t, rdb, rlock.WithCommandTimeout(600*time.Millisecond))
+	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	return join(t, rdb, rlock.WithCommandTimeout(time.Second))
 }
 
 // fairOrder checks who stands in line, in all places.

@@ -28,7 +28,7 @@ func (b *backend) faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *fa
 	// go-redis with its defaults where they could hurt: it would retry by
 	// itself, and does not look at contexts.
 	rdb := dialer(proxy.Addr())(t, nil)
-	opts = append([]rlock.Option{rlock.WithCommandTimeout(600 * time.Millisecond), rlock.WithUnlockTimeout(600 * time.Millisecond)}, opts...)
+	opts = append([]rlock.Option{rlock.WithCommandTimeout(time.Second), rlock.WithUnlockTimeout(time.Second)}, opts...)
 	c := newClientOn(t, rdb, opts...)
 	plain := b.client(t)
 	// Load the scripts, so that the first EVALSHA is the one that counts.

@@ -140,6 +140,10 @@ const (
 	// first time, and doubling up to redBackoffMax.
 	redBackoff    = 4 * time.Millisecond
 	redBackoffMax = 128 * time.Millisecond
+
+	// redLooks is how often, of as many looks in a row that showed no holder, all
+	// nodes are asked at once: once.
+	redLooks = 4
 )
 
 // red is the protocol of a RedLock: each request goes to all nodes at once, and
@@ -416,6 +420,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		a.stay, a.number = r.c.newStay()
 	}
 	stay, number, lease := a.stay, a.number, a.opts.lease
+	tries, splits := a.tries, a.splits
 	return &request{do: func(ctx context.Context) answer {
 		if err := r.prepare(ctx); err != nil {
 			return answer{err: err}
@@ -424,7 +429,10 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		e := &election{
 			red: r, stay: stay, lease: lease, votes: v,
 			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
-			failed: map[int]error{}, voted: map[string]int{},
+			failed: map[int]error{}, voted: map[string]int{}, first: -1,
+		}
+		if wait && tries > 1 && splits%redLooks != redLooks-1 {
+			e.first = r.foremost()
 		}
 		if token := e.run(ctx); token > 0 {
 			v.mu.Lock()
@@ -463,10 +471,21 @@ func (r *red) enter(a *attempt, wait bool) *request {
 	}}
 }
 
+// foremost is the first node that answers, as far as is known.
+func (r *red) foremost() int {
+	for i, n := range r.nodes {
+		if !n.c.isLost(r.timeout) {
+			return i
+		}
+	}
+	return -1
+}
+
 // election is one try to get a quorum.
 type election struct {
 	*red
 	stay   string
+	first  int // the node that is asked before the others; -1: none
 	lease  time.Duration
 	votes  *votes
 	token  int64          // the hold's, once there are enough votes; it may still grow
@@ -496,13 +515,11 @@ func (e *election) run(ctx context.Context) int64 {
 	// What was begun is not broken off when there are votes enough: the more nodes
 	// vote, the more may fail later.
 	asking := context.WithoutCancel(ctx)
-	voting := poll.ask(asking, 0, func(i int, n *redNode) *request {
-		return e.guarded(i, true, &request{
-			script: e.script("red_acquire"),
-			keys:   []string{n.record, n.counter, redHighest, n.gone + e.stay},
-			args:   []any{e.stay, e.lease.Milliseconds()},
-		})
-	})
+	// Of those who wait for a lock, and have heard that it is free, only the one to
+	// whom the first node gives its vote goes on to ask the others: so they do not
+	// split the votes among them. That vote may also be of one who has died before
+	// it got the others, so every few looks all nodes are asked at once.
+	voting := e.askVotes(asking, poll, func(i int) bool { return e.first < 0 || i == e.first })
 	writing := 0
 	for voting+writing > 0 {
 		select {
@@ -510,6 +527,12 @@ func (e *election) run(ctx context.Context) int64 {
 			if p.tag == 0 {
 				voting--
 				e.vote(p)
+				if p.node == e.first {
+					if p.err == nil && p.ints[0] == 0 {
+						return 0
+					}
+					voting += e.askVotes(asking, poll, func(i int) bool { return i != e.first })
+				}
 			} else {
 				writing--
 				e.wrote(p)
@@ -544,6 +567,19 @@ func (e *election) run(ctx context.Context) int64 {
 		})
 	}
 	return 0
+}
+
+func (e *election) askVotes(ctx context.Context, poll *poll, which func(i int) bool) (asked int) {
+	return poll.ask(ctx, 0, func(i int, n *redNode) *request {
+		if !which(i) {
+			return nil
+		}
+		return e.guarded(i, true, &request{
+			script: e.script("red_acquire"),
+			keys:   []string{n.record, n.counter, redHighest, n.gone + e.stay},
+			args:   []any{e.stay, e.lease.Milliseconds()},
+		})
+	})
 }
 
 func (e *election) vote(p reply) {

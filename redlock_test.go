@@ -65,15 +65,16 @@ func TestRedLockExcludes(t *testing.T) {
 				}
 			}
 			wg.Wait()
-			t.Log(counter, time.Since(start))
+			t.Logf("%d holds in %v", counter, time.Since(start).Round(time.Millisecond))
 			if counter != 180 {
-				t.Fatal(counter)
+				t.Fatalf("%d holds, want 180", counter)
 			}
 			lease := mustLock(t, locks[0])
 			inner := mustLockCtx(t, lease.Context(bg), locks[0])
 			mustUnlock(t, inner)
-			s, err := locks[1].State(bg)
-			t.Log(s, err)
+			if s, err := locks[1].State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
+				t.Errorf("state %v, %v", s, err)
+			}
 			if _, err := locks[1].TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatal(err)
 			}

@@ -20,8 +20,8 @@ import (
 // lost, no goroutine is added, and each costs one command for each third of
 // its lease.
 func TestTenThousandHoldsAreRenewed(t *testing.T) {
-	const holds, leases = 10_000, 3
-	const lease = 3 * time.Second
+	const holds, leases = 10_000, 2
+	const lease = 5 * time.Second
 	b := onServer(t)
 	ctx, rdb := context.Background(), b.client(t)
 	c := b.newClient(t, rlock.WithWatchdogLease(lease))
