@@ -667,7 +667,7 @@ func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, 
 	if v != nil {
 		asked = v.end()
 	}
-	request := func(i int, n *redNode) *request {
+	release := func(i int, n *redNode) *request {
 		if asked != nil && !asked[i] {
 			return nil
 		}
@@ -685,13 +685,18 @@ func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, 
 	replies = r.poll(nil)
 	if v != nil {
 		replies.missed = func(i int, n *redNode) {
-			now := n.c.clock.Now()
-			n.c.cleanUp(request(i, n), now, now.Add(lease+tombstoneTTL))
+			c, req := n.c, release(i, n)
+			if c.isClosing() && !r.c.isClosing() { // its watchdog may have ended
+				one := req
+				c, req = r.c, &request{ends: true, do: func(ctx context.Context) answer { return n.c.call(ctx, r.timeout, one) }}
+			}
+			now := c.clock.Now()
+			c.cleanUp(req, now, now.Add(lease+tombstoneTTL))
 		}
 	}
 	// Not of the caller's context: what was taken is given back also when that
 	// has ended.
-	return replies, replies.ask(r.c.ctx, 0, request)
+	return replies, replies.ask(r.c.ctx, 0, release)
 }
 
 // guarded makes a request one that a node in quarantine does not obey, if there

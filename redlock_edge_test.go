@@ -124,3 +124,55 @@ func TestRedLockUnlockTimeout(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is left on the node of a client that was shut down is taken back by the home
+// of the lock.
+func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
+	n := rfStart(t)
+	cs := n.clients(t)
+	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	if err := cs[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	id := sha("red_release")
+	n.proxies[1].Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(id) {
+			return faultproxy.ResetBefore
+		}
+		return faultproxy.Pass
+	})
+	mustUnlock(t, lease)
+	time.Sleep(time.Second) // the node time-out, and more
+	n.pass()
+	n.nothing(t, "stock")
+}
+
+// Also a client that was shut down is a way to its node: one that was away is found
+// again.
+func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
+	n := rfStart(t)
+	cs := n.straight(t)
+	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	if err := cs[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	n.servers[1].Pause()
+	mustUnlock(t, lease)
+	time.Sleep(2 * time.Second) // time-outs
+	n.servers[1].Kill()
+	n.servers[1].Restart()
+	n.servers[2].Kill()
+	n.servers[3].Kill()
+	eventually(t, "the node is back", func() bool {
+		lease, err := l.TryLock(bg)
+		if err == nil {
+			mustUnlock(t, lease)
+		}
+		return err == nil
+	})
+	n.nothing(t, "stock", 0, 1, 4)
+}
