@@ -89,7 +89,7 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 			return nil, fmt.Errorf("rlock: NewMultiLock: %w", l.wrong())
 		}
 		id := identity(l)
-		if !reflect.TypeOf(id).Comparable() {
+		if !reflect.ValueOf(id).Comparable() {
 			continue // a type of the caller's, of which nothing is known
 		}
 		if seen[id] {

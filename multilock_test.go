@@ -927,3 +927,19 @@ func TestMultiLockIsObservedByMember(t *testing.T) {
 		}
 	})
 }
+
+// A Locker of the caller's own may be of a type that can be compared, with a value
+// inside that cannot.
+type wrappedLock struct {
+	rlock.Locker
+	more any
+}
+
+func TestMultiLockOfALockThatCannotBeCompared(t *testing.T) {
+	c := onMiniredis(t).newClient(t)
+	m, err := rlock.NewMultiLock(wrappedLock{c.NewLock("a"), []int{1}}, wrappedLock{c.NewLock("b"), []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, mustLock(t, m))
+}

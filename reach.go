@@ -86,7 +86,8 @@ func (c *Client) probe(timeout time.Duration) *probe {
 }
 
 func (c *Client) ping(p *probe, timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(c.ctx, timeout)
+	// Not of the client's context: also one that was shut down may be the way to a node.
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	answered := make(chan error, 1)
 	c.background(func() { answered <- c.rdb.Process(ctx, once{redis.NewCmd(ctx, "ping")}) })

@@ -365,7 +365,7 @@ func (p *poll) askOne(caller context.Context, i int, n *redNode, req *request) (
 	switch {
 	case got.err == nil:
 		got.parse(a.val)
-	case caller.Err() == nil:
+	case caller.Err() == nil && req.do == nil:
 		n.c.reach.failed(got.err)
 	}
 	if q := r.quarantine; q != nil && got.err == nil {
@@ -446,9 +446,10 @@ func (r *red) enter(a *attempt, wait bool) *request {
 			r.c.elections.add(stay, v)
 			return answer{val: []any{int64(1), token}, unsure: true}
 		}
-		// Those who saw so many votes may have taken them for a hold.
+		// Those who saw so many votes, of which some were perhaps not read here,
+		// may have taken them for a hold.
 		votes, _, _ := e.count()
-		e.giveBack(ctx.Err() != nil || votes > len(r.nodes)-r.quorum)
+		e.giveBack(ctx.Err() != nil || votes+e.voting > len(r.nodes)-r.quorum)
 		switch {
 		case ctx.Err() != nil:
 			return answer{err: ctx.Err()}
@@ -491,6 +492,7 @@ type election struct {
 	token  int64          // the hold's, once there are enough votes; it may still grow
 	stamps []int64        // of the votes that were read, by node; 0: none
 	levels []int64        // what the counters of those nodes have reached
+	voting int            // replies to come of nodes that were asked to vote
 	failed map[int]error  // nodes that did not answer
 	voted  map[string]int // how many others have voted, by the attempt they voted for
 	rests  []int64        // for how many ms those votes last
@@ -519,19 +521,19 @@ func (e *election) run(ctx context.Context) int64 {
 	// whom the first node gives its vote goes on to ask the others: so they do not
 	// split the votes among them. That vote may also be of one who has died before
 	// it got the others, so every few looks all nodes are asked at once.
-	voting := e.askVotes(asking, poll, func(i int) bool { return e.first < 0 || i == e.first })
+	e.voting = e.askVotes(asking, poll, func(i int) bool { return e.first < 0 || i == e.first })
 	writing := 0
-	for voting+writing > 0 {
+	for e.voting+writing > 0 {
 		select {
 		case p := <-poll.replies:
 			if p.tag == 0 {
-				voting--
+				e.voting--
 				e.vote(p)
 				if p.node == e.first {
 					if p.err == nil && p.ints[0] == 0 {
 						return 0
 					}
-					voting += e.askVotes(asking, poll, func(i int) bool { return i != e.first })
+					e.voting += e.askVotes(asking, poll, func(i int) bool { return i != e.first })
 				}
 			} else {
 				writing--
@@ -544,7 +546,7 @@ func (e *election) run(ctx context.Context) int64 {
 		switch {
 		case written >= e.quorum:
 			return e.token
-		case votes+voting < e.quorum:
+		case votes+e.voting < e.quorum:
 			return 0
 		case votes < e.quorum || writing > 0:
 			continue
@@ -657,14 +659,15 @@ func (e *election) giveBack(tell bool) {
 
 // takeBack takes the votes for a stay back from all nodes that have been asked
 // for them, those too that never answered, and writes the token to their counters,
-// if there is one. Where that fails the watchdogs go on with it. It returns how
-// many replies are to come.
+// if there is one. Where that fails the watchdogs go on with it; without votes they
+// do so already, as this has been done before. It returns how many replies are to
+// come.
 func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, tell bool) (replies *poll, open int) {
 	var asked []bool
 	if v != nil {
 		asked = v.end()
 	}
-	request := func(i int, n *redNode) *request {
+	release := func(i int, n *redNode) *request {
 		if asked != nil && !asked[i] {
 			return nil
 		}
@@ -680,13 +683,20 @@ func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, 
 		}
 	}
 	replies = r.poll(nil)
-	replies.missed = func(i int, n *redNode) {
-		now := n.c.clock.Now()
-		n.c.cleanUp(request(i, n), now, now.Add(lease+tombstoneTTL))
+	if v != nil {
+		replies.missed = func(i int, n *redNode) {
+			c, req := n.c, release(i, n)
+			if c.isClosing() && !r.c.isClosing() { // its watchdog may have ended
+				one := req
+				c, req = r.c, &request{ends: true, do: func(ctx context.Context) answer { return n.c.call(ctx, r.timeout, one) }}
+			}
+			now := c.clock.Now()
+			c.cleanUp(req, now, now.Add(lease+tombstoneTTL))
+		}
 	}
 	// Not of the caller's context: what was taken is given back also when that
 	// has ended.
-	return replies, replies.ask(r.c.ctx, 0, request)
+	return replies, replies.ask(r.c.ctx, 0, release)
 }
 
 // guarded makes a request one that a node in quarantine does not obey, if there
@@ -740,7 +750,7 @@ func (r *red) release(stay string, n int) *request {
 }
 
 func (r *red) abandon(stay string, _ bool) *request {
-	return &request{ends: true, do: func(context.Context) answer {
+	return &request{ends: true, do: func(ctx context.Context) answer {
 		v := r.c.elections.remove(stay)
 		token, lease := int64(0), r.c.cfg.watchdogLease
 		if v != nil {
@@ -750,14 +760,19 @@ func (r *red) abandon(stay string, _ bool) *request {
 		}
 		poll, open := r.takeBack(stay, v, token, lease, true)
 		defer poll.end()
-		// With a quorum until now, and as many nodes that say they had voted for
-		// it as can be expected of those that answered, the hold has lasted. The
-		// replies to come can only confirm that, if they come: nodes that hang
-		// delay nobody.
+		// If so many nodes say that they had voted for it, of those that answered,
+		// that the others are no quorum, the hold has lasted. The replies to come
+		// can only confirm that, if they come: nodes that hang delay nobody.
 		had, taken, failed := 0, 0, map[int]error{}
-		lasted := func() bool { return had+len(failed) >= r.quorum }
+		lasted := func() bool { return had+len(failed) > len(r.nodes)-r.quorum }
 		for ; open > 0 && !(lasted() && len(failed)+open <= len(r.nodes)-r.quorum); open-- {
-			switch p := <-poll.replies; {
+			var p reply
+			select {
+			case p = <-poll.replies:
+			case <-ctx.Done():
+				return answer{err: ctx.Err()} // what does not answer is seen to
+			}
+			switch {
 			case p.err != nil:
 				failed[p.node] = p.err
 			case p.ints[0] == 1 || p.unsure:

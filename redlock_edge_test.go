@@ -1,0 +1,178 @@
+package rlock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// With a quorum of four of five, as long as two nodes have stood nobody else can
+// have had the lock: its holder has not lost it, and Unlock says so.
+func TestRedLockUnlockWithLargeQuorumAfterDataLoss(t *testing.T) {
+	n := rfStart(t)
+	l := red(t, "stock", n.straight(t), rlock.WithQuorum(4), rlock.WithNodeTimeout(2*time.Second))
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	n.forget(3, 4)
+	if err := lease.Unlock(bg); err != nil {
+		t.Errorf("two of five have forgotten: %v", err)
+	}
+	n.nothing(t, "stock")
+	lease = mustLock(t, l)
+	n.allVoteFor(t, lease)
+	n.forget(1, 2, 3, 4)
+	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+	n.nothing(t, "stock")
+}
+
+// On two nodes one vote keeps others from a quorum, and they take it for a hold. It
+// is announced when it is taken back, also if its reply came after the try was over.
+func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
+	var cs []*rlock.Client
+	var rdbs []redis.UniversalClient
+	var proxies []*faultproxy.Proxy
+	for _, s := range redistest.StartMasters(t, 2) {
+		p := faultproxy.New(t, s.Addr())
+		proxies = append(proxies, p)
+		cs = append(cs, newClientOn(t, dialer(p.Addr())(t, nil)))
+		rdbs = append(rdbs, dialer(s.Addr())(t, nil))
+	}
+	l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+	mustUnlock(t, mustLock(t, l)) // connections, scripts
+	heard := rdbs[0].Subscribe(bg, rfRecord("stock")+":free")
+	defer heard.Close()
+	if _, err := heard.Receive(bg); err != nil {
+		t.Fatal(err)
+	}
+	// Another one's vote on the second node; the first one's reply comes later.
+	until := time.Now().Add(time.Minute).UnixMicro()
+	if err := rdbs[1].HSet(bg, rfRecord("stock"), "attempt", "other", "stamp", 5, "until", until).Err(); err != nil {
+		t.Fatal(err)
+	}
+	id := sha("red_acquire")
+	proxies[0].Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(id) {
+			return faultproxy.SwallowReply
+		}
+		return faultproxy.Pass
+	})
+	if _, err := l.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	select {
+	case <-heard.Channel():
+		t.Logf("told after %v", time.Since(start))
+	case <-time.After(3 * time.Second):
+		t.Error("nobody was told")
+	}
+}
+
+// While nodes are away, a release that is repeated leaves no more to be done on
+// each of them than it did at first.
+func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
+	n := rfStart(t)
+	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(200*time.Millisecond))
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	for i := range 3 {
+		n.servers[i+2].Kill()
+	}
+	wantErr(t, lease.Unlock(bg), rlock.ErrUnreachable)
+	time.Sleep(5 * time.Second)
+	for i := range 3 {
+		n.servers[i+2].Restart()
+	}
+	time.Sleep(3 * time.Second)
+	// They count from their restart. Besides what was left for each, the whole
+	// release may have been repeated once or twice.
+	calls := rfCalls(t, &rfNodes{plain: n.plain[2:]})
+	t.Logf("%d scripts", calls)
+	if calls > 12 {
+		t.Errorf("%d scripts have run on three nodes", calls)
+	}
+	n.nothing(t, "stock")
+}
+
+// Unlock is bounded by its own time-out, also where that of a node is longer.
+func TestRedLockUnlockTimeout(t *testing.T) {
+	n := rfStart(t)
+	l := red(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(4*time.Second))
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	for i := range 3 {
+		n.servers[i].Pause()
+	}
+	start := time.Now()
+	err := lease.Unlock(bg)
+	took := time.Since(start)
+	wantErr(t, err, rlock.ErrUnreachable)
+	if took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+	for i := range 3 {
+		n.servers[i].Resume()
+	}
+	n.nothing(t, "stock")
+	if _, err := l.TryLock(bg); err != nil && !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Error(err)
+	}
+}
+
+// What is left on the node of a client that was shut down is taken back by the home
+// of the lock.
+func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
+	n := rfStart(t)
+	cs := n.clients(t)
+	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	if err := cs[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	id := sha("red_release")
+	n.proxies[1].Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(id) {
+			return faultproxy.ResetBefore
+		}
+		return faultproxy.Pass
+	})
+	mustUnlock(t, lease)
+	time.Sleep(time.Second) // the node time-out, and more
+	n.pass()
+	n.nothing(t, "stock")
+}
+
+// Also a client that was shut down is a way to its node: one that was away is found
+// again.
+func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
+	n := rfStart(t)
+	cs := n.straight(t)
+	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	if err := cs[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	lease := mustLock(t, l)
+	n.allVoteFor(t, lease)
+	n.servers[1].Pause()
+	mustUnlock(t, lease)
+	time.Sleep(2 * time.Second) // time-outs
+	n.servers[1].Kill()
+	n.servers[1].Restart()
+	n.servers[2].Kill()
+	n.servers[3].Kill()
+	eventually(t, "the node is back", func() bool {
+		lease, err := l.TryLock(bg)
+		if err == nil {
+			mustUnlock(t, lease)
+		}
+		return err == nil
+	})
+	n.nothing(t, "stock", 0, 1, 4)
+}
