@@ -30,7 +30,8 @@ const DefaultNodeTimeout = 500 * time.Millisecond
 // data within one lease that they and the others are a quorum. With N nodes and a
 // quorum of q that takes at least 2q-N of them: one of five with the default quorum
 // of three, if the other two could not vote; three with WithQuorum(4). Then there
-// may be two holders, until the first one's next renewal, at which it is lost.
+// may be two holders. The first is lost with its next renewal if that reaches a
+// quorum of nodes that have forgotten it; in any case its token is the lower one.
 //
 // The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
 // MultiLock of plain locks does share with Redisson's.
@@ -115,8 +116,8 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 	return &RedLock{l}, nil
 }
 
-// redFamily makes RedLocks of one name the same lock if their nodes are the same,
-// in whatever order.
+// redFamily makes RedLocks of one name and home the same lock if their nodes are
+// the same, in whatever order.
 func redFamily(clients []*Client) string {
 	var ids []string
 	for _, c := range clients {

@@ -223,7 +223,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 						mustUnlock(t, lease)
 					default:
 						wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
-						if took > timeout+time.Second {
+						if took > timeout+3*time.Second { // the rest is for a busy machine
 							t.Errorf("returned after %v", took)
 						}
 					}
