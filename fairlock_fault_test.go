@@ -173,7 +173,7 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := b.fairFaulty(t)
 			lease := mustLock(t, newClientOn(t, rdb).NewFairLock("a"))
 			hold(t, proxy)
-			_, err := c.NewFairLock("a").Lock(bg, rlock.WithWait(500*time.Millisecond))
+			_, err := c.NewFairLock("a").Lock(bg, rlock.WithWait(900*time.Millisecond))
 			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			eventually(t, "it is given up", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
 			if n := proxy.Release(); n < 2 {

@@ -271,7 +271,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 				}
 				return faultproxy.Pass
 			})
-			_, err := c.NewLock("a").Lock(bg, rlock.WithWait(500*time.Millisecond))
+			_, err := c.NewLock("a").Lock(bg, rlock.WithWait(900*time.Millisecond))
 			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			if n := proxy.Release(); n < 2 {
 				t.Fatalf("%d copies were late", n)

@@ -933,7 +933,14 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 
 	// Redis forgets everything but the clocks.
 	time.Sleep(time.Minute + longestFix)
-	if left := slices.DeleteFunc(w.keys(), remains); len(left) > 0 {
+	left := slices.DeleteFunc(w.keys(), remains)
+	if w.Stats().Losses > 0 {
+		// A copy of an acquire that comes late, to a node that has forgotten the
+		// tombstone too, makes a vote that nobody is there to take back. Its time is
+		// over; the next one to vote replaces it.
+		left = slices.DeleteFunc(left, func(key string) bool { return strings.HasSuffix(key, ":rlock:red") })
+	}
+	if len(left) > 0 {
 		j.accuse("left in Redis: %s; all: %s", strings.Join(left, ", "), w.contents())
 	}
 
