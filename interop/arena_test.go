@@ -1,0 +1,243 @@
+//go:build unix
+
+package interop
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+const (
+	// watchdog is the lease without WithLease, in both languages. It is renewed
+	// each third, so it leaves two seconds for a slow machine.
+	watchdog = 3 * time.Second
+
+	// waiterLease is that of Go waiters in a queue.
+	waiterLease = 3 * time.Second
+
+	// long is a lease that no test waits for the end of, and longestPoll the pause of
+	// a waiter in Go that hears nothing. In Java the rest of the lease is that pause.
+	long        = 5 * time.Minute
+	longestPoll = 5 * time.Minute
+
+	// soon is the bound of what takes milliseconds, for a machine with two cores
+	// and ten processes. It is far below what the timers above would take.
+	soon = 10 * time.Second
+)
+
+var bg = context.Background()
+
+// arena is a Redis and the processes that meet there.
+type arena struct {
+	kind  string // single or cluster
+	addrs []string
+	rdb   redis.UniversalClient // the test's own
+	nodes []*redis.Client
+
+	javas, gos []*peer
+	names      atomic.Int64
+}
+
+// eachArena runs a scenario on one server and on a cluster, each with two
+// processes of each language.
+func eachArena(t *testing.T, scenario func(t *testing.T, a *arena)) {
+	t.Run("single", func(t *testing.T) { scenario(t, newArena(t, "single")) })
+	t.Run("cluster", func(t *testing.T) { scenario(t, newArena(t, "cluster")) })
+}
+
+func newArena(t *testing.T, kind string) *arena {
+	a := &arena{kind: kind}
+	var servers []*redistest.Server
+	if kind == "cluster" {
+		c := redistest.StartCluster(t, 3, 0)
+		a.rdb, servers = c.Client(), c.Nodes
+	} else {
+		s := redistest.Start(t)
+		a.rdb, servers = s.Client(), []*redistest.Server{s}
+	}
+	for _, s := range servers {
+		a.addrs = append(a.addrs, s.Addr())
+		a.nodes = append(a.nodes, s.Client())
+	}
+	for range 2 {
+		a.javas = append(a.javas, startPeer(t, java, a))
+		a.gos = append(a.gos, startPeer(t, golang, a))
+	}
+	return a
+}
+
+// peers are a process of the language and one of the other.
+func (a *arena) peers(l language) (first, second *peer) {
+	if l == java {
+		return a.javas[0], a.gos[0]
+	}
+	return a.gos[0], a.javas[0]
+}
+
+// name is one that nobody has used.
+func (a *arena) name(what string) string {
+	return fmt.Sprintf("%s-%d", what, a.names.Add(1))
+}
+
+// derived is what Redisson makes of a name: prefix:{name}, or without braces if
+// there are some.
+func derived(prefix, name string) string {
+	if strings.Contains(name, "{") {
+		return prefix + ":" + name
+	}
+	return prefix + ":{" + name + "}"
+}
+
+// channelOf is where the release of a lock is published, but for fair ones.
+func channelOf(kind, name string) string {
+	if kind == "read" || kind == "write" {
+		return derived("redisson_rwlock", name)
+	}
+	return derived("redisson_lock__channel", name)
+}
+
+// listeners is how many connections listen to a channel, plainly and sharded.
+func (a *arena) listeners(t testing.TB, channel string) (plain, sharded int64) {
+	t.Helper()
+	for _, node := range a.nodes {
+		n, err := node.PubSubNumSub(bg, channel).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain += n[channel]
+		if n, err = node.PubSubShardNumSub(bg, channel).Result(); err != nil {
+			t.Fatal(err)
+		}
+		sharded += n[channel]
+	}
+	return plain, sharded
+}
+
+// queue is the line of a fair lock.
+func (a *arena) queue(t testing.TB, name string) []string {
+	t.Helper()
+	line, err := a.rdb.LRange(bg, derived("redisson_lock_queue", name), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// scripts is how many script calls the servers have executed.
+func (a *arena) scripts(t testing.TB) (n int64) {
+	t.Helper()
+	for _, node := range a.nodes {
+		info, err := node.Info(bg, "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(info) {
+			var calls int64
+			name, rest, _ := strings.Cut(line, ":")
+			if strings.HasPrefix(name, "cmdstat_eval") {
+				_, _ = fmt.Sscanf(rest, "calls=%d", &calls)
+				n += calls
+			}
+		}
+	}
+	return n
+}
+
+// fields is the hash of a lock.
+func (a *arena) fields(t testing.TB, name string) map[string]string {
+	t.Helper()
+	fields, err := a.rdb.HGetAll(bg, name).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fields
+}
+
+func (a *arena) ttl(t testing.TB, key string) time.Duration {
+	t.Helper()
+	ttl, err := a.rdb.PTTL(bg, key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ttl
+}
+
+// waiting sends an acquire that has to wait, and returns when it does.
+func (a *arena) waiting(t testing.TB, p *peer, thread, kind, name string, args ...any) *call {
+	t.Helper()
+	verb := "lock"
+	if len(args) == 2 {
+		verb = "try"
+	}
+	return a.blocked(t, kind, name, func() *call {
+		return p.send(t, thread, verb, append([]any{kind, name}, args...)...)
+	})
+}
+
+// blocked sends a request, and returns when it waits for a lock: when one more
+// process listens, or stands in the line, or has looked again and again. (Two
+// threads of a process listen as one.)
+func (a *arena) blocked(t testing.TB, kind, name string, send func() *call) *call {
+	t.Helper()
+	channel := channelOf(kind, name)
+	plain, sharded := a.listeners(t, channel)
+	line, looks := len(a.queue(t, name)), a.scripts(t)
+	c := send()
+	eventually(t, fmt.Sprintf("%s waits for %s", c.p.language, name), func() bool {
+		if !c.pending() {
+			t.Fatalf("%s: %q is answered %q; it should wait", c.p.language, c.what, c.wait(t))
+		}
+		switch kind {
+		case "fair":
+			return len(a.queue(t, name)) > line
+		case "spin":
+			return a.scripts(t) > looks+2
+		}
+		now, nowSharded := a.listeners(t, channel)
+		return now+nowSharded > plain+sharded
+	})
+	return c
+}
+
+// eventually waits for a condition that must come true soon.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long until %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// wakeUps are the times from the call of an unlock in one process to the return
+// of the waiting lock in the other.
+type wakeUps struct {
+	mu    sync.Mutex // guards times
+	times map[string][]time.Duration
+}
+
+// note checks a wake-up, and keeps its time for the log.
+func (w *wakeUps) note(t testing.TB, what string, release, acquired reply) {
+	t.Helper()
+	took := acquired.time().Sub(release.time())
+	t.Logf("woken after %v", took)
+	if took > soon {
+		t.Errorf("woken after %v", took)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.times == nil {
+		w.times = map[string][]time.Duration{}
+	}
+	w.times[what] = append(w.times[what], took)
+}

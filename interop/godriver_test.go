@@ -1,0 +1,326 @@
+//go:build unix
+
+package interop
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// childEnv makes the test binary a driver. Its value is the driver's arguments:
+// single or cluster, the watchdog lease in ms, the addresses.
+const childEnv = "RLOCK_INTEROP_DRIVER"
+
+// driver is the counterpart of java/src/main/java/rlock/interop/Driver.java: a
+// client of this library in a process of its own.
+type driver struct {
+	client *rlock.Client
+	rdb    redis.UniversalClient
+
+	mu sync.Mutex // keeps replies whole
+}
+
+// worker is an owner that executes its requests one after the other.
+type worker struct {
+	d        *driver
+	ctx      context.Context // carries the owner
+	requests chan func()
+	leases   map[string][]*rlock.Lease // by type and name, the latest last
+
+	mu     sync.Mutex // guards cancel
+	cancel context.CancelFunc
+}
+
+func goDriver(args string) {
+	words := strings.Fields(args)
+	ms, _ := strconv.Atoi(words[1])
+	d := &driver{}
+	if words[0] == "cluster" {
+		d.rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: words[2:]})
+	} else {
+		d.rdb = redis.NewClient(&redis.Options{Addr: words[2]})
+	}
+	var err error
+	d.client, err = rlock.New(d.rdb,
+		rlock.WithWatchdogLease(time.Duration(ms)*time.Millisecond),
+		rlock.WithWaiterLease(waiterLease),
+		// A message that does not come must not go unnoticed.
+		rlock.WithLongestPoll(longestPoll))
+	if err != nil {
+		panic(err)
+	}
+	d.reply("0", nil, nil)
+	workers := map[string]*worker{}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		f := strings.Split(lines.Text(), "\t")
+		w := workers[f[1]]
+		if w == nil {
+			w = &worker{d: d, ctx: rlock.WithOwner(context.Background()), requests: make(chan func(), 100), leases: map[string][]*rlock.Lease{}}
+			workers[f[1]] = w
+			go w.run() // ends with the process
+		}
+		switch f[2] {
+		case "crash":
+			os.Exit(1)
+		case "interrupt":
+			w.interrupt()
+			d.reply(f[0], nil, nil)
+		case "exit":
+			d.reply(f[0], nil, d.client.Close())
+		default:
+			w.requests <- func() {
+				values, err := w.execute(f[2], f[3:])
+				d.reply(f[0], values, err)
+			}
+		}
+	}
+}
+
+func (d *driver) reply(id string, values []string, err error) {
+	outcome := "ok"
+	switch {
+	case err == errNo:
+		outcome = "no"
+	case err != nil:
+		outcome, values = "failed", []string{err.Error()}
+	}
+	line := strings.Join(append([]string{id, outcome}, values...), "\t")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Println(strings.ReplaceAll(line, "\n", " "))
+}
+
+// errNo is the answer of a lock that is not to be had.
+var errNo = errors.New("no")
+
+func (w *worker) run() {
+	for request := range w.requests {
+		request()
+	}
+}
+
+func (w *worker) interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cancel != nil {
+		w.cancel()
+	}
+}
+
+// lockType is what all types have.
+type lockType interface {
+	rlock.Locker
+	State(context.Context) (rlock.State, error)
+	IsLocked(context.Context) (bool, error)
+	HeldBy(context.Context) (int, error)
+	ForceUnlock(context.Context) (bool, error)
+}
+
+func (d *driver) open(kind, name string) (rlock.Locker, error) {
+	c := d.client
+	switch kind {
+	case "lock":
+		return c.NewLock(name), nil
+	case "fair":
+		return c.NewFairLock(name), nil
+	case "spin":
+		return c.NewSpinLock(name), nil
+	case "fenced":
+		return c.NewFencedLock(name), nil
+	case "once":
+		return c.NewLock(name, rlock.WithNonReentrant()), nil
+	case "read":
+		return c.NewReadWriteLock(name).ReadLock(), nil
+	case "write":
+		return c.NewReadWriteLock(name).WriteLock(), nil
+	case "politewrite":
+		return c.NewReadWriteLock(name, rlock.WithWriterPreference()).WriteLock(), nil
+	case "fairread":
+		return c.NewFairReadWriteLock(name).ReadLock(), nil
+	case "fairwrite":
+		return c.NewFairReadWriteLock(name).WriteLock(), nil
+	case "priority":
+		return c.NewPriorityLock(name), nil
+	case "red":
+		return rlock.NewRedLock(name, []*rlock.Client{c})
+	case "multi":
+		var members []rlock.Locker
+		for member := range strings.SplitSeq(name, "|") {
+			kind, name, _ := strings.Cut(member, ":")
+			l, err := d.open(kind, name)
+			if err != nil {
+				return nil, err
+			}
+			members = append(members, l)
+		}
+		return rlock.NewMultiLock(members...)
+	}
+	return nil, fmt.Errorf("no type %s", kind)
+}
+
+func (w *worker) execute(verb string, args []string) ([]string, error) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	w.mu.Lock()
+	w.cancel = cancel
+	w.mu.Unlock()
+	if verb == "sections" {
+		return w.sections(ctx, args)
+	}
+	l, err := w.d.open(args[0], args[1])
+	if err != nil {
+		return nil, err
+	}
+	key := args[0] + "\t" + args[1]
+	switch verb {
+	case "lock":
+		return w.acquire(ctx, key, l, -1, duration(args[2]))
+	case "try":
+		return w.acquire(ctx, key, l, duration(args[2]), duration(args[3]))
+	case "unlock":
+		begin := now()
+		lease, err := w.latest(key)
+		if err != nil {
+			return nil, err
+		}
+		w.leases[key] = w.leases[key][:len(w.leases[key])-1]
+		return []string{begin}, lease.Unlock(ctx)
+	case "lost": // when, and why, the latest lease ended
+		lease, err := w.latest(key)
+		if err != nil {
+			return nil, err
+		}
+		<-lease.Done()
+		return []string{now(), lease.Err().Error()}, nil
+	case "deadline": // until when the latest lease is valid
+		lease, err := w.latest(key)
+		if err != nil {
+			return nil, err
+		}
+		return []string{strconv.FormatInt(lease.Deadline().UnixMicro(), 10)}, lease.Err()
+	}
+	t := l.(lockType)
+	switch verb {
+	case "force":
+		begin := now()
+		if was, err := t.ForceUnlock(ctx); err != nil || was {
+			return []string{begin}, err
+		}
+		return nil, errNo
+	case "state":
+		locked, err1 := t.IsLocked(ctx)
+		count, err2 := t.HeldBy(ctx)
+		s, err3 := t.State(ctx)
+		return []string{fmt.Sprint(locked), fmt.Sprint(count), fmt.Sprint(s.TTL.Milliseconds())}, errors.Join(err1, err2, err3)
+	case "token":
+		token, err := l.(*rlock.FencedLock).CurrentToken(ctx)
+		return []string{fmt.Sprint(token)}, err
+	}
+	return nil, fmt.Errorf("no command %s", verb)
+}
+
+func (w *worker) latest(key string) (*rlock.Lease, error) {
+	leases := w.leases[key]
+	if len(leases) == 0 {
+		return nil, errors.New("this owner has no lease of it")
+	}
+	return leases[len(leases)-1], nil
+}
+
+// acquire takes a lock, for a wait below 0 however long it takes.
+func (w *worker) acquire(ctx context.Context, key string, l rlock.Locker, wait, lease time.Duration) ([]string, error) {
+	var opts []rlock.AcquireOption
+	if lease > 0 {
+		opts = append(opts, rlock.WithLease(lease))
+	}
+	take := l.Lock
+	if wait == 0 {
+		take = l.TryLock
+	} else if wait > 0 {
+		opts = append(opts, rlock.WithWait(wait))
+	}
+	got, err := take(ctx, opts...)
+	at := now()
+	if errors.Is(err, rlock.ErrNotAcquired) && ctx.Err() == nil {
+		return nil, errNo
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.leases[key] = append(w.leases[key], got)
+	return []string{at, strconv.FormatInt(got.Token(), 10)}, nil
+}
+
+// sections does what the Java driver does; see there.
+func (w *worker) sections(ctx context.Context, args []string) ([]string, error) {
+	kind, name, counter := args[0], args[1], args[2]
+	n, _ := strconv.Atoi(args[3])
+	rdb := w.d.rdb
+	writes := 0
+	for i := range n {
+		side := kind
+		if kind == "rw" {
+			side = "write"
+			if i%4 != 0 {
+				side = "read"
+			}
+		}
+		l, err := w.d.open(side, name)
+		if err != nil {
+			return nil, err
+		}
+		opts := []rlock.AcquireOption{rlock.WithLease(time.Minute), rlock.WithWait(time.Minute)}
+		if i%2 == 0 {
+			opts = nil
+		}
+		lease, err := l.Lock(ctx, opts...)
+		if err != nil {
+			return nil, err
+		}
+		value, err := rdb.Get(ctx, counter).Int()
+		if err != nil && err != redis.Nil {
+			return nil, err
+		}
+		if side == "read" {
+			other, err := rdb.Get(ctx, counter+":twin").Int()
+			if err != nil && err != redis.Nil || value != other {
+				return nil, fmt.Errorf("a reader saw %d and %d (%w)", value, other, err)
+			}
+		} else {
+			writes++
+			err = rdb.Set(ctx, counter, value+1, 0).Err()
+			if kind == "rw" {
+				err = errors.Join(err, rdb.Set(ctx, counter+":twin", value+1, 0).Err())
+			}
+			if kind == "fenced" {
+				err = errors.Join(err, rdb.RPush(ctx, counter+":tokens", lease.Token()).Err())
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return []string{strconv.Itoa(writes)}, nil
+}
+
+func duration(ms string) time.Duration {
+	n, _ := strconv.Atoi(ms)
+	return time.Duration(n) * time.Millisecond
+}
+
+func now() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }

@@ -1,0 +1,214 @@
+package rlock.interop;
+
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeUnit;
+
+import org.redisson.api.RBucket;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RTopic;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+
+/**
+ * What can be asked of a driver. Arguments and values are text; times of day are microseconds since
+ * the epoch, so that processes on one machine can compare them, and durations milliseconds.
+ */
+final class Commands {
+    /** A command: null means "no", the lock is not to be had. */
+    private interface Command {
+        String[] execute(String[] args) throws Exception;
+    }
+
+    private final RedissonClient redisson;
+    private final Map<String, Command> commands;
+    private final Map<String, RLock> locks = new ConcurrentHashMap<>();
+    private final Map<String, Queue<String>> heard = new ConcurrentHashMap<>();
+
+    Commands(RedissonClient redisson) {
+        this.redisson = redisson;
+        commands = Map.of(
+                "lock", this::lock,
+                "try", this::tryLock,
+                "unlock", this::unlock,
+                "force", this::force,
+                "state", this::state,
+                "token", this::token,
+                "name", this::name,
+                "subscribe", this::subscribe,
+                "heard", this::heard,
+                "sections", this::sections);
+    }
+
+    String[] execute(String verb, String[] args) throws Exception {
+        Command command = commands.get(verb);
+        if (command == null) {
+            throw new IllegalArgumentException("no command " + verb);
+        }
+        return command.execute(args);
+    }
+
+    /** The lock of a type and name, the same object each time, as in a program that keeps it in a field. */
+    private RLock find(String type, String name) {
+        return locks.computeIfAbsent(type + "\t" + name, key -> open(type, name));
+    }
+
+    private RLock open(String type, String name) {
+        return switch (type) {
+            case "lock" -> redisson.getLock(name);
+            case "fair" -> redisson.getFairLock(name);
+            case "spin" -> redisson.getSpinLock(name);
+            case "fenced" -> redisson.getFencedLock(name);
+            case "once" -> redisson.getNonReentrantLock(name);
+            case "read" -> redisson.getReadWriteLock(name).readLock();
+            case "write" -> redisson.getReadWriteLock(name).writeLock();
+            // Members as type:name, in the order in which they are taken.
+            case "multi" -> redisson.getMultiLock(Arrays.stream(name.split("\\|")).map(member -> {
+                String[] parts = member.split(":", 2);
+                return open(parts[0], parts[1]);
+            }).toArray(RLock[]::new));
+            case "red" -> redisson.getRedLock(redisson.getLock(name));
+            case "group" -> redisson.getMultiLock(name, List.of("a", "b"));
+            case "entry" -> redisson.getMap(name, StringCodec.INSTANCE).getLock("key");
+            default -> throw new IllegalArgumentException("no type " + type);
+        };
+    }
+
+    /** lock TYPE NAME LEASE (0: renewed) gives the time at which it was taken, and the token or 0. */
+    private String[] lock(String[] args) throws InterruptedException {
+        return taken(acquire(find(args[0], args[1]), -1, Long.parseLong(args[2])));
+    }
+
+    /** try TYPE NAME WAIT LEASE. */
+    private String[] tryLock(String[] args) throws InterruptedException {
+        Long token = acquire(find(args[0], args[1]), Long.parseLong(args[2]), Long.parseLong(args[3]));
+        return token == null ? null : taken(token);
+    }
+
+    private static String[] taken(Long token) {
+        return new String[] {now(), token.toString()};
+    }
+
+    /** Takes a lock, for a wait below 0 however long it takes; null if it is not to be had. */
+    private static Long acquire(RLock lock, long wait, long lease) throws InterruptedException {
+        long term = lease > 0 ? lease : -1;
+        if (lock instanceof RFencedLock fenced && wait >= 0) {
+            return fenced.tryLockAndGetToken(wait, term, TimeUnit.MILLISECONDS);
+        }
+        boolean taken = true;
+        if (wait < 0) {
+            // Not lockAndGetToken for a fenced one: in 4.7.0 that ignores the lease.
+            lock.lockInterruptibly(term, TimeUnit.MILLISECONDS);
+        } else if (wait == 0 && lease == 0) {
+            taken = lock.tryLock();
+        } else {
+            taken = lock.tryLock(wait, term, TimeUnit.MILLISECONDS);
+        }
+        if (!taken) {
+            return null;
+        }
+        return lock instanceof RFencedLock fenced ? fenced.getToken() : 0L;
+    }
+
+    /** unlock TYPE NAME gives the time at which it began. */
+    private String[] unlock(String[] args) {
+        String begin = now();
+        find(args[0], args[1]).unlock();
+        return new String[] {begin};
+    }
+
+    /** force TYPE NAME says no if nobody held it. */
+    private String[] force(String[] args) {
+        String begin = now();
+        return find(args[0], args[1]).forceUnlock() ? new String[] {begin} : null;
+    }
+
+    /** state TYPE NAME gives whether it is locked, how often by this thread, and the TTL. */
+    private String[] state(String[] args) {
+        RLock lock = find(args[0], args[1]);
+        int count = lock.isHeldByCurrentThread() ? lock.getHoldCount() : 0;
+        return new String[] {"" + lock.isLocked(), "" + count, "" + lock.remainTimeToLive()};
+    }
+
+    /** token TYPE NAME gives the counter of a fenced lock. */
+    private String[] token(String[] args) {
+        return new String[] {((RFencedLock) find(args[0], args[1])).getToken().toString()};
+    }
+
+    /** name TYPE NAME gives the name that the lock has in Redis. */
+    private String[] name(String[] args) {
+        return new String[] {find(args[0], args[1]).getName()};
+    }
+
+    /** subscribe KIND CHANNEL, of kind plain or sharded. */
+    private String[] subscribe(String[] args) {
+        RTopic topic = args[0].equals("sharded") ? redisson.getShardedTopic(args[1], StringCodec.INSTANCE)
+                : redisson.getTopic(args[1], StringCodec.INSTANCE);
+        Queue<String> messages = heard.computeIfAbsent(args[1], key -> new ConcurrentLinkedQueue<>());
+        topic.addListener(String.class, (channel, message) -> messages.add(message));
+        return new String[0];
+    }
+
+    /** heard CHANNEL gives the messages since it was asked last. */
+    private String[] heard(String[] args) {
+        Queue<String> messages = heard.get(args[0]);
+        Queue<String> taken = new ArrayDeque<>();
+        for (String message; (message = messages.poll()) != null;) {
+            taken.add(message);
+        }
+        return taken.toArray(String[]::new);
+    }
+
+    /**
+     * sections TYPE NAME COUNTER N enters N times; each time a number is read and written by separate
+     * commands, which loses counts unless all exclude each other. Of a type rw every fourth section writes two
+     * numbers, and the others see whether they differ.
+     */
+    private String[] sections(String[] args) throws InterruptedException {
+        String type = args[0];
+        String counter = args[2];
+        long writes = 0;
+        for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+            boolean reads = type.equals("rw") && i % 4 != 0;
+            RLock lock = find(reads ? "read" : type.equals("rw") ? "write" : type, args[1]);
+            // Both ways in: with renewal and without.
+            Long token = acquire(lock, i % 2 == 0 ? -1 : 60_000, i % 2 == 0 ? 0 : 60_000);
+            if (token == null) {
+                throw new IllegalStateException("not acquired within a minute");
+            }
+            RBucket<String> number = redisson.getBucket(counter, StringCodec.INSTANCE);
+            RBucket<String> twin = redisson.getBucket(counter + ":twin", StringCodec.INSTANCE);
+            String value = number.get();
+            if (reads) {
+                String other = twin.get();
+                if (!String.valueOf(value).equals(String.valueOf(other))) {
+                    throw new IllegalStateException("a reader saw " + value + " and " + other);
+                }
+            } else {
+                String next = Long.toString(value == null ? 1 : Long.parseLong(value) + 1);
+                number.set(next);
+                writes++;
+                if (type.equals("rw")) {
+                    twin.set(next);
+                }
+            }
+            if (token > 0) {
+                redisson.<String>getList(counter + ":tokens", StringCodec.INSTANCE).add(token.toString());
+            }
+            lock.unlock();
+        }
+        return new String[] {Long.toString(writes)};
+    }
+
+    private static String now() {
+        return Long.toString(ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now()));
+    }
+}

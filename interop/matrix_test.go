@@ -1,0 +1,166 @@
+//go:build unix
+
+package interop
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// The table in the documentation: what each subtest of a case has shown, by case,
+// direction and type.
+
+// columns are the types, as the table calls them. Semaphores and latches have
+// their place behind these.
+var columns = []string{"Lock", "FairLock", "FencedLock", "SpinLock", "ReadWriteLock"}
+
+// pair is how two meet at a lock: one holds it, and the other wants it. Both are
+// types as the peers know them.
+type pair struct{ column, held, wanted string }
+
+func (p pair) String() string {
+	if p.held == p.wanted {
+		return p.held
+	}
+	return p.held + "-" + p.wanted
+}
+
+// contending are the pairs that exclude each other.
+var contending = []pair{
+	{"Lock", "lock", "lock"},
+	{"FairLock", "fair", "fair"},
+	{"FencedLock", "fenced", "fenced"},
+	{"SpinLock", "spin", "spin"},
+	{"ReadWriteLock", "write", "write"},
+	{"ReadWriteLock", "write", "read"},
+	{"ReadWriteLock", "read", "write"},
+}
+
+// exclusive are those of contending of which both sides are of one type.
+func exclusive() []pair {
+	return slices.DeleteFunc(slices.Clone(contending), func(p pair) bool { return p.held != p.wanted })
+}
+
+// directions are the rows of a case. Who is named first acts, and the other
+// notices.
+func direction(first language) string { return string(first) + " → " + string(first.other()) }
+
+const together = "together"
+
+// eachWay runs a case in both directions for each of the pairs.
+func (a *arena) eachWay(t *testing.T, title string, pairs []pair, scenario func(t *testing.T, first, second *peer, p pair)) {
+	for _, l := range []language{java, golang} {
+		first, second := a.peers(l)
+		for _, p := range pairs {
+			t.Run(fmt.Sprintf("%s first/%s", l, p), func(t *testing.T) {
+				shown.by(t, a, title, direction(l), p.column)
+				scenario(t, first, second, p)
+			})
+		}
+	}
+}
+
+var shown = &matrix{cells: map[cell][]string{}}
+
+type matrix struct {
+	mu       sync.Mutex // guards the rest
+	redisson string
+	cases    []string // in the order in which they ran
+	rows     []cell   // their rows, without column
+	cells    map[cell][]string
+}
+
+type cell struct{ title, direction, column string }
+
+// by marks a cell as shown by a test in an arena, if the test passes; a cell that
+// several tests show needs all of them.
+func (m *matrix) by(t *testing.T, a *arena, title, direction, column string) {
+	m.mu.Lock()
+	if row := (cell{title, direction, ""}); !slices.Contains(m.rows, row) {
+		m.rows = append(m.rows, row)
+	}
+	if !slices.Contains(m.cases, title) {
+		m.cases = append(m.cases, title)
+	}
+	m.redisson = a.javas[0].version
+	m.mu.Unlock()
+	t.Cleanup(func() {
+		if t.Failed() || t.Skipped() {
+			return
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		c := cell{title, direction, column}
+		if !slices.Contains(m.cells[c], a.kind) {
+			m.cells[c] = append(m.cells[c], a.kind)
+		}
+	})
+}
+
+// table is what was shown, in Markdown.
+func (m *matrix) table() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "Redisson %s, on one Redis server and on a cluster of three. ✓: on both; an empty cell: the case is none of this type.\n\n", m.redisson)
+	fmt.Fprintf(&b, "| case | direction | %s |\n|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, title := range m.cases {
+		for _, row := range m.rows {
+			if row.title != title {
+				continue
+			}
+			fmt.Fprintf(&b, "| %s | %s |", row.title, row.direction)
+			for _, column := range columns {
+				row.column = column
+				text := ""
+				switch kinds := m.cells[row]; len(kinds) {
+				case 1:
+					text = kinds[0]
+				case 2:
+					text = "✓"
+				}
+				fmt.Fprintf(&b, " %s |", text)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+const (
+	document = "../docs/redisson.md"
+	begin    = "<!-- What the tests in interop/ have shown; make interop ARGS=-interop.update writes it. -->\n"
+	end      = "<!-- end -->\n"
+)
+
+// compare fails if the table in the documentation is not that of this run, or
+// writes it there. A run of a part of the tests says nothing.
+func (m *matrix) compare(update bool) error {
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		if flag.Lookup(name).Value.String() != "" {
+			return nil
+		}
+	}
+	old, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	before, rest, ok1 := strings.Cut(string(old), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		return fmt.Errorf("%s has no place for the table:\n%s%s", document, begin, end)
+	}
+	text := before + begin + m.table() + end + after
+	switch {
+	case text == string(old):
+		return nil
+	case update:
+		return os.WriteFile(document, []byte(text), 0o666)
+	}
+	return fmt.Errorf("%s tells something else than this run has shown (-interop.update writes it):\n%s", document, m.table())
+}
