@@ -5,6 +5,7 @@ package interop
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,11 +48,24 @@ type arena struct {
 	names      atomic.Int64
 }
 
-// eachArena runs a scenario on one server and on a cluster, each with two
-// processes of each language.
-func eachArena(t *testing.T, scenario func(t *testing.T, a *arena)) {
-	t.Run("single", func(t *testing.T) { scenario(t, newArena(t, "single")) })
-	t.Run("cluster", func(t *testing.T) { scenario(t, newArena(t, "cluster")) })
+// TestMatrix runs every case on one server and on a cluster, each with two processes
+// of each language.
+func TestMatrix(t *testing.T) {
+	for _, kind := range []string{"single", "cluster"} {
+		t.Run(kind, func(t *testing.T) {
+			a := newArena(t, kind)
+			t.Run("handover", a.handOver)
+			t.Run("exclusion", a.exclusion)
+			// What follows waits most of the time, and so runs at once.
+			t.Run("patience", func(t *testing.T) {
+				t.Run("loss", func(t *testing.T) { t.Parallel(); a.loss(t) })
+				t.Run("renewal", func(t *testing.T) { t.Parallel(); a.renewal(t) })
+				t.Run("fair", func(t *testing.T) { t.Parallel(); a.fair(t) })
+				t.Run("apart", func(t *testing.T) { t.Parallel(); a.apart(t) })
+			})
+			a.leave(t)
+		})
+	}
 }
 
 func newArena(t *testing.T, kind string) *arena {
@@ -73,6 +87,14 @@ func newArena(t *testing.T, kind string) *arena {
 		a.gos = append(a.gos, startPeer(t, golang, a))
 	}
 	return a
+}
+
+// leave shuts all clients down in good order, which leaves nothing in Redis but what
+// is to stay.
+func (a *arena) leave(t *testing.T) {
+	for _, p := range slices.Concat(a.javas, a.gos) {
+		p.do(t, "1", "exit")
+	}
 }
 
 // peers are a process of the language and one of the other.

@@ -1,0 +1,122 @@
+//go:build unix
+
+package interop
+
+import (
+	"testing"
+	"time"
+)
+
+// fair is what only the queue of a fair lock has.
+func (a *arena) fair(t *testing.T) {
+	t.Run("order", a.order)
+	t.Run("cancelled", a.cancelled)
+	t.Run("killed", a.killed)
+}
+
+var fairs = []pair{{"FairLock", "fair", "fair"}}
+
+// order: waiters of four processes, two in each, have the lock in the order in which
+// they came.
+func (a *arena) order(t *testing.T) {
+	a.eachWay(t, caseOrder, fairs, func(t *testing.T, first, second *peer, p pair) {
+		name := a.name("order")
+		type turn struct {
+			p      *peer
+			thread string
+			call   *call
+		}
+		first.do(t, "0", "lock", "fair", name, long)
+		var line []turn
+		for _, thread := range []string{"1", "2"} {
+			for _, p := range []*peer{a.javas[0], a.gos[0], a.gos[1], a.javas[1]} {
+				line = append(line, turn{p, thread, a.waiting(t, p, thread, "fair", name, long)})
+			}
+		}
+		first.do(t, "0", "unlock", "fair", name)
+		begin := time.Now()
+		for i, turn := range line {
+			turn.call.must(t, "ok")
+			for _, later := range line[i+1:] {
+				if !later.call.pending() {
+					t.Fatalf("number %d: %q", i+1, later.call.wait(t))
+				}
+			}
+			turn.p.do(t, turn.thread, "unlock", "fair", name)
+		}
+		t.Logf("%d hand-overs in %v", len(line), time.Since(begin))
+		a.nothingLeft(t, name)
+	})
+}
+
+// cancelled: a waiter of ours whose context ends, and one of Redisson whose wait is over,
+// leave the line at once; who stands behind is served next.
+func (a *arena) cancelled(t *testing.T) {
+	a.eachWay(t, caseCancelled, fairs, func(t *testing.T, first, second *peer, p pair) {
+		name := a.name("cancelled")
+		second.do(t, "0", "lock", "fair", name, long)
+		var leaver *call
+		if first.language == java {
+			leaver = a.waiting(t, first, "1", "fair", name, 2*time.Second, long)
+		} else {
+			leaver = a.waiting(t, first, "1", "fair", name, long)
+		}
+		next := a.waiting(t, second, "1", "fair", name, long)
+		last := a.waiting(t, first, "2", "fair", name, long)
+		if first.language == java {
+			leaver.must(t, "no")
+		} else {
+			first.do(t, "1", "interrupt")
+			leaver.must(t, "failed")
+		}
+		if line := a.queue(t, name); len(line) != 2 {
+			t.Errorf("the line is %q", line)
+		}
+		begin := time.Now()
+		second.do(t, "0", "unlock", "fair", name)
+		next.must(t, "ok")
+		second.do(t, "1", "unlock", "fair", name)
+		last.must(t, "ok")
+		if took := time.Since(begin); took > soon {
+			t.Errorf("two hand-overs took %v", took)
+		}
+		first.do(t, "2", "unlock", "fair", name)
+		a.nothingLeft(t, name)
+	})
+}
+
+// killed: a dead waiter at the head of the line holds it up until its deadline is over:
+// for one of Redisson the rest of the holder's lease and its own wait, for one of ours that and a
+// waiter lease. (With Redisson's default, for waiters without a limit, it is five minutes.)
+func (a *arena) killed(t *testing.T) {
+	t.Parallel()
+	a.eachWay(t, caseKilled, fairs, func(t *testing.T, first, second *peer, p pair) {
+		t.Parallel()
+		const wait = 10 * time.Second
+		name, thread := a.name("killed"), t.Name()
+		doomed := startPeer(t, first.language, a)
+		second.do(t, thread, "lock", "fair", name, 0)
+		most := watchdog + 2*waiterLease + soon
+		if first.language == java {
+			a.waiting(t, doomed, "1", "fair", name, wait, long)
+			most = watchdog + wait + soon
+		} else {
+			a.waiting(t, doomed, "1", "fair", name, long)
+		}
+		next := a.waiting(t, second, thread+" next", "fair", name, long)
+		last := a.waiting(t, first, thread+" last", "fair", name, long)
+		doomed.kill()
+		released := second.do(t, thread, "unlock", "fair", name)
+		took := next.must(t, "ok").time().Sub(released.time())
+		t.Logf("the next was served after %v", took)
+		if took > most {
+			t.Errorf("the next was served after %v, more than %v", took, most)
+		}
+		released = second.do(t, thread+" next", "unlock", "fair", name)
+		if took := last.must(t, "ok").time().Sub(released.time()); took > soon {
+			t.Errorf("the last was served after another %v", took)
+		}
+		first.do(t, thread+" last", "unlock", "fair", name)
+		a.nothingLeft(t, name)
+	})
+}
