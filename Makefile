@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench soak model quickstart ci
+.PHONY: help test race lint bench soak model interop quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ soak: ## the simulation with many seeds (SEEDS=500)
 
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check
+
+interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)
+	cd interop && RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)
 
 quickstart: ## the first program of a newcomer
 	go run ./examples/quickstart

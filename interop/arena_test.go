@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/go-rlock/rlock/internal/redistest"
 )
@@ -73,14 +74,14 @@ func newArena(t *testing.T, kind string) *arena {
 	var servers []*redistest.Server
 	if kind == "cluster" {
 		c := redistest.StartCluster(t, 3, 0)
-		a.rdb, servers = c.Client(), c.Nodes
+		a.rdb, servers = c.Client(func(o *redis.ClusterOptions) { o.MaintNotificationsConfig = noNotices }), c.Nodes
 	} else {
 		s := redistest.Start(t)
-		a.rdb, servers = s.Client(), []*redistest.Server{s}
+		a.rdb, servers = s.Client(quietly), []*redistest.Server{s}
 	}
 	for _, s := range servers {
 		a.addrs = append(a.addrs, s.Addr())
-		a.nodes = append(a.nodes, s.Client())
+		a.nodes = append(a.nodes, s.Client(quietly))
 	}
 	for range 2 {
 		a.javas = append(a.javas, startPeer(t, java, a))
@@ -88,6 +89,12 @@ func newArena(t *testing.T, kind string) *arena {
 	}
 	return a
 }
+
+// noNotices turns off what these servers do not have, and for which go-redis may leave a
+// goroutine behind.
+var noNotices = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+
+func quietly(o *redis.Options) { o.MaintNotificationsConfig = noNotices }
 
 // leave shuts all clients down in good order, which leaves nothing in Redis but what
 // is to stay.
@@ -105,9 +112,9 @@ func (a *arena) peers(l language) (first, second *peer) {
 	return a.gos[0], a.javas[0]
 }
 
-// name is one that nobody has used.
+// name is one that nobody has used, and no part of another.
 func (a *arena) name(what string) string {
-	return fmt.Sprintf("%s-%d", what, a.names.Add(1))
+	return fmt.Sprintf("%s-%03d", what, a.names.Add(1))
 }
 
 // derived is what Redisson makes of a name: prefix:{name}, or without braces if
