@@ -283,11 +283,18 @@ func (w *worker) sections(ctx context.Context, args []string) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		opts := []rlock.AcquireOption{rlock.WithLease(time.Minute), rlock.WithWait(time.Minute)}
-		if i%2 == 0 {
-			opts = nil
+		wait := time.Minute
+		if i%8 == 6 {
+			wait = time.Duration(i%5) * time.Millisecond
 		}
-		lease, err := l.Lock(ctx, opts...)
+		err = rlock.ErrNotAcquired
+		var lease *rlock.Lease
+		if i%2 == 0 {
+			lease, err = l.Lock(ctx, rlock.WithLease(time.Minute), rlock.WithWait(wait))
+		}
+		if errors.Is(err, rlock.ErrNotAcquired) {
+			lease, err = l.Lock(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -36,13 +36,14 @@ const (
 	caseShorten   = "no renewal ends what a reader was promised"
 	caseForced    = "a forced hold is told of its loss"
 	caseExpired   = "a lease that is over frees the lock"
+	caseStopped   = "a holder that was stopped does its successor no harm"
 	caseCrashed   = "a crash frees the lock after the lease"
 )
 
 var cases = []string{
 	caseExclusion, caseRefused, caseRelease, caseForce, caseReentry, caseNames, caseReaders, caseDowngrade, caseInner,
 	caseMulti, caseTokens, caseOnce, caseOrder, caseCancelled, caseKilled, caseRenewal, caseShorten, caseForced,
-	caseExpired, caseCrashed,
+	caseExpired, caseStopped, caseCrashed,
 }
 
 // columns are the types, as the table calls them. Semaphores and latches have
