@@ -145,7 +145,7 @@ func (a *arena) writersFirst(t *testing.T) {
 	first, second := a.peers(golang)
 	name := a.name("writersFirst")
 	second.do(t, "1", "lock", "read", name, long)
-	writer := a.blocked(t, "write", name, func() *call { return first.send(t, "1", "lock", "politewrite", name, long) })
+	writer := a.blocked(t, "1", "write", name, func() *call { return first.send(t, "1", "lock", "politewrite", name, long) })
 	second.do(t, "2", "try", "read", name, 0, long)
 	second.do(t, "1", "unlock", "read", name)
 	if !writer.pending() {

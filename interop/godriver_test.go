@@ -290,7 +290,7 @@ func (w *worker) sections(ctx context.Context, args []string) ([]string, error) 
 		err = rlock.ErrNotAcquired
 		var lease *rlock.Lease
 		if i%2 == 0 {
-			lease, err = l.Lock(ctx, rlock.WithLease(time.Minute), rlock.WithWait(wait))
+			lease, err = l.Lock(ctx, rlock.WithLease(20*time.Second), rlock.WithWait(wait))
 		}
 		if errors.Is(err, rlock.ErrNotAcquired) {
 			lease, err = l.Lock(ctx)

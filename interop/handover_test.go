@@ -105,7 +105,7 @@ func (a *arena) force(t *testing.T, w *wakeUps) {
 		second.do(t, "holder", "lock", p.held, name, long)
 		waiter := a.waiting(t, second, "1", p.wanted, name, long)
 		forced := third.do(t, "1", "force", p.held, name)
-		w.note(t, fmt.Sprint(direction(first.language), " force ", p), forced, waiter.must(t, "ok"))
+		w.note(t, fmt.Sprint(direction(first.language), " ", p), forced, waiter.must(t, "ok"))
 		third.refuses(t, "1", "try", p.held, name, 0, long)
 		second.send(t, "holder", "unlock", p.held, name).must(t, "failed")
 		second.do(t, "1", "unlock", p.wanted, name)
@@ -133,7 +133,7 @@ func (a *arena) reentry(t *testing.T, w *wakeUps) {
 		second.refuses(t, "1", "try", p.wanted, name, 0, long)
 		waiter := a.waiting(t, second, "1", p.wanted, name, long)
 		released := first.do(t, "1", "unlock", p.held, name)
-		w.note(t, fmt.Sprint(direction(first.language), " reentry ", p), released, waiter.must(t, "ok"))
+		w.note(t, fmt.Sprint(direction(first.language), " ", p), released, waiter.must(t, "ok"))
 		second.do(t, "1", "unlock", p.wanted, name)
 		a.nothingLeft(t, name)
 	})
@@ -148,7 +148,7 @@ func (a *arena) oddNames(t *testing.T, w *wakeUps) {
 			second.refuses(t, "1", "try", p.wanted, name, 0, long)
 			waiter := a.waiting(t, second, "1", p.wanted, name, long)
 			released := first.do(t, "1", "unlock", p.held, name)
-			w.note(t, fmt.Sprint(direction(first.language), " name ", p), released, waiter.must(t, "ok"))
+			w.note(t, fmt.Sprint(direction(first.language), " ", p), released, waiter.must(t, "ok"))
 			second.do(t, "1", "unlock", p.wanted, name)
 			a.nothingLeft(t, name)
 		}
@@ -206,7 +206,7 @@ func (a *arena) downgrade(t *testing.T, w *wakeUps) {
 			if l == java {
 				t.Logf("in after %v, the lease had been %v", entered.time().Sub(released.time()), rest)
 			} else {
-				w.note(t, direction(l)+" downgrade", released, entered)
+				w.note(t, direction(l)+" write-read", released, entered)
 			}
 			second.refuses(t, "2", "try", "write", name, 0, long)
 			first.do(t, "1", "unlock", "read", name)
@@ -248,14 +248,14 @@ func (a *arena) multi(t *testing.T, w *wakeUps) {
 		if fields := a.fields(t, other); len(fields) > 0 {
 			t.Errorf("the MultiLock is not held, and of its members one is: %v", fields)
 		}
-		waiter := a.blocked(t, p.held, name, func() *call { return second.send(t, "1", "lock", "multi", both, 0) })
+		waiter := a.blocked(t, "1", p.held, name, func() *call { return second.send(t, "1", "lock", "multi", both, 0) })
 		released := first.do(t, "1", "unlock", p.held, name)
-		w.note(t, fmt.Sprint(direction(first.language), " multi ", p), released, waiter.must(t, "ok"))
+		w.note(t, direction(first.language)+" MultiLock", released, waiter.must(t, "ok"))
 		first.refuses(t, "1", "try", p.held, name, 0, long)
 		first.refuses(t, "1", "try", "lock", other, 0, long)
 		member := a.waiting(t, first, "1", "lock", other, long)
 		released = second.do(t, "1", "unlock", "multi", both)
-		w.note(t, fmt.Sprint(direction(second.language), " from multi ", p), released, member.must(t, "ok"))
+		w.note(t, direction(second.language)+" from MultiLock", released, member.must(t, "ok"))
 		first.do(t, "1", "unlock", "lock", other)
 		a.nothingLeft(t, name)
 		a.nothingLeft(t, other)
@@ -345,14 +345,14 @@ func (a *arena) nothingLeft(t *testing.T, name string) {
 	}
 }
 
-// log tells the longest and the middle wake-up of each kind.
+// log tells the middle and the longest of the wake-ups of each kind.
 func (w *wakeUps) log(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, what := range slices.Sorted(maps.Keys(w.times)) {
 		times := w.times[what]
 		slices.Sort(times)
-		t.Logf("%-40s %3d wake-ups: median %v, longest %v", what, len(times),
+		t.Logf("%-26s %3d wake-ups: median %v, longest %v", what, len(times),
 			times[len(times)/2].Round(10*time.Microsecond), times[len(times)-1].Round(10*time.Microsecond))
 	}
 }

@@ -183,7 +183,7 @@ final class Commands {
             // All ways in: with a lease, and with renewal, having given up once before.
             Long token = null;
             try {
-                token = i % 2 == 0 ? acquire(lock, i % 8 == 6 ? i % 5 : 60_000, 60_000) : null;
+                token = i % 2 == 0 ? acquire(lock, i % 8 == 6 ? i % 5 : 60_000, 20_000) : null;
             } catch (RedisTimeoutException e) {
                 if (i % 8 != 6) {
                     throw e;

@@ -71,6 +71,7 @@ public final class Driver {
         switch (verb) {
             // These are not for the thread to execute, which may be waiting for a lock.
             case "crash" -> Runtime.getRuntime().halt(1);
+            case "asleep" -> reply(id, worker.asleep() ? "ok" : "no");
             case "interrupt" -> {
                 worker.interrupt();
                 reply(id, "ok");
@@ -106,6 +107,11 @@ public final class Driver {
         Worker(String name) {
             super(name);
             start();
+        }
+
+        /** Tells whether it waits for a lock: Redisson's waiters sleep at a semaphore. */
+        boolean asleep() {
+            return Arrays.stream(getStackTrace()).anyMatch(f -> f.getClassName().equals("java.util.concurrent.Semaphore"));
         }
 
         @Override
