@@ -25,7 +25,9 @@ func (a *arena) apart(t *testing.T) {
 	t.Run("prefix", a.prefix)
 	t.Run("entries", a.entries)
 	t.Run("silent", a.silent)
+	t.Run("tokens", a.ownTokens)
 	t.Run("pubSubMode", a.pubSubMode)
+	t.Run("interrupted", a.interrupted)
 }
 
 // Types that Redisson does not have, and RedLock, stand under keys of their own: they
@@ -223,6 +225,28 @@ func (a *arena) client(t *testing.T, opts ...rlock.Option) *rlock.Client {
 	return c
 }
 
+// The tokens of a type that is not fenced are not Redisson's: they leave its counter alone. That
+// of a lockAndGetToken counts as any other, but its lease is not the one that was asked for.
+func (a *arena) ownTokens(t *testing.T) {
+	first, second := a.peers(golang)
+	name := a.name("tokens")
+	first.do(t, "1", "lock", "lock", name, long)
+	if counter := second.do(t, "1", "token", "fenced", name).values[0]; counter != "null" && counter != "0" {
+		t.Errorf("a Lock has raised the counter to %s", counter)
+	}
+	first.do(t, "1", "unlock", "lock", name)
+	second.do(t, "1", "lockAndGetToken", "fenced", name, long)
+	if ttl := a.ttl(t, name); ttl > watchdog {
+		t.Errorf("it is held for %v: this Redisson does as it is told, and docs/redisson.md says that it does not", ttl)
+	}
+	first.refuses(t, "1", "try", "fenced", name, 0, long)
+	second.do(t, "1", "unlock", "fenced", name)
+	if token := first.do(t, "1", "lock", "fenced", name, long).values[1]; token != "2" {
+		t.Errorf("token %s", token)
+	}
+	first.do(t, "1", "unlock", "fenced", name)
+}
+
 // A prefix is a part of the name that Redisson sees.
 func (a *arena) prefix(t *testing.T) {
 	name := a.name("prefix")
@@ -305,4 +329,29 @@ func (a *arena) pubSubMode(t *testing.T) {
 		}
 		a.javas[0].do(t, t.Name(), "unlock", "lock", name)
 	}
+}
+
+// An interrupted waiter of Redisson stays in the line of a fair lock, and holds it up until its
+// deadline, as one that has died.
+func (a *arena) interrupted(t *testing.T) {
+	t.Parallel()
+	const wait = 10 * time.Second
+	first, second := a.peers(java)
+	name, thread := a.name("interrupted"), t.Name()
+	second.do(t, thread, "lock", "fair", name, 0)
+	waiter := a.waiting(t, first, thread, "fair", name, wait, long)
+	first.do(t, thread, "interrupt")
+	waiter.must(t, "failed")
+	if line := a.queue(t, name); len(line) != 1 {
+		t.Errorf("the line is %q", line)
+	}
+	next := a.waiting(t, second, thread+" next", "fair", name, long)
+	released := second.do(t, thread, "unlock", "fair", name)
+	took := next.must(t, "ok").time().Sub(released.time())
+	t.Logf("the next was served after %v", took)
+	if took > watchdog+wait+soon {
+		t.Errorf("the next was served after %v", took)
+	}
+	second.do(t, thread+" next", "unlock", "fair", name)
+	a.nothingLeft(t, name)
 }

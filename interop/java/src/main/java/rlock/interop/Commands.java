@@ -36,17 +36,18 @@ final class Commands {
 
     Commands(RedissonClient redisson) {
         this.redisson = redisson;
-        commands = Map.of(
-                "lock", this::lock,
-                "try", this::tryLock,
-                "unlock", this::unlock,
-                "force", this::force,
-                "state", this::state,
-                "token", this::token,
-                "name", this::name,
-                "subscribe", this::subscribe,
-                "heard", this::heard,
-                "sections", this::sections);
+        commands = Map.ofEntries(
+                Map.entry("lock", this::lock),
+                Map.entry("try", this::tryLock),
+                Map.entry("unlock", this::unlock),
+                Map.entry("force", this::force),
+                Map.entry("state", this::state),
+                Map.entry("token", this::token),
+                Map.entry("lockAndGetToken", this::lockAndGetToken),
+                Map.entry("name", this::name),
+                Map.entry("subscribe", this::subscribe),
+                Map.entry("heard", this::heard),
+                Map.entry("sections", this::sections));
     }
 
     String[] execute(String verb, String[] args) throws Exception {
@@ -139,9 +140,15 @@ final class Commands {
         return new String[] {"" + lock.isLocked(), "" + count, "" + lock.remainTimeToLive()};
     }
 
-    /** token TYPE NAME gives the counter of a fenced lock. */
+    /** token TYPE NAME gives the counter of a fenced lock, or null. */
     private String[] token(String[] args) {
-        return new String[] {((RFencedLock) find(args[0], args[1])).getToken().toString()};
+        return new String[] {"" + ((RFencedLock) find(args[0], args[1])).getToken()};
+    }
+
+    /** lockAndGetToken TYPE NAME LEASE is lock of a fenced lock in one call. */
+    private String[] lockAndGetToken(String[] args) {
+        RFencedLock lock = (RFencedLock) find(args[0], args[1]);
+        return taken(lock.lockAndGetToken(Long.parseLong(args[2]), TimeUnit.MILLISECONDS));
     }
 
     /** name TYPE NAME gives the name that the lock has in Redis. */
