@@ -56,7 +56,10 @@
 //
 // The first five stand in Redis as Redisson keeps them, so that Java processes can
 // take part; so does a MultiLock of such. FairReadWriteLock, PriorityLock and RedLock
-// have keys of their own. Use one type for a name.
+// have keys of their own. Use one type for a name, in Java too: a read-write lock or
+// a group lock of Redisson comes in beside a lock of another type. The file
+// docs/redisson.md says what was tested with Redisson, and what does not work
+// together.
 //
 // Each type has Watch, which tells the state of a lock as it changes without
 // contending for it; it is no proof that a lock is free.

@@ -30,7 +30,8 @@ import (
 // of this package put that right each third of the watchdog lease. With a
 // watchdog lease above 90 seconds, should the Java process die after such a
 // renewal, a reader may lose the lock (with ErrRemoved or ErrTakenOver) before its
-// lease is over.
+// lease is over. A Java thread that has begun to wait, but does not sleep yet, misses
+// the message of a writer that leaves, and comes in with its timer.
 //
 // Readers are keys of their own in Redis beside the lock: an eviction policy that
 // may remove them (volatile-*, allkeys-*) can end a hold, as with any lock.
