@@ -8,8 +8,10 @@ import (
 
 // WithFailoverQuarantine keeps a server that was promoted, has restarted or was
 // flushed from giving out locks until no lease can be valid any more of which it
-// may not know: for the longest lease, counted by the server from the first acquire
-// that reaches it. Until then Lock waits, and TryLock fails with ErrNotAcquired.
+// may not know: for the longest lease, counted by the server's clock from the first
+// acquire that reaches it. A clock that jumps ahead in that time cuts it short, and a
+// master that was demoted and promoted again before any acquire has reached the one
+// in between is not noticed. Until then Lock waits, and TryLock fails with ErrNotAcquired.
 // Holds that the server does know go on; those that it has lost are lost.
 //
 // longest is the longest lease that the client may ask for; longer ones are

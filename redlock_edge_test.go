@@ -85,11 +85,11 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 		n.servers[i+2].Kill()
 	}
 	wantErr(t, lease.Unlock(bg), rlock.ErrUnreachable)
-	time.Sleep(5 * time.Second)
+	time.Sleep(5 * time.Second) // how long the nodes are away: about as many repetitions
 	for i := range 3 {
 		n.servers[i+2].Restart()
 	}
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * time.Second) // for those that are too many to come
 	// They count from their restart. Besides what was left for each, the whole
 	// release may have been repeated once or twice.
 	calls := rfCalls(t, &rfNodes{plain: n.plain[2:]})
@@ -144,7 +144,7 @@ func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 		return faultproxy.Pass
 	})
 	mustUnlock(t, lease)
-	time.Sleep(time.Second) // the node time-out, and more
+	time.Sleep(time.Second) // the fault lasts for longer than the node time-out
 	n.pass()
 	n.nothing(t, "stock")
 }
@@ -162,7 +162,7 @@ func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
 	n.allVoteFor(t, lease)
 	n.servers[1].Pause()
 	mustUnlock(t, lease)
-	time.Sleep(2 * time.Second) // time-outs
+	time.Sleep(2 * time.Second) // the node hangs for longer than its time-outs
 	n.servers[1].Kill()
 	n.servers[1].Restart()
 	n.servers[2].Kill()
