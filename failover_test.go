@@ -39,7 +39,11 @@ func TestReplicaAckHoldsForRenewalsToo(t *testing.T) {
 	if _, err := l.Lock(hold.Context(ctx), rlock.WithLease(10*time.Second)); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("re-entry with a lease: %v", err)
 	}
-	<-hold.Done()
+	select {
+	case <-hold.Done():
+	case <-time.After(4 * lease):
+		t.Fatal("the hold goes on without confirmations")
+	}
 	if late := time.Since(was); late > lease/2 { // one confirmed renewal may have been under way
 		t.Errorf("lost %v after the last confirmed deadline", late)
 	}
