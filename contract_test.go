@@ -43,19 +43,19 @@ var typesOfLocks = []typeOfLock{
 		return c.NewFencedLock(name, opts...)
 	}},
 	{name: "ReadLock", shared: true, open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
-		return c.NewReadWriteLock(name, opts...).ReadLock()
+		return c.NewReadWriteLock(name, opts...).Reader
 	}},
 	{name: "WriteLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
-		return c.NewReadWriteLock(name, opts...).WriteLock()
+		return c.NewReadWriteLock(name, opts...).Writer
 	}},
 	{name: "preferred WriteLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
-		return c.NewReadWriteLock(name, append(opts, rlock.WithWriterPreference())...).WriteLock()
+		return c.NewReadWriteLock(name, append(opts, rlock.WithWriterPreference())...).Writer
 	}},
 	{name: "fair ReadLock", shared: true, open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
-		return c.NewFairReadWriteLock(name, opts...).ReadLock()
+		return c.NewFairReadWriteLock(name, opts...).Reader
 	}},
 	{name: "fair WriteLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
-		return c.NewFairReadWriteLock(name, opts...).WriteLock()
+		return c.NewFairReadWriteLock(name, opts...).Writer
 	}},
 	{name: "PriorityLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
 		return c.NewPriorityLock(name, opts...)
@@ -66,9 +66,9 @@ var typesOfLocks = []typeOfLock{
 func (k typeOfLock) blocker(c *rlock.Client, name string) rlock.Locker {
 	switch k.name {
 	case "ReadLock":
-		return c.NewReadWriteLock(name).WriteLock()
+		return c.NewReadWriteLock(name).Writer
 	case "fair ReadLock":
-		return c.NewFairReadWriteLock(name).WriteLock()
+		return c.NewFairReadWriteLock(name).Writer
 	}
 	return k.open(c, name)
 }

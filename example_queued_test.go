@@ -32,25 +32,25 @@ func ExampleFairReadWriteLock() {
 	ctx := context.Background()
 	catalogue := client.NewFairReadWriteLock("catalogue")
 
-	reader, err := catalogue.ReadLock().Lock(ctx)
+	reader, err := catalogue.Reader.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		writer, err := catalogue.WriteLock().Lock(ctx)
+		writer, err := catalogue.Writer.Lock(ctx)
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println("written")
 		_ = writer.Unlock(ctx)
 	}()
-	waitFor(1, catalogue.WriteLock().State)
+	waitFor(1, catalogue.Writer.State)
 
-	_, err = catalogue.ReadLock().TryLock(ctx)
+	_, err = catalogue.Reader.TryLock(ctx)
 	fmt.Println("a second reader has to wait:", errors.Is(err, rlock.ErrNotAcquired))
-	again, err := catalogue.ReadLock().Lock(reader.Context(ctx))
+	again, err := catalogue.Reader.Lock(reader.Context(ctx))
 	fmt.Println("the first one may enter again:", err == nil)
 	_ = again.Unlock(ctx)
 	_ = reader.Unlock(ctx)

@@ -16,20 +16,20 @@ func ExampleReadWriteLock() {
 	ctx := context.Background()
 	prices := client.NewReadWriteLock("prices", rlock.WithWriterPreference())
 
-	first, err := prices.ReadLock().Lock(ctx)
+	first, err := prices.Reader.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := prices.ReadLock().Lock(ctx) // beside the first
+	second, err := prices.Reader.Lock(ctx) // beside the first
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = prices.WriteLock().TryLock(ctx)
+	_, err = prices.Writer.TryLock(ctx)
 	fmt.Println("a writer beside readers:", !errors.Is(err, rlock.ErrNotAcquired))
 
 	_ = first.Unlock(ctx)
 	_ = second.Unlock(ctx)
-	write, err := prices.WriteLock().Lock(ctx)
+	write, err := prices.Writer.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,17 +43,17 @@ func ExampleReadWriteLock() {
 }
 
 // A writer goes on as a reader, with no gap for another writer.
-func ExampleReadWriteLock_WriteLock_downgrade() {
+func ExampleReadWriteLock_downgrade() {
 	client, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
 	prices := client.NewReadWriteLock("prices")
 
-	write, err := prices.WriteLock().Lock(ctx)
+	write, err := prices.Writer.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	read, err := prices.ReadLock().Lock(write.Context(ctx)) // the writer's context: let in at once
+	read, err := prices.Reader.Lock(write.Context(ctx)) // the writer's context: let in at once
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func ExampleReadWriteLock_WriteLock_downgrade() {
 	}
 	fmt.Println("reads on:", read.Err() == nil)
 
-	_, err = prices.WriteLock().Lock(read.Context(ctx))
+	_, err = prices.Writer.Lock(read.Context(ctx))
 	fmt.Println("cannot go back:", errors.Is(err, rlock.ErrUpgrade))
 	if err := read.Unlock(ctx); err != nil {
 		log.Fatal(err)

@@ -21,8 +21,21 @@ package rlock
 // of a waiter lease, and has a channel on which it, and nobody else, hears that it
 // can enter.
 type FairReadWriteLock struct {
-	read  *ReadLock
-	write *WriteLock
+	// Reader is the side that any number of owners can hold together, while nobody
+	// has the write lock. Its leases have no fencing token: Token is 0.
+	//
+	// Its owner enters again at once, also before writers that wait; else it would
+	// wait for itself. So does the owner of the write lock, whose read hold stays
+	// when the write lock is unlocked: other readers come in then, and no writer
+	// in between.
+	Reader ReadLock
+
+	// Writer is the side that one owner has alone. An owner that has the read lock
+	// but not the write lock gets ErrUpgrade: it would wait for itself.
+	//
+	// ForceUnlock ends the writer's hold, and on the read side those of all readers.
+	// The queue stays.
+	Writer WriteLock
 }
 
 // NewFairReadWriteLock returns the fair read-write lock of a name. It sends
@@ -31,26 +44,10 @@ type FairReadWriteLock struct {
 func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairReadWriteLock {
 	read, _ := newQueued(c, fairReadWrite, name, shared, opts)
 	write, _ := newQueued(c, fairReadWrite, name, exclusive, opts)
-	return &FairReadWriteLock{&ReadLock{read}, &WriteLock{write}}
+	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
 const fairReadWrite = "fairrw"
 
 // Name is the name of the lock, with the client's prefix.
-func (l *FairReadWriteLock) Name() string { return l.read.Name() }
-
-// ReadLock is the side that any number of owners can hold together, while nobody
-// has the write lock. Its leases have no fencing token: Token is 0.
-//
-// Its owner enters again at once, also before writers that wait; else it would
-// wait for itself. So does the owner of the write lock, whose read hold stays
-// when the write lock is unlocked: other readers come in then, and no writer
-// in between.
-func (l *FairReadWriteLock) ReadLock() *ReadLock { return l.read }
-
-// WriteLock is the side that one owner has alone. An owner that has the read lock
-// but not the write lock gets ErrUpgrade: it would wait for itself.
-//
-// ForceUnlock ends the writer's hold, and on the read side those of all readers.
-// The queue stays.
-func (l *FairReadWriteLock) WriteLock() *WriteLock { return l.write }
+func (l *FairReadWriteLock) Name() string { return l.Reader.Name() }

@@ -26,7 +26,7 @@ func TestFairReadWriteAdmitsInOrderOfArrival(t *testing.T) {
 			clients = append(clients, newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)))
 		}
 		for _, rounds := range []string{"rr w r w rr", "w w rrr w", "r w r w r", "rrrr", "w r"} {
-			holder := mustLock(t, clients[0].NewFairReadWriteLock("a").WriteLock())
+			holder := mustLock(t, clients[0].NewFairReadWriteLock("a").Writer)
 			var entries [][]*queuedEntry
 			n := 0
 			for _, round := range strings.Fields(rounds) {
@@ -68,13 +68,13 @@ func TestReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
 		l := c.NewFairReadWriteLock("a")
-		outer := mustLock(t, l.ReadLock())
-		beside := mustLock(t, l.ReadLock()) // nobody waits
-		writer := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
-		_, err := l.ReadLock().TryLock(bg)
+		outer := mustLock(t, l.Reader)
+		beside := mustLock(t, l.Reader) // nobody waits
+		writer := fairKinds['w'].enqueue(t, rdb, l.Writer)
+		_, err := l.Reader.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
-		reader := fairKinds['r'].enqueue(t, rdb, l.ReadLock())
-		inner := mustLockCtx(t, outer.Context(bg), l.ReadLock()) // a re-entry need not queue
+		reader := fairKinds['r'].enqueue(t, rdb, l.Reader)
+		inner := mustLockCtx(t, outer.Context(bg), l.Reader) // a re-entry need not queue
 		for _, lease := range []*rlock.Lease{outer, beside, inner} {
 			if !writer.waits() || !reader.waits() {
 				t.Fatal("somebody is inside")
@@ -132,17 +132,17 @@ func TestReleaseWakesExactlyThoseWhoCanEnter(t *testing.T) {
 				t.Fatalf("%s: %d messages, want %d", what, n, want)
 			}
 		}
-		holder := mustLock(t, l.WriteLock())
+		holder := mustLock(t, l.Writer)
 		var e []*queuedEntry
 		for _, kind := range []byte("rrrwwr") {
 			e = append(e, fairKinds[kind].enqueue(t, rdb, fairKinds[kind].open(c, "a")))
 		}
 		expect("everybody has come", 0)
-		cancelled := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
-		last := fairKinds['r'].enqueue(t, rdb, l.ReadLock())
+		cancelled := fairKinds['w'].enqueue(t, rdb, l.Writer)
+		last := fairKinds['r'].enqueue(t, rdb, l.Reader)
 		cancelled.cancel()
 		<-cancelled.done
-		eventually(t, "it has left", func() bool { return queuedState(t, l.ReadLock()).Waiters == 7 })
+		eventually(t, "it has left", func() bool { return queuedState(t, l.Reader).Waiters == 7 })
 		expect("one has left while a writer is inside", 0)
 
 		mustUnlock(t, holder)
@@ -160,7 +160,7 @@ func TestReleaseWakesExactlyThoseWhoCanEnter(t *testing.T) {
 		// cannot either.
 		e[4].cancel()
 		<-e[4].done
-		eventually(t, "it has left", func() bool { return queuedState(t, l.ReadLock()).Waiters == 2 })
+		eventually(t, "it has left", func() bool { return queuedState(t, l.Reader).Waiters == 2 })
 		expect("a writer behind the writer has left", 0)
 		mustUnlock(t, e[3].lease)
 		mustUnlock(t, e[5].held())
@@ -176,10 +176,10 @@ func TestLeavingWriterLetsTheReadersBehindItIn(t *testing.T) {
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
 		l := c.NewFairReadWriteLock("a")
 		messages := fairWakeUps(t, rdb)
-		inside := mustLock(t, l.ReadLock())
-		writer := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
-		readers := []*queuedEntry{fairKinds['r'].enqueue(t, rdb, l.ReadLock()), fairKinds['r'].enqueue(t, rdb, l.ReadLock())}
-		behind := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
+		inside := mustLock(t, l.Reader)
+		writer := fairKinds['w'].enqueue(t, rdb, l.Writer)
+		readers := []*queuedEntry{fairKinds['r'].enqueue(t, rdb, l.Reader), fairKinds['r'].enqueue(t, rdb, l.Reader)}
+		behind := fairKinds['w'].enqueue(t, rdb, l.Writer)
 		writer.cancel()
 		<-writer.done
 		wantErr(t, writer.err, rlock.ErrNotAcquired, context.Canceled)
@@ -199,8 +199,8 @@ func TestFairReaderCannotUpgrade(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
-		reader := mustLock(t, l.ReadLock())
-		for _, enter := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.WriteLock().Lock, l.WriteLock().TryLock} {
+		reader := mustLock(t, l.Reader)
+		for _, enter := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Writer.Lock, l.Writer.TryLock} {
 			_, err := enter(reader.Context(bg))
 			wantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
 		}
@@ -215,16 +215,16 @@ func TestFairWriterReadsAndDowngrades(t *testing.T) {
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
 		l := c.NewFairReadWriteLock("a")
 		for range 3 {
-			writer := mustLock(t, l.WriteLock())
+			writer := mustLock(t, l.Writer)
 			ctx := writer.Context(bg)
-			first := fairKinds['r'].enqueue(t, rdb, l.ReadLock())
-			second := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
-			third := fairKinds['r'].enqueue(t, rdb, l.ReadLock())
-			mustUnlock(t, mustLockCtx(t, ctx, l.ReadLock()))  // the id is lent once ...
-			nested := mustLockCtx(t, ctx, l.ReadLock())       // ... and this one has another
-			mustUnlock(t, mustLockCtx(t, ctx, l.WriteLock())) // both sides, again
-			mustUnlock(t, mustLockCtx(t, ctx, l.ReadLock()))
-			if s := queuedState(t, l.ReadLock()); len(s.Holders) != 2 || s.Mode != rlock.ModeExclusive || s.Token != writer.Token() {
+			first := fairKinds['r'].enqueue(t, rdb, l.Reader)
+			second := fairKinds['w'].enqueue(t, rdb, l.Writer)
+			third := fairKinds['r'].enqueue(t, rdb, l.Reader)
+			mustUnlock(t, mustLockCtx(t, ctx, l.Reader)) // the id is lent once ...
+			nested := mustLockCtx(t, ctx, l.Reader)      // ... and this one has another
+			mustUnlock(t, mustLockCtx(t, ctx, l.Writer)) // both sides, again
+			mustUnlock(t, mustLockCtx(t, ctx, l.Reader))
+			if s := queuedState(t, l.Reader); len(s.Holders) != 2 || s.Mode != rlock.ModeExclusive || s.Token != writer.Token() {
 				t.Fatalf("%+v", s)
 			}
 			if !first.waits() || nested.Token() != 0 {
@@ -232,7 +232,7 @@ func TestFairWriterReadsAndDowngrades(t *testing.T) {
 			}
 			mustUnlock(t, writer)
 			lease := first.held() // the downgrade lets it in, by a message
-			if s := queuedState(t, l.WriteLock()); len(s.Holders) != 2 || s.Mode != rlock.ModeShared || s.Token != 0 {
+			if s := queuedState(t, l.Writer); len(s.Holders) != 2 || s.Mode != rlock.ModeShared || s.Token != 0 {
 				t.Fatalf("%+v", s)
 			}
 			mustUnlock(t, lease)
@@ -257,15 +257,15 @@ func TestFairNestedReadUnderALostWriteFails(t *testing.T) {
 			taken bool
 			cause error
 		}{{false, rlock.ErrRemoved}, {true, rlock.ErrTakenOver}} {
-			writer := mustLock(t, l.WriteLock())
-			if was, err := l.WriteLock().ForceUnlockIf(bg, writer.Owner()); !was || err != nil {
+			writer := mustLock(t, l.Writer)
+			if was, err := l.Writer.ForceUnlockIf(bg, writer.Owner()); !was || err != nil {
 				t.Fatal(was, err)
 			}
 			var other *rlock.Lease
 			if c.taken {
-				other = mustLock(t, l.WriteLock())
+				other = mustLock(t, l.Writer)
 			}
-			_, err := l.ReadLock().Lock(writer.Context(bg))
+			_, err := l.Reader.Lock(writer.Context(bg))
 			wantErr(t, err, rlock.ErrLeaseLost, c.cause)
 			wantErr(t, writer.Unlock(bg), rlock.ErrLeaseLost, c.cause)
 			if other != nil {
@@ -280,17 +280,17 @@ func TestEachFairReaderHasItsOwnExpiry(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
-		long := mustLock(t, l.ReadLock())
-		short := mustLock(t, l.ReadLock(), rlock.WithLease(200*time.Millisecond))
+		long := mustLock(t, l.Reader)
+		short := mustLock(t, l.Reader, rlock.WithLease(200*time.Millisecond))
 		<-short.Done()
-		eventually(t, "one reader is left", func() bool { return len(queuedState(t, l.ReadLock()).Holders) == 1 })
-		_, err := l.WriteLock().TryLock(bg)
+		eventually(t, "one reader is left", func() bool { return len(queuedState(t, l.Reader).Holders) == 1 })
+		_, err := l.Writer.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
-		if s := queuedState(t, l.ReadLock()); s.Holders[0].Owner != long.Owner() || s.TTL < 20*time.Second {
+		if s := queuedState(t, l.Reader); s.Holders[0].Owner != long.Owner() || s.TTL < 20*time.Second {
 			t.Fatalf("%+v", s)
 		}
 		mustUnlock(t, long)
-		mustUnlock(t, mustLock(t, l.WriteLock()))
+		mustUnlock(t, mustLock(t, l.Writer))
 		wantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		eventually(t, "nothing is left", func() bool { return tombstones(keysOf(t, rdb)) == len(keysOf(t, rdb)) })
 	})
@@ -305,7 +305,7 @@ func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
 				m.lock(rt, o, side, isShared, 0)
 			}
 		}
-		return map[string]func(*rapid.T){"read": enter(l.ReadLock(), true), "read again": enter(l.ReadLock(), true), "write": enter(l.WriteLock(), false)}
+		return map[string]func(*rapid.T){"read": enter(l.Reader, true), "read again": enter(l.Reader, true), "write": enter(l.Writer, false)}
 	})
 }
 
@@ -322,17 +322,17 @@ func TestWaiterThatLeavesWakesNobodyWhoCouldEnterBefore(t *testing.T) {
 				messages := fairWakeUps(t, rdb)
 				var inside *rlock.Lease
 				if first == "reader" {
-					inside = mustLock(t, l.ReadLock())
+					inside = mustLock(t, l.Reader)
 				}
 				// It can enter, and is on its way.
 				queuedCorpse(t, rdb, fairKinds['w'], "a", queuedFirst, time.Hour)
 				if first == "reader" {
 					rdb.Rename(bg, fairBase+":queue", fairBase+":queue:shared")
 				}
-				behind := fairKinds['w'].enqueue(t, rdb, l.WriteLock())
+				behind := fairKinds['w'].enqueue(t, rdb, l.Writer)
 				behind.cancel()
 				<-behind.done
-				eventually(t, "it has left", func() bool { return queuedState(t, l.ReadLock()).Waiters == 1 })
+				eventually(t, "it has left", func() bool { return queuedState(t, l.Reader).Waiters == 1 })
 				if inside != nil {
 					mustUnlock(t, inside)
 				}

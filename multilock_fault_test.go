@@ -522,7 +522,7 @@ func TestMultiLockUnderStress(t *testing.T) {
 			for range sections {
 				locks := []rlock.Locker{
 					c.NewLock("{m}a"), c.NewLock("{m}b"), c.NewFairLock("fair"), d.NewLock("{m}a"),
-					d.NewReadWriteLock("rw").WriteLock(), d.NewFencedLock("fenced"),
+					d.NewReadWriteLock("rw").Writer, d.NewFencedLock("fenced"),
 				}
 				if rand.N(2) == 0 {
 					locks = locks[:2]

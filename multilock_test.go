@@ -160,7 +160,7 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 		"nil MultiLock":  {c.NewLock("a"), (*rlock.MultiLock)(nil)},
 		"twice":          {c.NewLock("a"), c.NewLock("b"), c.NewLock("a")},
 		"two types":      {c.NewLock("a"), c.NewFairLock("a")},
-		"both sides":     {rw.ReadLock(), rw.WriteLock()},
+		"both sides":     {rw.Reader, rw.Writer},
 		"in another one": {c.NewLock("a"), multiOf(t, c, "b", "a")},
 		"no name":        {c.NewLock("a"), c.NewLock("")},
 		"bad name":       {c.NewLock("{}a"), c.NewLock("b")},
@@ -211,11 +211,11 @@ func multiZoo(t *testing.T, b *backend) (rdbs []redis.UniversalClient, open func
 		}
 		return []rlock.Locker{
 			c.NewLock("plain"), c.NewFairLock("fair"), c.NewFencedLock("fenced"), c.NewSpinLock("spin"),
-			c.NewPriorityLock("urgent"), c.NewReadWriteLock("rw").WriteLock(),
-			c.NewFairReadWriteLock("fairrw").WriteLock(), d.NewLock("plain"),
+			c.NewPriorityLock("urgent"), c.NewReadWriteLock("rw").Writer,
+			c.NewFairReadWriteLock("fairrw").Writer, d.NewLock("plain"),
 			// Generous, because nothing here is about slow nodes.
 			red(t, "quorum", nodes, rlock.WithNodeTimeout(5*time.Second)),
-			c.NewReadWriteLock("read").ReadLock(),
+			c.NewReadWriteLock("read").Reader,
 			multiOf(t, d, "nested1", "nested2"),
 		}
 	}
@@ -311,7 +311,7 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 			rdb := onServer(t).client(t)
 			return []redis.UniversalClient{rdb}, func() []rlock.Locker {
 				c := newClientOn(t, rdb)
-				return []rlock.Locker{c.NewLock("1"), c.NewFairLock("2"), c.NewFencedLock("3"), c.NewReadWriteLock("4").WriteLock(), c.NewPriorityLock("5")}
+				return []rlock.Locker{c.NewLock("1"), c.NewFairLock("2"), c.NewFencedLock("3"), c.NewReadWriteLock("4").Writer, c.NewPriorityLock("5")}
 			}
 		},
 		"one name on two deployments": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {

@@ -50,11 +50,11 @@ func (k queuedKind) queue(name string) string {
 }
 
 func fairWrite(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker {
-	return c.NewFairReadWriteLock(name, opts...).WriteLock()
+	return c.NewFairReadWriteLock(name, opts...).Writer
 }
 
 func fairRead(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker {
-	return c.NewFairReadWriteLock(name, opts...).ReadLock()
+	return c.NewFairReadWriteLock(name, opts...).Reader
 }
 
 func priority(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker {
@@ -908,7 +908,7 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 				wg.Go(func() {
 					for i := range 12 {
 						if (g+i)%3 > 0 {
-							lease, err := l.ReadLock().Lock(bg)
+							lease, err := l.Reader.Lock(bg)
 							if err != nil {
 								t.Error(err)
 								return
@@ -919,7 +919,7 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 							}
 							continue
 						}
-						lease, err := l.WriteLock().Lock(bg)
+						lease, err := l.Writer.Lock(bg)
 						if err != nil {
 							t.Error(err)
 							return

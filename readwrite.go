@@ -35,9 +35,12 @@ import (
 //
 // Readers are keys of their own in Redis beside the lock: an eviction policy that
 // may remove them (volatile-*, allkeys-*) can end a hold, as with any lock.
+//
+// The sides are fields, not methods: naming one acquires nothing, and a statement that
+// only names one does not compile.
 type ReadWriteLock struct {
-	read  *ReadLock
-	write *WriteLock
+	Reader ReadLock  // the shared side
+	Writer WriteLock // the exclusive side
 }
 
 // ReadLock is the shared side of a [ReadWriteLock] or [FairReadWriteLock]. Its
@@ -52,8 +55,8 @@ type ReadLock struct{ *core }
 type WriteLock struct{ *core }
 
 var (
-	_ Locker = (*ReadLock)(nil)
-	_ Locker = (*WriteLock)(nil)
+	_ Locker = ReadLock{}
+	_ Locker = WriteLock{}
 )
 
 // NewReadWriteLock returns the read-write lock of a name. What NewLock says of
@@ -69,17 +72,11 @@ func (c *Client) NewReadWriteLock(name string, opts ...LockOption) *ReadWriteLoc
 	write := newCore(c, family, name, opts, optWriterPreference)
 	write.standing = write.opts.writerPreference
 	write.protocol = writeSide{rwSide{plain{write}}}
-	return &ReadWriteLock{&ReadLock{read}, &WriteLock{write}}
+	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
 // Name is the name of the lock, with the client's prefix.
-func (l *ReadWriteLock) Name() string { return l.read.Name() }
-
-// ReadLock is the shared side.
-func (l *ReadWriteLock) ReadLock() *ReadLock { return l.read }
-
-// WriteLock is the exclusive side.
-func (l *ReadWriteLock) WriteLock() *WriteLock { return l.write }
+func (l *ReadWriteLock) Name() string { return l.Reader.Name() }
 
 const optWriterPreference = "WithWriterPreference"
 

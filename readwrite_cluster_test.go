@@ -28,10 +28,10 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 			short := rlock.WithCommandTimeout(500 * time.Millisecond)
 			watched := newClientOn(t, c.Client(), short, rlock.WithWatchdogLease(8*time.Second)).NewReadWriteLock(name)
 			other := newClientOn(t, c.Client(), short).NewReadWriteLock(name)
-			fixed := mustLock(t, other.ReadLock(), rlock.WithLease(10*time.Minute))
-			renewed := mustLock(t, watched.ReadLock())
-			leaves := mustLock(t, other.ReadLock())
-			again := mustLockCtx(t, leaves.Context(bg), other.ReadLock())
+			fixed := mustLock(t, other.Reader, rlock.WithLease(10*time.Minute))
+			renewed := mustLock(t, watched.Reader)
+			leaves := mustLock(t, other.Reader)
+			again := mustLockCtx(t, leaves.Context(bg), other.Reader)
 			timers := []any{rwTimer(name, fixed.Owner(), 1), rwTimer(name, renewed.Owner(), 1), rwTimer(name, leaves.Owner(), 1), rwTimer(name, leaves.Owner(), 2)}
 
 			from := c.MasterOf(slot)
@@ -46,14 +46,14 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := watched.WriteLock().TryLock(bg)
+			_, err := watched.Writer.TryLock(bg)
 			wantErr(t, err, rlock.ErrUnreachable)
 			if !strings.Contains(err.Error(), "TRYAGAIN") {
 				t.Errorf("a writer: %v", err)
 			}
 			mustUnlock(t, again)
 			mustUnlock(t, leaves)
-			s, err := watched.ReadLock().State(bg)
+			s, err := watched.Reader.State(bg)
 			if err != nil || len(s.Holders) != 2 {
 				t.Errorf("while the slot moves: %+v, %v", s, err)
 			}
@@ -69,7 +69,7 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 			rwHash(t, rdb, name, map[string]string{"mode": "read", fixed.Owner(): "1", renewed.Owner(): "1"})
 			mustUnlock(t, fixed)
 			mustUnlock(t, renewed)
-			mustUnlock(t, mustLock(t, other.WriteLock()))
+			mustUnlock(t, mustLock(t, other.Writer))
 		})
 	}
 }

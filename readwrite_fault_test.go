@@ -62,7 +62,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 		play         func(e env)
 	}{
 		{"read", "rw_read_enter", func(e env) {
-			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.ReadLock().Lock, e.l.ReadLock().TryLock} {
+			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.Reader.Lock, e.l.Reader.TryLock} {
 				e.fault()
 				lease, err := acquire(bg)
 				if err != nil {
@@ -74,7 +74,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			}
 		}},
 		{"write", "rw_write_enter", func(e env) {
-			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.WriteLock().Lock, e.l.WriteLock().TryLock} {
+			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.Writer.Lock, e.l.Writer.TryLock} {
 				e.fault()
 				lease, err := acquire(bg)
 				if err != nil {
@@ -83,7 +83,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", lease.Owner() + ":write": "1"})
 				mustUnlock(e.t, lease)
 				rwNothing(e.t, e.rdb, e.name, true)
-				next := mustLock(e.t, e.l.WriteLock())
+				next := mustLock(e.t, e.l.Writer)
 				if next.Token() <= lease.Token() {
 					e.t.Fatalf("token %d after %d", next.Token(), lease.Token())
 				}
@@ -91,10 +91,10 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			}
 		}},
 		{"writer reads", "rw_read_enter", func(e env) {
-			write := mustLock(e.t, e.l.WriteLock())
+			write := mustLock(e.t, e.l.Writer)
 			for range 2 { // under its own id, and under another
 				e.fault()
-				read := mustLockCtx(e.t, write.Context(bg), e.l.ReadLock())
+				read := mustLockCtx(e.t, write.Context(bg), e.l.Reader)
 				rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", write.Owner() + ":write": "1", read.Owner(): "1"})
 				mustUnlock(e.t, read)
 			}
@@ -102,35 +102,35 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			rwNothing(e.t, e.rdb, e.name, true)
 		}},
 		{"writer reads and writes no more", "rw_read_enter", func(e env) {
-			write := mustLock(e.t, e.l.WriteLock())
+			write := mustLock(e.t, e.l.Writer)
 			e.fault()
-			read := mustLockCtx(e.t, write.Context(bg), e.l.ReadLock())
+			read := mustLockCtx(e.t, write.Context(bg), e.l.Reader)
 			mustUnlock(e.t, write)
 			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
 			mustUnlock(e.t, read)
 			rwNothing(e.t, e.rdb, e.name, true)
 		}},
 		{"read again", "rw_read_reenter", func(e env) {
-			outer := mustLock(e.t, e.l.ReadLock())
+			outer := mustLock(e.t, e.l.Reader)
 			e.fault()
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.ReadLock())
+			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "2"})
 			mustUnlock(e.t, inner)
 			mustUnlock(e.t, outer)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"write again", "rw_write_reenter", func(e env) {
-			outer := mustLock(e.t, e.l.WriteLock())
+			outer := mustLock(e.t, e.l.Writer)
 			e.fault()
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.WriteLock())
+			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Writer)
 			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "2"})
 			mustUnlock(e.t, inner)
 			mustUnlock(e.t, outer)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"reader leaves", "rw_read_release", func(e env) {
-			outer, other := mustLock(e.t, e.l.ReadLock()), mustLock(e.t, e.l.ReadLock())
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.ReadLock())
+			outer, other := mustLock(e.t, e.l.Reader), mustLock(e.t, e.l.Reader)
+			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			mustUnlock(e.t, inner)
 			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "1", other.Owner(): "1"})
@@ -142,9 +142,9 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"writer leaves", "rw_write_release", func(e env) {
-			outer := mustLock(e.t, e.l.WriteLock())
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.WriteLock())
-			read := mustLockCtx(e.t, outer.Context(bg), e.l.ReadLock())
+			outer := mustLock(e.t, e.l.Writer)
+			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Writer)
+			read := mustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			mustUnlock(e.t, inner)
 			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "1", read.Owner(): "1"})
@@ -152,18 +152,18 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			mustUnlock(e.t, outer)
 			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
 			mustUnlock(e.t, read)
-			write := mustLock(e.t, e.l.WriteLock())
+			write := mustLock(e.t, e.l.Writer)
 			e.fault()
 			mustUnlock(e.t, write)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"writer gives up waiting", "rw_write_abandon", func(e env) {
-			read := mustLock(e.t, e.l.ReadLock())
+			read := mustLock(e.t, e.l.Reader)
 			e.fault()
-			_, err := e.l.WriteLock().Lock(bg, rlock.WithWait(50*time.Millisecond))
+			_, err := e.l.Writer.Lock(bg, rlock.WithWait(50*time.Millisecond))
 			wantErr(e.t, err, rlock.ErrNotAcquired)
 			eventually(e.t, "it is not registered any more", func() bool { return e.rdb.Exists(bg, "{"+e.name+"}:rlock:writers").Val() == 0 })
-			mustUnlock(e.t, mustLock(e.t, e.l.ReadLock()))
+			mustUnlock(e.t, mustLock(e.t, e.l.Reader))
 			mustUnlock(e.t, read)
 			rwNothing(e.t, e.rdb, e.name, true)
 		}},
@@ -192,7 +192,7 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 		for name, action := range map[string]faultproxy.Action{"swallowed": faultproxy.SwallowReply, "refused": faultproxy.Error} {
 			c, proxy, rdb := b.rwFaulty(t, rlock.WithWatchdogLease(2*time.Second))
 			seen := onNth(t, proxy, "rw_read_renew", 1, action)
-			lease := mustLock(t, c.NewReadWriteLock(name).ReadLock())
+			lease := mustLock(t, c.NewReadWriteLock(name).Reader)
 			eventually(t, "it was renewed after the fault", func() bool { return seen.Load() >= 3 })
 			if err := lease.Err(); err != nil {
 				t.Fatal(err)
@@ -216,39 +216,39 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 		}{
 			{"of a reader", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				mustUnlock(t, mustLock(t, l.ReadLock()))
+				mustUnlock(t, mustLock(t, l.Reader))
 				late()
 			}},
 			{"of a writer", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				mustUnlock(t, mustLock(t, l.WriteLock()))
+				mustUnlock(t, mustLock(t, l.Writer))
 				late()
 			}},
 			{"of a writer that reads on", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				write := mustLock(t, l.WriteLock())
-				read := mustLockCtx(t, write.Context(bg), l.ReadLock())
+				write := mustLock(t, l.Writer)
+				read := mustLockCtx(t, write.Context(bg), l.Reader)
 				mustUnlock(t, write)
 				late()
-				mustUnlock(t, mustLock(t, l.ReadLock())) // others can read
+				mustUnlock(t, mustLock(t, l.Reader)) // others can read
 				mustUnlock(t, read)
 			}},
 			{"of a writer's read that is over", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				write := mustLock(t, l.WriteLock())
+				write := mustLock(t, l.Writer)
 				hold()
-				mustUnlock(t, mustLockCtx(t, write.Context(bg), l.ReadLock()))
+				mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader))
 				late()
-				if on, err := l.ReadLock().IsLocked(bg); on || err != nil {
+				if on, err := l.Reader.IsLocked(bg); on || err != nil {
 					t.Fatal(on, err)
 				}
-				read := mustLockCtx(t, write.Context(bg), l.ReadLock()) // another
+				read := mustLockCtx(t, write.Context(bg), l.Reader) // another
 				mustUnlock(t, read)
 				mustUnlock(t, write)
 			}},
 			{"of a writer's read, after both", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				write := mustLock(t, l.WriteLock())
+				write := mustLock(t, l.Writer)
 				hold()
-				read := mustLockCtx(t, write.Context(bg), l.ReadLock())
+				read := mustLockCtx(t, write.Context(bg), l.Reader)
 				mustUnlock(t, write)
 				mustUnlock(t, read)
 				late()
@@ -257,7 +257,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
-				_, err := l.ReadLock().Lock(ctx)
+				_, err := l.Reader.Lock(ctx)
 				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late()
 			}},
@@ -265,32 +265,32 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
-				_, err := l.WriteLock().Lock(ctx)
+				_, err := l.Writer.Lock(ctx)
 				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late()
 			}},
 			{"of a waiting writer's look", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				read := mustLock(t, l.ReadLock())
+				read := mustLock(t, l.Reader)
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
-				_, err := l.WriteLock().Lock(ctx)
+				_, err := l.Writer.Lock(ctx)
 				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late() // it does not register
-				mustUnlock(t, mustLock(t, l.ReadLock(), rlock.WithWait(5*time.Second)))
+				mustUnlock(t, mustLock(t, l.Reader, rlock.WithWait(5*time.Second)))
 				mustUnlock(t, read)
 			}},
 			{"of a reader whose lease is over", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				lease := mustLock(t, l.ReadLock(), rlock.WithLease(400*time.Millisecond))
+				lease := mustLock(t, l.Reader, rlock.WithLease(400*time.Millisecond))
 				<-lease.Done()
 				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 				late()
 			}},
 			{"of a reader's re-entry", "rw_read_reenter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				outer := mustLock(t, l.ReadLock())
+				outer := mustLock(t, l.Reader)
 				hold()
-				mustUnlock(t, mustLockCtx(t, outer.Context(bg), l.ReadLock()))
+				mustUnlock(t, mustLockCtx(t, outer.Context(bg), l.Reader))
 				mustUnlock(t, outer)
 				late()
 			}},
@@ -321,7 +321,7 @@ func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a", rlock.WithWriterPreference())
-		for _, holder := range []rlock.Locker{l.WriteLock(), l.ReadLock()} {
+		for _, holder := range []rlock.Locker{l.Writer, l.Reader} {
 			lease := mustLock(t, holder)
 			ctx, cancel := context.WithCancel(bg)
 			ended := make(chan error)
@@ -332,14 +332,14 @@ func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
 				}()
 			}
 			for range 5 {
-				wait(l.WriteLock())
+				wait(l.Writer)
 			}
 			eventually(t, "a writer is registered", func() bool { return rdb.Exists(bg, "{a}:rlock:writers").Val() == 1 })
 			for range 5 {
-				wait(l.ReadLock())
+				wait(l.Reader)
 			}
 			eventually(t, "all wait", func() bool {
-				s, err := l.ReadLock().State(bg)
+				s, err := l.Reader.State(bg)
 				return err == nil && s.Waiters == 10
 			})
 			if ttl := rdb.PTTL(bg, "{a}:rlock:writers").Val(); ttl <= 0 || ttl > rlock.DefaultWaiterLease {

@@ -58,10 +58,10 @@ func (m *rwModel) readBy() bool {
 
 func (m *rwModel) acquire(t *rapid.T) {
 	who := rapid.IntRange(0, len(m.owners)-1).Draw(t, "owner")
-	side, mine, other := rlock.Locker(m.lock.ReadLock()), &m.reads[who], &m.writes[who]
+	side, mine, other := rlock.Locker(m.lock.Reader), &m.reads[who], &m.writes[who]
 	writes := rapid.Bool().Draw(t, "writes")
 	if writes {
-		side, mine, other = m.lock.WriteLock(), other, mine
+		side, mine, other = m.lock.Writer, other, mine
 	}
 	var want error
 	writer := m.writer()
@@ -175,9 +175,9 @@ func (m *rwModel) drop(t *rapid.T, h *rwModelHold) {
 
 func (m *rwModel) force(t *rapid.T) {
 	writes := rapid.Bool().Draw(t, "writes")
-	force, was := m.lock.ReadLock().ForceUnlock, m.writer() < 0 && m.readBy()
+	force, was := m.lock.Reader.ForceUnlock, m.writer() < 0 && m.readBy()
 	if writes {
-		force, was = m.lock.WriteLock().ForceUnlock, m.writer() >= 0
+		force, was = m.lock.Writer.ForceUnlock, m.writer() >= 0
 	}
 	forced, err := force(bg)
 	if err != nil || forced != was {
@@ -201,9 +201,9 @@ func (m *rwModel) force(t *rapid.T) {
 
 func (m *rwModel) forceOne(t *rapid.T) {
 	h := m.pick(t)
-	force := m.lock.ReadLock().ForceUnlockIf
+	force := m.lock.Reader.ForceUnlockIf
 	if h.leases[0].Token() > 0 {
-		force = m.lock.WriteLock().ForceUnlockIf
+		force = m.lock.Writer.ForceUnlockIf
 	}
 	if was, err := force(bg, h.owner()); !was || err != nil {
 		t.Fatal(was, err)
@@ -306,7 +306,7 @@ func (m *rwModel) check(t *rapid.T) {
 
 // look compares the model with what State shows.
 func (m *rwModel) look(t *rapid.T) {
-	s, err := m.lock.ReadLock().State(bg)
+	s, err := m.lock.Reader.State(bg)
 	n := len(m.java)
 	for i := range m.owners {
 		for _, h := range []rwModelHold{m.reads[i], m.writes[i]} {
@@ -355,7 +355,7 @@ func followsRWModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client
 			rwJava{rdb, name}.release(who)
 		}
 		// Only the dead may be left of the lock; a writer sweeps them out.
-		lease, err := m.lock.WriteLock().TryLock(bg)
+		lease, err := m.lock.Writer.TryLock(bg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,9 +81,9 @@ func childReadWriteSections(t *testing.T, p *parent, addr string, args []string)
 		}
 		wg.Go(func() {
 			for i := range sections {
-				writes, side := (g+i)%5 == 0, rlock.Locker(l.ReadLock())
+				writes, side := (g+i)%5 == 0, rlock.Locker(l.Reader)
 				if writes {
-					side = l.WriteLock()
+					side = l.Writer
 				}
 				lease, err := side.Lock(bg)
 				if err != nil {
@@ -102,7 +102,7 @@ func childReadWriteSections(t *testing.T, p *parent, addr string, args []string)
 				}
 				rdb.Set(bg, "second", n+1, 0)
 				if i%2 == 0 {
-					on := mustLockCtx(t, lease.Context(bg), l.ReadLock())
+					on := mustLockCtx(t, lease.Context(bg), l.Reader)
 					mustUnlock(t, lease)
 					read()
 					lease = on
@@ -133,10 +133,10 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 			owner := holder.report("held")
 			if side == "read" {
 				// The hash gets ten minutes; the reader that asked for it leaves.
-				mustUnlock(t, mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute)))
+				mustUnlock(t, mustLock(t, l.Reader, rlock.WithLease(10*time.Minute)))
 			}
 			// It is renewed: it lasts for longer than its lease.
-			_, err := l.WriteLock().Lock(bg, rlock.WithWait(3*processLease/2))
+			_, err := l.Writer.Lock(bg, rlock.WithWait(3*processLease/2))
 			if !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatalf("beside a living holder: %v", err)
 			}
@@ -147,7 +147,7 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 				key = rwTimer("processes", owner, 1)
 			}
 			rest := rdb.PTTL(bg, key).Val()
-			lease := mustLock(t, l.WriteLock())
+			lease := mustLock(t, l.Writer)
 			took := time.Since(killed)
 			// PTTL rounds to milliseconds; the upper bound leaves room for a busy machine.
 			if took < rest-time.Millisecond || took > processLease+6*time.Second {
@@ -168,12 +168,12 @@ func childReadWriteHold(t *testing.T, p *parent, addr string, args []string) {
 	var lease *rlock.Lease
 	switch args[0] {
 	case "read":
-		lease = mustLock(t, l.ReadLock())
+		lease = mustLock(t, l.Reader)
 	case "write":
-		lease = mustLock(t, l.WriteLock())
+		lease = mustLock(t, l.Writer)
 	case "both":
-		lease = mustLock(t, l.WriteLock())
-		mustLockCtx(t, lease.Context(bg), l.ReadLock())
+		lease = mustLock(t, l.Writer)
+		mustLockCtx(t, lease.Context(bg), l.Reader)
 	}
 	p.report("held %s", lease.Owner())
 	p.await("never")

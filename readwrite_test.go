@@ -176,7 +176,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 			}{
 				{
 					what: "a reader",
-					do:   func() { first = mustLock(t, l.ReadLock(), rlock.WithLease(time.Minute)) },
+					do:   func() { first = mustLock(t, l.Reader, rlock.WithLease(time.Minute)) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
@@ -185,7 +185,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				},
 				{
 					what: "another reader, for shorter",
-					do:   func() { second = mustLock(t, l.ReadLock()) },
+					do:   func() { second = mustLock(t, l.Reader) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", second.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
@@ -195,7 +195,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "enters again, for longer",
 					do: func() {
-						third = mustLockCtx(t, second.Context(bg), l.ReadLock(), rlock.WithLease(2*time.Minute))
+						third = mustLockCtx(t, second.Context(bg), l.Reader, rlock.WithLease(2*time.Minute))
 					},
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", second.Owner(): "2"} },
 					ttl:  2 * time.Minute,
@@ -228,14 +228,14 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{what: "the last reader leaves", do: func() { mustUnlock(t, first) }, heard: "0"},
 				{
 					what: "a writer",
-					do:   func() { write = mustLock(t, l.WriteLock()) },
+					do:   func() { write = mustLock(t, l.Writer) },
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1"} },
 					ttl:  30 * time.Second,
 				},
 				{
 					what: "writes again",
 					do: func() {
-						again = mustLockCtx(t, write.Context(bg), l.WriteLock(), rlock.WithLease(time.Minute))
+						again = mustLockCtx(t, write.Context(bg), l.Writer, rlock.WithLease(time.Minute))
 					},
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2"} },
 					ttl:  time.Minute,
@@ -243,7 +243,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "reads too",
 					do: func() {
-						first = mustLockCtx(t, write.Context(bg), l.ReadLock(), rlock.WithLease(40*time.Second))
+						first = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
 						if first.Owner() != write.Owner() || first.Token() != 0 || write.Token() == 0 || again.Token() != write.Token() {
 							t.Fatal("owners or tokens are wrong")
 						}
@@ -263,7 +263,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "reads once more, under another id",
 					do: func() {
-						first = mustLockCtx(t, write.Context(bg), l.ReadLock(), rlock.WithLease(40*time.Second))
+						first = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
 						if first.Owner() == write.Owner() {
 							t.Fatal("late copies of the first release could end this hold")
 						}
@@ -297,9 +297,9 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "force on the other side than the writer's",
 					do: func() {
-						write = mustLock(t, l.WriteLock())
-						first = mustLockCtx(t, write.Context(bg), l.ReadLock())
-						if was, err := l.ReadLock().ForceUnlock(bg); was || err != nil {
+						write = mustLock(t, l.Writer)
+						first = mustLockCtx(t, write.Context(bg), l.Reader)
+						if was, err := l.Reader.ForceUnlock(bg); was || err != nil {
 							t.Fatal(was, err)
 						}
 					},
@@ -312,10 +312,10 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "force on the writer's side",
 					do: func() {
-						if was, err := l.WriteLock().ForceUnlock(bg); !was || err != nil {
+						if was, err := l.Writer.ForceUnlock(bg); !was || err != nil {
 							t.Fatal(was, err)
 						}
-						if was, err := l.WriteLock().ForceUnlock(bg); was || err != nil {
+						if was, err := l.Writer.ForceUnlock(bg); was || err != nil {
 							t.Fatal(was, err)
 						}
 						wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
@@ -326,11 +326,11 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "force on the readers' side",
 					do: func() {
-						first, second = mustLock(t, l.ReadLock()), mustLock(t, l.ReadLock())
-						if was, err := l.WriteLock().ForceUnlock(bg); was || err != nil {
+						first, second = mustLock(t, l.Reader), mustLock(t, l.Reader)
+						if was, err := l.Writer.ForceUnlock(bg); was || err != nil {
 							t.Fatal(was, err)
 						}
-						if was, err := l.ReadLock().ForceUnlock(bg); !was || err != nil {
+						if was, err := l.Reader.ForceUnlock(bg); !was || err != nil {
 							t.Fatal(was, err)
 						}
 						wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
@@ -341,11 +341,11 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "force of one reader",
 					do: func() {
-						first, second = mustLock(t, l.ReadLock()), mustLock(t, l.ReadLock())
-						if was, err := l.WriteLock().ForceUnlockIf(bg, second.Owner()); was || err != nil {
+						first, second = mustLock(t, l.Reader), mustLock(t, l.Reader)
+						if was, err := l.Writer.ForceUnlockIf(bg, second.Owner()); was || err != nil {
 							t.Fatal(was, err)
 						}
-						if was, err := l.ReadLock().ForceUnlockIf(bg, second.Owner()); !was || err != nil {
+						if was, err := l.Reader.ForceUnlockIf(bg, second.Owner()); !was || err != nil {
 							t.Fatal(was, err)
 						}
 						wantErr(t, second.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
@@ -360,9 +360,9 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					what: "force of a writer that reads",
 					do: func() {
 						mustUnlock(t, first)
-						write = mustLock(t, l.WriteLock())
-						first = mustLockCtx(t, write.Context(bg), l.ReadLock())
-						if was, err := l.WriteLock().ForceUnlockIf(bg, write.Owner()); !was || err != nil {
+						write = mustLock(t, l.Writer)
+						first = mustLockCtx(t, write.Context(bg), l.Reader)
+						if was, err := l.Writer.ForceUnlockIf(bg, write.Owner()); !was || err != nil {
 							t.Fatal(was, err)
 						}
 						wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
@@ -413,57 +413,57 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l, other := newClientOn(t, rdb).NewReadWriteLock("a"), b.newClient(t).NewReadWriteLock("a")
-		if l.Name() != "a" || l.ReadLock().Name() != "a" || l.WriteLock().Name() != "a" {
+		if l.Name() != "a" || l.Reader.Name() != "a" || l.Writer.Name() != "a" {
 			t.Fatal("names")
 		}
-		first, second := mustLock(t, l.ReadLock()), mustLock(t, other.ReadLock())
-		for _, w := range []rlock.Locker{l.WriteLock(), other.WriteLock()} {
+		first, second := mustLock(t, l.Reader), mustLock(t, other.Reader)
+		for _, w := range []rlock.Locker{l.Writer, other.Writer} {
 			_, err := w.TryLock(bg)
 			wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
 		}
-		if on, err := l.ReadLock().IsLocked(bg); !on || err != nil {
+		if on, err := l.Reader.IsLocked(bg); !on || err != nil {
 			t.Fatal(on, err)
 		}
-		if on, err := l.WriteLock().IsLocked(bg); on || err != nil {
+		if on, err := l.Writer.IsLocked(bg); on || err != nil {
 			t.Fatal(on, err)
 		}
-		s, err := l.WriteLock().State(bg)
+		s, err := l.Writer.State(bg)
 		if err != nil || s.Mode != rlock.ModeShared || len(s.Holders) != 2 || !s.Holders[0].Shared || s.Holders[0].Count != 1 || s.Token != 0 {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		mustUnlock(t, first)
-		_, err = l.WriteLock().TryLock(bg)
+		_, err = l.Writer.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
 		mustUnlock(t, second)
 
-		write := mustLock(t, l.WriteLock())
-		for _, x := range []rlock.Locker{l.WriteLock(), other.WriteLock(), l.ReadLock(), other.ReadLock()} {
+		write := mustLock(t, l.Writer)
+		for _, x := range []rlock.Locker{l.Writer, other.Writer, l.Reader, other.Reader} {
 			_, err := x.TryLock(bg)
 			wantErr(t, err, rlock.ErrNotAcquired)
 		}
-		if on, err := l.ReadLock().IsLocked(bg); on || err != nil {
+		if on, err := l.Reader.IsLocked(bg); on || err != nil {
 			t.Fatal(on, err)
 		}
-		read := mustLockCtx(t, write.Context(bg), l.ReadLock())
-		if on, err := l.ReadLock().IsLocked(bg); !on || err != nil {
+		read := mustLockCtx(t, write.Context(bg), l.Reader)
+		if on, err := l.Reader.IsLocked(bg); !on || err != nil {
 			t.Fatal(on, err)
 		}
-		s, err = l.ReadLock().State(bg)
+		s, err = l.Reader.State(bg)
 		if err != nil || s.Mode != rlock.ModeExclusive || s.Token != write.Token() || len(s.Holders) != 2 ||
 			s.Holders[0] != (rlock.Holder{Owner: write.Owner(), Count: 1}) || s.Holders[1] != (rlock.Holder{Owner: write.Owner(), Count: 1, Shared: true}) {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		for _, l := range []interface {
 			HeldBy(context.Context) (int, error)
-		}{l.ReadLock(), l.WriteLock()} {
+		}{l.Reader, l.Writer} {
 			if n, err := l.HeldBy(write.Context(bg)); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 		}
 		mustUnlock(t, write)
-		mustUnlock(t, mustLock(t, other.ReadLock()))
+		mustUnlock(t, mustLock(t, other.Reader))
 		mustUnlock(t, read)
-		next := mustLock(t, other.WriteLock())
+		next := mustLock(t, other.Writer)
 		if next.Token() <= write.Token() {
 			t.Fatalf("token %d after %d", next.Token(), write.Token())
 		}
@@ -477,10 +477,10 @@ func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 	rdb := b.client(t)
 	c := newClientOn(t, rdb)
 	l := c.NewReadWriteLock("a")
-	read := mustLock(t, l.ReadLock())
+	read := mustLock(t, l.Reader)
 	var sent countHook
 	rdb.AddHook(&sent)
-	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.WriteLock().Lock, l.WriteLock().TryLock, c.NewReadWriteLock("a").WriteLock().Lock} {
+	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Writer.Lock, l.Writer.TryLock, c.NewReadWriteLock("a").Writer.Lock} {
 		_, err := acquire(read.Context(bg))
 		wantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
 	}
@@ -488,11 +488,11 @@ func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 		t.Fatalf("%d commands were sent", n)
 	}
 	// A stranger is not meant, and once it reads no more neither is the owner.
-	_, err := l.WriteLock().TryLock(bg)
+	_, err := l.Writer.TryLock(bg)
 	wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
 	owner := read.Context(rlock.WithoutOwner(bg))
 	mustUnlock(t, read)
-	mustUnlock(t, mustLockCtx(t, context.WithoutCancel(owner), l.WriteLock()))
+	mustUnlock(t, mustLockCtx(t, context.WithoutCancel(owner), l.Writer))
 	mustBeEmpty(t, rdb)
 }
 
@@ -500,12 +500,12 @@ func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 func TestReaderThatWasAWriterCannotUpgrade(t *testing.T) {
 	b := onMiniredis(t)
 	l := b.newClient(t).NewReadWriteLock("a")
-	write := mustLock(t, l.WriteLock())
+	write := mustLock(t, l.Writer)
 	ctx := context.WithoutCancel(write.Context(bg))
-	read := mustLockCtx(t, ctx, l.ReadLock())
-	mustUnlock(t, mustLockCtx(t, ctx, l.WriteLock())) // still a writer
+	read := mustLockCtx(t, ctx, l.Reader)
+	mustUnlock(t, mustLockCtx(t, ctx, l.Writer)) // still a writer
 	mustUnlock(t, write)
-	_, err := l.WriteLock().Lock(ctx)
+	_, err := l.Writer.Lock(ctx)
 	wantErr(t, err, rlock.ErrUpgrade)
 	mustUnlock(t, read)
 }
@@ -516,19 +516,19 @@ func TestWriterReadsAtOnceWhileOthersWaitToRead(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		write := mustLock(t, l.WriteLock())
+		write := mustLock(t, l.Writer)
 		got := make(chan *rlock.Lease, 2)
 		for range 2 {
-			go func() { got <- mustLock(t, l.ReadLock()) }()
+			go func() { got <- mustLock(t, l.Reader) }()
 		}
 		eventually(t, "others wait", func() bool {
-			s, err := l.ReadLock().State(bg)
+			s, err := l.Reader.State(bg)
 			return err == nil && s.Waiters == 2
 		})
 		for range 3 {
-			mustUnlock(t, mustLockCtx(t, write.Context(bg), l.ReadLock(), rlock.WithWait(10*time.Second)))
+			mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithWait(10*time.Second)))
 		}
-		read := mustLockCtx(t, write.Context(bg), l.ReadLock())
+		read := mustLockCtx(t, write.Context(bg), l.Reader)
 		mustUnlock(t, write)
 		mustUnlock(t, <-got)
 		mustUnlock(t, <-got)
@@ -548,7 +548,7 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 				rlock.Locker
 				ForceUnlock(context.Context) (bool, error)
 				IsLocked(context.Context) (bool, error)
-			}{l.ReadLock(), l.WriteLock()} {
+			}{l.Reader, l.Writer} {
 				_, err := side.TryLock(bg)
 				wantErr(t, err, rlock.ErrNotAcquired)
 				_, err = side.Lock(bg, rlock.WithWait(20*time.Millisecond))
@@ -557,7 +557,7 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 					t.Fatal(was, err)
 				}
 			}
-			s, err := l.ReadLock().State(bg)
+			s, err := l.Reader.State(bg)
 			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
 				t.Fatalf("%+v, %v", s, err)
 			}
@@ -565,7 +565,7 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 		rwHash(t, rdb, "a", map[string]string{lease.Owner(): "1"})
 		mustUnlock(t, lease)
 		onlyTombstones(t, rdb)
-		mustUnlock(t, mustLock(t, c.NewReadWriteLock("a").WriteLock()))
+		mustUnlock(t, mustLock(t, c.NewReadWriteLock("a").Writer))
 	})
 }
 
@@ -574,7 +574,7 @@ func TestReadWriteLockRefusesBadArguments(t *testing.T) {
 	c := b.newClient(t)
 	for _, name := range []string{"", "a{b", strings.Repeat("n", rlock.MaxNameLength+1)} {
 		l := c.NewReadWriteLock(name)
-		for _, side := range []rlock.Locker{l.ReadLock(), l.WriteLock()} {
+		for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 			_, err := side.Lock(bg)
 			wantErr(t, err, rlock.ErrInvalidArgument)
 		}
@@ -582,7 +582,7 @@ func TestReadWriteLockRefusesBadArguments(t *testing.T) {
 	_, err := c.NewLock("a", rlock.WithWriterPreference()).Lock(bg)
 	wantErr(t, err, rlock.ErrInvalidArgument)
 	l := c.NewReadWriteLock("a", rlock.WithNonReentrant())
-	for _, side := range []rlock.Locker{l.ReadLock(), l.WriteLock()} {
+	for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 		lease := mustLock(t, side)
 		_, err := side.Lock(lease.Context(bg))
 		wantErr(t, err, rlock.ErrReentrant)
@@ -603,12 +603,12 @@ func TestLossOfASideIsTold(t *testing.T) {
 			lose        func(name string, write, read *rlock.Lease)
 			write, read error // nil: it lasts
 		}{
-			"writer by force": {func(n string, w, r *rlock.Lease) { _, _ = c.NewReadWriteLock(n).WriteLock().ForceUnlock(bg) }, rlock.ErrRemoved, rlock.ErrRemoved},
+			"writer by force": {func(n string, w, r *rlock.Lease) { _, _ = c.NewReadWriteLock(n).Writer.ForceUnlock(bg) }, rlock.ErrRemoved, rlock.ErrRemoved},
 			"write hold only": {func(n string, w, r *rlock.Lease) {
-				_, _ = c.NewReadWriteLock(n).WriteLock().ForceUnlockIf(bg, w.Owner())
+				_, _ = c.NewReadWriteLock(n).Writer.ForceUnlockIf(bg, w.Owner())
 			}, rlock.ErrRemoved, nil}, // what its owner reads is nobody else's
 			"read hold only": {func(n string, w, r *rlock.Lease) {
-				_, _ = c.NewReadWriteLock(n).ReadLock().ForceUnlockIf(bg, r.Owner())
+				_, _ = c.NewReadWriteLock(n).Reader.ForceUnlockIf(bg, r.Owner())
 			}, nil, rlock.ErrRemoved},
 			"timer of the reader": {func(n string, w, r *rlock.Lease) { rdb.Del(bg, rwTimer(n, r.Owner(), 1)) }, nil, rlock.ErrRemoved},
 			"both":                {func(n string, w, r *rlock.Lease) { rdb.Del(bg, n) }, rlock.ErrRemoved, rlock.ErrRemoved},
@@ -619,8 +619,8 @@ func TestLossOfASideIsTold(t *testing.T) {
 			}, rlock.ErrTakenOver, rlock.ErrTakenOver},
 		} {
 			l := c.NewReadWriteLock(what)
-			write := mustLock(t, l.WriteLock())
-			read := mustLockCtx(t, write.Context(bg), l.ReadLock())
+			write := mustLock(t, l.Writer)
+			read := mustLockCtx(t, write.Context(bg), l.Reader)
 			scenario.lose(what, write, read)
 			checks = append(checks, func(t *testing.T) {
 				for _, side := range []struct {
@@ -658,22 +658,22 @@ func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		read := mustLock(t, l.ReadLock())
+		read := mustLock(t, l.Reader)
 		for _, side := range []interface {
 			ForceUnlockIf(context.Context, string) (bool, error)
-		}{l.ReadLock(), l.WriteLock()} {
+		}{l.Reader, l.Writer} {
 			if was, err := side.ForceUnlockIf(bg, "mode"); was || err != nil {
 				t.Errorf("ended: %v, %v", was, err)
 			}
 		}
-		_, err := l.WriteLock().TryLock(bg)
+		_, err := l.Writer.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
 		mustUnlock(t, read)
-		write := mustLock(t, l.WriteLock())
-		if was, err := l.ReadLock().ForceUnlockIf(bg, write.Owner()+":write"); was || err != nil {
+		write := mustLock(t, l.Writer)
+		if was, err := l.Reader.ForceUnlockIf(bg, write.Owner()+":write"); was || err != nil {
 			t.Errorf("ended: %v, %v", was, err)
 		}
-		_, err = l.ReadLock().TryLock(bg)
+		_, err = l.Reader.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
 		mustUnlock(t, write)
 		mustBeEmpty(t, rdb)
@@ -686,24 +686,24 @@ func TestLostSideLetsNobodyIn(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		write := mustLock(t, l.WriteLock())
+		write := mustLock(t, l.Writer)
 		ctx := context.WithoutCancel(write.Context(bg))
 		rdb.Del(bg, "a")
-		_, err := l.ReadLock().Lock(ctx) // nothing but Redis knows of the loss
+		_, err := l.Reader.Lock(ctx) // nothing but Redis knows of the loss
 		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
-		_, err = l.WriteLock().Lock(ctx)
+		_, err = l.Writer.Lock(ctx)
 		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
 		wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
 
-		read := mustLock(t, l.ReadLock())
+		read := mustLock(t, l.Reader)
 		ctx = context.WithoutCancel(read.Context(bg))
 		rdb.Del(bg, rwTimer("a", read.Owner(), 1))
-		_, err = l.ReadLock().Lock(ctx)
+		_, err = l.Reader.Lock(ctx)
 		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
-		_, err = l.WriteLock().Lock(ctx)
+		_, err = l.Writer.Lock(ctx)
 		wantErr(t, err, rlock.ErrLeaseLost)
 		wantErr(t, read.Unlock(bg), rlock.ErrLeaseLost)
-		mustUnlock(t, mustLock(t, l.WriteLock()))
+		mustUnlock(t, mustLock(t, l.Writer))
 		mustBeEmpty(t, rdb)
 	})
 }
@@ -717,27 +717,27 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 
 		// The write lease is over, what the writer reads is not: it reads on, and
 		// nobody writes.
-		write := mustLock(t, l.WriteLock(), rlock.WithLease(200*time.Millisecond))
+		write := mustLock(t, l.Writer, rlock.WithLease(200*time.Millisecond))
 		ctx := context.WithoutCancel(write.Context(bg))
-		read := mustLockCtx(t, ctx, l.ReadLock(), rlock.WithLease(time.Minute))
+		read := mustLockCtx(t, ctx, l.Reader, rlock.WithLease(time.Minute))
 		<-write.Done()
 		wantErr(t, write.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-		_, err := other.WriteLock().TryLock(bg)
+		_, err := other.Writer.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
 		if read.Err() != nil {
 			t.Fatal(read.Err())
 		}
 		wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		mustUnlock(t, mustLock(t, other.ReadLock())) // once Unlock has cleaned up
+		mustUnlock(t, mustLock(t, other.Reader)) // once Unlock has cleaned up
 		mustUnlock(t, read)
 
 		// The other way round: it writes on.
-		write = mustLock(t, l.WriteLock(), rlock.WithLease(time.Minute))
-		read = mustLockCtx(t, write.Context(bg), l.ReadLock(), rlock.WithLease(200*time.Millisecond))
+		write = mustLock(t, l.Writer, rlock.WithLease(time.Minute))
+		read = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(200*time.Millisecond))
 		<-read.Done()
 		wantErr(t, read.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		wantErr(t, read.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		_, err = other.ReadLock().TryLock(bg)
+		_, err = other.Reader.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
 		if write.Err() != nil {
 			t.Fatal(write.Err())
@@ -755,22 +755,22 @@ func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 		rdb := b.client(t)
 		java := rwJava{rdb, "a"}
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
+		long := mustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
 		java.read(rwJavaOwner, 500*time.Millisecond) // and dies
 		mustUnlock(t, long)
 		rwTTL(t, rdb, "a", 10*time.Minute)
-		_, err := l.WriteLock().TryLock(bg)
+		_, err := l.Writer.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, mustLock(t, l.WriteLock())) // by its timer
+		mustUnlock(t, mustLock(t, l.Writer)) // by its timer
 
 		java.read("!dead:1", 50*time.Millisecond)
-		living := mustLock(t, l.ReadLock(), rlock.WithLease(time.Minute))
+		living := mustLock(t, l.Reader, rlock.WithLease(time.Minute))
 		eventually(t, "one is dead", func() bool { return rdb.Exists(bg, rwTimer("a", "!dead:1", 1)).Val() == 0 })
-		s, err := l.ReadLock().State(bg)
+		s, err := l.Reader.State(bg)
 		if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != living.Owner() {
 			t.Fatalf("the state shows the dead: %+v, %v", s, err)
 		}
-		_, err = l.WriteLock().TryLock(bg)
+		_, err = l.Writer.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
 		rwHash(t, rdb, "a", map[string]string{"mode": "read", living.Owner(): "1"}) // the writer swept the dead out
 		mustUnlock(t, living)
@@ -783,7 +783,7 @@ func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
-		living := mustLock(t, c.NewReadWriteLock("a").ReadLock())
+		living := mustLock(t, c.NewReadWriteLock("a").Reader)
 		rwJava{rdb, "a"}.read("dead:1", time.Second)
 		was := living.Deadline()
 		eventually(t, "the dead one is over, the other was renewed", func() bool {
@@ -806,8 +806,8 @@ func TestBesideRedissonReaders(t *testing.T) {
 		t.Run("its release finds our timers", func(t *testing.T) {
 			j, l := setUp(t)
 			j.read(rwJavaOwner, time.Minute)
-			ours := mustLock(t, l.ReadLock(), rlock.WithLease(40*time.Second))
-			again := mustLockCtx(t, ours.Context(bg), l.ReadLock(), rlock.WithLease(20*time.Second))
+			ours := mustLock(t, l.Reader, rlock.WithLease(40*time.Second))
+			again := mustLockCtx(t, ours.Context(bg), l.Reader, rlock.WithLease(20*time.Second))
 			mustUnlock(t, ours)
 			if j.release(rwJavaOwner) != 0 {
 				t.Fatal("it ended our hold")
@@ -822,15 +822,15 @@ func TestBesideRedissonReaders(t *testing.T) {
 		})
 		t.Run("our release leaves its hold", func(t *testing.T) {
 			j, l := setUp(t)
-			ours := mustLock(t, l.ReadLock())
+			ours := mustLock(t, l.Reader)
 			j.read(rwJavaOwner, 20*time.Second)
 			j.read(rwJavaOwner, 10*time.Second)
 			mustUnlock(t, ours)
 			rwHash(t, j.rdb, "a", map[string]string{"mode": "read", rwJavaOwner: "2"})
 			j.rdb.Del(bg, rwTimer("a", rwJavaOwner, 2)) // the newest is over: the other counts
-			_, err := l.WriteLock().TryLock(bg)
+			_, err := l.Writer.TryLock(bg)
 			wantErr(t, err, rlock.ErrNotAcquired)
-			mustUnlock(t, mustLock(t, l.ReadLock()))
+			mustUnlock(t, mustLock(t, l.Reader))
 			if j.rdb.Exists(bg, "a").Val() != 1 {
 				t.Fatal("our release ended its hold")
 			}
@@ -842,8 +842,8 @@ func TestBesideRedissonReaders(t *testing.T) {
 		})
 		t.Run("its renewal cuts the time of the lock", func(t *testing.T) {
 			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
-			long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
-			renewed := mustLock(t, l.ReadLock())
+			long := mustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
+			renewed := mustLock(t, l.Reader)
 			j.read(rwJavaOwner, 30*time.Second)
 			j.renew(rwJavaOwner)
 			rwTTL(t, j.rdb, "a", 30*time.Second)
@@ -861,11 +861,11 @@ func TestBesideRedissonReaders(t *testing.T) {
 		})
 		t.Run("its renewal, and we do not hold still", func(t *testing.T) {
 			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
-			long := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Minute))
+			long := mustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
 			for what, operate := range map[string]func() error{
 				"extend": func() error { return long.Extend(bg, time.Second) },
 				"enter again": func() error {
-					again, err := l.ReadLock().TryLock(long.Context(bg), rlock.WithLease(time.Second))
+					again, err := l.Reader.TryLock(long.Context(bg), rlock.WithLease(time.Second))
 					if err == nil {
 						err = again.Unlock(bg)
 					}
@@ -892,18 +892,18 @@ func TestBesideRedissonReaders(t *testing.T) {
 			j.rdb.PExpire(bg, "a", time.Minute)
 			j.rdb.Set(bg, rwTimer("a", rwJavaOwner, 1), 1, time.Minute)
 			j.rdb.Set(bg, rwTimer("a", rwJavaOwner, 2), 1, time.Minute)
-			for _, side := range []rlock.Locker{l.ReadLock(), l.WriteLock()} {
+			for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 				_, err := side.TryLock(bg)
 				wantErr(t, err, rlock.ErrNotAcquired)
 			}
-			s, err := l.ReadLock().State(bg)
+			s, err := l.Reader.State(bg)
 			if err != nil || len(s.Holders) != 2 || s.Holders[0].Owner != rwJavaOwner || s.Holders[0].Shared || s.Holders[1].Count != 2 {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			// It downgrades, in silence.
 			j.rdb.HDel(bg, "a", rwJavaOwner+":write")
 			j.rdb.HSet(bg, "a", "mode", "read")
-			mustUnlock(t, mustLock(t, l.ReadLock()))
+			mustUnlock(t, mustLock(t, l.Reader))
 			j.release(rwJavaOwner)
 			j.release(rwJavaOwner)
 			mustBeEmpty(t, j.rdb)
@@ -912,7 +912,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 			j, l := setUp(t)
 			j.rdb.HSet(bg, "a", "mode", "write", "u:1:write:tx", 1)
 			j.rdb.PExpire(bg, "a", time.Minute)
-			s, err := l.WriteLock().State(bg)
+			s, err := l.Writer.State(bg)
 			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].Owner != "u:1:tx" {
 				t.Fatalf("%+v, %v", s, err)
 			}
@@ -925,7 +925,7 @@ func TestExtendOfAReader(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		lease := mustLock(t, l.ReadLock(), rlock.WithLease(10*time.Second))
+		lease := mustLock(t, l.Reader, rlock.WithLease(10*time.Second))
 		for _, d := range []time.Duration{time.Minute, time.Second} { // never shortens
 			if err := lease.Extend(bg, d); err != nil {
 				t.Fatal(err)
@@ -943,12 +943,12 @@ func TestShutdownReleasesBothSides(t *testing.T) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
 		l := c.NewReadWriteLock("a")
-		write := mustLock(t, l.WriteLock())
-		read := mustLockCtx(t, write.Context(bg), l.ReadLock())
-		reader := mustLock(t, c.NewReadWriteLock("b").ReadLock())
+		write := mustLock(t, l.Writer)
+		read := mustLockCtx(t, write.Context(bg), l.Reader)
+		reader := mustLock(t, c.NewReadWriteLock("b").Reader)
 		waiting := make(chan error, 3)
 		preferred := c.NewReadWriteLock("b", rlock.WithWriterPreference())
-		for _, side := range []rlock.Locker{preferred.WriteLock(), l.ReadLock(), l.WriteLock()} {
+		for _, side := range []rlock.Locker{preferred.Writer, l.Reader, l.Writer} {
 			go func() {
 				_, err := side.Lock(bg)
 				waiting <- err
@@ -972,19 +972,19 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 	b := onServer(t)
 	rdb := b.client(t)
 	l := newClientOn(t, rdb).NewReadWriteLock("a", rlock.WithWriterPreference())
-	write := mustLock(t, l.WriteLock())
-	again := mustLockCtx(t, write.Context(bg), l.WriteLock())
-	read := mustLockCtx(t, write.Context(bg), l.ReadLock())
-	readAgain := mustLockCtx(t, write.Context(bg), l.ReadLock())
-	other := mustLock(t, b.newClient(t).NewReadWriteLock("b").ReadLock())
+	write := mustLock(t, l.Writer)
+	again := mustLockCtx(t, write.Context(bg), l.Writer)
+	read := mustLockCtx(t, write.Context(bg), l.Reader)
+	readAgain := mustLockCtx(t, write.Context(bg), l.Reader)
+	other := mustLock(t, b.newClient(t).NewReadWriteLock("b").Reader)
 	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	defer rdb.ConfigSet(bg, "maxmemory", "0")
 	before := keysOf(t, rdb)
 	for _, acquire := range []func() (*rlock.Lease, error){
-		func() (*rlock.Lease, error) { return l.ReadLock().TryLock(write.Context(bg)) },
-		func() (*rlock.Lease, error) { return l.WriteLock().TryLock(write.Context(bg)) },
+		func() (*rlock.Lease, error) { return l.Reader.TryLock(write.Context(bg)) },
+		func() (*rlock.Lease, error) { return l.Writer.TryLock(write.Context(bg)) },
 	} {
 		if _, err := acquire(); err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Fatalf("at the memory limit: %v", err)
@@ -997,7 +997,7 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 	mustUnlock(t, readAgain)
 	mustUnlock(t, write)
 	mustUnlock(t, read)
-	for _, side := range []rlock.Locker{l.ReadLock(), l.WriteLock()} {
+	for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 		if _, err := side.TryLock(bg); err == nil || errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
 			t.Fatalf("at the memory limit: %v", err)
 		}

@@ -19,7 +19,7 @@ import (
 // rwQueue is how many wait in a client for a lock.
 func rwQueue(t testing.TB, l *rlock.ReadWriteLock) int {
 	t.Helper()
-	s, err := l.ReadLock().State(bg)
+	s, err := l.Reader.State(bg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +51,10 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 			b.newClient(t, plain, rlock.WithLongestPoll(patient)).NewReadWriteLock("a"),
 			b.newClient(t, plain, rlock.WithLongestPoll(patient)).NewReadWriteLock("a"),
 		}
-		write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+		write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 		var waiting []<-chan *rlock.Lease
 		for i, l := range clients {
-			waiting = append(waiting, rwWait(t, rdb, l.ReadLock(), l, readers, int64(i+1)))
+			waiting = append(waiting, rwWait(t, rdb, l.Reader, l, readers, int64(i+1)))
 		}
 		start := time.Now()
 		mustUnlock(t, write)
@@ -69,7 +69,7 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 			t.Errorf("it took %v until all readers were in", took)
 		}
 		t.Logf("%d readers in after %v", len(inside), took)
-		s, err := writer.ReadLock().State(bg)
+		s, err := writer.Reader.State(bg)
 		if err != nil || len(s.Holders) != 2*readers {
 			t.Fatalf("%d holders, %v", len(s.Holders), err)
 		}
@@ -88,9 +88,9 @@ func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 	b := onServer(t)
 	c, proxy, rdb := b.rwFaulty(t, rlock.WithCommandTimeout(10*time.Second))
 	writer := newClientOn(t, rdb).NewReadWriteLock("a")
-	write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+	write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 	l := c.NewReadWriteLock("a")
-	got := rwWait(t, rdb, l.ReadLock(), l, readers, 1)
+	got := rwWait(t, rdb, l.Reader, l, readers, 1)
 	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 		if cmd.IsScript(sha("rw_read_enter")) {
 			return trip
@@ -116,9 +116,9 @@ func TestDowngradeWakesReadersByMessage(t *testing.T) {
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
 		var most time.Duration
 		for range 10 {
-			write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
-			read := mustLockCtx(t, write.Context(bg), writer.ReadLock(), rlock.WithLease(time.Hour))
-			got := rwWait(t, rdb, l.ReadLock(), l, 3, 1)
+			write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
+			read := mustLockCtx(t, write.Context(bg), writer.Reader, rlock.WithLease(time.Hour))
+			got := rwWait(t, rdb, l.Reader, l, 3, 1)
 			start := time.Now()
 			mustUnlock(t, write)
 			for range 3 {
@@ -145,7 +145,7 @@ func TestSilentDowngradeIsFoundByThePoll(t *testing.T) {
 	rdb.HSet(bg, "a", "mode", "write", rwJavaOwner+":write", 1, rwJavaOwner, 1)
 	rdb.Set(bg, rwTimer("a", rwJavaOwner, 1), 1, time.Hour)
 	rdb.PExpire(bg, "a", time.Hour)
-	got := rwWait(t, rdb, l.ReadLock(), l, 2, 1)
+	got := rwWait(t, rdb, l.Reader, l, 2, 1)
 	rdb.HDel(bg, "a", rwJavaOwner+":write")
 	rdb.HSet(bg, "a", "mode", "read")
 	mustUnlock(t, <-got)
@@ -158,8 +158,8 @@ func TestWaitingReadersAreNoHerd(t *testing.T) {
 	b := onServer(t)
 	rdb := b.client(t)
 	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-	write := mustLock(t, b.newClient(t).NewReadWriteLock("a").WriteLock(), rlock.WithLease(time.Hour))
-	got := rwWait(t, rdb, l.ReadLock(), l, 50, 1)
+	write := mustLock(t, b.newClient(t).NewReadWriteLock("a").Writer, rlock.WithLease(time.Hour))
+	got := rwWait(t, rdb, l.Reader, l, 50, 1)
 	before := commandCount(t, rdb, "evalsha", "eval")
 	const messages = 20
 	for i := range messages {
@@ -192,11 +192,11 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 		writer := b.newClient(t).NewReadWriteLock("a")
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
 		for round := range 40 {
-			write := mustLock(t, writer.WriteLock(), rlock.WithLease(time.Hour))
+			write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 			ctx, cancel := context.WithCancel(bg)
 			ended := make(chan *rlock.Lease, 1)
 			go func() {
-				lease, err := l.ReadLock().Lock(ctx)
+				lease, err := l.Reader.Lock(ctx)
 				if err != nil && !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
@@ -204,7 +204,7 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 			}()
 			// The subscription alone may still be that of the round before.
 			eventually(t, "the head waits", func() bool { return rwQueue(t, l) == 1 && rwSubscribers(t, rdb, "a") == 1 })
-			got := rwWait(t, rdb, l.ReadLock(), l, 3, 1)
+			got := rwWait(t, rdb, l.Reader, l, 3, 1)
 			delay := time.Duration(rand.Int64N(int64(time.Millisecond)))
 			go func() {
 				time.Sleep(delay) // the subject: before, at, or after the release
@@ -250,9 +250,9 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 					l := locks[i%2]
 					wg.Go(func() {
 						for time.Now().Before(end) {
-							side, writes := rlock.Locker(l.ReadLock()), rand.IntN(4) == 0
+							side, writes := rlock.Locker(l.Reader), rand.IntN(4) == 0
 							if writes {
-								side = l.WriteLock()
+								side = l.Writer
 							}
 							ctx, cancel := context.WithTimeout(bg, 30*time.Second)
 							hasty := rand.IntN(4) == 0
@@ -274,7 +274,7 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 								}
 								first.Add(1)
 								if rand.IntN(2) == 0 { // it reads on
-									read := mustLockCtx(t, lease.Context(bg), l.ReadLock())
+									read := mustLockCtx(t, lease.Context(bg), l.Reader)
 									second.Add(1)
 									writers.Add(-1)
 									readers.Add(1)
@@ -325,7 +325,7 @@ func TestPreferredWriterIsNotStarved(t *testing.T) {
 		defer stop()
 		var wg sync.WaitGroup
 		for i := range readers {
-			l := locks[i%2].ReadLock()
+			l := locks[i%2].Reader
 			wg.Go(func() {
 				for {
 					lease, err := l.Lock(ctx)
@@ -345,7 +345,7 @@ func TestPreferredWriterIsNotStarved(t *testing.T) {
 			})
 		}
 		eventually(t, "the readers are at it", func() bool { return reads.Load() > readers })
-		most, l := int64(0), locks[0].WriteLock()
+		most, l := int64(0), locks[0].Writer
 		for range 10 {
 			before := reads.Load()
 			lease := mustLock(t, l)
@@ -372,16 +372,16 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 		preferred := rlock.WithWriterPreference()
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(2*time.Second)).NewReadWriteLock("a", preferred)
 		other := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", preferred)
-		read := mustLock(t, other.ReadLock(), rlock.WithLease(time.Hour))
+		read := mustLock(t, other.Reader, rlock.WithLease(time.Hour))
 
-		_, err := l.WriteLock().TryLock(bg) // holds nobody back
+		_, err := l.Writer.TryLock(bg) // holds nobody back
 		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, mustLock(t, l.ReadLock()))
+		mustUnlock(t, mustLock(t, l.Reader))
 
 		ctx, cancel := context.WithCancel(bg)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := l.WriteLock().Lock(ctx)
+			_, err := l.Writer.Lock(ctx)
 			ended <- err
 		}()
 		eventually(t, "it is registered", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
@@ -390,24 +390,24 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 			z := rdb.ZRangeWithScores(bg, "{a}:rlock:writers", 0, 0).Val()
 			return len(z) == 1 && z[0].Score > until
 		})
-		for _, side := range []rlock.Locker{l.ReadLock(), other.ReadLock()} {
+		for _, side := range []rlock.Locker{l.Reader, other.Reader} {
 			_, err := side.TryLock(bg)
 			wantErr(t, err, rlock.ErrNotAcquired)
 		}
-		mustUnlock(t, mustLockCtx(t, read.Context(bg), other.ReadLock())) // reads already
+		mustUnlock(t, mustLockCtx(t, read.Context(bg), other.Reader)) // reads already
 		cancel()
 		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
 
 		ctx, cancel = context.WithCancel(bg)
 		steady := b.newClient(t, rlock.WithWaiterLease(time.Hour)).NewReadWriteLock("a", preferred)
 		go func() {
-			_, err := steady.WriteLock().Lock(ctx)
+			_, err := steady.Writer.Lock(ctx)
 			ended <- err
 		}()
 		eventually(t, "it waits", func() bool {
 			return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 && rwSubscribers(t, rdb, "a") == 1
 		})
-		got := rwWait(t, rdb, other.ReadLock(), other, 3, 2)
+		got := rwWait(t, rdb, other.Reader, other, 3, 2)
 		cancel()
 		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
 		for range 3 {
@@ -415,10 +415,10 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 		}
 		mustUnlock(t, read)
 
-		write := mustLock(t, l.WriteLock())
-		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.ReadLock()))
-		got = rwWait(t, rdb, other.WriteLock(), other, 1, 1)
-		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.ReadLock())) // although a writer waits
+		write := mustLock(t, l.Writer)
+		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader))
+		got = rwWait(t, rdb, other.Writer, other, 1, 1)
+		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader)) // although a writer waits
 		mustUnlock(t, write)
 		mustUnlock(t, <-got)
 		onlyTombstones(t, rdb)
@@ -434,13 +434,13 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 		until := time.Now().Add(500 * time.Millisecond)
 		rdb.ZAdd(bg, "{a}:rlock:writers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
 		rdb.PExpire(bg, "{a}:rlock:writers", time.Minute)
-		_, err := l.ReadLock().TryLock(bg)
+		_, err := l.Reader.TryLock(bg)
 		wantErr(t, err, rlock.ErrNotAcquired)
-		read := mustLock(t, l.ReadLock()) // by its timer
+		read := mustLock(t, l.Reader) // by its timer
 		if early := time.Until(until); early > 2*time.Millisecond {
 			t.Fatalf("in %v too early", early)
 		}
-		got := rwWait(t, rdb, l.WriteLock(), l, 1, 1)
+		got := rwWait(t, rdb, l.Writer, l, 1, 1)
 		if members := rdb.ZRange(bg, "{a}:rlock:writers", 0, -1).Val(); len(members) != 1 || members[0] == "dead:1" {
 			t.Fatalf("registered: %q", members)
 		}
@@ -459,7 +459,7 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 		java.read("dead:1", 700*time.Millisecond)
 		java.read("dead:2", 300*time.Millisecond)
 		start := time.Now()
-		mustUnlock(t, mustLock(t, l.WriteLock()))
+		mustUnlock(t, mustLock(t, l.Writer))
 		if took := time.Since(start); took < 600*time.Millisecond || took > 10*time.Second {
 			t.Fatalf("waited %v for readers of 300 and 700 ms", took)
 		}
@@ -477,7 +477,7 @@ func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
 		var writes atomic.Int64
 		var wg sync.WaitGroup
 		for range writers {
-			l := b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()).WriteLock()
+			l := b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()).Writer
 			wg.Go(func() {
 				for {
 					lease, err := l.Lock(ctx)
@@ -491,7 +491,7 @@ func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
 			})
 		}
 		eventually(t, "the writers are at it", func() bool { return writes.Load() > writers })
-		l := b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()).ReadLock()
+		l := b.newClient(t).NewReadWriteLock("a", rlock.WithWriterPreference()).Reader
 		most := int64(0)
 		for range 10 {
 			before := writes.Load()

@@ -144,15 +144,15 @@ func (d *driver) open(kind, name string) (rlock.Locker, error) {
 	case "once":
 		return c.NewLock(name, rlock.WithNonReentrant()), nil
 	case "read":
-		return c.NewReadWriteLock(name).ReadLock(), nil
+		return c.NewReadWriteLock(name).Reader, nil
 	case "write":
-		return c.NewReadWriteLock(name).WriteLock(), nil
+		return c.NewReadWriteLock(name).Writer, nil
 	case "politewrite":
-		return c.NewReadWriteLock(name, rlock.WithWriterPreference()).WriteLock(), nil
+		return c.NewReadWriteLock(name, rlock.WithWriterPreference()).Writer, nil
 	case "fairread":
-		return c.NewFairReadWriteLock(name).ReadLock(), nil
+		return c.NewFairReadWriteLock(name).Reader, nil
 	case "fairwrite":
-		return c.NewFairReadWriteLock(name).WriteLock(), nil
+		return c.NewFairReadWriteLock(name).Writer, nil
 	case "priority":
 		return c.NewPriorityLock(name), nil
 	case "red":

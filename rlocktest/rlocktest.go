@@ -260,7 +260,7 @@ func (s *Server) Steal(name string) *rlock.Lease {
 
 // StealWith is Steal for any type of lock. It is called with a client that is not
 // the holder's, and returns the lock to take, such as
-// c.NewReadWriteLock("prices").WriteLock(). The client has no prefix. A lock whose
+// c.NewReadWriteLock("prices").Writer. The client has no prefix. A lock whose
 // waiters have a queue in Redis can be taken only while nobody stands in it.
 func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease {
 	s.t.Helper()

@@ -34,7 +34,7 @@ var kinds = []kind{
 		name: "read-write",
 		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
 			l := c.NewReadWriteLock(name)
-			return l.WriteLock(), l.ReadLock()
+			return l.Writer, l.Reader
 		},
 		holds: sidedHolds,
 	},
@@ -42,7 +42,7 @@ var kinds = []kind{
 		name: "writers first",
 		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
 			l := c.NewReadWriteLock(name, rlock.WithWriterPreference())
-			return l.WriteLock(), l.ReadLock()
+			return l.Writer, l.Reader
 		},
 		holds: sidedHolds,
 	},
@@ -50,7 +50,7 @@ var kinds = []kind{
 		name: "fair read-write",
 		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
 			l := c.NewFairReadWriteLock(name)
-			return l.WriteLock(), l.ReadLock()
+			return l.Writer, l.Reader
 		},
 		holds: queuedHolds("fairrw"), placed: true,
 	},

@@ -195,7 +195,7 @@ var multiKinds = []kind{
 		plainPart(0, suffix("-a")),
 		part{1, suffix("-b"), func(cs []*rlock.Client, name string) rlock.Locker { return cs[1].NewFairLock(name) }, plainHolds},
 		part{1, suffix("-c"), func(cs []*rlock.Client, name string) rlock.Locker {
-			return cs[1].NewReadWriteLock(name).WriteLock()
+			return cs[1].NewReadWriteLock(name).Writer
 		}, writeHolds},
 		part{0, always("both"), func(cs []*rlock.Client, name string) rlock.Locker { return cs[0].NewPriorityLock(name) }, queuedHolds("priority")},
 	),
