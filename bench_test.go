@@ -124,6 +124,7 @@ func pair(t testing.TB, l rlock.Locker) {
 
 // An uncontended Lock and Unlock are one command each.
 func TestCostOfPair(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	sent := &sentCommands{}
@@ -146,6 +147,7 @@ func TestCostOfPair(t *testing.T) {
 // When a lock is contended, the commands for each section stay few: within one
 // client, and between two.
 func TestCostOfContention(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name               string
 		clients, goroutine int

@@ -103,6 +103,7 @@ func mustBeForgotten(t testing.TB, rdb redis.UniversalClient) {
 }
 
 func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
+	t.Parallel()
 	onEachType(t, func(t *testing.T, k typeOfLock, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
@@ -168,6 +169,7 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 }
 
 func TestEachTypeTellsALoss(t *testing.T) {
+	t.Parallel()
 	onEachType(t, func(t *testing.T, k typeOfLock, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb, rlock.WithWatchdogLease(400*time.Millisecond)), newClientOn(t, rdb)
@@ -203,6 +205,7 @@ func TestEachTypeTellsALoss(t *testing.T) {
 }
 
 func TestEachTypeLeavesNothingOfAWaitThatEnds(t *testing.T) {
+	t.Parallel()
 	onEachType(t, func(t *testing.T, k typeOfLock, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
@@ -254,6 +257,7 @@ func TestEachTypeLeavesNothingOfAWaitThatEnds(t *testing.T) {
 }
 
 func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	c := onMiniredis(t).newClient(t)
 	for _, k := range typesOfLocks {
 		t.Run(k.name, func(t *testing.T) {
@@ -297,6 +301,7 @@ func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
 }
 
 func TestEachTypeCostsTwoScripts(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	for _, k := range typesOfLocks {
 		t.Run(k.name, func(t *testing.T) {

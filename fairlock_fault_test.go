@@ -287,8 +287,8 @@ func TestFairCancelWithALookUnderWay(t *testing.T) {
 // Waiters of a client that is cut off from Redis for longer than a waiter lease
 // make way for others, and go on when it is back.
 func TestFairWaiterThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		const term = time.Second
 		c, proxy, rdb := b.fairFaulty(t, rlock.WithWaiterLease(term))
 		here := newClientOn(t, rdb, rlock.WithWaiterLease(term)).NewFairLock("a")

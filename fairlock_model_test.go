@@ -350,7 +350,7 @@ func TestFairLockFollowsItsModel(t *testing.T) {
 	// -rapid.checks; here nothing runs beside it that reads the flag.
 	if checks := flag.Lookup("rapid.checks").Value; checks.String() == flag.Lookup("rapid.checks").DefValue {
 		_ = checks.Set("30")
-		defer func() { _ = checks.Set(flag.Lookup("rapid.checks").DefValue) }()
+		t.Cleanup(func() { _ = checks.Set(flag.Lookup("rapid.checks").DefValue) })
 	}
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)

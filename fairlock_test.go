@@ -164,6 +164,7 @@ func (w *fairTurn) waits() bool {
 }
 
 func TestFairLockIsGivenInTheOrderOfArrival(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		clients := []*rlock.Client{newClientOn(t, rdb), b.newClient(t), b.newClient(t)}
@@ -208,6 +209,7 @@ func TestFairLockIsGivenInTheOrderOfArrival(t *testing.T) {
 }
 
 func TestFairTryLockNeverOvertakes(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -236,6 +238,7 @@ func TestFairTryLockNeverOvertakes(t *testing.T) {
 }
 
 func TestFairReentryDoesNotWait(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairLock("a")
@@ -262,6 +265,7 @@ func TestFairReentryDoesNotWait(t *testing.T) {
 }
 
 func TestFairWaiterThatLeavesLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		holder := newClientOn(t, rdb)
@@ -298,6 +302,7 @@ func TestFairWaiterThatLeavesLeavesNothing(t *testing.T) {
 }
 
 func TestFairHeadThatLeavesAFreeLockWakesTheNext(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		k := fairKeysOf("a")
@@ -322,6 +327,7 @@ func TestFairHeadThatLeavesAFreeLockWakesTheNext(t *testing.T) {
 // The head of the line must know when a short lease ends, although it has looked
 // for the last time when another was before it.
 func TestFairNewHeadLearnsOfAShortLease(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		m := join(t, b.client(t), rlock.WithWaiterLease(time.Hour), rlock.WithLongestPoll(patient))
@@ -357,8 +363,8 @@ func fairPut(t testing.TB, rdb redis.UniversalClient, name, stay string, alive, 
 
 // Ten dead waiters cost one waiter lease together, not ten.
 func TestFairDeadWaitersAreRemovedTogether(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		const term = 1500 * time.Millisecond
 		m := join(t, b.client(t), rlock.WithWaiterLease(term))
@@ -382,8 +388,8 @@ func TestFairDeadWaitersAreRemovedTogether(t *testing.T) {
 // While another is the head of a free lock, a waiter looks each third of its
 // waiter lease, and no more often.
 func TestFairWaiterDoesNotSpinOnAFreeLock(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		k := fairKeysOf("a")
 		const term = 3 * time.Second
@@ -408,8 +414,8 @@ func TestFairWaiterDoesNotSpinOnAFreeLock(t *testing.T) {
 
 // A waiter keeps its place however long it waits: nobody's purge may find it dead.
 func TestFairWaiterKeepsItsPlaceFresh(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		const term = 600 * time.Millisecond
 		c := newClientOn(t, rdb, rlock.WithWaiterLease(term))
@@ -450,6 +456,7 @@ func TestFairWaiterKeepsItsPlaceFresh(t *testing.T) {
 // After an outage of Redis all waiters look dead to the first who comes back. They
 // keep their places once; who gives no sign of life then is dead.
 func TestFairLineSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		const term = 2 * time.Second
@@ -510,8 +517,8 @@ func TestFairLineSurvivesAnOutage(t *testing.T) {
 
 // A waiter that finds itself gone from the queue waits at its end.
 func TestFairWaiterThatWasRemovedWaitsAtTheEnd(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWaiterLease(time.Second))
 		k := fairKeysOf("a")
@@ -595,6 +602,7 @@ func TestFairLineSurvivesLossOfAllData(t *testing.T) {
 
 // A hand-over costs a release and one look, however many wait.
 func TestFairHandOverCostsTwoScripts(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		m := join(t, b.client(t))
@@ -620,6 +628,7 @@ func TestFairHandOverCostsTwoScripts(t *testing.T) {
 }
 
 func TestFairLockAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	m := join(t, b.client(t), rlock.WithWaiterLease(500*time.Millisecond))
@@ -654,6 +663,7 @@ func TestFairLockAtTheMemoryLimit(t *testing.T) {
 }
 
 func TestFairLockIsAdministered(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)

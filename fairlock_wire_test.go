@@ -134,6 +134,7 @@ func (e *fairEar) take(t testing.TB, rdb redis.UniversalClient) []string {
 // Redis. Times are in minutes from the beginning; the waiting time of a waiter
 // of ours is its waiter lease.
 func TestFairLineOnTheWire(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"order:7", "{t}x"} {
 		eachRedis(t, func(t *testing.T, b *backend) {
 			const (
@@ -264,6 +265,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 // In a cluster messages are sharded: each waiter's channel lies in the lock's slot,
 // and a hand-over needs no poll.
 func TestFairHandOverByMessage(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		for _, name := range []string{"order:7", "{t}x"} {
@@ -288,8 +290,8 @@ func TestFairHandOverByMessage(t *testing.T) {
 // than it had added: its tryLock by an owner that was left at the head, for
 // one. That brings no live waiter of ours to its end.
 func TestFairWaiterSurvivesWrongAccounts(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		k := fairKeysOf("a")
 		const term = 1500 * time.Millisecond
@@ -322,6 +324,7 @@ func TestFairWaiterSurvivesWrongAccounts(t *testing.T) {
 
 // Redisson's waiters may wait for ever, in numbers that no TTL can hold.
 func TestFairLineBehindAnEndlessWait(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		k := fairKeysOf("a")
@@ -344,8 +347,8 @@ func TestFairLineBehindAnEndlessWait(t *testing.T) {
 
 // Somebody has removed the deadlines: a head without one must not stand for ever.
 func TestFairHeadWithoutADeadlineIsRemoved(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		rdb.RPush(bg, fairKeysOf("a").queue, "java:1")
 		c := newClientOn(t, rdb, rlock.WithWaiterLease(time.Second))

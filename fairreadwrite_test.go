@@ -19,6 +19,7 @@ var fairKinds = map[byte]queuedKind{'r': queuedKinds[0], 'w': queuedKinds[1]}
 // Each letter of the sequence is an owner that came behind the one before it; a
 // round is what is inside at the same time.
 func TestFairReadWriteAdmitsInOrderOfArrival(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		var clients []*rlock.Client
@@ -64,6 +65,7 @@ func TestFairReadWriteAdmitsInOrderOfArrival(t *testing.T) {
 }
 
 func TestReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -121,6 +123,7 @@ func fairWakeUps(t testing.TB, rdb redis.UniversalClient) func() int {
 }
 
 func TestReleaseWakesExactlyThoseWhoCanEnter(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -171,6 +174,7 @@ func TestReleaseWakesExactlyThoseWhoCanEnter(t *testing.T) {
 }
 
 func TestLeavingWriterLetsTheReadersBehindItIn(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -196,6 +200,7 @@ func TestLeavingWriterLetsTheReadersBehindItIn(t *testing.T) {
 }
 
 func TestFairReaderCannotUpgrade(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
@@ -210,6 +215,7 @@ func TestFairReaderCannotUpgrade(t *testing.T) {
 }
 
 func TestFairWriterReadsAndDowngrades(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -250,6 +256,7 @@ func TestFairWriterReadsAndDowngrades(t *testing.T) {
 // The reader must not get in as a stranger when the write hold that it stood
 // under has gone: the outer section believes that it is alone.
 func TestFairNestedReadUnderALostWriteFails(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
@@ -277,6 +284,7 @@ func TestFairNestedReadUnderALostWriteFails(t *testing.T) {
 }
 
 func TestEachFairReaderHasItsOwnExpiry(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
@@ -297,6 +305,7 @@ func TestEachFairReaderHasItsOwnExpiry(t *testing.T) {
 }
 
 func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
+	t.Parallel()
 	followsQueuedModel(t, "fairrw", func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T) {
 		l := c.NewFairReadWriteLock(m.name)
 		enter := func(side queuedLocker, isShared bool) func(*rapid.T) {
@@ -312,6 +321,7 @@ func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
 // Those who were told and have not come yet need not hear of everybody behind
 // them that leaves.
 func TestWaiterThatLeavesWakesNobodyWhoCouldEnterBefore(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for _, first := range []string{"writer", "reader"} {
 			t.Run(first, func(t *testing.T) {

@@ -103,6 +103,7 @@ func onlyTombstones(t testing.TB, rdb redis.UniversalClient) {
 }
 
 func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
+	t.Parallel()
 	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		for _, acquire := range []func(*rlock.Lock) (*rlock.Lease, error){
@@ -132,6 +133,7 @@ func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 }
 
 func TestReentryWithLostReplyCountsOnce(t *testing.T) {
+	t.Parallel()
 	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		outer := mustLock(t, c.NewLock("a"))
@@ -147,6 +149,7 @@ func TestReentryWithLostReplyCountsOnce(t *testing.T) {
 }
 
 func TestUnlockAfterLostReplyReportsSuccess(t *testing.T) {
+	t.Parallel()
 	eachLoss(t, "release", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		outer := mustLock(t, c.NewLock("a"))
@@ -163,6 +166,7 @@ func TestUnlockAfterLostReplyReportsSuccess(t *testing.T) {
 }
 
 func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
+	t.Parallel()
 	eachLoss(t, "release", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		lease := mustLock(t, c.NewLock("a"))
@@ -185,8 +189,8 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 }
 
 func TestRenewalWithLostReplyGoesOn(t *testing.T) {
+	t.Parallel()
 	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
-		t.Parallel() // they wait for renewals most of the time
 		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(2*time.Second))
 		seen := onNth(t, proxy, "renew", 1, action)
 		name := t.Name()
@@ -203,6 +207,7 @@ func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 }
 
 func TestExtendWithLostReply(t *testing.T) {
+	t.Parallel()
 	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
 		c, proxy, rdb := b.faulty(t)
 		lease := mustLock(t, c.NewLock("a"), rlock.WithLease(10*time.Second))
@@ -219,6 +224,7 @@ func TestExtendWithLostReply(t *testing.T) {
 }
 
 func TestForceUnlockIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, proxy, rdb := b.faulty(t)
 		seen := onNth(t, proxy, "force_unlock", 1, faultproxy.ResetAfter)
@@ -235,6 +241,7 @@ func TestForceUnlockIsNotRepeated(t *testing.T) {
 // A copy of an acquire that was held up on its way arrives when the stay that
 // it belongs to is over: unlocked, given up, or run out.
 func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := b.faulty(t)
@@ -311,6 +318,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 }
 
 func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, proxy, rdb := b.faulty(t)
 		for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "on its way": faultproxy.Hold} {
@@ -337,6 +345,7 @@ func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
 }
 
 func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -362,6 +371,7 @@ func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
 }
 
 func TestLossIsToldAtTheNextRenewal(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
@@ -395,6 +405,7 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 }
 
 func TestHungServerEndsTheHoldAtItsDeadlineOnly(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	c := b.newClient(t, rlock.WithWatchdogLease(3*time.Second))
 	lease := mustLock(t, c.NewLock("a"))
@@ -427,6 +438,7 @@ func TestHungServerEndsTheHoldAtItsDeadlineOnly(t *testing.T) {
 }
 
 func TestServerRestartedWithoutDataMeansRemoved(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	c := b.newClient(t, rlock.WithWatchdogLease(2*time.Second))
 	lease := mustLock(t, c.NewLock("a"))
@@ -439,6 +451,7 @@ func TestServerRestartedWithoutDataMeansRemoved(t *testing.T) {
 }
 
 func TestServerRestartedWithItsDataKeepsTheHold(t *testing.T) {
+	t.Parallel()
 	b := onServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	c := b.newClient(t, rlock.WithWatchdogLease(3*time.Second))
 	lease := mustLock(t, c.NewLock("a"))
@@ -455,6 +468,7 @@ func TestServerRestartedWithItsDataKeepsTheHold(t *testing.T) {
 // Every call is bounded by its context and by the command time-out, even if
 // go-redis would wait for ever.
 func TestHungServerHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := dialer(b.addr)(t, func(o *redis.Options) {
 		o.ReadTimeout, o.WriteTimeout = -1, -1
@@ -522,6 +536,7 @@ func TestHungServerHoldsNobodyUp(t *testing.T) {
 }
 
 func TestUnreachableServerIsReported(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -552,6 +567,7 @@ func TestUnreachableServerIsReported(t *testing.T) {
 }
 
 func TestErrorsOfRedisAreReturnedAtOnce(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -572,6 +588,7 @@ func TestErrorsOfRedisAreReturnedAtOnce(t *testing.T) {
 }
 
 func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	c := newClientOn(t, rdb, rlock.WithWatchdogLease(time.Second))
@@ -609,6 +626,7 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 }
 
 func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
@@ -656,6 +674,7 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 // A renewal that is under way when the lock is released must not be taken for
 // a loss, nor bring the lock back.
 func TestRenewalDuringUnlock(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		lost := &lossObserver{}
 		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(1500*time.Millisecond), rlock.WithObserver(lost))
@@ -689,6 +708,7 @@ type lossObserver struct {
 func (o *lossObserver) Lost(rlock.LossEvent) { o.n.Add(1) }
 
 func TestShutdownOfAHungServerIsBounded(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	c := b.newClient(t, rlock.WithCommandTimeout(300*time.Millisecond))
 	lease := mustLock(t, c.NewLock("a"))
@@ -708,6 +728,7 @@ func TestShutdownOfAHungServerIsBounded(t *testing.T) {
 }
 
 func TestShutdownWithoutTimeEndsTheLeasesAllTheSame(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c := b.newClient(t)
 		lease := mustLock(t, c.NewLock("a"))
@@ -721,6 +742,7 @@ func TestShutdownWithoutTimeEndsTheLeasesAllTheSame(t *testing.T) {
 
 // An acquire that fails half-way must not leave a lock without a TTL.
 func TestAcquireThatFailsHalfWayLeavesNothing(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	admin := b.client(t)
 	if err := admin.Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "&*", "+@all", "-pexpire").Err(); err != nil {
@@ -735,6 +757,9 @@ func TestAcquireThatFailsHalfWayLeavesNothing(t *testing.T) {
 }
 
 func TestNoGoroutineOrTimerForEachHold(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c := b.newClient(t)
 		warm := mustLock(t, c.NewLock("warm-up"))
@@ -762,6 +787,7 @@ func TestNoGoroutineOrTimerForEachHold(t *testing.T) {
 // is after it was sent; a deadline that counted from the reply would be later
 // than that plus the validity.
 func TestDeadlineCountsFromTheSending(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, proxy, _ := b.faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithWatchdogLease(1500*time.Millisecond))
 		var mu sync.Mutex

@@ -118,6 +118,7 @@ func TestFencedLateCopyDoesNotCount(t *testing.T) {
 // Redisson's tryLockAndGetToken() waits without limit, and its
 // lockAndGetToken(lease) forgets the lease.
 func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFencedLock("a")
@@ -143,6 +144,7 @@ func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
 // Redisson's counters never go, and there is one for each name. Lock has tokens
 // too, and leaves nothing for a name.
 func TestFencedCounterStaysAndLockLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -176,6 +178,7 @@ func TestFencedCounterStaysAndLockLeavesNothing(t *testing.T) {
 }
 
 func TestFencedLockAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	l := newClientOn(t, rdb).NewFencedLock("a")
@@ -201,6 +204,7 @@ func TestFencedLockAtTheMemoryLimit(t *testing.T) {
 
 // What is no number in the place of the counter is reported, and no hold is left.
 func TestFencedLockWithoutAUsableCounter(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFencedLock("a")
@@ -217,6 +221,7 @@ func TestFencedLockWithoutAUsableCounter(t *testing.T) {
 }
 
 func TestFencedLockRefusesBadArguments(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	rdb := b.client(t)
 	hook := &countHook{}

@@ -2,9 +2,11 @@ package rlock_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,14 +20,28 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
+// sideBySide is how many tests run at once. They wait most of the time, for
+// leases, renewals and time-outs, so it does not follow from the number of CPUs.
+const sideBySide = 24
+
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
+	flag.Parse()
+	if !given("test.parallel") {
+		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
+	}
 	if os.Getenv(childEnv) != "" {
 		os.Exit(m.Run()) // a child process of a test; see processes_test.go
 	}
 	// After some failed dials go-redis probes the server once a second, and
 	// looks whether its pool was closed only in between.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// given reports whether a flag is on the command line.
+func given(name string) (is bool) {
+	flag.Visit(func(f *flag.Flag) { is = is || f.Name == name })
+	return is
 }
 
 // quiet drops what go-redis logs of broken connections, which tests cause on
@@ -49,15 +65,25 @@ func (b *backend) client(t testing.TB) redis.UniversalClient { return b.dial(t, 
 // eachRedis runs a scenario on miniredis and on a real server.
 func eachRedis(t *testing.T, scenario func(t *testing.T, b *backend)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { scenario(t, onMiniredis(t)) })
-	t.Run("standalone", func(t *testing.T) { scenario(t, onServer(t)) })
+	beside(t, "miniredis", func(t *testing.T) { scenario(t, onMiniredis(t)) })
+	beside(t, "standalone", func(t *testing.T) { scenario(t, onServer(t)) })
 }
 
 // everyRedis runs a scenario on a cluster as well.
 func everyRedis(t *testing.T, scenario func(t *testing.T, b *backend)) {
 	t.Helper()
 	eachRedis(t, scenario)
-	t.Run("cluster", func(t *testing.T) { scenario(t, onCluster(t)) })
+	beside(t, "cluster", func(t *testing.T) { scenario(t, onCluster(t)) })
+}
+
+// beside is t.Run of a subtest that runs beside the others. It begins only when
+// the function that called it has returned.
+func beside(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		test(t)
+	})
 }
 
 func onMiniredis(t testing.TB) *backend {

@@ -158,6 +158,7 @@ func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name st
 }
 
 func TestLockFollowsItsModel(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -169,6 +170,7 @@ func TestLockFollowsItsModel(t *testing.T) {
 // The types whose place in Redis is one hash, while replies are lost and requests
 // run twice.
 func TestTypesOfOneHashFollowTheirModelThroughLosses(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for kind, open := range hashTypes {
 			if kind == "Lock" && b.mini != nil {

@@ -146,6 +146,7 @@ func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 
 // An acquire of all that is given up leaves nothing, though it has or may yet run.
 func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "runs late": faultproxy.Hold} {
 			for how, acquire := range map[string]func(m *rlock.MultiLock) ([]error, error){
@@ -199,6 +200,7 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 
 // An outage that a Lock bears, a MultiLock of locks in one slot bears too.
 func TestMultiLockBearsAnOutage(t *testing.T) {
+	t.Parallel()
 	for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
 			b := onMiniredis(t)
@@ -257,6 +259,7 @@ func TestMultiLockTellsThatAMemberIsUnreachable(t *testing.T) {
 // WithWait, and the end of the context, hold although a server hangs in whichever
 // step; what was taken before is given back.
 func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
+	t.Parallel()
 	for _, hung := range []int{0, 1, 2} {
 		t.Run(fmt.Sprint("member ", hung), func(t *testing.T) {
 			t.Parallel()
@@ -329,6 +332,7 @@ func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
 
 // A member that Redis refuses fails the whole, at whichever step.
 func TestMultiLockGivesBackWhenAMemberIsRefused(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -357,6 +361,7 @@ func TestMultiLockGivesBackWhenAMemberIsRefused(t *testing.T) {
 // Cancelled at whichever step, with the request of that step on its way, it leaves
 // nothing, also when the request comes late.
 func TestMultiLockCancelledHalfWayLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for step := range int64(3) {
 			for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "runs late": faultproxy.Hold} {
@@ -390,6 +395,7 @@ func TestMultiLockCancelledHalfWayLeavesNothing(t *testing.T) {
 // One cancelled context on a new client of a cluster, which does not know yet how
 // releases are announced: the error is that of every acquire.
 func TestMultiLockOfACancelledContext(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
@@ -410,6 +416,7 @@ func TestMultiLockOfACancelledContext(t *testing.T) {
 // When a member's server is away, Unlock says so, the others are released at
 // once, and that one when the server is back.
 func TestMultiLockUnlockWithAnUnreachableMember(t *testing.T) {
+	t.Parallel()
 	for _, away := range []int{0, 1} {
 		t.Run(fmt.Sprint("member ", away), func(t *testing.T) {
 			t.Parallel()
@@ -437,6 +444,7 @@ func TestMultiLockUnlockWithAnUnreachableMember(t *testing.T) {
 // When no renewal gets through to one member's server, all is lost by its
 // deadline, and an Extend says that there is no answer.
 func TestMultiLockIsLostWithAnUnreachableMember(t *testing.T) {
+	t.Parallel()
 	for _, away := range []int{0, 1} {
 		t.Run(fmt.Sprint("member ", away), func(t *testing.T) {
 			t.Parallel()
@@ -473,6 +481,7 @@ func TestMultiLockIsLostWithAnUnreachableMember(t *testing.T) {
 
 // Shutdown of one member's client ends the whole, and waits for nobody else's.
 func TestMultiLockWaitingWhenAMembersClientIsShutDown(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		other := newClientOn(t, rdb)
@@ -508,6 +517,7 @@ func TestMultiLockWaitingWhenAMembersClientIsShutDown(t *testing.T) {
 // Nothing hangs, and nothing is left, whatever is done to a lease from many
 // goroutines at once, while its members are lost.
 func TestMultiLockUnderStress(t *testing.T) {
+	t.Parallel()
 	const actors, sections = 6, 25
 	one, two := onMiniredis(t), onMiniredis(t)
 	rdb1, rdb2 := one.client(t), two.client(t)

@@ -23,6 +23,7 @@ func init() { childModes["multi"] = childMulti }
 // on two servers, never wait for each other in a circle; and the death of one
 // that holds all holds the others up for no longer than its leases last.
 func TestProcessesWithMultiLocksInOppositeOrder(t *testing.T) {
+	t.Parallel()
 	const processes, sections, killedAfter = 4, 60, 20
 	one, two := onServer(t), onServer(t)
 	children := make([]*child, processes)

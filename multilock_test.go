@@ -146,6 +146,7 @@ func TestMultiLockHoldsAllOrNothing(t *testing.T) {
 }
 
 func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	c := b.newClient(t)
 	type incomparable struct {
@@ -299,6 +300,7 @@ func TestMultiLockOfEveryType(t *testing.T) {
 // Locks of the same set never wait for each other in a circle, in whatever order
 // the members were given, and exclude each other.
 func TestMultiLocksInOppositeOrder(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (rdbs []redis.UniversalClient, set func() []rlock.Locker){
 		"one slot": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
 			rdb := onServer(t).client(t)
@@ -379,6 +381,7 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 // the second as long as it takes, gets it when the round is over; and then the
 // MultiLock gets all.
 func TestMultiLockGivesWayToAPeerInOppositeOrder(t *testing.T) {
+	t.Parallel()
 	for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -458,8 +461,8 @@ func TestMultiLockWaitsWithEmptyHandsAfterARound(t *testing.T) {
 // With WithLease, the early members are kept while the last is waited for, and
 // each has the whole lease when all are held.
 func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
 		// Two thirds of it are above any pause of a busy machine, and it would be
@@ -492,6 +495,7 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 
 // A member that is lost while another is waited for is taken again.
 func TestMultiLockBeginsAgainWhenAnEarlyMemberIsLost(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
@@ -519,6 +523,7 @@ func TestMultiLockBeginsAgainWhenAnEarlyMemberIsLost(t *testing.T) {
 }
 
 func TestMultiLockIsLostWithAMember(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for cause, test := range map[string]struct {
 			lock  []rlock.LockOption
@@ -610,8 +615,8 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 
 // It lives on as long as all members do, which are renewed.
 func TestMultiLockIsRenewed(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		m := join(t, b.client(t), rlock.WithWatchdogLease(3*time.Second))
 		other := b.newClient(t)
 		lease := mustLock(t, multi(t, m.NewLock("{m}a"), m.NewLock("{m}b"), m.NewFairLock("c")))
@@ -628,6 +633,7 @@ func TestMultiLockIsRenewed(t *testing.T) {
 }
 
 func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -689,6 +695,7 @@ func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
 // What the owner holds already is entered again, and stays when the whole is
 // unlocked.
 func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
@@ -739,6 +746,7 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 
 // Free plain locks of one slot cost one command.
 func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
+	t.Parallel()
 	for name, b := range map[string]*backend{"standalone": onServer(t), "cluster": onCluster(t)} {
 		t.Run(name, func(t *testing.T) {
 			rdb := b.client(t)
@@ -905,6 +913,7 @@ func (e *multiEvents) Unlocked(u rlock.UnlockEvent) {
 // An observer is told of the members: each acquire once, as it ended, and each
 // unlock once.
 func TestMultiLockIsObservedByMember(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 			rdb := b.client(t)
@@ -936,6 +945,7 @@ type wrappedLock struct {
 }
 
 func TestMultiLockOfALockThatCannotBeCompared(t *testing.T) {
+	t.Parallel()
 	c := onMiniredis(t).newClient(t)
 	m, err := rlock.NewMultiLock(wrappedLock{c.NewLock("a"), []int{1}}, wrappedLock{c.NewLock("b"), []int{1}})
 	if err != nil {

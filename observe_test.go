@@ -58,6 +58,7 @@ func (r *recorder) Lost(e rlock.LossEvent) {
 }
 
 func TestObserverIsTold(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		r := &recorder{}
 		rdb := b.client(t)

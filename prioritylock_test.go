@@ -14,6 +14,7 @@ import (
 var priorityKind = queuedKinds[2]
 
 func TestPriorityLockFollowsItsModel(t *testing.T) {
+	t.Parallel()
 	followsQueuedModel(t, "priority", func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T) {
 		l := c.NewPriorityLock(m.name)
 		enter := func(rt *rapid.T) {
@@ -27,6 +28,7 @@ func TestPriorityLockFollowsItsModel(t *testing.T) {
 
 // Weights first, then the order of arrival, across clients.
 func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		var clients []*rlock.Client
@@ -72,6 +74,7 @@ func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 }
 
 func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewPriorityLock("a")
@@ -94,6 +97,7 @@ func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 // that the difference is worth; not a moment before, and never without.
 // Priority and time together can give two waiters one rank.
 func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb, k := b.client(t), priorityKind
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)).NewPriorityLock("a")
@@ -113,6 +117,7 @@ func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
 }
 
 func TestAgeingLetsALowPriorityPass(t *testing.T) {
+	t.Parallel()
 	const period = time.Hour
 	for _, c := range []struct {
 		name   string

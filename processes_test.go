@@ -21,6 +21,7 @@ import (
 // separate commands loses nothing, and the tokens grow in the order of the
 // sections.
 func TestProcessesExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	const processes, goroutines = 8, 8
 	sections := 20_000
 	if testing.Short() {
@@ -111,6 +112,7 @@ const processLease = time.Second
 // The lock of a process that was killed is free when its lease is over, and
 // not before.
 func TestKilledHolderFreesAfterItsLease(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	holder := startChild(t, "hold", b.addr)
 	first, _ := strconv.ParseInt(holder.report("held"), 10, 64)
@@ -149,6 +151,7 @@ func childHold(t *testing.T, p *parent, addr string, _ []string) {
 // A holder that was stopped for longer than its lease sees the loss with its
 // first look, and its Unlock does not touch its successor.
 func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	ctx, rdb := context.Background(), b.client(t)
 	holder := startChild(t, "watch", b.addr)
@@ -216,6 +219,7 @@ func childWatch(t *testing.T, p *parent, addr string, _ []string) {
 // Processes that are killed while they wait leave nothing, and the others get
 // the lock.
 func TestKilledWaitersLeaveNothing(t *testing.T) {
+	t.Parallel()
 	const waiters = 4
 	b := onServer(t)
 	rdb := b.client(t)

@@ -35,6 +35,7 @@ func childPriority(t *testing.T, p *parent, addr string, args []string) {
 // The holder is killed, and the most urgent waiter too: the others come in by
 // their priorities when the leases of both are over, and nothing is left.
 func TestKilledHolderAndKilledUrgentWaiter(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	l := b.newClient(t).NewPriorityLock("processes")

@@ -241,6 +241,7 @@ func queuedHolders(t testing.TB, l queuedLocker, holders, n, waiters int) {
 }
 
 func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		plain := newClientOn(t, rdb)
@@ -273,6 +274,7 @@ func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
 }
 
 func TestQueuedPlaceWithLostReplyIsKept(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		plain := newClientOn(t, rdb, rlock.WithWaiterLease(patient))
@@ -293,6 +295,7 @@ func TestQueuedPlaceWithLostReplyIsKept(t *testing.T) {
 }
 
 func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		plain := newClientOn(t, rdb, rlock.WithWaiterLease(patient))
@@ -322,6 +325,7 @@ func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 }
 
 func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		l := k.open(c, "a")
@@ -340,6 +344,7 @@ func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 }
 
 func TestQueuedUnlockWithLostReplyWakesTheNextOnce(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		plain := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -368,6 +373,7 @@ func (k queuedKind) enqueueRival(t testing.TB, rdb redis.UniversalClient, rival 
 }
 
 func TestQueuedWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"))
@@ -383,6 +389,7 @@ func TestQueuedWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 }
 
 func TestQueuedExtendWithLostReply(t *testing.T) {
+	t.Parallel()
 	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		lease := mustLock(t, k.open(c, "a"), rlock.WithLease(10*time.Second))
@@ -406,6 +413,7 @@ func TestQueuedExtendWithLostReply(t *testing.T) {
 
 // A copy of an acquire that was held up on its way arrives when its stay is over.
 func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
+	t.Parallel()
 	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := queuedFaulty(t, b, k)
@@ -455,6 +463,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 }
 
 func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		seen := onNth(t, proxy, "queued_force_unlock", 1, faultproxy.ResetAfter)
@@ -469,6 +478,7 @@ func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
 }
 
 func TestQueuedForceUnlockEndsTheHoldAndKeepsTheQueue(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -503,6 +513,7 @@ func TestQueuedForceUnlockEndsTheHoldAndKeepsTheQueue(t *testing.T) {
 }
 
 func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -520,6 +531,7 @@ func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 }
 
 func TestQueuedHoldsAreRenewed(t *testing.T) {
+	t.Parallel()
 	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
@@ -556,6 +568,7 @@ func queuedCorpse(t testing.TB, rdb redis.UniversalClient, k queuedKind, name st
 const queuedFirst = -9e15 + 1 // a rank before all others
 
 func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		const waiterLease = 600 * time.Millisecond
 		rdb := b.client(t)
@@ -577,6 +590,7 @@ func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
 // Those who only look must not keep a dead waiter in the queue, although nobody
 // else is heard.
 func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		const waiterLease = 300 * time.Millisecond
 		rdb := b.client(t)
@@ -607,6 +621,7 @@ func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
 // The sign of life of a waiter can be lost by an eviction only. It must not block
 // the queue, which others keep alive.
 func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		queuedCorpse(t, rdb, k, "a", queuedFirst, time.Hour)
@@ -622,6 +637,7 @@ func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 
 // Nor does it cost a waiter its place that is alive and looks before others do.
 func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWaiterLease(time.Second))
@@ -640,6 +656,7 @@ func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
 }
 
 func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		l := k.open(newClientOn(t, rdb), "a")
@@ -663,6 +680,7 @@ func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 }
 
 func TestQueuedWaitIsBoundedAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		l := k.open(newClientOn(t, rdb), "a")
@@ -686,6 +704,7 @@ func TestQueuedWaitIsBoundedAndLeavesNothing(t *testing.T) {
 }
 
 func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		queuedOn(t, b, func(t *testing.T, b *backend, k queuedKind) {
 			rdb := b.client(t)
@@ -714,6 +733,7 @@ func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 }
 
 func TestQueuedShutdownLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
@@ -737,6 +757,7 @@ func TestQueuedShutdownLeavesNothing(t *testing.T) {
 }
 
 func TestQueuedNonReentrantAndMaxHold(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		c := b.newClient(t)
 		l := k.open(c, "a", rlock.WithNonReentrant())
@@ -752,6 +773,7 @@ func TestQueuedNonReentrantAndMaxHold(t *testing.T) {
 }
 
 func TestQueuedReentryAfterLossFailsUntilUnlocked(t *testing.T) {
+	t.Parallel()
 	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		l := k.open(newClientOn(t, rdb), "a")
@@ -775,6 +797,7 @@ func TestQueuedReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 // The server was away for longer than a waiter lease: all waiters are silent, and
 // whoever comes first must not take the places of the others away.
 func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	queuedOn(t, b, func(t *testing.T, b *backend, k queuedKind) {
 		const waiterLease = 500 * time.Millisecond
@@ -814,6 +837,7 @@ func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
 }
 
 func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	for _, k := range queuedKinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -844,6 +868,7 @@ func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
 }
 
 func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	queuedOn(t, b, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
@@ -898,6 +923,7 @@ func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 }
 
 func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		clients := []*rlock.Client{b.newClient(t), b.newClient(t), b.newClient(t)}
 		t.Run("fair read-write", func(t *testing.T) {
@@ -973,6 +999,7 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 }
 
 func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
 	rdb := onMiniredis(t).client(t)
 	hook := &countHook{}
 	rdb.AddHook(hook)
@@ -1011,6 +1038,7 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 // Cancelled waiters and releases race for the same wake-ups; nobody may be left
 // asleep.
 func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
+	t.Parallel()
 	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
@@ -1033,6 +1061,7 @@ func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
 }
 
 func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
+	t.Parallel()
 	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		const waiterLease = 600 * time.Millisecond
 		c, proxy, rdb := queuedFaulty(t, b, k, rlock.WithWaiterLease(waiterLease))
@@ -1049,6 +1078,7 @@ func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
 }
 
 func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
+	t.Parallel()
 	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
 		lease := mustLock(t, k.open(c, "a"), rlock.WithLease(time.Second))

@@ -8,6 +8,7 @@ import (
 
 // The code on the front page is the body of Example, which runs.
 func TestReadmeShowsTheExample(t *testing.T) {
+	t.Parallel()
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
 		if err != nil {

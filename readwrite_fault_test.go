@@ -169,7 +169,6 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 		}},
 	}
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		for name, action := range lossy {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // they wait for resends most of the time
@@ -188,7 +187,6 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		for name, action := range map[string]faultproxy.Action{"swallowed": faultproxy.SwallowReply, "refused": faultproxy.Error} {
 			c, proxy, rdb := b.rwFaulty(t, rlock.WithWatchdogLease(2*time.Second))
 			seen := onNth(t, proxy, "rw_read_renew", 1, action)
@@ -208,7 +206,6 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		t.Parallel()
 		c, proxy, rdb := b.rwFaulty(t)
 		for _, scenario := range []struct {
 			name, script string
@@ -318,6 +315,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 }
 
 func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a", rlock.WithWriterPreference())

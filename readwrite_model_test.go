@@ -369,6 +369,7 @@ func followsRWModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client
 }
 
 func TestReadWriteLockFollowsItsModelAsTimePasses(t *testing.T) {
+	t.Parallel()
 	// The leases that are renewed are renewed each 20 minutes: few renewals for
 	// the time that passes.
 	s := rlocktest.New(t, rlock.WithWatchdogLease(time.Hour))
@@ -376,6 +377,7 @@ func TestReadWriteLockFollowsItsModelAsTimePasses(t *testing.T) {
 }
 
 func TestReadWriteLockFollowsItsModel(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	followsRWModel(t, rdb, newClientOn(t, rdb), time.Now, nil, rlock.WithWriterPreference())

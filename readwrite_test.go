@@ -473,6 +473,7 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 }
 
 func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	rdb := b.client(t)
 	c := newClientOn(t, rdb)
@@ -498,6 +499,7 @@ func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 
 // Downgrading is no way round: who was a writer and reads on cannot write.
 func TestReaderThatWasAWriterCannotUpgrade(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	l := b.newClient(t).NewReadWriteLock("a")
 	write := mustLock(t, l.Writer)
@@ -513,6 +515,7 @@ func TestReaderThatWasAWriterCannotUpgrade(t *testing.T) {
 // The own read hold stands behind nobody: those who wait to read wait for the
 // very writer that asks for it.
 func TestWriterReadsAtOnceWhileOthersWaitToRead(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
@@ -538,6 +541,7 @@ func TestWriterReadsAtOnceWhileOthersWaitToRead(t *testing.T) {
 }
 
 func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -570,6 +574,7 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 }
 
 func TestReadWriteLockRefusesBadArguments(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	c := b.newClient(t)
 	for _, name := range []string{"", "a{b", strings.Repeat("n", rlock.MaxNameLength+1)} {
@@ -655,6 +660,7 @@ func TestLossOfASideIsTold(t *testing.T) {
 
 // The hash has fields that are no readers.
 func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
@@ -683,6 +689,7 @@ func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
 // Neither side is entered again, nor lets its owner into the other, once it is
 // lost.
 func TestLostSideLetsNobodyIn(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
@@ -922,6 +929,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 }
 
 func TestExtendOfAReader(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewReadWriteLock("a")
@@ -939,6 +947,7 @@ func TestExtendOfAReader(t *testing.T) {
 }
 
 func TestShutdownReleasesBothSides(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -969,6 +978,7 @@ func TestShutdownReleasesBothSides(t *testing.T) {
 }
 
 func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	l := newClientOn(t, rdb).NewReadWriteLock("a", rlock.WithWriterPreference())

@@ -110,6 +110,7 @@ func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestDowngradeWakesReadersByMessage(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		writer := b.newClient(t).NewReadWriteLock("a")
@@ -139,6 +140,7 @@ func TestDowngradeWakesReadersByMessage(t *testing.T) {
 
 // A Java process downgrades in silence: a reader finds out with its next look.
 func TestSilentDowngradeIsFoundByThePoll(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	rdb := b.client(t)
 	l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewReadWriteLock("a")
@@ -155,6 +157,7 @@ func TestSilentDowngradeIsFoundByThePoll(t *testing.T) {
 // Nobody but the head of the line looks while the lock cannot be read, however
 // often there is a message.
 func TestWaitingReadersAreNoHerd(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
@@ -187,6 +190,7 @@ func TestWaitingReadersAreNoHerd(t *testing.T) {
 // A head that leaves with a wake-up in its pocket hands it on, whenever it
 // leaves: with no poll to save them, the others get in.
 func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		writer := b.newClient(t).NewReadWriteLock("a")
@@ -314,6 +318,7 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 // One writer among fifty readers in a loop: with the preference it gets in after
 // those that were in.
 func TestPreferredWriterIsNotStarved(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		const readers = 50
 		locks := []*rlock.ReadWriteLock{
@@ -470,6 +475,7 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 // Writers of several processes that follow each other without a pause: one of
 // them always waits, but when one leaves the readers have a chance all the same.
 func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		const writers = 3
 		ctx, stop := context.WithCancel(bg)

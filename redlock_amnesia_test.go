@@ -30,6 +30,7 @@ func (n *rfNodes) allVoteFor(t testing.TB, l *rlock.Lease) {
 // A hold survives the loss of the data of all nodes, one after the other: each
 // votes for it again with the next renewal, and counts from the one after.
 func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
 	other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
@@ -69,6 +70,7 @@ func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 // another quorum. That takes 2q-n nodes at least, all those having voted that
 // must. The test shows both sides of the limit.
 func TestRedLockDataLossWithinALease(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	for _, c := range []struct {
 		quorum, voted, lost int
@@ -134,6 +136,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 
 // A hold that another one has taken over is told so, by a renewal and by Unlock.
 func TestRedLockTakenOver(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	for _, by := range []string{"a renewal", "Extend", "Unlock"} {
 		t.Run(by, func(t *testing.T) {

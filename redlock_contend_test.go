@@ -91,6 +91,7 @@ func rfDirect(t testing.TB, n *rfNodes, name string, opts ...rlock.Option) *rloc
 // Sixteen processes want one lock, all the time: each gets it as often as it wants,
 // nobody waits for ever, and splitting the votes costs little.
 func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
+	t.Parallel()
 	const clients, rounds = 16, 8
 	n := rfStart(t)
 	j := newRFJudge(t)
@@ -137,6 +138,7 @@ func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
 
 // One who waits is woken by the nodes, not by a timer.
 func TestRedLockWakesWhoWaits(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	for _, stopped := range []int{0, 2} {
 		t.Run(fmt.Sprint(stopped, " nodes are stopped"), func(t *testing.T) {
@@ -187,6 +189,7 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 // Whatever the network and up to two stopped nodes do, nobody believes to hold
 // what another one holds, and tokens grow.
 func TestRedLockUnderFire(t *testing.T) {
+	t.Parallel()
 	lasts := 5 * time.Second
 	if testing.Short() {
 		lasts = 2 * time.Second
@@ -322,6 +325,7 @@ func TestRedLockUnderFire(t *testing.T) {
 // A node that refuses is as good as one that is away: two of them change nothing,
 // with three there is no quorum, and the error says why.
 func TestRedLockWithNodesThatRefuse(t *testing.T) {
+	t.Parallel()
 	refusals := []struct {
 		name, says string
 		begin, end func(t *testing.T, rdb redis.UniversalClient)

@@ -15,6 +15,7 @@ import (
 // With a quorum of four of five, as long as two nodes have stood nobody else can
 // have had the lock: its holder has not lost it, and Unlock says so.
 func TestRedLockUnlockWithLargeQuorumAfterDataLoss(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	l := red(t, "stock", n.straight(t), rlock.WithQuorum(4), rlock.WithNodeTimeout(2*time.Second))
 	lease := mustLock(t, l)
@@ -34,6 +35,7 @@ func TestRedLockUnlockWithLargeQuorumAfterDataLoss(t *testing.T) {
 // On two nodes one vote keeps others from a quorum, and they take it for a hold. It
 // is announced when it is taken back, also if its reply came after the try was over.
 func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
+	t.Parallel()
 	var cs []*rlock.Client
 	var rdbs []redis.UniversalClient
 	var proxies []*faultproxy.Proxy
@@ -77,6 +79,7 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 // While nodes are away, a release that is repeated leaves no more to be done on
 // each of them than it did at first.
 func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(200*time.Millisecond))
 	lease := mustLock(t, l)
@@ -102,6 +105,7 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 
 // Unlock is bounded by its own time-out, also where that of a node is longer.
 func TestRedLockUnlockTimeout(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	l := red(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(4*time.Second))
 	lease := mustLock(t, l)
@@ -128,6 +132,7 @@ func TestRedLockUnlockTimeout(t *testing.T) {
 // What is left on the node of a client that was shut down is taken back by the home
 // of the lock.
 func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	cs := n.clients(t)
 	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
@@ -152,6 +157,7 @@ func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 // Also a client that was shut down is a way to its node: one that was away is found
 // again.
 func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	cs := n.straight(t)
 	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))

@@ -185,6 +185,7 @@ func (n *rfNodes) pass() {
 // and no call takes longer than the node time-out; with three it says so, and
 // leaves nothing on those that live.
 func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []rfFault{rfKill, rfStop} {
 		for _, step := range []string{"before the acquire", "before the write-back", "held", "at the renewal", "at the release"} {
 			t.Run(fault.name+" "+step, func(t *testing.T) {
@@ -344,6 +345,9 @@ func rfMended(t *testing.T, n *rfNodes, fault rfFault, struck []int, name string
 // With two of five that do not answer a hold costs little more than with none:
 // they are asked beside the others, and hardly ever.
 func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	for _, fault := range []rfFault{rfKill, rfStop} {
 		t.Run(fault.name, func(t *testing.T) {
 			n := rfStart(t)

@@ -97,6 +97,7 @@ func (n *rfNodes) warm(t testing.TB) {
 // replies, there is one hold, its verdicts are right, and copies of all its
 // requests that come late neither vote nor take anything from the next holder.
 func TestRedLockWithLostReplies(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	n.warm(t)
 	const timeout = 1500 * time.Millisecond // a lost reply is asked for again after half of it

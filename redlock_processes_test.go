@@ -54,6 +54,7 @@ func childRedLock(t *testing.T, addrs string) *rlock.RedLock {
 // holds the lock: a number that is read and written by separate commands is never
 // given twice, and the tokens grow in the order of the sections.
 func TestRedLockProcessesOneOfWhichIsKilled(t *testing.T) {
+	t.Parallel()
 	const processes, goroutines, sections = 4, 3, 240
 	n := rfStart(t)
 	b := onServer(t) // what the lock protects

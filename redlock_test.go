@@ -34,6 +34,7 @@ func red(t testing.TB, name string, clients []*rlock.Client, opts ...rlock.RedLo
 }
 
 func TestRedLockExcludes(t *testing.T) {
+	t.Parallel()
 	for name, on := range map[string]func(testing.TB) *backend{
 		"miniredis":  onMiniredis,
 		"standalone": func(t testing.TB) *backend { return onServer(t) },

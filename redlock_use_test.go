@@ -17,6 +17,7 @@ import (
 )
 
 func TestRedLockArguments(t *testing.T) {
+	t.Parallel()
 	var rdbs []*redis.Client
 	for range 6 {
 		rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", len(rdbs)+1)}) // nobody is asked
@@ -86,6 +87,7 @@ func TestRedLockArguments(t *testing.T) {
 }
 
 func TestRedLockReentry(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	n.unequal(t, "stock") // so that each vote has a stamp of its own
 	cs := n.clients(t)
@@ -408,6 +410,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 // The tombstone that keeps a hold from coming back lasts for as long as its holder
 // may believe in it, which may be long.
 func TestRedLockForcedOutOfALongLease(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	lease := mustLock(t, l, rlock.WithLease(time.Hour))
@@ -428,6 +431,7 @@ func TestRedLockForcedOutOfALongLease(t *testing.T) {
 }
 
 func TestRedLockExtend(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	lease := mustLock(t, l, rlock.WithLease(20*time.Second))
@@ -474,6 +478,7 @@ func TestRedLockExtend(t *testing.T) {
 // with some of them hung. The other clients are ways to their nodes: without the
 // home there is no lock.
 func TestRedLockShutdown(t *testing.T) {
+	t.Parallel()
 	for _, away := range []int{0, 2} {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := rfStart(t)
@@ -522,6 +527,7 @@ func TestRedLockShutdown(t *testing.T) {
 // A release that has been confirmed by a quorum may still be on its way to other
 // nodes. Shutdown waits for that, in whatever order the clients are closed.
 func TestRedLockShutdownWaitsForReleases(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	n.warm(t)
 	for _, homeFirst := range []bool{true, false} {
@@ -568,6 +574,7 @@ func TestRedLockShutdownWaitsForReleases(t *testing.T) {
 // With the clients of some nodes closed the lock goes on with the others, be the
 // go-redis clients closed too, or not.
 func TestRedLockWithClientsOfNodesClosed(t *testing.T) {
+	t.Parallel()
 	for _, all := range []bool{false, true} {
 		t.Run(fmt.Sprint("go-redis too: ", all), func(t *testing.T) {
 			n := rfStart(t)
@@ -621,6 +628,7 @@ func TestRedLockWithClientsOfNodesClosed(t *testing.T) {
 // A greater quorum is one: with too few nodes left nobody gets in, and who is in
 // is not pushed out by a hold of fewer.
 func TestRedLockQuorums(t *testing.T) {
+	t.Parallel()
 	n := rfStart(t)
 	for q := 3; q <= 5; q++ {
 		t.Run(fmt.Sprint(q), func(t *testing.T) {

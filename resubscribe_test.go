@@ -36,6 +36,7 @@ func (l *lines) String() string {
 // node's, which would cost the whole connection, and the late confirmation of
 // that subscribe not for the new one's, which would miss a release.
 func TestWaiterAfterUnansweredUnsubscribe(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	p := faultproxy.New(t, b.addr)
 	slow := 20 * time.Millisecond

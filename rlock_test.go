@@ -82,6 +82,7 @@ func wantErr(t testing.TB, err error, sentinels ...error) {
 }
 
 func TestLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -101,6 +102,7 @@ func TestLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 }
 
 func TestReleasePublishesZeroOnRedissonsChannel(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -136,6 +138,7 @@ func TestReleasePublishesZeroOnRedissonsChannel(t *testing.T) {
 }
 
 func TestOneLockSharedByGoroutinesExcludesThem(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		clients := []*rlock.Client{b.newClient(t), b.newClient(t)}
 		locks := []*rlock.Lock{clients[0].NewLock("a"), clients[1].NewLock("a")}
@@ -175,6 +178,7 @@ func TestOneLockSharedByGoroutinesExcludesThem(t *testing.T) {
 }
 
 func TestTryLockLooksOnce(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		l := b.newClient(t).NewLock("a")
 		lease := mustLock(t, l)
@@ -193,6 +197,7 @@ func TestTryLockLooksOnce(t *testing.T) {
 }
 
 func TestReentryCountsInRedisAndUnlocksInAnyOrder(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -224,6 +229,7 @@ func TestReentryCountsInRedisAndUnlocksInAnyOrder(t *testing.T) {
 }
 
 func TestNestedShorterLeaseDoesNotShortenTheOuter(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -246,6 +252,7 @@ func TestNestedShorterLeaseDoesNotShortenTheOuter(t *testing.T) {
 }
 
 func TestReentryAfterLossFailsUntilUnlocked(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -271,6 +278,7 @@ func TestReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 }
 
 func TestWithoutOwnerExcludesTheCaller(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		l := b.newClient(t).NewLock("a")
 		lease := mustLock(t, l)
@@ -288,6 +296,7 @@ func TestWithoutOwnerExcludesTheCaller(t *testing.T) {
 }
 
 func TestOwnerIsGoodForSeveralLocksAndClients(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, d := b.newClient(t), b.newClient(t)
 		ctx := rlock.WithOwner(bg)
@@ -301,6 +310,7 @@ func TestOwnerIsGoodForSeveralLocksAndClients(t *testing.T) {
 }
 
 func TestConcurrentReentriesAndUnlocksOfOneOwnerKeepTheCount(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -330,6 +340,7 @@ func TestConcurrentReentriesAndUnlocksOfOneOwnerKeepTheCount(t *testing.T) {
 }
 
 func TestSameOwnerEntersFromSeveralGoroutinesAtOnce(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -354,6 +365,7 @@ func TestSameOwnerEntersFromSeveralGoroutinesAtOnce(t *testing.T) {
 }
 
 func TestTryLockDoesNotWaitForItsOwnersOtherAcquire(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		l := b.newClient(t).NewLock("a")
 		other := mustLock(t, l)
@@ -373,6 +385,7 @@ func TestTryLockDoesNotWaitForItsOwnersOtherAcquire(t *testing.T) {
 }
 
 func TestNonReentrantFailsAtOnce(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		l := b.newClient(t).NewLock("a", rlock.WithNonReentrant())
 		lease := mustLock(t, l)
@@ -389,6 +402,7 @@ func TestNonReentrantFailsAtOnce(t *testing.T) {
 }
 
 func TestMaxHoldEndsARenewedHold(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(time.Minute))
@@ -406,6 +420,7 @@ func TestMaxHoldEndsARenewedHold(t *testing.T) {
 }
 
 func TestUnlock(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -487,6 +502,7 @@ func TestUnlock(t *testing.T) {
 }
 
 func TestLeaseContextEndsWithLeaseOrParent(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		l := b.newClient(t).NewLock("a")
 		lease := mustLock(t, l)
@@ -517,6 +533,7 @@ func TestLeaseContextEndsWithLeaseOrParent(t *testing.T) {
 }
 
 func TestExtendLengthensAndNeverShortens(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -543,6 +560,7 @@ func TestExtendLengthensAndNeverShortens(t *testing.T) {
 }
 
 func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -595,6 +613,7 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
 	if _, err := rlock.New(ring); !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), "Ring") {
@@ -621,6 +640,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 }
 
 func TestInspection(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		c, d := b.newClient(t, rlock.WithPrefix("p:")), b.newClient(t)
 		l, same := c.NewLock("a"), d.NewLock("p:a")
@@ -671,6 +691,7 @@ func TestInspection(t *testing.T) {
 }
 
 func TestDo(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -710,6 +731,7 @@ func TestDo(t *testing.T) {
 }
 
 func TestShutdownReleasesEverythingAndWakesEverybody(t *testing.T) {
+	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)
@@ -757,6 +779,7 @@ func TestShutdownReleasesEverythingAndWakesEverybody(t *testing.T) {
 }
 
 func TestShutdownWhileLocksAreTakenLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		for range 10 {
@@ -797,6 +820,7 @@ func TestShutdownWhileLocksAreTakenLeavesNothing(t *testing.T) {
 }
 
 func TestTokensGrowAcrossFlushRestartAndExpiry(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		c := newClientOn(t, rdb)

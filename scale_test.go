@@ -101,6 +101,9 @@ func names(n int) []string {
 // A thousand waiters that are cancelled at once return at once and leave
 // nothing, whether they wait for one lock or for a lock each.
 func TestThousandWaitersCancelledAtOnce(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	t.Run("one lock", func(t *testing.T) {
 		eachRedis(t, func(t *testing.T, b *backend) { cancelAtOnce(t, b, 1) })
 	})
@@ -179,6 +182,9 @@ func cancelAtOnce(t *testing.T, b *backend, locks int) {
 
 // Locks that come and go leave nothing in the client.
 func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	locks := 100_000
 	if testing.Short() || underRace() {
 		locks = 20_000
@@ -218,6 +224,9 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 
 // Waiters that come and go leave nothing either: no channel, no place in line.
 func TestManyWaitersLeaveNoGrowth(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	waiters := 10_000
 	if testing.Short() || underRace() {
 		waiters = 2_000

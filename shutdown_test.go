@@ -50,6 +50,7 @@ func runs(cmd redis.Cmder, script string) bool {
 // The answer to a renewal that was under way is not that to the release which
 // Shutdown has sent since: that one must still be repeated if it fails.
 func TestAnswerToARenewalDoesNotEndAShutdownsRelease(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb, plain := b.client(t), b.client(t)
 		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
@@ -89,6 +90,7 @@ func TestAnswerToARenewalDoesNotEndAShutdownsRelease(t *testing.T) {
 }
 
 func TestShutdownAfterOneThatHadNoTimeReturns(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	c := b.newClient(t)
 	mustLock(t, c.NewLock("a"))
@@ -106,6 +108,7 @@ func TestShutdownAfterOneThatHadNoTimeReturns(t *testing.T) {
 
 // A server that is busy, or cannot save, has not run the command.
 func TestReleaseIsRepeatedWhileTheServerRefuses(t *testing.T) {
+	t.Parallel()
 	for _, reply := range []string{
 		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 		"MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
@@ -125,6 +128,7 @@ func TestReleaseIsRepeatedWhileTheServerRefuses(t *testing.T) {
 // Two copies of a release that find nothing there mean a loss: only a copy
 // that was never answered could have ended the hold.
 func TestSlowUnlockOfALostLockSaysSo(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb, plain := b.client(t), b.client(t)
 		c := newClientOn(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
@@ -150,6 +154,7 @@ func TestSlowUnlockOfALostLockSaysSo(t *testing.T) {
 
 // A copy that the server refused has not ended the hold either.
 func TestUnlockOfALostLockWithARefusedCopySaysSo(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	rdb := b.client(t)
 	c := newClientOn(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
@@ -185,6 +190,7 @@ func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
 func TestForceUnlockIfWithALostReplyDoesNotSayThatItWasNotHeld(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		lease := mustLock(t, b.newClient(t).NewLock("a"))
@@ -205,6 +211,7 @@ func TestForceUnlockIfWithALostReplyDoesNotSayThatItWasNotHeld(t *testing.T) {
 
 // A log handler that blocks holds up nobody else's renewals and losses.
 func TestBlockedLoggerHoldsUpNobody(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		h := &blockedHandler{entered: make(chan struct{}), leave: make(chan struct{})}
 		c := b.newClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithLogger(slog.New(h)))
@@ -247,6 +254,7 @@ func (c ofLease) Done() <-chan struct{} { return c.lease.Done() }
 func (c ofLease) Err() error            { return c.lease.Err() }
 
 func TestContextWhoseParentLooksAtTheLease(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	lease := mustLock(t, b.newClient(t).NewLock("a"))
 	ctx := lease.Context(ofLease{bg, lease})

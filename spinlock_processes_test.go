@@ -14,6 +14,7 @@ import (
 // has the lock then, and not before. With pauses and polls of an hour it is the
 // rest of the lease that makes it look.
 func TestWaitersGetTheLockOfAKilledProcess(t *testing.T) {
+	t.Parallel()
 	for kind, open := range map[string]func(*rlock.Client) rlock.Locker{
 		"FencedLock": func(c *rlock.Client) rlock.Locker { return c.NewFencedLock("processes") },
 		"SpinLock": func(c *rlock.Client) rlock.Locker {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestBackoffPausesGrowWithinTheirBounds(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		b    rlock.Backoff
@@ -54,6 +55,7 @@ func TestBackoffPausesGrowWithinTheirBounds(t *testing.T) {
 }
 
 func TestSpinLockRefusesBadArguments(t *testing.T) {
+	t.Parallel()
 	b := onMiniredis(t)
 	rdb := b.client(t)
 	hook := &countHook{}
@@ -143,7 +145,6 @@ func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			everyRedis(t, func(t *testing.T, b *backend) {
-				t.Parallel() // it looks for a second
 				rdb := b.client(t)
 				holder := mustLock(t, b.newClient(t).NewLock("a"), rlock.WithLease(time.Hour))
 				hook := &spinLooks{}
@@ -172,6 +173,7 @@ func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 // Twenty waiters of one client look no more often than one, and get the lock in
 // order, at once, although the pauses are long: the releases are their own.
 func TestSpinWaitersOfOneClientAreWokenByItsReleases(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c := b.newClient(t, rlock.WithLongestPoll(patient))
 		l := c.NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(patient)))
@@ -306,6 +308,7 @@ func TestSpinWaiterLeavesNothingWhenCancelled(t *testing.T) {
 }
 
 func TestSpinAcquireAndReleaseWithLostReplies(t *testing.T) {
+	t.Parallel()
 	for _, script := range []string{"acquire", "release"} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
@@ -325,6 +328,7 @@ func TestSpinAcquireAndReleaseWithLostReplies(t *testing.T) {
 
 // A spin lock is for those who may not publish or subscribe, too.
 func TestSpinLockNeedsNoRightToPublish(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	admin := s.Client()
 	if err := admin.Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "+@all", "-@pubsub", "resetchannels").Err(); err != nil {

@@ -28,6 +28,7 @@ func waiters(t testing.TB, l *rlock.Lock) int {
 }
 
 func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		holder := b.newClient(t).NewLock("a")
@@ -45,6 +46,7 @@ func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
 }
 
 func TestForeignReleaseWakesAWaiter(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
@@ -66,6 +68,7 @@ func TestForeignReleaseWakesAWaiter(t *testing.T) {
 }
 
 func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
@@ -80,6 +83,7 @@ func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
 }
 
 func TestLockWithoutTTLIsPolled(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
@@ -95,6 +99,7 @@ func TestLockWithoutTTLIsPolled(t *testing.T) {
 }
 
 func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, proxy, rdb := b.faulty(t, rlock.WithLongestPoll(200*time.Millisecond))
 		proxy.DropMessages(true)
@@ -115,6 +120,7 @@ func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
 }
 
 func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		c, proxy, rdb := b.faulty(t, rlock.WithLongestPoll(patient))
 		holder := newClientOn(t, rdb).NewLock("a")
@@ -152,6 +158,7 @@ func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
 }
 
 func TestHandOversSurviveKilledSubscriptions(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	// Without a poll to save them, each hand-over needs a message, or a look
@@ -212,6 +219,7 @@ func TestHandOversSurviveKilledSubscriptions(t *testing.T) {
 }
 
 func TestWaitIsBounded(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewLock("a")
@@ -266,6 +274,7 @@ func TestWaitIsBounded(t *testing.T) {
 }
 
 func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		l := b.newClient(t).NewLock("a")
 		lease := mustLock(t, l)
@@ -289,6 +298,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 }
 
 func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
+	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
@@ -322,6 +332,7 @@ func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
 }
 
 func TestWaiterSurvivesARestartOfTheServer(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	holder := b.newClient(t).NewLock("a")
 	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewLock("a")
@@ -337,6 +348,7 @@ func TestWaiterSurvivesARestartOfTheServer(t *testing.T) {
 }
 
 func TestManyNamesShareOneSubscribedConnection(t *testing.T) {
+	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
 	holder, c := b.newClient(t), newClientOn(t, rdb, rlock.WithLongestPoll(patient))
@@ -374,6 +386,7 @@ func countLines(s string) (n int) {
 
 // A subscribe that the server refuses leaves polling.
 func TestForbiddenChannelMeansPolling(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	admin := s.Client()
 	if err := admin.Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "+@all", "resetchannels").Err(); err != nil {

@@ -122,6 +122,7 @@ func (w *wire) heard() (messages []string) {
 
 // The types whose place in Redis is one hash.
 func TestWireOfOneHash(t *testing.T) {
+	t.Parallel()
 	type lock interface {
 		rlock.Locker
 		ForceUnlock(context.Context) (bool, error)
@@ -146,7 +147,6 @@ func TestWireOfOneHash(t *testing.T) {
 			t.Run(kind.name+" "+name.lock, func(t *testing.T) {
 				t.Parallel()
 				eachRedis(t, func(t *testing.T, b *backend) {
-					t.Parallel() // it waits for a renewal
 					rdb := b.client(t)
 					l := kind.open(newClientOn(t, rdb, rlock.WithWatchdogLease(watchdog)), name.lock)
 					other := kind.open(b.newClient(t), name.lock)
