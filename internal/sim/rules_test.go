@@ -242,3 +242,71 @@ func TestALossOfAMultiLockHasOneCause(t *testing.T) {
 		})
 	}
 }
+
+// A renewal gets votes anew from two nodes that were away, and their replies come
+// when the others have confirmed it. Those are votes of before the confirmation: if
+// a third node forgets its vote after it, and the rest is away, the hold is not lost.
+func TestAVoteOfAnEarlierRoundIsNoLoss(t *testing.T) {
+	bubble(t, 1, Config{Servers: 5}, func(w *World) {
+		a := newPlayer(w, scenario{kind: redKinds[0]}, "a")
+		defer a.close()
+		l := a.holdsThree(t, w)
+		if l == nil {
+			return
+		}
+		defer l.Unlock(context.Background())
+		for _, i := range []int{2, 3, 4} {
+			a.h.PartitionFrom(i, 20*time.Millisecond)
+		}
+		confirmed := make(chan error, 1)
+		go func() { confirmed <- l.Extend(context.Background(), time.Minute) }()
+		for vote(w, 0, "stock") == "" || vote(w, 1, "stock") == "" {
+			time.Sleep(10 * time.Microsecond)
+		}
+		for _, i := range []int{0, 1} {
+			a.h.PartitionFrom(i, 40*time.Millisecond) // their replies
+		}
+		if err := <-confirmed; err != nil {
+			t.Errorf("three of five nodes: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		w.Redis(2).FlushAll()
+		for _, i := range []int{3, 4} {
+			a.h.PartitionFrom(i, time.Second)
+		}
+		if err := l.Extend(context.Background(), time.Minute); err != nil {
+			t.Errorf("one of five nodes has forgotten: %v", err)
+		}
+	})
+}
+
+// holdsThree is a hold of stock for which the nodes 2, 3 and 4 have voted. The others
+// were away; they are back.
+func (p *player) holdsThree(t *testing.T, w *World) *rlock.Lease {
+	ctx := context.Background()
+	l, err := p.locks["stock"].Lock(ctx) // dials, and loads the scripts
+	if err == nil {
+		_ = l.Extend(ctx, time.Minute)
+		err = l.Unlock(ctx)
+	}
+	time.Sleep(100 * time.Millisecond)
+	for _, i := range []int{0, 1} {
+		p.h.PartitionFrom(i, 500*time.Millisecond)
+	}
+	if err == nil {
+		l, err = p.locks["stock"].Lock(ctx, rlock.WithLease(time.Minute))
+	}
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	time.Sleep(time.Second)
+	if _, err := p.locks["stock"].(*rlock.RedLock).State(ctx); err != nil { // finds out that they are back
+		t.Error(err)
+	}
+	time.Sleep(time.Second)
+	for i := range 2 { // what arrived after all
+		w.Redis(i).Del(derived("stock", "rlock:red"))
+	}
+	return l
+}
