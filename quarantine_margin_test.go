@@ -1,0 +1,77 @@
+package rlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// With a quarantine a holder gives up twice the skew of the clocks and the flight of
+// a request before its lease is over, beside the drift: however it came to the lease.
+func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
+	t.Parallel()
+	const (
+		lease  = 3 * time.Second
+		margin = 2*lease/60 + lease/30
+	)
+	valid := func(lease time.Duration) time.Duration { // DefaultDriftFactor, DefaultDriftFloor, and the margin
+		return lease - lease/100 - 2*time.Millisecond - margin
+	}
+	addrs := quarAddrs(redistest.StartMasters(t, 3))
+	cs := quarClients(t, addrs, rlock.WithWatchdogLease(lease))
+	l := red(t, "stock", cs, rlock.WithRestartQuarantine())
+	eventually(t, "all nodes vote", func() bool { return l.Bootstrap(bg) == nil })
+
+	// A deadline is counted from before its request was sent: so it is never farther
+	// from now than what is valid of the lease. What the machine took in between hides
+	// as much of a missing margin: one that is late tries again.
+	check := func(what string, lease time.Duration, get func() *rlock.Lease) {
+		t.Helper()
+		for range 100 {
+			before := time.Now()
+			deadline := get().Deadline()
+			took := time.Until(deadline.Add(-valid(lease))) // negative: since the request was sent
+			switch {
+			case took > 0:
+				t.Errorf("%s: the deadline is %v too late, the margin is %v", what, took, margin)
+				return
+			case deadline.Before(before.Add(valid(lease))):
+				t.Errorf("%s: the deadline is %v too early", what, before.Add(valid(lease)).Sub(deadline))
+				return
+			case -took < margin/2:
+				return
+			}
+		}
+		t.Errorf("%s: not one of 100 was quick enough", what)
+	}
+
+	check("acquire", time.Second, func() *rlock.Lease {
+		held := quarLock(t, l, rlock.WithLease(time.Second))
+		defer quarUnlock(held)
+		return held
+	})
+	held := quarLock(t, l, rlock.WithLease(time.Second))
+	check("Extend", 2*time.Second, func() *rlock.Lease {
+		for held.Extend(bg, 2*time.Second) != nil {
+			held = quarLock(t, l, rlock.WithLease(time.Second))
+		}
+		return held
+	})
+	check("re-entry", lease, func() *rlock.Lease {
+		inner := mustLockCtx(t, held.Context(bg), l, rlock.WithLease(lease))
+		mustUnlock(t, inner)
+		return held
+	})
+	quarUnlock(held)
+
+	held = quarLock(t, l)
+	defer quarUnlock(held)
+	check("renewal", lease, func() *rlock.Lease {
+		for before := held.Deadline(); held.Deadline().Equal(before) && held.Err() == nil; {
+			time.Sleep(time.Millisecond) // the pace of looking
+		}
+		return held
+	})
+}
