@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -22,7 +23,8 @@ import (
 // (WithLongestLease). It takes a fifteenth of that off each lease, 2 s at most, and
 // nodes do not obey requests that were under way for half as long.
 //
-// It needs three nodes or more, whose clocks differ by less than a hundredth of the
+// It needs three nodes or more, each a server of its own (an acquire fails with
+// ErrInvalidArgument if two show the same run_id), whose clocks differ by less than a hundredth of the
 // longest lease, which allow INFO in scripts, and evict no keys: one whose
 // maxmemory-policy is not noeviction does not vote, and is in quarantine when that
 // has been mended.
@@ -160,14 +162,45 @@ func (q *quarantine) init() error {
 func (q *quarantine) guard(i int, voting bool, r *request) *request {
 	lo, hi := int64(0), int64(1)<<53
 	if voting {
-		if v := q.nodes[i].c.standing.get(); v.evicts != "" {
-			return &request{do: func(context.Context) answer { return answer{err: v.unfit()} }}
+		if err := q.mayVote(i); err != nil {
+			return &request{do: func(context.Context) answer { return answer{err: err} }}
 		}
 		lo, hi = q.window()
 	}
 	r.keys = append(r.keys, redAdmitted)
 	r.args = append(r.args, lo, hi)
 	return r
+}
+
+// mayVote returns nil if a node may be asked for its vote, as far as is known.
+func (q *quarantine) mayVote(i int) error {
+	v := q.nodes[i].c.standing.get()
+	switch {
+	case v.evicts != "":
+		return v.unfit()
+	case v.epoch == "":
+		// Its reply does not say which process it is of: perhaps that of another
+		// node, which has voted already.
+		if !q.nodes[i].c.isLost(q.timeout) {
+			q.lookSoon()
+		}
+		return errUnknown
+	}
+	return q.distinct()
+}
+
+// distinct returns nil unless two nodes are known to be one server.
+func (q *quarantine) distinct() error {
+	seen := map[string]*redNode{}
+	for _, n := range q.nodes {
+		run, _, _ := strings.Cut(n.c.standing.get().epoch, "/")
+		if other := seen[run]; run != "" && other != nil {
+			q.lookSoon() // an address may have moved meanwhile
+			return invalid("%s and %s are one server, with run_id %s: a node has one vote", other.name, n.name, run)
+		}
+		seen[run] = n
+	}
+	return nil
 }
 
 // window is between which times of the nodes a request that is sent now may run,
@@ -212,9 +245,20 @@ func (q *quarantine) ready(ctx context.Context) error {
 		// A quorum is enough, nodes that hang delay nobody, unless they have to
 		// say whose clock is right.
 		enough, done := make(chan struct{}), make(chan error, 1)
+		began := time.Now()
 		q.c.background(func() { done <- q.look(q.c.ctx, enough) })
 		select {
 		case <-enough:
+			// A node of which nothing is known may not vote: it is given about as
+			// long again to answer.
+			rest := time.NewTimer(time.Since(began))
+			select {
+			case err := <-done:
+				done <- err
+			case <-rest.C:
+			case <-ctx.Done():
+			}
+			rest.Stop()
 			if q.agree() == nil {
 				return nil
 			}
@@ -235,8 +279,12 @@ func (q *quarantine) ready(ctx context.Context) error {
 	return q.agree()
 }
 
-// agree reports whether it is known which clocks are right.
+// agree reports whether the nodes are known to be different servers, and whether it
+// is known which of their clocks are right.
 func (q *quarantine) agree() error {
+	if err := q.distinct(); err != nil {
+		return err
+	}
 	early, late := q.times()
 	if n := len(early); n < 3 && early[n-1]-late[0] > q.skew {
 		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, early[n-1]-late[0])
@@ -271,6 +319,9 @@ func (q *quarantine) look(ctx context.Context, enough chan<- struct{}) error {
 	}
 	if len(nodes) < q.quorum {
 		return q.noQuorum(failed)
+	}
+	if err := q.distinct(); err != nil {
+		return err
 	}
 	q.admit(ctx, nodes, began)
 	return nil
@@ -418,6 +469,8 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]s
 	return failed
 }
 
+var errUnknown = errors.New("not known yet: it has not told its run_id")
+
 var errClockOff = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 
 // quarantined is why a node does not vote.
@@ -500,6 +553,9 @@ func (l *RedLock) Bootstrap(ctx context.Context) error {
 	}
 	if len(failed) > 0 {
 		return l.error(r.tooFew(len(r.nodes), failed))
+	}
+	if err := q.distinct(); err != nil {
+		return l.error(err)
 	}
 	admitted, voted, floor := 0, 0, q.time()
 	for _, s := range nodes {

@@ -55,7 +55,13 @@ func WithNodeTimeout(d time.Duration) RedLockOption { return func(r *red) { r.ti
 // NewRedLock returns the lock of a name on some masters that know nothing of each
 // other, usually three or five. It sends nothing. It fails with an error that
 // matches ErrInvalidArgument if there is no client, one is nil or occurs twice,
-// or the name or an option is not valid.
+// two have one server's address or different prefixes, or the name or an option is
+// not valid.
+//
+// A server has one vote, however many clients lead to it. Two addresses of one server
+// are not noticed here, nor are Sentinel deployments and wrapped clients compared,
+// which show no address; with [WithRestartQuarantine] nodes are compared by their
+// run_id before they vote.
 func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock, error) {
 	wrong := func(format string, args ...any) (*RedLock, error) {
 		return nil, fmt.Errorf("rlock: NewRedLock: %w", invalid(format, args...))
@@ -72,6 +78,16 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 		}
 		if one, ok := c.rdb.(*redis.Client); ok && slices.IndexFunc(clients, func(c *Client) bool { return c.rdb == one }) != i {
 			return wrong("client %d is of the same go-redis client as another: a node has one vote", i)
+		}
+		if addr := address(c.rdb); addr != "" {
+			if j := slices.IndexFunc(clients, func(c *Client) bool { return c != nil && address(c.rdb) == addr }); j != i {
+				return wrong("clients %d and %d are of one server, %s: a node has one vote", j, i, addr)
+			}
+		}
+		if p, q := clients[0].cfg.prefix, c.cfg.prefix; p != q {
+			// Processes may list their clients in different orders: they must
+			// come to the same keys, whichever of them is the home.
+			return wrong("client 0 has the prefix %q, and client %d has %q: all nodes of a lock have the same keys", p, i, q)
 		}
 	}
 	l := newCore(clients[0], redFamily(clients), name, nil)
