@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -73,17 +74,19 @@ func (k typeOfLock) blocker(c *rlock.Client, name string) rlock.Locker {
 	return k.open(c, name)
 }
 
-func onEachType(t *testing.T, scenario func(t *testing.T, k typeOfLock, b *backend)) {
+// onEachType runs a scenario for each type, on every Redis, beside each other. Each
+// type has a name of its own for its lock.
+func onEachType(t *testing.T, scenario func(t *testing.T, k typeOfLock, b *backend, name string)) {
 	everyRedis(t, func(t *testing.T, b *backend) {
-		for _, k := range typesOfLocks {
-			t.Run(k.name, func(t *testing.T) { scenario(t, k, b) })
+		for i, k := range typesOfLocks {
+			beside(t, k.name, func(t *testing.T) { scenario(t, k, b, fmt.Sprintf("stock-%02d", i)) })
 		}
 	})
 }
 
-// mustBeForgotten checks that nothing is left of any lock but tombstones and the
-// counters of fenced ones.
-func mustBeForgotten(t testing.TB, rdb redis.UniversalClient) {
+// mustBeForgotten checks that nothing is left of locks with such a name but
+// tombstones and the counters of fenced ones.
+func mustBeForgotten(t testing.TB, rdb redis.UniversalClient, name string) {
 	t.Helper()
 	var left []string
 	defer func() {
@@ -94,7 +97,7 @@ func mustBeForgotten(t testing.TB, rdb redis.UniversalClient) {
 	eventually(t, "Redis has forgotten the lock", func() bool {
 		left = nil
 		for _, key := range keysOf(t, rdb) {
-			if !strings.Contains(key, ":rlock:gone:") && !strings.HasPrefix(key, "redisson_lock_token:") {
+			if strings.Contains(key, name) && !strings.Contains(key, ":rlock:gone:") && !strings.HasPrefix(key, "redisson_lock_token:") {
 				left = append(left, key)
 			}
 		}
@@ -104,10 +107,10 @@ func mustBeForgotten(t testing.TB, rdb redis.UniversalClient) {
 
 func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 	t.Parallel()
-	onEachType(t, func(t *testing.T, k typeOfLock, b *backend) {
+	onEachType(t, func(t *testing.T, k typeOfLock, b *backend, stock string) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-		for _, name := range []string{"stock", "{t}x"} {
+		for _, name := range []string{stock, "{" + stock + "}x"} {
 			l := k.open(c, name)
 			lease := mustLock(t, l)
 			if (lease.Token() > 0) == k.shared || lease.Name() != name || !strings.HasPrefix(lease.Owner(), c.ID()+":") {
@@ -163,24 +166,24 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 			if locked, err := l.IsLocked(bg); locked || err != nil {
 				t.Fatalf("locked %v, %v", locked, err)
 			}
-			mustBeForgotten(t, rdb)
+			mustBeForgotten(t, rdb, stock)
 		}
 	})
 }
 
 func TestEachTypeTellsALoss(t *testing.T) {
 	t.Parallel()
-	onEachType(t, func(t *testing.T, k typeOfLock, b *backend) {
+	onEachType(t, func(t *testing.T, k typeOfLock, b *backend, stock string) {
 		rdb := b.client(t)
-		c, other := newClientOn(t, rdb, rlock.WithWatchdogLease(400*time.Millisecond)), newClientOn(t, rdb)
-		l := k.open(c, "stock")
+		c, other := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second)), newClientOn(t, rdb)
+		l := k.open(c, stock)
 
 		lease := mustLock(t, l)
 		ctx := lease.Context(bg)
-		if was, err := k.open(other, "stock").ForceUnlockIf(bg, "nobody"); was || err != nil {
+		if was, err := k.open(other, stock).ForceUnlockIf(bg, "nobody"); was || err != nil {
 			t.Fatal(was, err)
 		}
-		if was, err := k.open(other, "stock").ForceUnlockIf(bg, lease.Owner()); !was || err != nil {
+		if was, err := k.open(other, stock).ForceUnlockIf(bg, lease.Owner()); !was || err != nil {
 			t.Fatal(was, err)
 		}
 		select {
@@ -200,17 +203,17 @@ func TestEachTypeTellsALoss(t *testing.T) {
 		wantErr(t, short.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		wantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		mustUnlock(t, mustLock(t, l))
-		mustBeForgotten(t, rdb)
+		mustBeForgotten(t, rdb, stock)
 	})
 }
 
 func TestEachTypeLeavesNothingOfAWaitThatEnds(t *testing.T) {
 	t.Parallel()
-	onEachType(t, func(t *testing.T, k typeOfLock, b *backend) {
+	onEachType(t, func(t *testing.T, k typeOfLock, b *backend, stock string) {
 		rdb := b.client(t)
 		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-		held := mustLock(t, k.blocker(other, "stock"))
-		l := k.open(c, "stock")
+		held := mustLock(t, k.blocker(other, stock))
+		l := k.open(c, stock)
 
 		_, err := l.Lock(bg, rlock.WithWait(30*time.Millisecond))
 		wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
@@ -235,9 +238,9 @@ func TestEachTypeLeavesNothingOfAWaitThatEnds(t *testing.T) {
 		mustUnlock(t, held)
 		lease := <-waiting
 		mustUnlock(t, lease)
-		mustBeForgotten(t, rdb)
+		mustBeForgotten(t, rdb, stock)
 
-		closed := mustLock(t, k.blocker(other, "stock"))
+		closed := mustLock(t, k.blocker(other, stock))
 		end := make(chan error)
 		go func() {
 			_, err := l.Lock(bg)
@@ -252,7 +255,7 @@ func TestEachTypeLeavesNothingOfAWaitThatEnds(t *testing.T) {
 		}
 		wantErr(t, <-end, rlock.ErrClosed)
 		mustUnlock(t, closed)
-		mustBeForgotten(t, rdb)
+		mustBeForgotten(t, rdb, stock)
 	})
 }
 

@@ -26,17 +26,15 @@ func quarClocked(t *testing.T) (servers []*redistest.Clocked, addrs []string) {
 func TestClockThatJumpsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
 	const l = quarLease
-	quarAtOnce(t, func(run func(name string, scenario func(t *testing.T))) {
-		for _, jump := range []time.Duration{l / 4, l, 3 * l, -l / 4, -3 * l, 3 * time.Hour} {
-			run(fmt.Sprintf("%v, 1 node", jump), func(t *testing.T) { quarJump(t, 1, jump, false, true) })
-			run(fmt.Sprintf("%v, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, false, true) })
-			if jump > l {
-				run(fmt.Sprintf("%v and back, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, true, true) })
-			}
+	for _, jump := range []time.Duration{l / 4, l, 3 * l, -l / 4, -3 * l, 3 * time.Hour} {
+		beside(t, fmt.Sprintf("%v, 1 node", jump), func(t *testing.T) { quarJump(t, 1, jump, false, true) })
+		beside(t, fmt.Sprintf("%v, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, false, true) })
+		if jump > l {
+			beside(t, fmt.Sprintf("%v and back, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, true, true) })
 		}
-		// The same without a quarantine: the tests above notice.
-		run("without quarantine", func(t *testing.T) { quarJump(t, 1, 3*l, false, false) })
-	})
+	}
+	// The same without a quarantine: the tests above notice.
+	beside(t, "without quarantine", func(t *testing.T) { quarJump(t, 1, 3*l, false, false) })
 }
 
 func quarJump(t *testing.T, nodes int, jump time.Duration, back, quarantine bool) {

@@ -179,25 +179,13 @@ var quarAmnesia = map[string]func(s *redistest.Server){
 // nodes that he needs have been silent for the longest lease.
 func TestNodeThatForgetsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
-	quarAtOnce(t, func(run func(name string, scenario func(t *testing.T))) {
-		for how, forget := range quarAmnesia {
-			for _, forgetful := range []int{1, 2, 3} {
-				run(fmt.Sprint(how, " ", forgetful), func(t *testing.T) { quarSecond(t, forget, forgetful, true) })
-			}
-			// The same without a quarantine: the tests above notice.
-			run(how+" without quarantine", func(t *testing.T) { quarSecond(t, forget, 1, false) })
+	for how, forget := range quarAmnesia {
+		for _, forgetful := range []int{1, 2, 3} {
+			beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) { quarSecond(t, forget, forgetful, true) })
 		}
-	})
-}
-
-// quarAtOnce runs subtests beside each other, more than the machine has cores:
-// most of the time they wait.
-func quarAtOnce(t *testing.T, all func(run func(name string, scenario func(t *testing.T)))) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	all(func(name string, scenario func(t *testing.T)) {
-		wg.Go(func() { t.Run(name, scenario) })
-	})
+		// The same without a quarantine: the tests above notice.
+		beside(t, how+" without quarantine", func(t *testing.T) { quarSecond(t, forget, 1, false) })
+	}
 }
 
 func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, quarantine bool) {
@@ -308,7 +296,9 @@ func TestBootstrap(t *testing.T) {
 	bootstrap(rlock.ErrNoQuorum, servers[4].Addr())
 	servers[4].Restart()
 
-	// It may be called again when it has failed half-way.
+	// It may be called again when it has failed half-way: not before all nodes
+	// have answered its first question, which on a busy machine takes more than
+	// one call.
 	proxy := faultproxy.New(t, addrs[2])
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(sha("red_admit")) {
@@ -317,11 +307,14 @@ func TestBootstrap(t *testing.T) {
 		return faultproxy.Pass
 	})
 	half := quarRed(t, quarClients(t, append([]string{proxy.Addr()}, addrs[0], addrs[1], addrs[3], addrs[4])), true)
-	if err := half.Bootstrap(bg); !errors.Is(err, rlock.ErrNoQuorum) {
-		t.Fatalf("half of a Bootstrap: %v", err)
-	}
-	if !quarVotes(t, servers[0].Client()) || quarVotes(t, three) {
-		t.Error("want node 1 to vote, and not node 3")
+	eventually(t, "node 1 votes", func() bool {
+		if err := half.Bootstrap(bg); !errors.Is(err, rlock.ErrNoQuorum) {
+			t.Fatalf("half of a Bootstrap: %v", err)
+		}
+		return quarVotes(t, servers[0].Client())
+	})
+	if quarVotes(t, three) {
+		t.Error("node 3 votes, which was not told that it may")
 	}
 	eventually(t, "the new deployment votes", func() bool {
 		err := l.Bootstrap(bg)
@@ -504,10 +497,8 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 // quarantine; also when the old master is back at once, with the replica's data.
 func TestQuarantineAfterFailover(t *testing.T) {
 	t.Parallel()
-	quarAtOnce(t, func(run func(name string, scenario func(t *testing.T))) {
-		run("there", func(t *testing.T) { quarFailover(t, false) })
-		run("there and back", func(t *testing.T) { quarFailover(t, true) })
-	})
+	beside(t, "there", func(t *testing.T) { quarFailover(t, false) })
+	beside(t, "there and back", func(t *testing.T) { quarFailover(t, true) })
 }
 
 func quarFailover(t *testing.T, back bool) {
