@@ -216,7 +216,22 @@ func (c *Client) send(ctx context.Context, r *request) (a answer) {
 		cmd = r.command(ctx, true)
 		err = c.rdb.Process(ctx, cmd)
 	}
-	return answer{val: cmd.Val(), err: err}
+	return answer{val: c.reply(r, cmd), err: err}
+}
+
+// reply is what a script replied. If Redis did not let it publish, that is told.
+func (c *Client) reply(r *request, cmd once) any {
+	val := cmd.Val()
+	if !r.script.publishes {
+		return val
+	}
+	if list, ok := val.([]any); ok && len(list) == 2 {
+		if why, ok := list[1].(string); ok {
+			c.unpublished(errors.New(why))
+			return list[0]
+		}
+	}
+	return val
 }
 
 // sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
@@ -241,7 +256,7 @@ func (c *Client) sendAcked(ctx context.Context, r *request) answer {
 			return answer{err: err}
 		}
 		acks, err := wait.Int()
-		return answer{val: cmd.Val(), acks: acks, err: err}
+		return answer{val: c.reply(r, cmd), acks: acks, err: err}
 	}
 	panic("unreachable")
 }
@@ -279,7 +294,7 @@ func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*req
 		confirmed, _ := wait.Int()
 		unknown := todo[:0]
 		for j, i := range todo {
-			answers[i] = answer{val: cmds[j].Val(), acks: confirmed, err: cmds[j].Err()}
+			answers[i] = answer{val: c.reply(batch[i], cmds[j]), acks: confirmed, err: cmds[j].Err()}
 			if redis.HasErrorPrefix(cmds[j].Err(), "NOSCRIPT") {
 				unknown = append(unknown, i)
 			}

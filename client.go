@@ -43,6 +43,7 @@ type Client struct {
 	queues    queues
 	observed  bool // there is an observer or a logger
 	herald    herald
+	muted     sync.Once // of telling that nothing can be published
 
 	ctx     context.Context // ends when nothing may be sent any more
 	stop    context.CancelFunc

@@ -9,7 +9,7 @@ import (
 // methods are called at any time and concurrently: they must be quick and must
 // not call back into the Client.
 //
-// Lost, Renewed, Subscription (off), and Retry of renewals and of clean-ups in
+// Lost, Renewed, Unpublished, Subscription (off), and Retry of renewals and of clean-ups in
 // the background may come late: they are called from a goroutine of their own,
 // one at a time and in order. One that blocks delays only later ones of these
 // and Shutdown, no lease and no renewal. All others are called from the
@@ -37,6 +37,10 @@ type Observer interface {
 	// Subscription is called when the subscription of a channel is confirmed
 	// (on), or ends or breaks (off).
 	Subscription(channel string, on bool)
+	// Unpublished is called once, when Redis first lets a lock be released but
+	// does not let that be published. Waiters of other processes are not woken
+	// then: they look when the holder's lease is over, and at the longest poll.
+	Unpublished(err error)
 }
 
 // AcquireEvent is the end of an acquire.
@@ -81,3 +85,14 @@ func (NopObserver) Lost(LossEvent)                                             {
 func (NopObserver) Unlocked(UnlockEvent)                                       {}
 func (NopObserver) Retry(string, error)                                        {}
 func (NopObserver) Subscription(string, bool)                                  {}
+func (NopObserver) Unpublished(error)                                          {}
+
+// unpublished tells, once, that Redis does not let the client publish.
+func (c *Client) unpublished(why error) {
+	c.muted.Do(func() {
+		c.tell(func() {
+			c.cfg.observer.Unpublished(why)
+			c.cfg.logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
+		})
+	})
+}

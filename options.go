@@ -250,8 +250,8 @@ func WithReplicaAck(n int, timeout time.Duration) Option {
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
 // WithObserver sets who is told what the client does; nil is refused. The default
-// is [NopObserver]. Lost, Renewed, Subscription (off), and Retry of renewals and
-// clean-ups may come late, from a goroutine of their own, in order; a method that
+// is [NopObserver]. Lost, Renewed, Unpublished, Subscription (off), and Retry of renewals
+// and clean-ups may come late, from a goroutine of their own, in order; a method that
 // blocks there delays only later events and Shutdown. The other methods are
 // called from the goroutine that does the work, and delay it.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }

@@ -16,11 +16,13 @@ var scriptFiles embed.FS
 // says why.
 type script struct {
 	name, text, sha string
+	// publishes: its reply may be {reply, why Redis refused to publish}.
+	publishes bool
 }
 
-func newScript(name, text string) *script {
+func newScript(name, text string, publishes bool) *script {
 	sum := sha1.Sum([]byte(text))
-	return &script{name, text, hex.EncodeToString(sum[:])}
+	return &script{name, text, hex.EncodeToString(sum[:]), publishes}
 }
 
 // scripts are the operations of one client, by the names of their files.
@@ -44,7 +46,8 @@ func loadScripts(override map[string]string) scripts {
 		if !ok {
 			text = readScript(f.Name())
 		}
-		all[name] = newScript(name, include(text))
+		text = include(text)
+		all[name] = newScript(name, text, strings.Contains(text, "local function announce("))
 	}
 	return all
 }
@@ -56,7 +59,7 @@ var acquiring = []string{"acquire", "acquire_all", "fair_enter", "rw_read_enter"
 func (s scripts) served() scripts {
 	all := maps.Clone(s)
 	for _, name := range acquiring {
-		all[name+servedSuffix] = newScript(name, readScript("shared/served.lua")+s[name].text)
+		all[name+servedSuffix] = newScript(name, readScript("shared/served.lua")+s[name].text, s[name].publishes)
 	}
 	return all
 }
@@ -72,13 +75,17 @@ func readScript(file string) string {
 }
 
 // include puts the functions that several scripts share in the place of a line
-// "-- include NAME": those of scripts/shared/NAME.lua.
+// "-- include NAME": those of scripts/shared/NAME.lua. If that file has a line
+// "-- include the rest", the lines that follow are put there.
 func include(text string) string {
-	lines := strings.SplitAfter(text, "\n")
-	for i, line := range lines {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
-			lines[i] = readScript(path.Join("shared", name+".lua"))
-		}
+	before, after, found := strings.Cut(text, "-- include ")
+	if !found {
+		return text
 	}
-	return strings.Join(lines, "")
+	name, rest, _ := strings.Cut(after, "\n")
+	shared, rest := readScript(path.Join("shared", name+".lua")), include(rest)
+	if head, tail, wraps := strings.Cut(shared, "-- include the rest\n"); wraps {
+		return before + head + rest + tail
+	}
+	return before + shared + rest
 }

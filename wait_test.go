@@ -400,10 +400,5 @@ func TestForbiddenChannelMeansPolling(t *testing.T) {
 	go func() { got <- mustLock(t, l) }()
 	eventually(t, "it stands in line", func() bool { return waiters(t, l) == 1 })
 	mustUnlock(t, lease)
-	next := <-got
-	// It may not publish either, which is an error of Redis, told as such.
-	err := next.Unlock(bg)
-	if err == nil || errors.Is(err, rlock.ErrLeaseLost) {
-		t.Fatal(err)
-	}
+	mustUnlock(t, <-got) // though it may not publish either
 }

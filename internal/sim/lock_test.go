@@ -1414,14 +1414,18 @@ var mutations = []struct {
 // source is the text of a script, whole.
 func source(name string) (string, error) {
 	text, err := os.ReadFile("../../scripts/" + name + ".lua")
-	lines := strings.SplitAfter(string(text), "\n")
-	for i, line := range lines {
-		if shared, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok && err == nil {
-			text, err = os.ReadFile("../../scripts/shared/" + shared + ".lua")
-			lines[i] = string(text)
+	whole := string(text)
+	for err == nil {
+		before, after, found := strings.Cut(whole, "-- include ")
+		if !found {
+			break
 		}
+		shared, rest, _ := strings.Cut(after, "\n")
+		text, err = os.ReadFile("../../scripts/shared/" + shared + ".lua")
+		head, tail, _ := strings.Cut(string(text), "-- include the rest\n")
+		whole = before + head + rest + tail
 	}
-	return strings.Join(lines, ""), err
+	return whole, err
 }
 
 func TestSimulationFindsMutations(t *testing.T) {
