@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -158,6 +159,10 @@ const (
 	redBackoff    = 4 * time.Millisecond
 	redBackoffMax = 128 * time.Millisecond
 
+	// redGrace is the shortest time that silent nodes are given when a quorum has
+	// answered: no timer is much finer.
+	redGrace = time.Millisecond
+
 	// redLooks is how often, of as many looks in a row that showed no holder, all
 	// nodes are asked at once: once.
 	redLooks = 4
@@ -173,6 +178,8 @@ type red struct {
 	longest    time.Duration // lease
 	hasLongest bool
 	quarantine *quarantine // nil: none
+
+	pace atomic.Int64 // ns in which a quorum of nodes has last answered a try
 }
 
 // elections are the votes for the stays of a client at RedLocks.
@@ -270,6 +277,8 @@ type redNode struct {
 	counter string
 	gone    string
 	channel string
+
+	took atomic.Int64 // ns of its last answer, or for which one was waited in vain
 }
 
 func newRedNode(i int, c *Client, lock string) (*redNode, error) {
@@ -373,7 +382,9 @@ func (p *poll) askOne(caller context.Context, i int, n *redNode, req *request) (
 	req.hasty = true
 	a := answer{err: n.c.ready(ctx)}
 	if a.err == nil {
+		sent := r.c.clock.Now()
 		a = n.c.call(ctx, r.timeout, req)
+		n.took.Store(int64(r.c.clock.Now().Sub(sent)))
 	}
 	got.err, got.unsure = a.err, a.unsure
 	if p.votes != nil && a.err != nil && !a.unsure {
@@ -489,14 +500,22 @@ func (r *red) enter(a *attempt, wait bool) *request {
 	}}
 }
 
-// foremost is the first node that answers, as far as is known.
+// foremost is the first node that answers, and no later than others, as far as is
+// known.
 func (r *red) foremost() int {
+	late := r.patience()
 	for i, n := range r.nodes {
-		if !n.c.isLost(r.timeout) {
+		if time.Duration(n.took.Load()) < late && !n.c.isLost(r.timeout) {
 			return i
 		}
 	}
 	return -1
+}
+
+// patience is how long a single node is waited for when others could be asked: some
+// times what a quorum of them takes.
+func (r *red) patience() time.Duration {
+	return max(8*time.Duration(r.pace.Load()), 5*time.Millisecond)
 }
 
 // election is one try to get a quorum.
@@ -513,6 +532,7 @@ type election struct {
 	failed map[int]error  // nodes that did not answer
 	voted  map[string]int // how many others have voted, by the attempt they voted for
 	rests  []int64        // for how many ms those votes last
+	heard  int            // nodes that have answered
 }
 
 // run returns the token of the hold, or 0.
@@ -539,31 +559,60 @@ func (e *election) run(ctx context.Context) int64 {
 	// split the votes among them. That vote may also be of one who has died before
 	// it got the others, so every few looks all nodes are asked at once.
 	e.voting = e.askVotes(asking, poll, func(i int) bool { return e.first < 0 || i == e.first })
-	writing := 0
+	clock := e.c.clock
+	asked := clock.Now()
+	late := clock.NewTimer(farAway)
+	defer late.Stop()
+	alone := e.first >= 0 // only the first node was asked
+	if alone {
+		late.Reset(e.patience())
+	}
+	askOthers := func() {
+		alone, asked = false, clock.Now()
+		late.Reset(farAway)
+		e.voting += e.askVotes(asking, poll, func(i int) bool { return i != e.first })
+	}
+	paced, enough, writing := false, false, 0
 	for e.voting+writing > 0 {
 		select {
 		case p := <-poll.replies:
 			if p.tag == 0 {
 				e.voting--
 				e.vote(p)
-				if p.node == e.first {
+				if alone {
 					if p.err == nil && p.ints[0] == 0 {
 						return 0
 					}
-					e.voting += e.askVotes(asking, poll, func(i int) bool { return i != e.first })
+					askOthers()
 				}
 			} else {
 				writing--
 				e.wrote(p)
 			}
+		case <-late.C():
+			if alone {
+				e.nodes[e.first].took.Store(int64(e.patience()))
+				askOthers()
+			} else {
+				enough = true
+			}
 		case <-ctx.Done():
 			return 0
+		}
+		// What a quorum of nodes takes to answer, the others may take once more. If
+		// there are not votes enough then, a rival has some, who may wait for those
+		// that are kept here as long as these wait for a node that is silent.
+		if !paced && e.heard >= e.quorum {
+			paced = true
+			took := clock.Now().Sub(asked)
+			e.pace.Store(int64(took))
+			late.Reset(max(took, redGrace))
 		}
 		votes, written, highest := e.count()
 		switch {
 		case written >= e.quorum:
 			return e.token
-		case votes+e.voting < e.quorum:
+		case votes+e.voting < e.quorum || votes < e.quorum && enough:
 			return 0
 		case votes < e.quorum || writing > 0:
 			continue
@@ -602,6 +651,9 @@ func (e *election) askVotes(ctx context.Context, poll *poll, which func(i int) b
 }
 
 func (e *election) vote(p reply) {
+	if p.err == nil {
+		e.heard++
+	}
 	switch {
 	case p.err != nil:
 		e.failed[p.node] = p.err
