@@ -193,6 +193,7 @@ var childModes = map[string]func(t *testing.T, p *parent, addr string, args []st
 	"watch":    childWatch,
 	"wait":     childWait,
 	"handover": childHandOver,
+	"deploy":   childDeploy,
 }
 
 // TestChildProcess is what a child process runs.

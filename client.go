@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,8 +51,9 @@ type Client struct {
 	stop    context.CancelFunc
 	closing chan struct{} // closed when Shutdown begins
 	once    sync.Once     // of closing
-	running tally         // goroutines: of commands under way, and of watches
 	calls   tally         // acquires and unlocks under way
+	running tally         // goroutines that run code of users: watches, and what tells observers
+	sending tally         // goroutines that talk to Redis, which may hang
 
 	mode atomic.Value // of string: what PubSubAuto came to, once known
 }
@@ -169,10 +172,10 @@ func (c *Client) work() (end func()) {
 
 // background runs fn in a goroutine of the client.
 func (c *Client) background(fn func()) {
-	c.running.add(1)
+	c.sending.add(1)
 	end := c.work()
 	go func() {
-		defer c.running.add(-1)
+		defer c.sending.add(-1)
 		defer end()
 		fn()
 	}()
@@ -199,7 +202,9 @@ func (c *Client) tell(fn func()) {
 		return
 	}
 	h.on = true
+	c.running.add(1)
 	c.background(func() {
+		defer c.running.add(-1)
 		for {
 			h.mu.Lock()
 			queue := h.queue
@@ -289,41 +294,116 @@ func (c *Client) ready(ctx context.Context) error {
 	}
 }
 
-// Shutdown ends the client: locks are no longer given out, every waiter
-// returns with ErrClosed, every Watch ends, every lease ends with ErrClosed and is released in
-// Redis. It returns when all that is done. If ctx ends first it returns an
-// error; holds that could not be released then run out with their leases.
+// Shutdown ends the client in good order. From its beginning no lock is given
+// out, waiters return with ErrClosed, and watches end. The leases end with
+// ErrClosed, and with them the contexts that they gave out: that asks the holders
+// to leave. The locks stay theirs, and are renewed, until they call Unlock, which
+// returns nil as ever. Shutdown returns nil when all of them have, and when every
+// release and every acquire that was given up is confirmed by Redis.
 //
-// Further calls wait for the same end.
+// Nothing is taken from a holder. If ctx ends first, what is still held is no
+// longer renewed and runs out by its lease; Unlock still frees it before that. The
+// error then says how many locks that are and names some, and matches ctx.Err().
+// A fixed lease (WithLease) is never renewed, so it may run out while Shutdown
+// waits; its holder then counts as gone, and Unlock tells it.
+//
+// Holders must not wait for Shutdown: a Shutdown with a lease held by its own
+// caller lasts until ctx ends. The first of several calls whose ctx ends stops the
+// client for all.
+//
+// When all is released, Shutdown also waits for callbacks of an Observer or a
+// Logger under way, at most for the unlock time-out: it fails if they do not
+// return. It does not wait for what hangs in go-redis, which ends with the
+// go-redis client.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.once.Do(func() { close(c.closing) })
-
-	// First the operations under way, which may still leave holds or give-ups
-	// to the watchdog; then the watchdog, which releases what is left; and both
-	// again, for an Unlock that came in between.
-	var err error
-	for range 2 {
-		if err == nil {
-			err = c.calls.wait(ctx)
-		}
-		if err == nil {
-			err = c.watchdog.drain(ctx)
-		}
-	}
+	c.watchdog.drain()
+	err := c.released(ctx)
 	c.stop()
-	c.watchdog.close()
-	for _, wait := range []func(context.Context) error{c.hub.close, c.running.wait} {
-		if waitErr := wait(ctx); err == nil {
-			err = waitErr
-		}
-	}
+	left := c.watchdog.close()
+
+	// Goroutines that end at once are waited for in any case, so that nothing of
+	// the client runs any more, but not those that hang in go-redis.
+	c.hub.close()
+	moment, cancel := context.WithTimeout(context.Background(), giveUpGrace)
+	defer cancel()
+	_ = c.hub.work.wait(moment)
+	_ = c.sending.wait(moment)
 	if err != nil {
-		return fmt.Errorf("rlock: shutdown was not finished: %w", err)
+		_ = c.running.wait(moment)
+		return fmt.Errorf("rlock: shutdown was not finished: %s: %w", unreleased(left), err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, c.cfg.unlockTimeout)
+	defer cancel()
+	if err := c.running.wait(ctx); err != nil {
+		return fmt.Errorf("rlock: shutdown was not finished: all is released, but the Observer or Logger has not returned: %w", err)
 	}
 	return nil
 }
 
-// Close is Shutdown bounded by the unlock time-out.
+// released waits until nothing is held, no call is under way, and no clean-up is
+// left to be done.
+func (c *Client) released(ctx context.Context) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	for {
+		// A call that is under way may leave a hold or a clean-up when it ends. So
+		// nothing is left only if there is none after the last call.
+		err := c.watchdog.left.wait(waiting)
+		if err == nil {
+			err = c.calls.wait(waiting)
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return errStopped
+		case err != nil:
+			return err
+		case c.watchdog.left.none():
+			return nil
+		}
+	}
+}
+
+var errStopped = errors.New("an earlier shutdown had too little time")
+
+// unreleasedNames is how many locks an error of Shutdown names.
+const unreleasedNames = 5
+
+// unreleased says in words what Shutdown had no time for.
+func unreleased(left []duty) string {
+	var names []string
+	for _, d := range left {
+		if h, ok := d.(*hold); ok {
+			names = append(names, h.core.name)
+		}
+	}
+	var what []string
+	if n := len(names); n > 0 {
+		slices.Sort(names)
+		text := fmt.Sprintf("still held, until their leases run out: %d (", n)
+		for i, name := range names[:min(n, unreleasedNames)] {
+			if i > 0 {
+				text += ", "
+			}
+			text += fmt.Sprintf("%.100q", name)
+		}
+		if n > unreleasedNames {
+			text += ", ..."
+		}
+		what = append(what, text+")")
+	}
+	if n := len(left) - len(names); n > 0 {
+		what = append(what, fmt.Sprintf("releases that Redis has not confirmed: %d", n))
+	}
+	if len(what) == 0 {
+		return "a call is still under way"
+	}
+	return strings.Join(what, "; ")
+}
+
+// Close is Shutdown bounded by the unlock time-out. For workers that need longer to
+// leave, call Shutdown with a context of your own.
 func (c *Client) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.unlockTimeout)
 	defer cancel()
@@ -358,6 +438,12 @@ func (t *tally) add(d int) {
 		close(t.zero)
 		t.zero = nil
 	}
+}
+
+func (t *tally) none() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n == 0
 }
 
 func (t *tally) wait(ctx context.Context) error {

@@ -790,8 +790,8 @@ func TestCloseIsBoundedWhileASubscriptionHangs(t *testing.T) {
 	if d := time.Since(began); d > byMessage {
 		t.Errorf("Close took %v", d)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Close returns %v, want it to say that something is left", err)
+	if err != nil {
+		t.Errorf("Close returns %v, though no lock and no waiter is left", err)
 	}
 	if g := <-w.got; !errors.Is(g.err, rlock.ErrClosed) {
 		t.Errorf("the waiter got %v", g.err)

@@ -299,7 +299,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	}
 	if err == nil {
 		lease := h.lease(sent, !a.opts.hasLease)
-		h.leases = append(h.leases, lease)
+		h.addLocked(lease)
 		renewAt := h.renewAt
 		if r.do != nil || r.acks == c.cfg.acks { // else the replicas may not know
 			h.confirmLocked(sent, a.opts.lease)

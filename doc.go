@@ -181,6 +181,13 @@
 // a context that ended, or are an error of Redis. Lock outlasts an outage for as
 // long as a watchdog lease; TryLock does not wait.
 //
+// # Ending
+//
+// [Client.Shutdown] and [Client.Close] give out nothing more and end all leases and
+// their contexts, which asks the holders to leave. They free no lock under its
+// holder: a lock stays held, and is renewed, until its holder unlocks, or until the
+// shutdown's time is over and then the lease.
+//
 // # Testing
 //
 // Package rlocktest has an in-memory Redis for unit tests, in which time can be

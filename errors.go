@@ -41,7 +41,8 @@ var (
 	// became of each, and the errors of all of them match too.
 	ErrNoQuorum = errors.New("no quorum")
 
-	// ErrClosed: the Client was shut down.
+	// ErrClosed: the Client shuts down, or has. Of a lease: its holder should leave,
+	// and still holds the lock until it calls Unlock.
 	ErrClosed = errors.New("client is closed")
 
 	// ErrInvalidArgument: refused before anything was sent.
@@ -89,6 +90,12 @@ func (e *Error) Error() string {
 
 // Unwrap gives errors.Is and errors.As the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// onlyClosed reports whether a lease that ended with err is still held: its client
+// shuts down, and it was neither unlocked nor lost.
+func onlyClosed(err error) bool {
+	return errors.Is(err, ErrClosed) && !errors.Is(err, ErrLeaseLost)
+}
 
 // because joins a sentinel and its cause in one line of text; both match.
 func because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }

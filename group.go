@@ -64,7 +64,6 @@ func (g *group) checkLocked(time.Time) {
 	for _, l := range g.members {
 		if err := l.Err(); err != nil {
 			g.endLocked(err)
-			return
 		}
 	}
 }
@@ -77,12 +76,16 @@ func (g *group) lost(cause error) {
 }
 
 // endLocked ends the lease because a member has ended. What is left of the
-// others protects nothing any more: it is given back.
+// others protects nothing any more: it is given back. But a member whose client
+// shuts down is still held, and all of them are until the holder unlocks.
 func (g *group) endLocked(cause error) {
-	if g.lease.err != nil {
+	if g.over.Load() {
 		return
 	}
 	g.lease.endLocked(cause)
+	if onlyClosed(cause) {
+		return
+	}
 	g.over.Store(true)
 	for _, l := range g.members {
 		l.giveBack(context.Background(), func() {})
@@ -104,7 +107,7 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 	g.lock()
 	g.checkLocked(called)
-	if err := l.err; err != nil {
+	if err := l.err; err != nil && !onlyClosed(err) {
 		g.unlock()
 		return err
 	}

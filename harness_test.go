@@ -122,7 +122,7 @@ func dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalC
 	}
 }
 
-// newClient is a Client on the backend that is closed at the end of the test,
+// newClient is a Client on the backend that is stopped at the end of the test,
 // before its Redis client and its server.
 func (b *backend) newClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
 	t.Helper()
@@ -135,8 +135,15 @@ func newClientOn(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(func() { stop(c) })
 	return c
+}
+
+// stop ends a client at once, whatever is held by it.
+func stop(c *rlock.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Shutdown(ctx)
 }
 
 // eventually waits for a condition that must come true soon. The bound is far

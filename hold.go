@@ -9,9 +9,10 @@ import (
 // hold is one stay of an owner at a lock: what stands in Redis under one id,
 // however often the owner has entered. Each entry is a Lease.
 //
-// It ends in one of three ways, and each closes its leases first: the last
-// Unlock (before the release is sent), a loss (at the deadline, or when Redis
-// says so), or Shutdown. What has ended never comes back.
+// It ends in one of two ways, and each ends its leases first: the last Unlock
+// (before the release is sent), or a loss (at the deadline, or when Redis says
+// so). What has ended never comes back. Shutdown ends the leases, but not the
+// hold: it is renewed until its owner has unlocked it.
 type hold struct {
 	entry // the hold is a duty of the watchdog
 
@@ -35,6 +36,7 @@ type hold struct {
 	keepAt   time.Time // next look after a fixed lease, if it needs one; see keepsLocked
 	lent     bool      // its id also stands for a hold of the other side
 	unsure   bool      // copies of the first acquire may be under way
+	closing  bool      // the client shuts down: the leases have ended with ErrClosed
 }
 
 var _ holding = (*hold)(nil)
@@ -83,7 +85,6 @@ type state int
 const (
 	held      state = iota
 	releasing       // the last Unlock is under way
-	closing         // Shutdown is releasing it
 	over
 )
 
@@ -92,7 +93,7 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	h.duty = h
 	l := h.lease(sent, !a.hasLease)
 	h.lock()
-	h.leases = append(h.leases, l)
+	h.addLocked(l)
 	if l.renewed {
 		h.renewed++
 	}
@@ -102,6 +103,15 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	h.seat.setHold(h)
 	h.core.c.watchdog.add(&h.entry, at)
 	return l
+}
+
+// addLocked adds a lease. One that was on its way when the client began to shut
+// down has ended already, and still has to be unlocked.
+func (h *hold) addLocked(l *Lease) {
+	h.leases = append(h.leases, l)
+	if h.closing {
+		l.endLocked(ErrClosed)
+	}
 }
 
 // confirmLocked notes that Redis confirmed a lease in answer to a request sent
@@ -212,15 +222,13 @@ func byOurClock(cause error) bool {
 	return errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || errors.Is(cause, ErrUnreachable)
 }
 
-// endLocked closes the leases and leaves the watchdog.
+// endLocked ends the leases and leaves the watchdog.
 func (h *hold) endLocked(s state, cause error) {
 	h.state, h.cause = s, cause
 	for _, l := range h.leases {
 		l.endLocked(cause)
 	}
-	if s != closing {
-		h.core.c.watchdog.remove(&h.entry)
-	}
+	h.core.c.watchdog.remove(&h.entry)
 	if s == over {
 		h.core.c.queues.wake(h.core.id)
 	}
@@ -230,13 +238,6 @@ func (h *hold) endLocked(s state, cause error) {
 func (h *hold) due(now time.Time, slack time.Duration) (*request, time.Time) {
 	h.lock()
 	defer h.unlock()
-	if h.state == closing {
-		// Until the release is confirmed, or nothing can be left to release.
-		if now.After(h.expires.Add(tombstoneTTL)) && now.After(h.asked.Add(tombstoneTTL)) {
-			return nil, time.Time{}
-		}
-		return h.releaseLocked(0), now.Add(h.core.retryAfter())
-	}
 	h.checkLocked(now)
 	if h.state != held {
 		return nil, time.Time{}
@@ -263,15 +264,6 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	c := h.core.c
 	h.lock()
 	defer h.unlock()
-	if h.state == closing {
-		if !r.ends {
-			return c.clock.Now() // of a renewal that was under way: the release is still to be sent
-		}
-		if a.err == nil || !transient(a.err) {
-			return time.Time{}
-		}
-		return c.clock.Now().Add(h.core.retryAfter() / 4)
-	}
 	now := c.clock.Now()
 	h.checkLocked(now) // a deadline that has passed stays passed
 	if h.state != held {
@@ -307,12 +299,14 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	return h.nextLocked()
 }
 
-// drain implements duty: the client shuts down.
+// drain implements duty: the client shuts down. The holder is told, and keeps
+// the lock until it unlocks: it may be at work.
 func (h *hold) drain() {
 	h.lock()
 	defer h.unlock()
-	if h.state == held {
-		h.endLocked(closing, ErrClosed)
+	h.closing = true
+	for _, l := range h.leases {
+		l.endLocked(ErrClosed)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // Lease is one entry into a lock, returned by Lock and TryLock. It lasts until
-// it is unlocked, lost, or its Client is shut down. It may be used from any
-// goroutine. Of a nil *Lease only Unlock and Extend may be called.
+// it is unlocked, lost, or its Client is shut down; see [Client.Shutdown] for
+// that. It may be used from any goroutine. Of a nil *Lease only Unlock and Extend may be called.
 //
 // A Lease never outlives what Redis promised: its deadline is counted on this
 // process's monotonic clock from before the request was sent, less the drift.
@@ -108,7 +108,9 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Err is nil while the lease lasts. Afterwards it is an error that matches
-// ErrUnlocked, ErrClosed, or ErrLeaseLost and the cause of the loss.
+// ErrUnlocked, ErrClosed, or ErrLeaseLost and the cause of the loss. A lease that
+// ended with ErrClosed is still held until it is unlocked; if it is lost before,
+// Err matches ErrLeaseLost too from then on.
 func (l *Lease) Err() error {
 	l.g.lock()
 	defer l.g.unlock()
@@ -124,7 +126,8 @@ func (l *Lease) error(err error) error {
 }
 
 // Done is closed when the lease ends: when Unlock is called, before anybody
-// else can have the lock; or when it is lost.
+// else can have the lock; when it is lost; or when the client begins to shut
+// down, which asks the holder to unlock and takes nothing from it.
 func (l *Lease) Done() <-chan struct{} {
 	l.g.lock()
 	defer l.g.unlock()
@@ -172,9 +175,13 @@ func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	}
 }
 
-// endLocked ends the lease, once.
+// endLocked ends the lease, once. Only a loss is still news to a holder that was
+// told to leave and has not done so yet.
 func (l *Lease) endLocked(err error) {
 	if l.err != nil {
+		if onlyClosed(l.err) && errors.Is(err, ErrLeaseLost) {
+			l.err = because(ErrClosed, err)
+		}
 		return
 	}
 	l.err = err
@@ -194,7 +201,8 @@ func (l *Lease) endLocked(err error) {
 //   - ErrLeaseLost, and the cause, if the lease had been lost, or if Redis says
 //     so now;
 //   - ErrUnlocked, if the lease was unlocked;
-//   - ErrClosed, if the client was shut down;
+//   - ErrClosed, if the client shuts down: a lease that is renewed goes on to be,
+//     and any other lasts until its Deadline;
 //   - ErrInvalidArgument, if d is out of bounds;
 //   - ErrNotHeld, if the lease is nil;
 //   - ErrUnreachable, if Redis did not answer within the command time-out;
@@ -268,11 +276,13 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 // lease that was valid until then. Otherwise the error matches
 //   - ErrLeaseLost, and the cause, if the lease had been lost;
 //   - ErrUnlocked, if Unlock was called before;
-//   - ErrClosed, if the client was shut down, which releases all its leases;
 //   - ErrNotHeld, if the lease is nil;
 //   - ErrUnreachable, if Redis did not confirm the release in time. The lease
 //     has ended all the same, and the release is repeated in the background
 //     until Redis confirms it or the lease has run out.
+//
+// A client that shuts down makes no difference, neither before nor after Shutdown
+// has returned; but once it has, nothing is repeated in the background.
 //
 // One case cannot be told apart: when the reply to a release is lost, and the
 // lock is removed by force in the same moment, Unlock returns nil.
@@ -320,8 +330,8 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 	h.closeLocked(l)
 	rest := len(h.leases)
 	switch {
-	case h.state != held || l.err != nil:
-		err := l.err
+	case h.state != held:
+		err := h.cause
 		if rest == 0 && turn {
 			defer h.seat.clearHold(h)
 		}

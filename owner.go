@@ -123,14 +123,20 @@ func (s *seat) take(ctx context.Context) error {
 	}
 }
 
-// takeWithin is take with a bound, for which most calls need no timer.
+// takeWithin is take with a bound, for which most calls need no timer. It goes on
+// while the client shuts down: it is for Unlock.
 func (s *seat) takeWithin(ctx context.Context, d time.Duration) error {
 	if s.tryTake() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return s.take(ctx)
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (s *seat) tryTake() bool {

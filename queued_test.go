@@ -743,14 +743,17 @@ func TestQueuedShutdownLeavesNothing(t *testing.T) {
 			waits = append(waits, k.enqueue(t, rdb, k.open(c, "a")))
 		}
 		next := k.enqueue(t, rdb, k.open(other, "a"))
-		if err := c.Shutdown(bg); err != nil {
-			t.Fatal(err)
-		}
+		done := shutDown(bg, c, lease)
 		for _, e := range waits {
 			<-e.done
 			wantErr(t, e.err, rlock.ErrClosed)
 		}
 		wantErr(t, lease.Err(), rlock.ErrClosed)
+		running(t, done)
+		mustUnlock(t, lease)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
 		mustUnlock(t, next.held())
 		onlyTombstones(t, rdb)
 	})

@@ -964,14 +964,18 @@ func TestShutdownReleasesBothSides(t *testing.T) {
 			}()
 		}
 		eventually(t, "all wait", func() bool { return rwSubscribers(t, rdb, "a")+rwSubscribers(t, rdb, "b") == 2 })
-		if err := c.Shutdown(bg); err != nil {
-			t.Fatal(err)
-		}
+		leases := []*rlock.Lease{write, read, reader}
+		done := shutDown(bg, c, leases...)
 		for range 3 {
 			wantErr(t, <-waiting, rlock.ErrClosed)
 		}
-		for _, lease := range []*rlock.Lease{write, read, reader} {
+		for _, lease := range leases {
 			wantErr(t, lease.Err(), rlock.ErrClosed)
+			running(t, done)
+			mustUnlock(t, lease)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
 		}
 		mustBeEmpty(t, rdb)
 	})

@@ -38,7 +38,7 @@ const DefaultNodeTimeout = 500 * time.Millisecond
 // MultiLock of plain locks does share with Redisson's.
 //
 // The first client is the home of the lock: its options, watchdog and observer
-// serve, and its Shutdown ends the holds. The others are ways to their nodes.
+// serve, and its Shutdown ends the leases. The others are ways to their nodes.
 type RedLock struct{ *core }
 
 // RedLockOption configures a RedLock.
@@ -755,7 +755,7 @@ func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, 
 	if v != nil {
 		replies.missed = func(i int, n *redNode) {
 			c, req := n.c, release(i, n)
-			if c.isClosing() && !r.c.isClosing() { // its watchdog may have ended
+			if c.watchdog.isClosed() {
 				one := req
 				c, req = r.c, &request{ends: true, do: func(ctx context.Context) answer { return n.c.call(ctx, r.timeout, one) }}
 			}
@@ -763,9 +763,9 @@ func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, 
 			c.cleanUp(req, now, now.Add(lease+tombstoneTTL))
 		}
 	}
-	// Not of the caller's context: what was taken is given back also when that
-	// has ended.
-	return replies, replies.ask(r.c.ctx, 0, release)
+	// Not of the caller's context, or the client's: what was taken is given back also
+	// when those have ended.
+	return replies, replies.ask(context.Background(), 0, release)
 }
 
 // guarded makes a request one that a node in quarantine does not obey, if there

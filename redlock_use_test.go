@@ -474,15 +474,15 @@ func TestRedLockExtend(t *testing.T) {
 	n.nothing(t, "stock")
 }
 
-// Shutdown of the home client ends the holds and the waiting, on all nodes, also
-// with some of them hung. The other clients are ways to their nodes: without the
-// home there is no lock.
+// Shutdown of the home client ends the leases and the waiting, on all nodes, also
+// with some of them hung, and waits for the holders. The other clients are ways to
+// their nodes, also when they were shut down before.
 func TestRedLockShutdown(t *testing.T) {
 	t.Parallel()
 	for _, away := range []int{0, 2} {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := rfStart(t)
-			cs := n.clients(t)
+			cs := n.clients(t, rlock.WithWatchdogLease(6*time.Second))
 			l := red(t, "stock", cs, rlock.WithNodeTimeout(time.Second))
 			others := n.straight(t)
 			other := red(t, "stock", others, rlock.WithNodeTimeout(time.Second))
@@ -501,17 +501,29 @@ func TestRedLockShutdown(t *testing.T) {
 			for i := range away {
 				n.servers[1+i].Pause()
 			}
-			if err := cs[0].Close(); err != nil {
-				t.Error(err)
+			for _, c := range cs[1:] {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
 			}
+			done := shutDown(bg, cs[0], lease)
 			wantErr(t, lease.Err(), rlock.ErrClosed)
-			wantErr(t, lease.Unlock(bg), rlock.ErrClosed)
+			if away == 0 {
+				for was := lease.Deadline(); !lease.Deadline().After(was); {
+					time.Sleep(10 * time.Millisecond) // it is renewed
+				}
+			}
+			running(t, done)
+			mustUnlock(t, lease)
 			_, err := l.TryLock(bg)
 			wantErr(t, err, rlock.ErrClosed)
 			_, err = l.State(bg)
 			wantErr(t, err, rlock.ErrClosed)
 			for i := range away {
 				n.servers[1+i].Resume()
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
 			n.nothing(t, "stock")
 			third := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))

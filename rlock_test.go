@@ -730,7 +730,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-func TestShutdownReleasesEverythingAndWakesEverybody(t *testing.T) {
+func TestShutdownEndsLeasesWakesEverybodyAndWaitsForUnlocks(t *testing.T) {
 	t.Parallel()
 	everyRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
@@ -748,26 +748,43 @@ func TestShutdownReleasesEverythingAndWakesEverybody(t *testing.T) {
 			go func() { _, err := c.NewLock("taken").Lock(bg); waits <- err }()
 		}
 		eventually(t, "all wait", func() bool { s, _ := c.NewLock("taken").State(bg); return s.Waiters == cap(waits) })
-		if err := c.Shutdown(bg); err != nil {
-			t.Fatal(err)
-		}
+		done := make(chan error, 1)
+		go func() { done <- c.Shutdown(bg) }()
 		for range cap(waits) {
 			wantErr(t, <-waits, rlock.ErrClosed)
 		}
 		for _, lease := range append(leases, inner) {
+			<-lease.Done()
 			wantErr(t, lease.Err(), rlock.ErrClosed)
 		}
+		<-ctx.Done()
 		wantErr(t, context.Cause(ctx), rlock.ErrClosed)
-		if keys := keysOf(t, rdb); len(keys) != 1 || keys[0] != "taken" {
-			t.Fatalf("left: %q", keys)
+		if keys := keysOf(t, rdb); len(keys) != len(leases)+1 {
+			t.Fatalf("%d keys, want those of the locks that are still held", len(keys))
 		}
-		wantErr(t, leases[0].Unlock(bg), rlock.ErrClosed)
-		wantErr(t, leases[0].Unlock(bg), rlock.ErrUnlocked)
-		wantErr(t, leases[2].Extend(bg, time.Second), rlock.ErrClosed)
 		_, err := c.NewLock("a").Lock(bg)
+		wantErr(t, err, rlock.ErrClosed)
+		_, err = c.NewLock("l0").Lock(leases[0].Context(bg))
 		wantErr(t, err, rlock.ErrClosed)
 		_, err = c.NewLock("a").State(bg)
 		wantErr(t, err, rlock.ErrClosed)
+		wantErr(t, leases[2].Extend(bg, time.Minute), rlock.ErrClosed)
+		mustUnlock(t, inner)
+		for i, lease := range leases {
+			select {
+			case err := <-done:
+				t.Fatalf("Shutdown returned %v while %d locks are held", err, len(leases)-i)
+			default:
+			}
+			mustUnlock(t, lease)
+			wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if keys := keysOf(t, rdb); len(keys) != 1 || keys[0] != "taken" {
+			t.Fatalf("left: %q", keys)
+		}
 		if err := c.Close(); err != nil {
 			t.Fatal("a second Shutdown:", err)
 		}
@@ -796,15 +813,11 @@ func TestShutdownWhileLocksAreTakenLeavesNothing(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						if i%3 > 0 {
-							if err := lease.Unlock(bg); err != nil && !errors.Is(err, rlock.ErrClosed) {
-								t.Error(err)
-							}
-						} else if g < 3 {
-							_ = lease.Extend(bg, time.Minute) // left to Shutdown
-							return
-						} else {
-							_ = lease.Unlock(bg)
+						if i%3 == 0 && g < 3 {
+							<-lease.Done() // until Shutdown
+						}
+						if err := lease.Unlock(bg); err != nil {
+							t.Error(err)
 						}
 					}
 				})

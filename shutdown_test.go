@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 )
 
 // scriptHook stands between a client and its connections, to lose or hold up
@@ -47,63 +49,309 @@ func runs(cmd redis.Cmder, script string) bool {
 	return cmd.Name() == "evalsha" && cmd.Args()[1] == sha(script)
 }
 
-// The answer to a renewal that was under way is not that to the release which
-// Shutdown has sent since: that one must still be repeated if it fails.
-func TestAnswerToARenewalDoesNotEndAShutdownsRelease(t *testing.T) {
+// shutDown begins a Shutdown, and returns when its leases have been told.
+func shutDown(ctx context.Context, c *rlock.Client, leases ...*rlock.Lease) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- c.Shutdown(ctx) }()
+	for _, l := range leases {
+		<-l.Done()
+	}
+	return done
+}
+
+// running fails the test if Shutdown has returned.
+func running(t testing.TB, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		t.Fatalf("Shutdown has returned (%v) while something is held", err)
+	default:
+	}
+}
+
+// Each type of lock stays its holder's, and is renewed, until it is unlocked.
+func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, plain := b.client(t), b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
-		mustUnlock(t, mustLock(t, c.NewLock("a"))) // loads the scripts
-		renewed, answer := make(chan struct{}), make(chan struct{})
-		released := make(chan struct{})
-		var renewals, releases atomic.Int32
-		rdb.(*redis.Client).AddHook(&scriptHook{pipe: func(cmds []redis.Cmder, next func() error) error {
-			switch {
-			case cmds[0].Name() == "evalsha" && runs(cmds[0], "renew") && renewals.Add(1) == 1:
-				err := next()
-				close(renewed)
-				<-answer
-				return err
-			case runs(cmds[0], "release") && releases.Add(1) == 1:
-				close(released)
-				<-answer
-				time.Sleep(100 * time.Millisecond) // so that the other answer is dealt with first
-				for _, cmd := range cmds {
-					cmd.SetErr(io.EOF)
+	everyRedis(t, func(t *testing.T, b *backend) {
+		other := b.newClient(t)
+		for _, k := range typesOfLocks {
+			t.Run(k.name, func(t *testing.T) {
+				t.Parallel()
+				c := b.newClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithUnlockTimeout(10*time.Second))
+				l, name := k.open(c, k.name), k.name
+				lease := mustLock(t, l)
+				nested := mustLockCtx(t, lease.Context(bg), l)
+				ctx := nested.Context(bg)
+				done := shutDown(bg, c, lease, nested)
+				<-ctx.Done()
+				for _, err := range []error{lease.Err(), nested.Err(), context.Cause(ctx), lease.Extend(bg, time.Minute)} {
+					wantErr(t, err, rlock.ErrClosed, nil, rlock.ErrLeaseLost)
 				}
-				return io.EOF
-			}
-			return next()
-		}})
-		mustLock(t, c.NewLock("a"))
-		<-renewed
-		done := make(chan error)
-		go func() { done <- c.Shutdown(bg) }()
-		<-released
-		close(answer)
-		if err := <-done; err != nil {
-			t.Fatal(err)
+				for range 4 { // so that the first lease is over
+					was := lease.Deadline()
+					eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
+					_, err := k.blocker(other, name).TryLock(bg)
+					wantErr(t, err, rlock.ErrNotAcquired)
+				}
+				mustUnlock(t, lease)
+				_, err := k.blocker(other, name).TryLock(bg)
+				wantErr(t, err, rlock.ErrNotAcquired)
+				running(t, done)
+				mustUnlock(t, nested)
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				wantErr(t, nested.Unlock(bg), rlock.ErrUnlocked)
+				mustUnlock(t, mustLock(t, k.blocker(other, name)))
+			})
 		}
-		mustBeEmpty(t, plain)
 	})
 }
 
-func TestShutdownAfterOneThatHadNoTimeReturns(t *testing.T) {
+// A loss is still told to a holder that was asked to leave.
+func TestLossDuringShutdown(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	c := b.newClient(t)
-	mustLock(t, c.NewLock("a"))
-	b.mini.SetError("LOADING Redis is loading the dataset in memory")
-	ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
-	defer cancel()
-	if err := c.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
-	b.mini.SetError("")
-	if err := c.Shutdown(bg); err == nil {
-		t.Fatal("the hold was not released, and the second Shutdown does not say so")
-	}
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c := b.newClient(t, rlock.WithWatchdogLease(300*time.Millisecond))
+		removed := mustLock(t, c.NewLock("removed"))
+		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(200*time.Millisecond))
+		done := shutDown(bg, c, removed, fixed)
+		b.client(t).Del(bg, "removed")
+		eventually(t, "the losses are seen", func() bool {
+			return errors.Is(removed.Err(), rlock.ErrLeaseLost) && errors.Is(fixed.Err(), rlock.ErrLeaseLost)
+		})
+		wantErr(t, removed.Err(), rlock.ErrClosed, rlock.ErrRemoved)
+		wantErr(t, fixed.Err(), rlock.ErrClosed, rlock.ErrExpired)
+		if err := <-done; err != nil {
+			t.Fatal("nothing is held any more:", err)
+		}
+		wantErr(t, removed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		wantErr(t, fixed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+	})
+}
+
+// What Shutdown has no time for is named, runs out by its lease, and can be
+// unlocked until then.
+func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, other := b.newClient(t, rlock.WithWatchdogLease(time.Second)), b.newClient(t)
+		var leases []*rlock.Lease
+		for i := range 7 {
+			leases = append(leases, mustLock(t, c.NewLock(fmt.Sprint("lock ", i))))
+		}
+		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+		defer cancel()
+		err := <-shutDown(ctx, c, leases...)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		for _, says := range []string{": 7 (", `"lock 0", "lock 1", "lock 2", "lock 3", "lock 4", ...)`} {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("the error does not say %s: %v", says, err)
+			}
+		}
+		for _, lease := range leases {
+			wantErr(t, lease.Err(), rlock.ErrClosed)
+		}
+		if _, err := other.NewLock("lock 6").TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Error("the lock was taken from its holder:", err)
+		}
+		mustUnlock(t, leases[5])
+		mustUnlock(t, mustLock(t, other.NewLock("lock 5"), rlock.WithWait(0)))
+		eventually(t, "the lease is over", func() bool { return errors.Is(leases[6].Err(), rlock.ErrExpired) })
+		mustUnlock(t, mustLock(t, other.NewLock("lock 6")))
+		wantErr(t, leases[6].Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		if err := c.Shutdown(bg); err == nil {
+			t.Error("a second Shutdown does not say that locks were left")
+		}
+		for _, lease := range leases[:5] {
+			_ = lease.Unlock(bg)
+		}
+		if err := c.Shutdown(bg); err != nil {
+			t.Error("all is unlocked:", err)
+		}
+	})
+}
+
+// Unlock neither hangs nor panics when the client has stopped and Redis is out of
+// reach, or the go-redis client is closed.
+func TestUnlockOfAStoppedClientWithoutRedis(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	rdb := b.client(t)
+	c := newClientOn(t, rdb, rlock.WithUnlockTimeout(200*time.Millisecond))
+	hung, closed := mustLock(t, c.NewLock("hung")), mustLock(t, c.NewLock("closed"))
+	stop(c)
+	b.real.Pause()
+	wantErr(t, hung.Unlock(bg), rlock.ErrUnreachable)
+	b.real.Resume()
+	_ = rdb.Close()
+	wantErr(t, closed.Unlock(bg), redis.ErrClosed)
+	wantErr(t, closed.Unlock(bg), rlock.ErrUnlocked)
+}
+
+// A goroutine that hangs in go-redis has nothing to do with the locks.
+func TestCloseAfterALostReply(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, plain := b.faulty(t, rlock.WithCommandTimeout(600*time.Millisecond))
+		onNth(t, proxy, "acquire", 1, faultproxy.SwallowReply)
+		mustUnlock(t, mustLock(t, c.NewLock("a")))
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		onlyTombstones(t, plain)
+	})
+}
+
+// A call that hangs does not keep the other holders from being told.
+func TestShutdownTellsHoldersBesideAHungCall(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, plain := b.faulty(t, rlock.WithCommandTimeout(20*time.Second))
+		lease := mustLock(t, c.NewLock("a"))
+		hung := make(chan struct{}, 10)
+		id := sha("acquire")
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if cmd.IsScript(id) {
+				hung <- struct{}{}
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		called := make(chan error, 1)
+		go func() { _, err := c.NewLock("b").Lock(ctx); called <- err }()
+		<-hung
+		end, expire := context.WithCancel(bg)
+		done := shutDown(end, c, lease)
+		mustUnlock(t, lease)
+		if plain.Exists(bg, "a").Val() != 0 {
+			t.Error("the lock is still there")
+		}
+		running(t, done) // the acquire may yet be granted
+		expire()
+		if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "call") {
+			t.Error(err)
+		}
+		cancel()
+		wantErr(t, <-called, rlock.ErrNotAcquired)
+	})
+}
+
+// An Unlock that Redis has not confirmed goes on in the background, and Shutdown
+// waits for it, however late it began.
+func TestShutdownWaitsForReleasesThatAreNotConfirmed(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, plain := b.faulty(t, rlock.WithUnlockTimeout(200*time.Millisecond))
+		var broken atomic.Bool
+		broken.Store(true)
+		release, abandon := sha("release"), sha("abandon")
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if broken.Load() && (cmd.IsScript(release) || cmd.IsScript(abandon)) {
+				return faultproxy.ResetBefore
+			}
+			return faultproxy.Pass
+		})
+		early, late := mustLock(t, c.NewLock("early")), mustLock(t, c.NewLock("late"))
+		wantErr(t, early.Unlock(bg), rlock.ErrUnreachable)
+		done := shutDown(bg, c, late)
+		wantErr(t, late.Unlock(bg), rlock.ErrUnreachable)
+		if n := plain.Exists(bg, "early", "late").Val(); n != 2 {
+			t.Errorf("%d locks are there, want both", n)
+		}
+		running(t, done)
+		broken.Store(false)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		onlyTombstones(t, plain)
+	})
+}
+
+// A re-entry that is under way gives a lease that has ended, and is unlocked as any
+// other.
+func TestReentryUnderWayWhenShutdownBegins(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, proxy, plain := b.faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
+		l := c.NewLock("a")
+		outer := mustLock(t, l)
+		again := make(chan struct{}, 10)
+		id := sha("acquire")
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if cmd.IsScript(id) {
+				again <- struct{}{}
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+		entered := make(chan *rlock.Lease, 1)
+		// Of the owner, not of the lease, whose context Shutdown ends.
+		ctx := context.WithoutCancel(outer.Context(bg))
+		go func() { entered <- mustLockCtx(t, ctx, l) }()
+		<-again
+		done := shutDown(bg, c, outer)
+		proxy.Handle(nil)
+		inner := <-entered // by its second copy
+		wantErr(t, inner.Err(), rlock.ErrClosed)
+		<-inner.Done()
+		mustUnlock(t, outer)
+		running(t, done)
+		mustUnlock(t, inner)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		onlyTombstones(t, plain)
+	})
+}
+
+// The members of a MultiLock are held until its holder unlocks, whichever client
+// shuts down.
+func TestMultiLockIsHeldWhileAMembersClientShutsDown(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for at := range 2 {
+			rdb := b.client(t)
+			clients := []*rlock.Client{newClientOn(t, rdb), newClientOn(t, rdb)}
+			m := multi(t, clients[0].NewLock("a"), clients[1].NewLock("b"))
+			lease := mustLock(t, m)
+			ctx := lease.Context(bg)
+			done := shutDown(bg, clients[at], lease)
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), rlock.ErrClosed)
+			wantErr(t, lease.Err(), rlock.ErrClosed, nil, rlock.ErrLeaseLost)
+			other := newClientOn(t, rdb)
+			for _, name := range []string{"a", "b"} {
+				_, err := other.NewLock(name).TryLock(bg)
+				wantErr(t, err, rlock.ErrNotAcquired)
+			}
+			running(t, done)
+			mustUnlock(t, lease)
+			wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			mustBeEmpty(t, rdb)
+
+			// A loss of one gives the rest back, though the holder was told to leave.
+			lease = mustLock(t, multi(t, clients[1-at].NewLock("a"), other.NewLock("b")), rlock.WithLease(30*time.Second))
+			done = shutDown(bg, clients[1-at], lease)
+			if freed, err := newClientOn(t, rdb).NewLock("b").ForceUnlock(bg); !freed || err != nil {
+				t.Fatal(freed, err)
+			}
+			wantErr(t, lease.Members()[1].Extend(bg, time.Minute), rlock.ErrLeaseLost)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the loss is told", func() bool { return errors.Is(lease.Err(), rlock.ErrLeaseLost) })
+			wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			mustBeEmpty(t, rdb)
+		}
+	})
 }
 
 // A server that is busy, or cannot save, has not run the command.

@@ -3,7 +3,6 @@ package rlock
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +23,7 @@ type duty interface {
 	// answered is called with the answer to a request that was sent at sent,
 	// if it comes. It returns the same as due.
 	answered(r *request, sent time.Time, a answer) time.Time
-	// drain is called when the client shuts down. The duty is due then, and
-	// again until it ends.
+	// drain is called when the client shuts down. The duty is due then.
 	drain()
 }
 
@@ -54,17 +52,16 @@ const (
 type watchdog struct {
 	c     *Client
 	slack time.Duration // what is due within it is done along
+	left  tally         // entries that have not ended
 	poke  chan func()   // capacity 1: something is due earlier than armed; see wake
 	quit  chan struct{}
 	ended chan struct{} // closed when the goroutine has ended; nil: never began
 
 	mu       sync.Mutex // guards the rest, ended, and the entries
 	heap     entries
-	total    int       // entries that have not ended
 	armed    time.Time // when the goroutine will look next
 	draining bool
 	closed   bool
-	empty    chan struct{} // closed when draining and no entry is left
 }
 
 func newWatchdog(c *Client) *watchdog {
@@ -73,7 +70,6 @@ func newWatchdog(c *Client) *watchdog {
 		slack: min(c.cfg.watchdogLease/60, 100*time.Millisecond),
 		poke:  make(chan func(), 1),
 		quit:  make(chan struct{}),
-		empty: make(chan struct{}),
 	}
 }
 
@@ -81,17 +77,19 @@ func newWatchdog(c *Client) *watchdog {
 func (w *watchdog) add(e *entry, at time.Time) {
 	w.mu.Lock()
 	e.index = -1
-	w.total++
+	if w.closed {
+		e.ended = true
+		w.mu.Unlock()
+		e.duty.drain() // too late to do more
+		return
+	}
+	defer w.mu.Unlock()
+	w.left.add(1)
 	w.pushLocked(e, at)
-	closed := w.closed
-	if w.ended == nil && !closed {
+	if w.ended == nil {
 		w.ended = make(chan struct{})
 		w.armed = w.c.clock.Now().Add(farAway)
 		go w.run(w.ended, w.c.work())
-	}
-	w.mu.Unlock()
-	if closed {
-		e.duty.drain() // too late to do more
 	}
 }
 
@@ -125,7 +123,7 @@ func (w *watchdog) pushLocked(e *entry, at time.Time) {
 	} else {
 		heap.Push(&w.heap, e)
 	}
-	if at.Before(w.armed) {
+	if at.Before(w.armed) && !w.closed {
 		w.wake()
 	}
 }
@@ -149,49 +147,25 @@ func (w *watchdog) endLocked(e *entry) {
 	if e.index >= 0 {
 		heap.Remove(&w.heap, e.index)
 	}
-	w.total--
-	w.emptyLocked()
+	w.left.add(-1)
 }
 
-func (w *watchdog) emptyLocked() {
-	if w.draining && w.total == 0 {
-		select {
-		case <-w.empty:
-		default:
-			close(w.empty)
-		}
-	}
-}
-
-// drain makes every duty end and waits until they have.
-func (w *watchdog) drain(ctx context.Context) error {
+// drain has every duty told that the client shuts down, those too that come later.
+func (w *watchdog) drain() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return
+	}
 	w.draining = true
 	now := w.c.clock.Now()
 	for _, e := range w.heap {
 		e.at = now // all of them: still a heap
 	}
-	w.emptyLocked()
 	if w.ended != nil && !w.closed {
 		w.wake()
 	}
-	w.mu.Unlock()
-	select {
-	case <-w.empty:
-		return nil
-	default:
-	}
-	select {
-	case <-w.empty:
-		return nil
-	case <-w.quit:
-		return errStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
-
-var errStopped = errors.New("an earlier shutdown had too little time")
 
 // tokenOf is the fencing token of an exclusive hold of this client, or 0.
 func (w *watchdog) tokenOf(stay string) int64 {
@@ -208,9 +182,15 @@ func (w *watchdog) tokenOf(stay string) int64 {
 	return 0
 }
 
-// close ends the goroutine. Duties that drain had no time for end here, as far
-// as this process goes: no lease stays valid without a watchdog.
-func (w *watchdog) close() {
+// isClosed reports whether nothing is looked after any more.
+func (w *watchdog) isClosed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
+// close ends the goroutine and returns what is left to do, which nobody will.
+func (w *watchdog) close() (left []duty) {
 	w.mu.Lock()
 	ended := w.ended
 	if !w.closed {
@@ -222,11 +202,14 @@ func (w *watchdog) close() {
 		<-ended
 	}
 	w.mu.Lock()
-	left := slices.Clone(w.heap)
-	w.mu.Unlock()
-	for _, e := range left {
-		e.duty.drain()
+	for _, e := range w.heap {
+		left = append(left, e.duty)
 	}
+	w.mu.Unlock()
+	for _, d := range left {
+		d.drain() // the goroutine may not have come to it: no lease is valid without a watchdog
+	}
+	return left
 }
 
 func (w *watchdog) run(ended chan struct{}, asleep func()) {

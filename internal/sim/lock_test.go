@@ -957,13 +957,27 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 			waiter <- err
 		}()
 		p.h.Sleep("close", 10*time.Millisecond)
-		for _, c := range p.cs {
-			if err := c.Close(); err != nil {
+		closed := make(chan error, len(p.cs))
+		go func() {
+			for _, c := range p.cs {
+				closed <- c.Close()
+			}
+		}()
+		<-l.Done()
+		if err := l.Err(); !errors.Is(err, rlock.ErrClosed) {
+			j.accuse("%s: a lease during Close: %v", p.h.Name, err)
+		}
+		p.h.Sleep("leave", 10*time.Millisecond)
+		if !j.held(lockNames[0]) {
+			j.accuse("%s: Close took the lock from its holder: %s", p.h.Name, w.contents())
+		}
+		if err := l.Unlock(ctx); err != nil {
+			j.accuse("%s: Unlock during Close: %v", p.h.Name, err)
+		}
+		for range p.cs {
+			if err := <-closed; err != nil {
 				j.accuse("%s: Close: %v", p.h.Name, err)
 			}
-		}
-		if err := l.Err(); !errors.Is(err, rlock.ErrClosed) {
-			j.accuse("%s: a lease after Close: %v", p.h.Name, err)
 		}
 		if err := <-waiter; !errors.Is(err, rlock.ErrClosed) {
 			j.accuse("%s: a waiter after Close: %v", p.h.Name, err)

@@ -1,0 +1,109 @@
+//go:build unix
+
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// Processes replace each other, as in a deploy, while their workers hold the lock
+// and look at nothing but the end of their work. Each process ends as programs do:
+// main returns, and with it a deferred Close. No two workers are ever in the
+// section at once.
+func TestDeployWithHoldersAtWork(t *testing.T) {
+	t.Parallel()
+	const rounds, abreast = 6, 2
+	b := onServer(t)
+	rdb := b.client(t)
+	var old []*child
+	for round := range rounds {
+		var fresh []*child
+		for i := range abreast {
+			c := startChild(t, "deploy", b.addr, strconv.Itoa(round*abreast+i))
+			c.report("ready")
+			fresh = append(fresh, c)
+		}
+		was := rdb.Get(bg, "sections").Val()
+		eventually(t, "the workers are at it", func() bool { return rdb.Get(bg, "sections").Val() != was })
+		for _, c := range old {
+			c.order("stop")
+		}
+		for _, c := range old {
+			c.report("closed")
+			c.finish()
+		}
+		old = fresh
+	}
+	for _, c := range old {
+		c.order("stop")
+		c.report("closed")
+		c.finish()
+	}
+	if n := rdb.LLen(bg, "overlaps").Val(); n > 0 {
+		t.Errorf("%d times a worker met another one in the section: %q", n, rdb.LRange(bg, "overlaps", 0, 5).Val())
+	}
+	if n, _ := rdb.Get(bg, "sections").Int(); n < rounds {
+		t.Errorf("only %d sections", n)
+	}
+	wantKeys(t, rdb, "sections")
+}
+
+// childDeploy is a program with workers and a deferred Close.
+func childDeploy(t *testing.T, p *parent, addr string, args []string) {
+	c, rdb := childClient(t, addr)
+	lock := c.NewLock("deploy")
+	var workers sync.WaitGroup
+	func() {
+		defer func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		for i := range 2 {
+			workers.Go(func() {
+				for {
+					err := rlock.Do(context.Background(), lock, func(context.Context) error {
+						return deploySection(rdb, args[0]+"/"+strconv.Itoa(i))
+					})
+					if errors.Is(err, rlock.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		p.report("ready")
+		p.await("stop")
+	}()
+	workers.Wait() // a program would be gone; here it would hide an error
+	p.report("closed")
+}
+
+// deploySection is work that cannot be stopped halfway.
+func deploySection(rdb *redis.Client, who string) error {
+	ctx := context.Background()
+	alone, err := rdb.SetNX(ctx, "inside", who, 0).Result()
+	if err != nil {
+		return err
+	}
+	if !alone {
+		return rdb.RPush(ctx, "overlaps", who+" met "+rdb.Get(ctx, "inside").Val()).Err()
+	}
+	time.Sleep(50 * time.Millisecond) // the work
+	if err := rdb.Incr(ctx, "sections").Err(); err != nil {
+		return err
+	}
+	return rdb.Del(ctx, "inside").Err()
+}
