@@ -181,8 +181,9 @@ type round struct {
 	// blocked is the member that could not be had while others were kept, or -1.
 	// It is waited for first then, and the others are only tried, so often.
 	blocked, tries int
-	restarts       int            // after a member was lost
-	keepers        sync.WaitGroup // see keep
+	restarts       int                     // after a member was lost
+	keepers        sync.WaitGroup          // see add
+	closed         context.CancelCauseFunc // ends the waiting
 }
 
 // errAgain: what is held is to be given back, and all to begin again.
@@ -245,6 +246,11 @@ func (r *round) take(ctx context.Context, wait bool) error {
 			return err
 		}
 	}
+	// If the client of a member that is held shuts down while another member is
+	// waited for, the waiting ends: the Shutdown waits for what is held.
+	caller := ctx
+	ctx, r.closed = context.WithCancelCause(ctx)
+	defer r.closed(nil)
 	kept, cancel := context.WithCancel(ctx)
 	stop := func() {
 		cancel()
@@ -256,6 +262,9 @@ func (r *round) take(ctx context.Context, wait bool) error {
 		err = r.inOrder(ctx, kept, wait)
 	} else {
 		err = r.around(ctx, kept)
+	}
+	if err != nil && caller.Err() == nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err != nil {
 		return err
@@ -352,6 +361,13 @@ func earlier(a, b time.Time) time.Time {
 // server that hangs costs no other member.
 func (r *round) add(kept context.Context, l *Lease) {
 	r.leases = append(r.leases, l)
+	closed := r.closed
+	forget := l.onEnd(func(cause error) {
+		if onlyClosed(cause) {
+			closed(cause)
+		}
+	})
+	context.AfterFunc(kept, forget)
 	if !r.given.hasLease {
 		return
 	}
