@@ -662,9 +662,11 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 		if _, err := c.NewLock("l0").ForceUnlock(bg); err != nil {
 			t.Fatal(err)
 		}
-		mustLock(t, c.NewLock("closing"))
+		lease := mustLock(t, c.NewLock("closing"))
+		done := shutDown(bg, c, lease)
 		flush()
-		if err := c.Close(); err != nil {
+		mustUnlock(t, lease)
+		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 		mustBeEmpty(t, rdb)
