@@ -14,6 +14,7 @@ import (
 // request is one run of a script. Its first key routes it in a cluster.
 type request struct {
 	script *script
+	plain  []any // a command that any node may answer, instead of a script
 	keys   []string
 	args   []any
 	acks   int           // replicas to wait for, 0: none
@@ -36,7 +37,10 @@ type request struct {
 
 // what is a name for the request, for observers.
 func (r *request) what() string {
-	if r.script == nil {
+	switch {
+	case r.plain != nil:
+		return fmt.Sprint(r.plain[0])
+	case r.script == nil:
 		return "quorum"
 	}
 	return r.script.name
@@ -59,6 +63,9 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 func (r *request) command(ctx context.Context, whole bool) once {
+	if r.plain != nil {
+		return once{redis.NewCmd(ctx, r.plain...)}
+	}
 	args := make([]any, 0, 3+len(r.keys)+len(r.args))
 	if whole {
 		args = append(args, "eval", r.script.text)

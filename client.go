@@ -27,7 +27,7 @@ import (
 // pub/sub: one for each node), which is opened when a waiter first needs it.
 type Client struct {
 	rdb     redis.UniversalClient
-	cluster *redis.ClusterClient // rdb, if it is one
+	cluster clusterNodes // rdb, if it knows the nodes of a cluster
 	cfg     config
 	clock   seam.Clock
 	seed    uint64
@@ -56,6 +56,13 @@ type Client struct {
 	sending tally         // goroutines that talk to Redis, which may hang
 
 	mode atomic.Value // of string: what PubSubAuto came to, once known
+}
+
+// clusterNodes is what a *redis.ClusterClient, and a type that embeds one, can
+// tell of a cluster.
+type clusterNodes interface {
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ReloadState(ctx context.Context)
 }
 
 // clients counts those of this process.
@@ -102,6 +109,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	case *redis.Ring:
 		return nil, fmt.Errorf("rlock: %w", invalid("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server"))
 	default:
+		c.cluster, _ = rdb.(clusterNodes)
 		if c.cfg.quarantined {
 			return nil, fmt.Errorf("rlock: %w", invalid("WithFailoverQuarantine needs a *redis.Client, not a %T", rdb))
 		}
@@ -247,51 +255,83 @@ func (c *Client) refreshTopology() {
 }
 
 // publishCommand is how releases are announced: the argument that the scripts
-// take. It is empty until findPublishMode has found out.
+// take. It is empty until ready has found out.
 func (c *Client) publishCommand() string {
-	switch mode := c.cfg.pubsub; {
-	case mode == PubSubBoth:
+	switch c.cfg.pubsub {
+	case PubSubBoth:
 		return "both"
-	case mode == PubSubSharded:
+	case PubSubSharded:
 		return "spublish"
-	case mode == PubSubPlain, c.cluster == nil:
+	case PubSubPlain:
 		return "publish"
 	}
 	mode, _ := c.mode.Load().(string)
 	return mode
 }
 
-// ready finds out how releases are announced, if that is not known yet. In
-// auto mode a cluster is asked, as Redisson does, whether it knows sharded
-// channels. It comes before the first acquire, so that whatever ends a stay
-// knows.
+// ready finds out how releases are announced, if that is not known yet. It comes
+// before the first acquire, so that whatever ends a hold knows.
+//
+// In auto mode the server is asked what it is. The type of rdb does not tell: a
+// *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any
+// kind to a cluster. HELLO needs no permission.
 func (c *Client) ready(ctx context.Context) error {
 	if c.publishCommand() != "" {
 		return nil
 	}
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.commandTimeout)
-	defer cancel()
-	probe := make(chan error, 1)
-	c.background(func() { probe <- c.cluster.Do(ctx, "pubsub", "shardnumsub").Err() })
-	select {
-	case err := <-probe:
-		switch {
-		case err == nil:
-			c.mode.Store("spublish")
-		case !transient(err): // the server answered, and does not know the command
-			c.mode.Store("publish")
-		default:
-			c.refreshTopology()
-			return noAnswer(c.cfg.commandTimeout, err)
-		}
-		return nil
-	case <-ctx.Done():
-		if err := caller.Err(); err != nil {
-			return err
-		}
-		return noAnswer(c.cfg.commandTimeout, nil)
+	a := c.call(ctx, c.cfg.commandTimeout, &request{plain: []any{"hello"}})
+	mode, err := publishMode(a)
+	if err == nil {
+		c.mode.Store(mode)
 	}
+	return err
+}
+
+// publishMode reads how to publish from the answer to HELLO. It is "both" where
+// the server does not say what it is: then other clients may use either way.
+func publishMode(a answer) (string, error) {
+	var reply redis.Error
+	switch {
+	case a.err == nil:
+	case !errors.As(a.err, &reply):
+		return "", a.err // no answer
+	case redis.HasErrorPrefix(a.err, "unknown command"),
+		redis.HasErrorPrefix(a.err, "wrong number of arguments"):
+		// HELLO without arguments came with Redis 6.2, sharded channels with 7.0.
+		return "publish", nil
+	default:
+		return "both", nil
+	}
+	hello := fields(a.val)
+	version, _ := hello["version"].(string)
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	switch mode := hello["mode"]; {
+	case mode == "standalone" || mode == "sentinel":
+		return "publish", nil
+	case mode != "cluster" || err != nil:
+		return "both", nil
+	case n < 7:
+		return "publish", nil
+	}
+	return "spublish", nil
+}
+
+// fields reads a reply that is a map, which is a list of keys and values under
+// the older protocol.
+func fields(val any) map[string]any {
+	out := map[string]any{}
+	switch val := val.(type) {
+	case map[any]any:
+		for k, v := range val {
+			out[fmt.Sprint(k)] = v
+		}
+	case []any:
+		for i := 1; i < len(val); i += 2 {
+			out[fmt.Sprint(val[i-1])] = val[i]
+		}
+	}
+	return out
 }
 
 // Shutdown ends the client in good order. From its beginning no lock is given

@@ -57,7 +57,8 @@ type PubSubMode string
 
 const (
 	// PubSubAuto does what Redisson's defaults do: sharded in a cluster of
-	// Redis or Valkey 7 and later, plain otherwise. It is the default.
+	// Redis or Valkey 7 and later, plain otherwise. The server is asked what it is
+	// (HELLO), once; if it does not say, both kinds are used. It is the default.
 	PubSubAuto PubSubMode = "auto"
 	// PubSubPlain uses PUBLISH, which in a cluster reaches every node.
 	PubSubPlain PubSubMode = "plain"

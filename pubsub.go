@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -129,8 +130,15 @@ func (s *subscription) close() {
 
 // placeLocked gives a topic to the feed that will carry it.
 func (h *hub) placeLocked(t *topic) {
-	if h.c.cluster == nil || !t.name.sharded {
+	if _, server := h.c.rdb.(*redis.Client); server || !t.name.sharded {
 		h.feedLocked("", h.c.rdb).addLocked(t)
+		return
+	}
+	if h.c.cluster == nil {
+		// A wrapper that does not tell which node has a slot. go-redis finds it
+		// for each connection.
+		slot := hashSlot(t.name.channel)
+		h.feedLocked("slot "+strconv.Itoa(slot), h.c.rdb).addLocked(t)
 		return
 	}
 	// Which node has the slot may take a round trip to find out.

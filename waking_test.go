@@ -1,0 +1,74 @@
+package rlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// embedding is a wrapper that hands on all that the cluster client can do.
+type embedding struct{ *redis.ClusterClient }
+
+// opaque is a wrapper that shows nothing of the client inside.
+type opaque struct{ redis.UniversalClient }
+
+// Clients that lead to one deployment wake each other by message, whatever the Go
+// type of their go-redis client and the permissions of their user.
+func TestReleaseWakesClientsOfEveryKind(t *testing.T) {
+	t.Parallel()
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		c := redistest.StartCluster(t, 3, 0)
+		for _, s := range c.Nodes {
+			err := s.Client().Do(bg, "acl", "setuser", "shy", "on", ">pw", "~*", "&*", "+@all", "-pubsub").Err()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		const name = "kinds"
+		shy := func(o *redis.ClusterOptions) { o.Username, o.Password = "shy", "pw" }
+		wakeEachOther(t, name, c.Client(), map[string]redis.UniversalClient{
+			"embedded":               embedding{c.Client()},
+			"wrapped":                opaque{c.Client()},
+			"may not ask":            c.Client(shy),
+			"of the node, by itself": c.MasterOf(c.Slot(name)).Client(),
+		})
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.StartSentinel(t)
+		o := &redis.UniversalOptions{MasterName: s.MasterName, RouteRandomly: true}
+		for _, one := range s.Sentinels {
+			o.Addrs = append(o.Addrs, one.Addr())
+		}
+		random := redis.NewUniversalClient(o)
+		t.Cleanup(func() { _ = random.Close() })
+		wakeEachOther(t, "kinds", s.Client(), map[string]redis.UniversalClient{"routed at random": random})
+	})
+}
+
+// wakeEachOther hands a lock from an ordinary client to others and back. No poll
+// comes in between.
+func wakeEachOther(t *testing.T, name string, ordinary redis.UniversalClient, others map[string]redis.UniversalClient) {
+	opts := []rlock.Option{rlock.WithLongestPoll(5 * time.Minute), rlock.WithWatchdogLease(10 * time.Minute)}
+	a := join(t, ordinary, opts...)
+	for kind, rdb := range others {
+		b := join(t, rdb, opts...)
+		for _, pair := range []struct {
+			text     string
+			from, to *member
+		}{{"to", a, b}, {"from", b, a}} {
+			lease := mustLock(t, pair.from.NewLock(name))
+			w := pair.to.lineParked(t, name)
+			released := time.Now()
+			mustUnlock(t, lease)
+			next, after := w.lease(t, released)
+			t.Logf("%s a client that is %s: %v", pair.text, kind, after)
+			mustUnlock(t, next)
+		}
+	}
+}
