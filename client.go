@@ -255,18 +255,26 @@ func (c *Client) refreshTopology() {
 }
 
 // publishCommand is how releases are announced: the argument that the scripts
-// take. It is empty until ready has found out.
+// take. Until ready has found out it is the best guess, which may be none ("").
 func (c *Client) publishCommand() string {
-	switch c.cfg.pubsub {
-	case PubSubBoth:
-		return "both"
-	case PubSubSharded:
-		return "spublish"
-	case PubSubPlain:
+	mode, known := c.publishMode()
+	if _, server := c.rdb.(*redis.Client); server && !known {
 		return "publish"
 	}
-	mode, _ := c.mode.Load().(string)
 	return mode
+}
+
+func (c *Client) publishMode() (mode string, known bool) {
+	switch c.cfg.pubsub {
+	case PubSubBoth:
+		return "both", true
+	case PubSubSharded:
+		return "spublish", true
+	case PubSubPlain:
+		return "publish", true
+	}
+	mode, known = c.mode.Load().(string)
+	return mode, known
 }
 
 // ready finds out how releases are announced, if that is not known yet. It comes
@@ -276,20 +284,20 @@ func (c *Client) publishCommand() string {
 // *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any
 // kind to a cluster. HELLO needs no permission.
 func (c *Client) ready(ctx context.Context) error {
-	if c.publishCommand() != "" {
+	if _, known := c.publishMode(); known {
 		return nil
 	}
 	a := c.call(ctx, c.cfg.commandTimeout, &request{plain: []any{"hello"}})
-	mode, err := publishMode(a)
+	mode, err := readPublishMode(a)
 	if err == nil {
 		c.mode.Store(mode)
 	}
 	return err
 }
 
-// publishMode reads how to publish from the answer to HELLO. It is "both" where
+// readPublishMode reads how to publish from the answer to HELLO. It is "both" where
 // the server does not say what it is: then other clients may use either way.
-func publishMode(a answer) (string, error) {
+func readPublishMode(a answer) (string, error) {
 	var reply redis.Error
 	switch {
 	case a.err == nil:

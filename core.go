@@ -399,7 +399,7 @@ func (l *core) subscribe(stay string, notify func()) (end func()) {
 	// Before it is known how releases are announced, a subscription would be to
 	// the wrong kind of channel, and stay so.
 	channel := l.channel(stay)
-	if channel == "" || l.c.publishCommand() == "" {
+	if _, known := l.c.publishMode(); channel == "" || !known {
 		return nil
 	}
 	return l.c.hub.subscribe(channel, notify).close
