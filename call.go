@@ -229,7 +229,7 @@ func (c *Client) send(ctx context.Context, r *request) (a answer) {
 // reply is what a script replied. If Redis did not let it publish, that is told.
 func (c *Client) reply(r *request, cmd once) any {
 	val := cmd.Val()
-	if !r.script.publishes {
+	if r.script == nil || !r.script.publishes {
 		return val
 	}
 	if list, ok := val.([]any); ok && len(list) == 2 {

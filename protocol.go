@@ -115,9 +115,10 @@ func (l *core) announce() string {
 	return l.c.publishCommand()
 }
 
-// ready comes before the first request that may publish.
+// ready comes before the first request that may publish. A RedLock asks each of its
+// nodes by itself: its home may be the one that is away.
 func (l *core) ready(ctx context.Context) error {
-	if l.silent {
+	if l.silent || l.listen != nil {
 		return nil
 	}
 	return l.c.ready(ctx)
