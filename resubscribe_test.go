@@ -183,7 +183,7 @@ func subscribeTwice(t *testing.T) bool {
 	if !ok || !reaches("the second subscribes", func() bool { return sent("unsubscribe") == 1 && sent("subscribe") == 2 }) {
 		return false
 	}
-	if !pass() || !pass() {
+	if answered := pass(); !answered || !pass() {
 		return false
 	}
 	// What came before the answer to the unsubscribe has been dealt with.
