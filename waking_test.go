@@ -1,6 +1,7 @@
 package rlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -41,11 +42,18 @@ func TestReleaseWakesClientsOfEveryKind(t *testing.T) {
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
 		s := redistest.StartSentinel(t)
-		o := &redis.UniversalOptions{MasterName: s.MasterName, RouteRandomly: true}
-		for _, one := range s.Sentinels {
-			o.Addrs = append(o.Addrs, one.Addr())
+		// What UniversalOptions with a MasterName and RouteRandomly make, but for a
+		// goroutine that outlives its Close.
+		nodes := []redis.ClusterNode{{Addr: s.Master.Addr()}}
+		for _, r := range s.Replicas {
+			nodes = append(nodes, redis.ClusterNode{Addr: r.Addr()})
 		}
-		random := redis.NewUniversalClient(o)
+		random := redis.NewClusterClient(&redis.ClusterOptions{
+			RouteRandomly: true,
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return []redis.ClusterSlot{{Start: 0, End: 1<<14 - 1, Nodes: nodes}}, nil
+			},
+		})
 		t.Cleanup(func() { _ = random.Close() })
 		wakeEachOther(t, "kinds", s.Client(), map[string]redis.UniversalClient{"routed at random": random})
 	})
