@@ -431,7 +431,18 @@ func (r *red) noQuorum(failed map[int]error) error { return r.tooFew(r.quorum, f
 
 // tooFew is noQuorum when some number of nodes are needed.
 func (r *red) tooFew(need int, failed map[int]error) error {
-	err := fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), len(r.nodes), need)
+	return r.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), len(r.nodes), need), failed)
+}
+
+// unknown is the error when so many votes for one holder were read, and the others
+// could make them a quorum.
+func (r *red) unknown(votes int, failed map[int]error) error {
+	err := fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, votes, len(r.nodes), len(failed))
+	return because(ErrUnreachable, r.perNode(err, failed))
+}
+
+// perNode adds what became of each node.
+func (r *red) perNode(err error, failed map[int]error) error {
 	for i, n := range r.nodes {
 		if why := failed[i]; why != nil {
 			err = fmt.Errorf("%w; %s: %w", err, n.name, why)
@@ -969,7 +980,7 @@ func (r *red) forceUnlock(owner string) *request {
 	return &request{single: true, do: func(ctx context.Context) answer {
 		poll := r.poll(nil)
 		defer poll.end()
-		had, failed := 0, map[int]error{}
+		taken, most, failed := map[string]int{}, 0, map[int]error{}
 		for open := poll.ask(ctx, 0, func(_ int, n *redNode) *request {
 			return &request{
 				script: r.script("red_force_unlock"),
@@ -979,24 +990,31 @@ func (r *red) forceUnlock(owner string) *request {
 			}
 		}); open > 0; open-- {
 			p := <-poll.replies
-			if p.err != nil {
+			switch {
+			case p.err != nil:
 				failed[p.node] = p.err
-			} else if p.ints[0] == 1 {
-				had++
+			case p.ints[0] == 1 && len(p.texts) == 1:
+				taken[p.texts[0]]++
+				most = max(most, taken[p.texts[0]])
+			case p.unsure:
+				failed[p.node] = errRepeated
 			}
 		}
 		switch {
-		case len(failed) > len(r.nodes)-r.quorum:
-			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
-		case had > 0 && had+len(failed) >= r.quorum:
-			return answer{val: int64(1)} // those that failed may have voted for it too
+		case most >= r.quorum:
+			return answer{val: int64(1)}
+		case most+len(failed) >= r.quorum:
+			return answer{err: r.unknown(most, failed)}
 		}
 		return answer{val: int64(0)}
 	}}
 }
 
+var errRepeated = errors.New("the repeated request found nothing")
+
 // inspect asks the nodes whom they have voted for. If that is one for a quorum of
-// them, it is the holder. The reply has the form of that of a lock on one server.
+// them, it is the holder; if the votes that were not read could make one that, it is
+// unknown. The reply has the form of that of a lock on one server.
 func (r *red) inspect() *request {
 	return &request{do: func(ctx context.Context) answer {
 		poll := r.poll(nil)
@@ -1034,8 +1052,8 @@ func (r *red) inspect() *request {
 				most = max(most, h.votes)
 			}
 		}
-		if len(failed) > len(r.nodes)-r.quorum {
-			return answer{err: because(ErrUnreachable, r.noQuorum(failed))}
+		if most < r.quorum && most+open+len(failed) >= r.quorum {
+			return answer{err: r.unknown(most, failed)}
 		}
 		for stay, h := range holders {
 			if h.votes < r.quorum {

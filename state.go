@@ -61,7 +61,9 @@ func (l *core) IsLocked(ctx context.Context) (bool, error) {
 // State returns who holds the lock, as Redis shows it now. It is bounded by ctx
 // and the command time-out. It fails with an error that matches ErrUnreachable,
 // if Redis did not answer in time, ctx.Err(), ErrClosed or ErrInvalidArgument
-// (the name), or with an error of Redis.
+// (the name), or with an error of Redis. The State of a RedLock is unknown while the
+// votes that could not be read would decide whether it is held: the error then
+// matches ErrNoQuorum too.
 func (l *core) State(ctx context.Context) (State, error) {
 	if l.bad != nil {
 		return State{Mode: ModeFree}, l.error(l.bad)

@@ -1,0 +1,154 @@
+package rlock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// voteFor makes nodes vote for attempts, as tries do that are under way.
+func (n *rfNodes) voteFor(t testing.TB, lock string, attempts ...string) {
+	t.Helper()
+	until := time.Now().Add(time.Minute).UnixMicro()
+	for i, a := range attempts {
+		if a == "" {
+			continue
+		}
+		if err := n.plain[i].HSet(bg, rfRecord(lock), "attempt", a, "stamp", 5, "until", until).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A lock is free only if no holder can have a quorum, with all the nodes whose votes
+// were not read. Otherwise nobody knows, and says so; the holder too.
+func TestRedLockUnknownIsNotFree(t *testing.T) {
+	t.Parallel()
+	n := rfStart(t)
+	n.warm(t)
+	acquire := sha("red_acquire")
+	for _, i := range []int{3, 4} {
+		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(acquire) {
+				return faultproxy.Error
+			}
+			return faultproxy.Pass
+		})
+	}
+	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(500*time.Millisecond))
+	lease := mustLock(t, l)
+	eventually(t, "exactly a quorum has voted", func() bool { return len(fmt.Sprint(n.votes(t, "stock", 0, 1, 2))) > 3*len(lease.Owner()) })
+	n.pass()
+	admin := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(500*time.Millisecond))
+	for _, away := range [][]int{{}, {1}, {1, 2}, {1, 2, 3}, {3, 4}} {
+		for _, i := range away {
+			n.servers[i].Pause()
+		}
+		read := 3
+		for _, i := range away {
+			if i < 3 {
+				read--
+			}
+		}
+		for who, l := range map[string]*rlock.RedLock{"the holder": l, "another": admin} {
+			s, err := l.State(bg)
+			is, isErr := l.IsLocked(bg)
+			switch {
+			case read == 3 && (err != nil || isErr != nil || len(s.Holders) != 1 || !is):
+				t.Errorf("%s, without %v: %+v, %v, %v", who, away, s, err, isErr)
+			case read < 3 && (!errors.Is(err, rlock.ErrNoQuorum) || !errors.Is(err, rlock.ErrUnreachable) || !errors.Is(isErr, rlock.ErrNoQuorum)):
+				t.Errorf("%s, without %v: %+v, %v; locked: %v, %v", who, away, s, err, is, isErr)
+			}
+		}
+		if held, err := l.HeldBy(lease.Context(bg)); held == 0 && !errors.Is(err, rlock.ErrNoQuorum) {
+			t.Errorf("without %v, its owner holds it %d times, %v", away, held, err)
+		}
+		for _, i := range away {
+			n.servers[i].Resume()
+		}
+	}
+	mustUnlock(t, lease)
+	n.nothing(t, "stock")
+
+	// A try that passes has a vote, and one node is away: that is no quorum.
+	n.voteFor(t, "stock", "passing")
+	n.servers[1].Pause()
+	if s, err := admin.State(bg); err != nil || s.Locked() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	n.servers[1].Resume()
+}
+
+// ForceUnlock tells that the lock was held if one holder had a quorum, and not if
+// several tries that pass had a vote each.
+func TestRedLockForceUnlockCountsVotesForOne(t *testing.T) {
+	t.Parallel()
+	n := rfStart(t)
+	admin := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	for _, c := range []struct {
+		votes []string
+		held  bool
+	}{
+		{[]string{"a", "b", "c"}, false},
+		{[]string{"a", "a", "b", "b", "c"}, false},
+		{[]string{"a", "b", "a", "b", "a"}, true},
+	} {
+		n.voteFor(t, "stock", c.votes...)
+		if did, err := admin.ForceUnlock(bg); did != c.held || err != nil {
+			t.Errorf("%v: %v, %v", c.votes, did, err)
+		}
+		for i, rdb := range n.plain {
+			if rdb.Exists(bg, rfRecord("stock")).Val() > 0 {
+				t.Errorf("%v: node %d still votes", c.votes, i+1)
+			}
+		}
+	}
+	n.voteFor(t, "stock", "a", "a", "", "b")
+	n.servers[2].Kill()
+	if did, err := admin.ForceUnlock(bg); did || !errors.Is(err, rlock.ErrUnreachable) {
+		t.Errorf("the third vote was not read: %v, %v", did, err)
+	}
+}
+
+// When the replies are lost, and the requests are sent again and find nothing, nobody
+// knows whether it was they who freed the lock.
+func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
+	t.Parallel()
+	n := rfStart(t)
+	n.warm(t)
+	admin := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
+	if _, err := admin.ForceUnlockIf(bg, "nobody"); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	for _, c := range []struct {
+		lost []int
+		did  bool
+		err  error
+	}{
+		{[]int{0, 1, 2}, false, rlock.ErrUnreachable},
+		{[]int{0, 1}, true, nil},
+		{nil, true, nil},
+	} {
+		lease := mustLock(t, l)
+		n.allVoteFor(t, lease)
+		struck := n.onFirst("red_force_unlock", faultproxy.SwallowReply, c.lost)
+		did, err := admin.ForceUnlockIf(bg, lease.Owner())
+		if did != c.did || !errors.Is(err, c.err) {
+			t.Errorf("%d replies were lost: %v, %v", len(c.lost), did, err)
+		}
+		if struck() != len(c.lost) {
+			t.Errorf("%d replies were lost, not %d", struck(), len(c.lost))
+		}
+		n.pass()
+		if s, err := admin.State(bg); err != nil || s.Locked() {
+			t.Errorf("%+v, %v", s, err)
+		}
+		wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost)
+		n.nothing(t, "stock")
+	}
+}
