@@ -49,8 +49,8 @@ var typesOfLocks = []typeOfLock{
 	{name: "WriteLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
 		return c.NewReadWriteLock(name, opts...).Writer
 	}},
-	{name: "preferred WriteLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
-		return c.NewReadWriteLock(name, append(opts, rlock.WithWriterPreference())...).Writer
+	{name: "plain WriteLock", open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
+		return c.NewReadWriteLock(name, append(opts, rlock.WithReaderPreference())...).Writer
 	}},
 	{name: "fair ReadLock", shared: true, open: func(c *rlock.Client, name string, opts ...rlock.LockOption) lockOf {
 		return c.NewFairReadWriteLock(name, opts...).Reader
@@ -286,12 +286,12 @@ func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
 				wantErr(t, err, rlock.ErrInvalidArgument)
 			}
 			special := map[string]rlock.LockOption{
-				"SpinLock":            rlock.WithBackoff(rlock.ConstantBackoff(time.Second)),
-				"PriorityLock":        rlock.WithAgeing(time.Second),
-				"preferred WriteLock": rlock.WithWriterPreference(),
+				"SpinLock":     rlock.WithBackoff(rlock.ConstantBackoff(time.Second)),
+				"PriorityLock": rlock.WithAgeing(time.Second),
+				"ReadLock":     rlock.WithReaderPreference(),
 			}
 			for of, opt := range special {
-				takes := of == k.name || of == "preferred WriteLock" && (k.name == "ReadLock" || k.name == "WriteLock")
+				takes := of == k.name || of == "ReadLock" && (k.name == "WriteLock" || k.name == "plain WriteLock")
 				_, err := k.open(c, "x", opt).HeldBy(bg)
 				if takes != (err == nil) || err != nil && !errors.Is(err, rlock.ErrInvalidArgument) {
 					t.Fatalf("the option of %s: %v", of, err)

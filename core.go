@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -131,6 +132,22 @@ type attempt struct {
 	unsure  bool // a copy of the acquire may be under way
 	granted bool // Redis has, or may have, granted the lock, and no lease was made of it yet
 	stands  bool // it may stand among the waiters in Redis
+	leads   bool // it waits as the head of its line
+
+	// Where waiters are admitted in rounds: the one that it has waited since, and
+	// the latest that it was refused in itself. It goes first in any other round
+	// than the one that it has waited since.
+	round, refused int64
+}
+
+// noRound is the round of an attempt that was not refused yet.
+const noRound = math.MaxInt64
+
+// waitsSince notes the round that the attempt has waited since.
+func (a *attempt) waitsSince(round int64) {
+	if a.round == noRound {
+		a.round = round
+	}
 }
 
 // lock is Lock and TryLock of every type.
@@ -139,7 +156,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	if l.bad != nil {
 		return nil, l.error(l.bad)
 	}
-	a := &attempt{core: l}
+	a := &attempt{core: l, round: noRound, refused: noRound}
 	if a.opts, err = l.options(opts, wait); err != nil {
 		return nil, l.error(err)
 	}
@@ -413,6 +430,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 	if !wait || c.queues.waiting(a.line()) == 0 {
 		var lease *Lease
 		var err error
+		a.leads = wait // as far as is known
 		lease, rest, err = a.try(ctx, wait)
 		if lease != nil {
 			return lease, nil
@@ -430,7 +448,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 
 func (l *core) heldFor(rest time.Duration) error {
 	why := "held by another"
-	if l.placed || l.opts.writerPreference {
+	if l.standing {
 		why += ", or kept for one who waits,"
 	}
 	if rest < 0 {
@@ -447,9 +465,9 @@ func (a *attempt) try(ctx context.Context, wait bool) (lease *Lease, rest time.D
 	if err := l.ready(ctx); err != nil {
 		return nil, 0, err
 	}
-	a.stands = a.stands || wait && l.standing
 	sent := c.clock.Now()
 	r := c.served(l.acked(l.enter(a, wait)))
+	a.stands = a.stands || l.standing && wait && (l.placed || a.leads)
 	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	a.unsure = a.unsure || ans.unsure
 	reply, err := ans.ints()
@@ -463,6 +481,10 @@ func (a *attempt) try(ctx context.Context, wait bool) (lease *Lease, rest time.D
 	case err != nil:
 		return nil, 0, err
 	case reply[0] == 0:
+		if len(reply) > 2 {
+			a.refused = reply[2]
+			a.waitsSince(a.refused)
+		}
 		// A foreign TTL may be longer than a Duration.
 		return nil, time.Duration(min(reply[1], (365*24*time.Hour).Milliseconds())) * time.Millisecond, nil
 	case reply[0] == -3:
@@ -516,8 +538,9 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		if lease != nil {
 			got = lease.of.(*hold)
 		}
-		c.queues.leave(w, got)
+		c.queues.leave(w, got, a.refused)
 	}()
+	a.leads = head
 	timer := c.clock.NewTimer(farAway)
 	defer timer.Stop()
 	asleep := c.work()
@@ -551,16 +574,19 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		if err := ctx.Err(); err != nil {
 			return nil, err // a thousand that are cancelled at once need not look
 		}
-		now, behind, admitted, err := c.queues.turn(w)
+		n := c.queues.turn(w)
+		if n.admitted {
+			a.waitsSince(n.round)
+		}
 		switch {
-		case err != nil:
-			return nil, err // the head has found out that Redis gives no answer
-		case now:
-			head, rest = true, 0
-			if behind != nil && behind.alive() {
-				rest = behind.restOfLease()
+		case n.err != nil:
+			return nil, n.err // the head has found out that Redis gives no answer
+		case n.head:
+			head, a.leads, rest = true, true, 0
+			if n.behind != nil && n.behind.alive() {
+				rest = n.behind.restOfLease()
 			}
-		case admitted:
+		case n.admitted:
 			if lease, _, err = a.try(ctx, true); lease != nil || err != nil && !worthRepeating(err) {
 				return lease, err
 			}

@@ -112,9 +112,9 @@
 //     give a sign of life within a waiter lease ([WithWaiterLease]): one that is cut
 //     off or stopped for longer may lose its place, and all do if Redis loses its
 //     data.
-//   - Writers of a ReadWriteLock starve while there are always readers, as
-//     Redisson's do, unless all clients use [WithWriterPreference]. With a
-//     FairReadWriteLock nobody does.
+//   - Writers of a ReadWriteLock starve while there are always readers in Java, or
+//     [WithReaderPreference]: those pass by who waits. Otherwise neither side starves
+//     the other; with a FairReadWriteLock nobody starves.
 //   - While a cluster moves the slot of a lock, acquires wait until all its keys
 //     have arrived, and so may a release of a type that has a queue in Redis: Unlock
 //     then returns ErrUnreachable, and the release is repeated in the background.
@@ -159,7 +159,8 @@
 //   - FencedLock: redisson_lock_token:{name}, the counter, never deleted.
 //   - SpinLock: no channel.
 //   - ReadWriteLock: {name}:<id>:rwlock_timeout:<n>, the timers of readers; the channel
-//     redisson_rwlock:{name}; with WithWriterPreference {name}:rlock:writers.
+//     redisson_rwlock:{name}; without WithReaderPreference {name}:rlock:writers,
+//     {name}:rlock:readers and {name}:rlock:admitted: who waits.
 //   - FairReadWriteLock and PriorityLock: {name}:rlock:fairrw and
 //     {name}:rlock:priority in the place of name, and keys and channels that begin with
 //     these and a colon. As patterns {name}:rlock:fairrw* and {name}:rlock:priority*.

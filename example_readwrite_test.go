@@ -14,7 +14,7 @@ func ExampleReadWriteLock() {
 	client, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	prices := client.NewReadWriteLock("prices", rlock.WithWriterPreference())
+	prices := client.NewReadWriteLock("prices")
 
 	first, err := prices.Reader.Lock(ctx)
 	if err != nil {

@@ -280,7 +280,7 @@ type lockConfig struct {
 	// their options, so that the other types can refuse them.
 	special          []string
 	backoff          *Backoff      // of a SpinLock; nil: not given
-	writerPreference bool          // of a ReadWriteLock
+	readerPreference bool          // of a ReadWriteLock
 	ageing           time.Duration // of a PriorityLock
 	hasAgeing        bool
 }

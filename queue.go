@@ -49,6 +49,7 @@ type waiter struct {
 	// looks at once.
 	behind   *hold
 	admitted bool  // the head has got what can be shared: look too
+	round    int64 // the waiter counts as having waited since then; see attempt.round
 	err      error // why it should leave
 }
 
@@ -65,7 +66,7 @@ func (q *queues) join(key lineKey, now time.Time) (w *waiter, head bool) {
 		}
 		q.byKey[key] = line
 	}
-	w = &waiter{queue: line, wake: make(chan struct{}, 1), since: now}
+	w = &waiter{queue: line, wake: make(chan struct{}, 1), since: now, round: noRound}
 	w.place = line.waiters.PushBack(w)
 	return w, line.waiters.Len() == 1
 }
@@ -81,8 +82,11 @@ func (q *queues) waiting(key lineKey) int {
 }
 
 // leave takes a waiter out of the line. got is the hold it leaves with, if
-// any. The last one to leave ends the subscription.
-func (q *queues) leave(w *waiter, got *hold) {
+// any, and round the one in which it was refused: those behind it count as
+// refused then too. It was refused itself: were it enough that it counts as such,
+// newcomers would go first for as long as somebody stands in line. The last one to
+// leave ends the subscription.
+func (q *queues) leave(w *waiter, got *hold, round int64) {
 	q.mu.Lock()
 	line := w.queue
 	wasHead := line.waiters.Front() == w.place
@@ -96,6 +100,9 @@ func (q *queues) leave(w *waiter, got *hold) {
 		for e := front; e != nil; e = e.Next() {
 			next := e.Value.(*waiter)
 			next.admitted = true
+			if next.round == noRound {
+				next.round = round
+			}
 			next.poke()
 		}
 	} else if wasHead {
@@ -174,12 +181,21 @@ func (q *queues) fail(w *waiter, since time.Time, err error) {
 	}
 }
 
-// turn is what a waiter that was behind others learns when it is poked: that it
+// news is what a waiter that was behind others learns when it is poked: that it
 // should leave; that it is the head now, and behind which hold; or that it is
 // admitted all the same, once.
-func (q *queues) turn(w *waiter) (head bool, behind *hold, admitted bool, err error) {
+type news struct {
+	err      error
+	head     bool
+	behind   *hold
+	admitted bool
+	round    int64 // if admitted
+}
+
+func (q *queues) turn(w *waiter) news {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	admitted, w.admitted = w.admitted, false
-	return w.queue.waiters.Front() == w.place, w.behind, admitted, w.err
+	n := news{w.err, w.queue.waiters.Front() == w.place, w.behind, w.admitted, w.round}
+	w.admitted = false
+	return n
 }

@@ -20,10 +20,21 @@ import (
 // when its lease is over, whatever others do. A writer that dies is out when its
 // lease is over, and those of what it read.
 //
-// Who waits is not in order. Readers come in while others read, so without a
-// pause between them no writer gets in, as in Java: see WithWriterPreference.
-// When the lock becomes readable all waiting readers of a client come in at
-// once.
+// Readers and writers take turns, as with a sync.RWMutex: new readers wait while
+// a writer waits in Lock, and when a writer leaves, the readers that wait come in
+// together before the next writer. So neither side starves the other. There is no
+// other order among clients, and a TryLock keeps nobody out; for first come, first
+// served there is FairReadWriteLock. An owner that reads or writes may read on
+// whoever waits. But an owner that reads, and waits for another owner that wants
+// to begin to read, waits for a writer that waits for it: hand on the context.
+//
+// Who waits shows itself in Redis, one reader and one writer of each client, and
+// refreshes that each third of WithWaiterLease. One that dies, or is cut off from
+// Redis, keeps the other side out for at most one waiter lease.
+//
+// Readers in Java do not know of that: they come in while others read, and pass
+// writers by that wait, in Go as in Java. A Java writer does not let waiting readers
+// go first, neither does it keep any out. Exclusion does not depend on it.
 //
 // Beside Java clients this holds too, with one limit: a renewal of a Java reader
 // cuts the time of the lock to 30 seconds, whatever others were promised. Readers
@@ -65,12 +76,13 @@ var (
 // this one waits until it is free.
 func (c *Client) NewReadWriteLock(name string, opts ...LockOption) *ReadWriteLock {
 	const family = "rwlock"
-	read := newCore(c, family, name, opts, optWriterPreference)
+	read := newCore(c, family, name, opts, optReaderPreference)
 	read.side, read.kept = shared, true
+	read.standing = !read.opts.readerPreference
 	read.protocol = readSide{rwSide{plain{read}}}
 
-	write := newCore(c, family, name, opts, optWriterPreference)
-	write.standing = write.opts.writerPreference
+	write := newCore(c, family, name, opts, optReaderPreference)
+	write.standing = !write.opts.readerPreference
 	write.protocol = writeSide{rwSide{plain{write}}}
 	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
@@ -78,28 +90,20 @@ func (c *Client) NewReadWriteLock(name string, opts ...LockOption) *ReadWriteLoc
 // Name is the name of the lock, with the client's prefix.
 func (l *ReadWriteLock) Name() string { return l.Reader.Name() }
 
-const optWriterPreference = "WithWriterPreference"
+const optReaderPreference = "WithReaderPreference"
 
-// WithWriterPreference makes readers wait while a writer waits in Lock, so that
-// writers are not starved by readers that follow each other without a pause. It
-// is an option of a ReadWriteLock. By default readers come in while others read,
-// as in Java. Between two writers the waiting readers have a chance; a writer's
-// TryLock holds nobody back.
+// WithReaderPreference lets readers come in whenever others read, whoever waits,
+// and nobody shows in Redis that he waits: this is what Redisson does. It is an
+// option of a ReadWriteLock, for locks that are written so rarely, or so briefly
+// read, that there are pauses between readers. Without pauses no writer ever gets
+// in, and readers may be starved by writers that follow each other.
 //
-// All clients of the lock must use it: readers without it, those of Java among
-// them, pass waiting writers by. Exclusion does not depend on it.
-//
-// A waiting writer shows itself in Redis and refreshes that each third of
-// WithWaiterLease. One that dies, or is cut off from Redis, keeps new readers
-// out for at most one waiter lease.
-//
-// An owner that reads or writes may read on whoever waits. But an owner that
-// reads, and waits for another owner that wants to begin to read, waits for a
-// writer that waits for it: like a sync.RWMutex, the lock is not for that.
-func WithWriterPreference() LockOption {
+// It is for all clients of a lock or for none: those with it pass by those that
+// wait without it, as Java's do. Exclusion does not depend on it.
+func WithReaderPreference() LockOption {
 	return func(c *lockConfig) {
-		c.writerPreference = true
-		c.special = append(c.special, optWriterPreference)
+		c.readerPreference = true
+		c.special = append(c.special, optReaderPreference)
 	}
 }
 
@@ -119,12 +123,28 @@ func (p rwSide) leaving(stay string, more ...any) []any {
 	return append(p.args(stay, p.channel(stay), p.announce()), more...)
 }
 
-// withWriters adds the waiting writers to the keys if they are preferred.
-func (p rwSide) withWriters(keys ...string) []string {
-	if p.opts.writerPreference {
-		keys = append(keys, suffixed(p.name, "rlock:writers"))
+// turns are the keys of those who wait, by what they are called in
+// scripts/shared/rw_turns.lua; none if readers are preferred.
+func (p rwSide) turns(zsets ...string) (keys []string) {
+	if p.opts.readerPreference {
+		return nil
+	}
+	for _, zset := range zsets {
+		keys = append(keys, suffixed(p.name, "rlock:"+zset))
 	}
 	return keys
+}
+
+// place is for how long a look of an attempt keeps its place among those who
+// wait, ms; and 1 if it may have one from an earlier look.
+func (p rwSide) place(a *attempt) (ms int64, had int) {
+	if a.leads && !p.opts.readerPreference && a.under == nil {
+		ms = p.c.cfg.waiterLease.Milliseconds()
+	}
+	if a.stands {
+		had = 1
+	}
+	return ms, had
 }
 
 func (p rwSide) channel(string) string { return prefixed("redisson_rwlock", p.name) }
@@ -214,10 +234,16 @@ func (p readSide) enter(a *attempt, _ bool) *request {
 	if a.under != nil {
 		under = a.under.stay
 	}
+	round := ""
+	if a.round != noRound {
+		round = strconv.FormatInt(a.round, 10)
+	}
+	place, had := p.place(a)
 	return &request{
 		script: p.script("rw_read_enter"),
-		keys:   p.withWriters(p.keys.lock, p.tombstone(a.stay), p.timer(a.stay, 1)),
-		args:   p.args(a.stay, a.opts.lease.Milliseconds(), under),
+		keys: append([]string{p.keys.lock, p.tombstone(a.stay), p.timer(a.stay, 1)},
+			p.turns("writers", "readers", "admitted")...),
+		args: p.args(a.stay, a.opts.lease.Milliseconds(), under, place, round, had),
 	}
 }
 
@@ -239,7 +265,7 @@ func (p readSide) release(stay string, n int) *request {
 }
 
 func (p readSide) abandon(stay string, late bool) *request {
-	return p.quit("rw_read_abandon", late, stay)
+	return p.quit("rw_read_abandon", late, stay, p.turns("readers", "admitted")...)
 }
 
 func (p readSide) renew(stay string, lease time.Duration) *request {
@@ -256,15 +282,13 @@ func (p readSide) forceUnlock(owner string) *request { return p.force("read", ow
 // writeSide is the protocol of the exclusive side.
 type writeSide struct{ rwSide }
 
-func (p writeSide) enter(a *attempt, wait bool) *request {
-	place := int64(0)
-	if wait {
-		place = p.c.cfg.waiterLease.Milliseconds()
-	}
+func (p writeSide) enter(a *attempt, _ bool) *request {
+	place, had := p.place(a)
 	return &request{
 		script: p.script("rw_write_enter"),
-		keys:   p.withWriters(p.keys.lock, p.keys.clock, p.tombstone(a.stay)),
-		args:   p.args(a.stay, a.opts.lease.Milliseconds(), place),
+		keys: append([]string{p.keys.lock, p.keys.clock, p.tombstone(a.stay)},
+			p.turns("writers", "admitted")...),
+		args: p.args(a.stay, a.opts.lease.Milliseconds(), place, had),
 	}
 }
 
@@ -286,7 +310,7 @@ func (p writeSide) release(stay string, n int) *request {
 }
 
 func (p writeSide) abandon(stay string, late bool) *request {
-	return p.quit("rw_write_abandon", late, stay, p.withWriters()...)
+	return p.quit("rw_write_abandon", late, stay, p.turns("writers")...)
 }
 
 func (p writeSide) renew(stay string, lease time.Duration) *request {

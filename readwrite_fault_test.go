@@ -176,7 +176,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				for _, s := range scenarios {
 					t.Run(s.name, func(t *testing.T) {
 						lock := name + ":" + s.name
-						s.play(env{t, c.NewReadWriteLock(lock, rlock.WithWriterPreference()), lock, rdb, func() { onNth(t, proxy, s.script, 1, action) }})
+						s.play(env{t, c.NewReadWriteLock(lock), lock, rdb, func() { onNth(t, proxy, s.script, 1, action) }})
 					})
 				}
 			})
@@ -294,7 +294,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				name := scenario.name
-				scenario.play(t, c.NewReadWriteLock(name, rlock.WithWriterPreference()),
+				scenario.play(t, c.NewReadWriteLock(name),
 					func() { onNth(t, proxy, scenario.script, 1, faultproxy.Hold) },
 					func() {
 						// What ends the hold may be under way, if its caller has not waited for it.
@@ -318,7 +318,7 @@ func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewReadWriteLock("a", rlock.WithWriterPreference())
+		l := newClientOn(t, rdb).NewReadWriteLock("a")
 		for _, holder := range []rlock.Locker{l.Writer, l.Reader} {
 			lease := mustLock(t, holder)
 			ctx, cancel := context.WithCancel(bg)

@@ -381,6 +381,6 @@ func TestReadWriteLockFollowsItsModel(t *testing.T) {
 	t.Parallel()
 	b := onServer(t)
 	rdb := b.client(t)
-	followsRWModel(t, rdb, newClientOn(t, rdb), time.Now, nil, rlock.WithWriterPreference())
+	followsRWModel(t, rdb, newClientOn(t, rdb), time.Now, nil)
 	onlyTombstones(t, rdb)
 }

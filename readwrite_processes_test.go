@@ -56,7 +56,7 @@ func childReadWriteSections(t *testing.T, p *parent, addr string, args []string)
 	goroutines, _ := strconv.Atoi(args[0])
 	sections, _ := strconv.Atoi(args[1])
 	c, rdb := childClient(t, addr)
-	l := c.NewReadWriteLock("processes", rlock.WithWriterPreference())
+	l := c.NewReadWriteLock("processes")
 	p.report("ready")
 	p.await("go")
 	get := func(key string) int {

@@ -147,8 +147,6 @@ func (d *driver) open(kind, name string) (rlock.Locker, error) {
 		return c.NewReadWriteLock(name).Reader, nil
 	case "write":
 		return c.NewReadWriteLock(name).Writer, nil
-	case "politewrite":
-		return c.NewReadWriteLock(name, rlock.WithWriterPreference()).Writer, nil
 	case "fairread":
 		return c.NewFairReadWriteLock(name).Reader, nil
 	case "fairwrite":

@@ -18,6 +18,7 @@
 
 -- include announce
 -- include rw
+-- include rw_turns
 -- include rw_leave
 local side = ARGV[5]
 -- The fields of the hash that are no readers, though somebody may ask for them.
@@ -38,6 +39,9 @@ for i = 1, #fields, 2 do
   for n = 1, tonumber(fields[i + 1]) or 0 do
     redis.pcall('del', timer(fields[i], n))
   end
+end
+if side == 'write' then
+  admit()
 end
 announce(ARGV[4], ARGV[3], side == 'read' and '0' or '1')
 return 1

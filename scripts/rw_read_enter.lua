@@ -3,15 +3,20 @@
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this stay's reading
 -- KEYS[3]  timer of this entry
--- KEYS[4]  writers that wait and go first: stay id -> alive until, ms; only if
---          writers are preferred
+-- KEYS[4] to KEYS[6]  see rw_turns; unless readers are preferred
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
 -- ARGV[3]  lease, ms
 -- ARGV[4]  stay id of the owner's write hold, under which it may read; '' if it
 --          has none
+-- ARGV[5]  for how long this look keeps its place among the readers, ms; 0: it
+--          has none
+-- ARGV[6]  round in which it was refused first; '' if it was not
+-- ARGV[7]  '1' if an earlier look may have had a place. A copy of this one that had
+--          is known to the client: see rw_read_abandon
 -- Reply    {1, 0}     entered
---          {0, ms}    not now; look again within ms (-1: there is no telling)
+--          {0, ms, round}  not now; look again within ms (-1: there is no
+--                     telling)
 --          {-1, 0}    this stay was given up: a late copy, nothing done
 --          {-2, 0|1}  the owner's write hold is gone (1: others hold the lock)
 -- Caller   Lock, TryLock of a ReadLock
@@ -22,11 +27,33 @@
 --          and with it the whole acquire.
 
 -- include rw
+-- include rw_turns
 if redis.call('exists', KEYS[2]) == 1 then
   return {-1, 0}
 end
-local lease = tonumber(ARGV[3])
+local lease, place = tonumber(ARGV[3]), tonumber(ARGV[5])
+local turns = KEYS[4]
 local mode = redis.call('hget', lock, 'mode')
+
+-- early is for how long writers that wait keep it out, ms.
+local function early()
+  local ms = stays(writers)
+  if ms == 0 or redis.call('zscore', admitted, stay) or ARGV[6] ~= '' and tonumber(ARGV[6]) ~= round() then
+    return 0
+  end
+  return ms
+end
+
+local function refuse(ms)
+  if not turns then
+    return {0, ms, 0}
+  end
+  if place > 0 then
+    await(redis.call('zscore', admitted, stay) and admitted or readers, place)
+  end
+  return {0, ms, round()}
+end
+
 if redis.call('hexists', lock, stay) == 1 then
   -- Entered before. The reply must come from a master: a demoted one refuses.
   redis.call('hdel', lock, '')
@@ -37,15 +64,11 @@ elseif ARGV[4] ~= '' then
   end
 elseif mode ~= 'read' and redis.call('exists', lock) == 1 then
   -- A writer's, or a lock of another type.
-  return {0, redis.call('pttl', lock)}
-elseif KEYS[4] then
-  local last = redis.call('zrevrange', KEYS[4], 0, 0, 'withscores')
-  if last[2] then
-    local time = redis.call('time')
-    local ms = tonumber(last[2]) - time[1] * 1000 - math.floor(time[2] / 1000)
-    if ms > 0 then
-      return {0, ms}
-    end
+  return refuse(redis.call('pttl', lock))
+elseif turns then
+  local ms = early()
+  if ms > 0 then
+    return refuse(ms)
   end
 end
 
@@ -57,4 +80,7 @@ if not mode then
 end
 redis.call('hsetnx', lock, stay, 1)
 lengthen(lock, lease)
+if ARGV[7] == '1' then
+  come()
+end
 return {1, 0}

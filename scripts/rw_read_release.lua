@@ -20,6 +20,7 @@
 
 -- include announce
 -- include rw
+-- include rw_turns
 -- include rw_leave
 local was, count = redis.call('hget', lock, stay), tonumber(ARGV[5])
 if not was then

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this stay's writing
--- KEYS[3]  writers that wait and go first; only if writers are preferred
+-- KEYS[3]  writers that wait; unless readers are preferred
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
 -- ARGV[3]  channel
@@ -17,12 +17,13 @@
 
 -- include announce
 -- include rw
+-- include rw_turns
 -- include rw_leave
 if ARGV[5] ~= '0' then
   redis.call('del', KEYS[2])
   redis.call('set', KEYS[2], 1, 'px', ARGV[5])
 end
-local waited = KEYS[3] and redis.call('zrem', KEYS[3], stay) == 1
+local waited = KEYS[3] and redis.call('zrem', writers, stay) == 1
 if redis.call('hexists', lock, writer) == 1 then
   return writerLeaves()
 end

@@ -3,13 +3,15 @@
 -- KEYS[1]  lock hash
 -- KEYS[2]  fencing clock of the lock's slot
 -- KEYS[3]  tombstone of this stay's writing
--- KEYS[4]  writers that wait and go first: stay id -> alive until, ms; only if
---          writers are preferred
+-- KEYS[4], KEYS[5]  writers that wait, and readers that go before them: see
+--          rw_turns; unless readers are preferred
 -- ARGV[1]  stay id
 -- ARGV[2]  what the names of timers begin with
 -- ARGV[3]  lease, ms
 -- ARGV[4]  for how long this look keeps its place among the writers, ms; 0: it
---          does not wait
+--          has none
+-- ARGV[5]  '1' if an earlier look may have had a place. A copy of this one that had
+--          is known to the client: see rw_write_abandon
 -- Reply    {1, token}  entered
 --          {0, ms}     not now; look again within ms (-1: there is no telling)
 --          {-1, 0}     this stay was given up: a late copy, nothing done
@@ -22,34 +24,42 @@
 --          it, and with it the whole acquire.
 
 -- include rw
+-- include rw_turns
 if redis.call('exists', KEYS[3]) == 1 then
   return {-1, 0}
 end
-local lease = tonumber(ARGV[3])
-local now = redis.call('time')
-local mine = redis.call('hexists', lock, writer) == 1
-if not mine and redis.call('exists', lock) == 1 then
-  local held, ms, dead = true, redis.call('pttl', lock), {}
-  if redis.call('hget', lock, 'mode') == 'read' then
+local lease, place = tonumber(ARGV[3]), tonumber(ARGV[4])
+local turns = KEYS[4]
+
+-- taken is for how long others keep it out, ms; 0: they do not.
+local function taken()
+  if redis.call('exists', lock) == 1 then
+    if redis.call('hget', lock, 'mode') ~= 'read' then
+      return redis.call('pttl', lock)
+    end
     -- The hash may outlive its readers, by as much as one that has left had
     -- asked for, beside one that died.
-    ms, dead = alive()
-    held = ms > 0
-  end
-  if held then
-    for _, reader in ipairs(dead) do
-      redis.call('hdel', lock, reader)
+    local ms, dead = alive()
+    if ms > 0 then
+      for _, reader in ipairs(dead) do
+        redis.call('hdel', lock, reader)
+      end
+      return ms
     end
-    if ARGV[4] ~= '0' and KEYS[4] then
-      local millis = now[1] * 1000 + math.floor(now[2] / 1000)
-      redis.call('zremrangebyscore', KEYS[4], '-inf', millis)
-      redis.call('zadd', KEYS[4], millis + ARGV[4], stay)
-      lengthen(KEYS[4], tonumber(ARGV[4]))
-    end
-    return {0, ms}
   end
+  return turns and stays(admitted) or 0
 end
 
+local mine = redis.call('hexists', lock, writer) == 1
+local ms = mine and 0 or taken()
+if ms ~= 0 then
+  if place > 0 then
+    await(writers, place)
+  end
+  return {0, ms}
+end
+
+local now = redis.call('time')
 local last = tonumber(redis.call('get', KEYS[2]) or 0)
 local token = math.max(last + 1, now[1] * 1000000 + now[2])
 redis.call('set', KEYS[2], token)
@@ -58,7 +68,7 @@ if not mine then
   redis.call('hset', lock, 'mode', 'write', writer, 1)
 end
 lengthen(lock, lease)
-if KEYS[4] then
-  redis.call('zrem', KEYS[4], stay)
+if ARGV[5] == '1' then
+  redis.call('zrem', writers, stay)
 end
 return {1, token}

@@ -18,6 +18,7 @@
 
 -- include announce
 -- include rw
+-- include rw_turns
 -- include rw_leave
 if redis.call('hexists', lock, writer) == 0 then
   return absent()

@@ -39,9 +39,9 @@ var kinds = []kind{
 		holds: sidedHolds,
 	},
 	{
-		name: "writers first",
+		name: "readers first",
 		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
-			l := c.NewReadWriteLock(name, rlock.WithWriterPreference())
+			l := c.NewReadWriteLock(name, rlock.WithReaderPreference())
 			return l.Writer, l.Reader
 		},
 		holds: sidedHolds,

@@ -1343,7 +1343,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a writer does not look for readers", want: "and so does", within: 5, kind: "read-write",
-		script: "rw_write_enter", old: "held = ms > 0", instead: "held = false",
+		script: "rw_write_enter", old: "local ms, dead = alive()", instead: "local ms, dead = 0, {}",
 	},
 	{
 		name: "a renewal forgets the reader's timer", want: "lost before the deadline", within: 10, kind: "read-write",

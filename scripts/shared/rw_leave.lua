@@ -1,5 +1,5 @@
 -- rw_leave: how a reader and a writer leave. ARGV[3] is the channel, ARGV[4] how
--- to publish.
+-- to publish. It needs rw_turns.
 
 -- readerLeaves ends the read hold of the stay. The time of the hash stays as it
 -- is: it is at least what is left to the others, and what a writer of the same
@@ -21,9 +21,7 @@ end
 -- to read can come in too: they are told, which Redisson does not do.
 local function writerLeaves()
   redis.call('hdel', lock, writer)
-  -- Preferred writers go first again when they have looked again: of several
-  -- processes one always waits, and readers would never have a chance.
-  redis.pcall('del', timers .. 'rlock:writers')
+  admit()
   if redis.call('hlen', lock) <= 1 or alive() == 0 then
     redis.call('del', lock)
   else

@@ -1,0 +1,208 @@
+package rlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// rwSides are the two sides of a read-write lock, of whatever type.
+type rwSides struct{ reader, writer rlock.Locker }
+
+func rwSidesOf(c *rlock.Client, name string, opts ...rlock.LockOption) rwSides {
+	l := c.NewReadWriteLock(name, opts...)
+	return rwSides{l.Reader, l.Writer}
+}
+
+// rwLoad is what readers and writers that loop have done.
+type rwLoad struct {
+	reads, writes atomic.Int64
+	took          time.Duration
+}
+
+// rwLoop lets readers and writers loop over sections of 1 ms, spread over the
+// locks, until done says that it is enough.
+func rwLoop(t testing.TB, locks []rwSides, readers, writers int, done func(*rwLoad) bool) *rwLoad {
+	t.Helper()
+	load := &rwLoad{}
+	ctx, stop := context.WithCancel(bg)
+	defer stop()
+	var inside atomic.Int64 // readers; a writer counts as -1000
+	var wg sync.WaitGroup
+	loop := func(l rlock.Locker, count *atomic.Int64, weight int64, alone bool) {
+		wg.Go(func() {
+			for {
+				lease, err := l.Lock(ctx)
+				if err != nil {
+					return
+				}
+				if n := inside.Add(weight); alone && n != weight || !alone && n < 0 {
+					t.Errorf("not alone: %d", n)
+				}
+				time.Sleep(time.Millisecond) // of the section
+				inside.Add(-weight)
+				count.Add(1)
+				mustUnlock(t, lease)
+			}
+		})
+	}
+	start := time.Now()
+	for i := range readers {
+		loop(locks[i%len(locks)].reader, &load.reads, 1, false)
+	}
+	for i := range writers {
+		loop(locks[i%len(locks)].writer, &load.writes, -1000, true)
+	}
+	for end := start.Add(20 * time.Second); !done(load); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("after 20 s: %d reads, %d writes", load.reads.Load(), load.writes.Load())
+			break
+		}
+	}
+	stop()
+	wg.Wait()
+	load.took = time.Since(start)
+	return load
+}
+
+// After a writer the readers that wait come in together, before the next
+// writer; so readers and writers that all loop take turns, and hardly anybody
+// looks in vain.
+func TestReadersComeInTogetherBetweenWriters(t *testing.T) {
+	t.Parallel()
+	for _, clients := range []int{1, 2} {
+		beside(t, fmt.Sprintf("%d clients", clients), func(t *testing.T) {
+			b := onServer(t)
+			var locks []rwSides
+			for range clients {
+				locks = append(locks, rwSidesOf(b.newClient(t), "a"))
+			}
+			scripts := evalCounter(t, b)
+			load := rwLoop(t, locks, 50, 2, func(l *rwLoad) bool { return l.reads.Load() >= 2000 && l.writes.Load() >= 20 })
+			reads, writes := load.reads.Load(), load.writes.Load()
+			each := float64(scripts()) / float64(reads+writes)
+			t.Logf("%d reads, %d writes in %v: %.0f reads/s, %.1f scripts per entry", reads, writes, load.took.Round(time.Millisecond), float64(reads)/load.took.Seconds(), each)
+			// Two are needed, to enter and to leave. Some of the others look in vain.
+			if each > 4 {
+				t.Errorf("%.1f scripts per entry", each)
+			}
+			// Some may be quicker than the next writer shows itself.
+			if reads > 150*writes {
+				t.Errorf("%d reads to %d writes: more than three times the readers that there are come in between two writers", reads, writes)
+			}
+		})
+	}
+}
+
+// However many loop on one side, the other gets in.
+func TestNeitherSideOfAReadWriteLockStarves(t *testing.T) {
+	t.Parallel()
+	for _, clients := range []int{1, 2} {
+		for what, n := range map[string][2]int{"12 readers and a writer": {12, 1}, "12 writers and a reader": {1, 12}} {
+			beside(t, fmt.Sprintf("%s, %d clients", what, clients), func(t *testing.T) {
+				b := onServer(t)
+				var locks []rwSides
+				for range clients {
+					locks = append(locks, rwSidesOf(b.newClient(t), "a"))
+				}
+				load := rwLoop(t, locks, n[0], n[1], func(l *rwLoad) bool { return l.reads.Load() >= 20 && l.writes.Load() >= 20 })
+				t.Logf("%d reads, %d writes in %v", load.reads.Load(), load.writes.Load(), load.took.Round(time.Millisecond))
+			})
+		}
+	}
+}
+
+// Readers that wait come in before the writers that wait, all of them: those of
+// each client behind the first too. No writer comes in between them, and no reader
+// that comes later.
+func TestWriterThatLeavesAdmitsAllWaitingReaders(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		open := func() *rlock.ReadWriteLock {
+			return newClientOn(t, b.client(t), rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+		}
+		first, second, third := open(), open(), open()
+		write := mustLock(t, first.Writer)
+		var got []<-chan *rlock.Lease
+		for i, l := range []*rlock.ReadWriteLock{first, second} {
+			got = append(got, rwWait(t, rdb, l.Reader, l, 5, int64(i+1)))
+		}
+		eventually(t, "the first readers of both clients show", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 2 })
+		next := rwWait(t, rdb, third.Writer, third, 1, 3)
+		eventually(t, "the writer shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
+		mustUnlock(t, write)
+		var leases []*rlock.Lease
+		for _, readers := range got {
+			for range 5 {
+				leases = append(leases, <-readers) // while the others hold theirs, and a writer waits
+			}
+		}
+		for _, l := range []*rlock.ReadWriteLock{first, second, third} {
+			_, err := l.Reader.TryLock(bg)
+			wantErr(t, err, rlock.ErrNotAcquired)
+		}
+		for _, l := range leases {
+			mustUnlock(t, l)
+		}
+		mustUnlock(t, <-next)
+		mustBeForgotten(t, rdb, "a")
+	})
+}
+
+// A reader that is admitted, but does not come, keeps writers out until it counts
+// as dead; and if it gives up, they are told.
+func TestAdmittedReaderThatDoesNotComeIsForgotten(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+		for what, leave := range map[string]func(write *rlock.Lease){
+			"unlock": func(write *rlock.Lease) { mustUnlock(t, write) },
+			"force": func(*rlock.Lease) {
+				if was, err := l.Writer.ForceUnlock(bg); !was || err != nil {
+					t.Fatal(was, err)
+				}
+			},
+		} {
+			write := mustLock(t, l.Writer)
+			until := time.Now().Add(500 * time.Millisecond)
+			rdb.ZAdd(bg, "{a}:rlock:readers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
+			rdb.PExpire(bg, "{a}:rlock:readers", time.Minute)
+			leave(write)
+			_, err := l.Writer.TryLock(bg)
+			wantErr(t, err, rlock.ErrNotAcquired)
+			mustUnlock(t, mustLock(t, l.Reader)) // it need not wait, and does not count as the one that is missed
+			next := mustLock(t, l.Writer)        // by its timer
+			if early := time.Until(until); early > 2*time.Millisecond {
+				t.Fatalf("%s: in %v too early", what, early)
+			}
+			mustUnlock(t, next)
+		}
+
+		// One that gives up before it has come in lets the writers in.
+		other := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+		write := mustLock(t, l.Writer)
+		ctx, cancel := context.WithCancel(bg)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := other.Reader.Lock(ctx)
+			ended <- err
+		}()
+		eventually(t, "the reader shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 1 })
+		rdb.Rename(bg, "{a}:rlock:readers", "{a}:rlock:admitted") // as if one writer had left, and another been quicker
+		heard := rwHeard(t, rdb, "a")
+		cancel()
+		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+		eventually(t, "writers are told", func() bool { return slices.Contains(heard(), "1") })
+		mustUnlock(t, write)
+	})
+}
