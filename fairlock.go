@@ -50,6 +50,7 @@ func (c *Client) NewFairLock(name string, opts ...LockOption) *FairLock {
 		queue:     prefixed("redisson_lock_queue", l.name),
 		deadlines: prefixed("redisson_lock_timeout", l.name),
 		alive:     suffixed(l.name, "rlock:waiters"),
+		notes:     suffixed(l.name, "rlock:line"),
 	}
 	return &FairLock{l}
 }
@@ -57,14 +58,14 @@ func (c *Client) NewFairLock(name string, opts ...LockOption) *FairLock {
 // fair is the protocol of a FairLock: plain, with a line in front of the lock.
 type fair struct {
 	plain
-	queue, deadlines, alive string
+	queue, deadlines, alive, notes string
 }
 
 // compose makes a request of a script that includes shared/fair.lua.
 func (f fair) compose(script string, keys []string, args ...any) *request {
 	return &request{
 		script: f.script(script),
-		keys:   append([]string{f.keys.lock, f.queue, f.deadlines, f.alive}, keys...),
+		keys:   append([]string{f.keys.lock, f.queue, f.deadlines, f.alive, f.notes}, keys...),
 		args:   append([]any{f.c.cfg.waiterLease.Milliseconds(), f.announce(), f.channel("")}, args...),
 	}
 }

@@ -122,8 +122,8 @@ func TestFairWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 			})
 		}
 		fairOrder(t, rdb, "a", next.stay)
-		// Its time was taken from the next once; what that has lived since is added.
-		if gone := ends - fairLook(rdb, "a").deadlines[next.stay]; gone > 10_000 || gone < 0 {
+		// Ours add no time to the deadlines behind them, and take none away.
+		if gone := ends - fairLook(rdb, "a").deadlines[next.stay]; gone > 0 {
 			t.Errorf("the deadline of the next was shortened by %v ms", gone)
 		}
 		mustUnlock(t, lease)

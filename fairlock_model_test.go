@@ -68,10 +68,13 @@ func (m *fairModel) one(t *rapid.T, what string, is func(i int, p *fairPerson) b
 	return rapid.SampledFrom(all).Draw(t, what)
 }
 
-// remove takes one out of the line, and its time from those behind.
-func (m *fairModel) remove(i int, wait float64) {
-	for _, p := range m.line[i+1:] {
-		p.deadline -= wait
+// remove takes one out of the line, and the time of one of Redisson's from those
+// behind. Ours have not added any.
+func (m *fairModel) remove(i int) {
+	if j := m.line[i].java; j != nil {
+		for _, p := range m.line[i+1:] {
+			p.deadline -= j.wait
+		}
 	}
 	m.line = slices.Delete(m.line, i, i+1)
 }
@@ -80,7 +83,7 @@ func (m *fairModel) remove(i int, wait float64) {
 func (m *fairModel) sweep() {
 	for i := 0; i < len(m.line); {
 		if m.line[i].dead {
-			m.remove(i, fairTerm)
+			m.remove(i)
 		} else {
 			i++
 		}
@@ -105,7 +108,7 @@ func (m *fairModel) settle() {
 	if p.turn.err != nil {
 		m.t.Fatal(p.turn.err)
 	}
-	m.remove(0, fairTerm)
+	m.remove(0)
 	m.enter(p, p.turn.lease)
 }
 
@@ -138,7 +141,7 @@ func (m *fairModel) wait(t *rapid.T) {
 	if turn.stay == "" {
 		t.Fatalf("it has not had to wait: %v, %v", turn.lease, turn.err)
 	}
-	p.deadline = m.formula(fairTerm)
+	p.deadline = m.formula()
 	m.line = append(m.line, p)
 	// Until it has looked again after the confirmation of its subscription. Its
 	// first look may have made the head take the lock, with a look of its own.
@@ -163,18 +166,22 @@ func (m *fairModel) wait(t *rapid.T) {
 	}
 }
 
-// formula is that for the deadline of a newcomer.
-func (m *fairModel) formula(wait float64) float64 {
+// formula is that for the deadline of a newcomer of ours: behind the lease of the
+// holder, and behind the latest deadline if some of Redisson's stand in line.
+func (m *fairModel) formula() float64 {
 	now := fairNow(m.rdb)
-	rest := 0.0
-	if len(m.line) > 0 {
-		for _, p := range m.line {
-			rest = math.Max(rest, p.deadline-now)
-		}
-	} else if m.holder != nil {
-		rest = float64(m.rdb.PTTL(bg, m.k.lock).Val().Milliseconds())
+	deadline := now + fairTerm
+	if m.holder != nil {
+		deadline += float64(m.rdb.PTTL(bg, m.k.lock).Val().Milliseconds())
 	}
-	return now + math.Max(rest, 0) + wait
+	if !slices.ContainsFunc(m.line, func(p *fairPerson) bool { return p.java != nil }) {
+		return deadline
+	}
+	last := slices.MaxFunc(m.line, func(a, b *fairPerson) int { return int(a.deadline - b.deadline) })
+	if last.java != nil {
+		return math.Max(deadline, last.deadline+fairTerm)
+	}
+	return math.Max(deadline, last.deadline)
 }
 
 // fairSlack is for how much of an hour a run of the model may last, in ms.
@@ -206,14 +213,14 @@ func (m *fairModel) javaTakes(t *rapid.T) {
 	if !p.java.try(fairLease) {
 		t.Fatal("it is Redisson's turn")
 	}
-	m.remove(0, p.java.wait)
+	m.remove(0)
 	m.holder = p
 }
 
 func (m *fairModel) javaLeaves(t *rapid.T) {
 	i := m.one(t, "who", func(_ int, p *fairPerson) bool { return p.java != nil && !p.expired() })
 	m.line[i].java.giveUp()
-	m.remove(i, m.line[i].java.wait)
+	m.remove(i)
 }
 
 func (m *fairModel) javaDies(t *rapid.T) {
@@ -225,6 +232,15 @@ func (m *fairModel) javaDies(t *rapid.T) {
 // dies puts one of ours into the line that has been dead for longer than any
 // outage.
 func (m *fairModel) dies(t *rapid.T) {
+	dead := 0
+	for _, p := range m.line {
+		if p.dead {
+			dead++
+		}
+	}
+	if dead == 4 {
+		t.Skip("one look does not remove more from the middle of the line")
+	}
 	m.made++
 	p := &fairPerson{id: fmt.Sprint("dead:", m.made), dead: true, deadline: fairNow(m.rdb) + 20*fairTerm}
 	m.rdb.RPush(bg, m.k.queue, p.id)
@@ -246,7 +262,7 @@ func (m *fairModel) cancel(t *rapid.T) {
 			t.Fatal("it does not leave the queue")
 		}
 	}
-	m.remove(i, fairTerm)
+	m.remove(i)
 	m.sweep()
 	m.settle()
 }
@@ -370,7 +386,7 @@ func TestFairLockFollowsItsModel(t *testing.T) {
 				if m.holder != nil && m.holder.lease != nil {
 					_ = m.holder.lease.Unlock(bg)
 				}
-				rdb.Del(bg, m.k.lock, m.k.queue, m.k.deadlines, m.k.alive)
+				rdb.Del(bg, m.k.lock, m.k.queue, m.k.deadlines, m.k.alive, "{"+m.k.lock+"}:rlock:line")
 			}()
 			t.Repeat(map[string]func(*rapid.T){
 				"wait": m.wait, "wait more": m.wait, "cancel": m.cancel, "tryLock": m.tryLock, "unlock": m.unlock, "force": m.force, "dies": m.dies,

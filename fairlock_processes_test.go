@@ -81,6 +81,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	k := fairKeysOf("fair")
 	trace := fairMonitor(t, b.addr)
 	children := map[string]*child{} // by client id
+	dead := map[string]bool{}       // those that were killed
 	for range 3 {
 		c := startChild(t, "fair", b.addr)
 		children[c.report("ready")] = c
@@ -99,6 +100,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 		t.Helper()
 		children[id].kill()
 		delete(children, id)
+		dead[id] = true
 		eventually(t, "its waiters are gone", func() bool {
 			v := fairLook(rdb, "fair")
 			for _, m := range []map[string]float64{v.deadlines, v.alive} {
@@ -153,6 +155,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 
 	// The trace: the line as the server's commands made it.
 	var line []string
+	var popped string // from the head: has the lock next, or is dead
 	var before, longest float64
 	granted, again := 0, 0
 	came := map[string]bool{}
@@ -174,16 +177,16 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 			i := slices.Index(line, args[3])
 			line = slices.Delete(line, i, i+1)
 		case args[0] == "lpop" && args[1] == k.queue:
-			line = append([]string{"<" + line[0]}, line[1:]...)
+			if popped != "" && !dead[of(popped)] {
+				t.Fatalf("%s is removed from the head though it lives", popped)
+			}
+			popped, line = line[0], line[1:]
 		case args[0] == "hset" && args[1] == k.lock:
 			// Who was at the head was taken out just before.
-			switch {
-			case len(line) == 0:
-			case line[0] == "<"+args[2]:
-				line = line[1:]
-			default:
+			if popped != args[2] && len(line) > 0 {
 				t.Fatalf("%s has the lock, %q waited", args[2], line)
 			}
+			popped = ""
 			granted++
 			before = at
 		}

@@ -171,3 +171,25 @@ func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
 		onlyTombstones(t, rdb)
 	})
 }
+
+// After an outage the silent keep their places for one waiter lease: theirs, not
+// that of whoever happens to look first.
+func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
+	eachPlaced(t, func(t *testing.T, b *backend, k placeKind) {
+		const term = 300 * time.Millisecond
+		c, proxy, rdb := b.faulty(t, rlock.WithWaiterLease(term), rlock.WithCommandTimeout(time.Second))
+		visitor := newClientOn(t, rdb, rlock.WithWaiterLease(time.Hour))
+		holder := mustLock(t, k.rival(visitor, "a"))
+		_, stay := k.enqueue(t, rdb, k.open(c, "a"))
+		proxy.Refuse(true) // its process has died, as far as Redis can see
+		eventually(t, "it is silent", func() bool {
+			return k.sign(rdb, "a", stay).Before(rdb.Time(bg).Val())
+		})
+		mustUnlock(t, holder)
+		eventually(t, "it is removed", func() bool {
+			k.visit(visitor, "a")
+			return len(k.line(rdb, "a")) == 0
+		})
+		proxy.Refuse(false)
+	})
+}

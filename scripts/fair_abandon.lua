@@ -1,8 +1,8 @@
 -- fair_abandon: end a stay for good, whatever became of its requests: it leaves
 -- the line, and the lock if it holds it.
 --
--- KEYS[1..4], ARGV[1..3]  see shared/fair.lua
--- KEYS[5]  tombstone of this stay
+-- KEYS[1..5], ARGV[1..3]  see shared/fair.lua
+-- KEYS[6]  tombstone of this stay
 -- ARGV[4]  stay id
 -- ARGV[5]  time to keep the tombstone, ms; 0: none is needed, no copy of the
 --          stay's requests is under way
@@ -16,14 +16,15 @@
 --          refuses SET and ZADD only as the first write of a script.
 
 -- include announce
+-- include signs
 -- include fair
 local stay, reply = ARGV[4], 1
 redis.call('hdel', lock, '')
 if ARGV[5] ~= '0' then
-  redis.call('set', KEYS[5], 1, 'px', ARGV[5])
+  redis.call('set', KEYS[6], 1, 'px', ARGV[5])
 end
-if redis.call('lpos', queue, stay) or redis.call('zscore', alive, stay) then
-  leave({stay})
+if redis.call('zscore', deadlines, stay) or redis.call('zscore', alive, stay) or torn() then
+  leave(stay)
 end
 if redis.call('hexists', lock, stay) == 0 then
   reply = -redis.call('exists', lock)

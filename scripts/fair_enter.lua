@@ -1,9 +1,9 @@
 -- fair_enter: take a fair lock if it is free and nobody stands before the
 -- caller; otherwise stand in line, or keep the place there.
 --
--- KEYS[1..4], ARGV[1..3]  see shared/fair.lua
--- KEYS[5]  fencing clock of the lock's slot
--- KEYS[6]  tombstone of this stay
+-- KEYS[1..5], ARGV[1..3]  see shared/fair.lua
+-- KEYS[6]  fencing clock of the lock's slot
+-- KEYS[7]  tombstone of this stay
 -- ARGV[4]  stay id
 -- ARGV[5]  lease, ms
 -- ARGV[6]  1: wait in line; 0: only look
@@ -22,11 +22,12 @@
 --          Who stands in line begins with an HDEL, and is never refused.
 
 -- include announce
+-- include signs
 -- include fair
-local clock = KEYS[5]
+local clock = KEYS[6]
 local stay, lease, wait = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
 
-if redis.call('exists', KEYS[6]) == 1 then
+if redis.call('exists', KEYS[7]) == 1 then
   return {-1, 0}
 end
 
@@ -45,7 +46,16 @@ if redis.call('hexists', lock, stay) == 1 then
   return {1, mine}
 end
 
-local queued = redis.call('lpos', queue, stay)
+-- The deadlines tell whether it stands in line, which takes no walk.
+local queued
+local apart = wait and torn()
+if wait then
+  if apart then
+    queued = redis.call('lpos', queue, stay)
+  else
+    queued = redis.call('zscore', deadlines, stay)
+  end
+end
 if queued then
   redis.call('hdel', lock, '')
 end
@@ -57,11 +67,10 @@ if free and (not head or head == stay) then
   local mine = token()
   if head then
     redis.call('lpop', queue)
-    redis.call('zrem', deadlines, stay)
-    redis.call('zrem', alive, stay)
-    for _, other in ipairs(redis.call('zrange', deadlines, 0, -1)) do
-      redis.call('zincrby', deadlines, -term, other)
-    end
+    forget(stay)
+  elseif wait and (apart or anybody) then
+    redis.call('del', deadlines) -- of an empty line
+    forget(stay)
   end
   redis.call('hset', lock, stay, 1)
   redis.call('pexpire', lock, lease)
@@ -69,35 +78,30 @@ if free and (not head or head == stay) then
   return {1, mine}
 end
 
-if wait and queued then
-  -- Neither the time that passes while it lives, nor what those before it take
-  -- when they leave, brings a waiter to its deadline. Redisson's take what they
-  -- had added long ago, when they came: that may be more than is left of it.
-  local theirs = 0
-  if redis.call('zcard', deadlines) > redis.call('zcard', alive) then
-    for _, other in ipairs(redis.call('lrange', queue, 0, queued)) do
-      if other == stay then
-        break
-      end
-      if not redis.call('zscore', alive, other) then
-        theirs = theirs + 1
-      end
-    end
-  end
-  local deadline = redis.call('zscore', deadlines, stay) or now
-  local sign = redis.call('zscore', alive, stay)
-  local silent = sign and silence(sign) or 0
-  redis.call('zadd', deadlines, math.max(deadline + silent, now + term + theirs * theirTerm), stay)
-elseif wait then
-  -- Redisson adds its time to the deadline of the last in line. That is the
-  -- latest one, unless the last is dead or has waited for very long.
-  local latest = head and redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2]
-  local rest = latest and latest - now or redis.call('pttl', lock)
-  redis.call('zadd', deadlines, now + math.max(rest, 0) + term, stay)
-  redis.call('rpush', queue, stay)
-end
 if wait then
-  redis.call('zadd', alive, now + term, stay)
+  local theirs = redis.call('zcard', deadlines) - redis.call('zcard', alive)
+  if queued then
+    -- Neither the time that passes while it lives, nor what those before it take
+    -- when they leave, brings a waiter to its deadline. Redisson's take what they
+    -- had added long ago, when they came: that may be more than is left of it.
+    local deadline = redis.call('zscore', deadlines, stay) or now
+    local heard = redis.call('zscore', alive, stay)
+    local before = theirs > 0 and math.min(redis.call('hget', notes, stay) or 0, theirs) or 0
+    redis.call('zadd', deadlines, math.max(deadline + (heard and silence(heard) or 0), now + term + before * theirTerm), stay)
+  else
+    local deadline = now + math.max(redis.call('pttl', lock), 0) + term
+    if theirs > 0 then
+      -- Redisson adds its time to the deadline of the last in line. That is the
+      -- latest one, unless the last is dead or has waited for very long.
+      local latest = redis.call('zrevrange', deadlines, 0, 0, 'withscores')
+      local counted = redis.call('zscore', alive, latest[1]) and term or 0
+      deadline = math.max(deadline, latest[2] - counted + term)
+      redis.call('hset', notes, stay, theirs)
+    end
+    redis.call('zadd', deadlines, deadline, stay)
+    redis.call('rpush', queue, stay)
+  end
+  sign(alive, notes, now, term, stay)
   outlast()
 end
 tell(stay)
@@ -106,5 +110,6 @@ head = redis.call('lindex', queue, 0)
 if not free then
   return {0, wait and head ~= stay and -1 or redis.call('pttl', lock)}
 end
-local stands = redis.call('zscore', alive, head) or redis.call('zscore', deadlines, head)
+local heard = redis.call('zscore', alive, head)
+local stands = heard and lives(heard) or redis.call('zscore', deadlines, head)
 return {0, math.min(math.max(math.ceil(stands - now), 1), year)}

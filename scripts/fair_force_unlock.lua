@@ -1,7 +1,7 @@
 -- fair_force_unlock: free a lock whoever holds it, or only if a given owner does.
 -- The line stays as it is.
 --
--- KEYS[1..4], ARGV[1..3]  see shared/fair.lua
+-- KEYS[1..5], ARGV[1..3]  see shared/fair.lua
 -- ARGV[4]  stay id of the holder meant, or '' for any
 -- Reply    1  freed
 --          0  was not held (by that owner)
@@ -12,6 +12,7 @@
 -- Replica  A demoted master, whose data may be old, refuses the HDEL.
 
 -- include announce
+-- include signs
 -- include fair
 local owner, reply = ARGV[4], 0
 redis.call('hdel', lock, '')

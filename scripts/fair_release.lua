@@ -1,7 +1,7 @@
 -- fair_release: lower the count of a hold, or end it and wake the head of the
 -- line.
 --
--- KEYS[1..4], ARGV[1..3]  see shared/fair.lua
+-- KEYS[1..5], ARGV[1..3]  see shared/fair.lua
 -- ARGV[4]  stay id
 -- ARGV[5]  hold count that remains; 0 frees the lock
 -- Reply    2  count lowered
@@ -18,6 +18,7 @@
 --          be old, refuses the HDEL with READONLY.
 
 -- include announce
+-- include signs
 -- include fair
 local stay, reply = ARGV[4], 1
 redis.call('hdel', lock, '')

@@ -1331,7 +1331,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a waiter in line does not look for its tombstone", want: "", within: 20, in: "late", kind: "fair",
-		script: "fair_enter", old: "redis.call('exists', KEYS[6]) == 1", instead: "false",
+		script: "fair_enter", old: "redis.call('exists', KEYS[7]) == 1", instead: "false",
 	},
 	{
 		name: "who is first in line does not look for a holder", want: "and so does", within: 5, kind: "fair",
