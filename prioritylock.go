@@ -42,6 +42,8 @@ const (
 	MaxAgeing = 24 * time.Hour
 )
 
+const priorityQueue = "priority"
+
 // neverAges is the ageing period, in µs, of a lock without ageing: 19 years, so
 // that no waiter gains a step. Ten of it and the time since 1970 are below 2^53,
 // up to which scores in Redis are exact.
@@ -51,7 +53,7 @@ const neverAges = 6e14
 // wrong with the arguments is reported by the first call. Names are those of
 // [Client.NewLock].
 func (c *Client) NewPriorityLock(name string, opts ...LockOption) *PriorityLock {
-	l, q := newQueued(c, "priority", name, exclusive, opts, "WithAgeing")
+	l, q := newQueued(c, priorityQueue, name, exclusive, opts, "WithAgeing")
 	l.prioritized = true
 	q.worth = neverAges
 	if l.opts.hasAgeing {

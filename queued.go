@@ -17,6 +17,8 @@ import (
 type queued struct {
 	*core
 	base string // the first of its keys; the others and the channels begin with it
+	// other is where the holds of the other such type of this name would end.
+	other string
 	// worth is what one step of priority is worth, in µs of waiting.
 	worth int64
 }
@@ -25,7 +27,11 @@ type queued struct {
 func newQueued(c *Client, what, name string, side side, opts []LockOption, takes ...string) (*core, *queued) {
 	l := newCore(c, what, name, opts, takes...)
 	l.side, l.placed, l.standing = side, true, true
-	q := &queued{core: l, base: suffixed(l.name, "rlock:"+what)}
+	other := priorityQueue
+	if what == priorityQueue {
+		other = fairReadWrite
+	}
+	q := &queued{core: l, base: suffixed(l.name, "rlock:"+what), other: suffixed(l.name, "rlock:"+other+":ends")}
 	l.protocol = q
 	return l, q
 }
@@ -34,7 +40,7 @@ func (q *queued) script(name string) *script { return q.core.script("queued_" + 
 
 // state in Redis: see scripts/shared/queued.lua.
 func (q *queued) stateKeys(more ...string) []string {
-	keys := []string{q.base, q.base + ":ends", q.base + ":queue", q.base + ":queue:shared", q.base + ":alive"}
+	keys := []string{q.base, q.base + ":ends", q.base + ":queue", q.base + ":queue:shared", q.base + ":alive", q.base + ":line"}
 	return append(keys, more...)
 }
 
@@ -77,7 +83,7 @@ func (q *queued) enter(a *attempt, wait bool) *request {
 	}
 	return &request{
 		script: q.script("enter"),
-		keys:   q.stateKeys(q.keys.clock, q.tombstone(a.stay)),
+		keys:   q.stateKeys(q.keys.clock, q.tombstone(a.stay), q.keys.lock, q.other),
 		args: []any{
 			a.stay, q.mode(), a.opts.lease.Milliseconds(), under, stands, q.patience(), int64(a.opts.priority) * q.worth,
 			q.turn(), q.announce(),

@@ -715,7 +715,7 @@ func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 				e := queuedLock(t, bg, k.open(c, name))
 				eventually(t, "it waits", func() bool { return queuedState(t, k.open(c, name)).Waiters == 1 })
 				keys := keysOf(t, rdb)
-				if len(keys) != 4 {
+				if len(keys) != 5 {
 					t.Fatalf("keys: %q", keys)
 				}
 				for _, key := range keys {

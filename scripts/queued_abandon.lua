@@ -1,8 +1,8 @@
 -- queued_abandon: end a stay for good, however far it got: held, waiting, or
 -- nothing yet.
 --
--- KEYS[1] to KEYS[5]  see queued
--- KEYS[6]  tombstone of this stay
+-- KEYS[1] to KEYS[6]  see queued
+-- KEYS[7]  tombstone of this stay
 -- ARGV[1]  stay id
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  time to keep the tombstone, ms; 0: none is needed
@@ -19,11 +19,12 @@
 --          server at its memory limit.
 
 -- include announce
+-- include signs
 -- include queued
 local stay, mode = ARGV[1], ARGV[2]
 redis.call('hdel', holders, '')
 if ARGV[3] ~= '0' then
-  redis.call('set', KEYS[6], 1, 'px', ARGV[3])
+  redis.call('set', KEYS[7], 1, 'px', ARGV[3])
 end
 reap(tonumber(ARGV[4]))
 quit(stay)

@@ -1,8 +1,10 @@
 -- queued_enter: enter a lock that has a queue of its own, or stand in the queue.
 --
--- KEYS[1] to KEYS[5]  see queued
--- KEYS[6]  fencing clock of the lock's slot
--- KEYS[7]  tombstone of this stay
+-- KEYS[1] to KEYS[6]  see queued
+-- KEYS[7]  fencing clock of the lock's slot
+-- KEYS[8]  tombstone of this stay
+-- KEYS[9]  what other types of locks of this name have: the hash of those that
+-- KEYS[10] Redisson has too, and the ends of the other type with a queue
 -- ARGV[1]  stay id
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  lease, ms
@@ -32,10 +34,11 @@
 -- waited" an order that does not change with time.
 
 -- include announce
+-- include signs
 -- include queued
 local stay, mode, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local under, waits, patience = ARGV[4], ARGV[5] == '1', tonumber(ARGV[6])
-local clock = KEYS[6]
+local clock = KEYS[7]
 local queue = mode == 'exclusive' and alone or together
 local hold = mode == 'exclusive' and mode or stay
 
@@ -50,7 +53,9 @@ end
 local function obstacle(rank)
   local latest
   local function stays(at)
-    latest = at and math.max(latest or 0, tonumber(at)) or latest
+    if at and tonumber(at) >= now then
+      latest = math.max(latest or 0, tonumber(at))
+    end
   end
   local ahead, its, at = first(alone)
   if ahead and ahead ~= stay and its <= rank then
@@ -92,9 +97,10 @@ local function enter()
       redis.call('set', clock, stamp)
     end
     redis.call('zadd', queue, rank, stay) -- again, if it had no sign of life
-    redis.call('zadd', alive, now + patience, stay)
-    grow(queue, patience + outage)
-    grow(alive, patience + outage)
+    sign(alive, notes, now, patience, stay)
+    for _, key in ipairs({queue, alive, notes}) do
+      grow(key, patience + outage)
+    end
     return {0, blocked - now}
   end
 
@@ -107,12 +113,15 @@ local function enter()
     redis.call('hset', holders, stay, 1)
   end
   lengthen(hold, lease)
-  redis.call('zrem', queue, stay)
-  redis.call('zrem', alive, stay)
+  if place then
+    redis.call('zrem', queue, stay)
+    unsign(alive, notes, stay)
+    slid = mode == 'shared' and slid + 1 or slid
+  end
   return {1, token}
 end
 
-if redis.call('exists', KEYS[7]) == 1 then
+if redis.call('exists', KEYS[8]) == 1 then
   return {-1, 0}
 end
 reap(patience)

@@ -1,11 +1,12 @@
 -- queued_inspect: one consistent look at a lock with a queue of its own.
 --
--- KEYS[1] to KEYS[5]  see queued
+-- KEYS[1] to KEYS[6]  see queued
 -- Reply    {waiters, rest of the longest lease in ms, token, owner, count, mode,
 --          owner, count, mode, ...}; the token is 0 if no hold is exclusive
 -- Caller   IsLocked, State, HeldBy
 -- Twice    Reads only.
 
+-- include signs
 -- include queued
 local waiters = redis.call('zcard', alone) + redis.call('zcard', together)
 local reply = {waiters, 0, 0}

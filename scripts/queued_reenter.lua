@@ -12,6 +12,7 @@
 -- Replica  "Gone" must come from a master: a demoted one, whose data may be old,
 --          refuses the HDEL with READONLY.
 
+-- include signs
 -- include queued
 local stay, mode = ARGV[1], ARGV[2]
 local exclusive = mode == 'exclusive'

@@ -1,7 +1,7 @@
 -- queued_release: lower the count of a hold, or end it and wake those who can
 -- enter then.
 --
--- KEYS[1] to KEYS[5]  see queued
+-- KEYS[1] to KEYS[6]  see queued
 -- ARGV[1]  stay id
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  entries that remain; 0 ends the hold
@@ -21,6 +21,7 @@
 --          HDEL with READONLY.
 
 -- include announce
+-- include signs
 -- include queued
 local stay, mode = ARGV[1], ARGV[2]
 local exclusive = mode == 'exclusive'

@@ -14,6 +14,7 @@
 -- Replica  "No such hold" must come from a master: a demoted one refuses the
 --          HDEL with READONLY.
 
+-- include signs
 -- include queued
 local stay, mode = ARGV[1], ARGV[2]
 redis.call('hdel', holders, '')

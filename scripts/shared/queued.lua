@@ -1,5 +1,5 @@
 -- queued: the state of a lock with a queue of its own, and what its scripts have
--- in common. KEYS[1] to KEYS[5] are (the last three only where the queue matters)
+-- in common. KEYS[1] to KEYS[6] are (the last four only where the queue matters)
 --   holders   hash. Of a hold that is exclusive: exclusive -> stay id, count ->
 --             its entries, token -> its fencing token. Of shared ones: stay id
 --             -> entries
@@ -7,9 +7,13 @@
 --             ends. What does not stand here, or has ended, is no hold
 --   alone     zset: waiter for an exclusive hold -> rank; the lowest is first
 --   together  zset: waiter for a shared hold -> rank
---   alive     zset: waiter -> the server ms until which it counts as alive
+--   alive     zset: waiter -> the server ms until which it counts as alive; see signs
+--   notes     hash; see signs
+-- What takes time for each of many is done for some of them only. The rest of the
+-- expired holds and of the dead stays until somebody looks again, and counts for
+-- nothing; the rest of those who can enter together is told as these come in.
 local holders, ends = KEYS[1], KEYS[2]
-local alone, together, alive = KEYS[3], KEYS[4], KEYS[5]
+local alone, together, alive, notes = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local time = redis.call('time')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
@@ -18,9 +22,17 @@ local now = math.floor(micros / 1000)
 -- more than they bear to be without an answer by default (a watchdog lease, 30 s).
 local outage = 60000
 
+-- most is how many holds, and how many waiters, one script removes.
+local most = 100
+
+-- window is how many of those who can share the lock have been told at any time, and
+-- not come in yet.
+local window = 32
+
 -- left is what has gone that may have kept others out: the lowest rank of it,
--- and whether it was exclusive.
+-- and whether it was exclusive. slid is how many have left the shared queue.
 local left
+local slid = 0
 
 local function gone(exclusive, rank)
   left = left or {rank = rank}
@@ -98,45 +110,38 @@ local function quit(stay)
     if rank then
       redis.call('zrem', queue, stay)
       gone(queue == alone, tonumber(rank))
+      if queue == together then
+        slid = slid + 1
+      end
     end
   end
-  redis.call('zrem', alive, stay)
+  unsign(alive, notes, stay)
 end
 
 -- reap takes away what is over: holds, and waiters that gave no sign of life for
--- as long as a waiter lease, patience.
---
--- If nobody was heard for most of one, although each looks every third of it,
--- then it may be the server that was away, not they: what would be dead is given
--- one more lease, or they would all lose their places. Once only, or visitors
--- would keep the dead in the queue: the half ms marks a sign that was given.
+-- as long as a waiter lease.
 local function reap(patience)
-  for _, hold in ipairs(redis.call('zrangebyscore', ends, '-inf', below(now))) do
+  for _, hold in ipairs(redis.call('zrangebyscore', ends, '-inf', below(now), 'limit', 0, most)) do
     finish(hold)
   end
-  local dead = redis.call('zrangebyscore', alive, '-inf', below(now), 'withscores')
-  if #dead == 0 then
-    return
+  local _, silent, forgiven = listen(alive, notes, now, patience)
+  if forgiven then
+    for _, key in ipairs({alone, together, alive, notes}) do
+      grow(key, pardonEnds - now + outage)
+    end
   end
-  local last = redis.call('zrevrange', alive, 0, 0, 'withscores')[2]
-  local silent = tonumber(last) < now + patience / 3
-  for i = 1, #dead, 2 do
-    local at = tonumber(dead[i + 1])
-    if silent and at == math.floor(at) and at > now - outage then
-      redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
-      redis.call('zadd', alive, now + patience + 0.5, dead[i])
-      for _, key in ipairs({alone, together, alive}) do
-        grow(key, patience + outage)
-      end
-    else
-      quit(dead[i])
+  if silent then
+    local dead = silenced(alive, now, most)
+    for _, stay in ipairs(dead) do
+      quit(stay)
     end
   end
 end
 
 -- first is who is first in one of the queues, its rank, and until when it counts
 -- as alive. Without any sign of life, which only an eviction can take away, a
--- waiter might stand there for ever.
+-- waiter might stand there for ever. If there are more of the dead than one script
+-- may remove, it is one of them.
 local function first(queue)
   while true do
     local entry = redis.call('zrange', queue, 0, 0, 'withscores')
@@ -144,9 +149,11 @@ local function first(queue)
       return nil
     end
     local at = redis.call('zscore', alive, entry[1])
-    if at then
-      return entry[1], tonumber(entry[2]), tonumber(at)
+    at = at and lives(at) or now
+    if at > now or most == 0 then
+      return entry[1], tonumber(entry[2]), at
     end
+    most = most - 1
     quit(entry[1])
   end
 end
@@ -155,20 +162,31 @@ end
 -- others need not know. All who share and stand before the first exclusive
 -- waiter come in together; an exclusive one comes alone.
 local function wake(prefix, how)
-  if not left or live('exclusive') then
+  if not left and slid == 0 or live('exclusive') then
     return
   end
-  local next, rank = first(alone)
-  if left.exclusive then
-    local to = next and below(rank) or '+inf'
-    for _, stay in ipairs(redis.call('zrangebyscore', together, above(left.rank), to)) do
+  local next, rank, at = first(alone)
+  local to = next and below(rank) or '+inf'
+  if left and left.exclusive then
+    for _, stay in ipairs(redis.call('zrangebyscore', together, above(left.rank), to, 'limit', 0, window)) do
       announce(how, prefix .. stay, '0')
     end
   end
-  if next and left.rank <= rank and redis.call('exists', ends) == 0 then
+  if slid > 0 then
+    -- They make room in the window for as many that come after it.
+    local room = math.min(slid, window)
+    for _, stay in ipairs(redis.call('zrangebyscore', together, '-inf', to, 'limit', window - room, room)) do
+      announce(how, prefix .. stay, '0')
+    end
+  end
+  if next and left and left.rank <= rank and redis.call('zcount', ends, string.format('%.0f', now), '+inf') == 0 then
     local _, before = first(together)
     if not before or before > rank then
       announce(how, prefix .. next, '0')
     end
+  end
+  if next and at <= now then
+    -- It is dead: somebody who lives goes on with removing.
+    announce(how, prefix .. redis.call('zrevrange', alive, 0, 0)[1], '0')
   end
 end
