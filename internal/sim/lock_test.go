@@ -1366,14 +1366,6 @@ var mutations = []struct {
 		script: "queued_enter", old: "redis.call('exists', KEYS[8]) == 1", instead: "false",
 	},
 	{
-		name: "the dead stay at the head of a line", want: "", within: 20, in: "everything", kind: "fair",
-		script: "fair_enter", old: "local mostHeads, mostOthers = 100, 4", instead: "local mostHeads, mostOthers = 0, 0",
-	},
-	{
-		name: "the dead stay at the head of a queue", want: "", within: 20, in: "everything", kind: "priority",
-		script: "queued_enter", old: "local most = 100", instead: "local most = 0",
-	},
-	{
 		name: "who stands in line cannot tell", want: "", within: 20, kind: "fair",
 		script: "fair_enter", old: "queued = redis.call('zscore', deadlines, stay)", instead: "queued = false",
 	},
