@@ -137,7 +137,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 				return a
 			}
 			if a.err == nil || !transient(a.err) {
-				a.unsure = sent > 1
+				a.unsure = sent > 1 || panicked(a.err)
 				return a
 			}
 			last = a.err
@@ -214,6 +214,7 @@ func noAnswer(within time.Duration, last error) error {
 // know has not run, so it is sent again in full at once.
 func (c *Client) send(ctx context.Context, r *request) (a answer) {
 	defer c.gate("reply")
+	defer c.caught(goRedis, &a.err)
 	if r.acks > 0 {
 		return c.sendAcked(ctx, r)
 	}
@@ -273,6 +274,15 @@ func (c *Client) sendAcked(ctx context.Context, r *request) answer {
 func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*request) []answer {
 	defer c.gate("batch")
 	answers := make([]answer, len(batch))
+	if err := c.safely(func() error { c.pipeline(ctx, node, batch, answers); return nil }); err != nil {
+		for i := range answers {
+			answers[i] = answer{err: err}
+		}
+	}
+	return answers
+}
+
+func (c *Client) pipeline(ctx context.Context, node redis.Cmdable, batch []*request, answers []answer) {
 	todo := make([]int, len(batch)) // indexes into batch
 	for i := range todo {
 		todo[i] = i
@@ -308,7 +318,6 @@ func (c *Client) sendBatch(ctx context.Context, node redis.Cmdable, batch []*req
 		}
 		todo = unknown
 	}
-	return answers
 }
 
 // notNow are the replies of a server that did not run the command, but may run
@@ -319,7 +328,7 @@ var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAG
 func transient(err error) bool {
 	var reply redis.Error
 	switch {
-	case errors.Is(err, redis.ErrClosed):
+	case errors.Is(err, redis.ErrClosed), panicked(err):
 		return false
 	case errors.As(err, &reply):
 		return refused(err)

@@ -45,6 +45,7 @@ type Client struct {
 	queues    queues
 	observed  bool // there is an observer or a logger
 	herald    herald
+	panics    sync.Map  // of places where code of the user's has panicked
 	muted     sync.Once // of telling that nothing can be published
 
 	ctx     context.Context // ends when nothing may be sent any more
@@ -133,6 +134,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 	_, nop := c.cfg.observer.(NopObserver)
 	c.observed = !nop || c.cfg.logger.Handler() != slog.DiscardHandler
+	if !nop {
+		c.cfg.observer = observer{c, c.cfg.observer}
+	}
 	c.scripts = embedded
 	if c.cfg.env.Scripts != nil {
 		c.scripts = loadScripts(c.cfg.env.Scripts)
@@ -189,46 +193,6 @@ func (c *Client) background(fn func()) {
 	}()
 }
 
-// herald tells the observer and the logger what happens where nobody may wait
-// for them: under a mutex, and in the watchdog. It keeps the order.
-type herald struct {
-	mu    sync.Mutex // guards the rest
-	queue []func()
-	on    bool // a goroutine is at it
-}
-
-// tell has fn called soon, from another goroutine.
-func (c *Client) tell(fn func()) {
-	if !c.observed {
-		return
-	}
-	h := &c.herald
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.queue = append(h.queue, fn)
-	if h.on {
-		return
-	}
-	h.on = true
-	c.running.add(1)
-	c.background(func() {
-		defer c.running.add(-1)
-		for {
-			h.mu.Lock()
-			queue := h.queue
-			h.queue = nil
-			h.on = len(queue) > 0
-			h.mu.Unlock()
-			if len(queue) == 0 {
-				return
-			}
-			for _, fn := range queue {
-				fn()
-			}
-		}
-	})
-}
-
 func (c *Client) isClosing() bool {
 	select {
 	case <-c.closing:
@@ -239,11 +203,18 @@ func (c *Client) isClosing() bool {
 }
 
 // nodeFor is the client of the node that serves a key.
-func (c *Client) nodeFor(ctx context.Context, key string) (redis.UniversalClient, error) {
+func (c *Client) nodeFor(ctx context.Context, key string) (node redis.UniversalClient, err error) {
 	if c.cluster == nil {
 		return c.rdb, nil
 	}
-	return c.cluster.MasterForKey(ctx, key)
+	err = c.safely(func() error {
+		master, err := c.cluster.MasterForKey(ctx, key)
+		if err == nil {
+			node = master
+		}
+		return err
+	})
+	return node, err
 }
 
 // refreshTopology is called after a failure. go-redis itself looks at the

@@ -209,9 +209,10 @@ func (h *hold) loseLocked(now time.Time, cause error) {
 
 func (h *hold) tellLoss(now time.Time, cause error) {
 	c := h.core.c
-	c.tell(func() {
-		c.cfg.observer.Lost(LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: now.Sub(h.since), Cause: cause})
-		c.cfg.logger.Warn("rlock: lease lost", "lock.name", h.core.name, "lock.owner", h.stay, "fence", h.token, "cause", cause)
+	e := LossEvent{Lock: h.core.name, Owner: h.stay, Token: h.token, Held: now.Sub(h.since), Cause: cause}
+	c.tellAll(func() {
+		c.cfg.observer.Lost(e)
+		c.cfg.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.owner", e.Owner, "fence", e.Token, "cause", e.Cause)
 	})
 }
 

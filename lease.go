@@ -390,7 +390,7 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 	n, err := a.int()
 	switch {
 	case a.err != nil:
-		if transient(a.err) {
+		if transient(a.err) || panicked(a.err) {
 			h.lock()
 			until := h.untilLocked()
 			h.unlock()

@@ -12,8 +12,11 @@ import (
 // Lost, Renewed, Unpublished, Subscription (off), and Retry of renewals and of clean-ups in
 // the background may come late: they are called from a goroutine of their own,
 // one at a time and in order. One that blocks delays only later ones of these
-// and Shutdown, no lease and no renewal. All others are called from the
+// and Shutdown, no lease and no renewal; while a thousand of them wait, more are
+// dropped and counted (Dropped), but never Lost. All others are called from the
 // goroutine that does the work, which waits for them.
+//
+// A panic in one of them is caught, and the first one of each method is logged.
 //
 // Embed NopObserver to implement only some, and to stay compatible when
 // methods are added.
@@ -41,6 +44,9 @@ type Observer interface {
 	// does not let that be published. Waiters of other processes are not woken
 	// then: they look when the holder's lease is over, and at the longest poll.
 	Unpublished(err error)
+	// Dropped is called when the observer was too slow, with the number of calls of
+	// Renewed, Retry and Subscription, and of log lines, that were left out.
+	Dropped(events int)
 }
 
 // AcquireEvent is the end of an acquire.
@@ -86,11 +92,12 @@ func (NopObserver) Unlocked(UnlockEvent)                                       {
 func (NopObserver) Retry(string, error)                                        {}
 func (NopObserver) Subscription(string, bool)                                  {}
 func (NopObserver) Unpublished(error)                                          {}
+func (NopObserver) Dropped(int)                                                {}
 
 // unpublished tells, once, that Redis does not let the client publish.
 func (c *Client) unpublished(why error) {
 	c.muted.Do(func() {
-		c.tell(func() {
+		c.tellAll(func() {
 			c.cfg.observer.Unpublished(why)
 			c.cfg.logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
 		})

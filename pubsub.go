@@ -164,14 +164,14 @@ func (h *hub) route() {
 		}
 		h.mu.Unlock()
 		for _, t := range lost {
-			node, err := h.c.cluster.MasterForKey(h.ctx, t.name.channel)
+			node, err := h.c.nodeFor(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
 			case len(t.users) == 0:
 			case err != nil:
 				h.lost = append(h.lost, t)
 			default:
-				h.feedLocked(node.Options().Addr, node).addLocked(t)
+				h.feedLocked(node.(*redis.Client).Options().Addr, node).addLocked(t)
 			}
 			h.mu.Unlock()
 			if err != nil && !h.sleep(retryFeed) {
@@ -343,6 +343,7 @@ var errSilent = errors.New("no sign of life from the subscribed connection")
 // anything was heard.
 func (f *feed) session() (worked bool, err error) {
 	h := f.hub
+	defer h.c.caught(goRedis, &err)
 	ctx, cancel := context.WithCancel(h.ctx)
 	h.mu.Lock()
 	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, leaving: map[topicName]int{}, heard: time.Now()}
@@ -371,7 +372,7 @@ func (f *feed) session() (worked bool, err error) {
 	failed = make(chan error, 1)
 	go func() {
 		defer close(failed)
-		failed <- s.read(ctx)
+		failed <- h.c.safely(func() error { return s.read(ctx) })
 	}()
 
 	defer func() { worked = s.worked() }()

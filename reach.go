@@ -90,7 +90,9 @@ func (c *Client) ping(p *probe, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	answered := make(chan error, 1)
-	c.background(func() { answered <- c.rdb.Process(ctx, once{redis.NewCmd(ctx, "ping")}) })
+	c.background(func() {
+		answered <- c.safely(func() error { return c.rdb.Process(ctx, once{redis.NewCmd(ctx, "ping")}) })
+	})
 	select {
 	case p.err = <-answered:
 		var reply redis.Error

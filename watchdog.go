@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +58,8 @@ type watchdog struct {
 
 	mu       sync.Mutex // guards the rest, ended, and the entries
 	heap     entries
-	armed    time.Time // when the goroutine will look next
+	holds    map[string]*hold // by id: the exclusive ones among the duties; nil if there is none
+	armed    time.Time        // when the goroutine will look next
 	draining bool
 	closed   bool
 }
@@ -85,6 +85,12 @@ func (w *watchdog) add(e *entry, at time.Time) {
 	}
 	defer w.mu.Unlock()
 	w.left.add(1)
+	if h, ok := e.duty.(*hold); ok && h.core.side == exclusive {
+		if w.holds == nil {
+			w.holds = map[string]*hold{}
+		}
+		w.holds[h.stay] = h
+	}
 	w.pushLocked(e, at)
 	if w.ended == nil {
 		w.ended = make(chan struct{})
@@ -148,6 +154,12 @@ func (w *watchdog) endLocked(e *entry) {
 		heap.Remove(&w.heap, e.index)
 	}
 	w.left.add(-1)
+	if h, ok := e.duty.(*hold); ok && w.holds[h.stay] == h {
+		delete(w.holds, h.stay)
+		if len(w.holds) == 0 {
+			w.holds = nil // a map does not shrink by itself
+		}
+	}
 }
 
 // drain has every duty told that the client shuts down, those too that come later.
@@ -169,15 +181,10 @@ func (w *watchdog) drain() {
 
 // tokenOf is the fencing token of an exclusive hold of this client, or 0.
 func (w *watchdog) tokenOf(stay string) int64 {
-	if !strings.HasPrefix(stay, w.c.id) {
-		return 0
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range w.heap {
-		if h, ok := e.duty.(*hold); ok && h.stay == stay && h.core.side == exclusive {
-			return h.token
-		}
+	if h := w.holds[stay]; h != nil {
+		return h.token
 	}
 	return 0
 }
@@ -216,12 +223,10 @@ func (w *watchdog) run(ended chan struct{}, asleep func()) {
 	defer close(ended)
 	timer := w.c.clock.NewTimer(farAway)
 	defer timer.Stop()
-	var popped []*entry
 	for {
 		now := w.c.clock.Now()
-		popped = w.pop(popped[:0], now)
 		var sends []sending
-		for _, e := range popped {
+		for _, e := range w.pop(now) {
 			if w.drains(e) {
 				e.duty.drain()
 			}
@@ -253,13 +258,13 @@ func (w *watchdog) run(ended chan struct{}, asleep func()) {
 }
 
 // pop takes what is due out of the heap.
-func (w *watchdog) pop(into []*entry, now time.Time) []*entry {
+func (w *watchdog) pop(now time.Time) (due []*entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.heap) > 0 && !w.heap[0].at.After(now.Add(w.slack)) {
-		into = append(into, heap.Pop(&w.heap).(*entry))
+		due = append(due, heap.Pop(&w.heap).(*entry))
 	}
-	return into
+	return due
 }
 
 // drains reports whether a duty has yet to be told that the client shuts down.
@@ -445,7 +450,7 @@ func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
 	if u.over {
 		return time.Time{}
 	}
-	if a.err == nil || !transient(a.err) {
+	if a.err == nil || !transient(a.err) && !panicked(a.err) {
 		u.endLocked()
 		return time.Time{}
 	}

@@ -1,0 +1,161 @@
+package rlock
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// unserved is a client of a server that is not there.
+func unserved(t testing.TB, opts ...Option) *Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c, err := New(rdb, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// standIn is a hold that is due at a time, and not renewed.
+func standIn(c *Client, l *core, n int, at time.Time) *hold {
+	h := &hold{core: l, stay: fmt.Sprint(c.id, ":", n), token: int64(n)}
+	h.duty = h
+	h.deadline = time.Now().Add(time.Hour)
+	c.watchdog.add(&h.entry, at)
+	return h
+}
+
+// What has ended is forgotten, however many holds were due at once before.
+func TestWatchdogForgetsHoldsThatHaveEnded(t *testing.T) {
+	const holds = 5_000
+	c := unserved(t)
+	defer c.watchdog.close()
+	l := c.NewLock("a").core
+	var freed atomic.Int32
+	func() {
+		var all []*hold
+		for i := range holds {
+			h := standIn(c, l, i+1, time.Now().Add(-time.Second))
+			runtime.AddCleanup(h, func(int) { freed.Add(1) }, 0)
+			all = append(all, h)
+		}
+		for _, h := range all {
+			for due := false; !due; time.Sleep(time.Microsecond) {
+				c.watchdog.mu.Lock()
+				due = h.at.After(time.Now())
+				c.watchdog.mu.Unlock()
+			}
+		}
+		for _, h := range all {
+			c.watchdog.remove(&h.entry)
+		}
+	}()
+	for end := time.Now().Add(10 * time.Second); freed.Load() < holds && time.Now().Before(end); {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := freed.Load(); n < holds {
+		t.Errorf("%d of %d holds that have ended are kept", holds-n, holds)
+	}
+	if c.watchdog.holds != nil {
+		t.Errorf("%d tokens are kept", len(c.watchdog.holds))
+	}
+}
+
+// The token of a hold is found at once among many, also while the watchdog is
+// looking after the hold.
+func TestTokensAreFoundAmongManyHolds(t *testing.T) {
+	cost := func(holds int) time.Duration {
+		c := unserved(t)
+		defer c.watchdog.close()
+		l := c.NewLock("a").core
+		var last *hold
+		for i := range holds {
+			last = standIn(c, l, i+1, time.Now().Add(farAway))
+		}
+		const looks = 2_000
+		start := time.Now()
+		for range looks {
+			if got := c.watchdog.tokenOf(last.stay); got != int64(holds) {
+				t.Fatalf("token %d, want %d", got, holds)
+			}
+		}
+		took := time.Since(start) / looks
+		c.watchdog.move(&last.entry, time.Now().Add(-time.Second))
+		c.watchdog.pop(time.Now()) // or its own goroutine was quicker
+		if got := c.watchdog.tokenOf(last.stay); got != int64(holds) {
+			t.Fatalf("token %d while the watchdog has the hold in its hands, want %d", got, holds)
+		}
+		return took
+	}
+	few, many := cost(100), cost(20_000)
+	t.Logf("%v with 100 holds, %v with 20,000", few, many)
+	if many > 20*few+20*time.Microsecond {
+		t.Errorf("a look takes %v with 100 holds and %v with 20,000", few, many)
+	}
+}
+
+// blockedObserver does not return from its first Renewed.
+type blockedObserver struct {
+	NopObserver
+	entered, leave         chan struct{}
+	renewed, lost, dropped atomic.Int64
+}
+
+func (o *blockedObserver) Renewed(string, string) {
+	if o.renewed.Add(1) == 1 {
+		close(o.entered)
+		<-o.leave
+	}
+}
+func (o *blockedObserver) Lost(LossEvent) { o.lost.Add(1) }
+func (o *blockedObserver) Dropped(n int)  { o.dropped.Add(int64(n)) }
+
+// What waits for an observer that blocks has a bound, and losses are not left out.
+func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
+	o := &blockedObserver{entered: make(chan struct{}), leave: make(chan struct{})}
+	c := unserved(t, WithObserver(o))
+	const events, losses = 10 * heraldQueue, 50
+	c.tell(func() { c.cfg.observer.Renewed("a", "1") })
+	<-o.entered
+	for i := range events - 1 {
+		c.tell(func() { c.cfg.observer.Renewed("a", "1") })
+		if i%(events/losses) == 0 {
+			(&hold{core: c.NewLock("a").core}).tellLoss(time.Now(), ErrExpired)
+		}
+	}
+	c.herald.mu.Lock()
+	waiting := len(c.herald.queue)
+	c.herald.mu.Unlock()
+	if waiting > heraldQueue+losses {
+		t.Errorf("%d events wait", waiting)
+	}
+	close(o.leave)
+	if err := c.Close(); err != nil { // waits for it
+		t.Error(err)
+	}
+	if n := o.lost.Load(); n != losses {
+		t.Errorf("%d of %d losses were told", n, losses)
+	}
+	if told, dropped := o.renewed.Load(), o.dropped.Load(); told+dropped != events || dropped == 0 {
+		t.Errorf("of %d events %d were told and %d counted as dropped", events, told, dropped)
+	}
+}
+
+// Shutdown does not wait for ever for an observer that does.
+func TestShutdownWithAnObserverThatNeverReturns(t *testing.T) {
+	o := &blockedObserver{entered: make(chan struct{}), leave: make(chan struct{})}
+	c := unserved(t, WithObserver(o), WithUnlockTimeout(100*time.Millisecond))
+	c.tell(func() { c.cfg.observer.Renewed("a", "1") })
+	<-o.entered
+	if err := c.Shutdown(t.Context()); err == nil {
+		t.Error("Shutdown does not say that the Observer has not returned")
+	}
+	close(o.leave)
+}
