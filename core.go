@@ -121,11 +121,12 @@ func (l *core) retryAfter() time.Duration {
 // attempt is one Lock or TryLock call that may begin a stay.
 type attempt struct {
 	core    *core
-	seat    *seat
+	chain   *chain // of the caller's context
+	owned   *owned // by the owner in it, if there is one
 	opts    acquireConfig
 	stay    string
 	number  int64 // of the stay
-	under   *hold // the owner's hold of the other side, which lets it in here
+	under   *hold // the caller's hold of the other side, which lets it in here
 	tries   int
 	splits  int // looks in a row at which nobody had a quorum
 	reentry bool
@@ -207,30 +208,43 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	}
 	wait = wait && !(a.opts.hasWait && a.opts.wait == 0)
 
-	own := ownerFrom(ctx)
-	if own == nil {
-		own = &owner{}
-	}
-	s := own.seat(c, l.id)
-	defer s.leave()
-	take := s.take
+	take := (*turn).take
 	if !wait {
-		take = s.takeUnlessEntering
+		take = (*turn).takeUnlessEntering
 	}
-	if err := take(ctx); err != nil {
-		return nil, l.error(l.interrupted(caller, err))
-	}
-	defer s.give()
-
-	a.seat = s
-	if h := s.held(l.side); h != nil {
-		if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
+	a.chain = chainFrom(ctx)
+	for {
+		h := a.chain.find(l, l.side)
+		if h == nil {
+			break
+		}
+		if err := take(h.turn, ctx, c.closing); err != nil {
+			return nil, l.error(l.interrupted(caller, err))
+		}
+		lease, err := l.enterAgain(ctx, caller, a, h)
+		h.turn.give()
+		if lease != nil || err != nil {
 			return lease, err
 		}
-		s.clearHold(h) // all its leases are unlocked: a new stay begins
+		// All its leases were unlocked meanwhile: it is not found again.
 	}
-	s.setEntry(true)
-	defer s.setEntry(false)
+	if own := a.chain.own(); own != nil {
+		a.owned = own.at(l)
+		defer a.owned.leave()
+		turn := a.owned.turn
+		if err := take(turn, ctx, c.closing); err != nil {
+			return nil, l.error(l.interrupted(caller, err))
+		}
+		defer turn.give()
+		if h := a.owned.held(l.side); h != nil {
+			if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
+				return lease, err
+			}
+			a.owned.clear(h) // all its leases are unlocked: a new stay begins
+		}
+		turn.setEntering(true)
+		defer turn.setEntering(false)
+	}
 	a.stay, a.number = c.newStay()
 	if err := a.lean(); err != nil {
 		return nil, err
@@ -268,8 +282,8 @@ func ended(ctx context.Context) error {
 
 var errWaitOver = errors.New("the wait is over")
 
-// enterAgain adds a lease to the hold that the owner has. It returns nothing if
-// the owner has unlocked all its leases.
+// enterAgain adds a lease to a hold whose turn the caller has. It returns nothing if
+// all its leases are unlocked.
 func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
 	c := l.c
 	h.lock()
@@ -346,12 +360,12 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	return nil, h.error(err)
 }
 
-// lean looks at what the owner holds of the other side. A writer may read: the
+// lean looks at what the caller holds of the other side. A writer may read: the
 // new hold then stands under the same id. A reader that wants to write would
 // wait for itself.
 func (a *attempt) lean() error {
 	l := a.core
-	h := a.seat.held(l.side.other())
+	h := a.chain.held(l, l.side.other())
 	if h == nil {
 		return nil
 	}
@@ -376,8 +390,8 @@ func (a *attempt) lean() error {
 	return nil
 }
 
-// fall deals with the news that the hold is gone under which the owner was to
-// enter. The attempt goes on as that of a stranger if the owner has unlocked it
+// fall deals with the news that the hold is gone under which the caller was to
+// enter. The attempt goes on as that of a new owner if the hold was unlocked
 // meanwhile.
 func (a *attempt) fall(others int64) error {
 	h := a.under
@@ -398,7 +412,7 @@ func (a *attempt) fall(others int64) error {
 }
 
 // line is where the attempt waits in this client. One that is let in by its
-// owner's hold of the other side does not stand behind others: they may wait for
+// caller's hold of the other side does not stand behind others: they may wait for
 // that very hold to end.
 func (a *attempt) line() lineKey {
 	key := a.core.line(a.stay)
@@ -521,7 +535,12 @@ func (a *attempt) accept(sent time.Time, r *request, ans answer, token int64) (*
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	h := &hold{core: l, seat: a.seat, stay: a.stay, token: token, since: sent, unsure: a.unsure}
+	h := &hold{core: l, owned: a.owned, stay: a.stay, token: token, since: sent, unsure: a.unsure}
+	if a.owned != nil {
+		h.turn = a.owned.turn
+	} else {
+		h.turn = newTurn()
+	}
 	a.granted = false
 	return h.begin(sent, a.opts), nil
 }

@@ -26,11 +26,15 @@
 // each third of that until it is unlocked or lost. If the process dies, the
 // lock is free when the rest of the lease is over.
 //
-// The owner of a hold travels in the context. A Lock call whose context comes
-// from [Lease.Context], or that Do gave to its function, enters a lock again
-// that its caller holds; any other context is a stranger and waits, in the same
-// goroutine too. [WithOwner] makes an owner for a whole chain of calls, and
-// [WithoutOwner] takes it away.
+// Who the owner is, the context says. An acquire enters again only the holds that its
+// context descends from: through [Lease.Context], or the context that [Do] gives to its
+// function. Every other lock it enters as a new owner. So goroutines started below one
+// lease exclude each other from every other lock, and a context that does not descend
+// from a hold waits for it, in the same goroutine too. [WithoutOwner] cuts a context
+// off from all holds.
+//
+// [WithOwner] makes one owner of a whole tree of calls. Use it only where contexts of
+// leases cannot be handed on: goroutines below it do not exclude each other at all.
 //
 // Three times are set apart. The lease is how long Redis keeps a hold that is
 // not renewed (WithLease). The wait is bounded by the context and [WithWait].

@@ -29,12 +29,12 @@ var (
 	// ErrNotHeld: there is no hold to work on.
 	ErrNotHeld = errors.New("not held")
 
-	// ErrReentrant: the owner in the context already holds this lock, which
+	// ErrReentrant: the context descends from a hold of this lock, which
 	// was made with WithNonReentrant.
 	ErrReentrant = errors.New("already held by this owner, and not reentrant")
 
-	// ErrUpgrade: the owner holds the read lock and asks for the write lock,
-	// which would wait for itself.
+	// ErrUpgrade: the context descends from a read hold and asks for the write
+	// lock, which would wait for itself.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
 	// ErrNoQuorum: too few masters of a RedLock could vote. The message says what

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -132,8 +133,33 @@ func ExampleDo() {
 	// <nil>
 }
 
-// The owner is in the context: what is called with the context of a lease may
-// enter the lock again.
+// Goroutines that are started below one lease exclude each other from every other
+// lock.
+func ExampleDo_goroutines() {
+	client, stop := exampleClient()
+	defer stop()
+	order, total := client.NewLock("order:4711"), client.NewLock("total")
+
+	sum := 0
+	err := rlock.Do(context.Background(), order, func(ctx context.Context) error {
+		errs := make([]error, 8)
+		var items sync.WaitGroup
+		for i := range errs {
+			items.Go(func() {
+				errs[i] = rlock.Do(ctx, total, func(context.Context) error {
+					sum += i // one at a time
+					return nil
+				})
+			})
+		}
+		items.Wait()
+		return errors.Join(errs...)
+	})
+	fmt.Println(sum, err)
+	// Output: 28 <nil>
+}
+
+// What is called with the context of a lease may enter the lock again.
 func ExampleLease_Context() {
 	client, stop := exampleClient()
 	defer stop()

@@ -5,7 +5,7 @@ package rlock
 // for all who came before it; a reader waits for the nearest writer before it
 // only. So readers that came one after the other are inside together, and neither
 // side can starve the other: a reader does not overtake a writer that waits. What
-// a reader calls must therefore get its context (Lease.Context): as a stranger it
+// a reader calls must therefore get its context (Lease.Context): as a new owner it
 // would wait for the writer, and the writer for the reader.
 //
 // Redisson has no such lock. Its keys are rlock's own: it has nothing to do with

@@ -12,7 +12,6 @@ import (
 type group struct {
 	guard
 	name    string
-	own     *owner
 	members []*Lease // in the order of the MultiLock
 	lease   *Lease
 	over    atomic.Bool // it has ended: nobody needs to hear of the members' ends
@@ -20,8 +19,8 @@ type group struct {
 
 var _ holding = (*group)(nil)
 
-func newGroup(name string, own *owner, members []*Lease) *Lease {
-	g := &group{name: name, own: own, members: members}
+func newGroup(name string, members []*Lease) *Lease {
+	g := &group{name: name, members: members}
 	g.lease = &Lease{of: g, g: &g.guard, since: g.client().clock.Now()}
 	for _, l := range members {
 		l.onEnd(func(cause error) {
@@ -39,7 +38,13 @@ func newGroup(name string, own *owner, members []*Lease) *Lease {
 func (g *group) client() *Client  { return g.members[0].of.client() }
 func (g *group) lockName() string { return g.name }
 func (g *group) ownerID() string  { return g.members[0].Owner() }
-func (g *group) owner() *owner    { return g.own }
+
+func (g *group) chain(up *chain) *chain {
+	for _, l := range g.members {
+		up = l.of.chain(up)
+	}
+	return up
+}
 
 // fence grows from hold to hold of the same members, because the token of each
 // does.

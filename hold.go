@@ -17,7 +17,8 @@ type hold struct {
 	entry // the hold is a duty of the watchdog
 
 	core  *core
-	seat  *seat
+	turn  *turn  // of what is done at it
+	owned *owned // by the owner of WithOwner; nil: it has none
 	stay  string
 	token int64
 	since time.Time
@@ -45,7 +46,7 @@ func (h *hold) client() *Client           { return h.core.c }
 func (h *hold) lockName() string          { return h.core.name }
 func (h *hold) ownerID() string           { return h.stay }
 func (h *hold) fence() int64              { return h.token }
-func (h *hold) owner() *owner             { return h.seat.owner }
+func (h *hold) chain(up *chain) *chain    { return up.with(h) }
 func (h *hold) deadlineLocked() time.Time { return h.deadline }
 
 func (h *hold) error(err error) error {
@@ -100,7 +101,7 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	h.confirmLocked(sent, a.lease)
 	at := h.nextLocked()
 	h.unlock()
-	h.seat.setHold(h)
+	h.owned.set(h)
 	h.core.c.watchdog.add(&h.entry, at)
 	return l
 }
@@ -334,6 +335,13 @@ func (h *hold) alive() bool {
 	defer h.unlock()
 	h.checkLocked(h.core.c.clock.Now())
 	return h.state == held
+}
+
+// entered reports whether any lease of the hold is not yet unlocked. It may be lost.
+func (h *hold) entered() bool {
+	h.lock()
+	defer h.unlock()
+	return len(h.leases) > 0
 }
 
 // restOfLease is for how long Redis keeps the hold unless it is renewed or

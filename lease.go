@@ -41,8 +41,8 @@ type holding interface {
 	lockName() string
 	ownerID() string
 	fence() int64
-	// owner is who may enter again.
-	owner() *owner
+	// chain adds its holds to those that a context descends from.
+	chain(up *chain) *chain
 	deadlineLocked() time.Time
 	// checkLocked ends the leases if their time is over.
 	checkLocked(now time.Time)
@@ -75,11 +75,11 @@ func (g *guard) unlock() {
 func (l *Lease) Name() string { return l.of.lockName() }
 
 // Owner is the id of the hold, as Redis and Java clients see it:
-// "<client uuid>:<number>". The leases of one owner at one lock share it.
+// "<client uuid>:<number>". A re-entry has that of the hold that it enters again.
 func (l *Lease) Owner() string { return l.of.ownerID() }
 
 // Token is the fencing token: greater than that of every earlier hold of this
-// lock, and the same for each entry of one owner. A resource that refuses
+// lock, and the same for each re-entry. A resource that refuses
 // tokens lower than the highest it has seen is safe from holders that went on
 // after a loss.
 //
@@ -140,13 +140,21 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.done
 }
 
-// Context returns a context that carries the lease's owner, so that what is
-// called with it may enter the lock again, and that is cancelled when the
-// lease ends; context.Cause then says why. Ending parent does not end the
-// lease. The context is remembered until it or the lease ends: for many calls
-// on a long lease, give each a parent that ends.
+// Context returns a context that descends from the lease: what is called with it
+// may enter the lock again. It is cancelled when the lease ends; context.Cause then
+// says why.
+//
+// It lets in again to this lock, to the other locks that parent descends from, and to
+// no others. So goroutines that share the context exclude each other from every other
+// lock. From this lock they do not: each may enter it again.
+//
+// All else comes from parent too: its values, its end, and its owner, if it has one
+// from WithOwner. What the context of the acquire descended from counts only if
+// parent does too. Ending parent does not end the lease. The context is remembered
+// until it or the lease ends: for many calls on a long lease, give each a parent that
+// ends.
 func (l *Lease) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey{}, l.of.owner()))
+	ctx, cancel := context.WithCancelCause(l.of.chain(chainFrom(parent)).in(parent))
 	forget := l.onEnd(cancel)
 	context.AfterFunc(ctx, forget) // if parent ends first
 	return ctx
@@ -318,11 +326,11 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(c.cfg.unlockTimeout)
 
-	// Wait for what else the owner does at this lock: a re-entry that is under
-	// way must not find the count that this release is about to set.
-	turn := h.seat.takeWithin(ctx, c.cfg.unlockTimeout) == nil
+	// Wait for what else is done at this hold: a re-entry that is under way must
+	// not find the count that this release is about to set.
+	turn := h.turn.takeWithin(ctx, c.cfg.unlockTimeout) == nil
 	if turn {
-		defer h.seat.give()
+		defer h.turn.give()
 	}
 
 	h.lock()
@@ -333,7 +341,7 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 	case h.state != held:
 		err := h.cause
 		if rest == 0 && turn {
-			defer h.seat.clearHold(h)
+			defer h.owned.clear(h)
 		}
 		if rest == 0 && h.state == over && byOurClock(h.cause) {
 			// The holder has left, so nothing is gained by letting the rest of
@@ -352,7 +360,7 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 	h.endLocked(releasing, ErrUnlocked)
 	r := h.releaseLocked(0)
 	h.unlock()
-	defer h.seat.clearHold(h)
+	defer h.owned.clear(h)
 	return h.leave(ctx, r, called, limit)
 }
 

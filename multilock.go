@@ -163,7 +163,7 @@ func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, er
 	return m.lock(ctx, true, opts)
 }
 
-// TryLock takes all members if each is free, or held by the owner in ctx; else
+// TryLock takes all members if each is free, or ctx descends from its hold; else
 // none. It fails with the errors of the members' TryLock.
 func (m *MultiLock) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.lock(ctx, false, opts)
@@ -175,9 +175,10 @@ type round struct {
 	opts  []AcquireOption // for the members
 	given acquireConfig
 	end   time.Time // when the wait is over; zero: never
-	own   *owner
+	outer *chain    // of the caller's context
 
 	leases []*Lease // of the members taken so far
+	chain  *chain   // outer and their holds: no member waits for another
 	// blocked is the member that could not be had while others were kept, or -1.
 	// It is waited for first then, and the others are only tried, so often.
 	blocked, tries int
@@ -213,14 +214,12 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 	if !wait {
 		r.end = time.Time{} // one look, which takes what it takes
 	}
-	if r.own = ownerFrom(ctx); r.own == nil {
-		ctx = WithOwner(ctx) // one owner of all members, whom the lease hands on
-		r.own = ownerFrom(ctx)
-	}
+	r.outer = chainFrom(ctx)
+	r.chain = r.outer
 	for {
 		err := r.take(ctx, wait)
 		if err == nil {
-			return newGroup(m.name, r.own, r.leases), nil
+			return newGroup(m.name, r.leases), nil
 		}
 		r.undo(ctx)
 		if !errors.Is(err, errAgain) {
@@ -285,14 +284,14 @@ func (r *round) inOrder(ctx, kept context.Context, wait bool) error {
 	var limit time.Time // of this round, once something is held
 	for i, l := range r.m.members {
 		if !wait {
-			lease, err := l.TryLock(ctx, r.opts...)
+			lease, err := l.TryLock(r.chain.in(ctx), r.opts...)
 			if err != nil {
 				return err
 			}
 			r.add(kept, lease)
 			continue
 		}
-		lease, err := l.Lock(ctx, r.until(earlier(r.end, limit))...)
+		lease, err := l.Lock(r.chain.in(ctx), r.until(earlier(r.end, limit))...)
 		if err != nil {
 			now := time.Now()
 			if ctx.Err() == nil && errors.Is(err, ErrNotAcquired) &&
@@ -324,7 +323,7 @@ func (r *round) around(ctx, kept context.Context) error {
 		if i == first {
 			continue
 		}
-		lease, err := l.TryLock(ctx, r.opts...)
+		lease, err := l.TryLock(r.chain.in(ctx), r.opts...)
 		if err != nil {
 			if ctx.Err() != nil || !errors.Is(err, ErrNotAcquired) && !worthRepeating(err) {
 				return err
@@ -361,6 +360,7 @@ func earlier(a, b time.Time) time.Time {
 // server that hangs costs no other member.
 func (r *round) add(kept context.Context, l *Lease) {
 	r.leases = append(r.leases, l)
+	r.chain = l.of.chain(r.chain)
 	closed := r.closed
 	forget := l.onEnd(func(cause error) {
 		if onlyClosed(cause) {
@@ -406,8 +406,8 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:
-		// A member was lost that its owner did not have before: nothing was
-		// promised yet. (If the owner had it, the next round says so.)
+		// A member was lost that the caller did not have before: nothing was
+		// promised yet. (If the caller had it, the next round says so.)
 		r.restarts++
 		return errAgain
 	}
@@ -433,7 +433,7 @@ func (r *round) undo(ctx context.Context) {
 		wg.Add(1)
 		l.giveBack(ctx, wg.Done)
 	}
-	r.leases = nil
+	r.leases, r.chain = nil, r.outer
 	done := make(chan struct{})
 	go func() {
 		wg.Wait()
@@ -486,7 +486,7 @@ func each(leases []*Lease, do func(*Lease) error) error {
 }
 
 // together takes all members by one script, if they are plain locks of one
-// client and slot whose owner holds none of them, and nobody is in line before
+// client and slot of which the caller holds none, and nobody is in line before
 // it. It reports whether it has; if not, and there is no error, nothing is held
 // and the members have to be taken one by one.
 func (r *round) together(ctx context.Context, wait bool) (done bool, err error) {
@@ -510,16 +510,19 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	var attempts []*attempt
 	stay, number := c.newStay()
 	for _, l := range cores {
-		s := r.own.seat(c, l.id)
-		defer s.leave()
-		if !s.tryTake() {
+		a := &attempt{core: l, opts: opts, stay: stay, number: number, tries: 1}
+		if own := r.outer.own(); own != nil {
+			a.owned = own.at(l)
+			defer a.owned.leave()
+			if !a.owned.turn.tryTake() {
+				return false, nil
+			}
+			defer a.owned.turn.give()
+		}
+		if r.outer.held(l, exclusive) != nil || wait && c.queues.waiting(l.line(stay)) > 0 {
 			return false, nil
 		}
-		defer s.give()
-		if s.held(exclusive) != nil || wait && c.queues.waiting(l.line(stay)) > 0 {
-			return false, nil
-		}
-		attempts = append(attempts, &attempt{core: l, seat: s, opts: opts, stay: stay, number: number, tries: 1})
+		attempts = append(attempts, a)
 	}
 	ctxs := make([]context.Context, len(cores))
 	start := c.clock.Now()

@@ -262,16 +262,27 @@ func TestMultiLockOfEveryType(t *testing.T) {
 			multiForgotten(t, rdbs...)
 		}
 
-		// The owner may enter each, and all, again, and is let in by each lease.
+		// The context of the lease lets in again to each member, and to all; that of
+		// a member to this one only.
 		lease := mustLock(t, m)
-		for _, ctx := range []context.Context{lease.Context(bg), lease.Members()[3].Context(bg)} {
-			for _, l := range append(slices.Clone(locks), m) {
-				inner, err := l.TryLock(ctx)
-				if err != nil {
-					t.Fatalf("%s: %v", l.Name(), err)
-				}
-				mustUnlock(t, inner)
+		for _, l := range append(slices.Clone(locks), m) {
+			inner, err := l.TryLock(lease.Context(bg))
+			if err != nil {
+				t.Fatalf("%s: %v", l.Name(), err)
 			}
+			mustUnlock(t, inner)
+		}
+		member := lease.Members()[2]
+		for _, l := range locks[:9] {
+			inner, err := l.TryLock(member.Context(bg))
+			if l.Name() != member.Name() {
+				wantErr(t, err, rlock.ErrNotAcquired)
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustUnlock(t, inner)
 		}
 		if _, err := m.TryLock(rlock.WithoutOwner(lease.Context(bg))); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Fatal(err)

@@ -285,8 +285,8 @@ type lockConfig struct {
 	hasAgeing        bool
 }
 
-// WithNonReentrant makes a second acquire by the same owner fail at once with
-// ErrReentrant instead of entering again. By default it enters again.
+// WithNonReentrant makes an acquire that would enter again fail at once with
+// ErrReentrant. By default it enters again.
 func WithNonReentrant() LockOption { return func(c *lockConfig) { c.nonReentrant = true } }
 
 // WithMaxHold bounds the time of a renewed hold, for code that may hang while
@@ -317,7 +317,7 @@ type acquireConfig struct {
 // WithLease the hold has the watchdog lease and is renewed until it is unlocked
 // or lost.
 //
-// The leases of one owner at one lock share one hold in Redis, which lasts as
+// A re-entry shares one hold in Redis with what it enters again, which lasts as
 // long as the longest of them: while any is renewed, all are.
 func WithLease(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }

@@ -3,186 +3,243 @@ package rlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
 
-// owner is who holds locks: one chain of calls, what Redisson would call a
-// thread. It lives in contexts and never leaves the process; Redis sees an id
-// of each stay of an owner at a lock.
-type owner struct {
-	mu    sync.Mutex // guards seats and the fields of each that say so
-	seats []*seat    // few: the locks that this owner holds or is entering
+// chain is what a context descends from: the holds whose leases made it, the
+// innermost first, and at its end the owner of WithOwner, if there is one. An
+// acquire with the context enters these again; every other lock it enters as a
+// new owner. Chains live in contexts and never leave the process: Redis sees the
+// id of each hold.
+//
+// A chain is never changed, so that goroutines that share its end do not see each
+// other's holds.
+type chain struct {
+	hold  *hold  // nil: this is the end, which is the owner's
+	up    *chain // of the context that the lease's was made from
+	owner *owner // at the end; nil: none
 }
 
-type ownerKey struct{}
+type chainKey struct{}
+
+func chainFrom(ctx context.Context) *chain {
+	ch, _ := ctx.Value(chainKey{}).(*chain)
+	return ch
+}
+
+// in returns a context with the chain.
+func (ch *chain) in(ctx context.Context) context.Context {
+	return context.WithValue(ctx, chainKey{}, ch)
+}
 
 // WithOwner returns a context with a new owner. Everything that is called with
-// it, or with contexts made from it, is one owner: it may enter again a lock
-// that it holds. Without WithOwner each Lock and TryLock makes an owner of its
-// own, which Lease.Context hands on.
+// it, or with any context made from it, is that one owner: it enters again every
+// lock that anything else of the owner holds. It is for a tree of calls that must
+// share its locks although they cannot hand on the contexts of leases, like one
+// thread of Redisson.
 //
-// Two goroutines that use one owner do not exclude each other.
+// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock.
+// Two that call Lock are both inside. To lock against each other they need contexts
+// that do not come from one WithOwner; below the context of a lease
+// ([Lease.Context], [Do]) they do exclude each other.
+//
+// The new owner has nothing: it is excluded from the locks that ctx descends from.
 func WithOwner(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownerKey{}, &owner{})
+	return (&chain{owner: &owner{}}).in(ctx)
 }
 
-// WithoutOwner returns a context without an owner: what is called with it is a
-// stranger to the caller and excluded from the locks that the caller holds.
-func WithoutOwner(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownerKey{}, (*owner)(nil))
-}
+// WithoutOwner returns a context that descends from no hold and has no owner: what
+// is called with it is excluded from the locks that the caller holds.
+func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx) }
 
-func ownerFrom(ctx context.Context) *owner {
-	o, _ := ctx.Value(ownerKey{}).(*owner)
-	return o
-}
-
-// seat is one owner's place at one lock. It lets the owner do one thing at a
-// time there, so that two re-entries, or a re-entry and a release, cannot
-// overtake each other on their way to Redis.
-//
-// The two sides of a read-write lock are one seat.
-type seat struct {
-	owner  *owner
-	client *Client
-	lock   lockID
-	turn   chan struct{} // holds one item while somebody operates
-
-	users int  // guarded by owner.mu: operations under way
-	entry bool // guarded by owner.mu: one of them waits for the lock
-	// entered is closed when entry becomes true; made by who wants to know.
-	// Guarded by owner.mu.
-	entered chan struct{}
-	// holds are what the owner has, by side. Guarded by owner.mu, and changed by
-	// who has the turn only.
-	holds [2]*hold
-}
-
-// seat finds the owner's seat at a lock, or adds it, and counts a user.
-func (o *owner) seat(c *Client, lock lockID) *seat {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range o.seats {
-		if s.client == c && s.lock == lock {
-			s.users++
-			return s
-		}
+// with is the chain with one hold more. What the chain's owner has is found there,
+// and holds that have been left are of no more use.
+func (ch *chain) with(h *hold) *chain {
+	for ch != nil && ch.hold != nil && !ch.hold.entered() {
+		ch = ch.up
 	}
-	s := &seat{owner: o, client: c, lock: lock, turn: make(chan struct{}, 1), users: 1}
-	o.seats = append(o.seats, s)
-	return s
+	own := ch.own()
+	if own != nil && h.owned != nil && h.owned.owner == own || ch != nil && ch.hold == h {
+		return ch
+	}
+	return &chain{hold: h, up: ch, owner: own}
 }
 
-// find is seat for a look only.
-func (o *owner) find(c *Client, lock lockID, side side) *hold {
-	if o == nil {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range o.seats {
-		if s.client == c && s.lock == lock {
-			return s.holds[side]
+// find returns the innermost hold of a side of a lock, but not what is the owner's.
+func (ch *chain) find(l *core, side side) *hold {
+	for ; ch != nil && ch.hold != nil; ch = ch.up {
+		if of := ch.hold.core; of.c == l.c && of.side == side && of.id == l.id && ch.hold.entered() {
+			return ch.hold
 		}
 	}
 	return nil
 }
 
-// leave ends what seat began. A seat without users and hold is forgotten.
-func (s *seat) leave() {
-	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	s.users--
-	s.drop()
+// held is find that looks at what is the owner's too.
+func (ch *chain) held(l *core, side side) *hold {
+	if h := ch.find(l, side); h != nil {
+		return h
+	}
+	if own := ch.own(); own != nil {
+		own.mu.Lock()
+		defer own.mu.Unlock()
+		if o := own.locks[ownedKey{l.c, l.id}]; o != nil {
+			return o.holds[side]
+		}
+	}
+	return nil
 }
 
-func (s *seat) drop() {
-	if s.users > 0 || s.holds != [2]*hold{} {
+func (ch *chain) own() *owner {
+	if ch == nil {
+		return nil
+	}
+	return ch.owner
+}
+
+// owner is that of WithOwner.
+type owner struct {
+	mu    sync.Mutex // guards the rest, and in each of the locks what says so
+	locks map[ownedKey]*owned
+}
+
+type ownedKey struct {
+	client *Client
+	lock   lockID
+}
+
+// owned is a lock that an owner holds, or is about to enter. The two sides of a
+// read-write lock are one.
+type owned struct {
+	owner *owner
+	key   ownedKey
+	turn  *turn    // of all that the owner does at the lock, its first entry included
+	users int      // guarded by owner.mu: operations under way
+	holds [2]*hold // guarded by owner.mu: by side; changed by who has the turn only
+}
+
+// at finds the owner's place at a lock, or makes it, and counts a user.
+func (own *owner) at(l *core) *owned {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	key := ownedKey{l.c, l.id}
+	o := own.locks[key]
+	if o == nil {
+		o = &owned{owner: own, key: key, turn: newTurn()}
+		if own.locks == nil {
+			own.locks = map[ownedKey]*owned{}
+		}
+		own.locks[key] = o
+	}
+	o.users++
+	return o
+}
+
+// leave ends what at began.
+func (o *owned) leave() {
+	o.owner.mu.Lock()
+	defer o.owner.mu.Unlock()
+	o.users--
+	o.dropLocked()
+}
+
+// dropLocked forgets a lock that the owner has left.
+func (o *owned) dropLocked() {
+	if o.users == 0 && o.holds == [2]*hold{} {
+		delete(o.owner.locks, o.key)
+	}
+}
+
+func (o *owned) held(side side) *hold {
+	o.owner.mu.Lock()
+	defer o.owner.mu.Unlock()
+	return o.holds[side]
+}
+
+// set records a hold. A hold without an owner needs no record.
+func (o *owned) set(h *hold) {
+	if o == nil {
 		return
 	}
-	seats := s.owner.seats
-	if i := slices.Index(seats, s); i >= 0 {
-		s.owner.seats = slices.Delete(seats, i, i+1)
+	o.owner.mu.Lock()
+	defer o.owner.mu.Unlock()
+	o.holds[h.core.side] = h
+}
+
+// clear records that all leases of a hold are unlocked. An Unlock that did not get
+// its turn may find a newer hold there, or the lock forgotten.
+func (o *owned) clear(h *hold) {
+	if o == nil {
+		return
+	}
+	o.owner.mu.Lock()
+	defer o.owner.mu.Unlock()
+	if o.holds[h.core.side] == h {
+		o.holds[h.core.side] = nil
+		o.dropLocked()
 	}
 }
 
+// turn lets one operation at a time be under way at a hold, so that two re-entries,
+// or a re-entry and a release, cannot overtake each other on their way to Redis.
+type turn struct {
+	item chan struct{} // holds one while somebody operates
+
+	mu       sync.Mutex // guards the rest
+	entering bool       // the operation waits for the lock
+	// entered is closed when entering becomes true; made by who wants to know.
+	entered chan struct{}
+}
+
+func newTurn() *turn { return &turn{item: make(chan struct{}, 1)} }
+
 // take waits for the turn; give hands it on.
-func (s *seat) take(ctx context.Context) error {
-	if s.tryTake() {
+func (t *turn) take(ctx context.Context, closing <-chan struct{}) error {
+	if t.tryTake() {
 		return nil
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case t.item <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.client.closing:
+	case <-closing:
 		return ErrClosed
 	}
 }
 
 // takeWithin is take with a bound, for which most calls need no timer. It goes on
 // while the client shuts down: it is for Unlock.
-func (s *seat) takeWithin(ctx context.Context, d time.Duration) error {
-	if s.tryTake() {
+func (t *turn) takeWithin(ctx context.Context, d time.Duration) error {
+	if t.tryTake() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return t.take(ctx, nil)
 }
 
-func (s *seat) tryTake() bool {
+func (t *turn) tryTake() bool {
 	select {
-	case s.turn <- struct{}{}:
+	case t.item <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (s *seat) give() { <-s.turn }
+func (t *turn) give() { <-t.item }
 
-// setHold records that the owner holds the lock.
-func (s *seat) setHold(h *hold) {
-	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	s.holds[h.core.side] = h
-}
-
-// clearHold records that all leases of a hold are unlocked. An Unlock that did
-// not get its turn may find a newer hold there.
-func (s *seat) clearHold(h *hold) {
-	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	if s.holds[h.core.side] == h {
-		s.holds[h.core.side] = nil
-		s.drop()
-	}
-}
-
-func (s *seat) held(side side) *hold {
-	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	return s.holds[side]
-}
-
-// setEntry marks that the seat's operation waits for the lock, perhaps for
-// long, so that a TryLock of the same owner need not wait for it.
-func (s *seat) setEntry(on bool) {
-	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	s.entry = on
-	if on && s.entered != nil {
-		close(s.entered)
-		s.entered = nil
+// setEntering marks that the operation waits for the lock, perhaps for long, so
+// that a TryLock of the same owner need not wait for it.
+func (t *turn) setEntering(on bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entering = on
+	if on && t.entered != nil {
+		close(t.entered)
+		t.entered = nil
 	}
 }
 
@@ -190,28 +247,28 @@ var errEntering = errors.New("its owner is waiting for it elsewhere")
 
 // takeUnlessEntering is take for who would not wait for the lock: it fails if
 // another operation of the owner does, or begins to.
-func (s *seat) takeUnlessEntering(ctx context.Context) error {
-	if s.tryTake() {
+func (t *turn) takeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
+	if t.tryTake() {
 		return nil
 	}
-	s.owner.mu.Lock()
-	if s.entry {
-		s.owner.mu.Unlock()
+	t.mu.Lock()
+	if t.entering {
+		t.mu.Unlock()
 		return because(ErrNotAcquired, errEntering)
 	}
-	if s.entered == nil {
-		s.entered = make(chan struct{})
+	if t.entered == nil {
+		t.entered = make(chan struct{})
 	}
-	entered := s.entered
-	s.owner.mu.Unlock()
+	entered := t.entered
+	t.mu.Unlock()
 	select {
-	case s.turn <- struct{}{}:
+	case t.item <- struct{}{}:
 		return nil
 	case <-entered:
 		return because(ErrNotAcquired, errEntering)
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.client.closing:
+	case <-closing:
 		return ErrClosed
 	}
 }

@@ -12,9 +12,10 @@ import (
 //
 // An owner may enter each side again. A writer may read too: a Lock of the read
 // side with the context of its write lease is let in at once, and if the write
-// lease is unlocked first, it reads on, and other readers come in. A reader
-// cannot become a writer: it would wait for itself, and two of them for each
-// other; such an acquire fails with ErrUpgrade and sends nothing.
+// lease is unlocked first, it reads on, and other readers come in. Goroutines below
+// one write lease have a read hold each. A reader cannot become a writer: it would
+// wait for itself, and two of them for each other; an acquire of the write side with
+// the context of a read lease fails with ErrUpgrade and sends nothing.
 //
 // Each reader has a lease of its own, by Redis's clock too: one that dies is out
 // when its lease is over, whatever others do. A writer that dies is out when its

@@ -456,9 +456,12 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 		for _, l := range []interface {
 			HeldBy(context.Context) (int, error)
 		}{l.Reader, l.Writer} {
-			if n, err := l.HeldBy(write.Context(bg)); n != 1 || err != nil {
+			if n, err := l.HeldBy(read.Context(write.Context(bg))); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
+		}
+		if n, err := l.Reader.HeldBy(write.Context(bg)); n != 0 || err != nil {
+			t.Fatal(n, err)
 		}
 		mustUnlock(t, write)
 		mustUnlock(t, mustLock(t, other.Reader))
@@ -507,8 +510,11 @@ func TestReaderThatWasAWriterCannotUpgrade(t *testing.T) {
 	read := mustLockCtx(t, ctx, l.Reader)
 	mustUnlock(t, mustLockCtx(t, ctx, l.Writer)) // still a writer
 	mustUnlock(t, write)
-	_, err := l.Writer.Lock(ctx)
+	_, err := l.Writer.Lock(context.WithoutCancel(read.Context(ctx)))
 	wantErr(t, err, rlock.ErrUpgrade)
+	// A context that does not descend from the read lease is another owner's.
+	_, err = l.Writer.TryLock(ctx)
+	wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
 	mustUnlock(t, read)
 }
 

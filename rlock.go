@@ -23,8 +23,9 @@ var _ Locker = (*Lock)(nil)
 // processes that use the same name.
 //
 // A Lock is a name, not a hold: it keeps no state, and any number of goroutines
-// may share one. Each acquire that is not a re-entry is an owner of its own, so
-// they exclude each other.
+// may share one: they exclude each other. An acquire enters again only a hold that
+// its context descends from ([Lease.Context], [Do], [WithOwner]). Any other is a new
+// owner.
 type Lock struct{ *core }
 
 // NewLock returns the lock of a name. It sends nothing; what is wrong with the
@@ -54,10 +55,11 @@ func (l *core) Name() string { return l.name }
 // It fails with an error that matches
 //   - ErrNotAcquired, if ctx ended (then it matches ctx.Err() too), WithWait
 //     was over, or too few replicas confirmed (WithReplicaAck);
-//   - ErrLeaseLost, if the owner in ctx has lost its hold of this lock and not
-//     yet unlocked it;
-//   - ErrReentrant, if that owner holds the lock, made with WithNonReentrant;
-//   - ErrUpgrade, if that owner reads and asks for the write lock;
+//   - ErrLeaseLost, if ctx descends from a hold of this lock that is lost and not
+//     yet unlocked;
+//   - ErrReentrant, if ctx descends from a hold of this lock, made with
+//     WithNonReentrant;
+//   - ErrUpgrade, if ctx descends from a read hold and asks for the write lock;
 //   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
 //   - ErrClosed or ErrInvalidArgument;
 //   - or with an error of Redis, such as NOPERM or OOM.
@@ -73,7 +75,7 @@ func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) 
 	return l.lock(ctx, true, opts)
 }
 
-// TryLock takes the lock if it is free, or held by the owner in ctx. Its errors
+// TryLock takes the lock if it is free, or if ctx descends from its hold. Its errors
 // are those of Lock. It returns ErrUnreachable if Redis does not answer within
 // the command time-out (WithReplicaAck adds its own).
 func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
@@ -81,9 +83,10 @@ func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, erro
 }
 
 // Do holds the lock while fn runs. If the lock is not acquired, fn is not
-// called, and the error is that of Lock. fn gets a context that ends with the lease
-// and with ctx, and that lets it enter the lock again. Do returns the errors
-// of fn and of Unlock, joined; the latter matches ErrLeaseLost if fn ran on
+// called, and the error is that of Lock. fn gets the context of the lease
+// ([Lease.Context]): it ends with the lease and with ctx, and lets fn enter the lock
+// again. Goroutines that fn starts exclude each other from all other locks. Do returns
+// the errors of fn and of Unlock, joined; the latter matches ErrLeaseLost if fn ran on
 // without the lock. The joined error is not an *Error; errors.Is and errors.As
 // look into it. The lock is released if fn panics.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {

@@ -150,14 +150,14 @@ func nextHolder(fields []any) (h Holder, rest []any, err error) {
 	return h, fields[2:], err
 }
 
-// HeldBy returns how often the owner in ctx holds the lock according to Redis:
-// 0 if ctx has no owner or it does not hold the lock. An owner that has no hold
-// in this process costs no request. Bounds and errors are those of State.
+// HeldBy returns how often the hold that ctx descends from has been entered,
+// according to Redis: 0 if it is gone, or ctx descends from none. The latter costs
+// no request. Bounds and errors are those of State.
 func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if l.bad != nil {
 		return 0, l.error(l.bad)
 	}
-	h := ownerFrom(ctx).find(l.c, l.id, l.side)
+	h := chainFrom(ctx).held(l, l.side)
 	if h == nil {
 		return 0, nil
 	}

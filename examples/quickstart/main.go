@@ -127,9 +127,9 @@ func (s *show) contend(ctx context.Context, name string) error {
 	return err
 }
 
-// reenter: the context of a lease carries its owner, who may enter again.
+// reenter: what is called with the context of a lease may enter again.
 func (s *show) reenter(ctx context.Context, name string) error {
-	s.title("2. Re-entry: the context of a lease lets its owner in again")
+	s.title("2. Re-entry: the context of a lease lets in again")
 	lock := s.alpha.NewLock(name)
 	return rlock.Do(ctx, lock, func(ctx context.Context) error {
 		s.say("alpha", "is in")
@@ -138,7 +138,7 @@ func (s *show) reenter(ctx context.Context, name string) error {
 			if err != nil {
 				return err
 			}
-			s.say("alpha", "is in %d times; a context without the owner would wait", n)
+			s.say("alpha", "is in %d times; any other context would wait", n)
 			return nil
 		})
 	})

@@ -674,8 +674,8 @@ func (k *worker) hold(name string, first grip, retries int) {
 	}
 }
 
-// enterAgain enters with the context of an open lease: the same side again, or
-// the other one.
+// enterAgain enters with a context that descends from all open leases and ends with
+// one of them: the same side again, or the other one.
 func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 	lock, shared := k.locks[name], false
 	if side := k.shared[name]; side != nil && k.r.IntN(2) > 0 {
@@ -693,7 +693,11 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 		}
 	}
 	q := k.j.asks(k.who, name, shared, within)
-	inner, err := lock.Lock(l.Context(context.Background()), k.lease()...)
+	ctx := context.Background()
+	for _, o := range open {
+		ctx = context.WithoutCancel(o.Context(ctx))
+	}
+	inner, err := lock.Lock(l.Context(ctx), k.lease()...)
 	upgrade := within == nil && !shared
 	if err == nil {
 		if upgrade {

@@ -1,0 +1,349 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// exclusiveLock is a type of lock that one owner has alone, with the locks of
+// which it needs more than one client.
+type exclusiveLock struct {
+	name string
+	open func(t *testing.T, b *backend, c *rlock.Client, name string) rlock.Locker
+}
+
+// exclusiveLocks are all of them.
+func exclusiveLocks() (kinds []exclusiveLock) {
+	for _, k := range typesOfLocks {
+		if !k.shared {
+			kinds = append(kinds, exclusiveLock{k.name, func(_ *testing.T, _ *backend, c *rlock.Client, name string) rlock.Locker {
+				return k.open(c, name)
+			}})
+		}
+	}
+	return append(kinds,
+		exclusiveLock{"MultiLock in one script", func(t *testing.T, _ *backend, c *rlock.Client, name string) rlock.Locker {
+			return multiOf(t, c, "{"+name+"}1", "{"+name+"}2")
+		}},
+		exclusiveLock{"MultiLock of types", func(t *testing.T, _ *backend, c *rlock.Client, name string) rlock.Locker {
+			return multi(t, c.NewFairLock(name+":fair"), c.NewReadWriteLock(name+":rw").Writer)
+		}},
+		exclusiveLock{"RedLock", func(t *testing.T, b *backend, c *rlock.Client, name string) rlock.Locker {
+			// One master is enough here: what counts is who is the owner.
+			return red(t, name, []*rlock.Client{c}, rlock.WithNodeTimeout(5*time.Second))
+		}},
+	)
+}
+
+func eachExclusiveLock(t *testing.T, scenario func(t *testing.T, open func(name string) rlock.Locker)) {
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for _, k := range exclusiveLocks() {
+			t.Run(k.name, func(t *testing.T) {
+				t.Parallel()
+				c := b.newClient(t)
+				scenario(t, func(name string) rlock.Locker { return k.open(t, b, c, strings.ReplaceAll(k.name, " ", "-")+":"+name) })
+			})
+		}
+	})
+}
+
+// meter counts who is inside at once.
+type meter struct{ now, most atomic.Int64 }
+
+func (m *meter) enter() {
+	n := m.now.Add(1)
+	for {
+		most := m.most.Load()
+		if n <= most || m.most.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+func (m *meter) leave() { m.now.Add(-1) }
+
+// Goroutines that are started below one lease are owners of their own: they
+// exclude each other from every other lock.
+func TestGoroutinesBelowOneLeaseExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	eachExclusiveLock(t, func(t *testing.T, open func(string) rlock.Locker) {
+		outer, inner := open("outer"), open("inner")
+		var inside meter
+		err := rlock.Do(bg, outer, func(ctx context.Context) error {
+			ready, errs := sync.WaitGroup{}, make(chan error)
+			ready.Add(8)
+			for range 8 {
+				go func() {
+					ready.Done()
+					ready.Wait() // all at once
+					errs <- rlock.Do(ctx, inner, func(context.Context) error {
+						inside.enter()
+						defer inside.leave()
+						time.Sleep(time.Millisecond) // long enough for another that is let in to be seen
+						return nil
+					})
+				}()
+			}
+			var all error
+			for range 8 {
+				all = errors.Join(all, <-errs)
+			}
+			return all
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := inside.most.Load(); n != 1 {
+			t.Fatalf("%d were inside at once", n)
+		}
+	})
+}
+
+// Below one WithOwner nobody excludes anybody, whatever contexts of leases are made
+// in between.
+func TestWithOwnerMakesOneOwnerOfAllCalls(t *testing.T) {
+	t.Parallel()
+	eachExclusiveLock(t, func(t *testing.T, open func(string) rlock.Locker) {
+		ctx := rlock.WithOwner(bg)
+		outer, inner := open("outer"), open("inner")
+		lease := mustLockCtx(t, ctx, outer)
+		entries := make([]*rlock.Lease, 4)
+		var wg sync.WaitGroup
+		for i := range entries {
+			from := ctx
+			if i%2 == 0 {
+				from = lease.Context(ctx)
+			}
+			wg.Go(func() { entries[i] = mustLockCtx(t, from, inner) })
+		}
+		wg.Wait() // all are inside
+		if t.Failed() {
+			return
+		}
+		for _, e := range entries {
+			if e.Owner() != entries[0].Owner() || e.Token() != entries[0].Token() {
+				t.Errorf("%s with token %d beside %s with token %d", e.Owner(), e.Token(), entries[0].Owner(), entries[0].Token())
+			}
+			mustUnlock(t, e)
+		}
+		mustUnlock(t, lease)
+		mustUnlock(t, mustLock(t, inner))
+	})
+}
+
+// entersAgain says which of some locks a context enters again.
+func entersAgain(t *testing.T, ctx context.Context, locks ...*rlock.Lock) (names string) {
+	t.Helper()
+	for _, l := range locks {
+		n, err := l.HeldBy(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := l.TryLock(ctx)
+		if (err == nil) != (n > 0) {
+			t.Errorf("%s: held %d times, and TryLock says %v", l.Name(), n, err)
+		}
+		if err == nil {
+			names += l.Name()
+			mustUnlock(t, lease)
+		}
+	}
+	return names
+}
+
+func TestAcquireEntersOnlyWhatItsContextDescendsFrom(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		client := b.newClient(t)
+		a, c, d, e := client.NewLock("a"), client.NewLock("c"), client.NewLock("d"), client.NewLock("e")
+		la := mustLock(t, a)
+		inA := la.Context(bg)
+		lc, ld := mustLockCtx(t, inA, c), mustLockCtx(t, inA, d) // siblings
+		tree := rlock.WithOwner(bg)
+		le := mustLockCtx(t, tree, e)
+		leaf, cancel := context.WithCancel(lc.Context(inA))
+		defer cancel()
+		for what, test := range map[string]struct {
+			ctx  context.Context
+			want string
+		}{
+			"nothing":                          {bg, ""},
+			"a lease":                          {inA, "a"},
+			"a lease below a lease":            {lc.Context(inA), "ac"},
+			"a context made from that":         {leaf, "ac"},
+			"its sibling":                      {ld.Context(inA), "ad"},
+			"both":                             {ld.Context(leaf), "acd"},
+			"the same twice":                   {la.Context(leaf), "ac"},
+			"a parent that descends from none": {lc.Context(bg), "c"},
+			"cut off":                          {rlock.WithoutOwner(leaf), ""},
+			"cut off, and a lease":             {lc.Context(rlock.WithoutOwner(leaf)), "c"},
+			"a new owner below a lease":        {rlock.WithOwner(leaf), ""},
+			"a lease below a new owner":        {la.Context(rlock.WithOwner(leaf)), "a"},
+			"WithOwner":                        {tree, "e"},
+			"a lease of its, below it":         {le.Context(tree), "e"},
+			"a lease of its, elsewhere":        {le.Context(bg), "e"},
+			"another's lease below it":         {lc.Context(la.Context(tree)), "ace"},
+			"its lease below others":           {le.Context(leaf), "ace"},
+		} {
+			if got := entersAgain(t, test.ctx, a, c, d, e); got != test.want {
+				t.Errorf("%s: enters %q again, want %q", what, got, test.want)
+			}
+		}
+
+		// What is entered anew below another's lease is still the owner's, and what
+		// is entered below its lease elsewhere is not.
+		f := client.NewLock("f")
+		lf := mustLockCtx(t, lc.Context(tree), f)
+		if got := entersAgain(t, tree, a, c, e, f); got != "ef" {
+			t.Errorf("the owner enters %q", got)
+		}
+		mustUnlock(t, lf)
+		lf = mustLockCtx(t, le.Context(bg), f)
+		if got := entersAgain(t, tree, e, f); got != "e" {
+			t.Errorf("the owner enters %q", got)
+		}
+		for _, l := range []*rlock.Lease{lf, le, ld, lc, la} {
+			mustUnlock(t, l)
+		}
+
+		// Of what was left nothing is entered again: a new hold begins.
+		after := context.WithoutCancel(leaf)
+		next := mustLockCtx(t, after, a)
+		if next.Owner() == la.Owner() || next.Token() <= la.Token() {
+			t.Errorf("%s, token %d, after %s, token %d", next.Owner(), next.Token(), la.Owner(), la.Token())
+		}
+		_, err := a.TryLock(after)
+		wantErr(t, err, rlock.ErrNotAcquired)
+		mustUnlock(t, next)
+	})
+}
+
+// A hold that is lost lets nobody enter below it, until it is unlocked.
+func TestBelowALostHoldNothingIsEnteredAgain(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		l := newClientOn(t, rdb).NewLock("a")
+		lease := mustLock(t, l)
+		ctx := context.WithoutCancel(lease.Context(bg))
+		if err := rdb.Del(bg, "a").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			_, err := l.Lock(ctx)
+			wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrNotAcquired)
+		}
+		mustUnlock(t, mustLock(t, l)) // a new owner
+		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+		mustUnlock(t, mustLockCtx(t, ctx, l))
+	})
+}
+
+// Goroutines below one write lease read each by itself: what one does with its
+// read hold is nothing to the other.
+func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		for name, open := range map[string]func(*rlock.Client, ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock){
+			"ReadWriteLock": func(c *rlock.Client, opts ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
+				l := c.NewReadWriteLock("{rw}a", opts...)
+				return l.Reader, l.Writer
+			},
+			"FairReadWriteLock": func(c *rlock.Client, opts ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
+				l := c.NewFairReadWriteLock("{rw}b", opts...)
+				return l.Reader, l.Writer
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				rdb := b.client(t)
+				c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+				reader, writer := open(c, rlock.WithNonReentrant())
+				others, othersWriter := open(other)
+				write := mustLock(t, writer)
+				inWrite := context.WithoutCancel(write.Context(bg))
+				var reads []*rlock.Lease
+				for range 3 {
+					reads = append(reads, mustLockCtx(t, inWrite, reader)) // not ErrReentrant
+					if n, err := reader.HeldBy(reads[len(reads)-1].Context(inWrite)); n != 1 || err != nil {
+						t.Fatal(n, err)
+					}
+				}
+				if reads[1].Owner() == reads[0].Owner() || reads[2].Owner() == reads[1].Owner() {
+					t.Fatal("siblings share a read hold")
+				}
+				_, err := reader.TryLock(reads[0].Context(inWrite))
+				wantErr(t, err, rlock.ErrReentrant)
+				_, err = others.TryLock(bg)
+				wantErr(t, err, rlock.ErrNotAcquired)
+
+				// One leaves; the others read on, after the writer too.
+				mustUnlock(t, reads[0])
+				mustUnlock(t, write)
+				mustUnlock(t, mustLock(t, others))
+				_, err = othersWriter.TryLock(bg)
+				wantErr(t, err, rlock.ErrNotAcquired)
+				_, err = writer.TryLock(reads[1].Context(bg))
+				wantErr(t, err, rlock.ErrUpgrade)
+				_, err = writer.TryLock(inWrite) // descends from no reader
+				wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
+				mustUnlock(t, reads[1])
+				_, err = othersWriter.TryLock(bg)
+				wantErr(t, err, rlock.ErrNotAcquired)
+				mustUnlock(t, reads[2])
+				mustUnlock(t, mustLock(t, othersWriter))
+				mustBeForgotten(t, rdb, reader.Name())
+			})
+		}
+	})
+}
+
+// siblings of the holder of a MultiLock enter each of its members again, and exclude
+// each other from a MultiLock of others.
+func TestBelowAMultiLockSiblingsExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c := b.newClient(t)
+		outer, inner := multiOf(t, c, "{m}a", "{m}b"), multi(t, c.NewLock("{m}b"), c.NewLock("{m}c"))
+		lease := mustLock(t, outer)
+		ctx := lease.Context(bg)
+		first, err := inner.TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = inner.TryLock(ctx) // a sibling: it enters b, but c is another's
+		wantErr(t, err, rlock.ErrNotAcquired)
+		second, err := inner.TryLock(first.Context(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []*rlock.Lease{second, first, lease} {
+			mustUnlock(t, l)
+		}
+		multiFree(t, outer, inner)
+	})
+}
+
+// both is a Locker of the caller's, of which a MultiLock knows nothing.
+type both struct{ *rlock.MultiLock }
+
+// Members that take the same lock somewhere inside do not wait for each other.
+func TestMembersOfAMultiLockDescendFromEachOther(t *testing.T) {
+	t.Parallel()
+	c := onMiniredis(t).newClient(t)
+	m := multi(t, &both{multiOf(t, c, "a", "b")}, &both{multiOf(t, c, "b", "c")})
+	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
+		lease, err := acquire(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, lease)
+	}
+	multiFree(t, c.NewLock("a"), c.NewLock("b"), c.NewLock("c"))
+}
