@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench soak model interop quickstart ci
+.PHONY: help test race lint bench fresh soak model interop quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ lint: ## gofmt, go vet and staticcheck, in every module
 
 bench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
+
+fresh: ## the simulation with seeds that no run had before (FRESH=12 in each scenario)
+	go test -timeout 30m -count=1 ./internal/sim -args -sim.fresh=$${FRESH:-12}
 
 soak: ## the simulation with many seeds (SEEDS=500)
 	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}

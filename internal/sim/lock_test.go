@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -791,10 +792,9 @@ func (k *worker) count(name string, l grip) string {
 
 // outcome is what one run comes to.
 type outcome struct {
-	digest uint64
-	trace  []string
-	stats  Stats
-	judge  *judge
+	world *World
+	stats Stats
+	judge *judge
 }
 
 // lockRun plays one seed.
@@ -802,8 +802,15 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 	if s.kind.name == "" {
 		s.kind = plainLock
 	}
+	over := false
+	defer func() {
+		if !over { // a panic is on its way, or everybody waits for ever
+			fmt.Fprintf(os.Stderr, "%s\ntrace: %s\n", replay(t, seed), o.keep(t))
+		}
+	}()
 	bubble(t, seed, Config{Servers: s.kind.servers, Rates: s.rates}, func(w *World) {
 		j := &judge{w: w, s: s, locks: map[string]*verdicts{}}
+		o = outcome{world: w, judge: j}
 		for _, name := range lockNames {
 			j.locks[name] = &verdicts{gone: map[hold]int{}}
 		}
@@ -838,6 +845,7 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 		}
 		for _, f := range s.schedule(w, span) {
 			w.Play([]Fault{f})
+			j.say("fault: %v", f)
 			if f.Kind == Lose {
 				j.lastLoss = w.Elapsed()
 			}
@@ -853,8 +861,9 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 		j.say("all have left")
 		after(w, j, s, players, workers, healed)
 		bg.Wait()
-		o = outcome{w.Digest(), w.Trace(), w.Stats(), j}
+		o.stats = w.Stats()
 	})
+	over = true
 	return o
 }
 
@@ -1085,6 +1094,22 @@ func lockSeeds(n int) int {
 	return n
 }
 
+// thorough reports whether there is time for what takes long: in CI and in the
+// soak.
+func thorough() bool { return len(seedsOf(0)) > 0 }
+
+// seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
+// are asked for.
+func seedsOf(n int) (all []uint64) {
+	for i := range lockSeeds(n) {
+		all = append(all, uint64(i)+1)
+	}
+	for i := range *fresh {
+		all = append(all, *first+uint64(i))
+	}
+	return all
+}
+
 func TestLockKeepsItsPromises(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -1111,7 +1136,8 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 		sum    judge
 		faults Stats
 	)
-	total := lockSeeds(runs)
+	all := seedsOf(runs)
+	total := len(all)
 	t.Cleanup(func() {
 		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; %+v",
 			total, sum.acquired, sum.nested, sum.extended, sum.released, sum.refused, sum.unreachable, sum.lost, sum.doubles, sum.disorders, faults)
@@ -1124,9 +1150,9 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 	for shard := range shards {
 		t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {
 			t.Parallel()
-			for seed := uint64(1 + shard); seed <= uint64(total); seed += uint64(shards) {
-				o := lockRun(t, seed, s)
-				complain(t, seed, o)
+			for i := shard; i < total; i += shards {
+				o := lockRun(t, all[i], s)
+				complain(t, all[i], o)
 				mu.Lock()
 				sum.acquired += o.judge.acquired
 				sum.nested += o.judge.nested
@@ -1147,10 +1173,40 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 func complain(t *testing.T, seed uint64, o outcome) {
 	t.Helper()
 	if len(o.judge.wrong) > 0 {
-		test, _, _ := strings.Cut(t.Name(), "/shard")
-		t.Errorf("seed %d: %d violations, first:\n%s\nreplay: go test ./internal/sim -run '%s$' -v -args -sim.seed=%d",
-			seed, len(o.judge.wrong), o.judge.wrong[0], test, seed)
+		t.Errorf("seed %d: %d violations, first:\n%s\n%s\ntrace: %s", seed, len(o.judge.wrong), o.judge.wrong[0], replay(t, seed), o.keep(t))
 	}
+}
+
+// replay says how to play a seed again.
+func replay(t *testing.T, seed uint64) string {
+	test, _, _ := strings.Cut(t.Name(), "/shard")
+	return fmt.Sprintf("replay: go test ./internal/sim -run '^%s$' -v -args -sim.seed=%d", strings.ReplaceAll(test, "/", "$/^"), seed)
+}
+
+// kept counts the traces of this process: if everything goes wrong, a few will do.
+var kept atomic.Int32
+
+// keep writes the trace to a file, in the directory RLOCK_SIM_TRACES if there is
+// one. It stays there: not every run can be repeated exactly.
+func (o outcome) keep(t *testing.T) string {
+	if kept.Add(1) > 10 {
+		return "not kept, there are ten"
+	}
+	name := strings.Map(func(r rune) rune {
+		if strings.ContainsRune("/ ,", r) {
+			return '-'
+		}
+		return r
+	}, t.Name())
+	f, err := os.CreateTemp(os.Getenv("RLOCK_SIM_TRACES"), fmt.Sprintf("rlock-%s-seed-%d-*.txt", name, o.world.Seed))
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if _, err := f.WriteString(strings.Join(merged(o), "\n") + "\n"); err != nil {
+		return err.Error()
+	}
+	return f.Name()
 }
 
 // merged is what the judge saw between what the servers saw.
@@ -1160,7 +1216,7 @@ func merged(o outcome) []string {
 		text string
 	}
 	var lines []line
-	for _, l := range append(slices.Clone(o.trace), o.judge.log...) {
+	for _, l := range append(o.world.Trace(), o.judge.log...) {
 		at, _, _ := strings.Cut(l, " ")
 		d, _ := time.ParseDuration(at)
 		lines = append(lines, line{d, l})
@@ -1293,7 +1349,8 @@ var mutations = []struct {
 	name    string
 	want    string // part of a violation
 	within  int    // seeds
-	soak    bool   // it takes too many of them for every day
+	soak    bool   // it takes too many of them for every day and for CI
+	long    bool   // it takes too many of them for every day
 	in      string // scenario, if not "harsh"
 	kind    string // of lock, if not "lock"
 	mutate  func(s *scenario)
@@ -1386,11 +1443,11 @@ var mutations = []struct {
 		script: "red_raise", old: "raise(tonumber(ARGV[3]))", instead: "",
 	},
 	{
-		name: "a node votes for one who has left", want: "held by nobody", within: 20, in: "late", kind: "redlock",
+		name: "a node votes for one who has left", want: "held by nobody", within: 20, long: true, in: "late", kind: "redlock",
 		script: "red_acquire", old: "redis.call('exists', KEYS[4]) == 1", instead: "false",
 	},
 	{
-		name: "a renewal votes for one who has left", want: "held by nobody", within: 40, in: "late", kind: "redlock",
+		name: "a renewal votes for one who has left", want: "held by nobody", within: 40, long: true, in: "late", kind: "redlock",
 		script: "red_renew", old: "redis.call('exists', KEYS[4]) == 1", instead: "false",
 	},
 	{
@@ -1398,11 +1455,11 @@ var mutations = []struct {
 		script: "red_release", old: "redis.call('hget', record, 'attempt') == ARGV[1]", instead: "true",
 	},
 	{
-		name: "no quarantine", want: "and so does", within: 30, in: "losses", kind: "redlock",
+		name: "no quarantine", want: "and so does", within: 30, long: true, in: "losses", kind: "redlock",
 		mutate: func(s *scenario) { s.kind.forgetful = 5 },
 	},
 	{
-		name: "no quarantine for tokens", want: "not above", within: 30, in: "losses", kind: "redlock",
+		name: "no quarantine for tokens", want: "not above", within: 30, long: true, in: "losses", kind: "redlock",
 		mutate: func(s *scenario) { s.kind.forgetful = 5 },
 	},
 	{
@@ -1410,7 +1467,7 @@ var mutations = []struct {
 		mutate: func(s *scenario) { s.kind.forgetful = 3 },
 	},
 	{
-		name: "all masters may vote", want: "and so does", within: 30, in: "losses", kind: "redlock with quarantine",
+		name: "all masters may vote", want: "and so does", within: 30, long: true, in: "losses", kind: "redlock with quarantine",
 		mutate: func(s *scenario) {
 			s.scripts = map[string]string{}
 			for _, name := range []string{"red_acquire", "red_raise", "red_renew"} {
@@ -1457,6 +1514,9 @@ func TestSimulationFindsMutations(t *testing.T) {
 			if m.soak && lockSeeds(0) == 0 {
 				t.Skip("needs -sim.seeds")
 			}
+			if m.long && !thorough() {
+				t.Skip("needs -sim.seeds or -sim.fresh")
+			}
 			all := append(slices.Clone(scenarios), redScenarios...)
 			s := all[slices.IndexFunc(all, func(s scenario) bool { return s.name == cmp.Or(m.in, "harsh") })]
 			if m.kind != "" {
@@ -1492,9 +1552,11 @@ func TestSimulationFindsMutations(t *testing.T) {
 func TestSameSeedSameLockRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for i, s := range append(slices.Clone(scenarios), repeatable("everything")...) {
-		few := 4
+		few := 2
 		if i >= len(scenarios) {
 			few = 1
+		} else if thorough() {
+			few = 4
 		}
 		for seed := range uint64(min(lockSeeds(few), 50)) {
 			var first outcome
@@ -1503,8 +1565,8 @@ func TestSameSeedSameLockRun(t *testing.T) {
 				o := lockRun(t, seed+1, s)
 				if run == 0 {
 					first = o
-				} else if o.digest != first.digest || o.stats != first.stats {
-					t.Errorf("%s %s, seed %d: run %d differs: %s", s.kind.name, s.name, seed+1, run, firstDifference(first.trace, o.trace))
+				} else if o.world.Digest() != first.world.Digest() || o.stats != first.stats {
+					t.Errorf("%s %s, seed %d: run %d differs: %s", s.kind.name, s.name, seed+1, run, firstDifference(first.world.Trace(), o.world.Trace()))
 				}
 			}
 		}

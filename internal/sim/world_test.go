@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,9 @@ import (
 
 var (
 	seedFlag = flag.Uint64("sim.seed", 0, "play this seed only, and print its trace")
-	seeds    = flag.Int("sim.seeds", 20, "number of seeds")
+	seeds    = flag.Int("sim.seeds", 20, "number of seeds, from 1")
+	fresh    = flag.Int("sim.fresh", 0, "number of seeds that no run had before, beside those, in each scenario")
+	first    = flag.Uint64("sim.first", 0, "the first of these; drawn from the clock if there is none")
 )
 
 type silent struct{}
@@ -28,6 +31,12 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // broken connections are what we are here for
+	debug.SetGCPercent(400)   // each script that runs makes a Lua state
+	flag.Parse()
+	if *fresh > 0 && *first == 0 {
+		*first = uint64(time.Now().UnixNano())
+		fmt.Printf("fresh seeds: -sim.fresh=%d -sim.first=%d\n", *fresh, *first)
+	}
 	m.Run()
 }
 
