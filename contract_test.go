@@ -198,7 +198,7 @@ func TestEachTypeTellsALoss(t *testing.T) {
 		}
 		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 
-		short := mustLock(t, l, rlock.WithLease(50*time.Millisecond))
+		short := mustLock(t, l, rlock.WithLease(ample(200*time.Millisecond)))
 		<-short.Done()
 		wantErr(t, short.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		wantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)

@@ -289,7 +289,7 @@ func TestEachFairReaderHasItsOwnExpiry(t *testing.T) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
 		long := mustLock(t, l.Reader)
-		short := mustLock(t, l.Reader, rlock.WithLease(200*time.Millisecond))
+		short := mustLock(t, l.Reader, rlock.WithLease(ample(300*time.Millisecond)))
 		<-short.Done()
 		eventually(t, "one reader is left", func() bool { return len(queuedState(t, l.Reader).Holders) == 1 })
 		_, err := l.Writer.TryLock(bg)

@@ -28,7 +28,7 @@ func (b *backend) faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *fa
 	// go-redis with its defaults where they could hurt: it would retry by
 	// itself, and does not look at contexts.
 	rdb := dialer(proxy.Addr())(t, nil)
-	opts = append([]rlock.Option{rlock.WithCommandTimeout(time.Second), rlock.WithUnlockTimeout(time.Second)}, opts...)
+	opts = append([]rlock.Option{rlock.WithCommandTimeout(ample(time.Second)), rlock.WithUnlockTimeout(ample(time.Second))}, opts...)
 	c := newClientOn(t, rdb, opts...)
 	plain := b.client(t)
 	// Load the scripts, so that the first EVALSHA is the one that counts.
@@ -192,7 +192,7 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(2*time.Second))
+		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(ample(2*time.Second)))
 		seen := onNth(t, proxy, "renew", 1, action)
 		name := t.Name()
 		lease := mustLock(t, c.NewLock(name))
@@ -279,7 +279,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 				}
 				return faultproxy.Pass
 			})
-			_, err := c.NewLock("a").Lock(bg, rlock.WithWait(900*time.Millisecond))
+			_, err := c.NewLock("a").Lock(bg, rlock.WithWait(ample(900*time.Millisecond)))
 			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			if n := proxy.Release(); n < 2 {
 				t.Fatalf("%d copies were late", n)
@@ -292,7 +292,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := b.faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
 			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
-			lease := mustLock(t, c.NewLock("a"), rlock.WithLease(100*time.Millisecond))
+			lease := mustLock(t, c.NewLock("a"), rlock.WithLease(ample(300*time.Millisecond)))
 			<-lease.Done()
 			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 			eventually(t, "the stay was ended in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })

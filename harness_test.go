@@ -22,13 +22,28 @@ import (
 
 // sideBySide is how many tests run at once. They wait most of the time, for
 // leases, renewals and time-outs, so it does not follow from the number of CPUs.
-const sideBySide = 24
+// Under the race detector they compute most of the time.
+func sideBySide() int {
+	if underRace() {
+		return 8
+	}
+	return 24
+}
+
+// ample is a time-out or a lease that is not the subject of its test: long enough
+// for what has to happen within it, and longer where everything takes longer.
+func ample(d time.Duration) time.Duration {
+	if underRace() {
+		return 3 * d
+	}
+	return d
+}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
 	flag.Parse()
 	if !given("test.parallel") {
-		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
+		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide()))
 	}
 	if os.Getenv(childEnv) != "" {
 		os.Exit(m.Run()) // a child process of a test; see processes_test.go

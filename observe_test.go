@@ -99,7 +99,7 @@ func TestObserverIsTold(t *testing.T) {
 		if e := r.unlocked[2]; !errors.Is(e.Err, rlock.ErrRemoved) {
 			t.Errorf("unlock of what was lost: %+v", e)
 		}
-		fixed := mustLock(t, l, rlock.WithLease(20*time.Millisecond))
+		fixed := mustLock(t, l, rlock.WithLease(ample(200*time.Millisecond)))
 		<-fixed.Done()
 		eventually(t, "both losses are told", func() bool {
 			r.mu.Lock()

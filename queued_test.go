@@ -436,7 +436,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 				}
 				return faultproxy.Pass
 			})
-			_, err := k.open(c, "a").Lock(bg, rlock.WithWait(900*time.Millisecond))
+			_, err := k.open(c, "a").Lock(bg, rlock.WithWait(ample(900*time.Millisecond)))
 			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			eventually(t, "it was given up in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
 			if n := proxy.Release(); n < 2 {
@@ -450,7 +450,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := queuedFaulty(t, b, k)
 			queuedFlush(t, rdb)
 			onNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
-			lease := mustLock(t, k.open(c, "a"), rlock.WithLease(100*time.Millisecond))
+			lease := mustLock(t, k.open(c, "a"), rlock.WithLease(ample(300*time.Millisecond)))
 			<-lease.Done()
 			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 			eventually(t, "the stay was ended in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })

@@ -730,7 +730,7 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 
 		// The write lease is over, what the writer reads is not: it reads on, and
 		// nobody writes.
-		write := mustLock(t, l.Writer, rlock.WithLease(200*time.Millisecond))
+		write := mustLock(t, l.Writer, rlock.WithLease(ample(300*time.Millisecond)))
 		ctx := context.WithoutCancel(write.Context(bg))
 		read := mustLockCtx(t, ctx, l.Reader, rlock.WithLease(time.Minute))
 		<-write.Done()
@@ -746,7 +746,7 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 
 		// The other way round: it writes on.
 		write = mustLock(t, l.Writer, rlock.WithLease(time.Minute))
-		read = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(200*time.Millisecond))
+		read = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(ample(300*time.Millisecond)))
 		<-read.Done()
 		wantErr(t, read.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		wantErr(t, read.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)

@@ -435,7 +435,7 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb := b.client(t)
 		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		until := time.Now().Add(500 * time.Millisecond)
+		until := time.Now().Add(ample(time.Second))
 		rdb.ZAdd(bg, "{a}:rlock:writers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
 		rdb.PExpire(bg, "{a}:rlock:writers", time.Minute)
 		_, err := l.Reader.TryLock(bg)
@@ -464,7 +464,7 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 		java.read("dead:1", 700*time.Millisecond)
 		java.read("dead:2", 300*time.Millisecond)
 		mustUnlock(t, mustLock(t, l.Writer))
-		if took := time.Since(start); took < 600*time.Millisecond || took > 10*time.Second {
+		if took := time.Since(start); took < 690*time.Millisecond || took > 10*time.Second {
 			t.Fatalf("waited %v for readers of 300 and 700 ms", took)
 		}
 		mustBeEmpty(t, rdb)

@@ -177,7 +177,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
-	const timeout = 600 * time.Millisecond
+	timeout := ample(600 * time.Millisecond)
 	// Each case has clients that know nothing of the trouble of the one before.
 	fresh := func() *rlock.RedLock { return red(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout)) }
 	others := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
@@ -297,7 +297,7 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
-	const lease = 2 * time.Second
+	lease := ample(2 * time.Second)
 	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
 	mustUnlock(t, mustLock(t, l)) // connections are made
 	n.nothing(t, "stock")

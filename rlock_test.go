@@ -852,7 +852,7 @@ func TestTokensGrowAcrossFlushRestartAndExpiry(t *testing.T) {
 			return lease
 		}
 		mustUnlock(t, next("a", "the start"))
-		<-next("a", "a release", rlock.WithLease(20*time.Millisecond)).Done()
+		<-next("a", "a release", rlock.WithLease(ample(200*time.Millisecond))).Done()
 		mustUnlock(t, next("a", "an expiry"))
 		rdb.FlushAll(bg)
 		mustUnlock(t, next("a", "a flush"))

@@ -228,7 +228,7 @@ func TestWireOfOneHash(t *testing.T) {
 					wantErr(t, forced.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 					w.shows("a release of what was lost", free())
 
-					short := taken(mustLock(t, l, rlock.WithLease(50*time.Millisecond)))
+					short := taken(mustLock(t, l, rlock.WithLease(ample(200*time.Millisecond))))
 					<-short.Done()
 					eventually(t, "it has run out", func() bool { return rdb.Exists(bg, name.lock).Val() == 0 })
 					w.shows("the end of the lease", free())

@@ -310,3 +310,66 @@ func (p *player) holdsThree(t *testing.T, w *World) *rlock.Lease {
 	}
 	return l
 }
+
+// Nodes that do not answer are waited for beside each other: once in an acquire
+// that asks, and once more in one that writes its token back; in a release once.
+// The first call finds out; those after it know.
+func TestNodesThatAreSilentAreWaitedForBesideEachOther(t *testing.T) {
+	for _, fault := range []struct {
+		name   string
+		strike func(w *World, node int)
+	}{
+		{"hung", func(w *World, node int) { w.Freeze(node, time.Minute) }},
+		{"dead", func(w *World, node int) { w.Restart(node, time.Minute, false) }},
+	} {
+		for silent := range 4 {
+			bubble(t, 1, Config{Servers: 5}, func(w *World) {
+				p := newPlayer(w, scenario{kind: redKinds[0]}, "a")
+				defer p.close()
+				ctx, l := context.Background(), p.locks["stock"]
+				for i := range w.servers { // a token has to be written back
+					if err := w.Redis(i).Set(derived("stock", "rlock:red:counter"), fmt.Sprint(100+10*i)); err != nil {
+						t.Error(err)
+					}
+				}
+				strike := func() {
+					for _, i := range []int{0, 2, 4}[:silent] {
+						fault.strike(w, i)
+					}
+				}
+				timed := func(what string, most time.Duration, call func() error) error {
+					start := time.Now()
+					err := call()
+					took := time.Since(start)
+					t.Logf("%d %s: %s took %v: %v", silent, fault.name, what, took, err)
+					if took > most+10*time.Millisecond { // of the network
+						t.Errorf("%d %s: %s took %v", silent, fault.name, what, took)
+					}
+					return err
+				}
+				var held *rlock.Lease
+				if silent < 3 {
+					strike()
+				}
+				err := timed("TryLock", 2*redNodeTimeout, func() (err error) { held, err = l.TryLock(ctx); return err })
+				if err != nil {
+					t.Errorf("%d %s: TryLock: %v", silent, fault.name, err)
+					return
+				}
+				if silent == 3 {
+					strike()
+				}
+				err = timed("Unlock", redNodeTimeout, func() error { return held.Unlock(ctx) })
+				if (err == nil) != (silent < 3) {
+					t.Errorf("%d %s: Unlock: %v", silent, fault.name, err)
+				}
+				if silent == 3 {
+					err := timed("TryLock without a quorum", 2*redNodeTimeout, func() error { _, err := l.TryLock(ctx); return err })
+					if !errors.Is(err, rlock.ErrNoQuorum) {
+						t.Errorf("%s: TryLock: %v", fault.name, err)
+					}
+				}
+			})
+		}
+	}
+}
