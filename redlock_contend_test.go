@@ -197,9 +197,12 @@ func TestRedLockUnderFire(t *testing.T) {
 	n := rfStart(t)
 	const clients, lease = 5, 1500 * time.Millisecond
 	j := newRFJudge(t)
-	ctx, cancel := context.WithTimeout(bg, lasts)
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
 	defer cancel()
 	var faults, tokens atomic.Int64
+	// It has shown something only if there were some holds and faults, for which a
+	// busy machine needs more time.
+	few := int64(lasts / time.Second)
 	for i, p := range n.proxies {
 		rnd := rand.New(rand.NewPCG(uint64(i), 1))
 		var mu sync.Mutex
@@ -247,6 +250,13 @@ func TestRedLockUnderFire(t *testing.T) {
 		})
 	}
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		for end := time.Now().Add(lasts); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) && tokens.Load() >= few && faults.Load() >= few {
+				cancel()
+			}
+		}
+	})
 	wg.Go(func() { // stops nodes, at most two at a time
 		rnd := rand.New(rand.NewPCG(7, 7))
 		for ctx.Err() == nil {
@@ -308,9 +318,8 @@ func TestRedLockUnderFire(t *testing.T) {
 	}
 	wg.Wait()
 	n.pass()
-	t.Logf("%d holds in %v, %d lost, %d faults", j.holds, lasts, j.lost, faults.Load())
-	// It has shown something only if there were some of each.
-	if j.holds < int(lasts/time.Second) || faults.Load() < int64(lasts/time.Second) {
+	t.Logf("%d holds, %d lost, %d faults", j.holds, j.lost, faults.Load())
+	if tokens.Load() < few || faults.Load() < few {
 		t.Errorf("%d holds, %d faults", j.holds, faults.Load())
 	}
 	n.nothing(t, "stock")

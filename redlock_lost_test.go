@@ -297,28 +297,43 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
-	lease := ample(2 * time.Second)
+	const lease = 2 * time.Second
 	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
 	mustUnlock(t, mustLock(t, l)) // connections are made
 	n.nothing(t, "stock")
 	id := sha("red_acquire")
-	var first [5]atomic.Bool
-	for i, p := range n.proxies {
-		p.ResetLog()
-		p.Delay(func(c faultproxy.Command) time.Duration {
-			if c.IsScript(id) && first[i].CompareAndSwap(false, true) {
-				return lease
-			}
-			return 0
-		})
+	round := func() time.Duration {
+		var first [5]atomic.Bool
+		for i, p := range n.proxies {
+			p.ResetLog()
+			p.Delay(func(c faultproxy.Command) time.Duration {
+				if c.IsScript(id) && first[i].CompareAndSwap(false, true) {
+					return lease
+				}
+				return 0
+			})
+		}
+		start := time.Now()
+		held := mustLock(t, l, rlock.WithLease(lease))
+		took := time.Since(start)
+		if took < lease {
+			t.Errorf("took %v", took)
+		}
+		n.onlyVoteFor(t, held)
+		mustUnlock(t, held)
+		n.nothing(t, "stock")
+		return took
 	}
-	start := time.Now()
-	held := mustLock(t, l, rlock.WithLease(lease))
-	// The votes of the first try would last until twice the lease has passed.
-	if took := time.Since(start); took < lease || took > lease+lease*3/4 {
-		t.Errorf("took %v", took)
+	// The votes of the first try would last until twice the lease has passed, in
+	// every round. A busy machine takes as long in some.
+	for rounds := 1; ; rounds++ {
+		took := round()
+		if took < 2*lease {
+			break
+		}
+		if rounds == 5 {
+			t.Errorf("took %v", took)
+			break
+		}
 	}
-	n.onlyVoteFor(t, held)
-	mustUnlock(t, held)
-	n.nothing(t, "stock")
 }
