@@ -24,7 +24,17 @@ type timer struct {
 	// Guarded by clock.mu.
 	at     time.Time // when it fires, on the clock
 	ignore bool      // it has fired and its owner is busy: do not wait for it
+	short  int       // how often in a row it was set to a short time
 }
+
+const (
+	// A timer that was set to less than shortPause for manyPauses times in a row
+	// belongs to somebody who looks again and again. A step of the clock goes on to
+	// skipPauses beyond it, unless something else is due earlier.
+	shortPause = 250 * time.Millisecond
+	manyPauses = 20
+	skipPauses = 5 * time.Second
+)
 
 var _ seam.Clock = (*clock)(nil)
 
@@ -60,15 +70,17 @@ func (t *timer) Reset(d time.Duration) bool {
 	t.clock.mu.Lock()
 	defer t.clock.mu.Unlock()
 	t.at, t.ignore = t.clock.nowLocked().Add(d), false
+	if t.short++; d >= shortPause {
+		t.short = 0
+	}
 	t.clock.timers[t] = struct{}{}
 	return t.real.Reset(d)
 }
 
-// jump moves the clock to a time, and along with it what forward moves. Nobody
-// can look at the clock in between: who has seen the new time finds that the
-// TTLs in Redis have gone along, so a lease that is set after the jump is not
-// shortened by it.
-func (c *clock) jump(to time.Time, forward func(time.Duration)) {
+// jump moves the clock to a time, and tells it to Redis. Nobody can look at the
+// clock in between: who has seen the new time finds that the TTLs in Redis have
+// gone along, so a lease that is set after the jump is not shortened by it.
+func (c *clock) jump(to time.Time, tell func(time.Time)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := to.Sub(c.nowLocked())
@@ -76,8 +88,8 @@ func (c *clock) jump(to time.Time, forward func(time.Duration)) {
 		return
 	}
 	c.offset += d
-	forward(d)
 	now := c.nowLocked()
+	tell(now)
 	for t := range c.timers {
 		if t.real.Stop() { // it has not fired
 			t.real.Reset(max(t.at.Sub(now), 0))
@@ -85,15 +97,27 @@ func (c *clock) jump(to time.Time, forward func(time.Duration)) {
 	}
 }
 
+// show tells the time to Redis.
+func (c *clock) show(tell func(time.Time)) {
+	c.mu.Lock() // so that the times that are told only grow
+	defer c.mu.Unlock()
+	tell(c.nowLocked())
+}
+
 // next is when the next timer fires, or end if none does before; then there is
-// no more to come.
+// no more to come. All timers have fired at end; on the way there the looks of
+// those who look very often are left out.
 func (c *clock) next(end time.Time) (at time.Time, more bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	at = end
 	for t := range c.timers {
-		if !t.ignore && t.at.Before(at) {
-			at, more = t.at, true
+		when := t.at
+		if t.short >= manyPauses {
+			when = when.Add(skipPauses)
+		}
+		if !t.ignore && when.Before(at) {
+			at, more = when, true
 		}
 	}
 	return at, more

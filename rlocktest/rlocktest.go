@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -61,7 +62,7 @@ type Server struct {
 	first *rlock.Client
 	raw   *redis.Client // Redis()
 
-	failing atomic.Bool // Fail is on
+	failing atomic.Pointer[string] // what Fail has the server answer; nil: it works
 
 	moving sync.Mutex   // held by who moves the clock
 	hung   map[int]bool // guarded by moving: works that did not end in time
@@ -84,10 +85,10 @@ func New(t testing.TB, opts ...rlock.Option) *Server {
 	if err := mini.Start(); err != nil {
 		t.Fatalf("rlocktest: %v", err)
 	}
-	// Leases run out by themselves, in real time, as with a real Redis; the
-	// clock's jumps come on top.
+	// Leases run out, and scripts see the time, by the clock of the clients.
 	mini.ClockTTL(true)
 	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[int]bool{}, watched: map[string]struct{}{}}
+	mini.Server().SetPreHook(s.before)
 	t.Cleanup(s.close)
 	s.raw = s.dial()
 	s.first = s.NewClient(opts...)
@@ -95,7 +96,7 @@ func New(t testing.TB, opts ...rlock.Option) *Server {
 }
 
 func (s *Server) close() {
-	s.mini.SetError("") // or holders could not unlock
+	s.Recover() // or holders could not unlock
 	s.mu.Lock()
 	clients, redises := s.clients, s.redises
 	s.mu.Unlock()
@@ -232,6 +233,7 @@ func ownKeys(name string) (keys []string) {
 // holders are the ids under which the holds of a lock are renewed, and the rest of
 // the longest lease.
 func (s *Server) holders(name string) (ids []string, rest time.Duration) {
+	s.clock.show(s.mini.SetTime)
 	ids, _ = s.mini.HKeys(name) // fails if there is no such lock
 	rest = s.mini.TTL(name)
 	for _, base := range ownKeys(name) {
@@ -271,7 +273,7 @@ func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease
 	other := s.stranger
 	s.mu.Unlock()
 	if other == nil {
-		other = s.NewClient()
+		other = s.NewClient(rlock.WithObserver(waker{s: s}))
 		s.mu.Lock()
 		s.stranger = other
 		s.mu.Unlock()
@@ -289,6 +291,23 @@ func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease
 		s.t.Fatalf("rlocktest: Steal: %v", err)
 	})
 	return lease
+}
+
+// waker tells the first waiter of a fair lock when a lease that Steal took is
+// unlocked: those of a fair lock hear nothing of the releases of other types.
+type waker struct {
+	rlock.NopObserver
+	s *Server
+}
+
+func (w waker) Unlocked(e rlock.UnlockEvent) {
+	queue, channel := "redisson_lock_queue:{"+e.Lock+"}", "redisson_lock__channel:{"+e.Lock+"}"
+	if strings.Contains(e.Lock, "{") {
+		queue, channel = "redisson_lock_queue:"+e.Lock, "redisson_lock__channel:"+e.Lock
+	}
+	if waiters, err := w.s.mini.List(queue); err == nil && len(waiters) > 0 {
+		w.s.mini.Publish(channel+":"+waiters[0], "0")
+	}
 }
 
 // takeAway lets act end the holds of a lock in Redis, and sees to it that the
@@ -331,14 +350,26 @@ func (s *Server) Fail(reply string) {
 	if reply == "" || strings.ContainsAny(reply, "\r\n") {
 		s.t.Fatalf("rlocktest: Fail(%q): need one line", reply)
 	}
-	s.failing.Store(true)
-	s.mini.SetError(reply)
+	s.failing.Store(&reply)
 }
 
 // Recover ends what Fail began. The data is as it was.
-func (s *Server) Recover() {
-	s.mini.SetError("")
-	s.failing.Store(false)
+func (s *Server) Recover() { s.failing.Store(nil) }
+
+// before comes before each command that the server runs, those of scripts too. It
+// reports whether the command has been dealt with.
+func (s *Server) before(p *server.Peer, _ string, _ ...string) bool {
+	if reply := s.failing.Load(); reply != nil {
+		p.WriteError(*reply)
+		return true
+	}
+	// During a script the server is locked, by this goroutine too. Its time is that
+	// of its beginning, as in Redis.
+	if s.mini.TryLock() {
+		s.mini.Unlock()
+		s.clock.show(s.mini.SetTime)
+	}
+	return false
 }
 
 // advance lets d pass, or less: until enough says so.
@@ -356,7 +387,7 @@ func (s *Server) advance(d time.Duration, enough func() bool) {
 }
 
 // jump moves both clocks, that of the clients and that of Redis.
-func (s *Server) jump(to time.Time) { s.clock.jump(to, s.mini.FastForward) }
+func (s *Server) jump(to time.Time) { s.clock.jump(to, s.mini.SetTime) }
 
 const (
 	// settleWithin bounds how long a step waits for the clients to do what was
@@ -376,7 +407,7 @@ const (
 // meanwhile is not waited for, nor what did not end last time.
 func (s *Server) settle() {
 	within := settleWithin
-	if s.failing.Load() {
+	if s.failing.Load() != nil {
 		within = settleFailing
 	}
 	end := time.Now().Add(within)
