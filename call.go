@@ -54,6 +54,8 @@ type answer struct {
 	// unsure: some copy of the request other than the one that was answered
 	// may have run, or may run yet.
 	unsure bool
+	// last is how copies have failed, if a context ended the call and err says so.
+	last error
 }
 
 // once is a command that go-redis must not repeat by itself: the library does
@@ -189,11 +191,10 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 				absent.unsure = true
 				return *absent
 			}
-			err := ctx.Err()
-			if err == nil {
-				err = noAnswer(budget, last)
+			if err := ctx.Err(); err != nil {
+				return answer{err: err, unsure: sent > 0, last: last}
 			}
-			return answer{err: err, unsure: sent > 0}
+			return answer{err: noAnswer(budget, last), unsure: sent > 0}
 		}
 	}
 }
@@ -224,7 +225,31 @@ func (c *Client) send(ctx context.Context, r *request) (a answer) {
 		cmd = r.command(ctx, true)
 		err = c.rdb.Process(ctx, cmd)
 	}
-	return answer{val: c.reply(r, cmd), err: err}
+	return answer{val: c.reply(r, cmd), err: c.foreign(ctx, r, err)}
+}
+
+// foreign names what stands at a key of a request that has failed because that is
+// no lock. Anything else is returned as it is.
+func (c *Client) foreign(ctx context.Context, r *request, err error) error {
+	switch {
+	case err == nil || r.script == nil:
+		return err
+	case redis.HasErrorPrefix(err, "FOREIGN"):
+		return because(ErrForeignKey, err)
+	case !strings.Contains(err.Error(), "WRONGTYPE"): // Redis 6 and miniredis put text before it
+		return err
+	}
+	keys, step := r.keys[:1], 1
+	if r.script.name == "acquire_all" {
+		keys, step = r.keys[1:], 2
+	}
+	for i := 0; i < len(keys); i += step {
+		kind := once{redis.NewCmd(ctx, "type", keys[i])}
+		if c.rdb.Process(ctx, kind) == nil && kind.Val() != "hash" && kind.Val() != "none" {
+			return fmt.Errorf("%w: %.200q is a %v: %w", ErrForeignKey, keys[i], kind.Val(), err)
+		}
+	}
+	return because(ErrForeignKey, err)
 }
 
 // reply is what a script replied. If Redis did not let it publish, that is told.
@@ -261,7 +286,7 @@ func (c *Client) sendAcked(ctx context.Context, r *request) answer {
 			continue
 		}
 		if err != nil {
-			return answer{err: err}
+			return answer{err: c.foreign(ctx, r, err)}
 		}
 		acks, err := wait.Int()
 		return answer{val: c.reply(r, cmd), acks: acks, err: err}
@@ -347,6 +372,13 @@ func refused(err error) bool {
 	return false
 }
 
+// neverRan reports whether a reply that is an error says that the script did not
+// begin, or did nothing: this user may not run scripts, or the key is no lock.
+func neverRan(err error) bool {
+	barred := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH")
+	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(err.Error(), " script")
+}
+
 // notExecuted reports whether the server surely did not run the request. All
 // other failures of the connection leave that open, errors of the context too:
 // go-redis can return one after a command that ran.
@@ -359,19 +391,29 @@ func notExecuted(err error) bool {
 
 func errReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100v", v) }
 
-// ints reads a reply that is a list of integers.
-func (a answer) ints() ([]int64, error) {
-	list, ok := a.val.([]any)
-	if !ok {
-		return nil, errReply(a.val)
-	}
-	out := make([]int64, len(list))
-	for i, v := range list {
-		if out[i], ok = v.(int64); !ok {
-			return nil, errReply(a.val)
+// pair reads a reply that is a list which begins with two integers.
+func (a answer) pair() (pair [2]int64, err error) {
+	list, _ := a.val.([]any)
+	for i := range pair {
+		ok := i < len(list)
+		if ok {
+			pair[i], ok = list[i].(int64)
+		}
+		if !ok {
+			return pair, errReply(a.val)
 		}
 	}
-	return out, nil
+	return pair, nil
+}
+
+// round is the last item of the reply to one who is refused, of a lock that admits
+// its waiters in rounds.
+func (a answer) round() (round int64, ok bool) {
+	list, _ := a.val.([]any)
+	if len(list) > 4 {
+		round, ok = list[4].(int64)
+	}
+	return round, ok
 }
 
 func (a answer) int() (int64, error) {

@@ -134,6 +134,8 @@ type attempt struct {
 	granted bool // Redis has, or may have, granted the lock, and no lease was made of it yet
 	stands  bool // it may stand among the waiters in Redis
 	leads   bool // it waits as the head of its line
+	seen    sight
+	place   *waiter // where it stands in line, if it is the head; others see what it sees
 
 	// Where waiters are admitted in rounds: the one that it has waited since, and
 	// the latest that it was refused in itself. It goes first in any other round
@@ -219,7 +221,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 			break
 		}
 		if err := take(h.turn, ctx, c.closing); err != nil {
-			return nil, l.error(l.interrupted(caller, err))
+			return nil, a.error(a.interrupted(caller, err))
 		}
 		lease, err := l.enterAgain(ctx, caller, a, h)
 		h.turn.give()
@@ -233,7 +235,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		defer a.owned.leave()
 		turn := a.owned.turn
 		if err := take(turn, ctx, c.closing); err != nil {
-			return nil, l.error(l.interrupted(caller, err))
+			return nil, a.error(a.interrupted(caller, err))
 		}
 		defer turn.give()
 		if h := a.owned.held(l.side); h != nil {
@@ -253,34 +255,10 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if err == nil {
 		return lease, nil
 	}
-	a.giveUp()
-	return nil, l.error(l.interrupted(caller, err))
+	answered := a.giveUp()
+	a.seen.settle(c.clock.Now(), answered)
+	return nil, a.error(a.interrupted(caller, err))
 }
-
-// interrupted makes the error of an acquire out of what stopped it: a context
-// that ended, the caller's or that of the wait, is told as such.
-func (l *core) interrupted(caller context.Context, err error) error {
-	stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	switch {
-	case caller.Err() != nil && (stopped || errors.Is(err, ErrUnreachable)):
-		return ended(caller)
-	case stopped && !errors.Is(err, ErrUnreachable):
-		return because(ErrNotAcquired, errWaitOver)
-	}
-	return err
-}
-
-// ended is the error of an acquire whose context has ended, with the cause if
-// the context has one of its own.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return because(ErrNotAcquired, cause)
-	}
-	return fmt.Errorf("%w: %w: %w", ErrNotAcquired, err, cause)
-}
-
-var errWaitOver = errors.New("the wait is over")
 
 // enterAgain adds a lease to a hold whose turn the caller has. It returns nothing if
 // all its leases are unlocked.
@@ -305,6 +283,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 
 	a.tries++
 	sent := h.ask(a.opts.lease)
+	a.looks()
 	// Through the lock by which it was entered: another one of the same name may
 	// not know all that is to be known of it.
 	r := h.core.reenter(h.stay, a.opts.lease, n)
@@ -312,15 +291,15 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		l.acked(r)
 	}
 	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
-	reply, err := ans.ints()
+	reply, err := ans.pair()
 	if ans.err != nil {
 		err = ans.err
 	}
 	h.lock()
+	h.checkLocked(c.clock.Now()) // first: a lease that ran out meanwhile was not removed
 	if err == nil && reply[0] == -2 {
 		h.loseLocked(c.clock.Now(), absence(-reply[1]))
 	}
-	h.checkLocked(c.clock.Now())
 	if err == nil && h.state != held {
 		err = h.cause
 	}
@@ -355,7 +334,11 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	if ans.err != nil {
 		// Perhaps counted in Redis, but not here: the next operation sets the
 		// count right.
-		return nil, h.error(l.interrupted(caller, ans.err))
+		a.see(r, ans, reply[0])
+		a.seen.settle(c.clock.Now(), false)
+		refused := a.error(a.interrupted(caller, ans.err))
+		refused.Owner = h.stay
+		return nil, refused
 	}
 	return nil, h.error(err)
 }
@@ -451,7 +434,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 		}
 		switch {
 		case err == nil && !wait:
-			return nil, because(ErrNotAcquired, l.heldFor(rest))
+			return nil, ErrNotAcquired // see attempt.error
 		case err != nil && (!wait || !worthRepeating(err)):
 			return nil, err
 		}
@@ -460,23 +443,14 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 	return a.wait(ctx, rest)
 }
 
-func (l *core) heldFor(rest time.Duration) error {
-	why := "held by another"
-	if l.standing {
-		why += ", or kept for one who waits,"
-	}
-	if rest < 0 {
-		return errors.New(why + " without an end")
-	}
-	return fmt.Errorf("%s for up to %v", why, rest)
-}
-
 // try looks once, and takes the lock if it is free. It returns a lease, or for
 // how long the lock is held by another (-1: for ever), or an error.
 func (a *attempt) try(ctx context.Context, wait bool) (lease *Lease, rest time.Duration, err error) {
 	c, l := a.core.c, a.core
 	a.tries++
+	a.looks()
 	if err := l.ready(ctx); err != nil {
+		a.see(&request{}, answer{err: err}, 0)
 		return nil, 0, err
 	}
 	sent := c.clock.Now()
@@ -484,20 +458,21 @@ func (a *attempt) try(ctx context.Context, wait bool) (lease *Lease, rest time.D
 	a.stands = a.stands || l.standing && wait && (l.placed || a.leads)
 	ans := c.call(ctx, c.cfg.commandTimeout+r.within, r)
 	a.unsure = a.unsure || ans.unsure
-	reply, err := ans.ints()
+	reply, err := ans.pair()
+	a.see(r, ans, reply[0])
 	switch {
 	case ans.err != nil:
 		// A script that failed half-way (a command that the ACL forbids) may
 		// have left a hold without a TTL.
 		var reply redis.Error
-		a.granted = a.granted || errors.As(ans.err, &reply)
+		a.granted = a.granted || errors.As(ans.err, &reply) && !neverRan(ans.err)
 		return nil, 0, ans.err
 	case err != nil:
 		return nil, 0, err
 	case reply[0] == 0:
-		if len(reply) > 2 {
-			a.refused = reply[2]
-			a.waitsSince(a.refused)
+		if round, ok := ans.round(); ok {
+			a.refused = round
+			a.waitsSince(round)
 		}
 		// A foreign TTL may be longer than a Duration.
 		return nil, time.Duration(min(reply[1], (365*24*time.Hour).Milliseconds())) * time.Millisecond, nil
@@ -552,14 +527,20 @@ func (a *attempt) accept(sent time.Time, r *request, ans answer, token int64) (*
 func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
 	c, l := a.core.c, a.core
 	w, head := c.queues.join(a.line(), c.clock.Now())
+	a.leads = false
+	if head {
+		a.lead(w)
+	}
 	defer func() {
+		if a.place == nil {
+			a.seen = c.queues.seen(w, a.seen)
+		}
 		var got *hold
 		if lease != nil {
 			got = lease.of.(*hold)
 		}
 		c.queues.leave(w, got, a.refused)
 	}()
-	a.leads = head
 	timer := c.clock.NewTimer(farAway)
 	defer timer.Stop()
 	asleep := c.work()
@@ -601,7 +582,8 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		case n.err != nil:
 			return nil, n.err // the head has found out that Redis gives no answer
 		case n.head:
-			head, a.leads, rest = true, true, 0
+			head, rest = true, 0
+			a.lead(w)
 			if n.behind != nil && n.behind.alive() {
 				rest = n.behind.restOfLease()
 			}
@@ -671,9 +653,11 @@ func worthRepeating(err error) bool {
 // giveUp undoes what the attempt may have left in Redis, now or when a copy of
 // its acquire arrives late. The caller waits for it, but not for long: the
 // watchdog goes on alone.
-func (a *attempt) giveUp() {
+//
+// It reports whether Redis has answered.
+func (a *attempt) giveUp() (answered bool) {
 	if !a.unsure && !a.granted && !a.stands {
-		return
+		return false
 	}
 	c, l := a.core.c, a.core
 	now := c.clock.Now()
@@ -683,6 +667,8 @@ func (a *attempt) giveUp() {
 	select {
 	case <-u.done:
 		c.queues.wake(l.id)
+		return true
 	case <-grace.C:
+		return false
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // What can go wrong, for errors.Is.
@@ -11,7 +12,8 @@ var (
 	// ErrNotAcquired: the lock was not taken, because another owner holds it or
 	// goes first, the wait was over, or too few replicas confirmed it. No hold is left
 	// behind in Redis; a tombstone may be, for a minute. When the context ended
-	// the wait, the error matches the context's error too.
+	// the wait, the error matches the context's error too; when Redis did not
+	// answer at the end of the wait, ErrUnreachable or ErrNoQuorum.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
@@ -45,6 +47,11 @@ var (
 	// and still holds the lock until it calls Unlock.
 	ErrClosed = errors.New("client is closed")
 
+	// ErrForeignKey: the lock's key in Redis is in use for something that is not a
+	// lock of this kind: another type of key, as other lock libraries use, or a hash
+	// of other data. It is left as it is.
+	ErrForeignKey = errors.New("the key is not a lock")
+
 	// ErrInvalidArgument: refused before anything was sent.
 	ErrInvalidArgument = errors.New("invalid argument")
 )
@@ -73,7 +80,15 @@ var (
 type Error struct {
 	Lock  string // name of the lock
 	Owner string // id of the hold, as Redis shows it; empty if there was none
-	Err   error  // what happened
+
+	// Of an acquire that was refused, or whose wait has ended: who held the lock
+	// when Redis was last asked, as far as is known. Of several holders it is one.
+	Holder string
+	// Left is what was left then of the holder's lease; 0 if that is not known or
+	// the lease has no end.
+	Left time.Duration
+
+	Err error // what happened
 }
 
 // Error implements error.

@@ -225,11 +225,16 @@ func ExampleWithWait() {
 	defer lease.Unlock(ctx)
 
 	_, err = lock.Lock(ctx, rlock.WithWait(20*time.Millisecond))
-	fmt.Println(err)
+	var refused *rlock.Error
+	if errors.As(err, &refused) { // its text says so, too
+		fmt.Println("held by the lease above:", refused.Holder == lease.Owner())
+		fmt.Println("for less than its lease:", refused.Left <= rlock.DefaultWatchdogLease)
+	}
 	fmt.Println("not acquired:", errors.Is(err, rlock.ErrNotAcquired))
 	fmt.Println("context over:", errors.Is(err, context.DeadlineExceeded))
 	// Output:
-	// rlock: "busy": not acquired: the wait is over
+	// held by the lease above: true
+	// for less than its lease: true
 	// not acquired: true
 	// context over: false
 }

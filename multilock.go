@@ -151,7 +151,15 @@ func (l *core) wrong() error {
 // Name is the names of the members, in the order given.
 func (m *MultiLock) Name() string { return m.name }
 
-func (m *MultiLock) error(err error) error { return &Error{Lock: m.name, Err: err} }
+// error is the error of the whole; the holder that is named is that of a member.
+func (m *MultiLock) error(err error) error {
+	e := &Error{Lock: m.name, Err: err}
+	var member *Error
+	if errors.As(err, &member) {
+		e.Holder, e.Left = member.Holder, member.Left
+	}
+	return e
+}
 
 // Lock waits until it holds all members, and returns one lease of them. It fails
 // with the errors of the members' Lock; whatever the error, what was taken is
@@ -237,7 +245,7 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 func (r *round) take(ctx context.Context, wait bool) error {
 	if r.blocked < 0 {
 		done, err := r.together(ctx, wait)
-		if wait && err != nil && worthRepeating(err) {
+		if wait && err != nil && worthRepeating(err) && !errors.Is(err, ErrNotAcquired) {
 			r.undo(ctx)
 			err = nil // the members' Lock bears that for longer
 		}
@@ -402,7 +410,7 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	case ctx.Err() != nil:
 		return ended(ctx)
 	case asked.Err() != nil:
-		return because(ErrNotAcquired, errWaitOver)
+		return fmt.Errorf("%w: timed out after %v", ErrNotAcquired, r.given.wait)
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:
@@ -533,7 +541,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	done, err = r.all(ctx, attempts, wait)
 	told := err
 	if err == nil && !done {
-		told = because(ErrNotAcquired, errOneHeld)
+		told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
 	}
 	for i, a := range attempts {
 		e := AcquireEvent{Lock: a.core.name, Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
@@ -548,16 +556,17 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	return done, told
 }
 
-var errOneHeld = errors.New("one of the locks is held by another")
-
 // all is the one request of together, and what follows.
 func (r *round) all(ctx context.Context, attempts []*attempt, wait bool) (done bool, err error) {
 	first := attempts[0]
 	c, stay := first.core.c, first.stay
 	asked, cancel := r.bound(ctx)
 	defer cancel()
+	first.looks()
 	if err := c.ready(asked); err != nil {
-		return false, first.core.interrupted(ctx, err)
+		first.see(&request{}, answer{err: err}, 0)
+		first.seen.settle(c.clock.Now(), false)
+		return false, first.interrupted(ctx, err)
 	}
 	req := first.core.acked(&request{
 		script: first.core.script("acquire_all"),
@@ -570,12 +579,14 @@ func (r *round) all(ctx context.Context, attempts []*attempt, wait bool) (done b
 	req = c.served(req)
 	sent := c.clock.Now()
 	ans := c.call(asked, c.cfg.commandTimeout+req.within, req)
-	reply, err := ans.ints()
+	reply, err := ans.pair()
+	first.see(req, ans, reply[0])
 	if ans.err != nil {
-		err = first.core.interrupted(ctx, ans.err)
+		first.seen.settle(c.clock.Now(), false)
+		err = first.interrupted(ctx, ans.err)
 	}
 	var refused redis.Error
-	granted := err == nil && reply[0] == 1 || errors.As(ans.err, &refused)
+	granted := err == nil && reply[0] == 1 || errors.As(ans.err, &refused) && !neverRan(ans.err)
 	for _, a := range attempts {
 		a.unsure, a.granted = ans.unsure, granted
 	}
@@ -596,7 +607,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, wait bool) (done b
 		err = because(ErrNotAcquired, quarantined{time.Duration(reply[1]) * time.Millisecond})
 	}
 	for _, a := range attempts[len(r.leases):] {
-		wg.Go(a.giveUp)
+		wg.Go(func() { a.giveUp() })
 	}
 	wg.Wait()
 	return false, err

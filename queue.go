@@ -31,6 +31,7 @@ type queue struct {
 	key     lineKey
 	waiters list.List // of *waiter; the head is the one that asks Redis
 	unsub   func()    // ends the subscription, if there is one
+	seen    sight     // by the head; or the hold that the head before it has got
 }
 
 // waiter is a place in a line.
@@ -87,9 +88,16 @@ func (q *queues) waiting(key lineKey) int {
 // newcomers would go first for as long as somebody stands in line. The last one to
 // leave ends the subscription.
 func (q *queues) leave(w *waiter, got *hold, round int64) {
+	var seen sight
+	if got != nil {
+		seen = sight{held: true, known: true, holder: got.stay, until: got.core.c.clock.Now().Add(got.restOfLease())}
+	}
 	q.mu.Lock()
 	line := w.queue
 	wasHead := line.waiters.Front() == w.place
+	if wasHead && got != nil {
+		line.seen = seen
+	}
 	line.waiters.Remove(w.place)
 	var unsub func()
 	if front := line.waiters.Front(); front == nil {
@@ -198,4 +206,22 @@ func (q *queues) turn(w *waiter) news {
 	n := news{w.err, w.queue.waiters.Front() == w.place, w.behind, w.admitted, w.round}
 	w.admitted = false
 	return n
+}
+
+// saw tells those who stand behind w what it has seen.
+func (q *queues) saw(w *waiter, s sight) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.queue.seen = s
+}
+
+// seen is what was seen by the head of the line in which w stands; own if it has
+// not looked yet.
+func (q *queues) seen(w *waiter, own sight) sight {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := w.queue.seen; s != (sight{}) {
+		return s
+	}
+	return own
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -472,6 +473,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 			red: r, stay: stay, lease: lease, votes: v,
 			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
 			failed: map[int]error{}, voted: map[string]int{}, first: -1,
+			began: time.Now(), open: make([]bool, len(r.nodes)),
 		}
 		if wait && tries > 1 && splits%redLooks != redLooks-1 {
 			e.first = r.foremost()
@@ -494,7 +496,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		e.giveBack(ctx.Err() != nil || votes+e.voting > len(r.nodes)-r.quorum)
 		switch {
 		case ctx.Err() != nil:
-			return answer{err: ctx.Err()}
+			return answer{err: ctx.Err(), last: e.silent()}
 		case len(e.failed) > len(r.nodes)-r.quorum:
 			if q := r.quarantine; q != nil && wait {
 				if rest := q.rest(e.failed); rest > 0 {
@@ -503,14 +505,14 @@ func (r *red) enter(a *attempt, wait bool) *request {
 			}
 			return answer{err: r.noQuorum(e.failed)}
 		}
-		rest := e.rest()
+		rest, holder := e.rest()
 		if rest > 0 {
 			a.splits = 0
 		} else {
 			rest = 1 + jitter(r.c.seed, number, a.splits, min(redBackoff<<min(a.splits, 10), redBackoffMax)).Milliseconds()
 			a.splits++
 		}
-		return answer{val: []any{int64(0), rest}}
+		return answer{val: []any{int64(0), rest, holder, int64(0)}}
 	}}
 }
 
@@ -547,6 +549,8 @@ type election struct {
 	voted  map[string]int // how many others have voted, by the attempt they voted for
 	rests  []int64        // for how many ms those votes last
 	heard  int            // nodes that have answered
+	began  time.Time      // of the try
+	open   []bool         // by node: asked to vote, and no reply yet
 }
 
 // run returns the token of the hold, or 0.
@@ -656,6 +660,7 @@ func (e *election) askVotes(ctx context.Context, poll *poll, which func(i int) b
 		if !which(i) {
 			return nil
 		}
+		e.open[i] = true
 		return e.guarded(i, true, &request{
 			script: e.script("red_acquire"),
 			keys:   []string{n.record, n.counter, redHighest, n.gone + e.stay},
@@ -665,6 +670,7 @@ func (e *election) askVotes(ctx context.Context, poll *poll, which func(i int) b
 }
 
 func (e *election) vote(p reply) {
+	e.open[p.node] = false
 	if p.err == nil {
 		e.heard++
 	}
@@ -708,18 +714,35 @@ func (e *election) count() (votes, written int, highest int64) {
 	return votes, written, highest
 }
 
+// silent is ErrNoQuorum if a context ended the try, and so many nodes had failed by
+// then, or had not answered for some time, that the others are no quorum.
+func (e *election) silent() error {
+	failed := maps.Clone(e.failed)
+	if waited := time.Since(e.began); waited >= giveUpGrace {
+		for i, open := range e.open {
+			if open {
+				failed[i] = noAnswer(waited.Round(time.Millisecond), nil)
+			}
+		}
+	}
+	if len(failed) <= len(e.nodes)-e.quorum {
+		return nil
+	}
+	return e.noQuorum(failed)
+}
+
 // rest is for how many ms, as far as is known, another has a quorum, or at least
-// so many votes that nobody else can have one. It is 0 if votes were split:
-// those who split them take them back.
-func (e *election) rest() int64 {
-	for _, n := range e.voted {
+// so many votes that nobody else can have one, and that other. It is 0 if votes were
+// split: those who split them take them back.
+func (e *election) rest() (ms int64, holder string) {
+	for holder, n := range e.voted {
 		if n > len(e.nodes)-e.quorum {
 			slices.Sort(e.rests)
 			free := len(e.nodes) - len(e.rests) - len(e.failed)
-			return e.rests[min(max(e.quorum-free-1, 0), len(e.rests)-1)]
+			return e.rests[min(max(e.quorum-free-1, 0), len(e.rests)-1)], holder
 		}
 	}
-	return 0
+	return 0, ""
 }
 
 // giveBack takes the votes back after a try without success. It waits for the

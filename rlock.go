@@ -61,8 +61,18 @@ func (l *core) Name() string { return l.name }
 //     WithNonReentrant;
 //   - ErrUpgrade, if ctx descends from a read hold and asks for the write lock;
 //   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
+//   - ErrForeignKey, if something stands at the lock's key that is not a lock;
 //   - ErrClosed or ErrInvalidArgument;
 //   - or with an error of Redis, such as NOPERM or OOM.
+//
+// An error that matches ErrNotAcquired says what was seen at the last look at the
+// lock: who held it, and how much was left of the lease (Error.Holder, Error.Left);
+// or that Redis did not answer. Then it matches ErrUnreachable too, or ErrNoQuorum. A
+// look did not get an answer if it failed; or if it was cut off by the end of the
+// wait, a tenth of a second has passed since it was sent, and the request that takes
+// it back was not answered either. A look that was cut off earlier than that counts
+// for nothing. Waiters behind others in this client are told what the first of them
+// has seen.
 //
 // Whatever the error, no hold and no place in a queue is left behind: a grant
 // that was under way is given back, by the watchdog if Redis cannot be reached

@@ -10,7 +10,8 @@
 --          'counter': Redisson's counter of this lock
 --                                                 (first entry only)
 -- Reply    {1, token}  held; the token is 0 on a re-entry, which keeps its own
---          {0, pttl}   held by another for pttl ms (-1: no TTL)
+--          {0, pttl, holder, others}  held by others for pttl ms (-1: no TTL);
+--                      see shared/holders.lua
 --          {-1, 0}     this stay was given up: a late copy, nothing done
 --          {-2, 0|1}   re-entry into a hold that is gone (1: another has it)
 -- Caller   Lock, TryLock
@@ -21,6 +22,8 @@
 --          stay's. A copy that comes after the stay has ended meets
 --          its tombstone, which is left if the client knows of a copy that may
 --          be under way. A re-entry never creates a lock.
+
+-- include holders
 local lock, stay = KEYS[1], ARGV[1]
 local lease, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local mine = redis.call('hexists', lock, stay) == 1
@@ -45,7 +48,7 @@ if redis.call('exists', KEYS[3]) == 1 then
   return {-1, 0}
 end
 if not mine and redis.call('exists', lock) == 1 then
-  return {0, redis.call('pttl', lock)}
+  return refused(lock, redis.call('pttl', lock))
 end
 
 -- The token is written first: if the server has no memory left, this refuses

@@ -5,13 +5,16 @@
 -- ARGV[1]  stay id, the same at all of them
 -- ARGV[2]  lease, ms
 -- Reply    {1, token}  all held, with one token
---          {0, pttl}   one is held by another for pttl ms (-1: no TTL)
+--          {0, pttl, holder, others}  one is held by others for pttl ms (-1: no
+--                      TTL); see shared/holders.lua
 --          {-1, 0}     the stay has ended at one of them: a late copy
 -- Caller   MultiLock
 -- Twice    As acquire, of which this is many at once. A copy that comes when the
 --          stay has left some of the locks does nothing: either those have its
 --          tombstone, or others of them are still its own, which is not so
 --          before the first run.
+
+-- include holders
 local stay, lease = ARGV[1], tonumber(ARGV[2])
 local mine = 0
 for i = 2, #KEYS, 2 do
@@ -25,7 +28,7 @@ if mine > 0 and mine < (#KEYS - 1) / 2 then
 end
 for i = 2, #KEYS, 2 do
   if mine == 0 and redis.call('exists', KEYS[i]) == 1 then
-    return {0, redis.call('pttl', KEYS[i])}
+    return refused(KEYS[i], redis.call('pttl', KEYS[i]))
   end
 end
 

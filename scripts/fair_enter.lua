@@ -8,9 +8,10 @@
 -- ARGV[5]  lease, ms
 -- ARGV[6]  1: wait in line; 0: only look
 -- Reply    {1, token}  held
---          {0, rest}   not now. rest is the PTTL of a held lock (-1: no TTL, or
---                      others come first); of a free one, the ms until the head of
---                      the line may be removed
+--          {0, rest, holder, others}  not now; see shared/holders.lua. rest
+--                      is the PTTL of a held lock (-1: no TTL, or others come
+--                      first); of a free one, the ms until the head of the line may
+--                      be removed
 --          {-1, 0}     this stay was given up: a late copy, nothing done
 -- Caller   Lock, TryLock
 -- Twice    A stay has one place in the line, and takes the lock under its own id
@@ -24,6 +25,7 @@
 -- include announce
 -- include signs
 -- include fair
+-- include holders
 local clock = KEYS[6]
 local stay, lease, wait = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
 
@@ -108,8 +110,8 @@ tell(stay)
 
 head = redis.call('lindex', queue, 0)
 if not free then
-  return {0, wait and head ~= stay and -1 or redis.call('pttl', lock)}
+  return refused(lock, wait and head ~= stay and -1 or redis.call('pttl', lock))
 end
 local heard = redis.call('zscore', alive, head)
 local stands = heard and lives(heard) or redis.call('zscore', deadlines, head)
-return {0, math.min(math.max(math.ceil(stands - now), 1), year)}
+return {0, math.min(math.max(math.ceil(stands - now), 1), year), '', 0}

@@ -14,7 +14,12 @@
 -- include announce
 -- include signs
 -- include fair
-local owner, reply = ARGV[4], 0
+-- include holders
+local owner, reply = ARGV[4], foreign(redis.call('hgetall', lock))
+if reply then
+  return reply
+end
+reply = 0
 redis.call('hdel', lock, '')
 if owner == '' or redis.call('hexists', lock, owner) == 1 then
   reply = redis.call('del', lock)

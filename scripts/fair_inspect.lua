@@ -5,7 +5,14 @@
 -- Reply    {pttl, waiters, field, value, ...}; pttl -2: free, -1: no TTL
 -- Caller   IsLocked, State, HeldBy
 -- Twice    Reads only.
-local reply = redis.call('hgetall', KEYS[1])
+
+-- include holders
+local fields = redis.call('hgetall', KEYS[1])
+local reply = foreign(fields)
+if reply then
+  return reply
+end
+reply = fields
 table.insert(reply, 1, redis.call('pttl', KEYS[1]))
 table.insert(reply, 2, redis.call('llen', KEYS[2]))
 return reply

@@ -12,7 +12,12 @@
 --          why this request is sent once only.
 
 -- include announce
+-- include holders
 local lock, owner = KEYS[1], ARGV[1]
+local reply = foreign(redis.call('hgetall', lock))
+if reply then
+  return reply
+end
 if owner ~= '' and redis.call('hexists', lock, owner) == 0 then
   redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
   return 0

@@ -6,7 +6,14 @@
 --          TTL; the token is 0 if there is no counter
 -- Caller   IsLocked, State, HeldBy, Watch
 -- Twice    Reads only.
-local reply = redis.call('hgetall', KEYS[1])
+
+-- include holders
+local fields = redis.call('hgetall', KEYS[1])
+local reply = foreign(fields)
+if reply then
+  return reply
+end
+reply = fields
 table.insert(reply, 1, redis.call('pttl', KEYS[1]))
 table.insert(reply, 2, KEYS[2] and tonumber(redis.call('get', KEYS[2])) or 0)
 return reply

@@ -15,8 +15,9 @@
 -- ARGV[8]  what the channel of a waiter begins with
 -- ARGV[9]  'publish', 'spublish', 'both' or 'none'
 -- Reply    {1, token}  held; the token is 0 for a shared hold
---          {0, rest}   not now; what is in the way stays for rest ms at most,
---                      unless it is renewed
+--          {0, rest, holder, others}  not now; what is in the way stays for rest ms at
+--                      most, unless it is renewed. One of the holders or '', and how
+--                      many more there are
 --          {-1, 0}     this stay was given up: a late copy, nothing done
 --          {-2, 0|1}   the hold that was to let it in is gone (1: others hold
 --                      the lock)
@@ -73,6 +74,16 @@ local function obstacle(rank)
   return latest
 end
 
+local function refused(rest)
+  local last = redis.call('zrevrange', ends, 0, 0)[1]
+  if not last or not live(last) then
+    return {0, rest, '', 0}
+  elseif last == 'exclusive' then
+    return {0, rest, redis.call('hget', holders, last) or '', 0}
+  end
+  return {0, rest, last, redis.call('zcount', ends, string.format('%.0f', now), '+inf') - 1}
+end
+
 local function enter()
   if held(mode, stay) then
     lengthen(hold, lease)
@@ -89,7 +100,7 @@ local function enter()
   local blocked = under == '' and obstacle(rank)
   if blocked then
     if not waits then
-      return {0, blocked - now}
+      return refused(blocked - now)
     end
     if place then
       redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
@@ -101,7 +112,7 @@ local function enter()
     for _, key in ipairs({queue, alive, notes}) do
       grow(key, patience + outage)
     end
-    return {0, blocked - now}
+    return refused(blocked - now)
   end
 
   local token = 0

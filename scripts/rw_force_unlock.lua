@@ -20,7 +20,12 @@
 -- include rw
 -- include rw_turns
 -- include rw_leave
-local side = ARGV[5]
+-- include holders
+local side, fields = ARGV[5], redis.call('hgetall', lock)
+local reply = foreign(fields)
+if reply then
+  return reply
+end
 -- The fields of the hash that are no readers, though somebody may ask for them.
 local other = side == 'read' and (stay == 'mode' or stay:find(':write', 1, true))
 if stay ~= '' and not other then
@@ -33,7 +38,6 @@ redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
 if stay ~= '' or redis.call('hget', lock, 'mode') ~= side then
   return 0
 end
-local fields = redis.call('hgetall', lock)
 redis.call('del', lock)
 for i = 1, #fields, 2 do
   for n = 1, tonumber(fields[i + 1]) or 0 do

@@ -10,8 +10,13 @@
 -- Twice    Reads only.
 
 -- include rw
+-- include holders
 local fields = redis.call('hgetall', lock)
-local reply = {redis.call('pttl', lock), 0}
+local reply = foreign(fields)
+if reply then
+  return reply
+end
+reply = {redis.call('pttl', lock), 0}
 local mode = redis.call('hget', lock, 'mode')
 for i = 1, #fields, 2 do
   local field, value = fields[i], fields[i + 1]

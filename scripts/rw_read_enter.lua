@@ -15,8 +15,9 @@
 -- ARGV[7]  '1' if an earlier look may have had a place. A copy of this one that had
 --          is known to the client: see rw_read_abandon
 -- Reply    {1, 0}     entered
---          {0, ms, round}  not now; look again within ms (-1: there is no
---                     telling)
+--          {0, ms, holder, others, round}  not now; look again within ms (-1: there is
+--                     no telling); see shared/holders.lua. A writer that waits is no
+--                     holder
 --          {-1, 0}    this stay was given up: a late copy, nothing done
 --          {-2, 0|1}  the owner's write hold is gone (1: others hold the lock)
 -- Caller   Lock, TryLock of a ReadLock
@@ -28,6 +29,7 @@
 
 -- include rw
 -- include rw_turns
+-- include holders
 if redis.call('exists', KEYS[2]) == 1 then
   return {-1, 0}
 end
@@ -44,14 +46,15 @@ local function early()
   return ms
 end
 
-local function refuse(ms)
-  if not turns then
-    return {0, ms, 0}
+local function refuse(reply)
+  if reply.err then
+    return reply
   end
-  if place > 0 then
+  if turns and place > 0 then
     await(redis.call('zscore', admitted, stay) and admitted or readers, place)
   end
-  return {0, ms, round()}
+  reply[5] = turns and round() or 0
+  return reply
 end
 
 if redis.call('hexists', lock, stay) == 1 then
@@ -64,11 +67,11 @@ elseif ARGV[4] ~= '' then
   end
 elseif mode ~= 'read' and redis.call('exists', lock) == 1 then
   -- A writer's, or a lock of another type.
-  return refuse(redis.call('pttl', lock))
+  return refuse(refused(lock, redis.call('pttl', lock)))
 elseif turns then
   local ms = early()
   if ms > 0 then
-    return refuse(ms)
+    return refuse({0, ms, '', 0})
   end
 end
 

@@ -13,7 +13,8 @@
 -- ARGV[5]  '1' if an earlier look may have had a place. A copy of this one that had
 --          is known to the client: see rw_write_abandon
 -- Reply    {1, token}  entered
---          {0, ms}     not now; look again within ms (-1: there is no telling)
+--          {0, ms, holder, others}  not now; look again within ms (-1: there is no
+--                       telling); see shared/holders.lua
 --          {-1, 0}     this stay was given up: a late copy, nothing done
 -- Caller   Lock, TryLock of a WriteLock
 -- Twice    A second run finds the field, and changes nothing but the clock and
@@ -25,17 +26,18 @@
 
 -- include rw
 -- include rw_turns
+-- include holders
 if redis.call('exists', KEYS[3]) == 1 then
   return {-1, 0}
 end
 local lease, place = tonumber(ARGV[3]), tonumber(ARGV[4])
 local turns = KEYS[4]
 
--- taken is for how long others keep it out, ms; 0: they do not.
+-- taken is the reply if others keep it out.
 local function taken()
   if redis.call('exists', lock) == 1 then
     if redis.call('hget', lock, 'mode') ~= 'read' then
-      return redis.call('pttl', lock)
+      return refused(lock, redis.call('pttl', lock))
     end
     -- The hash may outlive its readers, by as much as one that has left had
     -- asked for, beside one that died.
@@ -44,19 +46,24 @@ local function taken()
       for _, reader in ipairs(dead) do
         redis.call('hdel', lock, reader)
       end
-      return ms
+      return refused(lock, ms, function(reader, count) return rest(reader, count) > 0 end)
+    end
+    local reply = foreign(redis.call('hgetall', lock)) -- it is about to be deleted
+    if reply then
+      return reply
     end
   end
-  return turns and stays(admitted) or 0
+  local ms = turns and stays(admitted) or 0
+  return ms ~= 0 and {0, ms, '', 0}
 end
 
 local mine = redis.call('hexists', lock, writer) == 1
-local ms = mine and 0 or taken()
-if ms ~= 0 then
-  if place > 0 then
+local reply = not mine and taken()
+if reply then
+  if place > 0 and not reply.err then
     await(writers, place)
   end
-  return {0, ms}
+  return reply
 end
 
 local now = redis.call('time')

@@ -22,7 +22,7 @@ func TestQuickstart(t *testing.T) {
 		`ms  alpha/\d   has the lock after +\d+ms, token \d{16}\n`,
 		`ms  beta/\d    has the lock after +\d+ms, token \d{16}\n`,
 		`alpha     is in 2 times`,
-		`beta      gave up: .*not acquired: the wait is over\n`,
+		`beta      gave up: .*not acquired: timed out after .*; held by .*, .* left\n`,
 		`operator  frees the lock by force: true\n`,
 		`alpha     is told: lease lost: taken over by another owner\n`,
 		`is lower: true\n`,

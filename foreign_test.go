@@ -1,0 +1,128 @@
+package rlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// What stands at the key of a lock and is no lock gets an error that says so, from
+// whatever looks at it, and is left as it is.
+func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
+	t.Parallel()
+	type suspect struct {
+		what string
+		put  func(rdb redis.UniversalClient, key string) error
+		says string
+	}
+	many := []any{"mode", "fast"}
+	for i := range 1000 {
+		many = append(many, fmt.Sprint("field", i), i)
+	}
+	hash := func(fields ...any) func(redis.UniversalClient, string) error {
+		return func(rdb redis.UniversalClient, key string) error { return rdb.HSet(bg, key, fields...).Err() }
+	}
+	wrongType := []suspect{
+		{"string", func(rdb redis.UniversalClient, key string) error {
+			return rdb.Set(bg, key, "redsync's or redislock's", time.Hour).Err()
+		}, "is a string"},
+		{"list", func(rdb redis.UniversalClient, key string) error { return rdb.RPush(bg, key, 1, 2).Err() }, "is a list"},
+		{"set", func(rdb redis.UniversalClient, key string) error { return rdb.SAdd(bg, key, 1, 2).Err() }, "is a set"},
+	}
+	others := []suspect{
+		{"hash", hash("color", "red", "size", 3), "a hash that is not a lock"},
+		{"hash of one number", hash("size", 3), "a hash that is not a lock"},
+		{"hash of text", hash("user:7", "Ada"), "a hash that is not a lock"},
+		{"hash with a mode", hash("mode", "silent", "user:7", "1"), "a hash that is not a lock"},
+		{"large hash", hash(many...), "a hash that is not a lock"},
+	}
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb, c := b.client(t), b.newClient(t)
+		for _, k := range typesOfLocks {
+			suspects, queued := append([]suspect{}, wrongType...), true
+			key := func(name string) string { return name }
+			switch {
+			case k.name == "PriorityLock":
+				key = func(name string) string { return "{" + name + "}:rlock:priority" }
+			case strings.HasPrefix(k.name, "fair "):
+				key = func(name string) string { return "{" + name + "}:rlock:fairrw" }
+			default:
+				suspects, queued = append(suspects, others...), false
+			}
+			for _, s := range suspects {
+				t.Run(k.name+"/"+s.what, func(t *testing.T) {
+					t.Parallel()
+					name := k.name + " " + s.what
+					if err := s.put(rdb, key(name)); err != nil {
+						t.Fatal(err)
+					}
+					was := rdb.Dump(bg, key(name)).Val()
+					l := k.open(c, name)
+					ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+					defer cancel()
+					for what, call := range map[string]func() error{
+						"Lock":          func() error { _, err := l.Lock(ctx); return err },
+						"TryLock":       func() error { _, err := l.TryLock(ctx); return err },
+						"IsLocked":      func() error { _, err := l.IsLocked(ctx); return err },
+						"State":         func() error { _, err := l.State(ctx); return err },
+						"ForceUnlock":   func() error { _, err := l.ForceUnlock(ctx); return err },
+						"ForceUnlockIf": func() error { _, err := l.ForceUnlockIf(ctx, "color"); return err },
+					} {
+						if queued && (what == "IsLocked" || what == "State") {
+							continue // who holds such a lock stands in a key beside this one
+						}
+						err := call()
+						wantErr(t, err, rlock.ErrForeignKey, nil, rlock.ErrNotAcquired, rlock.ErrUnreachable)
+						if !strings.Contains(err.Error(), s.says) {
+							t.Errorf("%s: %v, want %q", what, err, s.says)
+						}
+					}
+					if is := rdb.Dump(bg, key(name)).Val(); is != was {
+						t.Error("the key was changed")
+					}
+				})
+			}
+		}
+	})
+}
+
+// A hash without a TTL whose fields are those of a lock is a lock: Redisson's, or what
+// is left of one.
+func TestForceUnlockFreesWhatLooksLikeALock(t *testing.T) {
+	t.Parallel()
+	const java = "285475da-9152-4c83-822a-67ee2f116a79"
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb, c := b.client(t), b.newClient(t)
+		for name, fields := range map[string][]any{
+			"plain":       {java + ":52", 1},
+			"negative":    {java + ":-52", 3},
+			"transaction": {java + ":52:6ac8e8c2", 1},
+			"writer":      {"mode", "write", java + ":52:write", 1, java + ":52", 1},
+		} {
+			l := lockOf(c.NewLock(name))
+			if name == "writer" {
+				l = c.NewReadWriteLock(name).Writer
+			}
+			if err := rdb.HSet(bg, name, fields...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if locked, err := l.IsLocked(bg); !locked || err != nil {
+				t.Errorf("%s: %v, %v", name, locked, err)
+			}
+			_, err := l.TryLock(bg)
+			wantErr(t, err, rlock.ErrNotAcquired)
+			if !strings.Contains(err.Error(), "held by "+java+":") {
+				t.Error(err)
+			}
+			if was, err := l.ForceUnlock(bg); !was || err != nil {
+				t.Errorf("%s: %v, %v", name, was, err)
+			}
+		}
+	})
+}

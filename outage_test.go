@@ -1,0 +1,197 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+// outage is a way in which Redis gives no answer.
+type outage struct {
+	name  string
+	begin func(t *testing.T) (rdb redis.UniversalClient)
+}
+
+var outages = []outage{
+	{"refused", func(t *testing.T) redis.UniversalClient {
+		s := redistest.Start(t)
+		rdb := s.Client()
+		s.Kill()
+		return rdb
+	}},
+	{"hung", func(t *testing.T) redis.UniversalClient {
+		s := redistest.Start(t)
+		rdb := s.Client(func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
+		if err := rdb.Ping(bg).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.Pause()
+		t.Cleanup(s.Resume)
+		return rdb
+	}},
+	{"black hole", func(t *testing.T) redis.UniversalClient {
+		b := onMiniredis(t)
+		proxy := faultproxy.New(t, b.addr)
+		proxy.Blackhole(true)
+		return dialer(proxy.Addr())(t, nil)
+	}},
+}
+
+// While Redis gives no answer, the end of a wait says so: it is not contention.
+func TestEndOfAWaitTellsAnOutage(t *testing.T) {
+	t.Parallel()
+	kinds := append([]typeOfLock{}, typesOfLocks...)
+	for _, o := range outages {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			c := newClientOn(t, o.begin(t), rlock.WithUnlockTimeout(100*time.Millisecond))
+			check := func(t *testing.T, open func(name string) rlock.Locker) {
+				t.Parallel()
+				const wait = 300 * time.Millisecond
+				t.Run("WithWait", func(t *testing.T) {
+					t.Parallel()
+					_, err := open("wait").Lock(bg, rlock.WithWait(wait))
+					wantErr(t, err, rlock.ErrNotAcquired, rlock.ErrUnreachable, nil, context.DeadlineExceeded)
+					if !strings.Contains(err.Error(), "timed out after 300ms; no answer from Redis") && !strings.Contains(err.Error(), " + ") {
+						t.Errorf("%v", err)
+					}
+				})
+				for name, call := range map[string]func(rlock.Locker, context.Context) (*rlock.Lease, error){
+					"Lock":    func(l rlock.Locker, ctx context.Context) (*rlock.Lease, error) { return l.Lock(ctx) },
+					"TryLock": func(l rlock.Locker, ctx context.Context) (*rlock.Lease, error) { return l.TryLock(ctx) },
+				} {
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						ctx, cancel := context.WithTimeout(bg, wait)
+						defer cancel()
+						_, err := call(open(name), ctx)
+						for _, want := range []error{rlock.ErrNotAcquired, rlock.ErrUnreachable, context.DeadlineExceeded} {
+							if !errors.Is(err, want) {
+								t.Errorf("%v, want %v", err, want)
+							}
+						}
+					})
+				}
+				t.Run("in line", func(t *testing.T) {
+					t.Parallel()
+					l := open("line")
+					ctx, cancel := context.WithCancel(bg)
+					defer cancel()
+					done := make(chan error, 4)
+					for range cap(done) {
+						go func() {
+							_, err := l.Lock(ctx)
+							done <- err
+						}()
+					}
+					time.Sleep(wait)
+					cancel()
+					for range cap(done) {
+						err := <-done
+						if !errors.Is(err, rlock.ErrNotAcquired) || !errors.Is(err, rlock.ErrUnreachable) || !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			for _, k := range kinds {
+				t.Run(k.name, func(t *testing.T) {
+					check(t, func(name string) rlock.Locker { return k.open(c, k.name+name) })
+				})
+			}
+			t.Run("MultiLock", func(t *testing.T) {
+				check(t, func(name string) rlock.Locker {
+					l, err := rlock.NewMultiLock(c.NewLock("{"+name+"}:1"), c.NewLock("{"+name+"}:2"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return l
+				})
+			})
+		})
+	}
+}
+
+// With too few of its nodes a RedLock says that there is no quorum.
+func TestEndOfAWaitTellsThatThereIsNoQuorum(t *testing.T) {
+	t.Parallel()
+	for _, o := range outages {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			clients := []*rlock.Client{newClientOn(t, onMiniredis(t).client(t))}
+			for range 2 {
+				clients = append(clients, newClientOn(t, o.begin(t)))
+			}
+			l, err := rlock.NewRedLock("a", clients)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				_, err := l.Lock(bg, rlock.WithWait(700*time.Millisecond))
+				wantErr(t, err, rlock.ErrNotAcquired, rlock.ErrNoQuorum, nil, context.DeadlineExceeded)
+				ctx, cancel := context.WithTimeout(bg, 700*time.Millisecond)
+				_, err = l.Lock(ctx)
+				cancel()
+				for _, want := range []error{rlock.ErrNotAcquired, rlock.ErrNoQuorum, context.DeadlineExceeded} {
+					if !errors.Is(err, want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Where Redis answers, a wait that ends in the middle of a command is no outage,
+// whatever ends it and however soon.
+func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	c := b.newClient(t)
+	holders := b.newClient(t)
+	for _, k := range typesOfLocks {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			held := mustLock(t, k.blocker(holders, k.name))
+			defer mustUnlock(t, held)
+			l := k.open(c, k.name)
+			told := false
+			for i := range 100 {
+				ctx, cancel := context.WithTimeout(bg, time.Duration(i)*37*time.Microsecond)
+				began := time.Now()
+				_, err := l.Lock(ctx)
+				took := time.Since(began)
+				cancel()
+				// On a machine that is very busy Redis may really not answer for so long.
+				if !errors.Is(err, rlock.ErrNotAcquired) || errors.Is(err, rlock.ErrUnreachable) && took < 100*time.Millisecond {
+					t.Fatalf("after %v: %v", took, err)
+				}
+				told = told || strings.Contains(err.Error(), "; held by "+held.Owner())
+			}
+			if !told {
+				t.Error("never was the holder named")
+			}
+			_, err := l.Lock(bg, rlock.WithWait(2*time.Second))
+			wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
+			if !strings.Contains(err.Error(), ": not acquired: timed out after 2s; held by "+held.Owner()+", ") {
+				t.Errorf("%v", err)
+			}
+			_, err = l.TryLock(bg)
+			if !strings.Contains(err.Error(), ": not acquired: held by "+held.Owner()+", ") {
+				t.Errorf("%v", err)
+			}
+			var refused *rlock.Error
+			if !errors.As(err, &refused) || refused.Holder != held.Owner() || refused.Left <= 0 || refused.Left > rlock.DefaultWatchdogLease {
+				t.Errorf("%v, %+v", err, refused)
+			}
+		})
+	}
+}
