@@ -38,6 +38,7 @@ type Client struct {
 	scripts scripts
 
 	watchdog  *watchdog
+	giveUps   giveUps
 	hub       *hub
 	reach     reach
 	elections elections

@@ -621,7 +621,8 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		c.queues.subscribe(w, func(notify func()) (end func()) { return l.subscribe(a.stay, notify) })
 		pause := c.cfg.longestPoll
 		if l.standing {
-			pause = min(pause, c.cfg.waiterLease/3)
+			// Never later than a third. Those who came together do not look together.
+			pause = min(pause, c.cfg.waiterLease/3-jitter(c.seed, a.number, turn, c.cfg.waiterLease/12))
 		}
 		if l.backoff != nil {
 			pause = min(pause, l.backoff(a.number, turn))

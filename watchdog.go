@@ -409,18 +409,35 @@ type cleanup struct {
 	until time.Time
 	done  chan struct{} // closed when it is over
 
-	mu    sync.Mutex // guards the rest
-	pause time.Duration
-	next  time.Time
-	over  bool
+	turn giveUpTurn // guarded by giveUps.mu
+
+	mu     sync.Mutex // guards the rest
+	pause  time.Duration
+	copies int // that were sent since the last answer
+	next   time.Time
+	over   bool
 }
 
 // cleanUp begins a cleanup that gives up at until.
 func (c *Client) cleanUp(r *request, from, until time.Time) *cleanup {
 	u := &cleanup{c: c, r: r, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
 	u.duty = u
-	c.watchdog.add(&u.entry, from)
+	if now := c.clock.Now(); r.do != nil || from.After(now) {
+		c.watchdog.add(&u.entry, from)
+	} else {
+		c.watchdog.add(&u.entry, now.Add(farAway))
+		if c.giveUps.admit(u) {
+			c.watchdog.move(&u.entry, from)
+		}
+	}
 	return u
+}
+
+// yield lets the next clean-up of the lock go.
+func (u *cleanup) yield() {
+	if next := u.c.giveUps.done(u); next != nil {
+		u.c.watchdog.move(&next.entry, u.c.clock.Now())
+	}
 }
 
 func (u *cleanup) due(now time.Time, _ time.Duration) (*request, time.Time) {
@@ -435,12 +452,19 @@ func (u *cleanup) due(now time.Time, _ time.Duration) (*request, time.Time) {
 	}
 	if u.r.do == nil && u.c.isLost(min(u.c.cfg.commandTimeout, time.Second)) {
 		// There may be very many of these for one node of a RedLock.
+		u.yield()
 		u.next = now.Add(u.pause)
 		u.pause = min(2*u.pause, time.Second)
 		return nil, u.next
 	}
-	// The next copy goes out if this one is not answered: it may hang.
-	u.next = now.Add(max(u.pause, min(u.c.cfg.commandTimeout, time.Second)))
+	// The next copy goes out if this one is not answered: it may hang. Or the server
+	// is slow, so each comes later than the one before.
+	if u.copies > 0 {
+		u.yield()
+	}
+	patience := min(u.c.cfg.commandTimeout, time.Second) << min(u.copies, 4)
+	u.copies++
+	u.next = now.Add(max(u.pause, patience))
 	return u.r, u.next
 }
 
@@ -455,6 +479,8 @@ func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
 		return time.Time{}
 	}
 	u.c.tell(func() { u.c.cfg.observer.Retry(u.r.what(), a.err) })
+	u.yield()
+	u.copies = 0
 	u.next = u.c.clock.Now().Add(u.pause)
 	u.pause = min(2*u.pause, time.Second)
 	return u.next
@@ -464,6 +490,7 @@ func (u *cleanup) endLocked() {
 	if !u.over {
 		u.over = true
 		close(u.done)
+		u.yield()
 	}
 }
 
