@@ -220,10 +220,10 @@ func (c *Client) send(ctx context.Context, r *request) (a answer) {
 		return c.sendAcked(ctx, r)
 	}
 	cmd := r.command(ctx, false)
-	err := c.rdb.Process(ctx, cmd)
+	err := c.io.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = r.command(ctx, true)
-		err = c.rdb.Process(ctx, cmd)
+		err = c.io.Process(ctx, cmd)
 	}
 	return answer{val: c.reply(r, cmd), err: c.foreign(ctx, r, err)}
 }

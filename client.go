@@ -27,7 +27,8 @@ import (
 // pub/sub: one for each node), which is opened when a waiter first needs it.
 type Client struct {
 	rdb     redis.UniversalClient
-	cluster clusterNodes // rdb, if it knows the nodes of a cluster
+	io      redis.UniversalClient // rdb, with time-outs of ours where that can be had
+	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
 	cfg     config
 	clock   seam.Clock
 	seed    uint64
@@ -75,9 +76,20 @@ var clients atomic.Int64
 // sends nothing.
 //
 // rdb stays the caller's: the Client neither changes nor closes it. Close the
-// Client first. Its time-outs and retries do not matter for correctness:
-// commands of the Client are bounded by WithCommandTimeout and never retried
-// by go-redis.
+// Client first. Its time-outs and retries do not matter: calls are bounded by
+// WithCommandTimeout, and commands never retried by go-redis. But a reply that never
+// comes keeps a connection of the pool for as long as the ReadTimeout of rdb, so
+// that should be 10 s at most, and WriteTimeout too. If those of a *redis.Client are
+// longer, or off, the Client sends its commands through rdb.WithTimeout, and hooks of
+// rdb do not see them: WithTimeout leaves hooks out. A *redis.ClusterClient whose
+// time-outs are off is refused. ContextTimeoutEnabled does as well for both. What
+// wraps a client is not looked at.
+//
+// The pool of rdb is shared with all else that uses rdb. Commands that block (BLPOP)
+// on all its connections keep locks from being taken and released. Renewals are
+// pipelines: give those a pool of their own, or such commands may cost the leases.
+// With go-redis 9.22 that is PipelineReadBufferSize or PipelineWriteBufferSize in
+// the options; from 9.23 on it is the default. A RedLock renews through the pools.
 //
 // A *redis.Ring is refused: when one of its shards drops out, the keys of that
 // shard move to another, and two owners hold one lock.
@@ -123,6 +135,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("rlock: %w", invalid("WithReplicaAck(%d, %v): the go-redis client gives up reading after %v, before Redis answers", c.cfg.acks, c.cfg.ackTimeout, readTimeout))
 	}
 
+	io, err := c.bounded(rdb)
+	if err != nil {
+		return nil, fmt.Errorf("rlock: %w", err)
+	}
+	c.io = io
+
 	c.serial = clients.Add(1)
 	id := uuid.New()
 	c.id, c.seed = id.String(), binary.NativeEndian.Uint64(id[:8])
@@ -149,6 +167,30 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.watchdog = newWatchdog(c)
 	c.hub = newHub(c)
 	return c, nil
+}
+
+// longestIO is the longest time-out of a go-redis client that is left as it is. Its
+// default is half of that.
+const longestIO = 10 * time.Second
+
+// bounded returns rdb with time-outs of ours. A call returns in time whatever those
+// of go-redis are, but a connection whose reply does not come is lost to the pool
+// until go-redis gives it up: with no time-out at all, after as many lost replies as
+// the pool is large nothing works any more. rdb itself is better where that can be
+// borne, as it has its hooks.
+func (c *Client) bounded(rdb redis.UniversalClient) (redis.UniversalClient, error) {
+	bounded := func(d time.Duration) bool { return d > 0 && d <= longestIO }
+	switch r := rdb.(type) {
+	case *redis.Client:
+		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
+			return r.WithTimeout(max(c.cfg.commandTimeout, c.cfg.unlockTimeout) + c.cfg.ackTimeout), nil // of the same pool
+		}
+	case *redis.ClusterClient:
+		if o := r.Options(); !o.ContextTimeoutEnabled && (o.ReadTimeout <= 0 || o.WriteTimeout <= 0) {
+			return nil, invalid("a cluster client without ReadTimeout or WriteTimeout: each reply that is lost would cost a connection for ever; set them, or ContextTimeoutEnabled")
+		}
+	}
+	return rdb, nil
 }
 
 // ID is the client's UUID, the first half of the owner ids that Redis shows.
@@ -206,7 +248,7 @@ func (c *Client) isClosing() bool {
 // nodeFor is the client of the node that serves a key.
 func (c *Client) nodeFor(ctx context.Context, key string) (node redis.UniversalClient, err error) {
 	if c.cluster == nil {
-		return c.rdb, nil
+		return c.io, nil
 	}
 	err = c.safely(func() error {
 		master, err := c.cluster.MasterForKey(ctx, key)

@@ -131,14 +131,14 @@ func (s *subscription) close() {
 // placeLocked gives a topic to the feed that will carry it.
 func (h *hub) placeLocked(t *topic) {
 	if _, server := h.c.rdb.(*redis.Client); server || !t.name.sharded {
-		h.feedLocked("", h.c.rdb).addLocked(t)
+		h.feedLocked("", h.c.io).addLocked(t)
 		return
 	}
 	if h.c.cluster == nil {
 		// A wrapper that does not tell which node has a slot. go-redis finds it
 		// for each connection.
 		slot := hashSlot(t.name.channel)
-		h.feedLocked("slot "+strconv.Itoa(slot), h.c.rdb).addLocked(t)
+		h.feedLocked("slot "+strconv.Itoa(slot), h.c.io).addLocked(t)
 		return
 	}
 	// Which node has the slot may take a round trip to find out.

@@ -91,7 +91,7 @@ func (c *Client) ping(p *probe, timeout time.Duration) {
 	defer cancel()
 	answered := make(chan error, 1)
 	c.background(func() {
-		answered <- c.safely(func() error { return c.rdb.Process(ctx, once{redis.NewCmd(ctx, "ping")}) })
+		answered <- c.safely(func() error { return c.io.Process(ctx, once{redis.NewCmd(ctx, "ping")}) })
 	})
 	select {
 	case p.err = <-answered:

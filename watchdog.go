@@ -310,7 +310,7 @@ func (w *watchdog) round(sends []sending) {
 		return true
 	})
 	if w.c.cluster == nil {
-		w.sendTo(w.c.rdb, sends)
+		w.sendTo(w.c.io, sends)
 		return
 	}
 	ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
@@ -329,7 +329,7 @@ func (w *watchdog) round(sends []sending) {
 	for node, group := range nodes {
 		// Through the cluster client all the same: it follows redirections. But
 		// WAIT has to go where the renewals went.
-		var to redis.Cmdable = w.c.rdb
+		var to redis.Cmdable = w.c.io
 		if w.c.cfg.acks > 0 {
 			to = node
 		}
