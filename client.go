@@ -166,6 +166,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.watchdog = newWatchdog(c)
 	c.hub = newHub(c)
+	if attach := c.cfg.env.Attach; attach != nil {
+		attach(c.watchdog.check)
+	}
 	return c, nil
 }
 

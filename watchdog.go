@@ -189,6 +189,23 @@ func (w *watchdog) tokenOf(stay string) int64 {
 	return 0
 }
 
+// check asks Redis about the client's holds of a lock, as a renewal would; see
+// seam.Env.
+func (w *watchdog) check(lock string) {
+	w.mu.Lock()
+	var holds []*hold
+	for _, e := range w.heap {
+		if h, ok := e.duty.(*hold); ok && h.core.name == lock {
+			holds = append(holds, h)
+		}
+	}
+	w.mu.Unlock()
+	for _, h := range holds {
+		r, sent := h.core.renew(h.stay, 0), w.c.clock.Now()
+		w.move(&h.entry, h.answered(r, sent, w.c.call(w.c.ctx, w.c.cfg.commandTimeout, r)))
+	}
+}
+
 // isClosed reports whether nothing is looked after any more.
 func (w *watchdog) isClosed() bool {
 	w.mu.Lock()

@@ -14,7 +14,7 @@
 //
 //	rlock.ErrExpired      Pause for longer than the lease; Advance, if the lease is fixed
 //	rlock.ErrTakenOver    Steal
-//	rlock.ErrRemoved      Remove, or ForceUnlock of another client and Advance
+//	rlock.ErrRemoved      Remove, or ForceUnlock and Advance
 //	rlock.ErrUnreachable  Fail, then Advance past the lease
 //	rlock.ErrMaxHold      Advance past rlock.WithMaxHold
 //
@@ -28,7 +28,6 @@ package rlocktest
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -67,11 +66,26 @@ type Server struct {
 	moving sync.Mutex   // held by who moves the clock
 	hung   map[int]bool // guarded by moving: works that did not end in time
 
+	mu      sync.Mutex // guards the rest
+	clients []*rlock.Client
+	redises []*redis.Client
+	other   *rlock.Client // owner of what Steal takes; nil: not needed yet
+}
+
+// checks has each client in the process ask about its holds of a lock: the client of
+// a RedLock may belong to another server than the vote that is taken away.
+var checks struct {
 	mu       sync.Mutex // guards the rest
-	clients  []*rlock.Client
-	redises  []*redis.Client
-	stranger *rlock.Client       // owner of what Steal takes; nil: not needed yet
-	watched  map[string]struct{} // holds whose next command is awaited
+	byClient map[*rlock.Client]func(lock string)
+}
+
+func check(lock string) {
+	checks.mu.Lock()
+	all := slices.Collect(maps.Values(checks.byClient))
+	checks.mu.Unlock()
+	for _, fn := range all {
+		fn(lock)
+	}
 }
 
 // New starts a server that lasts until the end of the test, and makes a client
@@ -87,7 +101,7 @@ func New(t testing.TB, opts ...rlock.Option) *Server {
 	}
 	// Leases run out, and scripts see the time, by the clock of the clients.
 	mini.ClockTTL(true)
-	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[int]bool{}, watched: map[string]struct{}{}}
+	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[int]bool{}}
 	mini.Server().SetPreHook(s.before)
 	t.Cleanup(s.close)
 	s.raw = s.dial()
@@ -107,6 +121,11 @@ func (s *Server) close() {
 		wg.Go(func() { _ = c.Shutdown(ctx) }) // a test may leave its locks held
 	}
 	wg.Wait()
+	checks.mu.Lock()
+	for _, c := range clients {
+		delete(checks.byClient, c)
+	}
+	checks.mu.Unlock()
 	for _, rdb := range redises {
 		_ = rdb.Close()
 	}
@@ -136,12 +155,19 @@ func (s *Server) Client() *rlock.Client { return s.first }
 func (s *Server) NewClient(opts ...rlock.Option) *rlock.Client {
 	s.t.Helper()
 	rdb := s.dial()
-	rdb.AddHook(listener{s})
-	env := seam.Option(seam.Env{Clock: s.clock, Work: s.works.begin}).(rlock.Option)
+	var checkHolds func(lock string)
+	attach := func(check func(lock string)) { checkHolds = check }
+	env := seam.Option(seam.Env{Clock: s.clock, Work: s.works.begin, Attach: attach}).(rlock.Option)
 	c, err := rlock.New(rdb, append(slices.Clone(opts), env)...)
 	if err != nil {
 		s.t.Fatalf("rlocktest: %v", err)
 	}
+	checks.mu.Lock()
+	if checks.byClient == nil {
+		checks.byClient = map[*rlock.Client]func(string){}
+	}
+	checks.byClient[c] = checkHolds
+	checks.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clients = append(s.clients, c)
@@ -170,7 +196,15 @@ func (s *Server) Advance(d time.Duration) {
 	s.check("Advance", d)
 	s.moving.Lock()
 	defer s.moving.Unlock()
-	s.advance(d, nil)
+	s.settle() // a hold that has just begun may not be on the watchdog's list yet
+	for end := s.clock.Now().Add(d); ; {
+		next, more := s.clock.next(end)
+		s.jump(next)
+		s.settle()
+		if !more {
+			return
+		}
+	}
 }
 
 // Pause lets d pass at once, as if every process that uses the server had been
@@ -197,61 +231,35 @@ func (s *Server) check(method string, d time.Duration) {
 // Remove makes a lock, of any type, vanish from Redis without a word, as a flush, an
 // eviction or the restart of a server without persistence would. The name is with
 // the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
+// Of a RedLock it is the vote of this server that vanishes: the hold lasts until it
+// has been removed from so many servers that the others are no quorum.
 //
-// The holder is told (rlock.ErrRemoved) when it renews its lease next. For that
-// the clock is advanced, as by Advance, up to a third of the watchdog lease. A
-// holder with a fixed lease has no way to find out, so the clock is advanced to
-// the end of the lease (rlock.ErrExpired).
+// The holder is told at once (rlock.ErrRemoved), as if it had renewed its lease in
+// this moment. No time passes, and other locks are left alone.
 func (s *Server) Remove(name string) {
 	s.t.Helper()
 	s.moving.Lock()
 	defer s.moving.Unlock()
-	s.takeAway(name, func() { s.remove(name) })
+	s.settle() // a renewal that is under way has not seen it yet
+	s.remove(name)
+	check(name)
 }
 
 // remove deletes what says that a lock is held.
 func (s *Server) remove(name string) {
 	s.mini.Del(name)
-	for _, base := range ownKeys(name) {
-		s.mini.Del(base)
-		s.mini.Del(base + ":ends")
-	}
-}
-
-// ownKeys are where the locks of a name stand that have keys of rlock's own.
-func ownKeys(name string) (keys []string) {
-	for _, what := range []string{"fairrw", "priority"} {
+	for _, what := range []string{"fairrw", "priority", "red"} { // types with keys of rlock's own
 		key := "{" + name + "}:rlock:" + what
 		if strings.Contains(name, "{") {
 			key = name + ":rlock:" + what
 		}
-		keys = append(keys, key)
+		s.mini.Del(key)
+		s.mini.Del(key + ":ends")
 	}
-	return keys
-}
-
-// holders are the ids under which the holds of a lock are renewed, and the rest of
-// the longest lease.
-func (s *Server) holders(name string) (ids []string, rest time.Duration) {
-	s.clock.show(s.mini.SetTime)
-	ids, _ = s.mini.HKeys(name) // fails if there is no such lock
-	rest = s.mini.TTL(name)
-	for _, base := range ownKeys(name) {
-		members, _ := s.mini.ZMembers(base + ":ends")
-		for _, id := range members {
-			if id == "exclusive" {
-				id = s.mini.HGet(base, id)
-			}
-			ids = append(ids, id)
-		}
-		rest = max(rest, s.mini.TTL(base))
-	}
-	return ids, rest
 }
 
 // Steal gives a lock to another owner, whoever has it now: a holder is told
-// (rlock.ErrTakenOver), in the way and after the time that Remove describes. A
-// free lock is simply taken. The other owner's lease is renewed; Unlock it to
+// (rlock.ErrTakenOver), at once, as Remove describes. A free lock is simply taken. The other owner's lease is renewed; Unlock it to
 // hand the lock back to those who wait.
 //
 // Steal takes a lock of type rlock.Lock, and of those that exclude it. For other
@@ -270,27 +278,27 @@ func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease
 	s.moving.Lock()
 	defer s.moving.Unlock()
 	s.mu.Lock()
-	other := s.stranger
+	other := s.other
 	s.mu.Unlock()
 	if other == nil {
 		other = s.NewClient(rlock.WithObserver(waker{s: s}))
 		s.mu.Lock()
-		s.stranger = other
+		s.other = other
 		s.mu.Unlock()
 	}
-	var lease *rlock.Lease
 	l := lock(other)
-	s.takeAway(l.Name(), func() {
-		var err error
-		for range 100 { // a waiter may be quicker
-			s.remove(l.Name())
-			if lease, err = l.TryLock(context.Background()); err == nil {
-				return
-			}
+	s.settle()
+	var err error
+	for range 100 { // a waiter may be quicker
+		s.remove(l.Name())
+		var lease *rlock.Lease
+		if lease, err = l.TryLock(context.Background()); err == nil {
+			check(l.Name())
+			return lease
 		}
-		s.t.Fatalf("rlocktest: Steal: %v", err)
-	})
-	return lease
+	}
+	s.t.Fatalf("rlocktest: Steal: %v", err)
+	return nil
 }
 
 // waker tells the first waiter of a fair lock when a lease that Steal took is
@@ -308,33 +316,6 @@ func (w waker) Unlocked(e rlock.UnlockEvent) {
 	if waiters, err := w.s.mini.List(queue); err == nil && len(waiters) > 0 {
 		w.s.mini.Publish(channel+":"+waiters[0], "0")
 	}
-}
-
-// takeAway lets act end the holds of a lock in Redis, and sees to it that the
-// holders learn of it.
-func (s *Server) takeAway(name string, act func()) {
-	s.t.Helper()
-	owners, rest := s.holders(name)
-	s.mu.Lock()
-	for _, owner := range owners {
-		// A client that was made by hand has a clock of its own.
-		if slices.ContainsFunc(s.clients, func(c *rlock.Client) bool { return strings.HasPrefix(owner, c.ID()) }) {
-			s.watched[owner] = struct{}{}
-		}
-	}
-	s.mu.Unlock()
-	act()
-	s.advance(rest, s.told)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.watched)
-}
-
-// told reports whether all watched holds have asked Redis, and so been told.
-func (s *Server) told() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.watched) == 0
 }
 
 // Fail makes the server answer each command with an error, until Recover. The
@@ -370,20 +351,6 @@ func (s *Server) before(p *server.Peer, _ string, _ ...string) bool {
 		s.clock.show(s.mini.SetTime)
 	}
 	return false
-}
-
-// advance lets d pass, or less: until enough says so.
-func (s *Server) advance(d time.Duration, enough func() bool) {
-	s.settle() // a hold that has just begun may not be on the watchdog's list yet
-	end := s.clock.Now().Add(d)
-	for enough == nil || !enough() {
-		next, more := s.clock.next(end)
-		s.jump(next)
-		s.settle()
-		if !more {
-			return
-		}
-	}
 }
 
 // jump moves both clocks, that of the clients and that of Redis.
@@ -444,46 +411,5 @@ func pauses(end time.Time) iter.Seq[time.Duration] {
 				return
 			}
 		}
-	}
-}
-
-// listener sees the commands of a client, to know when a hold has been told.
-type listener struct{ s *Server }
-
-func (listener) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		l.s.saw(cmd)
-		return err
-	}
-}
-
-func (l listener) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			l.s.saw(cmd)
-		}
-		return err
-	}
-}
-
-// saw notes a command that was answered: the holds that it names are told what
-// has become of them.
-func (s *Server) saw(cmd redis.Cmder) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.watched) == 0 || cmd.Err() != nil {
-		return
-	}
-	if reply, ok := cmd.(interface{ Int64() (int64, error) }); ok {
-		if n, err := reply.Int64(); err == nil && n > 0 {
-			return // answered before the hold was taken away
-		}
-	}
-	for _, arg := range cmd.Args() {
-		delete(s.watched, fmt.Sprint(arg))
 	}
 }

@@ -3,6 +3,7 @@ package rlocktest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -177,12 +178,67 @@ func TestRemoveTellsTheHolder(t *testing.T) {
 	wantHeld(t, lock(t, l))
 }
 
-func TestRemoveOfAFixedLeaseOutlastsIt(t *testing.T) {
-	srv := rlocktest.New(t)
-	lease := lock(t, srv.Client().NewLock("job"), rlock.WithLease(time.Hour))
+// Time stands still while a lock is taken away, and other locks are left alone.
+func TestRemoveAndStealLeaveOtherLocksAlone(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(c *rlock.Client, name string) rlock.Locker{
+		"lock":     func(c *rlock.Client, name string) rlock.Locker { return c.NewLock(name) },
+		"write":    func(c *rlock.Client, name string) rlock.Locker { return c.NewReadWriteLock(name).Writer },
+		"read":     func(c *rlock.Client, name string) rlock.Locker { return c.NewReadWriteLock(name).Reader },
+		"priority": func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) },
+	} {
+		for _, fixed := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprint(name, " ", fixed), func(t *testing.T) {
+				t.Parallel()
+				srv := rlocktest.New(t)
+				var opts []rlock.AcquireOption
+				if fixed > 0 {
+					opts = append(opts, rlock.WithLease(fixed))
+				}
+				other := lock(t, open(srv.Client(), "other"), rlock.WithLease(20*time.Second))
+				first := lock(t, open(srv.Client(), "job"), opts...)
+				done, start, at := first.Done(), time.Now(), srv.Now()
+				srv.Remove("job")
+				wantLost(t, first, done, rlock.ErrRemoved)
+				second := lock(t, open(srv.Client(), "job"), opts...)
+				done = second.Done()
+				srv.StealWith(func(c *rlock.Client) rlock.Locker { return open(c, "job") })
+				select {
+				case <-done:
+				default:
+					t.Error("not told of the theft")
+				}
+				if passed := srv.Now().Sub(at) - time.Since(start); passed > time.Second {
+					t.Errorf("%v passed", passed)
+				}
+				wantHeld(t, other)
+			})
+		}
+	}
+}
+
+// Of a RedLock Remove takes the vote of one server.
+func TestRemoveTakesTheVotesOfARedLock(t *testing.T) {
+	t.Parallel()
+	var servers []*rlocktest.Server
+	var clients []*rlock.Client
+	for range 5 {
+		srv := rlocktest.New(t)
+		servers, clients = append(servers, srv), append(clients, srv.Client())
+	}
+	l, err := rlock.NewRedLock("job", clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := lock(t, l)
 	done := lease.Done()
-	srv.Remove("job")
-	wantLost(t, lease, done, rlock.ErrExpired)
+	for i, srv := range servers[:3] {
+		if err := lease.Err(); err != nil {
+			t.Fatalf("lost with %d votes: %v", 5-i, err)
+		}
+		srv.Remove(l.Name())
+	}
+	wantLost(t, lease, done, rlock.ErrRemoved)
 }
 
 func TestRemoveOfAFreeLockDoesNothing(t *testing.T) {
