@@ -37,8 +37,8 @@ func (b *backend) fairFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client,
 func fairBehind(t testing.TB, proxy *faultproxy.Proxy) *member {
 	t.Helper()
 	// Its goroutines that wait for a lost reply end soon, and the test with them.
-	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = time.Second })
-	return join(t, rdb, rlock.WithCommandTimeout(ample(time.Second)))
+	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
+	return join(t, rdb, rlock.WithCommandTimeout(ample(2*time.Second)))
 }
 
 // fairOrder checks who stands in line, in all places.
@@ -173,7 +173,7 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := b.fairFaulty(t)
 			lease := mustLock(t, newClientOn(t, rdb).NewFairLock("a"))
 			hold(t, proxy)
-			_, err := c.NewFairLock("a").Lock(bg, rlock.WithWait(ample(900*time.Millisecond)))
+			_, err := c.NewFairLock("a").Lock(bg, rlock.WithWait(ample(1800*time.Millisecond)))
 			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			eventually(t, "it is given up", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
 			if n := proxy.Release(); n < 2 {

@@ -22,19 +22,18 @@ import (
 
 // sideBySide is how many tests run at once. They wait most of the time, for
 // leases, renewals and time-outs, so it does not follow from the number of CPUs.
-// Under the race detector they compute most of the time.
 func sideBySide() int {
 	if underRace() {
-		return 8
+		return 8 // these compute most of the time
 	}
-	return 24
+	return 20
 }
 
 // ample is a time-out or a lease that is not the subject of its test: long enough
 // for what has to happen within it, and longer where everything takes longer.
 func ample(d time.Duration) time.Duration {
 	if underRace() {
-		return 3 * d
+		return 2 * d
 	}
 	return d
 }

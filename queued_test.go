@@ -436,7 +436,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 				}
 				return faultproxy.Pass
 			})
-			_, err := k.open(c, "a").Lock(bg, rlock.WithWait(ample(900*time.Millisecond)))
+			_, err := k.open(c, "a").Lock(bg, rlock.WithWait(ample(1800*time.Millisecond)))
 			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			eventually(t, "it was given up in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
 			if n := proxy.Release(); n < 2 {

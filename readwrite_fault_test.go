@@ -188,7 +188,7 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
 		for name, action := range map[string]faultproxy.Action{"swallowed": faultproxy.SwallowReply, "refused": faultproxy.Error} {
-			c, proxy, rdb := b.rwFaulty(t, rlock.WithWatchdogLease(ample(2*time.Second)))
+			c, proxy, rdb := b.rwFaulty(t, rlock.WithWatchdogLease(ample(3*time.Second)))
 			seen := onNth(t, proxy, "rw_read_renew", 1, action)
 			lease := mustLock(t, c.NewReadWriteLock(name).Reader)
 			eventually(t, "it was renewed after the fault", func() bool { return seen.Load() >= 3 })

@@ -60,7 +60,7 @@ var (
 	// rfLease is the watchdog lease of tests that wait for renewals and losses,
 	// and rfTimeout the longest node time-out that goes with it: a busy machine
 	// answers within it.
-	rfLease   = ample(3 * time.Second)
+	rfLease   = ample(4500 * time.Millisecond)
 	rfTimeout = rfLease / 6
 )
 
