@@ -487,6 +487,8 @@ func (a *attempt) try(ctx context.Context, wait bool) (lease *Lease, rest time.D
 			return nil, 0, err
 		}
 		return a.try(ctx, wait)
+	case reply[0] == -4:
+		return nil, 0, because(ErrForeignKey, errOtherType)
 	case reply[0] != 1:
 		return nil, 0, fmt.Errorf("unexpected reply from Redis: the stay has ended (%d)", reply[0])
 	}
@@ -644,6 +646,8 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		}
 	}
 }
+
+var errOtherType = errors.New("another type of lock holds this name, which excludes nobody here")
 
 // worthRepeating reports whether Lock goes on after err: Redis may come back,
 // and does within a failover. It bears that for as long as a watchdog lease.

@@ -61,7 +61,10 @@
 // The first five stand in Redis as Redisson keeps them, so that Java processes can
 // take part; so does a MultiLock of such. FairReadWriteLock, PriorityLock and RedLock
 // have keys of their own. Use one type for a name, in Java too: a read-write lock or
-// a group lock of Redisson comes in beside a lock of another type. The file
+// a group lock of Redisson comes in beside a lock of another type. A FairReadWriteLock
+// or PriorityLock fails with [ErrForeignKey] while another type holds its name, but the
+// other type does not see them: to change the type of a lock in use, change its name
+// too. The file
 // docs/redisson.md says what was tested with Redisson, and what does not work
 // together.
 //
@@ -158,8 +161,8 @@
 // The types differ from that in
 //
 //   - FairLock: redisson_lock_queue:{name} and redisson_lock_timeout:{name}, the
-//     queue as Redisson keeps it; {name}:rlock:waiters, who of it is alive; and a
-//     channel for each waiter, redisson_lock__channel:{name}:<id>.
+//     queue as Redisson keeps it; {name}:rlock:waiters and {name}:rlock:line, who of it
+//     is alive; and a channel for each waiter, redisson_lock__channel:{name}:<id>.
 //   - FencedLock: redisson_lock_token:{name}, the counter, never deleted.
 //   - SpinLock: no channel.
 //   - ReadWriteLock: {name}:<id>:rwlock_timeout:<n>, the timers of readers; the channel
@@ -168,6 +171,7 @@
 //   - FairReadWriteLock and PriorityLock: {name}:rlock:fairrw and
 //     {name}:rlock:priority in the place of name, and keys and channels that begin with
 //     these and a colon. As patterns {name}:rlock:fairrw* and {name}:rlock:priority*.
+//     Each reads the other's, and name, to see whether another type holds the name.
 //   - RedLock, on each node: {name}:rlock:red in the place of name, and
 //     {name}:rlock:red:counter, for a month; rlock:red:highest, and with
 //     WithRestartQuarantine rlock:red:admitted and rlock:red:since, never deleted;

@@ -49,7 +49,8 @@ var (
 
 	// ErrForeignKey: the lock's key in Redis is in use for something that is not a
 	// lock of this kind: another type of key, as other lock libraries use, or a hash
-	// of other data. It is left as it is.
+	// of other data. It is left as it is. Or, of a PriorityLock and FairReadWriteLock:
+	// another type of lock of this name is held, which does not exclude them.
 	ErrForeignKey = errors.New("the key is not a lock")
 
 	// ErrInvalidArgument: refused before anything was sent.

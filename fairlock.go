@@ -15,13 +15,13 @@ var _ Locker = (*FairLock)(nil)
 //   - One that leaves, because its context ended, its wait is over, or its Client
 //     is shut down, gives up its place at once, and wakes the next if it was the
 //     next itself.
-//   - Those of a process that died are removed together when their waiter lease is
-//     over, by whoever looks next. Until then they hold the line up if they are at
-//     its head; where the head waits for a lock that is held anyway, that costs
-//     nothing. If no waiter of this library is left in the line that was heard of
-//     within a waiter lease, Redis rather than the waiters may have been away: then
-//     those that were heard of within the last minute keep their places for one
-//     more waiter lease, once.
+//   - Those of a process that died are removed when their waiter lease is over, by
+//     whoever looks next: together if they stand at the head, a few with each look
+//     elsewhere. Until then they hold the line up if they are at its head; where the
+//     head waits for a lock that is held anyway, that costs nothing. If no waiter of
+//     this library was heard of for most of a waiter lease, though one was within the
+//     last minute, Redis rather than the waiters may have been away: then all keep
+//     their places for one more waiter lease, once.
 //   - One that is cut off from Redis, or stopped, for longer may find others in its
 //     place. It then waits at the end of the queue. So do all waiters, in the order
 //     in which they come back, if Redis has lost its data.
@@ -29,9 +29,10 @@ var _ Locker = (*FairLock)(nil)
 // A waiter of Redisson has no sign of life. It keeps its place until a deadline, by
 // default some five minutes, and loses it then even if it lives.
 //
-// All waiters of a FairLock talk to Redis, those of one process too, and the time
-// that an acquire or a give-up takes there grows with the length of the queue. Use
-// a [Lock] where the order does not matter.
+// All waiters of a FairLock talk to Redis, those of one process too. What each of
+// their requests costs there does not depend on how many wait, but for the removal
+// of one that gives up from the middle of a list: some 0.1 ms of 10,000. Use a
+// [Lock] where the order does not matter.
 //
 // Deadlines are kept on the clock of Redis. Java processes use their own, which
 // should agree with it to within seconds.

@@ -8,8 +8,11 @@ package rlock
 // a reader calls must therefore get its context (Lease.Context): as a new owner it
 // would wait for the writer, and the writer for the reader.
 //
-// Redisson has no such lock. Its keys are rlock's own: it has nothing to do with
-// a ReadWriteLock of the same name.
+// Redisson has no such lock. Its keys are rlock's own: it does not exclude another
+// type of lock of the same name. While such a lock is held, Lock and TryLock fail
+// with ErrForeignKey. The other type does not look here, so do not change the type
+// of a lock that is in use: take another name. (A RedLock and this see nothing of
+// each other.)
 //
 // The order is that of arrival in Redis, and is kept across clients and a
 // failover that keeps the data. A waiter that Redis did not hear from for a

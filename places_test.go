@@ -193,3 +193,45 @@ func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
 		proxy.Refuse(false)
 	})
 }
+
+// A PriorityLock or FairReadWriteLock has keys of its own, so another type of lock
+// of its name does not exclude it. It must not be taken beside one.
+func TestTypesWithAQueueOfTheirOwnRefuseANameThatAnotherTypeHolds(t *testing.T) {
+	eachPlaced(t, func(t *testing.T, b *backend, k placeKind) {
+		if k.name == "fair" {
+			return // it has the hash of a Lock
+		}
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		others := []rlock.Locker{c.NewLock("a"), c.NewFairLock("a"), c.NewReadWriteLock("a").Reader, c.NewPriorityLock("a"), c.NewFairReadWriteLock("a").Reader}
+		l := k.open(c, "a")
+		for i, other := range others {
+			if k.name == "priority" && i == 3 || k.name != "priority" && i == 4 {
+				continue
+			}
+			lease := mustLock(t, other)
+			for range 2 {
+				_, err := l.TryLock(bg)
+				wantErr(t, err, rlock.ErrForeignKey)
+				_, err = l.Lock(bg)
+				wantErr(t, err, rlock.ErrForeignKey)
+			}
+			mustUnlock(t, lease)
+			mine := mustLock(t, l)
+			if k.name != "priority" && k.name != "read" {
+				mustUnlock(t, mustLockCtx(t, mine.Context(bg), c.NewFairReadWriteLock("a").Reader))
+			}
+			mustUnlock(t, mine)
+			onlyTombstones(t, rdb)
+		}
+		// Who waits is told when it looks next.
+		holder := mustLock(t, k.rival(c, "a"))
+		e, _ := k.enqueue(t, rdb, l)
+		lease := mustLock(t, c.NewLock("a"))
+		mustUnlock(t, holder)
+		<-e.done
+		wantErr(t, e.err, rlock.ErrForeignKey)
+		mustUnlock(t, lease)
+		onlyTombstones(t, rdb)
+	})
+}

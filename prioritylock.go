@@ -10,8 +10,11 @@ import "time"
 // Without WithAgeing a low priority can starve: it waits for as long as higher
 // ones keep coming.
 //
-// Redisson has no such lock. Its keys are rlock's own: it has nothing to do with
-// another type of lock of the same name.
+// Redisson has no such lock. Its keys are rlock's own: it does not exclude another
+// type of lock of the same name. While such a lock is held, Lock and TryLock fail
+// with ErrForeignKey. The other type does not look here, so do not change the type
+// of a lock that is in use: take another name. (A RedLock and this see nothing of
+// each other.)
 //
 // A waiter that Redis did not hear from for a waiter lease (WithWaiterLease)
 // loses its place, and what it gained by waiting; if none was heard, since Redis

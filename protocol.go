@@ -16,6 +16,7 @@ type protocol interface {
 	//   {-2, 0|1}   the hold under which it was to enter is gone (1: others hold
 	//               the lock)
 	//   {-3, ms}    the server is in quarantine; see Client.served
+	//   {-4, 0}     another type of lock of this name is held, which has other keys
 	// With wait, a type that keeps its waiters in Redis adds this one, or keeps
 	// its place fresh.
 	enter(a *attempt, wait bool) *request

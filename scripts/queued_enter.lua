@@ -21,6 +21,7 @@
 --          {-1, 0}     this stay was given up: a late copy, nothing done
 --          {-2, 0|1}   the hold that was to let it in is gone (1: others hold
 --                      the lock)
+--          {-4, 0}     another type of lock of this name is held
 -- Caller   Lock, TryLock
 -- Twice    A stay that has its hold keeps it, token and all; one that stands in
 --          the queue keeps its rank. A copy that comes after the stay has ended
@@ -134,6 +135,12 @@ end
 
 if redis.call('exists', KEYS[8]) == 1 then
   return {-1, 0}
+end
+-- Those of another type do not see this lock. A program that changes the type while
+-- others still use the old one would have two holders, and nobody would know.
+if under == '' and not held(mode, stay) and
+  (redis.call('exists', KEYS[9]) == 1 or redis.call('zcount', KEYS[10], string.format('%.0f', now), '+inf') > 0) then
+  return {-4, 0}
 end
 reap(patience)
 local reply = enter()
