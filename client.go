@@ -95,8 +95,8 @@ var clients atomic.Int64
 // shard move to another, and two owners hold one lock.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{rdb: rdb, cfg: defaults(), closing: make(chan struct{})}
-	for _, opt := range opts {
-		opt(&c.cfg)
+	if err := apply(opts, &c.cfg); err != nil {
+		return nil, fmt.Errorf("rlock: %w", err)
 	}
 	if err := c.cfg.validate(); err != nil {
 		return nil, fmt.Errorf("rlock: %w", err)
@@ -197,7 +197,20 @@ func (c *Client) bounded(rdb redis.UniversalClient) (redis.UniversalClient, erro
 }
 
 // ID is the client's UUID, the first half of the owner ids that Redis shows.
-func (c *Client) ID() string { return c.id }
+func (c *Client) ID() string {
+	if c == nil {
+		return ""
+	}
+	return c.id
+}
+
+// made reports whether the client was made by New.
+func (c *Client) made() bool { return c != nil && c.ctx != nil }
+
+var (
+	errNoClient  = invalid("no Client: it is made by New")
+	errNoContext = invalid("the context is nil")
+)
 
 // newStay makes the id of a stay: an owner's time at a lock, from its first
 // entry until it has left. It is never used again, so a late copy of a request
@@ -381,6 +394,12 @@ func fields(val any) map[string]any {
 // return. It does not wait for what hangs in go-redis, which ends with the
 // go-redis client.
 func (c *Client) Shutdown(ctx context.Context) error {
+	if !c.made() {
+		return fmt.Errorf("rlock: %w", errNoClient)
+	}
+	if ctx == nil {
+		return fmt.Errorf("rlock: %w", errNoContext)
+	}
 	c.once.Do(func() { close(c.closing) })
 	c.watchdog.drain()
 	err := c.released(ctx)
@@ -470,6 +489,9 @@ func unreleased(left []duty) string {
 // Close is Shutdown bounded by the unlock time-out. For workers that need longer to
 // leave, call Shutdown with a context of your own.
 func (c *Client) Close() error {
+	if !c.made() {
+		return fmt.Errorf("rlock: %w", errNoClient)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.unlockTimeout)
 	defer cancel()
 	return c.Shutdown(ctx)

@@ -62,13 +62,19 @@ func (s side) other() side { return 1 - s }
 // newCore makes the core of a lock type of the given family, which takes the
 // special options with these names. The caller adds the protocol.
 func newCore(c *Client, family, name string, opts []LockOption, takes ...string) *core {
+	made := c.made()
+	if !made {
+		c = noClient
+	}
 	l := &core{c: c, name: c.cfg.prefix + name}
 	l.id = lockID{family, l.name}
 	l.longest = c.cfg.longest
-	for _, opt := range opts {
-		opt(&l.opts)
-	}
+	err := apply(opts, &l.opts)
 	switch {
+	case !made:
+		l.bad = errNoClient
+	case err != nil:
+		l.bad = err
 	case name == "":
 		l.bad = invalid("the lock has no name")
 	case l.opts.maxHold < 0 || l.opts.maxHold > 0 && l.opts.maxHold < MinLease:
@@ -82,6 +88,23 @@ func newCore(c *Client, family, name string, opts []LockOption, takes ...string)
 		}
 	}
 	return l
+}
+
+// noClient is the client of locks that were made without one. It is not used.
+var noClient = &Client{cfg: defaults()}
+
+// check is what is wrong with the arguments of a method, or of the constructor: it
+// comes first in each method of a lock.
+func (l *core) check(ctx context.Context) error {
+	switch {
+	case l == nil:
+		return &Error{Err: invalid("the lock was not made by a constructor")}
+	case l.bad != nil:
+		return l.error(l.bad)
+	case ctx == nil:
+		return l.error(errNoContext)
+	}
+	return nil
 }
 
 func (l *core) error(err error) error { return &Error{Lock: l.name, Err: err} }
@@ -155,10 +178,10 @@ func (a *attempt) waitsSince(round int64) {
 
 // lock is Lock and TryLock of every type.
 func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease *Lease, err error) {
-	c := l.c
-	if l.bad != nil {
-		return nil, l.error(l.bad)
+	if err := l.check(ctx); err != nil {
+		return nil, err
 	}
+	c := l.c
 	a := &attempt{core: l, round: noRound, refused: noRound}
 	if a.opts, err = l.options(opts, wait); err != nil {
 		return nil, l.error(err)

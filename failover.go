@@ -71,6 +71,12 @@ func (c *Client) served(r *request) *request {
 //     be waited for;
 //   - ErrUnreachable, ErrClosed, or it is the context's or Redis's.
 func (c *Client) Bootstrap(ctx context.Context) error {
+	switch {
+	case !c.made():
+		return fmt.Errorf("rlock: %w", errNoClient)
+	case ctx == nil:
+		return fmt.Errorf("rlock: %w", errNoContext)
+	}
 	q := c.cfg.quarantine()
 	if q == 0 {
 		return fmt.Errorf("rlock: Bootstrap: %w", invalid("the client does not use WithFailoverQuarantine"))

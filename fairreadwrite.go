@@ -53,4 +53,9 @@ func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairRead
 const fairReadWrite = "fairrw"
 
 // Name is the name of the lock, with the client's prefix.
-func (l *FairReadWriteLock) Name() string { return l.Reader.Name() }
+func (l *FairReadWriteLock) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.Reader.Name()
+}

@@ -47,8 +47,8 @@ func (c *Client) NewFencedLock(name string, opts ...LockOption) *FencedLock {
 // there is, or of the latest that there was, whoever had it; 0 if there never was
 // one. It looks once and waits for nobody. Bounds and errors are those of State.
 func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
-	if l.bad != nil {
-		return 0, l.error(l.bad)
+	if err := l.check(ctx); err != nil {
+		return 0, err
 	}
 	a, err := l.ask(ctx, l.inspect())
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 
 // Lease is one entry into a lock, returned by Lock and TryLock. It lasts until
 // it is unlocked, lost, or its Client is shut down; see [Client.Shutdown] for
-// that. It may be used from any goroutine. Of a nil *Lease only Unlock and Extend may be called.
+// that. It may be used from any goroutine. A nil or zero Lease has ended: its errors
+// match ErrNotHeld.
 //
 // A Lease never outlives what Redis promised: its deadline is counted on this
 // process's monotonic clock from before the request was sent, less the drift.
@@ -71,12 +72,34 @@ func (g *guard) unlock() {
 	}
 }
 
+var errNoLease = &Error{Err: ErrNotHeld}
+
+// longOver is the Done of what never was a lease.
+var longOver = func() chan struct{} {
+	over := make(chan struct{})
+	close(over)
+	return over
+}()
+
+// none reports whether it is not a lease that Lock returned, but a nil or zero one.
+func (l *Lease) none() bool { return l == nil || l.of == nil }
+
 // Name is the name of the lock, with the client's prefix.
-func (l *Lease) Name() string { return l.of.lockName() }
+func (l *Lease) Name() string {
+	if l.none() {
+		return ""
+	}
+	return l.of.lockName()
+}
 
 // Owner is the id of the hold, as Redis and Java clients see it:
 // "<client uuid>:<number>". A re-entry has that of the hold that it enters again.
-func (l *Lease) Owner() string { return l.of.ownerID() }
+func (l *Lease) Owner() string {
+	if l.none() {
+		return ""
+	}
+	return l.of.ownerID()
+}
 
 // Token is the fencing token: greater than that of every earlier hold of this
 // lock, and the same for each re-entry. A resource that refuses
@@ -86,13 +109,21 @@ func (l *Lease) Owner() string { return l.of.ownerID() }
 // Tokens grow across expiry, restarts and failovers, unless the server loses
 // its data and its clock goes back, both at once. Those of a FencedLock come
 // from a counter instead and promise less: see there.
-func (l *Lease) Token() int64 { return l.of.fence() }
+func (l *Lease) Token() int64 {
+	if l.none() {
+		return 0
+	}
+	return l.of.fence()
+}
 
 // Members are the leases of the members of a MultiLock, in the order of their
 // names: each has the fencing token of its own lock, the one to hand to a resource
 // that others guard by that lock alone, or by it and others. Of another lock
 // there are none. Unlocking one of them ends the whole.
 func (l *Lease) Members() []*Lease {
+	if l.none() {
+		return nil
+	}
 	if g, ok := l.of.(*group); ok {
 		return slices.Clone(g.members)
 	}
@@ -102,6 +133,9 @@ func (l *Lease) Members() []*Lease {
 // Deadline is the end of the lease's validity as of now, on this process's
 // clock. Renewals move it.
 func (l *Lease) Deadline() time.Time {
+	if l.none() {
+		return time.Time{}
+	}
 	l.g.lock()
 	defer l.g.unlock()
 	return l.of.deadlineLocked()
@@ -112,6 +146,9 @@ func (l *Lease) Deadline() time.Time {
 // ended with ErrClosed is still held until it is unlocked; if it is lost before,
 // Err matches ErrLeaseLost too from then on.
 func (l *Lease) Err() error {
+	if l.none() {
+		return errNoLease
+	}
 	l.g.lock()
 	defer l.g.unlock()
 	l.of.checkLocked(l.of.client().clock.Now())
@@ -129,6 +166,9 @@ func (l *Lease) error(err error) error {
 // else can have the lock; when it is lost; or when the client begins to shut
 // down, which asks the holder to unlock and takes nothing from it.
 func (l *Lease) Done() <-chan struct{} {
+	if l.none() {
+		return longOver
+	}
 	l.g.lock()
 	defer l.g.unlock()
 	if l.done == nil {
@@ -154,6 +194,14 @@ func (l *Lease) Done() <-chan struct{} {
 // until it or the lease ends: for many calls on a long lease, give each a parent that
 // ends.
 func (l *Lease) Context(parent context.Context) context.Context {
+	if parent == nil {
+		parent = context.Background()
+	}
+	if l.none() {
+		ctx, cancel := context.WithCancelCause(parent)
+		cancel(errNoLease)
+		return ctx
+	}
 	ctx, cancel := context.WithCancelCause(l.of.chain(chainFrom(parent)).in(parent))
 	forget := l.onEnd(cancel)
 	context.AfterFunc(ctx, forget) // if parent ends first
@@ -212,7 +260,7 @@ func (l *Lease) endLocked(err error) {
 //   - ErrClosed, if the client shuts down: a lease that is renewed goes on to be,
 //     and any other lasts until its Deadline;
 //   - ErrInvalidArgument, if d is out of bounds;
-//   - ErrNotHeld, if the lease is nil;
+//   - ErrNotHeld, if the lease is nil or zero;
 //   - ErrUnreachable, if Redis did not answer within the command time-out;
 //   - ctx.Err(), if ctx ended first;
 //   - or it is an error of Redis.
@@ -220,8 +268,11 @@ func (l *Lease) endLocked(err error) {
 // After one of the last three the lease is as it was for this process: its
 // deadline has not moved. Redis may already keep it longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
-	if l == nil {
-		return &Error{Err: ErrNotHeld}
+	if l.none() {
+		return errNoLease
+	}
+	if ctx == nil {
+		return l.error(errNoContext)
 	}
 	if err := checkLease("Extend", d); err != nil {
 		return l.error(err)
@@ -284,7 +335,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 // lease that was valid until then. Otherwise the error matches
 //   - ErrLeaseLost, and the cause, if the lease had been lost;
 //   - ErrUnlocked, if Unlock was called before;
-//   - ErrNotHeld, if the lease is nil;
+//   - ErrNotHeld, if the lease is nil or zero;
 //   - ErrUnreachable, if Redis did not confirm the release in time. The lease
 //     has ended all the same, and the release is repeated in the background
 //     until Redis confirms it or the lease has run out.
@@ -295,8 +346,11 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 // One case cannot be told apart: when the reply to a release is lost, and the
 // lock is removed by force in the same moment, Unlock returns nil.
 func (l *Lease) Unlock(ctx context.Context) error {
-	if l == nil {
-		return &Error{Err: ErrNotHeld}
+	if l.none() {
+		return errNoLease
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	c := l.of.client()
 	called := c.clock.Now()

@@ -68,11 +68,14 @@ var _ Locker = (*MultiLock)(nil)
 func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	m := &MultiLock{}
 	for i, l := range locks {
-		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		if isNil(l) {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %d is nil", i))
 		}
 		switch l := l.(type) {
 		case *MultiLock:
+			if err := l.check(context.Background()); err != nil {
+				return nil, fmt.Errorf("rlock: NewMultiLock: lock %d: %w", i, err)
+			}
 			m.members = append(m.members, l.members...)
 		default:
 			m.members = append(m.members, l)
@@ -84,10 +87,12 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	var names []string
 	seen := map[any]bool{}
 	for _, l := range m.members {
-		names = append(names, l.Name())
-		if l, ok := l.(interface{ wrong() error }); ok && l.wrong() != nil {
-			return nil, fmt.Errorf("rlock: NewMultiLock: %w", l.wrong())
+		if l, ok := l.(interface{ check(context.Context) error }); ok {
+			if err := l.check(context.Background()); err != nil {
+				return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
+			}
 		}
+		names = append(names, l.Name())
 		id := identity(l)
 		if !reflect.ValueOf(id).Comparable() {
 			continue // a type of the caller's, of which nothing is known
@@ -140,16 +145,23 @@ func (l *core) identity() any {
 	}{l.c, l.id}
 }
 
-// wrong is what is wrong with the arguments of the constructor.
-func (l *core) wrong() error {
-	if l.bad == nil {
-		return nil
+// Name is the names of the members, in the order given.
+func (m *MultiLock) Name() string {
+	if m == nil {
+		return ""
 	}
-	return l.error(l.bad)
+	return m.name
 }
 
-// Name is the names of the members, in the order given.
-func (m *MultiLock) Name() string { return m.name }
+func (m *MultiLock) check(ctx context.Context) error {
+	switch {
+	case m == nil || len(m.members) == 0:
+		return &Error{Err: invalid("the MultiLock was not made by NewMultiLock")}
+	case ctx == nil:
+		return m.error(errNoContext)
+	}
+	return nil
+}
 
 // error is the error of the whole; the holder that is named is that of a member.
 func (m *MultiLock) error(err error) error {
@@ -199,9 +211,12 @@ type round struct {
 var errAgain = errors.New("not all members were to be had at once")
 
 func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (*Lease, error) {
+	if err := m.check(ctx); err != nil {
+		return nil, err
+	}
 	var given acquireConfig
-	for _, opt := range opts {
-		opt(&given)
+	if err := apply(opts, &given); err != nil {
+		return nil, m.error(err)
 	}
 	switch {
 	case given.hasWait && !wait:

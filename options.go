@@ -70,7 +70,19 @@ const (
 	PubSubBoth PubSubMode = "both"
 )
 
-// Option configures a Client.
+// apply calls options, of which none may be nil.
+func apply[C any, O ~func(*C)](opts []O, c *C) error {
+	for i, opt := range opts {
+		if opt == nil {
+			return invalid("option %d is nil", i)
+		}
+		opt(c)
+	}
+	return nil
+}
+
+// Option configures a Client. As with the options of locks and acquires, a nil one is
+// refused with ErrInvalidArgument.
 type Option func(*config)
 
 type config struct {
@@ -335,8 +347,8 @@ var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")
 
 func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig, error) {
 	var a acquireConfig
-	for _, opt := range opts {
-		opt(&a)
+	if err := apply(opts, &a); err != nil {
+		return a, err
 	}
 	if a.hasLease {
 		if err := checkLease("WithLease", a.lease); err != nil {

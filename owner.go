@@ -30,6 +30,9 @@ func chainFrom(ctx context.Context) *chain {
 
 // in returns a context with the chain.
 func (ch *chain) in(ctx context.Context) context.Context {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	return context.WithValue(ctx, chainKey{}, ch)
 }
 

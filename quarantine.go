@@ -538,6 +538,9 @@ func (q *quarantine) rest(failed map[int]error) time.Duration {
 // restarted, and is to be waited for. If all may vote already there is nothing to
 // do. After a failure half-way it may be called again.
 func (l *RedLock) Bootstrap(ctx context.Context) error {
+	if err := l.check(ctx); err != nil {
+		return err
+	}
 	r := l.protocol.(*red)
 	q := r.quarantine
 	if q == nil {

@@ -89,7 +89,12 @@ func (c *Client) NewReadWriteLock(name string, opts ...LockOption) *ReadWriteLoc
 }
 
 // Name is the name of the lock, with the client's prefix.
-func (l *ReadWriteLock) Name() string { return l.Reader.Name() }
+func (l *ReadWriteLock) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.Reader.Name()
+}
 
 const optReaderPreference = "WithReaderPreference"
 

@@ -72,8 +72,8 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 		return wrong("no clients")
 	}
 	for i, c := range clients {
-		if c == nil {
-			return wrong("client %d is nil", i)
+		if !c.made() {
+			return wrong("client %d is nil or was not made by New", i)
 		}
 		if slices.Index(clients, c) != i {
 			return wrong("client %d occurs twice", i)
@@ -97,8 +97,8 @@ func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock
 		return nil, fmt.Errorf("rlock: NewRedLock: %w", l.bad)
 	}
 	r := &red{core: l, quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout}
-	for _, opt := range opts {
-		opt(r)
+	if err := apply(opts, r); err != nil {
+		return nil, fmt.Errorf("rlock: NewRedLock: %w", err)
 	}
 	if r.quorum <= len(clients)/2 || r.quorum > len(clients) {
 		return wrong("WithQuorum(%d): must be from %d to %d of %d nodes", r.quorum, len(clients)/2+1, len(clients), len(clients))

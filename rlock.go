@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"reflect"
 )
 
 // Locker is what every lock type can do.
@@ -29,7 +30,7 @@ var _ Locker = (*Lock)(nil)
 type Lock struct{ *core }
 
 // NewLock returns the lock of a name. It sends nothing; what is wrong with the
-// arguments is reported by the first call.
+// arguments, a nil Client or option among them, is reported by the first call.
 //
 // A name is any string of at most MaxNameLength bytes that is not empty; Java
 // clients need UTF-8. In a cluster, a part in braces decides the slot, so
@@ -48,7 +49,12 @@ func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 const hashFamily = "lock"
 
 // Name is the name of the lock, with the client's prefix.
-func (l *core) Name() string { return l.name }
+func (l *core) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.name
+}
 
 // Lock waits until it has the lock and returns a lease.
 //
@@ -92,6 +98,12 @@ func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, erro
 	return l.lock(ctx, false, opts)
 }
 
+// isNil reports whether there is no lock at all.
+func isNil(l Locker) bool {
+	v := reflect.ValueOf(l)
+	return l == nil || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // Do holds the lock while fn runs. If the lock is not acquired, fn is not
 // called, and the error is that of Lock. fn gets the context of the lease
 // ([Lease.Context]): it ends with the lease and with ctx, and lets fn enter the lock
@@ -100,6 +112,9 @@ func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, erro
 // without the lock. The joined error is not an *Error; errors.Is and errors.As
 // look into it. The lock is released if fn panics.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
+	if isNil(l) || fn == nil {
+		return &Error{Err: invalid("Do needs a lock and a function")}
+	}
 	lease, err := l.Lock(ctx, opts...)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func (c *Client) NewSpinLock(name string, opts ...LockOption) *SpinLock {
 		l.bad = b.check()
 	}
 	l.silent = true
-	l.backoff = func(who int64, turn int) time.Duration { return b.pause(c.seed, who, turn) }
+	l.backoff = func(who int64, turn int) time.Duration { return b.pause(l.c.seed, who, turn) }
 	l.protocol = spinning{plain{l}}
 	return &SpinLock{l}
 }

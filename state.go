@@ -55,7 +55,10 @@ func (s State) held(on side) bool {
 // side of it. Its bounds and errors are those of State.
 func (l *core) IsLocked(ctx context.Context) (bool, error) {
 	s, err := l.State(ctx)
-	return s.held(l.side), err
+	if err != nil {
+		return false, err
+	}
+	return s.held(l.side), nil
 }
 
 // State returns who holds the lock, as Redis shows it now. It is bounded by ctx
@@ -65,8 +68,8 @@ func (l *core) IsLocked(ctx context.Context) (bool, error) {
 // votes that could not be read would decide whether it is held: the error then
 // matches ErrNoQuorum too.
 func (l *core) State(ctx context.Context) (State, error) {
-	if l.bad != nil {
-		return State{Mode: ModeFree}, l.error(l.bad)
+	if err := l.check(ctx); err != nil {
+		return State{Mode: ModeFree}, err
 	}
 	a, err := l.ask(ctx, l.inspect())
 	if err != nil {
@@ -154,8 +157,8 @@ func nextHolder(fields []any) (h Holder, rest []any, err error) {
 // according to Redis: 0 if it is gone, or ctx descends from none. The latter costs
 // no request. Bounds and errors are those of State.
 func (l *core) HeldBy(ctx context.Context) (int, error) {
-	if l.bad != nil {
-		return 0, l.error(l.bad)
+	if err := l.check(ctx); err != nil {
+		return 0, err
 	}
 	h := chainFrom(ctx).held(l, l.side)
 	if h == nil {
@@ -194,6 +197,9 @@ func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(c
 // request finds nothing, the error matches ErrUnreachable, and the outcome is
 // unknown.
 func (l *core) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
+	if err := l.check(ctx); err != nil {
+		return false, err
+	}
 	if owner == "" {
 		return false, l.error(invalid("ForceUnlockIf needs an owner"))
 	}
@@ -201,8 +207,8 @@ func (l *core) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
 }
 
 func (l *core) force(ctx context.Context, owner string) (bool, error) {
-	if l.bad != nil {
-		return false, l.error(l.bad)
+	if err := l.check(ctx); err != nil {
+		return false, err
 	}
 	if !l.c.begin() {
 		return false, l.error(ErrClosed)

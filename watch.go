@@ -44,8 +44,8 @@ const watchYield = 2 * time.Millisecond
 // Watch itself fails at once with an error that matches ErrInvalidArgument, if the
 // lock was made with arguments that are wrong, or ErrClosed.
 func (l *core) Watch(ctx context.Context) (<-chan State, error) {
-	if l.bad != nil {
-		return nil, l.error(l.bad)
+	if err := l.check(ctx); err != nil {
+		return nil, err
 	}
 	c := l.c
 	if !c.begin() {
