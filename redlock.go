@@ -164,6 +164,10 @@ const (
 	// answered: no timer is much finer.
 	redGrace = time.Millisecond
 
+	// redSettle is which part of the node time-out a release waits for the answer to
+	// what was asked before.
+	redSettle = 4
+
 	// redLooks is how often, of as many looks in a row that showed no holder, all
 	// nodes are asked at once: once.
 	redLooks = 4
@@ -219,16 +223,24 @@ type votes struct {
 	stamps []int64       // by node; 0: none
 	anew   []bool        // by node: it has voted anew since the hold was last confirmed
 	era    int           // how often the hold was confirmed
-	asked  []int         // by node: requests that have made it vote, or may yet
+	nodes  []nodeVote    // by node: what may have become of the requests for its vote
 	over   bool          // the votes are being taken back: no more are asked for
 	lease  time.Duration // the longest that was asked for
 	token  int64
 	count  int // entries of the owner: the nodes do not know
 }
 
+// nodeVote is what may have become of the requests that ask a node for its vote.
+type nodeVote struct {
+	open    int           // requests under way
+	settled chan struct{} // closed when there are none any more; nil: nobody waits
+	given   bool          // it has voted, or may have
+	stray   bool          // a copy that was not answered may make it vote yet
+}
+
 func (r *red) newVotes(lease time.Duration) *votes {
 	n := len(r.nodes)
-	return &votes{stamps: make([]int64, n), anew: make([]bool, n), asked: make([]int, n), lease: lease, count: 1}
+	return &votes{stamps: make([]int64, n), anew: make([]bool, n), nodes: make([]nodeVote, n), lease: lease, count: 1}
 }
 
 // has notes that a node has voted, as a reply says that came in some era. The vote
@@ -243,31 +255,74 @@ func (v *votes) has(i int, stamp int64, anew bool, era int) {
 
 // ask notes, before it is sent, that a node is asked for its vote. It reports
 // false if it must not be any more: what takes the votes back has looked already.
+// If it may, answered has to be called with what becomes of it.
 func (v *votes) ask(i int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.over {
-		v.asked[i]++
+		v.nodes[i].open++
 	}
 	return !v.over
 }
 
-// unasked notes that such a request has surely not been run.
-func (v *votes) unasked(i int) {
+// answered notes what has become of such a request.
+func (v *votes) answered(i int, p reply) {
 	v.mu.Lock()
-	v.asked[i]--
-	v.mu.Unlock()
+	defer v.mu.Unlock()
+	n := &v.nodes[i]
+	n.given = n.given || p.unsure || p.err == nil && p.ints[0] > 0
+	n.stray = n.stray || p.unsure
+	n.open--
+	if n.open == 0 && n.settled != nil {
+		close(n.settled)
+		n.settled = nil
+	}
 }
 
-// end returns which nodes may have voted. No more are asked from now on.
-func (v *votes) end() (asked []bool) {
+// given is how many nodes may have voted.
+func (v *votes) given() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, node := range v.nodes {
+		if node.given || node.open > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// end has no more votes asked for. It returns which nodes may have voted.
+func (v *votes) end() (given []bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.over = true
-	for _, n := range v.asked {
-		asked = append(asked, n > 0)
+	for _, node := range v.nodes {
+		given = append(given, node.given || node.open > 0)
 	}
-	return asked
+	return given
+}
+
+// settle waits until no request to a node is under way, or it is late. It returns
+// whether the node may have voted, and whether a copy of a request may make it do so
+// later.
+func (v *votes) settle(i int, late <-chan time.Time) (given, stray bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for n := &v.nodes[i]; n.open > 0; {
+		if n.settled == nil {
+			n.settled = make(chan struct{})
+		}
+		settled := n.settled
+		v.mu.Unlock()
+		select {
+		case <-settled:
+		case <-late:
+			v.mu.Lock()
+			return true, true
+		}
+		v.mu.Lock()
+	}
+	return v.nodes[i].given, v.nodes[i].stray
 }
 
 // redNode is one master.
@@ -314,6 +369,10 @@ type poll struct {
 	// late with a reply that nobody listens to.
 	missed func(i int, n *redNode)
 	late   func(reply)
+
+	// revise is called just before a node is asked, may wait, and returns the request;
+	// nil if there is nothing to be done on the node after all.
+	revise func(i int, n *redNode) *request
 }
 
 // reply is what a node answered.
@@ -351,7 +410,13 @@ func (p *poll) ask(ctx context.Context, tag int64, request func(i int, n *redNod
 				defer p.r.c.end()
 				defer n.c.end()
 			}
-			got := p.askOne(ctx, i, n, req)
+			if p.revise != nil {
+				req = p.revise(i, n)
+			}
+			got := reply{ints: []int64{0}}
+			if req != nil {
+				got = p.askOne(ctx, i, n, req)
+			}
 			got.node, got.tag = i, tag
 			if got.err != nil && p.missed != nil {
 				p.missed(i, n)
@@ -391,9 +456,6 @@ func (p *poll) askOne(caller context.Context, i int, n *redNode, req *request) (
 		n.took.Store(int64(r.c.clock.Now().Sub(sent)))
 	}
 	got.err, got.unsure = a.err, a.unsure
-	if p.votes != nil && a.err != nil && !a.unsure {
-		p.votes.unasked(i)
-	}
 	switch {
 	case got.err == nil:
 		got.parse(a.val)
@@ -402,6 +464,9 @@ func (p *poll) askOne(caller context.Context, i int, n *redNode, req *request) (
 	}
 	if q := r.quarantine; q != nil && got.err == nil {
 		got.err = q.refused(i, got)
+	}
+	if p.votes != nil {
+		p.votes.answered(i, got)
 	}
 	if errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
 		got.err = noAnswer(r.timeout, nil) // not the end of the caller's context
@@ -492,8 +557,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		}
 		// Those who saw so many votes, of which some were perhaps not read here,
 		// may have taken them for a hold.
-		votes, _, _ := e.count()
-		e.giveBack(ctx.Err() != nil || votes+e.voting > len(r.nodes)-r.quorum)
+		e.giveBack(ctx, v.given() > len(r.nodes)-r.quorum)
 		switch {
 		case ctx.Err() != nil:
 			return answer{err: ctx.Err(), last: e.silent()}
@@ -562,8 +626,10 @@ type election struct {
 // one had it wholly before the other, and the later one's vote counted past the
 // earlier one's token.
 func (e *election) run(ctx context.Context) int64 {
-	poll := e.poll(e.votes) // of votes, with tag 0, and of counters written, with the token
+	poll := e.poll(e.votes) // the replies are votes, with tag 0, and counters written, with the token
 	defer poll.end()
+	raises := *poll
+	raises.votes = nil // these are no requests for votes
 	poll.late = func(p reply) {
 		if p.tag == 0 && p.err == nil && p.ints[0] == 1 {
 			e.votes.has(p.node, p.ints[1], false, 0)
@@ -641,7 +707,7 @@ func (e *election) run(ctx context.Context) int64 {
 		if _, written, _ = e.count(); written >= e.quorum {
 			return e.token
 		}
-		writing = poll.ask(asking, e.token, func(i int, n *redNode) *request {
+		writing = raises.ask(asking, e.token, func(i int, n *redNode) *request {
 			if e.stamps[i] == 0 || e.levels[i] >= e.token {
 				return nil
 			}
@@ -746,8 +812,9 @@ func (e *election) rest() (ms int64, holder string) {
 }
 
 // giveBack takes the votes back after a try without success. It waits for the
-// nodes that are known to have voted, so that the next try does not meet them.
-func (e *election) giveBack(tell bool) {
+// nodes that are known to have voted, so that the next try does not meet them; but
+// not for long if there is no next try, as ctx has ended.
+func (e *election) giveBack(ctx context.Context, tell bool) {
 	poll, open := e.takeBack(e.stay, e.votes, 0, e.lease, tell)
 	defer poll.end()
 	known := 0
@@ -756,53 +823,73 @@ func (e *election) giveBack(tell bool) {
 			known++
 		}
 	}
-	for ; open > 0 && known > 0; open-- {
-		if p := <-poll.replies; e.stamps[p.node] != 0 {
-			known--
+	grace, ended := e.c.clock.NewTimer(farAway), ctx.Done()
+	defer grace.Stop()
+	for open > 0 && known > 0 {
+		select {
+		case p := <-poll.replies:
+			open--
+			if e.stamps[p.node] != 0 {
+				known--
+			}
+		case <-ended:
+			ended = nil
+			grace.Reset(giveUpGrace)
+		case <-grace.C():
+			return
 		}
 	}
 }
 
-// takeBack takes the votes for a stay back from all nodes that have been asked
-// for them, those too that never answered, and writes the token to their counters,
-// if there is one. Where that fails the watchdogs go on with it; without votes they
-// do so already, as this has been done before. It returns how many replies are to
-// come.
+// takeBack takes the votes for a stay back from the nodes that have voted, or may
+// have, and writes the token to their counters, if there is one. A node that has not
+// answered yet what it was asked is waited for, but not for long: it needs no
+// tombstone if it does. On the others one stops what may come late. Where that fails the watchdogs go on with
+// it. It returns how many replies are to come; 0 is that of a node that had nothing
+// to take back.
 func (r *red) takeBack(stay string, v *votes, token int64, lease time.Duration, tell bool) (replies *poll, open int) {
-	var asked []bool
-	if v != nil {
-		asked = v.end()
-	}
-	release := func(i int, n *redNode) *request {
-		if asked != nil && !asked[i] {
+	given := v.end()
+	releases := make([]*request, len(r.nodes)) // each of the goroutine that asks the node
+	replies = r.poll(nil)
+	replies.revise = func(i int, n *redNode) *request {
+		late := r.c.clock.NewTimer(r.timeout / redSettle)
+		defer late.Stop()
+		given, stray := v.settle(i, late.C())
+		if !given {
 			return nil
 		}
-		announce := "none"
+		tombstone, announce := int64(0), "none"
+		if stray {
+			tombstone = tombstoneTTL.Milliseconds()
+		}
 		if tell {
 			announce = n.c.publishCommand()
 		}
-		return &request{
+		releases[i] = &request{
 			script: r.script("red_release"),
 			keys:   []string{n.record, n.counter, redHighest, n.gone + stay},
-			args:   []any{stay, tombstoneTTL.Milliseconds(), token, n.channel, announce},
+			args:   []any{stay, tombstone, token, n.channel, announce},
 			ends:   true,
 		}
+		return releases[i]
 	}
-	replies = r.poll(nil)
-	if v != nil {
-		replies.missed = func(i int, n *redNode) {
-			c, req := n.c, release(i, n)
-			if c.watchdog.isClosed() {
-				one := req
-				c, req = r.c, &request{ends: true, do: func(ctx context.Context) answer { return n.c.call(ctx, r.timeout, one) }}
-			}
-			now := c.clock.Now()
-			c.cleanUp(req, now, now.Add(lease+tombstoneTTL))
+	replies.missed = func(i int, n *redNode) {
+		c, req := n.c, releases[i]
+		if c.watchdog.isClosed() {
+			one := req
+			c, req = r.c, &request{ends: true, do: func(ctx context.Context) answer { return n.c.call(ctx, r.timeout, one) }}
 		}
+		now := c.clock.Now()
+		c.cleanUp(req, now, now.Add(lease+tombstoneTTL))
 	}
 	// Not of the caller's context, or the client's: what was taken is given back also
 	// when those have ended.
-	return replies, replies.ask(context.Background(), 0, release)
+	return replies, replies.ask(context.Background(), 0, func(i int, _ *redNode) *request {
+		if !given[i] {
+			return nil
+		}
+		return &request{} // it is made when the node has answered
+	})
 }
 
 // guarded makes a request one that a node in quarantine does not obey, if there
@@ -858,12 +945,12 @@ func (r *red) release(stay string, n int) *request {
 func (r *red) abandon(stay string, _ bool) *request {
 	return &request{ends: true, do: func(ctx context.Context) answer {
 		v := r.c.elections.remove(stay)
-		token, lease := int64(0), r.c.cfg.watchdogLease
-		if v != nil {
-			v.mu.Lock()
-			token, lease = v.token, v.lease
-			v.mu.Unlock()
+		if v == nil {
+			return answer{val: int64(0)} // this was done before: the watchdogs go on with it
 		}
+		v.mu.Lock()
+		token, lease := v.token, v.lease
+		v.mu.Unlock()
 		poll, open := r.takeBack(stay, v, token, lease, true)
 		defer poll.end()
 		// If so many nodes say that they had voted for it, of those that answered,

@@ -23,8 +23,14 @@ type rfNodes struct {
 	proxies []*faultproxy.Proxy
 	plain   []redis.UniversalClient // past the proxies
 
-	mu      sync.Mutex
-	refused map[string]bool // requests that a node has refused to run
+	mu         sync.Mutex
+	unanswered map[toNode]bool // requests that were sent and not answered
+}
+
+// toNode is a request to a node.
+type toNode struct {
+	node int
+	raw  string
 }
 
 func rfStart(t testing.TB) *rfNodes {

@@ -19,17 +19,12 @@ import (
 func (n *rfNodes) onFirst(script string, action faultproxy.Action, nodes []int) (struck func() int) {
 	id := sha(script)
 	var count atomic.Int64
-	n.refused = map[string]bool{}
 	for _, i := range nodes {
 		var done atomic.Bool
 		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(id) && done.CompareAndSwap(false, true) {
 				count.Add(1)
-				if action == faultproxy.Error {
-					n.mu.Lock()
-					n.refused[string(c.Raw)] = true
-					n.mu.Unlock()
-				}
+				n.faulty(i, c, action)
 				return action
 			}
 			return faultproxy.Pass
@@ -38,16 +33,30 @@ func (n *rfNodes) onFirst(script string, action faultproxy.Action, nodes []int) 
 	return func() int { return int(count.Load()) }
 }
 
-// replay has every script arrive once more that was sent to a node so far, but
-// for those that the node has refused: they are known to have no copies.
+// faulty notes a request to a node whose sender gets no answer because of an action: it may
+// come late.
+func (n *rfNodes) faulty(i int, c faultproxy.Command, action faultproxy.Action) {
+	switch action {
+	case faultproxy.SwallowReply, faultproxy.ResetAfter, faultproxy.ResetBefore, faultproxy.Hold:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.unanswered == nil {
+			n.unanswered = map[toNode]bool{}
+		}
+		n.unanswered[toNode{i, string(c.Raw)}] = true
+	}
+}
+
+// replay has every script arrive once more that was sent to a node and not answered:
+// of the others there are no copies.
 func (n *rfNodes) replay(t testing.TB) (copies int) {
 	t.Helper()
-	for _, p := range n.proxies {
+	for i, p := range n.proxies {
 		for _, c := range p.Commands() {
 			n.mu.Lock()
-			refused := n.refused[string(c.Raw)]
+			unanswered := n.unanswered[toNode{i, string(c.Raw)}]
 			n.mu.Unlock()
-			if !rfIsScript(c) || refused {
+			if !unanswered {
 				continue
 			}
 			if err := p.Replay(c); err != nil {
@@ -186,6 +195,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		for _, i := range nodes {
 			n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 				if c.IsScript(id) {
+					n.faulty(i, c, faultproxy.Hold)
 					return faultproxy.Hold
 				}
 				return faultproxy.Pass

@@ -45,7 +45,7 @@ func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 			for i, s := range n.servers {
 				addr := s.Addr()
 				if i == 4 || i == also {
-					addr = "127.0.0.1:1" // nobody is there
+					addr = fmt.Sprint("127.0.0.1:", i+1) // nobody is there
 				}
 				cs = append(cs, newClientOn(t, dialer(addr)(t, nil)))
 			}

@@ -1,0 +1,121 @@
+package rlock_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// tombstones are those on all nodes.
+func (n *rfNodes) tombstones(t testing.TB) (count int) {
+	t.Helper()
+	for _, rdb := range n.plain {
+		for _, k := range keysOf(t, rdb) {
+			if strings.Contains(k, ":rlock:gone:") {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// A node that has answered all that it was asked needs no tombstone, also if it has
+// answered later than the quorum that the holder needed. Whoever only takes turns
+// leaves none.
+func TestRedLockPairsLeaveNoTombstones(t *testing.T) {
+	t.Parallel()
+	n := rfStart(t)
+	// As long as the test bears: nothing must be sent twice on a busy machine.
+	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+	for range 100 {
+		mustUnlock(t, mustLock(t, l))
+	}
+	for range 3 {
+		lease := mustLock(t, l)
+		if err := lease.Extend(bg, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, lease)
+	}
+	n.nothing(t, "stock")
+	if left := n.tombstones(t); left != 0 {
+		t.Errorf("%d tombstones", left)
+	}
+}
+
+// Who is refused by a node has nothing to take back from it, and leaves nothing.
+func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
+	t.Parallel()
+	const clients, holds = 16, 5
+	n := rfStart(t)
+	var wg sync.WaitGroup
+	for range clients {
+		l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+		wg.Go(func() {
+			for range holds {
+				mustUnlock(t, mustLock(t, l))
+			}
+		})
+	}
+	wg.Wait()
+	n.nothing(t, "stock")
+	if left := n.tombstones(t); left != 0 {
+		t.Errorf("%d tombstones", left)
+	}
+	t.Logf("%.1f scripts for each hold", float64(rfCalls(t, n))/(clients*holds))
+
+	holder := mustLock(t, red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)))
+	n.allVoteFor(t, holder)
+	before := rfCalls(t, n)
+	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+	const looks = 20
+	for range looks {
+		if _, err := l.TryLock(bg); err == nil {
+			t.Fatal("acquired")
+		}
+	}
+	if calls := rfCalls(t, n) - before; calls > 5*looks {
+		t.Errorf("%d scripts for %d looks at five nodes that refuse", calls, looks)
+	}
+	mustUnlock(t, holder)
+}
+
+// A request that was not answered, or of which a copy was not, may come late: there
+// has to be a tombstone for it, and only on its node.
+func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
+	t.Parallel()
+	n := rfStart(t)
+	n.warm(t)
+	for _, script := range []string{"red_acquire", "red_renew"} {
+		t.Run(script, func(t *testing.T) {
+			name := "stock " + script
+			l := red(t, name, n.clients(t), rlock.WithNodeTimeout(400*time.Millisecond))
+			mustUnlock(t, mustLock(t, l)) // connections are made
+			n.nothing(t, name)
+			before := n.tombstones(t)
+			struck := n.onFirst(script, faultproxy.SwallowReply, []int{1})
+			lease := mustLock(t, l)
+			if err := lease.Extend(bg, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a reply is lost", func() bool { return struck() == 1 })
+			mustUnlock(t, lease)
+			n.pass()
+			n.nothing(t, name)
+			if left := n.tombstones(t) - before; left != 1 {
+				t.Errorf("%d tombstones", left)
+			}
+			if n.replay(t) == 0 {
+				t.Error("nothing came late")
+			}
+			n.nothing(t, name)
+			if v := strings.Join(n.votes(t, name), ""); v != "" {
+				t.Errorf("a late request has made a node vote for %s", v)
+			}
+		})
+	}
+}
