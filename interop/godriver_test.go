@@ -80,7 +80,12 @@ func goDriver(args string) {
 			w.interrupt()
 			d.reply(f[0], nil, nil)
 		case "exit":
-			d.reply(f[0], nil, d.client.Close())
+			closed := make(chan error, 1)
+			go func() { closed <- d.client.Close() }()
+			for _, w := range workers {
+				w.requests <- w.leave // Close waits for it
+			}
+			d.reply(f[0], nil, <-closed)
 		default:
 			w.requests <- func() {
 				values, err := w.execute(f[2], f[3:])
@@ -110,6 +115,15 @@ var errNo = errors.New("no")
 func (w *worker) run() {
 	for request := range w.requests {
 		request()
+	}
+}
+
+// leave unlocks what a test has left held.
+func (w *worker) leave() {
+	for _, leases := range w.leases {
+		for _, l := range leases {
+			_ = l.Unlock(context.Background())
+		}
 	}
 }
 
