@@ -39,14 +39,10 @@ local function taken()
     if redis.call('hget', lock, 'mode') ~= 'read' then
       return refused(lock, redis.call('pttl', lock))
     end
-    -- The hash may outlive its readers, by as much as one that has left had
-    -- asked for, beside one that died.
-    local ms, dead = alive()
-    if ms > 0 then
-      for _, reader in ipairs(dead) do
-        redis.call('hdel', lock, reader)
-      end
-      return refused(lock, ms, function(reader, count) return rest(reader, count) > 0 end)
+    -- The hash may outlive its readers, where Java cares for it or they are many.
+    local ms, seen = alive()
+    if ms > 0 or not seen then
+      return refused(lock, math.max(ms, 1), function(reader, count) return rest(reader, count) > 0 end)
     end
     local reply = foreign(redis.call('hgetall', lock)) -- it is about to be deleted
     if reply then
@@ -71,7 +67,7 @@ local last = tonumber(redis.call('get', KEYS[2]) or 0)
 local token = math.max(last + 1, now[1] * 1000000 + now[2])
 redis.call('set', KEYS[2], token)
 if not mine then
-  redis.call('del', lock) -- readers that are dead
+  redis.call('unlink', lock) -- readers that are dead
   redis.call('hset', lock, 'mode', 'write', writer, 1)
 end
 lengthen(lock, lease)

@@ -1404,7 +1404,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a writer does not look for readers", want: "and so does", within: 5, kind: "read-write",
-		script: "rw_write_enter", old: "local ms, dead = alive()", instead: "local ms, dead = 0, {}",
+		script: "rw_write_enter", old: "local ms, seen = alive()", instead: "local ms, seen = 0, true",
 	},
 	{
 		name: "a renewal forgets the reader's timer", want: "lost before the deadline", within: 10, kind: "read-write",

@@ -19,17 +19,21 @@ local function lengthen(key, ms)
   end
 end
 
--- left is the rest of a timer's time: 0 or less if it has run out. While the
--- slot moves to another node, what is not found here may be there. Redis refuses
--- to look for it then (or, where the slot arrives, to look for it together with
--- a key that is here): such a timer counts as alive, for as long as it takes to
--- look again.
+-- few is how many readers, and timers of one, a script looks at before it says
+-- that it has not seen all.
+local few = 100
+
+-- left is the rest of a timer's time, 0 or less if it has run out, and whether
+-- that is known. While the slot moves to another node, what is not found here may
+-- be there. Redis refuses to look for it then (or, where the slot arrives, to look
+-- for it together with a key that is here): such a timer counts as alive, for as
+-- long as it takes to look again.
 local function left(key)
   local ms = redis.pcall('pttl', key)
-  if type(ms) == 'number' and ms <= 0 and type(redis.pcall('exists', lock, key)) == 'number' then
-    return ms
+  if type(ms) == 'number' and (ms > 0 or type(redis.pcall('exists', lock, key)) == 'number') then
+    return ms, true
   end
-  return type(ms) == 'number' and ms > 0 and ms or 100
+  return 100, false
 end
 
 -- drop deletes a timer of this stay. One that is on its way to another node
@@ -38,37 +42,71 @@ local function drop(i)
   redis.pcall('del', timer(stay, i))
 end
 
--- rest is for how long a reader with so many timers lives, as far as the first
--- live one tells; 0 if it is dead.
-local function rest(reader, count)
-  for i = 1, tonumber(count) or 0 do
-    local ms = left(timer(reader, i))
-    if ms > 0 then
-      return ms
+-- rest is for how long a reader with so many timers lives, 0 if it is dead, and
+-- whether no timer lives longer. Without all the first live one will do.
+local function rest(reader, count, all)
+  local longest, known = 0, true
+  count = tonumber(count) or 0
+  for i = 1, math.min(count, few) do
+    local ms, sure = left(timer(reader, i))
+    longest, known = math.max(longest, ms), known and sure
+    if longest > 0 and not all then
+      break
     end
   end
-  return 0
+  if longest == 0 and count > few then
+    return 100, false
+  end
+  return longest, known and (all or count <= 1) and count <= few
 end
 
--- alive looks for a reader that lives, and returns for how long one does, or 0;
--- and the dead that it met. It stops at the first: of many readers most live.
+-- alive is for how long the readers live, 0 if none was found that does, and
+-- whether all were looked at: then the time is that of the longest. The dead that
+-- it meets it removes. Of many readers some will do, if one of them lives; what is
+-- dead among many is met the sooner, the more of it there is.
 local function alive()
-  local cursor, dead = '0', {}
-  repeat
-    local page = redis.call('hscan', lock, cursor)
-    cursor = page[1]
-    for i = 1, #page[2], 2 do
-      local reader = page[2][i]
-      if reader ~= 'mode' then
-        local ms = rest(reader, page[2][i + 1])
-        if ms > 0 then
-          return ms, dead
+  local all = redis.call('hlen', lock) <= few
+  local longest, seen, dead = 0, all, {}
+
+  local function look(fields)
+    for i = 1, #fields, 2 do
+      if fields[i] ~= 'mode' then
+        local ms, known = rest(fields[i], fields[i + 1], all)
+        longest, seen = math.max(longest, ms), seen and known
+        if ms > 0 and not all then
+          return
+        elseif ms <= 0 and tonumber(fields[i + 1]) then
+          dead[#dead + 1] = fields[i] -- what has no count is no reader of any client
         end
-        dead[#dead + 1] = reader
+      end
+      if #dead == 2 * few then
+        return
       end
     end
-  until cursor == '0'
-  return 0, dead
+  end
+
+  if all then
+    look(redis.call('hgetall', lock))
+  else
+    look(redis.call('hrandfield', lock, 10, 'withvalues'))
+    local cursor
+    while longest == 0 and #dead < 2 * few and cursor ~= '0' do
+      local page = redis.call('hscan', lock, cursor or '0')
+      cursor = page[1]
+      look(page[2])
+    end
+  end
+  if #dead > 0 then
+    redis.call('hdel', lock, unpack(dead))
+  end
+  return longest, seen
+end
+
+-- shorten lowers the time of the hash to that of the readers.
+local function shorten(ms)
+  if redis.call('pttl', lock) > ms then
+    redis.call('pexpire', lock, ms)
+  end
 end
 
 -- absent is the reply if the stay does not hold the lock: 0, or -1 if others
