@@ -7,13 +7,16 @@
 //		return writeInvoices(ctx) // ctx ends if the lock is lost
 //	})
 //
+//	// err matches ErrLeaseLost if the lock was lost before writeInvoices returned
+//
 // Or, to have the hold in hand:
 //
 //	lease, err := lock.Lock(ctx)
 //	if err != nil {
 //		return err
 //	}
-//	defer lease.Unlock(ctx)
+//	err = writeInvoices(lease.Context(ctx))
+//	return errors.Join(err, lease.Unlock(ctx)) // Unlock tells ErrLeaseLost too
 //
 // # Locks, leases and owners
 //
@@ -43,7 +46,8 @@
 // # Types
 //
 // All types have the methods of [Locker], give out a [Lease], and keep what this
-// page says. They differ in who gets in, and in what a wait costs.
+// page says; of the two read-write types, that is each of their sides, Reader and
+// Writer. They differ in who gets in, and in what a wait costs.
 //
 //   - [Lock] is the one to begin with: reentrant, without an order among clients.
 //   - [FairLock] lets owners in in the order in which they asked, across processes.
@@ -68,8 +72,10 @@
 // docs/redisson.md says what was tested with Redisson, and what does not work
 // together.
 //
-// Each type has Watch, which tells the state of a lock as it changes without
-// contending for it; it is no proof that a lock is free.
+// Each type, or side, has State, IsLocked, HeldBy, ForceUnlock, ForceUnlockIf, and
+// Watch, which tells the state of a lock as it changes without contending for it; it is
+// no proof that a lock is free. A MultiLock has none of these, for it is nothing in
+// Redis: ask its members.
 //
 // # What is guaranteed
 //
