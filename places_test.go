@@ -1,6 +1,7 @@
 package rlock_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -232,6 +233,38 @@ func TestTypesWithAQueueOfTheirOwnRefuseANameThatAnotherTypeHolds(t *testing.T) 
 		<-e.done
 		wantErr(t, e.err, rlock.ErrForeignKey)
 		mustUnlock(t, lease)
+		onlyTombstones(t, rdb)
+	})
+}
+
+// One script removes a hundred of the dead at most, and tells some of those who can
+// enter together. The rest is done by the looks that follow, without a timer.
+func TestManyDeadAndManyReadersNeedNoTimer(t *testing.T) {
+	eachPlaced(t, func(t *testing.T, b *backend, k placeKind) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb, rlock.WithWaiterLease(patient), rlock.WithLongestPoll(patient))
+		holder := mustLock(t, k.rival(c, "a"), rlock.WithLease(time.Hour))
+		for i := range 250 {
+			stay := fmt.Sprint("dead:", i)
+			k.put(t, rdb, "a", stay, time.Hour)
+		}
+		var all []*queuedEntry
+		for range 80 {
+			e, _ := k.enqueue(t, rdb, k.open(c, "a"))
+			all = append(all, e)
+		}
+		eventually(t, "all have subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*{a}*").Val()) >= len(all) })
+		for i := range 250 {
+			k.dies(t, rdb, "a", fmt.Sprint("dead:", i))
+		}
+		mustUnlock(t, holder)
+		for _, e := range all {
+			lease := e.held()
+			mustUnlock(t, lease)
+		}
+		if line := k.line(rdb, "a"); len(line) > 0 {
+			t.Errorf("%d are left in the line", len(line))
+		}
 		onlyTombstones(t, rdb)
 	})
 }
