@@ -34,7 +34,7 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 		t.Helper()
 		var locks []*rlock.RedLock
 		for range clients {
-			locks = append(locks, red(t, "stock", n.clients(t)))
+			locks = append(locks, red(t, "stock", n.clients(t), rlock.WithNodeTimeout(3*time.Second)))
 		}
 		var inside atomic.Int32
 		var wg sync.WaitGroup
