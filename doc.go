@@ -188,6 +188,8 @@
 // If the name contains an opening brace, no braces are added around it:
 // name:rlock:gone:<id> and redisson_lock__channel:name.
 //
+// The commands that each type sends, as lines of ACL SETUSER, are in docs/acl.md.
+//
 // # Failures
 //
 // All errors are an [*Error] with the name of the lock, except those of [New]

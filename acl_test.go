@@ -1,0 +1,358 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+var updateACL = flag.Bool("acl.update", false, "write the users of docs/acl.md anew")
+
+// aclType is a type of lock as an operator sees it: what a user of it needs.
+type aclType struct {
+	name string // the heading in docs/acl.md
+	keys string // and channels
+	// commands beside EVAL, EVALSHA and those in its scripts
+	commands []string
+	nodes    int // servers; 0 is 1
+	open     func(c []*rlock.Client, name string) []rlock.Locker
+	opts     []rlock.Option
+}
+
+const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
+
+var aclTypes = []aclType{
+	{name: "Lock", keys: aclLock, commands: pubsub,
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
+	{name: "FencedLock", keys: aclLock + " ~redisson_lock_token:{app:*", commands: append([]string{"get"}, pubsub...),
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFencedLock(name)} }},
+	{name: "SpinLock", keys: "~app:* ~{app:* ~rlock:clock:*",
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewSpinLock(name)} }},
+	{name: "FairLock", keys: aclLock + " ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:*", commands: pubsub,
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} }},
+	{name: "ReadWriteLock", keys: "~app:* ~{app:* ~rlock:clock:* &redisson_rwlock:{app:*", commands: pubsub,
+		open: func(c []*rlock.Client, name string) []rlock.Locker {
+			l := c[0].NewReadWriteLock(name)
+			plain := c[0].NewReadWriteLock(name+" of Redisson's kind", rlock.WithReaderPreference())
+			return []rlock.Locker{l.Writer, l.Reader, plain.Writer, plain.Reader}
+		}},
+	{name: "FairReadWriteLock", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
+		open: func(c []*rlock.Client, name string) []rlock.Locker {
+			l := c[0].NewFairReadWriteLock(name)
+			return []rlock.Locker{l.Writer, l.Reader}
+		}},
+	{name: "PriorityLock", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewPriorityLock(name)} }},
+	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub,
+		open: func(c []*rlock.Client, name string) []rlock.Locker {
+			l, err := rlock.NewMultiLock(c[0].NewLock("{x}"+name), c[0].NewLock("{x}2"+name), c[0].NewLock("other "+name))
+			if err != nil {
+				panic(err)
+			}
+			return []rlock.Locker{l}
+		}},
+	{name: "RedLock", nodes: 3, keys: "~{app:* ~rlock:red:* &{app:*", commands: pubsub,
+		open: aclRedLock()},
+	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~rlock:red:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
+		open: aclRedLock(rlock.WithRestartQuarantine())},
+	{name: "Lock with WithFailoverQuarantine", keys: aclLock + " ~rlock:served", commands: append([]string{"info"}, pubsub...),
+		opts: []rlock.Option{rlock.WithFailoverQuarantine(30 * time.Second)},
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
+}
+
+// pubsub is what a subscribed connection sends; PING shows that it is alive.
+var pubsub = []string{"ping", "subscribe", "unsubscribe", "publish"}
+
+func aclRedLock(opts ...rlock.RedLockOption) func(c []*rlock.Client, name string) []rlock.Locker {
+	return func(c []*rlock.Client, name string) []rlock.Locker {
+		l, err := rlock.NewRedLock(name, c, opts...)
+		if err != nil {
+			panic(err)
+		}
+		return []rlock.Locker{l}
+	}
+}
+
+// The users of docs/acl.md may do what the types need, and no command more: they
+// are made exactly as they stand there.
+func TestUsersOfTheACLPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/acl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, k := range aclTypes {
+		t.Run(k.name, func(t *testing.T) {
+			if !*updateACL {
+				t.Parallel()
+			}
+			servers := redistest.StartMasters(t, max(k.nodes, 1))
+			if *updateACL {
+				for _, s := range servers {
+					aclDo(t, s.Client(), "ACL SETUSER app on >password +@all ~* &*")
+				}
+				sent := aclUse(t, k, servers)
+				line := fmt.Sprintf("ACL SETUSER app on >password %s +%s", k.keys, strings.Join(aclCommands(t, k, sent), " +"))
+				block := regexp.MustCompile("(?s)(\n## " + regexp.QuoteMeta(k.name) + "\n.*?```\n)[^`]*(\n```)")
+				if !block.MatchString(text) {
+					t.Fatalf("no section with a block of code")
+				}
+				text = block.ReplaceAllString(text, "${1}"+line+"${2}")
+				return
+			}
+			line := aclLine(t, text, k.name)
+			for _, s := range servers {
+				aclDo(t, s.Client(), line)
+			}
+			sent := aclUse(t, k, servers)
+			for _, s := range servers {
+				if log := s.Client().Do(bg, "acl", "log").Val(); len(log.([]any)) > 0 {
+					t.Errorf("denied: %v", log)
+				}
+			}
+			var permitted []string
+			for _, word := range strings.Fields(line) {
+				if name, ok := strings.CutPrefix(word, "+"); ok {
+					permitted = append(permitted, name)
+				}
+			}
+			if want := aclCommands(t, k, sent); !slices.Equal(permitted, want) {
+				t.Errorf("the page permits\n%q, needed are\n%q\n(go test -run UsersOfTheACLPage . -args -acl.update writes it)", permitted, want)
+			}
+		})
+	}
+	if *updateACL && !t.Failed() {
+		if err := os.WriteFile("docs/acl.md", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// In a cluster go-redis wants to know the nodes, and channels are sharded.
+func TestUserOfTheACLPageInACluster(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/acl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redistest.StartCluster(t, 3, 0)
+	for _, s := range c.Nodes {
+		aclDo(t, s.Client(), aclLine(t, string(page), "Lock"))
+		aclDo(t, s.Client(), aclLine(t, string(page), "In a cluster"))
+	}
+	client := func() *rlock.Client {
+		rdb := c.Client(func(o *redis.ClusterOptions) { o.Username, o.Password = "app", "password" })
+		return newClientOn(t, rdb, rlock.WithPrefix("app:"), rlock.WithLongestPoll(patient))
+	}
+	lease := mustLock(t, client().NewLock("stock"), rlock.WithLease(2*time.Hour))
+	l := client().NewLock("stock")
+	got := make(chan *rlock.Lease, 1)
+	go func() { got <- mustLock(t, l) }()
+	node := c.MasterOf(c.Slot("app:stock")).Client()
+	eventually(t, "it listens", func() bool {
+		channel := "redisson_lock__channel:{app:stock}"
+		return node.PubSubShardNumSub(bg, channel).Val()[channel] == 1
+	})
+	mustUnlock(t, lease)
+	mustUnlock(t, <-got)
+	for _, s := range c.Nodes {
+		for _, entry := range s.Client().Do(bg, "acl", "log").Val().([]any) {
+			if s := fmt.Sprint(entry); !strings.Contains(s, "client|") { // go-redis tells its name, if it may
+				t.Errorf("denied: %v", s)
+			}
+		}
+	}
+}
+
+// aclLine is the command in a section of the page.
+func aclLine(t *testing.T, page, section string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(page, "\n## "+section+"\n")
+	_, rest, ok2 := strings.Cut(rest, "```\n")
+	line, _, ok3 := strings.Cut(rest, "\n```")
+	if !ok || !ok2 || !ok3 {
+		t.Fatalf("the page has no section %q with a block of code", section)
+	}
+	return line
+}
+
+func aclDo(t *testing.T, rdb redis.UniversalClient, line string) {
+	t.Helper()
+	var args []any
+	for _, word := range strings.Fields(line) {
+		args = append(args, word)
+	}
+	if err := rdb.Do(bg, args...).Err(); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+}
+
+// aclUse does all that can be done with the locks of a type, as the user, and
+// returns what was sent.
+func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
+	t.Helper()
+	sent := &aclSent{texts: map[string]struct{}{}}
+	clients := func() (all []*rlock.Client) {
+		for _, s := range servers {
+			rdb := s.Client(func(o *redis.Options) {
+				o.Username, o.Password, o.DisableIdentity = "app", "password", true
+			})
+			rdb.AddHook(sent)
+			opts := append([]rlock.Option{rlock.WithPrefix("app:"), rlock.WithWatchdogLease(3 * time.Second)}, k.opts...)
+			all = append(all, newClientOn(t, rdb, opts...))
+		}
+		return all
+	}
+	a, b := clients(), clients()
+	if strings.Contains(k.name, "Quarantine") {
+		for _, c := range a {
+			if k.nodes == 0 {
+				if err := c.Bootstrap(bg); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if l, ok := k.open(a, "first")[0].(*rlock.RedLock); ok && strings.Contains(k.name, "Quarantine") {
+		if err := l.Bootstrap(bg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine, theirs := k.open(a, "stock"), k.open(b, "stock")
+	for i, l := range mine {
+		l := l
+		lease := mustLock(t, l)
+		again := mustLockCtx(t, lease.Context(bg), l)
+		deadline := lease.Deadline()
+		if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		var wait sync.WaitGroup
+		wait.Go(func() { // refused, and given up
+			if lease, err := theirs[i].Lock(bg, rlock.WithWait(300*time.Millisecond)); err == nil {
+				_ = lease.Unlock(bg) // beside a reader
+			} else if !errors.Is(err, rlock.ErrNotAcquired) {
+				t.Error(err)
+			}
+		})
+		wait.Wait()
+		got := make(chan *rlock.Lease, 1)
+		go func() { got <- mustLock(t, theirs[i]) }()
+		if l, ok := l.(lockOf); ok {
+			if held, err := l.IsLocked(bg); err != nil || !held {
+				t.Errorf("IsLocked: %v, %v", held, err)
+			}
+			if s, err := l.State(bg); err != nil || len(s.Holders) == 0 {
+				t.Errorf("State: %+v, %v", s, err)
+			}
+			if n, err := l.HeldBy(lease.Context(bg)); err != nil || n != 2 {
+				t.Errorf("HeldBy: %d, %v", n, err)
+			}
+			ctx, stop := context.WithCancel(bg)
+			states, err := l.Watch(ctx)
+			if err != nil {
+				t.Error(err)
+			} else {
+				<-states
+			}
+			stop()
+		}
+		eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
+		mustUnlock(t, again)
+		mustUnlock(t, lease)
+		lease = <-got
+		if l, ok := l.(lockOf); ok {
+			if freed, err := l.ForceUnlockIf(bg, lease.Owner()); err != nil || !freed {
+				t.Errorf("ForceUnlockIf: %v, %v", freed, err)
+			}
+			if err := lease.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
+				t.Error(err)
+			}
+			lease = mustLock(t, theirs[i])
+			if freed, err := l.ForceUnlock(bg); err != nil || !freed {
+				t.Errorf("ForceUnlock: %v, %v", freed, err)
+			}
+			_ = lease.Unlock(bg)
+		} else {
+			mustUnlock(t, lease)
+		}
+		if l, ok := l.(*rlock.FencedLock); ok {
+			if _, err := l.CurrentToken(bg); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	return sent
+}
+
+// aclCommands are the commands that a type needs: those that were sent, and all that
+// its scripts may call.
+func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
+	t.Helper()
+	all := map[string]struct{}{"eval": {}, "evalsha": {}}
+	for _, command := range k.commands {
+		all[command] = struct{}{}
+	}
+	sent.mu.Lock()
+	defer sent.mu.Unlock()
+	for text := range sent.texts {
+		for _, call := range aclCall.FindAllStringSubmatch(text, -1) {
+			if name := call[1]; name != "" {
+				all[name] = struct{}{}
+			} else if call[0] != "redis.pcall(command" { // publish
+				t.Errorf("a script calls a command whose name is not written there: %s", call[0])
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+var aclCall = regexp.MustCompile(`redis\.p?call\((?:'([a-z]+)'|[^,)]*)`)
+
+// aclSent are the scripts that were sent in full, as each is once.
+type aclSent struct {
+	mu    sync.Mutex // guards the rest
+	texts map[string]struct{}
+}
+
+func (s *aclSent) note(cmd redis.Cmder) {
+	if cmd.Name() != "eval" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.texts[fmt.Sprint(cmd.Args()[1])] = struct{}{}
+}
+
+func (s *aclSent) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *aclSent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.note(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (s *aclSent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			s.note(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
