@@ -39,6 +39,13 @@ var (
 	// lock, which would wait for itself.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
+	// ErrUnconfirmed: Redis did not confirm the release of a lease: it gave no answer
+	// (then the error matches ErrUnreachable too), answered with an error such as
+	// NOPERM, or the go-redis client is closed (redis.ErrClosed). The lease has ended
+	// all the same. The lock may stand in Redis until its lease has run out; until then
+	// the release is repeated in the background.
+	ErrUnconfirmed = errors.New("release not confirmed")
+
 	// ErrNoQuorum: too few masters of a RedLock could vote. The message says what
 	// became of each, and the errors of all of them match too.
 	ErrNoQuorum = errors.New("no quorum")

@@ -282,9 +282,10 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 	case r.lease == 0 && err != nil:
 		h.keepAt = now.Add(h.core.retryAfter())
 	case err != nil:
+		// That a node does not answer is logged by watchdog.renewals.
+		first := h.failure == nil && (a.err == nil || !transient(a.err))
 		h.failure = err
 		h.renewAt = now.Add(min(h.core.retryAfter(), time.Duration(h.attempts)*h.core.retryAfter()/8))
-		first := h.attempts == 1
 		c.tell(func() {
 			c.cfg.observer.Retry("renew", err)
 			if first {

@@ -308,9 +308,8 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	h.lock()
 	defer h.unlock()
 	if h.state == held && l.err == nil {
-		if n == 1 {
-			h.checkLocked(c.clock.Now()) // a deadline that has passed stays passed
-		} else {
+		h.checkLocked(c.clock.Now()) // a deadline that has passed stays passed
+		if n != 1 {
 			h.loseLocked(c.clock.Now(), absence(n))
 		}
 	}
@@ -336,9 +335,11 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 //   - ErrLeaseLost, and the cause, if the lease had been lost;
 //   - ErrUnlocked, if Unlock was called before;
 //   - ErrNotHeld, if the lease is nil or zero;
-//   - ErrUnreachable, if Redis did not confirm the release in time. The lease
-//     has ended all the same, and the release is repeated in the background
-//     until Redis confirms it or the lease has run out.
+//   - ErrUnconfirmed, if Redis did not confirm that the lock is free. The error
+//     matches ErrUnreachable too if there was no answer in time; else it is that of
+//     Redis or go-redis, such as NOPERM or redis.ErrClosed. The lease has ended all
+//     the same, and the release is repeated in the background until Redis confirms it,
+//     the lease has run out, or the Client is shut down.
 //
 // A client that shuts down makes no difference, neither before nor after Shutdown
 // has returned; but once it has, nothing is repeated in the background.
@@ -435,6 +436,7 @@ func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
 	}
 	h.lock()
 	defer h.unlock()
+	h.checkLocked(c.clock.Now()) // a lease that ran out meanwhile was not removed
 	switch {
 	case h.state == held:
 		h.loseLocked(c.clock.Now(), absence(n))
@@ -452,13 +454,11 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 	n, err := a.int()
 	switch {
 	case a.err != nil:
-		if transient(a.err) || panicked(a.err) {
-			h.lock()
-			until := h.untilLocked()
-			h.unlock()
-			c.cleanUp(r, c.clock.Now(), until)
-		}
-		return unanswered(a.err)
+		h.lock()
+		until := h.untilLocked()
+		h.unlock()
+		c.cleanUp(r, c.clock.Now(), until)
+		return because(ErrUnconfirmed, unanswered(a.err))
 	case err != nil:
 		return err
 	case n == 1:
@@ -467,7 +467,9 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 		// Another copy of this release was sent. The lease could not have run
 		// out when Unlock was called, so that copy has ended the hold.
 		return nil
-	case a.unsure:
+	case a.unsure || !c.clock.Now().Before(h.deadline):
+		// It ran out before this release got there, or before the copy that was
+		// answered did.
 		h.tellLoss(c.clock.Now(), ErrExpired)
 		return because(ErrLeaseLost, ErrExpired)
 	}

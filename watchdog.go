@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,6 +63,7 @@ type watchdog struct {
 	armed    time.Time        // when the goroutine will look next
 	draining bool
 	closed   bool
+	failing  map[any]time.Time // since when renewals fail, by node
 }
 
 func newWatchdog(c *Client) *watchdog {
@@ -322,12 +324,16 @@ func (w *watchdog) round(sends []sending) {
 			sent := w.c.clock.Now()
 			ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
 			defer cancel()
-			w.move(s.e, s.e.duty.answered(s.r, sent, s.r.do(ctx)))
+			a := s.r.do(ctx)
+			if h, ok := s.e.duty.(*hold); ok && s.r.lease > 0 {
+				w.renewals(h.core.id.family, a.err == nil, a.err)
+			}
+			w.move(s.e, s.e.duty.answered(s.r, sent, a))
 		})
 		return true
 	})
 	if w.c.cluster == nil {
-		w.sendTo(w.c.io, sends)
+		w.sendTo(w.c.rdb, w.c.io, sends)
 		return
 	}
 	ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
@@ -350,14 +356,14 @@ func (w *watchdog) round(sends []sending) {
 		if w.c.cfg.acks > 0 {
 			to = node
 		}
-		w.c.background(func() { w.sendTo(to, group) })
+		w.c.background(func() { w.sendTo(node, to, group) })
 	}
 }
 
 // sendTo sends requests to one node, a pipeline at a time. If the node does not
 // answer one, the rest is not tried: they would only hang one after the other,
 // and each is due again soon.
-func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
+func (w *watchdog) sendTo(node redis.UniversalClient, to redis.Cmdable, sends []sending) {
 	for len(sends) > 0 {
 		n := min(len(sends), batchSize)
 		batch := make([]*request, n)
@@ -366,10 +372,17 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 		}
 		ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout+w.c.cfg.ackTimeout)
 		sent := w.c.clock.Now()
-		answers := w.c.sendBatch(ctx, node, batch)
+		answers := w.c.sendBatch(ctx, to, batch)
 		cancel()
-		var silent error
+		var silent, failed error
+		renewed := false
 		for i, a := range answers {
+			if batch[i].lease > 0 {
+				renewed = renewed || a.err == nil
+				if transient(a.err) {
+					failed = a.err
+				}
+			}
 			if a.err != nil {
 				a.unsure = !notExecuted(a.err)
 			}
@@ -378,6 +391,7 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 			}
 			w.move(sends[i].e, sends[i].e.duty.answered(sends[i].r, sent, a))
 		}
+		w.renewals(node, renewed, failed)
 		sends = sends[n:]
 		if silent == nil {
 			continue
@@ -387,6 +401,33 @@ func (w *watchdog) sendTo(node redis.Cmdable, sends []sending) {
 			w.move(s.e, s.e.duty.answered(s.r, sent, answer{err: silent}))
 		}
 		return
+	}
+}
+
+// renewals logs when the renewals of a node, or of the nodes of a RedLock, begin to
+// fail for want of an answer, and when one gets through again: once each, however many
+// holds there are.
+func (w *watchdog) renewals(node any, renewed bool, failed error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since, failing := w.failing[node]
+	now := w.c.clock.Now()
+	attrs := []any{}
+	if one, ok := node.(*redis.Client); ok {
+		attrs = append(attrs, "node", one.Options().Addr)
+	}
+	switch {
+	case renewed && failing:
+		delete(w.failing, node)
+		attrs = append(attrs, "after", now.Sub(since).Round(time.Millisecond))
+		w.c.tell(func() { w.c.cfg.logger.Info("rlock: renewals get through again", attrs...) })
+	case !renewed && !failing && failed != nil:
+		if w.failing == nil {
+			w.failing = map[any]time.Time{}
+		}
+		w.failing[node] = now
+		attrs = append(attrs, "error", failed)
+		w.c.tell(func() { w.c.cfg.logger.Warn("rlock: renewals fail, trying again", attrs...) })
 	}
 }
 
@@ -433,6 +474,7 @@ type cleanup struct {
 	copies int // that were sent since the last answer
 	next   time.Time
 	over   bool
+	last   bool // the client shuts down: an error that lasts ends it
 }
 
 // cleanUp begins a cleanup that gives up at until.
@@ -491,7 +533,10 @@ func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
 	if u.over {
 		return time.Time{}
 	}
-	if a.err == nil || !transient(a.err) && !panicked(a.err) {
+	// An error that Redis replies with, such as NOPERM, or a client that is closed may
+	// last, so it is asked more and more rarely. What is no lock any more holds nothing.
+	lasts := a.err != nil && !transient(a.err) && !panicked(a.err)
+	if a.err == nil || lasts && (u.last || strings.Contains(a.err.Error(), "WRONGTYPE")) {
 		u.endLocked()
 		return time.Time{}
 	}
@@ -499,7 +544,11 @@ func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
 	u.yield()
 	u.copies = 0
 	u.next = u.c.clock.Now().Add(u.pause)
-	u.pause = min(2*u.pause, time.Second)
+	longest := time.Second
+	if lasts {
+		longest = 10 * time.Second
+	}
+	u.pause = min(2*u.pause, longest)
 	return u.next
 }
 
@@ -514,5 +563,6 @@ func (u *cleanup) endLocked() {
 func (u *cleanup) drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.last = true
 	u.next = u.c.clock.Now()
 }
