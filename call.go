@@ -33,6 +33,12 @@ type request struct {
 	// do is run instead of a script, for what takes more than one server. It
 	// bounds itself, or ends with its context.
 	do func(ctx context.Context) answer
+
+	// spread is what the watchdog runs instead of do, if there is one. It does not
+	// wait: what it asks of several servers goes into lanes. done is called with
+	// what came of that, counted from when it was sent; perhaps never, if the same
+	// is still under way. Nothing is sent any more once goesOn reports false.
+	spread func(lanes *lanes, goesOn func() bool, done func(sent time.Time, a answer))
 }
 
 // what is a name for the request, for observers.

@@ -535,7 +535,7 @@ func (a *attempt) accept(sent time.Time, r *request, ans answer, token int64) (*
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	h := &hold{core: l, owned: a.owned, stay: a.stay, token: token, since: sent, unsure: a.unsure}
+	h := &hold{core: l, owned: a.owned, stay: a.stay, number: a.number, token: token, since: sent, unsure: a.unsure}
 	if a.owned != nil {
 		h.turn = a.owned.turn
 	} else {

@@ -16,12 +16,13 @@ import (
 type hold struct {
 	entry // the hold is a duty of the watchdog
 
-	core  *core
-	turn  *turn  // of what is done at it
-	owned *owned // by the owner of WithOwner; nil: it has none
-	stay  string
-	token int64
-	since time.Time
+	core   *core
+	turn   *turn  // of what is done at it
+	owned  *owned // by the owner of WithOwner; nil: it has none
+	stay   string
+	number int64 // of the stay
+	token  int64
+	since  time.Time
 
 	guard    // of the rest
 	state    state
@@ -285,7 +286,10 @@ func (h *hold) answered(r *request, sent time.Time, a answer) time.Time {
 		// That a node does not answer is logged by watchdog.renewals.
 		first := h.failure == nil && (a.err == nil || !transient(a.err))
 		h.failure = err
-		h.renewAt = now.Add(min(h.core.retryAfter(), time.Duration(h.attempts)*h.core.retryAfter()/8))
+		pause := min(h.core.retryAfter(), time.Duration(h.attempts)*h.core.retryAfter()/8)
+		// Renewals of very many holds that have failed at once do not all come back
+		// at once.
+		h.renewAt = now.Add(pause - jitter(c.seed, h.number, h.attempts, pause/2))
 		c.tell(func() {
 			c.cfg.observer.Retry("renew", err)
 			if first {

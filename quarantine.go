@@ -90,6 +90,15 @@ type standing struct {
 	mu   sync.Mutex // guards the rest
 	view view
 	busy bool // as the home of locks: one of them looks at its nodes
+
+	waiting map[lookKey][]func(error) // as the home: for what somebody is to find out
+}
+
+// lookKey is what ready finds out: about which nodes, of how many, and what it tells.
+type lookKey struct {
+	family  string
+	quorum  int
+	longest time.Duration
 }
 
 // view is what is known of a node.
@@ -277,6 +286,35 @@ func (q *quarantine) ready(ctx context.Context) error {
 		}
 	}
 	return q.agree()
+}
+
+// whenReady has fn called with what ready returns: at once if it need not wait.
+// Of those who wait for the same, one asks.
+func (q *quarantine) whenReady(fn func(error)) {
+	if q.age() < 2*lookAgain {
+		fn(q.ready(q.c.ctx))
+		return
+	}
+	what, home := lookKey{q.id.family, q.quorum, q.longest}, &q.c.standing
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	if home.waiting == nil {
+		home.waiting = map[lookKey][]func(error){}
+	}
+	home.waiting[what] = append(home.waiting[what], fn)
+	if len(home.waiting[what]) > 1 {
+		return
+	}
+	q.c.background(func() {
+		err := q.ready(q.c.ctx)
+		home.mu.Lock()
+		waiting := home.waiting[what]
+		delete(home.waiting, what)
+		home.mu.Unlock()
+		for _, fn := range waiting {
+			fn(err)
+		}
+	})
 }
 
 // agree reports whether the nodes are known to be different servers, and whether it

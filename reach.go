@@ -63,20 +63,19 @@ func (c *Client) reachable(ctx context.Context, timeout time.Duration, quit <-ch
 	}
 }
 
-// isLost is reachable for one who does not wait: while the server does not answer, a
-// PING is under way.
-func (c *Client) isLost(timeout time.Duration) bool {
+// lost is reachable for one who does not wait: it returns why the server counts as
+// lost, and sees to it that a PING is under way then.
+func (c *Client) lost(timeout time.Duration) error {
 	s := &c.reach
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost == nil {
-		return false
-	}
-	if s.probe == nil {
+	if s.lost != nil && s.probe == nil {
 		s.probe = c.probe(timeout)
 	}
-	return true
+	return s.lost
 }
+
+func (c *Client) isLost(timeout time.Duration) bool { return c.lost(timeout) != nil }
 
 // probe sends a PING.
 func (c *Client) probe(timeout time.Duration) *probe {
@@ -91,7 +90,14 @@ func (c *Client) ping(p *probe, timeout time.Duration) {
 	defer cancel()
 	answered := make(chan error, 1)
 	c.background(func() {
-		answered <- c.safely(func() error { return c.io.Process(ctx, once{redis.NewCmd(ctx, "ping")}) })
+		// As a pipeline, for which go-redis has connections of their own: many who
+		// wait for one of the others are not the server's fault.
+		answered <- c.safely(func() error {
+			pipe, ping := c.io.Pipeline(), once{redis.NewCmd(ctx, "ping")}
+			_ = pipe.Process(ctx, ping)
+			_, _ = pipe.Exec(ctx)
+			return ping.Err()
+		})
 	})
 	select {
 	case p.err = <-answered:

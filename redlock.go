@@ -228,6 +228,9 @@ type votes struct {
 	lease  time.Duration // the longest that was asked for
 	token  int64
 	count  int // entries of the owner: the nodes do not know
+
+	renewal *renewal     // the watchdog's latest
+	errands []voteErrand // of renewals, by node; nil: none yet
 }
 
 // nodeVote is what may have become of the requests that ask a node for its vote.
@@ -455,18 +458,24 @@ func (p *poll) askOne(caller context.Context, i int, n *redNode, req *request) (
 		a = n.c.call(ctx, r.timeout, req)
 		n.took.Store(int64(r.c.clock.Now().Sub(sent)))
 	}
-	got.err, got.unsure = a.err, a.unsure
-	switch {
-	case got.err == nil:
+	if a.err != nil && caller.Err() == nil && req.do == nil {
+		n.c.reach.failed(a.err)
+	}
+	got = r.reply(i, a)
+	if p.votes != nil {
+		p.votes.answered(i, got)
+	}
+	return got
+}
+
+// reply is what an answer of a node says.
+func (r *red) reply(i int, a answer) reply {
+	got := reply{node: i, err: a.err, unsure: a.unsure}
+	if got.err == nil {
 		got.parse(a.val)
-	case caller.Err() == nil && req.do == nil:
-		n.c.reach.failed(got.err)
 	}
 	if q := r.quarantine; q != nil && got.err == nil {
 		got.err = q.refused(i, got)
-	}
-	if p.votes != nil {
-		p.votes.answered(i, got)
 	}
 	if errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
 		got.err = noAnswer(r.timeout, nil) // not the end of the caller's context
@@ -985,106 +994,6 @@ func (r *red) abandon(stay string, _ bool) *request {
 		return answer{val: int64(0)}
 	}}
 }
-
-func (r *red) renew(stay string, lease time.Duration) *request {
-	return &request{lease: lease, do: func(ctx context.Context) answer { return r.renewAll(ctx, stay, lease) }}
-}
-
-// renewAll renews the votes for a stay. The hold goes on if a quorum of nodes
-// says that their votes have stood without a break: nobody else can have had one
-// in between. Votes that are given anew, by nodes that were away or have lost
-// their data, count from the next round on; but if those, with the votes that are
-// another's, are a quorum themselves, the hold is lost.
-func (r *red) renewAll(ctx context.Context, stay string, lease time.Duration) answer {
-	a, again := r.renewOnce(ctx, stay, lease)
-	if again {
-		a, _ = r.renewOnce(ctx, stay, lease)
-	}
-	return a
-}
-
-// renewOnce is one round of it. It is worth another one if with the votes that
-// were given anew there is a quorum.
-func (r *red) renewOnce(ctx context.Context, stay string, lease time.Duration) (a answer, again bool) {
-	v := r.c.elections.of(stay)
-	if v == nil {
-		return answer{val: int64(0)}, false
-	}
-	if err := r.prepare(ctx); err != nil {
-		return answer{err: err}, false
-	}
-	v.mu.Lock()
-	stamps, era := slices.Clone(v.stamps), v.era
-	v.lease = max(v.lease, lease)
-	v.mu.Unlock()
-	poll := r.poll(v)
-	defer poll.end()
-	poll.late = func(p reply) {
-		if p.err == nil && p.ints[0] == 2 {
-			v.has(p.node, p.ints[1], true, era)
-		}
-	}
-	open := poll.ask(context.WithoutCancel(ctx), 0, func(i int, n *redNode) *request {
-		return r.guarded(i, true, &request{
-			script: r.script("red_renew"),
-			keys:   []string{n.record, n.counter, redHighest, n.gone + stay},
-			args:   []any{stay, stamps[i], lease.Milliseconds()},
-		})
-	})
-	var stood, anew, ended, taken int
-	failed := map[int]error{}
-	broken := make([]bool, len(r.nodes))
-	for ; open > 0 && stood < r.quorum; open-- {
-		var p reply
-		select {
-		case p = <-poll.replies:
-		case <-ctx.Done():
-			return answer{err: ctx.Err()}, false
-		}
-		switch {
-		case p.err != nil:
-			failed[p.node] = p.err
-		case p.ints[0] == 1:
-			stood++
-		case p.ints[0] == 2:
-			v.has(p.node, p.ints[1], true, era)
-			failed[p.node] = errAnew
-			anew++
-		case p.ints[0] == 0:
-			broken[p.node] = true
-			ended++
-		default:
-			broken[p.node] = true
-			taken++
-		}
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if stood >= r.quorum {
-		v.era++
-		clear(v.anew)
-		return answer{val: int64(1)}, false
-	}
-	forgot := 0
-	for i := range broken {
-		if broken[i] || v.anew[i] {
-			forgot++
-		}
-	}
-	switch {
-	case forgot < r.quorum && ended <= len(r.nodes)-r.quorum:
-		// Nobody else can have had a quorum, as far as is known; and a vote that
-		// another one has may be of a try that he takes back.
-		return answer{err: r.noQuorum(failed)}, stood+anew >= r.quorum
-	case taken > 0:
-		return answer{val: int64(-1)}, false
-	}
-	// So many nodes have forgotten their votes that another may have had a quorum
-	// of them, and may be gone again.
-	return answer{val: int64(0)}, false
-}
-
-var errAnew = errors.New("it had no vote for this hold, and has one since now")
 
 func (r *red) forceUnlock(owner string) *request {
 	return &request{single: true, do: func(ctx context.Context) answer {

@@ -56,6 +56,7 @@ type watchdog struct {
 	poke  chan func()   // capacity 1: something is due earlier than armed; see wake
 	quit  chan struct{}
 	ended chan struct{} // closed when the goroutine has ended; nil: never began
+	lanes lanes
 
 	mu       sync.Mutex // guards the rest, ended, and the entries
 	heap     entries
@@ -71,6 +72,7 @@ func newWatchdog(c *Client) *watchdog {
 		c:     c,
 		slack: min(c.cfg.watchdogLease/60, 100*time.Millisecond),
 		poke:  make(chan func(), 1),
+		lanes: lanes{c: c},
 		quit:  make(chan struct{}),
 	}
 }
@@ -106,6 +108,13 @@ func (w *watchdog) remove(e *entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endLocked(e)
+}
+
+// has reports whether a duty has not ended.
+func (w *watchdog) has(e *entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !e.ended
 }
 
 // move sets when a duty is due; the zero time ends it.
@@ -317,7 +326,13 @@ type sending struct {
 // other.
 func (w *watchdog) round(sends []sending) {
 	sends = slices.DeleteFunc(sends, func(s sending) bool {
-		if s.r.do == nil {
+		switch {
+		case s.r.spread != nil:
+			s.r.spread(&w.lanes, func() bool { return w.has(s.e) }, func(sent time.Time, a answer) {
+				w.move(s.e, s.e.duty.answered(s.r, sent, a))
+			})
+			return true
+		case s.r.do == nil:
 			return false
 		}
 		w.c.background(func() {
