@@ -47,17 +47,21 @@ func rfStart(t testing.TB) *rfNodes {
 func (n *rfNodes) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, p := range n.proxies {
-		cs = append(cs, newClientOn(t, dialer(p.Addr())(t, nil), opts...))
+		cs = append(cs, newClientOn(t, dialer(p.Addr())(t, rfDial), opts...))
 	}
 	return cs
 }
+
+// rfDial has a dial fail at once where nobody is. A request that waits in go-redis
+// for the next dial could outlast two kills of a node, and with them its tombstone.
+func rfDial(o *redis.Options) { o.DialerRetries = 1 }
 
 // straight is clients without the proxies: the second process of a test whose
 // faults are meant for the first.
 func (n *rfNodes) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, s := range n.servers {
-		cs = append(cs, newClientOn(t, dialer(s.Addr())(t, nil), opts...))
+		cs = append(cs, newClientOn(t, dialer(s.Addr())(t, rfDial), opts...))
 	}
 	return cs
 }
