@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -60,6 +61,14 @@ func (s *lanes) take(node *Client) []errand {
 	return waiting[:n]
 }
 
+// reach waits for a PING, if the node is not known to answer: another request may
+// have had no answer for reasons of its own.
+func (s *lanes) reach(node *Client, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.c.ctx, timeout)
+	defer cancel()
+	return node.reachable(ctx, timeout, nil)
+}
+
 // send sends a batch, and waits for its answers until the time-out, even if
 // go-redis waits for longer.
 func (s *lanes) send(node *Client, batch []errand) {
@@ -74,11 +83,15 @@ func (s *lanes) send(node *Client, batch []errand) {
 		}
 		return
 	}
-	if err := node.lost(timeout); err != nil {
-		// There is no use in waiting, nor in leaving requests in its socket. Who
-		// still needs it asks again soon.
+	if err := s.reach(node, timeout); err != nil {
+		// The rest would only wait for the next PING. Who still needs the node asks
+		// again soon.
+		s.mu.Lock()
+		batch = append(slices.Clone(batch), s.byNode[node]...)
+		s.byNode[node] = nil
+		s.mu.Unlock()
 		for _, e := range batch {
-			e.read(now, answer{err: noAnswer(timeout, err)})
+			e.read(now, answer{err: err})
 		}
 		return
 	}

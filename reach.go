@@ -63,19 +63,20 @@ func (c *Client) reachable(ctx context.Context, timeout time.Duration, quit <-ch
 	}
 }
 
-// lost is reachable for one who does not wait: it returns why the server counts as
-// lost, and sees to it that a PING is under way then.
-func (c *Client) lost(timeout time.Duration) error {
+// isLost is reachable for one who does not wait: while the server does not answer, a
+// PING is under way.
+func (c *Client) isLost(timeout time.Duration) bool {
 	s := &c.reach
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != nil && s.probe == nil {
+	if s.lost == nil {
+		return false
+	}
+	if s.probe == nil {
 		s.probe = c.probe(timeout)
 	}
-	return s.lost
+	return true
 }
-
-func (c *Client) isLost(timeout time.Duration) bool { return c.lost(timeout) != nil }
 
 // probe sends a PING.
 func (c *Client) probe(timeout time.Duration) *probe {
