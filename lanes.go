@@ -116,7 +116,7 @@ func (s *lanes) send(node *Client, batch []errand) {
 	ctx, cancel := context.WithTimeout(s.c.ctx, timeout)
 	defer cancel()
 	done := make(chan []answer, 1)
-	s.c.background(func() { done <- node.sendBatch(ctx, node.rdb, requests) })
+	s.c.background(func() { done <- node.sendBatch(ctx, node.io, requests) })
 	var answers []answer
 	select {
 	case answers = <-done:
