@@ -325,12 +325,16 @@ type sending struct {
 // round sends what is due, to each node by itself and one pipeline after the
 // other.
 func (w *watchdog) round(sends []sending) {
+	done := func(s sending, sent time.Time, a answer) {
+		if h, ok := s.e.duty.(*hold); ok && s.r.lease > 0 {
+			w.renewals(h.core.id.family, a.err == nil, a.err)
+		}
+		w.move(s.e, s.e.duty.answered(s.r, sent, a))
+	}
 	sends = slices.DeleteFunc(sends, func(s sending) bool {
 		switch {
 		case s.r.spread != nil:
-			s.r.spread(&w.lanes, func() bool { return w.has(s.e) }, func(sent time.Time, a answer) {
-				w.move(s.e, s.e.duty.answered(s.r, sent, a))
-			})
+			s.r.spread(&w.lanes, func() bool { return w.has(s.e) }, func(sent time.Time, a answer) { done(s, sent, a) })
 			return true
 		case s.r.do == nil:
 			return false
@@ -339,11 +343,7 @@ func (w *watchdog) round(sends []sending) {
 			sent := w.c.clock.Now()
 			ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
 			defer cancel()
-			a := s.r.do(ctx)
-			if h, ok := s.e.duty.(*hold); ok && s.r.lease > 0 {
-				w.renewals(h.core.id.family, a.err == nil, a.err)
-			}
-			w.move(s.e, s.e.duty.answered(s.r, sent, a))
+			done(s, sent, s.r.do(ctx))
 		})
 		return true
 	})
