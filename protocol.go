@@ -36,6 +36,9 @@ type protocol interface {
 	// inspect looks at the lock; state reads its reply.
 	inspect() *request
 	state(reply []any) (State, error)
+	// probe asks whether the lock is held, of a read-write lock this side of it, and
+	// how often a stay has entered it: {0|1, n}. The stay may be empty.
+	probe(stay string) *request
 	// channel is where a waiter hears that it should look. It is empty if there
 	// is none.
 	channel(stay string) string
@@ -104,6 +107,10 @@ func (p plain) forceUnlock(owner string) *request {
 
 func (p plain) inspect() *request {
 	return &request{script: p.script("inspect"), keys: []string{p.keys.lock}}
+}
+
+func (p plain) probe(stay string) *request {
+	return &request{script: p.script("probe"), keys: []string{p.keys.lock}, args: []any{stay}}
 }
 
 func (p plain) channel(string) string { return p.keys.channel }

@@ -143,6 +143,10 @@ func (q *queued) inspect() *request {
 	return &request{script: q.script("inspect"), keys: q.stateKeys()}
 }
 
+func (q *queued) probe(stay string) *request {
+	return &request{script: q.script("probe"), keys: q.holdKeys(), args: []any{stay, q.mode()}}
+}
+
 func (q *queued) state(reply []any) (State, error) {
 	var s State
 	if len(reply) < 3 || len(reply)%3 != 0 {

@@ -189,6 +189,14 @@ func (p rwSide) inspect() *request {
 	return &request{script: p.script("rw_inspect"), keys: []string{p.keys.lock}, args: p.args("")}
 }
 
+func (p rwSide) probe(stay string) *request {
+	side := "write"
+	if p.side == shared {
+		side = "read"
+	}
+	return &request{script: p.script("rw_probe"), keys: []string{p.keys.lock}, args: p.args(stay, side)}
+}
+
 func (p rwSide) state(reply []any) (State, error) {
 	var s State
 	for _, on := range []side{exclusive, shared} {

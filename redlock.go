@@ -1091,6 +1091,29 @@ func (r *red) inspect() *request {
 	}}
 }
 
+// probe is inspect: that has one holder at most.
+func (r *red) probe(stay string) *request {
+	look := r.inspect()
+	return &request{do: func(ctx context.Context) answer {
+		a := look.do(ctx)
+		if a.err != nil {
+			return a
+		}
+		s, err := r.state(a.val.([]any))
+		if err != nil {
+			return answer{err: err}
+		}
+		var held, count int64
+		for _, h := range s.Holders {
+			held = 1
+			if h.Owner == stay {
+				count = int64(h.Count)
+			}
+		}
+		return answer{val: []any{held, count}}
+	}}
+}
+
 func (r *red) state(reply []any) (State, error) { return plain{r.core}.state(reply) }
 
 func (r *red) channel(string) string { return r.nodes[0].channel }

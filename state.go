@@ -52,13 +52,27 @@ func (s State) held(on side) bool {
 }
 
 // IsLocked reports whether anybody holds the lock; of a read-write lock, this
-// side of it. Its bounds and errors are those of State.
+// side of it. It costs the same however many do. Its bounds and errors are those of
+// State.
 func (l *core) IsLocked(ctx context.Context) (bool, error) {
-	s, err := l.State(ctx)
-	if err != nil {
-		return false, err
+	held, _, err := l.ofHold(ctx, "")
+	return held, err
+}
+
+// ofHold asks whether the lock is held, and how often a stay has entered it.
+func (l *core) ofHold(ctx context.Context, stay string) (held bool, entries int, err error) {
+	if err := l.check(ctx); err != nil {
+		return false, 0, err
 	}
-	return s.held(l.side), nil
+	a, err := l.ask(ctx, l.probe(stay))
+	if err != nil {
+		return false, 0, err
+	}
+	reply, err := a.pair()
+	if err != nil {
+		return false, 0, l.error(err)
+	}
+	return reply[0] == 1, int(reply[1]), nil
 }
 
 // State returns who holds the lock, as Redis shows it now. It is bounded by ctx
@@ -155,7 +169,8 @@ func nextHolder(fields []any) (h Holder, rest []any, err error) {
 
 // HeldBy returns how often the hold that ctx descends from has been entered,
 // according to Redis: 0 if it is gone, or ctx descends from none. The latter costs
-// no request. Bounds and errors are those of State.
+// no request, and what it costs does not depend on how many hold the lock. Bounds and
+// errors are those of State.
 func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
@@ -164,13 +179,8 @@ func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if h == nil {
 		return 0, nil
 	}
-	s, err := l.State(ctx)
-	for _, holder := range s.Holders {
-		if holder.Owner == h.stay && holder.Shared == (l.side == shared) {
-			return holder.Count, nil
-		}
-	}
-	return 0, err
+	_, entries, err := l.ofHold(ctx, h.stay)
+	return entries, err
 }
 
 // ForceUnlock frees the lock whoever holds it, and reports whether it was held.

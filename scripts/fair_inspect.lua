@@ -3,7 +3,7 @@
 -- KEYS[1]  lock hash
 -- KEYS[2]  queue
 -- Reply    {pttl, waiters, field, value, ...}; pttl -2: free, -1: no TTL
--- Caller   IsLocked, State, HeldBy
+-- Caller   State, Watch
 -- Twice    Reads only.
 
 -- include holders

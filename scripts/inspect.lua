@@ -4,7 +4,7 @@
 -- KEYS[2]  Redisson's token counter, if the lock has one
 -- Reply    {pttl, token, field, value, field, value, ...}; pttl -2: free, -1: no
 --          TTL; the token is 0 if there is no counter
--- Caller   IsLocked, State, HeldBy, Watch
+-- Caller   State, Watch, CurrentToken
 -- Twice    Reads only.
 
 -- include holders

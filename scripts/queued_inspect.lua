@@ -3,7 +3,7 @@
 -- KEYS[1] to KEYS[6]  see queued
 -- Reply    {waiters, rest of the longest lease in ms, token, owner, count, mode,
 --          owner, count, mode, ...}; the token is 0 if no hold is exclusive
--- Caller   IsLocked, State, HeldBy
+-- Caller   State, Watch
 -- Twice    Reads only.
 
 -- include signs

@@ -6,7 +6,7 @@
 -- Reply    {pttl, 0, field, value, field, value, ...}; pttl -2: free, -1: no TTL.
 --          One field is mode, unless this is a lock of another type. Readers
 --          whose time is over are left out.
--- Caller   IsLocked, State, HeldBy
+-- Caller   State, Watch
 -- Twice    Reads only.
 
 -- include rw

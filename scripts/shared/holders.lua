@@ -20,6 +20,15 @@ end
 -- FEW is how many fields are looked at to tell who holds the lock.
 local FEW = 8
 
+-- strange is foreign of a hash, of which no more than FEW fields are looked at. More
+-- than that only a read-write lock has.
+local function strange(lock)
+  if redis.call('hlen', lock) > FEW then
+    return foreign({'mode', redis.call('hget', lock, 'mode') or ''})
+  end
+  return foreign(redis.call('hgetall', lock))
+end
+
 -- refused is the reply to one who finds the lock held by others: {0, rest, one of the
 -- holders or '', how many more there are}. If lives is given, it tells the holders
 -- that live from those that do not.

@@ -1,0 +1,174 @@
+package rlock_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// replyHook keeps the replies of scripts.
+type replyHook struct {
+	mu      sync.Mutex // guards replies
+	replies []any
+}
+
+func (h *replyHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *replyHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *replyHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(interface{ Val() any }); ok && cmd.Name() == "evalsha" {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.replies = append(h.replies, c.Val())
+		}
+		return err
+	}
+}
+
+// take returns the replies since the last call.
+func (h *replyHook) take() []any {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	replies := h.replies
+	h.replies = nil
+	return replies
+}
+
+// Whether a lock is held, and whether the caller holds it, costs one script with a
+// reply of two numbers, and what that does in Redis does not depend on how many
+// readers there are.
+func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
+	t.Parallel()
+	addReaders := map[string]string{
+		"ReadWriteLock": `for i = 1, ARGV[2] do
+			redis.call('hset', ARGV[1], 'reader:' .. i, 1)
+			redis.call('set', '{' .. ARGV[1] .. '}:reader:' .. i .. ':rwlock_timeout:1', 1, 'px', 3600000)
+		end`,
+		"FairReadWriteLock": `for i = 1, ARGV[2] do
+			redis.call('hset', '{' .. ARGV[1] .. '}:rlock:fairrw', 'reader:' .. i, 1)
+			redis.call('zadd', '{' .. ARGV[1] .. '}:rlock:fairrw:ends', redis.call('time')[1] * 1000 + 3600000, 'reader:' .. i)
+		end`,
+	}
+	open := map[string]func(c *rlock.Client, name string) (reader, writer lockOf){
+		"ReadWriteLock": func(c *rlock.Client, name string) (reader, writer lockOf) {
+			l := c.NewReadWriteLock(name)
+			return l.Reader, l.Writer
+		},
+		"FairReadWriteLock": func(c *rlock.Client, name string) (reader, writer lockOf) {
+			l := c.NewFairReadWriteLock(name)
+			return l.Reader, l.Writer
+		},
+	}
+	for kind := range open {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := onServer(t)
+			rdb, raw := b.client(t), b.client(t)
+			hook := &replyHook{}
+			rdb.AddHook(hook)
+			c := newClientOn(t, rdb)
+			var costs []map[string]map[string]int
+			for _, n := range []int{10, 10_000} {
+				name := fmt.Sprint("a", n)
+				reader, writer := open[kind](c, name)
+				lease := mustLock(t, reader, rlock.WithLease(time.Hour))
+				again := mustLockCtx(t, lease.Context(bg), reader)
+				if err := raw.Eval(bg, addReaders[kind], nil, name, n).Err(); err != nil && err != redis.Nil {
+					t.Fatal(err)
+				}
+				costs = append(costs, map[string]map[string]int{})
+				measure := func(what string, want []any, do func()) {
+					t.Helper()
+					do() // the server knows the script then
+					hook.take()
+					before := scriptCommands(t, raw)
+					do()
+					calls := map[string]int{}
+					for command, n := range scriptCommands(t, raw) {
+						if n > before[command] {
+							calls[command] = n - before[command]
+						}
+					}
+					costs[len(costs)-1][what] = calls
+					if replies := hook.take(); len(replies) != 1 || !reflect.DeepEqual(replies[0], want) {
+						t.Errorf("%d readers: %s: replies %.100v, want one: %v", n, what, replies, want)
+					}
+				}
+				measure("Reader.IsLocked", []any{int64(1), int64(0)}, func() {
+					if held, err := reader.IsLocked(bg); !held || err != nil {
+						t.Errorf("%d readers: %v, %v", n, held, err)
+					}
+				})
+				measure("Writer.IsLocked", []any{int64(0), int64(0)}, func() {
+					if held, err := writer.IsLocked(bg); held || err != nil {
+						t.Errorf("%d readers: %v, %v", n, held, err)
+					}
+				})
+				measure("HeldBy", []any{int64(1), int64(2)}, func() {
+					if entries, err := reader.HeldBy(lease.Context(bg)); entries != 2 || err != nil {
+						t.Errorf("%d readers: %d, %v", n, entries, err)
+					}
+				})
+				if s, err := reader.State(bg); err != nil || len(s.Holders) != n+1 {
+					t.Errorf("%d holders of %d, %v", len(s.Holders), n+1, err)
+				}
+				mustUnlock(t, again)
+				mustUnlock(t, lease)
+			}
+			t.Logf("%v", costs[1])
+			for what, cost := range costs[0] {
+				if !reflect.DeepEqual(costs[1][what], cost) {
+					t.Errorf("%s: %v of 10 readers, %v of 10,000", what, cost, costs[1][what])
+				}
+			}
+		})
+	}
+}
+
+// A reader whose time is over is none, in IsLocked and HeldBy as in State, also where
+// it stands among so many that few of them are looked at.
+func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb, c := b.client(t), b.newClient(t)
+		for _, n := range []int{1, 5, 300} {
+			name := fmt.Sprint("a", n)
+			l := c.NewReadWriteLock(name)
+			lease := mustLock(t, l.Reader, rlock.WithLease(time.Hour))
+			for i := range n {
+				rdb.HSet(bg, name, fmt.Sprint("dead:", i), 1)
+			}
+			check := func(want bool, entries int) {
+				t.Helper()
+				held, err := l.Reader.IsLocked(bg)
+				mine, err2 := l.Reader.HeldBy(lease.Context(bg))
+				if held != want || mine != entries || err != nil || err2 != nil {
+					t.Errorf("%d dead: locked: %v, %v; entries of mine: %d, %v", n, held, err, mine, err2)
+				}
+				if s, err := l.Reader.State(bg); s.Locked() != want || err != nil {
+					t.Errorf("%d dead: %+v, %v", n, s, err)
+				}
+			}
+			check(true, 1)
+			timer := "{" + name + "}:" + lease.Owner() + ":rwlock_timeout:1"
+			if n := rdb.Del(bg, timer).Val(); n != 1 {
+				t.Fatal(timer)
+			}
+			check(false, 0)
+			rdb.Del(bg, name)
+			_ = lease.Unlock(bg)
+		}
+	})
+}
