@@ -49,6 +49,8 @@ func TestProcessesReadAndWriteInTurn(t *testing.T) {
 	if first != writes || second != writes {
 		t.Errorf("%d and %d after %d writes", first, second, writes)
 	}
+	// Who was let in when the last writer left is noted for a second.
+	eventually(t, "nothing of the lock is left", func() bool { return len(keysOf(t, rdb)) <= 2 })
 	wantKeys(t, rdb, "first", "second")
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -1003,7 +1004,11 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rdb.ConfigSet(bg, "maxmemory", "0")
-	before := keysOf(t, rdb)
+	// A tombstone may be left of an acquire that Redis refused half-way.
+	keys := func() (all []string) {
+		return slices.DeleteFunc(keysOf(t, rdb), func(key string) bool { return strings.Contains(key, ":rlock:gone:") })
+	}
+	before := keys()
 	for _, acquire := range []func() (*rlock.Lease, error){
 		func() (*rlock.Lease, error) { return l.Reader.TryLock(write.Context(bg)) },
 		func() (*rlock.Lease, error) { return l.Writer.TryLock(write.Context(bg)) },
@@ -1012,7 +1017,7 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 			t.Fatalf("at the memory limit: %v", err)
 		}
 	}
-	if after := keysOf(t, rdb); len(after) != len(before) {
+	if after := keys(); len(after) != len(before) {
 		t.Fatalf("%q became %q", before, after)
 	}
 	mustUnlock(t, again)

@@ -151,7 +151,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 		return err
 	}
 	switch {
-	case a.seen.err != nil:
+	case a.seen.err != nil && !errors.Is(err, ErrLeaseLost): // else that is why it ended
 		return fmt.Errorf("%w%s%w", err, separator, a.seen.err)
 	case a.seen.held:
 		return fmt.Errorf("%w%s%s", err, separator, a.seen.text(a.core.c.clock.Now()))
