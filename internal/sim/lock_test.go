@@ -893,7 +893,11 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	// for the end of a lease.
 	time.Sleep(max(0, healed+max(s.rates.LateWithin, 4*time.Second)+time.Second-w.Elapsed()) + 3*time.Second)
 	for _, name := range lockNames {
-		if len(s.kind.traces(w, name)) > 0 && !j.revived(name) {
+		switch {
+		case len(s.kind.traces(w, name)) == 0:
+		case j.revived(name):
+			time.Sleep(longestFix + time.Second) // it came after fresh had been in
+		default:
 			j.accuse("%s is held by nobody: %s", name, w.contents())
 		}
 	}
