@@ -220,9 +220,11 @@ func (e *elections) remove(stay string) *votes {
 // votes are what the client knows of the votes for a stay.
 type votes struct {
 	mu     sync.Mutex    // guards the rest
-	stamps []int64       // by node; 0: none
+	stamps []string      // by node; "": none
 	anew   []bool        // by node: it has voted anew since the hold was last confirmed
+	late   []bool        // by node: it has voted anew before that, or since: its reply came late
 	era    int           // how often the hold was confirmed
+	since  time.Time     // when it was last
 	nodes  []nodeVote    // by node: what may have become of the requests for its vote
 	over   bool          // the votes are being taken back: no more are asked for
 	lease  time.Duration // the longest that was asked for
@@ -243,17 +245,35 @@ type nodeVote struct {
 
 func (r *red) newVotes(lease time.Duration) *votes {
 	n := len(r.nodes)
-	return &votes{stamps: make([]int64, n), anew: make([]bool, n), nodes: make([]nodeVote, n), lease: lease, count: 1}
+	return &votes{stamps: make([]string, n), anew: make([]bool, n), late: make([]bool, n), nodes: make([]nodeVote, n), lease: lease, count: 1}
 }
 
 // has notes that a node has voted, as a reply says that came in some era. The vote
 // was anew, or the first one.
-func (v *votes) has(i int, stamp int64, anew bool, era int) {
+func (v *votes) has(i int, stamp string, anew bool, era int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stamps[i] = stamp
-	// What was before the hold was confirmed matters no more.
-	v.anew[i] = v.anew[i] || anew && era == v.era
+	// What was before the hold was confirmed matters no more. But a request of before
+	// may have come late to the node.
+	if anew {
+		v.anew[i] = v.anew[i] || era == v.era
+		v.late[i] = era != v.era
+	}
+}
+
+// stood reports whether a node's vote, which it has given at that time or before, is
+// of before the hold was last confirmed; or is known to be of after that since an
+// earlier round, and then it counts. The time is that of the reply less the vote's age:
+// it is not earlier than the grant.
+func (v *votes) stood(i int, granted time.Time) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.late[i] {
+		return true
+	}
+	v.late[i] = false
+	return !granted.After(v.since)
 }
 
 // ask notes, before it is sent, that a node is asked for its vote. It reports
@@ -545,7 +565,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 		v := r.newVotes(lease)
 		e := &election{
 			red: r, stay: stay, lease: lease, votes: v,
-			stamps: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
+			stamps: make([]string, len(r.nodes)), counts: make([]int64, len(r.nodes)), levels: make([]int64, len(r.nodes)),
 			failed: map[int]error{}, voted: map[string]int{}, first: -1,
 			began: time.Now(), open: make([]bool, len(r.nodes)),
 		}
@@ -556,7 +576,7 @@ func (r *red) enter(a *attempt, wait bool) *request {
 			v.mu.Lock()
 			v.token = token
 			for i, stamp := range e.stamps {
-				if stamp != 0 {
+				if stamp != "" {
 					v.stamps[i] = stamp
 				}
 			}
@@ -615,7 +635,8 @@ type election struct {
 	lease  time.Duration
 	votes  *votes
 	token  int64          // the hold's, once there are enough votes; it may still grow
-	stamps []int64        // of the votes that were read, by node; 0: none
+	stamps []string       // of the votes that were read, by node; "": none
+	counts []int64        // to which the counters of those nodes came by these votes
 	levels []int64        // what the counters of those nodes have reached
 	voting int            // replies to come of nodes that were asked to vote
 	failed map[int]error  // nodes that did not answer
@@ -641,7 +662,7 @@ func (e *election) run(ctx context.Context) int64 {
 	raises.votes = nil // these are no requests for votes
 	poll.late = func(p reply) {
 		if p.tag == 0 && p.err == nil && p.ints[0] == 1 {
-			e.votes.has(p.node, p.ints[1], false, 0)
+			e.votes.has(p.node, p.texts[0], false, 0)
 		}
 	}
 	// What was begun is not broken off when there are votes enough: the more nodes
@@ -717,7 +738,7 @@ func (e *election) run(ctx context.Context) int64 {
 			return e.token
 		}
 		writing = raises.ask(asking, e.token, func(i int, n *redNode) *request {
-			if e.stamps[i] == 0 || e.levels[i] >= e.token {
+			if e.stamps[i] == "" || e.levels[i] >= e.token {
 				return nil
 			}
 			return e.guarded(i, true, &request{
@@ -753,7 +774,7 @@ func (e *election) vote(p reply) {
 	case p.err != nil:
 		e.failed[p.node] = p.err
 	case p.ints[0] == 1:
-		e.stamps[p.node], e.levels[p.node] = p.ints[1], p.ints[1]
+		e.stamps[p.node], e.counts[p.node], e.levels[p.node] = p.texts[0], p.ints[1], p.ints[1]
 	case p.ints[0] == 0 && len(p.ints) == 2 && len(p.texts) == 1:
 		e.voted[p.texts[0]]++
 		e.rests = append(e.rests, p.ints[1])
@@ -765,7 +786,7 @@ func (e *election) wrote(p reply) {
 		e.levels[p.node] = max(e.levels[p.node], p.tag)
 		return
 	}
-	e.stamps[p.node] = 0 // the vote does not stand, or nobody knows
+	e.stamps[p.node] = "" // the vote does not stand, or nobody knows
 	if p.err != nil {
 		e.failed[p.node] = p.err
 	}
@@ -775,14 +796,14 @@ func (e *election) wrote(p reply) {
 // is written, and what the highest of their counters is.
 func (e *election) count() (votes, written int, highest int64) {
 	for i, stamp := range e.stamps {
-		if stamp == 0 {
+		if stamp == "" {
 			continue
 		}
 		votes++
 		highest = max(highest, e.levels[i])
 		// A later vote may have counted past the token: then another hold may
 		// have had that count before.
-		if e.token > 0 && stamp <= e.token && e.levels[i] >= e.token {
+		if e.token > 0 && e.counts[i] <= e.token && e.levels[i] >= e.token {
 			written++
 		}
 	}
@@ -828,7 +849,7 @@ func (e *election) giveBack(ctx context.Context, tell bool) {
 	defer poll.end()
 	known := 0
 	for _, stamp := range e.stamps {
-		if stamp != 0 {
+		if stamp != "" {
 			known++
 		}
 	}
@@ -838,7 +859,7 @@ func (e *election) giveBack(ctx context.Context, tell bool) {
 		select {
 		case p := <-poll.replies:
 			open--
-			if e.stamps[p.node] != 0 {
+			if e.stamps[p.node] != "" {
 				known--
 			}
 		case <-ended:

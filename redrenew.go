@@ -11,16 +11,24 @@ import (
 
 // renewal is one round in which the nodes are asked to renew their votes for a
 // hold. The hold goes on if a quorum of nodes says that their votes have stood
-// without a break: nobody else can have had one in between. Votes that are given
-// anew, by nodes that were away or have lost their data, count from the next round
-// on; but if those, with the votes that are another's, are a quorum themselves, the
-// hold is lost.
+// without a break since the hold was last confirmed. Votes that were given anew, by
+// nodes that were away or have lost their data, count from the next round on; but if
+// those, with the votes that are another's, are a quorum themselves, the hold is lost.
+//
+// Why nobody else can have had the lock since it was last confirmed: his quorum has
+// a node in common with the one whose votes have stood. There his vote ended before
+// this one was given, or began after the node answered. In the first case it ended
+// before the confirmation, and a vote outlives the hold that counts on it: he took it
+// back, or his deadline had passed. So it matters when a vote was given, and not when
+// the client heard of it. A renewal of before the confirmation may come late to a node,
+// after another has had its vote, and his hold. If the reply is late too, only the node
+// can tell: see votes.stood.
 type renewal struct {
 	*red
 	stay   string
 	lease  time.Duration
 	votes  *votes
-	stamps []int64 // by node, when it began
+	stamps []string // by node, when it began
 	era    int
 	spread *spreading // by the watchdog; nil: it has a caller who waits
 
@@ -69,8 +77,14 @@ func (n *renewal) request(i int, node *redNode) *request {
 func (n *renewal) count(p reply, sent time.Time) (decides bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if p.err == nil && p.ints[0] == 1 {
+		age := time.Duration(p.ints[1]) * time.Microsecond
+		if !n.votes.stood(p.node, n.c.clock.Now().Add(-age)) {
+			p.ints[0] = 2
+		}
+	}
 	if p.err == nil && p.ints[0] == 2 {
-		n.votes.has(p.node, p.ints[1], true, n.era)
+		n.votes.has(p.node, p.texts[0], true, n.era)
 	}
 	if n.decided.Load() {
 		return false
@@ -111,7 +125,9 @@ func (n *renewal) verdict() (a answer, again bool) {
 	defer v.mu.Unlock()
 	if n.stood >= n.quorum {
 		v.era++
+		v.since = n.c.clock.Now()
 		clear(v.anew)
+		clear(v.late)
 		return answer{val: int64(1)}, false
 	}
 	forgot := 0

@@ -6,7 +6,7 @@
 -- KEYS[4]  tombstone of the attempt
 -- ARGV[1]  attempt id
 -- ARGV[2]  lease, ms
--- Reply    {1, stamp}           granted; the stamp is the counter's value by this grant
+-- Reply    {1, count, stamp}    granted; the count is the counter's value by this grant
 --          {0, ms, attempt}     held by that attempt, for so long
 --          {-1}                 the attempt was given up: a late copy
 -- Caller   Lock, TryLock of a RedLock, on all nodes at once
@@ -23,8 +23,10 @@ end
 local held = current()
 if held == ARGV[1] then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
-  return {1, tonumber(redis.call('hget', record, 'stamp'))}
+  local stamp = redis.call('hget', record, 'stamp')
+  return {1, counted(stamp), stamp}
 elseif held then
   return {0, left(), held}
 end
-return {1, grant(ARGV[1], tonumber(ARGV[2]))}
+local stamp = grant(ARGV[1], tonumber(ARGV[2]))
+return {1, counted(stamp), stamp}

@@ -1440,7 +1440,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a node forgets its counter", want: "not above", within: 5, kind: "redlock",
-		script: "red_acquire", old: "local stamp = counter() + 1", instead: "local stamp = 1",
+		script: "red_acquire", old: "local count = counter() + 1", instead: "local count = 1",
 	},
 	{
 		name: "the token is not written back", want: "not above", within: 100, soak: true, in: "everything", kind: "redlock",

@@ -15,7 +15,7 @@ import (
 // order of events that shows it. Faults at random hardly ever come in that order.
 var redRules = []struct {
 	name                 string
-	script, old, instead string // without the rule
+	script, old, instead string // without the rule; one script or several
 	// broken says what happens that must not, or "".
 	broken func(t *testing.T, w *World, s scenario) string
 }{
@@ -26,7 +26,7 @@ var redRules = []struct {
 	},
 	{
 		name:   "a renewal that finds no vote proves nothing",
-		script: "red_renew", old: "return {2, grant(ARGV[1], lease)}", instead: "return {1, grant(ARGV[1], lease)}",
+		script: "red_renew", old: "return {2, 0, grant(ARGV[1], lease)}", instead: "return {1, 0, grant(ARGV[1], lease)}",
 		broken: func(t *testing.T, w *World, s scenario) string {
 			p := newPlayer(w, s, "a")
 			defer p.close()
@@ -43,6 +43,16 @@ var redRules = []struct {
 			}
 			return ""
 		},
+	},
+	{
+		name:   "a vote that came after the hold was confirmed has not stood since then",
+		script: "red_renew", old: "age(stamp), stamp}", instead: "1e12, stamp}",
+		broken: lateRenewal,
+	},
+	{
+		name:   "a vote that was given anew by a node that lost its data is not the one of before",
+		script: "red_acquire red_renew", old: "string.format('%.0f:%.0f', count, now)", instead: "string.format('%.0f:%.0f', count, 0)",
+		broken: countersRecur,
 	},
 	{
 		name:   "a renewal leaves another's vote alone",
@@ -142,20 +152,128 @@ func voteGivenAnew(t *testing.T, w *World, s scenario) string {
 	return ""
 }
 
+// lateRenewal: a renewal comes to two nodes after the others have confirmed the hold of
+// a. Meanwhile one of these has lost its data, and b has had its vote and those two, and
+// the lock with them. The two vote for a anew: that mends no hold that was broken.
+func lateRenewal(t *testing.T, w *World, s scenario) string {
+	ctx := context.Background()
+	a, b := newPlayer(w, s, "a"), newPlayer(w, s, "b")
+	defer a.close()
+	defer b.close()
+	if l, err := b.locks["stock"].Lock(ctx); err != nil { // dials, and loads the scripts
+		t.Error(err)
+	} else if err := l.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	l := a.holdsThree(t, w)
+	if l == nil {
+		return ""
+	}
+	defer l.Unlock(ctx)
+	for _, i := range []int{0, 1} {
+		a.h.PartitionFrom(i, 70*time.Millisecond)
+	}
+	if err := l.Extend(ctx, time.Minute); err != nil {
+		t.Errorf("three of five nodes: %v", err)
+	}
+	w.Redis(2).FlushAll()
+	other, err := b.locks["stock"].TryLock(ctx)
+	if err != nil {
+		t.Errorf("three of five nodes are free: %v", err)
+		return ""
+	}
+	if err := other.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	if v := vote(w, 0, "stock"); v != "" {
+		t.Errorf("the late renewal was too early: %s", v)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if v := vote(w, 0, "stock"); v != l.Owner() {
+		t.Errorf("the late renewal has not come: %q", v)
+	}
+	err = l.Extend(ctx, time.Minute)
+	if !errors.Is(err, rlock.ErrLeaseLost) {
+		return fmt.Sprintf("another one has had the lock, and Extend says %v", err)
+	}
+	return ""
+}
+
+// countersRecur: the node 2 loses its data, and b has its vote, and the lock with it.
+// Then a copy of a renewal by a comes late and has the vote anew, with the counter at
+// the value that it had when a got its vote the first time.
+func countersRecur(t *testing.T, w *World, s scenario) string {
+	ctx := context.Background()
+	a, b := newPlayer(w, s, "a"), newPlayer(w, s, "b")
+	defer a.close()
+	defer b.close()
+	l := a.holdsThree(t, w)
+	if l == nil {
+		return ""
+	}
+	defer l.Unlock(ctx)
+	for _, i := range []int{0, 1} {
+		a.h.PartitionFrom(i, 200*time.Millisecond)
+	}
+	if err := l.Extend(ctx, time.Minute); err != nil {
+		t.Errorf("three of five nodes: %v", err)
+	}
+	counter := derived("stock", "rlock:red:counter")
+	first, err := w.Redis(2).Get(counter)
+	if err != nil {
+		t.Error(err)
+	}
+	var renewal []string
+	for _, e := range w.events() {
+		if ws := words(e.b); strings.HasPrefix(e.who, "a>2#") && len(ws) > 3 && ws[len(ws)-3] == l.Owner() && ws[len(ws)-1] == "60000" {
+			renewal = ws
+		}
+	}
+	if renewal == nil {
+		t.Error("no renewal was seen")
+		return ""
+	}
+	w.Redis(2).FlushAll()
+	other, err := b.locks["stock"].TryLock(ctx)
+	if err != nil {
+		t.Errorf("three of five nodes are free: %v", err)
+		return ""
+	}
+	if err := other.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	var n int
+	fmt.Sscan(first, &n)
+	w.Redis(2).Set(counter, fmt.Sprint(n-1))
+	w.servers[2].run(renewal...)
+	if v := vote(w, 2, "stock"); v != l.Owner() {
+		t.Errorf("the late copy has no vote: %q", v)
+	}
+	time.Sleep(time.Second)
+	err = l.Extend(ctx, time.Minute)
+	if !errors.Is(err, rlock.ErrLeaseLost) {
+		return fmt.Sprintf("another one has had the lock, and Extend says %v", err)
+	}
+	return ""
+}
+
 func TestRulesOfRedLock(t *testing.T) {
 	for _, rule := range redRules {
 		t.Run(rule.name, func(t *testing.T) {
 			for _, without := range []bool{false, true} {
 				s := scenario{kind: redKinds[0]}
 				if without {
-					text, err := source(rule.script)
-					if err != nil {
-						t.Fatal(err)
+					s.scripts = map[string]string{}
+					for _, script := range strings.Fields(rule.script) {
+						text, err := source(script)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if strings.Count(text, rule.old) != 1 {
+							t.Fatalf("%s.lua has changed: it does not have %q once", script, rule.old)
+						}
+						s.scripts[script] = strings.Replace(text, rule.old, rule.instead, 1)
 					}
-					if strings.Count(text, rule.old) != 1 {
-						t.Fatalf("%s.lua has changed: it does not have %q once", rule.script, rule.old)
-					}
-					s.scripts = map[string]string{rule.script: strings.Replace(text, rule.old, rule.instead, 1)}
 				}
 				bubble(t, 1, Config{Servers: 5}, func(w *World) {
 					if broken := rule.broken(t, w, s); (broken != "") != without {

@@ -65,12 +65,25 @@ local function counter()
   return math.max(tonumber(redis.call('get', KEYS[2]) or redis.call('get', KEYS[3]) or 0), floor)
 end
 
--- grant gives the node's vote to an attempt and returns the stamp.
+-- grant gives the node's vote to an attempt and returns the stamp: what the counter
+-- has become, and the time. No other grant has the same, also if the node loses its
+-- data and the counter comes to the same value again.
 local function grant(attempt, lease)
-  local stamp = counter() + 1
-  raise(stamp)
+  local count = counter() + 1
+  raise(count)
+  local stamp = string.format('%.0f:%.0f', count, now)
   redis.call('del', record)
   redis.call('hset', record, 'attempt', attempt, 'stamp', stamp)
   lengthen(lease)
   return stamp
+end
+
+-- counted is the counter's value by the grant with that stamp.
+local function counted(stamp)
+  return tonumber(string.match(stamp, '^%d+'))
+end
+
+-- age is for how many µs that vote has stood.
+local function age(stamp)
+  return now - tonumber(string.match(stamp, '%d+$'))
 end
