@@ -62,9 +62,9 @@ var _ Locker = (*MultiLock)(nil)
 
 // NewMultiLock returns the lock of all the given locks. It fails with an error that
 // matches ErrInvalidArgument if there are none, one is nil or was made of
-// arguments that are not valid, or the same lock of one Client occurs twice (both
-// sides of a read-write lock are the same lock). A MultiLock among them counts as
-// its members.
+// arguments that are not valid, the same lock of one Client occurs twice (both
+// sides of a read-write lock are the same lock), or two RedLocks of one name share a
+// node. A MultiLock among them counts as its members.
 func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	m := &MultiLock{}
 	for i, l := range locks {
@@ -86,6 +86,7 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	}
 	var names []string
 	seen := map[any]bool{}
+	taken := map[redKey]bool{} // by the RedLocks
 	for _, l := range m.members {
 		if l, ok := l.(interface{ check(context.Context) error }); ok {
 			if err := l.check(context.Background()); err != nil {
@@ -101,6 +102,14 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %.100q occurs twice", l.Name()))
 		}
 		seen[id] = true
+		if r, ok := l.(*RedLock); ok {
+			for _, key := range r.protocol.(*red).votesAt() {
+				if taken[key] {
+					return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: two RedLocks %.100q share the node %s: each of them would keep its vote from the other", l.Name(), key.node))
+				}
+				taken[key] = true
+			}
+		}
 	}
 	m.name = strings.Join(names, " + ")
 	slices.SortStableFunc(m.members, func(a, b Locker) int {

@@ -195,6 +195,49 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 	mustBeEmpty(t, b.client(t))
 }
 
+// RedLocks of one name that share a node have one vote there: a MultiLock of them would
+// wait for itself.
+func TestNewMultiLockRefusesRedLocksThatShareVotes(t *testing.T) {
+	t.Parallel()
+	var rdbs []redis.UniversalClient
+	var nodes, again []*rlock.Client
+	for range 5 {
+		rdb := onMiniredis(t).client(t)
+		rdbs = append(rdbs, rdb)
+		nodes, again = append(nodes, newClientOn(t, rdb)), append(again, newClientOn(t, rdb))
+	}
+	same := dialer(rdbs[2].(*redis.Client).Options().Addr)(t, nil) // by another go-redis client
+	one := func() *rlock.RedLock { return red(t, "a", nodes[:3]) }
+	for name, c := range map[string]struct {
+		locks   []rlock.Locker
+		refused bool
+	}{
+		"the same once more":                  {[]rlock.Locker{one(), one()}, true},
+		"nodes in another order":              {[]rlock.Locker{one(), red(t, "a", []*rlock.Client{nodes[1], nodes[2], nodes[0]})}, true},
+		"by other Clients":                    {[]rlock.Locker{one(), red(t, "a", again[:3])}, true},
+		"by another go-redis client":          {[]rlock.Locker{one(), red(t, "a", []*rlock.Client{newClientOn(t, same)})}, true},
+		"one node in common":                  {[]rlock.Locker{one(), red(t, "a", nodes[2:])}, true},
+		"in another MultiLock":                {[]rlock.Locker{one(), multi(t, red(t, "a", nodes[2:]), nodes[0].NewLock("b"))}, true},
+		"other nodes":                         {[]rlock.Locker{one(), red(t, "a", nodes[3:])}, false},
+		"other names":                         {[]rlock.Locker{one(), red(t, "b", nodes[:3])}, false},
+		"a plain lock, which has its own key": {[]rlock.Locker{one(), nodes[0].NewLock("a")}, false},
+	} {
+		m, err := rlock.NewMultiLock(c.locks...)
+		if c.refused {
+			if !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		mustUnlock(t, mustLock(t, m))
+		multiForgotten(t, rdbs...)
+	}
+}
+
 // multiZoo has a member of every type, on two deployments and on three masters.
 func multiZoo(t *testing.T, b *backend) (rdbs []redis.UniversalClient, open func() []rlock.Locker) {
 	one, two := b.client(t), onMiniredis(t).client(t)

@@ -145,6 +145,26 @@ func redFamily(clients []*Client) string {
 	return "redlock " + strings.Join(ids, " ")
 }
 
+// redKey is where a node keeps its vote for a RedLock. What is known of the node is its
+// server, or else its go-redis client.
+type redKey struct {
+	node any
+	key  string
+}
+
+// votesAt are the votes that a hold consists of. Two RedLocks that have one in common
+// exclude each other.
+func (r *red) votesAt() (keys []redKey) {
+	for _, n := range r.nodes {
+		key := redKey{node: n.c.rdb, key: n.record}
+		if addr := address(n.c.rdb); addr != "" {
+			key.node = addr
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
 const (
 	// redHighest is a node's highest counter of all locks, and redAdmitted says
 	// which process of it may vote.
