@@ -153,10 +153,11 @@ type attempt struct {
 	tries   int
 	splits  int // looks in a row at which nobody had a quorum
 	reentry bool
-	unsure  bool // a copy of the acquire may be under way
-	granted bool // Redis has, or may have, granted the lock, and no lease was made of it yet
-	stands  bool // it may stand among the waiters in Redis
-	leads   bool // it waits as the head of its line
+	unsure  bool      // a copy of the acquire may be under way
+	granted bool      // Redis has, or may have, granted the lock, and no lease was made of it yet
+	stands  bool      // it may stand among the waiters in Redis
+	leads   bool      // it waits as the head of its line
+	failing time.Time // when the first look began since which Redis gives no answer; zero: it does
 	seen    sight
 	place   *waiter // where it stands in line, if it is the head; others see what it sees
 
@@ -451,6 +452,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 		var lease *Lease
 		var err error
 		a.leads = wait // as far as is known
+		began := c.clock.Now()
 		lease, rest, err = a.try(ctx, wait)
 		if lease != nil {
 			return lease, nil
@@ -460,6 +462,8 @@ func (a *attempt) run(ctx context.Context, wait bool) (*Lease, error) {
 			return nil, ErrNotAcquired // see attempt.error
 		case err != nil && (!wait || !worthRepeating(err)):
 			return nil, err
+		case err != nil:
+			a.failing = began
 		}
 	}
 	c.cfg.observer.Contended(l.name)
@@ -619,24 +623,23 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 		}
 	}
 
-	var failing time.Time // since when Redis gives no answer
 	for failures, turn := 0, 0; ; turn++ {
 		if rest == 0 || turn > 0 {
+			began := c.clock.Now()
 			lease, rest, err = a.try(ctx, true)
 			switch {
 			case lease != nil:
 				return lease, nil
 			case err == nil:
-				failures = 0
+				failures, a.failing = 0, time.Time{}
 			case !worthRepeating(err):
 				return nil, err
 			default:
-				now := c.clock.Now()
-				if failures == 0 {
-					failing = now
+				if a.failing.IsZero() {
+					a.failing = began
 				}
-				if now.Sub(failing) >= c.cfg.watchdogLease {
-					c.queues.fail(w, failing, err)
+				if c.clock.Now().Sub(a.failing) >= c.cfg.watchdogLease {
+					c.queues.fail(w, a.failing, err)
 					return nil, err
 				}
 				rest = min(50*time.Millisecond<<min(failures, 5), time.Second)

@@ -195,3 +195,26 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 		})
 	}
 }
+
+// Lock bears an outage for as long as a watchdog lease, counted from its first look.
+func TestLockBearsAnOutageForAWatchdogLease(t *testing.T) {
+	t.Parallel()
+	b := onMiniredis(t)
+	p := faultproxy.New(t, b.addr)
+	r := &recorder{}
+	c := newClientOn(t, dialer(p.Addr())(t, nil), rlock.WithObserver(r),
+		rlock.WithCommandTimeout(300*time.Millisecond), rlock.WithWatchdogLease(900*time.Millisecond))
+	l := c.NewLock("stock")
+	mustUnlock(t, mustLock(t, l))
+	p.Blackhole(true)
+	start := time.Now()
+	_, err := l.Lock(bg)
+	took := time.Since(start)
+	if !errors.Is(err, rlock.ErrUnreachable) || took < 900*time.Millisecond {
+		t.Fatalf("%v, after %v", err, took)
+	}
+	// Each look is given the whole command time-out, so the third ends after the lease.
+	if e := r.acquired[len(r.acquired)-1]; e.Attempts > 3 {
+		t.Errorf("%d looks in %v", e.Attempts, took)
+	}
+}
