@@ -39,7 +39,7 @@
 // [WithOwner] makes one owner of a whole tree of calls. Use it only where contexts of
 // leases cannot be handed on: goroutines below it do not exclude each other at all.
 //
-// Three times are set apart. The lease is how long Redis keeps a hold that is
+// Three durations are independent. The lease is how long Redis keeps a hold that is
 // not renewed (WithLease). The wait is bounded by the context and [WithWait].
 // One operation on Redis is bounded by [WithCommandTimeout].
 //
@@ -50,7 +50,7 @@
 // Writer. They differ in who gets in, and in what a wait costs.
 //
 //   - [Lock] is the one to begin with: reentrant, without an order among clients.
-//   - [FairLock] lets owners in in the order in which they asked, across processes.
+//   - [FairLock] grants in request order, across processes.
 //   - [SpinLock] sends no messages and listens to none: waiters look again and
 //     again, after growing pauses.
 //   - [FencedLock] takes its tokens from a counter that Java processes share: 1,

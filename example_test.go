@@ -54,7 +54,7 @@ func Example() {
 
 	lease, err := client.NewLock("invoices").Lock(ctx, rlock.WithWait(5*time.Second))
 	if errors.Is(err, rlock.ErrNotAcquired) {
-		fmt.Println("another process is at it")
+		fmt.Println("another process holds the lock")
 		return
 	} else if err != nil {
 		log.Fatal(err)
