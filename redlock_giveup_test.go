@@ -1,0 +1,132 @@
+package rlock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// silence has some nodes run a script and not reply, and returns how many of them have
+// been asked to.
+func (n *rfNodes) silence(scripts map[string][]int) (reached func(script string) int) {
+	for i, p := range n.proxies {
+		p.Handle(func(c faultproxy.Command) faultproxy.Action {
+			for script, nodes := range scripts {
+				if c.IsScript(sha(script)) && slices.Contains(nodes, i) {
+					return faultproxy.SwallowReply
+				}
+			}
+			return faultproxy.Pass
+		})
+	}
+	return func(script string) (asked int) {
+		id := sha(script)
+		for _, i := range scripts[script] {
+			asked += min(n.proxies[i].Count(func(c faultproxy.Command) bool { return c.IsScript(id) }), 1)
+		}
+		return asked
+	}
+}
+
+// A Lock whose context is cancelled returns then, whatever it waits for at that moment,
+// and however long nodes that hang may take to answer. What it had is given back.
+func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
+	t.Parallel()
+	const timeout, bound = 5 * time.Second, 2 * time.Second
+	all := rfOr(nil)
+	for name, step := range map[string]struct {
+		rival   int // nodes that have voted for another
+		silent  map[string][]int
+		reaches string // script that the try waits for
+	}{
+		"votes are asked for":      {0, map[string][]int{"red_acquire": all}, "red_acquire"},
+		"some votes are there":     {0, map[string][]int{"red_acquire": {2, 3, 4}, "red_release": all}, "red_acquire"},
+		"the token is written":     {0, map[string][]int{"red_raise": {0, 1, 2, 3}, "red_release": all}, "red_raise"},
+		"votes are being returned": {3, map[string][]int{"red_release": {3, 4}}, "red_release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := rfStart(t)
+			n.warm(t)
+			l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
+			mustUnlock(t, mustLock(t, l)) // connections are made
+			n.nothing(t, "stock")
+			n.unequal(t, "stock")
+			n.voteFor(t, "stock", slices.Repeat([]string{"another"}, step.rival)...)
+			for _, p := range n.proxies {
+				p.ResetLog()
+			}
+			reached := n.silence(step.silent)
+			ctx, cancel := context.WithCancel(bg)
+			defer cancel()
+			failed := make(chan error, 1)
+			go func() { _, err := l.Lock(ctx); failed <- err }()
+			eventually(t, "it waits for nodes that hang", func() bool { return reached(step.reaches) == len(step.silent[step.reaches]) })
+			cancelled := time.Now()
+			cancel()
+			err := <-failed
+			took := time.Since(cancelled)
+			wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+			t.Logf("returned after %v", took)
+			if took > bound {
+				t.Errorf("returned %v after it was cancelled", took)
+			}
+			n.pass()
+			for i := range step.rival {
+				n.plain[i].Del(bg, rfRecord("stock"))
+			}
+			n.nothing(t, "stock")
+		})
+	}
+}
+
+// A try has a quorum of votes, of which it has read none: others take it for a holder
+// and wait. When it gives up it tells them.
+func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
+	t.Parallel()
+	n := rfStart(t)
+	n.warm(t)
+	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
+	mustUnlock(t, mustLock(t, l)) // connections are made
+	n.nothing(t, "stock")
+	for _, p := range n.proxies {
+		p.ResetLog()
+	}
+	reached := n.silence(map[string][]int{"red_acquire": rfOr(nil)})
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() { _, err := l.Lock(ctx); failed <- err }()
+	eventually(t, "all nodes have voted", func() bool {
+		return reached("red_acquire") == 5 && !slices.Contains(n.votes(t, "stock"), "")
+	})
+	// It looks again by itself when the lease of that hold would be over, or after a minute.
+	waiter := red(t, "stock", n.straight(t, rlock.WithLongestPoll(time.Minute)))
+	got := make(chan *rlock.Lease, 1)
+	go func() { got <- mustLock(t, waiter) }()
+	channel := rfRecord("stock") + ":free"
+	eventually(t, "another one waits", func() bool {
+		heard := 0
+		for _, rdb := range n.plain {
+			heard += int(rdb.PubSubNumSub(bg, channel).Val()[channel])
+		}
+		s, err := waiter.State(bg)
+		return err == nil && s.Waiters == 1 && heard == 5
+	})
+	cancelled := time.Now()
+	cancel()
+	lease := <-got
+	took := time.Since(cancelled)
+	t.Logf("the waiter had it %v after the other gave up", took)
+	if took > 15*time.Second {
+		t.Errorf("the waiter slept for %v after the other gave up", took)
+	}
+	wantErr(t, <-failed, rlock.ErrNotAcquired, context.Canceled)
+	n.pass()
+	mustUnlock(t, lease)
+	n.nothing(t, "stock")
+}
