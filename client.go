@@ -35,7 +35,7 @@ type Client struct {
 	id      string
 	serial  int64 // among the Clients of this process
 	stays   atomic.Int64
-	watches atomic.Int64
+	watches pollers
 	scripts scripts
 
 	watchdog  *watchdog

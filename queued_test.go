@@ -138,7 +138,7 @@ func queuedFaulty(t testing.TB, b *backend, k queuedKind, opts ...rlock.Option) 
 	t.Helper()
 	opts = append([]rlock.Option{rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)}, opts...)
 	c, proxy, rdb := b.faulty(t, opts...)
-	for _, name := range []string{"enter", "reenter", "release", "abandon", "renew", "force_unlock", "inspect"} {
+	for _, name := range []string{"enter", "reenter", "release", "abandon", "renew", "force_unlock", "inspect", "probe"} {
 		if err := rdb.ScriptLoad(bg, rlock.ScriptText("queued_"+name)).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -560,7 +560,7 @@ func TestWatchEndsWithItsContextOrItsClient(t *testing.T) {
 		}
 		// go-redis and the server have some for each of their connections, of
 		// which there are not so many.
-		eventually(t, "there is a goroutine for each and no more", func() bool { return runtime.NumGoroutine() < goroutines+n+n/2 })
+		eventually(t, "there is a goroutine for each lock and no more", func() bool { return runtime.NumGoroutine() < goroutines+n/2 })
 		if err := c.Shutdown(bg); err != nil {
 			t.Fatal(err)
 		}
