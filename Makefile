@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench fresh soak model interop quickstart ci
+.PHONY: help test race lint bench fresh soak scale model interop quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ fresh: ## the simulation with seeds that no run had before (FRESH=12 in each sce
 
 soak: ## the simulation with many seeds (SEEDS=500)
 	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}
+
+scale: ## ten thousand waiters, and as many RedLocks through an outage of two nodes
+	go test -count=1 -timeout 10m -v -run '^(TestThousandsOfPlacesAreGivenUpAtOnce|TestRedLocksAreRenewedThroughOutages)$$' . \
+		-args -waiters=10000 -redlock.holds=10000 -redlock.lease=30s -redlock.outage=12s
 
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check
