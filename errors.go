@@ -51,8 +51,9 @@ var (
 	ErrNoQuorum = errors.New("no quorum")
 
 	// ErrClosed: the Client shuts down, or has. Of a lease: its holder should leave,
-	// and still holds the lock until it calls Unlock.
-	ErrClosed = errors.New("client is closed")
+	// and still holds the lock until it calls Unlock. It is not redis.ErrClosed, which
+	// comes from a go-redis client that is closed.
+	ErrClosed = errors.New("the rlock.Client is closed")
 
 	// ErrForeignKey: the lock's key in Redis is in use for something that is not a
 	// lock of this kind: another type of key, as other lock libraries use, or a hash

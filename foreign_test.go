@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 		{"hash", hash("color", "red", "size", 3), "a hash that is not a lock"},
 		{"hash of one number", hash("size", 3), "a hash that is not a lock"},
 		{"hash of text", hash("user:7", "Ada"), "a hash that is not a lock"},
+		{"hash of a hash", hash("ZmxkOkxwRXN2Qmx1a29tYm", "user:7"), "a hash that is not a lock"},
+		{"large hash without a mode", hash(many[2:]...), "a hash that is not a lock"},
 		{"hash with a mode", hash("mode", "silent", "user:7", "1"), "a hash that is not a lock"},
 		{"large hash", hash(many...), "a hash that is not a lock"},
 	}
@@ -122,6 +125,61 @@ func TestForceUnlockFreesWhatLooksLikeALock(t *testing.T) {
 			}
 			if was, err := l.ForceUnlock(bg); !was || err != nil {
 				t.Errorf("%s: %v, %v", name, was, err)
+			}
+		}
+	})
+}
+
+// A group of values that Redisson has locked under one name is a lock, with a form of
+// its own.
+func TestGroupOfRedissonIsSeenAsHeld(t *testing.T) {
+	t.Parallel()
+	const one, two = "285475da-9152-4c83-822a-67ee2f116a79:52", "9b2c6a0e-1f5d-4f63-b0a4-7d1f3f6f0f11:-7"
+	group := func(owners ...string) (fields []any) {
+		for i, owner := range owners {
+			hash := fmt.Sprintf("9+aW/%017d", i)
+			fields = append(fields, hash, owner, hash+":"+owner+":expire_time", time.Now().Add(time.Hour).UnixMilli(),
+				hash+":"+owner+":lock_count", 1+i%2)
+		}
+		return fields
+	}
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb, c := b.client(t), b.newClient(t)
+		for _, k := range typesOfLocks {
+			if k.name == "PriorityLock" || strings.HasPrefix(k.name, "fair ") {
+				continue // their keys are no other's
+			}
+			for what, g := range map[string]struct {
+				fields  []any
+				holders []rlock.Holder
+				says    string
+			}{
+				"one value":     {group(one), []rlock.Holder{{Owner: one, Count: 1}}, "held by " + one},
+				"three values":  {group(one, one, one), []rlock.Holder{{Owner: one, Count: 2}}, "held by " + one},
+				"two holders":   {group(one, two), []rlock.Holder{{Owner: one, Count: 1}, {Owner: two, Count: 2}}, "and 1 more"},
+				"many, of both": {group(one, two, one, two, one, two), []rlock.Holder{{Owner: one, Count: 1}, {Owner: two, Count: 2}}, "held by "},
+			} {
+				name := k.name + what
+				if err := rdb.HSet(bg, name, g.fields...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				rdb.PExpire(bg, name, time.Hour)
+				l := k.open(c, name)
+				s, err := l.State(bg)
+				if err != nil || s.Mode != rlock.ModeExclusive || !slices.Equal(s.Holders, g.holders) || s.TTL < time.Minute {
+					t.Errorf("%s, %s: %+v, %v", k.name, what, s, err)
+				}
+				_, err = l.TryLock(bg)
+				wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrForeignKey)
+				if !strings.Contains(err.Error(), g.says) {
+					t.Errorf("%s, %s: %v", k.name, what, err)
+				}
+				if strings.Contains(k.name, "ReadLock") || strings.Contains(k.name, "WriteLock") {
+					continue // they free what is held as theirs
+				}
+				if was, err := l.ForceUnlock(bg); !was || err != nil {
+					t.Errorf("%s, %s: %v, %v", k.name, what, was, err)
+				}
 			}
 		}
 	})

@@ -12,7 +12,7 @@ local reply = foreign(fields)
 if reply then
   return reply
 end
-reply = fields
+reply = plainly(fields)
 table.insert(reply, 1, redis.call('pttl', KEYS[1]))
 table.insert(reply, 2, redis.call('llen', KEYS[2]))
 return reply

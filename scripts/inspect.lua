@@ -13,7 +13,7 @@ local reply = foreign(fields)
 if reply then
   return reply
 end
-reply = fields
+reply = plainly(fields)
 table.insert(reply, 1, redis.call('pttl', KEYS[1]))
 table.insert(reply, 2, KEYS[2] and tonumber(redis.call('get', KEYS[2])) or 0)
 return reply

@@ -16,6 +16,7 @@ local reply = foreign(fields)
 if reply then
   return reply
 end
+fields = plainly(fields)
 reply = {redis.call('pttl', lock), 0}
 local mode = redis.call('hget', lock, 'mode')
 for i = 1, #fields, 2 do
