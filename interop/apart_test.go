@@ -113,17 +113,25 @@ func (a *arena) readWriteBesideOthers(t *testing.T) {
 	}
 }
 
-// A group of values that Redisson locks under one name keeps all locks of ours out.
+// A group of values that Redisson locks under one name keeps all locks of ours out, which
+// see it as held, and are told when it is free.
 func (a *arena) group(t *testing.T) {
 	first, second := a.peers(golang)
 	name := a.name("group")
 	second.do(t, "1", "lock", "group", name, long)
 	for _, kind := range []string{"lock", "fair", "spin", "fenced", "read", "write"} {
 		first.refuses(t, "1", "try", kind, name, 0, long)
+		if locked, count, ttl := first.state(t, "1", kind, name); locked != (kind != "read") || count != 0 || ttl < long/2 {
+			t.Errorf("%s: locked %v, %d times by itself, for another %v", kind, locked, count, ttl)
+		}
 	}
-	second.do(t, "1", "unlock", "group", name)
-	first.do(t, "1", "try", "lock", name, 0, long)
+	waiter := a.waiting(t, first, "1", "lock", name, long)
+	released := second.do(t, "1", "unlock", "group", name)
+	if took := waiter.must(t, "ok").time().Sub(released.time()); took > soon {
+		t.Errorf("woken after %v", took)
+	}
 	first.do(t, "1", "unlock", "lock", name)
+	a.nothingLeft(t, name)
 }
 
 // A reader that wants to write waits for itself in Redisson, and is refused here.

@@ -3,6 +3,7 @@
 package interop
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -10,6 +11,7 @@ import (
 // fair is what only the queue of a fair lock has.
 func (a *arena) fair(t *testing.T) {
 	t.Run("order", a.order)
+	t.Run("outlives", a.outlives)
 	t.Run("cancelled", a.cancelled)
 	t.Run("killed", a.killed)
 }
@@ -45,6 +47,53 @@ func (a *arena) order(t *testing.T) {
 			turn.p.do(t, turn.thread, "unlock", "fair", name)
 		}
 		t.Logf("%d hand-overs in %v", len(line), time.Since(begin))
+		a.nothingLeft(t, name)
+	})
+}
+
+// outlives: the line lasts longer than any deadline in it, though those of Redisson are
+// minutes away, and though those of ours that gave it a time to live have left. It is
+// served in order all the same.
+func (a *arena) outlives(t *testing.T) {
+	a.eachWay(t, caseOutlives, fairs, func(t *testing.T, first, second *peer, p pair) {
+		name := a.name("outlives")
+		deadlines := derived("redisson_lock_timeout", name)
+		lasts := func(what string) {
+			t.Helper()
+			last, err := a.rdb.ZRevRangeWithScores(bg, deadlines, 0, 0).Result()
+			if err != nil || len(last) == 0 {
+				t.Fatal(last, err)
+			}
+			rest := time.Until(time.UnixMilli(int64(last[0].Score)))
+			for _, key := range []string{derived("redisson_lock_queue", name), deadlines} {
+				if ttl := a.ttl(t, key); ttl < rest+time.Hour || ttl > rest+48*time.Hour {
+					t.Errorf("%s: %q lasts for %v, and the last may wait for %v", what, key, ttl, rest)
+				}
+			}
+		}
+		first.do(t, "0", "lock", "fair", name, long)
+		line := []*call{a.waiting(t, first, "1", "fair", name, long), a.waiting(t, second, "1", "fair", name, long)}
+		lasts("one of each")
+		// A Java waiter that comes later has the deadline of the one before it, and more.
+		line = append(line, a.waiting(t, a.javas[1], "1", "fair", name, time.Hour, long))
+		lasts("with another of Java")
+		a.waiting(t, a.gos[1], "1", "fair", name, long)
+		a.gos[1].do(t, "1", "interrupt")
+		eventually(t, "it has left", func() bool { return len(a.queue(t, name)) == 3 })
+		lasts("when one has left")
+		first.do(t, "0", "unlock", "fair", name)
+		for i, p := range []*peer{first, second, a.javas[1]} {
+			line[i].must(t, "ok")
+			if i < 2 {
+				lasts(fmt.Sprintf("when %d have been served", i+1))
+			}
+			for _, later := range line[i+1:] {
+				if !later.pending() {
+					t.Fatalf("number %d: %q", i+1, later.wait(t))
+				}
+			}
+			p.do(t, "1", "unlock", "fair", name)
+		}
 		a.nothingLeft(t, name)
 	})
 }

@@ -19,7 +19,10 @@ func (a *arena) handOver(t *testing.T) {
 	t.Run("force", func(t *testing.T) { a.force(t, w) })
 	t.Run("reentry", func(t *testing.T) { a.reentry(t, w) })
 	t.Run("names", func(t *testing.T) { a.oddNames(t, w) })
+	t.Run("forms", a.forms)
 	t.Run("readers", a.readers)
+	t.Run("turns", a.turns)
+	t.Run("long", a.longReader)
 	t.Run("downgrade", func(t *testing.T) { a.downgrade(t, w) })
 	t.Run("inner", a.inner)
 	t.Run("multi", func(t *testing.T) { a.multi(t, w) })
@@ -181,6 +184,118 @@ func (a *arena) readers(t *testing.T) {
 		first.do(t, "1", "unlock", "write", name)
 		a.nothingLeft(t, name)
 	})
+}
+
+// turns: while a writer of ours waits, no reader of ours comes in, whoever reads; the
+// writer does when the readers have left. Readers of Redisson pass it by. When it leaves,
+// a reader of ours and a writer of Redisson come in one after the other.
+func (a *arena) turns(t *testing.T) {
+	shown.by(t, a, caseTurns, direction(golang), "ReadWriteLock")
+	name := a.name("turns")
+	a.javas[0].do(t, "1", "lock", "read", name, long)
+	a.gos[1].do(t, "1", "lock", "read", name, long)
+	writer := a.waiting(t, a.gos[0], "1", "write", name, long)
+	reader := a.waiting(t, a.gos[1], "2", "read", name, long)
+	a.gos[0].refuses(t, "2", "try", "read", name, 0, long)
+	a.javas[1].do(t, "1", "try", "read", name, 0, long)
+	a.javas[1].do(t, "1", "unlock", "read", name)
+	a.gos[1].do(t, "1", "unlock", "read", name)
+	if !writer.pending() || !reader.pending() {
+		t.Error("somebody has come in beside a reader of Redisson")
+	}
+	released := a.javas[0].do(t, "1", "unlock", "read", name)
+	if took := writer.must(t, "ok").time().Sub(released.time()); took > soon {
+		t.Errorf("the writer is in after %v", took)
+	}
+	// Who listens is no help here: the writer has just ceased to.
+	other := a.javas[1].send(t, "1", "lock", "write", name, long)
+	eventually(t, "the writer of Redisson waits", func() bool {
+		return a.javas[1].send(t, "1", "asleep").wait(t).outcome == "ok"
+	})
+	a.javas[0].refuses(t, "1", "try", "read", name, 0, long)
+	released = a.gos[0].do(t, "1", "unlock", "write", name)
+	eventually(t, "the reader or the other writer is in", func() bool { return !reader.pending() || !other.pending() })
+	leaveOther := func() {
+		other.must(t, "ok")
+		a.gos[0].refuses(t, "1", "try", "read", name, 0, long)
+		released = a.javas[1].do(t, "1", "unlock", "write", name)
+	}
+	leaveReader := func() {
+		took := reader.must(t, "ok").time().Sub(released.time())
+		a.javas[0].refuses(t, "1", "try", "write", name, 0, long)
+		a.gos[1].do(t, "2", "unlock", "read", name)
+		if took > soon {
+			t.Errorf("the reader is in after %v", took)
+		}
+	}
+	if other.pending() {
+		leaveReader()
+		leaveOther()
+	} else {
+		leaveOther()
+		leaveReader()
+	}
+	// Who was admitted is remembered for a second.
+	eventually(t, "that is forgotten", func() bool { return a.rdb.Exists(bg, "{"+name+"}:rlock:admitted").Val() == 0 })
+	a.nothingLeft(t, name)
+}
+
+// longReader: the time of the lock is that of the readers that are left. Who comes after
+// a long one has left waits for those only.
+func (a *arena) longReader(t *testing.T) {
+	a.eachWay(t, caseLong, []pair{{"ReadWriteLock", "read", "write"}}, func(t *testing.T, first, second *peer, p pair) {
+		const short = 2 * time.Second
+		for _, reader := range []*peer{first, second} {
+			name := a.name("long")
+			first.do(t, "1", "lock", "read", name, long)
+			held := reader.do(t, "2", "lock", "read", name, short)
+			first.do(t, "1", "unlock", "read", name)
+			if ttl := a.ttl(t, name); ttl > short {
+				t.Errorf("a reader for %v is left, and the lock lasts for %v", short, ttl)
+			}
+			took := second.do(t, "1", "lock", "write", name, long).time().Sub(held.time())
+			t.Logf("the writer is in after %v", took)
+			if took < short-soon/20 || took > short+soon {
+				t.Errorf("the reader was there for %v, and the writer is in after %v", short, took)
+			}
+			reader.send(t, "2", "unlock", "read", name).must(t, "failed")
+			a.holds(t, name, 1)
+			second.do(t, "1", "unlock", "write", name)
+			a.nothingLeft(t, name)
+		}
+	})
+}
+
+// forms: what Java holds is freed by force in every form that it has in Redis.
+func (a *arena) forms(t *testing.T) {
+	first, second := a.peers(golang)
+	for _, form := range []struct {
+		force string
+		held  []string
+	}{
+		{"lock", []string{"lock", "lock", "lock"}},
+		{"lock", []string{"group", "group"}},
+		{"lock", []string{"once"}},
+		{"fair", []string{"fair", "fair"}},
+		{"read", []string{"read", "read"}},
+		{"write", []string{"write", "read", "write"}},
+	} {
+		name := a.name("forms")
+		for _, kind := range form.held {
+			second.do(t, "1", "lock", kind, name, long)
+		}
+		if locked, count, ttl := first.state(t, "1", form.force, name); !locked || count != 0 || ttl < long/2 {
+			t.Errorf("%v: locked %v, %d times by itself, for another %v", form.held, locked, count, ttl)
+		}
+		first.do(t, "1", "force", form.force, name)
+		first.do(t, "1", "try", form.force, name, 0, long)
+		for _, kind := range form.held {
+			second.send(t, "1", "unlock", kind, name).must(t, "failed")
+		}
+		a.holds(t, name, 1)
+		first.do(t, "1", "unlock", form.force, name)
+		a.nothingLeft(t, name)
+	}
 }
 
 // downgrade: a writer that goes on as a reader lets readers in. Redisson announces

@@ -24,12 +24,15 @@ const (
 	caseReentry   = "re-entry and partial release"
 	caseNames     = "names: plain, `{tag}x`, not ASCII"
 	caseReaders   = "readers share, and keep writers out"
+	caseTurns     = "a writer here that waits keeps readers here out"
+	caseLong      = "a long reader that leaves takes its lease along"
 	caseDowngrade = "a writer that reads on lets readers in"
 	caseInner     = "a read that ends leaves the write lock its time"
 	caseMulti     = "a member of the other's MultiLock"
 	caseTokens    = "tokens increase across languages"
 	caseOnce      = "not reentrant, by choice"
 	caseOrder     = "the queue is served in order"
+	caseOutlives  = "the queue lasts longer than who waits in it"
 	caseCancelled = "a waiter that leaves holds nobody up"
 	caseKilled    = "a waiter that was killed costs seconds"
 	caseRenewal   = "renewals go on for three leases"
@@ -41,9 +44,9 @@ const (
 )
 
 var cases = []string{
-	caseExclusion, caseRefused, caseRelease, caseForce, caseReentry, caseNames, caseReaders, caseDowngrade, caseInner,
-	caseMulti, caseTokens, caseOnce, caseOrder, caseCancelled, caseKilled, caseRenewal, caseShorten, caseForced,
-	caseExpired, caseStopped, caseCrashed,
+	caseExclusion, caseRefused, caseRelease, caseForce, caseReentry, caseNames, caseReaders, caseTurns, caseLong, caseDowngrade,
+	caseInner, caseMulti, caseTokens, caseOnce, caseOrder, caseOutlives, caseCancelled, caseKilled, caseRenewal, caseShorten,
+	caseForced, caseExpired, caseStopped, caseCrashed,
 }
 
 // columns are the types, as the table calls them. Semaphores and latches have
