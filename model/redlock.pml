@@ -25,9 +25,11 @@
  *   NO_RAISE      the token is not written back to the nodes that were behind
  *   NO_STAMP      RAISE does not look at the stamp of the grant
  *   COUNT_UNREAD  nodes count although the reply of their grant was not read
+ *   COUNT_PAST    nodes count although their stamp is past the token
  *   NO_RESTORE    a node that lost its data comes back with a counter of zero
  *   NO_WAIT       it comes back while rounds that counted on it still run
  * PROBE asserts that the interesting runs do not exist: it has to fail.
+ * SYMMETRY looks at one of the states that differ only in who is who.
  */
 
 #ifndef K
@@ -44,6 +46,7 @@
 #define OTHER 3    /* ... any other attempt: an earlier one of the two      */
                    /* clients, that of a third, the renewal of a hold       */
 #define COUNTED 9  /* see got */
+#define GONE 31    /* see got */
 
 #define EACH_NODE(step) :: step(0) :: step(1) :: step(2)
 
@@ -59,8 +62,9 @@ bool asked[3];     /* ... and which of them were read                       */
 mtype:phase = { IDLE, ASKING, RAISING };
 typedef Attempt {
 	mtype:phase phase;
-	byte got[3];   /* 0: no grant read; COUNTED: counter known to be at the */
-	               /* token (W); else the stamp that was read (rest of G)   */
+	byte got[3];   /* 0: no grant read yet; GONE: it may not stand; else    */
+	               /* the stamp that was read (G), with COUNTED added if    */
+	               /* the counter is known to be at the token (W)           */
 	byte token;
 	byte before;   /* largest token reported before the round began         */
 }
@@ -70,25 +74,36 @@ Attempt att[3];
 bool used[K + 1];
 byte newest;
 
-#define granted(c) ((att[c].got[0] != 0) + (att[c].got[1] != 0) + (att[c].got[2] != 0))
-#define counted(c) ((att[c].got[0] == COUNTED) + (att[c].got[1] == COUNTED) + (att[c].got[2] == COUNTED))
+#define votes(c, n) (att[c].got[n] != 0 && att[c].got[n] != GONE)
+#define granted(c) (votes(c, 0) + votes(c, 1) + votes(c, 2))
+#define isCounted(c, n) (votes(c, n) && att[c].got[n] > COUNTED)
+#define counted(c) (isCounted(c, 0) + isCounted(c, 1) + isCounted(c, 2))
+#define stampOf(c, n) (att[c].got[n] % COUNTED)
+#define past(c, n) (votes(c, n) && stampOf(c, n) > att[c].token)
+#define behind(c, n) (votes(c, n) && !isCounted(c, n) && att[c].got[n] < att[c].token)
 
 #ifdef NO_STAMP
 #define sameGrant(c, n) true
 #else
-#define sameGrant(c, n) (stamp[n] == att[c].got[n])
+#define sameGrant(c, n) (stamp[n] == stampOf(c, n))
+#endif
+
+#ifdef COUNT_PAST
+#define countsPast(c, n) past(c, n)
+#else
+#define countsPast(c, n) false
 #endif
 
 #ifdef NO_RAISE
 #define nothingToRaise(c, n) true
 #else
-#define nothingToRaise(c, n) (att[c].got[n] == att[c].token)
+#define nothingToRaise(c, n) (stampOf(c, n) == att[c].token || countsPast(c, n))
 #endif
 
 #ifdef NO_WAIT
 #define waited true
 #else
-#define waited (att[1].got[lost] == 0 && att[2].got[lost] == 0)
+#define waited (!votes(1, lost) && !votes(2, lost))
 #endif
 
 #ifdef PROBE
@@ -102,8 +117,74 @@ byte seen;         /* one bit for each thing that has to happen in one run  */
 #define RAISED 4    /* a counter that had to be raised                      */
 #define REGRANT 8   /* a late copy of an acquire that was granted again     */
 #define LOSS 16     /* a loss of data                                       */
-#define RESTORE 32  /* a restore that set a counter above zero              */
-#define ALL 63
+#define RESTORE 32  /* a restore that raised a counter                      */
+#define REFUSED 64  /* a RAISE that may not have been run                   */
+#define AGAIN 128   /* a second decision, on a higher token                 */
+#define ALL 255
+
+/* ---- fewer states ------------------------------------------------------- */
+
+/* The nodes are alike, and so are the clients: states that differ only in who is
+   who go on alike. With SYMMETRY, each step ends by giving the names in an order
+   that follows from the state, so one state stands for up to twelve. A run that
+   is to be read is searched for without it: there each keeps its name. */
+#ifdef SYMMETRY
+hidden byte t;
+hidden mtype:phase p;
+hidden byte b;
+
+#define rankOf(n) (((((counter[n] * 4 + holder[n]) * 16 + stamp[n]) * 32 + att[1].got[n]) * 32 + att[2].got[n]) * 4 + asked[n] * 2 + (lost == n))
+#define clientRank(c) ((((att[c].phase * 16 + att[c].token) * 16 + att[c].before) * 4 + granted(c)) * 4 + counted(c))
+
+inline swapped(x, y) { t = x; x = y; y = t }
+
+inline swapNodes(m, n) {
+	if
+	:: rankOf(m) < rankOf(n) ->
+		swapped(counter[m], counter[n]);
+		swapped(holder[m], holder[n]);
+		swapped(stamp[m], stamp[n]);
+		swapped(att[1].got[m], att[1].got[n]);
+		swapped(att[2].got[m], att[2].got[n]);
+		b = asked[m]; asked[m] = asked[n]; asked[n] = b;
+		if
+		:: lost == m -> lost = n
+		:: lost == n -> lost = m
+		:: else
+		fi
+	:: else
+	fi
+}
+
+inline swapHolder(n) {
+	if
+	:: holder[n] == 1 -> holder[n] = 2
+	:: holder[n] == 2 -> holder[n] = 1
+	:: else
+	fi
+}
+
+inline rename() {
+	if
+	:: clientRank(1) < clientRank(2) ->
+		p = att[1].phase; att[1].phase = att[2].phase; att[2].phase = p;
+		swapped(att[1].token, att[2].token);
+		swapped(att[1].before, att[2].before);
+		swapped(att[1].got[0], att[2].got[0]);
+		swapped(att[1].got[1], att[2].got[1]);
+		swapped(att[1].got[2], att[2].got[2]);
+		swapHolder(0); swapHolder(1); swapHolder(2);
+#ifdef PROBE
+		seen = (seen & ~(HOLD1 | HOLD2)) | ((seen & HOLD1) << 1) | ((seen & HOLD2) >> 1)
+#endif
+	:: else
+	fi;
+	swapNodes(0, 1); swapNodes(1, 2); swapNodes(0, 1);
+	t = 0; b = 0; p = IDLE
+}
+#else
+#define rename() skip
+#endif
 
 /* ---- what a node does --------------------------------------------------- */
 
@@ -134,66 +215,83 @@ inline begin() {
 	STEP {
 		att[c].phase == IDLE ->
 		att[c].phase = ASKING; att[c].before = newest;
-		printf("client %d: begins\n", c)
-	}
-}
-
-/* Another round of ACQ, under the same id, after one that came to nothing. */
-inline beginAgain() {
-	STEP {
-		att[c].phase != IDLE ->
-		forget();
-		att[c].phase = ASKING; att[c].before = newest;
-		printf("client %d: begins another round\n", c)
+		printf("client %d: begins\n", c);
+		rename()
 	}
 }
 
 /* ACQ runs and its reply is read: a grant, or the answer to the first copy,
-   if that one was granted (and is still held). BUSY changes nothing. */
+   if that one was granted (and is still held). BUSY changes nothing. It may be
+   read late, when the token has been decided on: the node counts then if it
+   needs nothing to be at the token, but not if it is past that. */
 inline acquire(n) {
 	STEP {
-		att[c].phase == ASKING && att[c].got[n] == 0 && lost != n &&
+		att[c].phase != IDLE && att[c].got[n] == 0 && lost != n &&
 		(holder[n] == c || (holder[n] == NOBODY && counter[n] < K)) ->
 		if
 		:: holder[n] == NOBODY -> grant(c, n)
 		:: else
 		fi;
 		att[c].got[n] = stamp[n];
-		printf("client %d: reads grant of node %d, stamp %d\n", c, n, stamp[n])
+		if
+		:: att[c].phase == RAISING && nothingToRaise(c, n) -> att[c].got[n] = COUNTED + stamp[n]
+		:: else
+		fi;
+		printf("client %d: reads grant of node %d, stamp %d\n", c, n, stamp[n]);
+		rename()
 	}
 }
 
 /* Enough grants were read: the token is the largest stamp among them, and the
-   nodes that are there already need nothing. Grants read later are ignored. */
+   nodes that are there already need nothing. So again with a higher token, when
+   later grants have stamps past the first one. */
 inline decide() {
 	STEP {
-		att[c].phase == ASKING && granted(c) >= QUORUM ->
+		att[c].phase != IDLE && granted(c) >= QUORUM && (past(c, 0) || past(c, 1) || past(c, 2)) ->
+		if
+		:: att[c].phase == RAISING -> SEEN(AGAIN) skip
+		:: else
+		fi;
 		for (i : 0 .. 2) {
 			if
-			:: att[c].got[i] > att[c].token -> att[c].token = att[c].got[i]
+			:: past(c, i) -> att[c].token = stampOf(c, i)
 			:: else
 			fi
 		}
 		for (i : 0 .. 2) {
 			if
-			:: att[c].got[i] != 0 && nothingToRaise(c, i) -> att[c].got[i] = COUNTED
-			:: else
+			:: !votes(c, i) -> skip
+			:: votes(c, i) && nothingToRaise(c, i) -> att[c].got[i] = COUNTED + stampOf(c, i)
+			:: votes(c, i) && !nothingToRaise(c, i) -> att[c].got[i] = stampOf(c, i)
 			fi
 		}
 		i = 0;
 		att[c].phase = RAISING;
-		printf("client %d: decides on token %d\n", c, att[c].token)
+		printf("client %d: decides on token %d\n", c, att[c].token);
+		rename()
 	}
 }
 
 /* RAISE runs on a node whose grant was read, and its reply is read. */
 inline writeBack(n) {
 	STEP {
-		att[c].phase == RAISING && att[c].got[n] != 0 && att[c].got[n] != COUNTED &&
-		holder[n] == c && sameGrant(c, n) ->
+		att[c].phase == RAISING && behind(c, n) && holder[n] == c && sameGrant(c, n) ->
 		raise(n, att[c].token);
-		att[c].got[n] = COUNTED;
-		printf("client %d: raises node %d to %d\n", c, n, att[c].token)
+		att[c].got[n] = COUNTED + att[c].got[n];
+		printf("client %d: raises node %d to %d\n", c, n, att[c].token);
+		rename()
+	}
+}
+
+/* RAISE is refused, or nobody knows: the grant does not count any more, and
+   the node is not asked for another one in this try. */
+inline refused(n) {
+	STEP {
+		att[c].phase == RAISING && behind(c, n) ->
+		att[c].got[n] = GONE;
+		SEEN(REFUSED)
+		printf("client %d: may not have raised node %d\n", c, n);
+		rename()
 	}
 }
 
@@ -202,8 +300,9 @@ inline writeBackUnread(n) {
 	STEP {
 		att[c].phase == RAISING && att[c].got[n] == 0 && holder[n] == c ->
 		raise(n, att[c].token);
-		att[c].got[n] = COUNTED;
-		printf("client %d: raises node %d to %d, its grant not read\n", c, n, att[c].token)
+		att[c].got[n] = COUNTED + att[c].token;
+		printf("client %d: raises node %d to %d, its grant not read\n", c, n, att[c].token);
+		rename()
 	}
 }
 
@@ -238,7 +337,8 @@ inline report() {
 		:: att[c].token > newest -> newest = att[c].token
 		:: else
 		fi;
-		over()
+		over();
+		rename()
 	}
 }
 
@@ -246,7 +346,8 @@ inline giveUp() {
 	STEP {
 		att[c].phase != IDLE ->
 		printf("client %d: gives up\n", c);
-		over()
+		over();
+		rename()
 	}
 }
 
@@ -254,10 +355,10 @@ proctype client(byte c) {
 	byte i;
 	do
 	:: begin()
-	:: beginAgain()
 	EACH_NODE(acquire)
 	:: decide()
 	EACH_NODE(writeBack)
+	EACH_NODE(refused)
 #ifdef COUNT_UNREAD
 	EACH_NODE(writeBackUnread)
 #endif
@@ -274,22 +375,12 @@ inline copyOfAcquire(c) {
 	STEP {
 		att[c].phase != IDLE && lost != n && holder[n] == NOBODY && counter[n] < K ->
 		if
-		:: att[c].got[n] != 0 -> SEEN(REGRANT) skip
+		:: votes(c, n) -> SEEN(REGRANT) skip
 		:: else
 		fi;
 		grant(c, n);
-		printf("node %d: copy of client %d's acquire, stamp %d\n", n, c, stamp[n])
-	}
-}
-
-/* RAISE runs and nobody reads the reply. One that raises nothing is left out,
-   as is one that is refused (LOST): nothing changes. */
-inline copyOfRaise(c) {
-	STEP {
-		att[c].phase == RAISING && att[c].got[n] != 0 && att[c].got[n] != COUNTED &&
-		holder[n] == c && sameGrant(c, n) && counter[n] < att[c].token ->
-		raise(n, att[c].token);
-		printf("node %d: copy of client %d's raise to %d\n", n, c, counter[n])
+		printf("node %d: copy of client %d's acquire, stamp %d\n", n, c, stamp[n]);
+		rename()
 	}
 }
 
@@ -298,7 +389,8 @@ inline leaseEnds() {
 	STEP {
 		holder[n] != NOBODY ->
 		printf("node %d: lease of %d ends\n", n, holder[n]);
-		free(n)
+		free(n);
+		rename()
 	}
 }
 
@@ -308,16 +400,20 @@ inline otherAcquires() {
 	STEP {
 		lost != n && holder[n] == NOBODY && counter[n] < K ->
 		counter[n]++; holder[n] = OTHER;
-		printf("node %d: grant to another, counter %d\n", n, counter[n])
+		printf("node %d: grant to another, counter %d\n", n, counter[n]);
+		rename()
 	}
 }
 
-/* A RAISE of any other attempt, or of an earlier round of this one. */
-inline otherRaises() {
+/* A counter grows: by a RAISE of whatever attempt whose reply nobody reads, or by
+   a release, which raises it to the token of its hold whoever has the vote, also on
+   a node that is not admitted. */
+inline raisedElsewhere() {
 	STEP {
-		holder[n] != NOBODY && counter[n] < K ->
+		counter[n] < K ->
 		counter[n]++;
-		printf("node %d: raised by another, counter %d\n", n, counter[n])
+		printf("node %d: raised, counter %d\n", n, counter[n]);
+		rename()
 	}
 }
 
@@ -328,7 +424,8 @@ inline loseData() {
 		lost == NONE ->
 		lost = n; counter[n] = 0; free(n);
 		SEEN(LOSS)
-		printf("node %d: loses its data\n", n)
+		printf("node %d: loses its data\n", n);
+		rename()
 	}
 }
 
@@ -343,7 +440,8 @@ inline readCounter() {
 		:: counter[n] > floor_ -> floor_ = counter[n]
 		:: else
 		fi;
-		printf("node %d: counter %d read for node %d\n", n, counter[n], lost)
+		printf("node %d: counter %d read for node %d\n", n, counter[n], lost);
+		rename()
 	}
 }
 
@@ -351,15 +449,15 @@ inline admit() {
 	STEP {
 		lost == n && asked[0] + asked[1] + asked[2] == 2 ->
 #ifndef NO_RESTORE
-		counter[n] = floor_;
 		if
-		:: counter[n] > 0 -> SEEN(RESTORE) skip
+		:: counter[n] < floor_ -> counter[n] = floor_; SEEN(RESTORE)
 		:: else
 		fi;
 #endif
 		lost = NONE; floor_ = 0;
 		asked[0] = false; asked[1] = false; asked[2] = false;
-		printf("node %d: admitted, counter %d\n", n, counter[n])
+		printf("node %d: admitted, counter %d\n", n, counter[n]);
+		rename()
 	}
 }
 
@@ -367,11 +465,9 @@ proctype node(byte n) {
 	do
 	:: copyOfAcquire(1)
 	:: copyOfAcquire(2)
-	:: copyOfRaise(1)
-	:: copyOfRaise(2)
 	:: leaseEnds()
 	:: otherAcquires()
-	:: otherRaises()
+	:: raisedElsewhere()
 #ifndef NO_LOSS
 	:: loseData()
 	:: readCounter()
