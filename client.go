@@ -383,7 +383,8 @@ func fields(val any) map[string]any {
 // longer renewed and runs out by its lease; Unlock still frees it before that. The
 // error then says how many locks that are and names some, and matches ctx.Err().
 // A fixed lease (WithLease) is never renewed, so it may run out while Shutdown
-// waits; its holder then counts as gone, and Unlock tells it.
+// waits; its holder then counts as gone, and Unlock tells it. As nobody renews it,
+// nobody learns of a ForceUnlock before that: until then Shutdown waits for it.
 //
 // Holders must not wait for Shutdown: a Shutdown with a lease held by its own
 // caller lasts until ctx ends. The first of several calls whose ctx ends stops the

@@ -130,6 +130,29 @@ func TestLossDuringShutdown(t *testing.T) {
 	})
 }
 
+// A renewed hold that was freed by force keeps Shutdown waiting until its next renewal
+// at most. Nobody asks after a fixed one: it counts as held until its holder unlocks.
+func TestShutdownBesideForcedHolds(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		c, other := b.newClient(t, rlock.WithWatchdogLease(300*time.Millisecond)), b.newClient(t)
+		renewed := mustLock(t, c.NewLock("renewed"))
+		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(time.Minute))
+		for _, name := range []string{"renewed", "fixed"} {
+			if was, err := other.NewLock(name).ForceUnlock(bg); !was || err != nil {
+				t.Fatal(name, was, err)
+			}
+		}
+		done := shutDown(bg, c, renewed, fixed)
+		eventually(t, "the loss is seen", func() bool { return errors.Is(renewed.Err(), rlock.ErrRemoved) })
+		running(t, done)
+		wantErr(t, fixed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		if err := <-done; err != nil {
+			t.Fatal("nothing is held any more:", err)
+		}
+	})
+}
+
 // What Shutdown has no time for is named, runs out by its lease, and can be
 // unlocked until then.
 func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
@@ -187,7 +210,10 @@ func TestUnlockOfAStoppedClientWithoutRedis(t *testing.T) {
 	wantErr(t, hung.Unlock(bg), rlock.ErrUnreachable)
 	b.real.Resume()
 	_ = rdb.Close()
-	wantErr(t, closed.Unlock(bg), redis.ErrClosed)
+	wantErr(t, closed.Unlock(bg), redis.ErrClosed, nil, rlock.ErrClosed)
+	if theirs, ours := redis.ErrClosed.Error(), rlock.ErrClosed.Error(); strings.Contains(theirs, ours) {
+		t.Errorf("%q reads as %q", theirs, ours)
+	}
 	wantErr(t, closed.Unlock(bg), rlock.ErrUnlocked)
 }
 
