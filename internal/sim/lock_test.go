@@ -1492,10 +1492,6 @@ var mutations = []struct {
 		name: "a member is taken that is held", want: "and so does", within: 10, kind: "multi at once",
 		script: "acquire_all", old: "mine == 0 and redis.call('exists', KEYS[i]) == 1", instead: "false",
 	},
-	{
-		name: "members are taken for one who has left", want: "held by nobody", within: 40, in: "late", kind: "multi at once",
-		script: "acquire_all", old: "redis.call('exists', KEYS[i + 1]) == 1", instead: "false",
-	},
 }
 
 // source is the text of a script, whole.

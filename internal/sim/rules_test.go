@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,10 +12,11 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// redRules are what the nodes of a RedLock have to see to, each in the one
-// order of events that shows it. Faults at random hardly ever come in that order.
-var redRules = []struct {
+// rules are what scripts have to see to, each in the one order of events that
+// shows it. Faults at random hardly ever come in that order.
+var rules = []struct {
 	name                 string
+	kind                 kind   // redKinds[0] if there is none
 	script, old, instead string // without the rule; one script or several
 	// broken says what happens that must not, or "".
 	broken func(t *testing.T, w *World, s scenario) string
@@ -77,6 +79,47 @@ var redRules = []struct {
 			return ""
 		},
 	},
+	{
+		name:   "members are not taken for one who has left",
+		kind:   multiKinds[1],
+		script: "acquire_all", old: "redis.call('exists', KEYS[i + 1]) == 1", instead: "false",
+		broken: membersForOneWhoHasLeft,
+	},
+}
+
+// membersForOneWhoHasLeft: a TryLock gets no answer and is given up, and then a late
+// copy of its request for all members runs.
+func membersForOneWhoHasLeft(t *testing.T, w *World, s scenario) string {
+	ctx := context.Background()
+	p := newPlayer(w, s, "a")
+	defer p.close()
+	l, err := p.locks["stock"].TryLock(ctx) // loads the script: NOSCRIPT would be lost too
+	if err == nil {
+		err = l.Unlock(ctx)
+	}
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	w.SetRates(Rates{Swallow: 1})
+	if _, err := p.locks["stock"].TryLock(ctx); !errors.Is(err, rlock.ErrUnreachable) {
+		t.Errorf("TryLock without an answer: %v", err)
+	}
+	w.SetRates(Rates{})
+	time.Sleep(5 * time.Second)
+	if w.exists("{m}both") {
+		t.Errorf("still locked: %s", w.contents())
+	}
+	for _, e := range slices.Backward(w.events()) {
+		if ws := words(e.b); len(ws) > 3 && ws[2] == "7" { // KEYS of three members
+			w.servers[0].run(ws...)
+			break
+		}
+	}
+	if w.exists("{m}both") {
+		return "held by nobody"
+	}
+	return ""
 }
 
 // voteGivenAnew: the vote of server 0 for a is over, b has it and a hold with it,
@@ -257,11 +300,14 @@ func countersRecur(t *testing.T, w *World, s scenario) string {
 	return ""
 }
 
-func TestRulesOfRedLock(t *testing.T) {
-	for _, rule := range redRules {
+func TestRules(t *testing.T) {
+	for _, rule := range rules {
 		t.Run(rule.name, func(t *testing.T) {
 			for _, without := range []bool{false, true} {
-				s := scenario{kind: redKinds[0]}
+				s := scenario{kind: rule.kind}
+				if s.kind.name == "" {
+					s.kind = redKinds[0]
+				}
 				if without {
 					s.scripts = map[string]string{}
 					for _, script := range strings.Fields(rule.script) {
@@ -275,7 +321,7 @@ func TestRulesOfRedLock(t *testing.T) {
 						s.scripts[script] = strings.Replace(text, rule.old, rule.instead, 1)
 					}
 				}
-				bubble(t, 1, Config{Servers: 5}, func(w *World) {
+				bubble(t, 1, Config{Servers: s.kind.servers}, func(w *World) {
 					if broken := rule.broken(t, w, s); (broken != "") != without {
 						t.Errorf("without the rule: %v; broken: %q", without, broken)
 					}
