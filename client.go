@@ -143,6 +143,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 
 	c.serial = clients.Add(1)
 	id := uuid.New()
+	id[6] = id[6]&0x0f | ownVersion<<4
 	c.id, c.seed = id.String(), binary.NativeEndian.Uint64(id[:8])
 	if env := c.cfg.env; env.ClientID != "" {
 		c.id, c.seed = env.ClientID, env.Seed
@@ -211,6 +212,15 @@ var (
 	errNoClient  = invalid("no Client: it is made by New")
 	errNoContext = invalid("the context is nil")
 )
+
+// ownVersion is that of the UUIDs of this package's clients, the one that is free for
+// any use. Redisson's have version 4: so a hold id tells which of them made it.
+const ownVersion = 8
+
+// isOwn reports whether a hold id was made by a Client of this package.
+func isOwn(owner string) bool {
+	return len(owner) > 36 && owner[36] == ':' && owner[14] == '0'+ownVersion
+}
 
 // newStay makes the id of a stay: an owner's time at a lock, from its first
 // entry until it has left. It is never used again, so a late copy of a request

@@ -271,7 +271,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		turn.setEntering(true)
 		defer turn.setEntering(false)
 	}
-	a.stay, a.number = c.newStay()
+	a.stay, a.number = l.newStay()
 	if err := a.lean(); err != nil {
 		return nil, err
 	}

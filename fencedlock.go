@@ -1,6 +1,10 @@
 package rlock
 
-import "context"
+import (
+	"context"
+	"strconv"
+	"strings"
+)
 
 // FencedLock is Lock with the fencing tokens of Redisson's RFencedLock: the
 // numbers 1, 2, 3 and so on, from a counter in Redis of the lock's own, which
@@ -69,6 +73,23 @@ func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
 type fenced struct {
 	plain
 	counter string // its key
+}
+
+// newStay marks the stay as one that raises the counter, by the sign of its number.
+func (f fenced) newStay() (string, int64) {
+	_, n := f.plain.newStay()
+	return f.c.id + ":" + strconv.FormatInt(-n, 10), n
+}
+
+// state shows the counter as token, but not of a hold of ours that did not raise it.
+func (f fenced) state(reply []any) (State, error) {
+	s, err := f.plain.state(reply)
+	for _, h := range s.Holders {
+		if isOwn(h.Owner) && !strings.Contains(h.Owner, ":-") {
+			s.Token = 0
+		}
+	}
+	return s, err
 }
 
 func (f fenced) enter(a *attempt, _ bool) *request { return f.take(a, "counter", f.counter) }

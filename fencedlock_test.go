@@ -242,3 +242,58 @@ func TestFencedLockRefusesBadArguments(t *testing.T) {
 	_, err := c.NewFencedLock("a").CurrentToken(bg)
 	wantErr(t, err, rlock.ErrClosed)
 }
+
+// State and Watch show the counter as the token of a holder that raised it, and not of
+// one that took the name as another type.
+func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		const java = "285475da-9152-4c83-822a-67ee2f116a79:52"
+		rdb, other := b.client(t), b.newClient(t)
+		here := other.NewFencedLock("a")
+		far := b.newClient(t).NewFencedLock("a")
+		states := watching(t, far)
+		watchFree(t, states)
+		check := func(who string, l *rlock.FencedLock, owner string, want int64) {
+			t.Helper()
+			s, err := l.State(bg)
+			if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != owner || s.Token != want {
+				t.Errorf("%s: %+v, %v, want token %d", who, s, err, want)
+			}
+		}
+		first := mustLock(t, here)
+		if first.Token() != 1 {
+			t.Fatal(first.Token())
+		}
+		check("a FencedLock", far, first.Owner(), 1)
+		again := mustLockCtx(t, first.Context(bg), other.NewLock("a"))
+		check("entered again by a Lock", far, first.Owner(), 1)
+		if s := watchHeld(t, states, first.Owner(), 2); s.Token != 1 {
+			t.Errorf("%+v", s)
+		}
+		mustUnlock(t, again)
+		mustUnlock(t, first)
+		watchFree(t, states)
+
+		for kind, l := range map[string]rlock.Locker{"Lock": other.NewLock("a"), "SpinLock": other.NewSpinLock("a"), "FairLock": other.NewFairLock("a")} {
+			lease := mustLock(t, l)
+			again := mustLockCtx(t, lease.Context(bg), here)
+			check(kind, far, lease.Owner(), 0)
+			check(kind+", of this client", here, lease.Owner(), lease.Token())
+			if s := watchHeld(t, states, lease.Owner(), 2); s.Token != 0 {
+				t.Errorf("%s: %+v", kind, s)
+			}
+			mustUnlock(t, again)
+			mustUnlock(t, lease)
+			watchFree(t, states)
+		}
+		if n := fencedToken(t, far); n != 1 {
+			t.Errorf("the counter is %d", n)
+		}
+
+		rdb.Incr(bg, "redisson_lock_token:{a}")
+		rdb.HSet(bg, "a", java, 1)
+		check("Redisson", far, java, 2)
+		rdb.Del(bg, "a")
+	})
+}

@@ -9,6 +9,8 @@ import (
 // request may run twice. Replies have one form for all types; an error of the
 // form {-1, 0} or {-2, n} changes nothing in Redis.
 type protocol interface {
+	// newStay makes the id of a stay, of which the number is a part.
+	newStay() (id string, number int64)
 	// enter asks for the first entry of a stay. The reply is
 	//   {1, token}  entered; the token is 0 for a shared hold
 	//   {0, rest}   not now; look again within rest ms (-1: there is no telling)
@@ -47,6 +49,8 @@ type protocol interface {
 // plain is the protocol of the lock types whose state is one hash with the
 // field of the one stay that holds it.
 type plain struct{ *core }
+
+func (p plain) newStay() (string, int64) { return p.c.newStay() }
 
 func (p plain) enter(a *attempt, _ bool) *request {
 	return p.take(a, "clock", p.keys.clock)

@@ -72,6 +72,8 @@ func (q *queued) channel(stay string) string { return q.turn() + stay }
 
 func (q *queued) patience() int64 { return q.c.cfg.waiterLease.Milliseconds() }
 
+func (q *queued) newStay() (string, int64) { return q.c.newStay() }
+
 func (q *queued) enter(a *attempt, wait bool) *request {
 	var under string
 	if a.under != nil {

@@ -566,6 +566,8 @@ func (r *red) perNode(err error, failed map[int]error) error {
 	return err
 }
 
+func (r *red) newStay() (string, int64) { return r.c.newStay() }
+
 func (r *red) enter(a *attempt, wait bool) *request {
 	if a.tries > 1 {
 		// Each try has an id of its own: the one before was taken back for good.

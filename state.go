@@ -28,7 +28,10 @@ type State struct {
 	TTL time.Duration
 	// Token is the fencing token of the holder. Types whose place in Redis has no
 	// room for it show it only if this client holds the lock; otherwise it is 0,
-	// as it is when the lock is free or held by readers.
+	// as it is when the lock is free or held by readers. A FencedLock shows its
+	// counter, of a holder that raised it: a FencedLock, or any holder of Redisson,
+	// because Redis does not tell an RFencedLock from an RLock. It shows 0 if another
+	// type of this package holds the name.
 	Token int64
 	// Waiters is how many wait: in all processes, if Redis keeps the queue
 	// (FairLock, FairReadWriteLock, PriorityLock), dead ones that nobody has removed yet
