@@ -241,7 +241,7 @@ func (c *Client) foreign(ctx context.Context, r *request, err error) error {
 	case err == nil || r.script == nil:
 		return err
 	case redis.HasErrorPrefix(err, "FOREIGN"):
-		return because(ErrForeignKey, err)
+		return fmt.Errorf("%w: a hash with other data", ErrForeignKey)
 	case !strings.Contains(err.Error(), "WRONGTYPE"): // Redis 6 and miniredis put text before it
 		return err
 	}
@@ -252,7 +252,7 @@ func (c *Client) foreign(ctx context.Context, r *request, err error) error {
 	for i := 0; i < len(keys); i += step {
 		kind := once{redis.NewCmd(ctx, "type", keys[i])}
 		if c.io.Process(ctx, kind) == nil && kind.Val() != "hash" && kind.Val() != "none" {
-			return fmt.Errorf("%w: %.200q is a %v: %w", ErrForeignKey, keys[i], kind.Val(), err)
+			return fmt.Errorf("%w: %.200q is a %v", ErrForeignKey, keys[i], kind.Val())
 		}
 	}
 	return because(ErrForeignKey, err)
@@ -359,7 +359,7 @@ var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAG
 func transient(err error) bool {
 	var reply redis.Error
 	switch {
-	case errors.Is(err, redis.ErrClosed), panicked(err):
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, ErrForeignKey), panicked(err):
 		return false
 	case errors.As(err, &reply):
 		return refused(err)

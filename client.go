@@ -89,7 +89,7 @@ var clients atomic.Int64
 // on all its connections keep locks from being taken and released. Renewals are
 // pipelines: give those a pool of their own, or such commands may cost the leases.
 // With go-redis 9.22 that is PipelineReadBufferSize or PipelineWriteBufferSize in
-// the options; from 9.23 on it is the default. A RedLock renews through the pools.
+// the options; from 9.23 on it is the default.
 //
 // A *redis.Ring is refused: when one of its shards drops out, the keys of that
 // shard move to another, and two owners hold one lock.

@@ -673,7 +673,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, e
 	}
 }
 
-var errOtherType = errors.New("another type of lock holds this name, which excludes nobody here")
+var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
 // worthRepeating reports whether Lock goes on after err: Redis may come back,
 // and does within a failover. It bears that for as long as a watchdog lease.

@@ -59,7 +59,7 @@ var (
 	// lock of this kind: another type of key, as other lock libraries use, or a hash
 	// of other data. It is left as it is. Or, of a PriorityLock and FairReadWriteLock:
 	// another type of lock of this name is held, which does not exclude them.
-	ErrForeignKey = errors.New("the key is not a lock")
+	ErrForeignKey = errors.New("the key is not a lock of this type")
 
 	// ErrInvalidArgument: refused before anything was sent.
 	ErrInvalidArgument = errors.New("invalid argument")

@@ -37,13 +37,13 @@ func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 		{"set", func(rdb redis.UniversalClient, key string) error { return rdb.SAdd(bg, key, 1, 2).Err() }, "is a set"},
 	}
 	others := []suspect{
-		{"hash", hash("color", "red", "size", 3), "a hash that is not a lock"},
-		{"hash of one number", hash("size", 3), "a hash that is not a lock"},
-		{"hash of text", hash("user:7", "Ada"), "a hash that is not a lock"},
-		{"hash of a hash", hash("ZmxkOkxwRXN2Qmx1a29tYm", "user:7"), "a hash that is not a lock"},
-		{"large hash without a mode", hash(many[2:]...), "a hash that is not a lock"},
-		{"hash with a mode", hash("mode", "silent", "user:7", "1"), "a hash that is not a lock"},
-		{"large hash", hash(many...), "a hash that is not a lock"},
+		{"hash", hash("color", "red", "size", 3), "a hash with other data"},
+		{"hash of one number", hash("size", 3), "a hash with other data"},
+		{"hash of text", hash("user:7", "Ada"), "a hash with other data"},
+		{"hash of a hash", hash("ZmxkOkxwRXN2Qmx1a29tYm", "user:7"), "a hash with other data"},
+		{"large hash without a mode", hash(many[2:]...), "a hash with other data"},
+		{"hash with a mode", hash("mode", "silent", "user:7", "1"), "a hash with other data"},
+		{"large hash", hash(many...), "a hash with other data"},
 	}
 	eachRedis(t, func(t *testing.T, b *backend) {
 		rdb, c := b.client(t), b.newClient(t)
