@@ -154,7 +154,7 @@ func TestPanicsOfAnObserver(t *testing.T) {
 	t.Parallel()
 	b := onMiniredis(t)
 	o, log := &panickyObserver{}, &logLines{}
-	c := b.newClient(t, rlock.WithObserver(o), rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(300*time.Millisecond))
+	c := b.newClient(t, rlock.WithObserver(o), rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(ample(900*time.Millisecond)))
 	l := c.NewLock("a")
 	lease := mustLock(t, l)
 	got := make(chan *rlock.Lease, 1)
@@ -168,7 +168,7 @@ func TestPanicsOfAnObserver(t *testing.T) {
 	b.mini.SetError("")
 	_ = lease.Unlock(bg) // on a busy machine it may be lost
 	mustUnlock(t, <-got)
-	lost := mustLock(t, l, rlock.WithLease(20*time.Millisecond))
+	lost := mustLock(t, l, rlock.WithLease(300*time.Millisecond))
 	<-lost.Done()
 	wantErr(t, lost.Unlock(bg), rlock.ErrExpired)
 	want := []string{"AcquireStart", "AcquireEnd", "Contended", "Renewed", "Lost", "Unlocked", "Retry", "Subscription"}
@@ -190,7 +190,7 @@ func TestPanicOfALogHandler(t *testing.T) {
 	log := &logLines{boom: true}
 	c := b.newClient(t, rlock.WithLogger(slog.New(log)))
 	for range 3 {
-		lost := mustLock(t, c.NewLock("a"), rlock.WithLease(20*time.Millisecond))
+		lost := mustLock(t, c.NewLock("a"), rlock.WithLease(300*time.Millisecond))
 		<-lost.Done()
 		wantErr(t, lost.Unlock(bg), rlock.ErrExpired)
 	}

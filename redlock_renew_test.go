@@ -163,7 +163,8 @@ func (o *countHookOf) Retry(string, error)    { o.failed.Add(1) }
 // begins when it is sent. All of them together take longer than that.
 func TestRedLockRenewalsMayWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
-	const holds, lease, timeout = 800, 6 * time.Second, 500 * time.Millisecond
+	const holds = 800
+	lease, timeout := ample(6*time.Second), ample(500*time.Millisecond)
 	n := rfStart(t)
 	count := &countHookOf{}
 	var cs []*rlock.Client
