@@ -252,7 +252,7 @@ func (c *Client) foreign(ctx context.Context, r *request, err error) error {
 	for i := 0; i < len(keys); i += step {
 		kind := once{redis.NewCmd(ctx, "type", keys[i])}
 		if c.io.Process(ctx, kind) == nil && kind.Val() != "hash" && kind.Val() != "none" {
-			return fmt.Errorf("%w: %.200q is a %v", ErrForeignKey, keys[i], kind.Val())
+			return fmt.Errorf("%w: %.200q is a %v (WRONGTYPE)", ErrForeignKey, keys[i], kind.Val())
 		}
 	}
 	return because(ErrForeignKey, err)
