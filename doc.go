@@ -74,8 +74,8 @@
 //
 // Each type, or side, has State, IsLocked, HeldBy, ForceUnlock, ForceUnlockIf, and
 // Watch, which tells the state of a lock as it changes without contending for it; it is
-// no proof that a lock is free. A MultiLock has none of these, for it is nothing in
-// Redis: ask its members.
+// no proof that a lock is free. A MultiLock asks its members; it has no
+// Watch: watch the members.
 //
 // # What is guaranteed
 //

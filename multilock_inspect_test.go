@@ -1,0 +1,83 @@
+package rlock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// A MultiLock is inspected and freed through its members.
+func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		c, other := b.newClient(t), b.newClient(t)
+		open := func(c *rlock.Client) *rlock.MultiLock {
+			m, err := rlock.NewMultiLock(c.NewLock("inspected a"), c.NewFairLock("inspected b"), c.NewReadWriteLock("inspected c").Writer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		m, theirs := open(c), open(other)
+		want := func(what string, locked bool, holders, times int, lease *rlock.Lease) {
+			t.Helper()
+			ctx := bg
+			if lease != nil {
+				ctx = lease.Context(bg)
+			}
+			if is, err := theirs.IsLocked(bg); err != nil || is != locked {
+				t.Errorf("%s: IsLocked: %v, %v", what, is, err)
+			}
+			s, err := theirs.State(bg)
+			if err != nil || len(s.Holders) != holders || s.Locked() != locked || (s.Mode == rlock.ModeExclusive) != locked || (s.TTL > 0) != locked {
+				t.Errorf("%s: State: %+v, %v", what, s, err)
+			}
+			if n, err := m.HeldBy(ctx); err != nil || n != times {
+				t.Errorf("%s: HeldBy: %d, %v", what, n, err)
+			}
+		}
+		want("free", false, 0, 0, nil)
+		one := mustLock(t, other.NewFairLock("inspected b"))
+		want("one member is another's", true, 1, 0, nil)
+		mustUnlock(t, one)
+
+		lease := mustLock(t, m, rlock.WithLease(time.Minute))
+		want("held", true, 3, 1, lease)
+		again := mustLockCtx(t, lease.Context(bg), m, rlock.WithLease(time.Minute))
+		want("held twice", true, 3, 2, again)
+		mustUnlock(t, again)
+		if did, err := theirs.ForceUnlockIf(bg, "nobody"); err != nil || did {
+			t.Errorf("ForceUnlockIf: %v, %v", did, err)
+		}
+		if did, err := theirs.ForceUnlock(bg); err != nil || !did {
+			t.Errorf("ForceUnlock: %v, %v", did, err)
+		}
+		want("freed", false, 0, 0, lease)
+		if err := lease.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
+			t.Errorf("Unlock of what was freed: %v", err)
+		}
+		if did, err := theirs.ForceUnlock(bg); err != nil || did {
+			t.Errorf("ForceUnlock of a free lock: %v, %v", did, err)
+		}
+
+		lease = mustLock(t, m)
+		if did, err := theirs.ForceUnlockIf(bg, lease.Members()[1].Owner()); err != nil || !did {
+			t.Errorf("ForceUnlockIf of a member: %v, %v", did, err)
+		}
+		_ = lease.Unlock(bg)
+		want("unlocked", false, 0, 0, nil)
+
+		foreign, err := rlock.NewMultiLock(c.NewLock("inspected a"), plainLocker{c.NewLock("inspected d")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := foreign.IsLocked(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("a member that cannot be inspected: %v", err)
+		}
+	})
+}
+
+// plainLocker can be locked, and no more.
+type plainLocker struct{ rlock.Locker }
