@@ -134,9 +134,9 @@ var scenarios = []scenario{
 
 // judge knows every lease and says what is wrong.
 type judge struct {
-	w        *World
-	s        scenario
-	lastLoss time.Duration // of data; the run's own goroutine only
+	w      *World
+	s      scenario
+	forgot [][]time.Duration // by server: when it has lost its data; the run's own goroutine only
 
 	mu    sync.Mutex // guards the rest; never held while waiting
 	locks map[string]*verdicts
@@ -809,7 +809,7 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 		}
 	}()
 	bubble(t, seed, Config{Servers: s.kind.servers, Rates: s.rates}, func(w *World) {
-		j := &judge{w: w, s: s, locks: map[string]*verdicts{}}
+		j := &judge{w: w, s: s, locks: map[string]*verdicts{}, forgot: make([][]time.Duration, len(w.servers))}
 		o = outcome{world: w, judge: j}
 		for _, name := range lockNames {
 			j.locks[name] = &verdicts{gone: map[hold]int{}}
@@ -846,8 +846,8 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 		for _, f := range s.schedule(w, span) {
 			w.Play([]Fault{f})
 			j.say("fault: %v", f)
-			if f.Kind == Lose {
-				j.lastLoss = w.Elapsed()
+			if i := f.Server % len(w.servers); f.Kind == Lose {
+				j.forgot[i] = append(j.forgot[i], w.Elapsed())
 			}
 		}
 		time.Sleep(max(0, span-w.Elapsed())) // the rates stay until then
@@ -876,12 +876,13 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	fresh := newPlayer(w, s, "fresh")
 	patience := lockLease + lockPoll + time.Second + s.kind.recovers
 	for _, name := range lockNames {
-		if j.revived(name) {
-			time.Sleep(longestFix + time.Second)
-		}
 		l, err := fresh.locks[name].Lock(ctx, rlock.WithWait(patience))
+		if back, _ := j.revived(name); err != nil && back > 0 {
+			time.Sleep(longestFix + time.Second)
+			l, err = fresh.locks[name].Lock(ctx, rlock.WithWait(patience))
+		}
 		if err != nil {
-			j.accuse("%s cannot be had %v after everybody has left: %v; Redis: %s", name, patience, err, w.contents())
+			j.accuse("%s cannot be had %v after everybody has left: %v; Redis: %s\n%s", name, patience, err, w.contents(), j.histories())
 			continue
 		}
 		if err := l.Unlock(ctx); err != nil {
@@ -893,12 +894,11 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	// for the end of a lease.
 	time.Sleep(max(0, healed+max(s.rates.LateWithin, 4*time.Second)+time.Second-w.Elapsed()) + 3*time.Second)
 	for _, name := range lockNames {
-		switch {
-		case len(s.kind.traces(w, name)) == 0:
-		case j.revived(name):
-			time.Sleep(longestFix + time.Second) // it came after fresh had been in
-		default:
-			j.accuse("%s is held by nobody: %s", name, w.contents())
+		switch back, others := j.revived(name); {
+		case others == 0 && back > 0:
+			time.Sleep(longestFix + time.Second) // it kept fresh out of too few servers, or came later
+		case others > 0:
+			j.accuse("%s is held by nobody: %s\n%s", name, w.contents(), j.histories())
 		}
 	}
 
@@ -950,15 +950,17 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 
 	// Redis forgets everything but the clocks.
 	time.Sleep(time.Minute + longestFix)
-	left := slices.DeleteFunc(w.keys(), remains)
-	if w.Stats().Losses > 0 {
-		// A copy of an acquire that comes late, to a node that has forgotten the
-		// tombstone too, makes a vote that nobody is there to take back. Its time is
-		// over; the next one to vote replaces it.
-		left = slices.DeleteFunc(left, func(key string) bool { return strings.HasSuffix(key, ":rlock:red") })
+	var left []string
+	for i := range w.servers {
+		for _, key := range w.keysOf(i) {
+			// The record of a vote outlives the vote: the next one to vote replaces it.
+			if !remains(key) && !(strings.HasSuffix(key, ":rlock:red") && j.cameBack(i, w.Redis(i).HGet(key, "attempt"))) {
+				left = append(left, key)
+			}
+		}
 	}
 	if len(left) > 0 {
-		j.accuse("left in Redis: %s; all: %s", strings.Join(left, ", "), w.contents())
+		j.accuse("left in Redis: %s; all: %s\n%s", strings.Join(left, ", "), w.contents(), j.histories())
 	}
 
 	// A client that is closed leaves nothing: no hold, no waiter.
@@ -1008,29 +1010,155 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	}
 }
 
-// revived reports whether a lock that nobody should hold is held by a stay that
-// was abandoned before the last loss of data. The loss takes the tombstone
-// along, so a late copy may bring the stay back until its lease is over: with
-// the data goes the only thing that could have stopped it.
-func (j *judge) revived(lock string) bool {
-	holds := j.s.kind.traces(j.w, lock)
-	if len(holds) == 0 || j.lastLoss == 0 {
-		return false
-	}
-	for _, e := range j.w.events() {
-		ws := words(e.b)
-		// An abandon alone leaves a tombstone, for a minute.
-		if e.at >= j.lastLoss || !slices.Contains(ws, "60000") {
-			continue
+// revived counts the stays that hold a lock, if only on some servers, when all have
+// left it: those that came back, and others.
+func (j *judge) revived(lock string) (back, others int) {
+	for h := range j.s.kind.traces(j.w, lock) {
+		found, came := 0, 0
+		for i := range j.w.servers {
+			if j.w.mentions(i, h.owner) {
+				found++
+				if j.cameBack(i, h.owner) {
+					came++
+				}
+			}
 		}
-		for h := range holds {
-			if slices.Contains(ws, h.owner) {
-				j.say("%s is held by %s, which was abandoned before the loss at %v", lock, h.owner, j.lastLoss)
-				return true
+		if came > 0 && came == found {
+			back++
+		} else {
+			others++
+		}
+	}
+	return back, others
+}
+
+// cameBack reports whether a server holds something for a stay by the one history
+// that excuses it: the stay was given up there with a tombstone, the server then lost
+// its data, and the tombstone with it, and a late copy of a request for the hold has
+// run after that. With the data went the only thing that could have stopped it. Nobody
+// acts on such a hold, and it is over with its lease.
+func (j *judge) cameBack(server int, stay string) bool {
+	var tombstone, lost, came bool
+	for _, s := range j.history(server, stay) {
+		switch {
+		case s.script == "":
+			lost, came, tombstone = lost || tombstone, false, false
+		case s.tombstone:
+			tombstone, lost, came = true, false, false
+		case lost && s.late && slices.Contains(asking, s.script):
+			came = true
+		}
+	}
+	if came {
+		j.say("server %d holds something for %s, which came back after a loss", server, stay)
+	}
+	return came
+}
+
+// asking are the scripts that can make a stay hold that does not. The renewal of a
+// RedLock is one: it gives the vote anew where nobody has it.
+var asking = []string{
+	"acquire", "acquire_all", "fair_enter", "rw_read_enter", "rw_write_enter", "queued_enter",
+	"red_acquire", "red_renew",
+}
+
+// step is what a server did for a stay, or a loss of its data.
+type step struct {
+	at        time.Duration
+	script    string // "": the loss
+	late      bool   // a late copy
+	tombstone bool   // it leaves one
+	text      string
+}
+
+func (s step) String() string { return fmt.Sprint(s.at, " ", s.text) }
+
+// history is what has become of a stay on a server, as far as that has seen it.
+func (j *judge) history(server int, stay string) (steps []step) {
+	for _, e := range j.w.events() {
+		if ws := words(e.b); strings.Contains(e.who, fmt.Sprint(">", server, "#")) && slices.Contains(ws, stay) {
+			script := j.s.runsScript(ws)
+			steps = append(steps, step{
+				at: e.at, script: script, late: strings.HasSuffix(e.who, "~"),
+				tombstone: slices.Contains(ws, "60000"), // for so long one stays
+				text:      fmt.Sprint(e.who, " ", ws[0], " ", script, " ", ws[min(len(ws), 2):]),
+			})
+		}
+	}
+	for _, at := range j.forgot[server] {
+		steps = append(steps, step{at: at, text: "all data is lost"})
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return steps
+}
+
+// histories are those of whoever has something in Redis, for a failure's text.
+func (j *judge) histories() string {
+	var out []string
+	for i := range j.w.servers {
+		seen := map[string]bool{}
+		for _, e := range j.w.events() {
+			for _, word := range words(e.b) {
+				if strings.Count(word, "-") == 4 && strings.Count(word, ":") == 1 && !seen[word] {
+					seen[word] = true
+					if j.w.mentions(i, word) {
+						for _, s := range j.history(i, word) {
+							out = append(out, fmt.Sprintf("server %d, %s: %v", i, word, s))
+						}
+					}
+				}
 			}
 		}
 	}
-	return false
+	return strings.Join(out, "\n")
+}
+
+// scriptNames are the names of the scripts, by what EVAL and EVALSHA say.
+var scriptNames = sync.OnceValue(func() map[string]string {
+	names := map[string]string{}
+	files, err := os.ReadDir("../../scripts")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		name, script := strings.CutSuffix(f.Name(), ".lua")
+		if !script {
+			continue
+		}
+		text, err := source(name)
+		if err != nil {
+			panic(err)
+		}
+		names[text], names[redis.NewScript(text).Hash()] = name, name
+	}
+	return names
+})
+
+// runsScript is the name of the script that a request runs, or "?".
+func (s scenario) runsScript(request []string) string {
+	if len(request) < 2 {
+		return "?"
+	}
+	for name, text := range s.scripts {
+		if request[1] == text || request[1] == redis.NewScript(text).Hash() {
+			return name
+		}
+	}
+	return cmp.Or(scriptNames()[request[1]], "?")
+}
+
+// mentions reports whether a server has something for a stay, but for tombstones.
+func (w *World) mentions(server int, stay string) bool {
+	m := w.Redis(server)
+	return slices.ContainsFunc(w.keysOf(server), func(key string) bool {
+		if m.Type(key) != "hash" {
+			return false
+		}
+		fields, _ := m.HKeys(key)
+		return slices.ContainsFunc(fields, func(f string) bool {
+			return f == stay || f == stay+":write" || m.HGet(key, f) == stay
+		})
+	})
 }
 
 func (p *player) close() {
@@ -1487,6 +1615,11 @@ var mutations = []struct {
 	{
 		name: "nobody looks at the clock", want: "and so does", within: 100, soak: true, in: "clocks", kind: "redlock with quarantine",
 		script: "red_acquire", old: "now < tonumber(ARGV[#ARGV - 1]) or now > tonumber(ARGV[#ARGV])", instead: "false",
+	},
+	{
+		// Runs with a loss of data excuse records only of those who came back by it.
+		name: "a release leaves the record, its time over", want: "left in Redis", within: 5, in: "losses", kind: "redlock, 4 of 5",
+		script: "red_release", old: "redis.call('del', record)\n  announce", instead: "redis.call('hset', record, 'until', 0)\n  announce",
 	},
 	{
 		name: "a member is taken that is held", want: "and so does", within: 10, kind: "multi at once",
