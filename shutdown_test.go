@@ -112,7 +112,7 @@ func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 func TestLossDuringShutdown(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t, rlock.WithWatchdogLease(300*time.Millisecond))
+		c := b.newClient(t, rlock.WithWatchdogLease(ample(1500*time.Millisecond)))
 		removed := mustLock(t, c.NewLock("removed"))
 		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(200*time.Millisecond))
 		done := shutDown(bg, c, removed, fixed)
@@ -135,7 +135,7 @@ func TestLossDuringShutdown(t *testing.T) {
 func TestShutdownBesideForcedHolds(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *backend) {
-		c, other := b.newClient(t, rlock.WithWatchdogLease(300*time.Millisecond)), b.newClient(t)
+		c, other := b.newClient(t, rlock.WithWatchdogLease(ample(1500*time.Millisecond))), b.newClient(t)
 		renewed := mustLock(t, c.NewLock("renewed"))
 		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(time.Minute))
 		for _, name := range []string{"renewed", "fixed"} {
