@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ type request struct {
 	ends bool
 
 	// hasty: not to be sent again to a server that is not there, or does not run
-	// it now: there are others.
+	// it now: there are others, or other ways.
 	hasty bool
 
 	// do is run instead of a script, for what takes more than one server. It
@@ -137,6 +138,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			waiting--
 			if a.err == nil && r.ends && a.val != int64(1) {
 				answered++
+				a = a.after(absent)
 				if waiting > 0 {
 					absent = &a
 					continue
@@ -188,6 +190,7 @@ func (c *Client) call(ctx context.Context, budget time.Duration, r *request) ans
 			select {
 			case a := <-answers: // in the last moment, or while the process was stopped
 				if a.err == nil {
+					a = a.after(absent)
 					a.unsure = sent > 1
 					return a
 				}
@@ -246,8 +249,11 @@ func (c *Client) foreign(ctx context.Context, r *request, err error) error {
 		return err
 	}
 	keys, step := r.keys[:1], 1
-	if r.script.name == "acquire_all" {
+	switch r.script.name {
+	case "acquire_all":
 		keys, step = r.keys[1:], 2
+	case "release_all":
+		keys, step = r.keys, 2
 	}
 	for i := 0; i < len(keys); i += step {
 		kind := once{redis.NewCmd(ctx, "type", keys[i])}
@@ -428,4 +434,44 @@ func (a answer) int() (int64, error) {
 		return 0, errReply(a.val)
 	}
 	return n, nil
+}
+
+// verdicts reads the reply of release_all for so many holds: one for each, or a 1
+// for all.
+func (a answer) verdicts(n int) ([]int64, error) {
+	list, _ := a.val.([]any)
+	all := make([]int64, n)
+	for i := range all {
+		ok := false
+		switch {
+		case a.err != nil:
+			return nil, a.err
+		case a.val == int64(1):
+			all[i], ok = 1, true
+		case len(list) == n:
+			all[i], ok = list[i].(int64)
+		}
+		if !ok {
+			return nil, errReply(a.val)
+		}
+	}
+	return all, nil
+}
+
+// after adds to the answer to a copy of a request that ends several holds what
+// another copy has done: what one of them has freed the other does not find.
+func (a answer) after(before *answer) answer {
+	list, _ := a.val.([]any)
+	if before == nil || list == nil {
+		return a
+	}
+	other, _ := before.val.([]any)
+	merged := slices.Clone(list)
+	for i := range merged {
+		if i < len(other) && other[i] == int64(1) {
+			merged[i] = other[i]
+		}
+	}
+	a.val = merged
+	return a
 }

@@ -39,6 +39,8 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	}
 	about := []rlock.Request{
 		mine("acquire_all", []string{"clock", "free", "gone"}, stranger, 1000),
+		mine("release_all", []string{"free", "gone"}, "publish", stranger, 0, "channel"),
+		mine("release_all", []string{"held Lock", "gone", "free", "gone"}, "publish", stranger, 0, "channel", stranger, 1000, "channel"),
 		mine("serve", []string{"{x}served"}),
 		mine("red_acquire", red("free"), stranger, 1000),
 		mine("red_acquire", red("red"), "me:1", 1000),

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -119,13 +120,7 @@ func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 	l.endLocked(ErrUnlocked)
 	g.over.Store(true)
 	g.unlock()
-	err := each(g.members, func(l *Lease) error {
-		err := l.Unlock(ctx)
-		if errors.Is(err, ErrUnlocked) {
-			return nil // by its owner, who has it from Members
-		}
-		return err
-	})
+	err := unlockAll(ctx, g.members)
 	// A loss has one cause: of several members that were lost, that of the first.
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {
@@ -135,4 +130,116 @@ func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 		}
 	}
 	return err
+}
+
+// unlockAll unlocks leases side by side, of those that Locks of one Client and
+// cluster slot have by one script. What was unlocked before counts as done: by
+// its owner, who has it from Members.
+func unlockAll(ctx context.Context, leases []*Lease) error {
+	type place struct {
+		c    *Client
+		slot string
+	}
+	parties := map[place][]int{} // by their indexes
+	for i, l := range leases {
+		var at place
+		if h, ok := l.of.(*hold); ok {
+			if p, ok := h.core.protocol.(plain); ok {
+				at = place{p.c, p.keys.clock}
+			}
+		}
+		parties[at] = append(parties[at], i)
+	}
+	errs := make([]error, len(leases))
+	var wg sync.WaitGroup
+	for at, party := range parties {
+		if at.c != nil && len(party) > 1 {
+			wg.Go(func() { unlockTogether(ctx, leases, party, errs) })
+			continue
+		}
+		for _, i := range party {
+			wg.Go(func() { errs[i] = leases[i].Unlock(ctx) })
+		}
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if errors.Is(err, ErrUnlocked) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unlockTogether unlocks some of the leases, by one script as far as nothing else is
+// done at their locks and nobody has entered these more often.
+func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []error) {
+	c := leases[party[0]].of.client()
+	limit := time.Now().Add(c.cfg.unlockTimeout)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var last []*departure
+	var who []int // whose they are
+	single := func(i int, d *departure) {
+		wg.Go(func() {
+			err := d.send(ctx, limit)
+			d.end()
+			errs[i] = leases[i].told(err)
+		})
+	}
+	for _, i := range party {
+		l, h := leases[i], leases[i].of.(*hold)
+		called, first := l.claim()
+		if !first {
+			continue
+		}
+		// To wait for the turn of one is to keep the turns of others.
+		if !h.turn.tryTake() {
+			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
+			continue
+		}
+		if d := h.depart(l, called, true); d.r == nil || d.rest > 0 {
+			single(i, d)
+		} else {
+			last, who = append(last, d), append(who, i)
+		}
+	}
+	if len(last) < 2 {
+		for j, d := range last {
+			single(who[j], d)
+		}
+		return
+	}
+	a := c.call(ctx, untilOrSoon(limit), releaseAll(last))
+	verdicts, err := a.verdicts(len(last))
+	for j, d := range last {
+		if err != nil && time.Now().Before(limit) {
+			// One of the locks is not what it was, or not where the others are, or the
+			// server does not take it now: each is released by itself, which bears more.
+			d.unsure = a.unsure || !notExecuted(err) && !neverRan(err)
+			single(who[j], d)
+			continue
+		}
+		one := a
+		if err == nil {
+			one.val = verdicts[j]
+		}
+		err := d.left(one)
+		d.end()
+		errs[who[j]] = leases[who[j]].told(err)
+	}
+}
+
+// releaseAll is the last release of several holds of Locks, of one Client and slot.
+func releaseAll(all []*departure) *request {
+	first := all[0].h.core
+	r := &request{script: first.script("release_all"), args: []any{first.announce()}, ends: true, hasty: true}
+	for _, d := range all {
+		keys, late := d.h.core.keys, int64(0)
+		if d.h.unsure {
+			late = tombstoneTTL.Milliseconds()
+		}
+		r.keys = append(r.keys, keys.lock, keys.tombstone(d.h.stay))
+		r.args = append(r.args, d.h.stay, late, keys.channel)
+	}
+	return r
 }

@@ -353,19 +353,32 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c := l.of.client()
-	called := c.clock.Now()
-	l.g.lock()
-	if l.unlocked {
-		l.g.unlock()
+	called, first := l.claim()
+	if !first {
 		return l.error(ErrUnlocked)
 	}
-	l.unlocked = true
-	l.g.unlock()
+	return l.told(l.of.release(context.WithoutCancel(ctx), l, called))
+}
 
+// claim begins an Unlock, at the time that it returns. Only the first has anything
+// to do; told ends it, and Shutdown waits for that.
+func (l *Lease) claim() (called time.Time, first bool) {
+	c := l.of.client()
+	called = c.clock.Now()
+	l.g.lock()
+	defer l.g.unlock()
+	if l.unlocked {
+		return called, false
+	}
+	l.unlocked = true
 	c.calls.add(1)
+	return called, true
+}
+
+// told ends an Unlock: it tells the observer what came of it, and returns that.
+func (l *Lease) told(err error) error {
+	c := l.of.client()
 	defer c.end()
-	err := l.of.release(context.WithoutCancel(ctx), l, called)
 	if err != nil {
 		err = l.error(err)
 	}
@@ -377,54 +390,84 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
-	c := h.core.c
 	// It bounds commands, so it is of the real clock, as they are.
-	limit := time.Now().Add(c.cfg.unlockTimeout)
+	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
 	// Wait for what else is done at this hold: a re-entry that is under way must
 	// not find the count that this release is about to set.
-	turn := h.turn.takeWithin(ctx, c.cfg.unlockTimeout) == nil
-	if turn {
-		defer h.turn.give()
-	}
+	turn := h.turn.takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
+	d := h.depart(l, called, turn)
+	defer d.end()
+	return d.send(ctx, limit)
+}
 
+// departure is the Unlock of one lease of a hold.
+type departure struct {
+	h      *hold
+	called time.Time
+	turn   bool     // it has the turn of the hold
+	rest   int      // how many leases are left
+	r      *request // what has to be asked of Redis; nil: nothing
+	err    error    // what came of it then
+	unsure bool     // the hold may have been ended by another request than r
+}
+
+// depart ends a lease of the hold, in this process.
+func (h *hold) depart(l *Lease, called time.Time, turn bool) *departure {
+	c := h.core.c
 	h.lock()
+	defer h.unlock()
 	h.checkLocked(called)
 	h.closeLocked(l)
-	rest := len(h.leases)
+	d := &departure{h: h, called: called, turn: turn, rest: len(h.leases)}
 	switch {
 	case h.state != held:
-		err := h.cause
-		if rest == 0 && turn {
-			defer h.owned.clear(h)
-		}
-		if rest == 0 && h.state == over && byOurClock(h.cause) {
+		d.err = h.cause
+		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
 			// The holder has left, so nothing is gained by letting the rest of
 			// the lease run out.
 			c.cleanUp(h.releaseLocked(0), c.clock.Now(), h.untilLocked())
 		}
-		h.unlock()
-		return err
-	case rest > 0:
+		return d
+	case d.rest > 0:
 		l.endLocked(ErrUnlocked)
 		c.watchdog.move(&h.entry, h.nextLocked())
-		h.unlock()
-		return h.partly(ctx, rest, limit)
+	default:
+		l.endLocked(ErrUnlocked)
+		h.endLocked(releasing, ErrUnlocked)
 	}
-	l.endLocked(ErrUnlocked)
-	h.endLocked(releasing, ErrUnlocked)
-	r := h.releaseLocked(0)
-	h.unlock()
-	defer h.owned.clear(h)
-	return h.leave(ctx, r, called, limit)
+	d.r = h.releaseLocked(d.rest)
+	return d
 }
 
-// partly lowers the count in Redis to what the owner still has open. If that
-// fails the count there is wrong until the next operation, which sets it
-// absolutely, so nothing needs repair.
-func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
+// end lets others go on at the hold.
+func (d *departure) end() {
+	if d.rest == 0 && (d.turn || d.r != nil) {
+		d.h.owned.clear(d.h)
+	}
+	if d.turn {
+		d.h.turn.give()
+	}
+}
+
+// send tells Redis, and returns what came of it.
+func (d *departure) send(ctx context.Context, limit time.Time) error {
+	if d.r == nil {
+		return d.err
+	}
+	a := d.h.core.c.call(ctx, untilOrSoon(limit), d.r)
+	a.unsure = a.unsure || d.unsure
+	if d.rest > 0 {
+		return d.h.partly(a)
+	}
+	return d.left(a)
+}
+
+// partly is what came of a release that lowers the count in Redis to what the owner
+// still has open. If that fails the count there is wrong until the next operation,
+// which sets it absolutely, so nothing needs repair.
+func (h *hold) partly(a answer) error {
 	c := h.core.c
-	a := c.call(ctx, untilOrSoon(limit), h.core.release(h.stay, rest))
 	n, err := a.int()
 	switch {
 	case a.err != nil:
@@ -446,10 +489,9 @@ func (h *hold) partly(ctx context.Context, rest int, limit time.Time) error {
 	return h.cause
 }
 
-// leave frees the lock.
-func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) error {
-	c := h.core.c
-	a := c.call(ctx, untilOrSoon(limit), r)
+// left is what came of the release of the last lease, which frees the lock.
+func (d *departure) left(a answer) error {
+	h, c := d.h, d.h.core.c
 	c.queues.wake(h.core.id)
 	n, err := a.int()
 	switch {
@@ -457,13 +499,13 @@ func (h *hold) leave(ctx context.Context, r *request, called, limit time.Time) e
 		h.lock()
 		until := h.untilLocked()
 		h.unlock()
-		c.cleanUp(r, c.clock.Now(), until)
+		c.cleanUp(d.r, c.clock.Now(), until)
 		return because(ErrUnconfirmed, unanswered(a.err))
 	case err != nil:
 		return err
 	case n == 1:
 		return nil
-	case a.unsure && called.Before(h.deadline):
+	case a.unsure && d.called.Before(h.deadline):
 		// Another copy of this release was sent. The lease could not have run
 		// out when Unlock was called, so that copy has ended the hold.
 		return nil

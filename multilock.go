@@ -41,7 +41,7 @@ const (
 // same in all processes if they use the same addresses. Sentinel deployments have
 // none: those are taken in the order in which their Clients were made.) If all members are of type Lock, on one Client and in one cluster
 // slot, one atomic script takes all or none, in one round trip; only when one
-// of them is held, the rest is done step by step.
+// of them is held, the rest is done step by step. One script frees such members too.
 //
 // A peer that takes the members in another order may hold one that this one
 // waits for, and wait for one that this one holds. So what is held is given back

@@ -1,0 +1,311 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// verdicts are what an Observer is told of the Unlocks of members.
+type verdicts struct {
+	rlock.NopObserver
+	mu  sync.Mutex // guards the rest
+	all map[string]error
+}
+
+func (v *verdicts) Unlocked(e rlock.UnlockEvent) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.all == nil {
+		v.all = map[string]error{}
+	}
+	v.all[e.Lock] = e.Err
+}
+
+// want checks what was told of each lock: an error to match, nil for none.
+func (v *verdicts) want(t *testing.T, want map[string]error) {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for name, err := range want {
+		got, told := v.all[name]
+		if !told || !errors.Is(got, err) {
+			t.Errorf("%s: told: %v, %v; want %v", name, told, got, err)
+		}
+	}
+	if len(v.all) != len(want) {
+		t.Errorf("told %v", v.all)
+	}
+}
+
+// absent checks that these locks are free.
+func absent(t *testing.T, rdb redis.UniversalClient, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if rdb.Exists(bg, n).Val() != 0 {
+			t.Errorf("%s is held: %v", n, rdb.HGetAll(bg, n).Val())
+		}
+	}
+}
+
+// Five Locks of one slot are freed by one script, which tells those who wait for
+// each of them.
+func TestMultiLockOfOneSlotIsReleasedByOneScript(t *testing.T) {
+	t.Parallel()
+	names := []string{"{m}a", "{m}b", "{m}c", "{m}d", "{m}e"}
+	for name, b := range map[string]*backend{"standalone": onServer(t), "cluster": onCluster(t)} {
+		t.Run(name, func(t *testing.T) {
+			rdb := b.client(t)
+			sent := &sentCommands{}
+			// So that a reply that is late is not asked for again.
+			c := newClientOn(t, rdb, rlock.WithUnlockTimeout(time.Minute))
+			m := multiOf(t, c, names...)
+			mustUnlock(t, mustLock(t, m)) // loads the scripts, and finds the node
+			rdb.AddHook(sent)
+			lease := mustLock(t, m)
+			from, scripts := sent.n.Load(), 0
+			stats := dialer(b.addr)(t, nil)
+			var heard *redis.PubSub
+			if b.real != nil {
+				heard = stats.PSubscribe(bg, "redisson_lock__channel:*")
+				defer func() { _ = heard.Close() }()
+				if _, err := heard.Receive(bg); err != nil {
+					t.Fatal(err)
+				}
+				scripts = commandCount(t, stats, "evalsha", "eval")
+			}
+			mustUnlock(t, lease)
+			if n := sent.n.Load() - from; n != 1 {
+				t.Errorf("sent %d commands", n)
+			}
+			absent(t, rdb, names...)
+			if b.real == nil {
+				return
+			}
+			if n := commandCount(t, stats, "evalsha", "eval") - scripts; n != 1 {
+				t.Errorf("ran %d scripts", n)
+			}
+			for _, n := range names {
+				ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+				message, err := heard.ReceiveMessage(ctx)
+				cancel()
+				if err != nil || message.Channel != "redisson_lock__channel:"+n || message.Payload != "0" {
+					t.Fatalf("%v, %v; want that of %s", message, err, n)
+				}
+			}
+		})
+	}
+}
+
+// The reply to the release of all members may be lost, and the request come twice.
+func TestMultiLockReleaseOfAllWithLostReplySucceeds(t *testing.T) {
+	t.Parallel()
+	eachLoss(t, "release_all", func(t *testing.T, b *backend, action faultproxy.Action) {
+		told := &verdicts{}
+		c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second), rlock.WithObserver(told))
+		multiLoad(t, rdb)
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		lease := mustLock(t, multiOf(t, c, names...))
+		onNth(t, proxy, "release_all", 1, action)
+		if action == faultproxy.Duplicate {
+			// The reply that comes is that of one of two runs.
+			_ = lease.Unlock(bg)
+		} else {
+			mustUnlock(t, lease)
+			told.want(t, map[string]error{names[0]: nil, names[1]: nil, names[2]: nil})
+		}
+		absent(t, rdb, names...)
+		onlyTombstones(t, rdb)
+	})
+}
+
+// A late copy of the release of all members takes nothing from those who have them
+// by then.
+func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		for _, unsure := range []bool{false, true} {
+			t.Run(fmt.Sprint("unsure ", unsure), func(t *testing.T) {
+				c, proxy, rdb := b.faulty(t)
+				multiLoad(t, rdb)
+				names := []string{"{m}a", "{m}b", "{m}c"}
+				m := multiOf(t, c, names...)
+				if unsure {
+					onNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
+				}
+				lease := mustLock(t, m)
+				onNth(t, proxy, "release_all", 1, faultproxy.Hold)
+				mustUnlock(t, lease)
+				if tombs := tombstones(keysOf(t, rdb)); unsure && tombs != len(names) || !unsure && tombs != 0 {
+					t.Errorf("%d tombstones: %q", tombs, keysOf(t, rdb))
+				}
+				next := mustLock(t, multiOf(t, newClientOn(t, rdb), names...))
+				if n := proxy.Release(); n != 1 {
+					t.Fatalf("%d late copies", n)
+				}
+				for _, n := range names {
+					if n := count(t, rdb, n, next.Owner()); n != "1" {
+						t.Errorf("count %q", n)
+					}
+				}
+				mustUnlock(t, next)
+				absent(t, rdb, names...)
+				for _, k := range keysOf(t, rdb) {
+					_ = rdb.Del(bg, k).Err() // the next scenario counts its own
+				}
+				proxy.ResetAll() // ends what waits for the held copy's reply
+			})
+		}
+	})
+}
+
+// Each member has a verdict of its own, and the loss of some keeps none of the others.
+func TestMultiLockReleaseOfAllTellsWhichMembersWereLost(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		told := &verdicts{}
+		c := newClientOn(t, rdb, rlock.WithObserver(told))
+		names := []string{"{m}a", "{m}b", "{m}c", "{m}d"}
+		lease := mustLock(t, multiOf(t, c, names...))
+		rdb.Del(bg, names[1], names[2])
+		rdb.HSet(bg, names[2], "other:1", 1)
+		err := lease.Unlock(bg)
+		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrTakenOver)
+		told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrRemoved, names[2]: rlock.ErrTakenOver, names[3]: nil})
+		absent(t, rdb, names[0], names[1], names[3])
+		if n := count(t, rdb, names[2], "other:1"); n != "1" {
+			t.Errorf("the other's lock has count %q", n)
+		}
+	})
+}
+
+// What stands at the key of one member keeps none of the others.
+func TestMultiLockReleaseOfAllWithAForeignMember(t *testing.T) {
+	t.Parallel()
+	eachRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		told := &verdicts{}
+		c := newClientOn(t, rdb, rlock.WithObserver(told))
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		lease := mustLock(t, multiOf(t, c, names...))
+		if err := rdb.Set(bg, names[1], "text", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrForeignKey)
+		told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrForeignKey, names[2]: nil})
+		absent(t, rdb, names[0], names[2])
+		if text := rdb.Get(bg, names[1]).Val(); text != "text" {
+			t.Errorf("%q", text)
+		}
+	})
+}
+
+// A member that was entered again is held until that is unlocked too.
+func TestMultiLockReleaseOfAllKeepsAMemberThatWasEnteredAgain(t *testing.T) {
+	t.Parallel()
+	everyRedis(t, func(t *testing.T, b *backend) {
+		rdb := b.client(t)
+		c := newClientOn(t, rdb)
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		lease := mustLock(t, multiOf(t, c, names...))
+		again := mustLockCtx(t, lease.Members()[1].Context(bg), c.NewLock(names[1]))
+		mustUnlock(t, lease)
+		absent(t, rdb, names[0], names[2])
+		if n := count(t, rdb, names[1], again.Owner()); n != "1" || again.Err() != nil {
+			t.Fatalf("count %q, %v", n, again.Err())
+		}
+		mustUnlock(t, again)
+		absent(t, rdb, names...)
+	})
+}
+
+// What one copy of the release has freed, the other does not find. Both are heard:
+// here the first finds one member removed, and its reply comes after the second was
+// sent.
+func TestCopiesOfAReleaseOfAllAreHeardTogether(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	told := &verdicts{}
+	rdb := b.client(t)
+	multiLoad(t, rdb)
+	hook := &lateReply{script: sha("release_all"), second: make(chan struct{})}
+	mine := b.client(t)
+	mine.AddHook(hook)
+	c := newClientOn(t, mine, rlock.WithObserver(told), rlock.WithUnlockTimeout(6*time.Second))
+	names := []string{"{m}a", "{m}b", "{m}c"}
+	lease := mustLock(t, multiOf(t, c, names...))
+	rdb.Del(bg, names[1])
+	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	if hook.runs != 2 {
+		t.Fatalf("%d copies", hook.runs)
+	}
+	told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrRemoved, names[2]: nil})
+}
+
+// lateReply keeps the reply to the first run of a script until the second has run.
+type lateReply struct {
+	script string
+	mu     sync.Mutex // guards runs
+	runs   int
+	second chan struct{}
+}
+
+func (h *lateReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *lateReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *lateReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if len(cmd.Args()) < 2 || cmd.Args()[1] != h.script {
+			return err
+		}
+		h.mu.Lock()
+		h.runs++
+		first := h.runs == 1
+		h.mu.Unlock()
+		if first {
+			<-h.second
+		} else {
+			close(h.second)
+			// The other order would come out right without any care. Nothing waits for
+			// this one.
+			time.Sleep(50 * time.Millisecond)
+		}
+		return err
+	}
+}
+
+// A server without memory lets go of locks, and keeps their tombstones.
+func TestMultiLockIsReleasedByAServerWithoutMemory(t *testing.T) {
+	t.Parallel()
+	b := onServer(t)
+	c, proxy, rdb := b.faulty(t)
+	multiLoad(t, rdb)
+	names := []string{"{m}a", "{m}b", "{m}c"}
+	onNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
+	lease := mustLock(t, multiOf(t, c, names...))
+	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	seen := onNth(t, proxy, "release_all", 1, faultproxy.Pass)
+	mustUnlock(t, lease)
+	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha("abandon")) }); n > 0 || seen.Load() != 1 {
+		t.Errorf("%d runs, and %d for single members", seen.Load(), n)
+	}
+	absent(t, rdb, names...)
+	if n := tombstones(keysOf(t, rdb)); n != len(names) {
+		t.Errorf("%d tombstones", n)
+	}
+}
