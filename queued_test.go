@@ -337,6 +337,15 @@ func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 		}
 		queuedHolders(t, l, 1, 2, 0)
 		mustUnlock(t, outer)
+		// On a busy machine the copy without a reply may run only now: the next
+		// operation puts the count right.
+		eventually(t, "the count is right", func() bool {
+			if queuedState(t, l).Holders[0].Count == 1 {
+				return true
+			}
+			mustUnlock(t, mustLockCtx(t, inner.Context(bg), l))
+			return false
+		})
 		queuedHolders(t, l, 1, 1, 0)
 		mustUnlock(t, inner)
 		onlyTombstones(t, rdb)

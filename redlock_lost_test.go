@@ -329,6 +329,9 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 		if took < lease {
 			t.Errorf("took %v", took)
 		}
+		eventually(t, "what the tries before it had is taken back", func() bool {
+			return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != held.Owner() })
+		})
 		n.onlyVoteFor(t, held)
 		mustUnlock(t, held)
 		n.nothing(t, "stock")

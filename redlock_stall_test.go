@@ -54,16 +54,23 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	without := round(t)
 	for _, away := range rfOneAway {
 		for _, i := range []int{0, 2} {
-			away.strike(n, i)
-			with := round(t)
-			away.end(n, i)
-			t.Logf("%d holds: %v with node %d %s, %v without", clients*holds, with, i+1, away.name, without)
-			// The old figures were 17 s and 6 s beside 0.2 s.
-			if with > 2*without+2*time.Second {
-				t.Errorf("node %d %s: %v, without: %v", i+1, away.name, with, without)
+			// Both are measured anew if other work came in between: what waits for a
+			// silent node does so each time (17 s and 6 s beside 0.2 s).
+			for tries := 1; ; tries++ {
+				without := round(t)
+				away.strike(n, i)
+				with := round(t)
+				away.end(n, i)
+				t.Logf("%d holds: %v with node %d %s, %v without", clients*holds, with, i+1, away.name, without)
+				if with <= 2*without+2*time.Second {
+					break
+				}
+				if tries == 4 {
+					t.Errorf("node %d %s: %v, without: %v", i+1, away.name, with, without)
+					break
+				}
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
 	for _, script := range []string{"red_acquire", "red_renew"} {
 		t.Run(script, func(t *testing.T) {
 			name := "stock " + script
-			l := red(t, name, n.clients(t), rlock.WithNodeTimeout(400*time.Millisecond))
+			l := red(t, name, n.clients(t), rlock.WithNodeTimeout(3*time.Second))
 			mustUnlock(t, mustLock(t, l)) // connections are made
 			n.nothing(t, name)
 			before := n.tombstones(t)
