@@ -295,7 +295,7 @@ func TestFairWaiterThatIsCutOff(t *testing.T) {
 		lease := mustLock(t, here)
 		// A look of its may be on its way when the connection is reset, and take the lock:
 		// near waits for the end of that lease then.
-		away := fairMustLine(t, rdb, c.NewFairLock("a"), rlock.WithLease(2*term))
+		away := fairMustLine(t, rdb, c.NewFairLock("a"), rlock.WithLease(5*term))
 		near := fairMustLine(t, rdb, here)
 		proxy.Refuse(true)
 		start := time.Now()
