@@ -1,0 +1,184 @@
+// Package wire talks to one Redis deployment: a server, a master found by Sentinel,
+// or a cluster. It sends requests, sends them again when no answer comes, and reports
+// what became of them. It knows scripts, requests and answers; what they mean is up to
+// its callers.
+package wire
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// Config is how a Deployment is used.
+type Config struct {
+	// Clock is the time as leases see it. Calls and I/O are bounded by the real clock.
+	Clock seam.Clock
+	// CommandTimeout bounds a request that is sent in the background.
+	CommandTimeout time.Duration
+	// LongestCall is the longest budget of any call. It bounds I/O where the time-outs
+	// of go-redis do not.
+	LongestCall time.Duration
+	// AckTimeout is how long replicas get to confirm a request that asks for it.
+	AckTimeout time.Duration
+	// Acks reports whether requests ask for the confirmation of replicas.
+	Acks bool
+	// Publish is how to publish.
+	Publish PublishMode
+	// Gate and Work are those of seam.Env; nil means nothing.
+	Gate func(point string)
+	Work func() (end func())
+	// Events is told what happens.
+	Events Events
+}
+
+// Events is told what happens on the wire. Its methods must not block, except
+// Retried, which is called by the goroutine that waits for the answer.
+type Events interface {
+	// Retried is called when a request is sent again.
+	Retried(request string, err error)
+	// Unpublished is called when Redis does not let a script publish.
+	Unpublished(why error)
+	// Panicked is called with the first panic in each place of the user's code.
+	Panicked(where string, err error, stack string)
+}
+
+// Deployment is one Redis deployment.
+type Deployment struct {
+	rdb     redis.UniversalClient
+	io      redis.UniversalClient // rdb, with time-outs of ours where that can be had
+	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
+	cfg     Config
+
+	ctx     context.Context // ends when nothing may be sent any more
+	stop    context.CancelFunc
+	sending Tally // goroutines that talk to Redis, which may hang
+	health  health
+	mode    atomic.Value // of string: what PublishAuto came to, once known
+	panics  sync.Map     // of places where code of the user's has panicked
+}
+
+// clusterNodes is what a *redis.ClusterClient, and a type that embeds one, can
+// tell of a cluster.
+type clusterNodes interface {
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ReloadState(ctx context.Context)
+}
+
+// longestIO is the longest time-out of a go-redis client that is left as it is. Its
+// default is half of that.
+const longestIO = 10 * time.Second
+
+// Open returns the deployment that rdb leads to. It sends nothing. It fails if rdb is
+// nil, a *redis.Ring, or a *redis.ClusterClient whose time-outs are off.
+func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
+	d := &Deployment{rdb: rdb, io: rdb, cfg: cfg}
+	bounded := func(d time.Duration) bool { return d > 0 && d <= longestIO }
+	switch r := rdb.(type) {
+	case nil:
+		return nil, errNoRedis
+	case *redis.Client:
+		if r == nil {
+			return nil, errNoRedis
+		}
+		// A call returns in time whatever the time-outs of go-redis are, but a
+		// connection whose reply does not come is lost to the pool until go-redis gives
+		// it up. Without a time-out nothing works any more after as many lost replies as
+		// the pool is large. rdb itself is better where that can be borne: it has its hooks.
+		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
+			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // of the same pool
+		}
+	case *redis.ClusterClient:
+		if r == nil {
+			return nil, errNoRedis
+		}
+		if o := r.Options(); !o.ContextTimeoutEnabled && (o.ReadTimeout <= 0 || o.WriteTimeout <= 0) {
+			return nil, errors.New("a cluster client without ReadTimeout or WriteTimeout: each reply that is lost would cost a connection for ever; set them, or ContextTimeoutEnabled")
+		}
+		d.cluster = r
+	case *redis.Ring:
+		return nil, errors.New("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server")
+	default:
+		d.cluster, _ = rdb.(clusterNodes)
+	}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	return d, nil
+}
+
+var errNoRedis = errors.New("no Redis client")
+
+// Redis is the go-redis client that the deployment was opened with.
+func (d *Deployment) Redis() redis.UniversalClient { return d.rdb }
+
+// IO is the go-redis client to send with: Redis(), with time-outs of ours if need be.
+func (d *Deployment) IO() redis.UniversalClient { return d.io }
+
+// IsCluster reports whether the nodes of a cluster are known.
+func (d *Deployment) IsCluster() bool { return d.cluster != nil }
+
+// Clock is the time as leases see it.
+func (d *Deployment) Clock() seam.Clock { return d.cfg.Clock }
+
+// Context ends when Stop is called.
+func (d *Deployment) Context() context.Context { return d.ctx }
+
+// Stop ends what is under way: nothing is sent any more in the background.
+func (d *Deployment) Stop() { d.stop() }
+
+// Wait waits until no goroutine of Go is left, or ctx ends.
+func (d *Deployment) Wait(ctx context.Context) error { return d.sending.Wait(ctx) }
+
+// Go runs fn in a goroutine that Wait waits for.
+func (d *Deployment) Go(fn func()) {
+	d.sending.Add(1)
+	end := d.work()
+	go func() {
+		defer d.sending.Add(-1)
+		defer end()
+		fn()
+	}()
+}
+
+// work tells a test that something begins; see seam.Env.
+func (d *Deployment) work() (end func()) {
+	if w := d.cfg.Work; w != nil {
+		return w()
+	}
+	return func() {}
+}
+
+// gate lets a test stop the process at a point; see seam.Env.
+func (d *Deployment) gate(point string) {
+	if g := d.cfg.Gate; g != nil {
+		g(point)
+	}
+}
+
+// NodeFor is the client of the node that serves a key.
+func (d *Deployment) NodeFor(ctx context.Context, key string) (node redis.UniversalClient, err error) {
+	if d.cluster == nil {
+		return d.io, nil
+	}
+	err = d.Safely(func() error {
+		master, err := d.cluster.MasterForKey(ctx, key)
+		if err == nil {
+			node = master
+		}
+		return err
+	})
+	return node, err
+}
+
+// RefreshTopology is called after a failure. go-redis itself looks at the
+// cluster again only when a node tells it to, which a dead one does not.
+func (d *Deployment) RefreshTopology() {
+	if d.cluster != nil {
+		d.cluster.ReloadState(d.ctx)
+	}
+}

@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrUnreachable: Redis gave no usable answer in time.
+	ErrUnreachable = errors.New("no answer from Redis")
+
+	// ErrForeignKey: a key is in use for something else. Nothing was done.
+	ErrForeignKey = errors.New("the key is not a lock of this type")
+)
+
+// Because joins a sentinel and its cause in one line of text; both match.
+func Because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }
+
+// NoAnswer is ErrUnreachable with what was seen last. That may be the end of
+// our own time limit: it must not look like the end of the caller's context.
+func NoAnswer(within time.Duration, last error) error {
+	err := fmt.Errorf("%w within %v", ErrUnreachable, within)
+	if last == nil || Ended(last) {
+		return err
+	}
+	return Because(err, last)
+}
+
+// Ended reports whether an error says that a context has ended.
+func Ended(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// CutOff reports whether an error may come of the end of a context, and so says
+// nothing about Redis.
+func CutOff(err error) bool {
+	var timeout net.Error
+	return Ended(err) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// notNow are the replies of a server that did not run the command, but may run
+// it later, or of one that knows who will.
+var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "BUSY", "MISCONF", "max number of clients"}
+
+// Transient reports whether a request that ended in err may be sent again.
+func Transient(err error) bool {
+	switch {
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, ErrForeignKey), Panicked(err):
+		return false
+	case IsReply(err):
+		return refused(err)
+	}
+	return true
+}
+
+// IsReply reports whether an error is Redis's reply.
+func IsReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+func refused(err error) bool {
+	for _, code := range notNow {
+		if isPrefixed(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// NeverRan reports whether a reply that is an error says that the script did not
+// begin, or did nothing: this user may not run scripts, or the key is no lock.
+func NeverRan(err error) bool {
+	barred := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH")
+	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(err.Error(), " script")
+}
+
+// MayHaveRun reports whether a script that ended in err may have begun: it was
+// answered with an error that came half-way.
+func MayHaveRun(err error) bool { return IsReply(err) && !NeverRan(err) }
+
+// NotExecuted reports whether the server surely did not run the request. All
+// other failures of the connection leave that open, errors of the context too:
+// go-redis can return one after a command that ran.
+func NotExecuted(err error) bool {
+	var dial *net.OpError
+	return refused(err) ||
+		errors.As(err, &dial) && dial.Op == "dial" ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// IsWrongType reports whether Redis says that a key is of another type.
+func IsWrongType(err error) bool {
+	// Redis 6 and miniredis put text before it.
+	return err != nil && strings.Contains(err.Error(), "WRONGTYPE")
+}

@@ -1,0 +1,56 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// panicError is a panic in code of the user's that the library has called from a
+// goroutine of its own: a hook of the go-redis client, a dialer, an Observer, a
+// log handler. There it would end the process, with every hold that it has. So it
+// becomes an error: that of the request, which may or may not have run.
+type panicError struct {
+	where string
+	value any
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic in %s: %v", e.where, e.value) }
+
+// Unwrap is for a panic with an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// Panicked reports whether a request ended in a panic. It is not sent again at
+// once: the next would end the same way.
+func Panicked(err error) bool {
+	var p *panicError
+	return errors.As(err, &p)
+}
+
+// GoRedis is where the code of a user runs inside of go-redis, for Caught.
+const GoRedis = "go-redis, its hooks or its dialer"
+
+// Safely calls go-redis, and makes an error of a panic.
+func (d *Deployment) Safely(fn func() error) (err error) {
+	defer d.Caught(GoRedis, &err)
+	return fn()
+}
+
+// Caught is deferred around code of the user's. It makes an error of a panic, if
+// somebody wants it, and reports the first one of each place with its stack.
+func (d *Deployment) Caught(where string, err *error) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	p := &panicError{where, value}
+	if err != nil {
+		*err = p
+	}
+	if _, seen := d.panics.LoadOrStore(where, true); !seen {
+		d.cfg.Events.Panicked(where, p, string(debug.Stack()))
+	}
+}

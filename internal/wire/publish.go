@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// PublishMode says how to publish.
+type PublishMode string
+
+const (
+	PublishAuto    PublishMode = "auto"    // the server is asked what it is
+	PublishPlain   PublishMode = "plain"   // PUBLISH
+	PublishSharded PublishMode = "sharded" // SPUBLISH
+	PublishBoth    PublishMode = "both"
+)
+
+// PublishCommand is how scripts publish: "publish", "spublish" or "both". Until Ready
+// has found out it is the best guess, which may be none ("").
+func (d *Deployment) PublishCommand() string {
+	command, known := d.publishCommand()
+	if _, server := d.rdb.(*redis.Client); server && !known {
+		return "publish"
+	}
+	return command
+}
+
+// PublishKnown reports whether PublishCommand is no guess.
+func (d *Deployment) PublishKnown() bool {
+	_, known := d.publishCommand()
+	return known
+}
+
+func (d *Deployment) publishCommand() (command string, known bool) {
+	switch d.cfg.Publish {
+	case PublishBoth:
+		return "both", true
+	case PublishSharded:
+		return "spublish", true
+	case PublishPlain:
+		return "publish", true
+	}
+	command, known = d.mode.Load().(string)
+	return command, known
+}
+
+// Ready finds out how to publish, if that is not known yet. It comes before the first
+// acquire, so that whatever ends a hold knows.
+//
+// In auto mode the server is asked what it is. The type of the go-redis client does not
+// tell: a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any
+// kind to a cluster. HELLO needs no permission.
+func (d *Deployment) Ready(ctx context.Context) error {
+	if d.PublishKnown() {
+		return nil
+	}
+	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Plain: []any{"hello"}})
+	command, err := readHello(a)
+	if err == nil {
+		d.mode.Store(command)
+	}
+	return err
+}
+
+// readHello reads how to publish from the answer to HELLO. It is "both" where the
+// server does not say what it is: then other clients may use either way.
+func readHello(a Answer) (command string, err error) {
+	switch {
+	case a.Err == nil:
+	case !IsReply(a.Err):
+		return "", a.Err // no answer
+	case redis.HasErrorPrefix(a.Err, "unknown command"),
+		redis.HasErrorPrefix(a.Err, "wrong number of arguments"):
+		// HELLO without arguments came with Redis 6.2, sharded channels with 7.0.
+		return "publish", nil
+	default:
+		return "both", nil
+	}
+	hello := Fields(a.Val)
+	version, _ := hello["version"].(string)
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	switch mode := hello["mode"]; {
+	case mode == "standalone" || mode == "sentinel":
+		return "publish", nil
+	case mode != "cluster" || err != nil:
+		return "both", nil
+	case n < 7:
+		return "publish", nil
+	}
+	return "spublish", nil
+}

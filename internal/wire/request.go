@@ -1,0 +1,197 @@
+package wire
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is one atomic operation on Redis. Each may run twice.
+type Script struct {
+	Name, Text, SHA string
+	// Publishes: its reply may be {reply, why Redis refused to publish}.
+	Publishes bool
+}
+
+// NewScript returns the script of a text.
+func NewScript(name, text string, publishes bool) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{name, text, hex.EncodeToString(sum[:]), publishes}
+}
+
+// Request is one run of a script. Its first key routes it in a cluster.
+type Request struct {
+	Script *Script
+	Plain  []any // a command that any node may answer, instead of a script
+	Keys   []string
+	Args   []any
+
+	// Main are the keys that an error about a key of another type may be about; nil:
+	// the first one.
+	Main []string
+
+	// Acks is for how many replicas to wait after the script (0: none), and Within for
+	// how long. They are asked on the same connection.
+	Acks   int
+	Within time.Duration
+
+	// NoResend: it must not run twice. A copy that may have run is never sent again.
+	NoResend bool
+
+	// OneEffect: the reply 1 says that this copy did the work. Any other reply may be
+	// that of a second copy, which finds the work done by the first: so all copies are
+	// heard before such a reply counts.
+	OneEffect bool
+
+	// FailFast: it is not sent again to a server that is not there, or does not run
+	// it now. There are other servers, or other ways.
+	FailFast bool
+}
+
+// Name is a name for the request, for observers.
+func (r *Request) Name() string {
+	if r.Plain != nil {
+		return fmt.Sprint(r.Plain[0])
+	}
+	return r.Script.Name
+}
+
+// main are the keys that an error about a key of another type may be about.
+func (r *Request) main() []string {
+	if r.Main == nil {
+		return r.Keys[:1]
+	}
+	return r.Main
+}
+
+// once is a command that go-redis must not repeat by itself: the library does
+// the resending, because it must know of each copy.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (r *Request) command(ctx context.Context, whole bool) once {
+	if r.Plain != nil {
+		return once{redis.NewCmd(ctx, r.Plain...)}
+	}
+	args := make([]any, 0, 3+len(r.Keys)+len(r.Args))
+	if whole {
+		args = append(args, "eval", r.Script.Text)
+	} else {
+		args = append(args, "evalsha", r.Script.SHA)
+	}
+	args = append(args, len(r.Keys))
+	for _, k := range r.Keys {
+		args = append(args, k)
+	}
+	cmd := redis.NewCmd(ctx, append(args, r.Args...)...)
+	cmd.SetFirstKeyPos(3)
+	return once{cmd}
+}
+
+// Answer is what became of a request.
+type Answer struct {
+	Val  any
+	Acks int // replicas that confirmed
+	Err  error
+	// Unsure: some copy of the request other than the one that was answered may have
+	// run, or may run yet.
+	Unsure bool
+	// Last is how copies have failed, if a context ended the call and Err says so.
+	Last error
+}
+
+// ErrReply is the error of a reply that has not the form that it should have.
+func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100v", v) }
+
+// Int reads a reply that is an integer, and returns the error of the request.
+func (a *Answer) Int() (int64, error) {
+	if a.Err != nil {
+		return 0, a.Err
+	}
+	n, ok := a.Val.(int64)
+	if !ok {
+		return 0, ErrReply(a.Val)
+	}
+	return n, nil
+}
+
+// Pair reads a reply that is a list which begins with two integers, and returns what
+// follows, or the error of the request.
+func (a *Answer) Pair() (first, second int64, rest []any, err error) {
+	if a.Err != nil {
+		return 0, 0, nil, a.Err
+	}
+	list, _ := a.Val.([]any)
+	if len(list) < 2 {
+		return 0, 0, nil, ErrReply(a.Val)
+	}
+	first, ok1 := list[0].(int64)
+	second, ok2 := list[1].(int64)
+	if !ok1 || !ok2 {
+		return 0, 0, nil, ErrReply(a.Val)
+	}
+	return first, second, list[2:], nil
+}
+
+// after adds to the answer to a copy of a request with several effects what another
+// copy has done: what one of them has done the other does not find.
+func (a Answer) after(before *Answer) Answer {
+	list, _ := a.Val.([]any)
+	if before == nil || list == nil {
+		return a
+	}
+	other, _ := before.Val.([]any)
+	merged := slices.Clone(list)
+	for i := range merged {
+		if i < len(other) && other[i] == int64(1) {
+			merged[i] = other[i]
+		}
+	}
+	a.Val = merged
+	return a
+}
+
+// Fields reads a reply that is a map, which is a list of keys and values under
+// the older protocol.
+func Fields(val any) map[string]any {
+	out := map[string]any{}
+	switch val := val.(type) {
+	case map[any]any:
+		for k, v := range val {
+			out[fmt.Sprint(k)] = v
+		}
+	case []any:
+		for i := 1; i < len(val); i += 2 {
+			out[fmt.Sprint(val[i-1])] = val[i]
+		}
+	}
+	return out
+}
+
+// unwrapPublish takes the reply of a script out of {reply, why Redis refused to
+// publish}.
+func unwrapPublish(r *Request, val any) (reply any, why string) {
+	if r.Script == nil || !r.Script.Publishes {
+		return val, ""
+	}
+	if list, ok := val.([]any); ok && len(list) == 2 {
+		if text, ok := list[1].(string); ok {
+			return list[0], text
+		}
+	}
+	return val, ""
+}
+
+// isPrefixed reports whether an error reply of Redis begins with a code. Redis 6
+// wraps an error of a command in a script: "ERR Error running script ...: -READONLY
+// You can't write ...".
+func isPrefixed(err error, code string) bool {
+	return redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), "-"+code+" ")
+}

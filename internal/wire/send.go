@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// send sends one copy and reads its reply. A script that the server does not
+// know has not run, so it is sent again in full at once.
+func (d *Deployment) send(ctx context.Context, r *Request) (a Answer) {
+	defer d.gate("reply")
+	defer d.Caught(GoRedis, &a.Err)
+	if r.Acks > 0 {
+		return d.sendAcked(ctx, r)
+	}
+	cmd := r.command(ctx, false)
+	err := d.io.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = r.command(ctx, true)
+		err = d.io.Process(ctx, cmd)
+	}
+	return Answer{Val: d.reply(r, cmd), Err: d.foreign(ctx, r, err)}
+}
+
+// sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
+// replicas that have caught up with what that connection wrote last.
+func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
+	node, err := d.NodeFor(ctx, r.Keys[0])
+	if err != nil {
+		return Answer{Err: err}
+	}
+	for _, whole := range []bool{false, true} {
+		cmd := r.command(ctx, whole)
+		wait := once{redis.NewCmd(ctx, "wait", r.Acks, r.Within.Milliseconds())}
+		pipe := node.Pipeline()
+		_ = pipe.Process(ctx, cmd)
+		_ = pipe.Process(ctx, wait)
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		err := cmd.Err()
+		if !whole && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			continue
+		}
+		if err != nil {
+			return Answer{Err: d.foreign(ctx, r, err)}
+		}
+		acks, err := wait.Int()
+		return Answer{Val: d.reply(r, cmd), Acks: acks, Err: err}
+	}
+	panic("unreachable")
+}
+
+// reply is what a script replied. If Redis did not let it publish, that is told.
+func (d *Deployment) reply(r *Request, cmd once) any {
+	val, why := unwrapPublish(r, cmd.Val())
+	if why != "" {
+		d.cfg.Events.Unpublished(errors.New(why))
+	}
+	return val
+}
+
+// foreign names what stands at a key of a request that has failed because that is
+// in use for something else. Any other error is returned as it is.
+func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
+	switch {
+	case err == nil || r.Script == nil:
+		return err
+	case redis.HasErrorPrefix(err, "FOREIGN"):
+		return fmt.Errorf("%w: a hash with other data", ErrForeignKey)
+	case !IsWrongType(err):
+		return err
+	}
+	for _, key := range r.main() {
+		kind := once{redis.NewCmd(ctx, "type", key)}
+		if d.io.Process(ctx, kind) == nil && kind.Val() != "hash" && kind.Val() != "none" {
+			return fmt.Errorf("%w: %.200q is a %v (WRONGTYPE)", ErrForeignKey, key, kind.Val())
+		}
+	}
+	return Because(ErrForeignKey, err)
+}
+
+// BatchSize is how many requests go into one pipeline. Between pipelines others get
+// their turn, so requests in the background do not starve callers who wait.
+const BatchSize = 100
+
+// sendBatch sends requests to one node as one pipeline and returns their
+// answers in order.
+func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request) []Answer {
+	defer d.gate("batch")
+	answers := make([]Answer, len(batch))
+	if err := d.Safely(func() error { d.pipeline(ctx, node, batch, answers); return nil }); err != nil {
+		for i := range answers {
+			answers[i] = Answer{Err: err}
+		}
+	}
+	return answers
+}
+
+func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, answers []Answer) {
+	todo := make([]int, len(batch)) // indexes into batch
+	for i := range todo {
+		todo[i] = i
+	}
+	for round := 0; round < 3 && len(todo) > 0; round++ {
+		pipe := node.Pipeline()
+		cmds := make([]once, len(todo))
+		var acks int
+		var within time.Duration
+		loaded := map[*Script]bool{}
+		for j, i := range todo {
+			// The second round is for scripts that the node did not know: the
+			// first of each kind goes in full, which loads it for the rest. The
+			// third is for a batch that redirections have spread over nodes.
+			r := batch[i]
+			cmds[j] = r.command(ctx, round == 2 || round == 1 && !loaded[r.Script])
+			loaded[r.Script] = true
+			_ = pipe.Process(ctx, cmds[j])
+			acks, within = max(acks, r.Acks), max(within, r.Within)
+		}
+		wait := once{redis.NewCmd(ctx, "wait", acks, within.Milliseconds())}
+		if acks > 0 {
+			_ = pipe.Process(ctx, wait)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		confirmed, _ := wait.Int()
+		unknown := todo[:0]
+		for j, i := range todo {
+			answers[i] = Answer{Val: d.reply(batch[i], cmds[j]), Acks: confirmed, Err: cmds[j].Err()}
+			if redis.HasErrorPrefix(cmds[j].Err(), "NOSCRIPT") {
+				unknown = append(unknown, i)
+			}
+		}
+		todo = unknown
+	}
+}
