@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/loopback"
 )
 
 // DefaultErrorText is what a server says that has just been restarted: clients
@@ -95,7 +97,7 @@ func New(t testing.TB, upstream string) *Proxy {
 		upstream:  upstream,
 		conns:     make(map[*conn]struct{}),
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := loopback.Listen()
 	if err != nil {
 		t.Fatalf("faultproxy: %v", err)
 	}

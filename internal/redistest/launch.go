@@ -17,6 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/go-rlock/rlock/internal/loopback"
 )
 
 // plain is the command line of a data server.
@@ -97,19 +99,15 @@ func (s *Server) startOnFreePort() error {
 	return err
 }
 
-// freePorts holds the first port while it asks for the second, so they differ.
+// freePorts returns two ports that nobody else gets.
 func freePorts() (port, busPort int, err error) {
-	a, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, 0, fmt.Errorf("redistest: looking for a free port: %w", err)
+	if port, err = loopback.Port(); err == nil {
+		busPort, err = loopback.Port()
 	}
-	defer a.Close()
-	b, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, 0, fmt.Errorf("redistest: looking for a free port: %w", err)
+		return 0, 0, fmt.Errorf("redistest: %w", err)
 	}
-	defer b.Close()
-	return a.Addr().(*net.TCPAddr).Port, b.Addr().(*net.TCPAddr).Port, nil
+	return port, busPort, nil
 }
 
 // start runs the process once and waits until it answers.

@@ -1,0 +1,86 @@
+// Package loopback hands out TCP ports on 127.0.0.1 for servers of tests.
+//
+// A port that the kernel chooses may be one that a server had until a moment ago whose
+// clients still dial it: those would then talk to the server of another test. So no
+// port is handed out twice in the life of a process, no two processes that run at once
+// hand out the same, and none is of the range from which the kernel takes the source
+// ports of connections.
+package loopback
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// The ports from first on, below the ephemeral ones of Linux (32768) and of the IANA
+// (49152), are claimed in blocks. A process has a block as long as it listens on its
+// first port; the kernel ends that with the process.
+const (
+	first  = 10000
+	size   = 64
+	blocks = (32768 - first) / size
+)
+
+var (
+	mu      sync.Mutex // guards the rest
+	claims  []net.Listener
+	next    int // port to hand out
+	end     int // of the block that it is of
+	started = rand.IntN(blocks)
+	tried   int
+)
+
+var errNone = errors.New("loopback: no free ports are left")
+
+// Port returns a port that was free a moment ago.
+func Port() (int, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	for {
+		for next < end {
+			port := next
+			next++
+			if l, err := listen(port); err == nil {
+				return port, l.Close()
+			}
+		}
+		if err := claimLocked(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Listen listens on a port of its own.
+func Listen() (net.Listener, error) {
+	for {
+		port, err := Port()
+		if err != nil {
+			return nil, err
+		}
+		if l, err := listen(port); err == nil {
+			return l, nil
+		}
+	}
+}
+
+// claimLocked claims another block.
+func claimLocked() error {
+	for ; tried < blocks; tried++ {
+		begin := first + (started+tried)%blocks*size
+		if l, err := listen(begin); err == nil {
+			claims = append(claims, l)
+			next, end = begin+1, begin+size
+			tried++
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %d blocks are in use, %d of them by this process", errNone, blocks, len(claims))
+}
+
+func listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+}
