@@ -7,7 +7,6 @@ package wire
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +35,8 @@ type Config struct {
 	Work func() (end func())
 	// Events is told what happens.
 	Events Events
+	// Panics is told of panics in hooks and dialers of go-redis.
+	Panics *Panics
 }
 
 // Events is told what happens on the wire. Its methods must not block, except
@@ -45,8 +46,6 @@ type Events interface {
 	Retried(request string, err error)
 	// Unpublished is called when Redis does not let a script publish.
 	Unpublished(why error)
-	// Panicked is called with the first panic in each place of the user's code.
-	Panicked(where string, err error, stack string)
 }
 
 // Deployment is one Redis deployment.
@@ -61,7 +60,6 @@ type Deployment struct {
 	sending Tally // goroutines that talk to Redis, which may hang
 	health  health
 	mode    atomic.Value // of string: what PublishAuto came to, once known
-	panics  sync.Map     // of places where code of the user's has panicked
 }
 
 // clusterNodes is what a *redis.ClusterClient, and a type that embeds one, can

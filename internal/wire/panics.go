@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 )
 
 // panicError is a panic in code of the user's that the library has called from a
@@ -33,15 +34,18 @@ func Panicked(err error) bool {
 // GoRedis is where the code of a user runs inside of go-redis, for Caught.
 const GoRedis = "go-redis, its hooks or its dialer"
 
-// Safely calls go-redis, and makes an error of a panic.
-func (d *Deployment) Safely(fn func() error) (err error) {
-	defer d.Caught(GoRedis, &err)
-	return fn()
+// Panics makes errors of panics in code of the user's, and reports the first one of
+// each place.
+type Panics struct {
+	// Report is told of it; it must not panic itself.
+	Report func(where string, err error, stack string)
+
+	seen sync.Map // places
 }
 
 // Caught is deferred around code of the user's. It makes an error of a panic, if
-// somebody wants it, and reports the first one of each place with its stack.
-func (d *Deployment) Caught(where string, err *error) {
+// somebody wants it.
+func (s *Panics) Caught(where string, err *error) {
 	value := recover()
 	if value == nil {
 		return
@@ -50,7 +54,13 @@ func (d *Deployment) Caught(where string, err *error) {
 	if err != nil {
 		*err = p
 	}
-	if _, seen := d.panics.LoadOrStore(where, true); !seen {
-		d.cfg.Events.Panicked(where, p, string(debug.Stack()))
+	if _, seen := s.seen.LoadOrStore(where, true); !seen {
+		s.Report(where, p, string(debug.Stack()))
 	}
+}
+
+// Safely calls go-redis, and makes an error of a panic.
+func (d *Deployment) Safely(fn func() error) (err error) {
+	defer d.cfg.Panics.Caught(GoRedis, &err)
+	return fn()
 }

@@ -13,7 +13,7 @@ import (
 // know has not run, so it is sent again in full at once.
 func (d *Deployment) send(ctx context.Context, r *Request) (a Answer) {
 	defer d.gate("reply")
-	defer d.Caught(GoRedis, &a.Err)
+	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
 	if r.Acks > 0 {
 		return d.sendAcked(ctx, r)
 	}
