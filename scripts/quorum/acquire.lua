@@ -1,0 +1,41 @@
+-- quorum/acquire: one node's vote for a hold of a RedLock.
+--
+-- KEYS[1]  record of the hold
+-- KEYS[2]  counter of the lock
+-- KEYS[3]  highest counter of all locks
+-- KEYS[4]  tombstone of this hold
+-- ARGV[1]  hold id
+-- ARGV[2]  lease, ms
+-- and what shared/admission.lua says
+-- Reply    {1, count, stamp}  granted; the count is the counter's value by this grant
+--          {0, ms, id}        held by that hold, for so long
+--          {-1}               the hold was given up: a late copy
+-- Caller   Lock, TryLock of a RedLock, on all nodes at once
+-- Twice    A node that has voted for the hold answers as it did the first time, and
+--          changes nothing.
+-- Memory   The counter is written first: a node at its memory limit refuses it,
+--          and with it the vote.
+
+-- include time
+-- include admission
+-- include vote
+local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, lease = ARGV[1], tonumber(ARGV[2])
+local now = micros()
+local floor, unfit = mayVote(now)
+if unfit then
+  return unfit
+end
+if redis.call('exists', tombstone) == 1 then
+  return {-1}
+end
+local held = current(record, now)
+if held == id then
+  redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
+  local stamp = redis.call('hget', record, 'stamp')
+  return {1, counted(stamp), stamp}
+elseif held then
+  return {0, left(record, now), held}
+end
+local stamp = grant(record, counter, highest, floor, now, id, lease)
+return {1, counted(stamp), stamp}

@@ -1,0 +1,32 @@
+-- quorum/admit: let a server process vote.
+--
+-- KEYS[1]  highest counter of all locks
+-- KEYS[2]  the process that may vote
+-- ARGV[1]  epoch that is meant
+-- ARGV[2]  floor: at least this is the highest counter from now on
+-- ARGV[3]  longest lease, ms, that the caller has heard of
+-- Reply    1  it may vote
+--          0  the epoch is another one
+-- Caller   a RedLock with a quarantine, when that is over, and Bootstrap
+-- Twice    The counter only grows; an epoch is admitted once.
+
+-- include time
+-- include admission
+local highest, process = KEYS[1], KEYS[2]
+local meant, floor, longest = ARGV[1], ARGV[2], ARGV[3]
+local epoch, admitted = admission(micros())
+if admitted then
+  return 1
+end
+if epoch ~= meant then
+  return 0
+end
+if tonumber(redis.call('get', highest) or 0) < tonumber(floor) then
+  redis.call('set', highest, floor)
+end
+if tonumber(redis.call('hget', process, 'longest') or 0) < tonumber(longest) then
+  redis.call('hset', process, 'longest', longest)
+end
+redis.call('hset', process, 'run_id', string.match(epoch, '%x+'), 'floor', floor)
+redis.call('del', UNFIT_SINCE)
+return 1

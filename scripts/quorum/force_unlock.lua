@@ -1,0 +1,43 @@
+-- quorum/force_unlock: take a node's vote back from whoever has it, or only from a
+-- given hold.
+--
+-- KEYS[1]  record of the hold
+-- ARGV[1]  hold id, or '' for any
+-- ARGV[2]  time to keep a tombstone after the end of the lease, ms
+-- ARGV[3]  what tombstones begin with
+-- ARGV[4]  channel
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- and what shared/admission.lua says
+-- Reply    {1, id, token}  taken back; token 0: it was not (yet) a hold
+--          {0}             there was none (with that id)
+-- Caller   ForceUnlock, ForceUnlockIf of a RedLock, on all nodes
+-- Twice    The second run finds nothing: if there may have been a first one, the
+--          caller does not know.
+
+-- include time
+-- include publish
+-- include admission
+-- include vote
+local record = KEYS[1]
+local id, keep, gone, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local now = micros()
+local _, unfit = mayVote(now)
+if unfit then
+  return unfit
+end
+local held, last = current(record, now), redis.call('hget', record, 'attempt')
+if not last or id ~= '' and last ~= id then
+  redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
+  return {0}
+end
+-- Also if its time is over: the clock that says so may be wrong, and be set right.
+-- A renewal does not bring it back: the next one may come late in the lease.
+local token = tonumber(redis.call('hget', record, 'token') or 0)
+keep = math.max(left(record, now), 0) + keep
+redis.call('del', record)
+redis.call('set', gone .. last, 1, 'px', keep)
+if not held then
+  return {0}
+end
+announce(how, channel, '0')
+return told({1, held, token})

@@ -1,0 +1,24 @@
+-- quorum/inspect: a look at a node's vote.
+--
+-- KEYS[1]  record of the hold
+-- and what shared/admission.lua says
+-- Reply    as lock/inspect: {ms, token, -1, hold id, '1', 'exclusive'}, for how long who
+--          has the vote; token 0: not (yet) a hold. A node does not know how often the
+--          owner has entered. {-2, 0, -1}: nobody has it
+-- Caller   IsLocked, State, HeldBy, Watch of a RedLock
+-- Twice    Reads only.
+
+-- include time
+-- include admission
+-- include vote
+local record = KEYS[1]
+local now = micros()
+local _, unfit = mayVote(now)
+if unfit then
+  return unfit
+end
+local held = current(record, now)
+if not held then
+  return {-2, 0, -1}
+end
+return {left(record, now), tonumber(redis.call('hget', record, 'token') or 0), -1, held, '1', 'exclusive'}

@@ -1,0 +1,35 @@
+-- quorum/raise: write the token of a hold back to a node that has voted for it, so
+-- that every later vote of the node counts past it.
+--
+-- KEYS[1]  record of the hold
+-- KEYS[2]  counter of the lock
+-- KEYS[3]  highest counter of all locks
+-- ARGV[1]  hold id
+-- ARGV[2]  stamp of the node's vote
+-- ARGV[3]  token
+-- and what shared/admission.lua says
+-- Reply    1  the counter is at least the token
+--          0  the vote does not last any more
+-- Caller   Lock, TryLock of a RedLock, before the hold is handed out
+-- Twice    The counter only grows. A vote that was given anew, to a late copy of
+--          the acquire, has another stamp: the time in between was not ours.
+
+-- include time
+-- include admission
+-- include vote
+local record, counter, highest = KEYS[1], KEYS[2], KEYS[3]
+local id, stamp, token = ARGV[1], ARGV[2], ARGV[3]
+local now = micros()
+local floor, unfit = mayVote(now)
+if unfit then
+  return unfit
+end
+if current(record, now) ~= id or redis.call('hget', record, 'stamp') ~= stamp then
+  redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
+  return 0
+end
+if count(counter, highest, floor) < tonumber(token) then
+  raise(counter, highest, tonumber(token))
+end
+redis.call('hset', record, 'token', token)
+return 1

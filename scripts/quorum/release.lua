@@ -1,0 +1,50 @@
+-- quorum/release: take a node's vote back from a hold; with a tombstone, for good.
+--
+-- KEYS[1]  record of the hold
+-- KEYS[2]  counter of the lock
+-- KEYS[3]  highest counter of all locks
+-- KEYS[4]  tombstone of this hold
+-- ARGV[1]  hold id
+-- ARGV[2]  time to keep the tombstone, ms; 0: the node has answered all requests for
+--          its vote, and needs none
+-- ARGV[3]  token of the hold; 0: it was none
+-- ARGV[4]  channel
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- and what shared/admission.lua says
+-- Reply    1  the vote was this hold's
+--          0  the node has voted for nobody
+--          -1 another has the node's vote
+-- Caller   Unlock, and an acquire that was given up or is tried anew, on the nodes
+--          that have voted, or may have
+-- Twice    A second run finds the tombstone and lengthens it. It never touches
+--          another's vote.
+-- Memory   The DEL, or the HDEL, lets the SET pass on a node at its memory limit.
+
+-- include time
+-- include publish
+-- include admission
+-- include vote
+local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local now = micros()
+local floor, unfit = mayVote(now)
+if unfit then
+  return unfit
+end
+if keep ~= '0' then
+  redis.call('del', tombstone)
+  redis.call('set', tombstone, 1, 'px', keep)
+else
+  redis.call('hdel', record, '')
+end
+if count(counter, highest, floor) < token then
+  raise(counter, highest, token) -- so that the next hold needs one round trip
+end
+-- Also if the time of the record is over: then nobody else has had the vote since,
+-- and the clock that says so may be wrong, and be set right.
+if redis.call('hget', record, 'attempt') == id then
+  redis.call('del', record)
+  announce(how, channel, '0')
+  return told(1)
+end
+return current(record, now) and -1 or 0

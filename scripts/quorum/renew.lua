@@ -1,0 +1,43 @@
+-- quorum/renew: lengthen a node's vote, or give it anew if nobody has it.
+--
+-- KEYS[1]  record of the hold
+-- KEYS[2]  counter of the lock
+-- KEYS[3]  highest counter of all locks
+-- KEYS[4]  tombstone of this hold
+-- ARGV[1]  hold id
+-- ARGV[2]  lease, ms
+-- ARGV[3]  stamp of the vote, as far as the client knows; '': none
+-- and what shared/admission.lua says
+-- Reply    {1, µs, stamp}  continuous: the vote has lasted since that grant, for so long
+--          {2, µs, stamp}  fresh: it was given anew, and counts from the next round on
+--          {0}             the hold was given up
+--          {-1}            another has the node's vote
+-- Caller   the watchdog, Extend
+-- Twice    A vote given anew answers {2, µs, stamp} to a copy as well, until the
+--          client knows its stamp. Time only grows.
+-- Memory   The HDEL, which changes nothing, lets the rest pass on a node at its
+--          memory limit.
+
+-- include time
+-- include admission
+-- include vote
+local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, lease, known = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local now = micros()
+local floor, unfit = mayVote(now)
+if unfit then
+  return unfit
+end
+redis.call('hdel', record, '')
+if redis.call('exists', tombstone) == 1 then
+  return {0}
+end
+local held = current(record, now)
+if not held then
+  return {2, 0, grant(record, counter, highest, floor, now, id, lease)}
+elseif held ~= id then
+  return {-1}
+end
+valid(record, now, lease)
+local stamp = redis.call('hget', record, 'stamp')
+return {stamp == known and 1 or 2, age(stamp, now), stamp}

@@ -1,0 +1,9 @@
+-- ttl: the time to live of keys.
+-- Defines  lengthen(key, ms)
+
+-- lengthen makes a key that there is live for ms from now, unless it lives longer.
+local function lengthen(key, ms)
+  if redis.call('pttl', key) < ms then
+    redis.call('pexpire', key, ms)
+  end
+end
