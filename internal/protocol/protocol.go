@@ -188,6 +188,8 @@ type Task interface {
 	Request[Kept]
 	// Name is a name for the request, for observers.
 	Name() string
+	// OfQuorum reports whether several servers are asked.
+	OfQuorum() bool
 	// Send sends the request as d says, and does not wait.
 	Send(d Dispatch)
 }
@@ -196,6 +198,8 @@ type Task interface {
 type Dispatch struct {
 	Round *wire.Round // what is sent together on one deployment; sent after all were added
 	Lanes *wire.Lanes // the ways to several
+	// Renewal: the one who sends the round wants to hear what became of it.
+	Renewal bool
 	// GoesOn reports whether the outcome still matters: nothing is sent otherwise.
 	GoesOn func() bool
 	// Done is called with the outcome, and when the request was sent; perhaps never,

@@ -36,9 +36,12 @@ type task struct{ asked[Kept] }
 // Name implements Task.
 func (t *task) Name() string { return t.r.Name() }
 
+// OfQuorum implements Task.
+func (t *task) OfQuorum() bool { return false }
+
 // Send implements Task.
 func (t *task) Send(d Dispatch) {
-	d.Round.Add(t.r, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
+	d.Round.Add(t.r, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
 }
 
 // keeps makes a task whose reply is 1 (or 2, if entries are left) for a hold that is

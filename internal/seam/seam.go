@@ -33,6 +33,21 @@ type Env struct {
 	Scripts map[string]string
 }
 
+// Begin calls Work, if there is one.
+func (e *Env) Begin() (end func()) {
+	if e.Work == nil {
+		return func() {}
+	}
+	return e.Work()
+}
+
+// Stop calls Gate, if there is one.
+func (e *Env) Stop(point string) {
+	if e.Gate != nil {
+		e.Gate(point)
+	}
+}
+
 // Clock is the time as a lease sees it.
 type Clock interface {
 	Now() time.Time

@@ -12,6 +12,7 @@ import (
 type Round struct {
 	d        *Deployment
 	requests []*Request
+	told     []bool
 	done     []func(sent time.Time, a Answer)
 }
 
@@ -19,21 +20,18 @@ type Round struct {
 func (d *Deployment) NewRound() *Round { return &Round{d: d} }
 
 // Add adds a request. done is called once, with what became of it and when it was sent.
-func (r *Round) Add(request *Request, done func(sent time.Time, a Answer)) {
+// With told, the function that Send gets hears of it too.
+func (r *Round) Add(request *Request, told bool, done func(sent time.Time, a Answer)) {
 	r.requests = append(r.requests, request)
+	r.told = append(r.told, told)
 	r.done = append(r.done, done)
-}
-
-// Answered is what one pipeline, or a part of a round that was not sent, came to.
-type Answered struct {
-	Node    redis.UniversalClient // to which it was sent, or would have been
-	Answers []Answer
 }
 
 // Send sends the round and returns when all of it has been answered, or has failed. In
 // a cluster it returns sooner: nodes are waited for side by side. told is called after
-// each pipeline, once its requests have heard what became of them.
-func (r *Round) Send(told func(Answered)) {
+// each pipeline that was sent, once its requests have heard what became of them, with
+// the answers to those that it is to hear of.
+func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	d := r.d
 	all := make([]int, len(r.requests))
 	for i := range all {
@@ -69,7 +67,7 @@ func (r *Round) Send(told func(Answered)) {
 
 // sendTo sends requests to one node, a pipeline at a time. If the node does not
 // answer one, the rest is not tried: they would only hang one after the other.
-func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int, told func(Answered)) {
+func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int, told func(redis.UniversalClient, []Answer)) {
 	d := r.d
 	for len(which) > 0 {
 		n := min(len(which), BatchSize)
@@ -82,6 +80,7 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int
 		answers := d.sendBatch(ctx, to, batch)
 		cancel()
 		var silent error
+		var heard []Answer
 		for j := range answers {
 			a := &answers[j]
 			if a.Err != nil {
@@ -91,8 +90,11 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int
 				silent = a.Err
 			}
 			r.done[which[j]](sent, *a)
+			if r.told[which[j]] {
+				heard = append(heard, *a)
+			}
 		}
-		told(Answered{node, answers})
+		told(node, heard)
 		which = which[n:]
 		if silent == nil {
 			continue
