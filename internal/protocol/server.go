@@ -44,21 +44,111 @@ func (t *task) Send(d Dispatch) {
 	d.Round.Add(t.r, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
 }
 
-// keeps makes a task whose reply is 1 (or 2, if entries are left) for a hold that is
-// as asked; 0 if there is no such hold, and -1 if others hold the lock.
-func keeps(on *wire.Deployment, r *wire.Request) *task {
-	return &task{asked[Kept]{on, r, readKept}}
+// entering makes the request of an enter script: one that a server in quarantine does
+// not obey, and that replicas confirm, as far as the client wants that.
+func (s *Site) entering(script string, keys []string, args []any) *asked[Entered] {
+	r := &wire.Request{Keys: keys, Args: args}
+	if s.Quarantine > 0 {
+		script += WhenServed
+		r.Keys = append(keys, servedKey)
+		r.Args = append(args, s.Quarantine.Milliseconds())
+	}
+	r.Script = s.Scripts[script]
+	return &asked[Entered]{s.Wire, s.acked(r), readEntered}
 }
 
-func readKept(a *wire.Answer) (Kept, error) {
-	n, err := a.Int()
-	switch {
-	case err != nil:
-		return Removed, err
-	case n > 0:
-		return Done, nil
-	case n < 0:
-		return TakenOver, nil
+// about makes a request about a hold; see readKept.
+func (s *Site) about(script string, keys []string, args []any) *task {
+	r := &wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}
+	return &task{asked[Kept]{s.Wire, r, readKept}}
+}
+
+// leaving makes a request that ends a hold: one whose copies find it gone.
+func (s *Site) leaving(script string, keys []string, args []any) *task {
+	t := s.about(script, keys, args)
+	t.r.OneEffect = true
+	return t
+}
+
+// releasing makes a request that leaves n entries of a hold.
+func (s *Site) releasing(script string, n int, keys []string, args []any) *task {
+	t := s.about(script, keys, args)
+	t.r.OneEffect = n == 0
+	return t
+}
+
+// renewing makes a request that lengthens a lease.
+func (s *Site) renewing(script string, lease time.Duration, keys []string, args []any) *task {
+	t := s.about(script, keys, args)
+	if lease > 0 {
+		s.acked(t.r)
 	}
-	return Removed, nil
+	return t
+}
+
+// reentering makes a request that enters a hold once more.
+func (s *Site) reentering(script string, confirm bool, keys []string, args []any) *task {
+	t := s.about(script, keys, args)
+	if confirm {
+		s.acked(t.r)
+	}
+	return t
+}
+
+// forcing makes a request that ends holds, or the one of an owner. Without an owner a
+// copy would end the hold of somebody who has come since.
+func (s *Site) forcing(script, owner string, keys []string, args []any) *asked[bool] {
+	r := &wire.Request{Script: s.Scripts[script], Keys: keys, Args: args, NoResend: owner == ""}
+	return &asked[bool]{s.Wire, r, readBool}
+}
+
+// looking makes a request that changes nothing.
+func looking[T any](s *Site, script string, keys []string, args []any, read func(*wire.Answer) (T, error)) *asked[T] {
+	return &asked[T]{s.Wire, &wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read}
+}
+
+// acked has replicas confirm a request, if the client wants that.
+func (s *Site) acked(r *wire.Request) *wire.Request {
+	r.Acks, r.Within = s.Acks, s.AckTimeout
+	return r
+}
+
+// how says how scripts publish. It is known once Ready was called.
+func (s *Site) how() any {
+	switch command := s.Wire.PublishCommand(); command { // constants are not boxed anew
+	case "publish":
+		return "publish"
+	case "spublish":
+		return "spublish"
+	default:
+		return command
+	}
+}
+
+// listen subscribes to a channel. Before it is known how releases are announced, a
+// subscription would be to the wrong kind of channel, and remain so.
+func (s *Site) listen(channel string, notify func()) (end func()) {
+	if !s.Wire.PublishKnown() {
+		return nil
+	}
+	return s.Listen(channel, notify)
+}
+
+// keep is for how long a hold that has ended needs its tombstone, ms.
+func keep(late bool) any {
+	if late {
+		return tombstoneMillis
+	}
+	return 0
+}
+
+var tombstoneMillis any = TombstoneTTL.Milliseconds()
+
+// servedKey says which process of a server may give out locks, and from when.
+const servedKey = "rlock:served"
+
+// Serve lets a new server give out locks at once. It reports whether that was a new
+// deployment: no other process has given out locks before.
+func (s *Site) Serve() Request[bool] {
+	return looking(s, "lock/serve", []string{servedKey}, nil, readBool)
 }

@@ -1,9 +1,10 @@
 -- ttl: the time to live of keys.
 -- Defines  lengthen(key, ms)
 
--- lengthen makes a key that there is live for ms from now, unless it lives longer.
+-- lengthen makes a key that there is live for ms from now, unless it lives longer; 0
+-- changes nothing.
 local function lengthen(key, ms)
-  if redis.call('pttl', key) < ms then
+  if ms > 0 and redis.call('pttl', key) < ms then
     redis.call('pexpire', key, ms)
   end
 end

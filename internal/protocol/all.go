@@ -1,0 +1,61 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// Slot is equal for Locks of one client whose keys share a slot of a cluster: those
+// that EnterAll and ReleaseAll take.
+func (l *Lock) Slot() any {
+	return struct {
+		site  *Site
+		clock string
+	}{l.site, l.names.Clock}
+}
+
+// EnterAll asks for a hold with one id of each of several Locks of one Slot, or for none
+// of them. They have one token.
+func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
+	keys, main := make([]string, 1, 2*len(locks)+2), make([]string, 0, len(locks))
+	keys[0] = locks[0].names.Clock
+	for _, l := range locks {
+		keys = append(keys, l.names.Lock, l.names.Tombstone(id))
+		main = append(main, l.names.Lock)
+	}
+	q := locks[0].site.entering("lock/enter_all", keys, []any{id, lease.Milliseconds()})
+	q.r.Main = main
+	return q
+}
+
+// Leaving is a hold of a Lock that is to end. With Late, copies of its requests may
+// come late: they will do nothing.
+type Leaving struct {
+	Lock *Lock
+	ID   string
+	Late bool
+}
+
+// ReleaseAll ends several holds of Locks of one Slot. The outcome has one item for each,
+// in order. It is not sent again to a server that is not there: each hold can be
+// released by itself, which bears more.
+func ReleaseAll(all []Leaving) Request[[]Kept] {
+	site := all[0].Lock.site
+	keys, main := make([]string, 0, 2*len(all)), make([]string, 0, len(all))
+	args := make([]any, 0, 3*len(all)+1)
+	for _, one := range all {
+		names := &one.Lock.names
+		keys = append(keys, names.Lock, names.Tombstone(one.ID))
+		main = append(main, names.Lock)
+		args = append(args, one.ID, keep(one.Late), names.Channel)
+	}
+	return &asked[[]Kept]{site.Wire, &wire.Request{
+		Script:    site.Scripts["lock/release_all"],
+		Keys:      keys,
+		Args:      append(args, site.how()),
+		Main:      main,
+		OneEffect: true,
+		FailFast:  true,
+	}, readAllKept(len(all))}
+}

@@ -1,0 +1,85 @@
+package protocol
+
+var _ Protocol = (*Fair)(nil)
+
+// Fair is the protocol of a FairLock: a Lock with a line in front of it, which
+// Redisson's clients share. A release wakes the next waiter only, on its own channel.
+type Fair struct {
+	Lock
+	line     []string // the keys that each script of the line begins with
+	channels string   // what the channel of a waiter begins with
+}
+
+// NewFair returns the protocol of a FairLock.
+func NewFair(site *Site, names Names) *Fair {
+	return &Fair{
+		Lock: *NewLock(site, names),
+		line: []string{
+			names.Lock,
+			prefixed("redisson_lock_queue", names.Lock),
+			prefixed("redisson_lock_timeout", names.Lock),
+			names.Derived("rlock:waiters"),
+			names.Derived("rlock:line"),
+		},
+		channels: names.Channel + ":",
+	}
+}
+
+// keys are those of the line, and more.
+func (l *Fair) keys(more ...string) []string {
+	return append(l.line[:len(l.line):len(l.line)], more...)
+}
+
+// term is the waiter lease, ms.
+func (l *Fair) term() int64 { return l.site.WaiterLease.Milliseconds() }
+
+// Enter implements Protocol.
+func (l *Fair) Enter(e *Entry) Request[Entered] {
+	wait := 0
+	if e.Wait {
+		wait = 1
+	}
+	return l.site.entering("fair/enter",
+		l.keys(l.names.Tombstone(e.ID), l.names.Clock),
+		[]any{e.ID, e.Lease.Milliseconds(), l.term(), wait, l.channels, l.site.how()})
+}
+
+// Release implements Protocol.
+func (l *Fair) Release(id string, n int) Task {
+	return l.site.releasing("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
+}
+
+// Abandon implements Protocol.
+func (l *Fair) Abandon(id string, late bool) Task {
+	return l.site.leaving("fair/abandon",
+		l.keys(l.names.Tombstone(id)),
+		[]any{id, keep(late), l.term(), l.channels, l.site.how()})
+}
+
+// ForceUnlock implements Protocol. The line remains.
+func (l *Fair) ForceUnlock(owner string) Request[bool] {
+	return l.site.forcing("fair/force_unlock", owner, l.line, []any{owner, l.term(), l.channels, l.site.how()})
+}
+
+// Inspect implements Protocol.
+func (l *Fair) Inspect() Request[State] {
+	return looking(l.site, "fair/inspect", l.line[:2], nil, ReadState)
+}
+
+// View implements Protocol.
+func (l *Fair) View() any { return view{"fair/inspect", l.names.Lock, l.channels} }
+
+// Listen implements Protocol. Where each waiter has a channel of its own there is none
+// for others.
+func (l *Fair) Listen(id string, notify func()) (end func()) {
+	if id == "" {
+		return nil
+	}
+	return l.site.listen(l.channels+id, notify)
+}
+
+// QueuedInRedis implements Protocol.
+func (l *Fair) QueuedInRedis() bool { return true }
+
+// KeepsPlace implements Protocol.
+func (l *Fair) KeepsPlace() bool { return true }

@@ -1,0 +1,61 @@
+package protocol
+
+import (
+	"strings"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var _ Protocol = (*Fenced)(nil)
+
+// Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
+// counter.
+type Fenced struct{ Lock }
+
+// NewFenced returns the protocol of a FencedLock.
+func NewFenced(site *Site, names Names) *Fenced {
+	l := NewLock(site, names)
+	l.tokens, l.source = prefixed("redisson_lock_token", names.Lock), "counter"
+	return &Fenced{*l}
+}
+
+// NewID implements Protocol. It marks the hold as one that raises the counter, by the
+// sign of its number.
+func (l *Fenced) NewID() HoldID {
+	id := l.Lock.NewID()
+	at := strings.LastIndexByte(id.ID, ':') + 1
+	id.ID = id.ID[:at] + "-" + id.ID[at:]
+	return id
+}
+
+// counted reports whether a hold has raised the counter, as far as its id tells.
+func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }
+
+// Inspect implements Protocol. It shows the counter as token, but not of a hold of ours
+// that did not raise it.
+func (l *Fenced) Inspect() Request[State] {
+	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, readFenced)
+}
+
+func readFenced(a *wire.Answer) (State, error) {
+	s, err := ReadState(a)
+	for _, h := range s.Holders {
+		if !counted(h.Owner) {
+			s.Token = 0
+		}
+	}
+	return s, err
+}
+
+// View implements Protocol.
+func (l *Fenced) View() any {
+	return struct{ view, tokens any }{l.Lock.View(), l.tokens}
+}
+
+// Counter asks for the value of the counter.
+func (l *Fenced) Counter() Request[int64] {
+	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, func(a *wire.Answer) (int64, error) {
+		_, token, _, err := a.Pair()
+		return token, err
+	})
+}

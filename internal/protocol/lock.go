@@ -1,0 +1,91 @@
+package protocol
+
+import (
+	"context"
+	"time"
+)
+
+var _ Protocol = (*Lock)(nil)
+
+// Lock is the protocol of the lock types whose state is one hash with the field of
+// the one hold that there is: a Lock's own, and the base of others that differ in part.
+type Lock struct {
+	everyday
+	site  *Site
+	names Names
+	// tokens is where tokens come from, and source how: see scripts/lock/enter.lua.
+	tokens string
+	source any
+}
+
+// NewLock returns the protocol of a Lock.
+func NewLock(site *Site, names Names) *Lock {
+	return &Lock{site: site, names: names, tokens: names.Clock, source: "clock"}
+}
+
+// NewID implements Protocol.
+func (l *Lock) NewID() HoldID { return l.site.NewID() }
+
+// Enter implements Protocol.
+func (l *Lock) Enter(e *Entry) Request[Entered] {
+	return l.site.entering("lock/enter",
+		[]string{l.names.Lock, l.names.Tombstone(e.ID), l.tokens},
+		[]any{e.ID, e.Lease.Milliseconds(), l.source})
+}
+
+// Reenter implements Protocol.
+func (l *Lock) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
+	return l.site.reentering("lock/reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
+}
+
+// Release implements Protocol.
+func (l *Lock) Release(id string, n int) Task { return l.release(id, n, l.site.how()) }
+
+func (l *Lock) release(id string, n int, how any) Task {
+	return l.site.releasing("lock/release", n, []string{l.names.Lock}, []any{id, n, l.names.Channel, how})
+}
+
+// Abandon implements Protocol. It leaves a tombstone in any case.
+func (l *Lock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how()) }
+
+func (l *Lock) abandon(id string, how any) Task {
+	return l.site.leaving("lock/abandon",
+		[]string{l.names.Lock, l.names.Tombstone(id)},
+		[]any{id, tombstoneMillis, l.names.Channel, how})
+}
+
+// Renew implements Protocol.
+func (l *Lock) Renew(id string, lease time.Duration) Task {
+	return l.site.renewing("lock/renew", lease, []string{l.names.Lock}, []any{id, lease.Milliseconds()})
+}
+
+// ForceUnlock implements Protocol.
+func (l *Lock) ForceUnlock(owner string) Request[bool] { return l.forceUnlock(owner, l.site.how()) }
+
+func (l *Lock) forceUnlock(owner string, how any) Request[bool] {
+	return l.site.forcing("lock/force_unlock", owner, []string{l.names.Lock}, []any{owner, l.names.Channel, how})
+}
+
+// Inspect implements Protocol.
+func (l *Lock) Inspect() Request[State] {
+	return looking(l.site, "lock/inspect", []string{l.names.Lock}, nil, ReadState)
+}
+
+// Probe implements Protocol.
+func (l *Lock) Probe(id string) Request[Probed] {
+	return looking(l.site, "lock/probe", []string{l.names.Lock}, []any{id}, readProbed)
+}
+
+// view is what Inspect of most types looks at, and where a watcher hears of changes.
+type view struct{ script, lock, channel string }
+
+// View implements Protocol.
+func (l *Lock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel} }
+
+// Ready implements Protocol.
+func (l *Lock) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) }
+
+// Listen implements Protocol.
+func (l *Lock) Listen(_ string, notify func()) (end func()) {
+	return l.site.listen(l.names.Channel, notify)
+}

@@ -1,0 +1,144 @@
+package protocol
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// longestRest bounds what a reply says of a lease: a foreign TTL may be longer than a
+// Duration.
+const longestRest = 365 * 24 * time.Hour
+
+// Codes of the replies to an Enter. The second item is a token, a time in ms, or
+// whether others hold the lock.
+const (
+	codeGranted       = 1
+	codeBusy          = 0
+	codeWithdrawn     = -1
+	codeOuterHoldLost = -2
+	codeQuarantined   = -3
+	codeOtherType     = -4
+)
+
+// readEntered reads the reply of an enter script: {code, n}, and if the lock is busy
+// one of its holders, how many more there are, and the round, as far as it tells.
+func readEntered(a *wire.Answer) (Entered, error) {
+	code, n, rest, err := a.Pair()
+	if err != nil {
+		return Entered{}, err
+	}
+	switch code {
+	case codeGranted:
+		return Entered{Verdict: Granted, Token: n}, nil
+	case codeBusy:
+		e := Entered{Verdict: Busy, Rest: millis(n)}
+		if len(rest) >= 2 {
+			e.Known = true
+			e.Holder, _ = rest[0].(string)
+			e.Others, _ = rest[1].(int64)
+		}
+		if len(rest) >= 3 {
+			e.Round, e.HasRound = rest[2].(int64)
+		}
+		return e, nil
+	case codeWithdrawn:
+		return Entered{Verdict: Withdrawn}, nil
+	case codeOuterHoldLost:
+		return Entered{Verdict: OuterHoldLost, TakenOver: n != 0}, nil
+	case codeQuarantined:
+		return Entered{Verdict: Quarantined, Rest: millis(n)}, nil
+	case codeOtherType:
+		return Entered{Verdict: OtherType}, nil
+	}
+	return Entered{}, wire.ErrReply(a.Val)
+}
+
+func millis(n int64) time.Duration {
+	return time.Duration(min(n, longestRest.Milliseconds())) * time.Millisecond
+}
+
+// readKept reads a reply that is 1 (or 2, if entries are left) for a hold that is as
+// asked; 0 if there is no such hold, and -1 if others hold the lock.
+func readKept(a *wire.Answer) (Kept, error) {
+	n, err := a.Int()
+	return kept(n), err
+}
+
+func kept(n int64) Kept {
+	switch {
+	case n > 0:
+		return Done
+	case n < 0:
+		return TakenOver
+	}
+	return Removed
+}
+
+// readAllKept reads the reply about n holds: one for each, or a 1 for all.
+func readAllKept(n int) func(a *wire.Answer) ([]Kept, error) {
+	return func(a *wire.Answer) ([]Kept, error) {
+		if a.Err != nil {
+			return nil, a.Err
+		}
+		all := make([]Kept, n) // Done
+		if a.Val == int64(1) {
+			return all, nil
+		}
+		list, _ := a.Val.([]any)
+		if len(list) != n {
+			return nil, wire.ErrReply(a.Val)
+		}
+		for i, item := range list {
+			one, ok := item.(int64)
+			if !ok {
+				return nil, wire.ErrReply(a.Val)
+			}
+			all[i] = kept(one)
+		}
+		return all, nil
+	}
+}
+
+// readBool reads a reply that is 1 or 0.
+func readBool(a *wire.Answer) (bool, error) {
+	n, err := a.Int()
+	return n == 1, err
+}
+
+func readProbed(a *wire.Answer) (Probed, error) {
+	held, entries, _, err := a.Pair()
+	return Probed{held == 1, int(entries)}, err
+}
+
+// ReadState reads the reply of an inspect script: see scripts/lock/inspect.lua.
+func ReadState(a *wire.Answer) (State, error) {
+	ms, token, list, err := a.Pair()
+	if err != nil {
+		return State{}, err
+	}
+	if len(list)%3 != 1 {
+		return State{}, wire.Because(wire.ErrReply(a.Val), fmt.Errorf("%d items", len(list)+2))
+	}
+	waiters, ok := list[0].(int64)
+	if !ok {
+		return State{}, wire.ErrReply(a.Val)
+	}
+	s := State{TTL: max(time.Duration(ms)*time.Millisecond, -1), Token: token, Waiters: int(waiters)}
+	for list = list[1:]; len(list) > 0; list = list[3:] {
+		owner, ok1 := list[0].(string)
+		entries, ok2 := list[1].(string)
+		mode, ok3 := list[2].(string)
+		if !ok1 || !ok2 || !ok3 {
+			return State{}, wire.ErrReply(a.Val)
+		}
+		count, err := strconv.Atoi(entries)
+		if err != nil {
+			return State{}, wire.Because(wire.ErrReply(a.Val), err)
+		}
+		s.Holders = append(s.Holders, Holder{Owner: owner, Count: count, Shared: mode == "shared"})
+	}
+	return s, nil
+}

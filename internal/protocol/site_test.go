@@ -1,0 +1,92 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var bg = context.Background()
+
+type deaf struct{}
+
+func (deaf) Retried(string, error)          {}
+func (deaf) Unpublished(error)              {}
+func (deaf) Panicked(string, error, string) {}
+
+const uuid = "0189a6c4-9f5e-8abc-8def-0123456789ab" // of a client of this module
+
+// siteOn is a site of a client at a server.
+func siteOn(t testing.TB, rdb redis.UniversalClient) *Site {
+	t.Helper()
+	d, err := wire.Open(rdb, wire.Config{
+		Clock:          seam.SystemClock{},
+		CommandTimeout: 5 * time.Second,
+		LongestCall:    5 * time.Second,
+		Publish:        wire.PublishPlain,
+		Events:         deaf{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Stop)
+	var ids atomic.Int64
+	return &Site{
+		Wire:    d,
+		Scripts: loaded(t),
+		NewID: func() HoldID {
+			n := ids.Add(1)
+			return HoldID{fmt.Sprint(uuid, ":", n), n}
+		},
+		Listen:         func(string, func()) func() { return func() {} },
+		CommandTimeout: 5 * time.Second,
+		WaiterLease:    30 * time.Second,
+	}
+}
+
+// mini is a site at a miniredis.
+func mini(t testing.TB) (*Site, *miniredis.Miniredis, *redis.Client) {
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return siteOn(t, rdb), m, rdb
+}
+
+func namesOf(t testing.TB, name string) Names {
+	t.Helper()
+	n, err := DeriveNames(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// must is the outcome of a request that is answered.
+func must[T any](t testing.TB, r Request[T]) T {
+	t.Helper()
+	res := r.Do(bg, 5*time.Second)
+	if res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	return res.Outcome
+}
+
+func want[T comparable](t testing.TB, r Request[T], outcome T) {
+	t.Helper()
+	if got := must(t, r); got != outcome {
+		t.Errorf("%+v, want %+v", got, outcome)
+	}
+}
+
+func entry(id string) *Entry {
+	return &Entry{HoldID: HoldID{ID: id}, Lease: time.Minute, Round: NoRound}
+}

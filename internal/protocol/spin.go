@@ -1,0 +1,44 @@
+package protocol
+
+import (
+	"context"
+	"time"
+)
+
+var _ Protocol = (*Spin)(nil)
+
+// Spin is the protocol of a SpinLock: a Lock whose releases are not announced, and
+// whose waiters do not listen but pause.
+type Spin struct {
+	Lock
+	pause func(who int64, turn int) time.Duration
+}
+
+// NewSpin returns the protocol of a SpinLock. pause is its LongestPause.
+func NewSpin(site *Site, names Names, pause func(who int64, turn int) time.Duration) *Spin {
+	return &Spin{*NewLock(site, names), pause}
+}
+
+// silent is how a SpinLock publishes: not at all.
+const silent = "none"
+
+// Release implements Protocol.
+func (l *Spin) Release(id string, n int) Task { return l.release(id, n, silent) }
+
+// Abandon implements Protocol.
+func (l *Spin) Abandon(id string, _ bool) Task { return l.abandon(id, silent) }
+
+// ForceUnlock implements Protocol.
+func (l *Spin) ForceUnlock(owner string) Request[bool] { return l.forceUnlock(owner, silent) }
+
+// View implements Protocol.
+func (l *Spin) View() any { return view{"lock/inspect", l.names.Lock, ""} }
+
+// Ready implements Protocol.
+func (l *Spin) Ready(context.Context) error { return nil }
+
+// Listen implements Protocol.
+func (l *Spin) Listen(string, func()) (end func()) { return nil }
+
+// LongestPause implements Protocol.
+func (l *Spin) LongestPause(who int64, turn int) time.Duration { return l.pause(who, turn) }

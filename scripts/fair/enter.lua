@@ -1,0 +1,114 @@
+-- fair/enter: take a fair lock if it is free and nobody is before the caller;
+-- otherwise get in line, or keep the place there.
+--
+-- KEYS[1..5]  see shared/line.lua
+-- KEYS[6]  tombstone of this hold
+-- KEYS[7]  fencing clock of the lock's slot
+-- ARGV[1]  hold id
+-- ARGV[2]  lease, ms
+-- ARGV[3]  waiter lease, ms
+-- ARGV[4]  1: wait in line; 0: only look
+-- ARGV[5]  what a waiter's channel begins with
+-- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- Reply    {1, token}  held
+--          {0, rest, holder, others}  not now; see shared/hash.lua. rest
+--                      is the PTTL of a held lock (-1: no TTL, or others come
+--                      first); of a free one, the ms until the head of the line may
+--                      be removed
+--          {-1, 0}     this hold was given up: a late copy, nothing done
+--          {-3, ms}    see shared/quarantine.lua
+-- Caller   Lock, TryLock
+-- Twice    A hold has one place in the line, and takes the lock under its own id
+--          only: a second run finds what the first has done. A copy that comes
+--          after the hold has ended meets its tombstone, which is left if the
+--          client knows of a copy that may be under way.
+-- Memory   At its limit Redis refuses the ZADD or SET that a newcomer begins with,
+--          and so the whole; if the dead were removed before, the whole passes.
+--          Who is in line already begins with an HDEL, and is never refused.
+
+-- include quarantine when served
+-- include ttl
+-- include token
+-- include line
+-- include hash
+local tombstone, tokens = KEYS[6], KEYS[7]
+local id, lease, term, wait = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local channels, how = ARGV[5], ARGV[6]
+
+if redis.call('exists', tombstone) == 1 then
+  return {-1, 0}
+end
+if redis.call('hexists', lock, id) == 1 then
+  local token = drawToken(tokens, clock)
+  lengthen(lock, lease)
+  return {1, token}
+end
+
+-- The deadlines tell whether it is in line, which takes no walk.
+local queued
+local apart = wait and torn()
+if wait then
+  if apart then
+    queued = redis.call('lpos', queue, id)
+  else
+    queued = redis.call('zscore', deadlines, id)
+  end
+end
+if queued then
+  redis.call('hdel', lock, '')
+end
+local anybody = sweep(id, term)
+
+local free = redis.call('exists', lock) == 0
+local head = redis.call('lindex', queue, 0)
+if free and (not head or head == id) then
+  local token = drawToken(tokens, clock)
+  if head then
+    redis.call('lpop', queue)
+    forget(id)
+  elseif wait and (apart or anybody) then
+    redis.call('del', deadlines) -- of an empty line
+    forget(id)
+  end
+  redis.call('hset', lock, id, 1)
+  redis.call('pexpire', lock, lease)
+  tell(id, term, channels, how)
+  return told({1, token})
+end
+
+if wait then
+  local theirs = redis.call('zcard', deadlines) - redis.call('zcard', alive)
+  if queued then
+    -- Neither the time that passes while it lives, nor what those before it take
+    -- when they leave, brings a waiter to its deadline. Redisson's take what they
+    -- had added long ago, when they came: that may be more than is left of it.
+    local deadline = redis.call('zscore', deadlines, id) or now
+    local heard = redis.call('zscore', alive, id)
+    local before = theirs > 0 and math.min(redis.call('hget', notes, id) or 0, theirs) or 0
+    deadline = deadline + (heard and silence(heard, term) or 0)
+    redis.call('zadd', deadlines, math.max(deadline, now + term + before * THEIR_TERM), id)
+  else
+    local deadline = now + math.max(redis.call('pttl', lock), 0) + term
+    if theirs > 0 then
+      -- Redisson adds its time to the deadline of the last in line. That is the
+      -- latest one, unless the last is dead or has waited for very long.
+      local latest = redis.call('zrevrange', deadlines, 0, 0, 'withscores')
+      local counted = redis.call('zscore', alive, latest[1]) and term or 0
+      deadline = math.max(deadline, latest[2] - counted + term)
+      redis.call('hset', notes, id, theirs)
+    end
+    redis.call('zadd', deadlines, deadline, id)
+    redis.call('rpush', queue, id)
+  end
+  sign(alive, notes, now, term, id)
+  outlast()
+end
+tell(id, term, channels, how)
+
+head = redis.call('lindex', queue, 0)
+if not free then
+  return told(refused(lock, wait and head ~= id and -1 or redis.call('pttl', lock)))
+end
+local heard = redis.call('zscore', alive, head)
+local ends = heard and lives(heard) or redis.call('zscore', deadlines, head)
+return told({0, math.min(math.max(math.ceil(ends - now), 1), YEAR), '', 0})

@@ -1,0 +1,11 @@
+-- fair/inspect: one consistent look at a fair lock and its line.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  queue
+-- Reply    see lock/inspect; the token is 0
+-- Caller   State, Watch
+-- Twice    Reads only.
+
+-- include hash
+local lock, queue = KEYS[1], KEYS[2]
+return report(redis.call('pttl', lock), 0, redis.call('llen', queue), redis.call('hgetall', lock))

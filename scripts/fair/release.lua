@@ -1,0 +1,36 @@
+-- fair/release: lower the count of a hold, or end it and wake the head of the line.
+--
+-- KEYS[1..5]  see shared/line.lua
+-- ARGV[1]  hold id
+-- ARGV[2]  entries that remain; 0 frees the lock
+-- ARGV[3]  waiter lease, ms
+-- ARGV[4]  what a waiter's channel begins with
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- Reply    2  count lowered
+--          1  freed
+--          0  no such lock
+--          -1 another's lock
+-- Caller   Unlock, Shutdown
+-- Twice    The count is absolute. After the first full release the hold id is
+--          gone and never used again: a copy only sweeps the line, and may wake
+--          its head once more.
+-- Memory   The HDEL changes nothing, but lets the HSET pass on a server at its
+--          memory limit: Redis refuses that only as the first write of a script.
+-- Replica  "Not there" must come from a master: a demoted one, whose data may
+--          be old, refuses the HDEL with READONLY.
+
+-- include line
+local id, entries, term, channels, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local reply = 1
+redis.call('hdel', lock, '')
+if redis.call('hexists', lock, id) == 0 then
+  reply = -redis.call('exists', lock)
+elseif entries ~= '0' then
+  redis.call('hset', lock, id, entries)
+  return 2
+else
+  redis.call('del', lock)
+end
+sweep('', term)
+tell('', term, channels, how)
+return told(reply)

@@ -1,0 +1,28 @@
+-- lock/abandon: end a hold for good, whatever became of its requests.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  tombstone of this hold
+-- ARGV[1]  hold id
+-- ARGV[2]  time to keep the tombstone, ms
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  the lock was this hold's; freed
+--          0  no such lock
+--          -1 another's lock
+-- Caller   an acquire that was given up, and the last release of a hold whose
+--          first acquire has copies under way
+-- Twice    A second run finds the hold gone and lengthens the tombstone.
+-- Memory   The DEL lets the SET pass on a server at its memory limit: Redis
+--          refuses SET only as the first write of a script.
+
+-- include publish
+local lock, tombstone = KEYS[1], KEYS[2]
+local id, keep, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+redis.call('del', tombstone)
+redis.call('set', tombstone, 1, 'px', keep)
+if redis.call('hexists', lock, id) == 0 then
+  return -redis.call('exists', lock)
+end
+redis.call('del', lock)
+announce(how, channel, '0')
+return told(1)

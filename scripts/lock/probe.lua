@@ -1,0 +1,15 @@
+-- lock/probe: whether a lock is held, and how often one hold of it has been entered.
+--
+-- KEYS[1]  lock hash
+-- ARGV[1]  hold id, or ''
+-- Reply    {1 if anybody holds the lock or 0, the entries of the hold}
+-- Caller   IsLocked, HeldBy
+-- Twice    Reads only.
+
+-- include hash
+local lock, id = KEYS[1], ARGV[1]
+local reply = foreignAt(lock)
+if reply then
+  return reply
+end
+return {redis.call('exists', lock), tonumber(redis.call('hget', lock, id) or 0)}

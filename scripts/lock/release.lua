@@ -1,0 +1,35 @@
+-- lock/release: lower the count of a hold, or end it and wake the waiters.
+--
+-- KEYS[1]  lock hash
+-- ARGV[1]  hold id
+-- ARGV[2]  entries that remain; 0 frees the lock
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- Reply    2  count lowered
+--          1  freed
+--          0  no such lock
+--          -1 another's lock
+-- Caller   Unlock, Shutdown
+-- Twice    The count is absolute. After the first full release the hold id is
+--          gone and never used again, so a copy finds nothing to do.
+-- Memory   Redis refuses HSET as the first write of a script when it is at
+--          its memory limit, but not after another write. HDEL of a field
+--          that cannot exist is such a write, and changes nothing.
+-- Replica  "Not there" must come from a master: a demoted one, whose data may
+--          be old, refuses the HDEL with READONLY.
+
+-- include publish
+local lock = KEYS[1]
+local id, entries, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if redis.call('hexists', lock, id) == 0 then
+  redis.call('hdel', lock, '')
+  return -redis.call('exists', lock)
+end
+if entries ~= '0' then
+  redis.call('hdel', lock, '')
+  redis.call('hset', lock, id, entries)
+  return 2
+end
+redis.call('del', lock)
+announce(how, channel, '0')
+return told(1)

@@ -1,0 +1,69 @@
+-- life: which waiters live. Each gives a sign of life with each of its looks, each
+-- third of its waiter lease at least. alive is a zset: hold id -> ms until which the
+-- waiter counts as alive. notes is a hash, there as long as there is a sign: term
+-- -> waiter lease of whoever gave the latest one; pardoned and until, ms.
+--
+-- If nobody was heard for most of a waiter lease, and that is not long ago, it may
+-- be Redis that could not be reached: the first to come back must not cost the
+-- others their places. All are pardoned for one more waiter lease of theirs, once:
+-- only a new sign of life makes another pardon possible, or visitors would keep the
+-- dead in line.
+-- Defines  listen(alive, notes, now, term), pardonEnds, lives(sign),
+--          silenced(alive, now, some), sign(alive, notes, now, term, id),
+--          unsign(alive, notes, id). now is in ms. lives and silenced need listen first
+
+local LONGEST_OUTAGE = 60 * 1000 -- twice what Lock bears to be without an answer by default
+local pardoned, pardonEnds = 0, 0 -- signs up to pardoned are good until pardonEnds
+
+-- listen reports whether there are signs of life, whether some of them are over,
+-- and whether it has pardoned them. term is the waiter lease of who looks.
+local function listen(alive, notes, now, term)
+  local oldest = redis.call('zrange', alive, 0, 0, 'withscores')[2]
+  if not oldest then
+    return false, false, false
+  elseif tonumber(oldest) > now then
+    return true, false, false
+  end
+  local noted = redis.call('hmget', notes, 'term', 'pardoned', 'until')
+  local lease = tonumber(noted[1] or term)
+  pardoned = tonumber(noted[2] or 0)
+  pardonEnds = tonumber(noted[3] or 0)
+  local newest = tonumber(redis.call('zrevrange', alive, 0, 0, 'withscores')[2])
+  if newest >= now + lease / 3 or newest <= now - LONGEST_OUTAGE or newest <= pardoned then
+    return true, true, false
+  end
+  pardoned = math.max(now, newest)
+  pardonEnds = now + lease
+  redis.call('hset', notes, 'pardoned', pardoned, 'until', pardonEnds)
+  return true, true, true
+end
+
+-- lives is until when a waiter with this sign of life counts as alive.
+local function lives(sign)
+  sign = tonumber(sign)
+  return sign <= pardoned and math.max(sign, pardonEnds) or sign
+end
+
+-- silenced are some waiters at most whose signs of life are over.
+local function silenced(alive, now, some)
+  local from = pardonEnds > now and string.format('(%.0f', pardoned) or '-inf'
+  return redis.call('zrangebyscore', alive, from, now, 'limit', 0, some)
+end
+
+-- sign notes that a waiter with this waiter lease lives.
+local function sign(alive, notes, now, term, id)
+  redis.call('zadd', alive, now + term, id)
+  if tonumber(redis.call('hget', notes, 'term') or 0) ~= term then
+    redis.call('hset', notes, 'term', term)
+  end
+end
+
+-- unsign forgets a waiter.
+local function unsign(alive, notes, id)
+  redis.call('zrem', alive, id)
+  if redis.call('exists', alive) == 0 then
+    redis.call('del', notes)
+  else
+    redis.call('hdel', notes, id)
+  end
+end

@@ -1,0 +1,136 @@
+-- line: the line of a fair lock. The queue and the deadlines are Redisson's, and
+-- follow its rules; alive and notes are ours. Nothing here walks the line: a step
+-- costs the same however many wait, but for one LREM where somebody leaves from
+-- its middle.
+--
+-- KEYS[1]  lock hash
+-- KEYS[2]  queue: list of hold ids; the head is next
+-- KEYS[3]  deadlines: zset, hold id -> epoch ms from which Redisson may remove
+--          the waiter if it is the head. A waiter of Redisson adds its waiting time
+--          to the deadline of the last in line, and takes it from all behind it
+--          when it leaves. Ours add a waiter lease once, not each of them, and so
+--          have nothing to take back.
+-- KEYS[4]  alive: see life.lua. Redisson's waiters are not in it.
+-- KEYS[5]  notes: see life.lua; and hold id -> how many of Redisson's waiters were in
+--          line when it came, if any were
+-- Defines  lock, queue, deadlines, alive, notes: these keys; clock, now: the time in µs
+--          and ms; YEAR, THEIR_TERM; silence(heard, term), forget(id), leave(id),
+--          torn(), sweep(me, term), outlast(), tell(me, term, channels, how). term is a waiter
+--          lease, ms: for how long a sign of life is good. channels is what the channel
+--          of a waiter begins with; its id follows
+-- include time
+-- include publish
+-- include life
+local lock, queue, deadlines, alive, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local clock = micros()
+local now = math.floor(clock / 1000)
+local first = redis.call('lindex', queue, 0) -- the head as the script began
+
+-- For how long Redisson's waiters wait unless told otherwise. Each takes its time
+-- from the deadlines of all behind it when it leaves.
+local THEIR_TERM = 5 * 60 * 1000
+local DAY = 24 * 60 * 60 * 1000
+-- A wait without end can have a deadline that no TTL or reply can hold.
+local YEAR = 365 * DAY
+-- How many of the dead one script removes at most: from the head of the line, and
+-- from elsewhere, which costs more. Whoever looks next goes on.
+local MOST_HEADS, MOST_OTHERS = 100, 4
+
+-- silence is for how long nothing was heard of a waiter with this sign of life.
+local function silence(heard, term)
+  return math.max(now - (heard - term), 0)
+end
+
+-- forget drops what is known of a waiter.
+local function forget(id)
+  redis.call('zrem', deadlines, id)
+  unsign(alive, notes, id)
+end
+
+-- leave takes a waiter out of the line, wherever it is.
+local function leave(id)
+  redis.call('lrem', queue, 1, id)
+  forget(id)
+end
+
+-- torn reports whether the queue and the deadlines have come apart: one of them was
+-- evicted or removed. Until those who wait have put it back, only the queue tells
+-- who is in it.
+local function torn()
+  return redis.call('llen', queue) ~= redis.call('zcard', deadlines)
+end
+
+-- sweep removes the dead, except me: who calls is alive. It reports whether there is a
+-- sign of life, old or new.
+local function sweep(me, term)
+  local anybody, silent = listen(alive, notes, now, term)
+  for _ = 1, MOST_HEADS do
+    local head = redis.call('lindex', queue, 0)
+    if not head or head == me then
+      break
+    end
+    local heard = redis.call('zscore', alive, head)
+    if heard then
+      if lives(heard) > now then
+        break
+      end
+    else
+      -- Redisson's rule, for its waiters.
+      local deadline = redis.call('zscore', deadlines, head)
+      if not deadline then
+        -- Somebody has removed the deadlines. A head without one would be there
+        -- for ever.
+        redis.call('zadd', deadlines, now + term, head)
+        break
+      end
+      if deadline - now > 0 then
+        break
+      end
+    end
+    redis.call('lpop', queue)
+    forget(head)
+  end
+  if silent then
+    for _, id in ipairs(silenced(alive, now, MOST_OTHERS)) do
+      if id ~= me then
+        leave(id)
+      end
+    end
+  end
+  return anybody
+end
+
+-- outlast gives the line a time to live, for the case that nobody comes again. It
+-- is beyond all deadlines, and by so much that waiters of Redisson, which know of
+-- no such time, do not outlive it.
+local function outlast()
+  local last = redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now
+  local ttl = math.min(math.ceil(math.max(last - now, 0)), YEAR) + DAY
+  for _, key in ipairs({queue, deadlines, alive, notes}) do
+    if redis.call('pttl', key) < ttl - DAY / 2 then
+      redis.call('pexpire', key, ttl)
+    end
+  end
+end
+
+-- tell wakes the head, unless that is me: if the lock is free, or if it is a new
+-- head that would learn of the end of the lease too late, as it looks each third
+-- of a waiter lease by itself. Until then a head of ours is safe from Redisson's
+-- purge, whatever was taken from its deadline. If the head is dead, as sweep had
+-- more to remove than one script may, somebody who lives goes on with that.
+local function tell(me, term, channels, how)
+  local head = redis.call('lindex', queue, 0)
+  if not head or head == me then
+    return
+  end
+  local heard = redis.call('zscore', alive, head)
+  if heard and lives(heard) <= now then
+    head = redis.call('zrevrange', alive, 0, 0)[1]
+  elseif heard and (redis.call('zscore', deadlines, head) or now) - now < term then
+    redis.call('zadd', deadlines, now + term, head)
+  end
+  local ttl = redis.call('pttl', lock)
+  if ttl == -2 or head ~= first and ttl >= 0 and ttl < term / 3 then
+    announce(how, channels .. head, '0')
+  end
+end
