@@ -27,7 +27,7 @@ soak: ## the simulation with many seeds (SEEDS=500)
 	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}
 
 scale: ## ten thousand waiters, and as many RedLocks through an outage of two nodes
-	go test -count=1 -timeout 10m -v -run '^(TestThousandsOfPlacesAreGivenUpAtOnce|TestRedLocksAreRenewedThroughOutages)$$' . \
+	go test -count=1 -timeout 10m -v -run '^(TestThousandsOfPlacesAreGivenUpAtOnce|TestRedLocksAreRenewedThroughOutages)$$' ./test/scale \
 		-args -waiters=10000 -redlock.holds=10000 -redlock.lease=30s -redlock.outage=12s
 
 model: ## check the model of RedLock's tokens (needs spin and gcc)

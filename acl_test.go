@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -157,19 +158,19 @@ func TestUserOfTheACLPageInACluster(t *testing.T) {
 	}
 	client := func() *rlock.Client {
 		rdb := c.Client(func(o *redis.ClusterOptions) { o.Username, o.Password = "app", "password" })
-		return newClientOn(t, rdb, rlock.WithPrefix("app:"), rlock.WithLongestPoll(patient))
+		return locktest.NewClient(t, rdb, rlock.WithPrefix("app:"), rlock.WithLongestPoll(locktest.Patient))
 	}
-	lease := mustLock(t, client().NewLock("stock"), rlock.WithLease(2*time.Hour))
+	lease := locktest.MustLock(t, client().NewLock("stock"), rlock.WithLease(2*time.Hour))
 	l := client().NewLock("stock")
 	got := make(chan *rlock.Lease, 1)
-	go func() { got <- mustLock(t, l) }()
+	go func() { got <- locktest.MustLock(t, l) }()
 	node := c.MasterOf(c.Slot("app:stock")).Client()
-	eventually(t, "it listens", func() bool {
+	locktest.Eventually(t, "it listens", func() bool {
 		channel := "redisson_lock__channel:{app:stock}"
 		return node.PubSubShardNumSub(bg, channel).Val()[channel] == 1
 	})
-	mustUnlock(t, lease)
-	mustUnlock(t, <-got)
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, <-got)
 	for _, s := range c.Nodes {
 		for _, entry := range s.Client().Do(bg, "acl", "log").Val().([]any) {
 			if s := fmt.Sprint(entry); !strings.Contains(s, "client|") { // go-redis tells its name, if it may
@@ -214,7 +215,7 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			})
 			rdb.AddHook(sent)
 			opts := append([]rlock.Option{rlock.WithPrefix("app:"), rlock.WithWatchdogLease(3 * time.Second)}, k.opts...)
-			all = append(all, newClientOn(t, rdb, opts...))
+			all = append(all, locktest.NewClient(t, rdb, opts...))
 		}
 		return all
 	}
@@ -236,8 +237,8 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 	mine, theirs := k.open(a, "stock"), k.open(b, "stock")
 	for i, l := range mine {
 		l := l
-		lease := mustLock(t, l)
-		again := mustLockCtx(t, lease.Context(bg), l)
+		lease := locktest.MustLock(t, l)
+		again := locktest.MustLockCtx(t, lease.Context(bg), l)
 		deadline := lease.Deadline()
 		if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {
 			t.Error(err)
@@ -252,8 +253,8 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		})
 		wait.Wait()
 		got := make(chan *rlock.Lease, 1)
-		go func() { got <- mustLock(t, theirs[i]) }()
-		if l, ok := l.(lockOf); ok {
+		go func() { got <- locktest.MustLock(t, theirs[i]) }()
+		if l, ok := l.(locktest.AnyLock); ok {
 			if held, err := l.IsLocked(bg); err != nil || !held {
 				t.Errorf("IsLocked: %v, %v", held, err)
 			}
@@ -272,24 +273,24 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			}
 			stop()
 		}
-		eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
-		mustUnlock(t, again)
-		mustUnlock(t, lease)
+		locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
+		locktest.MustUnlock(t, again)
+		locktest.MustUnlock(t, lease)
 		lease = <-got
-		if l, ok := l.(lockOf); ok {
+		if l, ok := l.(locktest.AnyLock); ok {
 			if freed, err := l.ForceUnlockIf(bg, lease.Owner()); err != nil || !freed {
 				t.Errorf("ForceUnlockIf: %v, %v", freed, err)
 			}
 			if err := lease.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
 				t.Error(err)
 			}
-			lease = mustLock(t, theirs[i])
+			lease = locktest.MustLock(t, theirs[i])
 			if freed, err := l.ForceUnlock(bg); err != nil || !freed {
 				t.Errorf("ForceUnlock: %v, %v", freed, err)
 			}
 			_ = lease.Unlock(bg)
 		} else {
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		if l, ok := l.(*rlock.FencedLock); ok {
 			if _, err := l.CurrentToken(bg); err != nil {

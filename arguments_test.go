@@ -3,20 +3,22 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // Nothing panics for want of an argument: not a constructor, and not a method of
 // what a constructor returned or did not make.
 func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	c := b.newClient(t)
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
 	var noContext context.Context
 	nothing := func(context.Context) error { return nil }
 	wrong := func(what string, call func() error) {
@@ -37,7 +39,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 		wrong(what+": TryLock", func() error { _, err := l.TryLock(ctx, opts...); return err })
 		wrong(what+": Do", func() error { return rlock.Do(ctx, l, nothing, opts...) })
 	}
-	all := func(what string, ctx context.Context, l lockOf) {
+	all := func(what string, ctx context.Context, l locktest.AnyLock) {
 		t.Helper()
 		locker(what, ctx, l)
 		wrong(what+": State", func() error { _, err := l.State(ctx); return err })
@@ -50,15 +52,15 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 
 	// Each constructor, of no client, of one that was not made, with a nil option,
 	// and each method with a nil context.
-	for _, k := range typesOfLocks {
-		all(k.name+" of a nil Client", bg, k.open(nil, "a"))
-		all(k.name+" of a zero Client", bg, k.open(&rlock.Client{}, "a"))
-		all(k.name+" with a nil option", bg, k.open(c, "a", nil))
-		all(k.name+" with a nil context", noContext, k.open(c, "a"))
-		locker(k.name+" acquired with a nil option", bg, k.open(c, "a"), nil)
+	for _, k := range locktest.Types {
+		all(k.Name+" of a nil Client", bg, k.Open(nil, "a"))
+		all(k.Name+" of a zero Client", bg, k.Open(&rlock.Client{}, "a"))
+		all(k.Name+" with a nil option", bg, k.Open(c, "a", nil))
+		all(k.Name+" with a nil context", noContext, k.Open(c, "a"))
+		locker(k.Name+" acquired with a nil option", bg, k.Open(c, "a"), nil)
 	}
 	// Values that no constructor made.
-	for what, l := range map[string]lockOf{
+	for what, l := range map[string]locktest.AnyLock{
 		"Lock": &rlock.Lock{}, "FairLock": &rlock.FairLock{}, "SpinLock": &rlock.SpinLock{}, "FencedLock": &rlock.FencedLock{},
 		"PriorityLock": &rlock.PriorityLock{}, "RedLock": &rlock.RedLock{}, "ReadLock": rlock.ReadLock{}, "WriteLock": rlock.WriteLock{},
 		"ReadWriteLock": (&rlock.ReadWriteLock{}).Reader, "FairReadWriteLock": (&rlock.FairReadWriteLock{}).Writer,
@@ -71,7 +73,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	wrong("RedLock.Bootstrap", func() error { return (&rlock.RedLock{}).Bootstrap(bg) })
 
 	// MultiLock.
-	m := multiOf(t, c, "a", "b")
+	m := locktest.MultiLockOf(t, c, "a", "b")
 	locker("MultiLock with a nil context", noContext, m)
 	locker("MultiLock with a nil option", bg, m, nil)
 	locker("zero MultiLock", bg, &rlock.MultiLock{})
@@ -88,12 +90,12 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 		wrong("NewRedLock with "+what, func() error { _, err := rlock.NewRedLock("a", clients); return err })
 	}
 	wrong("NewRedLock with a nil option", func() error { _, err := rlock.NewRedLock("a", []*rlock.Client{c}, nil); return err })
-	all("RedLock with a nil context", noContext, red(t, "a", []*rlock.Client{c}))
+	all("RedLock with a nil context", noContext, locktest.NewRedLock(t, "a", []*rlock.Client{c}))
 
 	// Client.
 	wrong("New without a client", func() error { _, err := rlock.New(nil); return err })
 	wrong("New with a nil client", func() error { _, err := rlock.New((*redis.Client)(nil)); return err })
-	wrong("New with a nil option", func() error { _, err := rlock.New(b.client(t), nil); return err })
+	wrong("New with a nil option", func() error { _, err := rlock.New(b.Client(t), nil); return err })
 	wrong("Shutdown with a nil context", func() error { return c.Shutdown(noContext) })
 	wrong("Bootstrap with a nil context", func() error { return c.Bootstrap(noContext) })
 	for what, none := range map[string]*rlock.Client{"nil": nil, "zero": {}} {
@@ -106,7 +108,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	wrong("Do without a lock", func() error { return rlock.Do(bg, nil, nothing) })
 	wrong("Do with a nil lock", func() error { return rlock.Do(bg, (*rlock.Lock)(nil), nothing) })
 	wrong("Do without a function", func() error { return rlock.Do(bg, c.NewLock("a"), nil) })
-	multiFree(t, m) // nothing of all that has taken a lock
+	locktest.MustBeFree(t, m) // nothing of all that has taken a lock
 }
 
 // A lease that no lock gave out has ended.
@@ -117,25 +119,105 @@ func TestNilAndZeroLeasesHaveEnded(t *testing.T) {
 			t.Error("it has something")
 		}
 		<-l.Done()
-		wantErr(t, l.Err(), rlock.ErrNotHeld)
-		wantErr(t, l.Unlock(bg), rlock.ErrNotHeld)
-		wantErr(t, l.Extend(bg, time.Minute), rlock.ErrNotHeld)
+		locktest.WantErr(t, l.Err(), rlock.ErrNotHeld)
+		locktest.WantErr(t, l.Unlock(bg), rlock.ErrNotHeld)
+		locktest.WantErr(t, l.Extend(bg, time.Minute), rlock.ErrNotHeld)
 		ctx := l.Context(bg)
 		<-ctx.Done()
-		wantErr(t, context.Cause(ctx), rlock.ErrNotHeld)
+		locktest.WantErr(t, context.Cause(ctx), rlock.ErrNotHeld)
 	}
 }
 
 // A nil context stops nobody from giving a lock back.
 func TestUnlockWithANilContext(t *testing.T) {
 	t.Parallel()
-	l := onMiniredis(t).newClient(t).NewLock("a")
+	l := locktest.OnMiniredis(t).NewClient(t).NewLock("a")
 	var noContext context.Context
-	lease := mustLockCtx(t, rlock.WithoutOwner(rlock.WithOwner(noContext)), l)
-	mustUnlock(t, mustLockCtx(t, lease.Context(noContext), l))
-	wantErr(t, lease.Extend(noContext, time.Minute), rlock.ErrInvalidArgument)
+	lease := locktest.MustLockCtx(t, rlock.WithoutOwner(rlock.WithOwner(noContext)), l)
+	locktest.MustUnlock(t, locktest.MustLockCtx(t, lease.Context(noContext), l))
+	locktest.WantErr(t, lease.Extend(noContext, time.Minute), rlock.ErrInvalidArgument)
 	if err := lease.Unlock(noContext); err != nil {
 		t.Fatal(err)
 	}
-	multiFree(t, l)
+	locktest.MustBeFree(t, l)
+}
+
+func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
+		hook := &locktest.CountHook{}
+		rdb.AddHook(hook)
+		for name, why := range map[string]string{
+			"":     "no name",
+			"a{b":  "hash tag",
+			"{}z":  "hash tag",
+			"a}b":  "hash tag",
+			"a{}b": "hash tag",
+			strings.Repeat("n", rlock.MaxNameLength+1): "longer than",
+		} {
+			l := c.NewLock(name)
+			_, err := l.Lock(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+			if !strings.Contains(err.Error(), why) {
+				t.Errorf("name %.20q: error %.200q does not say %q", name, err, why)
+			}
+			_, err = l.TryLock(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+			_, err = l.IsLocked(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+			_, err = l.HeldBy(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+			_, err = l.ForceUnlock(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		}
+		l := c.NewLock("a")
+		for _, opt := range []rlock.AcquireOption{
+			rlock.WithLease(0), rlock.WithLease(-time.Second), rlock.WithLease(rlock.MinLease - 1), rlock.WithLease(rlock.MaxLease + 1), rlock.WithWait(-1),
+		} {
+			_, err := l.Lock(bg, opt)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		}
+		_, err := l.TryLock(bg, rlock.WithWait(time.Second))
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, err = l.ForceUnlockIf(bg, "")
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, err = c.NewLock("a", rlock.WithMaxHold(-1)).Lock(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		_, err = l.Lock(ctx)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+		if n := hook.N.Load(); n != 0 {
+			t.Fatalf("%d commands were sent", n)
+		}
+	})
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	if _, err := rlock.New(ring); !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), "Ring") {
+		t.Fatal(err)
+	}
+	for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		if _, err := rlock.New(rdb); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Fatal(err)
+		}
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	for i, opt := range []rlock.Option{
+		rlock.WithWatchdogLease(time.Millisecond), rlock.WithWatchdogLease(25 * time.Hour),
+		rlock.WithCommandTimeout(0), rlock.WithUnlockTimeout(-1), rlock.WithLongestPoll(0),
+		rlock.WithDrift(-1, 0), rlock.WithDrift(0.1, -1), rlock.WithDrift(0.5, time.Hour),
+		rlock.WithReplicaAck(-1, time.Second), rlock.WithReplicaAck(1, 0),
+		rlock.WithPubSub("loud"), rlock.WithObserver(nil), rlock.WithLogger(nil),
+	} {
+		if _, err := rlock.New(rdb, opt); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("option %d: %v", i, err)
+		}
+	}
 }

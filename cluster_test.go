@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -54,31 +55,31 @@ func TestClusterLocks(t *testing.T) {
 // A waiter whose client could not find out yet how releases are announced.
 func clusterBadStart(t *testing.T, c *redistest.Cluster) {
 	const name = "bad start"
-	holder := newClientOn(t, c.Client()).NewLock(name)
-	lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+	holder := locktest.NewClient(t, c.Client()).NewLock(name)
+	lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
 	rdb := c.Client()
 	var asked atomic.Int64
-	rdb.AddHook(&scriptHook{one: func(cmd redis.Cmder, next func() error) error {
+	rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
 		if cmd.Name() == "hello" && len(cmd.Args()) == 1 && asked.Add(1) <= 2 {
 			cmd.SetErr(net.ErrClosed)
 			return cmd.Err()
 		}
 		return next()
 	}})
-	waiter := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock(name)
+	waiter := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock(name)
 	got := make(chan *rlock.Lease, 1)
-	go func() { got <- mustLock(t, waiter) }()
+	go func() { got <- locktest.MustLock(t, waiter) }()
 	channel := "redisson_lock__channel:{" + name + "}"
 	node := c.MasterOf(c.Slot(name)).Client()
-	eventually(t, "it listens", func() bool { return node.PubSubShardNumSub(bg, channel).Val()[channel] == 1 })
-	mustUnlock(t, lease)
-	mustUnlock(t, <-got)
+	locktest.Eventually(t, "it listens", func() bool { return node.PubSubShardNumSub(bg, channel).Val()[channel] == 1 })
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, <-got)
 }
 
 func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
 	// Under a heavy load a reply that is late would leave a tombstone.
 	slow := rlock.WithCommandTimeout(30 * time.Second)
-	a, b := join(t, c.Client(), slow), join(t, c.Client(), slow)
+	a, b := locktest.Join(t, c.Client(), slow), locktest.Join(t, c.Client(), slow)
 	const n = 48
 	bySlot := map[int]string{}
 	perNode := map[*redistest.Server]int{}
@@ -99,29 +100,29 @@ func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
 	tokens := map[string]int64{}
 	held := map[string]*rlock.Lease{}
 	for _, name := range names {
-		held[name] = mustLock(t, a.NewLock(name))
+		held[name] = locktest.MustLock(t, a.NewLock(name))
 		tokens[name] = held[name].Token()
 		if _, err := b.NewLock(name).TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Errorf("%q is held, and another client's TryLock returns %v", name, err)
 		}
 	}
-	waiting := map[string]*turn{}
+	waiting := map[string]*locktest.Waiter{}
 	for _, name := range names {
-		waiting[name] = b.line(t, name)
+		waiting[name] = b.Line(t, name)
 	}
 	for _, name := range names {
-		b.parked(t, name, 3) // the first was TryLock's
+		b.Parked(t, name, 3) // the first was TryLock's
 	}
 	var wakes []time.Duration
 	for _, name := range names {
 		released := time.Now()
-		mustUnlock(t, held[name])
-		lease, d := waiting[name].wokenByMessage(t, released)
+		locktest.MustUnlock(t, held[name])
+		lease, d := waiting[name].WokenByMessage(t, released)
 		wakes = append(wakes, d)
 		if lease.Token() <= tokens[name] {
 			t.Errorf("token %d after %d", lease.Token(), tokens[name])
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 	t.Logf("woken one by one: %s", spread(wakes))
 	noSubscriptionLeft(t, on)
@@ -150,7 +151,7 @@ func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
 }
 
 func clusterNames(t *testing.T, c *redistest.Cluster) {
-	a, b := join(t, c.Client()), join(t, c.Client())
+	a, b := locktest.Join(t, c.Client()), locktest.Join(t, c.Client())
 	for what, name := range map[string]string{
 		"tag":          "{tag}x",
 		"tag at end":   "x{tag}",
@@ -163,18 +164,18 @@ func clusterNames(t *testing.T, c *redistest.Cluster) {
 		"number":       "0",
 	} {
 		t.Run(what, func(t *testing.T) {
-			held := mustLock(t, a.NewLock(name))
-			w := b.lineParked(t, name)
+			held := locktest.MustLock(t, a.NewLock(name))
+			w := b.LineParked(t, name)
 			released := time.Now()
-			mustUnlock(t, held)
-			lease, _ := w.wokenByMessage(t, released)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, held)
+			lease, _ := w.WokenByMessage(t, released)
+			locktest.MustUnlock(t, lease)
 		})
 	}
 }
 
 func clusterRefusesNames(t *testing.T, c *redistest.Cluster) {
-	a := join(t, c.Client())
+	a := locktest.Join(t, c.Client())
 	for _, name := range []string{"a{b", "{}z", "a}b", "", strings.Repeat("n", rlock.MaxNameLength+1)} {
 		l := a.NewLock(name)
 		_, err := l.TryLock(context.Background())
@@ -187,7 +188,7 @@ func clusterRefusesNames(t *testing.T, c *redistest.Cluster) {
 			}
 		}
 	}
-	if n := a.looks.commands(); n != 0 {
+	if n := a.Looks.Commands(); n != 0 {
 		t.Errorf("%d commands were sent", n)
 	}
 }
@@ -208,7 +209,7 @@ func (m pubSubMode) kinds() int {
 
 func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode pubSubMode) {
 	ctx := context.Background()
-	a, b := join(t, c.Client(), rlock.WithPubSub(mode.mode)), join(t, c.Client(), rlock.WithPubSub(mode.mode))
+	a, b := locktest.Join(t, c.Client(), rlock.WithPubSub(mode.mode)), locktest.Join(t, c.Client(), rlock.WithPubSub(mode.mode))
 	name := "mode:" + mode.name
 	channel := "redisson_lock__channel:{" + name + "}"
 	node := c.MasterOf(c.Slot(name)).Client()
@@ -225,10 +226,10 @@ func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode 
 			continue
 		}
 		foreignHold(t, node, name)
-		confirmed := a.events.confirmations(channel)
-		w := a.lineParked(t, name)
-		eventually(t, "each kind of subscription is confirmed", func() bool {
-			return a.events.confirmations(channel) == confirmed+mode.kinds()
+		confirmed := a.Events.Confirmations(channel)
+		w := a.LineParked(t, name)
+		locktest.Eventually(t, "each kind of subscription is confirmed", func() bool {
+			return a.Events.Confirmations(channel) == confirmed+mode.kinds()
 		})
 		if n := listeners(t, on, "shardnumsub", channel); n != want(mode.sharded) {
 			t.Errorf("%d sharded subscribers, want %d", n, want(mode.sharded))
@@ -243,9 +244,9 @@ func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode 
 		if err := node.Do(ctx, publish, channel, "0").Err(); err != nil {
 			t.Fatal(err)
 		}
-		lease, d := w.wokenByMessage(t, released)
+		lease, d := w.WokenByMessage(t, released)
 		t.Logf("woken by a foreign %s after %v", strings.ToUpper(publish), d)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		noSubscriptionLeft(t, on)
 	}
 
@@ -258,9 +259,9 @@ func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode 
 			t.Fatal(err)
 		}
 	}
-	mustUnlock(t, mustLock(t, b.NewLock(name)))
+	locktest.MustUnlock(t, locktest.MustLock(t, b.NewLock(name)))
 	if ok, err := func() (bool, error) {
-		mustLock(t, b.NewLock(name))
+		locktest.MustLock(t, b.NewLock(name))
 		return a.NewLock(name).ForceUnlock(ctx)
 	}(); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -308,14 +309,14 @@ func clusterConfirmsBoth(t *testing.T, c *redistest.Cluster) {
 			gate := make(chan struct{})
 			open := sync.OnceFunc(func() { close(gate) })
 			defer open()
-			a := join(t, c.Client(func(o *redis.ClusterOptions) {
+			a := locktest.Join(t, c.Client(func(o *redis.ClusterOptions) {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 					return &gatedConn{conn, "\r\n" + late + "\r\n", gate}, err
 				}
 			}), rlock.WithPubSub(rlock.PubSubBoth))
 			foreignHold(t, node, name)
-			w := a.lineParked(t, name)
+			w := a.LineParked(t, name)
 			if err := node.Del(ctx, name).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -326,8 +327,8 @@ func clusterConfirmsBoth(t *testing.T, c *redistest.Cluster) {
 			}
 			opened := time.Now()
 			open()
-			lease, _ := w.wokenByMessage(t, opened)
-			mustUnlock(t, lease)
+			lease, _ := w.WokenByMessage(t, opened)
+			locktest.MustUnlock(t, lease)
 		})
 	}
 }
@@ -347,7 +348,7 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 }
 
 func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
-	a, b := join(t, c.Client()), join(t, c.Client())
+	a, b := locktest.Join(t, c.Client()), locktest.Join(t, c.Client())
 	var names []string
 	slots := map[int]bool{}
 	for i := range 60 {
@@ -360,20 +361,20 @@ func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 	}
 	held := map[string]*rlock.Lease{}
 	for _, name := range names {
-		held[name] = mustLock(t, a.NewLock(name))
+		held[name] = locktest.MustLock(t, a.NewLock(name))
 	}
 
 	// round lets to wait for all that from holds, disturbs, and hands over.
-	round := func(what string, from, to *member, disturb func()) {
+	round := func(what string, from, to *locktest.Member, disturb func()) {
 		t.Helper()
-		waiting := map[string]*turn{}
+		waiting := map[string]*locktest.Waiter{}
 		before := map[string]int{}
 		for _, name := range names {
-			before[name] = to.looks.at(name)
-			waiting[name] = to.line(t, name)
+			before[name] = to.Looks.At(name)
+			waiting[name] = to.Line(t, name)
 		}
 		for _, name := range names {
-			to.parked(t, name, before[name]+2)
+			to.Parked(t, name, before[name]+2)
 		}
 		if disturb != nil {
 			disturb()
@@ -381,11 +382,11 @@ func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 		released := map[string]time.Time{}
 		for _, name := range names {
 			released[name] = time.Now()
-			mustUnlock(t, held[name])
+			locktest.MustUnlock(t, held[name])
 		}
 		var wakes []time.Duration
 		for _, name := range names {
-			lease, d := waiting[name].wokenByMessage(t, released[name])
+			lease, d := waiting[name].WokenByMessage(t, released[name])
 			held[name] = lease
 			wakes = append(wakes, d)
 		}
@@ -404,17 +405,17 @@ func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 	round("released when the subscriptions are rebuilt", a, b, func() {
 		before := map[string]int{}
 		for _, name := range names {
-			before[name] = b.looks.at(name)
+			before[name] = b.Looks.At(name)
 		}
 		began := time.Now()
 		kill()
 		for _, name := range names {
-			b.parked(t, name, before[name]+1)
+			b.Parked(t, name, before[name]+1)
 		}
 		t.Logf("all 60 subscribed again after %v", time.Since(began))
 	})
 	for _, lease := range held {
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 	noSubscriptionLeft(t, on)
 }
@@ -428,27 +429,27 @@ func clusterScriptFlush(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 			}
 		}
 	}
-	a, b := join(t, c.Client(), rlock.WithWatchdogLease(3*time.Second)), join(t, c.Client())
+	a, b := locktest.Join(t, c.Client(), rlock.WithWatchdogLease(3*time.Second)), locktest.Join(t, c.Client())
 	flush()
 	const n = 30
 	var held []*rlock.Lease
 	for i := range n {
-		held = append(held, mustLock(t, a.NewLock(fmt.Sprintf("flush:%d", i))))
+		held = append(held, locktest.MustLock(t, a.NewLock(fmt.Sprintf("flush:%d", i))))
 		if i%10 == 0 {
 			flush()
 		}
 	}
-	w := b.lineParked(t, held[0].Name())
+	w := b.LineParked(t, held[0].Name())
 	// Renewals go in pipelines, which have no way to fall back by themselves.
 	for range 3 {
 		before := map[string]int{}
 		for _, l := range held {
-			before[l.Name()] = a.events.renewals(l.Name())
+			before[l.Name()] = a.Events.Renewals(l.Name())
 		}
 		flush()
-		eventually(t, "all were renewed after SCRIPT FLUSH", func() bool {
+		locktest.Eventually(t, "all were renewed after SCRIPT FLUSH", func() bool {
 			for name, n := range before {
-				if a.events.renewals(name) == n {
+				if a.Events.Renewals(name) == n {
 					return false
 				}
 			}
@@ -458,11 +459,11 @@ func clusterScriptFlush(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 	flush()
 	released := time.Now()
 	for _, l := range held {
-		mustUnlock(t, l)
+		locktest.MustUnlock(t, l)
 	}
-	lease, _ := w.wokenByMessage(t, released)
+	lease, _ := w.WokenByMessage(t, released)
 	flush()
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 }
 
 func TestClusterSlotMigration(t *testing.T) {
@@ -482,86 +483,86 @@ func elsewhere(c *redistest.Cluster, slot int) *redistest.Server {
 
 func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
 	pubsub := rlock.WithPubSub(mode)
-	a := join(t, c.Client(), pubsub, rlock.WithWatchdogLease(1500*time.Millisecond))
-	b := join(t, c.Client(), pubsub)
-	other := join(t, c.Client(), pubsub)
+	a := locktest.Join(t, c.Client(), pubsub, rlock.WithWatchdogLease(1500*time.Millisecond))
+	b := locktest.Join(t, c.Client(), pubsub)
+	other := locktest.Join(t, c.Client(), pubsub)
 	tag := "{moves-" + string(mode) + "}"
 	slot := c.Slot(tag)
-	held := mustLock(t, a.NewLock(tag+"held"))
+	held := locktest.MustLock(t, a.NewLock(tag+"held"))
 	// a's lease is short, so whoever waits for it would look often: this one
 	// waits for a long lease.
-	long := mustLock(t, other.NewLock(tag+"long"))
-	w := b.lineParked(t, tag+"long")
-	looked := b.looks.at(tag + "long")
+	long := locktest.MustLock(t, other.NewLock(tag+"long"))
+	w := b.LineParked(t, tag+"long")
+	looked := b.Looks.At(tag + "long")
 
 	began := time.Now()
 	c.MigrateSlot(slot, elsewhere(c, slot))
 	t.Logf("migrated in %v", time.Since(began))
-	a.renewedAgain(t, tag+"held", 6) // two leases and more
+	a.RenewedAgain(t, tag+"held", 6) // two leases and more
 	if err := held.Err(); err != nil {
 		t.Fatal(err)
 	}
 	if mode != rlock.PubSubPlain {
 		// The old node has ended the subscription; the new one has it now.
-		b.parked(t, tag+"long", looked+1)
+		b.Parked(t, tag+"long", looked+1)
 	}
 	released := time.Now()
-	mustUnlock(t, long)
-	lease, d := w.wokenByMessage(t, released)
+	locktest.MustUnlock(t, long)
+	lease, d := w.WokenByMessage(t, released)
 	t.Logf("woken %v after the release at the new node", d)
 	if lease.Token() <= long.Token() {
 		t.Errorf("token %d after %d", lease.Token(), long.Token())
 	}
-	mustUnlock(t, lease)
-	mustUnlock(t, held)
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, held)
 }
 
 func migrating(t *testing.T, c *redistest.Cluster) {
 	ctx := context.Background()
-	a := join(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond))
-	b := join(t, c.Client())
+	a := locktest.Join(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond))
+	b := locktest.Join(t, c.Client())
 	const tag = "{window}"
 	slot := c.Slot(tag)
-	held := mustLock(t, a.NewLock(tag+"held"))
-	waited := mustLock(t, b.NewLock(tag+"waited"))
-	w := a.lineParked(t, tag+"waited")
-	released := mustLock(t, b.NewLock(tag+"released"))
-	var late *turn
+	held := locktest.MustLock(t, a.NewLock(tag+"held"))
+	waited := locktest.MustLock(t, b.NewLock(tag+"waited"))
+	w := a.LineParked(t, tag+"waited")
+	released := locktest.MustLock(t, b.NewLock(tag+"released"))
+	var late *locktest.Waiter
 	var windowEnds, freed time.Time
 	c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
-		a.renewedAgain(t, tag+"held", 4)
-		mustUnlock(t, released)
+		a.RenewedAgain(t, tag+"held", 4)
+		locktest.MustUnlock(t, released)
 		if ok, err := b.NewLock(tag + "released").IsLocked(ctx); ok || err != nil {
 			t.Errorf("after the release: locked %v, %v", ok, err)
 		}
 		// An acquire has several keys, one of which does not exist: TRYAGAIN.
-		late = b.line(t, tag+"late")
-		eventually(t, "an acquire was sent away", func() bool { return b.events.retried("acquire", "TRYAGAIN") >= 3 })
-		short := join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
+		late = b.Line(t, tag+"late")
+		locktest.Eventually(t, "an acquire was sent away", func() bool { return b.Events.Retried("acquire", "TRYAGAIN") >= 3 })
+		short := locktest.Join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
 		_, err := short.NewLock(tag + "late").TryLock(ctx)
 		if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {
 			t.Errorf("TryLock in the window: %v", err)
 		}
-		if !late.waits() {
+		if !late.Waits() {
 			t.Error("acquired in the window")
 		}
 		// The waiter is subscribed at the old node, the message goes out at the
 		// new one.
-		mustUnlock(t, waited)
+		locktest.MustUnlock(t, waited)
 		freed = time.Now()
 		windowEnds = time.Now()
 	})
-	lease, d := late.lease(t, windowEnds)
+	lease, d := late.Lease(t, windowEnds)
 	t.Logf("delayed acquire succeeded %v after the window", d)
-	mustUnlock(t, lease)
-	lease, d = w.wokenByMessage(t, freed)
+	locktest.MustUnlock(t, lease)
+	lease, d = w.WokenByMessage(t, freed)
 	t.Logf("waiter got what was released in the window after %v", d)
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	if err := held.Err(); err != nil {
 		t.Fatal(err)
 	}
-	a.renewedAgain(t, tag+"held", 3)
-	mustUnlock(t, held)
+	a.RenewedAgain(t, tag+"held", 3)
+	locktest.MustUnlock(t, held)
 }
 
 func TestClusterFailover(t *testing.T) {
@@ -590,19 +591,19 @@ func clusterAcks(t *testing.T, c *redistest.Cluster) {
 	replica := c.ReplicaOf(master)
 	atReplica := replica.Client()
 	name := nameOn(c, master, "ack")
-	patient := join(t, c.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	patient := locktest.Join(t, c.Client(), rlock.WithReplicaAck(1, 4*time.Second))
 	for range 20 {
-		lease := mustLock(t, patient.NewLock(name))
+		lease := locktest.MustLock(t, patient.NewLock(name))
 		if !holds(t, atReplica, name) {
 			t.Error("acquired, and the replica has nothing")
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 
 	// WAIT and its acquire follow a slot together, though by themselves: a
 	// pipeline to one node is not redirected.
 	moved := nameOn(c, master, "moved")
-	mustUnlock(t, mustLock(t, patient.NewLock(moved)))
+	locktest.MustUnlock(t, locktest.MustLock(t, patient.NewLock(moved)))
 	c.MigrateSlot(c.Slot(moved), c.Nodes[1])
 	lease, err := patient.NewLock(moved).TryLock(ctx)
 	if err != nil {
@@ -611,23 +612,23 @@ func clusterAcks(t *testing.T, c *redistest.Cluster) {
 	if !holds(t, c.ReplicaOf(c.Nodes[1]).Client(), moved) {
 		t.Error("acquired, and the replica of the new node has nothing")
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 
-	hasty := join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
-	greedy := join(t, c.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
-	refused := func(m *member, count string) {
+	hasty := locktest.Join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	greedy := locktest.Join(t, c.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
+	refused := func(m *locktest.Member, count string) {
 		t.Helper()
 		if _, err := m.NewLock(name).Lock(ctx); !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), count) {
 			t.Errorf("%v, want ErrNotAcquired with %q", err, count)
 		}
-		eventually(t, "the lock is free again", func() bool { return !holds(t, master.Client(), name) })
+		locktest.Eventually(t, "the lock is free again", func() bool { return !holds(t, master.Client(), name) })
 	}
 	refused(greedy, "1 of 2 replicas")
 	replica.Pause()
 	refused(hasty, "0 of 1 replicas")
 	replica.Resume()
 	c.Settle()
-	mustUnlock(t, mustLock(t, patient.NewLock(name)))
+	locktest.MustUnlock(t, locktest.MustLock(t, patient.NewLock(name)))
 }
 
 func clusterFailover(t *testing.T, c *redistest.Cluster) {
@@ -636,16 +637,16 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	replica := c.ReplicaOf(master)
 	atReplica := replica.Client()
 	lease := rlock.WithWatchdogLease(15 * time.Second)
-	a := join(t, c.Client(), lease, rlock.WithReplicaAck(1, 4*time.Second))
-	b, unconfirmed := join(t, c.Client(), lease), join(t, c.Client(), lease)
+	a := locktest.Join(t, c.Client(), lease, rlock.WithReplicaAck(1, 4*time.Second))
+	b, unconfirmed := locktest.Join(t, c.Client(), lease), locktest.Join(t, c.Client(), lease)
 	name := map[string]string{}
 	for _, what := range []string{"held", "waited", "outage", "free", "lost"} {
 		name[what] = nameOn(c, master, what)
 	}
-	held := mustLock(t, a.NewLock(name["held"]))
-	waited := mustLock(t, a.NewLock(name["waited"]))
-	outage := mustLock(t, a.NewLock(name["outage"]))
-	forWaited, forOutage := b.lineParked(t, name["waited"]), b.lineParked(t, name["outage"])
+	held := locktest.MustLock(t, a.NewLock(name["held"]))
+	waited := locktest.MustLock(t, a.NewLock(name["waited"]))
+	outage := locktest.MustLock(t, a.NewLock(name["outage"]))
+	forWaited, forOutage := b.LineParked(t, name["waited"]), b.LineParked(t, name["outage"])
 
 	// A write that the replica never sees: its link is cut, and it cannot make
 	// a new one.
@@ -656,12 +657,12 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	if err := master.Client().Do(ctx, "client", "kill", "type", "replica").Err(); err != nil {
 		t.Fatal(err)
 	}
-	lost := mustLock(t, unconfirmed.NewLock(name["lost"]))
+	lost := locktest.MustLock(t, unconfirmed.NewLock(name["lost"]))
 
 	killed := time.Now()
 	master.Kill()
 	replica.Resume()
-	forFree := b.line(t, name["free"])
+	forFree := b.Line(t, name["free"])
 	// Either the new master is there in time, or the release goes on alone.
 	if err := outage.Unlock(ctx); err != nil && !errors.Is(err, rlock.ErrUnreachable) {
 		t.Errorf("Unlock without a master: %v", err)
@@ -673,34 +674,34 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 		t.Fatalf("the master is %s, want %s", got.Addr(), replica.Addr())
 	}
 
-	got, d := forFree.lease(t, settled)
+	got, d := forFree.Lease(t, settled)
 	t.Logf("an acquire in the outage succeeded %v after the cluster had settled", d)
-	mustUnlock(t, got)
+	locktest.MustUnlock(t, got)
 	if !knowsScript(t, atReplica, "acquire") {
 		t.Error("the new master does not know the script")
 	}
-	got, d = forOutage.wokenByMessage(t, settled)
+	got, d = forOutage.WokenByMessage(t, settled)
 	t.Logf("what was released in the outage was had %v after the cluster had settled", d)
 	if got.Token() <= outage.Token() {
 		t.Errorf("token %d after %d", got.Token(), outage.Token())
 	}
-	mustUnlock(t, got)
+	locktest.MustUnlock(t, got)
 
 	// Renewals count again once there is a replica that confirms them.
 	master.Restart()
 	c.Settle()
-	a.renewedAgain(t, name["held"], 1)
+	a.RenewedAgain(t, name["held"], 1)
 	released := time.Now()
-	mustUnlock(t, waited)
-	got, d = forWaited.wokenByMessage(t, released)
+	locktest.MustUnlock(t, waited)
+	got, d = forWaited.WokenByMessage(t, released)
 	t.Logf("woken %v after the release at the new master", d)
 	if got.Token() <= waited.Token() {
 		t.Errorf("token %d after %d", got.Token(), waited.Token())
 	}
-	mustUnlock(t, got)
-	mustUnlock(t, held)
+	locktest.MustUnlock(t, got)
+	locktest.MustUnlock(t, held)
 
-	next := mustLock(t, b.NewLock(name["lost"]))
+	next := locktest.MustLock(t, b.NewLock(name["lost"]))
 	if next.Token() <= lost.Token() {
 		t.Errorf("token %d after %d, which the new master has never seen", next.Token(), lost.Token())
 	}
@@ -719,7 +720,7 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	if err := next.Err(); err != nil {
 		t.Errorf("the stale holder's Unlock hit its successor: %v", err)
 	}
-	mustUnlock(t, next)
+	locktest.MustUnlock(t, next)
 }
 
 // A master that hangs refuses nothing and redirects nobody.
@@ -740,30 +741,30 @@ func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 			return cmd.Result()
 		}
 	}
-	a := join(t, c.Client(patient), rlock.WithWatchdogLease(15*time.Second))
-	b := join(t, c.Client(patient))
-	held := mustLock(t, a.NewLock(name))
-	eventually(t, "the replica has the hold", func() bool { return holds(t, atReplica, name) })
-	mustUnlock(t, mustLock(t, b.NewLock(free)))
+	a := locktest.Join(t, c.Client(patient), rlock.WithWatchdogLease(15*time.Second))
+	b := locktest.Join(t, c.Client(patient))
+	held := locktest.MustLock(t, a.NewLock(name))
+	locktest.Eventually(t, "the replica has the hold", func() bool { return holds(t, atReplica, name) })
+	locktest.MustUnlock(t, locktest.MustLock(t, b.NewLock(free)))
 
 	master.Pause()
 	defer master.Resume() // ends what hangs there
-	eventually(t, "the replica is promoted", func() bool {
+	locktest.Eventually(t, "the replica is promoted", func() bool {
 		role, err := atReplica.Do(context.Background(), "role").Slice()
 		return err == nil && role[0] == "master"
 	})
 	promoted := time.Now()
-	eventually(t, "TryLock finds the new master", func() bool {
+	locktest.Eventually(t, "TryLock finds the new master", func() bool {
 		lease, err := b.NewLock(free).TryLock(context.Background())
 		if err != nil {
 			return false
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		return true
 	})
 	t.Logf("TryLock succeeded %v after the promotion", time.Since(promoted))
-	a.renewedAgain(t, name, 1)
-	mustUnlock(t, held)
+	a.RenewedAgain(t, name, 1)
+	locktest.MustUnlock(t, held)
 }
 
 // go-redis does not let go of a handshake before its own time-out.
@@ -771,9 +772,9 @@ func TestCloseIsBoundedWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	proxy := faultproxy.New(t, s.Addr())
-	a := join(t, dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 2 * time.Minute }))
+	a := locktest.Join(t, locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 2 * time.Minute }))
 	foreignHold(t, s.Client(), "held")
-	mustUnlock(t, mustLock(t, a.NewLock("free"))) // now it has a connection for commands
+	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("free"))) // now it has a connection for commands
 	hangs := make(chan struct{})
 	var once sync.Once
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
@@ -783,18 +784,18 @@ func TestCloseIsBoundedWhileASubscriptionHangs(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	w := a.line(t, "held")
+	w := a.Line(t, "held")
 	<-hangs
 	began := time.Now()
 	err := a.Close()
-	if d := time.Since(began); d > byMessage {
+	if d := time.Since(began); d > locktest.ByMessage {
 		t.Errorf("Close took %v", d)
 	}
 	if err != nil {
 		t.Errorf("Close returns %v, though no lock and no waiter is left", err)
 	}
-	if g := <-w.got; !errors.Is(g.err, rlock.ErrClosed) {
-		t.Errorf("the waiter got %v", g.err)
+	if g := <-w.Got; !errors.Is(g.Err, rlock.ErrClosed) {
+		t.Errorf("the waiter got %v", g.Err)
 	}
 	proxy.ResetAll()
 	if err := a.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -26,7 +27,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	r := redistest.StartReplicated(t, 1)
 	// Without go-redis's own retries, which READONLY brings about.
 	master, replica := r.Master.Client(), r.Replicas[0].Client(func(o *redis.Options) { o.MaxRetries = -1 })
-	c := newClientOn(t, master, rlock.WithPrefix("p:"))
+	c := locktest.NewClient(t, master, rlock.WithPrefix("p:"))
 
 	// Nobody holds "free", others hold "held". What is "mine" the replica knows: where a
 	// reply says so without any write, that too must come from a master.
@@ -58,11 +59,11 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	if err := master.HSet(bg, "p:reads", "mode", "read", "me:1", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range typesOfLocks {
-		for _, name := range []string{"free", "held " + k.name} {
-			about = append(about, rlock.RequestsAbout(k.open(c, name).(rlock.Internals), stranger)...)
+	for _, k := range locktest.Types {
+		for _, name := range []string{"free", "held " + k.Name} {
+			about = append(about, rlock.RequestsAbout(k.Open(c, name).(rlock.Internals), stranger)...)
 		}
-		lease := mustLock(t, k.blocker(c, "held "+k.name), rlock.WithLease(time.Hour))
+		lease := locktest.MustLock(t, k.Blocker(c, "held "+k.Name), rlock.WithLease(time.Hour))
 		t.Cleanup(func() { _ = lease.Unlock(bg) })
 	}
 	seed := func(cmd ...any) {

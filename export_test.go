@@ -6,10 +6,8 @@ import (
 	"time"
 )
 
-// ScriptText and ScriptSHA are what a server is sent of a script, and the hash
-// under which it knows it.
+// ScriptText is what a server is sent of a script.
 func ScriptText(name string) string { return embedded[name].text }
-func ScriptSHA(name string) string  { return embedded[name].sha }
 
 // ScriptNames are all scripts that there are.
 func ScriptNames() []string { return slices.Sorted(maps.Keys(embedded)) }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -23,19 +24,19 @@ func TestReplicaAckHoldsForRenewalsToo(t *testing.T) {
 	r := redistest.StartReplicated(t, 1)
 	p := &mirrored{Replicated: r, replica: r.Replicas[0], atMaster: r.Master.Client(), atReplica: r.Replicas[0].Client()}
 	const lease = 9 * time.Second
-	a := join(t, r.Master.Client(), rlock.WithReplicaAck(1, 2*time.Second), rlock.WithWatchdogLease(lease))
+	a := locktest.Join(t, r.Master.Client(), rlock.WithReplicaAck(1, 2*time.Second), rlock.WithWatchdogLease(lease))
 	l := a.NewLock("renewed")
-	hold := mustLock(t, l)
+	hold := locktest.MustLock(t, l)
 	first := hold.Deadline()
-	eventually(t, "a renewal was confirmed", func() bool { return hold.Deadline().After(first.Add(lease / 2)) })
+	locktest.Eventually(t, "a renewal was confirmed", func() bool { return hold.Deadline().After(first.Add(lease / 2)) })
 
 	p.pause(t)
 	was := hold.Deadline()
 	if err := hold.Extend(ctx, 10*time.Second); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("Extend: %v", err)
 	}
-	inner := mustLockCtx(t, hold.Context(ctx), l)
-	mustUnlock(t, inner)
+	inner := locktest.MustLockCtx(t, hold.Context(ctx), l)
+	locktest.MustUnlock(t, inner)
 	if _, err := l.Lock(hold.Context(ctx), rlock.WithLease(10*time.Second)); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("re-entry with a lease: %v", err)
 	}
@@ -77,19 +78,19 @@ func staleFailover(t *testing.T, lease time.Duration, opts ...rlock.Option) (fir
 	s := &switched{}
 	s.to.Store(master)
 	opts = append(opts, rlock.WithWatchdogLease(lease))
-	a, b := newClientOn(t, s.client(t), opts...), newClientOn(t, s.client(t), opts...)
+	a, b := locktest.NewClient(t, s.client(t), opts...), locktest.NewClient(t, s.client(t), opts...)
 	if err := a.Bootstrap(context.Background()); err != nil && !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Fatal(err)
 	}
-	mustUnlock(t, mustLock(t, a.NewLock("warm"))) // the clock of the fencing tokens is there
+	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("warm"))) // the clock of the fencing tokens is there
 	atReplica := replica.Client()
-	eventually(t, "the replica has all", func() bool {
+	locktest.Eventually(t, "the replica has all", func() bool {
 		return atReplica.DBSize(context.Background()).Val() == master.Client().DBSize(context.Background()).Val()
 	})
 	if err := replica.Client().ReplicaOf(context.Background(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
-	first = mustLock(t, a.NewLock("stock"))
+	first = locktest.MustLock(t, a.NewLock("stock"))
 	s.to.Store(replica)
 	master.Kill()
 	return first, b
@@ -101,13 +102,13 @@ func TestFailoverQuarantineKeepsTheLockOfAHolderThatWasForgotten(t *testing.T) {
 	t.Run("without it", func(t *testing.T) {
 		t.Parallel()
 		first, b := staleFailover(t, lease)
-		second := mustLock(t, b.NewLock("stock"))
+		second := locktest.MustLock(t, b.NewLock("stock"))
 		// Its deadline is far, so only a renewal can have told the holder, of which
 		// there is none in the first second.
 		if err := first.Err(); err != nil {
 			t.Errorf("the test does not bite: %v", err)
 		}
-		mustUnlock(t, second)
+		locktest.MustUnlock(t, second)
 	})
 	t.Run("with it", func(t *testing.T) {
 		t.Parallel()
@@ -119,14 +120,14 @@ func TestFailoverQuarantineKeepsTheLockOfAHolderThatWasForgotten(t *testing.T) {
 		if err := b.Bootstrap(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("Bootstrap after a failover: %v", err)
 		}
-		second := mustLock(t, b.NewLock("stock"))
+		second := locktest.MustLock(t, b.NewLock("stock"))
 		if err := first.Err(); !errors.Is(err, rlock.ErrLeaseLost) {
 			t.Errorf("two holders; the first: %v", err)
 		}
 		if second.Token() <= first.Token() {
 			t.Errorf("token %d after %d", second.Token(), first.Token())
 		}
-		mustUnlock(t, second)
+		locktest.MustUnlock(t, second)
 	})
 }
 
@@ -138,14 +139,14 @@ func TestFailoverQuarantineLetsKnownHoldsGoOn(t *testing.T) {
 	r := redistest.StartReplicated(t, 1)
 	s := &switched{}
 	s.to.Store(r.Master)
-	a := join(t, s.client(t), rlock.WithWatchdogLease(lease), rlock.WithFailoverQuarantine(lease))
+	a := locktest.Join(t, s.client(t), rlock.WithWatchdogLease(lease), rlock.WithFailoverQuarantine(lease))
 	if err := a.Bootstrap(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	l := a.NewLock("stock")
-	hold := mustLock(t, l)
+	hold := locktest.MustLock(t, l)
 	atReplica := r.Replicas[0].Client()
-	eventually(t, "the replica has the hold", func() bool { return holds(t, atReplica, "stock") })
+	locktest.Eventually(t, "the replica has the hold", func() bool { return holds(t, atReplica, "stock") })
 	if err := r.Replicas[0].Client().ReplicaOf(context.Background(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +155,11 @@ func TestFailoverQuarantineLetsKnownHoldsGoOn(t *testing.T) {
 	if _, err := a.NewLock("another").TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Errorf("a new hold: %v", err)
 	}
-	inner := mustLockCtx(t, hold.Context(context.Background()), l)
-	mustUnlock(t, inner)
-	a.renewedAgain(t, "stock", 4) // past the quarantine
-	mustUnlock(t, hold)
-	mustUnlock(t, mustLock(t, a.NewLock("another")))
+	inner := locktest.MustLockCtx(t, hold.Context(context.Background()), l)
+	locktest.MustUnlock(t, inner)
+	a.RenewedAgain(t, "stock", 4) // past the quarantine
+	locktest.MustUnlock(t, hold)
+	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("another")))
 }
 
 func TestFailoverQuarantineOfEachType(t *testing.T) {
@@ -166,10 +167,10 @@ func TestFailoverQuarantineOfEachType(t *testing.T) {
 	const lease = 2 * time.Second
 	server := redistest.Start(t)
 	opts := []rlock.Option{rlock.WithWatchdogLease(lease), rlock.WithFailoverQuarantine(lease)}
-	c := newClientOn(t, server.Client(), opts...)
+	c := locktest.NewClient(t, server.Client(), opts...)
 	all := func(t *testing.T, check func(t *testing.T, l rlock.Locker)) {
-		for _, k := range typesOfLocks {
-			t.Run(k.name, func(t *testing.T) { check(t, k.open(c, "of "+k.name)) })
+		for _, k := range locktest.Types {
+			t.Run(k.Name, func(t *testing.T) { check(t, k.Open(c, "of "+k.Name)) })
 		}
 		m, err := rlock.NewMultiLock(c.NewLock("{m}a"), c.NewLock("{m}b"))
 		if err != nil {
@@ -188,7 +189,7 @@ func TestFailoverQuarantineOfEachType(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 	t.Run("new", func(t *testing.T) { all(t, refused) })
 	if err := c.Bootstrap(context.Background()); err != nil {
@@ -200,7 +201,7 @@ func TestFailoverQuarantineOfEachType(t *testing.T) {
 	}
 	begun := time.Now()
 	t.Run("flushed", func(t *testing.T) { all(t, refused) })
-	mustUnlock(t, mustLock(t, c.NewLock("waits")))
+	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("waits")))
 	if d := time.Since(begun); d < lease {
 		t.Errorf("served %v after the flush", d)
 	}
@@ -221,11 +222,11 @@ func TestFailoverQuarantineArguments(t *testing.T) {
 			t.Errorf("%T, %v: %v", bad.rdb, bad.longest, err)
 		}
 	}
-	c := newClientOn(t, rdb, rlock.WithFailoverQuarantine(time.Minute))
+	c := locktest.NewClient(t, rdb, rlock.WithFailoverQuarantine(time.Minute))
 	if _, err := c.NewLock("x").TryLock(context.Background(), rlock.WithLease(2*time.Minute)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("a longer lease: %v", err)
 	}
-	if err := newClientOn(t, rdb).Bootstrap(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
+	if err := locktest.NewClient(t, rdb).Bootstrap(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("Bootstrap without the option: %v", err)
 	}
 }

@@ -12,63 +12,64 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // fairFaulty is faulty, with the scripts of fair locks loaded.
-func (b *backend) fairFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
+func fairFaulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
-	c, proxy, rdb := b.faulty(t, opts...)
-	l := newClientOn(t, rdb).NewFairLock("warm-up:" + t.Name())
-	lease := mustLock(t, l)
+	c, proxy, rdb := b.Faulty(t, opts...)
+	l := locktest.NewClient(t, rdb).NewFairLock("warm-up:" + t.Name())
+	lease := locktest.MustLock(t, l)
 	if _, err := l.Lock(bg, rlock.WithWait(20*time.Millisecond)); err == nil {
 		t.Fatal("the lock is held")
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	if _, err := l.ForceUnlock(bg); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its waiter has left", func() bool { return len(fairLook(rdb, l.Name()).queue) == 0 })
+	locktest.Eventually(t, "its waiter has left", func() bool { return len(locktest.FairState(rdb, l.Name()).Queue) == 0 })
 	rdb.FlushDB(bg)
 	return c, proxy, rdb
 }
 
 // fairBehind is a client behind a proxy whose looks are counted when they were
 // answered.
-func fairBehind(t testing.TB, proxy *faultproxy.Proxy) *member {
+func fairBehind(t testing.TB, proxy *faultproxy.Proxy) *locktest.Member {
 	t.Helper()
 	// Its goroutines that wait for a lost reply end soon, and the test with them.
-	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
-	return join(t, rdb, rlock.WithCommandTimeout(ample(2*time.Second)))
+	rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
+	return locktest.Join(t, rdb, rlock.WithCommandTimeout(locktest.Ample(2*time.Second)))
 }
 
 // fairOrder checks who stands in line, in all places.
 func fairOrder(t testing.TB, rdb redis.UniversalClient, name string, stays ...string) {
 	t.Helper()
-	v := fairLook(rdb, name)
-	if !slices.Equal(v.queue, stays) || len(v.deadlines) != len(stays) || len(v.alive) != len(stays) {
+	v := locktest.FairState(rdb, name)
+	if !slices.Equal(v.Queue, stays) || len(v.Deadlines) != len(stays) || len(v.Alive) != len(stays) {
 		t.Fatalf("%+v, want %q in line", v, stays)
 	}
 }
 
 func TestFairAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "fair_enter", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.fairFaulty(t)
+	locktest.EachLoss(t, "fair_enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := fairFaulty(t, b)
 		for _, acquire := range []func(*rlock.FairLock) (*rlock.Lease, error){
 			func(l *rlock.FairLock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l *rlock.FairLock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			onNth(t, proxy, "fair_enter", 1, action)
+			locktest.OnNth(t, proxy, "fair_enter", 1, action)
 			lease, err := acquire(c.NewFairLock("a"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := count(t, rdb, "a", lease.Owner()); n != "1" {
+			if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
 				t.Fatalf("count %q", n)
 			}
 			fairOrder(t, rdb, "a")
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
 		}
 	})
 }
@@ -79,26 +80,26 @@ func TestFairWaiterWithLostReplyHasOnePlace(t *testing.T) {
 	t.Parallel()
 	for _, look := range []int64{1, 2, 3} {
 		t.Run(fmt.Sprint("look ", look), func(t *testing.T) {
-			eachLoss(t, "fair_enter", func(t *testing.T, b *backend, action faultproxy.Action) {
-				_, proxy, rdb := b.fairFaulty(t)
+			locktest.EachLoss(t, "fair_enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+				_, proxy, rdb := fairFaulty(t, b)
 				m := fairBehind(t, proxy)
-				other := newClientOn(t, rdb).NewFairLock("a")
-				lease := mustLock(t, other)
-				first := fairMustLine(t, rdb, other)
-				onNth(t, proxy, "fair_enter", look, action)
-				w := fairMustLine(t, rdb, m.NewFairLock("a"))
-				last := fairMustLine(t, rdb, other)
-				m.parked(t, "a", 2)
-				fairOrder(t, rdb, "a", first.stay, w.stay, last.stay)
-				for _, next := range []*fairTurn{first, w, last} {
-					mustUnlock(t, lease)
-					lease = next.wait(t)
-					if lease.Owner() != next.stay || count(t, rdb, "a", next.stay) != "1" {
-						t.Fatalf("%s has the lock, as %v", lease.Owner(), fairLook(rdb, "a"))
+				other := locktest.NewClient(t, rdb).NewFairLock("a")
+				lease := locktest.MustLock(t, other)
+				first := locktest.MustLineUp(t, rdb, other)
+				locktest.OnNth(t, proxy, "fair_enter", look, action)
+				w := locktest.MustLineUp(t, rdb, m.NewFairLock("a"))
+				last := locktest.MustLineUp(t, rdb, other)
+				m.Parked(t, "a", 2)
+				fairOrder(t, rdb, "a", first.ID, w.ID, last.ID)
+				for _, next := range []*locktest.FairWaiter{first, w, last} {
+					locktest.MustUnlock(t, lease)
+					lease = next.Wait(t)
+					if lease.Owner() != next.ID || locktest.HoldCount(t, rdb, "a", next.ID) != "1" {
+						t.Fatalf("%s has the lock, as %v", lease.Owner(), locktest.FairState(rdb, "a"))
 					}
 				}
-				mustUnlock(t, lease)
-				onlyTombstones(t, rdb)
+				locktest.MustUnlock(t, lease)
+				locktest.OnlyTombstones(t, rdb)
 			})
 		})
 	}
@@ -106,52 +107,52 @@ func TestFairWaiterWithLostReplyHasOnePlace(t *testing.T) {
 
 func TestFairWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "fair_abandon", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.fairFaulty(t)
-		other := newClientOn(t, rdb).NewFairLock("a")
-		lease := mustLock(t, other)
-		w, next := fairMustLine(t, rdb, c.NewFairLock("a")), fairMustLine(t, rdb, other)
-		ends := fairLook(rdb, "a").deadlines[next.stay]
-		onNth(t, proxy, "fair_abandon", 1, action)
-		w.cancel()
-		w.left(t)
-		eventually(t, "it has left", func() bool { return len(fairLook(rdb, "a").queue) == 1 })
+	locktest.EachLoss(t, "fair_abandon", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := fairFaulty(t, b)
+		other := locktest.NewClient(t, rdb).NewFairLock("a")
+		lease := locktest.MustLock(t, other)
+		w, next := locktest.MustLineUp(t, rdb, c.NewFairLock("a")), locktest.MustLineUp(t, rdb, other)
+		ends := locktest.FairState(rdb, "a").Deadlines[next.ID]
+		locktest.OnNth(t, proxy, "fair_abandon", 1, action)
+		w.Cancel()
+		w.Left(t)
+		locktest.Eventually(t, "it has left", func() bool { return len(locktest.FairState(rdb, "a").Queue) == 1 })
 		if action != faultproxy.Duplicate {
-			eventually(t, "it was repeated", func() bool {
-				return proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha("fair_abandon")) }) >= 2
+			locktest.Eventually(t, "it was repeated", func() bool {
+				return proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(locktest.SHA("fair_abandon")) }) >= 2
 			})
 		}
-		fairOrder(t, rdb, "a", next.stay)
+		fairOrder(t, rdb, "a", next.ID)
 		// Ours add no time to the deadlines behind them, and take none away.
-		if gone := ends - fairLook(rdb, "a").deadlines[next.stay]; gone > 0 {
+		if gone := ends - locktest.FairState(rdb, "a").Deadlines[next.ID]; gone > 0 {
 			t.Errorf("the deadline of the next was shortened by %v ms", gone)
 		}
-		mustUnlock(t, lease)
-		mustUnlock(t, next.wait(t))
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, next.Wait(t))
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestFairUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "fair_release", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.fairFaulty(t)
-		outer := mustLock(t, c.NewFairLock("a"))
-		inner := mustLockCtx(t, outer.Context(bg), c.NewFairLock("a"))
-		w := fairMustLine(t, rdb, newClientOn(t, rdb).NewFairLock("a"))
-		onNth(t, proxy, "fair_release", 1, action)
-		mustUnlock(t, inner)
-		if n := count(t, rdb, "a", outer.Owner()); n != "1" {
+	locktest.EachLoss(t, "fair_release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := fairFaulty(t, b)
+		outer := locktest.MustLock(t, c.NewFairLock("a"))
+		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewFairLock("a"))
+		w := locktest.MustLineUp(t, rdb, locktest.NewClient(t, rdb).NewFairLock("a"))
+		locktest.OnNth(t, proxy, "fair_release", 1, action)
+		locktest.MustUnlock(t, inner)
+		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
 			t.Fatalf("count %q after the inner unlock", n)
 		}
-		onNth(t, proxy, "fair_release", 1, action)
-		mustUnlock(t, outer) // a resend may find the next one there
-		next := w.wait(t)
+		locktest.OnNth(t, proxy, "fair_release", 1, action)
+		locktest.MustUnlock(t, outer) // a resend may find the next one there
+		next := w.Wait(t)
 		if err := next.Err(); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, next)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, next)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
@@ -159,68 +160,68 @@ func TestFairUnlockWithLostReplyReportsSuccess(t *testing.T) {
 // is over. It must not stand in line for nobody.
 func TestFairLateCopyMeetsATombstone(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		hold := func(t *testing.T, proxy *faultproxy.Proxy) {
 			t.Helper()
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-				if cmd.IsScript(sha("fair_enter")) {
+				if cmd.IsScript(locktest.SHA("fair_enter")) {
 					return faultproxy.Hold
 				}
 				return faultproxy.Pass
 			})
 		}
 		t.Run("of one that never came in", func(t *testing.T) {
-			c, proxy, rdb := b.fairFaulty(t)
-			lease := mustLock(t, newClientOn(t, rdb).NewFairLock("a"))
+			c, proxy, rdb := fairFaulty(t, b)
+			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewFairLock("a"))
 			hold(t, proxy)
-			_, err := c.NewFairLock("a").Lock(bg, rlock.WithWait(ample(1800*time.Millisecond)))
-			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
-			eventually(t, "it is given up", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
+			_, err := c.NewFairLock("a").Lock(bg, rlock.WithWait(locktest.Ample(1800*time.Millisecond)))
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+			locktest.Eventually(t, "it is given up", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n < 2 {
 				t.Fatalf("%d copies were late", n)
 			}
 			fairOrder(t, rdb, "a")
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		t.Run("of one that stood in line", func(t *testing.T) {
-			c, proxy, rdb := b.fairFaulty(t)
-			lease := mustLock(t, newClientOn(t, rdb).NewFairLock("a"))
-			onNth(t, proxy, "fair_enter", 1, faultproxy.Hold)
-			w := fairMustLine(t, rdb, c.NewFairLock("a")) // by the resend
-			w.cancel()
-			w.left(t)
-			eventually(t, "it has left", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
+			c, proxy, rdb := fairFaulty(t, b)
+			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewFairLock("a"))
+			locktest.OnNth(t, proxy, "fair_enter", 1, faultproxy.Hold)
+			w := locktest.MustLineUp(t, rdb, c.NewFairLock("a")) // by the resend
+			w.Cancel()
+			w.Left(t)
+			locktest.Eventually(t, "it has left", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
 			fairOrder(t, rdb, "a")
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		t.Run("of one that had the lock", func(t *testing.T) {
-			c, proxy, rdb := b.fairFaulty(t)
-			lease := mustLock(t, newClientOn(t, rdb).NewFairLock("a"))
-			onNth(t, proxy, "fair_enter", 1, faultproxy.Hold)
-			w := fairMustLine(t, rdb, c.NewFairLock("a"))
-			mustUnlock(t, lease)
-			mustUnlock(t, w.wait(t))
+			c, proxy, rdb := fairFaulty(t, b)
+			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewFairLock("a"))
+			locktest.OnNth(t, proxy, "fair_enter", 1, faultproxy.Hold)
+			w := locktest.MustLineUp(t, rdb, c.NewFairLock("a"))
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, w.Wait(t))
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		// All its requests were answered: there is no late copy, and no tombstone.
 		t.Run("none", func(t *testing.T) {
-			c, _, rdb := b.fairFaulty(t)
-			m := join(t, b.client(t))
-			lease := mustLock(t, c.NewFairLock("a"))
-			w := fairParked(t, rdb, m, "a")
-			w.cancel()
-			w.left(t)
-			eventually(t, "it has left", func() bool { return len(fairLook(rdb, "a").queue) == 0 })
-			mustUnlock(t, lease)
-			mustBeEmpty(t, rdb)
+			c, _, rdb := fairFaulty(t, b)
+			m := locktest.Join(t, b.Client(t))
+			lease := locktest.MustLock(t, c.NewFairLock("a"))
+			w := locktest.Parked(t, rdb, m, "a")
+			w.Cancel()
+			w.Left(t)
+			locktest.Eventually(t, "it has left", func() bool { return len(locktest.FairState(rdb, "a").Queue) == 0 })
+			locktest.MustUnlock(t, lease)
+			locktest.MustBeEmpty(t, rdb)
 		})
 	})
 }
@@ -229,21 +230,21 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 // and the next one has the lock.
 func TestFairCancelWithALookUnderWay(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, look := range []int64{1, 2, 3} {
 			for what, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "on its way": faultproxy.Hold} {
 				t.Run(fmt.Sprint("look ", look, " ", what), func(t *testing.T) {
-					_, proxy, rdb := b.fairFaulty(t)
+					_, proxy, rdb := fairFaulty(t, b)
 					m := fairBehind(t, proxy)
 					name := t.Name()
-					other := newClientOn(t, rdb).NewFairLock(name)
-					lease := mustLock(t, other)
+					other := locktest.NewClient(t, rdb).NewFairLock(name)
+					lease := locktest.MustLock(t, other)
 					ctx, cancel := context.WithCancel(bg)
 					defer cancel()
 					var seen atomic.Int64
 					reached := make(chan struct{})
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-						if !cmd.IsScript(sha("fair_enter")) {
+						if !cmd.IsScript(locktest.SHA("fair_enter")) {
 							return faultproxy.Pass
 						}
 						switch n := seen.Add(1); {
@@ -256,26 +257,26 @@ func TestFairCancelWithALookUnderWay(t *testing.T) {
 					})
 					done := make(chan error, 1)
 					go func() { _, err := m.NewFairLock(name).Lock(ctx); done <- err }()
-					var next *fairTurn
+					var next *locktest.FairWaiter
 					if look == 3 {
-						m.parked(t, name, 2)
-						next = fairMustLine(t, rdb, other)
-						mustUnlock(t, lease)
+						m.Parked(t, name, 2)
+						next = locktest.MustLineUp(t, rdb, other)
+						locktest.MustUnlock(t, lease)
 					}
 					<-reached
 					cancel()
-					wantErr(t, <-done, rlock.ErrNotAcquired, context.Canceled)
+					locktest.WantErr(t, <-done, rlock.ErrNotAcquired, context.Canceled)
 					proxy.Release()
 					if look < 3 {
-						eventually(t, "its place is gone, and it has left a tombstone", func() bool {
-							return len(fairLook(rdb, name).queue) == 0 && tombstones(keysOf(t, rdb)) >= 1
+						locktest.Eventually(t, "its place is gone, and it has left a tombstone", func() bool {
+							return len(locktest.FairState(rdb, name).Queue) == 0 && locktest.Tombstones(locktest.Keys(t, rdb)) >= 1
 						})
-						mustUnlock(t, lease)
+						locktest.MustUnlock(t, lease)
 					} else {
-						mustUnlock(t, next.wait(t))
+						locktest.MustUnlock(t, next.Wait(t))
 					}
-					v := fairLook(rdb, name)
-					if len(v.hold)+len(v.queue)+len(v.deadlines)+len(v.alive) > 0 {
+					v := locktest.FairState(rdb, name)
+					if len(v.Hold)+len(v.Queue)+len(v.Deadlines)+len(v.Alive) > 0 {
 						t.Fatalf("%+v", v)
 					}
 				})
@@ -288,33 +289,33 @@ func TestFairCancelWithALookUnderWay(t *testing.T) {
 // make way for others, and go on when it is back.
 func TestFairWaiterThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const term = time.Second
-		c, proxy, rdb := b.fairFaulty(t, rlock.WithWaiterLease(term))
-		here := newClientOn(t, rdb, rlock.WithWaiterLease(term)).NewFairLock("a")
-		lease := mustLock(t, here)
+		c, proxy, rdb := fairFaulty(t, b, rlock.WithWaiterLease(term))
+		here := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term)).NewFairLock("a")
+		lease := locktest.MustLock(t, here)
 		// A look of its may be on its way when the connection is reset, and take the lock:
 		// near waits for the end of that lease then.
-		away := fairMustLine(t, rdb, c.NewFairLock("a"), rlock.WithLease(5*term))
-		near := fairMustLine(t, rdb, here)
+		away := locktest.MustLineUp(t, rdb, c.NewFairLock("a"), rlock.WithLease(5*term))
+		near := locktest.MustLineUp(t, rdb, here)
 		proxy.Refuse(true)
 		start := time.Now()
-		mustUnlock(t, lease)
-		lease = near.wait(t)
+		locktest.MustUnlock(t, lease)
+		lease = near.Wait(t)
 		if took := time.Since(start); took < term/2 || took > 10*time.Second {
 			t.Errorf("passed over after %v, the waiter lease is %v", took, term)
 		}
-		behind := fairMustLine(t, rdb, here)
+		behind := locktest.MustLineUp(t, rdb, here)
 		proxy.Refuse(false)
-		eventually(t, "it waits at the end", func() bool {
-			return slices.Equal(fairLook(rdb, "a").queue, []string{behind.stay, away.stay})
+		locktest.Eventually(t, "it waits at the end", func() bool {
+			return slices.Equal(locktest.FairState(rdb, "a").Queue, []string{behind.ID, away.ID})
 		})
-		for _, w := range []*fairTurn{behind, away} {
-			mustUnlock(t, lease)
-			lease = w.wait(t)
+		for _, w := range []*locktest.FairWaiter{behind, away} {
+			locktest.MustUnlock(t, lease)
+			lease = w.Wait(t)
 		}
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
@@ -322,38 +323,38 @@ func TestFairWaiterThatIsCutOff(t *testing.T) {
 func TestFairLineSurvivesAHungServer(t *testing.T) {
 	t.Parallel()
 	const term = time.Second
-	b := onServer(t)
-	rdb := b.client(t)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
 	lock := func() *rlock.FairLock {
-		return newClientOn(t, b.client(t), rlock.WithWaiterLease(term), rlock.WithCommandTimeout(500*time.Millisecond)).NewFairLock("a")
+		return locktest.NewClient(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithCommandTimeout(500*time.Millisecond)).NewFairLock("a")
 	}
-	lease := mustLock(t, lock(), rlock.WithLease(time.Minute))
-	var turns []*fairTurn
+	lease := locktest.MustLock(t, lock(), rlock.WithLease(time.Minute))
+	var turns []*locktest.FairWaiter
 	var want []string
 	for range 4 {
-		w := fairMustLine(t, rdb, lock())
-		turns, want = append(turns, w), append(want, w.stay)
+		w := locktest.MustLineUp(t, rdb, lock())
+		turns, want = append(turns, w), append(want, w.ID)
 	}
-	b.real.Pause()
+	b.Real.Pause()
 	time.Sleep(3 * term) // the subject of the test
-	b.real.Resume()
-	seen := fairNow(rdb)
-	eventually(t, "all have given a sign of life", func() bool {
-		v := fairLook(rdb, "a")
+	b.Real.Resume()
+	seen := locktest.ServerNow(rdb)
+	locktest.Eventually(t, "all have given a sign of life", func() bool {
+		v := locktest.FairState(rdb, "a")
 		for _, stay := range want {
-			if v.alive[stay] < seen+float64(term.Milliseconds()) {
+			if v.Alive[stay] < seen+float64(term.Milliseconds()) {
 				return false
 			}
 		}
 		return true
 	})
-	if v := fairLook(rdb, "a"); !slices.Equal(v.queue, want) {
-		t.Fatalf("queue %q, before the outage %q", v.queue, want)
+	if v := locktest.FairState(rdb, "a"); !slices.Equal(v.Queue, want) {
+		t.Fatalf("queue %q, before the outage %q", v.Queue, want)
 	}
 	for _, w := range turns {
-		mustUnlock(t, lease)
-		lease = w.wait(t)
+		locktest.MustUnlock(t, lease)
+		lease = w.Wait(t)
 	}
-	mustUnlock(t, lease)
-	onlyTombstones(t, rdb)
+	locktest.MustUnlock(t, lease)
+	locktest.OnlyTombstones(t, rdb)
 }

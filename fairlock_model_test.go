@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // fairModel is a fair lock on paper: a holder and a line. Its waiters are ours,
@@ -21,8 +22,8 @@ import (
 type fairModel struct {
 	t       *rapid.T
 	rdb     redis.UniversalClient
-	members []*member
-	k       fairKeys
+	members []*locktest.Member
+	k       locktest.FairKeys
 	made    int // waiters of Redisson and dead ones
 
 	holder *fairPerson // nil: free
@@ -33,12 +34,12 @@ type fairModel struct {
 // fairPerson is who waits for the lock or has it.
 type fairPerson struct {
 	id       string
-	turn     *fairTurn    // ours
-	of       *member      // its client
-	lease    *rlock.Lease // ours, when it has the lock
-	java     *fairJava    // Redisson's
-	dead     bool         // ours, dead
-	deadline float64      // what its score should be, less what it has lived since
+	turn     *locktest.FairWaiter   // ours
+	of       *locktest.Member       // its client
+	lease    *rlock.Lease           // ours, when it has the lock
+	java     *locktest.JavaFairLock // Redisson's
+	dead     bool                   // ours, dead
+	deadline float64                // what its score should be, less what it has lived since
 }
 
 // expired reports whether anybody may remove it from the head.
@@ -52,7 +53,7 @@ const (
 )
 
 func (m *fairModel) lock(t *rapid.T) *rlock.FairLock {
-	return m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")].NewFairLock(m.k.lock)
+	return m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")].NewFairLock(m.k.Lock)
 }
 
 func (m *fairModel) one(t *rapid.T, what string, is func(i int, p *fairPerson) bool) int {
@@ -73,7 +74,7 @@ func (m *fairModel) one(t *rapid.T, what string, is func(i int, p *fairPerson) b
 func (m *fairModel) remove(i int) {
 	if j := m.line[i].java; j != nil {
 		for _, p := range m.line[i+1:] {
-			p.deadline -= j.wait
+			p.deadline -= j.Wait
 		}
 	}
 	m.line = slices.Delete(m.line, i, i+1)
@@ -101,15 +102,15 @@ func (m *fairModel) settle() {
 	}
 	p := m.line[0]
 	select {
-	case <-p.turn.done:
+	case <-p.turn.Done:
 	case <-time.After(20 * time.Second):
 		m.t.Fatalf("%s was not told that the lock is free", p.id)
 	}
-	if p.turn.err != nil {
-		m.t.Fatal(p.turn.err)
+	if p.turn.Err != nil {
+		m.t.Fatal(p.turn.Err)
 	}
 	m.remove(0)
-	m.enter(p, p.turn.lease)
+	m.enter(p, p.turn.Lease)
 }
 
 func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
@@ -123,23 +124,23 @@ func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
 // wait begins a Lock.
 func (m *fairModel) wait(t *rapid.T) {
 	who := m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")]
-	from := who.looks.at(m.k.lock)
-	turn, err := fairLine(m.rdb, who.NewFairLock(m.k.lock), rlock.WithLease(fairLease))
+	from := who.Looks.At(m.k.Lock)
+	turn, err := locktest.LineUp(m.rdb, who.NewFairLock(m.k.Lock), rlock.WithLease(fairLease))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.sweep()
-	p := &fairPerson{id: turn.stay, turn: turn, of: who}
+	p := &fairPerson{id: turn.ID, turn: turn, of: who}
 	if m.holder == nil && len(m.line) == 0 {
-		<-turn.done
-		if turn.err != nil {
-			t.Fatal(turn.err)
+		<-turn.Done
+		if turn.Err != nil {
+			t.Fatal(turn.Err)
 		}
-		m.enter(p, turn.lease)
+		m.enter(p, turn.Lease)
 		return
 	}
-	if turn.stay == "" {
-		t.Fatalf("it has not had to wait: %v, %v", turn.lease, turn.err)
+	if turn.ID == "" {
+		t.Fatalf("it has not had to wait: %v, %v", turn.Lease, turn.Err)
 	}
 	p.deadline = m.formula()
 	m.line = append(m.line, p)
@@ -149,16 +150,16 @@ func (m *fairModel) wait(t *rapid.T) {
 	if m.holder == nil && m.line[0].of == who {
 		looks++
 	}
-	for end := time.Now().Add(20 * time.Second); who.looks.at(m.k.lock) < looks; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); who.Looks.At(m.k.Lock) < looks; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d looks, not %d", who.looks.at(m.k.lock), looks)
+			t.Fatalf("%d looks, not %d", who.Looks.At(m.k.Lock), looks)
 		}
 	}
 	if m.holder == nil {
 		m.settle()
 		// Whether its second look came before or after the head has taken the lock
 		// is open, and so whether it has swept the line behind that. This does.
-		if _, err := who.NewFairLock(m.k.lock).ForceUnlockIf(bg, "nobody:1"); err != nil {
+		if _, err := who.NewFairLock(m.k.Lock).ForceUnlockIf(bg, "nobody:1"); err != nil {
 			t.Fatal(err)
 		}
 		m.sweep()
@@ -169,10 +170,10 @@ func (m *fairModel) wait(t *rapid.T) {
 // formula is that for the deadline of a newcomer of ours: behind the lease of the
 // holder, and behind the latest deadline if some of Redisson's stand in line.
 func (m *fairModel) formula() float64 {
-	now := fairNow(m.rdb)
+	now := locktest.ServerNow(m.rdb)
 	deadline := now + fairTerm
 	if m.holder != nil {
-		deadline += float64(m.rdb.PTTL(bg, m.k.lock).Val().Milliseconds())
+		deadline += float64(m.rdb.PTTL(bg, m.k.Lock).Val().Milliseconds())
 	}
 	if !slices.ContainsFunc(m.line, func(p *fairPerson) bool { return p.java != nil }) {
 		return deadline
@@ -189,19 +190,19 @@ const fairSlack = 60_000
 
 func (m *fairModel) javaWaits(t *rapid.T) {
 	m.made++
-	j := &fairJava{m.rdb, m.k, fmt.Sprint("java:", m.made), float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
-	p := &fairPerson{id: j.owner, java: j}
+	j := &locktest.JavaFairLock{Rdb: m.rdb, K: m.k, Owner: fmt.Sprint("java:", m.made), Wait: float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
+	p := &fairPerson{id: j.Owner, java: j}
 	for len(m.line) > 0 && m.line[0].expired() { // by its purge
 		m.line = m.line[1:]
 	}
-	if j.try(fairLease) {
+	if j.Try(fairLease) {
 		if m.holder != nil || len(m.line) > 0 {
 			t.Fatal("the model of Redisson overtakes")
 		}
 		m.holder = p
 		return
 	}
-	p.deadline = fairLook(m.rdb, m.k.lock).deadlines[p.id]
+	p.deadline = locktest.FairState(m.rdb, m.k.Lock).Deadlines[p.id]
 	m.line = append(m.line, p)
 }
 
@@ -210,7 +211,7 @@ func (m *fairModel) javaTakes(t *rapid.T) {
 		t.Skip("it is not its turn")
 	}
 	p := m.line[0]
-	if !p.java.try(fairLease) {
+	if !p.java.Try(fairLease) {
 		t.Fatal("it is Redisson's turn")
 	}
 	m.remove(0)
@@ -219,14 +220,14 @@ func (m *fairModel) javaTakes(t *rapid.T) {
 
 func (m *fairModel) javaLeaves(t *rapid.T) {
 	i := m.one(t, "who", func(_ int, p *fairPerson) bool { return p.java != nil && !p.expired() })
-	m.line[i].java.giveUp()
+	m.line[i].java.GiveUp()
 	m.remove(i)
 }
 
 func (m *fairModel) javaDies(t *rapid.T) {
 	p := m.line[m.one(t, "who", func(_ int, p *fairPerson) bool { return p.java != nil && !p.expired() })]
-	p.deadline = fairNow(m.rdb) - 10*fairTerm
-	m.rdb.ZAdd(bg, m.k.deadlines, redis.Z{Score: p.deadline, Member: p.id})
+	p.deadline = locktest.ServerNow(m.rdb) - 10*fairTerm
+	m.rdb.ZAdd(bg, m.k.Deadlines, redis.Z{Score: p.deadline, Member: p.id})
 }
 
 // dies puts one of ours into the line that has been dead for longer than any
@@ -242,22 +243,22 @@ func (m *fairModel) dies(t *rapid.T) {
 		t.Skip("one look does not remove more from the middle of the line")
 	}
 	m.made++
-	p := &fairPerson{id: fmt.Sprint("dead:", m.made), dead: true, deadline: fairNow(m.rdb) + 20*fairTerm}
-	m.rdb.RPush(bg, m.k.queue, p.id)
-	m.rdb.ZAdd(bg, m.k.deadlines, redis.Z{Score: p.deadline, Member: p.id})
-	m.rdb.ZAdd(bg, m.k.alive, redis.Z{Score: fairNow(m.rdb) - 61_000, Member: p.id})
+	p := &fairPerson{id: fmt.Sprint("dead:", m.made), dead: true, deadline: locktest.ServerNow(m.rdb) + 20*fairTerm}
+	m.rdb.RPush(bg, m.k.Queue, p.id)
+	m.rdb.ZAdd(bg, m.k.Deadlines, redis.Z{Score: p.deadline, Member: p.id})
+	m.rdb.ZAdd(bg, m.k.Alive, redis.Z{Score: locktest.ServerNow(m.rdb) - 61_000, Member: p.id})
 	m.line = append(m.line, p)
 }
 
 func (m *fairModel) cancel(t *rapid.T) {
 	i := m.one(t, "who", func(_ int, p *fairPerson) bool { return p.turn != nil })
 	p := m.line[i]
-	p.turn.cancel()
-	<-p.turn.done
-	if !errors.Is(p.turn.err, rlock.ErrNotAcquired) {
-		t.Fatalf("cancelled: %v", p.turn.err)
+	p.turn.Cancel()
+	<-p.turn.Done
+	if !errors.Is(p.turn.Err, rlock.ErrNotAcquired) {
+		t.Fatalf("cancelled: %v", p.turn.Err)
 	}
-	for end := time.Now().Add(20 * time.Second); slices.Contains(fairLook(m.rdb, m.k.lock).queue, p.id); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); slices.Contains(locktest.FairState(m.rdb, m.k.Lock).Queue, p.id); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not leave the queue")
 		}
@@ -292,7 +293,7 @@ func (m *fairModel) unlock(t *rapid.T) {
 		for len(m.line) > 0 && m.line[0].expired() {
 			m.line = m.line[1:]
 		}
-		p.java.unlock()
+		p.java.Unlock()
 		m.holder = nil
 		m.swept()
 		return
@@ -334,7 +335,7 @@ func (m *fairModel) force(t *rapid.T) {
 }
 
 func (m *fairModel) check(t *rapid.T) {
-	v := fairLook(m.rdb, m.k.lock)
+	v := locktest.FairState(m.rdb, m.k.Lock)
 	hold, queue, alive := map[string]string{}, []string{}, 0
 	if m.holder != nil {
 		hold[m.holder.id] = "1"
@@ -343,20 +344,20 @@ func (m *fairModel) check(t *rapid.T) {
 		queue = append(queue, p.id)
 		if p.java == nil {
 			alive++
-			if _, ok := v.alive[p.id]; !ok {
+			if _, ok := v.Alive[p.id]; !ok {
 				t.Fatalf("%s has no sign of life: %+v", p.id, v)
 			}
 		}
-		if d := v.deadlines[p.id] - p.deadline; d < -fairSlack || d > fairSlack {
+		if d := v.Deadlines[p.id] - p.deadline; d < -fairSlack || d > fairSlack {
 			t.Fatalf("the deadline of %s is %v ms off: %+v", p.id, d, v)
 		}
 	}
-	if fmt.Sprint(v.hold) != fmt.Sprint(hold) || !slices.Equal(v.queue, queue) || len(v.deadlines) != len(queue) || len(v.alive) != alive {
+	if fmt.Sprint(v.Hold) != fmt.Sprint(hold) || !slices.Equal(v.Queue, queue) || len(v.Deadlines) != len(queue) || len(v.Alive) != alive {
 		t.Fatalf("in Redis: %+v, want %v and %q", v, hold, queue)
 	}
 	for _, p := range m.line {
-		if p.turn != nil && !p.turn.waits() {
-			t.Fatalf("%s has ended: %v, %v", p.id, p.turn.lease, p.turn.err)
+		if p.turn != nil && !p.turn.Waits() {
+			t.Fatalf("%s has ended: %v, %v", p.id, p.turn.Lease, p.turn.Err)
 		}
 	}
 }
@@ -368,25 +369,25 @@ func TestFairLockFollowsItsModel(t *testing.T) {
 		_ = checks.Set("30")
 		t.Cleanup(func() { _ = checks.Set(flag.Lookup("rapid.checks").DefValue) })
 	}
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		var members []*member
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		var members []*locktest.Member
 		for range 3 {
-			members = append(members, join(t, b.client(t), rlock.WithWaiterLease(time.Duration(fairTerm)*time.Millisecond), rlock.WithLongestPoll(patient)))
+			members = append(members, locktest.Join(t, b.Client(t), rlock.WithWaiterLease(time.Duration(fairTerm)*time.Millisecond), rlock.WithLongestPoll(locktest.Patient)))
 		}
 		rapid.Check(t, func(t *rapid.T) {
-			m := &fairModel{t: t, rdb: rdb, members: members, k: fairKeysOf(fmt.Sprintf("model:%d", modelRuns.Add(1)))}
+			m := &fairModel{t: t, rdb: rdb, members: members, k: locktest.FairKeysOf(fmt.Sprintf("model:%d", modelRuns.Add(1)))}
 			defer func() { // also when it has failed
 				for _, p := range m.line {
 					if p.turn != nil {
-						p.turn.cancel()
-						<-p.turn.done
+						p.turn.Cancel()
+						<-p.turn.Done
 					}
 				}
 				if m.holder != nil && m.holder.lease != nil {
 					_ = m.holder.lease.Unlock(bg)
 				}
-				rdb.Del(bg, m.k.lock, m.k.queue, m.k.deadlines, m.k.alive, "{"+m.k.lock+"}:rlock:line")
+				rdb.Del(bg, m.k.Lock, m.k.Queue, m.k.Deadlines, m.k.Alive, "{"+m.k.Lock+"}:rlock:line")
 			}()
 			t.Repeat(map[string]func(*rapid.T){
 				"wait": m.wait, "wait more": m.wait, "cancel": m.cancel, "tryLock": m.tryLock, "unlock": m.unlock, "force": m.force, "dies": m.dies,
@@ -394,6 +395,6 @@ func TestFairLockFollowsItsModel(t *testing.T) {
 				"": m.check,
 			})
 		})
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }

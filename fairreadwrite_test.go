@@ -10,86 +10,87 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 const fairBase = "{a}:rlock:fairrw"
 
-var fairKinds = map[byte]queuedKind{'r': queuedKinds[0], 'w': queuedKinds[1]}
+var fairKinds = map[byte]locktest.Queued{'r': locktest.QueuedKinds[0], 'w': locktest.QueuedKinds[1]}
 
 // Each letter of the sequence is an owner that came behind the one before it; a
 // round is what is inside at the same time.
 func TestFairReadWriteAdmitsInOrderOfArrival(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		var clients []*rlock.Client
 		for range 3 {
-			clients = append(clients, newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)))
+			clients = append(clients, locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)))
 		}
 		for _, rounds := range []string{"rr w r w rr", "w w rrr w", "r w r w r", "rrrr", "w r"} {
-			holder := mustLock(t, clients[0].NewFairReadWriteLock("a").Writer)
-			var entries [][]*queuedEntry
+			holder := locktest.MustLock(t, clients[0].NewFairReadWriteLock("a").Writer)
+			var entries [][]*locktest.Attempt
 			n := 0
 			for _, round := range strings.Fields(rounds) {
-				var together []*queuedEntry
+				var together []*locktest.Attempt
 				for _, kind := range []byte(round) {
 					// In a cluster nobody can be asked who is subscribed: then the
 					// look after the confirmation helps.
-					l := fairKinds[kind].open(clients[n%3], "a")
-					e := queuedLock(t, bg, l)
+					l := fairKinds[kind].Open(clients[n%3], "a")
+					e := locktest.Begin(t, bg, l)
 					n++
-					eventually(t, "it stands in the queue", func() bool { return queuedState(t, l).Waiters == n })
+					locktest.Eventually(t, "it stands in the queue", func() bool { return locktest.MustState(t, l).Waiters == n })
 					together = append(together, e)
 				}
 				entries = append(entries, together)
 			}
-			mustUnlock(t, holder)
+			locktest.MustUnlock(t, holder)
 			for i, round := range entries {
 				for _, e := range round {
-					e.held() // all of them while the others are inside
+					e.Held() // all of them while the others are inside
 				}
 				for _, later := range entries[i+1:] {
 					for _, e := range later {
-						if !e.waits() {
+						if !e.Waits() {
 							t.Fatalf("%q: somebody of a later round is inside during round %d", rounds, i)
 						}
 					}
 				}
 				for _, e := range round {
-					mustUnlock(t, e.lease)
+					locktest.MustUnlock(t, e.Lease)
 				}
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		}
 	})
 }
 
 func TestReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		l := c.NewFairReadWriteLock("a")
-		outer := mustLock(t, l.Reader)
-		beside := mustLock(t, l.Reader) // nobody waits
-		writer := fairKinds['w'].enqueue(t, rdb, l.Writer)
+		outer := locktest.MustLock(t, l.Reader)
+		beside := locktest.MustLock(t, l.Reader) // nobody waits
+		writer := fairKinds['w'].Enqueue(t, rdb, l.Writer)
 		_, err := l.Reader.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		reader := fairKinds['r'].enqueue(t, rdb, l.Reader)
-		inner := mustLockCtx(t, outer.Context(bg), l.Reader) // a re-entry need not queue
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		reader := fairKinds['r'].Enqueue(t, rdb, l.Reader)
+		inner := locktest.MustLockCtx(t, outer.Context(bg), l.Reader) // a re-entry need not queue
 		for _, lease := range []*rlock.Lease{outer, beside, inner} {
-			if !writer.waits() || !reader.waits() {
+			if !writer.Waits() || !reader.Waits() {
 				t.Fatal("somebody is inside")
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
-		lease := writer.held()
-		if !reader.waits() {
+		lease := writer.Held()
+		if !reader.Waits() {
 			t.Fatal("a reader beside a writer")
 		}
-		mustUnlock(t, lease)
-		mustUnlock(t, reader.held())
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, reader.Held())
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
@@ -124,9 +125,9 @@ func fairWakeUps(t testing.TB, rdb redis.UniversalClient) func() int {
 
 func TestReleaseWakesExactlyThoseWhoCanEnter(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		l := c.NewFairReadWriteLock("a")
 		messages := fairWakeUps(t, rdb)
 		expect := func(what string, want int) {
@@ -135,120 +136,120 @@ func TestReleaseWakesExactlyThoseWhoCanEnter(t *testing.T) {
 				t.Fatalf("%s: %d messages, want %d", what, n, want)
 			}
 		}
-		holder := mustLock(t, l.Writer)
-		var e []*queuedEntry
+		holder := locktest.MustLock(t, l.Writer)
+		var e []*locktest.Attempt
 		for _, kind := range []byte("rrrwwr") {
-			e = append(e, fairKinds[kind].enqueue(t, rdb, fairKinds[kind].open(c, "a")))
+			e = append(e, fairKinds[kind].Enqueue(t, rdb, fairKinds[kind].Open(c, "a")))
 		}
 		expect("everybody has come", 0)
-		cancelled := fairKinds['w'].enqueue(t, rdb, l.Writer)
-		last := fairKinds['r'].enqueue(t, rdb, l.Reader)
-		cancelled.cancel()
-		<-cancelled.done
-		eventually(t, "it has left", func() bool { return queuedState(t, l.Reader).Waiters == 7 })
+		cancelled := fairKinds['w'].Enqueue(t, rdb, l.Writer)
+		last := fairKinds['r'].Enqueue(t, rdb, l.Reader)
+		cancelled.Cancel()
+		<-cancelled.Done
+		locktest.Eventually(t, "it has left", func() bool { return locktest.MustState(t, l.Reader).Waiters == 7 })
 		expect("one has left while a writer is inside", 0)
 
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		for _, reader := range e[:3] {
-			reader.held()
+			reader.Held()
 		}
 		expect("the writer has left", 3)
-		mustUnlock(t, e[0].lease)
-		mustUnlock(t, e[1].lease)
+		locktest.MustUnlock(t, e[0].Lease)
+		locktest.MustUnlock(t, e[1].Lease)
 		expect("one reader is still inside", 0)
-		mustUnlock(t, e[2].lease)
-		e[3].held()
+		locktest.MustUnlock(t, e[2].Lease)
+		e[3].Held()
 		expect("the last reader has left", 1)
 		// The one that leaves now could not have come in; the readers behind it
 		// cannot either.
-		e[4].cancel()
-		<-e[4].done
-		eventually(t, "it has left", func() bool { return queuedState(t, l.Reader).Waiters == 2 })
+		e[4].Cancel()
+		<-e[4].Done
+		locktest.Eventually(t, "it has left", func() bool { return locktest.MustState(t, l.Reader).Waiters == 2 })
 		expect("a writer behind the writer has left", 0)
-		mustUnlock(t, e[3].lease)
-		mustUnlock(t, e[5].held())
-		mustUnlock(t, last.held())
+		locktest.MustUnlock(t, e[3].Lease)
+		locktest.MustUnlock(t, e[5].Held())
+		locktest.MustUnlock(t, last.Held())
 		expect("the readers", 2)
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestLeavingWriterLetsTheReadersBehindItIn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		l := c.NewFairReadWriteLock("a")
 		messages := fairWakeUps(t, rdb)
-		inside := mustLock(t, l.Reader)
-		writer := fairKinds['w'].enqueue(t, rdb, l.Writer)
-		readers := []*queuedEntry{fairKinds['r'].enqueue(t, rdb, l.Reader), fairKinds['r'].enqueue(t, rdb, l.Reader)}
-		behind := fairKinds['w'].enqueue(t, rdb, l.Writer)
-		writer.cancel()
-		<-writer.done
-		wantErr(t, writer.err, rlock.ErrNotAcquired, context.Canceled)
+		inside := locktest.MustLock(t, l.Reader)
+		writer := fairKinds['w'].Enqueue(t, rdb, l.Writer)
+		readers := []*locktest.Attempt{fairKinds['r'].Enqueue(t, rdb, l.Reader), fairKinds['r'].Enqueue(t, rdb, l.Reader)}
+		behind := fairKinds['w'].Enqueue(t, rdb, l.Writer)
+		writer.Cancel()
+		<-writer.Done
+		locktest.WantErr(t, writer.Err, rlock.ErrNotAcquired, context.Canceled)
 		for _, r := range readers {
-			mustUnlock(t, r.held())
+			locktest.MustUnlock(t, r.Held())
 		}
 		if n := messages(); n != 2 {
 			t.Fatalf("%d messages for two readers", n)
 		}
-		mustUnlock(t, inside)
-		mustUnlock(t, behind.held())
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, inside)
+		locktest.MustUnlock(t, behind.Held())
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestFairReaderCannotUpgrade(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
-		reader := mustLock(t, l.Reader)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewFairReadWriteLock("a")
+		reader := locktest.MustLock(t, l.Reader)
 		for _, enter := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Writer.Lock, l.Writer.TryLock} {
 			_, err := enter(reader.Context(bg))
-			wantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
 		}
-		mustUnlock(t, reader)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, reader)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestFairWriterReadsAndDowngrades(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		l := c.NewFairReadWriteLock("a")
 		for range 3 {
-			writer := mustLock(t, l.Writer)
+			writer := locktest.MustLock(t, l.Writer)
 			ctx := writer.Context(bg)
-			first := fairKinds['r'].enqueue(t, rdb, l.Reader)
-			second := fairKinds['w'].enqueue(t, rdb, l.Writer)
-			third := fairKinds['r'].enqueue(t, rdb, l.Reader)
-			mustUnlock(t, mustLockCtx(t, ctx, l.Reader)) // the id is lent once ...
-			nested := mustLockCtx(t, ctx, l.Reader)      // ... and this one has another
-			mustUnlock(t, mustLockCtx(t, ctx, l.Writer)) // both sides, again
-			mustUnlock(t, mustLockCtx(t, ctx, l.Reader))
-			if s := queuedState(t, l.Reader); len(s.Holders) != 2 || s.Mode != rlock.ModeExclusive || s.Token != writer.Token() {
+			first := fairKinds['r'].Enqueue(t, rdb, l.Reader)
+			second := fairKinds['w'].Enqueue(t, rdb, l.Writer)
+			third := fairKinds['r'].Enqueue(t, rdb, l.Reader)
+			locktest.MustUnlock(t, locktest.MustLockCtx(t, ctx, l.Reader)) // the id is lent once ...
+			nested := locktest.MustLockCtx(t, ctx, l.Reader)               // ... and this one has another
+			locktest.MustUnlock(t, locktest.MustLockCtx(t, ctx, l.Writer)) // both sides, again
+			locktest.MustUnlock(t, locktest.MustLockCtx(t, ctx, l.Reader))
+			if s := locktest.MustState(t, l.Reader); len(s.Holders) != 2 || s.Mode != rlock.ModeExclusive || s.Token != writer.Token() {
 				t.Fatalf("%+v", s)
 			}
-			if !first.waits() || nested.Token() != 0 {
+			if !first.Waits() || nested.Token() != 0 {
 				t.Fatal("a stranger is beside the writer")
 			}
-			mustUnlock(t, writer)
-			lease := first.held() // the downgrade lets it in, by a message
-			if s := queuedState(t, l.Writer); len(s.Holders) != 2 || s.Mode != rlock.ModeShared || s.Token != 0 {
+			locktest.MustUnlock(t, writer)
+			lease := first.Held() // the downgrade lets it in, by a message
+			if s := locktest.MustState(t, l.Writer); len(s.Holders) != 2 || s.Mode != rlock.ModeShared || s.Token != 0 {
 				t.Fatalf("%+v", s)
 			}
-			mustUnlock(t, lease)
-			if !second.waits() || !third.waits() {
+			locktest.MustUnlock(t, lease)
+			if !second.Waits() || !third.Waits() {
 				t.Fatal("somebody came in")
 			}
-			mustUnlock(t, nested)
-			mustUnlock(t, second.held())
-			mustUnlock(t, third.held())
-			onlyTombstones(t, rdb)
+			locktest.MustUnlock(t, nested)
+			locktest.MustUnlock(t, second.Held())
+			locktest.MustUnlock(t, third.Held())
+			locktest.OnlyTombstones(t, rdb)
 		}
 	})
 }
@@ -257,50 +258,50 @@ func TestFairWriterReadsAndDowngrades(t *testing.T) {
 // under has gone: the outer section believes that it is alone.
 func TestFairNestedReadUnderALostWriteFails(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewFairReadWriteLock("a")
 		for _, c := range []struct {
 			taken bool
 			cause error
 		}{{false, rlock.ErrRemoved}, {true, rlock.ErrTakenOver}} {
-			writer := mustLock(t, l.Writer)
+			writer := locktest.MustLock(t, l.Writer)
 			if was, err := l.Writer.ForceUnlockIf(bg, writer.Owner()); !was || err != nil {
 				t.Fatal(was, err)
 			}
 			var other *rlock.Lease
 			if c.taken {
-				other = mustLock(t, l.Writer)
+				other = locktest.MustLock(t, l.Writer)
 			}
 			_, err := l.Reader.Lock(writer.Context(bg))
-			wantErr(t, err, rlock.ErrLeaseLost, c.cause)
-			wantErr(t, writer.Unlock(bg), rlock.ErrLeaseLost, c.cause)
+			locktest.WantErr(t, err, rlock.ErrLeaseLost, c.cause)
+			locktest.WantErr(t, writer.Unlock(bg), rlock.ErrLeaseLost, c.cause)
 			if other != nil {
-				mustUnlock(t, other)
+				locktest.MustUnlock(t, other)
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		}
 	})
 }
 
 func TestEachFairReaderHasItsOwnExpiry(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewFairReadWriteLock("a")
-		long := mustLock(t, l.Reader)
-		short := mustLock(t, l.Reader, rlock.WithLease(ample(300*time.Millisecond)))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewFairReadWriteLock("a")
+		long := locktest.MustLock(t, l.Reader)
+		short := locktest.MustLock(t, l.Reader, rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 		<-short.Done()
-		eventually(t, "one reader is left", func() bool { return len(queuedState(t, l.Reader).Holders) == 1 })
+		locktest.Eventually(t, "one reader is left", func() bool { return len(locktest.MustState(t, l.Reader).Holders) == 1 })
 		_, err := l.Writer.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		if s := queuedState(t, l.Reader); s.Holders[0].Owner != long.Owner() || s.TTL < 20*time.Second {
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		if s := locktest.MustState(t, l.Reader); s.Holders[0].Owner != long.Owner() || s.TTL < 20*time.Second {
 			t.Fatalf("%+v", s)
 		}
-		mustUnlock(t, long)
-		mustUnlock(t, mustLock(t, l.Writer))
-		wantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		eventually(t, "nothing is left", func() bool { return tombstones(keysOf(t, rdb)) == len(keysOf(t, rdb)) })
+		locktest.MustUnlock(t, long)
+		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
+		locktest.WantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.Eventually(t, "nothing is left", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == len(locktest.Keys(t, rdb)) })
 	})
 }
 
@@ -308,7 +309,7 @@ func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
 	t.Parallel()
 	followsQueuedModel(t, "fairrw", func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T) {
 		l := c.NewFairReadWriteLock(m.name)
-		enter := func(side queuedLocker, isShared bool) func(*rapid.T) {
+		enter := func(side locktest.AnyLock, isShared bool) func(*rapid.T) {
 			return func(rt *rapid.T) {
 				o := m.pick(rt, "enter", func(o *queuedMember) bool { return len(o.leases) == 0 && !o.waits })
 				m.lock(rt, o, side, isShared, 0)
@@ -322,29 +323,29 @@ func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
 // them that leaves.
 func TestWaiterThatLeavesWakesNobodyWhoCouldEnterBefore(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, first := range []string{"writer", "reader"} {
 			t.Run(first, func(t *testing.T) {
-				rdb := b.client(t)
-				queuedFlush(t, rdb)
-				c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+				rdb := b.Client(t)
+				locktest.DeleteAll(t, rdb)
+				c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 				l := c.NewFairReadWriteLock("a")
 				messages := fairWakeUps(t, rdb)
 				var inside *rlock.Lease
 				if first == "reader" {
-					inside = mustLock(t, l.Reader)
+					inside = locktest.MustLock(t, l.Reader)
 				}
 				// It can enter, and is on its way.
-				queuedCorpse(t, rdb, fairKinds['w'], "a", queuedFirst, time.Hour)
+				locktest.PutDeadWaiter(t, rdb, fairKinds['w'], "a", locktest.FirstRank, time.Hour)
 				if first == "reader" {
 					rdb.Rename(bg, fairBase+":queue", fairBase+":queue:shared")
 				}
-				behind := fairKinds['w'].enqueue(t, rdb, l.Writer)
-				behind.cancel()
-				<-behind.done
-				eventually(t, "it has left", func() bool { return queuedState(t, l.Reader).Waiters == 1 })
+				behind := fairKinds['w'].Enqueue(t, rdb, l.Writer)
+				behind.Cancel()
+				<-behind.Done
+				locktest.Eventually(t, "it has left", func() bool { return locktest.MustState(t, l.Reader).Waiters == 1 })
 				if inside != nil {
-					mustUnlock(t, inside)
+					locktest.MustUnlock(t, inside)
 				}
 				if n := messages(); n != 0 {
 					t.Fatalf("%d messages", n)

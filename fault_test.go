@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,106 +15,18 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-// sha is the hash under which a server knows a script.
-func sha(script string) string { return rlock.ScriptSHA(script) }
-
-// faulty is a client behind a proxy, and a plain way round it.
-func (b *backend) faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
-	t.Helper()
-	proxy := faultproxy.New(t, b.addr)
-	// go-redis with its defaults where they could hurt: it would retry by
-	// itself, and does not look at contexts.
-	rdb := dialer(proxy.Addr())(t, nil)
-	opts = append([]rlock.Option{rlock.WithCommandTimeout(ample(2 * time.Second)), rlock.WithUnlockTimeout(ample(2 * time.Second))}, opts...)
-	c := newClientOn(t, rdb, opts...)
-	plain := b.client(t)
-	// Load the scripts, so that the first EVALSHA is the one that counts.
-	l := newClientOn(t, plain).NewLock("warm-up:" + t.Name()) // tests run in parallel
-	mustUnlock(t, mustLock(t, l))
-	if _, err := l.ForceUnlock(bg); err != nil {
-		t.Fatal(err)
-	}
-	return c, proxy, plain
-}
-
-// onNth applies an action to the n-th run of a script, counted from 1. The test
-// fails if there are not so many: then it has shown nothing.
-func onNth(t testing.TB, proxy *faultproxy.Proxy, script string, n int64, action faultproxy.Action) *atomic.Int64 {
-	t.Helper()
-	var seen atomic.Int64
-	t.Cleanup(func() {
-		t.Helper()
-		if got := seen.Load(); got < n && !t.Failed() {
-			t.Errorf("%s ran %d times, so the fault in run %d did not happen", script, got, n)
-		}
-	})
-	id := sha(script)
-	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-		if c.IsScript(id) && seen.Add(1) == n {
-			return action
-		}
-		return faultproxy.Pass
-	})
-	return &seen
-}
-
-var lossy = map[string]faultproxy.Action{
-	"reply swallowed":     faultproxy.SwallowReply,
-	"reset after running": faultproxy.ResetAfter,
-	"reset before":        faultproxy.ResetBefore,
-	"run twice":           faultproxy.Duplicate,
-	"loading":             faultproxy.Error,
-}
-
-// eachLoss runs a scenario for each way to lose a reply of a script.
-func eachLoss(t *testing.T, script string, scenario func(t *testing.T, b *backend, action faultproxy.Action)) {
-	t.Helper()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		for name, action := range lossy {
-			t.Run(script+" "+name, func(t *testing.T) { scenario(t, b, action) })
-		}
-	})
-}
-
-func tombstones(keys []string) (n int) {
-	for _, k := range keys {
-		// What tells the round of a read-write lock goes within a second.
-		if strings.Contains(k, ":rlock:gone:") || strings.HasSuffix(k, ":rlock:admitted") {
-			n++
-		}
-	}
-	return n
-}
-
-// onlyTombstones checks that nothing else is left, or not for long: a request that
-// is on its way when its waiter leaves is undone a moment later.
-func onlyTombstones(t testing.TB, rdb redis.UniversalClient) {
-	t.Helper()
-	keys := keysOf(t, rdb)
-	for end := time.Now().Add(2 * time.Second); tombstones(keys) != len(keys); keys = keysOf(t, rdb) {
-		if time.Now().After(end) {
-			t.Fatalf("left in Redis: %q", keys)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	for _, k := range keys {
-		if ttl := rdb.PTTL(bg, k).Val(); ttl <= 0 || ttl > time.Minute {
-			t.Fatalf("tombstone %s has TTL %v", k, ttl)
-		}
-	}
-}
 
 func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t)
+	locktest.EachLoss(t, "acquire", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
 		for _, acquire := range []func(*rlock.Lock) (*rlock.Lease, error){
 			func(l *rlock.Lock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l *rlock.Lock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			seen := onNth(t, proxy, "acquire", 1, action)
+			seen := locktest.OnNth(t, proxy, "acquire", 1, action)
 			lease, err := acquire(c.NewLock("a"))
 			if err != nil {
 				t.Fatal(err)
@@ -123,88 +34,88 @@ func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 			if action != faultproxy.Duplicate && seen.Load() < 2 {
 				t.Fatal("it was not sent again")
 			}
-			if n := count(t, rdb, "a", lease.Owner()); n != "1" {
+			if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
 				t.Fatalf("count %q", n)
 			}
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
-			next := mustLock(t, newClientOn(t, rdb).NewLock("a"))
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
+			next := locktest.MustLock(t, locktest.NewClient(t, rdb).NewLock("a"))
 			if next.Token() <= lease.Token() {
 				t.Fatalf("token %d after %d", next.Token(), lease.Token())
 			}
-			mustUnlock(t, next)
+			locktest.MustUnlock(t, next)
 		}
 	})
 }
 
 func TestReentryWithLostReplyCountsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t)
-		outer := mustLock(t, c.NewLock("a"))
-		onNth(t, proxy, "acquire", 1, action)
-		inner := mustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-		if n := count(t, rdb, "a", outer.Owner()); n != "2" {
+	locktest.EachLoss(t, "acquire", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
+		outer := locktest.MustLock(t, c.NewLock("a"))
+		locktest.OnNth(t, proxy, "acquire", 1, action)
+		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
+		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "2" {
 			t.Fatalf("count %q", n)
 		}
-		mustUnlock(t, inner)
-		mustUnlock(t, outer)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, inner)
+		locktest.MustUnlock(t, outer)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestUnlockAfterLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "release", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t)
-		outer := mustLock(t, c.NewLock("a"))
-		inner := mustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-		onNth(t, proxy, "release", 1, action)
-		mustUnlock(t, inner)
-		if n := count(t, rdb, "a", outer.Owner()); n != "1" {
+	locktest.EachLoss(t, "release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
+		outer := locktest.MustLock(t, c.NewLock("a"))
+		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
+		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.MustUnlock(t, inner)
+		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
 			t.Fatalf("count %q after the inner unlock", n)
 		}
-		onNth(t, proxy, "release", 1, action)
-		mustUnlock(t, outer)
-		mustBeEmpty(t, rdb)
+		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.MustUnlock(t, outer)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "release", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t)
-		lease := mustLock(t, c.NewLock("a"))
+	locktest.EachLoss(t, "release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
+		lease := locktest.MustLock(t, c.NewLock("a"))
 		next := make(chan *rlock.Lease, 1)
-		other := newClientOn(t, rdb).NewLock("a")
-		go func() { next <- mustLock(t, other) }()
-		eventually(t, "the successor waits", func() bool {
+		other := locktest.NewClient(t, rdb).NewLock("a")
+		go func() { next <- locktest.MustLock(t, other) }()
+		locktest.Eventually(t, "the successor waits", func() bool {
 			s, err := other.State(bg)
 			return err == nil && s.Waiters == 1
 		})
-		onNth(t, proxy, "release", 1, action)
-		mustUnlock(t, lease) // a resend may find the successor there
+		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.MustUnlock(t, lease) // a resend may find the successor there
 		got := <-next
 		if err := got.Err(); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, got)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, got)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(ample(3*time.Second)))
-		seen := onNth(t, proxy, "renew", 1, action)
+	locktest.EachLoss(t, "renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
+		seen := locktest.OnNth(t, proxy, "renew", 1, action)
 		name := t.Name()
-		lease := mustLock(t, c.NewLock(name))
-		eventually(t, "it was renewed a few times", func() bool { return seen.Load() >= 4 })
+		lease := locktest.MustLock(t, c.NewLock(name))
+		locktest.Eventually(t, "it was renewed a few times", func() bool { return seen.Load() >= 4 })
 		if err := lease.Err(); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		if n := rdb.Exists(bg, name).Val(); n != 0 {
 			t.Fatal("the lock is left")
 		}
@@ -213,33 +124,33 @@ func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 
 func TestExtendWithLostReply(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "renew", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t)
-		lease := mustLock(t, c.NewLock("a"), rlock.WithLease(10*time.Second))
-		onNth(t, proxy, "renew", 1, action)
+	locktest.EachLoss(t, "renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
+		lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(10*time.Second))
+		locktest.OnNth(t, proxy, "renew", 1, action)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if ttl := rdb.PTTL(bg, "a").Val(); ttl < 50*time.Second {
 			t.Fatalf("TTL %v", ttl)
 		}
-		mustUnlock(t, lease)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestForceUnlockIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, rdb := b.faulty(t)
-		seen := onNth(t, proxy, "force_unlock", 1, faultproxy.ResetAfter)
-		mustLock(t, c.NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		seen := locktest.OnNth(t, proxy, "force_unlock", 1, faultproxy.ResetAfter)
+		locktest.MustLock(t, c.NewLock("a"))
 		_, err := c.NewLock("a").ForceUnlock(bg)
-		wantErr(t, err, rlock.ErrUnreachable)
+		locktest.WantErr(t, err, rlock.ErrUnreachable)
 		if n := seen.Load(); n != 1 {
 			t.Fatalf("sent %d times: a second one could hit a newer holder", n)
 		}
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
@@ -247,89 +158,89 @@ func TestForceUnlockIsNotRepeated(t *testing.T) {
 // it belongs to is over: unlocked, given up, or run out.
 func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		t.Run("after release", func(t *testing.T) {
-			c, proxy, rdb := b.faulty(t)
+			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
-			lease := mustLock(t, c.NewLock("a")) // by the resend
-			mustUnlock(t, lease)
+			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+			lease := locktest.MustLock(t, c.NewLock("a")) // by the resend
+			locktest.MustUnlock(t, lease)
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		t.Run("again and again after release", func(t *testing.T) {
-			c, proxy, rdb := b.faulty(t)
+			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			onNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
-			mustUnlock(t, mustLock(t, c.NewLock("a")))
+			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
+			locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 			for _, cmd := range proxy.Commands() {
-				if cmd.IsScript(sha("acquire")) {
+				if cmd.IsScript(locktest.SHA("acquire")) {
 					if err := proxy.Replay(cmd); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		t.Run("after giving up", func(t *testing.T) {
-			c, proxy, rdb := b.faulty(t)
+			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			id := sha("acquire")
+			id := locktest.SHA("acquire")
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) {
 					return faultproxy.Hold
 				}
 				return faultproxy.Pass
 			})
-			_, err := c.NewLock("a").Lock(bg, rlock.WithWait(ample(1800*time.Millisecond)))
-			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+			_, err := c.NewLock("a").Lock(bg, rlock.WithWait(locktest.Ample(1800*time.Millisecond)))
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 			if n := proxy.Release(); n < 2 {
 				t.Fatalf("%d copies were late", n)
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 			proxy.Handle(nil)
-			mustUnlock(t, mustLock(t, c.NewLock("a")))
+			locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 		})
 		t.Run("after expiry", func(t *testing.T) {
-			c, proxy, rdb := b.faulty(t)
+			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
-			lease := mustLock(t, c.NewLock("a"), rlock.WithLease(ample(300*time.Millisecond)))
+			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+			lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 			<-lease.Done()
-			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-			eventually(t, "the stay was ended in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
+			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+			locktest.Eventually(t, "the stay was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
-			onlyTombstones(t, rdb)
-			wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+			locktest.OnlyTombstones(t, rdb)
+			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		})
 		t.Run("of a re-entry after release", func(t *testing.T) {
-			c, proxy, rdb := b.faulty(t)
+			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			outer := mustLock(t, c.NewLock("a"))
-			onNth(t, proxy, "acquire", 1, faultproxy.Hold)
-			inner := mustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-			mustUnlock(t, inner)
-			mustUnlock(t, outer)
+			outer := locktest.MustLock(t, c.NewLock("a"))
+			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+			inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
+			locktest.MustUnlock(t, inner)
+			locktest.MustUnlock(t, outer)
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
-			mustBeEmpty(t, rdb)
+			locktest.MustBeEmpty(t, rdb)
 		})
 	})
 }
 
 func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, rdb := b.faulty(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
 		for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "on its way": faultproxy.Hold} {
 			t.Run(name, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(bg)
-				id := sha("acquire")
+				id := locktest.SHA("acquire")
 				proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 					if cmd.IsScript(id) {
 						cancel()
@@ -338,11 +249,11 @@ func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
 					return faultproxy.Pass
 				})
 				_, err := c.NewLock("a").Lock(ctx)
-				wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 				proxy.Release()
-				eventually(t, "only a tombstone is left", func() bool {
-					keys := keysOf(t, rdb)
-					return len(keys) > 0 && tombstones(keys) == len(keys)
+				locktest.Eventually(t, "only a tombstone is left", func() bool {
+					keys := locktest.Keys(t, rdb)
+					return len(keys) > 0 && locktest.Tombstones(keys) == len(keys)
 				})
 			})
 		}
@@ -351,13 +262,13 @@ func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
 
 func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewLock("a")
-		other := b.newClient(t).NewLock("a")
-		lease := mustLock(t, l, rlock.WithLease(200*time.Millisecond))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewLock("a")
+		other := b.NewClient(t).NewLock("a")
+		lease := locktest.MustLock(t, l, rlock.WithLease(200*time.Millisecond))
 		deadline := lease.Deadline()
-		next := mustLock(t, other)
+		next := locktest.MustLock(t, other)
 		select {
 		case <-lease.Done():
 		default:
@@ -366,20 +277,20 @@ func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
 		if now := time.Now(); now.Before(deadline) {
 			t.Fatalf("another has the lock %v before the deadline", deadline.Sub(now))
 		}
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired, nil, rlock.ErrTakenOver)
-		if n := count(t, rdb, "a", next.Owner()); n != "1" || next.Err() != nil || next.Token() <= lease.Token() {
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired, nil, rlock.ErrTakenOver)
+		if n := locktest.HoldCount(t, rdb, "a", next.Owner()); n != "1" || next.Err() != nil || next.Token() <= lease.Token() {
 			t.Fatalf("the successor has count %q, error %v, token %d after %d", n, next.Err(), next.Token(), lease.Token())
 		}
-		mustUnlock(t, next)
+		locktest.MustUnlock(t, next)
 	})
 }
 
 func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(3*time.Second))
 		for name, loss := range map[string]struct {
 			do    func()
 			cause error
@@ -389,7 +300,7 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 			"stolen":         {func() { rdb.Del(bg, "a"); rdb.HSet(bg, "a", "thief:1", 1); rdb.PExpire(bg, "a", time.Minute) }, rlock.ErrTakenOver},
 		} {
 			t.Run(name, func(t *testing.T) {
-				lease := mustLock(t, c.NewLock("a"))
+				lease := locktest.MustLock(t, c.NewLock("a"))
 				ctx := lease.Context(bg)
 				deadline := lease.Deadline()
 				loss.do()
@@ -398,9 +309,9 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 				if late := time.Since(deadline); late > 0 {
 					t.Errorf("told %v after the deadline", late)
 				}
-				wantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, loss.cause)
-				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, loss.cause)
-				if name == "stolen" && count(t, rdb, "a", "thief:1") != "1" {
+				locktest.WantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, loss.cause)
+				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, loss.cause)
+				if name == "stolen" && locktest.HoldCount(t, rdb, "a", "thief:1") != "1" {
 					t.Fatal("the thief's hold was touched")
 				}
 				rdb.Del(bg, "a")
@@ -411,81 +322,81 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 
 func TestHungServerEndsTheHoldAtItsDeadlineOnly(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	c := b.newClient(t, rlock.WithWatchdogLease(3*time.Second))
-	lease := mustLock(t, c.NewLock("a"))
+	b := locktest.OnServer(t)
+	c := b.NewClient(t, rlock.WithWatchdogLease(3*time.Second))
+	lease := locktest.MustLock(t, c.NewLock("a"))
 
 	// For less than the rest of the lease: nobody notices.
-	b.real.Pause()
+	b.Real.Pause()
 	time.Sleep(1200 * time.Millisecond) // the subject of the test
-	b.real.Resume()
+	b.Real.Resume()
 	was := lease.Deadline()
-	eventually(t, "it is renewed again", func() bool { return lease.Deadline().After(was) })
+	locktest.Eventually(t, "it is renewed again", func() bool { return lease.Deadline().After(was) })
 	if err := lease.Err(); err != nil {
 		t.Fatal(err)
 	}
 
 	// For longer: told by its own deadline, with the cause.
-	b.real.Pause()
+	b.Real.Pause()
 	<-lease.Done()
 	late := time.Since(lease.Deadline())
-	b.real.Resume()
-	wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable)
+	b.Real.Resume()
+	locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable)
 	if late < 0 || late > 2*time.Second { // of a busy machine; the simulation knows it to the microsecond
 		t.Fatalf("told %v after the deadline", late)
 	}
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrUnreachable)
-	mustUnlock(t, mustLock(t, c.NewLock("a")))
-	eventually(t, "nothing but tombstones is left", func() bool {
-		keys := keysOf(t, b.client(t))
-		return tombstones(keys) == len(keys)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrUnreachable)
+	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
+	locktest.Eventually(t, "nothing but tombstones is left", func() bool {
+		keys := locktest.Keys(t, b.Client(t))
+		return locktest.Tombstones(keys) == len(keys)
 	})
 }
 
 func TestServerRestartedWithoutDataMeansRemoved(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	c := b.newClient(t, rlock.WithWatchdogLease(2*time.Second))
-	lease := mustLock(t, c.NewLock("a"))
-	b.real.Kill()
-	b.real.Restart()
+	b := locktest.OnServer(t)
+	c := b.NewClient(t, rlock.WithWatchdogLease(2*time.Second))
+	lease := locktest.MustLock(t, c.NewLock("a"))
+	b.Real.Kill()
+	b.Real.Restart()
 	<-lease.Done()
-	wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-	mustUnlock(t, mustLock(t, c.NewLock("a")))
+	locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 }
 
 func TestServerRestartedWithItsDataKeepsTheHold(t *testing.T) {
 	t.Parallel()
-	b := onServer(t, "--appendonly", "yes", "--appendfsync", "always")
-	c := b.newClient(t, rlock.WithWatchdogLease(3*time.Second))
-	lease := mustLock(t, c.NewLock("a"))
-	b.real.Kill()
-	b.real.Restart()
+	b := locktest.OnServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	c := b.NewClient(t, rlock.WithWatchdogLease(3*time.Second))
+	lease := locktest.MustLock(t, c.NewLock("a"))
+	b.Real.Kill()
+	b.Real.Restart()
 	was := lease.Deadline()
-	eventually(t, "it is renewed on the new process", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+	locktest.Eventually(t, "it is renewed on the new process", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 	if err := lease.Err(); err != nil {
 		t.Fatal(err)
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 }
 
 // Every call is bounded by its context and by the command time-out, even if
 // go-redis would wait for ever.
 func TestHungServerHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := dialer(b.addr)(t, func(o *redis.Options) {
+	b := locktest.OnServer(t)
+	rdb := locktest.Dialer(b.Addr)(t, func(o *redis.Options) {
 		o.ReadTimeout, o.WriteTimeout = -1, -1
 		o.ContextTimeoutEnabled = false
 	})
 	const timeout = 300 * time.Millisecond
-	c := newClientOn(t, rdb, rlock.WithCommandTimeout(timeout), rlock.WithUnlockTimeout(timeout), rlock.WithWatchdogLease(30*time.Second))
+	c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(timeout), rlock.WithUnlockTimeout(timeout), rlock.WithWatchdogLease(30*time.Second))
 	l := c.NewLock("a")
-	lease := mustLock(t, l)
-	held := mustLock(t, c.NewLock("held"))
-	b.real.Pause()
-	defer b.real.Resume()
+	lease := locktest.MustLock(t, l)
+	held := locktest.MustLock(t, c.NewLock("held"))
+	b.Real.Pause()
+	defer b.Real.Resume()
 
 	bounded := func(what string, bound time.Duration, fn func() error, want ...error) {
 		t.Helper()
@@ -495,7 +406,7 @@ func TestHungServerHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%s took %v, should be over in %v", what, took, bound)
 		}
 		t.Helper()
-		wantErr(t, err, want...)
+		locktest.WantErr(t, err, want...)
 	}
 	cancelled := func(d time.Duration) context.Context {
 		ctx, cancel := context.WithCancel(bg)
@@ -518,26 +429,26 @@ func TestHungServerHoldsNobodyUp(t *testing.T) {
 	bounded("State", timeout, func() error { _, err := l.State(bg); return err }, rlock.ErrUnreachable)
 	bounded("ForceUnlock", timeout, func() error { _, err := l.ForceUnlock(bg); return err }, rlock.ErrUnreachable)
 	bounded("Unlock", timeout, func() error { return lease.Unlock(bg) }, rlock.ErrUnreachable, nil, rlock.ErrLeaseLost)
-	wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
 	if err := held.Err(); err != nil {
 		t.Fatal("a failed Extend has ended the lease:", err)
 	}
 
 	// What could not be done is made good when the server is back. The requests
 	// that hang in it run in any order then, the ForceUnlock among them.
-	b.real.Resume()
-	plain := b.client(t)
-	eventually(t, "everything that was given up is gone", func() bool {
-		for _, k := range keysOf(t, plain) {
+	b.Real.Resume()
+	plain := b.Client(t)
+	locktest.Eventually(t, "everything that was given up is gone", func() bool {
+		for _, k := range locktest.Keys(t, plain) {
 			if k == "free" || k == "a" {
 				return false
 			}
 		}
 		return true
 	})
-	mustUnlock(t, held)
-	mustUnlock(t, mustLock(t, free))
-	mustUnlock(t, mustLock(t, l))
+	locktest.MustUnlock(t, held)
+	locktest.MustUnlock(t, locktest.MustLock(t, free))
+	locktest.MustUnlock(t, locktest.MustLock(t, l))
 }
 
 func TestUnreachableServerIsReported(t *testing.T) {
@@ -548,11 +459,11 @@ func TestUnreachableServerIsReported(t *testing.T) {
 	}
 	addr := listener.Addr().String()
 	listener.Close() // from here on connections are refused
-	c := newClientOn(t, dialer(addr)(t, func(o *redis.Options) { o.DialerRetries = 1 }),
+	c := locktest.NewClient(t, locktest.Dialer(addr)(t, func(o *redis.Options) { o.DialerRetries = 1 }),
 		rlock.WithCommandTimeout(100*time.Millisecond), rlock.WithWatchdogLease(300*time.Millisecond))
 	l := c.NewLock("a")
 	_, err = l.TryLock(bg)
-	wantErr(t, err, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
+	locktest.WantErr(t, err, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
 	if !strings.Contains(err.Error(), "refused") {
 		t.Fatalf("%q does not say why", err)
 	}
@@ -564,7 +475,7 @@ func TestUnreachableServerIsReported(t *testing.T) {
 		go func() { _, err := l.Lock(bg); errs <- err }()
 	}
 	for range 50 {
-		wantErr(t, <-errs, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
+		locktest.WantErr(t, <-errs, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
 	}
 	if took := time.Since(start); took > 12*time.Second {
 		t.Fatalf("50 waiters learned of it in %v", took)
@@ -573,13 +484,13 @@ func TestUnreachableServerIsReported(t *testing.T) {
 
 func TestErrorsOfRedisAreReturnedAtOnce(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		rdb.Set(bg, "a", "a string", 0)
 		start := time.Now()
 		_, err := c.NewLock("a").Lock(bg)
-		wantErr(t, err, nil, rlock.ErrUnreachable, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, nil, rlock.ErrUnreachable, rlock.ErrNotAcquired)
 		if !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Fatal(err)
 		}
@@ -594,12 +505,12 @@ func TestErrorsOfRedisAreReturnedAtOnce(t *testing.T) {
 
 func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	c := newClientOn(t, rdb, rlock.WithWatchdogLease(time.Second))
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second))
 	l := c.NewLock("a")
-	outer := mustLock(t, l)
-	inner := mustLockCtx(t, outer.Context(bg), l)
+	outer := locktest.MustLock(t, l)
+	inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 	rdb.ConfigSet(bg, "maxmemory", "1")
 	if err := rdb.Set(bg, "x", "y", 0).Err(); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Fatal("the server is not at its limit:", err)
@@ -609,32 +520,32 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 		t.Fatal("an acquire at the memory limit:", err)
 	}
 	was := outer.Deadline()
-	eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
-	mustUnlock(t, inner)
-	if n := count(t, rdb, "a", outer.Owner()); n != "1" {
+	locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
+	locktest.MustUnlock(t, inner)
+	if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
 		t.Fatalf("count %q", n)
 	}
-	mustUnlock(t, outer)
-	onlyTombstones(t, rdb) // of the acquire that failed
+	locktest.MustUnlock(t, outer)
+	locktest.OnlyTombstones(t, rdb) // of the acquire that failed
 
 	// And give an acquire up, tombstone and all.
 	rdb.ConfigSet(bg, "maxmemory", "0")
 	rdb.FlushDB(bg)
-	f, proxy, _ := b.faulty(t)
-	onNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
-	lease := mustLock(t, f.NewLock("a"))
+	f, proxy, _ := b.Faulty(t)
+	locktest.OnNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
+	lease := locktest.MustLock(t, f.NewLock("a"))
 	rdb.ConfigSet(bg, "maxmemory", "1")
-	mustUnlock(t, lease)
-	if keys := keysOf(t, rdb); len(keys) != 1 || tombstones(keys) != 1 {
+	locktest.MustUnlock(t, lease)
+	if keys := locktest.Keys(t, rdb); len(keys) != 1 || locktest.Tombstones(keys) != 1 {
 		t.Fatalf("left: %q", keys)
 	}
 }
 
 func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(3*time.Second))
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(3*time.Second))
 		flush := func() {
 			t.Helper()
 			if err := rdb.ScriptFlush(bg).Err(); err != nil {
@@ -646,18 +557,18 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 			if i%10 == 0 {
 				flush()
 			}
-			leases = append(leases, mustLock(t, c.NewLock(fmt.Sprint("l", i))))
+			leases = append(leases, locktest.MustLock(t, c.NewLock(fmt.Sprint("l", i))))
 		}
 		flush() // the renewals go out as pipelines
 		was := leases[len(leases)-1].Deadline()
 		for _, lease := range leases {
-			eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+			locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 		}
 		flush()
-		mustUnlock(t, mustLockCtx(t, leases[0].Context(bg), c.NewLock("l0")))
+		locktest.MustUnlock(t, locktest.MustLockCtx(t, leases[0].Context(bg), c.NewLock("l0")))
 		flush()
 		for _, lease := range leases {
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		flush()
 		if locked, err := c.NewLock("l0").IsLocked(bg); locked || err != nil {
@@ -667,14 +578,14 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 		if _, err := c.NewLock("l0").ForceUnlock(bg); err != nil {
 			t.Fatal(err)
 		}
-		lease := mustLock(t, c.NewLock("closing"))
-		done := shutDown(bg, c, lease)
+		lease := locktest.MustLock(t, c.NewLock("closing"))
+		done := locktest.ShutDown(bg, c, lease)
 		flush()
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
@@ -682,10 +593,10 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 // a loss, nor bring the lock back.
 func TestRenewalDuringUnlock(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		lost := &lossObserver{}
-		c, proxy, rdb := b.faulty(t, rlock.WithWatchdogLease(1500*time.Millisecond), rlock.WithObserver(lost))
-		id := sha("renew")
+		c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(1500*time.Millisecond), rlock.WithObserver(lost))
+		id := locktest.SHA("renew")
 		arrived := make(chan struct{}, 100)
 		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 			if cmd.IsScript(id) {
@@ -695,15 +606,15 @@ func TestRenewalDuringUnlock(t *testing.T) {
 			return 0
 		})
 		for range 5 {
-			lease := mustLock(t, c.NewLock("a"))
+			lease := locktest.MustLock(t, c.NewLock("a"))
 			<-arrived
-			mustUnlock(t, lease)
-			wantErr(t, lease.Err(), rlock.ErrUnlocked, nil, rlock.ErrLeaseLost)
+			locktest.MustUnlock(t, lease)
+			locktest.WantErr(t, lease.Err(), rlock.ErrUnlocked, nil, rlock.ErrLeaseLost)
 		}
 		if n := lost.n.Load(); n != 0 {
 			t.Fatalf("%d losses were told", n)
 		}
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
@@ -716,11 +627,11 @@ func (o *lossObserver) Lost(rlock.LossEvent) { o.n.Add(1) }
 
 func TestShutdownOfAHungServerIsBounded(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	c := b.newClient(t, rlock.WithCommandTimeout(300*time.Millisecond))
-	lease := mustLock(t, c.NewLock("a"))
-	b.real.Pause()
-	defer b.real.Resume()
+	b := locktest.OnServer(t)
+	c := b.NewClient(t, rlock.WithCommandTimeout(300*time.Millisecond))
+	lease := locktest.MustLock(t, c.NewLock("a"))
+	b.Real.Pause()
+	defer b.Real.Resume()
 	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -730,61 +641,37 @@ func TestShutdownOfAHungServerIsBounded(t *testing.T) {
 	if took := time.Since(start); took > 3*time.Second {
 		t.Fatalf("took %v", took)
 	}
-	wantErr(t, lease.Err(), rlock.ErrClosed)
+	locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
 	<-lease.Done()
 }
 
 func TestShutdownWithoutTimeEndsTheLeasesAllTheSame(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t)
-		lease := mustLock(t, c.NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		lease := locktest.MustLock(t, c.NewLock("a"))
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
 		_ = c.Shutdown(ctx)
 		<-lease.Done()
-		wantErr(t, lease.Err(), rlock.ErrClosed)
+		locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
 	})
 }
 
 // An acquire that fails half-way must not leave a lock without a TTL.
 func TestAcquireThatFailsHalfWayLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	admin := b.client(t)
+	b := locktest.OnServer(t)
+	admin := b.Client(t)
 	if err := admin.Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "&*", "+@all", "-pexpire").Err(); err != nil {
 		t.Fatal(err)
 	}
-	c := newClientOn(t, dialer(b.addr)(t, func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }))
+	c := locktest.NewClient(t, locktest.Dialer(b.Addr)(t, func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }))
 	_, err := c.NewLock("a").Lock(bg)
 	if err == nil || !strings.Contains(err.Error(), "can't run this command") {
 		t.Fatal(err)
 	}
-	onlyTombstones(t, admin)
-}
-
-func TestNoGoroutineOrTimerForEachHold(t *testing.T) {
-	if !alone(t) {
-		return
-	}
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t)
-		warm := mustLock(t, c.NewLock("warm-up"))
-		defer mustUnlock(t, warm)
-		before := runtime.NumGoroutine()
-		leases := make([]*rlock.Lease, 500)
-		for i := range leases {
-			leases[i] = mustLock(t, c.NewLock(fmt.Sprint("l", i)))
-			leases[i].Done()
-			leases[i].Context(bg)
-		}
-		if now := runtime.NumGoroutine(); now > before+10 {
-			t.Errorf("%d goroutines for 500 holds", now-before)
-		}
-		for _, lease := range leases {
-			mustUnlock(t, lease)
-		}
-	})
+	locktest.OnlyTombstones(t, admin)
 }
 
 // A deadline counts from before its request was sent: the reply may have been
@@ -793,11 +680,11 @@ func TestNoGoroutineOrTimerForEachHold(t *testing.T) {
 // than that plus the validity.
 func TestDeadlineCountsFromTheSending(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, _ := b.faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithWatchdogLease(1500*time.Millisecond))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, _ := b.Faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithWatchdogLease(1500*time.Millisecond))
 		var mu sync.Mutex
 		came := map[string]time.Time{}
-		ids := map[string]string{sha("acquire"): "acquire", sha("renew"): "renew"}
+		ids := map[string]string{locktest.SHA("acquire"): "acquire", locktest.SHA("renew"): "renew"}
 		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 			for id, script := range ids {
 				if cmd.IsScript(id) {
@@ -822,21 +709,21 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 				t.Errorf("%s: the deadline is %v too early", what, early)
 			}
 		}
-		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(10*time.Second))
+		fixed := locktest.MustLock(t, c.NewLock("fixed"), rlock.WithLease(10*time.Second))
 		check("acquire", "acquire", fixed, 10*time.Second)
-		inner := mustLockCtx(t, fixed.Context(bg), c.NewLock("fixed"), rlock.WithLease(20*time.Second))
+		inner := locktest.MustLockCtx(t, fixed.Context(bg), c.NewLock("fixed"), rlock.WithLease(20*time.Second))
 		check("re-entry", "acquire", fixed, 20*time.Second)
 		if err := fixed.Extend(bg, 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		check("Extend", "renew", fixed, 30*time.Second)
-		mustUnlock(t, inner)
-		mustUnlock(t, fixed)
+		locktest.MustUnlock(t, inner)
+		locktest.MustUnlock(t, fixed)
 
-		renewed := mustLock(t, c.NewLock("renewed"))
+		renewed := locktest.MustLock(t, c.NewLock("renewed"))
 		was := renewed.Deadline()
-		eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
+		locktest.Eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
 		check("renewal", "renew", renewed, 1500*time.Millisecond)
-		mustUnlock(t, renewed)
+		locktest.MustUnlock(t, renewed)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 func fencedToken(t testing.TB, l *rlock.FencedLock) int64 {
@@ -24,15 +25,15 @@ func fencedToken(t testing.TB, l *rlock.FencedLock) int64 {
 
 func TestFencedTokensAreCountedForEverybody(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l, other := newClientOn(t, rdb).NewFencedLock("a"), b.newClient(t).NewFencedLock("a")
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l, other := locktest.NewClient(t, rdb).NewFencedLock("a"), b.NewClient(t).NewFencedLock("a")
 		if n := fencedToken(t, l); n != 0 {
 			t.Fatalf("before the first hold the token is %d", n)
 		}
 		for want := int64(1); want <= 3; want++ {
-			outer := mustLock(t, l)
-			inner := mustLockCtx(t, outer.Context(bg), l)
+			outer := locktest.MustLock(t, l)
+			inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 			s, err := other.State(bg)
 			if err != nil {
 				t.Fatal(err)
@@ -44,8 +45,8 @@ func TestFencedTokensAreCountedForEverybody(t *testing.T) {
 					t.Fatalf("%s has token %d, want %d", who, n, want)
 				}
 			}
-			mustUnlock(t, inner)
-			mustUnlock(t, outer)
+			locktest.MustUnlock(t, inner)
+			locktest.MustUnlock(t, outer)
 			if n := fencedToken(t, other); n != want {
 				t.Fatalf("after the release the token is %d, want %d", n, want)
 			}
@@ -56,33 +57,33 @@ func TestFencedTokensAreCountedForEverybody(t *testing.T) {
 		// Java's second entry raises the counter: the next hold is above both.
 		rdb.Incr(bg, "redisson_lock_token:{a}")
 		rdb.Incr(bg, "redisson_lock_token:{a}")
-		lease := mustLock(t, other)
+		lease := locktest.MustLock(t, other)
 		if lease.Token() != 6 {
 			t.Fatalf("token %d after 5", lease.Token())
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
 // Acquires that are sent again raise the counter once.
 func TestFencedAcquireWithLostReplyCountsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "acquire", func(t *testing.T, b *backend, action faultproxy.Action) {
-		c, proxy, rdb := b.faulty(t)
+	locktest.EachLoss(t, "acquire", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
 		// Each loss is a scenario of the same server: the counter goes on.
 		l := c.NewFencedLock("a")
 		before := fencedToken(t, l)
-		seen := onNth(t, proxy, "acquire", 1, action)
-		lease := mustLock(t, l)
+		seen := locktest.OnNth(t, proxy, "acquire", 1, action)
+		lease := locktest.MustLock(t, l)
 		if action != faultproxy.Duplicate && seen.Load() < 2 {
 			t.Fatal("it was not sent again")
 		}
-		inner := mustLockCtx(t, lease.Context(bg), l)
+		inner := locktest.MustLockCtx(t, lease.Context(bg), l)
 		if n := fencedToken(t, l); n != before+1 || lease.Token() != n || inner.Token() != n {
 			t.Fatalf("from %d the counter went to %d; the lease has token %d, a re-entry %d", before, n, lease.Token(), inner.Token())
 		}
-		mustUnlock(t, inner)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, inner)
+		locktest.MustUnlock(t, lease)
 		if n := rdb.Exists(bg, "a").Val(); n != 0 {
 			t.Fatal("the lock is left")
 		}
@@ -93,25 +94,25 @@ func TestFencedAcquireWithLostReplyCountsOnce(t *testing.T) {
 // or hold the lock.
 func TestFencedLateCopyDoesNotCount(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, rdb := b.faulty(t)
-		l, other := c.NewFencedLock("a"), newClientOn(t, rdb).NewFencedLock("a")
-		onNth(t, proxy, "acquire", 1, faultproxy.Hold)
-		mustUnlock(t, mustLock(t, l))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		l, other := c.NewFencedLock("a"), locktest.NewClient(t, rdb).NewFencedLock("a")
+		locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
 		proxy.Handle(nil)
-		second := mustLock(t, other)
+		second := locktest.MustLock(t, other)
 		if n := proxy.Release(); n != 1 {
 			t.Fatalf("%d copies were late", n)
 		}
-		mustUnlock(t, second)
+		locktest.MustUnlock(t, second)
 		if n := fencedToken(t, other); n != 2 || second.Token() != 2 {
 			t.Fatalf("after two holds the counter is %d; the second had token %d", n, second.Token())
 		}
-		third := mustLock(t, other)
+		third := locktest.MustLock(t, other)
 		if third.Token() != 3 {
 			t.Fatalf("token %d, want 3", third.Token())
 		}
-		mustUnlock(t, third)
+		locktest.MustUnlock(t, third)
 	})
 }
 
@@ -119,17 +120,17 @@ func TestFencedLateCopyDoesNotCount(t *testing.T) {
 // lockAndGetToken(lease) forgets the lease.
 func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewFencedLock("a")
-		other := b.newClient(t).NewFencedLock("a")
-		lease := mustLock(t, l, rlock.WithLease(time.Hour))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewFencedLock("a")
+		other := b.NewClient(t).NewFencedLock("a")
+		lease := locktest.MustLock(t, l, rlock.WithLease(time.Hour))
 		if ttl := rdb.PTTL(bg, "a").Val(); ttl < 59*time.Minute || ttl > time.Hour {
 			t.Fatalf("TTL %v of a lease of an hour", ttl)
 		}
 		start := time.Now()
 		_, err := other.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		if n := fencedToken(t, other); n != 1 { // nor does the look at the token wait
 			t.Fatalf("token %d", n)
 		}
@@ -137,7 +138,7 @@ func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
 		if took := time.Since(start); took > 5*time.Second {
 			t.Fatalf("it took %v to see that the lock is held", took)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -145,18 +146,18 @@ func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
 // too, and leaves nothing for a name.
 func TestFencedCounterStaysAndLockLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		const n = 50
 		for i := range n {
-			pair(t, c.NewLock(fmt.Sprint("order:", i)))
+			locktest.Pair(t, c.NewLock(fmt.Sprint("order:", i)))
 		}
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 		for i := range n {
-			pair(t, c.NewFencedLock(fmt.Sprint("order:", i)))
+			locktest.Pair(t, c.NewFencedLock(fmt.Sprint("order:", i)))
 		}
-		keys := keysOf(t, rdb)
+		keys := locktest.Keys(t, rdb)
 		if len(keys) != n {
 			t.Fatalf("%d names left %d keys", n, len(keys))
 		}
@@ -169,24 +170,24 @@ func TestFencedCounterStaysAndLockLeavesNothing(t *testing.T) {
 		if err := rdb.Del(bg, keys...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		lease := mustLock(t, c.NewFencedLock("order:1"))
+		lease := locktest.MustLock(t, c.NewFencedLock("order:1"))
 		if lease.Token() != 1 {
 			t.Fatalf("token %d without a counter", lease.Token())
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
 func TestFencedLockAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	l := newClientOn(t, rdb).NewFencedLock("a")
-	outer := mustLock(t, l)
-	inner := mustLockCtx(t, outer.Context(bg), l)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	l := locktest.NewClient(t, rdb).NewFencedLock("a")
+	outer := locktest.MustLock(t, l)
+	inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 	rdb.ConfigSet(bg, "maxmemory", "1")
-	mustUnlock(t, inner)
-	mustUnlock(t, outer)
+	locktest.MustUnlock(t, inner)
+	locktest.MustUnlock(t, outer)
 	_, err := l.TryLock(bg)
 	if err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Fatal("an acquire at the memory limit:", err)
@@ -195,19 +196,19 @@ func TestFencedLockAtTheMemoryLimit(t *testing.T) {
 		t.Fatalf("the acquire that was refused has changed something: the counter is %d", n)
 	}
 	rdb.ConfigSet(bg, "maxmemory", "0")
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	if lease.Token() != 2 {
 		t.Fatalf("token %d, want 2", lease.Token())
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 }
 
 // What is no number in the place of the counter is reported, and no hold is left.
 func TestFencedLockWithoutAUsableCounter(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewFencedLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewFencedLock("a")
 		rdb.Set(bg, "redisson_lock_token:{a}", "many", 0)
 		_, err := l.TryLock(bg)
 		var reply redis.Error
@@ -222,36 +223,36 @@ func TestFencedLockWithoutAUsableCounter(t *testing.T) {
 
 func TestFencedLockRefusesBadArguments(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := b.client(t)
-	hook := &countHook{}
+	b := locktest.OnMiniredis(t)
+	rdb := b.Client(t)
+	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
-	c := newClientOn(t, rdb)
+	c := locktest.NewClient(t, rdb)
 	for _, l := range []*rlock.FencedLock{c.NewFencedLock(""), c.NewFencedLock("a{b"), c.NewFencedLock("a", rlock.WithBackoff(rlock.ConstantBackoff(time.Second)))} {
 		_, err := l.Lock(bg)
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		_, err = l.CurrentToken(bg)
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
-	if n := hook.n.Load(); n != 0 {
+	if n := hook.N.Load(); n != 0 {
 		t.Fatalf("%d commands were sent", n)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.NewFencedLock("a").CurrentToken(bg)
-	wantErr(t, err, rlock.ErrClosed)
+	locktest.WantErr(t, err, rlock.ErrClosed)
 }
 
 // State and Watch show the counter as the token of a holder that raised it, and not of
 // one that took the name as another type.
 func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const java = "285475da-9152-4c83-822a-67ee2f116a79:52"
-		rdb, other := b.client(t), b.newClient(t)
+		rdb, other := b.Client(t), b.NewClient(t)
 		here := other.NewFencedLock("a")
-		far := b.newClient(t).NewFencedLock("a")
+		far := b.NewClient(t).NewFencedLock("a")
 		states := watching(t, far)
 		watchFree(t, states)
 		check := func(who string, l *rlock.FencedLock, owner string, want int64) {
@@ -261,30 +262,30 @@ func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 				t.Errorf("%s: %+v, %v, want token %d", who, s, err, want)
 			}
 		}
-		first := mustLock(t, here)
+		first := locktest.MustLock(t, here)
 		if first.Token() != 1 {
 			t.Fatal(first.Token())
 		}
 		check("a FencedLock", far, first.Owner(), 1)
-		again := mustLockCtx(t, first.Context(bg), other.NewLock("a"))
+		again := locktest.MustLockCtx(t, first.Context(bg), other.NewLock("a"))
 		check("entered again by a Lock", far, first.Owner(), 1)
 		if s := watchHeld(t, states, first.Owner(), 2); s.Token != 1 {
 			t.Errorf("%+v", s)
 		}
-		mustUnlock(t, again)
-		mustUnlock(t, first)
+		locktest.MustUnlock(t, again)
+		locktest.MustUnlock(t, first)
 		watchFree(t, states)
 
 		for kind, l := range map[string]rlock.Locker{"Lock": other.NewLock("a"), "SpinLock": other.NewSpinLock("a"), "FairLock": other.NewFairLock("a")} {
-			lease := mustLock(t, l)
-			again := mustLockCtx(t, lease.Context(bg), here)
+			lease := locktest.MustLock(t, l)
+			again := locktest.MustLockCtx(t, lease.Context(bg), here)
 			check(kind, far, lease.Owner(), 0)
 			check(kind+", of this client", here, lease.Owner(), lease.Token())
 			if s := watchHeld(t, states, lease.Owner(), 2); s.Token != 0 {
 				t.Errorf("%s: %+v", kind, s)
 			}
-			mustUnlock(t, again)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, again)
+			locktest.MustUnlock(t, lease)
 			watchFree(t, states)
 		}
 		if n := fencedToken(t, far); n != 1 {

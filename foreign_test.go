@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // What stands at the key of a lock and is no lock gets an error that says so, from
@@ -45,28 +46,28 @@ func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 		{"hash with a mode", hash("mode", "silent", "user:7", "1"), "a hash with other data"},
 		{"large hash", hash(many...), "a hash with other data"},
 	}
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, c := b.client(t), b.newClient(t)
-		for _, k := range typesOfLocks {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, c := b.Client(t), b.NewClient(t)
+		for _, k := range locktest.Types {
 			suspects, queued := append([]suspect{}, wrongType...), true
 			key := func(name string) string { return name }
 			switch {
-			case k.name == "PriorityLock":
+			case k.Name == "PriorityLock":
 				key = func(name string) string { return "{" + name + "}:rlock:priority" }
-			case strings.HasPrefix(k.name, "fair "):
+			case strings.HasPrefix(k.Name, "fair "):
 				key = func(name string) string { return "{" + name + "}:rlock:fairrw" }
 			default:
 				suspects, queued = append(suspects, others...), false
 			}
 			for _, s := range suspects {
-				t.Run(k.name+"/"+s.what, func(t *testing.T) {
+				t.Run(k.Name+"/"+s.what, func(t *testing.T) {
 					t.Parallel()
-					name := k.name + " " + s.what
+					name := k.Name + " " + s.what
 					if err := s.put(rdb, key(name)); err != nil {
 						t.Fatal(err)
 					}
 					was := rdb.Dump(bg, key(name)).Val()
-					l := k.open(c, name)
+					l := k.Open(c, name)
 					ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 					defer cancel()
 					for what, call := range map[string]func() error{
@@ -81,7 +82,7 @@ func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 							continue // who holds such a lock stands in a key beside this one
 						}
 						err := call()
-						wantErr(t, err, rlock.ErrForeignKey, nil, rlock.ErrNotAcquired, rlock.ErrUnreachable)
+						locktest.WantErr(t, err, rlock.ErrForeignKey, nil, rlock.ErrNotAcquired, rlock.ErrUnreachable)
 						if !strings.Contains(err.Error(), s.says) {
 							t.Errorf("%s: %v, want %q", what, err, s.says)
 						}
@@ -100,15 +101,15 @@ func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 func TestForceUnlockFreesWhatLooksLikeALock(t *testing.T) {
 	t.Parallel()
 	const java = "285475da-9152-4c83-822a-67ee2f116a79"
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, c := b.client(t), b.newClient(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, c := b.Client(t), b.NewClient(t)
 		for name, fields := range map[string][]any{
 			"plain":       {java + ":52", 1},
 			"negative":    {java + ":-52", 3},
 			"transaction": {java + ":52:6ac8e8c2", 1},
 			"writer":      {"mode", "write", java + ":52:write", 1, java + ":52", 1},
 		} {
-			l := lockOf(c.NewLock(name))
+			l := locktest.AnyLock(c.NewLock(name))
 			if name == "writer" {
 				l = c.NewReadWriteLock(name).Writer
 			}
@@ -119,7 +120,7 @@ func TestForceUnlockFreesWhatLooksLikeALock(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, locked, err)
 			}
 			_, err := l.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 			if !strings.Contains(err.Error(), "held by "+java+":") {
 				t.Error(err)
 			}
@@ -143,10 +144,10 @@ func TestGroupOfRedissonIsSeenAsHeld(t *testing.T) {
 		}
 		return fields
 	}
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, c := b.client(t), b.newClient(t)
-		for _, k := range typesOfLocks {
-			if k.name == "PriorityLock" || strings.HasPrefix(k.name, "fair ") {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, c := b.Client(t), b.NewClient(t)
+		for _, k := range locktest.Types {
+			if k.Name == "PriorityLock" || strings.HasPrefix(k.Name, "fair ") {
 				continue // their keys are no other's
 			}
 			for what, g := range map[string]struct {
@@ -159,26 +160,26 @@ func TestGroupOfRedissonIsSeenAsHeld(t *testing.T) {
 				"two holders":   {group(one, two), []rlock.Holder{{Owner: one, Count: 1}, {Owner: two, Count: 2}}, "and 1 more"},
 				"many, of both": {group(one, two, one, two, one, two), []rlock.Holder{{Owner: one, Count: 1}, {Owner: two, Count: 2}}, "held by "},
 			} {
-				name := k.name + what
+				name := k.Name + what
 				if err := rdb.HSet(bg, name, g.fields...).Err(); err != nil {
 					t.Fatal(err)
 				}
 				rdb.PExpire(bg, name, time.Hour)
-				l := k.open(c, name)
+				l := k.Open(c, name)
 				s, err := l.State(bg)
 				if err != nil || s.Mode != rlock.ModeExclusive || !slices.Equal(s.Holders, g.holders) || s.TTL < time.Minute {
-					t.Errorf("%s, %s: %+v, %v", k.name, what, s, err)
+					t.Errorf("%s, %s: %+v, %v", k.Name, what, s, err)
 				}
 				_, err = l.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrForeignKey)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrForeignKey)
 				if !strings.Contains(err.Error(), g.says) {
-					t.Errorf("%s, %s: %v", k.name, what, err)
+					t.Errorf("%s, %s: %v", k.Name, what, err)
 				}
-				if strings.Contains(k.name, "ReadLock") || strings.Contains(k.name, "WriteLock") {
+				if strings.Contains(k.Name, "ReadLock") || strings.Contains(k.Name, "WriteLock") {
 					continue // they free what is held as theirs
 				}
 				if was, err := l.ForceUnlock(bg); !was || err != nil {
-					t.Errorf("%s, %s: %v, %v", k.name, what, was, err)
+					t.Errorf("%s, %s: %v, %v", k.Name, what, was, err)
 				}
 			}
 		}

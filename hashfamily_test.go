@@ -10,14 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-// hashTypes are the types that share the hash of a name.
-var hashTypes = map[string]func(c *rlock.Client, name string) rlock.Locker{
-	"Lock":       func(c *rlock.Client, name string) rlock.Locker { return c.NewLock(name) },
-	"FencedLock": func(c *rlock.Client, name string) rlock.Locker { return c.NewFencedLock(name) },
-	"SpinLock":   func(c *rlock.Client, name string) rlock.Locker { return c.NewSpinLock(name) },
-}
 
 // hashSections runs critical sections of 8 goroutines on each lock. The counter
 // that they read and write with separate commands must not lose one.
@@ -56,14 +50,14 @@ func hashSections(t *testing.T, rdb redis.UniversalClient, locks []rlock.Locker,
 
 func TestContentionOfEightClientsLosesNothing(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		for _, kind := range []string{"FencedLock", "SpinLock"} {
 			t.Run(kind, func(t *testing.T) {
 				rdb.Del(bg, "{a}:sum")
 				var locks []rlock.Locker
 				for range 8 {
-					locks = append(locks, hashTypes[kind](b.newClient(t), "a"))
+					locks = append(locks, locktest.HashTypes[kind](b.NewClient(t), "a"))
 				}
 				last := int64(0) // guarded by the lock: the race detector watches too
 				hashSections(t, rdb, locks, 5, func(lease *rlock.Lease) {
@@ -87,29 +81,29 @@ func TestContentionOfEightClientsLosesNothing(t *testing.T) {
 
 func TestTypesOfOneHashExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		clients := []*rlock.Client{b.newClient(t), b.newClient(t)}
-		for first, openFirst := range hashTypes {
-			for second, openSecond := range hashTypes {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		clients := []*rlock.Client{b.NewClient(t), b.NewClient(t)}
+		for first, openFirst := range locktest.HashTypes {
+			for second, openSecond := range locktest.HashTypes {
 				for _, c := range clients { // the same client, and another
 					name := fmt.Sprint(first, second)
-					lease := mustLock(t, openFirst(clients[0], name))
+					lease := locktest.MustLock(t, openFirst(clients[0], name))
 					_, err := openSecond(c, name).TryLock(bg)
-					wantErr(t, err, rlock.ErrNotAcquired)
-					mustUnlock(t, lease)
-					mustUnlock(t, mustLock(t, openSecond(c, name)))
+					locktest.WantErr(t, err, rlock.ErrNotAcquired)
+					locktest.MustUnlock(t, lease)
+					locktest.MustUnlock(t, locktest.MustLock(t, openSecond(c, name)))
 				}
 				// To one client they are one lock: the owner of one enters the
 				// other, and keeps its token.
 				name := fmt.Sprint("again", first, second)
-				outer := mustLock(t, openFirst(clients[0], name))
-				inner := mustLockCtx(t, outer.Context(bg), openSecond(clients[0], name))
+				outer := locktest.MustLock(t, openFirst(clients[0], name))
+				inner := locktest.MustLockCtx(t, outer.Context(bg), openSecond(clients[0], name))
 				if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() {
 					t.Fatalf("%s in %s: owner %s, token %d; the outer one has %s and %d", second, first, inner.Owner(), inner.Token(), outer.Owner(), outer.Token())
 				}
-				mustUnlock(t, outer)
-				mustUnlock(t, inner)
+				locktest.MustUnlock(t, outer)
+				locktest.MustUnlock(t, inner)
 				if n := rdb.Exists(bg, name).Val(); n != 0 {
 					t.Fatal("the lock is left")
 				}
@@ -117,9 +111,9 @@ func TestTypesOfOneHashExcludeEachOther(t *testing.T) {
 		}
 		inside := false // guarded by the lock
 		var mixed []rlock.Locker
-		for _, open := range hashTypes {
+		for _, open := range locktest.HashTypes {
 			// A short poll: they do not wake each other.
-			mixed = append(mixed, open(b.newClient(t, rlock.WithLongestPoll(20*time.Millisecond)), "a"))
+			mixed = append(mixed, open(b.NewClient(t, rlock.WithLongestPoll(20*time.Millisecond)), "a"))
 		}
 		hashSections(t, rdb, mixed, 5, func(*rlock.Lease) {
 			if inside {

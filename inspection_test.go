@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // replyHook keeps the replies of scripts.
@@ -61,12 +62,12 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 			redis.call('zadd', '{' .. ARGV[1] .. '}:rlock:fairrw:ends', redis.call('time')[1] * 1000 + 3600000, 'reader:' .. i)
 		end`,
 	}
-	open := map[string]func(c *rlock.Client, name string) (reader, writer lockOf){
-		"ReadWriteLock": func(c *rlock.Client, name string) (reader, writer lockOf) {
+	open := map[string]func(c *rlock.Client, name string) (reader, writer locktest.AnyLock){
+		"ReadWriteLock": func(c *rlock.Client, name string) (reader, writer locktest.AnyLock) {
 			l := c.NewReadWriteLock(name)
 			return l.Reader, l.Writer
 		},
-		"FairReadWriteLock": func(c *rlock.Client, name string) (reader, writer lockOf) {
+		"FairReadWriteLock": func(c *rlock.Client, name string) (reader, writer locktest.AnyLock) {
 			l := c.NewFairReadWriteLock(name)
 			return l.Reader, l.Writer
 		},
@@ -74,17 +75,17 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 	for kind := range open {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := onServer(t)
-			rdb, raw := b.client(t), b.client(t)
+			b := locktest.OnServer(t)
+			rdb, raw := b.Client(t), b.Client(t)
 			hook := &replyHook{}
 			rdb.AddHook(hook)
-			c := newClientOn(t, rdb)
+			c := locktest.NewClient(t, rdb)
 			var costs []map[string]map[string]int
 			for _, n := range []int{10, 10_000} {
 				name := fmt.Sprint("a", n)
 				reader, writer := open[kind](c, name)
-				lease := mustLock(t, reader, rlock.WithLease(time.Hour))
-				again := mustLockCtx(t, lease.Context(bg), reader)
+				lease := locktest.MustLock(t, reader, rlock.WithLease(time.Hour))
+				again := locktest.MustLockCtx(t, lease.Context(bg), reader)
 				if err := raw.Eval(bg, addReaders[kind], nil, name, n).Err(); err != nil && err != redis.Nil {
 					t.Fatal(err)
 				}
@@ -93,10 +94,10 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 					t.Helper()
 					do() // the server knows the script then
 					hook.take()
-					before := scriptCommands(t, raw)
+					before := locktest.ScriptCommands(t, raw)
 					do()
 					calls := map[string]int{}
-					for command, n := range scriptCommands(t, raw) {
+					for command, n := range locktest.ScriptCommands(t, raw) {
 						if n > before[command] {
 							calls[command] = n - before[command]
 						}
@@ -124,8 +125,8 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 				if s, err := reader.State(bg); err != nil || len(s.Holders) != n+1 {
 					t.Errorf("%d holders of %d, %v", len(s.Holders), n+1, err)
 				}
-				mustUnlock(t, again)
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, again)
+				locktest.MustUnlock(t, lease)
 			}
 			t.Logf("%v", costs[1])
 			for what, cost := range costs[0] {
@@ -141,12 +142,12 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 // it stands among so many that few of them are looked at.
 func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb, c := b.client(t), b.newClient(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, c := b.Client(t), b.NewClient(t)
 		for _, n := range []int{1, 5, 300} {
 			name := fmt.Sprint("a", n)
 			l := c.NewReadWriteLock(name)
-			lease := mustLock(t, l.Reader, rlock.WithLease(time.Hour))
+			lease := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
 			for i := range n {
 				rdb.HSet(bg, name, fmt.Sprint("dead:", i), 1)
 			}
@@ -170,5 +171,56 @@ func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
 			rdb.Del(bg, name)
 			_ = lease.Unlock(bg)
 		}
+	})
+}
+
+func TestInspection(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, d := b.NewClient(t, rlock.WithPrefix("p:")), b.NewClient(t)
+		l, same := c.NewLock("a"), d.NewLock("p:a")
+		if l.Name() != "p:a" {
+			t.Fatal(l.Name())
+		}
+		s, err := same.State(bg)
+		if err != nil || s.Locked() || s.Mode != rlock.ModeFree || s.TTL != 0 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		lease := locktest.MustLock(t, l)
+		ctx := lease.Context(bg)
+		inner := locktest.MustLockCtx(t, ctx, l)
+		for _, x := range []*rlock.Lock{l, same} {
+			s, err := x.State(bg)
+			if err != nil || !s.Locked() || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: lease.Owner(), Count: 2}) || s.TTL < 25*time.Second {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			if mine := x == l; mine != (s.Token == lease.Token()) {
+				t.Fatalf("token %d, the lease has %d", s.Token, lease.Token())
+			}
+			if locked, err := x.IsLocked(bg); !locked || err != nil {
+				t.Fatal(locked, err)
+			}
+		}
+		for ctx, want := range map[context.Context]int{ctx: 2, bg: 0, rlock.WithOwner(bg): 0} {
+			if n, err := l.HeldBy(ctx); n != want || err != nil {
+				t.Fatalf("held %d times, %v; want %d", n, err, want)
+			}
+		}
+		locktest.MustUnlock(t, inner)
+		if was, err := same.ForceUnlockIf(bg, "somebody:1"); was || err != nil {
+			t.Fatal(was, err)
+		}
+		if was, err := same.ForceUnlockIf(bg, lease.Owner()); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		if n, err := l.HeldBy(ctx); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		next := locktest.MustLock(t, same)
+		if was, err := l.ForceUnlockIf(bg, lease.Owner()); was || err != nil {
+			t.Fatal("hit a newer holder", err)
+		}
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+		locktest.MustUnlock(t, next)
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // Random operations of a few owners on one lock, compared after each step with
@@ -159,11 +160,11 @@ func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name st
 
 func TestLockFollowsItsModel(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		followsLockModel(t, rdb, func(name string) rlock.Locker { return c.NewLock(name) })
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
@@ -171,23 +172,23 @@ func TestLockFollowsItsModel(t *testing.T) {
 // run twice.
 func TestTypesOfOneHashFollowTheirModelThroughLosses(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		for kind, open := range hashTypes {
-			if kind == "Lock" && b.mini != nil {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for kind, open := range locktest.HashTypes {
+			if kind == "Lock" && b.Mini != nil {
 				continue // slow, and TestLockFollowsItsModel runs there
 			}
 			t.Run(kind, func(t *testing.T) {
 				t.Parallel()
 				// The usual time-outs: a machine that is busy must not make a loss
 				// an outage.
-				c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(10*time.Second), rlock.WithUnlockTimeout(10*time.Second))
+				c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(10*time.Second), rlock.WithUnlockTimeout(10*time.Second))
 				names := map[string]bool{} // others use the server as well
 				followsLockModel(t, rdb, func(name string) rlock.Locker { names[name] = true; return open(c, name) }, func(m *lockModel) {
 					if kind == "FencedLock" {
 						m.counter = "redisson_lock_token:{" + m.lock.Name() + "}"
 					}
 					m.disturb = func(script string, action faultproxy.Action) {
-						id := sha(script)
+						id := locktest.SHA(script)
 						var done atomic.Bool
 						proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 							if cmd.IsScript(id) && !done.Swap(true) {
@@ -197,7 +198,7 @@ func TestTypesOfOneHashFollowTheirModelThroughLosses(t *testing.T) {
 						})
 					}
 				})
-				for _, key := range keysOf(t, rdb) {
+				for _, key := range locktest.Keys(t, rdb) {
 					if names[key] {
 						t.Fatalf("left in Redis: %q", key)
 					}

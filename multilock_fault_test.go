@@ -15,28 +15,29 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // multiLoad lets a server know the script that takes all members, so that the
 // first EVALSHA is the one that counts.
 func multiLoad(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
-	mustUnlock(t, mustLock(t, multiOf(t, newClientOn(t, rdb), "{warm-up}1", "{warm-up}2")))
+	locktest.MustUnlock(t, locktest.MustLock(t, locktest.MultiLockOf(t, locktest.NewClient(t, rdb), "{warm-up}1", "{warm-up}2")))
 }
 
 // What is told of an acquire of all members at once, and what stands in Redis
 // after it, is right though its reply is lost.
 func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "acquire_all", func(t *testing.T, b *backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "acquire_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		// Half of it is for the second copy, on a busy machine.
-		c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(20*time.Second))
+		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(20*time.Second))
 		multiLoad(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
-		m := multiOf(t, c, names...)
+		m := locktest.MultiLockOf(t, c, names...)
 		var last int64
 		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
-			seen := onNth(t, proxy, "acquire_all", 1, action)
+			seen := locktest.OnNth(t, proxy, "acquire_all", 1, action)
 			lease, err := acquire(bg)
 			if err != nil {
 				t.Fatal(err)
@@ -45,7 +46,7 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 				t.Fatal("it was not sent again")
 			}
 			for _, n := range names {
-				if n := count(t, rdb, n, lease.Owner()); n != "1" {
+				if n := locktest.HoldCount(t, rdb, n, lease.Owner()); n != "1" {
 					t.Fatalf("count %q", n)
 				}
 			}
@@ -53,14 +54,14 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 				t.Fatalf("token %d after %d", lease.Token(), last)
 			}
 			last = lease.Token()
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
-			next := mustLock(t, multiOf(t, newClientOn(t, rdb), names...))
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
+			next := locktest.MustLock(t, locktest.MultiLockOf(t, locktest.NewClient(t, rdb), names...))
 			if next.Token() <= last {
 				t.Fatalf("token %d after %d", next.Token(), last)
 			}
 			last = next.Token()
-			mustUnlock(t, next)
+			locktest.MustUnlock(t, next)
 		}
 	})
 }
@@ -68,49 +69,49 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 // The release of a member whose reply is lost is a release all the same.
 func TestMultiLockUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "release", func(t *testing.T, b *backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		// So that no acquire is sent twice, after which the release is another; and
 		// that a second release is answered in time on a busy machine.
-		c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second))
-		lease := mustLock(t, multiOf(t, c, "a", "b"))
-		onNth(t, proxy, "release", 1, action)
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
+		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second))
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, "a", "b"))
+		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 // multiLate holds the first copy of an acquire of all members back, for Release.
 func multiLate(t testing.TB, proxy *faultproxy.Proxy) {
-	onNth(t, proxy, "acquire_all", 1, faultproxy.Hold)
+	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.Hold)
 }
 
 // A copy of an acquire that comes when its stay has ended takes nothing, however
 // it has ended, and whatever has become of the single members.
 func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		for name, scenario := range map[string]func(t *testing.T, c *rlock.Client, m *rlock.MultiLock, rdb redis.UniversalClient, late func()){
 			"after Unlock": func(t *testing.T, _ *rlock.Client, m *rlock.MultiLock, _ redis.UniversalClient, late func()) {
-				mustUnlock(t, mustLock(t, m))
+				locktest.MustUnlock(t, locktest.MustLock(t, m))
 				late()
 			},
 			"while held": func(t *testing.T, _ *rlock.Client, m *rlock.MultiLock, rdb redis.UniversalClient, late func()) {
-				lease := mustLock(t, m)
+				lease := locktest.MustLock(t, m)
 				late()
 				for _, n := range names {
-					if n := count(t, rdb, n, lease.Owner()); n != "1" {
+					if n := locktest.HoldCount(t, rdb, n, lease.Owner()); n != "1" {
 						t.Fatalf("count %q", n)
 					}
 				}
 				if err := lease.Err(); err != nil {
 					t.Fatal(err)
 				}
-				mustUnlock(t, lease)
-				mustUnlock(t, mustLock(t, m)) // its token is higher: Lock would wait for a hold left
+				locktest.MustUnlock(t, lease)
+				locktest.MustUnlock(t, locktest.MustLock(t, m)) // its token is higher: Lock would wait for a hold left
 			},
 			"after a member was removed": func(t *testing.T, c *rlock.Client, m *rlock.MultiLock, _ redis.UniversalClient, late func()) {
-				lease := mustLock(t, m)
+				lease := locktest.MustLock(t, m)
 				if done, err := c.NewLock(names[1]).ForceUnlock(bg); !done || err != nil {
 					t.Fatal(done, err)
 				}
@@ -118,27 +119,27 @@ func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 				if locked, err := c.NewLock(names[1]).IsLocked(bg); locked || err != nil {
 					t.Fatal(locked, err)
 				}
-				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 			},
 			"after a member was unlocked": func(t *testing.T, _ *rlock.Client, m *rlock.MultiLock, _ redis.UniversalClient, late func()) {
-				lease := mustLock(t, m)
-				mustUnlock(t, lease.Members()[2])
+				lease := locktest.MustLock(t, m)
+				locktest.MustUnlock(t, lease.Members()[2])
 				late()
 				<-lease.Done()
 				late()
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				c, proxy, rdb := b.faulty(t, rlock.WithUnlockTimeout(20*time.Second))
+				c, proxy, rdb := b.Faulty(t, rlock.WithUnlockTimeout(20*time.Second))
 				multiLoad(t, rdb)
 				multiLate(t, proxy)
 				released := 0
-				scenario(t, c, multiOf(t, c, names...), rdb, func() { released += proxy.Release() })
+				scenario(t, c, locktest.MultiLockOf(t, c, names...), rdb, func() { released += proxy.Release() })
 				if released != 1 {
 					t.Fatalf("%d late copies", released)
 				}
 				proxy.ResetAll() // ends what waits for the held copy's reply
-				multiForgotten(t, rdb)
+				locktest.NothingLeft(t, rdb)
 			})
 		}
 	})
@@ -147,7 +148,7 @@ func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 // An acquire of all that is given up leaves nothing, though it has or may yet run.
 func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "runs late": faultproxy.Hold} {
 			for how, acquire := range map[string]func(m *rlock.MultiLock) ([]error, error){
 				"cancelled": func(m *rlock.MultiLock) ([]error, error) {
@@ -173,9 +174,9 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 						timeout = rlock.WithCommandTimeout(300 * time.Millisecond)
 					}
 					prefix := strings.ReplaceAll(t.Name(), "/", "_")
-					c, proxy, rdb := b.faulty(t, timeout)
+					c, proxy, rdb := b.Faulty(t, timeout)
 					multiLoad(t, rdb)
-					id := sha("acquire_all")
+					id := locktest.SHA("acquire_all")
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 						if cmd.IsScript(id) {
 							return action
@@ -183,14 +184,14 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 						return faultproxy.Pass
 					})
 					names := []string{"{" + prefix + "}a", "{" + prefix + "}b"}
-					want, err := acquire(multiOf(t, c, names...))
-					wantErr(t, err, want...)
+					want, err := acquire(locktest.MultiLockOf(t, c, names...))
+					locktest.WantErr(t, err, want...)
 					if proxy.Release() == 0 && action == faultproxy.Hold {
 						t.Fatal("no late copy")
 					}
 					proxy.ResetAll() // ends what waits for replies
 					for _, n := range names {
-						eventually(t, "it is free", func() bool { return rdb.Exists(bg, n).Val() == 0 })
+						locktest.Eventually(t, "it is free", func() bool { return rdb.Exists(bg, n).Val() == 0 })
 					}
 				})
 			}
@@ -203,30 +204,30 @@ func TestMultiLockBearsAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
-			b := onMiniredis(t)
-			c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(20*time.Second))
+			b := locktest.OnMiniredis(t)
+			c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(20*time.Second))
 			multiLoad(t, rdb)
-			m := multiOf(t, c, names...)
+			m := locktest.MultiLockOf(t, c, names...)
 			proxy.Blackhole(true)
 			_, err := m.TryLock(bg)
-			wantErr(t, err, rlock.ErrUnreachable)
-			got := make(chan grant, 1)
+			locktest.WantErr(t, err, rlock.ErrUnreachable)
+			got := make(chan locktest.Grant, 1)
 			go func() {
 				lease, err := m.Lock(bg, rlock.WithWait(time.Minute))
-				got <- grant{lease, err, time.Now()}
+				got <- locktest.Grant{Lease: lease, Err: err, At: time.Now()}
 			}()
 			select { // for more than one command time-out
 			case g := <-got:
-				t.Fatal(g.lease, g.err)
+				t.Fatal(g.Lease, g.Err)
 			case <-time.After(450 * time.Millisecond):
 			}
 			proxy.Blackhole(false)
 			g := <-got
-			if g.err != nil {
-				t.Fatal(g.err)
+			if g.Err != nil {
+				t.Fatal(g.Err)
 			}
-			mustUnlock(t, g.lease)
-			multiForgotten(t, rdb)
+			locktest.MustUnlock(t, g.Lease)
+			locktest.NothingLeft(t, rdb)
 		})
 	}
 }
@@ -236,24 +237,24 @@ func TestMultiLockBearsAnOutage(t *testing.T) {
 func TestMultiLockTellsThatAMemberIsUnreachable(t *testing.T) {
 	t.Parallel()
 	const patience = 4 * time.Second // of a Lock with a server that is away; longer than a round
-	near, far := onServer(t), onServer(t)
-	rdb := near.client(t)
-	c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-	d := far.newClient(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithWatchdogLease(patience))
-	far.real.Pause()
-	m := multi(t, c.NewLock("a"), d.NewLock("b"))
+	near, far := locktest.OnServer(t), locktest.OnServer(t)
+	rdb := near.Client(t)
+	c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
+	d := far.NewClient(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithWatchdogLease(patience))
+	far.Real.Pause()
+	m := locktest.NewMultiLock(t, c.NewLock("a"), d.NewLock("b"))
 	start := time.Now()
 	_, err := m.TryLock(bg)
-	wantErr(t, err, rlock.ErrUnreachable)
-	multiForgotten(t, rdb)
+	locktest.WantErr(t, err, rlock.ErrUnreachable)
+	locktest.NothingLeft(t, rdb)
 	_, err = m.Lock(bg)
-	wantErr(t, err, rlock.ErrUnreachable)
+	locktest.WantErr(t, err, rlock.ErrUnreachable)
 	// The rest is for a busy machine.
 	if took := time.Since(start); took < patience || took > 2*rlock.DefaultMultiLockRound+patience+10*time.Second {
 		t.Errorf("told after %v", took)
 	}
-	multiFree(t, other.NewLock("a"))
-	far.real.Resume()
+	locktest.MustBeFree(t, other.NewLock("a"))
+	far.Real.Resume()
 }
 
 // WithWait, and the end of the context, hold although a server hangs in whichever
@@ -265,24 +266,24 @@ func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
 			t.Parallel()
 			var locks []rlock.Locker
 			var rdbs []redis.UniversalClient
-			servers := make([]*backend, 3)
+			servers := make([]*locktest.Backend, 3)
 			for i := range servers {
-				servers[i] = onServer(t)
-				rdbs = append(rdbs, servers[i].client(t))
+				servers[i] = locktest.OnServer(t)
+				rdbs = append(rdbs, servers[i].Client(t))
 				// The time-outs of commands are far above what is asserted.
-				c := servers[i].newClient(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
+				c := servers[i].NewClient(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
 				locks = append(locks, c.NewLock(fmt.Sprint(i)))
 			}
 			reached := make(chan struct{}, 10)
 			pause := false
-			locks[hung] = multiWatched{Locker: locks[hung], before: func(context.Context) {
+			locks[hung] = locktest.WatchedLock{Locker: locks[hung], Before: func(context.Context) {
 				if pause {
-					servers[hung].real.Pause()
+					servers[hung].Real.Pause()
 					reached <- struct{}{}
 				}
 			}}
-			m := multi(t, locks...)
-			mustUnlock(t, mustLock(t, m)) // makes the connections
+			m := locktest.NewMultiLock(t, locks...)
+			locktest.MustUnlock(t, locktest.MustLock(t, m)) // makes the connections
 			pause = true
 			for how, acquire := range map[string]func(time.Duration) ([]error, error){
 				"wait over": func(wait time.Duration) ([]error, error) {
@@ -313,18 +314,18 @@ func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
 					default:
 					}
 				}
-				wantErr(t, err, want...)
+				locktest.WantErr(t, err, want...)
 				// Far below the command time-out.
 				if took := time.Since(start); took > 15*time.Second {
 					t.Errorf("%s: took %v", how, took)
 				}
 				for i, rdb := range rdbs {
 					if i != hung {
-						multiForgotten(t, rdb)
+						locktest.NothingLeft(t, rdb)
 					}
 				}
-				servers[hung].real.Resume()
-				multiForgotten(t, rdbs...)
+				servers[hung].Real.Resume()
+				locktest.NothingLeft(t, rdbs...)
 			}
 		})
 	}
@@ -333,26 +334,26 @@ func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
 // A member that Redis refuses fails the whole, at whichever step.
 func TestMultiLockGivesBackWhenAMemberIsRefused(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		for _, names := range [][]string{{"{m}a", "{m}b", "{m}c"}, {"a", "b", "c"}} {
 			for _, bad := range names {
 				if err := rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
 					t.Fatal(err)
 				}
-				m := multiOf(t, c, names...)
+				m := locktest.MultiLockOf(t, c, names...)
 				for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
 					lease, err := acquire(bg)
 					if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 						t.Fatal(lease, err)
 					}
-					wantErr(t, err, nil, rlock.ErrNotAcquired, rlock.ErrUnreachable)
+					locktest.WantErr(t, err, nil, rlock.ErrNotAcquired, rlock.ErrUnreachable)
 				}
 				if err := rdb.Del(bg, bad).Err(); err != nil {
 					t.Fatal(err)
 				}
-				multiForgotten(t, rdb)
+				locktest.NothingLeft(t, rdb)
 			}
 		}
 	})
@@ -362,14 +363,14 @@ func TestMultiLockGivesBackWhenAMemberIsRefused(t *testing.T) {
 // nothing, also when the request comes late.
 func TestMultiLockCancelledHalfWayLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for step := range int64(3) {
 			for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "runs late": faultproxy.Hold} {
 				t.Run(fmt.Sprint(step, " ", name), func(t *testing.T) {
-					c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(20*time.Second))
+					c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second))
 					ctx, cancel := context.WithCancel(bg)
 					defer cancel()
-					id := sha("acquire")
+					id := locktest.SHA("acquire")
 					var seen atomic.Int64
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 						if cmd.IsScript(id) && seen.Add(1) == step+1 {
@@ -379,13 +380,13 @@ func TestMultiLockCancelledHalfWayLeavesNothing(t *testing.T) {
 						}
 						return faultproxy.Pass
 					})
-					_, err := multi(t, c.NewLock("a"), c.NewFencedLock("b"), c.NewSpinLock("c")).Lock(ctx)
-					wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+					_, err := locktest.NewMultiLock(t, c.NewLock("a"), c.NewFencedLock("b"), c.NewSpinLock("c")).Lock(ctx)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 					if got := proxy.Release(); action == faultproxy.Hold && got != 1 {
 						t.Fatalf("%d late copies", got)
 					}
 					proxy.ResetAll() // ends what waits for the reply
-					multiForgotten(t, rdb)
+					locktest.NothingLeft(t, rdb)
 				})
 			}
 		}
@@ -396,20 +397,20 @@ func TestMultiLockCancelledHalfWayLeavesNothing(t *testing.T) {
 // releases are announced: the error is that of every acquire.
 func TestMultiLockOfACancelledContext(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
 		for _, names := range [][]string{{"{m}a", "{m}b"}, {"a", "b"}} {
-			c := b.newClient(t)
-			m := multiOf(t, c, names...)
+			c := b.NewClient(t)
+			m := locktest.MultiLockOf(t, c, names...)
 			_, err := m.Lock(ctx)
-			wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 			_, err = m.TryLock(ctx)
-			wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 			_, err = m.Lock(ctx, rlock.WithWait(time.Second))
-			wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 		}
-		mustBeEmpty(t, b.client(t))
+		locktest.MustBeEmpty(t, b.Client(t))
 	})
 }
 
@@ -420,23 +421,23 @@ func TestMultiLockUnlockWithAnUnreachableMember(t *testing.T) {
 	for _, away := range []int{0, 1} {
 		t.Run(fmt.Sprint("member ", away), func(t *testing.T) {
 			t.Parallel()
-			servers := []*backend{onServer(t), onServer(t)}
+			servers := []*locktest.Backend{locktest.OnServer(t), locktest.OnServer(t)}
 			var locks []rlock.Locker
 			var rdbs []redis.UniversalClient
 			for i, b := range servers {
-				c := b.newClient(t, rlock.WithUnlockTimeout(2*time.Second), rlock.WithCommandTimeout(2*time.Second))
+				c := b.NewClient(t, rlock.WithUnlockTimeout(2*time.Second), rlock.WithCommandTimeout(2*time.Second))
 				locks = append(locks, c.NewLock(fmt.Sprint(i)))
-				rdbs = append(rdbs, b.client(t))
+				rdbs = append(rdbs, b.Client(t))
 			}
-			lease := mustLock(t, multi(t, locks...))
-			servers[away].real.Pause()
+			lease := locktest.MustLock(t, locktest.NewMultiLock(t, locks...))
+			servers[away].Real.Pause()
 			unlocked := make(chan error, 1)
 			go func() { unlocked <- lease.Unlock(bg) }()
-			multiForgotten(t, rdbs[1-away])
-			wantErr(t, <-unlocked, rlock.ErrUnreachable, nil, rlock.ErrLeaseLost)
-			wantErr(t, lease.Err(), rlock.ErrUnlocked)
-			servers[away].real.Resume()
-			multiForgotten(t, rdbs...)
+			locktest.NothingLeft(t, rdbs[1-away])
+			locktest.WantErr(t, <-unlocked, rlock.ErrUnreachable, nil, rlock.ErrLeaseLost)
+			locktest.WantErr(t, lease.Err(), rlock.ErrUnlocked)
+			servers[away].Real.Resume()
+			locktest.NothingLeft(t, rdbs...)
 		})
 	}
 }
@@ -448,33 +449,33 @@ func TestMultiLockIsLostWithAnUnreachableMember(t *testing.T) {
 	for _, away := range []int{0, 1} {
 		t.Run(fmt.Sprint("member ", away), func(t *testing.T) {
 			t.Parallel()
-			servers := []*backend{onServer(t), onServer(t)}
+			servers := []*locktest.Backend{locktest.OnServer(t), locktest.OnServer(t)}
 			var locks []rlock.Locker
 			var rdbs []redis.UniversalClient
 			for i, b := range servers {
-				c := b.newClient(t, rlock.WithWatchdogLease(3*time.Second), rlock.WithCommandTimeout(300*time.Millisecond))
+				c := b.NewClient(t, rlock.WithWatchdogLease(3*time.Second), rlock.WithCommandTimeout(300*time.Millisecond))
 				locks = append(locks, c.NewLock(fmt.Sprint(i)))
-				rdbs = append(rdbs, b.client(t))
+				rdbs = append(rdbs, b.Client(t))
 			}
-			lease := mustLock(t, multi(t, locks...))
+			lease := locktest.MustLock(t, locktest.NewMultiLock(t, locks...))
 			ctx := lease.Context(bg)
-			servers[away].real.Pause()
-			wantErr(t, lease.Extend(bg, time.Second), rlock.ErrUnreachable)
+			servers[away].Real.Pause()
+			locktest.WantErr(t, lease.Extend(bg, time.Second), rlock.ErrUnreachable)
 			if err := lease.Err(); err != nil {
 				t.Fatal(err)
 			}
 			<-ctx.Done()
 			now := time.Now()
-			wantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, rlock.ErrUnreachable)
+			locktest.WantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, rlock.ErrUnreachable)
 			// The bound is for a busy machine: the timer has to run, and two
 			// goroutines.
 			if late := now.Sub(lease.Members()[away].Deadline()); late < 0 || late > 2*time.Second {
 				t.Errorf("told %v after the deadline", late)
 			}
-			multiForgotten(t, rdbs[1-away])
-			servers[away].real.Resume()
-			wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrUnreachable)
-			multiForgotten(t, rdbs...)
+			locktest.NothingLeft(t, rdbs[1-away])
+			servers[away].Real.Resume()
+			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrUnreachable)
+			locktest.NothingLeft(t, rdbs...)
 		})
 	}
 }
@@ -482,16 +483,16 @@ func TestMultiLockIsLostWithAnUnreachableMember(t *testing.T) {
 // Shutdown of one member's client ends the whole, and waits for nobody else's.
 func TestMultiLockWaitingWhenAMembersClientIsShutDown(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		other := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		other := locktest.NewClient(t, rdb)
 		for closing := range 2 {
-			clients := []*rlock.Client{newClientOn(t, rdb), newClientOn(t, rdb)}
-			taken := mustLock(t, other.NewLock("b"))
+			clients := []*rlock.Client{locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)}
+			taken := locktest.MustLock(t, other.NewLock("b"))
 			waits := make(chan struct{})
-			m := multi(t, clients[0].NewLock("a"), multiWatched{
+			m := locktest.NewMultiLock(t, clients[0].NewLock("a"), locktest.WatchedLock{
 				Locker: clients[1].NewLock("b"),
-				before: func(context.Context) { close(waits) },
+				Before: func(context.Context) { close(waits) },
 			})
 			got := make(chan error, 1)
 			go func() {
@@ -502,9 +503,9 @@ func TestMultiLockWaitingWhenAMembersClientIsShutDown(t *testing.T) {
 			if err := clients[closing].Close(); err != nil {
 				t.Fatal(err)
 			}
-			wantErr(t, <-got, rlock.ErrClosed)
-			mustUnlock(t, taken)
-			multiForgotten(t, rdb)
+			locktest.WantErr(t, <-got, rlock.ErrClosed)
+			locktest.MustUnlock(t, taken)
+			locktest.NothingLeft(t, rdb)
 		}
 	})
 }
@@ -514,15 +515,15 @@ func TestMultiLockWaitingWhenAMembersClientIsShutDown(t *testing.T) {
 func TestMultiLockUnderStress(t *testing.T) {
 	t.Parallel()
 	const actors, sections = 6, 25
-	one, two := onMiniredis(t), onMiniredis(t)
-	rdb1, rdb2 := one.client(t), two.client(t)
-	thief1, thief2 := newClientOn(t, rdb1), newClientOn(t, rdb2)
+	one, two := locktest.OnMiniredis(t), locktest.OnMiniredis(t)
+	rdb1, rdb2 := one.Client(t), two.Client(t)
+	thief1, thief2 := locktest.NewClient(t, rdb1), locktest.NewClient(t, rdb2)
 	ctx, cancel := context.WithTimeout(bg, 90*time.Second)
 	defer cancel()
 	var held, lost atomic.Int32
 	var wg sync.WaitGroup
 	for range actors {
-		c, d := newClientOn(t, rdb1, rlock.WithWatchdogLease(2*time.Second)), newClientOn(t, rdb2, rlock.WithWatchdogLease(2*time.Second))
+		c, d := locktest.NewClient(t, rdb1, rlock.WithWatchdogLease(2*time.Second)), locktest.NewClient(t, rdb2, rlock.WithWatchdogLease(2*time.Second))
 		wg.Go(func() {
 			for range sections {
 				locks := []rlock.Locker{
@@ -533,7 +534,7 @@ func TestMultiLockUnderStress(t *testing.T) {
 					locks = locks[:2]
 				}
 				rand.Shuffle(len(locks), func(i, j int) { locks[i], locks[j] = locks[j], locks[i] })
-				m := multi(t, locks...)
+				m := locktest.NewMultiLock(t, locks...)
 				var opts []rlock.AcquireOption
 				if rand.N(3) == 0 {
 					opts = append(opts, rlock.WithLease(rlock.MinLease+time.Duration(rand.N(int64(time.Second)))+50*time.Millisecond))
@@ -593,5 +594,5 @@ func TestMultiLockUnderStress(t *testing.T) {
 	if held.Load() < actors*sections/10 || lost.Load() == 0 {
 		t.Errorf("%d held, %d lost: too few to show anything", held.Load(), lost.Load())
 	}
-	multiForgotten(t, rdb1, rdb2)
+	locktest.NothingLeft(t, rdb1, rdb2)
 }

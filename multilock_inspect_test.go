@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // A MultiLock is inspected and freed through its members.
 func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		c, other := b.newClient(t), b.newClient(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, other := b.NewClient(t), b.NewClient(t)
 		open := func(c *rlock.Client) *rlock.MultiLock {
 			m, err := rlock.NewMultiLock(c.NewLock("inspected a"), c.NewFairLock("inspected b"), c.NewReadWriteLock("inspected c").Writer)
 			if err != nil {
@@ -39,15 +40,15 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 			}
 		}
 		want("free", false, 0, 0, nil)
-		one := mustLock(t, other.NewFairLock("inspected b"))
+		one := locktest.MustLock(t, other.NewFairLock("inspected b"))
 		want("one member is another's", true, 1, 0, nil)
-		mustUnlock(t, one)
+		locktest.MustUnlock(t, one)
 
-		lease := mustLock(t, m, rlock.WithLease(time.Minute))
+		lease := locktest.MustLock(t, m, rlock.WithLease(time.Minute))
 		want("held", true, 3, 1, lease)
-		again := mustLockCtx(t, lease.Context(bg), m, rlock.WithLease(time.Minute))
+		again := locktest.MustLockCtx(t, lease.Context(bg), m, rlock.WithLease(time.Minute))
 		want("held twice", true, 3, 2, again)
-		mustUnlock(t, again)
+		locktest.MustUnlock(t, again)
 		if did, err := theirs.ForceUnlockIf(bg, "nobody"); err != nil || did {
 			t.Errorf("ForceUnlockIf: %v, %v", did, err)
 		}
@@ -62,7 +63,7 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 			t.Errorf("ForceUnlock of a free lock: %v, %v", did, err)
 		}
 
-		lease = mustLock(t, m)
+		lease = locktest.MustLock(t, m)
 		if did, err := theirs.ForceUnlockIf(bg, lease.Members()[1].Owner()); err != nil || !did {
 			t.Errorf("ForceUnlockIf of a member: %v, %v", did, err)
 		}

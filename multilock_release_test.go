@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // verdicts are what an Observer is told of the Unlocks of members.
@@ -61,36 +62,36 @@ func absent(t *testing.T, rdb redis.UniversalClient, names ...string) {
 func TestMultiLockOfOneSlotIsReleasedByOneScript(t *testing.T) {
 	t.Parallel()
 	names := []string{"{m}a", "{m}b", "{m}c", "{m}d", "{m}e"}
-	for name, b := range map[string]*backend{"standalone": onServer(t), "cluster": onCluster(t)} {
+	for name, b := range map[string]*locktest.Backend{"standalone": locktest.OnServer(t), "cluster": locktest.OnCluster(t)} {
 		t.Run(name, func(t *testing.T) {
-			rdb := b.client(t)
-			sent := &sentCommands{}
+			rdb := b.Client(t)
+			sent := &locktest.SentCommands{}
 			// So that a reply that is late is not asked for again.
-			c := newClientOn(t, rdb, rlock.WithUnlockTimeout(time.Minute))
-			m := multiOf(t, c, names...)
-			mustUnlock(t, mustLock(t, m)) // loads the scripts, and finds the node
+			c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(time.Minute))
+			m := locktest.MultiLockOf(t, c, names...)
+			locktest.MustUnlock(t, locktest.MustLock(t, m)) // loads the scripts, and finds the node
 			rdb.AddHook(sent)
-			lease := mustLock(t, m)
-			from, scripts := sent.n.Load(), 0
-			stats := dialer(b.addr)(t, nil)
+			lease := locktest.MustLock(t, m)
+			from, scripts := sent.N.Load(), 0
+			stats := locktest.Dialer(b.Addr)(t, nil)
 			var heard *redis.PubSub
-			if b.real != nil {
+			if b.Real != nil {
 				heard = stats.PSubscribe(bg, "redisson_lock__channel:*")
 				defer func() { _ = heard.Close() }()
 				if _, err := heard.Receive(bg); err != nil {
 					t.Fatal(err)
 				}
-				scripts = commandCount(t, stats, "evalsha", "eval")
+				scripts = locktest.CommandCount(t, stats, "evalsha", "eval")
 			}
-			mustUnlock(t, lease)
-			if n := sent.n.Load() - from; n != 1 {
+			locktest.MustUnlock(t, lease)
+			if n := sent.N.Load() - from; n != 1 {
 				t.Errorf("sent %d commands", n)
 			}
 			absent(t, rdb, names...)
-			if b.real == nil {
+			if b.Real == nil {
 				return
 			}
-			if n := commandCount(t, stats, "evalsha", "eval") - scripts; n != 1 {
+			if n := locktest.CommandCount(t, stats, "evalsha", "eval") - scripts; n != 1 {
 				t.Errorf("ran %d scripts", n)
 			}
 			for _, n := range names {
@@ -108,22 +109,22 @@ func TestMultiLockOfOneSlotIsReleasedByOneScript(t *testing.T) {
 // The reply to the release of all members may be lost, and the request come twice.
 func TestMultiLockReleaseOfAllWithLostReplySucceeds(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, "release_all", func(t *testing.T, b *backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "release_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		told := &verdicts{}
-		c, proxy, rdb := b.faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second), rlock.WithObserver(told))
+		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second), rlock.WithObserver(told))
 		multiLoad(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
-		lease := mustLock(t, multiOf(t, c, names...))
-		onNth(t, proxy, "release_all", 1, action)
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
+		locktest.OnNth(t, proxy, "release_all", 1, action)
 		if action == faultproxy.Duplicate {
 			// The reply that comes is that of one of two runs.
 			_ = lease.Unlock(bg)
 		} else {
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			told.want(t, map[string]error{names[0]: nil, names[1]: nil, names[2]: nil})
 		}
 		absent(t, rdb, names...)
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
@@ -131,34 +132,34 @@ func TestMultiLockReleaseOfAllWithLostReplySucceeds(t *testing.T) {
 // by then.
 func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, unsure := range []bool{false, true} {
 			t.Run(fmt.Sprint("unsure ", unsure), func(t *testing.T) {
-				c, proxy, rdb := b.faulty(t)
+				c, proxy, rdb := b.Faulty(t)
 				multiLoad(t, rdb)
 				names := []string{"{m}a", "{m}b", "{m}c"}
-				m := multiOf(t, c, names...)
+				m := locktest.MultiLockOf(t, c, names...)
 				if unsure {
-					onNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
+					locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
 				}
-				lease := mustLock(t, m)
-				onNth(t, proxy, "release_all", 1, faultproxy.Hold)
-				mustUnlock(t, lease)
-				if tombs := tombstones(keysOf(t, rdb)); unsure && tombs != len(names) || !unsure && tombs != 0 {
-					t.Errorf("%d tombstones: %q", tombs, keysOf(t, rdb))
+				lease := locktest.MustLock(t, m)
+				locktest.OnNth(t, proxy, "release_all", 1, faultproxy.Hold)
+				locktest.MustUnlock(t, lease)
+				if tombs := locktest.Tombstones(locktest.Keys(t, rdb)); unsure && tombs != len(names) || !unsure && tombs != 0 {
+					t.Errorf("%d tombstones: %q", tombs, locktest.Keys(t, rdb))
 				}
-				next := mustLock(t, multiOf(t, newClientOn(t, rdb), names...))
+				next := locktest.MustLock(t, locktest.MultiLockOf(t, locktest.NewClient(t, rdb), names...))
 				if n := proxy.Release(); n != 1 {
 					t.Fatalf("%d late copies", n)
 				}
 				for _, n := range names {
-					if n := count(t, rdb, n, next.Owner()); n != "1" {
+					if n := locktest.HoldCount(t, rdb, n, next.Owner()); n != "1" {
 						t.Errorf("count %q", n)
 					}
 				}
-				mustUnlock(t, next)
+				locktest.MustUnlock(t, next)
 				absent(t, rdb, names...)
-				for _, k := range keysOf(t, rdb) {
+				for _, k := range locktest.Keys(t, rdb) {
 					_ = rdb.Del(bg, k).Err() // the next scenario counts its own
 				}
 				proxy.ResetAll() // ends what waits for the held copy's reply
@@ -170,19 +171,19 @@ func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
 // Each member has a verdict of its own, and the loss of some keeps none of the others.
 func TestMultiLockReleaseOfAllTellsWhichMembersWereLost(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		told := &verdicts{}
-		c := newClientOn(t, rdb, rlock.WithObserver(told))
+		c := locktest.NewClient(t, rdb, rlock.WithObserver(told))
 		names := []string{"{m}a", "{m}b", "{m}c", "{m}d"}
-		lease := mustLock(t, multiOf(t, c, names...))
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 		rdb.Del(bg, names[1], names[2])
 		rdb.HSet(bg, names[2], "other:1", 1)
 		err := lease.Unlock(bg)
-		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrTakenOver)
+		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrTakenOver)
 		told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrRemoved, names[2]: rlock.ErrTakenOver, names[3]: nil})
 		absent(t, rdb, names[0], names[1], names[3])
-		if n := count(t, rdb, names[2], "other:1"); n != "1" {
+		if n := locktest.HoldCount(t, rdb, names[2], "other:1"); n != "1" {
 			t.Errorf("the other's lock has count %q", n)
 		}
 	})
@@ -191,16 +192,16 @@ func TestMultiLockReleaseOfAllTellsWhichMembersWereLost(t *testing.T) {
 // What stands at the key of one member keeps none of the others.
 func TestMultiLockReleaseOfAllWithAForeignMember(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		told := &verdicts{}
-		c := newClientOn(t, rdb, rlock.WithObserver(told))
+		c := locktest.NewClient(t, rdb, rlock.WithObserver(told))
 		names := []string{"{m}a", "{m}b", "{m}c"}
-		lease := mustLock(t, multiOf(t, c, names...))
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 		if err := rdb.Set(bg, names[1], "text", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrForeignKey)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrForeignKey)
 		told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrForeignKey, names[2]: nil})
 		absent(t, rdb, names[0], names[2])
 		if text := rdb.Get(bg, names[1]).Val(); text != "text" {
@@ -212,18 +213,18 @@ func TestMultiLockReleaseOfAllWithAForeignMember(t *testing.T) {
 // A member that was entered again is held until that is unlocked too.
 func TestMultiLockReleaseOfAllKeepsAMemberThatWasEnteredAgain(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
-		lease := mustLock(t, multiOf(t, c, names...))
-		again := mustLockCtx(t, lease.Members()[1].Context(bg), c.NewLock(names[1]))
-		mustUnlock(t, lease)
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
+		again := locktest.MustLockCtx(t, lease.Members()[1].Context(bg), c.NewLock(names[1]))
+		locktest.MustUnlock(t, lease)
 		absent(t, rdb, names[0], names[2])
-		if n := count(t, rdb, names[1], again.Owner()); n != "1" || again.Err() != nil {
+		if n := locktest.HoldCount(t, rdb, names[1], again.Owner()); n != "1" || again.Err() != nil {
 			t.Fatalf("count %q, %v", n, again.Err())
 		}
-		mustUnlock(t, again)
+		locktest.MustUnlock(t, again)
 		absent(t, rdb, names...)
 	})
 }
@@ -233,18 +234,18 @@ func TestMultiLockReleaseOfAllKeepsAMemberThatWasEnteredAgain(t *testing.T) {
 // sent.
 func TestCopiesOfAReleaseOfAllAreHeardTogether(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
+	b := locktest.OnServer(t)
 	told := &verdicts{}
-	rdb := b.client(t)
+	rdb := b.Client(t)
 	multiLoad(t, rdb)
-	hook := &lateReply{script: sha("release_all"), second: make(chan struct{})}
-	mine := b.client(t)
+	hook := &lateReply{script: locktest.SHA("release_all"), second: make(chan struct{})}
+	mine := b.Client(t)
 	mine.AddHook(hook)
-	c := newClientOn(t, mine, rlock.WithObserver(told), rlock.WithUnlockTimeout(6*time.Second))
+	c := locktest.NewClient(t, mine, rlock.WithObserver(told), rlock.WithUnlockTimeout(6*time.Second))
 	names := []string{"{m}a", "{m}b", "{m}c"}
-	lease := mustLock(t, multiOf(t, c, names...))
+	lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 	rdb.Del(bg, names[1])
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 	if hook.runs != 2 {
 		t.Fatalf("%d copies", hook.runs)
 	}
@@ -290,22 +291,22 @@ func (h *lateReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A server without memory lets go of locks, and keeps their tombstones.
 func TestMultiLockIsReleasedByAServerWithoutMemory(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	c, proxy, rdb := b.faulty(t)
+	b := locktest.OnServer(t)
+	c, proxy, rdb := b.Faulty(t)
 	multiLoad(t, rdb)
 	names := []string{"{m}a", "{m}b", "{m}c"}
-	onNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
-	lease := mustLock(t, multiOf(t, c, names...))
+	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
+	lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	seen := onNth(t, proxy, "release_all", 1, faultproxy.Pass)
-	mustUnlock(t, lease)
-	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha("abandon")) }); n > 0 || seen.Load() != 1 {
+	seen := locktest.OnNth(t, proxy, "release_all", 1, faultproxy.Pass)
+	locktest.MustUnlock(t, lease)
+	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(locktest.SHA("abandon")) }); n > 0 || seen.Load() != 1 {
 		t.Errorf("%d runs, and %d for single members", seen.Load(), n)
 	}
 	absent(t, rdb, names...)
-	if n := tombstones(keysOf(t, rdb)); n != len(names) {
+	if n := locktest.Tombstones(locktest.Keys(t, rdb)); n != len(names) {
 		t.Errorf("%d tombstones", n)
 	}
 }

@@ -15,130 +15,50 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-func multi(t testing.TB, locks ...rlock.Locker) *rlock.MultiLock {
-	t.Helper()
-	m, err := rlock.NewMultiLock(locks...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-func multiOf(t testing.TB, c *rlock.Client, names ...string) *rlock.MultiLock {
-	t.Helper()
-	var locks []rlock.Locker
-	for _, n := range names {
-		locks = append(locks, c.NewLock(n))
-	}
-	return multi(t, locks...)
-}
-
-// multiForgotten waits until nothing is left of any lock; a release or give-up
-// that had no answer in time goes on in the background.
-func multiForgotten(t testing.TB, rdbs ...redis.UniversalClient) {
-	t.Helper()
-	for _, rdb := range rdbs {
-		var left []string
-		ok := func() bool {
-			left = slices.DeleteFunc(keysOf(t, rdb), func(key string) bool {
-				return strings.Contains(key, ":rlock:gone:") || strings.HasPrefix(key, "redisson_lock_token:") ||
-					strings.HasPrefix(key, "rlock:red:") || strings.HasSuffix(key, "rlock:red:counter")
-			})
-			return len(left) == 0
-		}
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("left in Redis: %q", left)
-			}
-		}
-	}
-}
-
-func multiFree(t testing.TB, locks ...rlock.Locker) {
-	t.Helper()
-	for _, l := range locks {
-		lease, err := l.TryLock(bg)
-		if err != nil {
-			t.Fatalf("%s is not free: %v", l.Name(), err)
-		}
-		mustUnlock(t, lease)
-	}
-}
-
-func multiHeld(t testing.TB, locks ...rlock.Locker) {
-	t.Helper()
-	for _, l := range locks {
-		lease, err := l.TryLock(bg)
-		if err == nil {
-			mustUnlock(t, lease)
-			t.Fatalf("%s is free", l.Name())
-		}
-		wantErr(t, err, rlock.ErrNotAcquired)
-	}
-}
-
-// multiWatched is a lock that tells of each attempt and each grant, and whose
-// attempts can be stopped: a member that is not of this library's types.
-type multiWatched struct {
-	rlock.Locker
-	before func(ctx context.Context)
-	after  func(lease *rlock.Lease, err error)
-}
-
-func (w multiWatched) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-	if w.before != nil {
-		w.before(ctx)
-	}
-	lease, err := w.Locker.Lock(ctx, opts...)
-	if w.after != nil {
-		w.after(lease, err)
-	}
-	return lease, err
-}
 
 func TestMultiLockHoldsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
 		for name, names := range map[string][]string{"one slot": {"{m}b", "{m}a", "{m}c"}, "several": {"b", "a", "c"}} {
 			t.Run(name, func(t *testing.T) {
 				var strangers []rlock.Locker
 				for _, n := range names {
 					strangers = append(strangers, other.NewLock(n))
 				}
-				m := multiOf(t, c, names...)
+				m := locktest.MultiLockOf(t, c, names...)
 				if m.Name() != strings.Join(names, " + ") {
 					t.Fatal(m.Name())
 				}
-				lease := mustLock(t, m)
-				multiHeld(t, strangers...)
-				inner := mustLockCtx(t, lease.Context(bg), m)
-				mustUnlock(t, inner)
-				multiHeld(t, strangers...)
-				mustUnlock(t, lease)
-				multiForgotten(t, rdb)
+				lease := locktest.MustLock(t, m)
+				locktest.MustBeHeld(t, strangers...)
+				inner := locktest.MustLockCtx(t, lease.Context(bg), m)
+				locktest.MustUnlock(t, inner)
+				locktest.MustBeHeld(t, strangers...)
+				locktest.MustUnlock(t, lease)
+				locktest.NothingLeft(t, rdb)
 
 				for _, l := range strangers { // whichever is held
-					taken := mustLock(t, l)
+					taken := locktest.MustLock(t, l)
 					if _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
 						t.Fatal(err)
 					}
 					ctx, cancel := context.WithTimeout(bg, 30*time.Millisecond)
 					_, err := m.Lock(ctx)
 					cancel()
-					wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 					_, err = m.Lock(bg, rlock.WithWait(30*time.Millisecond))
-					wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 					_, err = m.Lock(bg, rlock.WithWait(0))
-					wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 					if err := taken.Err(); err != nil {
 						t.Fatal(err)
 					}
-					mustUnlock(t, taken)
-					multiForgotten(t, rdb)
+					locktest.MustUnlock(t, taken)
+					locktest.NothingLeft(t, rdb)
 				}
 			})
 		}
@@ -147,8 +67,8 @@ func TestMultiLockHoldsAllOrNothing(t *testing.T) {
 
 func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	c := b.newClient(t)
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
 	type incomparable struct {
 		rlock.Locker
 		_ []int
@@ -162,7 +82,7 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 		"twice":          {c.NewLock("a"), c.NewLock("b"), c.NewLock("a")},
 		"two types":      {c.NewLock("a"), c.NewFairLock("a")},
 		"both sides":     {rw.Reader, rw.Writer},
-		"in another one": {c.NewLock("a"), multiOf(t, c, "b", "a")},
+		"in another one": {c.NewLock("a"), locktest.MultiLockOf(t, c, "b", "a")},
 		"no name":        {c.NewLock("a"), c.NewLock("")},
 		"bad name":       {c.NewLock("{}a"), c.NewLock("b")},
 		"bad option":     {c.NewLock("a"), c.NewLock("b", rlock.WithMaxHold(-1))},
@@ -176,7 +96,7 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 	if _, err := rlock.NewMultiLock(incomparable{Locker: c.NewLock("a")}, incomparable{Locker: c.NewLock("b")}); err != nil {
 		t.Fatal(err)
 	}
-	m := multiOf(t, c, "{m}a", "{m}b")
+	m := locktest.MultiLockOf(t, c, "{m}a", "{m}b")
 	for name, try := range map[string]func() (*rlock.Lease, error){
 		"a negative wait":    func() (*rlock.Lease, error) { return m.Lock(bg, rlock.WithWait(-1)) },
 		"a TryLock's wait":   func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithWait(time.Second)) },
@@ -188,11 +108,11 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, lease, err)
 		}
 	}
-	bounded := multiOf(t, b.newClient(t, rlock.WithFailoverQuarantine(time.Minute)), "{m}a", "{m}b")
+	bounded := locktest.MultiLockOf(t, b.NewClient(t, rlock.WithFailoverQuarantine(time.Minute)), "{m}a", "{m}b")
 	if lease, err := bounded.TryLock(bg, rlock.WithLease(time.Hour)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("longer than the longest lease: %v, %v", lease, err)
 	}
-	mustBeEmpty(t, b.client(t))
+	locktest.MustBeEmpty(t, b.Client(t))
 }
 
 // RedLocks of one name that share a node have one vote there: a MultiLock of them would
@@ -202,24 +122,24 @@ func TestNewMultiLockRefusesRedLocksThatShareVotes(t *testing.T) {
 	var rdbs []redis.UniversalClient
 	var nodes, again []*rlock.Client
 	for range 5 {
-		rdb := onMiniredis(t).client(t)
+		rdb := locktest.OnMiniredis(t).Client(t)
 		rdbs = append(rdbs, rdb)
-		nodes, again = append(nodes, newClientOn(t, rdb)), append(again, newClientOn(t, rdb))
+		nodes, again = append(nodes, locktest.NewClient(t, rdb)), append(again, locktest.NewClient(t, rdb))
 	}
-	same := dialer(rdbs[2].(*redis.Client).Options().Addr)(t, nil) // by another go-redis client
-	one := func() *rlock.RedLock { return red(t, "a", nodes[:3]) }
+	same := locktest.Dialer(rdbs[2].(*redis.Client).Options().Addr)(t, nil) // by another go-redis client
+	one := func() *rlock.RedLock { return locktest.NewRedLock(t, "a", nodes[:3]) }
 	for name, c := range map[string]struct {
 		locks   []rlock.Locker
 		refused bool
 	}{
 		"the same once more":                  {[]rlock.Locker{one(), one()}, true},
-		"nodes in another order":              {[]rlock.Locker{one(), red(t, "a", []*rlock.Client{nodes[1], nodes[2], nodes[0]})}, true},
-		"by other Clients":                    {[]rlock.Locker{one(), red(t, "a", again[:3])}, true},
-		"by another go-redis client":          {[]rlock.Locker{one(), red(t, "a", []*rlock.Client{newClientOn(t, same)})}, true},
-		"one node in common":                  {[]rlock.Locker{one(), red(t, "a", nodes[2:])}, true},
-		"in another MultiLock":                {[]rlock.Locker{one(), multi(t, red(t, "a", nodes[2:]), nodes[0].NewLock("b"))}, true},
-		"other nodes":                         {[]rlock.Locker{one(), red(t, "a", nodes[3:])}, false},
-		"other names":                         {[]rlock.Locker{one(), red(t, "b", nodes[:3])}, false},
+		"nodes in another order":              {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", []*rlock.Client{nodes[1], nodes[2], nodes[0]})}, true},
+		"by other Clients":                    {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", again[:3])}, true},
+		"by another go-redis client":          {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", []*rlock.Client{locktest.NewClient(t, same)})}, true},
+		"one node in common":                  {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", nodes[2:])}, true},
+		"in another MultiLock":                {[]rlock.Locker{one(), locktest.NewMultiLock(t, locktest.NewRedLock(t, "a", nodes[2:]), nodes[0].NewLock("b"))}, true},
+		"other nodes":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", nodes[3:])}, false},
+		"other names":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "b", nodes[:3])}, false},
 		"a plain lock, which has its own key": {[]rlock.Locker{one(), nodes[0].NewLock("a")}, false},
 	} {
 		m, err := rlock.NewMultiLock(c.locks...)
@@ -233,52 +153,52 @@ func TestNewMultiLockRefusesRedLocksThatShareVotes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		mustUnlock(t, mustLock(t, m))
-		multiForgotten(t, rdbs...)
+		locktest.MustUnlock(t, locktest.MustLock(t, m))
+		locktest.NothingLeft(t, rdbs...)
 	}
 }
 
 // multiZoo has a member of every type, on two deployments and on three masters.
-func multiZoo(t *testing.T, b *backend) (rdbs []redis.UniversalClient, open func() []rlock.Locker) {
-	one, two := b.client(t), onMiniredis(t).client(t)
+func multiZoo(t *testing.T, b *locktest.Backend) (rdbs []redis.UniversalClient, open func() []rlock.Locker) {
+	one, two := b.Client(t), locktest.OnMiniredis(t).Client(t)
 	rdbs = []redis.UniversalClient{one, two}
 	var masters []redis.UniversalClient
 	for range 3 {
-		masters = append(masters, onMiniredis(t).client(t))
+		masters = append(masters, locktest.OnMiniredis(t).Client(t))
 	}
 	rdbs = append(rdbs, masters...)
 	return rdbs, func() []rlock.Locker {
-		c, d := newClientOn(t, one), newClientOn(t, two)
+		c, d := locktest.NewClient(t, one), locktest.NewClient(t, two)
 		var nodes []*rlock.Client
 		for _, rdb := range masters {
-			nodes = append(nodes, newClientOn(t, rdb, rlock.WithWatchdogLease(30*time.Second)))
+			nodes = append(nodes, locktest.NewClient(t, rdb, rlock.WithWatchdogLease(30*time.Second)))
 		}
 		return []rlock.Locker{
 			c.NewLock("plain"), c.NewFairLock("fair"), c.NewFencedLock("fenced"), c.NewSpinLock("spin"),
 			c.NewPriorityLock("urgent"), c.NewReadWriteLock("rw").Writer,
 			c.NewFairReadWriteLock("fairrw").Writer, d.NewLock("plain"),
 			// Generous, because nothing here is about slow nodes.
-			red(t, "quorum", nodes, rlock.WithNodeTimeout(5*time.Second)),
+			locktest.NewRedLock(t, "quorum", nodes, rlock.WithNodeTimeout(5*time.Second)),
 			c.NewReadWriteLock("read").Reader,
-			multiOf(t, d, "nested1", "nested2"),
+			locktest.MultiLockOf(t, d, "nested1", "nested2"),
 		}
 	}
 }
 
 func TestMultiLockOfEveryType(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdbs, open := multiZoo(t, b)
 		locks, strangers := open(), open()
 		strangers = strangers[:9] // those that exclude by themselves
-		m, again := multi(t, locks...), multi(t, open()...)
+		m, again := locktest.NewMultiLock(t, locks...), locktest.NewMultiLock(t, open()...)
 		var last int64
 		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock, again.Lock} {
 			lease, err := acquire(bg, rlock.WithLease(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
-			multiHeld(t, strangers...)
+			locktest.MustBeHeld(t, strangers...)
 			members := lease.Members()
 			if len(members) != 12 {
 				t.Fatalf("%d members", len(members))
@@ -300,54 +220,54 @@ func TestMultiLockOfEveryType(t *testing.T) {
 			if !lease.Deadline().Equal(earliest) {
 				t.Errorf("deadline %v, of the members %v", lease.Deadline(), earliest)
 			}
-			mustUnlock(t, lease)
-			multiFree(t, strangers...)
-			multiForgotten(t, rdbs...)
+			locktest.MustUnlock(t, lease)
+			locktest.MustBeFree(t, strangers...)
+			locktest.NothingLeft(t, rdbs...)
 		}
 
 		// The context of the lease lets in again to each member, and to all; that of
 		// a member to this one only.
-		lease := mustLock(t, m)
+		lease := locktest.MustLock(t, m)
 		for _, l := range append(slices.Clone(locks), m) {
 			inner, err := l.TryLock(lease.Context(bg))
 			if err != nil {
 				t.Fatalf("%s: %v", l.Name(), err)
 			}
-			mustUnlock(t, inner)
+			locktest.MustUnlock(t, inner)
 		}
 		member := lease.Members()[2]
 		for _, l := range locks[:9] {
 			inner, err := l.TryLock(member.Context(bg))
 			if l.Name() != member.Name() {
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				continue
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustUnlock(t, inner)
+			locktest.MustUnlock(t, inner)
 		}
 		if _, err := m.TryLock(rlock.WithoutOwner(lease.Context(bg))); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Fatal(err)
 		}
-		multiHeld(t, strangers...)
-		mustUnlock(t, lease)
-		multiFree(t, strangers...)
+		locktest.MustBeHeld(t, strangers...)
+		locktest.MustUnlock(t, lease)
+		locktest.MustBeFree(t, strangers...)
 
 		// Whichever member is held, none of the others is left held.
 		for i, l := range strangers {
-			taken := mustLock(t, l)
+			taken := locktest.MustLock(t, l)
 			if lease, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatal(lease, err)
 			}
 			if _, err := m.Lock(bg, rlock.WithWait(20*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatal(err)
 			}
-			multiFree(t, strangers[:i]...)
-			multiFree(t, strangers[i+1:]...)
-			mustUnlock(t, taken)
+			locktest.MustBeFree(t, strangers[:i]...)
+			locktest.MustBeFree(t, strangers[i+1:]...)
+			locktest.MustUnlock(t, taken)
 		}
-		multiForgotten(t, rdbs...)
+		locktest.NothingLeft(t, rdbs...)
 	})
 }
 
@@ -357,29 +277,29 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (rdbs []redis.UniversalClient, set func() []rlock.Locker){
 		"one slot": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
-			rdb := onServer(t).client(t)
+			rdb := locktest.OnServer(t).Client(t)
 			return []redis.UniversalClient{rdb}, func() []rlock.Locker {
-				c := newClientOn(t, rdb)
+				c := locktest.NewClient(t, rdb)
 				return []rlock.Locker{c.NewLock("{s}1"), c.NewLock("{s}2"), c.NewLock("{s}3")}
 			}
 		},
 		"several types": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
-			rdb := onServer(t).client(t)
+			rdb := locktest.OnServer(t).Client(t)
 			return []redis.UniversalClient{rdb}, func() []rlock.Locker {
-				c := newClientOn(t, rdb)
+				c := locktest.NewClient(t, rdb)
 				return []rlock.Locker{c.NewLock("1"), c.NewFairLock("2"), c.NewFencedLock("3"), c.NewReadWriteLock("4").Writer, c.NewPriorityLock("5")}
 			}
 		},
 		"one name on two deployments": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
-			one, two := onServer(t).client(t), onServer(t).client(t)
+			one, two := locktest.OnServer(t).Client(t), locktest.OnServer(t).Client(t)
 			return []redis.UniversalClient{one, two}, func() []rlock.Locker {
-				return []rlock.Locker{newClientOn(t, one).NewLock("s"), newClientOn(t, two).NewLock("s")}
+				return []rlock.Locker{locktest.NewClient(t, one).NewLock("s"), locktest.NewClient(t, two).NewLock("s")}
 			}
 		},
 		"one name on two clusters": func(t *testing.T) ([]redis.UniversalClient, func() []rlock.Locker) {
-			one, two := onCluster(t), onCluster(t)
-			return []redis.UniversalClient{one.client(t), two.client(t)}, func() []rlock.Locker {
-				return []rlock.Locker{newClientOn(t, one.client(t)).NewLock("s"), newClientOn(t, two.client(t)).NewLock("s")}
+			one, two := locktest.OnCluster(t), locktest.OnCluster(t)
+			return []redis.UniversalClient{one.Client(t), two.Client(t)}, func() []rlock.Locker {
+				return []rlock.Locker{locktest.NewClient(t, one.Client(t)).NewLock("s"), locktest.NewClient(t, two.Client(t)).NewLock("s")}
 			}
 		},
 	} {
@@ -400,11 +320,11 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 				default:
 					rand.Shuffle(len(locks), func(i, j int) { locks[i], locks[j] = locks[j], locks[i] })
 				}
-				m := multi(t, locks...)
+				m := locktest.NewMultiLock(t, locks...)
 				for range goroutines {
 					wg.Go(func() {
 						for range sections {
-							lease := mustLock(t, m)
+							lease := locktest.MustLock(t, m)
 							if inside.Add(1) != 1 {
 								t.Error("two are inside")
 							}
@@ -413,7 +333,7 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 							}
 							total.Add(1)
 							inside.Add(-1)
-							mustUnlock(t, lease)
+							locktest.MustUnlock(t, lease)
 						}
 					})
 				}
@@ -426,7 +346,7 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 			if took > 10*rlock.DefaultMultiLockRound {
 				t.Errorf("took %v", took)
 			}
-			multiForgotten(t, rdbs...)
+			locktest.NothingLeft(t, rdbs...)
 		})
 	}
 }
@@ -439,17 +359,17 @@ func TestMultiLockGivesWayToAPeerInOppositeOrder(t *testing.T) {
 	for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := onServer(t)
-			rdb := b.client(t)
-			c, peer := newClientOn(t, rdb), newClientOn(t, rdb)
-			second := mustLock(t, peer.NewLock(names[1]))
-			got := make(chan grant, 1)
+			b := locktest.OnServer(t)
+			rdb := b.Client(t)
+			c, peer := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
+			second := locktest.MustLock(t, peer.NewLock(names[1]))
+			got := make(chan locktest.Grant, 1)
 			start := time.Now()
 			go func() {
-				lease, err := multiOf(t, c, names...).Lock(bg, rlock.WithWait(time.Minute))
-				got <- grant{lease, err, time.Now()}
+				lease, err := locktest.MultiLockOf(t, c, names...).Lock(bg, rlock.WithWait(time.Minute))
+				got <- locktest.Grant{Lease: lease, Err: err, At: time.Now()}
 			}()
-			eventually(t, "it has the first member", func() bool { return rdb.Exists(bg, names[0]).Val() == 1 })
+			locktest.Eventually(t, "it has the first member", func() bool { return rdb.Exists(bg, names[0]).Val() == 1 })
 			first, err := peer.NewLock(names[0]).Lock(bg, rlock.WithWait(30*time.Second))
 			if err != nil {
 				t.Fatal(err)
@@ -458,14 +378,14 @@ func TestMultiLockGivesWayToAPeerInOppositeOrder(t *testing.T) {
 			if after := time.Since(start); after < 2*rlock.DefaultMultiLockRound {
 				t.Errorf("gave way after %v", after)
 			}
-			mustUnlock(t, first)
-			mustUnlock(t, second)
+			locktest.MustUnlock(t, first)
+			locktest.MustUnlock(t, second)
 			g := <-got
-			if g.err != nil {
-				t.Fatal(g.err)
+			if g.Err != nil {
+				t.Fatal(g.Err)
 			}
-			mustUnlock(t, g.lease)
-			multiForgotten(t, rdb)
+			locktest.MustUnlock(t, g.Lease)
+			locktest.NothingLeft(t, rdb)
 		})
 	}
 }
@@ -474,55 +394,55 @@ func TestMultiLockGivesWayToAPeerInOppositeOrder(t *testing.T) {
 // with empty hands once the round is over.
 func TestMultiLockWaitsWithEmptyHandsAfterARound(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-	long := mustLock(t, other.NewLock("b"))
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
+	long := locktest.MustLock(t, other.NewLock("b"))
 	var rounds atomic.Int32
-	m := multi(t, multiWatched{Locker: c.NewLock("a"), after: func(*rlock.Lease, error) { rounds.Add(1) }}, c.NewLock("b"), c.NewLock("c"))
-	got := make(chan grant, 1)
+	m := locktest.NewMultiLock(t, locktest.WatchedLock{Locker: c.NewLock("a"), After: func(*rlock.Lease, error) { rounds.Add(1) }}, c.NewLock("b"), c.NewLock("c"))
+	got := make(chan locktest.Grant, 1)
 	go func() {
 		lease, err := m.Lock(bg, rlock.WithWait(time.Minute))
-		got <- grant{lease, err, time.Now()}
+		got <- locktest.Grant{Lease: lease, Err: err, At: time.Now()}
 	}()
-	eventually(t, "it has the first member", func() bool { return rounds.Load() == 1 })
+	locktest.Eventually(t, "it has the first member", func() bool { return rounds.Load() == 1 })
 	// Only after a whole round, in which it waits for the second, is it free.
 	free, err := other.NewLock("a").Lock(bg, rlock.WithWait(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustUnlock(t, free)
+	locktest.MustUnlock(t, free)
 	// The time in which it would have come back for it.
 	time.Sleep(100 * time.Millisecond)
 	if n := rounds.Load(); n != 1 {
 		t.Errorf("it has taken the first member %d times", n)
 	}
-	mustUnlock(t, long)
+	locktest.MustUnlock(t, long)
 	g := <-got
-	if g.err != nil {
-		t.Fatal(g.err)
+	if g.Err != nil {
+		t.Fatal(g.Err)
 	}
-	multiHeld(t, other.NewLock("a"), other.NewLock("b"), other.NewLock("c"))
+	locktest.MustBeHeld(t, other.NewLock("a"), other.NewLock("b"), other.NewLock("c"))
 	for i, name := range []string{"a", "b", "c"} {
-		if got := g.lease.Members()[i].Name(); got != name {
+		if got := g.Lease.Members()[i].Name(); got != name {
 			t.Errorf("member %d is %s", i, got)
 		}
 	}
-	mustUnlock(t, g.lease)
-	multiForgotten(t, rdb)
+	locktest.MustUnlock(t, g.Lease)
+	locktest.NothingLeft(t, rdb)
 }
 
 // With WithLease, the early members are kept while the last is waited for, and
 // each has the whole lease when all are held.
 func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
 		// Two thirds of it are above any pause of a busy machine, and it would be
 		// over twice before the last member is free.
 		const fixed = 2 * time.Second
-		last := mustLock(t, other.NewLock("c"))
+		last := locktest.MustLock(t, other.NewLock("c"))
 		var owners []string
 		time.AfterFunc(2*fixed, func() {
 			for _, n := range []string{"a", "b"} {
@@ -530,7 +450,7 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 			}
 			_ = last.Unlock(bg)
 		})
-		lease := mustLock(t, multiOf(t, c, "a", "b", "c"), rlock.WithLease(fixed))
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, "a", "b", "c"), rlock.WithLease(fixed))
 		newest := lease.Members()[2]
 		for i, l := range lease.Members()[:2] {
 			if owners[i] != l.Owner() {
@@ -541,44 +461,44 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 			}
 		}
 		<-lease.Done() // it is not renewed any longer
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		multiForgotten(t, rdb)
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.NothingLeft(t, rdb)
 	})
 }
 
 // A member that is lost while another is waited for is taken again.
 func TestMultiLockBeginsAgainWhenAnEarlyMemberIsLost(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-		last := mustLock(t, other.NewLock("b"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
+		last := locktest.MustLock(t, other.NewLock("b"))
 		early := make(chan *rlock.Lease, 10)
-		m := multi(t, multiWatched{Locker: c.NewLock("a"), after: func(l *rlock.Lease, _ error) { early <- l }}, c.NewLock("b"))
-		got := make(chan grant, 1)
+		m := locktest.NewMultiLock(t, locktest.WatchedLock{Locker: c.NewLock("a"), After: func(l *rlock.Lease, _ error) { early <- l }}, c.NewLock("b"))
+		got := make(chan locktest.Grant, 1)
 		go func() {
 			lease, err := m.Lock(bg, rlock.WithLease(time.Minute))
-			got <- grant{lease, err, time.Now()}
+			got <- locktest.Grant{Lease: lease, Err: err, At: time.Now()}
 		}()
 		<-early
 		if done, err := other.NewLock("a").ForceUnlock(bg); !done || err != nil {
 			t.Fatal(done, err)
 		}
-		mustUnlock(t, last)
+		locktest.MustUnlock(t, last)
 		g := <-got
-		if g.err != nil {
-			t.Fatal(g.err)
+		if g.Err != nil {
+			t.Fatal(g.Err)
 		}
-		multiHeld(t, other.NewLock("a"), other.NewLock("b"))
-		mustUnlock(t, g.lease)
-		multiForgotten(t, rdb)
+		locktest.MustBeHeld(t, other.NewLock("a"), other.NewLock("b"))
+		locktest.MustUnlock(t, g.Lease)
+		locktest.NothingLeft(t, rdb)
 	})
 }
 
 func TestMultiLockIsLostWithAMember(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for cause, test := range map[string]struct {
 			lock  []rlock.LockOption
 			lease []rlock.AcquireOption
@@ -604,32 +524,32 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 			"expired":  {lease: []rlock.AcquireOption{rlock.WithLease(500 * time.Millisecond)}, want: []error{rlock.ErrLeaseLost, rlock.ErrExpired}},
 			"too long": {lock: []rlock.LockOption{rlock.WithMaxHold(300 * time.Millisecond)}, want: []error{rlock.ErrLeaseLost, rlock.ErrMaxHold}},
 			"unlocked": {end: func(_, _ *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
-				mustUnlock(t, l)
+				locktest.MustUnlock(t, l)
 			}, want: []error{rlock.ErrUnlocked, nil, rlock.ErrLeaseLost}},
 		} {
 			for _, at := range []int{0, 2} {
 				t.Run(fmt.Sprint(cause, " ", at), func(t *testing.T) {
 					t.Parallel()
-					rdb, rest := b.client(t), onMiniredis(t).client(t)
+					rdb, rest := b.Client(t), locktest.OnMiniredis(t).Client(t)
 					// Three members, each of a client of its own, of which one has the trouble.
 					prefix := rlock.WithPrefix(strings.ReplaceAll(t.Name(), "/", "_") + ":")
 					var locks []rlock.Locker
 					var clients []*rlock.Client
 					for i := range 3 {
-						c, opts := newClientOn(t, rest, prefix), []rlock.LockOption(nil)
+						c, opts := locktest.NewClient(t, rest, prefix), []rlock.LockOption(nil)
 						if i == at {
 							// Short, so that the watchdog looks soon.
-							c, opts = newClientOn(t, rdb, prefix, rlock.WithWatchdogLease(1500*time.Millisecond)), test.lock
+							c, opts = locktest.NewClient(t, rdb, prefix, rlock.WithWatchdogLease(1500*time.Millisecond)), test.lock
 						}
 						clients = append(clients, c)
 						locks = append(locks, c.NewLock(fmt.Sprint("m", i), opts...))
 					}
-					lease := mustLock(t, multi(t, locks...), test.lease...)
+					lease := locktest.MustLock(t, locktest.NewMultiLock(t, locks...), test.lease...)
 					ctx := lease.Context(bg)
 					bad := lease.Members()[at]
 					if test.end != nil {
 						// By name: ForceUnlock of a client without the prefix.
-						test.end(clients[at], newClientOn(t, rdb), rdb, bad)
+						test.end(clients[at], locktest.NewClient(t, rdb), rdb, bad)
 					}
 					select {
 					case <-lease.Done():
@@ -637,21 +557,21 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 						t.Fatal("the loss was not told")
 					}
 					<-ctx.Done()
-					wantErr(t, lease.Err(), test.want...)
-					wantErr(t, context.Cause(ctx), test.want...)
+					locktest.WantErr(t, lease.Err(), test.want...)
+					locktest.WantErr(t, context.Cause(ctx), test.want...)
 					if err := lease.Err(); !strings.Contains(err.Error(), fmt.Sprintf("%q", bad.Name())) && cause != "expired" {
 						t.Errorf("does not say which: %v", err)
 					}
 					// The others are given back, without anybody asking for it.
-					multiForgotten(t, rest)
+					locktest.NothingLeft(t, rest)
 					for i, l := range lease.Members() {
 						if i != at && l.Err() == nil {
 							t.Errorf("%s lives on", l.Name())
 						}
 					}
-					wantErr(t, lease.Extend(bg, time.Minute), test.want...)
-					wantErr(t, lease.Unlock(bg), test.want...)
-					wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+					locktest.WantErr(t, lease.Extend(bg, time.Minute), test.want...)
+					locktest.WantErr(t, lease.Unlock(bg), test.want...)
+					locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
 				})
 			}
 		}
@@ -661,31 +581,31 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 // It lives on as long as all members do, which are renewed.
 func TestMultiLockIsRenewed(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		m := join(t, b.client(t), rlock.WithWatchdogLease(3*time.Second))
-		other := b.newClient(t)
-		lease := mustLock(t, multi(t, m.NewLock("{m}a"), m.NewLock("{m}b"), m.NewFairLock("c")))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		m := locktest.Join(t, b.Client(t), rlock.WithWatchdogLease(3*time.Second))
+		other := b.NewClient(t)
+		lease := locktest.MustLock(t, locktest.NewMultiLock(t, m.NewLock("{m}a"), m.NewLock("{m}b"), m.NewFairLock("c")))
 		first := lease.Deadline()
 		for _, n := range []string{"{m}a", "{m}b", "c"} {
-			m.renewedAgain(t, n, 2)
+			m.RenewedAgain(t, n, 2)
 		}
 		if err := lease.Err(); err != nil || !lease.Deadline().After(first) {
 			t.Fatal(err, first, lease.Deadline())
 		}
-		multiHeld(t, other.NewLock("{m}a"), other.NewLock("{m}b"), other.NewFairLock("c"))
-		mustUnlock(t, lease)
+		locktest.MustBeHeld(t, other.NewLock("{m}a"), other.NewLock("{m}b"), other.NewFairLock("c"))
+		locktest.MustUnlock(t, lease)
 	})
 }
 
 func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 			t.Run(name, func(t *testing.T) {
-				m := multiOf(t, c, names...)
-				lease := mustLock(t, m, rlock.WithLease(time.Minute))
+				m := locktest.MultiLockOf(t, c, names...)
+				lease := locktest.MustLock(t, m, rlock.WithLease(time.Minute))
 				before := lease.Deadline()
 				if err := lease.Extend(bg, time.Hour); err != nil {
 					t.Fatal(err)
@@ -704,34 +624,34 @@ func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
 				if lease.Deadline().Sub(before) < 50*time.Minute {
 					t.Fatal("shortened")
 				}
-				wantErr(t, lease.Extend(bg, 0), rlock.ErrInvalidArgument)
+				locktest.WantErr(t, lease.Extend(bg, 0), rlock.ErrInvalidArgument)
 				ctx, cancel := context.WithCancel(bg)
 				cancel()
 				if err := lease.Unlock(ctx); err != nil {
 					t.Fatal(err)
 				}
-				wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
-				wantErr(t, lease.Err(), rlock.ErrUnlocked)
-				wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrUnlocked)
-				multiForgotten(t, rdb)
+				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+				locktest.WantErr(t, lease.Err(), rlock.ErrUnlocked)
+				locktest.WantErr(t, lease.Extend(bg, time.Minute), rlock.ErrUnlocked)
+				locktest.NothingLeft(t, rdb)
 
 				// A member that is gone shows at the release, if not before.
-				lease = mustLock(t, m)
+				lease = locktest.MustLock(t, m)
 				if done, err := c.NewLock(names[1]).ForceUnlock(bg); !done || err != nil {
 					t.Fatal(done, err)
 				}
-				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-				multiForgotten(t, rdb)
+				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				locktest.NothingLeft(t, rdb)
 
 				// So it does at an extension, which then gives back the rest.
-				lease = mustLock(t, m)
+				lease = locktest.MustLock(t, m)
 				if done, err := c.NewLock(names[0]).ForceUnlock(bg); !done || err != nil {
 					t.Fatal(done, err)
 				}
-				wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
-				wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
-				multiForgotten(t, rdb)
-				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				locktest.WantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
+				locktest.NothingLeft(t, rdb)
+				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 			})
 		}
 	})
@@ -741,15 +661,15 @@ func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
 // unlocked.
 func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
 		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
 			t.Run(name, func(t *testing.T) {
 				ctx := rlock.WithOwner(bg)
-				m := multiOf(t, c, names...)
+				m := locktest.MultiLockOf(t, c, names...)
 				for _, try := range []bool{false, true} {
-					outer := mustLockCtx(t, ctx, c.NewLock(names[1]))
+					outer := locktest.MustLockCtx(t, ctx, c.NewLock(names[1]))
 					acquire := m.Lock
 					if try {
 						acquire = m.TryLock
@@ -758,32 +678,32 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if n := count(t, rdb, names[1], outer.Owner()); n != "2" {
+					if n := locktest.HoldCount(t, rdb, names[1], outer.Owner()); n != "2" {
 						t.Fatalf("count %q", n)
 					}
-					multiHeld(t, other.NewLock(names[0]), other.NewLock(names[1]))
-					mustUnlock(t, lease)
-					multiFree(t, other.NewLock(names[0]))
-					multiHeld(t, other.NewLock(names[1]))
-					mustUnlock(t, outer)
-					multiForgotten(t, rdb)
+					locktest.MustBeHeld(t, other.NewLock(names[0]), other.NewLock(names[1]))
+					locktest.MustUnlock(t, lease)
+					locktest.MustBeFree(t, other.NewLock(names[0]))
+					locktest.MustBeHeld(t, other.NewLock(names[1]))
+					locktest.MustUnlock(t, outer)
+					locktest.NothingLeft(t, rdb)
 				}
 
 				// Of a hold that is lost nothing is entered, and nothing else left.
-				outer := mustLockCtx(t, ctx, c.NewLock(names[1]))
+				outer := locktest.MustLockCtx(t, ctx, c.NewLock(names[1]))
 				if done, err := c.NewLock(names[1]).ForceUnlock(bg); !done || err != nil {
 					t.Fatal(done, err)
 				}
 				_, err := m.Lock(ctx)
-				wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
-				multiFree(t, other.NewLock(names[0]), other.NewLock(names[1]))
+				locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+				locktest.MustBeFree(t, other.NewLock(names[0]), other.NewLock(names[1]))
 				_ = outer.Unlock(bg) // lost
-				strict := multi(t, c.NewLock(names[0], rlock.WithNonReentrant()), c.NewLock(names[1], rlock.WithNonReentrant()))
-				lease := mustLockCtx(t, ctx, strict)
+				strict := locktest.NewMultiLock(t, c.NewLock(names[0], rlock.WithNonReentrant()), c.NewLock(names[1], rlock.WithNonReentrant()))
+				lease := locktest.MustLockCtx(t, ctx, strict)
 				_, err = strict.Lock(ctx)
-				wantErr(t, err, rlock.ErrReentrant)
-				mustUnlock(t, lease)
-				multiForgotten(t, rdb)
+				locktest.WantErr(t, err, rlock.ErrReentrant)
+				locktest.MustUnlock(t, lease)
+				locktest.NothingLeft(t, rdb)
 			})
 		}
 	})
@@ -792,31 +712,31 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 // Free plain locks of one slot cost one command.
 func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 	t.Parallel()
-	for name, b := range map[string]*backend{"standalone": onServer(t), "cluster": onCluster(t)} {
+	for name, b := range map[string]*locktest.Backend{"standalone": locktest.OnServer(t), "cluster": locktest.OnCluster(t)} {
 		t.Run(name, func(t *testing.T) {
-			rdb := b.client(t)
-			sent := &sentCommands{}
+			rdb := b.Client(t)
+			sent := &locktest.SentCommands{}
 			// So that a reply that is late is not asked for again.
-			c := newClientOn(t, rdb, rlock.WithCommandTimeout(time.Minute))
-			m := multiOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
-			mustUnlock(t, mustLock(t, m)) // loads the scripts, and finds the node
+			c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Minute))
+			m := locktest.MultiLockOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
+			locktest.MustUnlock(t, locktest.MustLock(t, m)) // loads the scripts, and finds the node
 			rdb.AddHook(sent)
 			for name, acquire := range map[string]func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){"Lock": m.Lock, "TryLock": m.TryLock} {
 				scripts := 0
-				stats := dialer(b.addr)(t, nil)
-				if b.real != nil {
-					scripts = commandCount(t, stats, "evalsha")
+				stats := locktest.Dialer(b.Addr)(t, nil)
+				if b.Real != nil {
+					scripts = locktest.CommandCount(t, stats, "evalsha")
 				}
-				from := sent.n.Load()
+				from := sent.N.Load()
 				lease, err := acquire(bg)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := sent.n.Load() - from; n != 1 {
+				if n := sent.N.Load() - from; n != 1 {
 					t.Errorf("%s sent %d commands", name, n)
 				}
-				if b.real != nil {
-					if n := commandCount(t, stats, "evalsha") - scripts; n != 1 {
+				if b.Real != nil {
+					if n := locktest.CommandCount(t, stats, "evalsha") - scripts; n != 1 {
 						t.Errorf("%s ran %d scripts", name, n)
 					}
 				}
@@ -825,7 +745,7 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 						t.Errorf("token %d beside %d", l.Token(), lease.Token())
 					}
 				}
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 		})
 	}
@@ -834,7 +754,7 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 // Whoever looks at all keys at once never sees a part of an acquire.
 func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		var mu sync.Mutex // guards the rest
 		leaving := map[string]bool{}
@@ -842,14 +762,14 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 3 {
-			rdb := b.client(t)
-			c := newClientOn(t, rdb)
+			rdb := b.Client(t)
+			c := locktest.NewClient(t, rdb)
 			for range 3 {
 				locks := make([]rlock.Locker, len(names))
 				for i, j := range rand.Perm(len(names)) {
 					locks[i] = c.NewLock(names[j])
 				}
-				m := multi(t, locks...)
+				m := locktest.NewMultiLock(t, locks...)
 				wg.Go(func() {
 					for {
 						select {
@@ -876,7 +796,7 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 			}
 		}
 		look := redis.NewScript(`local all = {} for i, k in ipairs(KEYS) do all[i] = redis.call('hkeys', k)[1] or '' end return all`)
-		rdb := b.client(t)
+		rdb := b.Client(t)
 		for end := time.Now().Add(20 * time.Second); ; {
 			owners, err := look.Run(bg, rdb, names).StringSlice()
 			if err != nil {
@@ -914,12 +834,12 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 		}
 		close(stop)
 		wg.Wait()
-		multiForgotten(t, rdb)
+		locktest.NothingLeft(t, rdb)
 	})
 }
 
-// multiEvents notes the acquires and unlocks that an Observer is told of.
-type multiEvents struct {
+// memberEvents notes the acquires and unlocks that an Observer is told of.
+type memberEvents struct {
 	rlock.NopObserver
 	mu       sync.Mutex // guards the rest
 	started  int
@@ -928,14 +848,14 @@ type multiEvents struct {
 	unlocked map[string]int
 }
 
-func (e *multiEvents) AcquireStart(ctx context.Context, _ string) context.Context {
+func (e *memberEvents) AcquireStart(ctx context.Context, _ string) context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.started++
 	return ctx
 }
 
-func (e *multiEvents) AcquireEnd(_ context.Context, a rlock.AcquireEvent) {
+func (e *memberEvents) AcquireEnd(_ context.Context, a rlock.AcquireEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.started--
@@ -949,7 +869,7 @@ func (e *multiEvents) AcquireEnd(_ context.Context, a rlock.AcquireEvent) {
 	}
 }
 
-func (e *multiEvents) Unlocked(u rlock.UnlockEvent) {
+func (e *memberEvents) Unlocked(u rlock.UnlockEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.unlocked[u.Lock]++
@@ -959,19 +879,19 @@ func (e *multiEvents) Unlocked(u rlock.UnlockEvent) {
 // unlock once.
 func TestMultiLockIsObservedByMember(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
-			rdb := b.client(t)
-			e := &multiEvents{acquired: map[string]int{}, unlocked: map[string]int{}}
-			c, other := newClientOn(t, rdb, rlock.WithObserver(e)), newClientOn(t, rdb)
-			m := multiOf(t, c, names...)
-			mustUnlock(t, mustLock(t, m))
-			taken := mustLock(t, other.NewLock(names[0]))
+			rdb := b.Client(t)
+			e := &memberEvents{acquired: map[string]int{}, unlocked: map[string]int{}}
+			c, other := locktest.NewClient(t, rdb, rlock.WithObserver(e)), locktest.NewClient(t, rdb)
+			m := locktest.MultiLockOf(t, c, names...)
+			locktest.MustUnlock(t, locktest.MustLock(t, m))
+			taken := locktest.MustLock(t, other.NewLock(names[0]))
 			if _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatal(err)
 			}
 			time.AfterFunc(20*time.Millisecond, func() { _ = taken.Unlock(bg) })
-			mustUnlock(t, mustLock(t, m))
+			locktest.MustUnlock(t, locktest.MustLock(t, m))
 			e.mu.Lock()
 			want := fmt.Sprint(map[string]int{names[0]: 2, names[1]: 2})
 			if e.started != 0 || fmt.Sprint(e.acquired) != want || fmt.Sprint(e.unlocked) != want || e.failed == 0 {
@@ -991,10 +911,10 @@ type wrappedLock struct {
 
 func TestMultiLockOfALockThatCannotBeCompared(t *testing.T) {
 	t.Parallel()
-	c := onMiniredis(t).newClient(t)
+	c := locktest.OnMiniredis(t).NewClient(t)
 	m, err := rlock.NewMultiLock(wrappedLock{c.NewLock("a"), []int{1}}, wrappedLock{c.NewLock("b"), []int{1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustUnlock(t, mustLock(t, m))
+	locktest.MustUnlock(t, locktest.MustLock(t, m))
 }

@@ -279,6 +279,7 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l }
 
 func init() {
 	seam.Option = func(env seam.Env) any { return Option(func(c *config) { c.env = env }) }
+	seam.Script = func(name string) (text, sha string) { return embedded[name].text, embedded[name].sha }
 }
 
 // LockOption configures a lock.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -38,28 +39,28 @@ var outages = []outage{
 		return rdb
 	}},
 	{"black hole", func(t *testing.T) redis.UniversalClient {
-		b := onMiniredis(t)
-		proxy := faultproxy.New(t, b.addr)
+		b := locktest.OnMiniredis(t)
+		proxy := faultproxy.New(t, b.Addr)
 		proxy.Blackhole(true)
-		return dialer(proxy.Addr())(t, nil)
+		return locktest.Dialer(proxy.Addr())(t, nil)
 	}},
 }
 
 // While Redis gives no answer, the end of a wait says so: it is not contention.
 func TestEndOfAWaitTellsAnOutage(t *testing.T) {
 	t.Parallel()
-	kinds := append([]typeOfLock{}, typesOfLocks...)
+	kinds := append([]locktest.Type{}, locktest.Types...)
 	for _, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
-			c := newClientOn(t, o.begin(t), rlock.WithUnlockTimeout(100*time.Millisecond))
+			c := locktest.NewClient(t, o.begin(t), rlock.WithUnlockTimeout(100*time.Millisecond))
 			check := func(t *testing.T, open func(name string) rlock.Locker) {
 				t.Parallel()
 				const wait = 300 * time.Millisecond
 				t.Run("WithWait", func(t *testing.T) {
 					t.Parallel()
 					_, err := open("wait").Lock(bg, rlock.WithWait(wait))
-					wantErr(t, err, rlock.ErrNotAcquired, rlock.ErrUnreachable, nil, context.DeadlineExceeded)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, rlock.ErrUnreachable, nil, context.DeadlineExceeded)
 					if !strings.Contains(err.Error(), "timed out after 300ms; no answer from Redis") && !strings.Contains(err.Error(), " + ") {
 						t.Errorf("%v", err)
 					}
@@ -103,8 +104,8 @@ func TestEndOfAWaitTellsAnOutage(t *testing.T) {
 				})
 			}
 			for _, k := range kinds {
-				t.Run(k.name, func(t *testing.T) {
-					check(t, func(name string) rlock.Locker { return k.open(c, k.name+name) })
+				t.Run(k.Name, func(t *testing.T) {
+					check(t, func(name string) rlock.Locker { return k.Open(c, k.Name+name) })
 				})
 			}
 			t.Run("MultiLock", func(t *testing.T) {
@@ -126,9 +127,9 @@ func TestEndOfAWaitTellsThatThereIsNoQuorum(t *testing.T) {
 	for _, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
-			clients := []*rlock.Client{newClientOn(t, onMiniredis(t).client(t))}
+			clients := []*rlock.Client{locktest.NewClient(t, locktest.OnMiniredis(t).Client(t))}
 			for range 2 {
-				clients = append(clients, newClientOn(t, o.begin(t)))
+				clients = append(clients, locktest.NewClient(t, o.begin(t)))
 			}
 			l, err := rlock.NewRedLock("a", clients)
 			if err != nil {
@@ -136,7 +137,7 @@ func TestEndOfAWaitTellsThatThereIsNoQuorum(t *testing.T) {
 			}
 			for range 3 {
 				_, err := l.Lock(bg, rlock.WithWait(700*time.Millisecond))
-				wantErr(t, err, rlock.ErrNotAcquired, rlock.ErrNoQuorum, nil, context.DeadlineExceeded)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, rlock.ErrNoQuorum, nil, context.DeadlineExceeded)
 				ctx, cancel := context.WithTimeout(bg, 700*time.Millisecond)
 				_, err = l.Lock(ctx)
 				cancel()
@@ -154,15 +155,15 @@ func TestEndOfAWaitTellsThatThereIsNoQuorum(t *testing.T) {
 // whatever ends it and however soon.
 func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	c := b.newClient(t)
-	holders := b.newClient(t)
-	for _, k := range typesOfLocks {
-		t.Run(k.name, func(t *testing.T) {
+	b := locktest.OnServer(t)
+	c := b.NewClient(t)
+	holders := b.NewClient(t)
+	for _, k := range locktest.Types {
+		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
-			held := mustLock(t, k.blocker(holders, k.name))
-			defer mustUnlock(t, held)
-			l := k.open(c, k.name)
+			held := locktest.MustLock(t, k.Blocker(holders, k.Name))
+			defer locktest.MustUnlock(t, held)
+			l := k.Open(c, k.Name)
 			told := false
 			for i := range 100 {
 				ctx, cancel := context.WithTimeout(bg, time.Duration(i)*37*time.Microsecond)
@@ -180,7 +181,7 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 				t.Error("never was the holder named")
 			}
 			_, err := l.Lock(bg, rlock.WithWait(2*time.Second))
-			wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
 			if !strings.Contains(err.Error(), ": not acquired: timed out after 2s; held by "+held.Owner()+", ") {
 				t.Errorf("%v", err)
 			}
@@ -199,13 +200,13 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 // Lock bears an outage for as long as a watchdog lease, counted from its first look.
 func TestLockBearsAnOutageForAWatchdogLease(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	p := faultproxy.New(t, b.addr)
-	r := &recorder{}
-	c := newClientOn(t, dialer(p.Addr())(t, nil), rlock.WithObserver(r),
+	b := locktest.OnMiniredis(t)
+	p := faultproxy.New(t, b.Addr)
+	r := &locktest.Recorder{}
+	c := locktest.NewClient(t, locktest.Dialer(p.Addr())(t, nil), rlock.WithObserver(r),
 		rlock.WithCommandTimeout(300*time.Millisecond), rlock.WithWatchdogLease(900*time.Millisecond))
 	l := c.NewLock("stock")
-	mustUnlock(t, mustLock(t, l))
+	locktest.MustUnlock(t, locktest.MustLock(t, l))
 	p.Blackhole(true)
 	start := time.Now()
 	_, err := l.Lock(bg)
@@ -214,7 +215,7 @@ func TestLockBearsAnOutageForAWatchdogLease(t *testing.T) {
 		t.Fatalf("%v, after %v", err, took)
 	}
 	// Each look is given the whole command time-out, so the third ends after the lease.
-	if e := r.acquired[len(r.acquired)-1]; e.Attempts > 3 {
+	if e := r.Acquires[len(r.Acquires)-1]; e.Attempts > 3 {
 		t.Errorf("%d looks in %v", e.Attempts, took)
 	}
 }

@@ -10,44 +10,45 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // exclusiveLock is a type of lock that one owner has alone, with the locks of
 // which it needs more than one client.
 type exclusiveLock struct {
 	name string
-	open func(t *testing.T, b *backend, c *rlock.Client, name string) rlock.Locker
+	open func(t *testing.T, b *locktest.Backend, c *rlock.Client, name string) rlock.Locker
 }
 
 // exclusiveLocks are all of them.
 func exclusiveLocks() (kinds []exclusiveLock) {
-	for _, k := range typesOfLocks {
-		if !k.shared {
-			kinds = append(kinds, exclusiveLock{k.name, func(_ *testing.T, _ *backend, c *rlock.Client, name string) rlock.Locker {
-				return k.open(c, name)
+	for _, k := range locktest.Types {
+		if !k.Shared {
+			kinds = append(kinds, exclusiveLock{k.Name, func(_ *testing.T, _ *locktest.Backend, c *rlock.Client, name string) rlock.Locker {
+				return k.Open(c, name)
 			}})
 		}
 	}
 	return append(kinds,
-		exclusiveLock{"MultiLock in one script", func(t *testing.T, _ *backend, c *rlock.Client, name string) rlock.Locker {
-			return multiOf(t, c, "{"+name+"}1", "{"+name+"}2")
+		exclusiveLock{"MultiLock in one script", func(t *testing.T, _ *locktest.Backend, c *rlock.Client, name string) rlock.Locker {
+			return locktest.MultiLockOf(t, c, "{"+name+"}1", "{"+name+"}2")
 		}},
-		exclusiveLock{"MultiLock of types", func(t *testing.T, _ *backend, c *rlock.Client, name string) rlock.Locker {
-			return multi(t, c.NewFairLock(name+":fair"), c.NewReadWriteLock(name+":rw").Writer)
+		exclusiveLock{"MultiLock of types", func(t *testing.T, _ *locktest.Backend, c *rlock.Client, name string) rlock.Locker {
+			return locktest.NewMultiLock(t, c.NewFairLock(name+":fair"), c.NewReadWriteLock(name+":rw").Writer)
 		}},
-		exclusiveLock{"RedLock", func(t *testing.T, b *backend, c *rlock.Client, name string) rlock.Locker {
+		exclusiveLock{"RedLock", func(t *testing.T, b *locktest.Backend, c *rlock.Client, name string) rlock.Locker {
 			// One master is enough here: what counts is who is the owner.
-			return red(t, name, []*rlock.Client{c}, rlock.WithNodeTimeout(5*time.Second))
+			return locktest.NewRedLock(t, name, []*rlock.Client{c}, rlock.WithNodeTimeout(5*time.Second))
 		}},
 	)
 }
 
 func eachExclusiveLock(t *testing.T, scenario func(t *testing.T, open func(name string) rlock.Locker)) {
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, k := range exclusiveLocks() {
 			t.Run(k.name, func(t *testing.T) {
 				t.Parallel()
-				c := b.newClient(t)
+				c := b.NewClient(t)
 				scenario(t, func(name string) rlock.Locker { return k.open(t, b, c, strings.ReplaceAll(k.name, " ", "-")+":"+name) })
 			})
 		}
@@ -113,7 +114,7 @@ func TestWithOwnerMakesOneOwnerOfAllCalls(t *testing.T) {
 	eachExclusiveLock(t, func(t *testing.T, open func(string) rlock.Locker) {
 		ctx := rlock.WithOwner(bg)
 		outer, inner := open("outer"), open("inner")
-		lease := mustLockCtx(t, ctx, outer)
+		lease := locktest.MustLockCtx(t, ctx, outer)
 		entries := make([]*rlock.Lease, 4)
 		var wg sync.WaitGroup
 		for i := range entries {
@@ -121,7 +122,7 @@ func TestWithOwnerMakesOneOwnerOfAllCalls(t *testing.T) {
 			if i%2 == 0 {
 				from = lease.Context(ctx)
 			}
-			wg.Go(func() { entries[i] = mustLockCtx(t, from, inner) })
+			wg.Go(func() { entries[i] = locktest.MustLockCtx(t, from, inner) })
 		}
 		wg.Wait() // all are inside
 		if t.Failed() {
@@ -131,10 +132,10 @@ func TestWithOwnerMakesOneOwnerOfAllCalls(t *testing.T) {
 			if e.Owner() != entries[0].Owner() || e.Token() != entries[0].Token() {
 				t.Errorf("%s with token %d beside %s with token %d", e.Owner(), e.Token(), entries[0].Owner(), entries[0].Token())
 			}
-			mustUnlock(t, e)
+			locktest.MustUnlock(t, e)
 		}
-		mustUnlock(t, lease)
-		mustUnlock(t, mustLock(t, inner))
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, locktest.MustLock(t, inner))
 	})
 }
 
@@ -152,7 +153,7 @@ func entersAgain(t *testing.T, ctx context.Context, locks ...*rlock.Lock) (names
 		}
 		if err == nil {
 			names += l.Name()
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 	}
 	return names
@@ -160,14 +161,14 @@ func entersAgain(t *testing.T, ctx context.Context, locks ...*rlock.Lock) (names
 
 func TestAcquireEntersOnlyWhatItsContextDescendsFrom(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		client := b.newClient(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		client := b.NewClient(t)
 		a, c, d, e := client.NewLock("a"), client.NewLock("c"), client.NewLock("d"), client.NewLock("e")
-		la := mustLock(t, a)
+		la := locktest.MustLock(t, a)
 		inA := la.Context(bg)
-		lc, ld := mustLockCtx(t, inA, c), mustLockCtx(t, inA, d) // siblings
+		lc, ld := locktest.MustLockCtx(t, inA, c), locktest.MustLockCtx(t, inA, d) // siblings
 		tree := rlock.WithOwner(bg)
-		le := mustLockCtx(t, tree, e)
+		le := locktest.MustLockCtx(t, tree, e)
 		leaf, cancel := context.WithCancel(lc.Context(inA))
 		defer cancel()
 		for what, test := range map[string]struct {
@@ -200,49 +201,49 @@ func TestAcquireEntersOnlyWhatItsContextDescendsFrom(t *testing.T) {
 		// What is entered anew below another's lease is still the owner's, and what
 		// is entered below its lease elsewhere is not.
 		f := client.NewLock("f")
-		lf := mustLockCtx(t, lc.Context(tree), f)
+		lf := locktest.MustLockCtx(t, lc.Context(tree), f)
 		if got := entersAgain(t, tree, a, c, e, f); got != "ef" {
 			t.Errorf("the owner enters %q", got)
 		}
-		mustUnlock(t, lf)
-		lf = mustLockCtx(t, le.Context(bg), f)
+		locktest.MustUnlock(t, lf)
+		lf = locktest.MustLockCtx(t, le.Context(bg), f)
 		if got := entersAgain(t, tree, e, f); got != "e" {
 			t.Errorf("the owner enters %q", got)
 		}
 		for _, l := range []*rlock.Lease{lf, le, ld, lc, la} {
-			mustUnlock(t, l)
+			locktest.MustUnlock(t, l)
 		}
 
 		// Of what was left nothing is entered again: a new hold begins.
 		after := context.WithoutCancel(leaf)
-		next := mustLockCtx(t, after, a)
+		next := locktest.MustLockCtx(t, after, a)
 		if next.Owner() == la.Owner() || next.Token() <= la.Token() {
 			t.Errorf("%s, token %d, after %s, token %d", next.Owner(), next.Token(), la.Owner(), la.Token())
 		}
 		_, err := a.TryLock(after)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, next)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, next)
 	})
 }
 
 // A hold that is lost lets nobody enter below it, until it is unlocked.
 func TestBelowALostHoldNothingIsEnteredAgain(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewLock("a")
-		lease := mustLock(t, l)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewLock("a")
+		lease := locktest.MustLock(t, l)
 		ctx := context.WithoutCancel(lease.Context(bg))
 		if err := rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
 			_, err := l.Lock(ctx)
-			wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrNotAcquired)
 		}
-		mustUnlock(t, mustLock(t, l)) // a new owner
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
-		mustUnlock(t, mustLockCtx(t, ctx, l))
+		locktest.MustUnlock(t, locktest.MustLock(t, l)) // a new owner
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+		locktest.MustUnlock(t, locktest.MustLockCtx(t, ctx, l))
 	})
 }
 
@@ -250,7 +251,7 @@ func TestBelowALostHoldNothingIsEnteredAgain(t *testing.T) {
 // read hold is nothing to the other.
 func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, open := range map[string]func(*rlock.Client, ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock){
 			"ReadWriteLock": func(c *rlock.Client, opts ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
 				l := c.NewReadWriteLock("{rw}a", opts...)
@@ -262,15 +263,15 @@ func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				rdb := b.client(t)
-				c, other := newClientOn(t, rdb), newClientOn(t, rdb)
+				rdb := b.Client(t)
+				c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
 				reader, writer := open(c, rlock.WithNonReentrant())
 				others, othersWriter := open(other)
-				write := mustLock(t, writer)
+				write := locktest.MustLock(t, writer)
 				inWrite := context.WithoutCancel(write.Context(bg))
 				var reads []*rlock.Lease
 				for range 3 {
-					reads = append(reads, mustLockCtx(t, inWrite, reader)) // not ErrReentrant
+					reads = append(reads, locktest.MustLockCtx(t, inWrite, reader)) // not ErrReentrant
 					if n, err := reader.HeldBy(reads[len(reads)-1].Context(inWrite)); n != 1 || err != nil {
 						t.Fatal(n, err)
 					}
@@ -279,26 +280,26 @@ func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 					t.Fatal("siblings share a read hold")
 				}
 				_, err := reader.TryLock(reads[0].Context(inWrite))
-				wantErr(t, err, rlock.ErrReentrant)
+				locktest.WantErr(t, err, rlock.ErrReentrant)
 				_, err = others.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 
 				// One leaves; the others read on, after the writer too.
-				mustUnlock(t, reads[0])
-				mustUnlock(t, write)
-				mustUnlock(t, mustLock(t, others))
+				locktest.MustUnlock(t, reads[0])
+				locktest.MustUnlock(t, write)
+				locktest.MustUnlock(t, locktest.MustLock(t, others))
 				_, err = othersWriter.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				_, err = writer.TryLock(reads[1].Context(bg))
-				wantErr(t, err, rlock.ErrUpgrade)
+				locktest.WantErr(t, err, rlock.ErrUpgrade)
 				_, err = writer.TryLock(inWrite) // descends from no reader
-				wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
-				mustUnlock(t, reads[1])
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
+				locktest.MustUnlock(t, reads[1])
 				_, err = othersWriter.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
-				mustUnlock(t, reads[2])
-				mustUnlock(t, mustLock(t, othersWriter))
-				mustBeForgotten(t, rdb, reader.Name())
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
+				locktest.MustUnlock(t, reads[2])
+				locktest.MustUnlock(t, locktest.MustLock(t, othersWriter))
+				locktest.MustBeForgotten(t, rdb, reader.Name())
 			})
 		}
 	})
@@ -308,25 +309,25 @@ func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 // each other from a MultiLock of others.
 func TestBelowAMultiLockSiblingsExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t)
-		outer, inner := multiOf(t, c, "{m}a", "{m}b"), multi(t, c.NewLock("{m}b"), c.NewLock("{m}c"))
-		lease := mustLock(t, outer)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		outer, inner := locktest.MultiLockOf(t, c, "{m}a", "{m}b"), locktest.NewMultiLock(t, c.NewLock("{m}b"), c.NewLock("{m}c"))
+		lease := locktest.MustLock(t, outer)
 		ctx := lease.Context(bg)
 		first, err := inner.TryLock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = inner.TryLock(ctx) // a sibling: it enters b, but c is another's
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		second, err := inner.TryLock(first.Context(ctx))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range []*rlock.Lease{second, first, lease} {
-			mustUnlock(t, l)
+			locktest.MustUnlock(t, l)
 		}
-		multiFree(t, outer, inner)
+		locktest.MustBeFree(t, outer, inner)
 	})
 }
 
@@ -336,14 +337,14 @@ type both struct{ *rlock.MultiLock }
 // Members that take the same lock somewhere inside do not wait for each other.
 func TestMembersOfAMultiLockDescendFromEachOther(t *testing.T) {
 	t.Parallel()
-	c := onMiniredis(t).newClient(t)
-	m := multi(t, &both{multiOf(t, c, "a", "b")}, &both{multiOf(t, c, "b", "c")})
+	c := locktest.OnMiniredis(t).NewClient(t)
+	m := locktest.NewMultiLock(t, &both{locktest.MultiLockOf(t, c, "a", "b")}, &both{locktest.MultiLockOf(t, c, "b", "c")})
 	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
 		lease, err := acquire(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
-	multiFree(t, c.NewLock("a"), c.NewLock("b"), c.NewLock("c"))
+	locktest.MustBeFree(t, c.NewLock("a"), c.NewLock("b"), c.NewLock("c"))
 }

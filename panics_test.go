@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 var errBoom = errors.New("boom")
@@ -24,7 +25,7 @@ func panicky(rdb redis.UniversalClient, times int64, scripts ...string) (seen *a
 	seen = new(atomic.Int64)
 	boom := func(cmd redis.Cmder, next func() error) error {
 		for _, script := range scripts {
-			if cmd.Name() == "evalsha" && runs(cmd, script) {
+			if cmd.Name() == "evalsha" && locktest.Runs(cmd, script) {
 				if n := seen.Add(1); n <= times {
 					if n%2 == 0 {
 						_ = next()
@@ -35,7 +36,7 @@ func panicky(rdb redis.UniversalClient, times int64, scripts ...string) (seen *a
 		}
 		return next()
 	}
-	rdb.(*redis.Client).AddHook(&scriptHook{one: boom, pipe: func(cmds []redis.Cmder, next func() error) error {
+	rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: boom, Pipe: func(cmds []redis.Cmder, next func() error) error {
 		return boom(cmds[0], next)
 	}})
 	return seen
@@ -45,32 +46,32 @@ func panicky(rdb redis.UniversalClient, times int64, scripts ...string) (seen *a
 // caller is told, and nothing is left behind: the request may have run or not.
 func TestPanicOfAHookIsAnErrorOfItsRequest(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, plain := b.client(t), b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, plain := b.Client(t), b.Client(t)
 		log := &logLines{}
-		c := newClientOn(t, rdb, rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(600*time.Millisecond))
+		c := locktest.NewClient(t, rdb, rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(600*time.Millisecond))
 		l := c.NewLock("a")
-		mustUnlock(t, mustLock(t, l)) // loads the scripts
+		locktest.MustUnlock(t, locktest.MustLock(t, l)) // loads the scripts
 		panicky(rdb, 2, "acquire")
 		for range 2 { // once before it runs, once after
 			_, err := l.TryLock(bg)
-			wantErr(t, err, errBoom)
-			eventually(t, "it is given back", func() bool { return plain.Exists(bg, "a").Val() == 0 })
+			locktest.WantErr(t, err, errBoom)
+			locktest.Eventually(t, "it is given back", func() bool { return plain.Exists(bg, "a").Val() == 0 })
 		}
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		renewals := panicky(rdb, 2, "renew")
-		eventually(t, "it is renewed all the same", func() bool {
+		locktest.Eventually(t, "it is renewed all the same", func() bool {
 			return renewals.Load() > 3 && lease.Err() == nil
 		})
 		panicky(rdb, 1, "inspect")
 		_, err := l.State(bg)
-		wantErr(t, err, errBoom)
+		locktest.WantErr(t, err, errBoom)
 		panicky(rdb, 2, "release", "abandon") // the second after it has run
-		wantErr(t, lease.Unlock(bg), errBoom)
-		eventually(t, "it is released in the background", func() bool { return plain.Exists(bg, "a").Val() == 0 })
-		mustUnlock(t, mustLock(t, l))
-		onlyTombstones(t, plain)
-		eventually(t, "it is logged", func() bool { return log.count("panic in code") > 0 })
+		locktest.WantErr(t, lease.Unlock(bg), errBoom)
+		locktest.Eventually(t, "it is released in the background", func() bool { return plain.Exists(bg, "a").Val() == 0 })
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
+		locktest.OnlyTombstones(t, plain)
+		locktest.Eventually(t, "it is logged", func() bool { return log.count("panic in code") > 0 })
 		if n := log.count("panic in code"); n != 1 {
 			t.Errorf("%d log lines for one place", n)
 		}
@@ -80,19 +81,19 @@ func TestPanicOfAHookIsAnErrorOfItsRequest(t *testing.T) {
 // A hold that cannot be renewed for panics is lost at its deadline, and says why.
 func TestPanicOfAHookAtEachRenewal(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(300*time.Millisecond))
-		lease := mustLock(t, c.NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(300*time.Millisecond))
+		lease := locktest.MustLock(t, c.NewLock("a"))
 		panicky(rdb, 1<<40, "renew")
 		<-lease.Done()
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable, errBoom)
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable, errBoom)
 	})
 }
 
 // dialPanics panics while on.
 type dialPanics struct {
-	scriptHook
+	locktest.ScriptHook
 	on, seen atomic.Bool
 }
 
@@ -109,22 +110,22 @@ func (h *dialPanics) DialHook(next redis.DialHook) redis.DialHook {
 // The subscribed connection is dialed in a goroutine of the library.
 func TestPanicOfADialHook(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		hook := &dialPanics{}
 		rdb.(*redis.Client).AddHook(hook)
-		c := newClientOn(t, rdb)
-		lease := mustLock(t, b.newClient(t).NewLock("a"))
+		c := locktest.NewClient(t, rdb)
+		lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
 		_, err := c.NewLock("a").TryLock(bg) // the pool has a connection
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		hook.on.Store(true)
 		got := make(chan *rlock.Lease, 1)
-		go func() { got <- mustLock(t, c.NewLock("a")) }()
-		eventually(t, "it has panicked", hook.seen.Load)
+		go func() { got <- locktest.MustLock(t, c.NewLock("a")) }()
+		locktest.Eventually(t, "it has panicked", hook.seen.Load)
 		hook.on.Store(false)
-		eventually(t, "it is subscribed later", func() bool { return subscribers(t, b.client(t), "a") == 1 })
-		mustUnlock(t, lease)
-		mustUnlock(t, <-got)
+		locktest.Eventually(t, "it is subscribed later", func() bool { return locktest.Subscribers(t, b.Client(t), "a") == 1 })
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
@@ -135,45 +136,55 @@ func (o *panickyObserver) boom(what string) {
 	o.seen.Store(what, true)
 	panic(what)
 }
+
 func (o *panickyObserver) AcquireStart(context.Context, string) context.Context {
 	o.boom("AcquireStart")
 	return nil
 }
+
 func (o *panickyObserver) AcquireEnd(context.Context, rlock.AcquireEvent) { o.boom("AcquireEnd") }
-func (o *panickyObserver) Contended(string)                               { o.boom("Contended") }
-func (o *panickyObserver) Renewed(string, string)                         { o.boom("Renewed") }
-func (o *panickyObserver) Lost(rlock.LossEvent)                           { o.boom("Lost") }
-func (o *panickyObserver) Unlocked(rlock.UnlockEvent)                     { o.boom("Unlocked") }
-func (o *panickyObserver) Retry(string, error)                            { o.boom("Retry") }
-func (o *panickyObserver) Subscription(string, bool)                      { o.boom("Subscription") }
-func (o *panickyObserver) Unpublished(error)                              { o.boom("Unpublished") }
-func (o *panickyObserver) Dropped(int)                                    { o.boom("Dropped") }
+
+func (o *panickyObserver) Contended(string) { o.boom("Contended") }
+
+func (o *panickyObserver) Renewed(string, string) { o.boom("Renewed") }
+
+func (o *panickyObserver) Lost(rlock.LossEvent) { o.boom("Lost") }
+
+func (o *panickyObserver) Unlocked(rlock.UnlockEvent) { o.boom("Unlocked") }
+
+func (o *panickyObserver) Retry(string, error) { o.boom("Retry") }
+
+func (o *panickyObserver) Subscription(string, bool) { o.boom("Subscription") }
+
+func (o *panickyObserver) Unpublished(error) { o.boom("Unpublished") }
+
+func (o *panickyObserver) Dropped(int) { o.boom("Dropped") }
 
 // Whatever an Observer does, locks are taken, renewed, lost and released as ever.
 func TestPanicsOfAnObserver(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
+	b := locktest.OnMiniredis(t)
 	o, log := &panickyObserver{}, &logLines{}
-	c := b.newClient(t, rlock.WithObserver(o), rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(ample(900*time.Millisecond)))
+	c := b.NewClient(t, rlock.WithObserver(o), rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(locktest.Ample(900*time.Millisecond)))
 	l := c.NewLock("a")
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	got := make(chan *rlock.Lease, 1)
-	go func() { got <- mustLock(t, l) }()
-	subscribed := func() bool { return subscribers(t, b.client(t), "a") == 1 }
-	eventually(t, "another waits", subscribed)
+	go func() { got <- locktest.MustLock(t, l) }()
+	subscribed := func() bool { return locktest.Subscribers(t, b.Client(t), "a") == 1 }
+	locktest.Eventually(t, "another waits", subscribed)
 	was := lease.Deadline()
-	eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
-	b.mini.SetError("LOADING Redis is loading the dataset in memory")
-	eventually(t, "a renewal is tried again", func() bool { _, ok := o.seen.Load("Retry"); return ok })
-	b.mini.SetError("")
+	locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
+	b.Mini.SetError("LOADING Redis is loading the dataset in memory")
+	locktest.Eventually(t, "a renewal is tried again", func() bool { _, ok := o.seen.Load("Retry"); return ok })
+	b.Mini.SetError("")
 	_ = lease.Unlock(bg) // on a busy machine it may be lost
-	mustUnlock(t, <-got)
-	lost := mustLock(t, l, rlock.WithLease(300*time.Millisecond))
+	locktest.MustUnlock(t, <-got)
+	lost := locktest.MustLock(t, l, rlock.WithLease(300*time.Millisecond))
 	<-lost.Done()
-	wantErr(t, lost.Unlock(bg), rlock.ErrExpired)
+	locktest.WantErr(t, lost.Unlock(bg), rlock.ErrExpired)
 	want := []string{"AcquireStart", "AcquireEnd", "Contended", "Renewed", "Lost", "Unlocked", "Retry", "Subscription"}
 	for _, method := range want {
-		eventually(t, method+" is logged", func() bool { return log.count("Observer."+method) > 0 })
+		locktest.Eventually(t, method+" is logged", func() bool { return log.count("Observer."+method) > 0 })
 		if n := log.count("where=Observer." + method + " "); n != 1 {
 			t.Errorf("%d log lines about %s", n, method)
 		}
@@ -186,15 +197,15 @@ func TestPanicsOfAnObserver(t *testing.T) {
 // A log handler may panic too; nobody is left who could be told.
 func TestPanicOfALogHandler(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
+	b := locktest.OnMiniredis(t)
 	log := &logLines{boom: true}
-	c := b.newClient(t, rlock.WithLogger(slog.New(log)))
+	c := b.NewClient(t, rlock.WithLogger(slog.New(log)))
 	for range 3 {
-		lost := mustLock(t, c.NewLock("a"), rlock.WithLease(300*time.Millisecond))
+		lost := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(300*time.Millisecond))
 		<-lost.Done()
-		wantErr(t, lost.Unlock(bg), rlock.ErrExpired)
+		locktest.WantErr(t, lost.Unlock(bg), rlock.ErrExpired)
 	}
-	eventually(t, "all losses are logged", func() bool { return log.count("lease lost") == 3 })
+	locktest.Eventually(t, "all losses are logged", func() bool { return log.count("lease lost") == 3 })
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -208,8 +219,11 @@ type logLines struct {
 }
 
 func (*logLines) Enabled(context.Context, slog.Level) bool { return true }
-func (h *logLines) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h *logLines) WithGroup(string) slog.Handler          { return h }
+
+func (h *logLines) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h *logLines) WithGroup(string) slog.Handler { return h }
+
 func (h *logLines) Handle(_ context.Context, r slog.Record) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // Connections whose replies never come go back to the pool, though the go-redis
@@ -18,15 +19,15 @@ import (
 func TestLostRepliesDoNotUseUpThePool(t *testing.T) {
 	t.Parallel()
 	const size = 4
-	eachRedis(t, func(t *testing.T, b *backend) {
-		proxy := faultproxy.New(t, b.addr)
-		rdb := dialer(proxy.Addr())(t, func(o *redis.Options) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		proxy := faultproxy.New(t, b.Addr)
+		rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) {
 			o.PoolSize, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = size, -1, -1, time.Minute
 		})
-		c := newClientOn(t, rdb, rlock.WithCommandTimeout(500*time.Millisecond), rlock.WithUnlockTimeout(500*time.Millisecond))
-		mustUnlock(t, mustLock(t, c.NewLock("a"))) // loads the scripts
+		c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(500*time.Millisecond), rlock.WithUnlockTimeout(500*time.Millisecond))
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a"))) // loads the scripts
 		var lost atomic.Int32
-		id := sha("inspect")
+		id := locktest.SHA("inspect")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) && lost.Add(1) <= size {
 				return faultproxy.SwallowReply
@@ -35,13 +36,13 @@ func TestLostRepliesDoNotUseUpThePool(t *testing.T) {
 		})
 		for range size / 2 { // each is sent twice
 			_, err := c.NewLock("a").State(bg)
-			wantErr(t, err, rlock.ErrUnreachable)
+			locktest.WantErr(t, err, rlock.ErrUnreachable)
 		}
-		eventually(t, "it works again", func() bool {
+		locktest.Eventually(t, "it works again", func() bool {
 			_, err := c.NewLock("a").State(bg)
 			return err == nil
 		})
-		mustUnlock(t, mustLock(t, c.NewLock("a")))
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 		if stats := rdb.PoolStats(); stats.TotalConns > size {
 			t.Errorf("%d connections", stats.TotalConns)
 		}
@@ -55,18 +56,18 @@ func TestLostRepliesDoNotUseUpThePool(t *testing.T) {
 // Client, those too that are added later.
 func TestHooksSeeTheCommands(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := redis.NewClient(&redis.Options{Addr: b.addr})
+	b := locktest.OnMiniredis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: b.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := newClientOn(t, rdb, rlock.WithWatchdogLease(100*time.Millisecond), rlock.WithUnlockTimeout(time.Second))
-	hook := &countHook{}
+	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(100*time.Millisecond), rlock.WithUnlockTimeout(time.Second))
+	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
-	lease := mustLock(t, c.NewLock("a"))
-	n := hook.n.Load()
+	lease := locktest.MustLock(t, c.NewLock("a"))
+	n := hook.N.Load()
 	if n == 0 {
 		t.Error("the acquire was not seen")
 	}
-	eventually(t, "the renewals are seen", func() bool { return hook.n.Load() > n+2 })
+	locktest.Eventually(t, "the renewals are seen", func() bool { return hook.N.Load() > n+2 })
 	_ = lease.Unlock(bg)
 }
 
@@ -90,7 +91,7 @@ func TestClusterClientNeedsTimeouts(t *testing.T) {
 			t.Errorf("%v, %v: %v", o.ReadTimeout, o.WriteTimeout, err)
 		}
 		if c != nil {
-			stop(c)
+			locktest.Stop(c)
 		}
 		_ = rdb.Close()
 	}
@@ -101,12 +102,12 @@ func TestClusterClientNeedsTimeouts(t *testing.T) {
 func TestRenewalsBesideBlockingCommands(t *testing.T) {
 	t.Parallel()
 	const size = 4
-	b := onServer(t)
-	rdb := dialer(b.addr)(t, func(o *redis.Options) {
+	b := locktest.OnServer(t)
+	rdb := locktest.Dialer(b.Addr)(t, func(o *redis.Options) {
 		o.PoolSize, o.PoolTimeout, o.PipelineReadBufferSize = size, time.Minute, 32<<10
 	})
-	c := newClientOn(t, rdb, rlock.WithWatchdogLease(time.Second))
-	lease := mustLock(t, c.NewLock("a"))
+	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second))
+	lease := locktest.MustLock(t, c.NewLock("a"))
 	ctx, cancel := context.WithCancel(bg)
 	done := make(chan struct{}, size)
 	for range size {
@@ -115,13 +116,13 @@ func TestRenewalsBesideBlockingCommands(t *testing.T) {
 			done <- struct{}{}
 		}()
 	}
-	plain := b.client(t)
-	eventually(t, "all connections are blocked", func() bool {
+	plain := b.Client(t)
+	locktest.Eventually(t, "all connections are blocked", func() bool {
 		return strings.Contains(plain.Info(bg, "clients").Val(), "blocked_clients:4")
 	})
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // three leases
 		was := lease.Deadline()
-		eventually(t, "it is renewed, or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+		locktest.Eventually(t, "it is renewed, or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 		if err := lease.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -131,5 +132,5 @@ func TestRenewalsBesideBlockingCommands(t *testing.T) {
 	for range size {
 		<-done
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 }

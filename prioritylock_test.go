@@ -9,9 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-var priorityKind = queuedKinds[2]
+var priorityKind = locktest.QueuedKinds[2]
 
 func TestPriorityLockFollowsItsModel(t *testing.T) {
 	t.Parallel()
@@ -29,13 +30,13 @@ func TestPriorityLockFollowsItsModel(t *testing.T) {
 // Weights first, then the order of arrival, across clients.
 func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		var clients []*rlock.Client
 		for range 3 {
-			clients = append(clients, newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)))
+			clients = append(clients, locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)))
 		}
-		holder := mustLock(t, clients[0].NewPriorityLock("a"))
+		holder := locktest.MustLock(t, clients[0].NewPriorityLock("a"))
 		priorities := []int{5, 1, 10, 0, 7, 10, 1, 5} // 0: not given, as 5
 		wanted := []int{2, 5, 4, 0, 3, 7, 1, 6}
 		order := make(chan int, len(priorities))
@@ -45,18 +46,18 @@ func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 				opts = append(opts, rlock.WithPriority(p))
 			}
 			l := clients[i%3].NewPriorityLock("a")
-			e := queuedLock(t, bg, l, opts...)
-			eventually(t, "it stands in the queue", func() bool { return queuedState(t, l).Waiters == i+1 })
+			e := locktest.Begin(t, bg, l, opts...)
+			locktest.Eventually(t, "it stands in the queue", func() bool { return locktest.MustState(t, l).Waiters == i+1 })
 			go func() {
-				<-e.done
-				if e.err != nil {
-					t.Error(e.err)
+				<-e.Done
+				if e.Err != nil {
+					t.Error(e.Err)
 				}
 				order <- i
-				_ = e.lease.Unlock(bg)
+				_ = e.Lease.Unlock(bg)
 			}()
 		}
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		var got []int
 		for range priorities {
 			select {
@@ -69,27 +70,27 @@ func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(wanted) {
 			t.Fatalf("served in the order %v, want %v", got, wanted)
 		}
-		eventually(t, "nothing is left", func() bool { return tombstones(keysOf(t, rdb)) == len(keysOf(t, rdb)) })
+		locktest.Eventually(t, "nothing is left", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == len(locktest.Keys(t, rdb)) })
 	})
 }
 
 func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewPriorityLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewPriorityLock("a")
 		// The lock is free; one with priority 5 waits, and has not come yet.
 		stamp := float64(rdb.Time(bg).Val().UnixMicro())
-		queuedCorpse(t, rdb, priorityKind, "a", stamp-5*6e14, time.Hour)
+		locktest.PutDeadWaiter(t, rdb, priorityKind, "a", stamp-5*6e14, time.Hour)
 		for p := 1; p <= 5; p++ {
 			_, err := l.TryLock(bg, rlock.WithPriority(p))
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		}
 		lease, err := l.TryLock(bg, rlock.WithPriority(6))
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -98,21 +99,21 @@ func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 // Priority and time together can give two waiters one rank.
 func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, k := b.client(t), priorityKind
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)).NewPriorityLock("a")
-		lease := mustLock(t, l)
-		next := k.enqueue(t, rdb, l)
-		rank := rdb.ZRangeWithScores(bg, k.queue("a"), 0, 0).Val()[0].Score
-		rdb.ZAdd(bg, k.queue("a"), redis.Z{Score: rank, Member: "!"}) // before any id
-		rdb.ZAdd(bg, k.base("a")+":alive", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "!"})
-		mustUnlock(t, lease) // tells the dead
-		base := k.base("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, k := b.Client(t), priorityKind
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)).NewPriorityLock("a")
+		lease := locktest.MustLock(t, l)
+		next := k.Enqueue(t, rdb, l)
+		rank := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, 0).Val()[0].Score
+		rdb.ZAdd(bg, k.Queue("a"), redis.Z{Score: rank, Member: "!"}) // before any id
+		rdb.ZAdd(bg, k.Base("a")+":alive", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "!"})
+		locktest.MustUnlock(t, lease) // tells the dead
+		base := k.Base("a")
 		keys := []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", "{a}:rlock:gone:!"}
-		if err := rdb.Eval(bg, rlock.ScriptText("queued_abandon"), keys, "!", "exclusive", 0, 60000, base+":turn:", "publish").Err(); err != nil {
+		if err := rdb.Eval(bg, locktest.ScriptText("queued_abandon"), keys, "!", "exclusive", 0, 60000, base+":turn:", "publish").Err(); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, next.held())
+		locktest.MustUnlock(t, next.Held())
 	})
 }
 
@@ -130,32 +131,32 @@ func TestAgeingLetsALowPriorityPass(t *testing.T) {
 		{"without ageing", 20 * time.Hour, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := onMiniredis(t)
-			rdb := b.client(t)
-			client := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(rlock.MaxLease))
+			b := locktest.OnMiniredis(t)
+			rdb := b.Client(t)
+			client := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(rlock.MaxLease))
 			var opts []rlock.LockOption
 			if c.ageing {
 				opts = append(opts, rlock.WithAgeing(period))
 			}
 			l := client.NewPriorityLock("a", opts...)
 			start := time.Now()
-			b.mini.SetTime(start)
-			holder := mustLock(t, l, rlock.WithLease(rlock.MaxLease))
-			low := priorityKind.enqueue(t, rdb, l, rlock.WithPriority(rlock.MinPriority))
-			b.mini.SetTime(start.Add(c.after))
-			high := priorityKind.enqueue(t, rdb, l, rlock.WithPriority(rlock.MaxPriority))
-			mustUnlock(t, holder)
+			b.Mini.SetTime(start)
+			holder := locktest.MustLock(t, l, rlock.WithLease(rlock.MaxLease))
+			low := priorityKind.Enqueue(t, rdb, l, rlock.WithPriority(rlock.MinPriority))
+			b.Mini.SetTime(start.Add(c.after))
+			high := priorityKind.Enqueue(t, rdb, l, rlock.WithPriority(rlock.MaxPriority))
+			locktest.MustUnlock(t, holder)
 			first, second := high, low
 			if c.passes {
 				first, second = low, high
 			}
-			lease := first.held()
-			if !second.waits() {
+			lease := first.Held()
+			if !second.Waits() {
 				t.Fatal("both are inside")
 			}
-			mustUnlock(t, lease)
-			mustUnlock(t, second.held())
-			onlyTombstones(t, rdb)
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, second.Held())
+			locktest.OnlyTombstones(t, rdb)
 		})
 	}
 }

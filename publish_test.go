@@ -1,7 +1,6 @@
 package rlock_test
 
 import (
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -26,22 +26,6 @@ func (u *unheard) Unpublished(err error) {
 	u.errs = append(u.errs, err)
 }
 
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// with counts the lines that contain all of some texts.
-func (l *lines) with(texts ...string) (n int) {
-lines:
-	for line := range strings.Lines(l.String()) {
-		for _, text := range texts {
-			if !strings.Contains(line, text) {
-				continue lines
-			}
-		}
-		n++
-	}
-	return n
-}
-
 // Who may not publish can lock and unlock. That waiters are not woken is told once.
 func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 	t.Parallel()
@@ -55,9 +39,9 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 		open func(c *rlock.Client) rlock.Locker
 	}
 	var suspects []suspect
-	for _, k := range typesOfLocks {
-		if k.name != "SpinLock" { // it publishes nothing
-			suspects = append(suspects, suspect{k.name, func(c *rlock.Client) rlock.Locker { return k.open(c, k.name) }})
+	for _, k := range locktest.Types {
+		if k.Name != "SpinLock" { // it publishes nothing
+			suspects = append(suspects, suspect{k.Name, func(c *rlock.Client) rlock.Locker { return k.Open(c, k.Name) }})
 		}
 	}
 	suspects = append(suspects,
@@ -80,25 +64,25 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			var (
-				log  lines
+				log  locktest.LogLines
 				told unheard
 			)
-			c := newClientOn(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }),
-				rlock.WithObserver(&told), rlock.WithLogger(log.logger()), rlock.WithLongestPoll(50*time.Millisecond))
+			c := locktest.NewClient(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }),
+				rlock.WithObserver(&told), rlock.WithLogger(log.Logger()), rlock.WithLongestPoll(50*time.Millisecond))
 			// A waiter, so that the types that wake one waiter have somebody to wake.
-			other := newClientOn(t, s.Client(), rlock.WithLongestPoll(50*time.Millisecond))
+			other := locktest.NewClient(t, s.Client(), rlock.WithLongestPoll(50*time.Millisecond))
 			for range 3 {
-				lease := mustLock(t, k.open(c))
+				lease := locktest.MustLock(t, k.open(c))
 				got := make(chan *rlock.Lease)
-				go func() { got <- mustLock(t, k.open(other)) }()
-				if lockOf, ok := k.open(other).(lockOf); ok && !strings.Contains(k.name, "ReadLock") {
-					eventually(t, "it waits", func() bool { st, err := lockOf.State(bg); return err == nil && st.Waiters == 1 })
+				go func() { got <- locktest.MustLock(t, k.open(other)) }()
+				if lockOf, ok := k.open(other).(locktest.AnyLock); ok && !strings.Contains(k.name, "ReadLock") {
+					locktest.Eventually(t, "it waits", func() bool { st, err := lockOf.State(bg); return err == nil && st.Waiters == 1 })
 				}
-				mustUnlock(t, lease)
-				mustUnlock(t, <-got)
+				locktest.MustUnlock(t, lease)
+				locktest.MustUnlock(t, <-got)
 			}
-			if lock, ok := k.open(c).(lockOf); ok {
-				mustLock(t, lock)
+			if lock, ok := k.open(c).(locktest.AnyLock); ok {
+				locktest.MustLock(t, lock)
 				if was, err := lock.ForceUnlock(bg); !was || err != nil {
 					t.Errorf("%v, %v", was, err)
 				}
@@ -106,13 +90,13 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 			if k.name == "fair ReadLock" {
 				return // nobody was woken
 			}
-			eventually(t, "it was told", func() bool { return log.with("WARN", "does not permit to publish") > 0 })
+			locktest.Eventually(t, "it was told", func() bool { return log.With("WARN", "does not permit to publish") > 0 })
 			told.mu.Lock()
 			defer told.mu.Unlock()
 			if len(told.errs) != 1 || !strings.Contains(told.errs[0].Error(), "channel") {
 				t.Errorf("told %q", told.errs)
 			}
-			if n := log.with("publish"); n != 1 {
+			if n := log.With("publish"); n != 1 {
 				t.Errorf("%d lines", n)
 			}
 		})

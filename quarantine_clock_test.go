@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -27,14 +28,14 @@ func TestClockThatJumpsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
 	const l = quarLease
 	for _, jump := range []time.Duration{l / 4, l, 3 * l, -l / 4, -3 * l, 3 * time.Hour} {
-		beside(t, fmt.Sprintf("%v, 1 node", jump), func(t *testing.T) { quarJump(t, 1, jump, false, true) })
-		beside(t, fmt.Sprintf("%v, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, false, true) })
+		locktest.Beside(t, fmt.Sprintf("%v, 1 node", jump), func(t *testing.T) { quarJump(t, 1, jump, false, true) })
+		locktest.Beside(t, fmt.Sprintf("%v, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, false, true) })
 		if jump > l {
-			beside(t, fmt.Sprintf("%v and back, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, true, true) })
+			locktest.Beside(t, fmt.Sprintf("%v and back, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, true, true) })
 		}
 	}
 	// The same without a quarantine: the tests above notice.
-	beside(t, "without quarantine", func(t *testing.T) { quarJump(t, 1, 3*l, false, false) })
+	locktest.Beside(t, "without quarantine", func(t *testing.T) { quarJump(t, 1, 3*l, false, false) })
 }
 
 func quarJump(t *testing.T, nodes int, jump time.Duration, back, quarantine bool) {
@@ -56,7 +57,7 @@ func quarJump(t *testing.T, nodes int, jump time.Duration, back, quarantine bool
 	if !quarantine {
 		var second *rlock.Lease
 		// On a busy machine the first try may miss a time-out.
-		eventually(t, "the second gets in", func() (ok bool) {
+		locktest.Eventually(t, "the second gets in", func() (ok bool) {
 			var err error
 			second, err = judge.try(two)
 			return err == nil
@@ -104,14 +105,14 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 	servers[4].Kill()
 	knows := quarRed(t, all, true)
 	for _, jump := range []time.Duration{3 * quarLease, -3 * quarLease, quarLease / 4, -quarLease / 4, 3 * time.Hour, -3 * time.Hour} {
-		eventually(t, "a lock is taken", func() bool {
+		locktest.Eventually(t, "a lock is taken", func() bool {
 			lease, err := knows.TryLock(bg)
 			quarUnlock(lease)
 			return err == nil
 		})
 		servers[0].SetClock(jump)
 		said, began := false, time.Now()
-		eventually(t, "the node says that its clock is off, and for a while", func() bool {
+		locktest.Eventually(t, "the node says that its clock is off, and for a while", func() bool {
 			_, err := knows.TryLock(bg)
 			if !errors.Is(err, rlock.ErrNoQuorum) && !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatalf("%v off: %v", jump, err)
@@ -121,7 +122,7 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 		})
 		servers[0].SetClock(0)
 	}
-	eventually(t, "the node votes again", func() bool {
+	locktest.Eventually(t, "the node votes again", func() bool {
 		lease, err := knows.TryLock(bg)
 		quarUnlock(lease)
 		return err == nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -21,8 +22,8 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 	}
 	addrs := quarAddrs(redistest.StartMasters(t, 3))
 	cs := quarClients(t, addrs, rlock.WithWatchdogLease(lease))
-	l := red(t, "stock", cs, rlock.WithRestartQuarantine())
-	eventually(t, "all nodes vote", func() bool { return l.Bootstrap(bg) == nil })
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithRestartQuarantine())
+	locktest.Eventually(t, "all nodes vote", func() bool { return l.Bootstrap(bg) == nil })
 
 	// A deadline is counted from before its request was sent: so it is never farther
 	// from now than what is valid of the lease. What the machine took in between hides
@@ -60,8 +61,8 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 		return held
 	})
 	check("re-entry", lease, func() *rlock.Lease {
-		inner := mustLockCtx(t, held.Context(bg), l, rlock.WithLease(lease))
-		mustUnlock(t, inner)
+		inner := locktest.MustLockCtx(t, held.Context(bg), l, rlock.WithLease(lease))
+		locktest.MustUnlock(t, inner)
 		return held
 	})
 	quarUnlock(held)

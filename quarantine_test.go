@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -49,8 +50,8 @@ func quarClients(t testing.TB, addrs []string, opts ...rlock.Option) (cs []*rloc
 	t.Helper()
 	opts = append([]rlock.Option{rlock.WithWatchdogLease(quarLease)}, opts...)
 	for _, addr := range addrs {
-		rdb := dialer(addr)(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
-		cs = append(cs, newClientOn(t, rdb, opts...))
+		rdb := locktest.Dialer(addr)(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
+		cs = append(cs, locktest.NewClient(t, rdb, opts...))
 	}
 	return cs
 }
@@ -64,7 +65,7 @@ func quarRed(t testing.TB, cs []*rlock.Client, quarantine bool, opts ...rlock.Re
 	if quarantine {
 		opts = append(opts, rlock.WithRestartQuarantine())
 	}
-	return red(t, "stock", cs, opts...)
+	return locktest.NewRedLock(t, "stock", cs, opts...)
 }
 
 // quarBootstrap lets all nodes vote.
@@ -72,7 +73,7 @@ func quarBootstrap(t testing.TB, addrs []string) {
 	t.Helper()
 	l := quarRed(t, quarClients(t, addrs), true)
 	// On a busy machine a node may miss the time-out.
-	eventually(t, "all nodes vote", func() bool {
+	locktest.Eventually(t, "all nodes vote", func() bool {
 		err := l.Bootstrap(bg)
 		if errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Fatal(err)
@@ -181,10 +182,10 @@ func TestNodeThatForgetsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
 	for how, forget := range quarAmnesia {
 		for _, forgetful := range []int{1, 2, 3} {
-			beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) { quarSecond(t, forget, forgetful, true) })
+			locktest.Beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) { quarSecond(t, forget, forgetful, true) })
 		}
 		// The same without a quarantine: the tests above notice.
-		beside(t, how+" without quarantine", func(t *testing.T) { quarSecond(t, forget, 1, false) })
+		locktest.Beside(t, how+" without quarantine", func(t *testing.T) { quarSecond(t, forget, 1, false) })
 	}
 }
 
@@ -214,7 +215,7 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 	if !quarantine {
 		// On a busy machine the first try may miss a time-out.
 		var second *rlock.Lease
-		eventually(t, "the second gets in", func() (ok bool) {
+		locktest.Eventually(t, "the second gets in", func() (ok bool) {
 			var err error
 			second, err = judge.try(two)
 			return err == nil
@@ -263,7 +264,7 @@ func TestBootstrap(t *testing.T) {
 	// On a busy machine nodes may miss the time-out, which is another error.
 	bootstrap := func(want error, text string) {
 		t.Helper()
-		eventually(t, "Bootstrap says "+text, func() bool {
+		locktest.Eventually(t, "Bootstrap says "+text, func() bool {
 			err := l.Bootstrap(bg)
 			if err == nil {
 				t.Fatalf("Bootstrap succeeds, want %v: %s", want, text)
@@ -271,7 +272,7 @@ func TestBootstrap(t *testing.T) {
 			return errors.Is(err, want) && strings.Contains(err.Error(), text)
 		})
 	}
-	eventually(t, "nodes say why they do not vote", func() bool {
+	locktest.Eventually(t, "nodes say why they do not vote", func() bool {
 		_, err := l.TryLock(bg)
 		if err == nil {
 			t.Fatal("nodes vote before they are let")
@@ -301,13 +302,13 @@ func TestBootstrap(t *testing.T) {
 	// one call.
 	proxy := faultproxy.New(t, addrs[2])
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-		if c.IsScript(sha("red_admit")) {
+		if c.IsScript(locktest.SHA("red_admit")) {
 			return faultproxy.ResetBefore
 		}
 		return faultproxy.Pass
 	})
 	half := quarRed(t, quarClients(t, append([]string{proxy.Addr()}, addrs[0], addrs[1], addrs[3], addrs[4])), true)
-	eventually(t, "node 1 votes", func() bool {
+	locktest.Eventually(t, "node 1 votes", func() bool {
 		if err := half.Bootstrap(bg); !errors.Is(err, rlock.ErrNoQuorum) {
 			t.Fatalf("half of a Bootstrap: %v", err)
 		}
@@ -316,7 +317,7 @@ func TestBootstrap(t *testing.T) {
 	if quarVotes(t, three) {
 		t.Error("node 3 votes, which was not told that it may")
 	}
-	eventually(t, "the new deployment votes", func() bool {
+	locktest.Eventually(t, "the new deployment votes", func() bool {
 		err := l.Bootstrap(bg)
 		if errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Fatal(err)
@@ -325,13 +326,13 @@ func TestBootstrap(t *testing.T) {
 	})
 	first := quarLock(t, l)
 	quarUnlock(first)
-	eventually(t, "there is nothing to do", func() bool { return l.Bootstrap(bg) == nil })
+	locktest.Eventually(t, "there is nothing to do", func() bool { return l.Bootstrap(bg) == nil })
 
 	// A node that evicts keys for a while is as good as one that has lost them.
 	policy("volatile-ttl")
 	other := quarRed(t, quarClients(t, addrs), true) // has not looked yet
 	quarUnlock(quarLock(t, other))
-	eventually(t, "somebody has seen it", func() bool { return three.HExists(bg, "rlock:red:admitted", "run_id").Val() == false })
+	locktest.Eventually(t, "somebody has seen it", func() bool { return three.HExists(bg, "rlock:red:admitted", "run_id").Val() == false })
 	policy("noeviction")
 	if quarVotes(t, three) {
 		t.Error("a node votes that has evicted keys")
@@ -344,7 +345,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("token %d after %d", last.Token(), first.Token())
 	}
 	quarUnlock(last)
-	eventually(t, "all vote", func() bool {
+	locktest.Eventually(t, "all vote", func() bool {
 		_, _ = l.IsLocked(bg)
 		return l.Bootstrap(bg) == nil
 	})
@@ -389,7 +390,7 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 	// The dead one comes back with nothing, and is restored by the others.
 	servers[2].Restart()
 	rdb := servers[2].Client()
-	eventually(t, "the third votes", func() bool {
+	locktest.Eventually(t, "the third votes", func() bool {
 		leave(enter(one))
 		return quarVotes(t, rdb)
 	})
@@ -409,7 +410,7 @@ func TestNodesThatHangDoNotDelayTheFirstLook(t *testing.T) {
 	servers[1].Pause()
 	servers[3].Pause()
 	cs := quarClients(t, addrs, rlock.WithWatchdogLease(6*timeout), rlock.WithCommandTimeout(2*timeout), rlock.WithUnlockTimeout(200*time.Millisecond))
-	l := red(t, "stock", cs, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(timeout))
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(timeout))
 	began := time.Now()
 	lease, err := l.TryLock(bg)
 	if err != nil {
@@ -435,8 +436,8 @@ func TestQuarantineIsOfTheClient(t *testing.T) {
 	time.Sleep(quarLease / 2) // so much of the quarantine is over
 	cs := quarClients(t, addrs)
 	began := time.Now()
-	eventually(t, "a lock is taken", func() bool {
-		lease, err := red(t, "once "+time.Now().String(), cs, quarNodeTimeout, rlock.WithRestartQuarantine()).TryLock(bg)
+	locktest.Eventually(t, "a lock is taken", func() bool {
+		lease, err := locktest.NewRedLock(t, "once "+time.Now().String(), cs, quarNodeTimeout, rlock.WithRestartQuarantine()).TryLock(bg)
 		if err != nil {
 			return false
 		}
@@ -464,7 +465,7 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 	for range 2 { // the second time the node has to remember what it was told on admission
 		forgot := time.Now()
 		quarAmnesia["empty"](servers[0])
-		eventually(t, "the node votes", func() bool {
+		locktest.Eventually(t, "the node votes", func() bool {
 			quarUnlock(quarLock(t, shorter))
 			return quarVotes(t, rdb)
 		})
@@ -497,8 +498,8 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 // quarantine; also when the old master is back at once, with the replica's data.
 func TestQuarantineAfterFailover(t *testing.T) {
 	t.Parallel()
-	beside(t, "there", func(t *testing.T) { quarFailover(t, false) })
-	beside(t, "there and back", func(t *testing.T) { quarFailover(t, true) })
+	locktest.Beside(t, "there", func(t *testing.T) { quarFailover(t, false) })
+	locktest.Beside(t, "there and back", func(t *testing.T) { quarFailover(t, true) })
 }
 
 func quarFailover(t *testing.T, back bool) {
@@ -527,7 +528,7 @@ func quarFailover(t *testing.T, back bool) {
 	turn(other)
 	if back {
 		// Somebody has to ask the one in between.
-		eventually(t, "the new master was asked", func() bool {
+		locktest.Eventually(t, "the new master was asked", func() bool {
 			look()
 			return other.Client().Exists(bg, "rlock:red:since").Val() == 1
 		})
@@ -600,7 +601,7 @@ func TestContendersWhileNodesForget(t *testing.T) {
 			if i != picked[len(picked)-1] {
 				continue
 			}
-			eventually(t, "the node votes", func() bool { return quarVotes(t, rdb) })
+			locktest.Eventually(t, "the node votes", func() bool { return quarVotes(t, rdb) })
 			took := time.Since(at)
 			shortest, longest = min(shortest, took), max(longest, took)
 			if took < quarLease {
@@ -654,7 +655,7 @@ func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudg
 // is too slow for the nodes to vote.
 func quarLock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) (lease *rlock.Lease) {
 	t.Helper()
-	eventually(t, "the lock is taken", func() bool {
+	locktest.Eventually(t, "the lock is taken", func() bool {
 		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 		defer cancel()
 		var err error
@@ -680,5 +681,5 @@ func (j *quarJudge) more(t testing.TB, n int) {
 		return j.holds
 	}
 	want := count() + n
-	eventually(t, strconv.Itoa(n)+" more holds", func() bool { return count() >= want })
+	locktest.Eventually(t, strconv.Itoa(n)+" more holds", func() bool { return count() >= want })
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // queuedModel is what both types should be: who is inside, and who waits, in
@@ -27,8 +28,8 @@ type queuedModel struct {
 
 type queuedMember struct {
 	ctx     context.Context
-	entry   *queuedEntry
-	lock    queuedLocker
+	entry   *locktest.Attempt
+	lock    locktest.AnyLock
 	shared  bool
 	rank    int // the lower the earlier, beside the order of arrival
 	stay    string
@@ -66,7 +67,7 @@ func (m *queuedModel) mayEnter(isShared bool, before []*queuedMember) bool {
 	return !exclusive && !slices.ContainsFunc(before, func(w *queuedMember) bool { return !w.shared })
 }
 
-func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l queuedLocker, isShared bool, rank int, opts ...rlock.AcquireOption) {
+func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isShared bool, rank int, opts ...rlock.AcquireOption) {
 	o.lock, o.shared, o.rank = l, isShared, rank
 	at := m.place(rank)
 	if m.mayEnter(isShared, m.waiting[:at]) {
@@ -83,10 +84,10 @@ func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l queuedLocker, isShared
 	}
 	before := m.rdb.ZRange(bg, m.base+":alive", 0, -1).Val()
 	ctx, cancel := context.WithCancel(o.ctx)
-	e := &queuedEntry{cancel: cancel, done: make(chan struct{})}
+	e := &locktest.Attempt{Cancel: cancel, Done: make(chan struct{})}
 	go func() {
-		defer close(e.done)
-		e.lease, e.err = l.Lock(ctx, opts...)
+		defer close(e.Done)
+		e.Lease, e.Err = l.Lock(ctx, opts...)
 	}()
 	o.entry, o.waits = e, true
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -111,18 +112,18 @@ func (m *queuedModel) settle(t *rapid.T) {
 			continue
 		}
 		select {
-		case <-o.entry.done:
+		case <-o.entry.Done:
 		case <-time.After(20 * time.Second):
 			t.Fatalf("%s was not let in", o.stay)
 		}
-		if o.entry.err != nil {
-			t.Fatal(o.entry.err)
+		if o.entry.Err != nil {
+			t.Fatal(o.entry.Err)
 		}
-		o.entry.cancel()
-		if o.entry.lease.Owner() != o.stay {
-			t.Fatalf("%s came in as %s", o.stay, o.entry.lease.Owner())
+		o.entry.Cancel()
+		if o.entry.Lease.Owner() != o.stay {
+			t.Fatalf("%s came in as %s", o.stay, o.entry.Lease.Owner())
 		}
-		o.leases, o.waits, o.entry = []*rlock.Lease{o.entry.lease}, false, nil
+		o.leases, o.waits, o.entry = []*rlock.Lease{o.entry.Lease}, false, nil
 		m.waiting = slices.Delete(m.waiting, i, i+1)
 	}
 }
@@ -169,10 +170,10 @@ func (m *queuedModel) reenter(t *rapid.T) {
 
 func (m *queuedModel) cancel(t *rapid.T) {
 	o := m.pick(t, "cancel", func(o *queuedMember) bool { return o.waits })
-	o.entry.cancel()
-	<-o.entry.done
-	if !errors.Is(o.entry.err, context.Canceled) {
-		t.Fatal(o.entry.err)
+	o.entry.Cancel()
+	<-o.entry.Done
+	if !errors.Is(o.entry.Err, context.Canceled) {
+		t.Fatal(o.entry.Err)
 	}
 	o.waits, o.entry = false, nil
 	m.waiting = slices.DeleteFunc(m.waiting, func(w *queuedMember) bool { return w == o })
@@ -252,10 +253,10 @@ func (m *queuedModel) inRedis() (got string) {
 func (m *queuedModel) end(t *rapid.T) {
 	for _, o := range m.owners {
 		if o.entry != nil {
-			o.entry.cancel()
-			<-o.entry.done
-			if o.entry.err == nil {
-				o.leases = append(o.leases, o.entry.lease)
+			o.entry.Cancel()
+			<-o.entry.Done
+			if o.entry.Err == nil {
+				o.leases = append(o.leases, o.entry.Lease)
 			}
 		}
 		for _, l := range o.leases {
@@ -274,9 +275,9 @@ const queuedModelTime = 2 * time.Second
 var queuedModelRuns atomic.Int64
 
 func followsQueuedModel(t *testing.T, what string, actions func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T)) {
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		start, runs := time.Now(), 0
 		rapid.Check(t, func(rt *rapid.T) {
 			if time.Since(start) > queuedModelTime {
@@ -295,6 +296,6 @@ func followsQueuedModel(t *testing.T, what string, actions func(m *queuedModel, 
 			rt.Repeat(all)
 		})
 		t.Logf("%d runs", runs)
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }

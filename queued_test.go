@@ -15,63 +15,15 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// What holds for the locks with a queue of their own whatever they are: faults,
-// expiry, dead waiters, leftovers.
-
-// queuedLocker is what the sides of a FairReadWriteLock and a PriorityLock have.
-type queuedLocker interface {
-	rlock.Locker
-	State(context.Context) (rlock.State, error)
-	IsLocked(context.Context) (bool, error)
-	HeldBy(context.Context) (int, error)
-	ForceUnlock(context.Context) (bool, error)
-	ForceUnlockIf(context.Context, string) (bool, error)
-}
-
-type queuedKind struct {
-	name   string
-	what   string
-	shared bool
-	open   func(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker
-	// rival is a lock that this one has to wait for.
-	rival func(c *rlock.Client, name string) queuedLocker
-}
-
-func (k queuedKind) base(name string) string { return "{" + name + "}:rlock:" + k.what }
-
-func (k queuedKind) queue(name string) string {
-	if k.shared {
-		return k.base(name) + ":queue:shared"
-	}
-	return k.base(name) + ":queue"
-}
-
-func fairWrite(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker {
-	return c.NewFairReadWriteLock(name, opts...).Writer
-}
-
-func fairRead(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker {
-	return c.NewFairReadWriteLock(name, opts...).Reader
-}
-
-func priority(c *rlock.Client, name string, opts ...rlock.LockOption) queuedLocker {
-	return c.NewPriorityLock(name, opts...)
-}
-
-var queuedKinds = []queuedKind{
-	{"read", "fairrw", true, fairRead, func(c *rlock.Client, name string) queuedLocker { return fairWrite(c, name) }},
-	{"write", "fairrw", false, fairWrite, func(c *rlock.Client, name string) queuedLocker { return fairRead(c, name) }},
-	{"priority", "priority", false, priority, func(c *rlock.Client, name string) queuedLocker { return priority(c, name) }},
-}
-
 // eachQueued runs a scenario for each of them, each with a Redis of its own. They
 // wait for time-outs and leases most of the time, so they do it beside each other.
-func eachQueued(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKind)) {
+func eachQueued(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
 	t.Helper()
-	for _, k := range queuedKinds {
+	for _, k := range locktest.QueuedKinds {
 		queuedRun(t, "miniredis", k, scenario)
 		queuedRun(t, "standalone", k, scenario)
 	}
@@ -80,52 +32,43 @@ func eachQueued(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKi
 // eachQueuedMode is eachQueued for what depends on the scripts and the connection
 // only: a priority lock is to them what a write lock is, and miniredis is asked
 // once.
-func eachQueuedMode(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKind)) {
+func eachQueuedMode(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
 	t.Helper()
-	read, write := queuedKinds[0], queuedKinds[1]
+	read, write := locktest.QueuedKinds[0], locktest.QueuedKinds[1]
 	queuedRun(t, "miniredis", write, scenario)
 	queuedRun(t, "standalone", read, scenario)
 	queuedRun(t, "standalone", write, scenario)
 }
 
-func queuedRun(t *testing.T, on string, k queuedKind, scenario func(t *testing.T, b *backend, k queuedKind)) {
-	t.Run(on+" "+k.name, func(t *testing.T) {
+func queuedRun(t *testing.T, on string, k locktest.Queued, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
+	t.Run(on+" "+k.Name, func(t *testing.T) {
 		t.Parallel()
 		if on == "miniredis" {
-			scenario(t, onMiniredis(t), k)
+			scenario(t, locktest.OnMiniredis(t), k)
 		} else {
-			scenario(t, onServer(t), k)
+			scenario(t, locktest.OnServer(t), k)
 		}
 	})
 }
 
 // queuedOn runs a scenario for each of them on one Redis.
-func queuedOn(t *testing.T, b *backend, scenario func(t *testing.T, b *backend, k queuedKind)) {
+func queuedOn(t *testing.T, b *locktest.Backend, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
 	t.Helper()
-	for _, k := range queuedKinds {
-		t.Run(k.name, func(t *testing.T) {
-			queuedFlush(t, b.client(t))
+	for _, k := range locktest.QueuedKinds {
+		t.Run(k.Name, func(t *testing.T) {
+			locktest.DeleteAll(t, b.Client(t))
 			scenario(t, b, k)
 		})
 	}
 }
 
-func queuedFlush(t testing.TB, rdb redis.UniversalClient) {
-	t.Helper()
-	if keys := keysOf(t, rdb); len(keys) > 0 {
-		if err := rdb.Del(bg, keys...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // eachQueuedLoss runs a scenario for each way to lose a reply of a script.
-func eachQueuedLoss(t *testing.T, scenario func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action)) {
+func eachQueuedLoss(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action)) {
 	t.Helper()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
-		for name, action := range lossy {
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		for name, action := range locktest.LossyActions {
 			t.Run(name, func(t *testing.T) {
-				queuedFlush(t, b.client(t))
+				locktest.DeleteAll(t, b.Client(t))
 				scenario(t, b, k, action)
 			})
 		}
@@ -134,103 +77,23 @@ func eachQueuedLoss(t *testing.T, scenario func(t *testing.T, b *backend, k queu
 
 // queuedFaulty is faulty with the scripts loaded. Nothing but the faults and
 // messages moves its waiters.
-func queuedFaulty(t testing.TB, b *backend, k queuedKind, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
+func queuedFaulty(t testing.TB, b *locktest.Backend, k locktest.Queued, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
-	opts = append([]rlock.Option{rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)}, opts...)
-	c, proxy, rdb := b.faulty(t, opts...)
+	opts = append([]rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)}, opts...)
+	c, proxy, rdb := b.Faulty(t, opts...)
 	for _, name := range []string{"enter", "reenter", "release", "abandon", "renew", "force_unlock", "inspect", "probe"} {
-		if err := rdb.ScriptLoad(bg, rlock.ScriptText("queued_"+name)).Err(); err != nil {
+		if err := rdb.ScriptLoad(bg, locktest.ScriptText("queued_"+name)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return c, proxy, rdb
 }
 
-func queuedState(t testing.TB, l queuedLocker) rlock.State {
-	t.Helper()
-	s, err := l.State(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// queuedEntry is a Lock call under way.
-type queuedEntry struct {
-	t      testing.TB
-	cancel context.CancelFunc
-	done   chan struct{} // closed when the call has returned
-	lease  *rlock.Lease
-	err    error
-}
-
-func queuedLock(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *queuedEntry {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	e := &queuedEntry{t: t, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(e.done)
-		e.lease, e.err = l.Lock(ctx, opts...)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-e.done
-		if e.err == nil {
-			_ = e.lease.Unlock(bg)
-		}
-	})
-	return e
-}
-
-// enqueue begins a Lock call and waits until it stands in the queue in Redis and
-// has subscribed to its channel.
-func (k queuedKind) enqueue(t testing.TB, rdb redis.UniversalClient, l queuedLocker, opts ...rlock.AcquireOption) *queuedEntry {
-	t.Helper()
-	before := rdb.ZRange(bg, k.queue(l.Name()), 0, -1).Val()
-	e := queuedLock(t, bg, l, opts...)
-	var stay string
-	eventually(t, "it stands in the queue", func() bool {
-		for _, s := range rdb.ZRange(bg, k.queue(l.Name()), 0, -1).Val() {
-			if !slices.Contains(before, s) {
-				stay = s
-			}
-		}
-		return stay != ""
-	})
-	channel := k.base(l.Name()) + ":turn:" + stay
-	eventually(t, "it has subscribed", func() bool {
-		return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1
-	})
-	return e
-}
-
-func (e *queuedEntry) held() *rlock.Lease {
-	e.t.Helper()
-	select {
-	case <-e.done:
-	case <-time.After(20 * time.Second): // far above what a busy machine needs
-		e.t.Fatal("waited too long for the lock")
-	}
-	if e.err != nil {
-		e.t.Fatal(e.err)
-	}
-	return e.lease
-}
-
-func (e *queuedEntry) waits() bool {
-	select {
-	case <-e.done:
-		return false
-	default:
-		return true
-	}
-}
-
 // queuedHolders checks how many hold the lock and how many wait, and that each
 // holder has entered n times.
-func queuedHolders(t testing.TB, l queuedLocker, holders, n, waiters int) {
+func queuedHolders(t testing.TB, l locktest.AnyLock, holders, n, waiters int) {
 	t.Helper()
-	s := queuedState(t, l)
+	s := locktest.MustState(t, l)
 	ok := len(s.Holders) == holders && s.Waiters == waiters
 	for _, h := range s.Holders {
 		ok = ok && h.Count == n
@@ -242,71 +105,71 @@ func queuedHolders(t testing.TB, l queuedLocker, holders, n, waiters int) {
 
 func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		plain := newClientOn(t, rdb)
-		for _, acquire := range []func(queuedLocker) (*rlock.Lease, error){
-			func(l queuedLocker) (*rlock.Lease, error) { return l.Lock(bg) },
-			func(l queuedLocker) (*rlock.Lease, error) { return l.TryLock(bg) },
+		plain := locktest.NewClient(t, rdb)
+		for _, acquire := range []func(locktest.AnyLock) (*rlock.Lease, error){
+			func(l locktest.AnyLock) (*rlock.Lease, error) { return l.Lock(bg) },
+			func(l locktest.AnyLock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			seen := onNth(t, proxy, "queued_enter", 1, action)
-			lease, err := acquire(k.open(c, "a"))
+			seen := locktest.OnNth(t, proxy, "queued_enter", 1, action)
+			lease, err := acquire(k.Open(c, "a"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if action != faultproxy.Duplicate && seen.Load() < 2 {
 				t.Fatal("it was not sent again")
 			}
-			queuedHolders(t, k.open(plain, "a"), 1, 1, 0)
-			s := queuedState(t, k.open(plain, "a"))
-			if s.Holders[0].Owner != lease.Owner() || s.Token != lease.Token() || k.shared != (lease.Token() == 0) {
+			queuedHolders(t, k.Open(plain, "a"), 1, 1, 0)
+			s := locktest.MustState(t, k.Open(plain, "a"))
+			if s.Holders[0].Owner != lease.Owner() || s.Token != lease.Token() || k.Shared != (lease.Token() == 0) {
 				t.Fatalf("%+v; the lease has owner %s and token %d", s, lease.Owner(), lease.Token())
 			}
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
-			next := mustLock(t, k.open(plain, "a"))
-			if !k.shared && next.Token() <= lease.Token() {
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
+			next := locktest.MustLock(t, k.Open(plain, "a"))
+			if !k.Shared && next.Token() <= lease.Token() {
 				t.Fatalf("token %d after %d", next.Token(), lease.Token())
 			}
-			mustUnlock(t, next)
+			locktest.MustUnlock(t, next)
 		}
 	})
 }
 
 func TestQueuedPlaceWithLostReplyIsKept(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		plain := newClientOn(t, rdb, rlock.WithWaiterLease(patient))
-		holder := mustLock(t, k.rival(plain, "a"))
-		onNth(t, proxy, "queued_enter", 1, action)
-		first := k.enqueue(t, rdb, k.open(c, "a"))
-		rank := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val()
-		eventually(t, "it was looked at again", func() bool {
-			return proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(sha("queued_enter")) }) >= 2
+		plain := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient))
+		holder := locktest.MustLock(t, k.Rival(plain, "a"))
+		locktest.OnNth(t, proxy, "queued_enter", 1, action)
+		first := k.Enqueue(t, rdb, k.Open(c, "a"))
+		rank := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
+		locktest.Eventually(t, "it was looked at again", func() bool {
+			return proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(locktest.SHA("queued_enter")) }) >= 2
 		})
-		if now := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val(); len(now) != 1 || now[0] != rank[0] {
+		if now := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); len(now) != 1 || now[0] != rank[0] {
 			t.Fatalf("the queue was %v and is %v", rank, now)
 		}
-		mustUnlock(t, holder)
-		mustUnlock(t, first.held())
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, first.Held())
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		plain := newClientOn(t, rdb, rlock.WithWaiterLease(patient))
-		id := sha("queued_enter")
+		plain := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient))
+		id := locktest.SHA("queued_enter")
 		var after atomic.Int64 // looks that came after the release
 		for try := 0; after.Load() == 0; try++ {
 			if try == 50 {
 				t.Fatal("it never came in by a look after the release")
 			}
-			holder := mustLock(t, k.rival(plain, "a"))
-			e := k.enqueue(t, rdb, k.open(c, "a"))
+			holder := locktest.MustLock(t, k.Rival(plain, "a"))
+			e := k.Enqueue(t, rdb, k.Open(c, "a"))
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) && after.Add(1) == 1 {
 					return action
@@ -314,283 +177,266 @@ func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 				return faultproxy.Pass
 			})
 			// The look after its subscription may be under way, and the one to enter.
-			mustUnlock(t, holder)
-			lease := e.held()
+			locktest.MustUnlock(t, holder)
+			lease := e.Held()
 			proxy.Handle(nil)
-			queuedHolders(t, k.open(plain, "a"), 1, 1, 0)
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
+			queuedHolders(t, k.Open(plain, "a"), 1, 1, 0)
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
 		}
 	})
 }
 
 func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		l := k.open(c, "a")
-		outer := mustLock(t, l)
-		onNth(t, proxy, "queued_reenter", 1, action)
-		inner := mustLockCtx(t, outer.Context(bg), l)
+		l := k.Open(c, "a")
+		outer := locktest.MustLock(t, l)
+		locktest.OnNth(t, proxy, "queued_reenter", 1, action)
+		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 		if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() {
 			t.Fatal("a re-entry has another owner or token")
 		}
 		queuedHolders(t, l, 1, 2, 0)
-		mustUnlock(t, outer)
+		locktest.MustUnlock(t, outer)
 		// On a busy machine the copy without a reply may run only now: the next
 		// operation puts the count right.
-		eventually(t, "the count is right", func() bool {
-			if queuedState(t, l).Holders[0].Count == 1 {
+		locktest.Eventually(t, "the count is right", func() bool {
+			if locktest.MustState(t, l).Holders[0].Count == 1 {
 				return true
 			}
-			mustUnlock(t, mustLockCtx(t, inner.Context(bg), l))
+			locktest.MustUnlock(t, locktest.MustLockCtx(t, inner.Context(bg), l))
 			return false
 		})
 		queuedHolders(t, l, 1, 1, 0)
-		mustUnlock(t, inner)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, inner)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedUnlockWithLostReplyWakesTheNextOnce(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		plain := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
-		lease := mustLock(t, k.open(c, "a"))
-		rival := k.rival(plain, "a")
-		next := k.enqueueRival(t, rdb, rival)
-		onNth(t, proxy, "queued_release", 1, action)
-		mustUnlock(t, lease) // a resend may find the successor there
-		got := next.held()
+		plain := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+		lease := locktest.MustLock(t, k.Open(c, "a"))
+		rival := k.Rival(plain, "a")
+		next := enqueueRival(t, k, rdb, rival)
+		locktest.OnNth(t, proxy, "queued_release", 1, action)
+		locktest.MustUnlock(t, lease) // a resend may find the successor there
+		got := next.Held()
 		if err := got.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		queuedHolders(t, rival, 1, 1, 0)
-		mustUnlock(t, got)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, got)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 // enqueueRival is enqueue for the rival of a kind.
-func (k queuedKind) enqueueRival(t testing.TB, rdb redis.UniversalClient, rival queuedLocker) *queuedEntry {
+func enqueueRival(t testing.TB, k locktest.Queued, rdb redis.UniversalClient, rival locktest.AnyLock) *locktest.Attempt {
 	t.Helper()
-	if k.what == "fairrw" {
-		k.shared = !k.shared
+	if k.What == "fairrw" {
+		k.Shared = !k.Shared
 	}
-	return k.enqueue(t, rdb, rival)
+	return k.Enqueue(t, rdb, rival)
 }
 
 func TestQueuedWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"))
-		e := k.enqueue(t, rdb, k.open(c, "a"))
-		onNth(t, proxy, "queued_abandon", 1, action)
-		e.cancel()
-		<-e.done
-		wantErr(t, e.err, rlock.ErrNotAcquired, context.Canceled)
-		eventually(t, "the queue is empty", func() bool { return rdb.Exists(bg, k.queue("a"), k.base("a")+":alive").Val() == 0 })
-		mustUnlock(t, holder)
-		onlyTombstones(t, rdb)
+		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
+		e := k.Enqueue(t, rdb, k.Open(c, "a"))
+		locktest.OnNth(t, proxy, "queued_abandon", 1, action)
+		e.Cancel()
+		<-e.Done
+		locktest.WantErr(t, e.Err, rlock.ErrNotAcquired, context.Canceled)
+		locktest.Eventually(t, "the queue is empty", func() bool { return rdb.Exists(bg, k.Queue("a"), k.Base("a")+":alive").Val() == 0 })
+		locktest.MustUnlock(t, holder)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedExtendWithLostReply(t *testing.T) {
 	t.Parallel()
-	eachQueuedLoss(t, func(t *testing.T, b *backend, k queuedKind, action faultproxy.Action) {
+	eachQueuedLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		lease := mustLock(t, k.open(c, "a"), rlock.WithLease(10*time.Second))
-		onNth(t, proxy, "queued_renew", 1, action)
+		lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(10*time.Second))
+		locktest.OnNth(t, proxy, "queued_renew", 1, action)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if s := queuedState(t, k.open(c, "a")); s.TTL < 50*time.Second || s.TTL > time.Minute {
+		if s := locktest.MustState(t, k.Open(c, "a")); s.TTL < 50*time.Second || s.TTL > time.Minute {
 			t.Fatalf("TTL %v", s.TTL)
 		}
 		if err := lease.Extend(bg, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if s := queuedState(t, k.open(c, "a")); s.TTL < 40*time.Second {
+		if s := locktest.MustState(t, k.Open(c, "a")); s.TTL < 40*time.Second {
 			t.Fatalf("shortened to %v", s.TTL)
 		}
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 // A copy of an acquire that was held up on its way arrives when its stay is over.
 func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 	t.Parallel()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := queuedFaulty(t, b, k)
-			queuedFlush(t, rdb)
-			onNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
-			mustUnlock(t, mustLock(t, k.open(c, "a"))) // by the resend
+			locktest.DeleteAll(t, rdb)
+			locktest.OnNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
+			locktest.MustUnlock(t, locktest.MustLock(t, k.Open(c, "a"))) // by the resend
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		t.Run("after the waiter has left", func(t *testing.T) {
 			c, proxy, rdb := queuedFaulty(t, b, k)
-			queuedFlush(t, rdb)
-			holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"))
-			id := sha("queued_enter")
+			locktest.DeleteAll(t, rdb)
+			holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
+			id := locktest.SHA("queued_enter")
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) {
 					return faultproxy.Hold
 				}
 				return faultproxy.Pass
 			})
-			_, err := k.open(c, "a").Lock(bg, rlock.WithWait(ample(1800*time.Millisecond)))
-			wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
-			eventually(t, "it was given up in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
+			_, err := k.Open(c, "a").Lock(bg, rlock.WithWait(locktest.Ample(1800*time.Millisecond)))
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+			locktest.Eventually(t, "it was given up in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n < 2 {
 				t.Fatalf("%d copies were late", n)
 			}
-			queuedHolders(t, k.open(newClientOn(t, rdb), "a"), 1, 1, 0)
-			mustUnlock(t, holder)
-			onlyTombstones(t, rdb)
+			queuedHolders(t, k.Open(locktest.NewClient(t, rdb), "a"), 1, 1, 0)
+			locktest.MustUnlock(t, holder)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		t.Run("after expiry", func(t *testing.T) {
 			c, proxy, rdb := queuedFaulty(t, b, k)
-			queuedFlush(t, rdb)
-			onNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
-			lease := mustLock(t, k.open(c, "a"), rlock.WithLease(ample(300*time.Millisecond)))
+			locktest.DeleteAll(t, rdb)
+			locktest.OnNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
+			lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 			<-lease.Done()
-			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-			eventually(t, "the stay was ended in Redis", func() bool { return tombstones(keysOf(t, rdb)) == 1 })
+			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+			locktest.Eventually(t, "the stay was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
-			onlyTombstones(t, rdb)
+			locktest.OnlyTombstones(t, rdb)
 		})
 	})
 }
 
 func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		seen := onNth(t, proxy, "queued_force_unlock", 1, faultproxy.ResetAfter)
-		mustLock(t, k.open(c, "a"))
-		_, err := k.open(c, "a").ForceUnlock(bg)
-		wantErr(t, err, rlock.ErrUnreachable)
+		seen := locktest.OnNth(t, proxy, "queued_force_unlock", 1, faultproxy.ResetAfter)
+		locktest.MustLock(t, k.Open(c, "a"))
+		_, err := k.Open(c, "a").ForceUnlock(bg)
+		locktest.WantErr(t, err, rlock.ErrUnreachable)
 		if n := seen.Load(); n != 1 {
 			t.Fatalf("sent %d times: a second one could hit a newer holder", n)
 		}
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedForceUnlockEndsTheHoldAndKeepsTheQueue(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
-		l := k.open(c, "a")
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+		l := k.Open(c, "a")
 		if was, err := l.ForceUnlock(bg); was || err != nil {
 			t.Fatal(was, err)
 		}
-		lease := mustLock(t, l)
-		next := k.enqueueRival(t, rdb, k.rival(c, "a"))
+		lease := locktest.MustLock(t, l)
+		next := enqueueRival(t, k, rdb, k.Rival(c, "a"))
 		for _, owner := range []string{"nobody:1", "exclusive", "count", "token"} {
 			if was, err := l.ForceUnlockIf(bg, owner); was || err != nil {
 				t.Fatal(owner, was, err)
 			}
 		}
-		if k.what == "fairrw" { // the other side does not touch it
-			if was, err := k.rival(c, "a").ForceUnlock(bg); was || err != nil {
+		if k.What == "fairrw" { // the other side does not touch it
+			if was, err := k.Rival(c, "a").ForceUnlock(bg); was || err != nil {
 				t.Fatal(was, err)
 			}
 		}
 		if was, err := l.ForceUnlockIf(bg, lease.Owner()); !was || err != nil {
 			t.Fatal(was, err)
 		}
-		got := next.held()
-		wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrTakenOver)
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
-		if was, err := k.rival(c, "a").ForceUnlock(bg); !was || err != nil {
+		got := next.Held()
+		locktest.WantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+		if was, err := k.Rival(c, "a").ForceUnlock(bg); !was || err != nil {
 			t.Fatal(was, err)
 		}
-		wantErr(t, got.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-		onlyTombstones(t, rdb)
+		locktest.WantErr(t, got.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
-		lease := mustLock(t, k.rival(c, "a"), rlock.WithLease(300*time.Millisecond))
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(300*time.Millisecond))
 		deadline := lease.Deadline()
-		next := mustLock(t, k.open(b.newClient(t, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)), "a"))
+		next := locktest.MustLock(t, k.Open(b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)), "a"))
 		if now := time.Now(); now.Before(deadline) {
 			t.Fatalf("another has the lock %v before the deadline", deadline.Sub(now))
 		}
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		queuedHolders(t, k.open(c, "a"), 1, 1, 0)
-		mustUnlock(t, next)
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		queuedHolders(t, k.Open(c, "a"), 1, 1, 0)
+		locktest.MustUnlock(t, next)
 	})
 }
 
 func TestQueuedHoldsAreRenewed(t *testing.T) {
 	t.Parallel()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
-		lease := mustLock(t, k.open(c, "a"))
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
+		lease := locktest.MustLock(t, k.Open(c, "a"))
 		was := lease.Deadline()
 		for range 2 {
-			eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+			locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 			was = lease.Deadline()
 		}
 		if err := lease.Err(); err != nil {
 			t.Fatal(err)
 		}
-		rdb.Del(bg, k.base("a")+":ends") // as an eviction would
+		rdb.Del(bg, k.Base("a")+":ends") // as an eviction would
 		<-lease.Done()
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
 	})
 }
 
-// queuedCorpse puts a waiter into the queue that nobody is at.
-func queuedCorpse(t testing.TB, rdb redis.UniversalClient, k queuedKind, name string, rank float64, alive time.Duration) {
-	t.Helper()
-	until := float64(rdb.Time(bg).Val().Add(alive).UnixMilli())
-	for key, z := range map[string]redis.Z{
-		k.base(name) + ":queue": {Score: rank, Member: "dead:1"},
-		k.base(name) + ":alive": {Score: until, Member: "dead:1"},
-	} {
-		if err := rdb.ZAdd(bg, key, z).Err(); err != nil {
-			t.Fatal(err)
-		}
-		rdb.PExpire(bg, key, time.Minute)
-	}
-}
-
-const queuedFirst = -9e15 + 1 // a rank before all others
-
 func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		const waiterLease = 600 * time.Millisecond
-		rdb := b.client(t)
-		l := k.open(newClientOn(t, rdb, rlock.WithWaiterLease(waiterLease), rlock.WithLongestPoll(patient)), "a")
-		queuedCorpse(t, rdb, k, l.Name(), queuedFirst, waiterLease)
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease), rlock.WithLongestPoll(locktest.Patient)), "a")
+		locktest.PutDeadWaiter(t, rdb, k, l.Name(), locktest.FirstRank, waiterLease)
 		start := time.Now()
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		// It came while the dead one still counted as alive, and was heard all the time.
 		if took := time.Since(start); took < waiterLease/2 || took > waiterLease+5*time.Second {
 			t.Fatalf("a dead waiter with a lease of %v was waited for for %v", waiterLease, took)
 		}
-		mustUnlock(t, lease)
-		if n := rdb.Exists(bg, k.base(l.Name())+":queue", k.base(l.Name())+":alive", k.base(l.Name())).Val(); n != 0 {
+		locktest.MustUnlock(t, lease)
+		if n := rdb.Exists(bg, k.Base(l.Name())+":queue", k.Base(l.Name())+":alive", k.Base(l.Name())).Val(); n != 0 {
 			t.Fatalf("%d keys are left", n)
 		}
 	})
@@ -600,14 +446,14 @@ func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
 // else is heard.
 func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		const waiterLease = 300 * time.Millisecond
-		rdb := b.client(t)
-		l := k.open(newClientOn(t, rdb, rlock.WithWaiterLease(waiterLease)), "a")
-		queuedCorpse(t, rdb, k, l.Name(), queuedFirst, -time.Second) // long dead
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease)), "a")
+		locktest.PutDeadWaiter(t, rdb, k, l.Name(), locktest.FirstRank, -time.Second) // long dead
 		start := time.Now()
 		var lease *rlock.Lease
-		eventually(t, "a visitor gets the lock", func() bool {
+		locktest.Eventually(t, "a visitor gets the lock", func() bool {
 			got, err := l.TryLock(bg)
 			lease = got
 			return err == nil
@@ -615,15 +461,15 @@ func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
 		if took := time.Since(start); took < waiterLease/2 || took > waiterLease+5*time.Second {
 			t.Fatalf("it took %v", took)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 
 		// What has been silent for longer than anybody bears goes at once.
-		queuedCorpse(t, rdb, k, l.Name(), queuedFirst, -2*time.Minute)
+		locktest.PutDeadWaiter(t, rdb, k, l.Name(), locktest.FirstRank, -2*time.Minute)
 		lease, err := l.TryLock(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -631,58 +477,58 @@ func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
 // the queue, which others keep alive.
 func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		queuedCorpse(t, rdb, k, "a", queuedFirst, time.Hour)
-		rdb.Del(bg, k.base("a")+":alive")
-		lease, err := k.open(newClientOn(t, rdb), "a").TryLock(bg)
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		locktest.PutDeadWaiter(t, rdb, k, "a", locktest.FirstRank, time.Hour)
+		rdb.Del(bg, k.Base("a")+":alive")
+		lease, err := k.Open(locktest.NewClient(t, rdb), "a").TryLock(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 // Nor does it cost a waiter its place that is alive and looks before others do.
 func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWaiterLease(time.Second))
-		lease := mustLock(t, k.rival(c, "a"))
-		e := k.enqueue(t, rdb, k.open(c, "a"))
-		was := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val()
-		rdb.Del(bg, k.base("a")+":alive")
-		eventually(t, "it has looked", func() bool { return rdb.Exists(bg, k.base("a")+":alive").Val() == 1 })
-		if is := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val(); !slices.Equal(is, was) {
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
+		lease := locktest.MustLock(t, k.Rival(c, "a"))
+		e := k.Enqueue(t, rdb, k.Open(c, "a"))
+		was := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
+		rdb.Del(bg, k.Base("a")+":alive")
+		locktest.Eventually(t, "it has looked", func() bool { return rdb.Exists(bg, k.Base("a")+":alive").Val() == 1 })
+		if is := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); !slices.Equal(is, was) {
 			t.Errorf("the queue is %v, and was %v", is, was)
 		}
-		mustUnlock(t, lease)
-		mustUnlock(t, e.held())
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, e.Held())
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		l := k.open(newClientOn(t, rdb), "a")
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb), "a")
 		// The lock is free; the waiter has not come yet.
-		queuedCorpse(t, rdb, k, "a", queuedFirst, time.Hour)
-		before := keysOf(t, rdb)
+		locktest.PutDeadWaiter(t, rdb, k, "a", locktest.FirstRank, time.Hour)
+		before := locktest.Keys(t, rdb)
 		for range 3 {
 			_, err := l.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 			if !strings.Contains(err.Error(), "kept for one who waits") {
 				t.Errorf("%v", err)
 			}
 			_, err = l.Lock(bg, rlock.WithWait(0))
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		}
 		queuedHolders(t, l, 0, 0, 1)
-		if after := keysOf(t, rdb); len(after) != len(before) {
+		if after := locktest.Keys(t, rdb); len(after) != len(before) {
 			t.Fatalf("keys were %q and are %q", before, after)
 		}
 	})
@@ -690,40 +536,40 @@ func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 
 func TestQueuedWaitIsBoundedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		l := k.open(newClientOn(t, rdb), "a")
-		holder := mustLock(t, k.rival(b.newClient(t), "a"))
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb), "a")
+		holder := locktest.MustLock(t, k.Rival(b.NewClient(t), "a"))
 		const short = 60 * time.Millisecond
 		start := time.Now()
 		_, err := l.Lock(bg, rlock.WithWait(short))
-		wantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
 		ctx, cancel := context.WithTimeout(bg, short)
 		defer cancel()
 		_, err = l.Lock(ctx)
-		wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 		if took := time.Since(start); took < 2*short || took > 5*time.Second {
 			t.Fatalf("two waits of %v took %v", short, took)
 		}
 		queuedHolders(t, l, 1, 1, 0)
-		eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*:turn:*").Val()) == 0 })
-		mustUnlock(t, holder)
-		onlyTombstones(t, rdb)
+		locktest.Eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*:turn:*").Val()) == 0 })
+		locktest.MustUnlock(t, holder)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		queuedOn(t, b, func(t *testing.T, b *backend, k queuedKind) {
-			rdb := b.client(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		queuedOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+			rdb := b.Client(t)
 			for _, name := range []string{"order:7", "{t}x", "x{t}", "bin\x00\xff\n"} {
-				c := newClientOn(t, rdb)
-				holder := mustLock(t, k.rival(c, name))
-				inner := mustLockCtx(t, holder.Context(bg), k.rival(c, name))
-				e := queuedLock(t, bg, k.open(c, name))
-				eventually(t, "it waits", func() bool { return queuedState(t, k.open(c, name)).Waiters == 1 })
-				keys := keysOf(t, rdb)
+				c := locktest.NewClient(t, rdb)
+				holder := locktest.MustLock(t, k.Rival(c, name))
+				inner := locktest.MustLockCtx(t, holder.Context(bg), k.Rival(c, name))
+				e := locktest.Begin(t, bg, k.Open(c, name))
+				locktest.Eventually(t, "it waits", func() bool { return locktest.MustState(t, k.Open(c, name)).Waiters == 1 })
+				keys := locktest.Keys(t, rdb)
 				if len(keys) != 5 {
 					t.Fatalf("keys: %q", keys)
 				}
@@ -732,10 +578,10 @@ func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 						t.Fatalf("%q has TTL %v", key, ttl)
 					}
 				}
-				mustUnlock(t, inner)
-				mustUnlock(t, holder)
-				mustUnlock(t, e.held())
-				onlyTombstones(t, rdb)
+				locktest.MustUnlock(t, inner)
+				locktest.MustUnlock(t, holder)
+				locktest.MustUnlock(t, e.Held())
+				locktest.OnlyTombstones(t, rdb)
 			}
 		})
 	})
@@ -743,66 +589,66 @@ func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 
 func TestQueuedShutdownLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		c, other := newClientOn(t, rdb), newClientOn(t, rdb)
-		lease := mustLock(t, k.rival(c, "a"))
-		var waits []*queuedEntry
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
+		lease := locktest.MustLock(t, k.Rival(c, "a"))
+		var waits []*locktest.Attempt
 		for range 5 {
-			waits = append(waits, k.enqueue(t, rdb, k.open(c, "a")))
+			waits = append(waits, k.Enqueue(t, rdb, k.Open(c, "a")))
 		}
-		next := k.enqueue(t, rdb, k.open(other, "a"))
-		done := shutDown(bg, c, lease)
+		next := k.Enqueue(t, rdb, k.Open(other, "a"))
+		done := locktest.ShutDown(bg, c, lease)
 		for _, e := range waits {
-			<-e.done
-			wantErr(t, e.err, rlock.ErrClosed)
+			<-e.Done
+			locktest.WantErr(t, e.Err, rlock.ErrClosed)
 		}
-		wantErr(t, lease.Err(), rlock.ErrClosed)
-		running(t, done)
-		mustUnlock(t, lease)
+		locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
+		locktest.StillRunning(t, done)
+		locktest.MustUnlock(t, lease)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, next.held())
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, next.Held())
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedNonReentrantAndMaxHold(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		c := b.newClient(t)
-		l := k.open(c, "a", rlock.WithNonReentrant())
-		lease := mustLock(t, l)
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		c := b.NewClient(t)
+		l := k.Open(c, "a", rlock.WithNonReentrant())
+		lease := locktest.MustLock(t, l)
 		_, err := l.Lock(lease.Context(bg))
-		wantErr(t, err, rlock.ErrReentrant)
-		mustUnlock(t, lease)
-		lease = mustLock(t, k.open(c, "a", rlock.WithMaxHold(50*time.Millisecond)))
+		locktest.WantErr(t, err, rlock.ErrReentrant)
+		locktest.MustUnlock(t, lease)
+		lease = locktest.MustLock(t, k.Open(c, "a", rlock.WithMaxHold(50*time.Millisecond)))
 		<-lease.Done()
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrMaxHold)
-		mustUnlock(t, mustLock(t, k.rival(c, "a")))
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrMaxHold)
+		locktest.MustUnlock(t, locktest.MustLock(t, k.Rival(c, "a")))
 	})
 }
 
 func TestQueuedReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 	t.Parallel()
-	eachQueued(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		l := k.open(newClientOn(t, rdb), "a")
+	eachQueued(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb), "a")
 		ctx := rlock.WithOwner(bg)
-		lost := mustLockCtx(t, ctx, l)
-		queuedFlush(t, rdb)
+		lost := locktest.MustLockCtx(t, ctx, l)
+		locktest.DeleteAll(t, rdb)
 		for range 2 {
 			_, err := l.Lock(ctx)
-			wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrNotAcquired)
 		}
-		onlyTombstones(t, rdb)
-		wantErr(t, lost.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-		again := mustLockCtx(t, ctx, l)
+		locktest.OnlyTombstones(t, rdb)
+		locktest.WantErr(t, lost.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		again := locktest.MustLockCtx(t, ctx, l)
 		if n, err := l.HeldBy(ctx); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		mustUnlock(t, again)
+		locktest.MustUnlock(t, again)
 	})
 }
 
@@ -810,26 +656,26 @@ func TestQueuedReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 // whoever comes first must not take the places of the others away.
 func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	queuedOn(t, b, func(t *testing.T, b *backend, k queuedKind) {
+	b := locktest.OnServer(t)
+	queuedOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		const waiterLease = 500 * time.Millisecond
-		rdb := b.client(t)
-		holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"), rlock.WithLease(time.Hour))
-		var entries []*queuedEntry
+		rdb := b.Client(t)
+		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"), rlock.WithLease(time.Hour))
+		var entries []*locktest.Attempt
 		for range 3 {
-			c := b.newClient(t, rlock.WithWaiterLease(waiterLease), rlock.WithCommandTimeout(10*time.Second))
-			entries = append(entries, k.enqueue(t, rdb, k.open(c, "a")))
+			c := b.NewClient(t, rlock.WithWaiterLease(waiterLease), rlock.WithCommandTimeout(10*time.Second))
+			entries = append(entries, k.Enqueue(t, rdb, k.Open(c, "a")))
 		}
-		before := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val()
-		b.real.Pause()
+		before := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
+		b.Real.Pause()
 		time.Sleep(2 * waiterLease) // the subject of the test
-		b.real.Resume()
+		b.Real.Resume()
 		var alive float64
-		for _, z := range rdb.ZRangeWithScores(bg, k.base("a")+":alive", 0, -1).Val() {
+		for _, z := range rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val() {
 			alive = max(alive, z.Score)
 		}
-		eventually(t, "all are heard again", func() bool {
-			signs := rdb.ZRangeWithScores(bg, k.base("a")+":alive", 0, -1).Val()
+		locktest.Eventually(t, "all are heard again", func() bool {
+			signs := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val()
 			for _, z := range signs {
 				if z.Score <= alive {
 					return false
@@ -837,60 +683,60 @@ func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
 			}
 			return true
 		})
-		if after := rdb.ZRangeWithScores(bg, k.queue("a"), 0, -1).Val(); !slices.Equal(before, after) {
+		if after := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); !slices.Equal(before, after) {
 			t.Fatalf("the queue was %v and is %v", before, after)
 		}
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		for _, e := range entries {
-			mustUnlock(t, e.held())
+			locktest.MustUnlock(t, e.Held())
 		}
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	for _, k := range queuedKinds {
-		t.Run(k.name, func(t *testing.T) {
-			rdb := b.client(t)
-			holder := mustLock(t, k.rival(b.newClient(t), "a"), rlock.WithLease(time.Hour))
-			var entries []*queuedEntry
+	b := locktest.OnServer(t)
+	for _, k := range locktest.QueuedKinds {
+		t.Run(k.Name, func(t *testing.T) {
+			rdb := b.Client(t)
+			holder := locktest.MustLock(t, k.Rival(b.NewClient(t), "a"), rlock.WithLease(time.Hour))
+			var entries []*locktest.Attempt
 			for range 3 {
-				entries = append(entries, k.enqueue(t, rdb, k.open(b.newClient(t, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient)), "a")))
+				entries = append(entries, k.Enqueue(t, rdb, k.Open(b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)), "a")))
 			}
-			b.real.Kill()
-			b.real.Restart() // empty: the lock is free, and nobody says so
+			b.Real.Kill()
+			b.Real.Restart() // empty: the lock is free, and nobody says so
 			var wg sync.WaitGroup
 			for _, e := range entries {
 				wg.Go(func() {
-					<-e.done
-					if e.err != nil {
-						t.Error(e.err)
-					} else if err := e.lease.Unlock(bg); err != nil {
+					<-e.Done
+					if e.Err != nil {
+						t.Error(e.Err)
+					} else if err := e.Lease.Unlock(bg); err != nil {
 						t.Error(err)
 					}
 				})
 			}
 			wg.Wait()
-			wantErr(t, holder.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-			onlyTombstones(t, b.client(t))
+			locktest.WantErr(t, holder.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			locktest.OnlyTombstones(t, b.Client(t))
 		})
 	}
 }
 
 func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	queuedOn(t, b, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
+	b := locktest.OnServer(t)
+	queuedOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
 		defer rdb.ConfigSet(bg, "maxmemory", "0")
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(time.Second), rlock.WithWaiterLease(600*time.Millisecond))
-		l := k.rival(c, "a")
-		outer := mustLock(t, l)
-		inner := mustLockCtx(t, outer.Context(bg), l)
-		stays := k.enqueue(t, rdb, k.open(c, "a"))
-		leaves := k.enqueue(t, rdb, k.open(c, "a"))
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second), rlock.WithWaiterLease(600*time.Millisecond))
+		l := k.Rival(c, "a")
+		outer := locktest.MustLock(t, l)
+		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
+		stays := k.Enqueue(t, rdb, k.Open(c, "a"))
+		leaves := k.Enqueue(t, rdb, k.Open(c, "a"))
 		rdb.ConfigSet(bg, "maxmemory", "1")
 		if err := rdb.Set(bg, "x", "y", 0).Err(); err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Fatal("the server is not at its limit:", err)
@@ -901,43 +747,43 @@ func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 				t.Fatal(what, err)
 			}
 		}
-		before := fmt.Sprint(keysOf(t, rdb))
+		before := fmt.Sprint(locktest.Keys(t, rdb))
 		_, err := l.Lock(outer.Context(bg))
 		oom("a re-entry at the memory limit:", err)
-		_, err = k.open(c, "free").Lock(bg)
+		_, err = k.Open(c, "free").Lock(bg)
 		oom("an acquire at the memory limit:", err)
-		_, err = k.open(c, "a").Lock(bg, rlock.WithWait(time.Second))
+		_, err = k.Open(c, "a").Lock(bg, rlock.WithWait(time.Second))
 		oom("a place in the queue at the memory limit:", err)
-		for _, key := range keysOf(t, rdb) {
+		for _, key := range locktest.Keys(t, rdb) {
 			if !strings.Contains(before, key) && !strings.Contains(key, ":rlock:gone:") {
 				t.Fatalf("%q has come into being", key)
 			}
 		}
 		was := outer.Deadline()
-		eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
-		signs := rdb.ZRangeWithScores(bg, k.base("a")+":alive", 0, 0).Val()
-		eventually(t, "the waiters live on", func() bool {
-			now := rdb.ZRangeWithScores(bg, k.base("a")+":alive", 0, 0).Val()
+		locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
+		signs := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, 0).Val()
+		locktest.Eventually(t, "the waiters live on", func() bool {
+			now := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, 0).Val()
 			return len(now) > 0 && now[0].Score > signs[0].Score
 		})
-		leaves.cancel()
-		eventually(t, "a waiter leaves", func() bool { return queuedState(t, l).Waiters == 1 })
-		mustUnlock(t, inner)
+		leaves.Cancel()
+		locktest.Eventually(t, "a waiter leaves", func() bool { return locktest.MustState(t, l).Waiters == 1 })
+		locktest.MustUnlock(t, inner)
 		queuedHolders(t, l, 1, 1, 1)
-		mustUnlock(t, outer)
-		<-stays.done
-		oom("an entry from the queue at the memory limit:", stays.err)
-		eventually(t, "nothing but tombstones is left", func() bool {
-			keys := keysOf(t, rdb)
-			return tombstones(keys) == len(keys)
+		locktest.MustUnlock(t, outer)
+		<-stays.Done
+		oom("an entry from the queue at the memory limit:", stays.Err)
+		locktest.Eventually(t, "nothing but tombstones is left", func() bool {
+			keys := locktest.Keys(t, rdb)
+			return locktest.Tombstones(keys) == len(keys)
 		})
 	})
 }
 
 func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		clients := []*rlock.Client{b.newClient(t), b.newClient(t), b.newClient(t)}
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		clients := []*rlock.Client{b.NewClient(t), b.NewClient(t), b.NewClient(t)}
 		t.Run("fair read-write", func(t *testing.T) {
 			var wg sync.WaitGroup
 			written, last := 0, int64(0)
@@ -1006,43 +852,43 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 				t.Fatalf("%d of 96 sections", written)
 			}
 		})
-		onlyTombstones(t, b.client(t)) // of replies that were late
+		locktest.OnlyTombstones(t, b.Client(t)) // of replies that were late
 	})
 }
 
 func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
-	rdb := onMiniredis(t).client(t)
-	hook := &countHook{}
+	rdb := locktest.OnMiniredis(t).Client(t)
+	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
-	c := newClientOn(t, rdb)
-	for _, k := range queuedKinds {
+	c := locktest.NewClient(t, rdb)
+	for _, k := range locktest.QueuedKinds {
 		for _, name := range []string{"", "a{b", "{}z"} {
-			_, err := k.open(c, name).Lock(bg)
-			wantErr(t, err, rlock.ErrInvalidArgument)
-			_, err = k.open(c, name).State(bg)
-			wantErr(t, err, rlock.ErrInvalidArgument)
+			_, err := k.Open(c, name).Lock(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+			_, err = k.Open(c, name).State(bg)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 	}
 	for _, p := range []int{-1, 0, 11} {
 		_, err := c.NewPriorityLock("a").Lock(bg, rlock.WithPriority(p))
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
-	for _, l := range []rlock.Locker{c.NewLock("a"), fairRead(c, "a"), fairWrite(c, "a")} {
+	for _, l := range []rlock.Locker{c.NewLock("a"), locktest.FairRead(c, "a"), locktest.FairWrite(c, "a")} {
 		for _, p := range []int{0, 5} {
 			_, err := l.TryLock(bg, rlock.WithPriority(p))
-			wantErr(t, err, rlock.ErrInvalidArgument)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 	}
 	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond - 1, rlock.MaxAgeing + 1} {
 		_, err := c.NewPriorityLock("a", rlock.WithAgeing(d)).Lock(bg)
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
-	for _, l := range []rlock.Locker{c.NewLock("a", rlock.WithAgeing(time.Second)), fairRead(c, "a", rlock.WithAgeing(time.Second))} {
+	for _, l := range []rlock.Locker{c.NewLock("a", rlock.WithAgeing(time.Second)), locktest.FairRead(c, "a", rlock.WithAgeing(time.Second))} {
 		_, err := l.TryLock(bg)
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
-	if n := hook.n.Load(); n != 0 {
+	if n := hook.N.Load(); n != 0 {
 		t.Fatalf("%d commands were sent", n)
 	}
 }
@@ -1051,38 +897,38 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 // asleep.
 func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
 	t.Parallel()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient))
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		for range 10 {
-			holder := mustLock(t, k.rival(c, "a"))
-			first := k.enqueue(t, rdb, k.open(c, "a"))
-			second := k.enqueueRival(t, rdb, k.rival(c, "a"))
-			go first.cancel()
-			mustUnlock(t, holder)
-			<-first.done
-			if first.err == nil {
-				mustUnlock(t, first.lease)
-			} else if !errors.Is(first.err, context.Canceled) {
-				t.Fatal(first.err)
+			holder := locktest.MustLock(t, k.Rival(c, "a"))
+			first := k.Enqueue(t, rdb, k.Open(c, "a"))
+			second := enqueueRival(t, k, rdb, k.Rival(c, "a"))
+			go first.Cancel()
+			locktest.MustUnlock(t, holder)
+			<-first.Done
+			if first.Err == nil {
+				locktest.MustUnlock(t, first.Lease)
+			} else if !errors.Is(first.Err, context.Canceled) {
+				t.Fatal(first.Err)
 			}
-			mustUnlock(t, second.held())
+			locktest.MustUnlock(t, second.Held())
 		}
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
 	t.Parallel()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		const waiterLease = 600 * time.Millisecond
 		c, proxy, rdb := queuedFaulty(t, b, k, rlock.WithWaiterLease(waiterLease))
 		proxy.DropMessages(true)
-		holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"))
-		e := k.enqueue(t, rdb, k.open(c, "a"))
+		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
+		e := k.Enqueue(t, rdb, k.Open(c, "a"))
 		start := time.Now()
-		mustUnlock(t, holder)
-		mustUnlock(t, e.held())
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, e.Held())
 		if took := time.Since(start); took > waiterLease/3+5*time.Second { // of a busy machine
 			t.Fatalf("waited %v, it looks each %v", took, waiterLease/3)
 		}
@@ -1091,13 +937,13 @@ func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
 
 func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 	t.Parallel()
-	eachQueuedMode(t, func(t *testing.T, b *backend, k queuedKind) {
+	eachQueuedMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
 		c, proxy, rdb := queuedFaulty(t, b, k)
-		lease := mustLock(t, k.open(c, "a"), rlock.WithLease(time.Second))
+		lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(time.Second))
 		// The keys outlive the hold, as they do when others have held the lock longer.
-		rdb.PExpire(bg, k.base("a"), time.Minute)
-		rdb.PExpire(bg, k.base("a")+":ends", time.Minute)
-		id := sha("queued_renew")
+		rdb.PExpire(bg, k.Base("a"), time.Minute)
+		rdb.PExpire(bg, k.Base("a")+":ends", time.Minute)
+		id := locktest.SHA("queued_renew")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				return faultproxy.Hold
@@ -1106,12 +952,12 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 		})
 		_ = lease.Extend(bg, time.Minute) // lost on its way
 		<-lease.Done()
-		eventually(t, "it has run out in Redis", func() bool { return !queuedState(t, k.open(c, "a")).Locked() })
+		locktest.Eventually(t, "it has run out in Redis", func() bool { return !locktest.MustState(t, k.Open(c, "a")).Locked() })
 		if n := proxy.Release(); n == 0 {
 			t.Fatal("no copy was late")
 		}
-		queuedHolders(t, k.open(newClientOn(t, rdb), "a"), 0, 0, 0)
-		mustUnlock(t, mustLock(t, k.rival(newClientOn(t, rdb), "a")))
+		queuedHolders(t, k.Open(locktest.NewClient(t, rdb), "a"), 0, 0, 0)
+		locktest.MustUnlock(t, locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a")))
 	})
 }
 
@@ -1120,28 +966,28 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	for _, k := range queuedKinds {
-		t.Run(k.name, func(t *testing.T) {
-			name := "{queued moves " + k.name + "}"
-			l := k.open(newClientOn(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
-			lease := mustLock(t, l)
+	for _, k := range locktest.QueuedKinds {
+		t.Run(k.Name, func(t *testing.T) {
+			name := "{queued moves " + k.Name + "}"
+			l := k.Open(locktest.NewClient(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
+			lease := locktest.MustLock(t, l)
 			slot := c.Slot(name)
 			var again *rlock.Lease
 			c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
 				for range 4 {
 					was := lease.Deadline()
-					eventually(t, "it is renewed or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+					locktest.Eventually(t, "it is renewed or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 				}
 				if err := lease.Err(); err != nil {
 					t.Fatal(err)
 				}
-				again = mustLockCtx(t, lease.Context(bg), l)
+				again = locktest.MustLockCtx(t, lease.Context(bg), l)
 				if err := again.Extend(bg, time.Second); err != nil {
 					t.Error(err)
 				}
 			})
-			mustUnlock(t, again)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, again)
+			locktest.MustUnlock(t, lease)
 		})
 	}
 }

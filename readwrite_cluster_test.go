@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -26,13 +27,13 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 			name := "{rw-moves " + what + "}"
 			slot := c.Slot(name)
 			short := rlock.WithCommandTimeout(500 * time.Millisecond)
-			watched := newClientOn(t, c.Client(), short, rlock.WithWatchdogLease(8*time.Second)).NewReadWriteLock(name)
-			other := newClientOn(t, c.Client(), short).NewReadWriteLock(name)
-			fixed := mustLock(t, other.Reader, rlock.WithLease(10*time.Minute))
-			renewed := mustLock(t, watched.Reader)
-			leaves := mustLock(t, other.Reader)
-			again := mustLockCtx(t, leaves.Context(bg), other.Reader)
-			timers := []any{rwTimer(name, fixed.Owner(), 1), rwTimer(name, renewed.Owner(), 1), rwTimer(name, leaves.Owner(), 1), rwTimer(name, leaves.Owner(), 2)}
+			watched := locktest.NewClient(t, c.Client(), short, rlock.WithWatchdogLease(8*time.Second)).NewReadWriteLock(name)
+			other := locktest.NewClient(t, c.Client(), short).NewReadWriteLock(name)
+			fixed := locktest.MustLock(t, other.Reader, rlock.WithLease(10*time.Minute))
+			renewed := locktest.MustLock(t, watched.Reader)
+			leaves := locktest.MustLock(t, other.Reader)
+			again := locktest.MustLockCtx(t, leaves.Context(bg), other.Reader)
+			timers := []any{locktest.ReaderTimer(name, fixed.Owner(), 1), locktest.ReaderTimer(name, renewed.Owner(), 1), locktest.ReaderTimer(name, leaves.Owner(), 1), locktest.ReaderTimer(name, leaves.Owner(), 2)}
 
 			from := c.MasterOf(slot)
 			to := elsewhere(c, slot)
@@ -47,12 +48,12 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 				}
 			}
 			_, err := watched.Writer.TryLock(bg)
-			wantErr(t, err, rlock.ErrUnreachable)
+			locktest.WantErr(t, err, rlock.ErrUnreachable)
 			if !strings.Contains(err.Error(), "TRYAGAIN") {
 				t.Errorf("a writer: %v", err)
 			}
-			mustUnlock(t, again)
-			mustUnlock(t, leaves)
+			locktest.MustUnlock(t, again)
+			locktest.MustUnlock(t, leaves)
 			s, err := watched.Reader.State(bg)
 			if err != nil || len(s.Holders) != 2 {
 				t.Errorf("while the slot moves: %+v, %v", s, err)
@@ -60,16 +61,16 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 			c.MigrateSlotWith(slot, to, func() {})
 
 			was := renewed.Deadline()
-			eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
+			locktest.Eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
 			for _, l := range []*rlock.Lease{fixed, renewed} {
 				if err := l.Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			rwHash(t, rdb, name, map[string]string{"mode": "read", fixed.Owner(): "1", renewed.Owner(): "1"})
-			mustUnlock(t, fixed)
-			mustUnlock(t, renewed)
-			mustUnlock(t, mustLock(t, other.Writer))
+			locktest.WantHash(t, rdb, name, map[string]string{"mode": "read", fixed.Owner(): "1", renewed.Owner(): "1"})
+			locktest.MustUnlock(t, fixed)
+			locktest.MustUnlock(t, renewed)
+			locktest.MustUnlock(t, locktest.MustLock(t, other.Writer))
 		})
 	}
 }

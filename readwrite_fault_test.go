@@ -10,17 +10,18 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // rwFaulty is faulty for read-write locks: the server knows their scripts.
-func (b *backend) rwFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
+func rwFaulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
-	c, proxy, rdb := b.faulty(t, opts...)
+	c, proxy, rdb := b.Faulty(t, opts...)
 	for _, script := range []string{
 		"rw_read_enter", "rw_read_reenter", "rw_read_release", "rw_read_abandon", "rw_read_renew",
 		"rw_write_enter", "rw_write_reenter", "rw_write_release", "rw_write_abandon", "rw_write_renew",
 	} {
-		if err := rdb.ScriptLoad(bg, rlock.ScriptText(script)).Err(); err != nil {
+		if err := rdb.ScriptLoad(bg, locktest.ScriptText(script)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,7 +31,7 @@ func (b *backend) rwFaulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *
 // rwKeys are the keys that belong to a lock.
 func rwKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []string) {
 	t.Helper()
-	for _, k := range keysOf(t, rdb) {
+	for _, k := range locktest.Keys(t, rdb) {
 		if k == name || strings.HasPrefix(k, "{"+name+"}") {
 			keys = append(keys, k)
 		}
@@ -42,7 +43,7 @@ func rwKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []string
 func rwNothing(t testing.TB, rdb redis.UniversalClient, name string, stones bool) {
 	t.Helper()
 	keys := rwKeys(t, rdb, name)
-	if len(keys) > 0 && (!stones || tombstones(keys) != len(keys)) {
+	if len(keys) > 0 && (!stones || locktest.Tombstones(keys) != len(keys)) {
 		t.Fatalf("left in Redis: %q", keys)
 	}
 }
@@ -68,8 +69,8 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				if err != nil {
 					e.t.Fatal(err)
 				}
-				rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", lease.Owner(): "1"})
-				mustUnlock(e.t, lease)
+				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", lease.Owner(): "1"})
+				locktest.MustUnlock(e.t, lease)
 				rwNothing(e.t, e.rdb, e.name, true)
 			}
 		}},
@@ -80,103 +81,103 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				if err != nil {
 					e.t.Fatal(err)
 				}
-				rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", lease.Owner() + ":write": "1"})
-				mustUnlock(e.t, lease)
+				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", lease.Owner() + ":write": "1"})
+				locktest.MustUnlock(e.t, lease)
 				rwNothing(e.t, e.rdb, e.name, true)
-				next := mustLock(e.t, e.l.Writer)
+				next := locktest.MustLock(e.t, e.l.Writer)
 				if next.Token() <= lease.Token() {
 					e.t.Fatalf("token %d after %d", next.Token(), lease.Token())
 				}
-				mustUnlock(e.t, next)
+				locktest.MustUnlock(e.t, next)
 			}
 		}},
 		{"writer reads", "rw_read_enter", func(e env) {
-			write := mustLock(e.t, e.l.Writer)
+			write := locktest.MustLock(e.t, e.l.Writer)
 			for range 2 { // under its own id, and under another
 				e.fault()
-				read := mustLockCtx(e.t, write.Context(bg), e.l.Reader)
-				rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", write.Owner() + ":write": "1", read.Owner(): "1"})
-				mustUnlock(e.t, read)
+				read := locktest.MustLockCtx(e.t, write.Context(bg), e.l.Reader)
+				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", write.Owner() + ":write": "1", read.Owner(): "1"})
+				locktest.MustUnlock(e.t, read)
 			}
-			mustUnlock(e.t, write)
+			locktest.MustUnlock(e.t, write)
 			rwNothing(e.t, e.rdb, e.name, true)
 		}},
 		{"writer reads and writes no more", "rw_read_enter", func(e env) {
-			write := mustLock(e.t, e.l.Writer)
+			write := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
-			read := mustLockCtx(e.t, write.Context(bg), e.l.Reader)
-			mustUnlock(e.t, write)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
-			mustUnlock(e.t, read)
+			read := locktest.MustLockCtx(e.t, write.Context(bg), e.l.Reader)
+			locktest.MustUnlock(e.t, write)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
+			locktest.MustUnlock(e.t, read)
 			rwNothing(e.t, e.rdb, e.name, true)
 		}},
 		{"read again", "rw_read_reenter", func(e env) {
-			outer := mustLock(e.t, e.l.Reader)
+			outer := locktest.MustLock(e.t, e.l.Reader)
 			e.fault()
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Reader)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "2"})
-			mustUnlock(e.t, inner)
-			mustUnlock(e.t, outer)
+			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "2"})
+			locktest.MustUnlock(e.t, inner)
+			locktest.MustUnlock(e.t, outer)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"write again", "rw_write_reenter", func(e env) {
-			outer := mustLock(e.t, e.l.Writer)
+			outer := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Writer)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "2"})
-			mustUnlock(e.t, inner)
-			mustUnlock(e.t, outer)
+			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "2"})
+			locktest.MustUnlock(e.t, inner)
+			locktest.MustUnlock(e.t, outer)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"reader leaves", "rw_read_release", func(e env) {
-			outer, other := mustLock(e.t, e.l.Reader), mustLock(e.t, e.l.Reader)
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Reader)
+			outer, other := locktest.MustLock(e.t, e.l.Reader), locktest.MustLock(e.t, e.l.Reader)
+			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
-			mustUnlock(e.t, inner)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "1", other.Owner(): "1"})
+			locktest.MustUnlock(e.t, inner)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "1", other.Owner(): "1"})
 			e.fault()
-			mustUnlock(e.t, outer)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", other.Owner(): "1"})
+			locktest.MustUnlock(e.t, outer)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", other.Owner(): "1"})
 			e.fault()
-			mustUnlock(e.t, other)
+			locktest.MustUnlock(e.t, other)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"writer leaves", "rw_write_release", func(e env) {
-			outer := mustLock(e.t, e.l.Writer)
-			inner := mustLockCtx(e.t, outer.Context(bg), e.l.Writer)
-			read := mustLockCtx(e.t, outer.Context(bg), e.l.Reader)
+			outer := locktest.MustLock(e.t, e.l.Writer)
+			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer)
+			read := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
-			mustUnlock(e.t, inner)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "1", read.Owner(): "1"})
+			locktest.MustUnlock(e.t, inner)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "1", read.Owner(): "1"})
 			e.fault()
-			mustUnlock(e.t, outer)
-			rwHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
-			mustUnlock(e.t, read)
-			write := mustLock(e.t, e.l.Writer)
+			locktest.MustUnlock(e.t, outer)
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
+			locktest.MustUnlock(e.t, read)
+			write := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
-			mustUnlock(e.t, write)
+			locktest.MustUnlock(e.t, write)
 			rwNothing(e.t, e.rdb, e.name, false)
 		}},
 		{"writer gives up waiting", "rw_write_abandon", func(e env) {
-			read := mustLock(e.t, e.l.Reader)
+			read := locktest.MustLock(e.t, e.l.Reader)
 			e.fault()
 			_, err := e.l.Writer.Lock(bg, rlock.WithWait(50*time.Millisecond))
-			wantErr(e.t, err, rlock.ErrNotAcquired)
-			eventually(e.t, "it is not registered any more", func() bool { return e.rdb.Exists(bg, "{"+e.name+"}:rlock:writers").Val() == 0 })
-			mustUnlock(e.t, mustLock(e.t, e.l.Reader))
-			mustUnlock(e.t, read)
+			locktest.WantErr(e.t, err, rlock.ErrNotAcquired)
+			locktest.Eventually(e.t, "it is not registered any more", func() bool { return e.rdb.Exists(bg, "{"+e.name+"}:rlock:writers").Val() == 0 })
+			locktest.MustUnlock(e.t, locktest.MustLock(e.t, e.l.Reader))
+			locktest.MustUnlock(e.t, read)
 			rwNothing(e.t, e.rdb, e.name, true)
 		}},
 	}
-	eachRedis(t, func(t *testing.T, b *backend) {
-		for name, action := range lossy {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for name, action := range locktest.LossyActions {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // they wait for resends most of the time
-				c, proxy, rdb := b.rwFaulty(t)
+				c, proxy, rdb := rwFaulty(t, b)
 				for _, s := range scenarios {
 					t.Run(s.name, func(t *testing.T) {
 						lock := name + ":" + s.name
-						s.play(env{t, c.NewReadWriteLock(lock), lock, rdb, func() { onNth(t, proxy, s.script, 1, action) }})
+						s.play(env{t, c.NewReadWriteLock(lock), lock, rdb, func() { locktest.OnNth(t, proxy, s.script, 1, action) }})
 					})
 				}
 			})
@@ -186,16 +187,16 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 
 func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, action := range map[string]faultproxy.Action{"swallowed": faultproxy.SwallowReply, "refused": faultproxy.Error} {
-			c, proxy, rdb := b.rwFaulty(t, rlock.WithWatchdogLease(ample(3*time.Second)))
-			seen := onNth(t, proxy, "rw_read_renew", 1, action)
-			lease := mustLock(t, c.NewReadWriteLock(name).Reader)
-			eventually(t, "it was renewed after the fault", func() bool { return seen.Load() >= 3 })
+			c, proxy, rdb := rwFaulty(t, b, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
+			seen := locktest.OnNth(t, proxy, "rw_read_renew", 1, action)
+			lease := locktest.MustLock(t, c.NewReadWriteLock(name).Reader)
+			locktest.Eventually(t, "it was renewed after the fault", func() bool { return seen.Load() >= 3 })
 			if err := lease.Err(); err != nil {
 				t.Fatal(err)
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			rwNothing(t, rdb, name, false)
 		}
 	})
@@ -205,49 +206,49 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 // it belongs to is over.
 func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, rdb := b.rwFaulty(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := rwFaulty(t, b)
 		for _, scenario := range []struct {
 			name, script string
 			play         func(t *testing.T, l *rlock.ReadWriteLock, hold func(), late func())
 		}{
 			{"of a reader", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				mustUnlock(t, mustLock(t, l.Reader))
+				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader))
 				late()
 			}},
 			{"of a writer", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				mustUnlock(t, mustLock(t, l.Writer))
+				locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
 				late()
 			}},
 			{"of a writer that reads on", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				write := mustLock(t, l.Writer)
-				read := mustLockCtx(t, write.Context(bg), l.Reader)
-				mustUnlock(t, write)
+				write := locktest.MustLock(t, l.Writer)
+				read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
+				locktest.MustUnlock(t, write)
 				late()
-				mustUnlock(t, mustLock(t, l.Reader)) // others can read
-				mustUnlock(t, read)
+				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader)) // others can read
+				locktest.MustUnlock(t, read)
 			}},
 			{"of a writer's read that is over", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				write := mustLock(t, l.Writer)
+				write := locktest.MustLock(t, l.Writer)
 				hold()
-				mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader))
+				locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader))
 				late()
 				if on, err := l.Reader.IsLocked(bg); on || err != nil {
 					t.Fatal(on, err)
 				}
-				read := mustLockCtx(t, write.Context(bg), l.Reader) // another
-				mustUnlock(t, read)
-				mustUnlock(t, write)
+				read := locktest.MustLockCtx(t, write.Context(bg), l.Reader) // another
+				locktest.MustUnlock(t, read)
+				locktest.MustUnlock(t, write)
 			}},
 			{"of a writer's read, after both", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				write := mustLock(t, l.Writer)
+				write := locktest.MustLock(t, l.Writer)
 				hold()
-				read := mustLockCtx(t, write.Context(bg), l.Reader)
-				mustUnlock(t, write)
-				mustUnlock(t, read)
+				read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
+				locktest.MustUnlock(t, write)
+				locktest.MustUnlock(t, read)
 				late()
 			}},
 			{"of a reader that gave up", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
@@ -255,7 +256,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
 				_, err := l.Reader.Lock(ctx)
-				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late()
 			}},
 			{"of a writer that gave up", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
@@ -263,51 +264,51 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
 				_, err := l.Writer.Lock(ctx)
-				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late()
 			}},
 			{"of a waiting writer's look", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				read := mustLock(t, l.Reader)
+				read := locktest.MustLock(t, l.Reader)
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
 				_, err := l.Writer.Lock(ctx)
-				wantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late() // it does not register
-				mustUnlock(t, mustLock(t, l.Reader, rlock.WithWait(5*time.Second)))
-				mustUnlock(t, read)
+				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader, rlock.WithWait(5*time.Second)))
+				locktest.MustUnlock(t, read)
 			}},
 			{"of a reader whose lease is over", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				lease := mustLock(t, l.Reader, rlock.WithLease(400*time.Millisecond))
+				lease := locktest.MustLock(t, l.Reader, rlock.WithLease(400*time.Millisecond))
 				<-lease.Done()
-				wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 				late()
 			}},
 			{"of a reader's re-entry", "rw_read_reenter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
-				outer := mustLock(t, l.Reader)
+				outer := locktest.MustLock(t, l.Reader)
 				hold()
-				mustUnlock(t, mustLockCtx(t, outer.Context(bg), l.Reader))
-				mustUnlock(t, outer)
+				locktest.MustUnlock(t, locktest.MustLockCtx(t, outer.Context(bg), l.Reader))
+				locktest.MustUnlock(t, outer)
 				late()
 			}},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				name := scenario.name
 				scenario.play(t, c.NewReadWriteLock(name),
-					func() { onNth(t, proxy, scenario.script, 1, faultproxy.Hold) },
+					func() { locktest.OnNth(t, proxy, scenario.script, 1, faultproxy.Hold) },
 					func() {
 						// What ends the hold may be under way, if its caller has not waited for it.
-						eventually(t, "its end is known", func() bool {
-							return scenario.script == "rw_read_reenter" || tombstones(rwKeys(t, rdb, name)) > 0
+						locktest.Eventually(t, "its end is known", func() bool {
+							return scenario.script == "rw_read_reenter" || locktest.Tombstones(rwKeys(t, rdb, name)) > 0
 						})
 						if n := proxy.Release(); n != 1 {
 							t.Fatalf("%d copies were late", n)
 						}
 					})
-				eventually(t, "only tombstones are left", func() bool { // ... nor for its last request
+				locktest.Eventually(t, "only tombstones are left", func() bool { // ... nor for its last request
 					keys := rwKeys(t, rdb, name)
-					return tombstones(keys) == len(keys)
+					return locktest.Tombstones(keys) == len(keys)
 				})
 			})
 		}
@@ -316,11 +317,11 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 
 func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewReadWriteLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
 		for _, holder := range []rlock.Locker{l.Writer, l.Reader} {
-			lease := mustLock(t, holder)
+			lease := locktest.MustLock(t, holder)
 			ctx, cancel := context.WithCancel(bg)
 			ended := make(chan error)
 			wait := func(side rlock.Locker) {
@@ -332,11 +333,11 @@ func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
 			for range 5 {
 				wait(l.Writer)
 			}
-			eventually(t, "a writer is registered", func() bool { return rdb.Exists(bg, "{a}:rlock:writers").Val() == 1 })
+			locktest.Eventually(t, "a writer is registered", func() bool { return rdb.Exists(bg, "{a}:rlock:writers").Val() == 1 })
 			for range 5 {
 				wait(l.Reader)
 			}
-			eventually(t, "all wait", func() bool {
+			locktest.Eventually(t, "all wait", func() bool {
 				s, err := l.Reader.State(bg)
 				return err == nil && s.Waiters == 10
 			})
@@ -345,12 +346,12 @@ func TestCancelledWaitsForASideLeaveNothing(t *testing.T) {
 			}
 			cancel()
 			for range 10 {
-				wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+				locktest.WantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
 			}
-			mustUnlock(t, lease)
-			eventually(t, "nobody is subscribed, nothing is left", func() bool {
-				keys := keysOf(t, rdb)
-				return rwSubscribers(t, rdb, "a") == 0 && tombstones(keys) == len(keys)
+			locktest.MustUnlock(t, lease)
+			locktest.Eventually(t, "nobody is subscribed, nothing is left", func() bool {
+				keys := locktest.Keys(t, rdb)
+				return locktest.ReadWriteSubscribers(t, rdb, "a") == 0 && locktest.Tombstones(keys) == len(keys)
 			})
 		}
 	})

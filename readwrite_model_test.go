@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
@@ -30,7 +31,8 @@ type rwModelHold struct {
 	until   time.Time // if they are not
 }
 
-func (h *rwModelHold) held() bool    { return h != nil && len(h.leases) > 0 }
+func (h *rwModelHold) held() bool { return h != nil && len(h.leases) > 0 }
+
 func (h *rwModelHold) owner() string { return h.leases[0].Owner() }
 
 type rwModel struct {
@@ -103,7 +105,7 @@ func (m *rwModel) javaReads(t *rapid.T) {
 	if m.writer() >= 0 {
 		t.Skip("written")
 	}
-	rwJava{m.rdb, m.name}.read(who, rwModelLease/2)
+	locktest.JavaReadLock{Rdb: m.rdb, Name: m.name}.Read(who, rwModelLease/2)
 	m.java[who] = m.now().Add(rwModelLease / 2)
 }
 
@@ -113,7 +115,7 @@ func (m *rwModel) javaLeaves(t *rapid.T) {
 	}
 	who := rapid.SampledFrom(sortedKeys(m.java)).Draw(t, "reader")
 	delete(m.java, who)
-	if gone := (rwJava{m.rdb, m.name}).release(who) == 1; gone == m.readBy() {
+	if gone := (locktest.JavaReadLock{Rdb: m.rdb, Name: m.name}).Release(who) == 1; gone == m.readBy() {
 		t.Fatalf("Java's release freed the lock: %v, with readers: %v", gone, m.readBy())
 	}
 }
@@ -237,7 +239,7 @@ func (m *rwModel) pass(t *rapid.T) {
 				}
 			}
 			m.drop(t, h)
-			eventually(m.t, "the lost hold is cleaned up", func() bool { return !m.rdb.HExists(bg, m.name, field).Val() })
+			locktest.Eventually(m.t, "the lost hold is cleaned up", func() bool { return !m.rdb.HExists(bg, m.name, field).Val() })
 		}
 	}
 }
@@ -272,18 +274,18 @@ func (m *rwModel) check(t *rapid.T) {
 		}
 		if h := m.reads[i]; h.held() {
 			take(h, h.owner())
-			first := m.rdb.PTTL(bg, rwTimer(m.name, h.owner(), 1)).Val()
+			first := m.rdb.PTTL(bg, locktest.ReaderTimer(m.name, h.owner(), 1)).Val()
 			if left := h.until.Sub(now); first <= 0 || !h.renewed && first < left-5*time.Second || ttl < first-5*time.Second {
 				t.Fatalf("first timer %v, hold %v, lock %v", first, left, ttl)
 			}
 			for n := 2; n <= len(h.leases); n++ {
 				// Its own lease may be over: the first timer stands for all. On
 				// miniredis a script sets them one after the other.
-				if later := m.rdb.PTTL(bg, rwTimer(m.name, h.owner(), n)).Val(); later > first+5*time.Second {
+				if later := m.rdb.PTTL(bg, locktest.ReaderTimer(m.name, h.owner(), n)).Val(); later > first+5*time.Second {
 					t.Fatalf("timer %d has %v, the first %v", n, later, first)
 				}
 			}
-			if n := m.rdb.Exists(bg, rwTimer(m.name, h.owner(), len(h.leases)+1)).Val(); n != 0 {
+			if n := m.rdb.Exists(bg, locktest.ReaderTimer(m.name, h.owner(), len(h.leases)+1)).Val(); n != 0 {
 				t.Fatal("a timer too many")
 			}
 		}
@@ -299,7 +301,7 @@ func (m *rwModel) check(t *rapid.T) {
 	}
 	// What is left is dead: its timer is over.
 	for field := range fields {
-		if m.rdb.Exists(bg, rwTimer(m.name, field, 1)).Val() != 0 {
+		if m.rdb.Exists(bg, locktest.ReaderTimer(m.name, field, 1)).Val() != 0 {
 			t.Fatalf("%s is alive", field)
 		}
 	}
@@ -353,7 +355,7 @@ func followsRWModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client
 			}
 		}
 		for who := range m.java {
-			rwJava{rdb, name}.release(who)
+			locktest.JavaReadLock{Rdb: rdb, Name: name}.Release(who)
 		}
 		// Only the dead may be left of the lock; a writer sweeps them out.
 		lease, err := m.lock.Writer.TryLock(bg)
@@ -379,8 +381,8 @@ func TestReadWriteLockFollowsItsModelAsTimePasses(t *testing.T) {
 
 func TestReadWriteLockFollowsItsModel(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	followsRWModel(t, rdb, newClientOn(t, rdb), time.Now, nil)
-	onlyTombstones(t, rdb)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	followsRWModel(t, rdb, locktest.NewClient(t, rdb), time.Now, nil)
+	locktest.OnlyTombstones(t, rdb)
 }

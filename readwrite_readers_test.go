@@ -11,46 +11,47 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // When a reader leaves, the lock lasts as long as the longest of the others is
 // promised, in whatever order they came, and in Java too.
 func TestLockLastsAsLongAsItsLongestReader(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		java := rwJava{rdb, "a"}
-		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		hour := mustLock(t, l.Reader, rlock.WithLease(time.Hour))
-		half := mustLock(t, l.Reader, rlock.WithLease(30*time.Minute))
-		renewed := mustLock(t, l.Reader)
-		java.read(rwJavaOwner, 20*time.Minute)
-		java.read(rwJavaOwner, 10*time.Minute)
-		java.read("other:1", 15*time.Minute)
-		java.read("other:1", 25*time.Minute)
-		mustUnlock(t, hour)
-		rwTTL(t, rdb, "a", 30*time.Minute)
-		mustUnlock(t, half)
-		rwTTL(t, rdb, "a", 25*time.Minute)
-		java.release("other:1")
-		java.release("other:1")
-		java.release(rwJavaOwner)
-		java.release(rwJavaOwner)
-		rwTTL(t, rdb, "a", rlock.DefaultWatchdogLease)
-		mustUnlock(t, renewed)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+		hour := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
+		half := locktest.MustLock(t, l.Reader, rlock.WithLease(30*time.Minute))
+		renewed := locktest.MustLock(t, l.Reader)
+		java.Read(locktest.JavaOwner, 20*time.Minute)
+		java.Read(locktest.JavaOwner, 10*time.Minute)
+		java.Read("other:1", 15*time.Minute)
+		java.Read("other:1", 25*time.Minute)
+		locktest.MustUnlock(t, hour)
+		locktest.WantTTL(t, rdb, "a", 30*time.Minute)
+		locktest.MustUnlock(t, half)
+		locktest.WantTTL(t, rdb, "a", 25*time.Minute)
+		java.Release("other:1")
+		java.Release("other:1")
+		java.Release(locktest.JavaOwner)
+		java.Release(locktest.JavaOwner)
+		locktest.WantTTL(t, rdb, "a", rlock.DefaultWatchdogLease)
+		locktest.MustUnlock(t, renewed)
 
 		// A writer's time stays while it writes, and goes with it.
-		other := newClientOn(t, rdb).NewReadWriteLock("c")
-		writes := mustLock(t, other.Writer, rlock.WithLease(time.Hour))
-		reads := mustLockCtx(t, writes.Context(bg), other.Reader, rlock.WithLease(10*time.Minute))
-		inner := mustLockCtx(t, writes.Context(bg), other.Reader, rlock.WithLease(time.Minute))
-		mustUnlock(t, inner)
-		mustUnlock(t, reads)
-		rwTTL(t, rdb, "c", time.Hour)
-		reads = mustLockCtx(t, writes.Context(bg), other.Reader, rlock.WithLease(10*time.Minute))
-		mustUnlock(t, writes)
-		rwTTL(t, rdb, "c", 10*time.Minute)
-		mustUnlock(t, reads)
+		other := locktest.NewClient(t, rdb).NewReadWriteLock("c")
+		writes := locktest.MustLock(t, other.Writer, rlock.WithLease(time.Hour))
+		reads := locktest.MustLockCtx(t, writes.Context(bg), other.Reader, rlock.WithLease(10*time.Minute))
+		inner := locktest.MustLockCtx(t, writes.Context(bg), other.Reader, rlock.WithLease(time.Minute))
+		locktest.MustUnlock(t, inner)
+		locktest.MustUnlock(t, reads)
+		locktest.WantTTL(t, rdb, "c", time.Hour)
+		reads = locktest.MustLockCtx(t, writes.Context(bg), other.Reader, rlock.WithLease(10*time.Minute))
+		locktest.MustUnlock(t, writes)
+		locktest.WantTTL(t, rdb, "c", 10*time.Minute)
+		locktest.MustUnlock(t, reads)
 	})
 }
 
@@ -58,9 +59,9 @@ func TestLockLastsAsLongAsItsLongestReader(t *testing.T) {
 // however many of them have died.
 func TestReadersCostTheSameHoweverManyThereAre(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	l := newClientOn(t, rdb).NewReadWriteLock("a")
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
 	// commands is how many ran in Redis, those of scripts among them.
 	commands := func(do func()) int {
 		count := func() (n int) {
@@ -81,8 +82,8 @@ func TestReadersCostTheSameHoweverManyThereAre(t *testing.T) {
 	for _, n := range []int{10, 1000, 10000} {
 		for _, alive := range []bool{true, false} {
 			what := fmt.Sprintf("%d readers, alive: %v", n, alive)
-			first := mustLock(t, l.Reader, rlock.WithLease(time.Hour))
-			last := mustLock(t, l.Reader, rlock.WithLease(time.Hour))
+			first := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
+			last := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
 			err := rdb.Eval(bg, `for i = 1, ARGV[1] do
 				redis.call('hset', 'a', 'reader:' .. i, 1)
 				if ARGV[2] == '1' then
@@ -92,16 +93,16 @@ func TestReadersCostTheSameHoweverManyThereAre(t *testing.T) {
 			if err != nil && !errors.Is(err, redis.Nil) {
 				t.Fatal(err)
 			}
-			release := commands(func() { mustUnlock(t, first) })
+			release := commands(func() { locktest.MustUnlock(t, first) })
 			look := commands(func() {
 				_, err := l.Writer.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 			})
-			leave := commands(func() { mustUnlock(t, last) })
+			leave := commands(func() { locktest.MustUnlock(t, last) })
 			t.Logf("%s: a release runs %d commands, a writer's look %d, the last release %d", what, release, look, leave)
 			if !alive { // each look sweeps some of the dead out
-				mustUnlock(t, mustLock(t, l.Writer))
-				mustBeForgotten(t, rdb, "a")
+				locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
+				locktest.MustBeForgotten(t, rdb, "a")
 			}
 			for _, cost := range []int{release, look, leave} {
 				if cost > 500 {

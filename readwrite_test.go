@@ -3,168 +3,25 @@ package rlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-// rwTimer is the key of a read hold's timer.
-func rwTimer(name, owner string, n int) string {
-	if !strings.Contains(name, "{") {
-		name = "{" + name + "}"
-	}
-	return fmt.Sprintf("%s:%s:rwlock_timeout:%d", name, owner, n)
-}
-
-func rwChannel(name string) string {
-	if strings.Contains(name, "{") {
-		return "redisson_rwlock:" + name
-	}
-	return "redisson_rwlock:{" + name + "}"
-}
-
-// rwSubscribers is how many connections listen to a lock, on all nodes.
-func rwSubscribers(t testing.TB, rdb redis.UniversalClient, name string) int64 {
-	t.Helper()
-	var total atomic.Int64
-	look := func(ctx context.Context, node *redis.Client) error {
-		n, err := node.PubSubNumSub(ctx, rwChannel(name)).Result()
-		total.Add(n[rwChannel(name)])
-		return err
-	}
-	var err error
-	switch rdb := rdb.(type) {
-	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(bg, look)
-	case *redis.Client:
-		err = look(bg, rdb)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return total.Load()
-}
-
-// rwHeard listens to the channel of a lock. Each call returns what was
-// published since the one before.
-func rwHeard(t testing.TB, rdb redis.UniversalClient, name string) func() []string {
-	t.Helper()
-	sub := rdb.Subscribe(bg, rwChannel(name))
-	t.Cleanup(func() { _ = sub.Close() })
-	if _, err := sub.Receive(bg); err != nil {
-		t.Fatal(err)
-	}
-	return func() (heard []string) {
-		t.Helper()
-		// From the node of the lock: messages of different nodes may overtake each other.
-		if err := rdb.Eval(bg, "return redis.call('publish', ARGV[1], 'end')", []string{name}, rwChannel(name)).Err(); err != nil {
-			t.Fatal(err)
-		}
-		for {
-			m, err := sub.ReceiveMessage(bg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m.Payload == "end" {
-				return heard
-			}
-			heard = append(heard, m.Payload)
-		}
-	}
-}
-
-// rwJava does with raw commands what Redisson's scripts do, step by step.
-type rwJava struct {
-	rdb  redis.UniversalClient
-	name string
-}
-
-const rwJavaOwner = "6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:57"
-
-func (j rwJava) read(owner string, lease time.Duration) {
-	ttl := max(j.rdb.PTTL(bg, j.name).Val(), lease)
-	j.rdb.HSet(bg, j.name, "mode", "read")
-	n := j.rdb.HIncrBy(bg, j.name, owner, 1).Val()
-	j.rdb.Set(bg, rwTimer(j.name, owner, int(n)), 1, lease)
-	j.rdb.PExpire(bg, j.name, ttl)
-}
-
-func (j rwJava) renew(owner string) {
-	n := 0
-	fmt.Sscan(j.rdb.HGet(bg, j.name, owner).Val(), &n)
-	for ; n > 0; n-- {
-		j.rdb.PExpire(bg, rwTimer(j.name, owner, n), 30*time.Second)
-	}
-	j.rdb.PExpire(bg, j.name, 30*time.Second)
-}
-
-// release returns Redisson's reply: 1 if it deleted the lock.
-func (j rwJava) release(owner string) int {
-	n := j.rdb.HIncrBy(bg, j.name, owner, -1).Val()
-	if n == 0 {
-		j.rdb.HDel(bg, j.name, owner)
-	}
-	j.rdb.Del(bg, rwTimer(j.name, owner, int(n)+1))
-	fields := j.rdb.HGetAll(bg, j.name).Val()
-	if len(fields) > 1 {
-		longest := time.Duration(-3)
-		for field, value := range fields {
-			n := 0
-			if _, err := fmt.Sscan(value, &n); err != nil {
-				continue
-			}
-			for ; n > 0; n-- {
-				longest = max(longest, j.rdb.PTTL(bg, rwTimer(j.name, field, n)).Val())
-			}
-		}
-		if longest > 0 {
-			j.rdb.PExpire(bg, j.name, longest)
-			return 0
-		}
-		if fields["mode"] == "write" {
-			return 0
-		}
-	}
-	j.rdb.Del(bg, j.name)
-	j.rdb.Publish(bg, rwChannel(j.name), "0")
-	return 1
-}
-
-// rwTTL checks that a key's time is at most d and not much less.
-func rwTTL(t testing.TB, rdb redis.UniversalClient, key string, d time.Duration) {
-	t.Helper()
-	if ttl := rdb.PTTL(bg, key).Val(); ttl > d || ttl < d-8*time.Second {
-		t.Fatalf("TTL of %s is %v, want up to %v", key, ttl, d)
-	}
-}
-
-func rwHash(t testing.TB, rdb redis.UniversalClient, name string, want map[string]string) {
-	t.Helper()
-	got, err := rdb.HGetAll(bg, name).Result()
-	if err != nil || !maps.Equal(got, want) {
-		t.Helper()
-		t.Fatalf("hash of %s: %v (%v), want %v", name, got, err, want)
-	}
-}
 
 // Each step of a lock's life leaves in Redis, and publishes, what Redisson's
 // would, or what Redisson tolerates.
 func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		for _, name := range []string{"order:7", "{t}x", "a b"} {
-			c := newClientOn(t, rdb, rlock.WithPubSub(rlock.PubSubPlain))
+			c := locktest.NewClient(t, rdb, rlock.WithPubSub(rlock.PubSubPlain))
 			l := c.NewReadWriteLock(name)
-			heard := rwHeard(t, rdb, name)
+			heard := locktest.HearReadWrite(t, rdb, name)
 			var first, second, third, write, again *rlock.Lease
 			type fields = map[string]string
 			for _, step := range []struct {
@@ -177,66 +34,66 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 			}{
 				{
 					what: "a reader",
-					do:   func() { first = mustLock(t, l.Reader, rlock.WithLease(time.Minute)) },
+					do:   func() { first = locktest.MustLock(t, l.Reader, rlock.WithLease(time.Minute)) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): time.Minute}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute}
 					},
 				},
 				{
 					what: "another reader, for shorter",
-					do:   func() { second = mustLock(t, l.Reader) },
+					do:   func() { second = locktest.MustLock(t, l.Reader) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", second.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): time.Minute, rwTimer(name, second.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute, locktest.ReaderTimer(name, second.Owner(), 1): 30 * time.Second}
 					},
 				},
 				{
 					what: "enters again, for longer",
 					do: func() {
-						third = mustLockCtx(t, second.Context(bg), l.Reader, rlock.WithLease(2*time.Minute))
+						third = locktest.MustLockCtx(t, second.Context(bg), l.Reader, rlock.WithLease(2*time.Minute))
 					},
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", second.Owner(): "2"} },
 					ttl:  2 * time.Minute,
 					timers: func() map[string]time.Duration {
 						return map[string]time.Duration{
-							rwTimer(name, first.Owner(), 1):  time.Minute,
-							rwTimer(name, second.Owner(), 1): 2 * time.Minute, // the last to go
-							rwTimer(name, second.Owner(), 2): 2 * time.Minute,
+							locktest.ReaderTimer(name, first.Owner(), 1):  time.Minute,
+							locktest.ReaderTimer(name, second.Owner(), 1): 2 * time.Minute, // the last to go
+							locktest.ReaderTimer(name, second.Owner(), 2): 2 * time.Minute,
 						}
 					},
 				},
 				{
 					what: "leaves once",
-					do:   func() { mustUnlock(t, second) },
+					do:   func() { locktest.MustUnlock(t, second) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", third.Owner(): "1"} },
 					ttl:  2 * time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): time.Minute, rwTimer(name, third.Owner(), 1): 2 * time.Minute}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute, locktest.ReaderTimer(name, third.Owner(), 1): 2 * time.Minute}
 					},
 				},
 				{
 					what: "leaves: the time of the hash is that of who is left",
-					do:   func() { mustUnlock(t, third) },
+					do:   func() { locktest.MustUnlock(t, third) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): time.Minute}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute}
 					},
 				},
-				{what: "the last reader leaves", do: func() { mustUnlock(t, first) }, heard: "0"},
+				{what: "the last reader leaves", do: func() { locktest.MustUnlock(t, first) }, heard: "0"},
 				{
 					what: "a writer",
-					do:   func() { write = mustLock(t, l.Writer) },
+					do:   func() { write = locktest.MustLock(t, l.Writer) },
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1"} },
 					ttl:  30 * time.Second,
 				},
 				{
 					what: "writes again",
 					do: func() {
-						again = mustLockCtx(t, write.Context(bg), l.Writer, rlock.WithLease(time.Minute))
+						again = locktest.MustLockCtx(t, write.Context(bg), l.Writer, rlock.WithLease(time.Minute))
 					},
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2"} },
 					ttl:  time.Minute,
@@ -244,7 +101,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "reads too",
 					do: func() {
-						first = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
+						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
 						if first.Owner() != write.Owner() || first.Token() != 0 || write.Token() == 0 || again.Token() != write.Token() {
 							t.Fatal("owners or tokens are wrong")
 						}
@@ -252,19 +109,19 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2", write.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, write.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, write.Owner(), 1): 40 * time.Second}
 					},
 				},
 				{
 					what: "reads no more: the write lease is as it was",
-					do:   func() { mustUnlock(t, first) },
+					do:   func() { locktest.MustUnlock(t, first) },
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2"} },
 					ttl:  time.Minute,
 				},
 				{
 					what: "reads once more, under another id",
 					do: func() {
-						first = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
+						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
 						if first.Owner() == write.Owner() {
 							t.Fatal("late copies of the first release could end this hold")
 						}
@@ -272,34 +129,34 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2", first.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 40 * time.Second}
 					},
 				},
 				{
 					what: "writes less",
-					do:   func() { mustUnlock(t, again) },
+					do:   func() { locktest.MustUnlock(t, again) },
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1", first.Owner(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 40 * time.Second}
 					},
 				},
 				{
 					what: "writes no more, but reads",
-					do:   func() { mustUnlock(t, write) },
+					do:   func() { locktest.MustUnlock(t, write) },
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
 					ttl:  40 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 40 * time.Second}
 					},
 					heard: "1",
 				},
-				{what: "leaves", do: func() { mustUnlock(t, first) }, heard: "0"},
+				{what: "leaves", do: func() { locktest.MustUnlock(t, first) }, heard: "0"},
 				{
 					what: "force on the other side than the writer's",
 					do: func() {
-						write = mustLock(t, l.Writer)
-						first = mustLockCtx(t, write.Context(bg), l.Reader)
+						write = locktest.MustLock(t, l.Writer)
+						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader)
 						if was, err := l.Reader.ForceUnlock(bg); was || err != nil {
 							t.Fatal(was, err)
 						}
@@ -307,7 +164,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1", first.Owner(): "1"} },
 					ttl:  30 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 30 * time.Second}
 					},
 				},
 				{
@@ -319,73 +176,73 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 						if was, err := l.Writer.ForceUnlock(bg); was || err != nil {
 							t.Fatal(was, err)
 						}
-						wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-						wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+						locktest.WantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+						locktest.WantErr(t, write.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 					},
 					heard: "1",
 				},
 				{
 					what: "force on the readers' side",
 					do: func() {
-						first, second = mustLock(t, l.Reader), mustLock(t, l.Reader)
+						first, second = locktest.MustLock(t, l.Reader), locktest.MustLock(t, l.Reader)
 						if was, err := l.Writer.ForceUnlock(bg); was || err != nil {
 							t.Fatal(was, err)
 						}
 						if was, err := l.Reader.ForceUnlock(bg); !was || err != nil {
 							t.Fatal(was, err)
 						}
-						wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-						wantErr(t, second.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+						locktest.WantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+						locktest.WantErr(t, second.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 					},
 					heard: "0",
 				},
 				{
 					what: "force of one reader",
 					do: func() {
-						first, second = mustLock(t, l.Reader), mustLock(t, l.Reader)
+						first, second = locktest.MustLock(t, l.Reader), locktest.MustLock(t, l.Reader)
 						if was, err := l.Writer.ForceUnlockIf(bg, second.Owner()); was || err != nil {
 							t.Fatal(was, err)
 						}
 						if was, err := l.Reader.ForceUnlockIf(bg, second.Owner()); !was || err != nil {
 							t.Fatal(was, err)
 						}
-						wantErr(t, second.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+						locktest.WantErr(t, second.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
 					},
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
 					ttl:  30 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 30 * time.Second}
 					},
 				},
 				{
 					what: "force of a writer that reads",
 					do: func() {
-						mustUnlock(t, first)
-						write = mustLock(t, l.Writer)
-						first = mustLockCtx(t, write.Context(bg), l.Reader)
+						locktest.MustUnlock(t, first)
+						write = locktest.MustLock(t, l.Writer)
+						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader)
 						if was, err := l.Writer.ForceUnlockIf(bg, write.Owner()); !was || err != nil {
 							t.Fatal(was, err)
 						}
-						wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
+						locktest.WantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
 					},
 					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
 					ttl:  30 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{rwTimer(name, first.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 30 * time.Second}
 					},
 					heard: "0 1",
 				},
-				{what: "the end", do: func() { mustUnlock(t, first) }, heard: "0"},
+				{what: "the end", do: func() { locktest.MustUnlock(t, first) }, heard: "0"},
 			} {
 				step.do()
 				var want fields
 				if step.hash != nil {
 					want = step.hash()
-					rwTTL(t, rdb, name, step.ttl)
+					locktest.WantTTL(t, rdb, name, step.ttl)
 				}
-				rwHash(t, rdb, name, want)
+				locktest.WantHash(t, rdb, name, want)
 				keys := map[string]bool{}
-				for _, k := range keysOf(t, rdb) {
+				for _, k := range locktest.Keys(t, rdb) {
 					keys[k] = true
 				}
 				delete(keys, name)
@@ -394,7 +251,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 						if v := rdb.Get(bg, timer).Val(); v != "1" {
 							t.Fatalf("%s, %s: timer %s has %q", name, step.what, timer, v)
 						}
-						rwTTL(t, rdb, timer, ttl)
+						locktest.WantTTL(t, rdb, timer, ttl)
 						delete(keys, timer)
 					}
 				}
@@ -411,16 +268,16 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 
 func TestReadersShareAndWritersExclude(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l, other := newClientOn(t, rdb).NewReadWriteLock("a"), b.newClient(t).NewReadWriteLock("a")
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l, other := locktest.NewClient(t, rdb).NewReadWriteLock("a"), b.NewClient(t).NewReadWriteLock("a")
 		if l.Name() != "a" || l.Reader.Name() != "a" || l.Writer.Name() != "a" {
 			t.Fatal("names")
 		}
-		first, second := mustLock(t, l.Reader), mustLock(t, other.Reader)
+		first, second := locktest.MustLock(t, l.Reader), locktest.MustLock(t, other.Reader)
 		for _, w := range []rlock.Locker{l.Writer, other.Writer} {
 			_, err := w.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
 		}
 		if on, err := l.Reader.IsLocked(bg); !on || err != nil {
 			t.Fatal(on, err)
@@ -432,20 +289,20 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 		if err != nil || s.Mode != rlock.ModeShared || len(s.Holders) != 2 || !s.Holders[0].Shared || s.Holders[0].Count != 1 || s.Token != 0 {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		mustUnlock(t, first)
+		locktest.MustUnlock(t, first)
 		_, err = l.Writer.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, second)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, second)
 
-		write := mustLock(t, l.Writer)
+		write := locktest.MustLock(t, l.Writer)
 		for _, x := range []rlock.Locker{l.Writer, other.Writer, l.Reader, other.Reader} {
 			_, err := x.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		}
 		if on, err := l.Reader.IsLocked(bg); on || err != nil {
 			t.Fatal(on, err)
 		}
-		read := mustLockCtx(t, write.Context(bg), l.Reader)
+		read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
 		if on, err := l.Reader.IsLocked(bg); !on || err != nil {
 			t.Fatal(on, err)
 		}
@@ -464,95 +321,95 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 		if n, err := l.Reader.HeldBy(write.Context(bg)); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
-		mustUnlock(t, write)
-		mustUnlock(t, mustLock(t, other.Reader))
-		mustUnlock(t, read)
-		next := mustLock(t, other.Writer)
+		locktest.MustUnlock(t, write)
+		locktest.MustUnlock(t, locktest.MustLock(t, other.Reader))
+		locktest.MustUnlock(t, read)
+		next := locktest.MustLock(t, other.Writer)
 		if next.Token() <= write.Token() {
 			t.Fatalf("token %d after %d", next.Token(), write.Token())
 		}
-		mustUnlock(t, next)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, next)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := b.client(t)
-	c := newClientOn(t, rdb)
+	b := locktest.OnMiniredis(t)
+	rdb := b.Client(t)
+	c := locktest.NewClient(t, rdb)
 	l := c.NewReadWriteLock("a")
-	read := mustLock(t, l.Reader)
-	var sent countHook
+	read := locktest.MustLock(t, l.Reader)
+	var sent locktest.CountHook
 	rdb.AddHook(&sent)
 	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Writer.Lock, l.Writer.TryLock, c.NewReadWriteLock("a").Writer.Lock} {
 		_, err := acquire(read.Context(bg))
-		wantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
 	}
-	if n := sent.n.Load(); n != 0 {
+	if n := sent.N.Load(); n != 0 {
 		t.Fatalf("%d commands were sent", n)
 	}
 	// A stranger is not meant, and once it reads no more neither is the owner.
 	_, err := l.Writer.TryLock(bg)
-	wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
 	owner := read.Context(rlock.WithoutOwner(bg))
-	mustUnlock(t, read)
-	mustUnlock(t, mustLockCtx(t, context.WithoutCancel(owner), l.Writer))
-	mustBeEmpty(t, rdb)
+	locktest.MustUnlock(t, read)
+	locktest.MustUnlock(t, locktest.MustLockCtx(t, context.WithoutCancel(owner), l.Writer))
+	locktest.MustBeEmpty(t, rdb)
 }
 
 // Downgrading is no way round: who was a writer and reads on cannot write.
 func TestReaderThatWasAWriterCannotUpgrade(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	l := b.newClient(t).NewReadWriteLock("a")
-	write := mustLock(t, l.Writer)
+	b := locktest.OnMiniredis(t)
+	l := b.NewClient(t).NewReadWriteLock("a")
+	write := locktest.MustLock(t, l.Writer)
 	ctx := context.WithoutCancel(write.Context(bg))
-	read := mustLockCtx(t, ctx, l.Reader)
-	mustUnlock(t, mustLockCtx(t, ctx, l.Writer)) // still a writer
-	mustUnlock(t, write)
+	read := locktest.MustLockCtx(t, ctx, l.Reader)
+	locktest.MustUnlock(t, locktest.MustLockCtx(t, ctx, l.Writer)) // still a writer
+	locktest.MustUnlock(t, write)
 	_, err := l.Writer.Lock(context.WithoutCancel(read.Context(ctx)))
-	wantErr(t, err, rlock.ErrUpgrade)
+	locktest.WantErr(t, err, rlock.ErrUpgrade)
 	// A context that does not descend from the read lease is another owner's.
 	_, err = l.Writer.TryLock(ctx)
-	wantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
-	mustUnlock(t, read)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
+	locktest.MustUnlock(t, read)
 }
 
 // The own read hold stands behind nobody: those who wait to read wait for the
 // very writer that asks for it.
 func TestWriterReadsAtOnceWhileOthersWaitToRead(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		write := mustLock(t, l.Writer)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		write := locktest.MustLock(t, l.Writer)
 		got := make(chan *rlock.Lease, 2)
 		for range 2 {
-			go func() { got <- mustLock(t, l.Reader) }()
+			go func() { got <- locktest.MustLock(t, l.Reader) }()
 		}
-		eventually(t, "others wait", func() bool {
+		locktest.Eventually(t, "others wait", func() bool {
 			s, err := l.Reader.State(bg)
 			return err == nil && s.Waiters == 2
 		})
 		for range 3 {
-			mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithWait(10*time.Second)))
+			locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithWait(10*time.Second)))
 		}
-		read := mustLockCtx(t, write.Context(bg), l.Reader)
-		mustUnlock(t, write)
-		mustUnlock(t, <-got)
-		mustUnlock(t, <-got)
-		mustUnlock(t, read)
-		onlyTombstones(t, rdb)
+		read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
+		locktest.MustUnlock(t, write)
+		locktest.MustUnlock(t, <-got)
+		locktest.MustUnlock(t, <-got)
+		locktest.MustUnlock(t, read)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
-		lease := mustLock(t, c.NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
+		lease := locktest.MustLock(t, c.NewLock("a"))
 		for _, opts := range [][]rlock.LockOption{nil, {rlock.WithReaderPreference()}} {
 			l := c.NewReadWriteLock("a", opts...)
 			for _, side := range []interface {
@@ -561,9 +418,9 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 				IsLocked(context.Context) (bool, error)
 			}{l.Reader, l.Writer} {
 				_, err := side.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				_, err = side.Lock(bg, rlock.WithWait(20*time.Millisecond))
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				if was, err := side.ForceUnlock(bg); was || err != nil {
 					t.Fatal(was, err)
 				}
@@ -573,32 +430,32 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 				t.Fatalf("%+v, %v", s, err)
 			}
 		}
-		rwHash(t, rdb, "a", map[string]string{lease.Owner(): "1"})
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
-		mustUnlock(t, mustLock(t, c.NewReadWriteLock("a").Writer))
+		locktest.WantHash(t, rdb, "a", map[string]string{lease.Owner(): "1"})
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewReadWriteLock("a").Writer))
 	})
 }
 
 func TestReadWriteLockRefusesBadArguments(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	c := b.newClient(t)
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
 	for _, name := range []string{"", "a{b", strings.Repeat("n", rlock.MaxNameLength+1)} {
 		l := c.NewReadWriteLock(name)
 		for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 			_, err := side.Lock(bg)
-			wantErr(t, err, rlock.ErrInvalidArgument)
+			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 	}
 	_, err := c.NewLock("a", rlock.WithReaderPreference()).Lock(bg)
-	wantErr(t, err, rlock.ErrInvalidArgument)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	l := c.NewReadWriteLock("a", rlock.WithNonReentrant())
 	for _, side := range []rlock.Locker{l.Reader, l.Writer} {
-		lease := mustLock(t, side)
+		lease := locktest.MustLock(t, side)
 		_, err := side.Lock(lease.Context(bg))
-		wantErr(t, err, rlock.ErrReentrant)
-		mustUnlock(t, lease)
+		locktest.WantErr(t, err, rlock.ErrReentrant)
+		locktest.MustUnlock(t, lease)
 	}
 }
 
@@ -606,9 +463,9 @@ func TestReadWriteLockRefusesBadArguments(t *testing.T) {
 // told with the next renewal, and the other side's with its own.
 func TestLossOfASideIsTold(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(2*time.Second))
 		var checks []func(*testing.T)
 		var names []string
 		for what, scenario := range map[string]struct {
@@ -622,7 +479,7 @@ func TestLossOfASideIsTold(t *testing.T) {
 			"read hold only": {func(n string, w, r *rlock.Lease) {
 				_, _ = c.NewReadWriteLock(n).Reader.ForceUnlockIf(bg, r.Owner())
 			}, nil, rlock.ErrRemoved},
-			"timer of the reader": {func(n string, w, r *rlock.Lease) { rdb.Del(bg, rwTimer(n, r.Owner(), 1)) }, nil, rlock.ErrRemoved},
+			"timer of the reader": {func(n string, w, r *rlock.Lease) { rdb.Del(bg, locktest.ReaderTimer(n, r.Owner(), 1)) }, nil, rlock.ErrRemoved},
 			"both":                {func(n string, w, r *rlock.Lease) { rdb.Del(bg, n) }, rlock.ErrRemoved, rlock.ErrRemoved},
 			"both, another writer now": {func(n string, w, r *rlock.Lease) {
 				rdb.Del(bg, n)
@@ -631,8 +488,8 @@ func TestLossOfASideIsTold(t *testing.T) {
 			}, rlock.ErrTakenOver, rlock.ErrTakenOver},
 		} {
 			l := c.NewReadWriteLock(what)
-			write := mustLock(t, l.Writer)
-			read := mustLockCtx(t, write.Context(bg), l.Reader)
+			write := locktest.MustLock(t, l.Writer)
+			read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
 			scenario.lose(what, write, read)
 			checks = append(checks, func(t *testing.T) {
 				for _, side := range []struct {
@@ -641,19 +498,19 @@ func TestLossOfASideIsTold(t *testing.T) {
 				}{{write, scenario.write}, {read, scenario.read}} {
 					if side.cause != nil {
 						<-side.lease.Done()
-						wantErr(t, side.lease.Err(), rlock.ErrLeaseLost, side.cause)
-						wantErr(t, side.lease.Unlock(bg), rlock.ErrLeaseLost, side.cause)
+						locktest.WantErr(t, side.lease.Err(), rlock.ErrLeaseLost, side.cause)
+						locktest.WantErr(t, side.lease.Unlock(bg), rlock.ErrLeaseLost, side.cause)
 						continue
 					}
 					was := side.lease.Deadline()
-					eventually(t, "it is renewed", func() bool { return side.lease.Deadline().After(was) })
+					locktest.Eventually(t, "it is renewed", func() bool { return side.lease.Deadline().After(was) })
 					if err := side.lease.Err(); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for _, lease := range []*rlock.Lease{write, read} {
 					if lease.Err() == nil {
-						mustUnlock(t, lease)
+						locktest.MustUnlock(t, lease)
 					}
 				}
 			})
@@ -668,10 +525,10 @@ func TestLossOfASideIsTold(t *testing.T) {
 // The hash has fields that are no readers.
 func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		read := mustLock(t, l.Reader)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+		read := locktest.MustLock(t, l.Reader)
 		for _, side := range []interface {
 			ForceUnlockIf(context.Context, string) (bool, error)
 		}{l.Reader, l.Writer} {
@@ -680,16 +537,16 @@ func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
 			}
 		}
 		_, err := l.Writer.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, read)
-		write := mustLock(t, l.Writer)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, read)
+		write := locktest.MustLock(t, l.Writer)
 		if was, err := l.Reader.ForceUnlockIf(bg, write.Owner()+":write"); was || err != nil {
 			t.Errorf("ended: %v, %v", was, err)
 		}
 		_, err = l.Reader.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, write)
-		mustBeEmpty(t, rdb)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, write)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
@@ -697,67 +554,67 @@ func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
 // lost.
 func TestLostSideLetsNobodyIn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		write := mustLock(t, l.Writer)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+		write := locktest.MustLock(t, l.Writer)
 		ctx := context.WithoutCancel(write.Context(bg))
 		rdb.Del(bg, "a")
 		_, err := l.Reader.Lock(ctx) // nothing but Redis knows of the loss
-		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
 		_, err = l.Writer.Lock(ctx)
-		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
-		wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
+		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+		locktest.WantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
 
-		read := mustLock(t, l.Reader)
+		read := locktest.MustLock(t, l.Reader)
 		ctx = context.WithoutCancel(read.Context(bg))
-		rdb.Del(bg, rwTimer("a", read.Owner(), 1))
+		rdb.Del(bg, locktest.ReaderTimer("a", read.Owner(), 1))
 		_, err = l.Reader.Lock(ctx)
-		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
 		_, err = l.Writer.Lock(ctx)
-		wantErr(t, err, rlock.ErrLeaseLost)
-		wantErr(t, read.Unlock(bg), rlock.ErrLeaseLost)
-		mustUnlock(t, mustLock(t, l.Writer))
-		mustBeEmpty(t, rdb)
+		locktest.WantErr(t, err, rlock.ErrLeaseLost)
+		locktest.WantErr(t, read.Unlock(bg), rlock.ErrLeaseLost)
+		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		other := b.newClient(t).NewReadWriteLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+		other := b.NewClient(t).NewReadWriteLock("a")
 
 		// The write lease is over, what the writer reads is not: it reads on, and
 		// nobody writes.
-		write := mustLock(t, l.Writer, rlock.WithLease(ample(300*time.Millisecond)))
+		write := locktest.MustLock(t, l.Writer, rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 		ctx := context.WithoutCancel(write.Context(bg))
-		read := mustLockCtx(t, ctx, l.Reader, rlock.WithLease(time.Minute))
+		read := locktest.MustLockCtx(t, ctx, l.Reader, rlock.WithLease(time.Minute))
 		<-write.Done()
-		wantErr(t, write.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, write.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		_, err := other.Writer.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		if read.Err() != nil {
 			t.Fatal(read.Err())
 		}
-		wantErr(t, write.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		mustUnlock(t, mustLock(t, other.Reader)) // once Unlock has cleaned up
-		mustUnlock(t, read)
+		locktest.WantErr(t, write.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.MustUnlock(t, locktest.MustLock(t, other.Reader)) // once Unlock has cleaned up
+		locktest.MustUnlock(t, read)
 
 		// The other way round: it writes on.
-		write = mustLock(t, l.Writer, rlock.WithLease(time.Minute))
-		read = mustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(ample(300*time.Millisecond)))
+		write = locktest.MustLock(t, l.Writer, rlock.WithLease(time.Minute))
+		read = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 		<-read.Done()
-		wantErr(t, read.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-		wantErr(t, read.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, read.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, read.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		_, err = other.Reader.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		if write.Err() != nil {
 			t.Fatal(write.Err())
 		}
-		mustUnlock(t, write)
-		eventually(t, "nothing is left", func() bool { return len(keysOf(t, rdb)) == 0 })
+		locktest.MustUnlock(t, write)
+		locktest.Eventually(t, "nothing is left", func() bool { return len(locktest.Keys(t, rdb)) == 0 })
 	})
 }
 
@@ -765,119 +622,119 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 // keep the time of a reader that has left.
 func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		java := rwJava{rdb, "a"}
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		long := mustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
-		java.read(rwJavaOwner, 500*time.Millisecond) // and dies
-		mustUnlock(t, long)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		long := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
+		java.Read(locktest.JavaOwner, 500*time.Millisecond) // and dies
+		locktest.MustUnlock(t, long)
 		if ttl := rdb.PTTL(bg, "a").Val(); ttl > 500*time.Millisecond {
 			t.Fatalf("the lock lasts for %v, its reader for 500 ms", ttl)
 		}
 		_, err := l.Writer.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, mustLock(t, l.Writer)) // by its timer
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer)) // by its timer
 
-		java.read("!dead:1", 50*time.Millisecond)
-		living := mustLock(t, l.Reader, rlock.WithLease(time.Minute))
-		eventually(t, "one is dead", func() bool { return rdb.Exists(bg, rwTimer("a", "!dead:1", 1)).Val() == 0 })
+		java.Read("!dead:1", 50*time.Millisecond)
+		living := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Minute))
+		locktest.Eventually(t, "one is dead", func() bool { return rdb.Exists(bg, locktest.ReaderTimer("a", "!dead:1", 1)).Val() == 0 })
 		s, err := l.Reader.State(bg)
 		if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != living.Owner() {
 			t.Fatalf("the state shows the dead: %+v, %v", s, err)
 		}
 		_, err = l.Writer.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		rwHash(t, rdb, "a", map[string]string{"mode": "read", living.Owner(): "1"}) // the writer swept the dead out
-		mustUnlock(t, living)
-		mustBeEmpty(t, rdb)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantHash(t, rdb, "a", map[string]string{"mode": "read", living.Owner(): "1"}) // the writer swept the dead out
+		locktest.MustUnlock(t, living)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithWatchdogLease(2*time.Second))
-		living := mustLock(t, c.NewReadWriteLock("a").Reader)
-		rwJava{rdb, "a"}.read("dead:1", time.Second)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(2*time.Second))
+		living := locktest.MustLock(t, c.NewReadWriteLock("a").Reader)
+		locktest.JavaReadLock{Rdb: rdb, Name: "a"}.Read("dead:1", time.Second)
 		was := living.Deadline()
-		eventually(t, "the dead one is over, the other was renewed", func() bool {
-			return rdb.Exists(bg, rwTimer("a", "dead:1", 1)).Val() == 0 && living.Deadline().After(was)
+		locktest.Eventually(t, "the dead one is over, the other was renewed", func() bool {
+			return rdb.Exists(bg, locktest.ReaderTimer("a", "dead:1", 1)).Val() == 0 && living.Deadline().After(was)
 		})
-		mustUnlock(t, living)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, living)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 // What Redisson does beside us, as the hazards that its protocol has.
 func TestBesideRedissonReaders(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		setUp := func(t *testing.T, opts ...rlock.Option) (rwJava, *rlock.ReadWriteLock) {
-			rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		setUp := func(t *testing.T, opts ...rlock.Option) (locktest.JavaReadLock, *rlock.ReadWriteLock) {
+			rdb := b.Client(t)
 			rdb.FlushDB(bg)
-			return rwJava{rdb, "a"}, newClientOn(t, rdb, opts...).NewReadWriteLock("a")
+			return locktest.JavaReadLock{Rdb: rdb, Name: "a"}, locktest.NewClient(t, rdb, opts...).NewReadWriteLock("a")
 		}
 		t.Run("its release finds our timers", func(t *testing.T) {
 			j, l := setUp(t)
-			j.read(rwJavaOwner, time.Minute)
-			ours := mustLock(t, l.Reader, rlock.WithLease(40*time.Second))
-			again := mustLockCtx(t, ours.Context(bg), l.Reader, rlock.WithLease(20*time.Second))
-			mustUnlock(t, ours)
-			if j.release(rwJavaOwner) != 0 {
+			j.Read(locktest.JavaOwner, time.Minute)
+			ours := locktest.MustLock(t, l.Reader, rlock.WithLease(40*time.Second))
+			again := locktest.MustLockCtx(t, ours.Context(bg), l.Reader, rlock.WithLease(20*time.Second))
+			locktest.MustUnlock(t, ours)
+			if j.Release(locktest.JavaOwner) != 0 {
 				t.Fatal("it ended our hold")
 			}
-			rwHash(t, j.rdb, "a", map[string]string{"mode": "read", ours.Owner(): "1"})
-			rwTTL(t, j.rdb, "a", 40*time.Second) // as promised to the first entry
+			locktest.WantHash(t, j.Rdb, "a", map[string]string{"mode": "read", ours.Owner(): "1"})
+			locktest.WantTTL(t, j.Rdb, "a", 40*time.Second) // as promised to the first entry
 			if err := again.Extend(bg, time.Second); err != nil {
 				t.Fatal(err)
 			}
-			mustUnlock(t, again)
-			mustBeEmpty(t, j.rdb)
+			locktest.MustUnlock(t, again)
+			locktest.MustBeEmpty(t, j.Rdb)
 		})
 		t.Run("our release leaves its hold", func(t *testing.T) {
 			j, l := setUp(t)
-			ours := mustLock(t, l.Reader)
-			j.read(rwJavaOwner, 20*time.Second)
-			j.read(rwJavaOwner, 10*time.Second)
-			mustUnlock(t, ours)
-			rwHash(t, j.rdb, "a", map[string]string{"mode": "read", rwJavaOwner: "2"})
-			j.rdb.Del(bg, rwTimer("a", rwJavaOwner, 2)) // the newest is over: the other counts
+			ours := locktest.MustLock(t, l.Reader)
+			j.Read(locktest.JavaOwner, 20*time.Second)
+			j.Read(locktest.JavaOwner, 10*time.Second)
+			locktest.MustUnlock(t, ours)
+			locktest.WantHash(t, j.Rdb, "a", map[string]string{"mode": "read", locktest.JavaOwner: "2"})
+			j.Rdb.Del(bg, locktest.ReaderTimer("a", locktest.JavaOwner, 2)) // the newest is over: the other counts
 			_, err := l.Writer.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
-			mustUnlock(t, mustLock(t, l.Reader))
-			if j.rdb.Exists(bg, "a").Val() != 1 {
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
+			locktest.MustUnlock(t, locktest.MustLock(t, l.Reader))
+			if j.Rdb.Exists(bg, "a").Val() != 1 {
 				t.Fatal("our release ended its hold")
 			}
-			j.rdb.HSet(bg, "a", rwJavaOwner, 1)
-			if j.release(rwJavaOwner) != 1 {
+			j.Rdb.HSet(bg, "a", locktest.JavaOwner, 1)
+			if j.Release(locktest.JavaOwner) != 1 {
 				t.Fatal("it was not the last")
 			}
-			mustBeEmpty(t, j.rdb)
+			locktest.MustBeEmpty(t, j.Rdb)
 		})
 		t.Run("its renewal cuts the time of the lock", func(t *testing.T) {
 			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
-			long := mustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
-			renewed := mustLock(t, l.Reader)
-			j.read(rwJavaOwner, 30*time.Second)
-			j.renew(rwJavaOwner)
-			rwTTL(t, j.rdb, "a", 30*time.Second)
-			eventually(t, "the time of the lock is put back", func() bool { return j.rdb.PTTL(bg, "a").Val() > 9*time.Minute })
+			long := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
+			renewed := locktest.MustLock(t, l.Reader)
+			j.Read(locktest.JavaOwner, 30*time.Second)
+			j.Renew(locktest.JavaOwner)
+			locktest.WantTTL(t, j.Rdb, "a", 30*time.Second)
+			locktest.Eventually(t, "the time of the lock is put back", func() bool { return j.Rdb.PTTL(bg, "a").Val() > 9*time.Minute })
 			was := renewed.Deadline()
-			eventually(t, "the other is renewed", func() bool { return renewed.Deadline().After(was) })
-			if ttl := j.rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
+			locktest.Eventually(t, "the other is renewed", func() bool { return renewed.Deadline().After(was) })
+			if ttl := j.Rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
 				t.Fatalf("our renewal shortened it to %v", ttl)
 			}
-			rwTTL(t, j.rdb, rwTimer("a", renewed.Owner(), 1), 3*time.Second)
-			mustUnlock(t, renewed)
-			mustUnlock(t, long)
-			j.release(rwJavaOwner)
-			mustBeEmpty(t, j.rdb)
+			locktest.WantTTL(t, j.Rdb, locktest.ReaderTimer("a", renewed.Owner(), 1), 3*time.Second)
+			locktest.MustUnlock(t, renewed)
+			locktest.MustUnlock(t, long)
+			j.Release(locktest.JavaOwner)
+			locktest.MustBeEmpty(t, j.Rdb)
 		})
 		t.Run("its renewal, and we do not hold still", func(t *testing.T) {
 			j, l := setUp(t, rlock.WithWatchdogLease(3*time.Second))
-			long := mustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
+			long := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
 			for what, operate := range map[string]func() error{
 				"extend": func() error { return long.Extend(bg, time.Second) },
 				"enter again": func() error {
@@ -888,82 +745,82 @@ func TestBesideRedissonReaders(t *testing.T) {
 					return err
 				},
 			} {
-				j.rdb.PExpire(bg, "a", 30*time.Second)
+				j.Rdb.PExpire(bg, "a", 30*time.Second)
 				// For longer than until it is due to be put back.
 				for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 					if err := operate(); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if ttl := j.rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
+				if ttl := j.Rdb.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
 					t.Errorf("%s: the time of the lock is still %v", what, ttl)
 				}
 			}
-			mustUnlock(t, long)
-			mustBeEmpty(t, j.rdb)
+			locktest.MustUnlock(t, long)
+			locktest.MustBeEmpty(t, j.Rdb)
 		})
 		t.Run("its writer's reads", func(t *testing.T) {
 			j, l := setUp(t)
-			j.rdb.HSet(bg, "a", "mode", "write", rwJavaOwner+":write", 1, rwJavaOwner, 2)
-			j.rdb.PExpire(bg, "a", time.Minute)
-			j.rdb.Set(bg, rwTimer("a", rwJavaOwner, 1), 1, time.Minute)
-			j.rdb.Set(bg, rwTimer("a", rwJavaOwner, 2), 1, time.Minute)
+			j.Rdb.HSet(bg, "a", "mode", "write", locktest.JavaOwner+":write", 1, locktest.JavaOwner, 2)
+			j.Rdb.PExpire(bg, "a", time.Minute)
+			j.Rdb.Set(bg, locktest.ReaderTimer("a", locktest.JavaOwner, 1), 1, time.Minute)
+			j.Rdb.Set(bg, locktest.ReaderTimer("a", locktest.JavaOwner, 2), 1, time.Minute)
 			for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 				_, err := side.TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 			}
 			s, err := l.Reader.State(bg)
-			if err != nil || len(s.Holders) != 2 || s.Holders[0].Owner != rwJavaOwner || s.Holders[0].Shared || s.Holders[1].Count != 2 {
+			if err != nil || len(s.Holders) != 2 || s.Holders[0].Owner != locktest.JavaOwner || s.Holders[0].Shared || s.Holders[1].Count != 2 {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			// It downgrades, in silence.
-			j.rdb.HDel(bg, "a", rwJavaOwner+":write")
-			j.rdb.HSet(bg, "a", "mode", "read")
-			mustUnlock(t, mustLock(t, l.Reader))
-			j.release(rwJavaOwner)
-			j.release(rwJavaOwner)
-			mustBeEmpty(t, j.rdb)
+			j.Rdb.HDel(bg, "a", locktest.JavaOwner+":write")
+			j.Rdb.HSet(bg, "a", "mode", "read")
+			locktest.MustUnlock(t, locktest.MustLock(t, l.Reader))
+			j.Release(locktest.JavaOwner)
+			j.Release(locktest.JavaOwner)
+			locktest.MustBeEmpty(t, j.Rdb)
 		})
 		t.Run("its transaction writes", func(t *testing.T) {
 			j, l := setUp(t)
-			j.rdb.HSet(bg, "a", "mode", "write", "u:1:write:tx", 1)
-			j.rdb.PExpire(bg, "a", time.Minute)
+			j.Rdb.HSet(bg, "a", "mode", "write", "u:1:write:tx", 1)
+			j.Rdb.PExpire(bg, "a", time.Minute)
 			s, err := l.Writer.State(bg)
 			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].Owner != "u:1:tx" {
 				t.Fatalf("%+v, %v", s, err)
 			}
-			j.rdb.Del(bg, "a")
+			j.Rdb.Del(bg, "a")
 		})
 	})
 }
 
 func TestExtendOfAReader(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewReadWriteLock("a")
-		lease := mustLock(t, l.Reader, rlock.WithLease(10*time.Second))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+		lease := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Second))
 		for _, d := range []time.Duration{time.Minute, time.Second} { // never shortens
 			if err := lease.Extend(bg, d); err != nil {
 				t.Fatal(err)
 			}
-			rwTTL(t, rdb, "a", time.Minute)
-			rwTTL(t, rdb, rwTimer("a", lease.Owner(), 1), time.Minute)
+			locktest.WantTTL(t, rdb, "a", time.Minute)
+			locktest.WantTTL(t, rdb, locktest.ReaderTimer("a", lease.Owner(), 1), time.Minute)
 		}
-		mustUnlock(t, lease)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, lease)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestShutdownReleasesBothSides(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		l := c.NewReadWriteLock("a")
-		write := mustLock(t, l.Writer)
-		read := mustLockCtx(t, write.Context(bg), l.Reader)
-		reader := mustLock(t, c.NewReadWriteLock("b").Reader)
+		write := locktest.MustLock(t, l.Writer)
+		read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
+		reader := locktest.MustLock(t, c.NewReadWriteLock("b").Reader)
 		waiting := make(chan error, 3)
 		other := c.NewReadWriteLock("b")
 		for _, side := range []rlock.Locker{other.Writer, l.Reader, l.Writer} {
@@ -972,41 +829,43 @@ func TestShutdownReleasesBothSides(t *testing.T) {
 				waiting <- err
 			}()
 		}
-		eventually(t, "all wait", func() bool { return rwSubscribers(t, rdb, "a")+rwSubscribers(t, rdb, "b") == 2 })
+		locktest.Eventually(t, "all wait", func() bool {
+			return locktest.ReadWriteSubscribers(t, rdb, "a")+locktest.ReadWriteSubscribers(t, rdb, "b") == 2
+		})
 		leases := []*rlock.Lease{write, read, reader}
-		done := shutDown(bg, c, leases...)
+		done := locktest.ShutDown(bg, c, leases...)
 		for range 3 {
-			wantErr(t, <-waiting, rlock.ErrClosed)
+			locktest.WantErr(t, <-waiting, rlock.ErrClosed)
 		}
 		for _, lease := range leases {
-			wantErr(t, lease.Err(), rlock.ErrClosed)
-			running(t, done)
-			mustUnlock(t, lease)
+			locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
+			locktest.StillRunning(t, done)
+			locktest.MustUnlock(t, lease)
 		}
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	l := newClientOn(t, rdb).NewReadWriteLock("a")
-	write := mustLock(t, l.Writer)
-	again := mustLockCtx(t, write.Context(bg), l.Writer)
-	read := mustLockCtx(t, write.Context(bg), l.Reader)
-	readAgain := mustLockCtx(t, write.Context(bg), l.Reader)
-	other := mustLock(t, b.newClient(t).NewReadWriteLock("b").Reader)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+	write := locktest.MustLock(t, l.Writer)
+	again := locktest.MustLockCtx(t, write.Context(bg), l.Writer)
+	read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
+	readAgain := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
+	other := locktest.MustLock(t, b.NewClient(t).NewReadWriteLock("b").Reader)
 	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	defer rdb.ConfigSet(bg, "maxmemory", "0")
 	// A tombstone may be left of an acquire that Redis refused half-way.
 	keys := func() (all []string) {
-		return slices.DeleteFunc(keysOf(t, rdb), func(key string) bool { return strings.Contains(key, ":rlock:gone:") })
+		return slices.DeleteFunc(locktest.Keys(t, rdb), func(key string) bool { return strings.Contains(key, ":rlock:gone:") })
 	}
 	before := keys()
 	for _, acquire := range []func() (*rlock.Lease, error){
@@ -1020,15 +879,15 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 	if after := keys(); len(after) != len(before) {
 		t.Fatalf("%q became %q", before, after)
 	}
-	mustUnlock(t, again)
-	mustUnlock(t, readAgain)
-	mustUnlock(t, write)
-	mustUnlock(t, read)
+	locktest.MustUnlock(t, again)
+	locktest.MustUnlock(t, readAgain)
+	locktest.MustUnlock(t, write)
+	locktest.MustUnlock(t, read)
 	for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 		if _, err := side.TryLock(bg); err == nil || errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
 			t.Fatalf("at the memory limit: %v", err)
 		}
 	}
-	mustUnlock(t, other)
-	onlyTombstones(t, rdb) // of the acquires that were refused: an error may come half-way
+	locktest.MustUnlock(t, other)
+	locktest.OnlyTombstones(t, rdb) // of the acquires that were refused: an error may come half-way
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // rwSides are the two sides of a read-write lock, of whatever type.
@@ -50,7 +51,7 @@ func rwLoop(t testing.TB, locks []rwSides, readers, writers int, done func(*rwLo
 				time.Sleep(time.Millisecond) // of the section
 				inside.Add(-weight)
 				count.Add(1)
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 		})
 	}
@@ -79,13 +80,13 @@ func rwLoop(t testing.TB, locks []rwSides, readers, writers int, done func(*rwLo
 func TestReadersComeInTogetherBetweenWriters(t *testing.T) {
 	t.Parallel()
 	for _, clients := range []int{1, 2} {
-		beside(t, fmt.Sprintf("%d clients", clients), func(t *testing.T) {
-			b := onServer(t)
+		locktest.Beside(t, fmt.Sprintf("%d clients", clients), func(t *testing.T) {
+			b := locktest.OnServer(t)
 			var locks []rwSides
 			for range clients {
-				locks = append(locks, rwSidesOf(b.newClient(t), "a"))
+				locks = append(locks, rwSidesOf(b.NewClient(t), "a"))
 			}
-			scripts := evalCounter(t, b)
+			scripts := locktest.EvalCounter(t, b)
 			load := rwLoop(t, locks, 50, 2, func(l *rwLoad) bool { return l.reads.Load() >= 2000 && l.writes.Load() >= 20 })
 			reads, writes := load.reads.Load(), load.writes.Load()
 			each := float64(scripts()) / float64(reads+writes)
@@ -107,11 +108,11 @@ func TestNeitherSideOfAReadWriteLockStarves(t *testing.T) {
 	t.Parallel()
 	for _, clients := range []int{1, 2} {
 		for what, n := range map[string][2]int{"12 readers and a writer": {12, 1}, "12 writers and a reader": {1, 12}} {
-			beside(t, fmt.Sprintf("%s, %d clients", what, clients), func(t *testing.T) {
-				b := onServer(t)
+			locktest.Beside(t, fmt.Sprintf("%s, %d clients", what, clients), func(t *testing.T) {
+				b := locktest.OnServer(t)
 				var locks []rwSides
 				for range clients {
-					locks = append(locks, rwSidesOf(b.newClient(t), "a"))
+					locks = append(locks, rwSidesOf(b.NewClient(t), "a"))
 				}
 				load := rwLoop(t, locks, n[0], n[1], func(l *rwLoad) bool { return l.reads.Load() >= 20 && l.writes.Load() >= 20 })
 				t.Logf("%d reads, %d writes in %v", load.reads.Load(), load.writes.Load(), load.took.Round(time.Millisecond))
@@ -125,21 +126,21 @@ func TestNeitherSideOfAReadWriteLockStarves(t *testing.T) {
 // that comes later.
 func TestWriterThatLeavesAdmitsAllWaitingReaders(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		open := func() *rlock.ReadWriteLock {
-			return newClientOn(t, b.client(t), rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+			return locktest.NewClient(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		}
 		first, second, third := open(), open(), open()
-		write := mustLock(t, first.Writer)
+		write := locktest.MustLock(t, first.Writer)
 		var got []<-chan *rlock.Lease
 		for i, l := range []*rlock.ReadWriteLock{first, second} {
 			got = append(got, rwWait(t, rdb, l.Reader, l, 5, int64(i+1)))
 		}
-		eventually(t, "the first readers of both clients show", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 2 })
+		locktest.Eventually(t, "the first readers of both clients show", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 2 })
 		next := rwWait(t, rdb, third.Writer, third, 1, 3)
-		eventually(t, "the writer shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
-		mustUnlock(t, write)
+		locktest.Eventually(t, "the writer shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
+		locktest.MustUnlock(t, write)
 		var leases []*rlock.Lease
 		for _, readers := range got {
 			for range 5 {
@@ -148,13 +149,13 @@ func TestWriterThatLeavesAdmitsAllWaitingReaders(t *testing.T) {
 		}
 		for _, l := range []*rlock.ReadWriteLock{first, second, third} {
 			_, err := l.Reader.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		}
 		for _, l := range leases {
-			mustUnlock(t, l)
+			locktest.MustUnlock(t, l)
 		}
-		mustUnlock(t, <-next)
-		mustBeForgotten(t, rdb, "a")
+		locktest.MustUnlock(t, <-next)
+		locktest.MustBeForgotten(t, rdb, "a")
 	})
 }
 
@@ -162,47 +163,47 @@ func TestWriterThatLeavesAdmitsAllWaitingReaders(t *testing.T) {
 // as dead; and if it gives up, they are told.
 func TestAdmittedReaderThatDoesNotComeIsForgotten(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		for what, leave := range map[string]func(write *rlock.Lease){
-			"unlock": func(write *rlock.Lease) { mustUnlock(t, write) },
+			"unlock": func(write *rlock.Lease) { locktest.MustUnlock(t, write) },
 			"force": func(*rlock.Lease) {
 				if was, err := l.Writer.ForceUnlock(bg); !was || err != nil {
 					t.Fatal(was, err)
 				}
 			},
 		} {
-			write := mustLock(t, l.Writer)
+			write := locktest.MustLock(t, l.Writer)
 			until := time.Now().Add(500 * time.Millisecond)
 			rdb.ZAdd(bg, "{a}:rlock:readers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
 			rdb.PExpire(bg, "{a}:rlock:readers", time.Minute)
 			leave(write)
 			_, err := l.Writer.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
-			mustUnlock(t, mustLock(t, l.Reader)) // it need not wait, and does not count as the one that is missed
-			next := mustLock(t, l.Writer)        // by its timer
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
+			locktest.MustUnlock(t, locktest.MustLock(t, l.Reader)) // it need not wait, and does not count as the one that is missed
+			next := locktest.MustLock(t, l.Writer)                 // by its timer
 			if early := time.Until(until); early > 2*time.Millisecond {
 				t.Fatalf("%s: in %v too early", what, early)
 			}
-			mustUnlock(t, next)
+			locktest.MustUnlock(t, next)
 		}
 
 		// One that gives up before it has come in lets the writers in.
-		other := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		write := mustLock(t, l.Writer)
+		other := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		write := locktest.MustLock(t, l.Writer)
 		ctx, cancel := context.WithCancel(bg)
 		ended := make(chan error, 1)
 		go func() {
 			_, err := other.Reader.Lock(ctx)
 			ended <- err
 		}()
-		eventually(t, "the reader shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 1 })
+		locktest.Eventually(t, "the reader shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 1 })
 		rdb.Rename(bg, "{a}:rlock:readers", "{a}:rlock:admitted") // as if one writer had left, and another been quicker
-		heard := rwHeard(t, rdb, "a")
+		heard := locktest.HearReadWrite(t, rdb, "a")
 		cancel()
-		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
-		eventually(t, "writers are told", func() bool { return slices.Contains(heard(), "1") })
-		mustUnlock(t, write)
+		locktest.WantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+		locktest.Eventually(t, "writers are told", func() bool { return slices.Contains(heard(), "1") })
+		locktest.MustUnlock(t, write)
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // rwQueue is how many wait in a client for a lock.
@@ -33,31 +34,33 @@ func rwWait(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rlock
 	waiting := rwQueue(t, l)
 	got := make(chan *rlock.Lease, n)
 	for range n {
-		go func() { got <- mustLock(t, side) }()
+		go func() { got <- locktest.MustLock(t, side) }()
 	}
-	eventually(t, "all wait", func() bool { return rwQueue(t, l) == waiting+n && rwSubscribers(t, rdb, l.Name()) == listening })
+	locktest.Eventually(t, "all wait", func() bool {
+		return rwQueue(t, l) == waiting+n && locktest.ReadWriteSubscribers(t, rdb, l.Name()) == listening
+	})
 	return got
 }
 
 // Nobody is let in one by one: each of fifty readers holds the lock until all do.
 func TestWaitingReadersComeInTogether(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const readers = 25 // of each of two clients
-		rdb := b.client(t)
+		rdb := b.Client(t)
 		plain := rlock.WithPubSub(rlock.PubSubPlain)
-		writer := newClientOn(t, rdb, plain).NewReadWriteLock("a")
+		writer := locktest.NewClient(t, rdb, plain).NewReadWriteLock("a")
 		clients := []*rlock.ReadWriteLock{
-			b.newClient(t, plain, rlock.WithLongestPoll(patient)).NewReadWriteLock("a"),
-			b.newClient(t, plain, rlock.WithLongestPoll(patient)).NewReadWriteLock("a"),
+			b.NewClient(t, plain, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a"),
+			b.NewClient(t, plain, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a"),
 		}
-		write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
+		write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 		var waiting []<-chan *rlock.Lease
 		for i, l := range clients {
 			waiting = append(waiting, rwWait(t, rdb, l.Reader, l, readers, int64(i+1)))
 		}
 		start := time.Now()
-		mustUnlock(t, write)
+		locktest.MustUnlock(t, write)
 		var inside []*rlock.Lease
 		for _, got := range waiting {
 			for range readers {
@@ -74,9 +77,9 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 			t.Fatalf("%d holders, %v", len(s.Holders), err)
 		}
 		for _, lease := range inside {
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
@@ -85,22 +88,22 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	const readers, trip = 20, 200 * time.Millisecond
-	b := onServer(t)
-	c, proxy, rdb := b.rwFaulty(t, rlock.WithCommandTimeout(10*time.Second))
-	writer := newClientOn(t, rdb).NewReadWriteLock("a")
-	write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
+	b := locktest.OnServer(t)
+	c, proxy, rdb := rwFaulty(t, b, rlock.WithCommandTimeout(10*time.Second))
+	writer := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+	write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 	l := c.NewReadWriteLock("a")
 	got := rwWait(t, rdb, l.Reader, l, readers, 1)
 	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
-		if cmd.IsScript(sha("rw_read_enter")) {
+		if cmd.IsScript(locktest.SHA("rw_read_enter")) {
 			return trip
 		}
 		return 0
 	})
 	start := time.Now()
-	mustUnlock(t, write)
+	locktest.MustUnlock(t, write)
 	for range readers {
-		defer mustUnlock(t, <-got)
+		defer locktest.MustUnlock(t, <-got)
 	}
 	if took := time.Since(start); took > readers*trip/2 { // two or three trips, on a machine that is not busy
 		t.Fatalf("it took %v until all were in, a trip takes %v", took, trip)
@@ -111,79 +114,79 @@ func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 
 func TestDowngradeWakesReadersByMessage(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		writer := b.newClient(t).NewReadWriteLock("a")
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		writer := b.NewClient(t).NewReadWriteLock("a")
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		var most time.Duration
 		for range 10 {
-			write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
-			read := mustLockCtx(t, write.Context(bg), writer.Reader, rlock.WithLease(time.Hour))
+			write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
+			read := locktest.MustLockCtx(t, write.Context(bg), writer.Reader, rlock.WithLease(time.Hour))
 			got := rwWait(t, rdb, l.Reader, l, 3, 1)
 			start := time.Now()
-			mustUnlock(t, write)
+			locktest.MustUnlock(t, write)
 			for range 3 {
-				mustUnlock(t, <-got)
+				locktest.MustUnlock(t, <-got)
 			}
 			if took := time.Since(start); took > 5*time.Second { // of a busy machine
 				t.Fatalf("it took %v", took)
 			} else {
 				most = max(most, took)
 			}
-			mustUnlock(t, read)
-			eventually(t, "nobody is subscribed", func() bool { return rwSubscribers(t, rdb, "a") == 0 })
+			locktest.MustUnlock(t, read)
+			locktest.Eventually(t, "nobody is subscribed", func() bool { return locktest.ReadWriteSubscribers(t, rdb, "a") == 0 })
 		}
 		t.Logf("readers in and out after %v at most", most)
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 // A Java process downgrades in silence: a reader finds out with its next look.
 func TestSilentDowngradeIsFoundByThePoll(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := b.client(t)
-	l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewReadWriteLock("a")
-	rdb.HSet(bg, "a", "mode", "write", rwJavaOwner+":write", 1, rwJavaOwner, 1)
-	rdb.Set(bg, rwTimer("a", rwJavaOwner, 1), 1, time.Hour)
+	b := locktest.OnMiniredis(t)
+	rdb := b.Client(t)
+	l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewReadWriteLock("a")
+	rdb.HSet(bg, "a", "mode", "write", locktest.JavaOwner+":write", 1, locktest.JavaOwner, 1)
+	rdb.Set(bg, locktest.ReaderTimer("a", locktest.JavaOwner, 1), 1, time.Hour)
 	rdb.PExpire(bg, "a", time.Hour)
 	got := rwWait(t, rdb, l.Reader, l, 2, 1)
-	rdb.HDel(bg, "a", rwJavaOwner+":write")
+	rdb.HDel(bg, "a", locktest.JavaOwner+":write")
 	rdb.HSet(bg, "a", "mode", "read")
-	mustUnlock(t, <-got)
-	mustUnlock(t, <-got)
+	locktest.MustUnlock(t, <-got)
+	locktest.MustUnlock(t, <-got)
 }
 
 // Nobody but the head of the line looks while the lock cannot be read, however
 // often there is a message.
 func TestWaitingReadersAreNoHerd(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-	write := mustLock(t, b.newClient(t).NewReadWriteLock("a").Writer, rlock.WithLease(time.Hour))
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	l := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+	write := locktest.MustLock(t, b.NewClient(t).NewReadWriteLock("a").Writer, rlock.WithLease(time.Hour))
 	got := rwWait(t, rdb, l.Reader, l, 50, 1)
-	before := commandCount(t, rdb, "evalsha", "eval")
+	before := locktest.CommandCount(t, rdb, "evalsha", "eval")
 	const messages = 20
 	for i := range messages {
-		rdb.Publish(bg, rwChannel("a"), "1")
-		eventually(t, "the head has looked", func() bool { return commandCount(t, rdb, "evalsha", "eval")-before > i })
+		rdb.Publish(bg, locktest.ReadWriteChannel("a"), "1")
+		locktest.Eventually(t, "the head has looked", func() bool { return locktest.CommandCount(t, rdb, "evalsha", "eval")-before > i })
 	}
-	if n := commandCount(t, rdb, "evalsha", "eval") - before; n > 2*messages { // some slack for a subscription's confirmation
+	if n := locktest.CommandCount(t, rdb, "evalsha", "eval") - before; n > 2*messages { // some slack for a subscription's confirmation
 		t.Errorf("%d looks after %d messages", n, messages)
 	}
-	mustUnlock(t, write)
+	locktest.MustUnlock(t, write)
 	var inside []*rlock.Lease
 	for range 50 {
 		inside = append(inside, <-got)
 	}
-	n := commandCount(t, rdb, "evalsha", "eval") - before
+	n := locktest.CommandCount(t, rdb, "evalsha", "eval") - before
 	t.Logf("%d scripts for %d messages and 50 readers", n, messages)
 	if n > 2*messages+2*50 {
 		t.Errorf("%d scripts for 50 readers", n)
 	}
 	for _, lease := range inside {
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 }
 
@@ -191,12 +194,12 @@ func TestWaitingReadersAreNoHerd(t *testing.T) {
 // leaves: with no poll to save them, the others get in.
 func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		writer := b.newClient(t).NewReadWriteLock("a")
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		writer := b.NewClient(t).NewReadWriteLock("a")
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		for round := range 40 {
-			write := mustLock(t, writer.Writer, rlock.WithLease(time.Hour))
+			write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 			ctx, cancel := context.WithCancel(bg)
 			ended := make(chan *rlock.Lease, 1)
 			go func() {
@@ -207,28 +210,28 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 				ended <- lease
 			}()
 			// The subscription alone may still be that of the round before.
-			eventually(t, "the head waits", func() bool { return rwQueue(t, l) == 1 && rwSubscribers(t, rdb, "a") == 1 })
+			locktest.Eventually(t, "the head waits", func() bool { return rwQueue(t, l) == 1 && locktest.ReadWriteSubscribers(t, rdb, "a") == 1 })
 			got := rwWait(t, rdb, l.Reader, l, 3, 1)
 			delay := time.Duration(rand.Int64N(int64(time.Millisecond)))
 			go func() {
 				time.Sleep(delay) // the subject: before, at, or after the release
 				cancel()
 			}()
-			mustUnlock(t, write)
+			locktest.MustUnlock(t, write)
 			for range 3 {
 				select {
 				case lease := <-got:
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				case <-time.After(20 * time.Second):
 					t.Fatalf("round %d: a reader sleeps though the lock can be read", round)
 				}
 			}
 			if lease := <-ended; lease != nil {
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 			cancel()
 		}
-		onlyTombstones(t, rdb)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
@@ -237,14 +240,14 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 // must be alone, and everybody who is not cancelled must get in.
 func TestReadersAndWritersAtRandom(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, opts := range [][]rlock.LockOption{nil, {rlock.WithReaderPreference()}} {
 			t.Run(fmt.Sprint("options ", len(opts)), func(t *testing.T) {
-				rdb := b.client(t)
+				rdb := b.Client(t)
 				rdb.FlushDB(bg) // of tombstones
 				locks := []*rlock.ReadWriteLock{
-					b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", opts...),
-					b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a", opts...),
+					b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a", opts...),
+					b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a", opts...),
 				}
 				var first, second, readers, writers atomic.Int64
 				var sections [2]atomic.Int64
@@ -278,11 +281,11 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 								}
 								first.Add(1)
 								if rand.IntN(2) == 0 { // it reads on
-									read := mustLockCtx(t, lease.Context(bg), l.Reader)
+									read := locktest.MustLockCtx(t, lease.Context(bg), l.Reader)
 									second.Add(1)
 									writers.Add(-1)
 									readers.Add(1)
-									mustUnlock(t, lease)
+									locktest.MustUnlock(t, lease)
 									lease = read
 									if first.Load() != second.Load() {
 										t.Error("another writes although this one reads on")
@@ -300,15 +303,15 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 								}
 								readers.Add(-1)
 							}
-							mustUnlock(t, lease)
+							locktest.MustUnlock(t, lease)
 						}
 					})
 				}
 				wg.Wait()
 				t.Logf("%d writes, %d reads", sections[0].Load(), sections[1].Load())
-				eventually(t, "nothing is left", func() bool {
-					keys := keysOf(t, rdb)
-					return tombstones(keys) == len(keys) && rwSubscribers(t, rdb, "a") == 0
+				locktest.Eventually(t, "nothing is left", func() bool {
+					keys := locktest.Keys(t, rdb)
+					return locktest.Tombstones(keys) == len(keys) && locktest.ReadWriteSubscribers(t, rdb, "a") == 0
 				})
 			})
 		}
@@ -319,11 +322,11 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 // those that were in.
 func TestPreferredWriterIsNotStarved(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const readers = 50
 		locks := []*rlock.ReadWriteLock{
-			b.newClient(t).NewReadWriteLock("a"),
-			b.newClient(t).NewReadWriteLock("a"),
+			b.NewClient(t).NewReadWriteLock("a"),
+			b.NewClient(t).NewReadWriteLock("a"),
 		}
 		var first, second, reads atomic.Int64
 		ctx, stop := context.WithCancel(bg)
@@ -345,19 +348,19 @@ func TestPreferredWriterIsNotStarved(t *testing.T) {
 					if n := first.Load(); n != second.Load() {
 						t.Error("a write while another reads")
 					}
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				}
 			})
 		}
-		eventually(t, "the readers are at it", func() bool { return reads.Load() > readers })
+		locktest.Eventually(t, "the readers are at it", func() bool { return reads.Load() > readers })
 		most, l := int64(0), locks[0].Writer
 		for range 10 {
 			before := reads.Load()
-			lease := mustLock(t, l)
+			lease := locktest.MustLock(t, l)
 			most = max(most, reads.Load()-before)
 			first.Add(1)
 			second.Add(1)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		stop()
 		wg.Wait()
@@ -372,15 +375,15 @@ func TestPreferredWriterIsNotStarved(t *testing.T) {
 
 func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(2*time.Second)).NewReadWriteLock("a")
-		other := b.newClient(t, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		read := mustLock(t, other.Reader, rlock.WithLease(time.Hour))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(2*time.Second)).NewReadWriteLock("a")
+		other := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		read := locktest.MustLock(t, other.Reader, rlock.WithLease(time.Hour))
 
 		_, err := l.Writer.TryLock(bg) // holds nobody back
-		wantErr(t, err, rlock.ErrNotAcquired)
-		mustUnlock(t, mustLock(t, l.Reader))
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, locktest.MustLock(t, l.Reader))
 
 		ctx, cancel := context.WithCancel(bg)
 		ended := make(chan error, 1)
@@ -388,59 +391,59 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 			_, err := l.Writer.Lock(ctx)
 			ended <- err
 		}()
-		eventually(t, "it is registered", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
+		locktest.Eventually(t, "it is registered", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
 		until := rdb.ZRangeWithScores(bg, "{a}:rlock:writers", 0, 0).Val()[0].Score
-		eventually(t, "it stays registered", func() bool {
+		locktest.Eventually(t, "it stays registered", func() bool {
 			z := rdb.ZRangeWithScores(bg, "{a}:rlock:writers", 0, 0).Val()
 			return len(z) == 1 && z[0].Score > until
 		})
 		for _, side := range []rlock.Locker{l.Reader, other.Reader} {
 			_, err := side.TryLock(bg)
-			wantErr(t, err, rlock.ErrNotAcquired)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		}
-		mustUnlock(t, mustLockCtx(t, read.Context(bg), other.Reader)) // reads already
+		locktest.MustUnlock(t, locktest.MustLockCtx(t, read.Context(bg), other.Reader)) // reads already
 		cancel()
-		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+		locktest.WantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
 
 		ctx, cancel = context.WithCancel(bg)
-		steady := b.newClient(t, rlock.WithWaiterLease(time.Hour)).NewReadWriteLock("a")
+		steady := b.NewClient(t, rlock.WithWaiterLease(time.Hour)).NewReadWriteLock("a")
 		go func() {
 			_, err := steady.Writer.Lock(ctx)
 			ended <- err
 		}()
-		eventually(t, "it waits", func() bool {
-			return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 && rwSubscribers(t, rdb, "a") == 1
+		locktest.Eventually(t, "it waits", func() bool {
+			return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 && locktest.ReadWriteSubscribers(t, rdb, "a") == 1
 		})
 		got := rwWait(t, rdb, other.Reader, other, 3, 2)
 		cancel()
-		wantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
+		locktest.WantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
 		for range 3 {
-			mustUnlock(t, <-got) // by the message of the writer that left
+			locktest.MustUnlock(t, <-got) // by the message of the writer that left
 		}
-		mustUnlock(t, read)
+		locktest.MustUnlock(t, read)
 
-		write := mustLock(t, l.Writer)
-		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader))
+		write := locktest.MustLock(t, l.Writer)
+		locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader))
 		got = rwWait(t, rdb, other.Writer, other, 1, 1)
-		mustUnlock(t, mustLockCtx(t, write.Context(bg), l.Reader)) // although a writer waits
-		mustUnlock(t, write)
-		mustUnlock(t, <-got)
-		onlyTombstones(t, rdb)
+		locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader)) // although a writer waits
+		locktest.MustUnlock(t, write)
+		locktest.MustUnlock(t, <-got)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 // A writer that dies while it waits keeps readers out until its place lapses.
 func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		until := time.Now().Add(ample(time.Second))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		until := time.Now().Add(locktest.Ample(time.Second))
 		rdb.ZAdd(bg, "{a}:rlock:writers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
 		rdb.PExpire(bg, "{a}:rlock:writers", time.Minute)
 		_, err := l.Reader.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
-		read := mustLock(t, l.Reader) // by its timer
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		read := locktest.MustLock(t, l.Reader) // by its timer
 		if early := time.Until(until); early > 2*time.Millisecond {
 			t.Fatalf("in %v too early", early)
 		}
@@ -448,26 +451,26 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 		if members := rdb.ZRange(bg, "{a}:rlock:writers", 0, -1).Val(); len(members) != 1 || members[0] == "dead:1" {
 			t.Fatalf("registered: %q", members)
 		}
-		mustUnlock(t, read)
-		mustUnlock(t, <-got)
-		mustBeEmpty(t, rdb)
+		locktest.MustUnlock(t, read)
+		locktest.MustUnlock(t, <-got)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewReadWriteLock("a")
-		java := rwJava{rdb, "a"}
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
 		start := time.Now()
-		java.read("dead:1", 700*time.Millisecond)
-		java.read("dead:2", 300*time.Millisecond)
-		mustUnlock(t, mustLock(t, l.Writer))
+		java.Read("dead:1", 700*time.Millisecond)
+		java.Read("dead:2", 300*time.Millisecond)
+		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
 		if took := time.Since(start); took < 690*time.Millisecond || took > 10*time.Second {
 			t.Fatalf("waited %v for readers of 300 and 700 ms", took)
 		}
-		mustBeEmpty(t, rdb)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
@@ -475,14 +478,14 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 // them always waits, but when one leaves the readers have a chance all the same.
 func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const writers = 3
 		ctx, stop := context.WithCancel(bg)
 		defer stop()
 		var writes atomic.Int64
 		var wg sync.WaitGroup
 		for range writers {
-			l := b.newClient(t).NewReadWriteLock("a").Writer
+			l := b.NewClient(t).NewReadWriteLock("a").Writer
 			wg.Go(func() {
 				for {
 					lease, err := l.Lock(ctx)
@@ -491,12 +494,12 @@ func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
 					}
 					writes.Add(1)
 					time.Sleep(5 * time.Millisecond) // of writing, while the next one shows itself
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				}
 			})
 		}
-		eventually(t, "the writers are at it", func() bool { return writes.Load() > writers })
-		l := b.newClient(t).NewReadWriteLock("a").Reader
+		locktest.Eventually(t, "the writers are at it", func() bool { return writes.Load() > writers })
+		l := b.NewClient(t).NewReadWriteLock("a").Reader
 		most := int64(0)
 		for range 10 {
 			before := writes.Load()
@@ -506,7 +509,7 @@ func TestPreferredWritersDoNotStarveReaders(t *testing.T) {
 				break
 			}
 			most = max(most, writes.Load()-before)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		stop()
 		wg.Wait()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // forget has nodes die and come back without their data.
@@ -22,7 +23,7 @@ func (n *rfNodes) forget(nodes ...int) {
 
 func (n *rfNodes) allVoteFor(t testing.TB, l *rlock.Lease) {
 	t.Helper()
-	eventually(t, "all have voted for the hold", func() bool {
+	locktest.Eventually(t, "all have voted for the hold", func() bool {
 		return !slices.ContainsFunc(n.votes(t, l.Name()), func(a string) bool { return a != l.Owner() })
 	})
 }
@@ -32,9 +33,9 @@ func (n *rfNodes) allVoteFor(t testing.TB, l *rlock.Lease) {
 func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
-	other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
-	lease := mustLock(t, l)
+	l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
+	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	lease := locktest.MustLock(t, l)
 	for i := range n.servers {
 		n.allVoteFor(t, lease)
 		n.forget(i)
@@ -43,8 +44,8 @@ func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 		}
 		// Once by itself; to wait for that with each node would take long.
 		if i > 0 {
-			eventually(t, "Extend finds the node again", func() bool {
-				if err := lease.Extend(bg, rfLease); err != nil {
+			locktest.Eventually(t, "Extend finds the node again", func() bool {
+				if err := lease.Extend(bg, locktest.RedLockLease); err != nil {
 					t.Fatal(err)
 				}
 				return n.votes(t, "stock", i)[0] == lease.Owner()
@@ -56,13 +57,13 @@ func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := lease.Token()
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	n.nothing(t, "stock")
-	next := mustLock(t, other)
+	next := locktest.MustLock(t, other)
 	if next.Token() <= token {
 		t.Errorf("token %d after %d", next.Token(), token)
 	}
-	mustUnlock(t, next)
+	locktest.MustUnlock(t, next)
 }
 
 // What a RedLock without a quarantine does not survive: that so many of the
@@ -84,7 +85,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			var refused atomic.Int64
 			for i, rdb := range n.plain {
 				rdb.FlushAll(bg)
-				acquire := sha("red_acquire")
+				acquire := locktest.SHA("red_acquire")
 				n.proxies[i].Handle(func(cmd faultproxy.Command) faultproxy.Action {
 					if cmd.IsScript(acquire) && i >= c.voted {
 						refused.Add(1)
@@ -94,10 +95,10 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 				})
 			}
 			options := []rlock.RedLockOption{rlock.WithQuorum(c.quorum), rlock.WithNodeTimeout(2 * time.Second)}
-			l := red(t, "stock", n.clients(t), options...)
-			other := red(t, "stock", n.straight(t), options...)
-			first := mustLock(t, l)
-			eventually(t, "so many have voted", func() bool {
+			l := locktest.NewRedLock(t, "stock", n.clients(t), options...)
+			other := locktest.NewRedLock(t, "stock", n.straight(t), options...)
+			first := locktest.MustLock(t, l)
+			locktest.Eventually(t, "so many have voted", func() bool {
 				return !slices.Contains(n.votes(t, "stock")[:c.voted], "") && int(refused.Load()) == 5-c.voted
 			})
 			n.pass()
@@ -107,7 +108,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			if c.two {
 				// A try that meets the first at some nodes does not wait for long for
 				// the others, which are slow on a busy machine.
-				eventually(t, "a second gets in", func() bool {
+				locktest.Eventually(t, "a second gets in", func() bool {
 					if err != nil {
 						second, err = other.TryLock(bg)
 					}
@@ -118,15 +119,15 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 				t.Fatalf("a second holder: %v (%v), want %v", err == nil, err, c.two)
 			}
 			if !c.two {
-				wantErr(t, err, rlock.ErrNotAcquired)
-				eventually(t, "the try is taken back", func() bool {
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
+				locktest.Eventually(t, "the try is taken back", func() bool {
 					return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != first.Owner() })
 				})
 				// The hold goes on, or it cannot know: but it is not told a lie.
 				if err := first.Extend(bg, time.Minute); err != nil && !errors.Is(err, rlock.ErrNoQuorum) {
 					t.Errorf("Extend: %v", err)
 				}
-				mustUnlock(t, first)
+				locktest.MustUnlock(t, first)
 				n.nothing(t, "stock")
 				return
 			}
@@ -135,10 +136,10 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			}
 			// The first is told with its next renewal, also if the second has left
 			// by then: a hold that was broken is not mended.
-			mustUnlock(t, second)
+			locktest.MustUnlock(t, second)
 			n.nothing(t, "stock", []int{0, 1, 2, 3, 4}[:c.lost]...)
-			wantErr(t, first.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
-			wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			locktest.WantErr(t, first.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			locktest.WantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 			n.nothing(t, "stock")
 		})
 	}
@@ -150,31 +151,31 @@ func TestRedLockTakenOver(t *testing.T) {
 	n := rfStart(t)
 	for _, by := range []string{"a renewal", "Extend", "Unlock"} {
 		t.Run(by, func(t *testing.T) {
-			l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
-			other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
-			first := mustLock(t, l, rlock.WithLease(time.Minute))
+			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
+			other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+			first := locktest.MustLock(t, l, rlock.WithLease(time.Minute))
 			if by == "a renewal" {
-				mustUnlock(t, first)
-				first = mustLock(t, l)
+				locktest.MustUnlock(t, first)
+				first = locktest.MustLock(t, l)
 			}
 			n.allVoteFor(t, first)
 			for _, rdb := range n.plain {
 				rdb.FlushAll(bg)
 			}
-			second := mustLock(t, other)
+			second := locktest.MustLock(t, other)
 			n.allVoteFor(t, second)
 			switch by {
 			case "a renewal":
 				<-first.Done()
 			case "Extend":
-				wantErr(t, first.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+				locktest.WantErr(t, first.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrTakenOver)
 			}
-			wantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+			locktest.WantErr(t, first.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
 			n.onlyVoteFor(t, second)
 			if err := second.Extend(bg, time.Minute); err != nil {
 				t.Error(err)
 			}
-			mustUnlock(t, second)
+			locktest.MustUnlock(t, second)
 			n.nothing(t, "stock")
 		})
 	}

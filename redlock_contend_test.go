@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // rfJudge sees every hold of a lock, and says when two believe in theirs at once,
@@ -85,7 +86,7 @@ func (d rfDurations) String() string {
 // direct are the clients of one process that does not go through the proxies.
 func rfDirect(t testing.TB, n *rfNodes, name string, opts ...rlock.Option) *rlock.RedLock {
 	t.Helper()
-	return red(t, name, n.straight(t, opts...), rlock.WithNodeTimeout(2*time.Second))
+	return locktest.NewRedLock(t, name, n.straight(t, opts...), rlock.WithNodeTimeout(2*time.Second))
 }
 
 // Sixteen processes want one lock, all the time: each gets it as often as it wants,
@@ -101,23 +102,23 @@ func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
 	var wg sync.WaitGroup
 	start := time.Now()
 	for range clients {
-		r := &recorder{}
+		r := &locktest.Recorder{}
 		l := rfDirect(t, n, "stock", rlock.WithObserver(r))
 		wg.Go(func() {
 			for range rounds {
 				floor, asked := j.asks(), time.Now()
-				lease := mustLock(t, l)
+				lease := locktest.MustLock(t, l)
 				j.got(lease, floor)
 				took := time.Since(asked)
 				j.leaves(lease)
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 				mu.Lock()
 				waits = append(waits, took)
 				mu.Unlock()
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, e := range r.acquired {
+			for _, e := range r.Acquires {
 				looks += e.Attempts
 			}
 		})
@@ -128,7 +129,7 @@ func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
 	if j.holds != clients*rounds {
 		t.Errorf("%d holds", j.holds)
 	}
-	// A live-lock would show as a wait that does not end: mustLock bears 30 s.
+	// A live-lock would show as a wait that does not end: locktest.MustLock bears 30 s.
 	// Some ms for each hold are usual; this allows a busy machine a hundred times that.
 	if most := time.Duration(j.holds) * 250 * time.Millisecond; took > most {
 		t.Errorf("%d holds took %v", j.holds, took)
@@ -147,14 +148,14 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 			for range 2 {
 				cs := n.straight(t, rlock.WithLongestPoll(time.Minute))
 				clients = append(clients, cs...)
-				locks = append(locks, red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second)))
+				locks = append(locks, locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second)))
 			}
 			for i := range stopped {
 				n.servers[2*i].Pause()
 				defer n.servers[2*i].Resume()
 			}
 			var times rfDurations
-			lease := mustLock(t, locks[0])
+			lease := locktest.MustLock(t, locks[0])
 			for i := range 30 {
 				l := locks[(i+1)%2]
 				type entry struct {
@@ -162,8 +163,8 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 					at    time.Time
 				}
 				next := make(chan entry, 1)
-				go func() { lease := mustLock(t, l); next <- entry{lease, time.Now()} }()
-				eventually(t, "it waits, and hears the nodes", func() bool {
+				go func() { lease := locktest.MustLock(t, l); next <- entry{lease, time.Now()} }()
+				locktest.Eventually(t, "it waits, and hears the nodes", func() bool {
 					s, err := l.State(bg)
 					heard := int64(0)
 					for i, rdb := range n.plain {
@@ -175,11 +176,11 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 					return err == nil && s.Waiters == 1 && heard >= 3
 				})
 				called := time.Now()
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 				e := <-next
 				times, lease = append(times, e.at.Sub(called)), e.lease
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			for i := range stopped {
 				n.servers[2*i].Resume()
 			}
@@ -293,7 +294,7 @@ func TestRedLockUnderFire(t *testing.T) {
 		}
 	})
 	for i := range clients {
-		l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(lease)), rlock.WithNodeTimeout(lease/6))
+		l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(lease)), rlock.WithNodeTimeout(lease/6))
 		rnd := rand.New(rand.NewPCG(uint64(i), 2))
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -343,10 +344,10 @@ func TestRedLockUnderFire(t *testing.T) {
 	n.nothing(t, "stock")
 	l := rfDirect(t, n, "stock")
 	floor := j.asks()
-	last := mustLock(t, l)
+	last := locktest.MustLock(t, l)
 	j.got(last, floor)
 	j.leaves(last)
-	mustUnlock(t, last)
+	locktest.MustUnlock(t, last)
 }
 
 // A node that refuses is as good as one that is away: two of them change nothing,
@@ -390,14 +391,14 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 			var cs []*rlock.Client
 			for i, s := range n.servers {
 				rfDo(t, n.plain[i], "acl", "setuser", "locker", "on", ">pw", "~*", "&*", "+@all")
-				cs = append(cs, newClientOn(t, dialer(s.Addr())(t, func(o *redis.Options) {
+				cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, func(o *redis.Options) {
 					if c.user != "" {
 						o.Username, o.Password = c.user, "pw"
 					}
 				})))
 			}
-			l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
-			held := mustLock(t, l, rlock.WithLease(time.Minute))
+			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+			held := locktest.MustLock(t, l, rlock.WithLease(time.Minute))
 			n.allVoteFor(t, held)
 			for _, i := range []int{1, 3} {
 				c.begin(t, n.plain[i])
@@ -406,16 +407,16 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 			if err := held.Extend(bg, 2*time.Minute); err != nil {
 				t.Errorf("Extend: %v", err)
 			}
-			mustUnlock(t, held)
+			locktest.MustUnlock(t, held)
 			for range 3 {
-				lease := mustLock(t, l)
+				lease := locktest.MustLock(t, l)
 				if lease.Token() <= held.Token() {
 					t.Errorf("token %d after %d", lease.Token(), held.Token())
 				}
 				if err := lease.Extend(bg, 2*time.Minute); err != nil {
 					t.Errorf("Extend: %v", err)
 				}
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 				held = lease
 			}
 			if took := time.Since(start); took > 2*time.Second {
@@ -432,12 +433,12 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 				}
 				return strings.Join(n.votes(t, "stock"), "") == ""
 			}
-			eventually(t, "all are free", free)
+			locktest.Eventually(t, "all are free", free)
 			for _, i := range []int{0, 1, 3} {
 				c.begin(t, n.plain[i])
 			}
 			_, err := l.TryLock(bg)
-			wantErr(t, err, rlock.ErrNoQuorum)
+			locktest.WantErr(t, err, rlock.ErrNoQuorum)
 			for _, i := range []int{0, 1, 3} {
 				if !strings.Contains(err.Error(), fmt.Sprintf("node %d (%s)", i+1, n.servers[i].Addr())) || strings.Count(err.Error(), c.says) != 3 {
 					t.Errorf("does not say why node %d has not voted: %v", i+1, err)
@@ -447,11 +448,11 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 			for _, i := range []int{0, 1, 3} {
 				c.end(t, n.plain[i])
 			}
-			eventually(t, "all are free", free)
+			locktest.Eventually(t, "all are free", free)
 
 			// A release writes nothing that needs memory, or a TTL.
-			last := mustLock(t, l, rlock.WithLease(time.Minute))
-			eventually(t, "a refusal does not meet its acquire", func() bool {
+			last := locktest.MustLock(t, l, rlock.WithLease(time.Minute))
+			locktest.Eventually(t, "a refusal does not meet its acquire", func() bool {
 				return !slices.Contains(n.votes(t, "stock"), "")
 			})
 			for _, i := range []int{0, 1, 3} {
@@ -464,7 +465,7 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 				}
 				n.nothing(t, "stock")
 			} else {
-				wantErr(t, err, rlock.ErrNoQuorum)
+				locktest.WantErr(t, err, rlock.ErrNoQuorum)
 				n.nothing(t, "stock", 2, 4)
 			}
 			for _, i := range []int{0, 1, 3} {
@@ -474,11 +475,11 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 				return // it is for the operator, or the end of the lease
 			}
 			n.nothing(t, "stock")
-			lease := mustLock(t, l)
+			lease := locktest.MustLock(t, l)
 			if lease.Token() <= last.Token() {
 				t.Errorf("token %d after %d", lease.Token(), last.Token())
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		})
 	}
 }

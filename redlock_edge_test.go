@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -17,18 +18,18 @@ import (
 func TestRedLockUnlockWithLargeQuorumAfterDataLoss(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	l := red(t, "stock", n.straight(t), rlock.WithQuorum(4), rlock.WithNodeTimeout(2*time.Second))
-	lease := mustLock(t, l)
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithQuorum(4), rlock.WithNodeTimeout(2*time.Second))
+	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	n.forget(3, 4)
 	if err := lease.Unlock(bg); err != nil {
 		t.Errorf("two of five have forgotten: %v", err)
 	}
 	n.nothing(t, "stock")
-	lease = mustLock(t, l)
+	lease = locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	n.forget(1, 2, 3, 4)
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
 	n.nothing(t, "stock")
 }
 
@@ -42,11 +43,11 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 	for _, s := range redistest.StartMasters(t, 2) {
 		p := faultproxy.New(t, s.Addr())
 		proxies = append(proxies, p)
-		cs = append(cs, newClientOn(t, dialer(p.Addr())(t, nil)))
-		rdbs = append(rdbs, dialer(s.Addr())(t, nil))
+		cs = append(cs, locktest.NewClient(t, locktest.Dialer(p.Addr())(t, nil)))
+		rdbs = append(rdbs, locktest.Dialer(s.Addr())(t, nil))
 	}
-	l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
-	mustUnlock(t, mustLock(t, l)) // connections, scripts
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections, scripts
 	heard := rdbs[0].Subscribe(bg, rfRecord("stock")+":free")
 	defer heard.Close()
 	if _, err := heard.Receive(bg); err != nil {
@@ -57,7 +58,7 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 	if err := rdbs[1].HSet(bg, rfRecord("stock"), "attempt", "other", "stamp", 5, "until", until).Err(); err != nil {
 		t.Fatal(err)
 	}
-	id := sha("red_acquire")
+	id := locktest.SHA("red_acquire")
 	proxies[0].Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) {
 			return faultproxy.SwallowReply
@@ -81,13 +82,13 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(200*time.Millisecond))
-	lease := mustLock(t, l)
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(200*time.Millisecond))
+	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	for i := range 3 {
 		n.servers[i+2].Kill()
 	}
-	wantErr(t, lease.Unlock(bg), rlock.ErrUnreachable)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnreachable)
 	time.Sleep(5 * time.Second) // how long the nodes are away: about as many repetitions
 	for i := range 3 {
 		n.servers[i+2].Restart()
@@ -107,8 +108,8 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 func TestRedLockUnlockTimeout(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	l := red(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(4*time.Second))
-	lease := mustLock(t, l)
+	l := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(4*time.Second))
+	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	for i := range 3 {
 		n.servers[i].Pause()
@@ -116,7 +117,7 @@ func TestRedLockUnlockTimeout(t *testing.T) {
 	start := time.Now()
 	err := lease.Unlock(bg)
 	took := time.Since(start)
-	wantErr(t, err, rlock.ErrUnreachable)
+	locktest.WantErr(t, err, rlock.ErrUnreachable)
 	if took > 2*time.Second {
 		t.Errorf("took %v", took)
 	}
@@ -135,20 +136,20 @@ func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	cs := n.clients(t)
-	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
 	if err := cs[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
-	id := sha("red_release")
+	id := locktest.SHA("red_release")
 	n.proxies[1].Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) {
 			return faultproxy.ResetBefore
 		}
 		return faultproxy.Pass
 	})
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	time.Sleep(time.Second) // the fault lasts for longer than the node time-out
 	n.pass()
 	n.nothing(t, "stock")
@@ -160,23 +161,23 @@ func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	cs := n.straight(t)
-	l := red(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
 	if err := cs[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	n.servers[1].Pause()
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	time.Sleep(2 * time.Second) // the node hangs for longer than its time-outs
 	n.servers[1].Kill()
 	n.servers[1].Restart()
 	n.servers[2].Kill()
 	n.servers[3].Kill()
-	eventually(t, "the node is back", func() bool {
+	locktest.Eventually(t, "the node is back", func() bool {
 		lease, err := l.TryLock(bg)
 		if err == nil {
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		return err == nil
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -38,7 +39,7 @@ func rfStart(t testing.TB) *rfNodes {
 	n := &rfNodes{servers: redistest.StartMasters(t, 5)}
 	for _, s := range n.servers {
 		n.proxies = append(n.proxies, faultproxy.New(t, s.Addr()))
-		n.plain = append(n.plain, dialer(s.Addr())(t, nil))
+		n.plain = append(n.plain, locktest.Dialer(s.Addr())(t, nil))
 	}
 	return n
 }
@@ -47,34 +48,23 @@ func rfStart(t testing.TB) *rfNodes {
 func (n *rfNodes) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, p := range n.proxies {
-		cs = append(cs, newClientOn(t, dialer(p.Addr())(t, rfDial), opts...))
+		cs = append(cs, locktest.NewClient(t, locktest.Dialer(p.Addr())(t, locktest.DialOnce), opts...))
 	}
 	return cs
 }
-
-// rfDial has a dial fail at once where nobody is. A request that waits in go-redis
-// for the next dial could outlast two kills of a node, and with them its tombstone.
-func rfDial(o *redis.Options) { o.DialerRetries = 1 }
 
 // straight is clients without the proxies: the second process of a test whose
 // faults are meant for the first.
 func (n *rfNodes) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, s := range n.servers {
-		cs = append(cs, newClientOn(t, dialer(s.Addr())(t, rfDial), opts...))
+		cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, locktest.DialOnce), opts...))
 	}
 	return cs
 }
 
-var (
-	// rfLease is the watchdog lease of tests that wait for renewals and losses,
-	// and rfTimeout the longest node time-out that goes with it: a busy machine
-	// answers within it.
-	rfLease   = ample(4500 * time.Millisecond)
-	rfTimeout = rfLease / 6
-)
+func rfRecord(lock string) string { return "{" + lock + "}:rlock:red" }
 
-func rfRecord(lock string) string  { return "{" + lock + "}:rlock:red" }
 func rfCounter(lock string) string { return "{" + lock + "}:rlock:red:counter" }
 
 // unequal gives the nodes different counters, so that a token has to be written
@@ -119,10 +109,10 @@ func (n *rfNodes) nothing(t testing.TB, lock string, nodes ...int) {
 			t.Log(left)
 		}
 	}()
-	eventually(t, "nothing is left", func() bool {
+	locktest.Eventually(t, "nothing is left", func() bool {
 		left = ""
 		for _, i := range rfOr(nodes) {
-			for _, k := range keysOf(t, n.plain[i]) {
+			for _, k := range locktest.Keys(t, n.plain[i]) {
 				switch {
 				case k == "rlock:red:highest", strings.HasSuffix(k, ":rlock:red:counter"):
 				case strings.Contains(k, ":rlock:gone:"):
@@ -159,7 +149,7 @@ var (
 // onScript has fn called once, when the first run of a script reaches a node,
 // before it does. The runs on other nodes wait until fn has returned.
 func (n *rfNodes) onScript(script string, fn func()) (happened func() bool) {
-	id := sha(script)
+	id := locktest.SHA(script)
 	var once sync.Once
 	done := make(chan struct{})
 	for _, p := range n.proxies {
@@ -197,8 +187,8 @@ func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
 			t.Run(fault.name+" "+step, func(t *testing.T) {
 				t.Parallel() // they wait for time-outs, renewals and losses most of the time
 				n := rfStart(t)
-				home := n.clients(t, rlock.WithWatchdogLease(rfLease))
-				other := n.straight(t, rlock.WithWatchdogLease(rfLease))
+				home := n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease))
+				other := n.straight(t, rlock.WithWatchdogLease(locktest.RedLockLease))
 				for dead := range 4 {
 					if dead == 0 && step != "before the write-back" {
 						continue // nothing happens: one of them is enough
@@ -217,7 +207,7 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 	t.Helper()
 	name := fmt.Sprint("stock", dead)
 	n.unequal(t, name)
-	l := red(t, name, home, rlock.WithNodeTimeout(rfTimeout))
+	l := locktest.NewRedLock(t, name, home, rlock.WithNodeTimeout(locktest.RedLockTimeout))
 	// Those that fail are not the first, whose client is the home: that must not
 	// matter, and then they are the first all the same.
 	struck := []int{0, 2, 4}[:dead]
@@ -234,7 +224,7 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 		err := call()
 		// To how much it adds up exactly is shown by the simulation, where no machine
 		// is busy.
-		if took := time.Since(start); took > 2*rfTimeout+10*time.Second {
+		if took := time.Since(start); took > 2*locktest.RedLockTimeout+10*time.Second {
 			t.Errorf("%s took %v", what, took)
 		}
 		return err
@@ -256,7 +246,7 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 		if dead < 3 {
 			t.Fatalf("TryLock with %d: %v", dead, err)
 		}
-		wantErr(t, err, rlock.ErrNoQuorum)
+		locktest.WantErr(t, err, rlock.ErrNoQuorum)
 		for _, i := range struck {
 			if !strings.Contains(err.Error(), fmt.Sprintf("node %d (%s): no answer", i+1, n.proxies[i].Addr())) {
 				t.Errorf("does not say why node %d did not vote: %v", i+1, err)
@@ -282,7 +272,7 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 	if step == "held" || step == "at the renewal" {
 		if dead < 3 {
 			was := lease.Deadline()
-			eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
+			locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
 		} else {
 			lost = true
 			deadline := lease.Deadline()
@@ -291,7 +281,7 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 			if late := time.Since(lease.Deadline()); late < -time.Millisecond || late > 2*time.Second {
 				t.Errorf("lost %v after its deadline %v", late, deadline)
 			}
-			wantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable, rlock.ErrNoQuorum)
+			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable, rlock.ErrNoQuorum)
 			if !strings.Contains(lease.Err().Error(), "node 1 (") {
 				t.Errorf("the cause does not say which nodes: %v", lease.Err())
 			}
@@ -311,23 +301,23 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 	n.pass()
 	switch {
 	case lost:
-		wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrUnreachable)
+		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrUnreachable)
 	case dead == 3 && step == "before the write-back" && err == nil:
 		// Two of those that vote were struck before they had: it was a hold on
 		// the other three, and two of them could still be told that it is over.
 	case dead == 3:
-		wantErr(t, err, rlock.ErrUnreachable, rlock.ErrNoQuorum)
+		locktest.WantErr(t, err, rlock.ErrUnreachable, rlock.ErrNoQuorum)
 	case err != nil:
 		t.Errorf("Unlock: %v", err)
 	}
 	n.nothing(t, name, alive...)
 	if dead < 3 {
 		// Another gets it at once, and a greater token.
-		next := mustLock(t, red(t, name, other, rlock.WithNodeTimeout(rfTimeout)))
+		next := locktest.MustLock(t, locktest.NewRedLock(t, name, other, rlock.WithNodeTimeout(locktest.RedLockTimeout)))
 		if next.Token() <= lease.Token() {
 			t.Errorf("token %d after %d", next.Token(), lease.Token())
 		}
-		mustUnlock(t, next)
+		locktest.MustUnlock(t, next)
 	}
 	rfMended(t, n, fault, struck, name, l, lease.Token())
 }
@@ -339,19 +329,19 @@ func rfMended(t *testing.T, n *rfNodes, fault rfFault, struck []int, name string
 		fault.mend(n, i)
 	}
 	n.nothing(t, name)
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	// Three of five that have lost their data cannot know the last token.
 	if lease.Token() <= token && !(fault.erases && len(struck) == 3) {
 		t.Errorf("token %d after %d", lease.Token(), token)
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	n.nothing(t, name)
 }
 
 // With two of five that do not answer a hold costs little more than with none:
 // they are asked beside the others, and hardly ever.
 func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
-	if !alone(t) {
+	if !locktest.Alone(t) {
 		return
 	}
 	for _, fault := range []rfFault{rfKill, rfStop} {
@@ -360,7 +350,7 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 			// Past the proxies, which have goroutines of their own.
 			cs := n.straight(t)
 			const timeout = time.Second
-			l := red(t, "stock", cs, rlock.WithNodeTimeout(timeout))
+			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(timeout))
 			const pairs = 100
 			run := func() time.Duration {
 				start := time.Now()
@@ -372,7 +362,7 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				}
 				return time.Since(start)
 			}
@@ -385,7 +375,7 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 			// After that nobody waits but for a PING, and what those few have left
 			// ends when go-redis gives up.
 			few := func() bool { return runtime.NumGoroutine() < before+60 }
-			eventually(t, "what was begun has ended", few)
+			locktest.Eventually(t, "what was begun has ended", few)
 			more := run()
 			if !few() {
 				t.Errorf("%d pairs have left %d goroutines", pairs, runtime.NumGoroutine()-before)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // silence has some nodes run a script and not reply, and returns how many of them have
@@ -16,7 +17,7 @@ func (n *rfNodes) silence(scripts map[string][]int) (reached func(script string)
 	for i, p := range n.proxies {
 		p.Handle(func(c faultproxy.Command) faultproxy.Action {
 			for script, nodes := range scripts {
-				if c.IsScript(sha(script)) && slices.Contains(nodes, i) {
+				if c.IsScript(locktest.SHA(script)) && slices.Contains(nodes, i) {
 					return faultproxy.SwallowReply
 				}
 			}
@@ -24,7 +25,7 @@ func (n *rfNodes) silence(scripts map[string][]int) (reached func(script string)
 		})
 	}
 	return func(script string) (asked int) {
-		id := sha(script)
+		id := locktest.SHA(script)
 		for _, i := range scripts[script] {
 			asked += min(n.proxies[i].Count(func(c faultproxy.Command) bool { return c.IsScript(id) }), 1)
 		}
@@ -53,8 +54,8 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 			t.Parallel()
 			n := rfStart(t)
 			n.warm(t)
-			l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
-			mustUnlock(t, mustLock(t, l)) // connections are made
+			l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
+			locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 			n.nothing(t, "stock")
 			n.unequal(t, "stock")
 			n.voteFor(t, "stock", slices.Repeat([]string{"another"}, step.rival)...)
@@ -66,12 +67,12 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 			defer cancel()
 			failed := make(chan error, 1)
 			go func() { _, err := l.Lock(ctx); failed <- err }()
-			eventually(t, "it waits for nodes that hang", func() bool { return reached(step.reaches) >= step.nodes })
+			locktest.Eventually(t, "it waits for nodes that hang", func() bool { return reached(step.reaches) >= step.nodes })
 			cancelled := time.Now()
 			cancel()
 			err := <-failed
 			took := time.Since(cancelled)
-			wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 			t.Logf("returned after %v", took)
 			if took > bound {
 				t.Errorf("returned %v after it was cancelled", took)
@@ -91,8 +92,8 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	n.warm(t)
-	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
-	mustUnlock(t, mustLock(t, l)) // connections are made
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
+	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 	n.nothing(t, "stock")
 	for _, p := range n.proxies {
 		p.ResetLog()
@@ -102,11 +103,11 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() { _, err := l.Lock(ctx); failed <- err }()
-	eventually(t, "all nodes have voted", func() bool {
+	locktest.Eventually(t, "all nodes have voted", func() bool {
 		return reached("red_acquire") == 5 && !slices.Contains(n.votes(t, "stock"), "")
 	})
 	// It looks again by itself when the lease of that hold would be over, or after a minute.
-	waiter := red(t, "stock", n.straight(t, rlock.WithLongestPoll(time.Minute)))
+	waiter := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithLongestPoll(time.Minute)))
 	waiting, stop := context.WithCancel(bg)
 	defer stop()
 	type result struct {
@@ -116,7 +117,7 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	got := make(chan result, 1)
 	go func() { lease, err := waiter.Lock(waiting); got <- result{lease, err} }()
 	channel := rfRecord("stock") + ":free"
-	eventually(t, "another one waits", func() bool {
+	locktest.Eventually(t, "another one waits", func() bool {
 		heard := 0
 		for _, rdb := range n.plain {
 			heard += int(rdb.PubSubNumSub(bg, channel).Val()[channel])
@@ -129,13 +130,13 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	select {
 	case r := <-got:
 		t.Logf("the waiter had it %v after the other gave up: %v", time.Since(cancelled), r.err)
-		mustUnlock(t, r.lease)
+		locktest.MustUnlock(t, r.lease)
 	case <-time.After(15 * time.Second):
 		t.Error("the waiter sleeps though the other gave up")
 		stop()
 		_ = (<-got).lease.Unlock(bg) // if it had one after all
 	}
-	wantErr(t, <-failed, rlock.ErrNotAcquired, context.Canceled)
+	locktest.WantErr(t, <-failed, rlock.ErrNotAcquired, context.Canceled)
 	n.pass()
 	n.nothing(t, "stock")
 }

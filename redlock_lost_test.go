@@ -12,12 +12,13 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // onFirst applies an action to the first run of a script on some nodes, and
 // returns on how many of them that has happened.
 func (n *rfNodes) onFirst(script string, action faultproxy.Action, nodes []int) (struck func() int) {
-	id := sha(script)
+	id := locktest.SHA(script)
 	var count atomic.Int64
 	for _, i := range nodes {
 		var done atomic.Bool
@@ -90,14 +91,14 @@ func (n *rfNodes) onlyVoteFor(t testing.TB, l *rlock.Lease) {
 // and the one that counts.
 func (n *rfNodes) warm(t testing.TB) {
 	t.Helper()
-	l := red(t, "warm-up", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	l := locktest.NewRedLock(t, "warm-up", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	for range 2 {
 		n.unequal(t, "warm-up")
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		n.nothing(t, "warm-up")
 	}
 }
@@ -111,12 +112,12 @@ func TestRedLockWithLostReplies(t *testing.T) {
 	n.warm(t)
 	const timeout = 1500 * time.Millisecond // a lost reply is asked for again after half of it
 	home := n.clients(t)
-	others := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
-	l := red(t, "stock", home, rlock.WithNodeTimeout(timeout))
-	mustUnlock(t, mustLock(t, l)) // connections are made
+	others := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	l := locktest.NewRedLock(t, "stock", home, rlock.WithNodeTimeout(timeout))
+	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 	var lastToken int64
 	for _, script := range []string{"red_acquire", "red_raise", "red_renew", "red_release"} {
-		for _, action := range slices.Sorted(maps.Keys(lossy)) {
+		for _, action := range slices.Sorted(maps.Keys(locktest.LossyActions)) {
 			for where, nodes := range map[string][]int{"two": {1, 3}, "all": {0, 1, 2, 3, 4}} {
 				t.Run(fmt.Sprintf("%s %s on %s", script, action, where), func(t *testing.T) {
 					n.pass()
@@ -129,8 +130,8 @@ func TestRedLockWithLostReplies(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					struck := n.onFirst(script, lossy[action], nodes)
-					lease := mustLock(t, l)
+					struck := n.onFirst(script, locktest.LossyActions[action], nodes)
+					lease := locktest.MustLock(t, l)
 					if lease.Token() <= lastToken {
 						t.Errorf("token %d after %d", lease.Token(), lastToken)
 					}
@@ -151,7 +152,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 					}
 					// Of five nodes only some have to be written back to.
 					if script != "red_raise" {
-						eventually(t, "the fault has happened", func() bool { return struck() == len(nodes) })
+						locktest.Eventually(t, "the fault has happened", func() bool { return struck() == len(nodes) })
 					} else if where == "all" && struck() == 0 {
 						t.Errorf("nothing was written back")
 					}
@@ -162,7 +163,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 					if left := strings.Join(n.votes(t, "stock"), ""); left != "" {
 						t.Errorf("after %d late copies: votes for %s", copies, left)
 					}
-					next := mustLock(t, others)
+					next := locktest.MustLock(t, others)
 					if next.Token() <= lease.Token() {
 						t.Errorf("token %d after %d", next.Token(), lease.Token())
 					}
@@ -171,7 +172,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 					if err := next.Extend(bg, time.Minute); err != nil {
 						t.Error(err)
 					}
-					mustUnlock(t, next)
+					locktest.MustUnlock(t, next)
 					n.nothing(t, "stock")
 					lastToken = next.Token()
 				})
@@ -186,12 +187,14 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	n := rfStart(t)
 	n.warm(t)
-	timeout := ample(600 * time.Millisecond)
+	timeout := locktest.Ample(600 * time.Millisecond)
 	// Each case has clients that know nothing of the trouble of the one before.
-	fresh := func() *rlock.RedLock { return red(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout)) }
-	others := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	fresh := func() *rlock.RedLock {
+		return locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
+	}
+	others := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	hold := func(script string, nodes ...int) {
-		id := sha(script)
+		id := locktest.SHA(script)
 		for _, i := range nodes {
 			n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 				if c.IsScript(id) {
@@ -205,9 +208,9 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	// reached waits until a script is under way to some nodes: a quorum of the others
 	// is quicker.
 	reached := func(script string, nodes ...int) {
-		id := sha(script)
+		id := locktest.SHA(script)
 		for _, i := range nodes {
-			eventually(t, script+" is on its way", func() bool {
+			locktest.Eventually(t, script+" is on its way", func() bool {
 				return n.proxies[i].Count(func(c faultproxy.Command) bool { return c.IsScript(id) }) > 0
 			})
 		}
@@ -221,7 +224,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		for _, held := range []bool{true, false} {
 			var next *rlock.Lease
 			if held {
-				next = mustLock(t, others)
+				next = locktest.MustLock(t, others)
 			}
 			copies := 0
 			for _, p := range n.proxies {
@@ -237,7 +240,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 				n.onlyVoteFor(t, next)
 			}
 			if held {
-				mustUnlock(t, next)
+				locktest.MustUnlock(t, next)
 			}
 			n.nothing(t, "stock")
 		}
@@ -249,53 +252,53 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		l := fresh()
 		hold("red_acquire", 0, 2, 4)
 		_, err := l.TryLock(bg)
-		wantErr(t, err, rlock.ErrNoQuorum)
+		locktest.WantErr(t, err, rlock.ErrNoQuorum)
 		arrive(t, 3)
 	})
 	t.Run("acquire of a wait that was given up", func(t *testing.T) {
 		l := fresh()
 		hold("red_acquire", 0, 1, 2, 3, 4)
 		_, err := l.Lock(bg, rlock.WithWait(timeout/2))
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		arrive(t, 5)
 	})
 	t.Run("acquire of a hold", func(t *testing.T) {
 		l := fresh()
 		hold("red_acquire", 0, 3)
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		reached("red_acquire", 0, 3)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		arrive(t, 2)
 	})
 	t.Run("renewal of a hold", func(t *testing.T) {
 		l := fresh()
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		hold("red_renew", 0, 3)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		reached("red_renew", 0, 3)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		arrive(t, 2)
 	})
 	t.Run("renewal of a hold that is lost", func(t *testing.T) {
 		l := fresh()
-		lease := mustLock(t, l, rlock.WithLease(time.Second))
+		lease := locktest.MustLock(t, l, rlock.WithLease(time.Second))
 		hold("red_renew", 0, 1, 3)
 		if err := lease.Extend(bg, time.Minute); err == nil {
 			t.Fatal("Extend without a quorum")
 		}
 		<-lease.Done()
-		wantErr(t, lease.Err(), rlock.ErrLeaseLost)
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
 		n.nothing(t, "stock")
 		arrive(t, 3)
 	})
 	t.Run("release of a hold", func(t *testing.T) {
 		l := fresh()
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		hold("red_release", 0, 3)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		reached("red_release", 0, 3)
 		arrive(t, 2)
 	})
@@ -308,10 +311,10 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 	n := rfStart(t)
 	n.warm(t)
 	const lease = 2 * time.Second
-	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
-	mustUnlock(t, mustLock(t, l)) // connections are made
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
+	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 	n.nothing(t, "stock")
-	id := sha("red_acquire")
+	id := locktest.SHA("red_acquire")
 	round := func() time.Duration {
 		var first [5]atomic.Bool
 		for i, p := range n.proxies {
@@ -324,16 +327,16 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 			})
 		}
 		start := time.Now()
-		held := mustLock(t, l, rlock.WithLease(lease))
+		held := locktest.MustLock(t, l, rlock.WithLease(lease))
 		took := time.Since(start)
 		if took < lease {
 			t.Errorf("took %v", took)
 		}
-		eventually(t, "what the tries before it had is taken back", func() bool {
+		locktest.Eventually(t, "what the tries before it had is taken back", func() bool {
 			return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != held.Owner() })
 		})
 		n.onlyVoteFor(t, held)
-		mustUnlock(t, held)
+		locktest.MustUnlock(t, held)
 		n.nothing(t, "stock")
 		return took
 	}

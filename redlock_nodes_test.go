@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -17,13 +18,13 @@ import (
 func TestRedLockRefusesNodesThatDoNotAgree(t *testing.T) {
 	t.Parallel()
 	at := func(addr string, opts ...rlock.Option) *rlock.Client {
-		return newClientOn(t, dialer(addr)(t, nil), opts...)
+		return locktest.NewClient(t, locktest.Dialer(addr)(t, nil), opts...)
 	}
 	sentinels := &redis.FailoverOptions{MasterName: "one", SentinelAddrs: []string{"127.0.0.1:1"}}
 	sentinel := func() *rlock.Client {
 		rdb := redis.NewFailoverClient(sentinels)
 		t.Cleanup(func() { _ = rdb.Close() })
-		return newClientOn(t, rdb)
+		return locktest.NewClient(t, rdb)
 	}
 	other := at("10.0.0.9:7")
 	for what, c := range map[string]struct {
@@ -71,7 +72,7 @@ func TestQuarantineTellsOneServerWithTwoAddresses(t *testing.T) {
 		"TryLock": func() error { _, err := l.TryLock(bg); return err },
 		"Lock":    func() error { _, err := l.Lock(bg); return err },
 	} {
-		eventually(t, what+" says that two nodes are one server", func() bool {
+		locktest.Eventually(t, what+" says that two nodes are one server", func() bool {
 			err := call()
 			if err == nil {
 				t.Fatalf("%s succeeds with two votes of one server", what)

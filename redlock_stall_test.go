@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // rfOneAway are the ways in which one of five nodes may fail without an error.
@@ -34,7 +35,7 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 		t.Helper()
 		var locks []*rlock.RedLock
 		for range clients {
-			locks = append(locks, red(t, "stock", n.clients(t), rlock.WithNodeTimeout(3*time.Second)))
+			locks = append(locks, locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(3*time.Second)))
 		}
 		var inside atomic.Int32
 		var wg sync.WaitGroup
@@ -42,12 +43,12 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 		for _, l := range locks {
 			wg.Go(func() {
 				for range holds {
-					lease := mustLock(t, l)
+					lease := locktest.MustLock(t, l)
 					if inside.Add(1) != 1 {
 						t.Error("two are inside")
 					}
 					inside.Add(-1)
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				}
 			})
 		}
@@ -85,7 +86,7 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			t.Parallel()
 			n := rfStart(t)
 			n.warm(t)
-			acquire := sha("red_acquire")
+			acquire := locktest.SHA("red_acquire")
 			for _, i := range []int{3, 4} {
 				n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 					if c.IsScript(acquire) {
@@ -94,14 +95,14 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 					return faultproxy.Pass
 				})
 			}
-			lease := mustLock(t, red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease*3/2)), rlock.WithNodeTimeout(rfTimeout)))
+			lease := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease*3/2)), rlock.WithNodeTimeout(locktest.RedLockTimeout)))
 			n.pass()
 			away.strike(n, 2)
 			var wg sync.WaitGroup
 			waiting := make(chan struct{})
 			for range 8 {
 				// Often, so that somebody always tries.
-				l := red(t, "stock", n.clients(t, rlock.WithLongestPoll(20*time.Millisecond)))
+				l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithLongestPoll(20*time.Millisecond)))
 				wg.Go(func() {
 					for {
 						select {
@@ -114,7 +115,7 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 							if lease.Err() == nil {
 								t.Error("two hold it")
 							}
-							mustUnlock(t, got)
+							locktest.MustUnlock(t, got)
 						} else if !errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrNoQuorum) {
 							t.Error(err)
 						}
@@ -123,7 +124,7 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			}
 			renewed, was := 0, lease.Deadline()
 			// The first can use votes that others gave anew only for the next.
-			eventually(t, "it was renewed three times, or lost", func() bool {
+			locktest.Eventually(t, "it was renewed three times, or lost", func() bool {
 				if d := lease.Deadline(); d.After(was) {
 					renewed, was = renewed+1, d
 				}
@@ -136,7 +137,7 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			wg.Wait()
 			away.end(n, 2)
 			if renewed == 3 {
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 		})
 	}

@@ -9,41 +9,33 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-func fiveMasters(t testing.TB, on func(testing.TB) *backend) (rdbs []redis.UniversalClient, clients func() []*rlock.Client) {
+func fiveMasters(t testing.TB, on func(testing.TB) *locktest.Backend) (rdbs []redis.UniversalClient, clients func() []*rlock.Client) {
 	t.Helper()
 	for range 5 {
-		rdbs = append(rdbs, on(t).client(t))
+		rdbs = append(rdbs, on(t).Client(t))
 	}
 	return rdbs, func() (cs []*rlock.Client) {
 		for _, rdb := range rdbs {
-			cs = append(cs, newClientOn(t, rdb))
+			cs = append(cs, locktest.NewClient(t, rdb))
 		}
 		return cs
 	}
 }
 
-func red(t testing.TB, name string, clients []*rlock.Client, opts ...rlock.RedLockOption) *rlock.RedLock {
-	t.Helper()
-	l, err := rlock.NewRedLock(name, clients, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func TestRedLockExcludes(t *testing.T) {
 	t.Parallel()
-	for name, on := range map[string]func(testing.TB) *backend{
-		"miniredis":  onMiniredis,
-		"standalone": func(t testing.TB) *backend { return onServer(t) },
+	for name, on := range map[string]func(testing.TB) *locktest.Backend{
+		"miniredis":  locktest.OnMiniredis,
+		"standalone": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, clients := fiveMasters(t, on)
 			// Five miniredis share the processors with the race detector.
 			patient := rlock.WithNodeTimeout(5 * time.Second)
-			locks := []*rlock.RedLock{red(t, "stock", clients(), patient), red(t, "stock", clients(), patient), red(t, "stock", clients(), patient)}
+			locks := []*rlock.RedLock{locktest.NewRedLock(t, "stock", clients(), patient), locktest.NewRedLock(t, "stock", clients(), patient), locktest.NewRedLock(t, "stock", clients(), patient)}
 			var last int64
 			counter, inside := 0, 0
 			var wg sync.WaitGroup
@@ -52,7 +44,7 @@ func TestRedLockExcludes(t *testing.T) {
 				for range 3 {
 					wg.Go(func() {
 						for range 20 {
-							lease := mustLock(t, l)
+							lease := locktest.MustLock(t, l)
 							inside++
 							if inside != 1 || lease.Token() <= last {
 								t.Errorf("%d inside, token %d after %d", inside, lease.Token(), last)
@@ -60,7 +52,7 @@ func TestRedLockExcludes(t *testing.T) {
 							last = lease.Token()
 							counter++
 							inside--
-							mustUnlock(t, lease)
+							locktest.MustUnlock(t, lease)
 						}
 					})
 				}
@@ -70,16 +62,16 @@ func TestRedLockExcludes(t *testing.T) {
 			if counter != 180 {
 				t.Fatalf("%d holds, want 180", counter)
 			}
-			lease := mustLock(t, locks[0])
-			inner := mustLockCtx(t, lease.Context(bg), locks[0])
-			mustUnlock(t, inner)
+			lease := locktest.MustLock(t, locks[0])
+			inner := locktest.MustLockCtx(t, lease.Context(bg), locks[0])
+			locktest.MustUnlock(t, inner)
 			if s, err := locks[1].State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
 				t.Errorf("state %v, %v", s, err)
 			}
 			if _, err := locks[1].TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatal(err)
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		})
 	}
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // tombstones are those on all nodes.
 func (n *rfNodes) tombstones(t testing.TB) (count int) {
 	t.Helper()
 	for _, rdb := range n.plain {
-		for _, k := range keysOf(t, rdb) {
+		for _, k := range locktest.Keys(t, rdb) {
 			if strings.Contains(k, ":rlock:gone:") {
 				count++
 			}
@@ -30,16 +31,16 @@ func TestRedLockPairsLeaveNoTombstones(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	// As long as the test bears: nothing must be sent twice on a busy machine.
-	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 	for range 100 {
-		mustUnlock(t, mustLock(t, l))
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
 	}
 	for range 3 {
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 	n.nothing(t, "stock")
 	if left := n.tombstones(t); left != 0 {
@@ -54,10 +55,10 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	n := rfStart(t)
 	var wg sync.WaitGroup
 	for range clients {
-		l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+		l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 		wg.Go(func() {
 			for range holds {
-				mustUnlock(t, mustLock(t, l))
+				locktest.MustUnlock(t, locktest.MustLock(t, l))
 			}
 		})
 	}
@@ -68,10 +69,10 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	}
 	t.Logf("%.1f scripts for each hold", float64(rfCalls(t, n))/(clients*holds))
 
-	holder := mustLock(t, red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)))
+	holder := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)))
 	n.allVoteFor(t, holder)
 	before := rfCalls(t, n)
-	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 	const looks = 20
 	for range looks {
 		if _, err := l.TryLock(bg); err == nil {
@@ -81,7 +82,7 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	if calls := rfCalls(t, n) - before; calls > 5*looks {
 		t.Errorf("%d scripts for %d looks at five nodes that refuse", calls, looks)
 	}
-	mustUnlock(t, holder)
+	locktest.MustUnlock(t, holder)
 }
 
 // A request that was not answered, or of which a copy was not, may come late: there
@@ -93,17 +94,17 @@ func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
 	for _, script := range []string{"red_acquire", "red_renew"} {
 		t.Run(script, func(t *testing.T) {
 			name := "stock " + script
-			l := red(t, name, n.clients(t), rlock.WithNodeTimeout(3*time.Second))
-			mustUnlock(t, mustLock(t, l)) // connections are made
+			l := locktest.NewRedLock(t, name, n.clients(t), rlock.WithNodeTimeout(3*time.Second))
+			locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 			n.nothing(t, name)
 			before := n.tombstones(t)
 			struck := n.onFirst(script, faultproxy.SwallowReply, []int{1})
-			lease := mustLock(t, l)
+			lease := locktest.MustLock(t, l)
 			if err := lease.Extend(bg, time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "a reply is lost", func() bool { return struck() == 1 })
-			mustUnlock(t, lease)
+			locktest.Eventually(t, "a reply is lost", func() bool { return struck() == 1 })
+			locktest.MustUnlock(t, lease)
 			n.pass()
 			n.nothing(t, name)
 			if left := n.tombstones(t) - before; left != 1 {

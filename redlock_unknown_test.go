@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // voteFor makes nodes vote for attempts, as tries do that are under way.
@@ -30,7 +31,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	n.warm(t)
-	acquire := sha("red_acquire")
+	acquire := locktest.SHA("red_acquire")
 	for _, i := range []int{3, 4} {
 		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(acquire) {
@@ -40,10 +41,10 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 		})
 	}
 	// No renewal comes in between: it would get the votes that are missing.
-	l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(time.Hour)), rlock.WithNodeTimeout(ample(time.Second)))
-	lease := mustLock(t, l)
-	eventually(t, "exactly a quorum has voted", func() bool { return len(fmt.Sprint(n.votes(t, "stock", 0, 1, 2))) > 3*len(lease.Owner()) })
-	admin := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(ample(time.Second)))
+	l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(time.Hour)), rlock.WithNodeTimeout(locktest.Ample(time.Second)))
+	lease := locktest.MustLock(t, l)
+	locktest.Eventually(t, "exactly a quorum has voted", func() bool { return len(fmt.Sprint(n.votes(t, "stock", 0, 1, 2))) > 3*len(lease.Owner()) })
+	admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(locktest.Ample(time.Second)))
 	for _, away := range [][]int{{}, {1}, {1, 2}, {1, 2, 3}, {3, 4}} {
 		for _, i := range away {
 			n.servers[i].Pause()
@@ -71,7 +72,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 			n.servers[i].Resume()
 		}
 	}
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	n.nothing(t, "stock")
 
 	// A try that passes has a vote, and one node is away: that is no quorum.
@@ -88,7 +89,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 func TestRedLockForceUnlockCountsVotesForOne(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	admin := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	for _, c := range []struct {
 		votes []string
 		held  bool
@@ -120,11 +121,11 @@ func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	n.warm(t)
-	admin := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
+	admin := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	if _, err := admin.ForceUnlockIf(bg, "nobody"); err != nil { // loads the script
 		t.Fatal(err)
 	}
-	l := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	for _, c := range []struct {
 		lost []int
 		did  bool
@@ -134,7 +135,7 @@ func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 		{[]int{0, 1}, true, nil},
 		{nil, true, nil},
 	} {
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		n.allVoteFor(t, lease)
 		struck := n.onFirst("red_force_unlock", faultproxy.SwallowReply, c.lost)
 		did, err := admin.ForceUnlockIf(bg, lease.Owner())
@@ -148,7 +149,7 @@ func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 		if s, err := admin.State(bg); err != nil || s.Locked() {
 			t.Errorf("%+v, %v", s, err)
 		}
-		wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost)
+		locktest.WantErr(t, lease.Extend(bg, time.Minute), rlock.ErrLeaseLost)
 		n.nothing(t, "stock")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 func TestRedLockArguments(t *testing.T) {
@@ -26,9 +27,9 @@ func TestRedLockArguments(t *testing.T) {
 	}
 	var five []*rlock.Client
 	for _, rdb := range rdbs[:5] {
-		five = append(five, newClientOn(t, rdb))
+		five = append(five, locktest.NewClient(t, rdb))
 	}
-	nobody := newClientOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
+	nobody := locktest.NewClient(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
 	for _, c := range []struct {
 		what    string
 		name    string
@@ -43,7 +44,7 @@ func TestRedLockArguments(t *testing.T) {
 		{"nil", "a", []*rlock.Client{five[0], nil}, nil, "client 1 is nil"},
 		{"nil first", "a", []*rlock.Client{nil, five[0]}, nil, "client 0 is nil"},
 		{"twice", "a", []*rlock.Client{five[0], five[1], five[0]}, nil, "client 2 occurs twice"},
-		{"one node twice", "a", []*rlock.Client{five[0], newClientOn(t, rdbs[0])}, nil, "client 1 is of the same"},
+		{"one node twice", "a", []*rlock.Client{five[0], locktest.NewClient(t, rdbs[0])}, nil, "client 1 is of the same"},
 		{"no name", "", five, nil, "no name"},
 		{"brace", "a{", five, nil, "{"},
 		{"cluster", "a", []*rlock.Client{five[0], five[1], nobody}, nil, "client 2 is of a cluster"},
@@ -72,7 +73,7 @@ func TestRedLockArguments(t *testing.T) {
 			}
 		})
 	}
-	l := red(t, "a", five)
+	l := locktest.NewRedLock(t, "a", five)
 	for what, call := range map[string]func() error{
 		"lease":          func() error { _, err := l.TryLock(bg, rlock.WithLease(time.Millisecond)); return err },
 		"wait":           func() error { _, err := l.Lock(bg, rlock.WithWait(-1)); return err },
@@ -91,8 +92,8 @@ func TestRedLockReentry(t *testing.T) {
 	n := rfStart(t)
 	n.unequal(t, "stock") // so that each vote has a stamp of its own
 	cs := n.clients(t)
-	l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
-	other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	counted := func(of *rlock.RedLock, ctx context.Context, want int) {
 		t.Helper()
 		if got, err := of.HeldBy(ctx); err != nil || got != want {
@@ -100,11 +101,11 @@ func TestRedLockReentry(t *testing.T) {
 		}
 	}
 	counted(l, bg, 0)
-	outer := mustLock(t, l)
+	outer := locktest.MustLock(t, l)
 	ctx := outer.Context(bg)
 	counted(l, ctx, 1)
 	counted(l, rlock.WithOwner(bg), 0)
-	inner := mustLockCtx(t, ctx, l)
+	inner := locktest.MustLockCtx(t, ctx, l)
 	if inner.Token() != outer.Token() || inner.Owner() != outer.Owner() {
 		t.Errorf("the inner lease has token %d and owner %s", inner.Token(), inner.Owner())
 	}
@@ -112,7 +113,7 @@ func TestRedLockReentry(t *testing.T) {
 
 	// Another RedLock of the same name and nodes is the same lock, in whatever
 	// order the nodes are given.
-	same := red(t, "stock", []*rlock.Client{cs[0], cs[3], cs[2], cs[4], cs[1]}, rlock.WithNodeTimeout(2*time.Second))
+	same := locktest.NewRedLock(t, "stock", []*rlock.Client{cs[0], cs[3], cs[2], cs[4], cs[1]}, rlock.WithNodeTimeout(2*time.Second))
 	third, err := same.TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +135,8 @@ func TestRedLockReentry(t *testing.T) {
 		if _, err := l.TryLock(rlock.WithoutOwner(ctx)); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Fatalf("another owner of the same client: %v", err)
 		}
-		mustUnlock(t, lease)
-		wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+		locktest.MustUnlock(t, lease)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
 		if i < 2 {
 			counted(l, inner.Context(bg), 2-i)
 			if err := inner.Extend(bg, time.Minute); err != nil {
@@ -144,7 +145,7 @@ func TestRedLockReentry(t *testing.T) {
 		}
 	}
 	n.nothing(t, "stock")
-	next := mustLock(t, other)
+	next := locktest.MustLock(t, other)
 	if next.Token() <= outer.Token() {
 		t.Errorf("token %d after %d", next.Token(), outer.Token())
 	}
@@ -152,18 +153,18 @@ func TestRedLockReentry(t *testing.T) {
 	if _, err := l.TryLock(ctx); err == nil {
 		t.Error("entered what another holds")
 	}
-	mustUnlock(t, next)
+	locktest.MustUnlock(t, next)
 
 	// A re-entry never creates a hold.
 	n.nothing(t, "stock") // so that all can vote at once
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	for _, rdb := range n.plain {
 		rdb.FlushAll(bg)
 	}
 	_, err = l.TryLock(lease.Context(bg))
-	wantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 	n.nothing(t, "stock")
 }
 
@@ -174,10 +175,12 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 	n := rfStart(t)
 	n.warm(t)
 	const timeout = time.Second
-	other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(timeout))
+	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(timeout))
 	// Clients are closed at the end of all: that takes until requests are not waited
 	// for any more.
-	fresh := func() *rlock.RedLock { return red(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout)) }
+	fresh := func() *rlock.RedLock {
+		return locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
+	}
 	for _, script := range []string{"red_acquire", "red_raise", "red_release", "waiting"} {
 		for _, action := range []faultproxy.Action{faultproxy.Pass, faultproxy.SwallowReply, faultproxy.Hold} {
 			if script == "waiting" && action != faultproxy.Pass {
@@ -192,15 +195,15 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 					defer cancel()
 					id := "none"
 					if script != "waiting" {
-						id = sha(script)
+						id = locktest.SHA(script)
 					}
 					var holder *rlock.Lease
 					switch script {
 					case "waiting":
-						holder = mustLock(t, other)
+						holder = locktest.MustLock(t, other)
 						time.AfterFunc(50*time.Millisecond, cancel)
 					case "red_release": // of votes that were not enough: the others go to a holder
-						holder = mustLock(t, other)
+						holder = locktest.MustLock(t, other)
 						n.allVoteFor(t, holder)
 						for _, i := range []int{0, 1} {
 							n.plain[i].Del(bg, rfRecord("stock"))
@@ -222,9 +225,9 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 					case err == nil && script != "red_raise" && script != "red_acquire":
 						t.Fatal("acquired")
 					case err == nil: // the votes were quicker than the end
-						mustUnlock(t, lease)
+						locktest.MustUnlock(t, lease)
 					default:
-						wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+						locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 						if took > timeout+3*time.Second { // the rest is for a busy machine
 							t.Errorf("returned after %v", took)
 						}
@@ -234,10 +237,10 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 						p.Release()
 					}
 					if holder != nil {
-						mustUnlock(t, holder)
+						locktest.MustUnlock(t, holder)
 					}
 					n.nothing(t, "stock")
-					mustUnlock(t, mustLock(t, other))
+					locktest.MustUnlock(t, locktest.MustLock(t, other))
 					n.nothing(t, "stock")
 					if w, err := l.State(bg); err != nil || w.Waiters != 0 {
 						t.Errorf("%+v, %v", w, err)
@@ -255,14 +258,14 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 	n := rfStart(t)
 	n.warm(t)
 	n.unequal(t, "stock")
-	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	// Nothing but a message wakes this one soon.
-	other := red(t, "stock", n.straight(t, rlock.WithLongestPoll(time.Minute)), rlock.WithNodeTimeout(2*time.Second))
+	other := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithLongestPoll(time.Minute)), rlock.WithNodeTimeout(2*time.Second))
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	raising := make(chan struct{})
 	var once sync.Once
-	id := sha("red_raise")
+	id := locktest.SHA("red_raise")
 	for _, p := range n.proxies {
 		p.Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(id) {
@@ -288,7 +291,7 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 		}
 		got <- lease
 	})
-	eventually(t, "he waits, and hears all nodes", func() bool {
+	locktest.Eventually(t, "he waits, and hears all nodes", func() bool {
 		heard := 0
 		for _, rdb := range n.plain {
 			heard += int(rdb.PubSubNumSub(bg, rfRecord("stock")+":free").Val()[rfRecord("stock")+":free"])
@@ -297,7 +300,7 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 	})
 	// The confirmation of each subscription wakes him once more: let him see that
 	// it is taken, and fall asleep.
-	eventually(t, "he sleeps", func() bool {
+	locktest.Eventually(t, "he sleeps", func() bool {
 		before := rfCalls(t, n)
 		time.Sleep(100 * time.Millisecond) // the pace of looking whether he looks
 		return rfCalls(t, n) == before
@@ -305,7 +308,7 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 	n.pass()
 	cancel()
 	if lease := <-got; lease != nil {
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 	n.nothing(t, "stock")
 }
@@ -316,8 +319,8 @@ func TestRedLockStateAndForce(t *testing.T) {
 	for _, away := range []int{0, 2} {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := rfStart(t)
-			l := red(t, "stock", n.clients(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
-			admin := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(time.Second))
+			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
+			admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(time.Second))
 			isFree := func(when string) {
 				t.Helper()
 				s, err := admin.State(bg)
@@ -334,7 +337,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 				if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: by.Owner(), Count: 1}) {
 					t.Errorf("%+v, %v", s, err)
 				}
-				if s.TTL <= 0 || s.TTL > rfLease {
+				if s.TTL <= 0 || s.TTL > locktest.RedLockLease {
 					t.Errorf("TTL %v", s.TTL)
 				}
 				if s.Token != by.Token() && (token || s.Token != 0) {
@@ -342,7 +345,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 				}
 			}
 			isFree("before")
-			lease := mustLock(t, l)
+			lease := locktest.MustLock(t, l)
 			n.allVoteFor(t, lease)
 			for i := range away {
 				n.servers[1+i].Pause()
@@ -350,7 +353,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 			start := time.Now()
 			isHeld(lease, l, true)
 			isHeld(lease, admin, false)
-			if took := time.Since(start); took >= 2*rfTimeout {
+			if took := time.Since(start); took >= 2*locktest.RedLockTimeout {
 				t.Errorf("two looks at three nodes that answer took %v", took)
 			}
 			if did, err := admin.ForceUnlockIf(bg, "somebody else"); did || err != nil {
@@ -374,7 +377,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 				t.Errorf("watched: %+v", s)
 			}
 			isFree("after ForceUnlockIf")
-			next := mustLock(t, admin)
+			next := locktest.MustLock(t, admin)
 			if s := <-states; len(s.Holders) != 1 || s.Holders[0].Owner != next.Owner() {
 				t.Errorf("watched: %+v", s)
 			}
@@ -396,13 +399,13 @@ func TestRedLockStateAndForce(t *testing.T) {
 			if did, err := admin.ForceUnlock(bg); did || err != nil {
 				t.Errorf("freed what is free: %v, %v", did, err)
 			}
-			wantErr(t, next.Extend(bg, rfLease), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			locktest.WantErr(t, next.Extend(bg, locktest.RedLockLease), rlock.ErrLeaseLost, rlock.ErrRemoved)
 			isFree("after the renewal of who was forced out")
 			for i := range away {
 				n.servers[1+i].Resume()
 			}
 			n.nothing(t, "stock")
-			mustUnlock(t, mustLock(t, l))
+			locktest.MustUnlock(t, locktest.MustLock(t, l))
 		})
 	}
 }
@@ -412,8 +415,8 @@ func TestRedLockStateAndForce(t *testing.T) {
 func TestRedLockForcedOutOfALongLease(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
-	lease := mustLock(t, l, rlock.WithLease(time.Hour))
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
+	lease := locktest.MustLock(t, l, rlock.WithLease(time.Hour))
 	n.allVoteFor(t, lease)
 	if did, err := l.ForceUnlock(bg); !did || err != nil {
 		t.Fatal(did, err)
@@ -427,21 +430,21 @@ func TestRedLockForcedOutOfALongLease(t *testing.T) {
 			t.Errorf("node %d forgets in %v that it was forced out of a lease of an hour", i+1, ttl)
 		}
 	}
-	wantErr(t, lease.Extend(bg, time.Hour), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.WantErr(t, lease.Extend(bg, time.Hour), rlock.ErrLeaseLost, rlock.ErrRemoved)
 }
 
 func TestRedLockExtend(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
-	l := red(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
-	lease := mustLock(t, l, rlock.WithLease(20*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
+	lease := locktest.MustLock(t, l, rlock.WithLease(20*time.Second))
 	rest := func(least, most time.Duration) {
 		t.Helper()
 		if d := time.Until(lease.Deadline()); d < least || d > most {
 			t.Errorf("valid for %v", d)
 		}
 		// The first that answer may be some on which it has not been extended yet.
-		eventually(t, "the nodes say the same", func() bool {
+		locktest.Eventually(t, "the nodes say the same", func() bool {
 			s, err := l.State(bg)
 			if err != nil {
 				t.Fatal(err)
@@ -460,17 +463,17 @@ func TestRedLockExtend(t *testing.T) {
 	rest(50*time.Second, time.Minute)
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
-	wantErr(t, lease.Extend(ctx, time.Minute), context.Canceled)
-	wantErr(t, lease.Extend(bg, 0), rlock.ErrInvalidArgument)
-	mustUnlock(t, lease)
-	wantErr(t, lease.Extend(bg, time.Minute), rlock.ErrUnlocked)
+	locktest.WantErr(t, lease.Extend(ctx, time.Minute), context.Canceled)
+	locktest.WantErr(t, lease.Extend(bg, 0), rlock.ErrInvalidArgument)
+	locktest.MustUnlock(t, lease)
+	locktest.WantErr(t, lease.Extend(bg, time.Minute), rlock.ErrUnlocked)
 	n.nothing(t, "stock")
 
-	short := mustLock(t, l, rlock.WithLease(200*time.Millisecond))
+	short := locktest.MustLock(t, l, rlock.WithLease(200*time.Millisecond))
 	<-short.Done()
-	wantErr(t, short.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-	wantErr(t, short.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrExpired)
-	wantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+	locktest.WantErr(t, short.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+	locktest.WantErr(t, short.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrExpired)
+	locktest.WantErr(t, short.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 	n.nothing(t, "stock")
 }
 
@@ -483,21 +486,21 @@ func TestRedLockShutdown(t *testing.T) {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := rfStart(t)
 			cs := n.clients(t, rlock.WithWatchdogLease(6*time.Second))
-			l := red(t, "stock", cs, rlock.WithNodeTimeout(time.Second))
+			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(time.Second))
 			others := n.straight(t)
-			other := red(t, "stock", others, rlock.WithNodeTimeout(time.Second))
-			lease := mustLock(t, l)
+			other := locktest.NewRedLock(t, "stock", others, rlock.WithNodeTimeout(time.Second))
+			lease := locktest.MustLock(t, l)
 			n.allVoteFor(t, lease)
 			waiting := make(chan error, 1)
 			go func() { _, err := other.Lock(bg); waiting <- err }()
-			eventually(t, "the other one waits", func() bool {
+			locktest.Eventually(t, "the other one waits", func() bool {
 				s, err := other.State(bg)
 				return err == nil && s.Waiters == 1
 			})
 			if err := others[0].Close(); err != nil {
 				t.Error(err)
 			}
-			wantErr(t, <-waiting, rlock.ErrClosed)
+			locktest.WantErr(t, <-waiting, rlock.ErrClosed)
 			for i := range away {
 				n.servers[1+i].Pause()
 			}
@@ -506,19 +509,19 @@ func TestRedLockShutdown(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			done := shutDown(bg, cs[0], lease)
-			wantErr(t, lease.Err(), rlock.ErrClosed)
+			done := locktest.ShutDown(bg, cs[0], lease)
+			locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
 			if away == 0 {
 				for was := lease.Deadline(); !lease.Deadline().After(was); {
 					time.Sleep(10 * time.Millisecond) // it is renewed
 				}
 			}
-			running(t, done)
-			mustUnlock(t, lease)
+			locktest.StillRunning(t, done)
+			locktest.MustUnlock(t, lease)
 			_, err := l.TryLock(bg)
-			wantErr(t, err, rlock.ErrClosed)
+			locktest.WantErr(t, err, rlock.ErrClosed)
 			_, err = l.State(bg)
-			wantErr(t, err, rlock.ErrClosed)
+			locktest.WantErr(t, err, rlock.ErrClosed)
 			for i := range away {
 				n.servers[1+i].Resume()
 			}
@@ -526,11 +529,11 @@ func TestRedLockShutdown(t *testing.T) {
 				t.Error(err)
 			}
 			n.nothing(t, "stock")
-			third := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
-			if next := mustLock(t, third); next.Token() <= lease.Token() {
+			third := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+			if next := locktest.MustLock(t, third); next.Token() <= lease.Token() {
 				t.Errorf("token %d after %d", next.Token(), lease.Token())
 			} else {
-				mustUnlock(t, next)
+				locktest.MustUnlock(t, next)
 			}
 		})
 	}
@@ -545,10 +548,10 @@ func TestRedLockShutdownWaitsForReleases(t *testing.T) {
 	for _, homeFirst := range []bool{true, false} {
 		t.Run(fmt.Sprint("home first: ", homeFirst), func(t *testing.T) {
 			cs := n.clients(t)
-			l := red(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
-			lease := mustLock(t, l)
+			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
+			lease := locktest.MustLock(t, l)
 			n.allVoteFor(t, lease)
-			id := sha("red_release")
+			id := locktest.SHA("red_release")
 			for _, i := range []int{2, 4} {
 				n.proxies[i].Delay(func(c faultproxy.Command) time.Duration {
 					if c.IsScript(id) {
@@ -565,7 +568,7 @@ func TestRedLockShutdownWaitsForReleases(t *testing.T) {
 					return faultproxy.Pass
 				})
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			if !homeFirst {
 				slices.Reverse(cs)
 			}
@@ -593,12 +596,12 @@ func TestRedLockWithClientsOfNodesClosed(t *testing.T) {
 			var cs []*rlock.Client
 			var rdbs []redis.UniversalClient
 			for _, s := range n.servers {
-				rdbs = append(rdbs, dialer(s.Addr())(t, nil))
-				cs = append(cs, newClientOn(t, rdbs[len(rdbs)-1]))
+				rdbs = append(rdbs, locktest.Dialer(s.Addr())(t, nil))
+				cs = append(cs, locktest.NewClient(t, rdbs[len(rdbs)-1]))
 			}
-			l := red(t, "stock", cs, rlock.WithNodeTimeout(time.Second))
-			other := red(t, "stock", n.straight(t), rlock.WithNodeTimeout(time.Second))
-			lease := mustLock(t, l)
+			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(time.Second))
+			other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(time.Second))
+			lease := locktest.MustLock(t, l)
 			n.allVoteFor(t, lease)
 			for i := 1; i <= 2; i++ {
 				if err := cs[i].Close(); err != nil {
@@ -612,17 +615,17 @@ func TestRedLockWithClientsOfNodesClosed(t *testing.T) {
 				t.Error(err)
 			}
 			start := time.Now()
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			for range 3 {
-				holder := mustLock(t, other)
+				holder := locktest.MustLock(t, other)
 				got := make(chan *rlock.Lease, 1)
-				go func() { got <- mustLock(t, l) }()
-				eventually(t, "it waits", func() bool {
+				go func() { got <- locktest.MustLock(t, l) }()
+				locktest.Eventually(t, "it waits", func() bool {
 					s, err := l.State(bg)
 					return err == nil && s.Waiters == 1
 				})
-				mustUnlock(t, holder)
-				mustUnlock(t, <-got)
+				locktest.MustUnlock(t, holder)
+				locktest.MustUnlock(t, <-got)
 			}
 			// It would be the longest poll, five seconds each, if nobody were woken.
 			if took := time.Since(start); took > 10*time.Second {
@@ -644,7 +647,7 @@ func TestRedLockQuorums(t *testing.T) {
 	n := rfStart(t)
 	for q := 3; q <= 5; q++ {
 		t.Run(fmt.Sprint(q), func(t *testing.T) {
-			l := red(t, "stock", n.straight(t), rlock.WithQuorum(q), rlock.WithNodeTimeout(3*time.Second))
+			l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithQuorum(q), rlock.WithNodeTimeout(3*time.Second))
 			for killed := range 5 - q + 2 {
 				n.nothing(t, "stock", []int{0, 1, 2, 3, 4}[max(killed-1, 0):]...) // all can vote
 				if killed > 0 {
@@ -658,10 +661,10 @@ func TestRedLockQuorums(t *testing.T) {
 					if err := lease.Extend(bg, time.Minute); err != nil {
 						t.Errorf("with %d nodes killed: %v", killed, err)
 					}
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 					continue
 				}
-				wantErr(t, err, rlock.ErrNoQuorum)
+				locktest.WantErr(t, err, rlock.ErrNoQuorum)
 				if want := fmt.Sprintf("%d of 5 nodes could not vote, %d have to", killed, q); !strings.Contains(err.Error(), want) {
 					t.Errorf("does not say that %s: %v", want, err)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // A holder that dies without releasing has raised no counter by its release. The
@@ -17,7 +18,7 @@ func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 	t.Parallel()
 	n := rfStart(t)
 	n.warm(t)
-	acquire, release := sha("red_acquire"), sha("red_release")
+	acquire, release := locktest.SHA("red_acquire"), locktest.SHA("red_release")
 	for also := range 4 {
 		t.Run(fmt.Sprint("node ", also+1, " is away too"), func(t *testing.T) {
 			name := fmt.Sprint("stock", also)
@@ -34,7 +35,7 @@ func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 					return faultproxy.Pass
 				})
 			}
-			first := mustLock(t, red(t, name, n.clients(t), rlock.WithNodeTimeout(2*time.Second)), rlock.WithLease(time.Minute))
+			first := locktest.MustLock(t, locktest.NewRedLock(t, name, n.clients(t), rlock.WithNodeTimeout(2*time.Second)), rlock.WithLease(time.Minute))
 			if want := int64(100 + 10*4 + 1); first.Token() != want {
 				t.Fatalf("token %d, not %d: the test is about another one", first.Token(), want)
 			}
@@ -47,13 +48,13 @@ func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 				if i == 4 || i == also {
 					addr = fmt.Sprint("127.0.0.1:", i+1) // nobody is there
 				}
-				cs = append(cs, newClientOn(t, dialer(addr)(t, nil)))
+				cs = append(cs, locktest.NewClient(t, locktest.Dialer(addr)(t, nil)))
 			}
-			next := mustLock(t, red(t, name, cs, rlock.WithNodeTimeout(2*time.Second)))
+			next := locktest.MustLock(t, locktest.NewRedLock(t, name, cs, rlock.WithNodeTimeout(2*time.Second)))
 			if next.Token() <= first.Token() {
 				t.Errorf("token %d after %d", next.Token(), first.Token())
 			}
-			mustUnlock(t, next)
+			locktest.MustUnlock(t, next)
 			n.pass()
 		})
 	}

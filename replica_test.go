@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -37,10 +38,10 @@ type mirrored struct {
 }
 
 // proxied is a client that reaches the master through a proxy.
-func (p *mirrored) proxied(t *testing.T, opts ...rlock.Option) (*member, *faultproxy.Proxy) {
+func (p *mirrored) proxied(t *testing.T, opts ...rlock.Option) (*locktest.Member, *faultproxy.Proxy) {
 	proxy := faultproxy.New(t, p.Master.Addr())
 	longer := func(o *redis.Options) { o.ReadTimeout = 10 * time.Second } // than replicas are given
-	return join(t, dialer(proxy.Addr())(t, longer), opts...), proxy
+	return locktest.Join(t, locktest.Dialer(proxy.Addr())(t, longer), opts...), proxy
 }
 
 // pause stops the replica until the test ends.
@@ -53,7 +54,7 @@ func (p *mirrored) pause(t *testing.T) {
 }
 
 func (p *mirrored) confirmed(t *testing.T) {
-	a := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	a := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
 	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){
 		a.NewLock("confirmed").Lock, a.NewLock("confirmed").TryLock,
 	} {
@@ -65,7 +66,7 @@ func (p *mirrored) confirmed(t *testing.T) {
 			if !holds(t, p.atReplica, "confirmed") {
 				t.Error("acquired, and the replica has nothing")
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 	}
 }
@@ -97,7 +98,7 @@ func (p *mirrored) sameConnection(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	sha := sha("acquire")
+	sha := locktest.SHA("acquire")
 	last := map[int]faultproxy.Command{} // by connection
 	acquires, waits := 0, 0
 	for _, cmd := range proxy.Commands() {
@@ -143,17 +144,17 @@ func hears(t *testing.T, ps *redis.PubSub) {
 }
 
 func (p *mirrored) tooFew(t *testing.T) {
-	two := join(t, p.Master.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
-	one := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
-	stranger := join(t, p.Master.Client())
+	two := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
+	one := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	stranger := locktest.Join(t, p.Master.Client())
 	ps := p.listener(t, "few")
-	refused := func(m *member, counts string) {
+	refused := func(m *locktest.Member, counts string) {
 		t.Helper()
 		l := m.NewLock("few")
 		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.TryLock, l.Lock} {
 			began := time.Now()
 			_, err := acquire(context.Background())
-			if d := time.Since(began); d > byMessage {
+			if d := time.Since(began); d > locktest.ByMessage {
 				t.Errorf("took %v", d)
 			}
 			if !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), counts) {
@@ -165,7 +166,7 @@ func (p *mirrored) tooFew(t *testing.T) {
 			if err != nil {
 				t.Fatalf("not free: %v", err)
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			hears(t, ps)
 		}
 	}
@@ -178,25 +179,25 @@ func (p *mirrored) tooFew(t *testing.T) {
 func (p *mirrored) slow(t *testing.T) {
 	proxy := faultproxy.New(t, p.Master.Addr())
 	// go-redis's read time-out must be longer than the replicas'.
-	rdb := dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 20 * time.Second })
-	a := join(t, rdb, rlock.WithReplicaAck(1, 2*time.Second), rlock.WithCommandTimeout(3*time.Second))
-	mustUnlock(t, mustLock(t, a.NewLock("slow")))
+	rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 20 * time.Second })
+	a := locktest.Join(t, rdb, rlock.WithReplicaAck(1, 2*time.Second), rlock.WithCommandTimeout(3*time.Second))
+	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("slow")))
 	p.pause(t)
 	proxy.ResetLog()
 	if _, err := a.NewLock("slow").TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Errorf("%v, want ErrNotAcquired", err)
 	}
-	sha := sha("acquire")
+	sha := locktest.SHA("acquire")
 	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }); n != 1 {
-		t.Errorf("sent %d times: %q", n, a.events.retries)
+		t.Errorf("sent %d times: %q", n, a.Events.Retries)
 	}
 }
 
 func (p *mirrored) lostReplies(t *testing.T) {
 	p.pause(t)
-	sha := sha("acquire")
+	sha := locktest.SHA("acquire")
 	// In full the first time, lest NOSCRIPT is the reply that is lost.
-	if err := p.atMaster.ScriptLoad(context.Background(), rlock.ScriptText("acquire")).Err(); err != nil {
+	if err := p.atMaster.ScriptLoad(context.Background(), locktest.ScriptText("acquire")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for what, fault := range map[string]struct {
@@ -231,7 +232,7 @@ func (p *mirrored) lostReplies(t *testing.T) {
 			if len(once) > 0 {
 				t.Error("the fault was not met")
 			}
-			eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, name) })
+			locktest.Eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, name) })
 			// Late copies of all that was sent change nothing.
 			for _, c := range proxy.Commands() {
 				if c.IsScript(sha) {
@@ -250,30 +251,30 @@ func (p *mirrored) lostReplies(t *testing.T) {
 func (p *mirrored) reentry(t *testing.T) {
 	a, proxy := p.proxied(t, rlock.WithReplicaAck(1, 4*time.Second))
 	l := a.NewLock("reentry")
-	outer := mustLock(t, l)
+	outer := locktest.MustLock(t, l)
 	p.pause(t)
 	proxy.ResetLog()
-	inner := mustLockCtx(t, outer.Context(context.Background()), l)
-	mustUnlock(t, inner)
-	mustUnlock(t, outer)
+	inner := locktest.MustLockCtx(t, outer.Context(context.Background()), l)
+	locktest.MustUnlock(t, inner)
+	locktest.MustUnlock(t, outer)
 	if n := proxy.Count(func(c faultproxy.Command) bool { return c.Name == "wait" }); n != 0 {
 		t.Errorf("%d WAIT on re-entry and release", n)
 	}
 }
 
 func (p *mirrored) handedOver(t *testing.T) {
-	a := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
-	b := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
-	hasty := join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
-	first := mustLock(t, a.NewLock("over"))
+	a := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	b := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
+	hasty := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	first := locktest.MustLock(t, a.NewLock("over"))
 	// Acquires of b go through pipelines, which looks do not show.
-	w := b.line(t, "over")
-	eventually(t, "the waiter is subscribed", func() bool {
-		return b.events.confirmations("redisson_lock__channel:{over}") == 1
+	w := b.Line(t, "over")
+	locktest.Eventually(t, "the waiter is subscribed", func() bool {
+		return b.Events.Confirmations("redisson_lock__channel:{over}") == 1
 	})
 	released := time.Now()
-	mustUnlock(t, first)
-	second, d := w.wokenByMessage(t, released)
+	locktest.MustUnlock(t, first)
+	second, d := w.WokenByMessage(t, released)
 	t.Logf("woken and confirmed after %v", d)
 	if !holds(t, p.atReplica, "over") {
 		t.Error("acquired, and the replica has nothing")
@@ -282,17 +283,17 @@ func (p *mirrored) handedOver(t *testing.T) {
 		t.Errorf("token %d after %d", second.Token(), first.Token())
 	}
 
-	third := hasty.line(t, "over")
-	eventually(t, "the waiter is subscribed", func() bool {
-		return hasty.events.confirmations("redisson_lock__channel:{over}") == 1
+	third := hasty.Line(t, "over")
+	locktest.Eventually(t, "the waiter is subscribed", func() bool {
+		return hasty.Events.Confirmations("redisson_lock__channel:{over}") == 1
 	})
 	p.pause(t)
-	mustUnlock(t, second)
-	g := <-third.got
-	if !errors.Is(g.err, rlock.ErrNotAcquired) || !strings.Contains(g.err.Error(), "0 of 1 replicas") {
-		t.Errorf("%v, want ErrNotAcquired", g.err)
+	locktest.MustUnlock(t, second)
+	g := <-third.Got
+	if !errors.Is(g.Err, rlock.ErrNotAcquired) || !strings.Contains(g.Err.Error(), "0 of 1 replicas") {
+		t.Errorf("%v, want ErrNotAcquired", g.Err)
 	}
-	eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, "over") })
+	locktest.Eventually(t, "the lock is free", func() bool { return !holds(t, p.atMaster, "over") })
 }
 
 // While a client's master is a replica, it is told READONLY.
@@ -311,9 +312,9 @@ func TestReadOnlyServerIsWaitedOut(t *testing.T) {
 		}
 		(&redistest.Replicated{Master: to, Replicas: []*redistest.Server{from}}).Settle()
 	}
-	a := join(t, was.Client(), rlock.WithWatchdogLease(12*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
-	b := join(t, was.Client(), rlock.WithCommandTimeout(time.Second))
-	held, released := mustLock(t, a.NewLock("held")), mustLock(t, b.NewLock("released"))
+	a := locktest.Join(t, was.Client(), rlock.WithWatchdogLease(12*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	b := locktest.Join(t, was.Client(), rlock.WithCommandTimeout(time.Second))
+	held, released := locktest.MustLock(t, a.NewLock("held")), locktest.MustLock(t, b.NewLock("released"))
 
 	swap(was, other)
 	_, err := b.NewLock("free").TryLock(ctx)
@@ -323,23 +324,23 @@ func TestReadOnlyServerIsWaitedOut(t *testing.T) {
 	if err := held.Extend(ctx, 13*time.Second); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("Extend at a replica: %v", err)
 	}
-	w := b.line(t, "free")
-	looked := b.events.retried("acquire", "READONLY")
-	eventually(t, "Lock was refused", func() bool { return b.events.retried("acquire", "READONLY") > looked+2 })
-	eventually(t, "a renewal was refused", func() bool { return a.events.retried("renew", "READONLY") > 0 })
+	w := b.Line(t, "free")
+	looked := b.Events.Retried("acquire", "READONLY")
+	locktest.Eventually(t, "Lock was refused", func() bool { return b.Events.Retried("acquire", "READONLY") > looked+2 })
+	locktest.Eventually(t, "a renewal was refused", func() bool { return a.Events.Retried("renew", "READONLY") > 0 })
 	unlock := make(chan error, 1)
 	go func() { unlock <- released.Unlock(ctx) }()
-	eventually(t, "Unlock was refused", func() bool { return b.events.retried("release", "READONLY") > 0 })
+	locktest.Eventually(t, "Unlock was refused", func() bool { return b.Events.Retried("release", "READONLY") > 0 })
 
 	swap(other, was)
 	back := time.Now()
 	if err := <-unlock; err != nil && !errors.Is(err, rlock.ErrUnreachable) {
 		t.Error(err)
 	}
-	lease, d := w.lease(t, back)
+	lease, d := w.Lease(t, back)
 	t.Logf("acquired %v after the server was a master again", d)
-	mustUnlock(t, lease)
-	eventually(t, "the refused release went on alone", func() bool { return !holds(t, was.Client(), "released") })
-	a.renewedAgain(t, "held", 1)
-	mustUnlock(t, held)
+	locktest.MustUnlock(t, lease)
+	locktest.Eventually(t, "the refused release went on alone", func() bool { return !holds(t, was.Client(), "released") })
+	a.RenewedAgain(t, "held", 1)
+	locktest.MustUnlock(t, held)
 }

@@ -5,33 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
-
-// lines keeps what a client logs.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // A waiter may come while the subscribe and unsubscribe of one before it are
 // still on their way. The late answer to that unsubscribe is not taken for the
@@ -39,8 +21,8 @@ func (l *lines) String() string {
 // that subscribe not for the new one's, which would miss a release.
 func TestWaiterAfterUnansweredUnsubscribe(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	p := faultproxy.New(t, b.addr)
+	b := locktest.OnServer(t)
+	p := faultproxy.New(t, b.Addr)
 	slow := 20 * time.Millisecond
 	p.Delay(func(c faultproxy.Command) time.Duration {
 		if strings.HasSuffix(c.Name, "subscribe") {
@@ -48,9 +30,9 @@ func TestWaiterAfterUnansweredUnsubscribe(t *testing.T) {
 		}
 		return 0
 	})
-	log := &lines{}
-	c := newClientOn(t, dialer(p.Addr())(t, nil), rlock.WithLongestPoll(time.Minute), rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	lease := mustLock(t, b.newClient(t).NewLock("resubscribe"))
+	log := &locktest.LogLines{}
+	c := locktest.NewClient(t, locktest.Dialer(p.Addr())(t, nil), rlock.WithLongestPoll(time.Minute), rlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	lease := locktest.MustLock(t, b.NewClient(t).NewLock("resubscribe"))
 	l := c.NewLock("resubscribe")
 	subscribes := func(c faultproxy.Command) bool { return c.Name == "subscribe" }
 	for end := time.Now().Add(20 * time.Second); p.Count(subscribes) < 10; {
@@ -70,11 +52,11 @@ func TestWaiterAfterUnansweredUnsubscribe(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "the last waits", func() bool {
+	locktest.Eventually(t, "the last waits", func() bool {
 		s, err := l.State(context.Background())
 		return err == nil && s.Waiters == 1
 	})
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	select {
 	case err := <-got:
 		if err != nil {
@@ -105,8 +87,8 @@ func TestConfirmationOfARevokedSubscribeCountsForNothing(t *testing.T) {
 // meanwhile: a connection that is silent for some seconds is replaced.
 func subscribeTwice(t *testing.T) bool {
 	const name = "resubscribe"
-	b := onServer(t)
-	p := faultproxy.New(t, b.addr)
+	b := locktest.OnServer(t)
+	p := faultproxy.New(t, b.Addr)
 	next := make(chan struct{}) // one item for each command of the subscribed connection
 	var conn atomic.Int64
 	var replaced atomic.Bool
@@ -131,16 +113,16 @@ func subscribeTwice(t *testing.T) bool {
 			heard.Add(1)
 		}
 	}}).(rlock.Option)
-	e := &events{}
-	c := newClientOn(t, dialer(p.Addr())(t, nil), rlock.WithLongestPoll(patient), rlock.WithObserver(e), env)
+	e := &locktest.Events{}
+	c := locktest.NewClient(t, locktest.Dialer(p.Addr())(t, nil), rlock.WithLongestPoll(locktest.Patient), rlock.WithObserver(e), env)
 	t.Cleanup(func() { close(over) }) // before the client is closed
-	lease := mustLock(t, b.newClient(t).NewLock(name), rlock.WithLease(2*time.Hour))
+	lease := locktest.MustLock(t, b.NewClient(t).NewLock(name), rlock.WithLease(2*time.Hour))
 	l := c.NewLock(name)
 	sent := func(command string) int {
 		return p.Count(func(c faultproxy.Command) bool { return c.Name == command })
 	}
 	reaches := func(what string, ok func() bool) bool {
-		eventually(t, what, func() bool { return replaced.Load() || ok() })
+		locktest.Eventually(t, what, func() bool { return replaced.Load() || ok() })
 		return !replaced.Load()
 	}
 	pass := func() bool {
@@ -187,10 +169,10 @@ func subscribeTwice(t *testing.T) bool {
 		return false
 	}
 	// What came before the answer to the unsubscribe has been dealt with.
-	if n := e.confirmations("redisson_lock__channel:{" + name + "}"); n != 0 {
+	if n := e.Confirmations("redisson_lock__channel:{" + name + "}"); n != 0 {
 		t.Errorf("%d confirmations of a subscription that was revoked", n)
 	}
-	mustUnlock(t, lease) // nobody is subscribed
+	locktest.MustUnlock(t, lease) // nobody is subscribed
 	if !pass() {
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -15,7 +16,7 @@ import (
 func successor(t testing.TB, s *redistest.Sentinel, old *redistest.Server) *redistest.Server {
 	t.Helper()
 	var now *redistest.Server
-	eventually(t, "the sentinels name a new master", func() bool {
+	locktest.Eventually(t, "the sentinels name a new master", func() bool {
 		now = s.CurrentMaster()
 		return now != old
 	})
@@ -28,15 +29,15 @@ func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
 	ctx := context.Background()
 	lease := rlock.WithWatchdogLease(30 * time.Second)
 	// Confirmed by both replicas: either may be promoted.
-	a := join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
-	b := join(t, s.Client(), lease)
-	held, waited, outage := mustLock(t, a.NewLock("held")), mustLock(t, a.NewLock("waited")), mustLock(t, a.NewLock("outage"))
-	forWaited, forOutage := b.lineParked(t, "waited"), b.lineParked(t, "outage")
+	a := locktest.Join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
+	b := locktest.Join(t, s.Client(), lease)
+	held, waited, outage := locktest.MustLock(t, a.NewLock("held")), locktest.MustLock(t, a.NewLock("waited")), locktest.MustLock(t, a.NewLock("outage"))
+	forWaited, forOutage := b.LineParked(t, "waited"), b.LineParked(t, "outage")
 
 	master := s.CurrentMaster()
 	killed := time.Now()
 	master.Kill()
-	forFree := b.line(t, "free")
+	forFree := b.Line(t, "free")
 	// Either the new master is there in time, or the release goes on alone.
 	if err := outage.Unlock(ctx); err != nil && !errors.Is(err, rlock.ErrUnreachable) {
 		t.Errorf("Unlock without a master: %v", err)
@@ -45,43 +46,43 @@ func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
 	named := time.Now()
 	t.Logf("new master named %v after the crash", named.Sub(killed))
 
-	got, d := forFree.lease(t, named)
+	got, d := forFree.Lease(t, named)
 	t.Logf("an acquire in the outage succeeded %v after that", d)
-	mustUnlock(t, got)
+	locktest.MustUnlock(t, got)
 	if !knowsScript(t, next.Client(), "acquire") {
 		t.Error("the new master does not know the script")
 	}
-	got, d = forOutage.wokenByMessage(t, named)
+	got, d = forOutage.WokenByMessage(t, named)
 	t.Logf("what was released in the outage was had %v after that", d)
 	if got.Token() <= outage.Token() {
 		t.Errorf("token %d after %d", got.Token(), outage.Token())
 	}
-	mustUnlock(t, got)
+	locktest.MustUnlock(t, got)
 
 	// Renewals count again once there are two replicas that confirm them.
 	master.Restart()
 	s.Settle()
-	a.renewedAgain(t, "held", 1)
+	a.RenewedAgain(t, "held", 1)
 	// On a busy machine the sentinels may fail over a second time, and for some
 	// seconds there are two masters. The message is promised when that is over.
-	eventually(t, "there is one master, with the waiter subscribed to it", func() bool {
+	locktest.Eventually(t, "there is one master, with the waiter subscribed to it", func() bool {
 		masters := 0
 		for _, r := range s.Replicas {
 			if strings.Contains(r.Client().Info(ctx, "replication").Val(), "role:master") {
 				masters++
 			}
 		}
-		return masters == 1 && subscribers(t, s.CurrentMaster().Client(), "waited") == 1
+		return masters == 1 && locktest.Subscribers(t, s.CurrentMaster().Client(), "waited") == 1
 	})
 	released := time.Now()
-	mustUnlock(t, waited)
-	got, d = forWaited.wokenByMessage(t, released)
+	locktest.MustUnlock(t, waited)
+	got, d = forWaited.WokenByMessage(t, released)
 	t.Logf("woken %v after the release at the new master", d)
 	if got.Token() <= waited.Token() {
 		t.Errorf("token %d after %d", got.Token(), waited.Token())
 	}
-	mustUnlock(t, got)
-	mustUnlock(t, held)
+	locktest.MustUnlock(t, got)
+	locktest.MustUnlock(t, held)
 }
 
 // A failover on demand leaves the old master at work for a few seconds. A
@@ -91,25 +92,25 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 	s := redistest.StartSentinel(t)
 	ctx := context.Background()
 	old := s.CurrentMaster()
-	a := join(t, s.Client(), rlock.WithWatchdogLease(24*time.Second), rlock.WithReplicaAck(2, 4*time.Second))
-	b := join(t, s.Client())
+	a := locktest.Join(t, s.Client(), rlock.WithWatchdogLease(24*time.Second), rlock.WithReplicaAck(2, 4*time.Second))
+	b := locktest.Join(t, s.Client())
 	// These stay with the old master, as if the news had not reached them.
-	atOld := func(ack time.Duration) *member {
+	atOld := func(ack time.Duration) *locktest.Member {
 		opts := []rlock.Option{rlock.WithWatchdogLease(1500 * time.Millisecond)}
 		if ack > 0 {
 			opts = append(opts, rlock.WithReplicaAck(2, ack))
 		}
-		return join(t, old.Client(), opts...)
+		return locktest.Join(t, old.Client(), opts...)
 	}
 	stale, confirmed, unconfirmed := atOld(4*time.Second), atOld(100*time.Millisecond), atOld(0)
-	held, waited := mustLock(t, a.NewLock("held")), mustLock(t, a.NewLock("waited"))
-	forWaited := b.lineParked(t, "waited")
-	split := mustLock(t, stale.NewLock("split"))
+	held, waited := locktest.MustLock(t, a.NewLock("held")), locktest.MustLock(t, a.NewLock("waited"))
+	forWaited := b.LineParked(t, "waited")
+	split := locktest.MustLock(t, stale.NewLock("split"))
 
 	s.Failover()
 	promoted := time.Now()
 	next := s.CurrentMaster()
-	eventually(t, "the news has reached a client", func() bool {
+	locktest.Eventually(t, "the news has reached a client", func() bool {
 		lease, err := b.NewLock("news").TryLock(ctx)
 		if err != nil {
 			return false
@@ -118,17 +119,17 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 		_ = lease.Unlock(ctx)
 		return there
 	})
-	forSplit := b.line(t, "split")
+	forSplit := b.Line(t, "split")
 
 	// Both masters grant one lock, unless the old one was quick to step down.
 	here, err := unconfirmed.NewLock("both").TryLock(ctx)
 	if err == nil {
-		there := mustLock(t, b.NewLock("both"))
+		there := locktest.MustLock(t, b.NewLock("both"))
 		t.Logf("held at both masters %v after the promotion; stale holder: %v", time.Since(promoted), here.Err())
 		if there.Token() <= here.Token() {
 			t.Errorf("token %d at the new master after %d at the old", there.Token(), here.Token())
 		}
-		defer mustUnlock(t, there)
+		defer locktest.MustUnlock(t, there)
 	} else {
 		t.Logf("acquire at the old master %v after the promotion: %v", time.Since(promoted), err)
 		if !errors.Is(err, rlock.ErrUnreachable) {
@@ -144,7 +145,7 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 
 	// The hold at the old master is no longer renewed at the new one, so it
 	// runs out there, whatever its holder believes.
-	got, d := forSplit.lease(t, promoted)
+	got, d := forSplit.Lease(t, promoted)
 	t.Logf("the lock was had at the new master %v after the promotion; its stale holder then: %v", d, split.Err())
 	if got.Token() <= split.Token() {
 		t.Errorf("token %d after %d", got.Token(), split.Token())
@@ -173,24 +174,24 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 	if err := got.Err(); err != nil {
 		t.Errorf("the new holder: %v", err)
 	}
-	mustUnlock(t, got)
+	locktest.MustUnlock(t, got)
 
 	// Whoever heard of the failover goes on at the new master.
 	s.Settle()
-	a.renewedAgain(t, "held", 2)
+	a.RenewedAgain(t, "held", 2)
 	if !holds(t, next.Client(), "held") {
 		t.Error("the new master does not have the hold")
 	}
 	released := time.Now()
-	mustUnlock(t, waited)
-	got, d = forWaited.wokenByMessage(t, released)
+	locktest.MustUnlock(t, waited)
+	got, d = forWaited.WokenByMessage(t, released)
 	t.Logf("woken %v after the release at the new master", d)
 	if got.Token() <= waited.Token() {
 		t.Errorf("token %d after %d", got.Token(), waited.Token())
 	}
-	mustUnlock(t, got)
-	mustUnlock(t, held)
-	mustUnlock(t, mustLock(t, a.NewLock("free")))
+	locktest.MustUnlock(t, got)
+	locktest.MustUnlock(t, held)
+	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("free")))
 }
 
 // A master that hangs closes no connection, and tells subscribers nothing.
@@ -198,39 +199,39 @@ func TestSentinelMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	lease := rlock.WithWatchdogLease(30 * time.Second)
-	a := join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
-	b := join(t, s.Client(), lease)
-	held, waited := mustLock(t, a.NewLock("held")), mustLock(t, a.NewLock("waited"))
-	forWaited := b.lineParked(t, "waited")
-	looked := b.looks.at("waited")
+	a := locktest.Join(t, s.Client(), lease, rlock.WithReplicaAck(2, 4*time.Second))
+	b := locktest.Join(t, s.Client(), lease)
+	held, waited := locktest.MustLock(t, a.NewLock("held")), locktest.MustLock(t, a.NewLock("waited"))
+	forWaited := b.LineParked(t, "waited")
+	looked := b.Looks.At("waited")
 
 	master := s.CurrentMaster()
 	master.Pause()
 	defer master.Resume()
 	successor(t, s, master)
 	named := time.Now()
-	eventually(t, "TryLock finds the new master", func() bool {
+	locktest.Eventually(t, "TryLock finds the new master", func() bool {
 		lease, err := b.NewLock("free").TryLock(context.Background())
 		if err != nil {
 			return false
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		return true
 	})
 	t.Logf("TryLock succeeded %v after the new master was named", time.Since(named))
-	b.parked(t, "waited", looked+1)
+	b.Parked(t, "waited", looked+1)
 	t.Logf("subscribed at the new master %v after it was named", time.Since(named))
 	released := time.Now()
-	mustUnlock(t, waited)
-	got, d := forWaited.wokenByMessage(t, released)
+	locktest.MustUnlock(t, waited)
+	got, d := forWaited.WokenByMessage(t, released)
 	t.Logf("woken %v after the release at the new master", d)
 	if got.Token() <= waited.Token() {
 		t.Errorf("token %d after %d", got.Token(), waited.Token())
 	}
-	mustUnlock(t, got)
+	locktest.MustUnlock(t, got)
 	// Renewals count again once there are two replicas that confirm them.
 	master.Resume()
 	s.Settle()
-	a.renewedAgain(t, "held", 1)
-	mustUnlock(t, held)
+	a.RenewedAgain(t, "held", 1)
+	locktest.MustUnlock(t, held)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,94 +16,43 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-// scriptHook stands between a client and its connections, to lose or hold up
-// what it names.
-type scriptHook struct {
-	one  func(cmd redis.Cmder, next func() error) error
-	pipe func(cmds []redis.Cmder, next func() error) error
-}
-
-func (h *scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.one == nil {
-			return next(ctx, cmd)
-		}
-		return h.one(cmd, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (h *scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.pipe == nil {
-			return next(ctx, cmds)
-		}
-		return h.pipe(cmds, func() error { return next(ctx, cmds) })
-	}
-}
-
-// runs reports whether a command runs a script by its hash.
-func runs(cmd redis.Cmder, script string) bool {
-	return cmd.Name() == "evalsha" && cmd.Args()[1] == sha(script)
-}
-
-// shutDown begins a Shutdown, and returns when its leases have been told.
-func shutDown(ctx context.Context, c *rlock.Client, leases ...*rlock.Lease) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- c.Shutdown(ctx) }()
-	for _, l := range leases {
-		<-l.Done()
-	}
-	return done
-}
-
-// running fails the test if Shutdown has returned.
-func running(t testing.TB, done <-chan error) {
-	t.Helper()
-	select {
-	case err := <-done:
-		t.Fatalf("Shutdown has returned (%v) while something is held", err)
-	default:
-	}
-}
 
 // Each type of lock stays its holder's, and is renewed, until it is unlocked.
 func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		other := b.newClient(t)
-		for _, k := range typesOfLocks {
-			t.Run(k.name, func(t *testing.T) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		other := b.NewClient(t)
+		for _, k := range locktest.Types {
+			t.Run(k.Name, func(t *testing.T) {
 				t.Parallel()
-				c := b.newClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithUnlockTimeout(10*time.Second))
-				l, name := k.open(c, k.name), k.name
-				lease := mustLock(t, l)
-				nested := mustLockCtx(t, lease.Context(bg), l)
+				c := b.NewClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithUnlockTimeout(10*time.Second))
+				l, name := k.Open(c, k.Name), k.Name
+				lease := locktest.MustLock(t, l)
+				nested := locktest.MustLockCtx(t, lease.Context(bg), l)
 				ctx := nested.Context(bg)
-				done := shutDown(bg, c, lease, nested)
+				done := locktest.ShutDown(bg, c, lease, nested)
 				<-ctx.Done()
 				for _, err := range []error{lease.Err(), nested.Err(), context.Cause(ctx), lease.Extend(bg, time.Minute)} {
-					wantErr(t, err, rlock.ErrClosed, nil, rlock.ErrLeaseLost)
+					locktest.WantErr(t, err, rlock.ErrClosed, nil, rlock.ErrLeaseLost)
 				}
 				for range 4 { // so that the first lease is over
 					was := lease.Deadline()
-					eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
-					_, err := k.blocker(other, name).TryLock(bg)
-					wantErr(t, err, rlock.ErrNotAcquired)
+					locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
+					_, err := k.Blocker(other, name).TryLock(bg)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				}
-				mustUnlock(t, lease)
-				_, err := k.blocker(other, name).TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
-				running(t, done)
-				mustUnlock(t, nested)
+				locktest.MustUnlock(t, lease)
+				_, err := k.Blocker(other, name).TryLock(bg)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
+				locktest.StillRunning(t, done)
+				locktest.MustUnlock(t, nested)
 				if err := <-done; err != nil {
 					t.Fatal(err)
 				}
-				wantErr(t, nested.Unlock(bg), rlock.ErrUnlocked)
-				mustUnlock(t, mustLock(t, k.blocker(other, name)))
+				locktest.WantErr(t, nested.Unlock(bg), rlock.ErrUnlocked)
+				locktest.MustUnlock(t, locktest.MustLock(t, k.Blocker(other, name)))
 			})
 		}
 	})
@@ -111,22 +61,22 @@ func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 // A loss is still told to a holder that was asked to leave.
 func TestLossDuringShutdown(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t, rlock.WithWatchdogLease(ample(1500*time.Millisecond)))
-		removed := mustLock(t, c.NewLock("removed"))
-		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(200*time.Millisecond))
-		done := shutDown(bg, c, removed, fixed)
-		b.client(t).Del(bg, "removed")
-		eventually(t, "the losses are seen", func() bool {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t, rlock.WithWatchdogLease(locktest.Ample(1500*time.Millisecond)))
+		removed := locktest.MustLock(t, c.NewLock("removed"))
+		fixed := locktest.MustLock(t, c.NewLock("fixed"), rlock.WithLease(200*time.Millisecond))
+		done := locktest.ShutDown(bg, c, removed, fixed)
+		b.Client(t).Del(bg, "removed")
+		locktest.Eventually(t, "the losses are seen", func() bool {
 			return errors.Is(removed.Err(), rlock.ErrLeaseLost) && errors.Is(fixed.Err(), rlock.ErrLeaseLost)
 		})
-		wantErr(t, removed.Err(), rlock.ErrClosed, rlock.ErrRemoved)
-		wantErr(t, fixed.Err(), rlock.ErrClosed, rlock.ErrExpired)
+		locktest.WantErr(t, removed.Err(), rlock.ErrClosed, rlock.ErrRemoved)
+		locktest.WantErr(t, fixed.Err(), rlock.ErrClosed, rlock.ErrExpired)
 		if err := <-done; err != nil {
 			t.Fatal("nothing is held any more:", err)
 		}
-		wantErr(t, removed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-		wantErr(t, fixed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, removed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		locktest.WantErr(t, fixed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 	})
 }
 
@@ -134,19 +84,19 @@ func TestLossDuringShutdown(t *testing.T) {
 // at most. Nobody asks after a fixed one: it counts as held until its holder unlocks.
 func TestShutdownBesideForcedHolds(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, other := b.newClient(t, rlock.WithWatchdogLease(ample(1500*time.Millisecond))), b.newClient(t)
-		renewed := mustLock(t, c.NewLock("renewed"))
-		fixed := mustLock(t, c.NewLock("fixed"), rlock.WithLease(time.Minute))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, other := b.NewClient(t, rlock.WithWatchdogLease(locktest.Ample(1500*time.Millisecond))), b.NewClient(t)
+		renewed := locktest.MustLock(t, c.NewLock("renewed"))
+		fixed := locktest.MustLock(t, c.NewLock("fixed"), rlock.WithLease(time.Minute))
 		for _, name := range []string{"renewed", "fixed"} {
 			if was, err := other.NewLock(name).ForceUnlock(bg); !was || err != nil {
 				t.Fatal(name, was, err)
 			}
 		}
-		done := shutDown(bg, c, renewed, fixed)
-		eventually(t, "the loss is seen", func() bool { return errors.Is(renewed.Err(), rlock.ErrRemoved) })
-		running(t, done)
-		wantErr(t, fixed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+		done := locktest.ShutDown(bg, c, renewed, fixed)
+		locktest.Eventually(t, "the loss is seen", func() bool { return errors.Is(renewed.Err(), rlock.ErrRemoved) })
+		locktest.StillRunning(t, done)
+		locktest.WantErr(t, fixed.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 		if err := <-done; err != nil {
 			t.Fatal("nothing is held any more:", err)
 		}
@@ -157,15 +107,15 @@ func TestShutdownBesideForcedHolds(t *testing.T) {
 // unlocked until then.
 func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, other := b.newClient(t, rlock.WithWatchdogLease(time.Second)), b.newClient(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, other := b.NewClient(t, rlock.WithWatchdogLease(time.Second)), b.NewClient(t)
 		var leases []*rlock.Lease
 		for i := range 7 {
-			leases = append(leases, mustLock(t, c.NewLock(fmt.Sprint("lock ", i))))
+			leases = append(leases, locktest.MustLock(t, c.NewLock(fmt.Sprint("lock ", i))))
 		}
 		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
 		defer cancel()
-		err := <-shutDown(ctx, c, leases...)
+		err := <-locktest.ShutDown(ctx, c, leases...)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
@@ -175,16 +125,16 @@ func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
 			}
 		}
 		for _, lease := range leases {
-			wantErr(t, lease.Err(), rlock.ErrClosed)
+			locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
 		}
 		if _, err := other.NewLock("lock 6").TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Error("the lock was taken from its holder:", err)
 		}
-		mustUnlock(t, leases[5])
-		mustUnlock(t, mustLock(t, other.NewLock("lock 5"), rlock.WithWait(0)))
-		eventually(t, "the lease is over", func() bool { return errors.Is(leases[6].Err(), rlock.ErrExpired) })
-		mustUnlock(t, mustLock(t, other.NewLock("lock 6")))
-		wantErr(t, leases[6].Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.MustUnlock(t, leases[5])
+		locktest.MustUnlock(t, locktest.MustLock(t, other.NewLock("lock 5"), rlock.WithWait(0)))
+		locktest.Eventually(t, "the lease is over", func() bool { return errors.Is(leases[6].Err(), rlock.ErrExpired) })
+		locktest.MustUnlock(t, locktest.MustLock(t, other.NewLock("lock 6")))
+		locktest.WantErr(t, leases[6].Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		if err := c.Shutdown(bg); err == nil {
 			t.Error("a second Shutdown does not say that locks were left")
 		}
@@ -201,44 +151,44 @@ func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
 // reach, or the go-redis client is closed.
 func TestUnlockOfAStoppedClientWithoutRedis(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	c := newClientOn(t, rdb, rlock.WithUnlockTimeout(200*time.Millisecond))
-	hung, closed := mustLock(t, c.NewLock("hung")), mustLock(t, c.NewLock("closed"))
-	stop(c)
-	b.real.Pause()
-	wantErr(t, hung.Unlock(bg), rlock.ErrUnreachable)
-	b.real.Resume()
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(200*time.Millisecond))
+	hung, closed := locktest.MustLock(t, c.NewLock("hung")), locktest.MustLock(t, c.NewLock("closed"))
+	locktest.Stop(c)
+	b.Real.Pause()
+	locktest.WantErr(t, hung.Unlock(bg), rlock.ErrUnreachable)
+	b.Real.Resume()
 	_ = rdb.Close()
-	wantErr(t, closed.Unlock(bg), redis.ErrClosed, nil, rlock.ErrClosed)
+	locktest.WantErr(t, closed.Unlock(bg), redis.ErrClosed, nil, rlock.ErrClosed)
 	if theirs, ours := redis.ErrClosed.Error(), rlock.ErrClosed.Error(); strings.Contains(theirs, ours) {
 		t.Errorf("%q reads as %q", theirs, ours)
 	}
-	wantErr(t, closed.Unlock(bg), rlock.ErrUnlocked)
+	locktest.WantErr(t, closed.Unlock(bg), rlock.ErrUnlocked)
 }
 
 // A goroutine that hangs in go-redis has nothing to do with the locks.
 func TestCloseAfterALostReply(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, plain := b.faulty(t, rlock.WithCommandTimeout(600*time.Millisecond))
-		onNth(t, proxy, "acquire", 1, faultproxy.SwallowReply)
-		mustUnlock(t, mustLock(t, c.NewLock("a")))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(600*time.Millisecond))
+		locktest.OnNth(t, proxy, "acquire", 1, faultproxy.SwallowReply)
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-		onlyTombstones(t, plain)
+		locktest.OnlyTombstones(t, plain)
 	})
 }
 
 // A call that hangs does not keep the other holders from being told.
 func TestShutdownTellsHoldersBesideAHungCall(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, plain := b.faulty(t, rlock.WithCommandTimeout(20*time.Second))
-		lease := mustLock(t, c.NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second))
+		lease := locktest.MustLock(t, c.NewLock("a"))
 		hung := make(chan struct{}, 10)
-		id := sha("acquire")
+		id := locktest.SHA("acquire")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				hung <- struct{}{}
@@ -252,18 +202,18 @@ func TestShutdownTellsHoldersBesideAHungCall(t *testing.T) {
 		go func() { _, err := c.NewLock("b").Lock(ctx); called <- err }()
 		<-hung
 		end, expire := context.WithCancel(bg)
-		done := shutDown(end, c, lease)
-		mustUnlock(t, lease)
+		done := locktest.ShutDown(end, c, lease)
+		locktest.MustUnlock(t, lease)
 		if plain.Exists(bg, "a").Val() != 0 {
 			t.Error("the lock is still there")
 		}
-		running(t, done) // the acquire may yet be granted
+		locktest.StillRunning(t, done) // the acquire may yet be granted
 		expire()
 		if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "call") {
 			t.Error(err)
 		}
 		cancel()
-		wantErr(t, <-called, rlock.ErrNotAcquired)
+		locktest.WantErr(t, <-called, rlock.ErrNotAcquired)
 	})
 }
 
@@ -271,30 +221,30 @@ func TestShutdownTellsHoldersBesideAHungCall(t *testing.T) {
 // waits for it, however late it began.
 func TestShutdownWaitsForReleasesThatAreNotConfirmed(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, plain := b.faulty(t, rlock.WithUnlockTimeout(200*time.Millisecond))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, plain := b.Faulty(t, rlock.WithUnlockTimeout(200*time.Millisecond))
 		var broken atomic.Bool
 		broken.Store(true)
-		release, abandon := sha("release"), sha("abandon")
+		release, abandon := locktest.SHA("release"), locktest.SHA("abandon")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if broken.Load() && (cmd.IsScript(release) || cmd.IsScript(abandon)) {
 				return faultproxy.ResetBefore
 			}
 			return faultproxy.Pass
 		})
-		early, late := mustLock(t, c.NewLock("early")), mustLock(t, c.NewLock("late"))
-		wantErr(t, early.Unlock(bg), rlock.ErrUnreachable)
-		done := shutDown(bg, c, late)
-		wantErr(t, late.Unlock(bg), rlock.ErrUnreachable)
+		early, late := locktest.MustLock(t, c.NewLock("early")), locktest.MustLock(t, c.NewLock("late"))
+		locktest.WantErr(t, early.Unlock(bg), rlock.ErrUnreachable)
+		done := locktest.ShutDown(bg, c, late)
+		locktest.WantErr(t, late.Unlock(bg), rlock.ErrUnreachable)
 		if n := plain.Exists(bg, "early", "late").Val(); n != 2 {
 			t.Errorf("%d locks are there, want both", n)
 		}
-		running(t, done)
+		locktest.StillRunning(t, done)
 		broken.Store(false)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		onlyTombstones(t, plain)
+		locktest.OnlyTombstones(t, plain)
 	})
 }
 
@@ -302,12 +252,12 @@ func TestShutdownWaitsForReleasesThatAreNotConfirmed(t *testing.T) {
 // other.
 func TestReentryUnderWayWhenShutdownBegins(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, plain := b.faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
 		l := c.NewLock("a")
-		outer := mustLock(t, l)
+		outer := locktest.MustLock(t, l)
 		again := make(chan struct{}, 10)
-		id := sha("acquire")
+		id := locktest.SHA("acquire")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				again <- struct{}{}
@@ -318,20 +268,20 @@ func TestReentryUnderWayWhenShutdownBegins(t *testing.T) {
 		entered := make(chan *rlock.Lease, 1)
 		// Of the owner, not of the lease, whose context Shutdown ends.
 		ctx := context.WithoutCancel(outer.Context(bg))
-		go func() { entered <- mustLockCtx(t, ctx, l) }()
+		go func() { entered <- locktest.MustLockCtx(t, ctx, l) }()
 		<-again
-		done := shutDown(bg, c, outer)
+		done := locktest.ShutDown(bg, c, outer)
 		proxy.Handle(nil)
 		inner := <-entered // by its second copy
-		wantErr(t, inner.Err(), rlock.ErrClosed)
+		locktest.WantErr(t, inner.Err(), rlock.ErrClosed)
 		<-inner.Done()
-		mustUnlock(t, outer)
-		running(t, done)
-		mustUnlock(t, inner)
+		locktest.MustUnlock(t, outer)
+		locktest.StillRunning(t, done)
+		locktest.MustUnlock(t, inner)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		onlyTombstones(t, plain)
+		locktest.OnlyTombstones(t, plain)
 	})
 }
 
@@ -339,43 +289,43 @@ func TestReentryUnderWayWhenShutdownBegins(t *testing.T) {
 // shuts down.
 func TestMultiLockIsHeldWhileAMembersClientShutsDown(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for at := range 2 {
-			rdb := b.client(t)
-			clients := []*rlock.Client{newClientOn(t, rdb), newClientOn(t, rdb)}
-			m := multi(t, clients[0].NewLock("a"), clients[1].NewLock("b"))
-			lease := mustLock(t, m)
+			rdb := b.Client(t)
+			clients := []*rlock.Client{locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)}
+			m := locktest.NewMultiLock(t, clients[0].NewLock("a"), clients[1].NewLock("b"))
+			lease := locktest.MustLock(t, m)
 			ctx := lease.Context(bg)
-			done := shutDown(bg, clients[at], lease)
+			done := locktest.ShutDown(bg, clients[at], lease)
 			<-ctx.Done()
-			wantErr(t, context.Cause(ctx), rlock.ErrClosed)
-			wantErr(t, lease.Err(), rlock.ErrClosed, nil, rlock.ErrLeaseLost)
-			other := newClientOn(t, rdb)
+			locktest.WantErr(t, context.Cause(ctx), rlock.ErrClosed)
+			locktest.WantErr(t, lease.Err(), rlock.ErrClosed, nil, rlock.ErrLeaseLost)
+			other := locktest.NewClient(t, rdb)
 			for _, name := range []string{"a", "b"} {
 				_, err := other.NewLock(name).TryLock(bg)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 			}
-			running(t, done)
-			mustUnlock(t, lease)
-			wantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+			locktest.StillRunning(t, done)
+			locktest.MustUnlock(t, lease)
+			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			mustBeEmpty(t, rdb)
+			locktest.MustBeEmpty(t, rdb)
 
 			// A loss of one gives the rest back, though the holder was told to leave.
-			lease = mustLock(t, multi(t, clients[1-at].NewLock("a"), other.NewLock("b")), rlock.WithLease(30*time.Second))
-			done = shutDown(bg, clients[1-at], lease)
-			if freed, err := newClientOn(t, rdb).NewLock("b").ForceUnlock(bg); !freed || err != nil {
+			lease = locktest.MustLock(t, locktest.NewMultiLock(t, clients[1-at].NewLock("a"), other.NewLock("b")), rlock.WithLease(30*time.Second))
+			done = locktest.ShutDown(bg, clients[1-at], lease)
+			if freed, err := locktest.NewClient(t, rdb).NewLock("b").ForceUnlock(bg); !freed || err != nil {
 				t.Fatal(freed, err)
 			}
-			wantErr(t, lease.Members()[1].Extend(bg, time.Minute), rlock.ErrLeaseLost)
+			locktest.WantErr(t, lease.Members()[1].Extend(bg, time.Minute), rlock.ErrLeaseLost)
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the loss is told", func() bool { return errors.Is(lease.Err(), rlock.ErrLeaseLost) })
-			wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-			mustBeEmpty(t, rdb)
+			locktest.Eventually(t, "the loss is told", func() bool { return errors.Is(lease.Err(), rlock.ErrLeaseLost) })
+			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			locktest.MustBeEmpty(t, rdb)
 		}
 	})
 }
@@ -388,13 +338,13 @@ func TestReleaseIsRepeatedWhileTheServerRefuses(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
 	} {
 		t.Run(reply[:4], func(t *testing.T) {
-			b := onMiniredis(t)
-			c := b.newClient(t, rlock.WithUnlockTimeout(100*time.Millisecond))
-			lease := mustLock(t, c.NewLock("a"), rlock.WithLease(rlock.MaxLease))
-			b.mini.SetError(reply)
-			wantErr(t, lease.Unlock(bg), rlock.ErrUnreachable)
-			b.mini.SetError("")
-			eventually(t, "it is released", func() bool { return !b.mini.Exists("a") })
+			b := locktest.OnMiniredis(t)
+			c := b.NewClient(t, rlock.WithUnlockTimeout(100*time.Millisecond))
+			lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(rlock.MaxLease))
+			b.Mini.SetError(reply)
+			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnreachable)
+			b.Mini.SetError("")
+			locktest.Eventually(t, "it is released", func() bool { return !b.Mini.Exists("a") })
 		})
 	}
 }
@@ -403,42 +353,42 @@ func TestReleaseIsRepeatedWhileTheServerRefuses(t *testing.T) {
 // that was never answered could have ended the hold.
 func TestSlowUnlockOfALostLockSaysSo(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, plain := b.client(t), b.client(t)
-		c := newClientOn(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
-		mustUnlock(t, mustLock(t, c.NewLock("a"))) // loads the scripts
-		lease := mustLock(t, c.NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, plain := b.Client(t), b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a"))) // loads the scripts
+		lease := locktest.MustLock(t, c.NewLock("a"))
 		plain.Del(bg, "a")
-		other := mustLock(t, b.newClient(t).NewLock("a"))
+		other := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
 		var copies atomic.Int32
-		rdb.(*redis.Client).AddHook(&scriptHook{one: func(cmd redis.Cmder, next func() error) error {
+		rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
 			err := next()
-			if runs(cmd, "release") && copies.Add(1) == 1 {
+			if locktest.Runs(cmd, "release") && copies.Add(1) == 1 {
 				time.Sleep(1300 * time.Millisecond) // slow enough for a second copy; nothing is lost
 			}
 			return err
 		}})
-		wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
 		if n := copies.Load(); n != 2 {
 			t.Fatalf("%d copies were sent", n)
 		}
-		mustUnlock(t, other)
+		locktest.MustUnlock(t, other)
 	})
 }
 
 // A copy that the server refused has not ended the hold either.
 func TestUnlockOfALostLockWithARefusedCopySaysSo(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := b.client(t)
-	c := newClientOn(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
-	mustUnlock(t, mustLock(t, c.NewLock("a"))) // loads the scripts
-	lease := mustLock(t, c.NewLock("a"))
-	b.mini.Del("a")
+	b := locktest.OnMiniredis(t)
+	rdb := b.Client(t)
+	c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
+	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a"))) // loads the scripts
+	lease := locktest.MustLock(t, c.NewLock("a"))
+	b.Mini.Del("a")
 	var copies atomic.Int32
 	first := make(chan struct{})
-	rdb.(*redis.Client).AddHook(&scriptHook{one: func(cmd redis.Cmder, next func() error) error {
-		if !runs(cmd, "release") {
+	rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+		if !locktest.Runs(cmd, "release") {
 			return next()
 		}
 		if copies.Add(1) == 1 {
@@ -451,7 +401,7 @@ func TestUnlockOfALostLockWithARefusedCopySaysSo(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // so that the first answer is dealt with
 		return refusal("LOADING Redis is loading the dataset in memory")
 	}})
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 	if n := copies.Load(); n != 2 {
 		t.Fatalf("%d copies were sent", n)
 	}
@@ -461,16 +411,17 @@ func TestUnlockOfALostLockWithARefusedCopySaysSo(t *testing.T) {
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
-func (refusal) RedisError()     {}
+
+func (refusal) RedisError() {}
 
 func TestForceUnlockIfWithALostReplyDoesNotSayThatItWasNotHeld(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		lease := mustLock(t, b.newClient(t).NewLock("a"))
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
+		c := locktest.NewClient(t, rdb)
 		var lost atomic.Bool
-		rdb.(*redis.Client).AddHook(&scriptHook{one: func(cmd redis.Cmder, next func() error) error {
+		rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
 			err := next()
 			if err == nil && strings.HasPrefix(cmd.Name(), "eval") && lost.CompareAndSwap(false, true) {
 				cmd.SetErr(io.EOF)
@@ -479,25 +430,25 @@ func TestForceUnlockIfWithALostReplyDoesNotSayThatItWasNotHeld(t *testing.T) {
 			return err
 		}})
 		_, err := c.NewLock("a").ForceUnlockIf(bg, lease.Owner())
-		wantErr(t, err, rlock.ErrUnreachable)
+		locktest.WantErr(t, err, rlock.ErrUnreachable)
 	})
 }
 
 // A log handler that blocks holds up nobody else's renewals and losses.
 func TestBlockedLoggerHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		h := &blockedHandler{entered: make(chan struct{}), leave: make(chan struct{})}
-		c := b.newClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithLogger(slog.New(h)))
-		other := mustLock(t, c.NewLock("b"))
-		lost := mustLock(t, c.NewLock("a"), rlock.WithLease(50*time.Millisecond))
+		c := b.NewClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithLogger(slog.New(h)))
+		other := locktest.MustLock(t, c.NewLock("b"))
+		lost := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(50*time.Millisecond))
 		<-h.entered
-		wantErr(t, lost.Err(), rlock.ErrExpired) // the lease can be looked at meanwhile
+		locktest.WantErr(t, lost.Err(), rlock.ErrExpired) // the lease can be looked at meanwhile
 		for range 4 {
 			was := other.Deadline()
-			eventually(t, "the other is renewed", func() bool { return other.Deadline().After(was) })
+			locktest.Eventually(t, "the other is renewed", func() bool { return other.Deadline().After(was) })
 		}
-		mustUnlock(t, other)
+		locktest.MustUnlock(t, other)
 		close(h.leave)
 	})
 }
@@ -508,8 +459,11 @@ type blockedHandler struct {
 }
 
 func (*blockedHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h *blockedHandler) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h *blockedHandler) WithGroup(string) slog.Handler          { return h }
+
+func (h *blockedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h *blockedHandler) WithGroup(string) slog.Handler { return h }
+
 func (h *blockedHandler) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn && h.seen.CompareAndSwap(false, true) {
 		close(h.entered)
@@ -525,13 +479,120 @@ type ofLease struct {
 }
 
 func (c ofLease) Done() <-chan struct{} { return c.lease.Done() }
-func (c ofLease) Err() error            { return c.lease.Err() }
+
+func (c ofLease) Err() error { return c.lease.Err() }
 
 func TestContextWhoseParentLooksAtTheLease(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	lease := mustLock(t, b.newClient(t).NewLock("a"))
+	b := locktest.OnMiniredis(t)
+	lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
 	ctx := lease.Context(ofLease{bg, lease})
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 	<-ctx.Done()
+}
+
+func TestShutdownEndsLeasesWakesEverybodyAndWaitsForUnlocks(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
+		other := b.NewClient(t)
+		taken := locktest.MustLock(t, other.NewLock("taken"))
+		var leases []*rlock.Lease
+		for i := range 300 { // more than one batch
+			leases = append(leases, locktest.MustLock(t, c.NewLock(fmt.Sprint("l", i))))
+		}
+		inner := locktest.MustLockCtx(t, leases[0].Context(bg), c.NewLock("l0"))
+		ctx := leases[1].Context(bg)
+		waits := make(chan error, 10)
+		for range cap(waits) {
+			go func() { _, err := c.NewLock("taken").Lock(bg); waits <- err }()
+		}
+		locktest.Eventually(t, "all wait", func() bool { s, _ := c.NewLock("taken").State(bg); return s.Waiters == cap(waits) })
+		done := make(chan error, 1)
+		go func() { done <- c.Shutdown(bg) }()
+		for range cap(waits) {
+			locktest.WantErr(t, <-waits, rlock.ErrClosed)
+		}
+		for _, lease := range append(leases, inner) {
+			<-lease.Done()
+			locktest.WantErr(t, lease.Err(), rlock.ErrClosed)
+		}
+		<-ctx.Done()
+		locktest.WantErr(t, context.Cause(ctx), rlock.ErrClosed)
+		for i := range leases {
+			if rdb.Exists(bg, fmt.Sprint("l", i)).Val() != 1 {
+				t.Fatalf("l%d was freed under its holder", i)
+			}
+		}
+		_, err := c.NewLock("a").Lock(bg)
+		locktest.WantErr(t, err, rlock.ErrClosed)
+		_, err = c.NewLock("l0").Lock(leases[0].Context(bg))
+		locktest.WantErr(t, err, rlock.ErrClosed)
+		_, err = c.NewLock("a").State(bg)
+		locktest.WantErr(t, err, rlock.ErrClosed)
+		locktest.WantErr(t, leases[2].Extend(bg, time.Minute), rlock.ErrClosed)
+		locktest.MustUnlock(t, inner)
+		for i, lease := range leases {
+			select {
+			case err := <-done:
+				t.Fatalf("Shutdown returned %v while %d locks are held", err, len(leases)-i)
+			default:
+			}
+			locktest.MustUnlock(t, lease)
+			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range locktest.Keys(t, rdb) {
+			if key != "taken" && !strings.Contains(key, ":rlock:gone:") { // of what a busy machine sent twice
+				t.Fatalf("left: %q", key)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal("a second Shutdown:", err)
+		}
+		if err := rdb.Ping(bg).Err(); err != nil {
+			t.Fatal("the caller's client was touched:", err)
+		}
+		locktest.MustUnlock(t, taken)
+	})
+}
+
+func TestShutdownWhileLocksAreTakenLeavesNothing(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		for range 10 {
+			c := locktest.NewClient(t, rdb)
+			var wg sync.WaitGroup
+			for g := range 8 {
+				wg.Go(func() {
+					for i := 0; ; i++ {
+						lease, err := c.NewLock(fmt.Sprint(g%3, i%2)).Lock(bg)
+						if errors.Is(err, rlock.ErrClosed) {
+							return
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if i%3 == 0 && g < 3 {
+							<-lease.Done() // until Shutdown
+						}
+						if err := lease.Unlock(bg); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			locktest.Eventually(t, "something is held", func() bool { return len(locktest.Keys(t, rdb)) > 0 })
+			if err := c.Shutdown(bg); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			locktest.OnlyTombstones(t, rdb) // of grants that came too late
+		}
+	})
 }

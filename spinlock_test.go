@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -56,11 +57,11 @@ func TestBackoffPausesGrowWithinTheirBounds(t *testing.T) {
 
 func TestSpinLockRefusesBadArguments(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := b.client(t)
-	hook := &countHook{}
+	b := locktest.OnMiniredis(t)
+	rdb := b.Client(t)
+	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
-	c := newClientOn(t, rdb)
+	c := locktest.NewClient(t, rdb)
 	for name, backoff := range map[string]rlock.Backoff{
 		"zero":         {},
 		"too short":    rlock.ConstantBackoff(rlock.MinBackoff - 1),
@@ -72,19 +73,19 @@ func TestSpinLockRefusesBadArguments(t *testing.T) {
 		"far too long": rlock.ExponentialBackoff(time.Second, 1<<62),
 	} {
 		_, err := c.NewSpinLock("a", rlock.WithBackoff(backoff)).Lock(bg)
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		if !strings.Contains(err.Error(), "WithBackoff") {
 			t.Errorf("%s: %v does not say what is wrong", name, err)
 		}
 	}
 	_, err := c.NewSpinLock("").Lock(bg)
-	wantErr(t, err, rlock.ErrInvalidArgument)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	_, err = c.NewLock("a", rlock.WithBackoff(rlock.ConstantBackoff(time.Second))).TryLock(bg)
-	wantErr(t, err, rlock.ErrInvalidArgument)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	if !strings.Contains(err.Error(), "WithBackoff") {
 		t.Errorf("%v does not name the option", err)
 	}
-	if n := hook.n.Load(); n != 0 {
+	if n := hook.N.Load(); n != 0 {
 		t.Fatalf("%d commands were sent", n)
 	}
 }
@@ -118,7 +119,7 @@ func (h *spinLooks) note(cmd redis.Cmder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case runs(cmd, "acquire"):
+	case locktest.Runs(cmd, "acquire"):
 		h.looks++
 	case strings.Contains(cmd.Name(), "publish"), strings.Contains(cmd.Name(), "subscribe"), cmd.Name() == "pubsub":
 		h.messages++
@@ -144,16 +145,16 @@ func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			everyRedis(t, func(t *testing.T, b *backend) {
-				rdb := b.client(t)
-				holder := mustLock(t, b.newClient(t).NewLock("a"), rlock.WithLease(time.Hour))
+			locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+				rdb := b.Client(t)
+				holder := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(time.Hour))
 				hook := &spinLooks{}
 				rdb.AddHook(hook)
-				l := newClientOn(t, rdb).NewSpinLock("a", c.opts...)
+				l := locktest.NewClient(t, rdb).NewSpinLock("a", c.opts...)
 				start := time.Now()
 				_, err := l.Lock(bg, rlock.WithWait(time.Second))
 				took := time.Since(start)
-				wantErr(t, err, rlock.ErrNotAcquired)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				looks, messages := hook.count()
 				// Should the end of the wait have come late, there is time for more.
 				most := c.most * int(took/time.Millisecond) / 1000
@@ -164,7 +165,7 @@ func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 				if messages > 0 {
 					t.Errorf("%d commands of pub/sub", messages)
 				}
-				mustUnlock(t, holder)
+				locktest.MustUnlock(t, holder)
 			})
 		})
 	}
@@ -174,24 +175,24 @@ func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 // order, at once, although the pauses are long: the releases are their own.
 func TestSpinWaitersOfOneClientAreWokenByItsReleases(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t, rlock.WithLongestPoll(patient))
-		l := c.NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(patient)))
-		lease := mustLock(t, l, rlock.WithLease(2*time.Hour))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient))
+		l := c.NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(locktest.Patient)))
+		lease := locktest.MustLock(t, l, rlock.WithLease(2*time.Hour))
 		const n = 20
 		order := make(chan int, n)
 		for i := range n {
 			go func() {
-				lease := mustLock(t, l, rlock.WithLease(2*time.Hour))
+				lease := locktest.MustLock(t, l, rlock.WithLease(2*time.Hour))
 				order <- i
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}()
-			eventually(t, "it stands in line", func() bool {
+			locktest.Eventually(t, "it stands in line", func() bool {
 				s, err := l.State(bg)
 				return err == nil && s.Waiters == i+1
 			})
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		for i := range n {
 			if got := <-order; got != i {
 				t.Fatalf("waiter %d was served as number %d", got, i)
@@ -203,13 +204,13 @@ func TestSpinWaitersOfOneClientAreWokenByItsReleases(t *testing.T) {
 // A pause is no longer than the rest of the holder's lease.
 func TestSpinWaiterLooksWhenTheLeaseOfADeadHolderIsOver(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(patient)))
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(locktest.Patient)))
 		rdb.HSet(bg, "a", "dead:1", 1)
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
 		start := time.Now()
-		mustUnlock(t, mustLock(t, l))
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
 		if took := time.Since(start); took < 250*time.Millisecond || took > 5*time.Second {
 			t.Fatalf("waited %v for a lease of 300ms", took)
 		}
@@ -219,12 +220,12 @@ func TestSpinWaiterLooksWhenTheLeaseOfADeadHolderIsOver(t *testing.T) {
 // The pauses of the one who was the head before do not go on.
 func TestSpinBackoffBeginsAnewForEachHead(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		hook := &spinLooks{}
 		rdb.AddHook(hook)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ExponentialBackoff(time.Millisecond, patient)))
-		lease := mustLock(t, b.newClient(t).NewLock("a"), rlock.WithLease(2*time.Hour))
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ExponentialBackoff(time.Millisecond, locktest.Patient)))
+		lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(2*time.Hour))
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		first, second := make(chan error), make(chan error)
@@ -237,46 +238,46 @@ func TestSpinBackoffBeginsAnewForEachHead(t *testing.T) {
 		}
 		go wait(ctx, first)
 		// Ten looks: from now on a pause lasts for half a second and more.
-		eventually(t, "the first has looked", looked(10))
+		locktest.Eventually(t, "the first has looked", looked(10))
 		ctx2, cancel2 := context.WithCancel(bg)
 		defer cancel2()
 		go wait(ctx2, second)
-		eventually(t, "the second stands in line", func() bool { s, err := l.State(bg); return err == nil && s.Waiters == 2 })
+		locktest.Eventually(t, "the second stands in line", func() bool { s, err := l.State(bg); return err == nil && s.Waiters == 2 })
 		cancel()
-		wantErr(t, <-first, rlock.ErrNotAcquired, context.Canceled)
+		locktest.WantErr(t, <-first, rlock.ErrNotAcquired, context.Canceled)
 		// With pauses that go on, ten more looks would take minutes.
 		from, _ := hook.count()
-		eventually(t, "the second has looked", looked(from+10))
+		locktest.Eventually(t, "the second has looked", looked(from+10))
 		cancel2()
-		wantErr(t, <-second, rlock.ErrNotAcquired, context.Canceled)
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb)
+		locktest.WantErr(t, <-second, rlock.ErrNotAcquired, context.Canceled)
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
 	})
 }
 
 func TestSpinWaiterLeavesNothingWhenCancelled(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		t.Run("asleep", func(t *testing.T) {
-			rdb := b.client(t)
-			l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(patient)))
-			lease := mustLock(t, b.newClient(t).NewLock("a"), rlock.WithLease(2*time.Hour))
+			rdb := b.Client(t)
+			l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(locktest.Patient)))
+			lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(2*time.Hour))
 			ctx, cancel := context.WithCancel(bg)
 			done := make(chan error)
 			go func() { _, err := l.Lock(ctx); done <- err }()
-			eventually(t, "it waits", func() bool { s, err := l.State(bg); return err == nil && s.Waiters == 1 })
+			locktest.Eventually(t, "it waits", func() bool { s, err := l.State(bg); return err == nil && s.Waiters == 1 })
 			cancel()
-			wantErr(t, <-done, rlock.ErrNotAcquired, context.Canceled)
-			mustUnlock(t, lease)
-			onlyTombstones(t, rdb)
+			locktest.WantErr(t, <-done, rlock.ErrNotAcquired, context.Canceled)
+			locktest.MustUnlock(t, lease)
+			locktest.OnlyTombstones(t, rdb)
 		})
 		for name, action := range map[string]faultproxy.Action{"granted": faultproxy.SwallowReply, "a look on its way": faultproxy.Hold} {
 			t.Run(name, func(t *testing.T) {
-				c, proxy, rdb := b.faulty(t)
-				lease := mustLock(t, newClientOn(t, rdb).NewSpinLock("a"))
+				c, proxy, rdb := b.Faulty(t)
+				lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewSpinLock("a"))
 				ctx, cancel := context.WithCancel(bg)
 				defer cancel()
-				id := sha("acquire")
+				id := locktest.SHA("acquire")
 				var looks atomic.Int64
 				proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 					if !cmd.IsScript(id) {
@@ -295,13 +296,13 @@ func TestSpinWaiterLeavesNothingWhenCancelled(t *testing.T) {
 					return action
 				})
 				_, err := c.NewSpinLock("a").Lock(ctx)
-				wantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
 				proxy.Release()
-				eventually(t, "only a tombstone is left", func() bool {
-					keys := keysOf(t, rdb)
-					return len(keys) > 0 && tombstones(keys) == len(keys)
+				locktest.Eventually(t, "only a tombstone is left", func() bool {
+					keys := locktest.Keys(t, rdb)
+					return len(keys) > 0 && locktest.Tombstones(keys) == len(keys)
 				})
-				mustUnlock(t, mustLock(t, newClientOn(t, rdb).NewSpinLock("a")))
+				locktest.MustUnlock(t, locktest.MustLock(t, locktest.NewClient(t, rdb).NewSpinLock("a")))
 			})
 		}
 	})
@@ -312,15 +313,15 @@ func TestSpinAcquireAndReleaseWithLostReplies(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			eachLoss(t, script, func(t *testing.T, b *backend, action faultproxy.Action) {
-				c, proxy, rdb := b.faulty(t)
-				onNth(t, proxy, script, 1, action)
-				lease := mustLock(t, c.NewSpinLock("a"))
-				if n := count(t, rdb, "a", lease.Owner()); n != "1" {
+			locktest.EachLoss(t, script, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+				c, proxy, rdb := b.Faulty(t)
+				locktest.OnNth(t, proxy, script, 1, action)
+				lease := locktest.MustLock(t, c.NewSpinLock("a"))
+				if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
 					t.Fatalf("count %q", n)
 				}
-				mustUnlock(t, lease)
-				onlyTombstones(t, rdb)
+				locktest.MustUnlock(t, lease)
+				locktest.OnlyTombstones(t, rdb)
 			})
 		})
 	}
@@ -335,18 +336,18 @@ func TestSpinLockNeedsNoRightToPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	poor := func() *rlock.Client {
-		return newClientOn(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }))
+		return locktest.NewClient(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }))
 	}
 	l, other := poor().NewSpinLock("a"), poor().NewSpinLock("a")
-	lease := mustLock(t, l)
+	lease := locktest.MustLock(t, l)
 	got := make(chan *rlock.Lease)
-	go func() { got <- mustLock(t, other) }()
-	eventually(t, "it waits", func() bool { st, err := other.State(bg); return err == nil && st.Waiters == 1 })
-	mustUnlock(t, lease)
-	mustUnlock(t, <-got)
-	mustLock(t, l)
+	go func() { got <- locktest.MustLock(t, other) }()
+	locktest.Eventually(t, "it waits", func() bool { st, err := other.State(bg); return err == nil && st.Waiters == 1 })
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, <-got)
+	locktest.MustLock(t, l)
 	if was, err := other.ForceUnlock(bg); !was || err != nil {
 		t.Fatal(was, err)
 	}
-	mustBeEmpty(t, admin)
+	locktest.MustBeEmpty(t, admin)
 }

@@ -13,52 +13,40 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// patient makes waiters depend on messages: a test that passes quickly with it
-// has not been saved by a poll.
-const patient = time.Hour
-
-func waiters(t testing.TB, l *rlock.Lock) int {
-	t.Helper()
-	s, err := l.State(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Waiters
-}
-
 func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		holder := b.newClient(t).NewLock("a")
-		waiter := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		holder := b.NewClient(t).NewLock("a")
+		waiter := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
 		for range 20 {
-			lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+			lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
 			got := make(chan *rlock.Lease)
-			go func() { got <- mustLock(t, waiter) }()
-			eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
-			mustUnlock(t, lease)
-			mustUnlock(t, <-got)
+			go func() { got <- locktest.MustLock(t, waiter) }()
+			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, <-got)
 		}
-		eventually(t, "nobody is subscribed", func() bool { return subscribers(t, rdb, "a") == 0 })
+		locktest.Eventually(t, "nobody is subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 0 })
 	})
 }
 
 func TestForeignReleaseWakesAWaiter(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
 		// As a Java process would hold and release it.
 		rdb.HSet(bg, "a", "6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:57", 1)
 		rdb.PExpire(bg, "a", time.Hour)
 		got := make(chan *rlock.Lease)
-		go func() { got <- mustLock(t, l) }()
-		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		go func() { got <- locktest.MustLock(t, l) }()
+		locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
 		if _, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
 			p.Del(bg, "a")
 			p.Publish(bg, "redisson_lock__channel:{a}", "0")
@@ -66,19 +54,19 @@ func TestForeignReleaseWakesAWaiter(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, <-got)
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
 func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
 		rdb.HSet(bg, "a", "dead:1", 1)
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
 		start := time.Now()
-		mustUnlock(t, mustLock(t, l))
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
 		if took := time.Since(start); took < 250*time.Millisecond || took > 3*time.Second {
 			t.Fatalf("waited %v for a lease of 300ms", took)
 		}
@@ -87,34 +75,34 @@ func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
 
 func TestLockWithoutTTLIsPolled(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
 		rdb.HSet(bg, "a", "strange:1", 1)
 		_, err := l.TryLock(bg)
-		wantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		got := make(chan *rlock.Lease)
-		go func() { got <- mustLock(t, l) }()
-		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		go func() { got <- locktest.MustLock(t, l) }()
+		locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
 		rdb.Del(bg, "a") // and nothing is published
-		mustUnlock(t, <-got)
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
 func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, rdb := b.faulty(t, rlock.WithLongestPoll(200*time.Millisecond))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithLongestPoll(200*time.Millisecond))
 		proxy.DropMessages(true)
-		l, holder := c.NewLock("a"), newClientOn(t, rdb).NewLock("a")
+		l, holder := c.NewLock("a"), locktest.NewClient(t, rdb).NewLock("a")
 		for range 3 {
-			lease := mustLock(t, holder)
+			lease := locktest.MustLock(t, holder)
 			got := make(chan *rlock.Lease)
-			go func() { got <- mustLock(t, l) }()
-			eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
-			mustUnlock(t, lease)
+			go func() { got <- locktest.MustLock(t, l) }()
+			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
+			locktest.MustUnlock(t, lease)
 			start := time.Now()
-			mustUnlock(t, <-got)
+			locktest.MustUnlock(t, <-got)
 			if took := time.Since(start); took > 200*time.Millisecond+2*time.Second {
 				t.Fatalf("waited %v, the longest poll is 200ms", took)
 			}
@@ -124,22 +112,22 @@ func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
 
 func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, rdb := b.faulty(t, rlock.WithLongestPoll(patient))
-		holder := newClientOn(t, rdb).NewLock("a")
-		lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithLongestPoll(locktest.Patient))
+		holder := locktest.NewClient(t, rdb).NewLock("a")
+		lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
 		got := make(chan *rlock.Lease)
-		go func() { got <- mustLock(t, c.NewLock("a")) }()
-		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		go func() { got <- locktest.MustLock(t, c.NewLock("a")) }()
+		locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
 		// Only the connections of now: what comes later gets through.
 		seen := len(proxy.Commands())
 		proxy.Blackhole(true)
-		mustUnlock(t, lease) // the message is lost
+		locktest.MustUnlock(t, lease) // the message is lost
 		if len(proxy.Commands()) < seen {
 			t.Fatal("the log shrank")
 		}
 		// The library has to find out by itself: the connection stays open.
-		eventually(t, "it has asked for a sign of life", func() bool {
+		locktest.Eventually(t, "it has asked for a sign of life", func() bool {
 			for _, cmd := range proxy.Commands()[seen:] {
 				if cmd.Name == "ping" {
 					return true
@@ -147,7 +135,7 @@ func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
 			}
 			return false
 		})
-		eventually(t, "it has dialled again", func() bool {
+		locktest.Eventually(t, "it has dialled again", func() bool {
 			for _, cmd := range proxy.Commands()[seen:] {
 				if cmd.Name == "hello" {
 					return true
@@ -156,19 +144,19 @@ func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
 			return false
 		})
 		proxy.Blackhole(false)
-		mustUnlock(t, <-got)
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
 func TestHandOversSurviveKilledSubscriptions(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
 	// Without a poll to save them, each hand-over needs a message, or a look
 	// after the subscription was rebuilt.
 	locks := []*rlock.Lock{
-		newClientOn(t, b.client(t), rlock.WithLongestPoll(patient)).NewLock("a"),
-		newClientOn(t, b.client(t), rlock.WithLongestPoll(patient)).NewLock("a"),
+		locktest.NewClient(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient)).NewLock("a"),
+		locktest.NewClient(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient)).NewLock("a"),
 	}
 	stop := make(chan struct{})
 	killed := make(chan int64)
@@ -223,10 +211,10 @@ func TestHandOversSurviveKilledSubscriptions(t *testing.T) {
 
 func TestWaitIsBounded(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		l := newClientOn(t, rdb).NewLock("a")
-		lease := mustLock(t, b.newClient(t).NewLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewLock("a")
+		lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
 		const short, long = 60 * time.Millisecond, time.Minute
 		type begin func() context.Context // made when its own wait begins
 		deadline := func(d time.Duration) begin {
@@ -261,7 +249,7 @@ func TestWaitIsBounded(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				start := time.Now()
 				_, err := l.Lock(c.ctx(), c.opts...)
-				wantErr(t, err, c.want...)
+				locktest.WantErr(t, err, c.want...)
 				took := time.Since(start)
 				if took < short && name != "WithWait 0" {
 					t.Fatalf("waited only %v", took)
@@ -271,27 +259,27 @@ func TestWaitIsBounded(t *testing.T) {
 				}
 			})
 		}
-		mustUnlock(t, lease)
-		onlyTombstones(t, rdb) // of looks that were under way
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb) // of looks that were under way
 	})
 }
 
 func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		l := b.newClient(t).NewLock("a")
-		lease := mustLock(t, l)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		l := b.NewClient(t).NewLock("a")
+		lease := locktest.MustLock(t, l)
 		const n = 20
 		order := make(chan int, n)
 		for i := range n {
 			go func() {
-				lease := mustLock(t, l)
+				lease := locktest.MustLock(t, l)
 				order <- i
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}()
-			eventually(t, "it stands in line", func() bool { return waiters(t, l) == i+1 })
+			locktest.Eventually(t, "it stands in line", func() bool { return locktest.Waiters(t, l) == i+1 })
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		for i := range n {
 			if got := <-order; got != i {
 				t.Fatalf("waiter %d was served as number %d", got, i)
@@ -304,21 +292,21 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 // wake-up is the next one's. A second message, to nobody yet, changes nothing.
 func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		for _, k := range typesOfLocks {
-			if k.name == "SpinLock" || k.name == "fair ReadLock" {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for _, k := range locktest.Types {
+			if k.Name == "SpinLock" || k.Name == "fair ReadLock" {
 				continue // nobody wakes its waiters; Redis wakes each by itself
 			}
 			for messages := 1; messages <= 2; messages++ {
-				beside(t, fmt.Sprintf("%s, %d messages", k.name, messages), func(t *testing.T) {
-					passOnWakeUp(t, b, k, fmt.Sprintf("wake-%s-%d", strings.ReplaceAll(k.name, " ", "-"), messages), messages)
+				locktest.Beside(t, fmt.Sprintf("%s, %d messages", k.Name, messages), func(t *testing.T) {
+					passOnWakeUp(t, b, k, fmt.Sprintf("wake-%s-%d", strings.ReplaceAll(k.Name, " ", "-"), messages), messages)
 				})
 			}
 		}
 	})
 }
 
-func passOnWakeUp(t *testing.T, b *backend, k typeOfLock, name string, messages int) {
+func passOnWakeUp(t *testing.T, b *locktest.Backend, k locktest.Type, name string, messages int) {
 	var armed atomic.Bool
 	woken, look := make(chan struct{}), make(chan struct{})
 	env := seam.Option(seam.Env{Gate: func(point string) {
@@ -327,23 +315,23 @@ func passOnWakeUp(t *testing.T, b *backend, k typeOfLock, name string, messages 
 			<-look
 		}
 	}}).(rlock.Option)
-	rdb := b.client(t)
-	sent := &countHook{}
+	rdb := b.Client(t)
+	sent := &locktest.CountHook{}
 	rdb.AddHook(sent)
-	l := k.open(newClientOn(t, rdb, rlock.WithLongestPoll(patient), rlock.WithWaiterLease(patient), env), name)
-	rival := k.blocker(b.newClient(t), name)
-	held := mustLock(t, rival, rlock.WithLease(2*time.Hour))
+	l := k.Open(locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), env), name)
+	rival := k.Blocker(b.NewClient(t), name)
+	held := locktest.MustLock(t, rival, rlock.WithLease(2*time.Hour))
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	first, second := make(chan error, 1), make(chan *rlock.Lease, 1)
 	go func() { _, err := l.Lock(ctx); first <- err }()
 	asleep := func(want int) {
 		t.Helper()
-		eventually(t, "they wait, and have looked", func() bool {
+		locktest.Eventually(t, "they wait, and have looked", func() bool {
 			s, err := l.State(bg)
-			before := sent.n.Load()
+			before := sent.N.Load()
 			time.Sleep(50 * time.Millisecond) // the look at a confirmed subscription comes soon
-			return err == nil && s.Waiters == want && sent.n.Load() == before
+			return err == nil && s.Waiters == want && sent.N.Load() == before
 		})
 	}
 	asleep(1)
@@ -356,7 +344,7 @@ func passOnWakeUp(t *testing.T, b *backend, k typeOfLock, name string, messages 
 	asleep(2)
 
 	armed.Store(true)
-	mustUnlock(t, held)
+	locktest.MustUnlock(t, held)
 	select {
 	case <-woken:
 	case <-time.After(20 * time.Second):
@@ -364,15 +352,15 @@ func passOnWakeUp(t *testing.T, b *backend, k typeOfLock, name string, messages 
 	}
 	if messages == 2 {
 		if again, err := rival.TryLock(bg); err == nil { // not where Redis keeps it for the first in line
-			mustUnlock(t, again)
+			locktest.MustUnlock(t, again)
 		}
 	}
 	cancel()
 	close(look)
-	wantErr(t, <-first, rlock.ErrNotAcquired, context.Canceled)
+	locktest.WantErr(t, <-first, rlock.ErrNotAcquired, context.Canceled)
 	select {
 	case lease := <-second:
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	case <-time.After(20 * time.Second): // the next look is in an hour
 		t.Fatal("the second waiter was not woken")
 	}
@@ -380,33 +368,33 @@ func passOnWakeUp(t *testing.T, b *backend, k typeOfLock, name string, messages 
 
 func TestWaiterSurvivesARestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	holder := b.newClient(t).NewLock("a")
-	l := b.newClient(t, rlock.WithLongestPoll(patient)).NewLock("a")
-	lease := mustLock(t, holder, rlock.WithLease(time.Hour))
+	b := locktest.OnServer(t)
+	holder := b.NewClient(t).NewLock("a")
+	l := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
+	lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
 	got := make(chan *rlock.Lease)
-	go func() { got <- mustLock(t, l) }()
-	rdb := b.client(t)
-	eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
-	b.real.Kill()
-	b.real.Restart() // empty: the lock is free, and nobody says so
-	mustUnlock(t, <-got)
-	wantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	go func() { got <- locktest.MustLock(t, l) }()
+	rdb := b.Client(t)
+	locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
+	b.Real.Kill()
+	b.Real.Restart() // empty: the lock is free, and nobody says so
+	locktest.MustUnlock(t, <-got)
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 }
 
 func TestManyNamesShareOneSubscribedConnection(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	holder, c := b.newClient(t), newClientOn(t, rdb, rlock.WithLongestPoll(patient))
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	holder, c := b.NewClient(t), locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient))
 	const n = 200
 	leases := make([]*rlock.Lease, n)
 	got := make(chan *rlock.Lease, n)
 	for i := range leases {
-		leases[i] = mustLock(t, holder.NewLock(fmt.Sprint("l", i)), rlock.WithLease(time.Hour))
-		go func() { got <- mustLock(t, c.NewLock(fmt.Sprint("l", i))) }()
+		leases[i] = locktest.MustLock(t, holder.NewLock(fmt.Sprint("l", i)), rlock.WithLease(time.Hour))
+		go func() { got <- locktest.MustLock(t, c.NewLock(fmt.Sprint("l", i))) }()
 	}
-	eventually(t, "all have subscribed", func() bool {
+	locktest.Eventually(t, "all have subscribed", func() bool {
 		channels, err := rdb.PubSubChannels(bg, "*").Result()
 		return err == nil && len(channels) == n
 	})
@@ -414,12 +402,12 @@ func TestManyNamesShareOneSubscribedConnection(t *testing.T) {
 		t.Fatalf("subscribed connections:\n%s", list)
 	}
 	for _, lease := range leases {
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
 	for range leases {
-		mustUnlock(t, <-got)
+		locktest.MustUnlock(t, <-got)
 	}
-	eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	locktest.Eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 0 })
 }
 
 func countLines(s string) (n int) {
@@ -440,12 +428,12 @@ func TestForbiddenChannelMeansPolling(t *testing.T) {
 		t.Fatal(err)
 	}
 	rdb := s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" })
-	holder := newClientOn(t, admin).NewLock("a")
-	l := newClientOn(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
-	lease := mustLock(t, holder)
+	holder := locktest.NewClient(t, admin).NewLock("a")
+	l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
+	lease := locktest.MustLock(t, holder)
 	got := make(chan *rlock.Lease)
-	go func() { got <- mustLock(t, l) }()
-	eventually(t, "it stands in line", func() bool { return waiters(t, l) == 1 })
-	mustUnlock(t, lease)
-	mustUnlock(t, <-got) // though it may not publish either
+	go func() { got <- locktest.MustLock(t, l) }()
+	locktest.Eventually(t, "it stands in line", func() bool { return locktest.Waiters(t, l) == 1 })
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, <-got) // though it may not publish either
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -63,20 +64,20 @@ func TestReleaseWakesClientsOfEveryKind(t *testing.T) {
 // comes in between.
 func wakeEachOther(t *testing.T, name string, ordinary redis.UniversalClient, others map[string]redis.UniversalClient) {
 	opts := []rlock.Option{rlock.WithLongestPoll(5 * time.Minute), rlock.WithWatchdogLease(10 * time.Minute)}
-	a := join(t, ordinary, opts...)
+	a := locktest.Join(t, ordinary, opts...)
 	for kind, rdb := range others {
-		b := join(t, rdb, opts...)
+		b := locktest.Join(t, rdb, opts...)
 		for _, pair := range []struct {
 			text     string
-			from, to *member
+			from, to *locktest.Member
 		}{{"to", a, b}, {"from", b, a}} {
-			lease := mustLock(t, pair.from.NewLock(name))
-			w := pair.to.lineParked(t, name)
+			lease := locktest.MustLock(t, pair.from.NewLock(name))
+			w := pair.to.LineParked(t, name)
 			released := time.Now()
-			mustUnlock(t, lease)
-			next, after := w.lease(t, released)
+			locktest.MustUnlock(t, lease)
+			next, after := w.Lease(t, released)
 			t.Logf("%s a client that is %s: %v", pair.text, kind, after)
-			mustUnlock(t, next)
+			locktest.MustUnlock(t, next)
 		}
 	}
 }

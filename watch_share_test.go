@@ -10,20 +10,21 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // Fifty watches of a lock in a client cost what one costs: two looks for each
 // change, as it is announced and 10 ms later. Each of them sees each change.
 func TestWatchesOfOneLockShareTheirLooks(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const changes = 20
-		raw := b.client(t)
+		raw := b.Client(t)
 		for _, n := range []int{1, 50} {
-			rdb := b.client(t)
-			hook := &countHook{}
+			rdb := b.Client(t)
+			hook := &locktest.CountHook{}
 			rdb.AddHook(hook)
-			c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(patient))
+			c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(locktest.Patient))
 			name := fmt.Sprint("a", n)
 			var all []<-chan rlock.State
 			for range n {
@@ -35,20 +36,20 @@ func TestWatchesOfOneLockShareTheirLooks(t *testing.T) {
 				sleeps := len(clock.pauses())
 				raw.Del(bg, name)
 				raw.HSet(bg, name, owner, 1)
-				raw.PExpire(bg, name, 2*patient)
+				raw.PExpire(bg, name, 2*locktest.Patient)
 				raw.Publish(bg, "redisson_lock__channel:{"+name+"}", "0")
 				for _, states := range all {
 					watchHeld(t, states, owner, 1)
 				}
-				eventually(t, "it polls no more", func() bool { return len(clock.pauses()) > sleeps })
+				locktest.Eventually(t, "it polls no more", func() bool { return len(clock.pauses()) > sleeps })
 			}
-			eventually(t, "it has subscribed", func() bool { return subscribers(t, raw, name) == 1 })
+			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, raw, name) == 1 })
 			change(0)
-			from := hook.n.Load()
+			from := hook.N.Load()
 			for i := range changes {
 				change(1 + i)
 			}
-			cost := hook.n.Load() - from
+			cost := hook.N.Load() - from
 			t.Logf("%d watches, %d changes: %d commands", n, changes, cost)
 			if cost > 2*changes+2 { // the confirmation of the subscription may make it look, too
 				t.Errorf("%d watches, %d changes: %d commands, want two for each", n, changes, cost)
@@ -62,11 +63,11 @@ func TestWatchesOfOneLockShareTheirLooks(t *testing.T) {
 // the looks end.
 func TestWatchBesideAnother(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb, raw := b.client(t), b.client(t)
-		hook := &countHook{}
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, raw := b.Client(t), b.Client(t)
+		hook := &locktest.CountHook{}
 		rdb.AddHook(hook)
-		c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(patient))
+		c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(locktest.Patient))
 		watch := func() (<-chan rlock.State, context.CancelFunc) {
 			t.Helper()
 			ctx, cancel := context.WithCancel(bg)
@@ -79,16 +80,16 @@ func TestWatchBesideAnother(t *testing.T) {
 		}
 		first, endFirst := watch()
 		watchFree(t, first)
-		eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
+		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
 
-		from := hook.n.Load()
+		from := hook.N.Load()
 		raw.HSet(bg, "a", "java:1", 1)
-		raw.PExpire(bg, "a", 2*patient)
+		raw.PExpire(bg, "a", 2*locktest.Patient)
 		second, endSecond := watch()
 		watchHeld(t, second, "java:1", 1)
 		watchHeld(t, first, "java:1", 1)
-		eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 2 })
-		if n := hook.n.Load() - from; n != 2 { // as after each change, another look comes after 10 ms
+		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 2 })
+		if n := hook.N.Load() - from; n != 2 { // as after each change, another look comes after 10 ms
 			t.Errorf("%d commands", n)
 		}
 		pause := clock.pauses()[1]
@@ -96,11 +97,11 @@ func TestWatchBesideAnother(t *testing.T) {
 			pause = clock.step(t)
 		}
 		sleeps := len(clock.pauses())
-		from = hook.n.Load()
+		from = hook.N.Load()
 		third, endThird := watch()
 		watchHeld(t, third, "java:1", 1)
-		eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > sleeps })
-		if n := hook.n.Load() - from; n != 1 {
+		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > sleeps })
+		if n := hook.N.Load() - from; n != 1 {
 			t.Errorf("%d commands for a watch that has begun", n)
 		}
 		if left := clock.pauses()[sleeps]; left > pause || left < pause/2 {
@@ -132,16 +133,16 @@ func TestWatchBesideAnother(t *testing.T) {
 // Types that exclude each other may show different things of one lock.
 func TestWatchesOfDifferentTypesShareNothing(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
 		plain, fenced := watching(t, c.NewLock("a")), watching(t, c.NewFencedLock("a"))
-		lease := mustLock(t, b.newClient(t).NewFencedLock("a"))
+		lease := locktest.MustLock(t, b.NewClient(t).NewFencedLock("a"))
 		for states, token := range map[<-chan rlock.State]int64{plain: 0, fenced: 1} {
 			if s := watchHeld(t, states, lease.Owner(), 1); s.Token != token {
 				t.Errorf("token %d, want %d", s.Token, token)
 			}
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -149,8 +150,8 @@ func TestWatchesOfDifferentTypesShareNothing(t *testing.T) {
 // is closed, and each that is watched gets a state.
 func TestWatchesComeAndGo(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c := b.newClient(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
 		var wg sync.WaitGroup
 		var begun atomic.Int64
 		closing := make(chan struct{})
@@ -187,9 +188,9 @@ func TestWatchesComeAndGo(t *testing.T) {
 				}
 			})
 		}
-		lease := mustLock(t, c.NewLock("a"))
-		eventually(t, "some have come and gone", func() bool { return begun.Load() > 300 })
-		mustUnlock(t, lease)
+		lease := locktest.MustLock(t, c.NewLock("a"))
+		locktest.Eventually(t, "some have come and gone", func() bool { return begun.Load() > 300 })
+		locktest.MustUnlock(t, lease)
 		close(closing)
 		if err := c.Shutdown(bg); err != nil {
 			t.Error(err)

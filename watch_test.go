@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -91,19 +92,19 @@ func watchEnds(t testing.TB, states <-chan rlock.State) {
 
 func TestWatchTellsTheHolders(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		for kind, open := range hashTypes {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for kind, open := range locktest.HashTypes {
 			t.Run(kind, func(t *testing.T) {
-				rdb := b.client(t)
-				c := newClientOn(t, rdb)
-				l, far := open(c, "a"), open(b.newClient(t), "a")
+				rdb := b.Client(t)
+				c := locktest.NewClient(t, rdb)
+				l, far := open(c, "a"), open(b.NewClient(t), "a")
 				here, there := watching(t, l.(watchable)), watching(t, far.(watchable))
 				all := []<-chan rlock.State{here, there}
 				for _, states := range all {
 					watchFree(t, states)
 				}
 				for range 2 {
-					outer := mustLock(t, l)
+					outer := locktest.MustLock(t, l)
 					watchHeld(t, there, outer.Owner(), 1)
 					// In the client of the holder the token is known, perhaps after
 					// the holder.
@@ -111,15 +112,15 @@ func TestWatchTellsTheHolders(t *testing.T) {
 					if s.Token != outer.Token() || len(s.Holders) != 1 || s.Holders[0].Owner != outer.Owner() || s.TTL <= 0 {
 						t.Fatalf("%+v; the lease is of %s with token %d", s, outer.Owner(), outer.Token())
 					}
-					inner := mustLockCtx(t, outer.Context(bg), l)
+					inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 					for _, states := range all {
 						watchHeld(t, states, outer.Owner(), 2)
 					}
-					mustUnlock(t, inner)
+					locktest.MustUnlock(t, inner)
 					for _, states := range all {
 						watchHeld(t, states, outer.Owner(), 1)
 					}
-					mustUnlock(t, outer)
+					locktest.MustUnlock(t, outer)
 					for _, states := range all {
 						watchFree(t, states)
 					}
@@ -142,15 +143,15 @@ func TestWatchTellsTheHolders(t *testing.T) {
 
 func TestWatchTellsTheTokenOfAFencedLockEverywhere(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		l := b.newClient(t).NewFencedLock("a")
-		states := watching(t, b.newClient(t).NewFencedLock("a"))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		l := b.NewClient(t).NewFencedLock("a")
+		states := watching(t, b.NewClient(t).NewFencedLock("a"))
 		for want := int64(1); want <= 3; want++ {
-			lease := mustLock(t, l)
+			lease := locktest.MustLock(t, l)
 			if s := watchHeld(t, states, lease.Owner(), 1); s.Token != want {
 				t.Fatalf("token %d, want %d", s.Token, want)
 			}
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			watchFree(t, states)
 		}
 	})
@@ -161,14 +162,14 @@ func TestWatchTellsTheTokenOfAFencedLockEverywhere(t *testing.T) {
 // which costs the others nothing.
 func TestWatchEndsWithTheLatestState(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		var clients []*rlock.Client
 		for range 3 {
-			clients = append(clients, b.newClient(t))
+			clients = append(clients, b.NewClient(t))
 		}
 		for round := range 3 {
 			name := fmt.Sprint("a", round)
-			l := b.newClient(t).NewLock(name)
+			l := b.NewClient(t).NewLock(name)
 			eager, lazy := watching(t, l), watching(t, l)
 			var wg sync.WaitGroup
 			var mu sync.Mutex // guards seen
@@ -191,9 +192,9 @@ func TestWatchEndsWithTheLatestState(t *testing.T) {
 			const steps = 300
 			for range steps {
 				if lease == nil {
-					lease = mustLock(t, clients[random.IntN(3)].NewLock(name), rlock.WithLease(time.Hour))
+					lease = locktest.MustLock(t, clients[random.IntN(3)].NewLock(name), rlock.WithLease(time.Hour))
 				} else {
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 					lease = nil
 				}
 				if random.IntN(20) == 0 {
@@ -201,14 +202,14 @@ func TestWatchEndsWithTheLatestState(t *testing.T) {
 				}
 			}
 			if round == 2 && lease == nil {
-				lease = mustLock(t, clients[0].NewLock(name), rlock.WithLease(time.Hour))
+				lease = locktest.MustLock(t, clients[0].NewLock(name), rlock.WithLease(time.Hour))
 			}
 			final, err := l.State(bg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			same := func(s rlock.State) bool { return reflect.DeepEqual(s.Holders, final.Holders) }
-			eventually(t, "the eager one has the latest state", func() bool {
+			locktest.Eventually(t, "the eager one has the latest state", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(seen) > 0 && same(seen[len(seen)-1])
@@ -227,7 +228,7 @@ func TestWatchEndsWithTheLatestState(t *testing.T) {
 			}
 			t.Logf("%d steps, %d states for who reads all the time", steps, len(seen))
 			if lease != nil {
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 		}
 	})
@@ -265,7 +266,8 @@ func (t *watchTimer) fire() {
 }
 
 func (t *watchTimer) C() <-chan time.Time { return t.c }
-func (t *watchTimer) Stop() bool          { return t.real.Stop() }
+
+func (t *watchTimer) Stop() bool { return t.real.Stop() }
 
 func (t *watchTimer) Reset(d time.Duration) bool {
 	t.real.Stop()
@@ -298,7 +300,7 @@ func (c *watchClock) step(t testing.TB) time.Duration {
 	n, timer := len(c.asked), c.long
 	c.mu.Unlock()
 	timer.fire()
-	eventually(t, "it sleeps again", func() bool { return len(c.pauses()) > n })
+	locktest.Eventually(t, "it sleeps again", func() bool { return len(c.pauses()) > n })
 	return c.pauses()[n]
 }
 
@@ -308,24 +310,24 @@ func onWatchClock(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option)
 	t.Helper()
 	clock := &watchClock{most: 13 * time.Millisecond} // the pause after a change, and that after a message
 	env := seam.Option(seam.Env{Clock: clock}).(rlock.Option)
-	return newClientOn(t, rdb, append(opts, env)...), clock
+	return locktest.NewClient(t, rdb, append(opts, env)...), clock
 }
 
 func TestWatchLooksWhenAReleaseIsAnnounced(t *testing.T) {
 	t.Parallel()
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c, clock := onWatchClock(t, b.client(t), rlock.WithLongestPoll(patient))
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c, clock := onWatchClock(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient))
 		// Each look that sees the lock held was after the acquire.
 		for i := range 10 {
 			name := fmt.Sprint("a", i)
-			lease := mustLock(t, newClientOn(t, rdb).NewLock(name), rlock.WithLease(2*time.Hour))
+			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewLock(name), rlock.WithLease(2*time.Hour))
 			before := len(clock.pauses())
 			states := watching(t, c.NewLock(name))
 			watchHeld(t, states, lease.Owner(), 1)
 			// Polled once and subscribed: from here on it hears.
-			eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > before })
-			mustUnlock(t, lease)
+			locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > before })
+			locktest.MustUnlock(t, lease)
 			watchFree(t, states)
 		}
 	})
@@ -333,19 +335,19 @@ func TestWatchLooksWhenAReleaseIsAnnounced(t *testing.T) {
 
 func TestWatchLooksAfterEachResubscription(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	c, clock := onWatchClock(t, b.client(t), rlock.WithLongestPoll(patient))
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	c, clock := onWatchClock(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient))
 	states := watching(t, c.NewLock("a"))
 	watchFree(t, states)
-	eventually(t, "it has subscribed and sleeps", func() bool { return subscribers(t, rdb, "a") == 1 && len(clock.pauses()) > 0 })
+	locktest.Eventually(t, "it has subscribed and sleeps", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 && len(clock.pauses()) > 0 })
 	for i := range 5 {
 		// Nothing is announced: only the look after the connection was rebuilt
 		// can see it.
 		owner := fmt.Sprint("java:", i)
 		rdb.HSet(bg, "a", owner, 1)
 		rdb.PExpire(bg, "a", time.Hour)
-		eventually(t, "the subscribed connection was killed", func() bool {
+		locktest.Eventually(t, "the subscribed connection was killed", func() bool {
 			n, err := rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result()
 			if err != nil {
 				t.Fatal(err)
@@ -354,13 +356,13 @@ func TestWatchLooksAfterEachResubscription(t *testing.T) {
 		})
 		watchHeld(t, states, owner, 1)
 		rdb.Del(bg, "a")
-		eventually(t, "it has subscribed again", func() bool { return subscribers(t, rdb, "a") == 1 })
+		locktest.Eventually(t, "it has subscribed again", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
 	}
 
-	b.real.Kill()
-	b.real.Restart() // empty, on the same port
+	b.Real.Kill()
+	b.Real.Restart() // empty, on the same port
 	watchFree(t, states)
-	eventually(t, "it has subscribed again", func() bool { return subscribers(t, rdb, "a") == 1 })
+	locktest.Eventually(t, "it has subscribed again", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
 	rdb.HSet(bg, "a", "java:6", 1)
 	rdb.PExpire(bg, "a", time.Hour)
 	if err := rdb.Publish(bg, "redisson_lock__channel:{a}", "0").Err(); err != nil {
@@ -373,20 +375,20 @@ func TestWatchLooksAfterEachResubscription(t *testing.T) {
 // lease is over.
 func TestWatchPausesDoubleUpToTheEndOfTheLease(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const lease, poll = time.Hour, 30 * time.Minute
-		rdb := b.client(t)
-		hook := &countHook{}
+		rdb := b.Client(t)
+		hook := &locktest.CountHook{}
 		rdb.AddHook(hook)
 		c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(poll))
-		raw := b.client(t)
+		raw := b.Client(t)
 		raw.HSet(bg, "a", "dead:1", 1)
 		raw.PExpire(bg, "a", lease)
 		// A spin lock: no message makes it look.
 		states := watching(t, c.NewSpinLock("a"))
 		watchHeld(t, states, "dead:1", 1)
-		eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
-		from := hook.n.Load()
+		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
+		from := hook.N.Load()
 		want, pause := 20*time.Millisecond, clock.pauses()[0]
 		looks := int64(0)
 		for ; want < poll; want *= 2 {
@@ -399,7 +401,7 @@ func TestWatchPausesDoubleUpToTheEndOfTheLease(t *testing.T) {
 		if pause > poll || pause < poll*3/4 {
 			t.Fatalf("a pause of %v, the longest poll is %v", pause, poll)
 		}
-		if n := hook.n.Load() - from; n != looks {
+		if n := hook.N.Load() - from; n != looks {
 			t.Fatalf("%d commands for %d looks", n, looks)
 		}
 		// The lease ends earlier than the poll.
@@ -422,11 +424,11 @@ func TestWatchPausesDoubleUpToTheEndOfTheLease(t *testing.T) {
 
 func TestWatchSeesTheEndOfADeadHolder(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		rdb.HSet(bg, "a", "dead:1", 1)
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
-		states := watching(t, newClientOn(t, rdb, rlock.WithLongestPoll(patient)).NewLock("a"))
+		states := watching(t, locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a"))
 		start := time.Now()
 		watchHeld(t, states, "dead:1", 1)
 		watchFree(t, states)
@@ -438,22 +440,22 @@ func TestWatchSeesTheEndOfADeadHolder(t *testing.T) {
 
 func TestWatchDoesNotLookInAHotLoop(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		hook := &countHook{}
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		hook := &locktest.CountHook{}
 		rdb.AddHook(hook)
-		l := newClientOn(t, rdb).NewLock("a")
-		raw := b.client(t)
+		l := locktest.NewClient(t, rdb).NewLock("a")
+		raw := b.Client(t)
 		start := time.Now()
 		states := watching(t, l)
 		watchFree(t, states)
-		eventually(t, "it has subscribed", func() bool { return subscribers(t, raw, "a") == 1 })
+		locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, raw, "a") == 1 })
 		for time.Since(start) < time.Second {
 			if err := raw.Publish(bg, "redisson_lock__channel:{a}", "0").Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		looks, took := hook.n.Load(), time.Since(start)
+		looks, took := hook.N.Load(), time.Since(start)
 		// One each 10 ms, and those of the beginning; the first comes in two
 		// commands if the server does not know the script.
 		if most := int64(took/(10*time.Millisecond)) + 5; looks > most || looks < 10 {
@@ -461,7 +463,7 @@ func TestWatchDoesNotLookInAHotLoop(t *testing.T) {
 		}
 		// And then it is quiet: pauses of 10 ms that double.
 		time.Sleep(time.Second)
-		if n := hook.n.Load() - looks; n > 10 {
+		if n := hook.N.Load() - looks; n > 10 {
 			t.Errorf("%d commands in a quiet second", n)
 		}
 	})
@@ -471,24 +473,24 @@ func TestWatchDoesNotLookInAHotLoop(t *testing.T) {
 // goes on.
 func TestWatchOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		retries := &events{}
-		c, proxy, rdb := b.faulty(t, rlock.WithObserver(retries), rlock.WithCommandTimeout(200*time.Millisecond))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		retries := &locktest.Events{}
+		c, proxy, rdb := b.Faulty(t, rlock.WithObserver(retries), rlock.WithCommandTimeout(200*time.Millisecond))
 		l := c.NewLock("a")
 		states := watching(t, l)
 		watchFree(t, states)
 		for name, action := range map[string]faultproxy.Action{"refused": faultproxy.Error, "no answer": faultproxy.SwallowReply} {
-			id := sha("inspect")
+			id := locktest.SHA("inspect")
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) {
 					return action
 				}
 				return faultproxy.Pass
 			})
-			failed := func() int { return retries.retried("watch", rlock.ErrUnreachable.Error()) }
+			failed := func() int { return retries.Retried("watch", rlock.ErrUnreachable.Error()) }
 			before, start, sent := failed(), time.Now(), len(proxy.Commands())
-			lease := mustLock(t, newClientOn(t, rdb).NewLock("a"), rlock.WithLease(time.Minute))
-			eventually(t, "it has failed three times", func() bool { return failed() >= before+3 })
+			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewLock("a"), rlock.WithLease(time.Minute))
+			locktest.Eventually(t, "it has failed three times", func() bool { return failed() >= before+3 })
 			if len(states) > 0 {
 				t.Fatalf("%s: told of %+v", name, <-states)
 			}
@@ -498,7 +500,7 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 			}
 			proxy.Handle(nil)
 			watchHeld(t, states, lease.Owner(), 1)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			watchFree(t, states)
 		}
 	})
@@ -507,13 +509,13 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 // An error that Redis answers with does not end a watch either.
 func TestWatchOfSomethingElseGoesOn(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		retries := &events{}
-		rdb := b.client(t)
-		c := newClientOn(t, rdb, rlock.WithObserver(retries))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		retries := &locktest.Events{}
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithObserver(retries))
 		rdb.Set(bg, "a", "a string", 0)
 		states := watching(t, c.NewLock("a"))
-		eventually(t, "it has failed twice", func() bool { return retries.retried("watch", "WRONGTYPE") >= 2 })
+		locktest.Eventually(t, "it has failed twice", func() bool { return retries.Retried("watch", "WRONGTYPE") >= 2 })
 		if len(states) > 0 {
 			t.Fatal(<-states)
 		}
@@ -523,12 +525,12 @@ func TestWatchOfSomethingElseGoesOn(t *testing.T) {
 }
 
 func TestWatchEndsWithItsContextOrItsClient(t *testing.T) {
-	if !alone(t) {
+	if !locktest.Alone(t) {
 		return
 	}
-	everyRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		l := c.NewLock("a")
 
 		ctx, cancel := context.WithCancel(bg)
@@ -560,7 +562,7 @@ func TestWatchEndsWithItsContextOrItsClient(t *testing.T) {
 		}
 		// go-redis and the server have some for each of their connections, of
 		// which there are not so many.
-		eventually(t, "there is a goroutine for each lock and no more", func() bool { return runtime.NumGoroutine() < goroutines+n/2 })
+		locktest.Eventually(t, "there is a goroutine for each lock and no more", func() bool { return runtime.NumGoroutine() < goroutines+n/2 })
 		if err := c.Shutdown(bg); err != nil {
 			t.Fatal(err)
 		}
@@ -578,17 +580,17 @@ func TestWatchEndsWithItsContextOrItsClient(t *testing.T) {
 			}
 		}
 		_, err = l.Watch(bg)
-		wantErr(t, err, rlock.ErrClosed)
-		mustBeEmpty(t, rdb)
+		locktest.WantErr(t, err, rlock.ErrClosed)
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 
 // The subscription of a watch ends with it, not that of the waiters beside it.
 func TestWatchUnsubscribes(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
-		c := newClientOn(t, rdb)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		first, err := c.NewLock("a").Watch(ctx)
@@ -598,20 +600,20 @@ func TestWatchUnsubscribes(t *testing.T) {
 		second := watching(t, c.NewLock("a"))
 		watchFree(t, first)
 		watchFree(t, second)
-		eventually(t, "it has subscribed", func() bool { return subscribers(t, rdb, "a") == 1 })
+		locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
 		cancel()
 		watchEnds(t, first)
-		lease := mustLock(t, b.newClient(t).NewLock("a"))
+		lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
 		watchHeld(t, second, lease.Owner(), 1)
-		if n := subscribers(t, rdb, "a"); n != 1 {
+		if n := locktest.Subscribers(t, rdb, "a"); n != 1 {
 			t.Fatalf("%d are subscribed beside one watch", n)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		watchFree(t, second)
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "nobody is subscribed", func() bool { return subscribers(t, rdb, "a") == 0 })
+		locktest.Eventually(t, "nobody is subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 0 })
 	})
 }
 
@@ -619,10 +621,10 @@ func TestWatchUnsubscribes(t *testing.T) {
 // reads.
 func TestShutdownEndsAWatchWhoseLookHangs(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		c, proxy, _ := b.faulty(t, rlock.WithCommandTimeout(time.Hour))
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, _ := b.Faulty(t, rlock.WithCommandTimeout(time.Hour))
 		hangs := make(chan struct{}, 100)
-		id := sha("inspect")
+		id := locktest.SHA("inspect")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				hangs <- struct{}{}
@@ -645,19 +647,19 @@ func TestShutdownEndsAWatchWhoseLookHangs(t *testing.T) {
 
 func TestWatchRefusesBadArguments(t *testing.T) {
 	t.Parallel()
-	b := onMiniredis(t)
-	rdb := b.client(t)
-	hook := &countHook{}
+	b := locktest.OnMiniredis(t)
+	rdb := b.Client(t)
+	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
-	c := newClientOn(t, rdb)
+	c := locktest.NewClient(t, rdb)
 	for _, l := range []watchable{c.NewLock(""), c.NewFencedLock("a{b"), c.NewSpinLock("a", rlock.WithBackoff(rlock.Backoff{}))} {
 		states, err := l.Watch(bg)
-		wantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		if states != nil {
 			t.Fatal("a channel beside an error")
 		}
 	}
-	if n := hook.n.Load(); n != 0 {
+	if n := hook.N.Load(); n != 0 {
 		t.Fatalf("%d commands were sent", n)
 	}
 }
@@ -665,11 +667,11 @@ func TestWatchRefusesBadArguments(t *testing.T) {
 // Watches beside contention: nobody is shut out or delayed, nothing is lost.
 func TestWatchDelaysNobody(t *testing.T) {
 	t.Parallel()
-	eachRedis(t, func(t *testing.T, b *backend) {
-		rdb := b.client(t)
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
 		var locks []rlock.Locker
 		for range 3 {
-			c := b.newClient(t)
+			c := b.NewClient(t)
 			locks = append(locks, c.NewLock("a"))
 			states := watching(t, c.NewLock("a"))
 			go func() {

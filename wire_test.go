@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // What stands in Redis after each operation, and what is published by it, as
@@ -52,7 +53,7 @@ func newWire(t *testing.T, rdb redis.UniversalClient) *wire {
 // may cause; and all messages since it was called last, each as "channel payload".
 func (w *wire) shows(after string, want wireKeys, messages ...string) {
 	w.t.Helper()
-	for _, name := range keysOf(w.t, w.rdb) {
+	for _, name := range locktest.Keys(w.t, w.rdb) {
 		if _, ok := want[name]; !ok && !strings.Contains(name, ":rlock:gone:") {
 			w.t.Errorf("after %s: there is a key %q", after, name)
 		}
@@ -146,10 +147,10 @@ func TestWireOfOneHash(t *testing.T) {
 		for _, name := range names {
 			t.Run(kind.name+" "+name.lock, func(t *testing.T) {
 				t.Parallel()
-				eachRedis(t, func(t *testing.T, b *backend) {
-					rdb := b.client(t)
-					l := kind.open(newClientOn(t, rdb, rlock.WithWatchdogLease(watchdog)), name.lock)
-					other := kind.open(b.newClient(t), name.lock)
+				locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+					rdb := b.Client(t)
+					l := kind.open(locktest.NewClient(t, rdb, rlock.WithWatchdogLease(watchdog)), name.lock)
+					other := kind.open(b.NewClient(t), name.lock)
 					w := newWire(t, rdb)
 					tokens := 0
 					held := func(lease *rlock.Lease, count string, ttl time.Duration) wireKeys {
@@ -175,7 +176,7 @@ func TestWireOfOneHash(t *testing.T) {
 						return lease
 					}
 
-					outer := taken(mustLock(t, l))
+					outer := taken(locktest.MustLock(t, l))
 					w.shows("acquire", held(outer, "1", watchdog))
 
 					if _, err := other.TryLock(bg, rlock.WithLease(long)); err == nil {
@@ -189,13 +190,13 @@ func TestWireOfOneHash(t *testing.T) {
 					w.shows("a wait in vain", held(outer, "1", watchdog))
 
 					rdb.PExpire(bg, name.lock, watchdog*2/3)
-					eventually(t, "it is renewed", func() bool { return rdb.PTTL(bg, name.lock).Val() > watchdog*5/6 })
+					locktest.Eventually(t, "it is renewed", func() bool { return rdb.PTTL(bg, name.lock).Val() > watchdog*5/6 })
 					w.shows("a renewal", held(outer, "1", watchdog))
 
-					inner := mustLockCtx(t, outer.Context(bg), l, rlock.WithLease(fixed))
+					inner := locktest.MustLockCtx(t, outer.Context(bg), l, rlock.WithLease(fixed))
 					w.shows("a re-entry", held(outer, "2", fixed))
 
-					mustUnlock(t, inner)
+					locktest.MustUnlock(t, inner)
 					w.shows("a partial release", held(outer, "1", fixed))
 
 					if err := outer.Extend(bg, long); err != nil {
@@ -208,10 +209,10 @@ func TestWireOfOneHash(t *testing.T) {
 					}
 					w.shows("a shorter extension", held(outer, "1", long))
 
-					mustUnlock(t, outer)
+					locktest.MustUnlock(t, outer)
 					w.shows("the release", free(), zero...)
 
-					forced := taken(mustLock(t, l, rlock.WithLease(fixed)))
+					forced := taken(locktest.MustLock(t, l, rlock.WithLease(fixed)))
 					w.shows("an acquire with a lease", held(forced, "1", fixed))
 					if was, err := other.ForceUnlockIf(bg, outer.Owner()); was || err != nil {
 						t.Fatal(was, err)
@@ -225,12 +226,12 @@ func TestWireOfOneHash(t *testing.T) {
 						t.Fatal(was, err)
 					}
 					w.shows("a force unlock of a free lock", free())
-					wantErr(t, forced.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+					locktest.WantErr(t, forced.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 					w.shows("a release of what was lost", free())
 
-					short := taken(mustLock(t, l, rlock.WithLease(ample(200*time.Millisecond))))
+					short := taken(locktest.MustLock(t, l, rlock.WithLease(locktest.Ample(200*time.Millisecond))))
 					<-short.Done()
-					eventually(t, "it has run out", func() bool { return rdb.Exists(bg, name.lock).Val() == 0 })
+					locktest.Eventually(t, "it has run out", func() bool { return rdb.Exists(bg, name.lock).Val() == 0 })
 					w.shows("the end of the lease", free())
 
 					// As Java holds it: the first and a second entry of one thread.
@@ -244,7 +245,7 @@ func TestWireOfOneHash(t *testing.T) {
 						rdb.PExpire(bg, name.lock, long)
 					}
 					_, err := l.TryLock(bg)
-					wantErr(t, err, rlock.ErrNotAcquired)
+					locktest.WantErr(t, err, rlock.ErrNotAcquired)
 					keys := free()
 					keys[name.lock] = wireKey{hash: map[string]string{java: "2"}, ttl: long}
 					w.shows("an acquire beside Java", keys)

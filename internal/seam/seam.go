@@ -65,3 +65,7 @@ type Timer interface {
 // initialised; the result is an any only because this package cannot import
 // that one.
 var Option func(Env) any
+
+// Script is the text of a script as a server is sent it, and the hash under which the
+// server knows it. Package rlock sets it when it is initialized.
+var Script func(name string) (text, sha string)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package rlock_test
+package processes
 
 import (
 	"bufio"
@@ -20,11 +20,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 const (
-	fairProcessLease = 2 * time.Second // watchdog lease
-	fairProcessTerm  = 2 * time.Second // waiter lease
+	fairLease = 2 * time.Second // watchdog lease
+	fairTerm  = 2 * time.Second // waiter lease
 )
 
 // fairTrace is what a server did to the line of a fair lock, command by command.
@@ -76,49 +77,49 @@ var fairCommand = regexp.MustCompile(`^\+(\d+\.\d+) \[\d+ lua\] (.*)$`)
 // and a waiter lease.
 func TestFairOrderAcrossProcesses(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	rdb := b.client(t)
-	k := fairKeysOf("fair")
-	trace := fairMonitor(t, b.addr)
-	children := map[string]*child{} // by client id
-	dead := map[string]bool{}       // those that were killed
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	k := locktest.FairKeysOf("fair")
+	trace := fairMonitor(t, b.Addr)
+	children := map[string]*locktest.Child{} // by client id
+	dead := map[string]bool{}                // those that were killed
 	for range 3 {
-		c := startChild(t, "fair", b.addr)
-		children[c.report("ready")] = c
+		c := locktest.StartChild(t, "fair", b.Addr)
+		children[c.Report("ready")] = c
 	}
 	for _, c := range children {
-		c.order("go")
+		c.Order("go")
 	}
 	grants := func() int { return int(rdb.LLen(bg, "tokens").Val()) }
 	more := func(n int) {
 		t.Helper()
 		from := grants()
-		eventually(t, fmt.Sprint("there are ", n, " more grants"), func() bool { return grants() >= from+n })
+		locktest.Eventually(t, fmt.Sprint("there are ", n, " more grants"), func() bool { return grants() >= from+n })
 	}
 	of := func(stay string) string { return stay[:strings.LastIndexByte(stay, ':')] }
 	kill := func(id string) {
 		t.Helper()
-		children[id].kill()
+		children[id].Kill()
 		delete(children, id)
 		dead[id] = true
-		eventually(t, "its waiters are gone", func() bool {
-			v := fairLook(rdb, "fair")
-			for _, m := range []map[string]float64{v.deadlines, v.alive} {
+		locktest.Eventually(t, "its waiters are gone", func() bool {
+			v := locktest.FairState(rdb, "fair")
+			for _, m := range []map[string]float64{v.Deadlines, v.Alive} {
 				for stay := range m {
 					if of(stay) == id {
 						return false
 					}
 				}
 			}
-			return !slices.ContainsFunc(v.queue, func(stay string) bool { return of(stay) == id })
+			return !slices.ContainsFunc(v.Queue, func(stay string) bool { return of(stay) == id })
 		})
 		more(20)
 	}
 	more(60)
 
 	var holder string
-	eventually(t, "the holder is killed", func() bool {
-		for stay := range fairLook(rdb, "fair").hold {
+	locktest.Eventually(t, "the holder is killed", func() bool {
+		for stay := range locktest.FairState(rdb, "fair").Hold {
 			holder = of(stay)
 			return children[holder] != nil
 		}
@@ -126,9 +127,9 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	})
 	kill(holder)
 	var waits string
-	eventually(t, "one with waiters is killed", func() bool {
-		v := fairLook(rdb, "fair")
-		for _, stay := range v.queue {
+	locktest.Eventually(t, "one with waiters is killed", func() bool {
+		v := locktest.FairState(rdb, "fair")
+		for _, stay := range v.Queue {
 			waits = of(stay)
 			return children[waits] != nil
 		}
@@ -136,9 +137,9 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	})
 	kill(waits)
 	for _, c := range children {
-		c.order("stop")
-		c.report("done")
-		c.finish()
+		c.Order("stop")
+		c.Report("done")
+		c.Finish()
 	}
 
 	tokens := rdb.LRange(bg, "tokens", 0, -1).Val()
@@ -151,7 +152,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 		last = token
 	}
 	rdb.Del(bg, "tokens")
-	onlyTombstones(t, rdb)
+	locktest.OnlyTombstones(t, rdb)
 
 	// The trace: the line as the server's commands made it.
 	var line []string
@@ -167,21 +168,21 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 		at, _ := strconv.ParseFloat(m[1], 64)
 		args := strings.Split(strings.Trim(m[2], `"`), `" "`)
 		switch {
-		case args[0] == "rpush" && args[1] == k.queue:
+		case args[0] == "rpush" && args[1] == k.Queue:
 			if came[args[2]] {
 				again++
 			}
 			came[args[2]] = true
 			line = append(line, args[2])
-		case args[0] == "lrem" && args[1] == k.queue:
+		case args[0] == "lrem" && args[1] == k.Queue:
 			i := slices.Index(line, args[3])
 			line = slices.Delete(line, i, i+1)
-		case args[0] == "lpop" && args[1] == k.queue:
+		case args[0] == "lpop" && args[1] == k.Queue:
 			if popped != "" && !dead[of(popped)] {
 				t.Fatalf("%s is removed from the head though it lives", popped)
 			}
 			popped, line = line[0], line[1:]
-		case args[0] == "hset" && args[1] == k.lock:
+		case args[0] == "hset" && args[1] == k.Lock:
 			// Who was at the head was taken out just before.
 			if popped != args[2] && len(line) > 0 {
 				t.Fatalf("%s has the lock, %q waited", args[2], line)
@@ -202,19 +203,17 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	}
 	t.Logf("%d grants, longest pause %.1fs, %d waiters had to line up again", granted, longest, again)
 	// A busy machine may add some seconds.
-	if bound := (fairProcessLease + fairProcessTerm).Seconds() + 10; longest > bound {
+	if bound := (fairLease + fairTerm).Seconds() + 10; longest > bound {
 		t.Errorf("nobody got the lock for %.1fs", longest)
 	}
 }
 
-func init() { childModes["fair"] = childFair }
-
 // childFair has ten waiters that take the lock again and again, until told to stop.
-func childFair(t *testing.T, p *parent, addr string, _ []string) {
-	c, rdb := childClient(t, addr, rlock.WithWatchdogLease(fairProcessLease), rlock.WithWaiterLease(fairProcessTerm))
+func childFair(t *testing.T, p *locktest.Parent, addr string, _ []string) {
+	c, rdb := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(fairLease), rlock.WithWaiterLease(fairTerm))
 	l := c.NewFairLock("fair")
-	p.report("ready %s", c.ID())
-	p.await("go")
+	p.Report("ready %s", c.ID())
+	p.Await("go")
 	stop := make(chan struct{})
 	// Only who still holds the lock may write its token down.
 	record := redis.NewScript(`if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then redis.call('rpush', KEYS[2], ARGV[2]) end`)
@@ -250,11 +249,11 @@ func childFair(t *testing.T, p *parent, addr string, _ []string) {
 			}
 		})
 	}
-	p.await("stop")
+	p.Await("stop")
 	close(stop)
 	wg.Wait()
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	p.report("done")
+	p.Report("done")
 }

@@ -1,6 +1,8 @@
-package rlock_test
+package locktest
 
-import "syscall"
+import (
+	"syscall"
+)
 
 // dieWithParent lets a child, a stopped one too, die with a test binary that is
 // killed and so never runs its cleanups.

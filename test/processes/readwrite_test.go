@@ -1,6 +1,6 @@
 //go:build unix
 
-package rlock_test
+package processes
 
 import (
 	"errors"
@@ -12,55 +12,51 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-func init() {
-	childModes["rw sections"] = childReadWriteSections
-	childModes["rw hold"] = childReadWriteHold
-}
 
 // Readers and writers in several processes: what is written in two steps is
 // read whole, and no write is lost.
 func TestProcessesReadAndWriteInTurn(t *testing.T) {
 	t.Parallel()
 	const processes, goroutines, sections = 4, 4, 60 // sections of each goroutine
-	b := onServer(t)
-	children := make([]*child, processes)
+	b := locktest.OnServer(t)
+	children := make([]*locktest.Child, processes)
 	for i := range children {
-		children[i] = startChild(t, "rw sections", b.addr, strconv.Itoa(goroutines), strconv.Itoa(sections))
+		children[i] = locktest.StartChild(t, "rw sections", b.Addr, strconv.Itoa(goroutines), strconv.Itoa(sections))
 	}
 	for _, c := range children {
-		c.report("ready")
+		c.Report("ready")
 	}
 	start := time.Now()
 	for _, c := range children {
-		c.order("go")
+		c.Order("go")
 	}
 	writes := 0
 	for _, c := range children {
-		n, _ := strconv.Atoi(c.report("done"))
+		n, _ := strconv.Atoi(c.Report("done"))
 		writes += n
-		c.finish()
+		c.Finish()
 	}
 	t.Logf("%d sections, %d of them writes, in %v", processes*goroutines*sections, writes, time.Since(start).Round(time.Millisecond))
-	rdb := b.client(t)
+	rdb := b.Client(t)
 	first, _ := rdb.Get(bg, "first").Int()
 	second, _ := rdb.Get(bg, "second").Int()
 	if first != writes || second != writes {
 		t.Errorf("%d and %d after %d writes", first, second, writes)
 	}
 	// Who was let in when the last writer left is noted for a second.
-	eventually(t, "nothing of the lock is left", func() bool { return len(keysOf(t, rdb)) <= 2 })
-	wantKeys(t, rdb, "first", "second")
+	locktest.Eventually(t, "nothing of the lock is left", func() bool { return len(locktest.Keys(t, rdb)) <= 2 })
+	locktest.WantKeys(t, rdb, "first", "second")
 }
 
-func childReadWriteSections(t *testing.T, p *parent, addr string, args []string) {
+func childReadWriteSections(t *testing.T, p *locktest.Parent, addr string, args []string) {
 	goroutines, _ := strconv.Atoi(args[0])
 	sections, _ := strconv.Atoi(args[1])
-	c, rdb := childClient(t, addr)
+	c, rdb := locktest.ChildClient(t, addr)
 	l := c.NewReadWriteLock("processes")
-	p.report("ready")
-	p.await("go")
+	p.Report("ready")
+	p.Await("go")
 	get := func(key string) int {
 		n, err := rdb.Get(bg, key).Int()
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -94,7 +90,7 @@ func childReadWriteSections(t *testing.T, p *parent, addr string, args []string)
 				}
 				if !writes {
 					read()
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 					continue
 				}
 				n := get("first")
@@ -104,12 +100,12 @@ func childReadWriteSections(t *testing.T, p *parent, addr string, args []string)
 				}
 				rdb.Set(bg, "second", n+1, 0)
 				if i%2 == 0 {
-					on := mustLockCtx(t, lease.Context(bg), l.Reader)
-					mustUnlock(t, lease)
+					on := locktest.MustLockCtx(t, lease.Context(bg), l.Reader)
+					locktest.MustUnlock(t, lease)
 					read()
 					lease = on
 				}
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 		})
 	}
@@ -117,7 +113,7 @@ func childReadWriteSections(t *testing.T, p *parent, addr string, args []string)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	p.report("done %d", writes)
+	p.Report("done %d", writes)
 }
 
 // A side whose process is killed is free when its lease is over, and not
@@ -127,36 +123,36 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 	for _, side := range []string{"read", "write", "both"} {
 		t.Run(side, func(t *testing.T) {
 			t.Parallel()
-			b := onServer(t)
-			rdb := b.client(t)
-			c := b.newClient(t, rlock.WithWatchdogLease(processLease))
+			b := locktest.OnServer(t)
+			rdb := b.Client(t)
+			c := b.NewClient(t, rlock.WithWatchdogLease(lockLease))
 			l := c.NewReadWriteLock("processes")
-			holder := startChild(t, "rw hold", b.addr, side)
-			owner := holder.report("held")
+			holder := locktest.StartChild(t, "rw hold", b.Addr, side)
+			owner := holder.Report("held")
 			if side == "read" {
 				// The hash gets ten minutes; the reader that asked for it leaves.
-				mustUnlock(t, mustLock(t, l.Reader, rlock.WithLease(10*time.Minute)))
+				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute)))
 			}
 			// It is renewed: it lasts for longer than its lease.
-			_, err := l.Writer.Lock(bg, rlock.WithWait(3*processLease/2))
+			_, err := l.Writer.Lock(bg, rlock.WithWait(3*lockLease/2))
 			if !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatalf("beside a living holder: %v", err)
 			}
-			holder.kill()
+			holder.Kill()
 			killed := time.Now()
 			key := "processes"
 			if side == "read" {
-				key = rwTimer("processes", owner, 1)
+				key = locktest.ReaderTimer("processes", owner, 1)
 			}
 			rest := rdb.PTTL(bg, key).Val()
-			lease := mustLock(t, l.Writer)
+			lease := locktest.MustLock(t, l.Writer)
 			took := time.Since(killed)
 			// PTTL rounds to milliseconds; the upper bound leaves room for a busy machine.
-			if took < rest-time.Millisecond || took > processLease+6*time.Second {
+			if took < rest-time.Millisecond || took > lockLease+6*time.Second {
 				t.Errorf("locked for another %v, taken after %v", rest, took)
 			}
 			t.Logf("locked for another %v, taken after %v", rest, took.Round(time.Millisecond))
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 			if n := rdb.Exists(bg, "processes").Val(); n != 0 {
 				t.Error("the lock is left")
 			}
@@ -164,19 +160,19 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 	}
 }
 
-func childReadWriteHold(t *testing.T, p *parent, addr string, args []string) {
-	c, _ := childClient(t, addr, rlock.WithWatchdogLease(processLease))
+func childReadWriteHold(t *testing.T, p *locktest.Parent, addr string, args []string) {
+	c, _ := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(lockLease))
 	l := c.NewReadWriteLock("processes")
 	var lease *rlock.Lease
 	switch args[0] {
 	case "read":
-		lease = mustLock(t, l.Reader)
+		lease = locktest.MustLock(t, l.Reader)
 	case "write":
-		lease = mustLock(t, l.Writer)
+		lease = locktest.MustLock(t, l.Writer)
 	case "both":
-		lease = mustLock(t, l.Writer)
-		mustLockCtx(t, lease.Context(bg), l.Reader)
+		lease = locktest.MustLock(t, l.Writer)
+		locktest.MustLockCtx(t, lease.Context(bg), l.Reader)
 	}
-	p.report("held %s", lease.Owner())
-	p.await("never")
+	p.Report("held %s", lease.Owner())
+	p.Await("never")
 }

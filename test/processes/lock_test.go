@@ -1,6 +1,6 @@
 //go:build unix
 
-package rlock_test
+package processes
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // With 8 processes of 8 goroutines each, a counter that is read and written by
@@ -27,25 +28,25 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 	if testing.Short() {
 		sections = 4_000
 	}
-	b := onServer(t)
-	children := make([]*child, processes)
+	b := locktest.OnServer(t)
+	children := make([]*locktest.Child, processes)
 	for i := range children {
-		children[i] = startChild(t, "sections", b.addr, strconv.Itoa(goroutines), strconv.Itoa(sections/processes))
+		children[i] = locktest.StartChild(t, "sections", b.Addr, strconv.Itoa(goroutines), strconv.Itoa(sections/processes))
 	}
 	for _, c := range children {
-		c.report("ready")
+		c.Report("ready")
 	}
 	start := time.Now()
 	for _, c := range children {
-		c.order("go")
+		c.Order("go")
 	}
 	for _, c := range children {
-		c.report("done")
-		c.finish()
+		c.Report("done")
+		c.Finish()
 	}
 	t.Logf("%d sections of %d processes in %v", sections, processes, time.Since(start).Round(time.Millisecond))
 
-	ctx, rdb := context.Background(), b.client(t)
+	ctx, rdb := context.Background(), b.Client(t)
 	if n, err := rdb.Get(ctx, "counter").Int(); err != nil || n != sections {
 		t.Errorf("the counter is %d (%v) after %d sections", n, err, sections)
 	}
@@ -61,17 +62,17 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 		}
 		last = token
 	}
-	wantKeys(t, rdb, "counter", "tokens")
+	locktest.WantKeys(t, rdb, "counter", "tokens")
 }
 
-func childSections(t *testing.T, p *parent, addr string, args []string) {
+func childSections(t *testing.T, p *locktest.Parent, addr string, args []string) {
 	goroutines, _ := strconv.Atoi(args[0])
 	sections, _ := strconv.Atoi(args[1])
-	c, rdb := childClient(t, addr)
+	c, rdb := locktest.ChildClient(t, addr)
 	lock := c.NewLock("processes")
 	ctx := context.Background()
-	p.report("ready")
-	p.await("go")
+	p.Report("ready")
+	p.Await("go")
 	var left atomic.Int64
 	left.Store(int64(sections))
 	var wg sync.WaitGroup
@@ -103,73 +104,73 @@ func childSections(t *testing.T, p *parent, addr string, args []string) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	p.report("done")
+	p.Report("done")
 }
 
-// processLease is the watchdog lease of the tests that wait until one is over.
-const processLease = time.Second
+// lockLease is the watchdog lease of the tests that wait until one is over.
+const lockLease = time.Second
 
 // The lock of a process that was killed is free when its lease is over, and
 // not before.
 func TestKilledHolderFreesAfterItsLease(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	holder := startChild(t, "hold", b.addr)
-	first, _ := strconv.ParseInt(holder.report("held"), 10, 64)
+	b := locktest.OnServer(t)
+	holder := locktest.StartChild(t, "hold", b.Addr)
+	first, _ := strconv.ParseInt(holder.Report("held"), 10, 64)
 	// The hold is renewed: it lasts for longer than its lease.
-	l := b.newClient(t, rlock.WithWatchdogLease(processLease)).NewLock("processes")
-	_, err := l.Lock(context.Background(), rlock.WithWait(2*processLease))
+	l := b.NewClient(t, rlock.WithWatchdogLease(lockLease)).NewLock("processes")
+	_, err := l.Lock(context.Background(), rlock.WithWait(2*lockLease))
 	if !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Fatalf("beside a living holder: %v", err)
 	}
 
-	holder.kill()
+	holder.Kill()
 	killed := time.Now()
-	rest := b.client(t).PTTL(context.Background(), "processes").Val()
-	lease := mustLock(t, l)
+	rest := b.Client(t).PTTL(context.Background(), "processes").Val()
+	lease := locktest.MustLock(t, l)
 	took := time.Since(killed)
 	if lease.Token() <= first {
 		t.Errorf("token %d after %d", lease.Token(), first)
 	}
 	// PTTL rounds to milliseconds; the upper bound leaves room for a busy
 	// machine.
-	if took < rest-time.Millisecond || took > processLease+5*time.Second {
+	if took < rest-time.Millisecond || took > lockLease+5*time.Second {
 		t.Errorf("the lock of a killed process, locked for another %v, was taken after %v", rest, took)
 	}
 	t.Logf("locked for another %v, taken after %v", rest, took.Round(time.Millisecond))
-	mustUnlock(t, lease)
+	locktest.MustUnlock(t, lease)
 }
 
-func childHold(t *testing.T, p *parent, addr string, _ []string) {
-	c, _ := childClient(t, addr, rlock.WithWatchdogLease(processLease))
-	lease := mustLock(t, c.NewLock("processes"))
-	p.report("held %d", lease.Token())
-	p.await("unlock")
-	mustUnlock(t, lease)
+func childHold(t *testing.T, p *locktest.Parent, addr string, _ []string) {
+	c, _ := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(lockLease))
+	lease := locktest.MustLock(t, c.NewLock("processes"))
+	p.Report("held %d", lease.Token())
+	p.Await("unlock")
+	locktest.MustUnlock(t, lease)
 }
 
 // A holder that was stopped for longer than its lease sees the loss with its
 // first look, and its Unlock does not touch its successor.
 func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
 	t.Parallel()
-	b := onServer(t)
-	ctx, rdb := context.Background(), b.client(t)
-	holder := startChild(t, "watch", b.addr)
-	first, _ := strconv.ParseInt(holder.report("held"), 10, 64)
-	holder.signal(syscall.SIGSTOP)
+	b := locktest.OnServer(t)
+	ctx, rdb := context.Background(), b.Client(t)
+	holder := locktest.StartChild(t, "watch", b.Addr)
+	first, _ := strconv.ParseInt(holder.Report("held"), 10, 64)
+	holder.Signal(syscall.SIGSTOP)
 
-	l := b.newClient(t).NewLock("processes")
-	lease := mustLock(t, l)
+	l := b.NewClient(t).NewLock("processes")
+	lease := locktest.MustLock(t, l)
 	if lease.Token() <= first {
 		t.Errorf("token %d after %d", lease.Token(), first)
 	}
 	before := rdb.HGetAll(ctx, "processes").Val()
 	// So that the stop is far longer than any pause of a busy machine.
-	time.Sleep(3 * processLease)
-	holder.signal(syscall.SIGCONT)
-	t.Logf("first look: %s", holder.report("lost"))
-	t.Logf("unlock: %s", holder.report("unlocked"))
-	holder.finish()
+	time.Sleep(3 * lockLease)
+	holder.Signal(syscall.SIGCONT)
+	t.Logf("first look: %s", holder.Report("lost"))
+	t.Logf("unlock: %s", holder.Report("unlocked"))
+	holder.Finish()
 
 	after := rdb.HGetAll(ctx, "processes").Val()
 	if len(after) != 1 || after[lease.Owner()] != "1" || before[lease.Owner()] != "1" {
@@ -178,20 +179,20 @@ func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
 	if err := lease.Err(); err != nil {
 		t.Error(err)
 	}
-	mustUnlock(t, lease)
-	wantKeys(t, rdb)
+	locktest.MustUnlock(t, lease)
+	locktest.WantKeys(t, rdb)
 }
 
 // childWatch holds the lock and looks at its lease all the time.
-func childWatch(t *testing.T, p *parent, addr string, _ []string) {
-	c, _ := childClient(t, addr, rlock.WithWatchdogLease(processLease))
-	lease := mustLock(t, c.NewLock("processes"))
-	p.report("held %d", lease.Token())
+func childWatch(t *testing.T, p *locktest.Parent, addr string, _ []string) {
+	c, _ := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(lockLease))
+	lease := locktest.MustLock(t, c.NewLock("processes"))
+	p.Report("held %d", lease.Token())
 	var err error
-	for last, end := time.Now(), time.Now().Add(childPatience); err == nil; {
+	for last, end := time.Now(), time.Now().Add(locktest.ChildPatience); err == nil; {
 		now := time.Now()
 		err = lease.Err()
-		if gap := now.Sub(last); err == nil && gap > 2*processLease {
+		if gap := now.Sub(last); err == nil && gap > 2*lockLease {
 			t.Errorf("a look after a stop of %v sees no loss", gap)
 		}
 		last = now
@@ -205,12 +206,12 @@ func childWatch(t *testing.T, p *parent, addr string, _ []string) {
 	if !errors.Is(err, rlock.ErrLeaseLost) || !errors.Is(err, rlock.ErrExpired) && !errors.Is(err, rlock.ErrUnreachable) {
 		t.Errorf("after the stop: %v", err)
 	}
-	p.report("lost %v", err)
+	p.Report("lost %v", err)
 	err = lease.Unlock(context.Background())
 	if !errors.Is(err, rlock.ErrLeaseLost) {
 		t.Errorf("Unlock: %v", err)
 	}
-	p.report("unlocked %v", err)
+	p.Report("unlocked %v", err)
 	if err := c.Close(); err != nil { // also waits for what Unlock left to be done
 		t.Error(err)
 	}
@@ -221,40 +222,40 @@ func childWatch(t *testing.T, p *parent, addr string, _ []string) {
 func TestKilledWaitersLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const waiters = 4
-	b := onServer(t)
-	rdb := b.client(t)
-	lease := mustLock(t, b.newClient(t).NewLock("processes"))
-	children := make([]*child, waiters)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	lease := locktest.MustLock(t, b.NewClient(t).NewLock("processes"))
+	children := make([]*locktest.Child, waiters)
 	for i := range children {
-		children[i] = startChild(t, "wait", b.addr)
+		children[i] = locktest.StartChild(t, "wait", b.Addr)
 	}
-	eventually(t, "all processes wait", func() bool { return subscribers(t, rdb, "processes") == waiters })
+	locktest.Eventually(t, "all processes wait", func() bool { return locktest.Subscribers(t, rdb, "processes") == waiters })
 	for _, c := range children[1:] {
-		c.kill()
+		c.Kill()
 	}
-	eventually(t, "the killed are no longer subscribed", func() bool { return subscribers(t, rdb, "processes") == 1 })
-	wantKeys(t, rdb, "processes")
-	mustUnlock(t, lease)
+	locktest.Eventually(t, "the killed are no longer subscribed", func() bool { return locktest.Subscribers(t, rdb, "processes") == 1 })
+	locktest.WantKeys(t, rdb, "processes")
+	locktest.MustUnlock(t, lease)
 
-	token, _ := strconv.ParseInt(children[0].report("held"), 10, 64)
+	token, _ := strconv.ParseInt(children[0].Report("held"), 10, 64)
 	if token <= lease.Token() {
 		t.Errorf("token %d after %d", token, lease.Token())
 	}
-	children[0].order("unlock")
-	children[0].finish()
-	eventually(t, "nobody is subscribed", func() bool { return subscribers(t, rdb, "processes") == 0 })
-	wantKeys(t, rdb)
+	children[0].Order("unlock")
+	children[0].Finish()
+	locktest.Eventually(t, "nobody is subscribed", func() bool { return locktest.Subscribers(t, rdb, "processes") == 0 })
+	locktest.WantKeys(t, rdb)
 }
 
-func childWait(t *testing.T, p *parent, addr string, _ []string) {
-	c, _ := childClient(t, addr)
+func childWait(t *testing.T, p *locktest.Parent, addr string, _ []string) {
+	c, _ := locktest.ChildClient(t, addr)
 	lease, err := c.NewLock("processes").Lock(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.report("held %d", lease.Token())
-	p.await("unlock")
-	mustUnlock(t, lease)
+	p.Report("held %d", lease.Token())
+	p.Await("unlock")
+	locktest.MustUnlock(t, lease)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -264,38 +265,38 @@ func childWait(t *testing.T, p *parent, addr string, _ []string) {
 // process until Lock returns in another that waited, by the clock that the two
 // share.
 func BenchmarkHandOverBetweenProcesses(b *testing.B) {
-	server := onServer(b)
-	lock := server.newClient(b).NewLock("bench")
-	evals := evalCounter(b, server)
-	other := startChild(b, "handover", server.addr)
-	other.report("ready")
-	var times latencies
+	server := locktest.OnServer(b)
+	lock := server.NewClient(b).NewLock("bench")
+	evals := locktest.EvalCounter(b, server)
+	other := locktest.StartChild(b, "handover", server.Addr)
+	other.Report("ready")
+	var times locktest.Latencies
 	for b.Loop() {
-		lease := mustLock(b, lock)
+		lease := locktest.MustLock(b, lock)
 		before := evals()
-		other.order("lock")
-		eventually(b, "the other waits", func() bool { return evals() >= before+looksBeforeSleep })
+		other.Order("lock")
+		locktest.Eventually(b, "the other waits", func() bool { return evals() >= before+locktest.LooksBeforeSleep })
 		called := time.Now()
-		mustUnlock(b, lease)
-		at, err := strconv.ParseInt(other.report("held"), 10, 64)
+		locktest.MustUnlock(b, lease)
+		at, err := strconv.ParseInt(other.Report("held"), 10, 64)
 		if err != nil {
 			b.Fatal(err)
 		}
 		times = append(times, time.Duration(at-called.UnixNano()))
-		other.report("free")
+		other.Report("free")
 	}
-	times.report(b)
+	times.Report(b)
 }
 
-func childHandOver(t *testing.T, p *parent, addr string, _ []string) {
-	c, _ := childClient(t, addr)
+func childHandOver(t *testing.T, p *locktest.Parent, addr string, _ []string) {
+	c, _ := locktest.ChildClient(t, addr)
 	lock := c.NewLock("bench")
-	p.report("ready")
+	p.Report("ready")
 	for {
-		p.await("lock")
-		lease := mustLock(t, lock)
-		p.report("held %d", time.Now().UnixNano())
-		mustUnlock(t, lease)
-		p.report("free")
+		p.Await("lock")
+		lease := locktest.MustLock(t, lock)
+		p.Report("held %d", time.Now().UnixNano())
+		locktest.MustUnlock(t, lease)
+		p.Report("free")
 	}
 }

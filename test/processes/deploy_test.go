@@ -1,6 +1,6 @@
 //go:build unix
 
-package rlock_test
+package processes
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // Processes replace each other, as in a deploy, while their workers hold the lock
@@ -22,31 +23,31 @@ import (
 func TestDeployWithHoldersAtWork(t *testing.T) {
 	t.Parallel()
 	const rounds, abreast = 6, 2
-	b := onServer(t)
-	rdb := b.client(t)
-	var old []*child
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	var old []*locktest.Child
 	for round := range rounds {
-		var fresh []*child
+		var fresh []*locktest.Child
 		for i := range abreast {
-			c := startChild(t, "deploy", b.addr, strconv.Itoa(round*abreast+i))
-			c.report("ready")
+			c := locktest.StartChild(t, "deploy", b.Addr, strconv.Itoa(round*abreast+i))
+			c.Report("ready")
 			fresh = append(fresh, c)
 		}
 		was := rdb.Get(bg, "sections").Val()
-		eventually(t, "the workers are at it", func() bool { return rdb.Get(bg, "sections").Val() != was })
+		locktest.Eventually(t, "the workers are at it", func() bool { return rdb.Get(bg, "sections").Val() != was })
 		for _, c := range old {
-			c.order("stop")
+			c.Order("stop")
 		}
 		for _, c := range old {
-			c.report("closed")
-			c.finish()
+			c.Report("closed")
+			c.Finish()
 		}
 		old = fresh
 	}
 	for _, c := range old {
-		c.order("stop")
-		c.report("closed")
-		c.finish()
+		c.Order("stop")
+		c.Report("closed")
+		c.Finish()
 	}
 	if n := rdb.LLen(bg, "overlaps").Val(); n > 0 {
 		t.Errorf("%d times a worker met another one in the section: %q", n, rdb.LRange(bg, "overlaps", 0, 5).Val())
@@ -54,12 +55,12 @@ func TestDeployWithHoldersAtWork(t *testing.T) {
 	if n, _ := rdb.Get(bg, "sections").Int(); n < rounds {
 		t.Errorf("only %d sections", n)
 	}
-	wantKeys(t, rdb, "sections")
+	locktest.WantKeys(t, rdb, "sections")
 }
 
 // childDeploy is a program with workers and a deferred Close.
-func childDeploy(t *testing.T, p *parent, addr string, args []string) {
-	c, rdb := childClient(t, addr)
+func childDeploy(t *testing.T, p *locktest.Parent, addr string, args []string) {
+	c, rdb := locktest.ChildClient(t, addr)
 	lock := c.NewLock("deploy")
 	var workers sync.WaitGroup
 	func() {
@@ -84,11 +85,11 @@ func childDeploy(t *testing.T, p *parent, addr string, args []string) {
 				}
 			})
 		}
-		p.report("ready")
-		p.await("stop")
+		p.Report("ready")
+		p.Await("stop")
 	}()
 	workers.Wait() // a program would be gone; here it would hide an error
-	p.report("closed")
+	p.Report("closed")
 }
 
 // deploySection is work that cannot be stopped halfway.

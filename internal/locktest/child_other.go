@@ -1,6 +1,6 @@
 //go:build !linux
 
-package rlock_test
+package locktest
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package rlock_test
+package scale
 
 import (
 	"context"
@@ -6,15 +6,13 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // 10,000 holds of one client are renewed for as long as three leases: none is
@@ -23,9 +21,9 @@ import (
 func TestTenThousandHoldsAreRenewed(t *testing.T) {
 	const holds, leases = 10_000, 2
 	const lease = 5 * time.Second
-	b := onServer(t)
-	ctx, rdb := context.Background(), b.client(t)
-	c := b.newClient(t, rlock.WithWatchdogLease(lease))
+	b := locktest.OnServer(t)
+	ctx, rdb := context.Background(), b.Client(t)
+	c := b.NewClient(t, rlock.WithWatchdogLease(lease))
 	held := make([]*rlock.Lease, holds)
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -47,13 +45,13 @@ func TestTenThousandHoldsAreRenewed(t *testing.T) {
 	}
 
 	goroutines, most := runtime.NumGoroutine(), 0
-	before := commandCount(t, rdb, "evalsha", "eval")
+	before := locktest.CommandCount(t, rdb, "evalsha", "eval")
 	start := time.Now()
 	for time.Since(start) < leases*lease {
 		most = max(most, runtime.NumGoroutine())
 		time.Sleep(10 * time.Millisecond) // the pace of looking
 	}
-	scripts := commandCount(t, rdb, "evalsha", "eval") - before
+	scripts := locktest.CommandCount(t, rdb, "evalsha", "eval") - before
 	took := time.Since(start)
 	for _, l := range held {
 		if err := l.Err(); err != nil {
@@ -79,7 +77,7 @@ func TestTenThousandHoldsAreRenewed(t *testing.T) {
 	shutdown, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	start = time.Now()
-	done := shutDown(shutdown, c, held...)
+	done := locktest.ShutDown(shutdown, c, held...)
 	t.Logf("Shutdown told them in %v", time.Since(start).Round(time.Millisecond))
 	for _, l := range held {
 		if err := l.Err(); !errors.Is(err, rlock.ErrClosed) {
@@ -101,7 +99,7 @@ func TestTenThousandHoldsAreRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("they are unlocked after %v", time.Since(start).Round(time.Millisecond))
-	wantKeys(t, rdb)
+	locktest.WantKeys(t, rdb)
 }
 
 func names(n int) []string {
@@ -115,22 +113,22 @@ func names(n int) []string {
 // A thousand waiters that are cancelled at once return at once and leave
 // nothing, whether they wait for one lock or for a lock each.
 func TestThousandWaitersCancelledAtOnce(t *testing.T) {
-	if !alone(t) {
+	if !locktest.Alone(t) {
 		return
 	}
 	t.Run("one lock", func(t *testing.T) {
-		eachRedis(t, func(t *testing.T, b *backend) { cancelAtOnce(t, b, 1) })
+		locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) { cancelAtOnce(t, b, 1) })
 	})
-	t.Run("a lock each", func(t *testing.T) { cancelAtOnce(t, onServer(t), 1000) })
+	t.Run("a lock each", func(t *testing.T) { cancelAtOnce(t, locktest.OnServer(t), 1000) })
 }
 
-func cancelAtOnce(t *testing.T, b *backend, locks int) {
+func cancelAtOnce(t *testing.T, b *locktest.Backend, locks int) {
 	const waiters = 1000
-	ctx, rdb := context.Background(), b.client(t)
-	holder, c := b.newClient(t), b.newClient(t)
+	ctx, rdb := context.Background(), b.Client(t)
+	holder, c := b.NewClient(t), b.NewClient(t)
 	held := make([]*rlock.Lease, locks)
 	for i := range held {
-		held[i] = mustLock(t, holder.NewLock("held:"+strconv.Itoa(i)))
+		held[i] = locktest.MustLock(t, holder.NewLock("held:"+strconv.Itoa(i)))
 	}
 	channels := func() int { return len(rdb.PubSubChannels(ctx, "*").Val()) }
 	// One that came and went, so that the subscribed connection and
@@ -138,10 +136,10 @@ func cancelAtOnce(t *testing.T, b *backend, locks int) {
 	one, cancelOne := context.WithCancel(ctx)
 	gone := make(chan error, waiters)
 	go func() { _, err := c.NewLock("held:0").Lock(one); gone <- err }()
-	eventually(t, "the first waits", func() bool { return channels() == 1 })
+	locktest.Eventually(t, "the first waits", func() bool { return channels() == 1 })
 	cancelOne()
 	<-gone
-	eventually(t, "the first has left", func() bool { return channels() == 0 })
+	locktest.Eventually(t, "the first has left", func() bool { return channels() == 0 })
 	before := runtime.NumGoroutine()
 
 	waiting, cancel := context.WithCancel(ctx)
@@ -150,7 +148,7 @@ func cancelAtOnce(t *testing.T, b *backend, locks int) {
 		l := c.NewLock("held:" + strconv.Itoa(i%locks))
 		go func() { _, err := l.Lock(waiting); gone <- err }()
 	}
-	eventually(t, "all wait", func() bool {
+	locktest.Eventually(t, "all wait", func() bool {
 		n := 0
 		for i := range locks {
 			s, err := c.NewLock("held:" + strconv.Itoa(i)).State(ctx)
@@ -182,30 +180,30 @@ func cancelAtOnce(t *testing.T, b *backend, locks int) {
 		t.Errorf("the last returned after %v", took)
 	}
 
-	eventually(t, "nobody is subscribed", func() bool { return channels() == 0 })
-	if b.mini == nil { // which has goroutines of its own in here
+	locktest.Eventually(t, "nobody is subscribed", func() bool { return channels() == 0 })
+	if b.Mini == nil { // which has goroutines of its own in here
 		// Fewer is possible: those of the first waiter may end by now.
-		eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+		locktest.Eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 	}
-	wantKeys(t, rdb, names(locks)...)
+	locktest.WantKeys(t, rdb, names(locks)...)
 	for _, l := range held {
-		mustUnlock(t, l)
+		locktest.MustUnlock(t, l)
 	}
-	wantKeys(t, rdb)
+	locktest.WantKeys(t, rdb)
 }
 
 // Locks that come and go leave nothing in the client.
 func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
-	if !alone(t) {
+	if !locktest.Alone(t) {
 		return
 	}
 	locks := 100_000
-	if testing.Short() || underRace() {
+	if testing.Short() || locktest.UnderRace() {
 		locks = 20_000
 	}
-	b := onServer(t)
-	rdb := b.client(t)
-	c := b.newClient(t)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	c := b.NewClient(t)
 	turnOver := func(from, to int) {
 		var next atomic.Int64
 		next.Store(int64(from))
@@ -213,16 +211,16 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 		for range 16 {
 			wg.Go(func() {
 				for i := next.Add(1); i <= int64(to); i = next.Add(1) {
-					pair(t, c.NewLock("passing:"+strconv.FormatInt(i, 10)))
+					locktest.Pair(t, c.NewLock("passing:"+strconv.FormatInt(i, 10)))
 				}
 			})
 		}
 		wg.Wait()
 	}
 	turnOver(0, locks/10) // opens connections, fills pools
-	before := heap()
+	before := locktest.Heap()
 	turnOver(locks/10, locks)
-	after := heap()
+	after := locktest.Heap()
 	growth := (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(locks-locks/10)
 	t.Logf("the heap went from %d to %d kB: %.2f bytes for each lock", before.HeapAlloc>>10, after.HeapAlloc>>10, growth)
 	// A name that is kept anywhere costs well over 10 bytes. The clocks, in
@@ -230,7 +228,7 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 	if growth > 10 {
 		t.Errorf("the heap grew by %.1f bytes for each lock", growth)
 	}
-	wantKeys(t, rdb)
+	locktest.WantKeys(t, rdb)
 	if n := rdb.DBSize(context.Background()).Val(); n > 16384 {
 		t.Errorf("%d keys are left in Redis", n)
 	}
@@ -238,17 +236,17 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 
 // Waiters that come and go leave nothing either: no channel, no place in line.
 func TestManyWaitersLeaveNoGrowth(t *testing.T) {
-	if !alone(t) {
+	if !locktest.Alone(t) {
 		return
 	}
 	waiters := 10_000
-	if testing.Short() || underRace() {
+	if testing.Short() || locktest.UnderRace() {
 		waiters = 2_000
 	}
-	b := onServer(t)
+	b := locktest.OnServer(t)
 	ctx := context.Background()
-	rdb := b.client(t)
-	holder, c := b.newClient(t), b.newClient(t)
+	rdb := b.Client(t)
+	holder, c := b.NewClient(t), b.NewClient(t)
 	comeAndGo := func(from, to int) {
 		var next atomic.Int64
 		next.Store(int64(from))
@@ -273,43 +271,16 @@ func TestManyWaitersLeaveNoGrowth(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(ctx, "*").Val()) == 0 })
+		locktest.Eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(ctx, "*").Val()) == 0 })
 	}
 	comeAndGo(0, waiters/10)
-	before := heap()
+	before := locktest.Heap()
 	comeAndGo(waiters/10, waiters)
-	after := heap()
+	after := locktest.Heap()
 	growth := (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(waiters-waiters/10)
 	t.Logf("the heap went from %d to %d kB: %.2f bytes for each waiter", before.HeapAlloc>>10, after.HeapAlloc>>10, growth)
 	if growth > 100 {
 		t.Errorf("the heap grew by %.1f bytes for each waiter", growth)
 	}
-	wantKeys(t, rdb)
-}
-
-// wantKeys checks that Redis holds these keys and nothing else but fencing
-// clocks.
-func wantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
-	t.Helper()
-	keys, err := rdb.Keys(context.Background(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := map[string]bool{}
-	for _, key := range keys {
-		// Tombstones go by themselves. They are made only when a reply was so
-		// late that a request was sent again, which a busy machine may cause.
-		if !strings.HasPrefix(key, "rlock:clock:") && !strings.Contains(key, ":rlock:gone:") {
-			left[key] = true
-		}
-	}
-	for _, key := range want {
-		if !left[key] {
-			t.Errorf("key %q is gone", key)
-		}
-		delete(left, key)
-	}
-	if len(left) > 0 {
-		t.Errorf("%d keys are left behind, such as %.5q", len(left), keys)
-	}
+	locktest.WantKeys(t, rdb)
 }

@@ -1,4 +1,4 @@
-package rlock_test
+package scale
 
 import (
 	"context"
@@ -14,98 +14,22 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
-
-// The run for a machine of one's own: 10,000 holds, 30 s, 12 s, beside busy loops.
-var (
-	redHolds  = flag.Int("redlock.holds", 500, "number of RedLocks held through an outage of nodes")
-	redLease  = flag.Duration("redlock.lease", rfLease, "their watchdog lease")
-	redOutage = flag.Duration("redlock.outage", 2*rfLease, "length of the outage of two nodes; of all, a quarter of the lease")
-)
-
-// redHold takes many locks at once.
-func redHold(t testing.TB, cs []*rlock.Client, n int, opts ...rlock.RedLockOption) []*rlock.Lease {
-	t.Helper()
-	held := make([]*rlock.Lease, n)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				l, err := rlock.NewRedLock("held:"+strconv.FormatInt(i, 10), cs, opts...)
-				if err == nil {
-					held[i], err = l.Lock(bg)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	return held
-}
-
-// redRelease unlocks them, and tells how many had been lost.
-func redRelease(t testing.TB, held []*rlock.Lease) (lost int) {
-	t.Helper()
-	var first error
-	var wg sync.WaitGroup
-	for _, l := range held {
-		if err := l.Err(); err != nil {
-			lost++
-			first = err
-		}
-	}
-	for i, l := range held {
-		if i%8 == 0 {
-			wg.Wait()
-		}
-		wg.Go(func() { _ = l.Unlock(bg) })
-	}
-	wg.Wait()
-	if first != nil {
-		t.Log(first)
-	}
-	return lost
-}
-
-// wayHook counts the commands that were sent alone, and the pipelines.
-type wayHook struct{ alone, pipelines atomic.Int64 }
-
-func (h *wayHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *wayHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.alone.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (h *wayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.pipelines.Add(1)
-		return next(ctx, cmds)
-	}
-}
 
 // Two of five nodes stop for longer than a lease, and then all for a quarter of
 // one. No hold is lost. All are renewed in pipelines, and there are no more
 // goroutines for many of them than for few.
 func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 	servers := redistest.StartMasters(t, 5)
-	count := &countHookOf{}
+	count := &renewalCount{}
 	ways := &wayHook{}
 	var cs []*rlock.Client
 	for _, s := range servers {
-		rdb := dialer(s.Addr())(t, nil)
+		rdb := locktest.Dialer(s.Addr())(t, nil)
 		rdb.AddHook(ways)
-		cs = append(cs, newClientOn(t, rdb, rlock.WithWatchdogLease(*redLease), rlock.WithObserver(count)))
+		cs = append(cs, locktest.NewClient(t, rdb, rlock.WithWatchdogLease(*redLease), rlock.WithObserver(count)))
 	}
 	began := time.Now()
 	held := redHold(t, cs, *redHolds, rlock.WithNodeTimeout(min(*redLease/6, rlock.DefaultNodeTimeout)))
@@ -150,31 +74,111 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 	}
 }
 
-// countHookOf counts renewals and what failed.
-type countHookOf struct {
+// redHold takes many locks at once.
+func redHold(t testing.TB, cs []*rlock.Client, n int, opts ...rlock.RedLockOption) []*rlock.Lease {
+	t.Helper()
+	held := make([]*rlock.Lease, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				l, err := rlock.NewRedLock("held:"+strconv.FormatInt(i, 10), cs, opts...)
+				if err == nil {
+					held[i], err = l.Lock(bg)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return held
+}
+
+// The run for a machine of one's own: 10,000 holds, 30 s, 12 s, beside busy loops.
+var (
+	redHolds  = flag.Int("redlock.holds", 500, "number of RedLocks held through an outage of nodes")
+	redLease  = flag.Duration("redlock.lease", locktest.RedLockLease, "their watchdog lease")
+	redOutage = flag.Duration("redlock.outage", 2*locktest.RedLockLease, "length of the outage of two nodes; of all, a quarter of the lease")
+)
+
+// wayHook counts the commands that were sent alone, and the pipelines.
+type wayHook struct{ alone, pipelines atomic.Int64 }
+
+func (h *wayHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *wayHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.alone.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *wayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.pipelines.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// renewalCount counts renewals and what failed.
+type renewalCount struct {
 	rlock.NopObserver
 	renewed, failed atomic.Int64
 }
 
-func (o *countHookOf) Renewed(string, string) { o.renewed.Add(1) }
-func (o *countHookOf) Retry(string, error)    { o.failed.Add(1) }
+func (o *renewalCount) Renewed(string, string) { o.renewed.Add(1) }
+
+func (o *renewalCount) Retry(string, error) { o.failed.Add(1) }
+
+// redRelease unlocks them, and tells how many had been lost.
+func redRelease(t testing.TB, held []*rlock.Lease) (lost int) {
+	t.Helper()
+	var first error
+	var wg sync.WaitGroup
+	for _, l := range held {
+		if err := l.Err(); err != nil {
+			lost++
+			first = err
+		}
+	}
+	for i, l := range held {
+		if i%8 == 0 {
+			wg.Wait()
+		}
+		wg.Go(func() { _ = l.Unlock(bg) })
+	}
+	wg.Wait()
+	if first != nil {
+		t.Log(first)
+	}
+	return lost
+}
 
 // What waits for its turn here is no fault of a node: the time-out of a renewal
 // begins when it is sent. All of them together take longer than that.
 func TestRedLockRenewalsMayWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
 	const holds = 800
-	lease, timeout := ample(6*time.Second), ample(500*time.Millisecond)
-	n := rfStart(t)
-	count := &countHookOf{}
+	lease, timeout := locktest.Ample(6*time.Second), locktest.Ample(500*time.Millisecond)
+	count := &renewalCount{}
 	var cs []*rlock.Client
-	for _, p := range n.proxies {
-		rdb := dialer(p.Addr())(t, func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, 1 })
-		cs = append(cs, newClientOn(t, rdb, rlock.WithWatchdogLease(lease), rlock.WithObserver(count)))
+	var proxies []*faultproxy.Proxy
+	for _, s := range redistest.StartMasters(t, 5) {
+		p := faultproxy.New(t, s.Addr())
+		proxies = append(proxies, p)
+		rdb := locktest.Dialer(p.Addr())(t, func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, 1 })
+		cs = append(cs, locktest.NewClient(t, rdb, rlock.WithWatchdogLease(lease), rlock.WithObserver(count)))
 	}
 	held := redHold(t, cs, holds, rlock.WithNodeTimeout(timeout))
-	id := sha("red_renew")
-	for _, p := range n.proxies {
+	id := locktest.SHA("red_renew")
+	for _, p := range proxies {
 		var mu sync.Mutex
 		var free time.Time // when the node has done what has arrived
 		p.Delay(func(c faultproxy.Command) time.Duration {
@@ -193,7 +197,9 @@ func TestRedLockRenewalsMayWaitForTheirTurn(t *testing.T) {
 	}
 	before := count.failed.Load()
 	time.Sleep(lease) // two renewals of each hold
-	n.pass()
+	for _, p := range proxies {
+		p.Delay(nil)
+	}
 	failed := count.failed.Load() - before
 	if lost := redRelease(t, held); lost > 0 {
 		t.Errorf("%d of %d holds were lost", lost, holds)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package rlock_test
+package processes
 
 import (
 	"context"
@@ -15,21 +15,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-func init() {
-	childModes["red sections"] = childRedSections
-	childModes["red hold"] = childRedHold
-}
-
 // startRedChild runs a mode in a process that is told of all nodes.
-func startRedChild(t testing.TB, n *rfNodes, mode string, args ...string) *child {
+func startRedChild(t testing.TB, servers []*redistest.Server, mode string, args ...string) *locktest.Child {
 	t.Helper()
 	var addrs []string
-	for _, s := range n.servers {
+	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
 	}
-	return startChild(t, mode, append([]string{strings.Join(addrs, ",")}, args...)...)
+	return locktest.StartChild(t, mode, append([]string{strings.Join(addrs, ",")}, args...)...)
 }
 
 // childRedLock is a RedLock in a child. Its clients are not closed: processes just
@@ -37,13 +34,13 @@ func startRedChild(t testing.TB, n *rfNodes, mode string, args ...string) *child
 func childRedLock(t *testing.T, addrs string) *rlock.RedLock {
 	var cs []*rlock.Client
 	for _, addr := range strings.Split(addrs, ",") {
-		c, err := rlock.New(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithWatchdogLease(rfLease))
+		c, err := rlock.New(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithWatchdogLease(locktest.RedLockLease))
 		if err != nil {
 			t.Fatal(err)
 		}
 		cs = append(cs, c)
 	}
-	l, err := rlock.NewRedLock("processes", cs, rlock.WithNodeTimeout(rfTimeout))
+	l, err := rlock.NewRedLock("processes", cs, rlock.WithNodeTimeout(locktest.RedLockTimeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,32 +53,32 @@ func childRedLock(t *testing.T, addrs string) *rlock.RedLock {
 func TestRedLockProcessesOneOfWhichIsKilled(t *testing.T) {
 	t.Parallel()
 	const processes, goroutines, sections = 4, 3, 240
-	n := rfStart(t)
-	b := onServer(t) // what the lock protects
-	children := make([]*child, processes)
+	servers := redistest.StartMasters(t, 5)
+	b := locktest.OnServer(t) // what the lock protects
+	children := make([]*locktest.Child, processes)
 	for i := range children {
-		children[i] = startRedChild(t, n, "red sections", b.addr, strconv.Itoa(goroutines), strconv.Itoa(sections/processes))
+		children[i] = startRedChild(t, servers, "red sections", b.Addr, strconv.Itoa(goroutines), strconv.Itoa(sections/processes))
 	}
 	for _, c := range children {
-		c.report("ready")
+		c.Report("ready")
 	}
 	start := time.Now()
 	for _, c := range children {
-		c.order("go")
+		c.Order("go")
 	}
-	rdb := b.client(t)
+	rdb := b.Client(t)
 	killed := 0
 	for killed < 2 {
 		// In the middle of its work; often it holds the lock, or is at it.
-		eventually(t, "some sections are done", func() bool {
+		locktest.Eventually(t, "some sections are done", func() bool {
 			return rdb.LLen(bg, "done").Val() >= int64(20*(killed+1))
 		})
-		children[killed].kill()
+		children[killed].Kill()
 		killed++
 	}
 	for _, c := range children[killed:] {
-		c.report("done")
-		c.finish()
+		c.Report("done")
+		c.Finish()
 	}
 	done, err := rdb.LRange(bg, "done", 0, -1).Result()
 	if err != nil {
@@ -105,21 +102,21 @@ func TestRedLockProcessesOneOfWhichIsKilled(t *testing.T) {
 	}
 }
 
-func childRedSections(t *testing.T, p *parent, addrs string, args []string) {
+func childRedSections(t *testing.T, p *locktest.Parent, addrs string, args []string) {
 	rdb := redis.NewClient(&redis.Options{Addr: args[0]})
 	goroutines, _ := strconv.Atoi(args[1])
 	sections, _ := strconv.Atoi(args[2])
 	l := childRedLock(t, addrs)
 	ctx := context.Background()
-	p.report("ready")
-	p.await("go")
+	p.Report("ready")
+	p.Await("go")
 	var left atomic.Int64
 	left.Store(int64(sections))
 	var wg sync.WaitGroup
 	for range goroutines {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				lease := mustLock(t, l)
+				lease := locktest.MustLock(t, l)
 				number, _ := rdb.Get(ctx, "number").Int()
 				if err := rdb.Set(ctx, "number", number+1, 0).Err(); err != nil {
 					t.Error(err)
@@ -127,36 +124,40 @@ func childRedSections(t *testing.T, p *parent, addrs string, args []string) {
 				if err := rdb.RPush(ctx, "done", fmt.Sprint(lease.Token(), " ", number+1)).Err(); err != nil {
 					t.Error(err)
 				}
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			}
 		})
 	}
 	wg.Wait()
-	p.report("done")
+	p.Report("done")
 }
 
 // The lock of a process that was killed is free when its lease is over on the
 // nodes, and not before, also if two nodes die with it.
 func TestRedLockKilledHolderFreesAfterItsLease(t *testing.T) {
 	t.Parallel() // it waits for leases to run out
-	n := rfStart(t)
-	l := red(t, "processes", n.straight(t, rlock.WithWatchdogLease(rfLease)), rlock.WithNodeTimeout(rfTimeout))
+	servers := redistest.StartMasters(t, 5)
+	var cs []*rlock.Client
+	for _, s := range servers {
+		cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, locktest.DialOnce), rlock.WithWatchdogLease(locktest.RedLockLease)))
+	}
+	l := locktest.NewRedLock(t, "processes", cs, rlock.WithNodeTimeout(locktest.RedLockTimeout))
 	for _, nodes := range []int{0, 2} {
-		holder := startRedChild(t, n, "red hold")
-		first, _ := strconv.ParseInt(holder.report("held"), 10, 64)
+		holder := startRedChild(t, servers, "red hold")
+		first, _ := strconv.ParseInt(holder.Report("held"), 10, 64)
 		if s, err := l.State(bg); err != nil || !s.Locked() {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		holder.kill()
+		holder.Kill()
 		killed := time.Now()
 		s, err := l.State(bg)
 		if err != nil || !s.Locked() {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		for i := range nodes {
-			n.servers[1+i].Kill()
+			servers[1+i].Kill()
 		}
-		lease := mustLock(t, l)
+		lease := locktest.MustLock(t, l)
 		took := time.Since(killed)
 		if lease.Token() <= first {
 			t.Errorf("token %d after %d", lease.Token(), first)
@@ -164,19 +165,19 @@ func TestRedLockKilledHolderFreesAfterItsLease(t *testing.T) {
 		// Of the three votes that are left all are needed; the first to run out is
 		// a few ms before that which State has told. The upper bound leaves room
 		// for a busy machine.
-		if took < s.TTL-500*time.Millisecond || took > rfLease+5*time.Second {
+		if took < s.TTL-500*time.Millisecond || took > locktest.RedLockLease+5*time.Second {
 			t.Errorf("the lock of a killed process, locked for another %v, was taken after %v", s.TTL, took)
 		}
 		t.Logf("locked for another %v, taken after %v", s.TTL, took.Round(time.Millisecond))
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		for i := range nodes {
-			n.servers[1+i].Restart()
+			servers[1+i].Restart()
 		}
 	}
 }
 
-func childRedHold(t *testing.T, p *parent, addrs string, _ []string) {
-	lease := mustLock(t, childRedLock(t, addrs))
-	p.report("held %d", lease.Token())
-	p.await("unlock")
+func childRedHold(t *testing.T, p *locktest.Parent, addrs string, _ []string) {
+	lease := locktest.MustLock(t, childRedLock(t, addrs))
+	p.Report("held %d", lease.Token())
+	p.Await("unlock")
 }

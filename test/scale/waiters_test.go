@@ -1,28 +1,28 @@
-package rlock_test
+package scale
 
 import (
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // fill puts n waiters that live into the line, behind all others.
-func (k placeKind) fill(t testing.TB, rdb redis.UniversalClient, name string, n int) {
+func fill(t testing.TB, k locktest.Line, rdb redis.UniversalClient, name string, n int) {
 	t.Helper()
-	keys := fairKeysOf(name)
-	base := "{" + name + "}:rlock:" + k.signs
-	if k.name != "fair" {
-		keys.alive, keys.queue = base, regexp.MustCompile("alive$").ReplaceAllString(base, "queue")
-		if k.name == "read" {
-			keys.queue += ":shared"
+	keys := locktest.FairKeysOf(name)
+	base := "{" + name + "}:rlock:" + k.Signs
+	if k.Name != "fair" {
+		keys.Alive, keys.Queue = base, regexp.MustCompile("alive$").ReplaceAllString(base, "queue")
+		if k.Name == "read" {
+			keys.Queue += ":shared"
 		}
 	}
 	err := rdb.Eval(bg, `
@@ -37,55 +37,41 @@ func (k placeKind) fill(t testing.TB, rdb redis.UniversalClient, name string, n 
 			else
 				redis.call('zadd', KEYS[1], time[1] * 1000000 + time[2] + i, stay)
 			end
-		end`, []string{keys.queue, keys.deadlines, keys.alive}, n, k.name).Err()
+		end`, []string{keys.Queue, keys.Deadlines, keys.Alive}, n, k.Name).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
-}
-
-// scriptCommands is how often each command was called that tests do not send
-// themselves.
-func scriptCommands(t testing.TB, rdb redis.UniversalClient) map[string]int {
-	t.Helper()
-	calls := map[string]int{}
-	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(rdb.Info(bg, "commandstats").Val(), -1) {
-		calls[m[1]], _ = strconv.Atoi(m[2])
-	}
-	for _, own := range []string{"info", "eval", "evalsha", "hello", "client|setinfo", "client|maint_notifications", "subscribe", "unsubscribe", "ping", "slowlog|get", "slowlog|reset", "config|set", "pubsub|numsub"} {
-		delete(calls, own)
-	}
-	return calls
 }
 
 // What Redis does for one operation does not depend on how many wait. Java waiters
 // in the line of a fair lock do not change that.
 func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
-	for _, k := range placeKinds() {
+	for _, k := range locktest.Lines() {
 		javas := []int{0}
-		if k.name == "fair" {
+		if k.Name == "fair" {
 			javas = []int{0, 1, 50}
 		}
 		for _, java := range javas {
-			t.Run(fmt.Sprint(k.name, " ", java), func(t *testing.T) {
+			t.Run(fmt.Sprint(k.Name, " ", java), func(t *testing.T) {
 				t.Parallel()
-				b := onServer(t)
-				rdb := b.client(t)
+				b := locktest.OnServer(t)
+				rdb := b.Client(t)
 				rdb.ConfigSet(bg, "slowlog-log-slower-than", "0")
 				rdb.ConfigSet(bg, "slowlog-max-len", "1000")
 				var costs []map[string]map[string]int
 				for _, n := range []int{10, 1000, 10_000} {
 					cost := map[string]map[string]int{}
-					m := join(t, b.client(t), rlock.WithWaiterLease(patient), rlock.WithLongestPoll(patient))
+					m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(locktest.Patient), rlock.WithLongestPoll(locktest.Patient))
 					name := fmt.Sprint("line", n)
-					l := k.open(m.Client, name)
-					first := "{" + name + "}:rlock:" + regexp.MustCompile(":alive$").ReplaceAllString(k.signs, "")
-					if k.name == "fair" {
+					l := k.Open(m.Client, name)
+					first := "{" + name + "}:rlock:" + regexp.MustCompile(":alive$").ReplaceAllString(k.Signs, "")
+					if k.Name == "fair" {
 						first = name
 					}
 					measure := func(what string, do func()) {
 						t.Helper()
-						before := scriptCommands(t, rdb)
+						before := locktest.ScriptCommands(t, rdb)
 						rdb.Do(bg, "slowlog", "reset")
 						do()
 						var slowest time.Duration
@@ -95,7 +81,7 @@ func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 							}
 						}
 						calls := map[string]int{}
-						for command, n := range scriptCommands(t, rdb) {
+						for command, n := range locktest.ScriptCommands(t, rdb) {
 							// Whether a TTL has to be set again depends on the time.
 							if n > before[command] && command != "pexpire" {
 								calls[command] = n - before[command]
@@ -108,31 +94,31 @@ func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 						}
 						t.Logf("%6d waiters: %-20s %3d commands, slowest script %v", n, what, total, slowest)
 					}
-					parked := func(looks int, opts ...rlock.AcquireOption) *queuedEntry {
-						from := m.looks.at(first)
-						e := queuedLock(t, bg, l, opts...)
-						m.parked(t, first, from+looks)
+					parked := func(looks int, opts ...rlock.AcquireOption) *locktest.Attempt {
+						from := m.Looks.At(first)
+						e := locktest.Begin(t, bg, l, opts...)
+						m.Parked(t, first, from+looks)
 						return e
 					}
-					holder := mustLock(t, k.rival(m.Client, name), rlock.WithLease(time.Hour))
+					holder := locktest.MustLock(t, k.Rival(m.Client, name), rlock.WithLease(time.Hour))
 					head := parked(2)
 					for i := range java {
-						j := &fairJava{rdb, fairKeysOf(name), fmt.Sprint("java:", i), 300_000}
-						j.try(time.Hour)
+						j := &locktest.JavaFairLock{Rdb: rdb, K: locktest.FairKeysOf(name), Owner: fmt.Sprint("java:", i), Wait: 300_000}
+						j.Try(time.Hour)
 					}
-					k.fill(t, rdb, name, n)
-					var newcomer *queuedEntry
+					fill(t, k, rdb, name, n)
+					var newcomer *locktest.Attempt
 					measure("a newcomer", func() { newcomer = parked(2) })
 					measure("a visitor", func() { _, _ = l.TryLock(bg) })
-					measure("one gives up", func() { newcomer.cancel(); <-newcomer.done })
-					if k.name != "read" { // whose successors come in beside it
+					measure("one gives up", func() { newcomer.Cancel(); <-newcomer.Done })
+					if k.Name != "read" { // whose successors come in beside it
 						measure("a hand-over", func() {
-							mustUnlock(t, holder)
-							head.held()
+							locktest.MustUnlock(t, holder)
+							head.Held()
 						})
 					} else {
-						mustUnlock(t, holder)
-						head.held()
+						locktest.MustUnlock(t, holder)
+						head.Held()
 					}
 					costs = append(costs, cost)
 				}

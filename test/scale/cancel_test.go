@@ -1,6 +1,6 @@
 //go:build unix
 
-package rlock_test
+package scale
 
 import (
 	"context"
@@ -15,22 +15,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 var cancelled = flag.Int("waiters", 1_000, "number of waiters that are cancelled at once; ten thousand take some ten seconds for each type")
 
-func init() { childModes["pings"] = childPings }
-
 // childPings is another client of the same Redis, in a process of its own. It tells
 // how long its longest PING took.
-func childPings(t *testing.T, p *parent, addr string, _ []string) {
-	_, rdb := childClient(t, addr)
-	p.report("ready")
+func childPings(t *testing.T, p *locktest.Parent, addr string, _ []string) {
+	_, rdb := locktest.ChildClient(t, addr)
+	p.Report("ready")
 	var longest time.Duration
 	for {
 		select {
-		case <-p.orders:
-			p.report("longest %v", longest)
+		case <-p.Orders:
+			p.Report("longest %v", longest)
 			return
 		default:
 		}
@@ -46,19 +45,19 @@ func childPings(t *testing.T, p *parent, addr string, _ []string) {
 // script, few at a time, so that Redis serves others between them.
 func TestThousandsOfPlacesAreGivenUpAtOnce(t *testing.T) {
 	waiters := *cancelled
-	for _, k := range placeKinds() {
-		if k.name == "read" {
+	for _, k := range locktest.Lines() {
+		if k.Name == "read" {
 			continue // as write
 		}
-		t.Run(k.name, func(t *testing.T) {
-			b := onServer(t)
-			rdb := b.client(t)
+		t.Run(k.Name, func(t *testing.T) {
+			b := locktest.OnServer(t)
+			rdb := b.Client(t)
 			most := &pipelineHook{}
-			mine := b.client(t)
+			mine := b.Client(t)
 			mine.AddHook(most)
-			c := newClientOn(t, mine, rlock.WithWaiterLease(patient), rlock.WithLongestPoll(patient), rlock.WithCommandTimeout(time.Minute))
-			l := k.open(c, "a")
-			holder := mustLock(t, k.rival(newClientOn(t, rdb), "a"), rlock.WithLease(time.Hour))
+			c := locktest.NewClient(t, mine, rlock.WithWaiterLease(locktest.Patient), rlock.WithLongestPoll(locktest.Patient), rlock.WithCommandTimeout(time.Minute))
+			l := k.Open(c, "a")
+			holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"), rlock.WithLease(time.Hour))
 			ctx, cancel := context.WithCancel(bg)
 			defer cancel()
 			var wg sync.WaitGroup
@@ -69,22 +68,22 @@ func TestThousandsOfPlacesAreGivenUpAtOnce(t *testing.T) {
 					}
 				})
 			}
-			eventually(t, "all stand in line", func() bool {
-				return len(k.line(rdb, "a")) == waiters
+			locktest.Eventually(t, "all stand in line", func() bool {
+				return len(k.Line(rdb, "a")) == waiters
 			})
-			other := startChild(t, "pings", b.addr)
-			other.report("ready")
+			other := locktest.StartChild(t, "pings", b.Addr)
+			other.Report("ready")
 			rdb.Do(bg, "config", "resetstat")
 			rdb.ConfigSet(bg, "slowlog-log-slower-than", "1000")
 			start := time.Now()
 			cancel()
 			wg.Wait()
 			returned := time.Since(start)
-			eventually(t, "the line is empty", func() bool { return queuedState(t, k.open(c, "a")).Waiters == 0 })
+			locktest.Eventually(t, "the line is empty", func() bool { return locktest.MustState(t, k.Open(c, "a")).Waiters == 0 })
 			took := time.Since(start)
-			other.order("stop")
-			longest := other.report("longest")
-			other.finish()
+			other.Order("stop")
+			longest := other.Report("longest")
+			other.Finish()
 			var slowest time.Duration
 			for _, e := range rdb.SlowLogGet(bg, -1).Val() {
 				slowest = max(slowest, e.Duration)
@@ -95,11 +94,11 @@ func TestThousandsOfPlacesAreGivenUpAtOnce(t *testing.T) {
 				t.Errorf("%d give-ups in one pipeline", n)
 			}
 			// Those whose looks were under way may have been asked to look once more.
-			if n := commandCount(t, rdb, "lrem", "zrem"); n > 4*waiters {
+			if n := locktest.CommandCount(t, rdb, "lrem", "zrem"); n > 4*waiters {
 				t.Errorf("%d removals for %d waiters", n, waiters)
 			}
-			mustUnlock(t, holder)
-			onlyTombstones(t, rdb)
+			locktest.MustUnlock(t, holder)
+			locktest.OnlyTombstones(t, rdb)
 		})
 	}
 }
@@ -110,8 +109,10 @@ type pipelineHook struct {
 	n  int
 }
 
-func (h *pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h *pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (h *pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
 func (h *pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		scripts := slices.DeleteFunc(slices.Clone(cmds), func(c redis.Cmder) bool { return c.Name() != "evalsha" && c.Name() != "eval" })

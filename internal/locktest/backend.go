@@ -1,0 +1,131 @@
+package locktest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
+)
+
+var bg = context.Background()
+
+// Backend is a Redis that a scenario runs on.
+type Backend struct {
+	name string
+	Addr string               // of the server, or of one node
+	Mini *miniredis.Miniredis // nil if it is a real server
+	Real *redistest.Server    // nil if it is not one standalone server
+	dial func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient
+}
+
+// Client is a go-redis client that is closed at the end of the test.
+func (b *Backend) Client(t testing.TB) redis.UniversalClient { return b.dial(t, nil) }
+
+// NewClient is a Client on the backend that is stopped at the end of the test,
+// before its Redis client and its server.
+func (b *Backend) NewClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
+	t.Helper()
+	return NewClient(t, b.Client(t), opts...)
+}
+
+// Faulty is a client behind a proxy, and a plain way round it.
+func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
+	t.Helper()
+	proxy := faultproxy.New(t, b.Addr)
+	// go-redis with its defaults where they could hurt: it would retry by
+	// itself, and does not look at contexts.
+	rdb := Dialer(proxy.Addr())(t, nil)
+	opts = append([]rlock.Option{rlock.WithCommandTimeout(Ample(2 * time.Second)), rlock.WithUnlockTimeout(Ample(2 * time.Second))}, opts...)
+	c := NewClient(t, rdb, opts...)
+	plain := b.Client(t)
+	// Load the scripts, so that the first EVALSHA is the one that counts.
+	l := NewClient(t, plain).NewLock("warm-up:" + t.Name()) // tests run in parallel
+	MustUnlock(t, MustLock(t, l))
+	if _, err := l.ForceUnlock(bg); err != nil {
+		t.Fatal(err)
+	}
+	return c, proxy, plain
+}
+
+// EachRedis runs a scenario on miniredis and on a real server.
+func EachRedis(t *testing.T, scenario func(t *testing.T, b *Backend)) {
+	t.Helper()
+	Beside(t, "miniredis", func(t *testing.T) { scenario(t, OnMiniredis(t)) })
+	Beside(t, "standalone", func(t *testing.T) { scenario(t, OnServer(t)) })
+}
+
+// EveryRedis runs a scenario on a cluster as well.
+func EveryRedis(t *testing.T, scenario func(t *testing.T, b *Backend)) {
+	t.Helper()
+	EachRedis(t, scenario)
+	Beside(t, "cluster", func(t *testing.T) { scenario(t, OnCluster(t)) })
+}
+
+// Beside is t.Run of a subtest that runs beside the others. It begins only when
+// the function that called it has returned.
+func Beside(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		test(t)
+	})
+}
+
+func OnMiniredis(t testing.TB) *Backend {
+	t.Helper()
+	m := miniredis.RunT(t)
+	m.ClockTTL(true) // leases run out by themselves
+	return &Backend{name: "miniredis", Addr: m.Addr(), Mini: m, dial: Dialer(m.Addr())}
+}
+
+func OnServer(t testing.TB, args ...string) *Backend {
+	t.Helper()
+	s := redistest.Start(t, args...)
+	return &Backend{name: "standalone", Addr: s.Addr(), Real: s, dial: Dialer(s.Addr())}
+}
+
+func OnCluster(t testing.TB) *Backend {
+	t.Helper()
+	c := redistest.StartCluster(t, 3, 0)
+	return &Backend{
+		name: "cluster", Addr: c.Nodes[0].Addr(),
+		dial: func(testing.TB, func(*redis.Options)) redis.UniversalClient { return c.Client() },
+	}
+}
+
+// Dialer makes clients of one server. The time-outs of go-redis are short so
+// that goroutines that a test leaves in a hung call end with the test.
+func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalClient {
+	return func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient {
+		o := &redis.Options{Addr: addr, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second}
+		if edit != nil {
+			edit(o)
+		}
+		rdb := redis.NewClient(o)
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	}
+}
+
+func NewClient(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *rlock.Client {
+	t.Helper()
+	c, err := rlock.New(rdb, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Stop(c) })
+	return c
+}
+
+// Stop ends a client at once, whatever is held by it.
+func Stop(c *rlock.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Shutdown(ctx)
+}

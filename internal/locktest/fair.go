@@ -1,0 +1,248 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// FairKeys are the keys of a fair lock beside its hash.
+type FairKeys struct{ Lock, Queue, Deadlines, Alive, Channel string }
+
+func FairKeysOf(name string) FairKeys {
+	if strings.Contains(name, "{") {
+		return FairKeys{name, "redisson_lock_queue:" + name, "redisson_lock_timeout:" + name, name + ":rlock:waiters", "redisson_lock__channel:" + name + ":"}
+	}
+	return FairKeys{name, "redisson_lock_queue:{" + name + "}", "redisson_lock_timeout:{" + name + "}", "{" + name + "}:rlock:waiters", "redisson_lock__channel:{" + name + "}:"}
+}
+
+// FairLockState is what stands in Redis of a fair lock.
+type FairLockState struct {
+	Hold      map[string]string
+	Queue     []string
+	Deadlines map[string]float64
+	Alive     map[string]float64
+}
+
+func FairState(rdb redis.UniversalClient, name string) FairLockState {
+	k := FairKeysOf(name)
+	v := FairLockState{Hold: map[string]string{}, Deadlines: map[string]float64{}, Alive: map[string]float64{}}
+	// One script, so that it is the state of one moment.
+	parts, err := rdb.Eval(bg, `return {
+		redis.call('hgetall', KEYS[1]), redis.call('lrange', KEYS[2], 0, -1),
+		redis.call('zrange', KEYS[3], 0, -1, 'withscores'), redis.call('zrange', KEYS[4], 0, -1, 'withscores')}`,
+		[]string{k.Lock, k.Queue, k.Deadlines, k.Alive}).Slice()
+	if err != nil {
+		return v // the server is away; whoever waits for something looks again
+	}
+	lists := make([][]string, len(parts))
+	for i, part := range parts {
+		for _, item := range part.([]any) {
+			lists[i] = append(lists[i], item.(string))
+		}
+	}
+	for fields := range slices.Chunk(lists[0], 2) {
+		v.Hold[fields[0]] = fields[1]
+	}
+	v.Queue = lists[1]
+	for i, scores := range []map[string]float64{v.Deadlines, v.Alive} {
+		for z := range slices.Chunk(lists[2+i], 2) {
+			scores[z[0]], _ = strconv.ParseFloat(z[1], 64)
+		}
+	}
+	return v
+}
+
+// ServerNow is the clock of the server, in the unit of the scores.
+func ServerNow(rdb redis.UniversalClient) float64 {
+	now, _ := rdb.Time(bg).Result()
+	return float64(now.UnixMilli())
+}
+
+// PutFairWaiter puts a waiter of another process into the line by hand, with a sign of
+// life that is good for the given time from now.
+func PutFairWaiter(t testing.TB, rdb redis.UniversalClient, name, stay string, alive, deadline time.Duration) {
+	t.Helper()
+	k, now := FairKeysOf(name), ServerNow(rdb)
+	if _, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
+		p.RPush(bg, k.Queue, stay)
+		p.ZAdd(bg, k.Deadlines, redis.Z{Score: now + float64(deadline.Milliseconds()), Member: stay})
+		p.ZAdd(bg, k.Alive, redis.Z{Score: now + float64(alive.Milliseconds()), Member: stay})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FairWaiter is a Lock that waits in a goroutine.
+type FairWaiter struct {
+	ID     string
+	Cancel context.CancelFunc
+	Done   chan struct{} // closed when it has returned
+	Lease  *rlock.Lease
+	Err    error
+}
+
+// Wait waits for the end of the Lock.
+func (w *FairWaiter) Wait(t testing.TB) *rlock.Lease {
+	t.Helper()
+	select {
+	case <-w.Done:
+	case <-time.After(40 * time.Second):
+		t.Fatalf("the waiter %s got nothing", w.ID)
+	}
+	if w.Err != nil {
+		t.Fatal(w.Err)
+	}
+	return w.Lease
+}
+
+// Left waits for the end of a Lock that was cancelled.
+func (w *FairWaiter) Left(t testing.TB) {
+	t.Helper()
+	<-w.Done
+	if w.Err == nil {
+		t.Fatalf("the waiter %s got the lock", w.ID)
+	}
+}
+
+func (w *FairWaiter) Waits() bool {
+	select {
+	case <-w.Done:
+		return false
+	default:
+		return true
+	}
+}
+
+// LineUp lets a Lock wait, and returns when it stands in the queue: at its end,
+// as long as the caller lets others in one by one.
+func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireOption) (*FairWaiter, error) {
+	before := FairState(rdb, l.Name()).Queue
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	w := &FairWaiter{Cancel: cancel, Done: make(chan struct{})}
+	go func() {
+		defer close(w.Done)
+		w.Lease, w.Err = l.Lock(ctx, opts...)
+	}()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		for _, stay := range FairState(rdb, l.Name()).Queue {
+			if !slices.Contains(before, stay) {
+				w.ID = stay
+				return w, nil
+			}
+		}
+		select {
+		case <-w.Done:
+			return w, nil // it has not had to wait
+		default:
+		}
+		if time.Now().After(end) {
+			cancel()
+			return w, errors.New("it does not get into the queue")
+		}
+	}
+}
+
+func MustLineUp(t testing.TB, rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireOption) *FairWaiter {
+	t.Helper()
+	w, err := LineUp(rdb, l, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Cancel)
+	if w.ID == "" {
+		t.Fatalf("it has not had to wait: %v, %v", w.Lease, w.Err)
+	}
+	return w
+}
+
+// Parked is MustLineUp for a waiter that sleeps when it returns: it has looked
+// twice, at first and after the confirmation of its subscription.
+func Parked(t testing.TB, rdb redis.UniversalClient, m *Member, name string, opts ...rlock.AcquireOption) *FairWaiter {
+	t.Helper()
+	from := m.Looks.At(name)
+	w := MustLineUp(t, rdb, m.NewFairLock(name), opts...)
+	m.Parked(t, name, from+2)
+	return w
+}
+
+// JavaFairLock is a waiter or holder of Redisson, by the rules of its wire. It is
+// made of single commands: only for tests in which nobody else is at work.
+type JavaFairLock struct {
+	Rdb   redis.UniversalClient
+	K     FairKeys
+	Owner string
+	Wait  float64 // ms
+}
+
+func (j *JavaFairLock) score(owner string) (float64, bool) {
+	s, err := j.Rdb.ZScore(bg, j.K.Deadlines, owner).Result()
+	return s, err == nil
+}
+
+func (j *JavaFairLock) head() string { return j.Rdb.LIndex(bg, j.K.Queue, 0).Val() }
+
+func (j *JavaFairLock) purge() {
+	for {
+		h := j.head()
+		if s, ok := j.score(h); h == "" || !ok || s > ServerNow(j.Rdb) {
+			return
+		}
+		j.Rdb.ZRem(bg, j.K.Deadlines, h)
+		j.Rdb.LPop(bg, j.K.Queue)
+	}
+}
+
+// Try is an acquire that queues; it reports whether the lock was taken.
+func (j *JavaFairLock) Try(lease time.Duration) bool {
+	j.purge()
+	free, h := j.Rdb.Exists(bg, j.K.Lock).Val() == 0, j.head()
+	if free && (h == "" || h == j.Owner) {
+		j.Rdb.LPop(bg, j.K.Queue)
+		j.Rdb.ZRem(bg, j.K.Deadlines, j.Owner)
+		for _, other := range j.Rdb.ZRange(bg, j.K.Deadlines, 0, -1).Val() {
+			j.Rdb.ZIncrBy(bg, j.K.Deadlines, -j.Wait, other)
+		}
+		j.Rdb.HSet(bg, j.K.Lock, j.Owner, 1)
+		j.Rdb.PExpire(bg, j.K.Lock, lease)
+		return true
+	}
+	if _, ok := j.score(j.Owner); ok {
+		return false
+	}
+	now := ServerNow(j.Rdb)
+	base := float64(j.Rdb.PTTL(bg, j.K.Lock).Val().Milliseconds())
+	if s, ok := j.score(j.Rdb.LIndex(bg, j.K.Queue, -1).Val()); ok {
+		base = s - now
+	}
+	j.Rdb.ZAdd(bg, j.K.Deadlines, redis.Z{Score: base + j.Wait + now, Member: j.Owner})
+	j.Rdb.RPush(bg, j.K.Queue, j.Owner)
+	return false
+}
+
+func (j *JavaFairLock) Unlock() {
+	j.purge()
+	j.Rdb.Del(bg, j.K.Lock)
+	if h := j.head(); h != "" {
+		j.Rdb.Publish(bg, j.K.Channel+h, "0")
+	}
+}
+
+// GiveUp tells nobody.
+func (j *JavaFairLock) GiveUp() {
+	queue := j.Rdb.LRange(bg, j.K.Queue, 0, -1).Val()
+	for _, other := range queue[slices.Index(queue, j.Owner)+1:] {
+		j.Rdb.ZIncrBy(bg, j.K.Deadlines, -j.Wait, other)
+	}
+	j.Rdb.ZRem(bg, j.K.Deadlines, j.Owner)
+	j.Rdb.LRem(bg, j.K.Queue, 1, j.Owner)
+}

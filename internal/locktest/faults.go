@@ -1,0 +1,60 @@
+package locktest
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// SHA is the hash under which a server knows a script.
+func SHA(script string) string {
+	_, sha := seam.Script(script)
+	return sha
+}
+
+// ScriptText is what a server is sent of a script.
+func ScriptText(script string) string {
+	text, _ := seam.Script(script)
+	return text
+}
+
+// OnNth applies an action to the n-th run of a script, counted from 1. The test
+// fails if there are not so many: then it has shown nothing.
+func OnNth(t testing.TB, proxy *faultproxy.Proxy, script string, n int64, action faultproxy.Action) *atomic.Int64 {
+	t.Helper()
+	var seen atomic.Int64
+	t.Cleanup(func() {
+		t.Helper()
+		if got := seen.Load(); got < n && !t.Failed() {
+			t.Errorf("%s ran %d times, so the fault in run %d did not happen", script, got, n)
+		}
+	})
+	id := SHA(script)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(id) && seen.Add(1) == n {
+			return action
+		}
+		return faultproxy.Pass
+	})
+	return &seen
+}
+
+var LossyActions = map[string]faultproxy.Action{
+	"reply swallowed":     faultproxy.SwallowReply,
+	"reset after running": faultproxy.ResetAfter,
+	"reset before":        faultproxy.ResetBefore,
+	"run twice":           faultproxy.Duplicate,
+	"loading":             faultproxy.Error,
+}
+
+// EachLoss runs a scenario for each way to lose a reply of a script.
+func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backend, action faultproxy.Action)) {
+	t.Helper()
+	EachRedis(t, func(t *testing.T, b *Backend) {
+		for name, action := range LossyActions {
+			t.Run(script+" "+name, func(t *testing.T) { scenario(t, b, action) })
+		}
+	})
+}

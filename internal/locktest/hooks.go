@@ -1,0 +1,59 @@
+package locktest
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// CountHook counts commands, those in pipelines too.
+type CountHook struct{ N atomic.Int64 }
+
+func (h *CountHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *CountHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.N.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *CountHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.N.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// ScriptHook stands between a client and its connections, to lose or hold up
+// what it names.
+type ScriptHook struct {
+	One  func(cmd redis.Cmder, next func() error) error
+	Pipe func(cmds []redis.Cmder, next func() error) error
+}
+
+func (h *ScriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *ScriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.One == nil {
+			return next(ctx, cmd)
+		}
+		return h.One(cmd, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h *ScriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if h.Pipe == nil {
+			return next(ctx, cmds)
+		}
+		return h.Pipe(cmds, func() error { return next(ctx, cmds) })
+	}
+}
+
+// Runs reports whether a command runs a script by its hash.
+func Runs(cmd redis.Cmder, script string) bool {
+	return cmd.Name() == "evalsha" && cmd.Args()[1] == SHA(script)
+}

@@ -1,0 +1,201 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+// Keys are all keys but the fencing clocks, which stay for ever.
+func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
+	t.Helper()
+	all, err := rdb.Keys(bg, "*").Result()
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		var mu sync.Mutex
+		all = nil
+		err = cluster.ForEachMaster(bg, func(ctx context.Context, node *redis.Client) error {
+			some, err := node.Keys(ctx, "*").Result()
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, some...)
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all {
+		if !strings.HasPrefix(k, "rlock:clock:{") {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+func MustBeEmpty(t testing.TB, rdb redis.UniversalClient) {
+	t.Helper()
+	if keys := Keys(t, rdb); len(keys) > 0 {
+		t.Fatalf("left in Redis: %q", keys)
+	}
+}
+
+// MustBeForgotten checks that nothing is left of locks with such a name but
+// tombstones and the counters of fenced ones.
+func MustBeForgotten(t testing.TB, rdb redis.UniversalClient, name string) {
+	t.Helper()
+	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("left in Redis: %q", left)
+		}
+	}()
+	Eventually(t, "Redis has forgotten the lock", func() bool {
+		left = nil
+		for _, key := range Keys(t, rdb) {
+			if strings.Contains(key, name) && !strings.Contains(key, ":rlock:gone:") && !strings.HasPrefix(key, "redisson_lock_token:") {
+				left = append(left, key)
+			}
+		}
+		return len(left) == 0
+	})
+}
+
+func HoldCount(t testing.TB, rdb redis.UniversalClient, name, owner string) string {
+	t.Helper()
+	n, err := rdb.HGet(bg, name, owner).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func Tombstones(keys []string) (n int) {
+	for _, k := range keys {
+		// What tells the round of a read-write lock goes within a second.
+		if strings.Contains(k, ":rlock:gone:") || strings.HasSuffix(k, ":rlock:admitted") {
+			n++
+		}
+	}
+	return n
+}
+
+// OnlyTombstones checks that nothing else is left, or not for long: a request that
+// is on its way when its waiter leaves is undone a moment later.
+func OnlyTombstones(t testing.TB, rdb redis.UniversalClient) {
+	t.Helper()
+	keys := Keys(t, rdb)
+	for end := time.Now().Add(2 * time.Second); Tombstones(keys) != len(keys); keys = Keys(t, rdb) {
+		if time.Now().After(end) {
+			t.Fatalf("left in Redis: %q", keys)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	for _, k := range keys {
+		if ttl := rdb.PTTL(bg, k).Val(); ttl <= 0 || ttl > time.Minute {
+			t.Fatalf("tombstone %s has TTL %v", k, ttl)
+		}
+	}
+}
+
+// WantKeys checks that Redis holds these keys and nothing else but fencing
+// clocks.
+func WantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
+	t.Helper()
+	keys, err := rdb.Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]bool{}
+	for _, key := range keys {
+		// Tombstones go by themselves. They are made only when a reply was so
+		// late that a request was sent again, which a busy machine may cause.
+		if !strings.HasPrefix(key, "rlock:clock:") && !strings.Contains(key, ":rlock:gone:") {
+			left[key] = true
+		}
+	}
+	for _, key := range want {
+		if !left[key] {
+			t.Errorf("key %q is gone", key)
+		}
+		delete(left, key)
+	}
+	if len(left) > 0 {
+		t.Errorf("%d keys are left behind, such as %.5q", len(left), keys)
+	}
+}
+
+// Subscribers is how many connections listen to a lock's releases.
+func Subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
+	t.Helper()
+	channel := "redisson_lock__channel:{" + lock + "}"
+	n, err := rdb.PubSubNumSub(context.Background(), channel).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n[channel]
+}
+
+func Waiters(t testing.TB, l *rlock.Lock) int {
+	t.Helper()
+	s, err := l.State(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Waiters
+}
+
+// NothingLeft waits until nothing is left of any lock; a release or give-up
+// that had no answer in time goes on in the background.
+func NothingLeft(t testing.TB, rdbs ...redis.UniversalClient) {
+	t.Helper()
+	for _, rdb := range rdbs {
+		var left []string
+		ok := func() bool {
+			left = slices.DeleteFunc(Keys(t, rdb), func(key string) bool {
+				return strings.Contains(key, ":rlock:gone:") || strings.HasPrefix(key, "redisson_lock_token:") ||
+					strings.HasPrefix(key, "rlock:red:") || strings.HasSuffix(key, "rlock:red:counter")
+			})
+			return len(left) == 0
+		}
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("left in Redis: %q", left)
+			}
+		}
+	}
+}
+
+func DeleteAll(t testing.TB, rdb redis.UniversalClient) {
+	t.Helper()
+	if keys := Keys(t, rdb); len(keys) > 0 {
+		if err := rdb.Del(bg, keys...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func WantHash(t testing.TB, rdb redis.UniversalClient, name string, want map[string]string) {
+	t.Helper()
+	got, err := rdb.HGetAll(bg, name).Result()
+	if err != nil || !maps.Equal(got, want) {
+		t.Helper()
+		t.Fatalf("hash of %s: %v (%v), want %v", name, got, err, want)
+	}
+}
+
+// WantTTL checks that a key's time is at most d and not much less.
+func WantTTL(t testing.TB, rdb redis.UniversalClient, key string, d time.Duration) {
+	t.Helper()
+	if ttl := rdb.PTTL(bg, key).Val(); ttl > d || ttl < d-8*time.Second {
+		t.Fatalf("TTL of %s is %v, want up to %v", key, ttl, d)
+	}
+}

@@ -1,0 +1,110 @@
+package locktest
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// parallel is how many tests run at once. They wait most of the time, for
+// leases, renewals and time-outs, so it does not follow from the number of CPUs.
+func parallel() int {
+	if UnderRace() {
+		return 8 // these compute most of the time
+	}
+	return 20
+}
+
+// Main runs the tests of a package: it fails on a leaked goroutine, drops what
+// go-redis logs, and lets many tests run side by side.
+func Main(m *testing.M) {
+	redis.SetLogger(quiet{})
+	flag.Parse()
+	if !given("test.parallel") {
+		_ = flag.Set("test.parallel", strconv.Itoa(parallel()))
+	}
+	if os.Getenv(childEnv) != "" {
+		os.Exit(m.Run()) // a child process of a test
+	}
+	// After some failed dials go-redis probes the server once a second, and
+	// looks whether its pool was closed only in between.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// given reports whether a flag is on the command line.
+func given(name string) (is bool) {
+	flag.Visit(func(f *flag.Flag) { is = is || f.Name == name })
+	return is
+}
+
+// quiet drops what go-redis logs of broken connections, which tests cause on
+// purpose all the time.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// UnderRace reports whether the race detector is on, which makes everything
+// several times slower.
+var UnderRace = sync.OnceValue(func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+})
+
+// Ample is a time-out or a lease that is not the subject of its test: long enough
+// for what has to happen within it, and longer where everything takes longer.
+func Ample(d time.Duration) time.Duration {
+	if UnderRace() {
+		return 2 * d
+	}
+	return d
+}
+
+// Alone runs the test that calls it in a process of its own, beside the other
+// tests: it measures what belongs to a process, such as goroutines or memory. It
+// returns true in that process and false in the one that started it.
+func Alone(t *testing.T) bool {
+	t.Helper()
+	t.Parallel()
+	if os.Getenv(aloneEnv) != "" {
+		return true
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeout := 10 * time.Minute
+	if deadline, ok := t.Deadline(); ok {
+		timeout = max(time.Until(deadline)-time.Second, time.Second)
+	}
+	cmd := exec.Command(exe, "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=1",
+		"-test.short="+strconv.FormatBool(testing.Short()), "-test.timeout="+timeout.String())
+	cmd.Env = append(os.Environ(), aloneEnv+"=1")
+	cmd.SysProcAttr = dieWithParent()
+	// The signal of a parent's death is sent when the thread that forked ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil:
+		t.Errorf("%v\n%s", err, out)
+	case bytes.Contains(out, []byte("--- SKIP: "+t.Name()+" ")):
+		t.Skipf("%s", out)
+	default:
+		t.Logf("%s", out)
+	}
+	return false
+}
+
+const aloneEnv = "RLOCK_TEST_ALONE"

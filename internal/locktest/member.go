@@ -1,0 +1,211 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+)
+
+const (
+	// longPoll is the longest poll of waiters that only a message should wake,
+	// and ByMessage how long a busy machine may take for that.
+	longPoll  = 30 * time.Second
+	ByMessage = 10 * time.Second
+)
+
+// Member is a client of a deployment, with a view of what it does.
+type Member struct {
+	*rlock.Client
+	RDB    redis.UniversalClient
+	Looks  *looks
+	Events *Events
+}
+
+// RenewedAgain waits until a hold was renewed n times more.
+func (m *Member) RenewedAgain(t testing.TB, lock string, n int) {
+	t.Helper()
+	from := m.Events.Renewals(lock)
+	Eventually(t, fmt.Sprintf("%q was renewed %d times", lock, n), func() bool { return m.Events.Renewals(lock) >= from+n })
+}
+
+// Line lets a Lock wait in a goroutine.
+func (m *Member) Line(t testing.TB, name string) *Waiter {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	w := &Waiter{make(chan Grant, 1)}
+	go func() {
+		lease, err := m.NewLock(name).Lock(ctx)
+		w.Got <- Grant{lease, err, time.Now()}
+	}()
+	return w
+}
+
+// LineParked lets a Lock wait until it has looked twice: at first, and after
+// the confirmation of its subscription. From then on it sleeps.
+func (m *Member) LineParked(t testing.TB, name string) *Waiter {
+	t.Helper()
+	from := m.Looks.At(name)
+	w := m.Line(t, name)
+	m.Parked(t, name, from+2)
+	return w
+}
+
+func (m *Member) Parked(t testing.TB, name string, looks int) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("a waiter for %q has looked %d times", name, looks), func() bool { return m.Looks.At(name) >= looks })
+}
+
+func Join(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *Member {
+	t.Helper()
+	m := &Member{RDB: rdb, Looks: &looks{}, Events: &Events{}}
+	rdb.AddHook(m.Looks)
+	opts = append([]rlock.Option{rlock.WithLongestPoll(longPoll), rlock.WithObserver(m.Events)}, opts...)
+	m.Client = NewClient(t, rdb, opts...)
+	return m
+}
+
+// looks counts the scripts that were answered, by their first key: for a
+// waiter, how often it has looked at the lock. What goes in pipelines, as
+// renewals do, is not counted.
+type looks struct {
+	mu    sync.Mutex // guards the rest
+	byKey map[string]int
+	all   int // commands, answered or not
+}
+
+func (l *looks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all++
+		if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			if l.byKey == nil {
+				l.byKey = map[string]int{}
+			}
+			l.byKey[args[3].(string)]++
+		}
+		return err
+	}
+}
+
+func (l *looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *looks) At(key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byKey[key]
+}
+
+func (l *looks) Commands() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
+}
+
+// Events counts what an Observer is told.
+type Events struct {
+	rlock.NopObserver
+	mu        sync.Mutex // guards the rest
+	renewed   map[string]int
+	confirmed map[string]int // subscriptions, by channel
+	Retries   []string
+}
+
+func (e *Events) Subscription(channel string, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if on {
+		if e.confirmed == nil {
+			e.confirmed = map[string]int{}
+		}
+		e.confirmed[channel]++
+	}
+}
+
+func (e *Events) Confirmations(channel string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.confirmed[channel]
+}
+
+func (e *Events) Renewed(lock, _ string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.renewed == nil {
+		e.renewed = map[string]int{}
+	}
+	e.renewed[lock]++
+}
+
+func (e *Events) Retry(operation string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.Retries = append(e.Retries, operation+": "+err.Error())
+}
+
+func (e *Events) Renewals(lock string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.renewed[lock]
+}
+
+// Retried counts the retries of an operation for a reason.
+func (e *Events) Retried(operation, reason string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.Retries {
+		if strings.HasPrefix(r, operation+": ") && strings.Contains(r, reason) {
+			n++
+		}
+	}
+	return n
+}
+
+// Waiter is a Lock under way.
+type Waiter struct{ Got chan Grant }
+
+// Lease waits for the grant and returns how long it came after since.
+func (w *Waiter) Lease(t testing.TB, since time.Time) (*rlock.Lease, time.Duration) {
+	t.Helper()
+	select {
+	case g := <-w.Got:
+		if g.Err != nil {
+			t.Fatal(g.Err)
+		}
+		return g.Lease, g.At.Sub(since)
+	case <-time.After(40 * time.Second):
+		t.Fatal("a waiter got nothing")
+		return nil, 0
+	}
+}
+
+// WokenByMessage is lease for a waiter that would else sleep for longPoll.
+func (w *Waiter) WokenByMessage(t testing.TB, since time.Time) (*rlock.Lease, time.Duration) {
+	t.Helper()
+	lease, d := w.Lease(t, since)
+	if d > ByMessage {
+		t.Errorf("woken after %v: that was no message", d)
+	}
+	return lease, d
+}
+
+func (w *Waiter) Waits() bool { return len(w.Got) == 0 }
+
+type Grant struct {
+	Lease *rlock.Lease
+	Err   error
+	At    time.Time
+}

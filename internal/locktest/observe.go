@@ -1,0 +1,92 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/go-rlock/rlock"
+)
+
+// LogLines keeps what a client logs.
+type LogLines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *LogLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *LogLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *LogLines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// With counts the lines that contain all of some texts.
+func (l *LogLines) With(texts ...string) (n int) {
+lines:
+	for line := range strings.Lines(l.String()) {
+		for _, text := range texts {
+			if !strings.Contains(line, text) {
+				continue lines
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// Recorder keeps what an Observer is told.
+type Recorder struct {
+	rlock.NopObserver
+	Mu          sync.Mutex // guards the rest
+	Starts      int
+	Acquires    []rlock.AcquireEvent
+	Contentions int
+	Unlocks     []rlock.UnlockEvent
+	Losses      []rlock.LossEvent
+}
+
+func (r *Recorder) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if ctx.Value(spanKey{}) != r.Starts {
+		e.Err = errors.New("AcquireEnd without the context of AcquireStart")
+	}
+	r.Acquires = append(r.Acquires, e)
+}
+
+func (r *Recorder) Contended(string) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Contentions++
+}
+
+func (r *Recorder) Unlocked(e rlock.UnlockEvent) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Unlocks = append(r.Unlocks, e)
+}
+
+func (r *Recorder) Lost(e rlock.LossEvent) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Losses = append(r.Losses, e)
+}
+
+func (r *Recorder) AcquireStart(ctx context.Context, _ string) context.Context {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Starts++
+	return context.WithValue(ctx, spanKey{}, r.Starts)
+}
+
+type spanKey struct{}

@@ -1,0 +1,75 @@
+package locktest
+
+import (
+	"context"
+
+	"github.com/go-rlock/rlock"
+)
+
+// What every type of lock has to keep, once for all of them.
+
+// AnyLock is a lock of any type with all the methods that they share.
+type AnyLock interface {
+	rlock.Locker
+	IsLocked(context.Context) (bool, error)
+	State(context.Context) (rlock.State, error)
+	HeldBy(context.Context) (int, error)
+	ForceUnlock(context.Context) (bool, error)
+	ForceUnlockIf(context.Context, string) (bool, error)
+	Watch(context.Context) (<-chan rlock.State, error)
+}
+
+type Type struct {
+	Name   string
+	Open   func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock
+	Shared bool
+}
+
+// Blocker is a lock that keeps the type out: itself, or the writer of a reader.
+func (k Type) Blocker(c *rlock.Client, name string) rlock.Locker {
+	switch k.Name {
+	case "ReadLock":
+		return c.NewReadWriteLock(name).Writer
+	case "fair ReadLock":
+		return c.NewFairReadWriteLock(name).Writer
+	}
+	return k.Open(c, name)
+}
+
+var Types = []Type{
+	{Name: "Lock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock { return c.NewLock(name, opts...) }},
+	{Name: "FairLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewFairLock(name, opts...)
+	}},
+	{Name: "SpinLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewSpinLock(name, opts...)
+	}},
+	{Name: "FencedLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewFencedLock(name, opts...)
+	}},
+	{Name: "ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewReadWriteLock(name, opts...).Reader
+	}},
+	{Name: "WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewReadWriteLock(name, opts...).Writer
+	}},
+	{Name: "plain WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewReadWriteLock(name, append(opts, rlock.WithReaderPreference())...).Writer
+	}},
+	{Name: "fair ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewFairReadWriteLock(name, opts...).Reader
+	}},
+	{Name: "fair WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewFairReadWriteLock(name, opts...).Writer
+	}},
+	{Name: "PriorityLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+		return c.NewPriorityLock(name, opts...)
+	}},
+}
+
+// HashTypes are the types that share the hash of a name.
+var HashTypes = map[string]func(c *rlock.Client, name string) rlock.Locker{
+	"Lock":       func(c *rlock.Client, name string) rlock.Locker { return c.NewLock(name) },
+	"FencedLock": func(c *rlock.Client, name string) rlock.Locker { return c.NewFencedLock(name) },
+	"SpinLock":   func(c *rlock.Client, name string) rlock.Locker { return c.NewSpinLock(name) },
+}
