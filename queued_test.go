@@ -16,7 +16,6 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
-	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // eachQueued runs a scenario for each of them, each with a Redis of its own. They
@@ -959,35 +958,4 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 		queuedHolders(t, k.Open(locktest.NewClient(t, rdb), "a"), 0, 0, 0)
 		locktest.MustUnlock(t, locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a")))
 	})
-}
-
-// A renewal and a re-entry need the hold only: the queue may stand elsewhere, or
-// not at all, while the slot moves from one node to another.
-func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	for _, k := range locktest.QueuedKinds {
-		t.Run(k.Name, func(t *testing.T) {
-			name := "{queued moves " + k.Name + "}"
-			l := k.Open(locktest.NewClient(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
-			lease := locktest.MustLock(t, l)
-			slot := c.Slot(name)
-			var again *rlock.Lease
-			c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
-				for range 4 {
-					was := lease.Deadline()
-					locktest.Eventually(t, "it is renewed or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
-				}
-				if err := lease.Err(); err != nil {
-					t.Fatal(err)
-				}
-				again = locktest.MustLockCtx(t, lease.Context(bg), l)
-				if err := again.Extend(bg, time.Second); err != nil {
-					t.Error(err)
-				}
-			})
-			locktest.MustUnlock(t, again)
-			locktest.MustUnlock(t, lease)
-		})
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
-	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -87,126 +85,6 @@ func TestLockWithoutTTLIsPolled(t *testing.T) {
 		rdb.Del(bg, "a") // and nothing is published
 		locktest.MustUnlock(t, <-got)
 	})
-}
-
-func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
-	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, proxy, rdb := b.Faulty(t, rlock.WithLongestPoll(200*time.Millisecond))
-		proxy.DropMessages(true)
-		l, holder := c.NewLock("a"), locktest.NewClient(t, rdb).NewLock("a")
-		for range 3 {
-			lease := locktest.MustLock(t, holder)
-			got := make(chan *rlock.Lease)
-			go func() { got <- locktest.MustLock(t, l) }()
-			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
-			locktest.MustUnlock(t, lease)
-			start := time.Now()
-			locktest.MustUnlock(t, <-got)
-			if took := time.Since(start); took > 200*time.Millisecond+2*time.Second {
-				t.Fatalf("waited %v, the longest poll is 200ms", took)
-			}
-		}
-	})
-}
-
-func TestBlackHoledSubscriptionIsRebuilt(t *testing.T) {
-	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, proxy, rdb := b.Faulty(t, rlock.WithLongestPoll(locktest.Patient))
-		holder := locktest.NewClient(t, rdb).NewLock("a")
-		lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
-		got := make(chan *rlock.Lease)
-		go func() { got <- locktest.MustLock(t, c.NewLock("a")) }()
-		locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
-		// Only the connections of now: what comes later gets through.
-		seen := len(proxy.Commands())
-		proxy.Blackhole(true)
-		locktest.MustUnlock(t, lease) // the message is lost
-		if len(proxy.Commands()) < seen {
-			t.Fatal("the log shrank")
-		}
-		// The library has to find out by itself: the connection stays open.
-		locktest.Eventually(t, "it has asked for a sign of life", func() bool {
-			for _, cmd := range proxy.Commands()[seen:] {
-				if cmd.Name == "ping" {
-					return true
-				}
-			}
-			return false
-		})
-		locktest.Eventually(t, "it has dialled again", func() bool {
-			for _, cmd := range proxy.Commands()[seen:] {
-				if cmd.Name == "hello" {
-					return true
-				}
-			}
-			return false
-		})
-		proxy.Blackhole(false)
-		locktest.MustUnlock(t, <-got)
-	})
-}
-
-func TestHandOversSurviveKilledSubscriptions(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnServer(t)
-	rdb := b.Client(t)
-	// Without a poll to save them, each hand-over needs a message, or a look
-	// after the subscription was rebuilt.
-	locks := []*rlock.Lock{
-		locktest.NewClient(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient)).NewLock("a"),
-		locktest.NewClient(t, b.Client(t), rlock.WithLongestPoll(locktest.Patient)).NewLock("a"),
-	}
-	stop := make(chan struct{})
-	killed := make(chan int64)
-	go func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		n := int64(0)
-		for {
-			select {
-			case <-tick.C:
-				k, _ := rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result()
-				n += k
-			case <-stop:
-				killed <- n
-				return
-			}
-		}
-	}()
-	const handOvers = 2000
-	ctx, cancel := context.WithTimeout(bg, 2*time.Minute)
-	defer cancel()
-	var wg sync.WaitGroup
-	var longest time.Duration // guarded by the lock itself
-	for g := range 4 {
-		wg.Go(func() {
-			for range handOvers / 4 {
-				start := time.Now()
-				lease, err := locks[g%2].Lock(ctx)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				longest = max(longest, time.Since(start))
-				time.Sleep(time.Millisecond) // a section, so that the kills fall among the hand-overs
-				if err := lease.Unlock(bg); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(stop)
-	n := <-killed
-	if n < 20 {
-		t.Fatalf("only %d connections were killed", n)
-	}
-	t.Logf("%d hand-overs, %d subscribed connections killed, longest wait %v", handOvers, n, longest)
-	if longest > 10*time.Second {
-		t.Fatalf("a waiter stalled for %v", longest)
-	}
 }
 
 func TestWaitIsBounded(t *testing.T) {
@@ -366,22 +244,6 @@ func passOnWakeUp(t *testing.T, b *locktest.Backend, k locktest.Type, name strin
 	}
 }
 
-func TestWaiterSurvivesARestartOfTheServer(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnServer(t)
-	holder := b.NewClient(t).NewLock("a")
-	l := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
-	lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
-	got := make(chan *rlock.Lease)
-	go func() { got <- locktest.MustLock(t, l) }()
-	rdb := b.Client(t)
-	locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
-	b.Real.Kill()
-	b.Real.Restart() // empty: the lock is free, and nobody says so
-	locktest.MustUnlock(t, <-got)
-	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
-}
-
 func TestManyNamesShareOneSubscribedConnection(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
@@ -417,23 +279,4 @@ func countLines(s string) (n int) {
 		}
 	}
 	return n
-}
-
-// A subscribe that the server refuses leaves polling.
-func TestForbiddenChannelMeansPolling(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	admin := s.Client()
-	if err := admin.Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "+@all", "resetchannels").Err(); err != nil {
-		t.Fatal(err)
-	}
-	rdb := s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" })
-	holder := locktest.NewClient(t, admin).NewLock("a")
-	l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
-	lease := locktest.MustLock(t, holder)
-	got := make(chan *rlock.Lease)
-	go func() { got <- locktest.MustLock(t, l) }()
-	locktest.Eventually(t, "it stands in line", func() bool { return locktest.Waiters(t, l) == 1 })
-	locktest.MustUnlock(t, lease)
-	locktest.MustUnlock(t, <-got) // though it may not publish either
 }
