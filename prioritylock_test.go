@@ -6,26 +6,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 var priorityKind = locktest.QueuedKinds[2]
-
-func TestPriorityLockFollowsItsModel(t *testing.T) {
-	t.Parallel()
-	followsQueuedModel(t, "priority", func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T) {
-		l := c.NewPriorityLock(m.name)
-		enter := func(rt *rapid.T) {
-			o := m.pick(rt, "enter", func(o *queuedMember) bool { return len(o.leases) == 0 && !o.waits })
-			p := rapid.IntRange(rlock.MinPriority, rlock.MaxPriority).Draw(rt, "priority")
-			m.lock(rt, o, l, false, -p, rlock.WithPriority(p))
-		}
-		return map[string]func(*rapid.T){"enter": enter, "enter again": enter}
-	})
-}
 
 // Weights first, then the order of arrival, across clients.
 func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {

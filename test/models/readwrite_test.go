@@ -1,4 +1,4 @@
-package rlock_test
+package models
 
 import (
 	"context"
@@ -20,22 +20,22 @@ import (
 // Random operations of a few owners on both sides of a lock, beside Java
 // readers that die, compared after each step with a model.
 
-// rwModelLease is a fixed lease. Time moves in steps that stay minutes away
+// readWriteLease is a fixed lease. Time moves in steps that stay minutes away
 // from any end of a lease, so what the machine takes for a step does not count.
-const rwModelLease = 10 * time.Minute
+const readWriteLease = 10 * time.Minute
 
-// rwModelHold is what one owner has on one side.
-type rwModelHold struct {
+// readWriteHold is what one owner has on one side.
+type readWriteHold struct {
 	leases  []*rlock.Lease
 	renewed bool      // all of its leases are
 	until   time.Time // if they are not
 }
 
-func (h *rwModelHold) held() bool { return h != nil && len(h.leases) > 0 }
+func (h *readWriteHold) held() bool { return h != nil && len(h.leases) > 0 }
 
-func (h *rwModelHold) owner() string { return h.leases[0].Owner() }
+func (h *readWriteHold) owner() string { return h.leases[0].Owner() }
 
-type rwModel struct {
+type readWriteModel struct {
 	t       *testing.T
 	name    string
 	lock    *rlock.ReadWriteLock
@@ -43,22 +43,22 @@ type rwModel struct {
 	now     func() time.Time
 	advance func(time.Duration) // nil: time cannot be moved
 	owners  []context.Context
-	reads   []rwModelHold // by owner
-	writes  []rwModelHold
+	reads   []readWriteHold // by owner
+	writes  []readWriteHold
 	java    map[string]time.Time // readers, and when they are over
 	ghosts  int
 }
 
-func (m *rwModel) writer() int {
-	return slices.IndexFunc(m.writes, func(h rwModelHold) bool { return h.held() })
+func (m *readWriteModel) writer() int {
+	return slices.IndexFunc(m.writes, func(h readWriteHold) bool { return h.held() })
 }
 
 // readBy reports whether anybody reads.
-func (m *rwModel) readBy() bool {
-	return len(m.java) > 0 || slices.ContainsFunc(m.reads, func(h rwModelHold) bool { return h.held() })
+func (m *readWriteModel) readBy() bool {
+	return len(m.java) > 0 || slices.ContainsFunc(m.reads, func(h readWriteHold) bool { return h.held() })
 }
 
-func (m *rwModel) acquire(t *rapid.T) {
+func (m *readWriteModel) acquire(t *rapid.T) {
 	who := rapid.IntRange(0, len(m.owners)-1).Draw(t, "owner")
 	side, mine, other := rlock.Locker(m.lock.Reader), &m.reads[who], &m.writes[who]
 	writes := rapid.Bool().Draw(t, "writes")
@@ -80,7 +80,7 @@ func (m *rwModel) acquire(t *rapid.T) {
 	}
 	var opts []rlock.AcquireOption
 	if !renewed {
-		opts = append(opts, rlock.WithLease(rwModelLease))
+		opts = append(opts, rlock.WithLease(readWriteLease))
 	}
 	lease, err := side.TryLock(m.owners[who], opts...)
 	if !errors.Is(err, want) {
@@ -92,24 +92,24 @@ func (m *rwModel) acquire(t *rapid.T) {
 	if (lease.Token() > 0) != writes || mine.held() && (lease.Owner() != mine.owner() || lease.Token() != mine.leases[0].Token()) {
 		t.Fatalf("owner %s, token %d", lease.Owner(), lease.Token())
 	}
-	if until := m.now().Add(rwModelLease); !mine.held() || until.After(mine.until) {
+	if until := m.now().Add(readWriteLease); !mine.held() || until.After(mine.until) {
 		mine.until = until
 	}
 	mine.leases, mine.renewed = append(mine.leases, lease), renewed
 }
 
 // javaReads is TryLock of a Java reader that does not renew.
-func (m *rwModel) javaReads(t *rapid.T) {
+func (m *readWriteModel) javaReads(t *rapid.T) {
 	m.ghosts++
 	who := fmt.Sprintf("java:%d", m.ghosts)
 	if m.writer() >= 0 {
 		t.Skip("written")
 	}
-	locktest.JavaReadLock{Rdb: m.rdb, Name: m.name}.Read(who, rwModelLease/2)
-	m.java[who] = m.now().Add(rwModelLease / 2)
+	locktest.JavaReadLock{Rdb: m.rdb, Name: m.name}.Read(who, readWriteLease/2)
+	m.java[who] = m.now().Add(readWriteLease / 2)
 }
 
-func (m *rwModel) javaLeaves(t *rapid.T) {
+func (m *readWriteModel) javaLeaves(t *rapid.T) {
 	if len(m.java) == 0 {
 		t.Skip("none")
 	}
@@ -128,10 +128,10 @@ func sortedKeys[V any](m map[string]V) (keys []string) {
 	return keys
 }
 
-func (m *rwModel) pick(t *rapid.T) *rwModelHold {
-	var all []*rwModelHold
+func (m *readWriteModel) pick(t *rapid.T) *readWriteHold {
+	var all []*readWriteHold
 	for i := range m.owners {
-		for _, h := range []*rwModelHold{&m.reads[i], &m.writes[i]} {
+		for _, h := range []*readWriteHold{&m.reads[i], &m.writes[i]} {
 			if h.held() {
 				all = append(all, h)
 			}
@@ -143,7 +143,7 @@ func (m *rwModel) pick(t *rapid.T) *rwModelHold {
 	return rapid.SampledFrom(all).Draw(t, "hold")
 }
 
-func (m *rwModel) unlock(t *rapid.T) {
+func (m *readWriteModel) unlock(t *rapid.T) {
 	h := m.pick(t)
 	i := rapid.IntRange(0, len(h.leases)-1).Draw(t, "lease")
 	if err := h.leases[i].Unlock(bg); err != nil {
@@ -152,21 +152,21 @@ func (m *rwModel) unlock(t *rapid.T) {
 	h.leases = append(h.leases[:i:i], h.leases[i+1:]...)
 }
 
-func (m *rwModel) extend(t *rapid.T) {
+func (m *readWriteModel) extend(t *rapid.T) {
 	h := m.pick(t)
 	if h.renewed {
 		t.Skip("renewed")
 	}
-	if err := h.leases[0].Extend(bg, 2*rwModelLease); err != nil {
+	if err := h.leases[0].Extend(bg, 2*readWriteLease); err != nil {
 		t.Fatal(err)
 	}
-	if until := m.now().Add(2 * rwModelLease); until.After(h.until) {
+	if until := m.now().Add(2 * readWriteLease); until.After(h.until) {
 		h.until = until
 	}
 }
 
 // drop closes the leases of a hold that is lost.
-func (m *rwModel) drop(t *rapid.T, h *rwModelHold) {
+func (m *readWriteModel) drop(t *rapid.T, h *readWriteHold) {
 	for _, l := range h.leases {
 		if err := l.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
 			t.Fatalf("unlock of a lost lease: %v", err)
@@ -175,7 +175,7 @@ func (m *rwModel) drop(t *rapid.T, h *rwModelHold) {
 	h.leases = nil
 }
 
-func (m *rwModel) force(t *rapid.T) {
+func (m *readWriteModel) force(t *rapid.T) {
 	writes := rapid.Bool().Draw(t, "writes")
 	force, was := m.lock.Reader.ForceUnlock, m.writer() < 0 && m.readBy()
 	if writes {
@@ -192,7 +192,7 @@ func (m *rwModel) force(t *rapid.T) {
 		return
 	}
 	for i := range m.owners {
-		for _, h := range []*rwModelHold{&m.reads[i], &m.writes[i]} {
+		for _, h := range []*readWriteHold{&m.reads[i], &m.writes[i]} {
 			if h.held() {
 				m.drop(t, h)
 			}
@@ -201,7 +201,7 @@ func (m *rwModel) force(t *rapid.T) {
 	clear(m.java)
 }
 
-func (m *rwModel) forceOne(t *rapid.T) {
+func (m *readWriteModel) forceOne(t *rapid.T) {
 	h := m.pick(t)
 	force := m.lock.Reader.ForceUnlockIf
 	if h.leases[0].Token() > 0 {
@@ -213,7 +213,7 @@ func (m *rwModel) forceOne(t *rapid.T) {
 	m.drop(t, h)
 }
 
-func (m *rwModel) pass(t *rapid.T) {
+func (m *readWriteModel) pass(t *rapid.T) {
 	if m.advance == nil {
 		t.Skip("time cannot be moved")
 	}
@@ -225,7 +225,7 @@ func (m *rwModel) pass(t *rapid.T) {
 		}
 	}
 	for i := range m.owners {
-		for _, h := range []*rwModelHold{&m.reads[i], &m.writes[i]} {
+		for _, h := range []*readWriteHold{&m.reads[i], &m.writes[i]} {
 			if !h.held() || h.renewed || now.Before(h.until) {
 				continue
 			}
@@ -245,13 +245,13 @@ func (m *rwModel) pass(t *rapid.T) {
 }
 
 // check compares the model with Redis.
-func (m *rwModel) check(t *rapid.T) {
+func (m *readWriteModel) check(t *rapid.T) {
 	fields := m.rdb.HGetAll(bg, m.name).Val()
 	mode := fields["mode"]
 	delete(fields, "mode")
 	ttl := m.rdb.PTTL(bg, m.name).Val()
 	now := m.now()
-	take := func(h rwModelHold, field string) {
+	take := func(h readWriteHold, field string) {
 		if fields[field] != strconv.Itoa(len(h.leases)) {
 			t.Fatalf("field %s is %q, want %d", field, fields[field], len(h.leases))
 		}
@@ -308,11 +308,11 @@ func (m *rwModel) check(t *rapid.T) {
 }
 
 // look compares the model with what State shows.
-func (m *rwModel) look(t *rapid.T) {
+func (m *readWriteModel) look(t *rapid.T) {
 	s, err := m.lock.Reader.State(bg)
 	n := len(m.java)
 	for i := range m.owners {
-		for _, h := range []rwModelHold{m.reads[i], m.writes[i]} {
+		for _, h := range []readWriteHold{m.reads[i], m.writes[i]} {
 			if h.held() {
 				n++
 			}
@@ -323,15 +323,15 @@ func (m *rwModel) look(t *rapid.T) {
 	}
 }
 
-func followsRWModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client, now func() time.Time, advance func(time.Duration), opts ...rlock.LockOption) {
+func followsReadWriteModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client, now func() time.Time, advance func(time.Duration), opts ...rlock.LockOption) {
 	outer.Helper()
 	rapid.Check(outer, func(t *rapid.T) {
 		name := fmt.Sprintf("rwmodel:%d", modelRuns.Add(1))
-		m := &rwModel{t: outer, name: name, lock: c.NewReadWriteLock(name, opts...), rdb: rdb, now: now, advance: advance, java: map[string]time.Time{}}
+		m := &readWriteModel{t: outer, name: name, lock: c.NewReadWriteLock(name, opts...), rdb: rdb, now: now, advance: advance, java: map[string]time.Time{}}
 		for range 3 {
 			m.owners = append(m.owners, rlock.WithOwner(bg))
 		}
-		m.reads, m.writes = make([]rwModelHold, 3), make([]rwModelHold, 3)
+		m.reads, m.writes = make([]readWriteHold, 3), make([]readWriteHold, 3)
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire":    m.acquire,
 			"acquire ":   m.acquire, // more often than the rest
@@ -345,7 +345,7 @@ func followsRWModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client
 			"look":       m.look,
 			"":           m.check,
 		})
-		for _, holds := range [][]rwModelHold{m.reads, m.writes} {
+		for _, holds := range [][]readWriteHold{m.reads, m.writes} {
 			for _, h := range holds {
 				for _, l := range h.leases {
 					if err := l.Unlock(bg); err != nil {
@@ -376,13 +376,13 @@ func TestReadWriteLockFollowsItsModelAsTimePasses(t *testing.T) {
 	// The leases that are renewed are renewed each 20 minutes: few renewals for
 	// the time that passes.
 	s := rlocktest.New(t, rlock.WithWatchdogLease(time.Hour))
-	followsRWModel(t, s.Redis(), s.Client(), s.Now, s.Advance)
+	followsReadWriteModel(t, s.Redis(), s.Client(), s.Now, s.Advance)
 }
 
 func TestReadWriteLockFollowsItsModel(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)
-	followsRWModel(t, rdb, locktest.NewClient(t, rdb), time.Now, nil)
+	followsReadWriteModel(t, rdb, locktest.NewClient(t, rdb), time.Now, nil)
 	locktest.OnlyTombstones(t, rdb)
 }

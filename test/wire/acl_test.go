@@ -1,4 +1,4 @@
-package rlock_test
+package wire
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
+
+const aclPage = "../../docs/acl.md"
 
 var updateACL = flag.Bool("acl.update", false, "write the users of docs/acl.md anew")
 
@@ -92,7 +94,7 @@ func aclRedLock(opts ...rlock.RedLockOption) func(c []*rlock.Client, name string
 // are made exactly as they stand there.
 func TestUsersOfTheACLPage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/acl.md")
+	page, err := os.ReadFile(aclPage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +140,7 @@ func TestUsersOfTheACLPage(t *testing.T) {
 		})
 	}
 	if *updateACL && !t.Failed() {
-		if err := os.WriteFile("docs/acl.md", []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(aclPage, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +149,7 @@ func TestUsersOfTheACLPage(t *testing.T) {
 // In a cluster go-redis wants to know the nodes, and channels are sharded.
 func TestUserOfTheACLPageInACluster(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/acl.md")
+	page, err := os.ReadFile(aclPage)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package rlock_test
+package wire
 
 import (
 	"context"
@@ -16,19 +16,19 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// fairEar hears what is published about a lock.
-type fairEar struct {
+// ear hears what is published about a lock.
+type ear struct {
 	mu    sync.Mutex // guards the rest
 	heard []string
 }
 
-func fairListen(t testing.TB, rdb redis.UniversalClient) *fairEar {
+func listen(t testing.TB, rdb redis.UniversalClient) *ear {
 	t.Helper()
 	sub := rdb.PSubscribe(bg, "redisson_lock__channel*")
 	if _, err := sub.Receive(bg); err != nil {
 		t.Fatal(err)
 	}
-	e := &fairEar{}
+	e := &ear{}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for m := range sub.Channel() {
@@ -41,7 +41,7 @@ func fairListen(t testing.TB, rdb redis.UniversalClient) *fairEar {
 	return e
 }
 
-func (e *fairEar) take(t testing.TB, rdb redis.UniversalClient) []string {
+func (e *ear) take(t testing.TB, rdb redis.UniversalClient) []string {
 	t.Helper()
 	// A message of the test's own comes after all that were published before.
 	mark := fmt.Sprint("redisson_lock__channel:mark:", time.Now().UnixNano())
@@ -72,7 +72,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 				slack = 20 * time.Second // of a busy machine; all differences are minutes
 			)
 			rdb := b.Client(t)
-			ear := fairListen(t, rdb)
+			ear := listen(t, rdb)
 			m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(locktest.Patient))
 			l := m.NewFairLock(name)
 			k := locktest.FairKeysOf(name)
