@@ -1,4 +1,4 @@
-package rlock_test
+package queues
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// eachPlaced runs a scenario for each of them.
-func eachPlaced(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Line)) {
+// eachLine runs a scenario for each of them.
+func eachLine(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Line)) {
 	t.Helper()
 	t.Parallel()
 	for _, k := range locktest.Lines() {
@@ -25,7 +25,7 @@ func eachPlaced(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k
 // The lock is free, but the one whose turn it is has not come yet. A newcomer
 // stands behind it.
 func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
-	eachPlaced(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
 		k.Put(t, rdb, "a", "next:1", time.Hour)
@@ -50,7 +50,7 @@ func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
 // A waiter whose turn does not come keeps its place by looking, however long the
 // longest poll is and whoever else is there.
 func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
-	eachPlaced(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
 		const term = 600 * time.Millisecond
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term), rlock.WithLongestPoll(locktest.Patient))
@@ -79,7 +79,7 @@ func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
 // After an outage the silent keep their places for one waiter lease: theirs, not
 // that of whoever happens to look first.
 func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
-	eachPlaced(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
 		const term = 300 * time.Millisecond
 		c, proxy, rdb := b.Faulty(t, rlock.WithWaiterLease(term), rlock.WithCommandTimeout(time.Second))
 		visitor := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Hour))
@@ -101,7 +101,7 @@ func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
 // A PriorityLock or FairReadWriteLock has keys of its own, so another type of lock
 // of its name does not exclude it. It must not be taken beside one.
 func TestTypesWithAQueueOfTheirOwnRefuseANameThatAnotherTypeHolds(t *testing.T) {
-	eachPlaced(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
 		if k.Name == "fair" {
 			return // it has the hash of a Lock
 		}
@@ -143,7 +143,7 @@ func TestTypesWithAQueueOfTheirOwnRefuseANameThatAnotherTypeHolds(t *testing.T) 
 // One script removes a hundred of the dead at most, and tells some of those who can
 // enter together. The rest is done by the looks that follow, without a timer.
 func TestManyDeadAndManyReadersNeedNoTimer(t *testing.T) {
-	eachPlaced(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient), rlock.WithLongestPoll(locktest.Patient))
 		holder := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(time.Hour))

@@ -1,4 +1,4 @@
-package rlock_test
+package multilock
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// multiLoad lets a server know the script that takes all members, so that the
+// load lets a server know the script that takes all members, so that the
 // first EVALSHA is the one that counts.
-func multiLoad(t testing.TB, rdb redis.UniversalClient) {
+func load(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	locktest.MustUnlock(t, locktest.MustLock(t, locktest.MultiLockOf(t, locktest.NewClient(t, rdb), "{warm-up}1", "{warm-up}2")))
 }
@@ -32,7 +32,7 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 	locktest.EachLoss(t, "acquire_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		// Half of it is for the second copy, on a busy machine.
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(20*time.Second))
-		multiLoad(t, rdb)
+		load(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		m := locktest.MultiLockOf(t, c, names...)
 		var last int64
@@ -80,8 +80,8 @@ func TestMultiLockUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	})
 }
 
-// multiLate holds the first copy of an acquire of all members back, for Release.
-func multiLate(t testing.TB, proxy *faultproxy.Proxy) {
+// lateCopy holds the first copy of an acquire of all members back, for Release.
+func lateCopy(t testing.TB, proxy *faultproxy.Proxy) {
 	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.Hold)
 }
 
@@ -131,8 +131,8 @@ func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				c, proxy, rdb := b.Faulty(t, rlock.WithUnlockTimeout(20*time.Second))
-				multiLoad(t, rdb)
-				multiLate(t, proxy)
+				load(t, rdb)
+				lateCopy(t, proxy)
 				released := 0
 				scenario(t, c, locktest.MultiLockOf(t, c, names...), rdb, func() { released += proxy.Release() })
 				if released != 1 {
@@ -175,7 +175,7 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 					}
 					prefix := strings.ReplaceAll(t.Name(), "/", "_")
 					c, proxy, rdb := b.Faulty(t, timeout)
-					multiLoad(t, rdb)
+					load(t, rdb)
 					id := locktest.SHA("acquire_all")
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 						if cmd.IsScript(id) {
@@ -206,7 +206,7 @@ func TestMultiLockBearsAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := locktest.OnMiniredis(t)
 			c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(20*time.Second))
-			multiLoad(t, rdb)
+			load(t, rdb)
 			m := locktest.MultiLockOf(t, c, names...)
 			proxy.Blackhole(true)
 			_, err := m.TryLock(bg)

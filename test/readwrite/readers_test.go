@@ -1,4 +1,4 @@
-package rlock_test
+package readwrite
 
 import (
 	"errors"
@@ -13,6 +13,73 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
+
+// The dead hold nobody up, and are swept out by who meets them. The hash does not
+// keep the time of a reader that has left.
+func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
+		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
+		long := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
+		java.Read(locktest.JavaOwner, 500*time.Millisecond) // and dies
+		locktest.MustUnlock(t, long)
+		if ttl := rdb.PTTL(bg, "a").Val(); ttl > 500*time.Millisecond {
+			t.Fatalf("the lock lasts for %v, its reader for 500 ms", ttl)
+		}
+		_, err := l.Writer.TryLock(bg)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer)) // by its timer
+
+		java.Read("!dead:1", 50*time.Millisecond)
+		living := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Minute))
+		locktest.Eventually(t, "one is dead", func() bool { return rdb.Exists(bg, locktest.ReaderTimer("a", "!dead:1", 1)).Val() == 0 })
+		s, err := l.Reader.State(bg)
+		if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != living.Owner() {
+			t.Fatalf("the state shows the dead: %+v, %v", s, err)
+		}
+		_, err = l.Writer.TryLock(bg)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.WantHash(t, rdb, "a", map[string]string{"mode": "read", living.Owner(): "1"}) // the writer swept the dead out
+		locktest.MustUnlock(t, living)
+		locktest.MustBeEmpty(t, rdb)
+	})
+}
+
+func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(2*time.Second))
+		living := locktest.MustLock(t, c.NewReadWriteLock("a").Reader)
+		locktest.JavaReadLock{Rdb: rdb, Name: "a"}.Read("dead:1", time.Second)
+		was := living.Deadline()
+		locktest.Eventually(t, "the dead one is over, the other was renewed", func() bool {
+			return rdb.Exists(bg, locktest.ReaderTimer("a", "dead:1", 1)).Val() == 0 && living.Deadline().After(was)
+		})
+		locktest.MustUnlock(t, living)
+		locktest.MustBeEmpty(t, rdb)
+	})
+}
+
+func TestExtendOfAReader(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
+		lease := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Second))
+		for _, d := range []time.Duration{time.Minute, time.Second} { // never shortens
+			if err := lease.Extend(bg, d); err != nil {
+				t.Fatal(err)
+			}
+			locktest.WantTTL(t, rdb, "a", time.Minute)
+			locktest.WantTTL(t, rdb, locktest.ReaderTimer("a", lease.Owner(), 1), time.Minute)
+		}
+		locktest.MustUnlock(t, lease)
+		locktest.MustBeEmpty(t, rdb)
+	})
+}
 
 // When a reader leaves, the lock lasts as long as the longest of the others is
 // promised, in whatever order they came, and in Java too.

@@ -1,4 +1,4 @@
-package rlock_test
+package readwrite
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// rwFaulty is faulty for read-write locks: the server knows their scripts.
-func rwFaulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
+// faulty is faulty for read-write locks: the server knows their scripts.
+func faulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
 	c, proxy, rdb := b.Faulty(t, opts...)
 	for _, script := range []string{
@@ -28,8 +28,8 @@ func rwFaulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.C
 	return c, proxy, rdb
 }
 
-// rwKeys are the keys that belong to a lock.
-func rwKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []string) {
+// loadedKeys are the keys that belong to a lock.
+func loadedKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []string) {
 	t.Helper()
 	for _, k := range locktest.Keys(t, rdb) {
 		if k == name || strings.HasPrefix(k, "{"+name+"}") {
@@ -39,10 +39,10 @@ func rwKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []string
 	return keys
 }
 
-// rwNothing checks that nothing is left of a lock, or tombstones only.
-func rwNothing(t testing.TB, rdb redis.UniversalClient, name string, stones bool) {
+// nothingLeft checks that nothing is left of a lock, or tombstones only.
+func nothingLeft(t testing.TB, rdb redis.UniversalClient, name string, stones bool) {
 	t.Helper()
-	keys := rwKeys(t, rdb, name)
+	keys := loadedKeys(t, rdb, name)
 	if len(keys) > 0 && (!stones || locktest.Tombstones(keys) != len(keys)) {
 		t.Fatalf("left in Redis: %q", keys)
 	}
@@ -71,7 +71,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				}
 				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", lease.Owner(): "1"})
 				locktest.MustUnlock(e.t, lease)
-				rwNothing(e.t, e.rdb, e.name, true)
+				nothingLeft(e.t, e.rdb, e.name, true)
 			}
 		}},
 		{"write", "rw_write_enter", func(e env) {
@@ -83,7 +83,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				}
 				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", lease.Owner() + ":write": "1"})
 				locktest.MustUnlock(e.t, lease)
-				rwNothing(e.t, e.rdb, e.name, true)
+				nothingLeft(e.t, e.rdb, e.name, true)
 				next := locktest.MustLock(e.t, e.l.Writer)
 				if next.Token() <= lease.Token() {
 					e.t.Fatalf("token %d after %d", next.Token(), lease.Token())
@@ -100,7 +100,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				locktest.MustUnlock(e.t, read)
 			}
 			locktest.MustUnlock(e.t, write)
-			rwNothing(e.t, e.rdb, e.name, true)
+			nothingLeft(e.t, e.rdb, e.name, true)
 		}},
 		{"writer reads and writes no more", "rw_read_enter", func(e env) {
 			write := locktest.MustLock(e.t, e.l.Writer)
@@ -109,7 +109,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, write)
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
 			locktest.MustUnlock(e.t, read)
-			rwNothing(e.t, e.rdb, e.name, true)
+			nothingLeft(e.t, e.rdb, e.name, true)
 		}},
 		{"read again", "rw_read_reenter", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Reader)
@@ -118,7 +118,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "2"})
 			locktest.MustUnlock(e.t, inner)
 			locktest.MustUnlock(e.t, outer)
-			rwNothing(e.t, e.rdb, e.name, false)
+			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
 		{"write again", "rw_write_reenter", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Writer)
@@ -127,7 +127,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "2"})
 			locktest.MustUnlock(e.t, inner)
 			locktest.MustUnlock(e.t, outer)
-			rwNothing(e.t, e.rdb, e.name, false)
+			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
 		{"reader leaves", "rw_read_release", func(e env) {
 			outer, other := locktest.MustLock(e.t, e.l.Reader), locktest.MustLock(e.t, e.l.Reader)
@@ -140,7 +140,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", other.Owner(): "1"})
 			e.fault()
 			locktest.MustUnlock(e.t, other)
-			rwNothing(e.t, e.rdb, e.name, false)
+			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
 		{"writer leaves", "rw_write_release", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Writer)
@@ -156,7 +156,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			write := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
 			locktest.MustUnlock(e.t, write)
-			rwNothing(e.t, e.rdb, e.name, false)
+			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
 		{"writer gives up waiting", "rw_write_abandon", func(e env) {
 			read := locktest.MustLock(e.t, e.l.Reader)
@@ -166,14 +166,14 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.Eventually(e.t, "it is not registered any more", func() bool { return e.rdb.Exists(bg, "{"+e.name+"}:rlock:writers").Val() == 0 })
 			locktest.MustUnlock(e.t, locktest.MustLock(e.t, e.l.Reader))
 			locktest.MustUnlock(e.t, read)
-			rwNothing(e.t, e.rdb, e.name, true)
+			nothingLeft(e.t, e.rdb, e.name, true)
 		}},
 	}
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, action := range locktest.LossyActions {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // they wait for resends most of the time
-				c, proxy, rdb := rwFaulty(t, b)
+				c, proxy, rdb := faulty(t, b)
 				for _, s := range scenarios {
 					t.Run(s.name, func(t *testing.T) {
 						lock := name + ":" + s.name
@@ -189,7 +189,7 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, action := range map[string]faultproxy.Action{"swallowed": faultproxy.SwallowReply, "refused": faultproxy.Error} {
-			c, proxy, rdb := rwFaulty(t, b, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
+			c, proxy, rdb := faulty(t, b, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
 			seen := locktest.OnNth(t, proxy, "rw_read_renew", 1, action)
 			lease := locktest.MustLock(t, c.NewReadWriteLock(name).Reader)
 			locktest.Eventually(t, "it was renewed after the fault", func() bool { return seen.Load() >= 3 })
@@ -197,7 +197,7 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			locktest.MustUnlock(t, lease)
-			rwNothing(t, rdb, name, false)
+			nothingLeft(t, rdb, name, false)
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, proxy, rdb := rwFaulty(t, b)
+		c, proxy, rdb := faulty(t, b)
 		for _, scenario := range []struct {
 			name, script string
 			play         func(t *testing.T, l *rlock.ReadWriteLock, hold func(), late func())
@@ -300,14 +300,14 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 					func() {
 						// What ends the hold may be under way, if its caller has not waited for it.
 						locktest.Eventually(t, "its end is known", func() bool {
-							return scenario.script == "rw_read_reenter" || locktest.Tombstones(rwKeys(t, rdb, name)) > 0
+							return scenario.script == "rw_read_reenter" || locktest.Tombstones(loadedKeys(t, rdb, name)) > 0
 						})
 						if n := proxy.Release(); n != 1 {
 							t.Fatalf("%d copies were late", n)
 						}
 					})
 				locktest.Eventually(t, "only tombstones are left", func() bool { // ... nor for its last request
-					keys := rwKeys(t, rdb, name)
+					keys := loadedKeys(t, rdb, name)
 					return locktest.Tombstones(keys) == len(keys)
 				})
 			})

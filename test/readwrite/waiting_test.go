@@ -1,4 +1,4 @@
-package rlock_test
+package readwrite
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// rwQueue is how many wait in a client for a lock.
-func rwQueue(t testing.TB, l *rlock.ReadWriteLock) int {
+// queueUp is how many wait in a client for a lock.
+func queueUp(t testing.TB, l *rlock.ReadWriteLock) int {
 	t.Helper()
 	s, err := l.Reader.State(bg)
 	if err != nil {
@@ -27,17 +27,17 @@ func rwQueue(t testing.TB, l *rlock.ReadWriteLock) int {
 	return s.Waiters
 }
 
-// rwWait starts waiters and returns when all stand in line, and so many
+// waitFor starts waiters and returns when all stand in line, and so many
 // clients listen. What they get comes out of the channel.
-func rwWait(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rlock.ReadWriteLock, n int, listening int64) <-chan *rlock.Lease {
+func waitFor(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rlock.ReadWriteLock, n int, listening int64) <-chan *rlock.Lease {
 	t.Helper()
-	waiting := rwQueue(t, l)
+	waiting := queueUp(t, l)
 	got := make(chan *rlock.Lease, n)
 	for range n {
 		go func() { got <- locktest.MustLock(t, side) }()
 	}
 	locktest.Eventually(t, "all wait", func() bool {
-		return rwQueue(t, l) == waiting+n && locktest.ReadWriteSubscribers(t, rdb, l.Name()) == listening
+		return queueUp(t, l) == waiting+n && locktest.ReadWriteSubscribers(t, rdb, l.Name()) == listening
 	})
 	return got
 }
@@ -57,7 +57,7 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 		write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 		var waiting []<-chan *rlock.Lease
 		for i, l := range clients {
-			waiting = append(waiting, rwWait(t, rdb, l.Reader, l, readers, int64(i+1)))
+			waiting = append(waiting, waitFor(t, rdb, l.Reader, l, readers, int64(i+1)))
 		}
 		start := time.Now()
 		locktest.MustUnlock(t, write)
@@ -89,11 +89,11 @@ func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	const readers, trip = 20, 200 * time.Millisecond
 	b := locktest.OnServer(t)
-	c, proxy, rdb := rwFaulty(t, b, rlock.WithCommandTimeout(10*time.Second))
+	c, proxy, rdb := faulty(t, b, rlock.WithCommandTimeout(10*time.Second))
 	writer := locktest.NewClient(t, rdb).NewReadWriteLock("a")
 	write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 	l := c.NewReadWriteLock("a")
-	got := rwWait(t, rdb, l.Reader, l, readers, 1)
+	got := waitFor(t, rdb, l.Reader, l, readers, 1)
 	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 		if cmd.IsScript(locktest.SHA("rw_read_enter")) {
 			return trip
@@ -122,7 +122,7 @@ func TestDowngradeWakesReadersByMessage(t *testing.T) {
 		for range 10 {
 			write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 			read := locktest.MustLockCtx(t, write.Context(bg), writer.Reader, rlock.WithLease(time.Hour))
-			got := rwWait(t, rdb, l.Reader, l, 3, 1)
+			got := waitFor(t, rdb, l.Reader, l, 3, 1)
 			start := time.Now()
 			locktest.MustUnlock(t, write)
 			for range 3 {
@@ -150,7 +150,7 @@ func TestSilentDowngradeIsFoundByThePoll(t *testing.T) {
 	rdb.HSet(bg, "a", "mode", "write", locktest.JavaOwner+":write", 1, locktest.JavaOwner, 1)
 	rdb.Set(bg, locktest.ReaderTimer("a", locktest.JavaOwner, 1), 1, time.Hour)
 	rdb.PExpire(bg, "a", time.Hour)
-	got := rwWait(t, rdb, l.Reader, l, 2, 1)
+	got := waitFor(t, rdb, l.Reader, l, 2, 1)
 	rdb.HDel(bg, "a", locktest.JavaOwner+":write")
 	rdb.HSet(bg, "a", "mode", "read")
 	locktest.MustUnlock(t, <-got)
@@ -165,7 +165,7 @@ func TestWaitingReadersAreNoHerd(t *testing.T) {
 	rdb := b.Client(t)
 	l := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 	write := locktest.MustLock(t, b.NewClient(t).NewReadWriteLock("a").Writer, rlock.WithLease(time.Hour))
-	got := rwWait(t, rdb, l.Reader, l, 50, 1)
+	got := waitFor(t, rdb, l.Reader, l, 50, 1)
 	before := locktest.CommandCount(t, rdb, "evalsha", "eval")
 	const messages = 20
 	for i := range messages {
@@ -210,8 +210,8 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 				ended <- lease
 			}()
 			// The subscription alone may still be that of the round before.
-			locktest.Eventually(t, "the head waits", func() bool { return rwQueue(t, l) == 1 && locktest.ReadWriteSubscribers(t, rdb, "a") == 1 })
-			got := rwWait(t, rdb, l.Reader, l, 3, 1)
+			locktest.Eventually(t, "the head waits", func() bool { return queueUp(t, l) == 1 && locktest.ReadWriteSubscribers(t, rdb, "a") == 1 })
+			got := waitFor(t, rdb, l.Reader, l, 3, 1)
 			delay := time.Duration(rand.Int64N(int64(time.Millisecond)))
 			go func() {
 				time.Sleep(delay) // the subject: before, at, or after the release
@@ -414,7 +414,7 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 		locktest.Eventually(t, "it waits", func() bool {
 			return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 && locktest.ReadWriteSubscribers(t, rdb, "a") == 1
 		})
-		got := rwWait(t, rdb, other.Reader, other, 3, 2)
+		got := waitFor(t, rdb, other.Reader, other, 3, 2)
 		cancel()
 		locktest.WantErr(t, <-ended, rlock.ErrNotAcquired, context.Canceled)
 		for range 3 {
@@ -424,7 +424,7 @@ func TestWaitingWriterKeepsNewReadersOutOnly(t *testing.T) {
 
 		write := locktest.MustLock(t, l.Writer)
 		locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader))
-		got = rwWait(t, rdb, other.Writer, other, 1, 1)
+		got = waitFor(t, rdb, other.Writer, other, 1, 1)
 		locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader)) // although a writer waits
 		locktest.MustUnlock(t, write)
 		locktest.MustUnlock(t, <-got)
@@ -447,7 +447,7 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 		if early := time.Until(until); early > 2*time.Millisecond {
 			t.Fatalf("in %v too early", early)
 		}
-		got := rwWait(t, rdb, l.Writer, l, 1, 1)
+		got := waitFor(t, rdb, l.Writer, l, 1, 1)
 		if members := rdb.ZRange(bg, "{a}:rlock:writers", 0, -1).Val(); len(members) != 1 || members[0] == "dead:1" {
 			t.Fatalf("registered: %q", members)
 		}

@@ -1,4 +1,4 @@
-package rlock_test
+package readwrite
 
 import (
 	"context"
@@ -15,25 +15,25 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// rwSides are the two sides of a read-write lock, of whatever type.
-type rwSides struct{ reader, writer rlock.Locker }
+// sides are the two sides of a read-write lock, of whatever type.
+type sides struct{ reader, writer rlock.Locker }
 
-func rwSidesOf(c *rlock.Client, name string, opts ...rlock.LockOption) rwSides {
+func sidesOf(c *rlock.Client, name string, opts ...rlock.LockOption) sides {
 	l := c.NewReadWriteLock(name, opts...)
-	return rwSides{l.Reader, l.Writer}
+	return sides{l.Reader, l.Writer}
 }
 
-// rwLoad is what readers and writers that loop have done.
-type rwLoad struct {
+// load is what readers and writers that loop have done.
+type load struct {
 	reads, writes atomic.Int64
 	took          time.Duration
 }
 
-// rwLoop lets readers and writers loop over sections of 1 ms, spread over the
+// loop lets readers and writers loop over sections of 1 ms, spread over the
 // locks, until done says that it is enough.
-func rwLoop(t testing.TB, locks []rwSides, readers, writers int, done func(*rwLoad) bool) *rwLoad {
+func loop(t testing.TB, locks []sides, readers, writers int, done func(*load) bool) *load {
 	t.Helper()
-	load := &rwLoad{}
+	load := &load{}
 	ctx, stop := context.WithCancel(bg)
 	defer stop()
 	var inside atomic.Int64 // readers; a writer counts as -1000
@@ -82,12 +82,12 @@ func TestReadersComeInTogetherBetweenWriters(t *testing.T) {
 	for _, clients := range []int{1, 2} {
 		locktest.Beside(t, fmt.Sprintf("%d clients", clients), func(t *testing.T) {
 			b := locktest.OnServer(t)
-			var locks []rwSides
+			var locks []sides
 			for range clients {
-				locks = append(locks, rwSidesOf(b.NewClient(t), "a"))
+				locks = append(locks, sidesOf(b.NewClient(t), "a"))
 			}
 			scripts := locktest.EvalCounter(t, b)
-			load := rwLoop(t, locks, 50, 2, func(l *rwLoad) bool { return l.reads.Load() >= 2000 && l.writes.Load() >= 20 })
+			load := loop(t, locks, 50, 2, func(l *load) bool { return l.reads.Load() >= 2000 && l.writes.Load() >= 20 })
 			reads, writes := load.reads.Load(), load.writes.Load()
 			each := float64(scripts()) / float64(reads+writes)
 			t.Logf("%d reads, %d writes in %v: %.0f reads/s, %.1f scripts per entry", reads, writes, load.took.Round(time.Millisecond), float64(reads)/load.took.Seconds(), each)
@@ -110,11 +110,11 @@ func TestNeitherSideOfAReadWriteLockStarves(t *testing.T) {
 		for what, n := range map[string][2]int{"12 readers and a writer": {12, 1}, "12 writers and a reader": {1, 12}} {
 			locktest.Beside(t, fmt.Sprintf("%s, %d clients", what, clients), func(t *testing.T) {
 				b := locktest.OnServer(t)
-				var locks []rwSides
+				var locks []sides
 				for range clients {
-					locks = append(locks, rwSidesOf(b.NewClient(t), "a"))
+					locks = append(locks, sidesOf(b.NewClient(t), "a"))
 				}
-				load := rwLoop(t, locks, n[0], n[1], func(l *rwLoad) bool { return l.reads.Load() >= 20 && l.writes.Load() >= 20 })
+				load := loop(t, locks, n[0], n[1], func(l *load) bool { return l.reads.Load() >= 20 && l.writes.Load() >= 20 })
 				t.Logf("%d reads, %d writes in %v", load.reads.Load(), load.writes.Load(), load.took.Round(time.Millisecond))
 			})
 		}
@@ -135,10 +135,10 @@ func TestWriterThatLeavesAdmitsAllWaitingReaders(t *testing.T) {
 		write := locktest.MustLock(t, first.Writer)
 		var got []<-chan *rlock.Lease
 		for i, l := range []*rlock.ReadWriteLock{first, second} {
-			got = append(got, rwWait(t, rdb, l.Reader, l, 5, int64(i+1)))
+			got = append(got, waitFor(t, rdb, l.Reader, l, 5, int64(i+1)))
 		}
 		locktest.Eventually(t, "the first readers of both clients show", func() bool { return rdb.ZCard(bg, "{a}:rlock:readers").Val() == 2 })
-		next := rwWait(t, rdb, third.Writer, third, 1, 3)
+		next := waitFor(t, rdb, third.Writer, third, 1, 3)
 		locktest.Eventually(t, "the writer shows", func() bool { return rdb.ZCard(bg, "{a}:rlock:writers").Val() == 1 })
 		locktest.MustUnlock(t, write)
 		var leases []*rlock.Lease

@@ -1,0 +1,145 @@
+package multilock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+// Free plain locks of one slot cost one command.
+func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]*locktest.Backend{"standalone": locktest.OnServer(t), "cluster": locktest.OnCluster(t)} {
+		t.Run(name, func(t *testing.T) {
+			rdb := b.Client(t)
+			sent := &locktest.SentCommands{}
+			// So that a reply that is late is not asked for again.
+			c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Minute))
+			m := locktest.MultiLockOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
+			locktest.MustUnlock(t, locktest.MustLock(t, m)) // loads the scripts, and finds the node
+			rdb.AddHook(sent)
+			for name, acquire := range map[string]func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){"Lock": m.Lock, "TryLock": m.TryLock} {
+				scripts := 0
+				stats := locktest.Dialer(b.Addr)(t, nil)
+				if b.Real != nil {
+					scripts = locktest.CommandCount(t, stats, "evalsha")
+				}
+				from := sent.N.Load()
+				lease, err := acquire(bg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := sent.N.Load() - from; n != 1 {
+					t.Errorf("%s sent %d commands", name, n)
+				}
+				if b.Real != nil {
+					if n := locktest.CommandCount(t, stats, "evalsha") - scripts; n != 1 {
+						t.Errorf("%s ran %d scripts", name, n)
+					}
+				}
+				for _, l := range lease.Members() {
+					if l.Token() != lease.Token() {
+						t.Errorf("token %d beside %d", l.Token(), lease.Token())
+					}
+				}
+				locktest.MustUnlock(t, lease)
+			}
+		})
+	}
+}
+
+// Whoever looks at all keys at once never sees a part of an acquire.
+func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		var mu sync.Mutex // guards the rest
+		leaving := map[string]bool{}
+		got, seen := 0, 0
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 3 {
+			rdb := b.Client(t)
+			c := locktest.NewClient(t, rdb)
+			for range 3 {
+				locks := make([]rlock.Locker, len(names))
+				for i, j := range rand.Perm(len(names)) {
+					locks[i] = c.NewLock(names[j])
+				}
+				m := locktest.NewMultiLock(t, locks...)
+				wg.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						lease, err := m.TryLock(bg)
+						if errors.Is(err, rlock.ErrNotAcquired) {
+							continue
+						} else if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						got++
+						leaving[lease.Owner()] = true // each member is released by itself
+						mu.Unlock()
+						if err := lease.Unlock(bg); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		look := redis.NewScript(`local all = {} for i, k in ipairs(KEYS) do all[i] = redis.call('hkeys', k)[1] or '' end return all`)
+		rdb := b.Client(t)
+		for end := time.Now().Add(20 * time.Second); ; {
+			owners, err := look.Run(bg, rdb, names).StringSlice()
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(owners)
+			owners = slices.Compact(owners)
+			mu.Lock()
+			who := owners[len(owners)-1]
+			if len(owners) > 2 || len(owners) == 2 && owners[0] != "" {
+				t.Errorf("two hold a part each: %q", owners)
+			}
+			if len(owners) == 1 && who != "" {
+				seen++
+			}
+			part := len(owners) == 2 && owners[0] == ""
+			mu.Unlock()
+			if part {
+				// It is leaving; that is noted before the first release is sent.
+				mu.Lock()
+				if !leaving[who] {
+					t.Errorf("%s holds a part", who)
+				}
+				mu.Unlock()
+			}
+			mu.Lock()
+			enough := got >= 100 && seen >= 3
+			mu.Unlock()
+			if enough {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d acquires, of which %d were seen", got, seen)
+			}
+		}
+		close(stop)
+		wg.Wait()
+		locktest.NothingLeft(t, rdb)
+	})
+}

@@ -1,0 +1,284 @@
+package queues
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(300*time.Millisecond))
+		deadline := lease.Deadline()
+		next := locktest.MustLock(t, k.Open(b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)), "a"))
+		if now := time.Now(); now.Before(deadline) {
+			t.Fatalf("another has the lock %v before the deadline", deadline.Sub(now))
+		}
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		wantHolders(t, k.Open(c, "a"), 1, 1, 0)
+		locktest.MustUnlock(t, next)
+	})
+}
+
+func TestQueuedHoldsAreRenewed(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
+		lease := locktest.MustLock(t, k.Open(c, "a"))
+		was := lease.Deadline()
+		for range 2 {
+			locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+			was = lease.Deadline()
+		}
+		if err := lease.Err(); err != nil {
+			t.Fatal(err)
+		}
+		rdb.Del(bg, k.Base("a")+":ends") // as an eviction would
+		<-lease.Done()
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	})
+}
+
+func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		const waiterLease = 600 * time.Millisecond
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease), rlock.WithLongestPoll(locktest.Patient)), "a")
+		locktest.PutDeadWaiter(t, rdb, k, l.Name(), locktest.FirstRank, waiterLease)
+		start := time.Now()
+		lease := locktest.MustLock(t, l)
+		// It came while the dead one still counted as alive, and was heard all the time.
+		if took := time.Since(start); took < waiterLease/2 || took > waiterLease+5*time.Second {
+			t.Fatalf("a dead waiter with a lease of %v was waited for for %v", waiterLease, took)
+		}
+		locktest.MustUnlock(t, lease)
+		if n := rdb.Exists(bg, k.Base(l.Name())+":queue", k.Base(l.Name())+":alive", k.Base(l.Name())).Val(); n != 0 {
+			t.Fatalf("%d keys are left", n)
+		}
+	})
+}
+
+// Those who only look must not keep a dead waiter in the queue, although nobody
+// else is heard.
+func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		const waiterLease = 300 * time.Millisecond
+		rdb := b.Client(t)
+		l := k.Open(locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease)), "a")
+		locktest.PutDeadWaiter(t, rdb, k, l.Name(), locktest.FirstRank, -time.Second) // long dead
+		start := time.Now()
+		var lease *rlock.Lease
+		locktest.Eventually(t, "a visitor gets the lock", func() bool {
+			got, err := l.TryLock(bg)
+			lease = got
+			return err == nil
+		})
+		if took := time.Since(start); took < waiterLease/2 || took > waiterLease+5*time.Second {
+			t.Fatalf("it took %v", took)
+		}
+		locktest.MustUnlock(t, lease)
+
+		// What has been silent for longer than anybody bears goes at once.
+		locktest.PutDeadWaiter(t, rdb, k, l.Name(), locktest.FirstRank, -2*time.Minute)
+		lease, err := l.TryLock(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustUnlock(t, lease)
+	})
+}
+
+// The sign of life of a waiter can be lost by an eviction only. It must not block
+// the queue, which others keep alive.
+func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		locktest.PutDeadWaiter(t, rdb, k, "a", locktest.FirstRank, time.Hour)
+		rdb.Del(bg, k.Base("a")+":alive")
+		lease, err := k.Open(locktest.NewClient(t, rdb), "a").TryLock(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustUnlock(t, lease)
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+// Nor does it cost a waiter its place that is alive and looks before others do.
+func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
+		lease := locktest.MustLock(t, k.Rival(c, "a"))
+		e := k.Enqueue(t, rdb, k.Open(c, "a"))
+		was := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
+		rdb.Del(bg, k.Base("a")+":alive")
+		locktest.Eventually(t, "it has looked", func() bool { return rdb.Exists(bg, k.Base("a")+":alive").Val() == 1 })
+		if is := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); !slices.Equal(is, was) {
+			t.Errorf("the queue is %v, and was %v", is, was)
+		}
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, e.Held())
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+// The server was away for longer than a waiter lease: all waiters are silent, and
+// whoever comes first must not take the places of the others away.
+func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		const waiterLease = 500 * time.Millisecond
+		rdb := b.Client(t)
+		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"), rlock.WithLease(time.Hour))
+		var entries []*locktest.Attempt
+		for range 3 {
+			c := b.NewClient(t, rlock.WithWaiterLease(waiterLease), rlock.WithCommandTimeout(10*time.Second))
+			entries = append(entries, k.Enqueue(t, rdb, k.Open(c, "a")))
+		}
+		before := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
+		b.Real.Pause()
+		time.Sleep(2 * waiterLease) // the subject of the test
+		b.Real.Resume()
+		var alive float64
+		for _, z := range rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val() {
+			alive = max(alive, z.Score)
+		}
+		locktest.Eventually(t, "all are heard again", func() bool {
+			signs := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val()
+			for _, z := range signs {
+				if z.Score <= alive {
+					return false
+				}
+			}
+			return true
+		})
+		if after := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); !slices.Equal(before, after) {
+			t.Fatalf("the queue was %v and is %v", before, after)
+		}
+		locktest.MustUnlock(t, holder)
+		for _, e := range entries {
+			locktest.MustUnlock(t, e.Held())
+		}
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	for _, k := range locktest.QueuedKinds {
+		t.Run(k.Name, func(t *testing.T) {
+			rdb := b.Client(t)
+			holder := locktest.MustLock(t, k.Rival(b.NewClient(t), "a"), rlock.WithLease(time.Hour))
+			var entries []*locktest.Attempt
+			for range 3 {
+				entries = append(entries, k.Enqueue(t, rdb, k.Open(b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)), "a")))
+			}
+			b.Real.Kill()
+			b.Real.Restart() // empty: the lock is free, and nobody says so
+			var wg sync.WaitGroup
+			for _, e := range entries {
+				wg.Go(func() {
+					<-e.Done
+					if e.Err != nil {
+						t.Error(e.Err)
+					} else if err := e.Lease.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			locktest.WantErr(t, holder.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+			locktest.OnlyTombstones(t, b.Client(t))
+		})
+	}
+}
+
+func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		const waiterLease = 600 * time.Millisecond
+		c, proxy, rdb := faulty(t, b, k, rlock.WithWaiterLease(waiterLease))
+		proxy.DropMessages(true)
+		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
+		e := k.Enqueue(t, rdb, k.Open(c, "a"))
+		start := time.Now()
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, e.Held())
+		if took := time.Since(start); took > waiterLease/3+5*time.Second { // of a busy machine
+			t.Fatalf("waited %v, it looks each %v", took, waiterLease/3)
+		}
+	})
+}
+
+func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		rdb := b.Client(t)
+		defer rdb.ConfigSet(bg, "maxmemory", "0")
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second), rlock.WithWaiterLease(600*time.Millisecond))
+		l := k.Rival(c, "a")
+		outer := locktest.MustLock(t, l)
+		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
+		stays := k.Enqueue(t, rdb, k.Open(c, "a"))
+		leaves := k.Enqueue(t, rdb, k.Open(c, "a"))
+		rdb.ConfigSet(bg, "maxmemory", "1")
+		if err := rdb.Set(bg, "x", "y", 0).Err(); err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Fatal("the server is not at its limit:", err)
+		}
+		oom := func(what string, err error) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), "OOM") {
+				t.Fatal(what, err)
+			}
+		}
+		before := fmt.Sprint(locktest.Keys(t, rdb))
+		_, err := l.Lock(outer.Context(bg))
+		oom("a re-entry at the memory limit:", err)
+		_, err = k.Open(c, "free").Lock(bg)
+		oom("an acquire at the memory limit:", err)
+		_, err = k.Open(c, "a").Lock(bg, rlock.WithWait(time.Second))
+		oom("a place in the queue at the memory limit:", err)
+		for _, key := range locktest.Keys(t, rdb) {
+			if !strings.Contains(before, key) && !strings.Contains(key, ":rlock:gone:") {
+				t.Fatalf("%q has come into being", key)
+			}
+		}
+		was := outer.Deadline()
+		locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
+		signs := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, 0).Val()
+		locktest.Eventually(t, "the waiters live on", func() bool {
+			now := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, 0).Val()
+			return len(now) > 0 && now[0].Score > signs[0].Score
+		})
+		leaves.Cancel()
+		locktest.Eventually(t, "a waiter leaves", func() bool { return locktest.MustState(t, l).Waiters == 1 })
+		locktest.MustUnlock(t, inner)
+		wantHolders(t, l, 1, 1, 1)
+		locktest.MustUnlock(t, outer)
+		<-stays.Done
+		oom("an entry from the queue at the memory limit:", stays.Err)
+		locktest.Eventually(t, "nothing but tombstones is left", func() bool {
+			keys := locktest.Keys(t, rdb)
+			return locktest.Tombstones(keys) == len(keys)
+		})
+	})
+}
