@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 // have had the lock: its holder has not lost it, and Unlock says so.
 func TestRedLockUnlockWithLargeQuorumAfterDataLoss(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithQuorum(4), rlock.WithNodeTimeout(2*time.Second))
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
@@ -48,14 +48,14 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 	}
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
 	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections, scripts
-	heard := rdbs[0].Subscribe(bg, rfRecord("stock")+":free")
+	heard := rdbs[0].Subscribe(bg, recordKey("stock")+":free")
 	defer heard.Close()
 	if _, err := heard.Receive(bg); err != nil {
 		t.Fatal(err)
 	}
 	// Another one's vote on the second node; the first one's reply comes later.
 	until := time.Now().Add(time.Minute).UnixMicro()
-	if err := rdbs[1].HSet(bg, rfRecord("stock"), "attempt", "other", "stamp", 5, "until", until).Err(); err != nil {
+	if err := rdbs[1].HSet(bg, recordKey("stock"), "attempt", "other", "stamp", 5, "until", until).Err(); err != nil {
 		t.Fatal(err)
 	}
 	id := locktest.SHA("red_acquire")
@@ -81,7 +81,7 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 // each of them than it did at first.
 func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(200*time.Millisecond))
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
@@ -96,7 +96,7 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 	time.Sleep(3 * time.Second) // for those that are too many to come
 	// They count from their restart. Besides what was left for each, the whole
 	// release may have been repeated once or twice.
-	calls := rfCalls(t, &rfNodes{plain: n.plain[2:]})
+	calls := scriptCalls(t, &masters{plain: n.plain[2:]})
 	t.Logf("%d scripts", calls)
 	if calls > 12 {
 		t.Errorf("%d scripts have run on three nodes", calls)
@@ -107,7 +107,7 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 // Unlock is bounded by its own time-out, also where that of a node is longer.
 func TestRedLockUnlockTimeout(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	l := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(4*time.Second))
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
@@ -134,7 +134,7 @@ func TestRedLockUnlockTimeout(t *testing.T) {
 // of the lock.
 func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	cs := n.clients(t)
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
 	if err := cs[1].Close(); err != nil {
@@ -159,7 +159,7 @@ func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 // again.
 func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	cs := n.straight(t)
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
 	if err := cs[1].Close(); err != nil {

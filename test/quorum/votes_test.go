@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // hold was handed out.
 func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	acquire, release := locktest.SHA("red_acquire"), locktest.SHA("red_release")
 	for also := range 4 {
@@ -40,7 +40,7 @@ func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 				t.Fatalf("token %d, not %d: the test is about another one", first.Token(), want)
 			}
 			for _, rdb := range n.plain { // the lease is over
-				rdb.Del(bg, rfRecord(name))
+				rdb.Del(bg, recordKey(name))
 			}
 			var cs []*rlock.Client
 			for i, s := range n.servers {

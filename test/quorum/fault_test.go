@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -18,25 +18,25 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// rfNodes are five masters, each behind a proxy.
-type rfNodes struct {
+// masters are five masters, each behind a proxy.
+type masters struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy
 	plain   []redis.UniversalClient // past the proxies
 
 	mu         sync.Mutex
-	unanswered map[toNode]bool // requests that were sent and not answered
+	unanswered map[request]bool // requests that were sent and not answered
 }
 
-// toNode is a request to a node.
-type toNode struct {
+// request is a request to a node.
+type request struct {
 	node int
 	raw  string
 }
 
-func rfStart(t testing.TB) *rfNodes {
+func startMasters(t testing.TB) *masters {
 	t.Helper()
-	n := &rfNodes{servers: redistest.StartMasters(t, 5)}
+	n := &masters{servers: redistest.StartMasters(t, 5)}
 	for _, s := range n.servers {
 		n.proxies = append(n.proxies, faultproxy.New(t, s.Addr()))
 		n.plain = append(n.plain, locktest.Dialer(s.Addr())(t, nil))
@@ -45,7 +45,7 @@ func rfStart(t testing.TB) *rfNodes {
 }
 
 // clients are those of one process: one for each node, the first is the home.
-func (n *rfNodes) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
+func (n *masters) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, p := range n.proxies {
 		cs = append(cs, locktest.NewClient(t, locktest.Dialer(p.Addr())(t, locktest.DialOnce), opts...))
@@ -55,7 +55,7 @@ func (n *rfNodes) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Clien
 
 // straight is clients without the proxies: the second process of a test whose
 // faults are meant for the first.
-func (n *rfNodes) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
+func (n *masters) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, s := range n.servers {
 		cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, locktest.DialOnce), opts...))
@@ -63,26 +63,26 @@ func (n *rfNodes) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Clie
 	return cs
 }
 
-func rfRecord(lock string) string { return "{" + lock + "}:rlock:red" }
+func recordKey(lock string) string { return "{" + lock + "}:rlock:red" }
 
-func rfCounter(lock string) string { return "{" + lock + "}:rlock:red:counter" }
+func counterKey(lock string) string { return "{" + lock + "}:rlock:red:counter" }
 
 // unequal gives the nodes different counters, so that a token has to be written
 // back.
-func (n *rfNodes) unequal(t testing.TB, lock string) {
+func (n *masters) unequal(t testing.TB, lock string) {
 	t.Helper()
 	for i, rdb := range n.plain {
-		if err := rdb.Set(bg, rfCounter(lock), 100+10*i, 0).Err(); err != nil {
+		if err := rdb.Set(bg, counterKey(lock), 100+10*i, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // votes is whom each node has voted for, by its record; "" if for nobody.
-func (n *rfNodes) votes(t testing.TB, lock string, nodes ...int) (attempts []string) {
+func (n *masters) votes(t testing.TB, lock string, nodes ...int) (attempts []string) {
 	t.Helper()
-	for _, i := range rfOr(nodes) {
-		a, err := n.plain[i].HGet(bg, rfRecord(lock), "attempt").Result()
+	for _, i := range orAll(nodes) {
+		a, err := n.plain[i].HGet(bg, recordKey(lock), "attempt").Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatalf("node %d: %v", i+1, err)
 		}
@@ -91,7 +91,7 @@ func (n *rfNodes) votes(t testing.TB, lock string, nodes ...int) (attempts []str
 	return attempts
 }
 
-func rfOr(nodes []int) []int {
+func orAll(nodes []int) []int {
 	if nodes == nil {
 		return []int{0, 1, 2, 3, 4}
 	}
@@ -101,7 +101,7 @@ func rfOr(nodes []int) []int {
 // nothing waits until all that is left on the nodes is counters, and tombstones
 // that will go. A request that was on its way may still come, and be undone, a
 // moment later.
-func (n *rfNodes) nothing(t testing.TB, lock string, nodes ...int) {
+func (n *masters) nothing(t testing.TB, lock string, nodes ...int) {
 	t.Helper()
 	var left string
 	defer func() {
@@ -111,7 +111,7 @@ func (n *rfNodes) nothing(t testing.TB, lock string, nodes ...int) {
 	}()
 	locktest.Eventually(t, "nothing is left", func() bool {
 		left = ""
-		for _, i := range rfOr(nodes) {
+		for _, i := range orAll(nodes) {
 			for _, k := range locktest.Keys(t, n.plain[i]) {
 				switch {
 				case k == "rlock:red:highest", strings.HasSuffix(k, ":rlock:red:counter"):
@@ -129,26 +129,26 @@ func (n *rfNodes) nothing(t testing.TB, lock string, nodes ...int) {
 	})
 }
 
-// rfFault makes some nodes fail, and mends them.
-type rfFault struct {
+// nodeFault makes some nodes fail, and mends them.
+type nodeFault struct {
 	name   string
-	strike func(n *rfNodes, i int)
-	mend   func(n *rfNodes, i int)
+	strike func(n *masters, i int)
+	mend   func(n *masters, i int)
 	erases bool // the data are gone then
 }
 
 var (
-	rfKill = rfFault{"killed",
-		func(n *rfNodes, i int) { n.servers[i].Kill() },
-		func(n *rfNodes, i int) { n.servers[i].Restart() }, true}
-	rfStop = rfFault{"stopped",
-		func(n *rfNodes, i int) { n.servers[i].Pause() },
-		func(n *rfNodes, i int) { n.servers[i].Resume() }, false}
+	killNode = nodeFault{"killed",
+		func(n *masters, i int) { n.servers[i].Kill() },
+		func(n *masters, i int) { n.servers[i].Restart() }, true}
+	stopNode = nodeFault{"stopped",
+		func(n *masters, i int) { n.servers[i].Pause() },
+		func(n *masters, i int) { n.servers[i].Resume() }, false}
 )
 
 // onScript has fn called once, when the first run of a script reaches a node,
 // before it does. The runs on other nodes wait until fn has returned.
-func (n *rfNodes) onScript(script string, fn func()) (happened func() bool) {
+func (n *masters) onScript(script string, fn func()) (happened func() bool) {
 	id := locktest.SHA(script)
 	var once sync.Once
 	done := make(chan struct{})
@@ -170,7 +170,7 @@ func (n *rfNodes) onScript(script string, fn func()) (happened func() bool) {
 	}
 }
 
-func (n *rfNodes) pass() {
+func (n *masters) pass() {
 	for _, p := range n.proxies {
 		p.Handle(nil)
 		p.Delay(nil)
@@ -182,18 +182,18 @@ func (n *rfNodes) pass() {
 // leaves nothing on those that live.
 func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []rfFault{rfKill, rfStop} {
+	for _, fault := range []nodeFault{killNode, stopNode} {
 		for _, step := range []string{"before the acquire", "before the write-back", "held", "at the renewal", "at the release"} {
 			t.Run(fault.name+" "+step, func(t *testing.T) {
 				t.Parallel() // they wait for time-outs, renewals and losses most of the time
-				n := rfStart(t)
+				n := startMasters(t)
 				home := n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease))
 				other := n.straight(t, rlock.WithWatchdogLease(locktest.RedLockLease))
 				for dead := range 4 {
 					if dead == 0 && step != "before the write-back" {
 						continue // nothing happens: one of them is enough
 					}
-					rfAtStep(t, n, home, other, fault, step, dead)
+					strikeAtStep(t, n, home, other, fault, step, dead)
 					if t.Failed() {
 						t.Fatalf("with %d %s", dead, fault.name)
 					}
@@ -203,7 +203,7 @@ func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
 	}
 }
 
-func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFault, step string, dead int) {
+func strikeAtStep(t *testing.T, n *masters, home, other []*rlock.Client, fault nodeFault, step string, dead int) {
 	t.Helper()
 	name := fmt.Sprint("stock", dead)
 	n.unequal(t, name)
@@ -258,7 +258,7 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 			}
 		}
 		n.nothing(t, name, alive...)
-		rfMended(t, n, fault, struck, name, l, 0)
+		mustBeMended(t, n, fault, struck, name, l, 0)
 		return
 	}
 
@@ -319,11 +319,11 @@ func rfAtStep(t *testing.T, n *rfNodes, home, other []*rlock.Client, fault rfFau
 		}
 		locktest.MustUnlock(t, next)
 	}
-	rfMended(t, n, fault, struck, name, l, lease.Token())
+	mustBeMended(t, n, fault, struck, name, l, lease.Token())
 }
 
-// rfMended mends the nodes, and checks that the lock is as good as new.
-func rfMended(t *testing.T, n *rfNodes, fault rfFault, struck []int, name string, l *rlock.RedLock, token int64) {
+// mustBeMended mends the nodes, and checks that the lock is as good as new.
+func mustBeMended(t *testing.T, n *masters, fault nodeFault, struck []int, name string, l *rlock.RedLock, token int64) {
 	t.Helper()
 	for _, i := range struck {
 		fault.mend(n, i)
@@ -344,9 +344,9 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 	if !locktest.Alone(t) {
 		return
 	}
-	for _, fault := range []rfFault{rfKill, rfStop} {
+	for _, fault := range []nodeFault{killNode, stopNode} {
 		t.Run(fault.name, func(t *testing.T) {
-			n := rfStart(t)
+			n := startMasters(t)
 			// Past the proxies, which have goroutines of their own.
 			cs := n.straight(t)
 			const timeout = time.Second
@@ -393,4 +393,4 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 	}
 }
 
-func rfIsScript(c faultproxy.Command) bool { return c.Name == "evalsha" || c.Name == "eval" }
+func isScript(c faultproxy.Command) bool { return c.Name == "evalsha" || c.Name == "eval" }

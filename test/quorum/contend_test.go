@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// rfJudge sees every hold of a lock, and says when two believe in theirs at once,
+// holdWitness sees every hold of a lock, and says when two believe in theirs at once,
 // or tokens do not grow in the order of the holds.
-type rfJudge struct {
+type holdWitness struct {
 	t testing.TB
 
 	mu      sync.Mutex // guards the rest
@@ -31,17 +31,19 @@ type rfJudge struct {
 	lost    int
 }
 
-func newRFJudge(t testing.TB) *rfJudge { return &rfJudge{t: t, open: map[*rlock.Lease]struct{}{}} }
+func newWitness(t testing.TB) *holdWitness {
+	return &holdWitness{t: t, open: map[*rlock.Lease]struct{}{}}
+}
 
 // asks is called before an acquire: its token must be greater than the one that is
 // returned, whatever happens.
-func (j *rfJudge) asks() int64 {
+func (j *holdWitness) asks() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.highest
 }
 
-func (j *rfJudge) got(l *rlock.Lease, floor int64) {
+func (j *holdWitness) got(l *rlock.Lease, floor int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.holds++
@@ -62,7 +64,7 @@ func (j *rfJudge) got(l *rlock.Lease, floor int64) {
 }
 
 // leaves is called before an Unlock.
-func (j *rfJudge) leaves(l *rlock.Lease) {
+func (j *holdWitness) leaves(l *rlock.Lease) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.open, l)
@@ -71,10 +73,10 @@ func (j *rfJudge) leaves(l *rlock.Lease) {
 	}
 }
 
-// rfDurations says what is in the middle of some times, and near their end.
-type rfDurations []time.Duration
+// durations says what is in the middle of some times, and near their end.
+type durations []time.Duration
 
-func (d rfDurations) String() string {
+func (d durations) String() string {
 	if len(d) == 0 {
 		return "none"
 	}
@@ -84,7 +86,7 @@ func (d rfDurations) String() string {
 }
 
 // direct are the clients of one process that does not go through the proxies.
-func rfDirect(t testing.TB, n *rfNodes, name string, opts ...rlock.Option) *rlock.RedLock {
+func directLock(t testing.TB, n *masters, name string, opts ...rlock.Option) *rlock.RedLock {
 	t.Helper()
 	return locktest.NewRedLock(t, name, n.straight(t, opts...), rlock.WithNodeTimeout(2*time.Second))
 }
@@ -94,16 +96,16 @@ func rfDirect(t testing.TB, n *rfNodes, name string, opts ...rlock.Option) *rloc
 func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 16, 8
-	n := rfStart(t)
-	j := newRFJudge(t)
+	n := startMasters(t)
+	j := newWitness(t)
 	var mu sync.Mutex
-	var waits rfDurations
+	var waits durations
 	looks := 0
 	var wg sync.WaitGroup
 	start := time.Now()
 	for range clients {
 		r := &locktest.Recorder{}
-		l := rfDirect(t, n, "stock", rlock.WithObserver(r))
+		l := directLock(t, n, "stock", rlock.WithObserver(r))
 		wg.Go(func() {
 			for range rounds {
 				floor, asked := j.asks(), time.Now()
@@ -140,7 +142,7 @@ func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
 // One who waits is woken by the nodes, not by a timer.
 func TestRedLockWakesWhoWaits(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	for _, stopped := range []int{0, 2} {
 		t.Run(fmt.Sprint(stopped, " nodes are stopped"), func(t *testing.T) {
 			var clients []*rlock.Client
@@ -154,7 +156,7 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 				n.servers[2*i].Pause()
 				defer n.servers[2*i].Resume()
 			}
-			var times rfDurations
+			var times durations
 			lease := locktest.MustLock(t, locks[0])
 			for i := range 30 {
 				l := locks[(i+1)%2]
@@ -171,7 +173,7 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 						if i == 0 && stopped > 0 || i == 2 && stopped > 1 {
 							continue
 						}
-						heard += rdb.PubSubNumSub(bg, rfRecord("stock")+":free").Val()[rfRecord("stock")+":free"]
+						heard += rdb.PubSubNumSub(bg, recordKey("stock")+":free").Val()[recordKey("stock")+":free"]
 					}
 					return err == nil && s.Waiters == 1 && heard >= 3
 				})
@@ -210,9 +212,9 @@ func TestRedLockUnderFire(t *testing.T) {
 	if testing.Short() {
 		lasts = 2 * time.Second
 	}
-	n := rfStart(t)
+	n := startMasters(t)
 	const clients, lease = 5, 1500 * time.Millisecond
-	j := newRFJudge(t)
+	j := newWitness(t)
 	ctx, cancel := context.WithTimeout(bg, time.Minute)
 	defer cancel()
 	var faults, tokens atomic.Int64
@@ -224,7 +226,7 @@ func TestRedLockUnderFire(t *testing.T) {
 		var mu sync.Mutex
 		var past []faultproxy.Command
 		p.Handle(func(c faultproxy.Command) faultproxy.Action {
-			if !rfIsScript(c) || ctx.Err() != nil {
+			if !isScript(c) || ctx.Err() != nil {
 				return faultproxy.Pass
 			}
 			mu.Lock()
@@ -262,7 +264,7 @@ func TestRedLockUnderFire(t *testing.T) {
 		p.Delay(func(c faultproxy.Command) time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
-			if !rfIsScript(c) || rnd.IntN(30) > 0 {
+			if !isScript(c) || rnd.IntN(30) > 0 {
 				return 0
 			}
 			return time.Duration(rnd.IntN(int(lease / 3)))
@@ -342,7 +344,7 @@ func TestRedLockUnderFire(t *testing.T) {
 		t.Errorf("%d holds, %d faults", j.holds, faults.Load())
 	}
 	n.nothing(t, "stock")
-	l := rfDirect(t, n, "stock")
+	l := directLock(t, n, "stock")
 	floor := j.asks()
 	last := locktest.MustLock(t, l)
 	j.got(last, floor)
@@ -362,35 +364,35 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 		repeats    bool // a release that it has refused is sent again
 	}{
 		{"OOM", "OOM command not allowed",
-			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "config", "set", "maxmemory", "1") },
-			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "config", "set", "maxmemory", "0") }, "", true, true},
+			func(t *testing.T, rdb redis.UniversalClient) { do(t, rdb, "config", "set", "maxmemory", "1") },
+			func(t *testing.T, rdb redis.UniversalClient) { do(t, rdb, "config", "set", "maxmemory", "0") }, "", true, true},
 		{"READONLY", "READONLY",
-			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "replicaof", "127.0.0.1", "1") },
-			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "replicaof", "no", "one") }, "", false, true},
+			func(t *testing.T, rdb redis.UniversalClient) { do(t, rdb, "replicaof", "127.0.0.1", "1") },
+			func(t *testing.T, rdb redis.UniversalClient) { do(t, rdb, "replicaof", "no", "one") }, "", false, true},
 		{"NOPERM", "NOPERM",
 			func(t *testing.T, rdb redis.UniversalClient) {
-				rfDo(t, rdb, "acl", "setuser", "locker", "-evalsha", "-eval")
+				do(t, rdb, "acl", "setuser", "locker", "-evalsha", "-eval")
 			},
 			func(t *testing.T, rdb redis.UniversalClient) {
-				rfDo(t, rdb, "acl", "setuser", "locker", "+evalsha", "+eval")
+				do(t, rdb, "acl", "setuser", "locker", "+evalsha", "+eval")
 			}, "locker", false, false},
 		{"NOPERM half-way", "can't run this command",
-			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "acl", "setuser", "locker", "-pexpire") },
-			func(t *testing.T, rdb redis.UniversalClient) { rfDo(t, rdb, "acl", "setuser", "locker", "+pexpire") }, "locker", true, true},
+			func(t *testing.T, rdb redis.UniversalClient) { do(t, rdb, "acl", "setuser", "locker", "-pexpire") },
+			func(t *testing.T, rdb redis.UniversalClient) { do(t, rdb, "acl", "setuser", "locker", "+pexpire") }, "locker", true, true},
 		{"NOREPLICAS", "NOREPLICAS",
 			func(t *testing.T, rdb redis.UniversalClient) {
-				rfDo(t, rdb, "config", "set", "min-replicas-to-write", "1")
+				do(t, rdb, "config", "set", "min-replicas-to-write", "1")
 			},
 			func(t *testing.T, rdb redis.UniversalClient) {
-				rfDo(t, rdb, "config", "set", "min-replicas-to-write", "0")
+				do(t, rdb, "config", "set", "min-replicas-to-write", "0")
 			}, "", false, true},
 	}
 	for _, c := range refusals {
 		t.Run(c.name, func(t *testing.T) {
-			n := rfStart(t)
+			n := startMasters(t)
 			var cs []*rlock.Client
 			for i, s := range n.servers {
-				rfDo(t, n.plain[i], "acl", "setuser", "locker", "on", ">pw", "~*", "&*", "+@all")
+				do(t, n.plain[i], "acl", "setuser", "locker", "on", ">pw", "~*", "&*", "+@all")
 				cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, func(o *redis.Options) {
 					if c.user != "" {
 						o.Username, o.Password = c.user, "pw"
@@ -429,7 +431,7 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 			}
 			free := func() bool {
 				for _, i := range []int{0, 1, 3} {
-					n.plain[i].Del(bg, rfRecord("stock"))
+					n.plain[i].Del(bg, recordKey("stock"))
 				}
 				return strings.Join(n.votes(t, "stock"), "") == ""
 			}
@@ -484,7 +486,7 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 	}
 }
 
-func rfDo(t testing.TB, rdb redis.UniversalClient, args ...any) {
+func do(t testing.TB, rdb redis.UniversalClient, args ...any) {
 	t.Helper()
 	if err := rdb.(*redis.Client).Do(bg, args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)

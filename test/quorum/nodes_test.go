@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -63,11 +63,11 @@ func TestRedLockRefusesNodesThatDoNotAgree(t *testing.T) {
 func TestQuarantineTellsOneServerWithTwoAddresses(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 3)
-	addrs := quarAddrs(servers)
-	quarBootstrap(t, addrs)
+	addrs := addressesOf(servers)
+	bootstrap(t, addrs)
 	servers[2].Kill() // so that there is no quorum without the second vote
 	twice := []string{addrs[0], faultproxy.New(t, addrs[0]).Addr(), addrs[2]}
-	l := quarRed(t, quarClients(t, twice), true)
+	l := stockLock(t, clientsAt(t, twice), true)
 	for what, call := range map[string]func() error{
 		"TryLock": func() error { _, err := l.TryLock(bg); return err },
 		"Lock":    func() error { _, err := l.Lock(bg); return err },
@@ -86,5 +86,5 @@ func TestQuarantineTellsOneServerWithTwoAddresses(t *testing.T) {
 			t.Errorf("%s is left on %s", keys, s.Addr())
 		}
 	}
-	quarUnlock(quarLock(t, quarRed(t, quarClients(t, addrs), true)))
+	unlock(lockPatiently(t, stockLock(t, clientsAt(t, addrs), true)))
 }

@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -12,15 +12,15 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// rfOneAway are the ways in which one of five nodes may fail without an error.
-var rfOneAway = []struct {
+// withOneAway are the ways in which one of five nodes may fail without an error.
+var withOneAway = []struct {
 	name        string
-	strike, end func(n *rfNodes, i int)
+	strike, end func(n *masters, i int)
 }{
-	{"hung", func(n *rfNodes, i int) { n.servers[i].Pause() }, func(n *rfNodes, i int) { n.servers[i].Resume() }},
-	{"slow", func(n *rfNodes, i int) {
+	{"hung", func(n *masters, i int) { n.servers[i].Pause() }, func(n *masters, i int) { n.servers[i].Resume() }},
+	{"slow", func(n *masters, i int) {
 		n.proxies[i].Delay(func(faultproxy.Command) time.Duration { return 300 * time.Millisecond })
-	}, func(n *rfNodes, i int) { n.proxies[i].Delay(nil) }},
+	}, func(n *masters, i int) { n.proxies[i].Delay(nil) }},
 }
 
 // Those who compete for a lock do not keep their votes from each other while they
@@ -29,7 +29,7 @@ var rfOneAway = []struct {
 func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 	t.Parallel()
 	const clients, holds = 8, 10
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	round := func(t *testing.T) time.Duration {
 		t.Helper()
@@ -55,7 +55,7 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	for _, away := range rfOneAway {
+	for _, away := range withOneAway {
 		for _, i := range []int{0, 2} {
 			// Both are measured anew if other work came in between: what waits for a
 			// silent node does so each time (17 s and 6 s beside 0.2 s).
@@ -81,10 +81,10 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 // votes for that which it does not have yet, and for which others wait.
 func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 	t.Parallel()
-	for _, away := range rfOneAway {
+	for _, away := range withOneAway {
 		t.Run(away.name, func(t *testing.T) {
 			t.Parallel()
-			n := rfStart(t)
+			n := startMasters(t)
 			n.warm(t)
 			acquire := locktest.SHA("red_acquire")
 			for _, i := range []int{3, 4} {

@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 )
 
 // voteFor makes nodes vote for attempts, as tries do that are under way.
-func (n *rfNodes) voteFor(t testing.TB, lock string, attempts ...string) {
+func (n *masters) voteFor(t testing.TB, lock string, attempts ...string) {
 	t.Helper()
 	until := time.Now().Add(time.Minute).UnixMicro()
 	for i, a := range attempts {
 		if a == "" {
 			continue
 		}
-		if err := n.plain[i].HSet(bg, rfRecord(lock), "attempt", a, "stamp", 5, "until", until).Err(); err != nil {
+		if err := n.plain[i].HSet(bg, recordKey(lock), "attempt", a, "stamp", 5, "until", until).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,7 +29,7 @@ func (n *rfNodes) voteFor(t testing.TB, lock string, attempts ...string) {
 // were not read. Otherwise nobody knows, and says so; the holder too.
 func TestRedLockUnknownIsNotFree(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	acquire := locktest.SHA("red_acquire")
 	for _, i := range []int{3, 4} {
@@ -88,7 +88,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 // several tries that pass had a vote each.
 func TestRedLockForceUnlockCountsVotesForOne(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	for _, c := range []struct {
 		votes []string
@@ -103,7 +103,7 @@ func TestRedLockForceUnlockCountsVotesForOne(t *testing.T) {
 			t.Errorf("%v: %v, %v", c.votes, did, err)
 		}
 		for i, rdb := range n.plain {
-			if rdb.Exists(bg, rfRecord("stock")).Val() > 0 {
+			if rdb.Exists(bg, recordKey("stock")).Val() > 0 {
 				t.Errorf("%v: node %d still votes", c.votes, i+1)
 			}
 		}
@@ -119,7 +119,7 @@ func TestRedLockForceUnlockCountsVotesForOne(t *testing.T) {
 // knows whether it was they who freed the lock.
 func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	admin := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	if _, err := admin.ForceUnlockIf(bg, "nobody"); err != nil { // loads the script

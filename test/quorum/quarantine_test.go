@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"context"
@@ -20,21 +20,21 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// quarLease is the lease of most of these tests, which wait until some are over.
+// shortLease is the lease of most of these tests, which wait until some are over.
 // Of it the clocks may be 25 ms apart, and a request under way for 50 ms.
-const quarLease = 1500 * time.Millisecond
+const shortLease = 1500 * time.Millisecond
 
-var quarRounds = flag.Int("quarantine.rounds", 6, "number of rounds of restarts or clock jumps, for each test that has rounds")
+var roundsOfFaults = flag.Int("quarantine.rounds", 6, "number of rounds of restarts or clock jumps, for each test that has rounds")
 
-func quarAddrs(servers []*redistest.Server) (addrs []string) {
+func addressesOf(servers []*redistest.Server) (addrs []string) {
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
 	}
 	return addrs
 }
 
-// quarCut makes addresses of some nodes, counted from 1, ones that nobody reaches.
-func quarCut(t testing.TB, addrs []string, cut ...int) []string {
+// cutOff makes addresses of some nodes, counted from 1, ones that nobody reaches.
+func cutOff(t testing.TB, addrs []string, cut ...int) []string {
 	t.Helper()
 	addrs = append([]string{}, addrs...)
 	for _, i := range cut {
@@ -45,10 +45,10 @@ func quarCut(t testing.TB, addrs []string, cut ...int) []string {
 	return addrs
 }
 
-// quarClients is what one process has: a client for each node.
-func quarClients(t testing.TB, addrs []string, opts ...rlock.Option) (cs []*rlock.Client) {
+// clientsAt is what one process has: a client for each node.
+func clientsAt(t testing.TB, addrs []string, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
-	opts = append([]rlock.Option{rlock.WithWatchdogLease(quarLease)}, opts...)
+	opts = append([]rlock.Option{rlock.WithWatchdogLease(shortLease)}, opts...)
 	for _, addr := range addrs {
 		rdb := locktest.Dialer(addr)(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
 		cs = append(cs, locktest.NewClient(t, rdb, opts...))
@@ -56,22 +56,22 @@ func quarClients(t testing.TB, addrs []string, opts ...rlock.Option) (cs []*rloc
 	return cs
 }
 
-// quarNodeTimeout is as long as it may be: these tests are not about it.
-var quarNodeTimeout = rlock.WithNodeTimeout(quarLease / 6)
+// shortNodeTimeout is as long as it may be: these tests are not about it.
+var shortNodeTimeout = rlock.WithNodeTimeout(shortLease / 6)
 
-func quarRed(t testing.TB, cs []*rlock.Client, quarantine bool, opts ...rlock.RedLockOption) *rlock.RedLock {
+func stockLock(t testing.TB, cs []*rlock.Client, quarantine bool, opts ...rlock.RedLockOption) *rlock.RedLock {
 	t.Helper()
-	opts = append([]rlock.RedLockOption{quarNodeTimeout}, opts...)
+	opts = append([]rlock.RedLockOption{shortNodeTimeout}, opts...)
 	if quarantine {
 		opts = append(opts, rlock.WithRestartQuarantine())
 	}
 	return locktest.NewRedLock(t, "stock", cs, opts...)
 }
 
-// quarBootstrap lets all nodes vote.
-func quarBootstrap(t testing.TB, addrs []string) {
+// bootstrap lets all nodes vote.
+func bootstrap(t testing.TB, addrs []string) {
 	t.Helper()
-	l := quarRed(t, quarClients(t, addrs), true)
+	l := stockLock(t, clientsAt(t, addrs), true)
 	// On a busy machine a node may miss the time-out.
 	locktest.Eventually(t, "all nodes vote", func() bool {
 		err := l.Bootstrap(bg)
@@ -82,8 +82,8 @@ func quarBootstrap(t testing.TB, addrs []string) {
 	})
 }
 
-// quarJudge sees who holds by his own belief.
-type quarJudge struct {
+// holdJudge sees who holds by his own belief.
+type holdJudge struct {
 	mu       sync.Mutex // guards the rest
 	inside   map[*rlock.Lease]bool
 	tokens   map[int64]bool
@@ -94,13 +94,13 @@ type quarJudge struct {
 }
 
 // before is what the token of an acquire that begins now must be above.
-func (j *quarJudge) before() int64 {
+func (j *holdJudge) before() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.last
 }
 
-func (j *quarJudge) enter(lease *rlock.Lease, before int64) {
+func (j *holdJudge) enter(lease *rlock.Lease, before int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.inside == nil {
@@ -121,16 +121,16 @@ func (j *quarJudge) enter(lease *rlock.Lease, before int64) {
 }
 
 // lock takes a lock before the judge.
-func (j *quarJudge) lock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) *rlock.Lease {
+func (j *holdJudge) lock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) *rlock.Lease {
 	t.Helper()
 	before := j.before()
-	lease := quarLock(t, l, opts...)
+	lease := lockPatiently(t, l, opts...)
 	j.enter(lease, before)
 	return lease
 }
 
 // try does so if it is free.
-func (j *quarJudge) try(l *rlock.RedLock) (*rlock.Lease, error) {
+func (j *holdJudge) try(l *rlock.RedLock) (*rlock.Lease, error) {
 	before := j.before()
 	lease, err := l.TryLock(bg)
 	if err == nil {
@@ -140,19 +140,19 @@ func (j *quarJudge) try(l *rlock.RedLock) (*rlock.Lease, error) {
 }
 
 // unlock leaves it.
-func (j *quarJudge) unlock(lease *rlock.Lease) {
+func (j *holdJudge) unlock(lease *rlock.Lease) {
 	j.leave(lease)
-	quarUnlock(lease)
+	unlock(lease)
 }
 
-func (j *quarJudge) leave(lease *rlock.Lease) {
+func (j *holdJudge) leave(lease *rlock.Lease) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.inside, lease)
 }
 
 // clean fails the test unless nobody held beside another.
-func (j *quarJudge) clean(t testing.TB) {
+func (j *holdJudge) clean(t testing.TB) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -161,8 +161,8 @@ func (j *quarJudge) clean(t testing.TB) {
 	}
 }
 
-// quarAmnesia are the ways in which a node may forget.
-var quarAmnesia = map[string]func(s *redistest.Server){
+// waysToForget are the ways in which a node may forget.
+var waysToForget = map[string]func(s *redistest.Server){
 	"empty": func(s *redistest.Server) {
 		s.Kill()
 		s.Wipe()
@@ -180,25 +180,25 @@ var quarAmnesia = map[string]func(s *redistest.Server){
 // nodes that he needs have been silent for the longest lease.
 func TestNodeThatForgetsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
-	for how, forget := range quarAmnesia {
+	for how, forget := range waysToForget {
 		for _, forgetful := range []int{1, 2, 3} {
-			locktest.Beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) { quarSecond(t, forget, forgetful, true) })
+			locktest.Beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) { letsNoSecondIn(t, forget, forgetful, true) })
 		}
 		// The same without a quarantine: the tests above notice.
-		locktest.Beside(t, how+" without quarantine", func(t *testing.T) { quarSecond(t, forget, 1, false) })
+		locktest.Beside(t, how+" without quarantine", func(t *testing.T) { letsNoSecondIn(t, forget, 1, false) })
 	}
 }
 
-func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, quarantine bool) {
+func letsNoSecondIn(t *testing.T, forget func(*redistest.Server), forgetful int, quarantine bool) {
 	servers := redistest.StartMasters(t, 5)
-	addrs := quarAddrs(servers)
+	addrs := addressesOf(servers)
 	if quarantine {
-		quarBootstrap(t, addrs)
+		bootstrap(t, addrs)
 	}
 	// It will not be able to clean up at the nodes that it does not reach.
-	one := quarRed(t, quarClients(t, quarCut(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), quarantine)
-	two := quarRed(t, quarClients(t, addrs), quarantine)
-	judge := &quarJudge{}
+	one := stockLock(t, clientsAt(t, cutOff(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), quarantine)
+	two := stockLock(t, clientsAt(t, addrs), quarantine)
+	judge := &holdJudge{}
 	for range 3 { // so that counters have something to lose
 		judge.unlock(judge.lock(t, two))
 	}
@@ -207,8 +207,8 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 			t.Fatal(err)
 		}
 	}
-	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
-	from := time.Now()                                      // before anything is lost
+	first := judge.lock(t, one, rlock.WithLease(shortLease)) // it ends, whatever happens
+	from := time.Now()                                       // before anything is lost
 	for _, s := range servers[:forgetful] {
 		forget(s)
 	}
@@ -245,7 +245,7 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 	waited := time.Since(from)
 	judge.clean(t)
 	// Where three have forgotten, one of these has to vote.
-	if forgetful == 3 && waited < quarLease {
+	if forgetful == 3 && waited < shortLease {
 		t.Errorf("nodes voted %v after they forgot", waited)
 	}
 	t.Logf("the first held during %d looks of the second, who got in after %v", looks, waited)
@@ -258,9 +258,9 @@ func quarSecond(t *testing.T, forget func(*redistest.Server), forgetful int, qua
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 5)
-	addrs := quarAddrs(servers)
-	cs := quarClients(t, addrs)
-	l := quarRed(t, cs, true)
+	addrs := addressesOf(servers)
+	cs := clientsAt(t, addrs)
+	l := stockLock(t, cs, true)
 	// On a busy machine nodes may miss the time-out, which is another error.
 	bootstrap := func(want error, text string) {
 		t.Helper()
@@ -280,7 +280,7 @@ func TestBootstrap(t *testing.T) {
 		return errors.Is(err, rlock.ErrNoQuorum) && strings.Contains(err.Error(), "in quarantine for 1.")
 	})
 
-	if err := quarRed(t, cs, false).Bootstrap(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
+	if err := stockLock(t, cs, false).Bootstrap(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("without quarantine: %v", err)
 	}
 	three := servers[2].Client()
@@ -307,14 +307,14 @@ func TestBootstrap(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	half := quarRed(t, quarClients(t, append([]string{proxy.Addr()}, addrs[0], addrs[1], addrs[3], addrs[4])), true)
+	half := stockLock(t, clientsAt(t, append([]string{proxy.Addr()}, addrs[0], addrs[1], addrs[3], addrs[4])), true)
 	locktest.Eventually(t, "node 1 votes", func() bool {
 		if err := half.Bootstrap(bg); !errors.Is(err, rlock.ErrNoQuorum) {
 			t.Fatalf("half of a Bootstrap: %v", err)
 		}
-		return quarVotes(t, servers[0].Client())
+		return votes(t, servers[0].Client())
 	})
-	if quarVotes(t, three) {
+	if votes(t, three) {
 		t.Error("node 3 votes, which was not told that it may")
 	}
 	locktest.Eventually(t, "the new deployment votes", func() bool {
@@ -324,27 +324,27 @@ func TestBootstrap(t *testing.T) {
 		}
 		return err == nil
 	})
-	first := quarLock(t, l)
-	quarUnlock(first)
+	first := lockPatiently(t, l)
+	unlock(first)
 	locktest.Eventually(t, "there is nothing to do", func() bool { return l.Bootstrap(bg) == nil })
 
 	// A node that evicts keys for a while is as good as one that has lost them.
 	policy("volatile-ttl")
-	other := quarRed(t, quarClients(t, addrs), true) // has not looked yet
-	quarUnlock(quarLock(t, other))
+	other := stockLock(t, clientsAt(t, addrs), true) // has not looked yet
+	unlock(lockPatiently(t, other))
 	locktest.Eventually(t, "somebody has seen it", func() bool { return three.HExists(bg, "rlock:red:admitted", "run_id").Val() == false })
 	policy("noeviction")
-	if quarVotes(t, three) {
+	if votes(t, three) {
 		t.Error("a node votes that has evicted keys")
 	}
 	bootstrap(rlock.ErrInvalidArgument, "4 of 5 nodes vote already")
 	servers[0].Client().FlushAll(bg)
 	bootstrap(rlock.ErrInvalidArgument, "3 of 5 nodes vote already")
-	last := quarLock(t, l)
+	last := lockPatiently(t, l)
 	if last.Token() <= first.Token() {
 		t.Errorf("token %d after %d", last.Token(), first.Token())
 	}
-	quarUnlock(last)
+	unlock(last)
 	locktest.Eventually(t, "all vote", func() bool {
 		_, _ = l.IsLocked(bg)
 		return l.Bootstrap(bg) == nil
@@ -357,20 +357,20 @@ func TestBootstrap(t *testing.T) {
 func TestQuarantineOfThreeNodes(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 3)
-	addrs := quarAddrs(servers)
-	quarBootstrap(t, addrs)
-	one, two := quarRed(t, quarClients(t, addrs), true), quarRed(t, quarClients(t, addrs), true)
-	judge := &quarJudge{}
+	addrs := addressesOf(servers)
+	bootstrap(t, addrs)
+	one, two := stockLock(t, clientsAt(t, addrs), true), stockLock(t, clientsAt(t, addrs), true)
+	judge := &holdJudge{}
 	enter, leave := func(l *rlock.RedLock) *rlock.Lease { return judge.lock(t, l) }, judge.unlock
 	leave(enter(one))
 	servers[2].Kill()
 	leave(enter(two))
 	leave(enter(one))
 
-	held := judge.lock(t, one, rlock.WithLease(quarLease))
+	held := judge.lock(t, one, rlock.WithLease(shortLease))
 	forgot := time.Now()
-	quarAmnesia["empty"](servers[1])
-	floor := time.Now().Add(quarLease).UnixMicro()
+	waysToForget["empty"](servers[1])
+	floor := time.Now().Add(shortLease).UnixMicro()
 	for held.Err() == nil {
 		if _, err := judge.try(two); err == nil {
 			break // judged below
@@ -378,7 +378,7 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 		time.Sleep(2 * time.Millisecond) // the pace of looking
 	}
 	next := enter(two)
-	if took := time.Since(forgot); took < quarLease {
+	if took := time.Since(forgot); took < shortLease {
 		t.Errorf("taken after %v", took)
 	}
 	if next.Token() < floor {
@@ -392,7 +392,7 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 	rdb := servers[2].Client()
 	locktest.Eventually(t, "the third votes", func() bool {
 		leave(enter(one))
-		return quarVotes(t, rdb)
+		return votes(t, rdb)
 	})
 	servers[0].Kill()
 	leave(enter(two))
@@ -405,11 +405,11 @@ func TestNodesThatHangDoNotDelayTheFirstLook(t *testing.T) {
 	// Far above what three nodes need to answer on a busy machine.
 	const timeout = 5 * time.Second
 	servers := redistest.StartMasters(t, 5)
-	addrs := quarAddrs(servers)
-	quarBootstrap(t, addrs)
+	addrs := addressesOf(servers)
+	bootstrap(t, addrs)
 	servers[1].Pause()
 	servers[3].Pause()
-	cs := quarClients(t, addrs, rlock.WithWatchdogLease(6*timeout), rlock.WithCommandTimeout(2*timeout), rlock.WithUnlockTimeout(200*time.Millisecond))
+	cs := clientsAt(t, addrs, rlock.WithWatchdogLease(6*timeout), rlock.WithCommandTimeout(2*timeout), rlock.WithUnlockTimeout(200*time.Millisecond))
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(timeout))
 	began := time.Now()
 	lease, err := l.TryLock(bg)
@@ -428,23 +428,23 @@ func TestNodesThatHangDoNotDelayTheFirstLook(t *testing.T) {
 func TestQuarantineIsOfTheClient(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 3)
-	addrs := quarAddrs(servers)
-	early := quarRed(t, quarClients(t, addrs), true)
+	addrs := addressesOf(servers)
+	early := stockLock(t, clientsAt(t, addrs), true)
 	if _, err := early.TryLock(bg); !errors.Is(err, rlock.ErrNoQuorum) {
 		t.Fatal(err)
 	}
-	time.Sleep(quarLease / 2) // so much of the quarantine is over
-	cs := quarClients(t, addrs)
+	time.Sleep(shortLease / 2) // so much of the quarantine is over
+	cs := clientsAt(t, addrs)
 	began := time.Now()
 	locktest.Eventually(t, "a lock is taken", func() bool {
-		lease, err := locktest.NewRedLock(t, "once "+time.Now().String(), cs, quarNodeTimeout, rlock.WithRestartQuarantine()).TryLock(bg)
+		lease, err := locktest.NewRedLock(t, "once "+time.Now().String(), cs, shortNodeTimeout, rlock.WithRestartQuarantine()).TryLock(bg)
 		if err != nil {
 			return false
 		}
-		if took := time.Since(began); took < quarLease {
+		if took := time.Since(began); took < shortLease {
 			t.Errorf("taken %v after the first sight", took)
 		}
-		quarUnlock(lease)
+		unlock(lease)
 		return true
 	})
 }
@@ -453,21 +453,21 @@ func TestQuarantineIsOfTheClient(t *testing.T) {
 // longest counts, which the nodes that are left remember.
 func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 	t.Parallel()
-	const long = 2 * quarLease
+	const long = 2 * shortLease
 	servers := redistest.StartMasters(t, 3)
-	addrs := quarAddrs(servers)
-	quarBootstrap(t, addrs)
-	longer := quarRed(t, quarClients(t, addrs), true, rlock.WithLongestLease(long))
-	quarUnlock(quarLock(t, longer))
+	addrs := addressesOf(servers)
+	bootstrap(t, addrs)
+	longer := stockLock(t, clientsAt(t, addrs), true, rlock.WithLongestLease(long))
+	unlock(lockPatiently(t, longer))
 
-	shorter := quarRed(t, quarClients(t, addrs), true)
+	shorter := stockLock(t, clientsAt(t, addrs), true)
 	rdb := servers[0].Client()
 	for range 2 { // the second time the node has to remember what it was told on admission
 		forgot := time.Now()
-		quarAmnesia["empty"](servers[0])
+		waysToForget["empty"](servers[0])
 		locktest.Eventually(t, "the node votes", func() bool {
-			quarUnlock(quarLock(t, shorter))
-			return quarVotes(t, rdb)
+			unlock(lockPatiently(t, shorter))
+			return votes(t, rdb)
 		})
 		if took := time.Since(forgot); took < long {
 			t.Errorf("votes %v after it has forgotten holds of up to %v", took, long)
@@ -475,11 +475,11 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 	}
 	for i, opts := range [][]rlock.RedLockOption{
 		{rlock.WithLongestLease(time.Minute)},
-		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(quarLease - 1)},
+		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(shortLease - 1)},
 		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(rlock.MaxLease + 1)},
 		{rlock.WithRestartQuarantine(), rlock.WithLongestLease(time.Minute)}, // takes 2 s off each lease
 	} {
-		if _, err := rlock.NewRedLock("stock", quarClients(t, addrs), append(opts, quarNodeTimeout)...); !errors.Is(err, rlock.ErrInvalidArgument) {
+		if _, err := rlock.NewRedLock("stock", clientsAt(t, addrs), append(opts, shortNodeTimeout)...); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -487,35 +487,35 @@ func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
 	if !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("a lease longer than the longest: %v", err)
 	}
-	lease := quarLock(t, longer)
+	lease := lockPatiently(t, longer)
 	if err := lease.Extend(bg, long+time.Millisecond); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("extended beyond the longest: %v", err)
 	}
-	quarUnlock(lease)
+	unlock(lease)
 }
 
 // A node whose replica takes over has lost what was not replicated, and is in
 // quarantine; also when the old master is back at once, with the replica's data.
 func TestQuarantineAfterFailover(t *testing.T) {
 	t.Parallel()
-	locktest.Beside(t, "there", func(t *testing.T) { quarFailover(t, false) })
-	locktest.Beside(t, "there and back", func(t *testing.T) { quarFailover(t, true) })
+	locktest.Beside(t, "there", func(t *testing.T) { failOver(t, false) })
+	locktest.Beside(t, "there and back", func(t *testing.T) { failOver(t, true) })
 }
 
-func quarFailover(t *testing.T, back bool) {
+func failOver(t *testing.T, back bool) {
 	pair := redistest.StartReplicated(t, 1)
 	was, other := pair.Master, pair.Replicas[0]
 	front := faultproxy.New(t, was.Addr())
-	addrs := append([]string{front.Addr()}, quarAddrs(redistest.StartMasters(t, 4))...)
-	quarBootstrap(t, addrs)
-	one := quarRed(t, quarClients(t, quarCut(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), true)
-	two := quarRed(t, quarClients(t, addrs), true)
-	judge := &quarJudge{}
+	addrs := append([]string{front.Addr()}, addressesOf(redistest.StartMasters(t, 4))...)
+	bootstrap(t, addrs)
+	one := stockLock(t, clientsAt(t, cutOff(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), true)
+	two := stockLock(t, clientsAt(t, addrs), true)
+	judge := &holdJudge{}
 	pair.Settle()
 	if err := other.Client().ReplicaOf(bg, "no", "one").Err(); err != nil { // it misses what comes
 		t.Fatal(err)
 	}
-	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
+	first := judge.lock(t, one, rlock.WithLease(shortLease)) // it ends, whatever happens
 	turn := func(to *redistest.Server) {
 		front.Upstream(to.Addr())
 		front.ResetAll()
@@ -555,8 +555,8 @@ func quarFailover(t *testing.T, back bool) {
 	judge.unlock(first)
 }
 
-// quarVotes reports whether a server is one that may vote.
-func quarVotes(t testing.TB, rdb *redis.Client) bool {
+// votes reports whether a server is one that may vote.
+func votes(t testing.TB, rdb *redis.Client) bool {
 	t.Helper()
 	info, err := rdb.Info(bg, "server").Result()
 	if err != nil {
@@ -573,12 +573,12 @@ func quarVotes(t testing.TB, rdb *redis.Client) bool {
 func TestContendersWhileNodesForget(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 5)
-	addrs := quarAddrs(servers)
-	quarBootstrap(t, addrs)
-	judge, stop := quarContend(t, addrs, true)
+	addrs := addressesOf(servers)
+	bootstrap(t, addrs)
+	judge, stop := contend(t, addrs, true)
 	shortest, longest := time.Hour, time.Duration(0)
 	ways := []string{"empty", "old data", "flushed"}
-	for round := range *quarRounds {
+	for round := range *roundsOfFaults {
 		if round%3 == 0 {
 			for _, s := range servers {
 				if err := s.Client().Save(bg).Err(); err != nil {
@@ -592,36 +592,36 @@ func TestContendersWhileNodesForget(t *testing.T) {
 		// They are back one after the other.
 		for _, i := range picked {
 			at := time.Now()
-			quarAmnesia[way](servers[i])
+			waysToForget[way](servers[i])
 			rdb := servers[i].Client()
 			defer func() { _ = rdb.Close() }()
-			if quarVotes(t, rdb) {
+			if votes(t, rdb) {
 				t.Fatalf("%s: node %d votes at once", way, i+1)
 			}
 			if i != picked[len(picked)-1] {
 				continue
 			}
-			locktest.Eventually(t, "the node votes", func() bool { return quarVotes(t, rdb) })
+			locktest.Eventually(t, "the node votes", func() bool { return votes(t, rdb) })
 			took := time.Since(at)
 			shortest, longest = min(shortest, took), max(longest, took)
-			if took < quarLease {
+			if took < shortLease {
 				t.Errorf("%s: node %d votes after %v", way, i+1, took)
 			}
 		}
 	}
 	stop()
 	judge.clean(t)
-	t.Logf("%d holds in %d rounds; nodes voted again after %v to %v", judge.holds, *quarRounds, shortest, longest)
+	t.Logf("%d holds in %d rounds; nodes voted again after %v to %v", judge.holds, *roundsOfFaults, shortest, longest)
 }
 
-// quarContend has three processes with two goroutines each take the lock all the
+// contend has three processes with two goroutines each take the lock all the
 // time, until stop.
-func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudge, stop func()) {
-	judge = &quarJudge{}
+func contend(t *testing.T, addrs []string, quarantine bool) (judge *holdJudge, stop func()) {
+	judge = &holdJudge{}
 	ctx, cancel := context.WithCancel(bg)
 	var wg sync.WaitGroup
 	for range 3 {
-		l := quarRed(t, quarClients(t, addrs), quarantine)
+		l := stockLock(t, clientsAt(t, addrs), quarantine)
 		for range 2 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -651,9 +651,9 @@ func quarContend(t *testing.T, addrs []string, quarantine bool) (judge *quarJudg
 	return judge, stop
 }
 
-// quarLock takes a lock. With leases so short Lock gives up soon when a busy machine
+// lockPatiently takes a lock. With leases so short Lock gives up soon when a busy machine
 // is too slow for the nodes to vote.
-func quarLock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) (lease *rlock.Lease) {
+func lockPatiently(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) (lease *rlock.Lease) {
 	t.Helper()
 	locktest.Eventually(t, "the lock is taken", func() bool {
 		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
@@ -668,12 +668,12 @@ func quarLock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) (leas
 	return lease
 }
 
-// quarUnlock unlocks a lease that is perhaps lost by now: with leases so short a
+// unlock unlocks a lease that is perhaps lost by now: with leases so short a
 // busy machine may be too slow.
-func quarUnlock(lease *rlock.Lease) { _ = lease.Unlock(bg) }
+func unlock(lease *rlock.Lease) { _ = lease.Unlock(bg) }
 
 // more waits for more holds.
-func (j *quarJudge) more(t testing.TB, n int) {
+func (j *holdJudge) more(t testing.TB, n int) {
 	t.Helper()
 	count := func() int {
 		j.mu.Lock()

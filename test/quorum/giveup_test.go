@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // silence has some nodes run a script and not reply, and returns how many of them have
 // been asked to.
-func (n *rfNodes) silence(scripts map[string][]int) (reached func(script string) int) {
+func (n *masters) silence(scripts map[string][]int) (reached func(script string) int) {
 	for i, p := range n.proxies {
 		p.Handle(func(c faultproxy.Command) faultproxy.Action {
 			for script, nodes := range scripts {
@@ -38,7 +38,7 @@ func (n *rfNodes) silence(scripts map[string][]int) (reached func(script string)
 func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 	t.Parallel()
 	const timeout, bound = 5 * time.Second, 2 * time.Second
-	all := rfOr(nil)
+	all := orAll(nil)
 	for name, step := range map[string]struct {
 		rival   int // nodes that have voted for another
 		silent  map[string][]int
@@ -52,7 +52,7 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := rfStart(t)
+			n := startMasters(t)
 			n.warm(t)
 			l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
 			locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
@@ -79,7 +79,7 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 			}
 			n.pass()
 			for i := range step.rival {
-				n.plain[i].Del(bg, rfRecord("stock"))
+				n.plain[i].Del(bg, recordKey("stock"))
 			}
 			n.nothing(t, "stock")
 		})
@@ -90,7 +90,7 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 // and wait. When it gives up it tells them.
 func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
 	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
@@ -98,7 +98,7 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	for _, p := range n.proxies {
 		p.ResetLog()
 	}
-	reached := n.silence(map[string][]int{"red_acquire": rfOr(nil)})
+	reached := n.silence(map[string][]int{"red_acquire": orAll(nil)})
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	failed := make(chan error, 1)
@@ -116,7 +116,7 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	}
 	got := make(chan result, 1)
 	go func() { lease, err := waiter.Lock(waiting); got <- result{lease, err} }()
-	channel := rfRecord("stock") + ":free"
+	channel := recordKey("stock") + ":free"
 	locktest.Eventually(t, "another one waits", func() bool {
 		heard := 0
 		for _, rdb := range n.plain {

@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 )
 
 // tombstones are those on all nodes.
-func (n *rfNodes) tombstones(t testing.TB) (count int) {
+func (n *masters) tombstones(t testing.TB) (count int) {
 	t.Helper()
 	for _, rdb := range n.plain {
 		for _, k := range locktest.Keys(t, rdb) {
@@ -29,7 +29,7 @@ func (n *rfNodes) tombstones(t testing.TB) (count int) {
 // leaves none.
 func TestRedLockPairsLeaveNoTombstones(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	// As long as the test bears: nothing must be sent twice on a busy machine.
 	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 	for range 100 {
@@ -52,7 +52,7 @@ func TestRedLockPairsLeaveNoTombstones(t *testing.T) {
 func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	t.Parallel()
 	const clients, holds = 16, 5
-	n := rfStart(t)
+	n := startMasters(t)
 	var wg sync.WaitGroup
 	for range clients {
 		l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
@@ -67,11 +67,11 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	if left := n.tombstones(t); left != 0 {
 		t.Errorf("%d tombstones", left)
 	}
-	t.Logf("%.1f scripts for each hold", float64(rfCalls(t, n))/(clients*holds))
+	t.Logf("%.1f scripts for each hold", float64(scriptCalls(t, n))/(clients*holds))
 
 	holder := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)))
 	n.allVoteFor(t, holder)
-	before := rfCalls(t, n)
+	before := scriptCalls(t, n)
 	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 	const looks = 20
 	for range looks {
@@ -79,7 +79,7 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 			t.Fatal("acquired")
 		}
 	}
-	if calls := rfCalls(t, n) - before; calls > 5*looks {
+	if calls := scriptCalls(t, n) - before; calls > 5*looks {
 		t.Errorf("%d scripts for %d looks at five nodes that refuse", calls, looks)
 	}
 	locktest.MustUnlock(t, holder)
@@ -89,7 +89,7 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 // has to be a tombstone for it, and only on its node.
 func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	for _, script := range []string{"red_acquire", "red_renew"} {
 		t.Run(script, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 // onFirst applies an action to the first run of a script on some nodes, and
 // returns on how many of them that has happened.
-func (n *rfNodes) onFirst(script string, action faultproxy.Action, nodes []int) (struck func() int) {
+func (n *masters) onFirst(script string, action faultproxy.Action, nodes []int) (struck func() int) {
 	id := locktest.SHA(script)
 	var count atomic.Int64
 	for _, i := range nodes {
@@ -36,26 +36,26 @@ func (n *rfNodes) onFirst(script string, action faultproxy.Action, nodes []int) 
 
 // faulty notes a request to a node whose sender gets no answer because of an action: it may
 // come late.
-func (n *rfNodes) faulty(i int, c faultproxy.Command, action faultproxy.Action) {
+func (n *masters) faulty(i int, c faultproxy.Command, action faultproxy.Action) {
 	switch action {
 	case faultproxy.SwallowReply, faultproxy.ResetAfter, faultproxy.ResetBefore, faultproxy.Hold:
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.unanswered == nil {
-			n.unanswered = map[toNode]bool{}
+			n.unanswered = map[request]bool{}
 		}
-		n.unanswered[toNode{i, string(c.Raw)}] = true
+		n.unanswered[request{i, string(c.Raw)}] = true
 	}
 }
 
 // replay has every script arrive once more that was sent to a node and not answered:
 // of the others there are no copies.
-func (n *rfNodes) replay(t testing.TB) (copies int) {
+func (n *masters) replay(t testing.TB) (copies int) {
 	t.Helper()
 	for i, p := range n.proxies {
 		for _, c := range p.Commands() {
 			n.mu.Lock()
-			unanswered := n.unanswered[toNode{i, string(c.Raw)}]
+			unanswered := n.unanswered[request{i, string(c.Raw)}]
 			n.mu.Unlock()
 			if !unanswered {
 				continue
@@ -70,7 +70,7 @@ func (n *rfNodes) replay(t testing.TB) (copies int) {
 }
 
 // onlyVoteFor checks that a hold has its quorum, and nobody else a vote.
-func (n *rfNodes) onlyVoteFor(t testing.TB, l *rlock.Lease) {
+func (n *masters) onlyVoteFor(t testing.TB, l *rlock.Lease) {
 	t.Helper()
 	had := 0
 	for i, a := range n.votes(t, l.Name()) {
@@ -89,7 +89,7 @@ func (n *rfNodes) onlyVoteFor(t testing.TB, l *rlock.Lease) {
 
 // warm makes the scripts known to the nodes, so that the first run is by hash,
 // and the one that counts.
-func (n *rfNodes) warm(t testing.TB) {
+func (n *masters) warm(t testing.TB) {
 	t.Helper()
 	l := locktest.NewRedLock(t, "warm-up", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	for range 2 {
@@ -108,7 +108,7 @@ func (n *rfNodes) warm(t testing.TB) {
 // requests that come late neither vote nor take anything from the next holder.
 func TestRedLockWithLostReplies(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	const timeout = 1500 * time.Millisecond // a lost reply is asked for again after half of it
 	home := n.clients(t)
@@ -126,7 +126,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 					}
 					// So that there is something to write back, and tokens go on growing.
 					for i, rdb := range n.plain {
-						if err := rdb.Set(bg, rfCounter("stock"), lastToken+int64(10*(i+1)), 0).Err(); err != nil {
+						if err := rdb.Set(bg, counterKey("stock"), lastToken+int64(10*(i+1)), 0).Err(); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -185,7 +185,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 // those of a try that failed, of a wait that was given up, and of a hold.
 func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	timeout := locktest.Ample(600 * time.Millisecond)
 	// Each case has clients that know nothing of the trouble of the one before.
@@ -308,7 +308,7 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 // taken back, and do not stand in the way of the next try.
 func TestRedLockVotesThatComeTooLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	const lease = 2 * time.Second
 	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))

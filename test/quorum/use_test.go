@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"context"
@@ -89,7 +89,7 @@ func TestRedLockArguments(t *testing.T) {
 
 func TestRedLockReentry(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.unequal(t, "stock") // so that each vote has a stamp of its own
 	cs := n.clients(t)
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
@@ -172,7 +172,7 @@ func TestRedLockReentry(t *testing.T) {
 // has left: neither the caller, nor the next one.
 func TestRedLockCancelledAtEachStep(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	const timeout = time.Second
 	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(timeout))
@@ -206,7 +206,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 						holder = locktest.MustLock(t, other)
 						n.allVoteFor(t, holder)
 						for _, i := range []int{0, 1} {
-							n.plain[i].Del(bg, rfRecord("stock"))
+							n.plain[i].Del(bg, recordKey("stock"))
 						}
 					}
 					for _, i := range nodes {
@@ -255,7 +255,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 // like a holder to others. They do not sleep until his lease would be over.
 func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	n.unequal(t, "stock")
 	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
@@ -294,16 +294,16 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 	locktest.Eventually(t, "he waits, and hears all nodes", func() bool {
 		heard := 0
 		for _, rdb := range n.plain {
-			heard += int(rdb.PubSubNumSub(bg, rfRecord("stock")+":free").Val()[rfRecord("stock")+":free"])
+			heard += int(rdb.PubSubNumSub(bg, recordKey("stock")+":free").Val()[recordKey("stock")+":free"])
 		}
 		return heard == 5
 	})
 	// The confirmation of each subscription wakes him once more: let him see that
 	// it is taken, and fall asleep.
 	locktest.Eventually(t, "he sleeps", func() bool {
-		before := rfCalls(t, n)
+		before := scriptCalls(t, n)
 		time.Sleep(100 * time.Millisecond) // the pace of looking whether he looks
-		return rfCalls(t, n) == before
+		return scriptCalls(t, n) == before
 	})
 	n.pass()
 	cancel()
@@ -318,7 +318,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	for _, away := range []int{0, 2} {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
-			n := rfStart(t)
+			n := startMasters(t)
 			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
 			admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(time.Second))
 			isFree := func(when string) {
@@ -414,7 +414,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 // may believe in it, which may be long.
 func TestRedLockForcedOutOfALongLease(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	lease := locktest.MustLock(t, l, rlock.WithLease(time.Hour))
 	n.allVoteFor(t, lease)
@@ -435,7 +435,7 @@ func TestRedLockForcedOutOfALongLease(t *testing.T) {
 
 func TestRedLockExtend(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(2*time.Second))
 	lease := locktest.MustLock(t, l, rlock.WithLease(20*time.Second))
 	rest := func(least, most time.Duration) {
@@ -484,7 +484,7 @@ func TestRedLockShutdown(t *testing.T) {
 	t.Parallel()
 	for _, away := range []int{0, 2} {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
-			n := rfStart(t)
+			n := startMasters(t)
 			cs := n.clients(t, rlock.WithWatchdogLease(6*time.Second))
 			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(time.Second))
 			others := n.straight(t)
@@ -543,7 +543,7 @@ func TestRedLockShutdown(t *testing.T) {
 // nodes. Shutdown waits for that, in whatever order the clients are closed.
 func TestRedLockShutdownWaitsForReleases(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	n.warm(t)
 	for _, homeFirst := range []bool{true, false} {
 		t.Run(fmt.Sprint("home first: ", homeFirst), func(t *testing.T) {
@@ -592,7 +592,7 @@ func TestRedLockWithClientsOfNodesClosed(t *testing.T) {
 	t.Parallel()
 	for _, all := range []bool{false, true} {
 		t.Run(fmt.Sprint("go-redis too: ", all), func(t *testing.T) {
-			n := rfStart(t)
+			n := startMasters(t)
 			var cs []*rlock.Client
 			var rdbs []redis.UniversalClient
 			for _, s := range n.servers {
@@ -644,7 +644,7 @@ func TestRedLockWithClientsOfNodesClosed(t *testing.T) {
 // is not pushed out by a hold of fewer.
 func TestRedLockQuorums(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	for q := 3; q <= 5; q++ {
 		t.Run(fmt.Sprint(q), func(t *testing.T) {
 			l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithQuorum(q), rlock.WithNodeTimeout(3*time.Second))
@@ -677,8 +677,8 @@ func TestRedLockQuorums(t *testing.T) {
 	}
 }
 
-// rfCalls is how many scripts the nodes have run.
-func rfCalls(t testing.TB, n *rfNodes) (calls int) {
+// scriptCalls is how many scripts the nodes have run.
+func scriptCalls(t testing.TB, n *masters) (calls int) {
 	t.Helper()
 	for _, rdb := range n.plain {
 		info, err := rdb.Info(bg, "commandstats").Result()

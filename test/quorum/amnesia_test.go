@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -14,14 +14,14 @@ import (
 )
 
 // forget has nodes die and come back without their data.
-func (n *rfNodes) forget(nodes ...int) {
+func (n *masters) forget(nodes ...int) {
 	for _, i := range nodes {
 		n.servers[i].Kill()
 		n.servers[i].Restart()
 	}
 }
 
-func (n *rfNodes) allVoteFor(t testing.TB, l *rlock.Lease) {
+func (n *masters) allVoteFor(t testing.TB, l *rlock.Lease) {
 	t.Helper()
 	locktest.Eventually(t, "all have voted for the hold", func() bool {
 		return !slices.ContainsFunc(n.votes(t, l.Name()), func(a string) bool { return a != l.Owner() })
@@ -32,7 +32,7 @@ func (n *rfNodes) allVoteFor(t testing.TB, l *rlock.Lease) {
 // votes for it again with the next renewal, and counts from the one after.
 func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
 	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	lease := locktest.MustLock(t, l)
@@ -72,7 +72,7 @@ func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 // must. The test shows both sides of the limit.
 func TestRedLockDataLossWithinALease(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	for _, c := range []struct {
 		quorum, voted, lost int
 		two                 bool
@@ -148,7 +148,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 // A hold that another one has taken over is told so, by a renewal and by Unlock.
 func TestRedLockTakenOver(t *testing.T) {
 	t.Parallel()
-	n := rfStart(t)
+	n := startMasters(t)
 	for _, by := range []string{"a renewal", "Extend", "Unlock"} {
 		t.Run(by, func(t *testing.T) {
 			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))

@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"testing"
@@ -20,8 +20,8 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 	valid := func(lease time.Duration) time.Duration { // DefaultDriftFactor, DefaultDriftFloor, and the margin
 		return lease - lease/100 - 2*time.Millisecond - margin
 	}
-	addrs := quarAddrs(redistest.StartMasters(t, 3))
-	cs := quarClients(t, addrs, rlock.WithWatchdogLease(lease))
+	addrs := addressesOf(redistest.StartMasters(t, 3))
+	cs := clientsAt(t, addrs, rlock.WithWatchdogLease(lease))
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithRestartQuarantine())
 	locktest.Eventually(t, "all nodes vote", func() bool { return l.Bootstrap(bg) == nil })
 
@@ -49,14 +49,14 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 	}
 
 	check("acquire", time.Second, func() *rlock.Lease {
-		held := quarLock(t, l, rlock.WithLease(time.Second))
-		defer quarUnlock(held)
+		held := lockPatiently(t, l, rlock.WithLease(time.Second))
+		defer unlock(held)
 		return held
 	})
-	held := quarLock(t, l, rlock.WithLease(time.Second))
+	held := lockPatiently(t, l, rlock.WithLease(time.Second))
 	check("Extend", 2*time.Second, func() *rlock.Lease {
 		for held.Extend(bg, 2*time.Second) != nil {
-			held = quarLock(t, l, rlock.WithLease(time.Second))
+			held = lockPatiently(t, l, rlock.WithLease(time.Second))
 		}
 		return held
 	})
@@ -65,10 +65,10 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 		locktest.MustUnlock(t, inner)
 		return held
 	})
-	quarUnlock(held)
+	unlock(held)
 
-	held = quarLock(t, l)
-	defer quarUnlock(held)
+	held = lockPatiently(t, l)
+	defer unlock(held)
 	check("renewal", lease, func() *rlock.Lease {
 		for before := held.Deadline(); held.Deadline().Equal(before) && held.Err() == nil; {
 			time.Sleep(time.Millisecond) // the pace of looking

@@ -1,4 +1,4 @@
-package rlock_test
+package quorum
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-func quarClocked(t *testing.T) (servers []*redistest.Clocked, addrs []string) {
+func startClocked(t *testing.T) (servers []*redistest.Clocked, addrs []string) {
 	servers = redistest.StartClocked(t, 5)
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
@@ -26,28 +26,28 @@ func quarClocked(t *testing.T) (servers []*redistest.Clocked, addrs []string) {
 // while the first holds. Jumps of hours are those of a wrong time zone.
 func TestClockThatJumpsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
-	const l = quarLease
+	const l = shortLease
 	for _, jump := range []time.Duration{l / 4, l, 3 * l, -l / 4, -3 * l, 3 * time.Hour} {
-		locktest.Beside(t, fmt.Sprintf("%v, 1 node", jump), func(t *testing.T) { quarJump(t, 1, jump, false, true) })
-		locktest.Beside(t, fmt.Sprintf("%v, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, false, true) })
+		locktest.Beside(t, fmt.Sprintf("%v, 1 node", jump), func(t *testing.T) { jumpClocks(t, 1, jump, false, true) })
+		locktest.Beside(t, fmt.Sprintf("%v, 2 nodes", jump), func(t *testing.T) { jumpClocks(t, 2, jump, false, true) })
 		if jump > l {
-			locktest.Beside(t, fmt.Sprintf("%v and back, 2 nodes", jump), func(t *testing.T) { quarJump(t, 2, jump, true, true) })
+			locktest.Beside(t, fmt.Sprintf("%v and back, 2 nodes", jump), func(t *testing.T) { jumpClocks(t, 2, jump, true, true) })
 		}
 	}
 	// The same without a quarantine: the tests above notice.
-	locktest.Beside(t, "without quarantine", func(t *testing.T) { quarJump(t, 1, 3*l, false, false) })
+	locktest.Beside(t, "without quarantine", func(t *testing.T) { jumpClocks(t, 1, 3*l, false, false) })
 }
 
-func quarJump(t *testing.T, nodes int, jump time.Duration, back, quarantine bool) {
-	servers, addrs := quarClocked(t)
+func jumpClocks(t *testing.T, nodes int, jump time.Duration, back, quarantine bool) {
+	servers, addrs := startClocked(t)
 	if quarantine {
-		quarBootstrap(t, addrs)
+		bootstrap(t, addrs)
 	}
-	one := quarRed(t, quarClients(t, quarCut(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), quarantine)
-	two := quarRed(t, quarClients(t, addrs), quarantine)
-	judge := &quarJudge{}
+	one := stockLock(t, clientsAt(t, cutOff(t, addrs, 4, 5), rlock.WithUnlockTimeout(200*time.Millisecond)), quarantine)
+	two := stockLock(t, clientsAt(t, addrs), quarantine)
+	judge := &holdJudge{}
 	judge.unlock(judge.lock(t, two))
-	first := judge.lock(t, one, rlock.WithLease(quarLease)) // it ends, whatever happens
+	first := judge.lock(t, one, rlock.WithLease(shortLease)) // it ends, whatever happens
 	set := func(d time.Duration) {
 		for _, s := range servers[:nodes] {
 			s.SetClock(d)
@@ -96,18 +96,18 @@ func quarJump(t *testing.T, nodes int, jump time.Duration, back, quarantine bool
 // right.
 func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 	t.Parallel()
-	servers, addrs := quarClocked(t)
-	quarBootstrap(t, addrs)
-	all := quarClients(t, addrs)
-	quarUnlock(quarLock(t, quarRed(t, all, true)))
+	servers, addrs := startClocked(t)
+	bootstrap(t, addrs)
+	all := clientsAt(t, addrs)
+	unlock(lockPatiently(t, stockLock(t, all, true)))
 	// What it has seen of nodes 4 and 5 before they died tells which clocks are right.
 	servers[3].Kill()
 	servers[4].Kill()
-	knows := quarRed(t, all, true)
-	for _, jump := range []time.Duration{3 * quarLease, -3 * quarLease, quarLease / 4, -quarLease / 4, 3 * time.Hour, -3 * time.Hour} {
+	knows := stockLock(t, all, true)
+	for _, jump := range []time.Duration{3 * shortLease, -3 * shortLease, shortLease / 4, -shortLease / 4, 3 * time.Hour, -3 * time.Hour} {
 		locktest.Eventually(t, "a lock is taken", func() bool {
 			lease, err := knows.TryLock(bg)
-			quarUnlock(lease)
+			unlock(lease)
 			return err == nil
 		})
 		servers[0].SetClock(jump)
@@ -118,13 +118,13 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 				t.Fatalf("%v off: %v", jump, err)
 			}
 			said = said || strings.Contains(err.Error(), servers[0].Addr()+"): its clock is off the median")
-			return said && time.Since(began) > quarLease/4
+			return said && time.Since(began) > shortLease/4
 		})
 		servers[0].SetClock(0)
 	}
 	locktest.Eventually(t, "the node votes again", func() bool {
 		lease, err := knows.TryLock(bg)
-		quarUnlock(lease)
+		unlock(lease)
 		return err == nil
 	})
 }
@@ -134,11 +134,11 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 // tokens grow.
 func TestContendersWhileClocksJump(t *testing.T) {
 	t.Parallel()
-	servers, addrs := quarClocked(t)
-	quarBootstrap(t, addrs)
-	judge, stop := quarContend(t, addrs, true)
-	for round := range 3 * *quarRounds {
-		jump := time.Duration((2*rand.Float64() - 1) * 3 * float64(quarLease))
+	servers, addrs := startClocked(t)
+	bootstrap(t, addrs)
+	judge, stop := contend(t, addrs, true)
+	for round := range 3 * *roundsOfFaults {
+		jump := time.Duration((2*rand.Float64() - 1) * 3 * float64(shortLease))
 		picked := rand.Perm(5)[:1+round%2]
 		for _, i := range picked {
 			servers[i].SetClock(jump)
@@ -151,18 +151,18 @@ func TestContendersWhileClocksJump(t *testing.T) {
 	}
 	stop()
 	judge.clean(t)
-	t.Logf("%d holds in %d rounds", judge.holds, 3**quarRounds)
+	t.Logf("%d holds in %d rounds", judge.holds, 3**roundsOfFaults)
 }
 
 // When the clocks of three of five nodes jump together, two may hold. The tokens
 // grow all the same.
 func TestTokensGrowWhileMostClocksJump(t *testing.T) {
 	t.Parallel()
-	servers, addrs := quarClocked(t)
-	quarBootstrap(t, addrs)
-	judge, stop := quarContend(t, addrs, true)
-	for range *quarRounds {
-		jump := time.Duration((2*rand.Float64() - 1) * 3 * float64(quarLease))
+	servers, addrs := startClocked(t)
+	bootstrap(t, addrs)
+	judge, stop := contend(t, addrs, true)
+	for range *roundsOfFaults {
+		jump := time.Duration((2*rand.Float64() - 1) * 3 * float64(shortLease))
 		for _, i := range rand.Perm(5)[:3] {
 			servers[i].SetClock(jump)
 		}

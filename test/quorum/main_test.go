@@ -1,0 +1,14 @@
+// Package quorum shows what a RedLock promises on five masters that are killed, stopped,
+// forget, answer late or have a wrong clock.
+package quorum
+
+import (
+	"context"
+	"testing"
+
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+var bg = context.Background()
+
+func TestMain(m *testing.M) { locktest.Main(m) }
