@@ -1,0 +1,553 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+var sizes = []size{{3, 2}, {3, 3}, {5, 3}, {5, 4}, {5, 5}}
+
+var errSilent = errors.New("silent")
+
+// multisets calls fn with each way to give n alike nodes one of k kinds, whichever of them
+// has which. The kinds come in ascending order.
+func multisets(n, k int, fn func(kinds []int)) {
+	kinds := make([]int, n)
+	var fill func(i, from int)
+	fill = func(i, from int) {
+		if i == n {
+			fn(kinds)
+			return
+		}
+		for kind := from; kind < k; kind++ {
+			kinds[i] = kind
+			fill(i+1, kind)
+		}
+	}
+	fill(0, 0)
+}
+
+// orders calls fn with each order in which n alike nodes of some kinds may reply; of nodes
+// of one kind only one order.
+func orders(kinds []int, fn func(order []int)) {
+	n := len(kinds)
+	order, used := make([]int, 0, n), make([]bool, n)
+	var next func()
+	next = func() {
+		if len(order) == n {
+			fn(order)
+			return
+		}
+		for i := range n {
+			if used[i] || i > 0 && kinds[i] == kinds[i-1] && !used[i-1] {
+				continue
+			}
+			used[i] = true
+			order = append(order, i)
+			next()
+			order = order[:len(order)-1]
+			used[i] = false
+		}
+	}
+	next()
+}
+
+// How a node may behave in a try to acquire.
+const (
+	lowCount  = iota // grants with count 1, and obeys a RAISE
+	midCount         // grants with count 2, and obeys a RAISE
+	highCount        // grants with count 3, and obeys a RAISE
+	lost             // grants with count 1, and refuses a RAISE
+	rival            // another hold has its vote
+	dead             // does not answer
+	grantKinds
+)
+
+// run is one run of a try against nodes of some kinds: what was read, kept apart from the
+// tally, to judge what the tally decides.
+type run struct {
+	t      grantTally
+	kinds  []int
+	asked  []bool  // the reply to ACQ is still to come
+	raises []int64 // by node: the RAISE that is under way; 0: none
+	level  []int64 // by node: what its counter has reached, if its grant was read; 0: it does not count
+	count  []int64 // by node: of the grant
+	trace  []string
+}
+
+func (r *run) clone() *run {
+	c := *r
+	c.t.got = slices.Clone(r.t.got)
+	c.t.failed, c.t.rivals, c.t.rests = maps.Clone(r.t.failed), maps.Clone(r.t.rivals), slices.Clone(r.t.rests)
+	c.asked, c.raises = slices.Clone(r.asked), slices.Clone(r.raises)
+	c.level, c.count, c.trace = slices.Clone(r.level), slices.Clone(r.count), slices.Clip(r.trace)
+	return &c
+}
+
+// reply lets node i answer what it was asked.
+func (r *run) reply(i int) {
+	kind := r.kinds[i]
+	if r.asked[i] {
+		r.asked[i] = false
+		switch kind {
+		case rival:
+			r.t.busy(i, "rival", time.Second)
+		case dead:
+			r.t.unanswered(i, errSilent)
+		default:
+			n := map[int]int64{lowCount: 1, midCount: 2, highCount: 3, lost: 1}[kind]
+			r.t.granted(i, fmt.Sprint(n, ":", i), n)
+			r.count[i], r.level[i] = n, n
+		}
+		r.trace = append(r.trace, fmt.Sprintf("node %d of kind %d", i, kind))
+		return
+	}
+	if to := r.raises[i]; kind == lost {
+		r.t.refused(i, nil)
+		r.level[i] = 0
+	} else {
+		r.t.raised(i, to)
+		r.level[i] = max(r.level[i], to)
+	}
+	r.raises[i] = 0
+	r.trace = append(r.trace, fmt.Sprintf("node %d raised", i))
+}
+
+// judge checks a decision of the tally, and returns whether the try goes on.
+func (r *run) judge(t *testing.T, got decision) (goesOn bool) {
+	s := r.t.size
+	votes, counted, coming, writing := 0, 0, 0, 0
+	var highest int64
+	for i := range r.level {
+		if r.level[i] > 0 {
+			votes++
+			highest = max(highest, r.level[i])
+			if r.t.token > 0 && r.count[i] <= r.t.token && r.level[i] >= r.t.token {
+				counted++
+			}
+		}
+		if r.asked[i] {
+			coming++
+		}
+		if r.raises[i] > 0 {
+			writing++
+		}
+	}
+	fail := func(why string) {
+		t.Fatalf("%d of %d, %v: %v: %s (%d votes, %d at token %d)", s.q, s.n, r.trace, got, why, votes, counted, r.t.token)
+	}
+	switch got {
+	case yes:
+		if counted < s.q {
+			fail("no quorum of nodes is at the token")
+		}
+	case no:
+		if votes+coming >= s.q {
+			fail("there may be a quorum yet")
+		}
+	case raise:
+		switch {
+		case votes < s.q:
+			fail("there is no quorum of votes")
+		case writing > 0:
+			fail("the token is still being written")
+		case r.t.token != highest:
+			fail(fmt.Sprintf("the highest count is %d", highest))
+		}
+	case wait:
+		switch {
+		case coming+writing == 0:
+			fail("for what?")
+		case counted >= s.q:
+			fail("there is a quorum at the token")
+		case votes+coming < s.q:
+			fail("there can be no quorum")
+		case votes >= s.q && writing == 0:
+			fail("the token can be decided on")
+		}
+	default:
+		fail("no such decision")
+	}
+	return got == wait || got == raise
+}
+
+// explore tries all orders of the replies to come.
+func (r *run) explore(t *testing.T, ends map[decision]int) {
+	got := r.t.next()
+	if !r.judge(t, got) {
+		ends[got]++
+		return
+	}
+	if got == raise {
+		for i := range r.kinds {
+			if r.t.behind(i) {
+				r.t.writes()
+				r.raises[i] = r.t.token
+			}
+		}
+	}
+	for i, kind := range r.kinds {
+		idle := !r.asked[i] && r.raises[i] == 0
+		if idle || i > 0 && kind == r.kinds[i-1] && r.asked[i] && r.asked[i-1] {
+			continue // nodes of one kind are alike: the first of them replies
+		}
+		next := r.clone()
+		next.reply(i)
+		next.explore(t, ends)
+	}
+}
+
+// Whatever the order of replies: a hold has a quorum of nodes that are at its token and
+// counted to it or less, the token is the highest count that was read, no try is given
+// up that could succeed, and each decision is taken as soon as it can be.
+func TestGrantTallyInEveryOrder(t *testing.T) {
+	t.Parallel()
+	for _, s := range sizes {
+		ends := map[decision]int{}
+		multisets(s.n, grantKinds, func(kinds []int) {
+			r := &run{
+				t: newGrantTally(s), kinds: kinds, asked: make([]bool, s.n), raises: make([]int64, s.n),
+				level: make([]int64, s.n), count: make([]int64, s.n),
+			}
+			for i := range kinds {
+				r.t.asked(i)
+				r.asked[i] = true
+			}
+			r.explore(t, ends)
+		})
+		if ends[yes] == 0 || ends[no] == 0 {
+			t.Errorf("%v: ends %v: the test is blind", s, ends)
+		}
+		t.Logf("%v: %d runs hold, %d do not", s, ends[yes], ends[no])
+	}
+}
+
+// A try that need not wait for silent nodes ends when there are too few votes, and only
+// then.
+func TestGrantTallyInAHurry(t *testing.T) {
+	t.Parallel()
+	tally := newGrantTally(size{5, 3})
+	for i := range 5 {
+		tally.asked(i)
+	}
+	tally.granted(0, "1:1", 1)
+	tally.busy(1, "rival", time.Second)
+	tally.busy(2, "rival", time.Second)
+	if got := tally.next(); got != wait {
+		t.Errorf("%v", got)
+	}
+	tally.hurry = true
+	if got := tally.next(); got != no {
+		t.Errorf("%v", got)
+	}
+	tally.granted(3, "1:1", 1)
+	tally.granted(4, "1:1", 1)
+	if got := tally.next(); got != yes || tally.token != 1 {
+		t.Errorf("%v, token %d", got, tally.token)
+	}
+}
+
+// The rest of a rival's hold is told if it has so many votes that nobody else can have a
+// quorum; split votes come back by themselves.
+func TestGrantTallyKnowsItsRival(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		size   size
+		rivals string // by node: whom it has voted for; '-': no answer, '+': us
+		rest   time.Duration
+		holder string
+	}{
+		{size{5, 3}, "aaa++", 1 * ms, "a"}, // when the first of them is free, we can have three
+		{size{5, 3}, "aaaa+", 2 * ms, "a"},
+		{size{5, 3}, "aaaaa", 3 * ms, "a"},
+		{size{5, 3}, "aab++", 0, ""},
+		{size{5, 3}, "aa+++", 0, ""},
+		{size{5, 3}, "aaa--", 3 * ms, "a"},
+		{size{5, 4}, "aa+++", 1 * ms, "a"},
+		{size{5, 4}, "aab++", 2 * ms, "a"},
+		{size{5, 4}, "abc++", 0, ""},
+		{size{3, 3}, "a++", 1 * ms, "a"},
+		{size{3, 2}, "+++", 0, ""},
+		{size{3, 2}, "aa-", 2 * ms, "a"},
+	} {
+		tally := newGrantTally(c.size)
+		for i, whose := range c.rivals {
+			tally.asked(i)
+			switch whose {
+			case '-':
+				tally.unanswered(i, errSilent)
+			case '+':
+				tally.granted(i, "1:1", 1)
+			default:
+				tally.busy(i, string(whose), time.Duration(i+1)*ms)
+			}
+		}
+		if rest, holder := tally.rest(); rest != c.rest || holder != c.holder {
+			t.Errorf("%v %s: %v of %q, want %v of %q", c.size, c.rivals, rest, holder, c.rest, c.holder)
+		}
+	}
+}
+
+// A renewal is confirmed by the first quorum of votes that have lasted. It is lost only if
+// so many nodes have forgotten their votes that another hold may have had a quorum,
+// or so many have given the hold up that the others are no quorum; a node that does not
+// answer is never counted to those.
+func TestRenewTallyInEveryOrder(t *testing.T) {
+	t.Parallel()
+	const (
+		lasts = iota
+		forgot
+		forgotBefore // and does not answer now
+		gaveUp
+		taken
+		silent
+		kinds
+	)
+	for _, s := range sizes {
+		ends := map[decision]int{}
+		multisets(s.n, kinds, func(kinds []int) {
+			orders(kinds, func(order []int) {
+				tally := newRenewTally(s)
+				anew := make([]bool, s.n)
+				for i, kind := range kinds {
+					anew[i] = kind == forgotBefore
+				}
+				count := map[int]int{}
+				for heard, i := range order {
+					if tally.decided() != (count[lasts] >= s.q) {
+						t.Fatalf("%v %v: decided after %v is %v", s, kinds, order[:heard], tally.decided())
+					}
+					if tally.decided() {
+						break
+					}
+					count[kinds[i]]++
+					switch kinds[i] {
+					case lasts:
+						tally.lasted(i)
+					case forgot:
+						tally.anew(i)
+						anew[i] = true
+					case gaveUp, taken:
+						tally.gone(i, kinds[i] == taken)
+					default:
+						tally.unanswered(i, errSilent)
+					}
+				}
+				if !tally.decided() {
+					t.Fatalf("%v %v: not decided after %v", s, kinds, order)
+				}
+				gone := count[forgot] + count[forgotBefore] + count[gaveUp] + count[taken]
+				want := unknown
+				switch {
+				case count[lasts] >= s.q:
+					want = yes
+				case gone >= s.q || count[gaveUp] > s.n-s.q:
+					want = no
+				}
+				got := tally.verdict(anew)
+				if got != want {
+					t.Fatalf("%v %v: %v after %v, want %v", s, kinds, got, order, want)
+				}
+				if again := tally.again(); got == unknown && again != (count[lasts]+count[forgot] >= s.q) {
+					t.Fatalf("%v %v: again %v after %v", s, kinds, again, order)
+				}
+				if lost := tally.lost(); got == no && (lost == protocol.TakenOver) != (count[taken] > 0) {
+					t.Fatalf("%v %v: lost as %v", s, kinds, lost)
+				}
+				ends[got]++
+			})
+		})
+		if len(ends) != 3 {
+			t.Errorf("%v: ends %v: the test is blind", s, ends)
+		}
+	}
+}
+
+// A release says that the hold has lasted if a quorum that another hold could have had is
+// ruled out by nodes that had voted for it, or did not answer, but only if a quorum has
+// answered; it waits for no reply that could not change that; and it never says that
+// a hold was gone if it may have lasted.
+func TestReleaseTallyInEveryOrder(t *testing.T) {
+	t.Parallel()
+	const (
+		had = iota
+		none
+		taken
+		silent
+		kinds
+	)
+	for _, s := range sizes {
+		ends := map[decision]int{}
+		for asked := 0; asked <= s.n; asked++ {
+			multisets(asked, kinds, func(kinds []int) {
+				total := map[int]int{}
+				for _, kind := range kinds {
+					total[kind]++
+				}
+				orders(kinds, func(order []int) {
+					tally := releaseTally{size: s, open: asked, failed: failures{}}
+					heard := map[int]int{}
+					got := tally.next()
+					for k := 0; got == wait; k++ {
+						if k == asked {
+							t.Fatalf("%v %v: waits for nothing", s, kinds)
+						}
+						// Already decided if nothing that may come changes it.
+						i, rest := order[k], asked-k
+						if heard[had]+heard[silent] > s.n-s.q && heard[silent]+rest <= s.n-s.q {
+							t.Fatalf("%v %v: waits after %v", s, kinds, order[:k])
+						}
+						heard[kinds[i]]++
+						switch kinds[i] {
+						case had:
+							tally.released(i)
+						case silent:
+							tally.unanswered(i, errSilent)
+						default:
+							tally.gone(i, kinds[i] == taken)
+						}
+						got = tally.next()
+					}
+					// The decision is that of all replies, whatever the order: those that
+					// were not waited for could not change it, or only to unknown.
+					want := no
+					switch {
+					case total[silent] > s.n-s.q:
+						want = unknown
+					case total[had]+total[silent] > s.n-s.q:
+						want = yes
+					}
+					if got != want {
+						t.Fatalf("%v %v: %v after %v, want %v", s, kinds, got, order, want)
+					}
+					if got == no && (tally.lost() == protocol.TakenOver) != (total[taken] > 0) {
+						t.Fatalf("%v %v: %v", s, kinds, tally.lost())
+					}
+					ends[got]++
+				})
+			})
+		}
+		if len(ends) != 3 {
+			t.Errorf("%v: ends %v: the test is blind", s, ends)
+		}
+	}
+}
+
+// A look finds the holder as soon as a quorum has voted for one hold, says free as soon as
+// the votes to come and those that were not read cannot make one, and unknown else.
+func TestStateTallyInEveryOrder(t *testing.T) {
+	t.Parallel()
+	const (
+		a = iota
+		b
+		free
+		silent
+		kinds
+	)
+	for _, s := range sizes {
+		ends := map[decision]int{}
+		multisets(s.n, kinds, func(kinds []int) {
+			orders(kinds, func(order []int) {
+				tally := newStateTally(s)
+				tally.open = s.n
+				count := map[int]int{}
+				got := tally.next()
+				for k := 0; got == wait; k++ {
+					most, rest := max(count[a], count[b]), s.n-k
+					if most >= s.q || most+rest+count[silent] < s.q || rest == 0 {
+						t.Fatalf("%v %v: waits after %v", s, kinds, order[:k])
+					}
+					i := order[k]
+					count[kinds[i]]++
+					switch kinds[i] {
+					case a, b:
+						tally.votedFor(i, fmt.Sprint(kinds[i]), time.Duration(i), int64(i))
+					case free:
+						tally.free(i)
+					default:
+						tally.unanswered(i, errSilent)
+					}
+					got = tally.next()
+				}
+				most := max(count[a], count[b])
+				coming := s.n - count[a] - count[b] - count[free] - count[silent]
+				ends[got]++
+				switch h, rest := tally.holder(); {
+				case got == yes && (most < s.q || h == nil || h.votes < s.q):
+					t.Fatalf("%v %v: held after %v", s, kinds, order)
+				case got == yes:
+					// A quorum of its votes lasts for so long.
+					longer := 0
+					for _, r := range h.rests {
+						if r >= rest {
+							longer++
+						}
+					}
+					if longer < s.q || h.token != int64(slices.Max(h.rests)) {
+						t.Fatalf("%v %v: %v of %v, token %d", s, kinds, rest, h.rests, h.token)
+					}
+				case got == no && most+coming+count[silent] >= s.q:
+					t.Fatalf("%v %v: free after %v, with %d votes that were not read", s, kinds, order, count[silent])
+				case got == unknown && (coming > 0 || most+count[silent] < s.q):
+					t.Fatalf("%v %v: unknown after %v", s, kinds, order)
+				}
+			})
+		})
+		if len(ends) != 3 {
+			t.Errorf("%v: ends %v: the test is blind", s, ends)
+		}
+	}
+}
+
+// A forced unlock hears all nodes. The lock was held if one hold had a quorum; several
+// tries that pass do not make one.
+func TestForceTallyInEveryOrder(t *testing.T) {
+	t.Parallel()
+	const (
+		a = iota
+		b
+		free
+		silent
+		kinds
+	)
+	for _, s := range sizes {
+		multisets(s.n, kinds, func(kinds []int) {
+			orders(kinds, func(order []int) {
+				tally := newForceTally(s)
+				tally.open = s.n
+				count := map[int]int{}
+				for _, i := range order {
+					if got := tally.next(); got != wait {
+						t.Fatalf("%v %v: %v before all were heard", s, kinds, got)
+					}
+					count[kinds[i]]++
+					switch kinds[i] {
+					case a, b:
+						tally.took(i, fmt.Sprint(kinds[i]))
+					case free:
+						tally.free(i)
+					default:
+						tally.unanswered(i, errSilent)
+					}
+				}
+				want := no
+				switch most := max(count[a], count[b]); {
+				case most >= s.q:
+					want = yes
+				case most+count[silent] >= s.q:
+					want = unknown
+				}
+				if got := tally.next(); got != want {
+					t.Fatalf("%v %v: %v, want %v", s, kinds, got, want)
+				}
+			})
+		})
+	}
+}
