@@ -1,0 +1,293 @@
+package quorum
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+const (
+	// backoff is the pause after votes were split, at random up to this the first time,
+	// and doubling up to backoffMax.
+	backoff    = 4 * time.Millisecond
+	backoffMax = 128 * time.Millisecond
+
+	// hurryGrace is the shortest time that silent nodes are given when a quorum has
+	// answered: no timer is much finer.
+	hurryGrace = time.Millisecond
+
+	// togetherEvery is how often, of as many looks in a row that showed no holder, all
+	// nodes are asked at once: once.
+	togetherEvery = 4
+)
+
+// Enter implements protocol.Protocol. Each try has an id of its own: the one before
+// was taken back for good.
+func (l *Lock) Enter(e *protocol.Entry) protocol.Request[protocol.Entered] {
+	if e.Tries > 1 {
+		if l.cfg.Ballots.of(e.ID) != nil { // but for one that came too late to be a hold
+			now := l.clock.Now()
+			l.home().CleanUp(l.Abandon(e.ID, true), now, now.Add(e.Lease+protocol.TombstoneTTL))
+		}
+		e.Granted = false
+		e.HoldID = l.cfg.NewID()
+	}
+	t := &try{Lock: l, HoldID: e.HoldID, lease: e.Lease}
+	together := !e.Wait || e.Tries <= 1 || e.Splits%togetherEvery == togetherEvery-1
+	return request[protocol.Entered]{func(ctx context.Context) protocol.Result[protocol.Entered] {
+		return t.enter(ctx, e, together)
+	}}
+}
+
+// try is one try to get the votes of a quorum.
+type try struct {
+	*Lock
+	protocol.HoldID
+	lease  time.Duration
+	ballot *ballot
+	tally  grantTally
+	began  time.Time // by the real clock, as contexts are
+
+	first int       // the node that is asked before the others; -1: none, or it was
+	asked time.Time // when the nodes were, except for the first one
+	paced bool      // how long a quorum takes to answer is known
+}
+
+func (t *try) enter(ctx context.Context, e *protocol.Entry, together bool) protocol.Result[protocol.Entered] {
+	if err := t.prepare(ctx); err != nil {
+		return failed[protocol.Entered](err)
+	}
+	t.ballot, t.tally, t.began = t.newBallot(t.lease), newGrantTally(t.size), time.Now()
+	t.first = -1
+	if !together {
+		t.first = t.foremost()
+	}
+	if t.vote(ctx) {
+		t.ballot.votes.won(t.tally.token, t.tally.got)
+		t.cfg.Ballots.add(t.ID, t.ballot)
+		won := outcome(protocol.Entered{Verdict: protocol.Granted, Token: t.tally.token})
+		won.Unsure = true
+		return won
+	}
+	// Those who saw so many votes, of which some were perhaps not read here, may have
+	// taken them for a hold.
+	_, given := t.ballot.papers.given()
+	t.giveBack(ctx, t.blocks(given))
+	switch {
+	case ctx.Err() != nil:
+		cut := failed[protocol.Entered](ctx.Err())
+		cut.Last = t.silent()
+		return cut
+	case t.blocks(len(t.tally.failed)):
+		if q := t.quarantine; q != nil && e.Wait {
+			if rest := q.rest(t.tally.failed); rest > 0 {
+				return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond)})
+			}
+		}
+		return failed[protocol.Entered](t.noQuorum(t.tally.failed))
+	}
+	rest, holder := t.tally.rest()
+	if rest > 0 {
+		e.Splits = 0
+	} else {
+		pause := seam.Jitter(t.cfg.Seed, t.Number, e.Splits, min(backoff<<min(e.Splits, 10), backoffMax))
+		rest = (time.Millisecond + pause).Truncate(time.Millisecond)
+		e.Splits++
+	}
+	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true})
+}
+
+// prepare is called before votes are asked for.
+func (l *Lock) prepare(ctx context.Context) error {
+	if l.quarantine == nil {
+		return nil
+	}
+	return l.quarantine.ready(ctx)
+}
+
+// vote reports whether a quorum has voted, and is at the token.
+//
+// What was begun is not broken off when there are votes enough: the more nodes vote, the
+// more may fail later.
+//
+// Of those who wait for a lock, and have heard that it is free, only the one to
+// whom the first node gives its vote goes on to ask the others: so they do not split
+// the votes among them. That vote may also be of one who has died before it got the
+// others, so every few looks all nodes are asked at once.
+func (t *try) vote(ctx context.Context) bool {
+	f := t.fanout()
+	defer f.end()
+	f.late = func(r reply) {
+		if r.err == nil && r.says == granted {
+			t.ballot.votes.first(r.node, r.stamp)
+		}
+	}
+	asking := context.WithoutCancel(ctx)
+	alarm := t.clock.NewTimer(seam.FarAway)
+	defer alarm.Stop()
+	t.asked = t.clock.Now()
+	t.askVotes(asking, f, func(i int) bool { return t.first < 0 || i == t.first })
+	if t.first >= 0 {
+		alarm.Reset(t.patience())
+	}
+	askOthers := func() {
+		foremost := t.first
+		t.first, t.asked = -1, t.clock.Now()
+		alarm.Reset(seam.FarAway)
+		t.askVotes(asking, f, func(i int) bool { return i != foremost })
+	}
+	verdict := wait
+	goOn := func() (over bool) {
+		// What a quorum of nodes takes to answer, the others may take once more. If there
+		// are not votes enough then, a rival has some, who may wait for those that are
+		// kept here as long as these wait for a node that is silent.
+		if !t.paced && t.enough(t.tally.heard) {
+			t.paced = true
+			took := t.clock.Now().Sub(t.asked)
+			t.pace.Store(int64(took))
+			alarm.Reset(max(took, hurryGrace))
+		}
+		if verdict = t.tally.next(); verdict == raise {
+			t.raise(asking, f)
+			verdict = wait
+		}
+		return verdict != wait
+	}
+	f.alarm, f.rang = alarm.C(), func() (over bool) {
+		if t.first >= 0 {
+			t.nodes[t.first].took.Store(int64(t.patience()))
+			askOthers()
+		} else {
+			t.tally.hurry = true
+		}
+		return goOn()
+	}
+	_ = f.collect(ctx, func(r reply) (over bool) {
+		t.count(r)
+		if t.first >= 0 {
+			if r.err == nil && r.says == busy {
+				return true
+			}
+			askOthers()
+		}
+		return goOn()
+	})
+	return verdict == yes
+}
+
+// count counts the reply to an acquire or a raise.
+func (t *try) count(r reply) {
+	switch isRaise := r.raisedTo > 0; {
+	case isRaise && r.err == nil && r.says == written:
+		t.tally.raised(r.node, r.raisedTo)
+	case isRaise:
+		t.tally.refused(r.node, r.err) // or nobody knows
+	case r.err != nil:
+		t.tally.unanswered(r.node, r.err)
+	case r.says == granted:
+		t.tally.granted(r.node, r.stamp, r.count)
+	case r.says == busy:
+		t.tally.busy(r.node, r.id, r.rest)
+	default:
+		t.tally.answered(r.node)
+	}
+}
+
+// askVotes sends ACQ.
+func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
+	for i := range t.nodes {
+		if which(i) {
+			t.tally.asked(i)
+		}
+	}
+	f.ask(ctx, question{
+		which: which,
+		request: func(i int) (*wire.Request, error) {
+			return t.guarded(i, true, &wire.Request{
+				Script: t.script("acquire"),
+				Keys:   []string{t.record, t.counter, keyHighest, t.gone + t.ID},
+				Args:   []any{t.ID, t.lease.Milliseconds()},
+			})
+		},
+		read:   readAcquire,
+		papers: &t.ballot.papers,
+	})
+}
+
+// raise sends RAISE: it writes the token back to the nodes whose votes were read and that
+// are behind, so that every later grant of theirs counts past it (model: NO_RAISE).
+func (t *try) raise(ctx context.Context, f *fanout) {
+	token := t.tally.token
+	for i := range t.nodes {
+		if t.tally.behind(i) {
+			t.tally.writes()
+		}
+	}
+	f.ask(ctx, question{
+		which: t.tally.behind,
+		request: func(i int) (*wire.Request, error) {
+			return t.guarded(i, true, &wire.Request{
+				Script: t.script("raise"),
+				Keys:   []string{t.record, t.counter, keyHighest},
+				Args:   []any{t.ID, t.tally.got[i].stamp, token},
+			})
+		},
+		read:     readRaise,
+		raisedTo: token,
+	})
+}
+
+// silent is ErrNoQuorum if a context ended the try, and so many nodes had failed by then,
+// or had not answered for some time, that the others are no quorum.
+func (t *try) silent() error {
+	failed := maps.Clone(t.tally.failed)
+	if waited := time.Since(t.began); waited >= giveUpGrace {
+		for i, g := range t.tally.got {
+			if g.open {
+				failed[i] = wire.NoAnswer(waited.Round(time.Millisecond), nil)
+			}
+		}
+	}
+	if !t.blocks(len(failed)) {
+		return nil
+	}
+	return t.noQuorum(failed)
+}
+
+// giveBack takes the votes back after a try without success. It waits for the nodes that
+// are known to have voted, so that the next try does not meet them; but not for long if
+// there is no next try, as ctx has ended.
+func (t *try) giveBack(ctx context.Context, tell bool) {
+	f := t.takeBack(t.ID, t.ballot, 0, t.lease, tell)
+	defer f.end()
+	known := t.tally.votes()
+	if known == 0 {
+		return
+	}
+	count := func(r reply) (over bool) {
+		if t.tally.got[r.node].stamp != "" {
+			known--
+		}
+		return known == 0
+	}
+	if f.collect(ctx, count) == nil {
+		return
+	}
+	grace := t.clock.NewTimer(giveUpGrace)
+	defer grace.Stop()
+	f.alarm, f.rang = grace.C(), func() (over bool) { return true }
+	_ = f.collect(context.Background(), count)
+}
+
+// guarded makes a request one that a node in quarantine does not obey, if there is such a
+// thing. It returns why, if it is known that the node would not.
+func (l *Lock) guarded(i int, voting bool, req *wire.Request) (*wire.Request, error) {
+	if l.quarantine == nil {
+		return req, nil
+	}
+	return l.quarantine.guard(i, voting, req)
+}

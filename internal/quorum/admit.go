@@ -1,0 +1,238 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// about is a node as it describes itself.
+type about struct {
+	admitted bool
+	voted    bool // since it was admitted, perhaps
+	highest  int64
+	epoch    string
+	clock    time.Duration // since 1970
+	longest  time.Duration // lease that it has heard of
+	policy   string        // maxmemory-policy
+}
+
+// readHighest reads the reply of quorum/highest.
+func readHighest(a *wire.Answer) (r reply, err error) {
+	admitted, highest, rest, err := a.Pair()
+	if err != nil {
+		return r, err
+	}
+	bad := wire.ErrReply(a.Val)
+	if len(rest) != 4 {
+		return r, bad
+	}
+	clock, ok1 := rest[0].(int64)
+	longest, ok2 := rest[1].(int64)
+	epoch, ok3 := rest[2].(string)
+	policy, ok4 := rest[3].(string)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return r, bad
+	}
+	r.about = about{
+		admitted: admitted > 0, voted: admitted == 1, highest: highest,
+		epoch: epoch, clock: micros(clock), longest: millis(longest), policy: policy,
+	}
+	return r, nil
+}
+
+// survey asks all nodes who and how they are. It closes answered, if there is that, as
+// soon as a quorum has said so.
+func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]about, failed failures) {
+	f := q.fanout()
+	defer f.end()
+	sent := q.clock.Now()
+	nodes, failed = map[int]about{}, failures{}
+	f.ask(ctx, question{
+		request: func(int) (*wire.Request, error) {
+			return &wire.Request{
+				Script: q.script("highest"),
+				Keys:   []string{keyHighest, keyAdmitted},
+				Args:   []any{q.leases().Milliseconds()},
+			}, nil
+		},
+		read: readHighest,
+	})
+	f.collectAll(ctx, func(r reply) {
+		if r.err != nil {
+			failed[r.node] = r.err
+			return
+		}
+		if err := q.meet(r.node, r.about, sent); err != nil {
+			failed[r.node] = err
+		} else {
+			nodes[r.node] = r.about
+		}
+		if len(nodes) == q.q && answered != nil {
+			close(answered)
+			answered = nil
+		}
+	})
+	return nodes, failed
+}
+
+// meet notes what a node has said about itself. It returns an error if it is unfit.
+func (q *quarantine) meet(i int, a about, sent time.Time) error {
+	known, now := q.nodes[i].Standing, q.clock.Now()
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	v := &known.view
+	v.met(a.epoch, now)
+	v.told(a.clock, sent, now)
+	v.longest = max(v.longest, a.longest)
+	v.evicts = ""
+	if a.policy != "noeviction" {
+		v.evicts = a.policy
+		return v.unfit()
+	}
+	return nil
+}
+
+// look asks all nodes who and how they are, and admits those whose quarantine is over. It
+// closes answered, if there is that, as soon as a quorum has answered.
+func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
+	began := q.clock.Now()
+	nodes, failed := q.survey(ctx, answered)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !q.enough(len(nodes)) {
+		return q.noQuorum(failed)
+	}
+	if err := q.distinct(); err != nil {
+		return err
+	}
+	q.admit(ctx, nodes, began)
+	return nil
+}
+
+// lookSoon has somebody look at the nodes, one at a time.
+func (q *quarantine) lookSoon() {
+	home := q.home().Standing
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	if home.busy {
+		return
+	}
+	home.busy = true
+	q.background(func() {
+		_ = q.look(q.home().Wire.Context(), nil)
+		home.mu.Lock()
+		home.busy = false
+		home.mu.Unlock()
+	})
+}
+
+// admit lets nodes vote whose quarantine was over at a time before they were asked. The
+// floor of their counters is the highest of so many nodes that voted all the time that
+// every quorum of the past has one among them besides the node itself (model:
+// readCounter, NO_RESTORE). If there are not so many, the time is the floor: it is beyond
+// all counters.
+//
+// When the counters were read no hold could be valid any more, nor become so, that counts
+// on what the node has forgotten: had the quarantine ended in between, such a hold could
+// yet have raised the counter of a node that was read before.
+func (q *quarantine) admit(ctx context.Context, nodes map[int]about, began time.Time) {
+	var floor, reachable int64
+	intact := 0
+	for _, a := range nodes {
+		if a.admitted {
+			intact++
+			floor = max(floor, a.highest)
+		}
+		reachable = max(reachable, a.highest)
+	}
+	if !q.blocks(intact) {
+		floor = max(reachable, q.time())
+	}
+	q.admitWith(ctx, floor, nodes, func(i int, a about) bool {
+		v := q.nodes[i].Standing.get()
+		return !a.admitted && v.epoch == a.epoch && q.left(v, began) == 0
+	})
+}
+
+// admitWith admits some of the nodes and returns what became of those that failed.
+func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]about, which func(i int, a about) bool) failures {
+	f := q.fanout()
+	defer f.end()
+	failed := failures{}
+	longest := q.leases().Milliseconds()
+	f.ask(ctx, question{
+		which: func(i int) bool {
+			a, ok := nodes[i]
+			return ok && which(i, a)
+		},
+		request: func(i int) (*wire.Request, error) {
+			return &wire.Request{
+				Script: q.script("admit"),
+				Keys:   []string{keyHighest, keyAdmitted},
+				Args:   []any{nodes[i].epoch, floor, longest},
+			}, nil
+		},
+		read: readAdmit,
+	})
+	f.collectAll(ctx, func(r reply) {
+		if r.err != nil {
+			failed[r.node] = r.err
+		}
+	})
+	return failed
+}
+
+// readAdmit reads the reply of quorum/admit.
+func readAdmit(a *wire.Answer) (r reply, err error) {
+	n, err := a.Int()
+	if err == nil && n != 1 {
+		err = errRestarted
+	}
+	return r, err
+}
+
+// Bootstrap lets all nodes of a new deployment vote at once, instead of after the longest
+// lease. It relies on that no process has held any lock on these nodes within that time.
+// It needs all nodes. The error matches ErrNoQuorum if one of them does not answer or is
+// unfit, and ErrInvalidArgument if there is no quarantine, or only a part of the nodes may
+// vote and has done so. After a failure half-way it may be called again.
+func (l *Lock) Bootstrap(ctx context.Context) error {
+	q := l.quarantine
+	if q == nil {
+		return argErr("Bootstrap: the lock has no quarantine")
+	}
+	nodes, failed := q.survey(ctx, nil)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return l.tooFew(l.n, failed)
+	}
+	if err := q.distinct(); err != nil {
+		return err
+	}
+	admitted, voted, floor := 0, 0, q.time()
+	for _, a := range nodes {
+		if a.admitted {
+			admitted++
+		}
+		if a.voted {
+			voted++
+		}
+		floor = max(floor, a.highest)
+	}
+	switch {
+	case admitted == l.n:
+		return nil
+	case voted > 0:
+		// No hold can be valid for which none of those has voted that may.
+		return argErr("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, l.n)
+	}
+	if failed := q.admitWith(ctx, floor, nodes, func(int, about) bool { return true }); len(failed) > 0 {
+		return l.tooFew(l.n, failed)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package quorum
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+const (
+	// The clock of a node may differ from the median of all by a part of the longest
+	// lease, the skew; and a request may be under way for another part, the flight: 500
+	// ms and 1 s of 30 s, and never more.
+	skewPart, skewMax     = 60, 500 * time.Millisecond
+	flightPart, flightMax = 30, time.Second
+
+	// lookAgain is for how long what was learned of the nodes' clocks is relied on. After
+	// that they are looked at again, and after twice that time there are no votes
+	// without it.
+	lookAgain = 10 * time.Second
+
+	// clockDrift is how fast two clocks part: at most one part in so many. Clocks that
+	// are set right by NTP may run off by 500 parts in a million.
+	clockDrift = 2000
+)
+
+// Standing is what a client knows of its server as a node of RedLocks with a quarantine,
+// whichever of them has learned it: locks may come and go. Its zero value knows nothing.
+type Standing struct {
+	mu   sync.Mutex // guards the rest
+	view view
+	busy bool // as the home of locks: one of them looks at its nodes
+
+	waiting map[lookKey][]func(error) // as the home: for what somebody is to find out
+}
+
+func (s *Standing) get() view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view
+}
+
+// view is what is known of a node.
+type view struct {
+	epoch   string        // its process, and since when that must not vote
+	since   time.Time     // when this client first saw that
+	evicts  string        // the policy, if it may evict keys
+	longest time.Duration // lease of all RedLocks that it has heard of
+
+	// What its clock showed when ours showed heard, within fuzz; heard is zero if nobody
+	// knows.
+	heard time.Time
+	clock time.Duration // since 1970
+	fuzz  time.Duration
+}
+
+// met notes the epoch of a node.
+func (v *view) met(epoch string, now time.Time) {
+	if v.epoch != epoch {
+		v.epoch, v.since = epoch, now
+	}
+}
+
+// times are between what the node's clock shows.
+func (v view) times(now time.Time) (early, late time.Duration) {
+	age := now.Sub(v.heard)
+	fuzz := v.fuzz + age/clockDrift
+	return v.clock + age - fuzz, v.clock + age + fuzz
+}
+
+// told notes what a node's clock showed at some time between two.
+func (v *view) told(clock time.Duration, sent, now time.Time) {
+	early, late := clock, clock+now.Sub(sent)
+	if !v.heard.IsZero() {
+		// What was known before may be better: unless the clock was set since, the truth
+		// is where both agree.
+		if e, l := v.times(now); e <= late && early <= l {
+			early, late = max(early, e), min(late, l)
+		}
+	}
+	v.heard, v.clock, v.fuzz = now, early+(late-early)/2, (late-early)/2
+}
+
+func (v view) unfit() error {
+	return fmt.Errorf("maxmemory-policy %s may evict the record of a hold: set noeviction", v.evicts)
+}
+
+// window is between which times of the nodes a request that is sent now may run, in µs:
+// by the median of their clocks, which one that has jumped cannot move. What is not
+// known for sure makes it narrower, never wider: how far two clients may be apart in it is
+// paid for with a part of each lease.
+func (q *quarantine) window() (lo, hi int64) {
+	early, late := q.times()
+	return (late[len(late)/2] - q.skew).Microseconds(), (early[len(early)/2] + q.skew + q.flight).Microseconds()
+}
+
+// times are the bounds of what the nodes' clocks show, each sorted. The clock of a node
+// that is away goes on.
+func (q *quarantine) times() (early, late []time.Duration) {
+	now := q.clock.Now()
+	for _, n := range q.nodes {
+		if v := n.Standing.get(); !v.heard.IsZero() {
+			e, l := v.times(now)
+			early, late = append(early, e), append(late, l)
+		}
+	}
+	slices.Sort(early)
+	slices.Sort(late)
+	return early, late
+}
+
+// time is the median of the nodes' clocks, in µs: what is built on it is not undone when
+// one that had jumped ahead is set right.
+func (q *quarantine) time() int64 {
+	_, late := q.times()
+	return late[len(late)/2].Microseconds()
+}
+
+// agree reports whether the nodes are known to be different servers, and whether it is
+// known which of their clocks are right.
+func (q *quarantine) agree() error {
+	if err := q.distinct(); err != nil {
+		return err
+	}
+	early, late := q.times()
+	if n := len(early); n < 3 && early[n-1]-late[0] > q.skew {
+		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, early[n-1]-late[0])
+	}
+	return nil
+}
+
+// age is when a quorum of nodes was last looked at.
+func (q *quarantine) age() time.Duration {
+	now := q.clock.Now()
+	var ages []time.Duration
+	for _, n := range q.nodes {
+		if v := n.Standing.get(); !v.heard.IsZero() && v.longest >= q.cfg.LongestLease {
+			ages = append(ages, now.Sub(v.heard))
+		}
+	}
+	if !q.enough(len(ages)) {
+		return seam.FarAway
+	}
+	slices.Sort(ages)
+	return ages[q.q-1]
+}

@@ -1,0 +1,63 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var (
+	// ErrNoQuorum: too few nodes could vote. The message says what became of each, and
+	// the errors of all of them match too.
+	ErrNoQuorum = errors.New("no quorum")
+
+	// ErrInvalidArgument: the nodes, or what was asked of them, cannot be used this way.
+	// It may be found out late, of two nodes that are one server.
+	ErrInvalidArgument = errors.New("invalid argument")
+)
+
+func argErr(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalidArgument, fmt.Sprintf(format, args...))
+}
+
+var (
+	errUnanswered = errors.New("it has not answered the last renewal yet")
+	errRepeated   = errors.New("the repeated request found nothing")
+	errUnknown    = errors.New("not known yet: it has not told its run_id")
+	errRestarted  = errors.New("restarted meanwhile")
+	errClockOff   = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
+)
+
+// quarantinedError is why a node does not vote.
+type quarantinedError struct{ left time.Duration }
+
+func (e quarantinedError) Error() string {
+	return fmt.Sprintf("in quarantine for %v, after a restart or a loss of data", e.left.Round(time.Millisecond))
+}
+
+// noQuorum is ErrNoQuorum with what became of each node.
+func (l *Lock) noQuorum(failed failures) error { return l.tooFew(l.q, failed) }
+
+// tooFew is noQuorum when some number of nodes are needed.
+func (l *Lock) tooFew(need int, failed failures) error {
+	return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
+}
+
+// unsettled is the error when so many votes for one holder were read, and those that were
+// not could make them a quorum.
+func (l *Lock) unsettled(votes int, failed failures) error {
+	err := fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, votes, l.n, len(failed))
+	return wire.Because(wire.ErrUnreachable, l.perNode(err, failed))
+}
+
+// perNode adds what became of each node.
+func (l *Lock) perNode(err error, failed failures) error {
+	for i, n := range l.nodes {
+		if why := failed[i]; why != nil {
+			err = fmt.Errorf("%w; %s: %w", err, n.Name, why)
+		}
+	}
+	return err
+}

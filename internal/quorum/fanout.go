@@ -1,0 +1,189 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// fanout asks nodes, and collects what they reply for as long as somebody listens. What
+// was begun is not broken off when nobody does any more.
+type fanout struct {
+	l       *Lock
+	replies chan reply
+	done    chan struct{} // closed when nobody listens any more
+	open    int           // replies to come
+	asked   []int         // by node: those of it
+
+	late  func(reply)        // is given a reply that nobody listens to; nil: it is dropped
+	alarm <-chan time.Time   // nil: there is none
+	rang  func() (over bool) // called by collect when the alarm goes off
+}
+
+func (l *Lock) fanout() *fanout {
+	return &fanout{l: l, replies: make(chan reply), done: make(chan struct{}), asked: make([]int, l.n)}
+}
+
+// end says that nobody listens any more.
+func (f *fanout) end() { close(f.done) }
+
+// question is what a fan-out asks.
+type question struct {
+	// which says which nodes are asked; nil: all.
+	which func(i int) bool
+	// request returns what a node is asked, or why it is known what it would say.
+	request func(i int) (*wire.Request, error)
+	// settle, if it is there, is called instead, just before the node is asked, and may
+	// wait. With nil the node is not asked after all, and says nothing.
+	settle func(i int) *wire.Request
+	// read reads the answer.
+	read func(*wire.Answer) (reply, error)
+
+	papers   *papers // of the hold that the question asks votes for; nil: it does not
+	raisedTo int64   // of a RAISE
+	// missed is called with a node that did not answer, also when nobody listens. Then
+	// shutdown waits for the question, that of the home and of the node: nobody else does.
+	missed func(i int)
+}
+
+// ask asks nodes, all at once, and returns how many. Their replies come within the node
+// time-out.
+func (f *fanout) ask(ctx context.Context, q question) (asked int) {
+	home := f.l.home()
+	for i, n := range f.l.nodes {
+		if q.which != nil && !q.which(i) {
+			continue
+		}
+		var req *wire.Request
+		var known error
+		if q.settle == nil {
+			req, known = q.request(i)
+		}
+		asked++
+		f.asked[i]++
+		if q.missed != nil {
+			home.Calls.Add(1)
+			n.Calls.Add(1)
+		}
+		f.l.background(func() {
+			if q.missed != nil {
+				defer home.Calls.Add(-1)
+				defer n.Calls.Add(-1)
+			}
+			if q.settle != nil {
+				req = q.settle(i)
+			}
+			var got reply
+			if req != nil || known != nil {
+				got = f.askOne(ctx, q, i, req, known)
+			}
+			got.node, got.raisedTo = i, q.raisedTo
+			if got.err != nil && q.missed != nil {
+				q.missed(i)
+			}
+			select {
+			case f.replies <- got:
+			case <-f.done:
+				if f.late != nil {
+					f.late(got)
+				}
+			}
+		})
+	}
+	f.open += asked
+	return asked
+}
+
+// askOne asks one node. One that is lost is not sent a request, which it would obey when
+// it comes back, but a PING.
+func (f *fanout) askOne(caller context.Context, q question, i int, req *wire.Request, known error) reply {
+	l, n := f.l, f.l.nodes[i]
+	ctx, cancel := context.WithTimeout(caller, l.cfg.NodeTimeout)
+	defer cancel()
+	if err := n.Wire.Reachable(ctx, l.cfg.NodeTimeout, f.done); err != nil {
+		return reply{err: err}
+	}
+	if q.papers != nil && !q.papers.ask(i) {
+		return reply{err: wire.ErrTooLate}
+	}
+	a := wire.Answer{Err: known}
+	if known == nil {
+		a = l.send(ctx, n, req)
+		if a.Err != nil && caller.Err() == nil {
+			n.Wire.Failed(a.Err)
+		}
+	}
+	got := l.read(i, a, q.read)
+	if q.papers != nil {
+		q.papers.answered(i, got)
+	}
+	return got
+}
+
+// send sends a request to a node, and notes how long that takes.
+func (l *Lock) send(ctx context.Context, n *node, req *wire.Request) wire.Answer {
+	req.FailFast = true                // there are other nodes
+	if n.Wire.PublishCommand() == "" { // else the guess will do: a node is no cluster
+		if err := n.Wire.Ready(ctx); err != nil {
+			return wire.Answer{Err: err}
+		}
+	}
+	sent := l.clock.Now()
+	a := n.Wire.Do(ctx, l.cfg.NodeTimeout, req)
+	n.took.Store(int64(l.clock.Now().Sub(sent)))
+	return a
+}
+
+// read reads what a node answered.
+func (l *Lock) read(i int, a wire.Answer, read func(*wire.Answer) (reply, error)) (got reply) {
+	err := a.Err
+	if err == nil && l.quarantine != nil {
+		err = l.quarantine.refused(i, a.Val)
+	}
+	if err == nil {
+		got, err = read(&a)
+	}
+	if wire.Ended(err) {
+		err = wire.NoAnswer(l.cfg.NodeTimeout, nil) // not the end of the caller's context
+	}
+	got.node, got.err, got.unsure = i, err, a.Unsure
+	return got
+}
+
+// collect gives each reply to count, until that says that it is over, or no reply is to
+// come. It is the one place where the replies of nodes are waited for. It returns the
+// error of ctx if that ends first: what does not answer is left behind then.
+func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
+	for f.open > 0 {
+		select {
+		case r := <-f.replies:
+			f.open--
+			f.asked[r.node]--
+			if count(r) {
+				return nil
+			}
+		case <-f.alarm:
+			if f.rang() {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// collectAll is collect for questions that end with ctx anyway, and of which each counts: a
+// node whose reply is left behind then is one without an answer.
+func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
+	_ = f.collect(ctx, func(r reply) bool {
+		count(r)
+		return false
+	})
+	for i, open := range f.asked {
+		if open > 0 {
+			count(reply{node: i, err: wire.NoAnswer(f.l.cfg.NodeTimeout, nil)})
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// round is one round in which the nodes are asked to renew their votes for a hold; see
+// renewTally for what counts.
+//
+// Why nobody else can have had the lock since the hold was last confirmed, if a quorum of
+// votes is CONTINUOUS: another hold's quorum has a node in common with that one. There the
+// other vote ended before this one was granted, or began after the node answered. In the
+// first case it ended before the confirmation, and a vote outlives the hold that counts on
+// it: it was taken back, or the deadline of the other hold had passed. So it matters when
+// a vote was granted, and not when the client heard of it. A renewal of before the
+// confirmation may come late to a node, after another has had its vote, and that hold. If
+// the reply is late too, only the node can tell: see votes.lasted.
+type round struct {
+	*Lock
+	id     string
+	lease  time.Duration
+	ballot *ballot
+	stamps []string // by node, when it began
+	era    int
+	sends  *sending // by the watchdog; nil: it has a caller who waits
+
+	decided atomic.Bool // set under mu
+
+	mu    sync.Mutex // guards the rest
+	tally renewTally
+	sent  time.Time // when the first of the nodes was asked whose votes have lasted
+}
+
+// sending is how the watchdog has votes renewed.
+type sending struct {
+	protocol.Dispatch
+	again bool // this is the second round
+}
+
+func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
+	n := &round{Lock: l, id: id, lease: lease, ballot: b, tally: newRenewTally(l.size)}
+	n.stamps, n.era = b.votes.renews(lease)
+	return n
+}
+
+// request is RENEW.
+func (n *round) request(i int) (*wire.Request, error) {
+	return n.guarded(i, true, &wire.Request{
+		Script: n.script("renew"),
+		Keys:   []string{n.record, n.counter, keyHighest, n.gone + n.id},
+		Args:   []any{n.id, n.lease.Milliseconds(), n.stamps[i]},
+	})
+}
+
+// count counts a node's reply to what was sent at sent. It reports whether that decides
+// the round. Of replies that come later, only votes that were granted anew are noted.
+func (n *round) count(r reply, sent time.Time) (decides bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	votes := &n.ballot.votes
+	if r.err == nil && r.says == continuous && !votes.lasted(r.node, n.clock.Now().Add(-r.age)) {
+		r.says = fresh
+	}
+	if r.err == nil && r.says == fresh {
+		votes.fresh(r.node, r.stamp, n.era)
+	}
+	if n.decided.Load() {
+		return false
+	}
+	switch {
+	case r.err != nil:
+		n.tally.unanswered(r.node, r.err)
+	case r.says == continuous:
+		n.tally.lasted(r.node)
+		if n.sent.IsZero() || sent.Before(n.sent) {
+			n.sent = sent
+		}
+	case r.says == fresh:
+		n.tally.anew(r.node)
+	default:
+		n.tally.gone(r.node, r.says == busy)
+	}
+	decides = n.tally.decided()
+	n.decided.Store(decides)
+	return decides
+}
+
+// verdict is what the round came to. It may be worth another one.
+func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	votes := &n.ballot.votes
+	switch n.tally.verdict(votes.votedAnew()) {
+	case yes:
+		votes.confirm(n.clock.Now())
+		return outcome(protocol.Done), false
+	case unknown:
+		return failed[protocol.Kept](n.noQuorum(n.tally.failed)), n.tally.again()
+	}
+	return outcome(n.tally.lost()), false
+}
+
+// Reenter implements protocol.Protocol. The nodes need not know how often the owner has
+// entered.
+func (l *Lock) Reenter(id string, lease time.Duration, entries int, _ bool) protocol.Request[protocol.Kept] {
+	return request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
+		got := l.renew(ctx, id, lease)
+		if b := l.cfg.Ballots.of(id); b != nil && got.Err == nil && got.Outcome == protocol.Done {
+			b.votes.counts(entries)
+		}
+		return got
+	}}
+}
+
+// Renew implements protocol.Protocol.
+func (l *Lock) Renew(id string, lease time.Duration) protocol.Task {
+	return &task{
+		request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] { return l.renew(ctx, id, lease) }},
+		l:       l,
+		send:    func(d protocol.Dispatch) { l.sendRenewal(id, lease, d) },
+	}
+}
+
+// renew renews the votes for a hold while the caller waits, in one round or two.
+func (l *Lock) renew(ctx context.Context, id string, lease time.Duration) protocol.Result[protocol.Kept] {
+	got, again := l.renewOnce(ctx, id, lease)
+	if again {
+		got, _ = l.renewOnce(ctx, id, lease)
+	}
+	return got
+}
+
+func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (got protocol.Result[protocol.Kept], again bool) {
+	b := l.cfg.Ballots.of(id)
+	if b == nil {
+		return outcome(protocol.Removed), false
+	}
+	if err := l.prepare(ctx); err != nil {
+		return failed[protocol.Kept](err), false
+	}
+	n := l.newRound(b, id, lease)
+	f := l.fanout()
+	defer f.end()
+	f.late = func(r reply) { n.count(r, time.Time{}) }
+	f.ask(context.WithoutCancel(ctx), question{request: n.request, read: readRenew, papers: &b.papers})
+	err := f.collect(ctx, func(r reply) (over bool) {
+		if !n.count(r, time.Time{}) {
+			return false
+		}
+		got, again = n.verdict()
+		return true
+	})
+	if err != nil {
+		return failed[protocol.Kept](err), false
+	}
+	return got, again
+}
+
+// sendRenewal renews the votes for the watchdog, by errands in the lanes to the nodes.
+func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) {
+	b := l.cfg.Ballots.of(id)
+	if b == nil {
+		d.Done(time.Time{}, outcome(protocol.Removed))
+		return
+	}
+	begin := func(err error) {
+		if err != nil {
+			d.Done(time.Time{}, failed[protocol.Kept](err))
+			return
+		}
+		n := l.newRound(b, id, lease)
+		n.sends = &sending{Dispatch: d}
+		n.begin()
+	}
+	if l.quarantine == nil {
+		begin(nil)
+		return
+	}
+	l.quarantine.whenReady(begin)
+}
+
+// rounds are the watchdog's renewals of one hold.
+type rounds struct {
+	mu      sync.Mutex // guards the rest, and the errands
+	latest  *round
+	errands []errand // by node; nil: none yet
+}
+
+// errand asks a node to renew its vote for a hold. There is one for each hold and node:
+// what is to be renewed waits once for a node that is slow, and is not asked for
+// again while it has not answered. It implements wire.Errand.
+type errand struct {
+	l      *Lock
+	ballot *ballot
+	node   int
+
+	state errandState
+	round *round // that it is on, or was last
+	asked bool
+}
+
+type errandState int
+
+const (
+	errandIdle   errandState = iota
+	errandQueued             // in the lane: whatever round is going on then sends it
+	errandSent
+)
+
+// begin begins a round, unless there is one going on. That one will come to an end:
+// each errand does, though it may have to wait in its lane.
+func (n *round) begin() {
+	rs := &n.ballot.rounds
+	rs.mu.Lock()
+	if rs.latest != nil && !rs.latest.decided.Load() {
+		rs.mu.Unlock()
+		return
+	}
+	rs.latest = n
+	if rs.errands == nil {
+		rs.errands = make([]errand, n.n)
+		for i := range rs.errands {
+			rs.errands[i] = errand{l: n.Lock, ballot: n.ballot, node: i}
+		}
+	}
+	var idle, silent []int
+	for i := range rs.errands {
+		e := &rs.errands[i]
+		switch e.state {
+		case errandIdle:
+			e.state, e.round = errandQueued, n
+			idle = append(idle, i)
+		case errandQueued:
+			e.round = n
+		case errandSent:
+			silent = append(silent, i)
+		}
+	}
+	rs.mu.Unlock()
+	for _, i := range idle {
+		n.sends.Lanes.Put(n.nodes[i].Wire, &rs.errands[i])
+	}
+	for _, i := range silent {
+		n.note(reply{node: i, err: errUnanswered}, time.Time{})
+	}
+}
+
+// note counts a reply to an errand, and goes on from there.
+func (n *round) note(r reply, sent time.Time) {
+	if !n.count(r, sent) {
+		return
+	}
+	got, again := n.verdict()
+	if again && !n.sends.again {
+		next := n.newRound(n.ballot, n.id, n.lease)
+		next.sends = n.sends
+		next.sends.again = true
+		next.begin()
+		return
+	}
+	n.sends.Done(n.sent, got)
+}
+
+// Timeout implements wire.Errand.
+func (e *errand) Timeout() time.Duration { return e.l.cfg.NodeTimeout }
+
+// Request implements wire.Errand.
+func (e *errand) Request() (*wire.Request, error) {
+	rs := &e.ballot.rounds
+	rs.mu.Lock()
+	e.state = errandSent
+	n := e.round
+	rs.mu.Unlock()
+	// A vote must not be lengthened for a hold that was lost while it waited here.
+	if !n.sends.GoesOn() || !e.ballot.papers.ask(e.node) {
+		return nil, wire.ErrTooLate
+	}
+	rs.mu.Lock()
+	e.asked = true
+	rs.mu.Unlock()
+	return n.request(e.node)
+}
+
+// Answered implements wire.Errand.
+func (e *errand) Answered(sent time.Time, a wire.Answer) {
+	rs := &e.ballot.rounds
+	rs.mu.Lock()
+	n, asked := e.round, e.asked
+	e.state, e.round, e.asked = errandIdle, nil, false
+	rs.mu.Unlock()
+	got := e.l.read(e.node, a, readRenew)
+	if asked {
+		e.ballot.papers.answered(e.node, got)
+	}
+	n.note(got, sent)
+}

@@ -1,0 +1,167 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// settlePart is which part of the node time-out a release waits for the answer to what was
+// asked before.
+const settlePart = 4
+
+// takeBack takes the votes for a hold back from the nodes that have voted, or may have,
+// and writes the token to their counters, if there is one. A node that has not answered
+// yet what it was asked is waited for, but not for long: it needs no tombstone if it
+// does. On the others one stops what may come late. Where that fails the watchdogs go on
+// with it. A node that had nothing to take back says nothing.
+func (l *Lock) takeBack(id string, b *ballot, token int64, lease time.Duration, tell bool) *fanout {
+	given := b.papers.close()
+	releases := make([]*wire.Request, l.n) // each of the goroutine that asks the node
+	f := l.fanout()
+	// Not of the caller's context, or the client's: what was taken is given back also
+	// when those have ended.
+	f.ask(context.Background(), question{
+		which: func(i int) bool { return given[i] },
+		settle: func(i int) *wire.Request {
+			late := l.clock.NewTimer(l.cfg.NodeTimeout / settlePart)
+			defer late.Stop()
+			given, stray := b.papers.settle(i, late.C())
+			if given {
+				releases[i] = l.release(i, id, token, stray, tell)
+			}
+			return releases[i]
+		},
+		read: readRelease,
+		missed: func(i int) {
+			n, home := l.nodes[i], l.home()
+			now := n.Wire.Clock().Now()
+			until := now.Add(lease + protocol.TombstoneTTL)
+			if !n.CleanUp(&nodeTask{n.Wire, releases[i]}, now, until) {
+				now = l.clock.Now()
+				home.CleanUp(l.byHome(n, releases[i]), now, now.Add(lease+protocol.TombstoneTTL))
+			}
+		},
+	})
+	return f
+}
+
+// release is REL. stray: a copy of a request may come late, and needs a tombstone.
+func (l *Lock) release(i int, id string, token int64, stray, tell bool) *wire.Request {
+	tombstone, announce := int64(0), "none"
+	if stray {
+		tombstone = protocol.TombstoneTTL.Milliseconds()
+	}
+	if tell {
+		announce = l.nodes[i].Wire.PublishCommand()
+	}
+	return &wire.Request{
+		Script:    l.script("release"),
+		Keys:      []string{l.record, l.counter, keyHighest, l.gone + id},
+		Args:      []any{id, tombstone, token, l.channel, announce},
+		OneEffect: true,
+	}
+}
+
+// Release implements protocol.Protocol. The nodes need not know how often the owner has
+// entered.
+func (l *Lock) Release(id string, entries int) protocol.Task {
+	if entries == 0 {
+		return l.Abandon(id, true)
+	}
+	return &task{l: l, request: request[protocol.Kept]{func(context.Context) protocol.Result[protocol.Kept] {
+		if b := l.cfg.Ballots.of(id); b != nil {
+			b.votes.counts(entries)
+		}
+		return outcome(protocol.Done)
+	}}}
+}
+
+// Abandon implements protocol.Protocol. The ballot says whether a copy may come late.
+func (l *Lock) Abandon(id string, _ bool) protocol.Task {
+	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
+		return l.abandon(ctx, id)
+	}}}
+}
+
+func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.Kept] {
+	b := l.cfg.Ballots.remove(id)
+	if b == nil {
+		return outcome(protocol.Removed) // this was done before: the watchdogs go on with it
+	}
+	token, lease := b.votes.atEnd()
+	f := l.takeBack(id, b, token, lease, true)
+	defer f.end()
+	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
+	verdict := t.next()
+	if verdict == wait {
+		err := f.collect(ctx, func(r reply) (over bool) {
+			switch {
+			case r.err != nil:
+				t.unanswered(r.node, r.err)
+			case r.says == released || r.unsure:
+				t.released(r.node)
+			default:
+				t.gone(r.node, r.says == busy)
+			}
+			verdict = t.next()
+			return verdict != wait
+		})
+		if err != nil {
+			return failed[protocol.Kept](err) // the watchdogs see to what does not answer
+		}
+	}
+	switch verdict {
+	case yes:
+		return outcome(protocol.Done)
+	case unknown:
+		return failed[protocol.Kept](wire.Because(wire.ErrUnreachable, l.noQuorum(t.failed)))
+	}
+	return outcome(t.lost())
+}
+
+// nodeTask is a release of one node, which the watchdog of the node's client repeats: it
+// implements protocol.Task.
+type nodeTask struct {
+	on  *wire.Deployment
+	req *wire.Request
+}
+
+// Do implements protocol.Request.
+func (t *nodeTask) Do(ctx context.Context, budget time.Duration) protocol.Result[protocol.Kept] {
+	return t.result(t.on.Do(ctx, budget, t.req))
+}
+
+// Name implements protocol.Task.
+func (t *nodeTask) Name() string { return t.req.Name() }
+
+// OfQuorum implements protocol.Task.
+func (t *nodeTask) OfQuorum() bool { return false }
+
+// Send implements protocol.Task.
+func (t *nodeTask) Send(d protocol.Dispatch) {
+	d.Round.Add(t.req, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
+}
+
+func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
+	r, err := readRelease(&a)
+	got.Err, got.Unsure, got.Last = err, a.Unsure, a.Last
+	switch r.says {
+	case nothing:
+		got.Outcome = protocol.Removed
+	case busy:
+		got.Outcome = protocol.TakenOver
+	}
+	return got
+}
+
+// byHome is a release of a node whose client was shut down, and does nothing any more: the
+// watchdog of the home repeats it, and uses that client as the way to the node.
+func (l *Lock) byHome(n *node, req *wire.Request) protocol.Task {
+	t := &nodeTask{n.Wire, req}
+	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
+		return t.Do(ctx, l.cfg.NodeTimeout)
+	}}}
+}

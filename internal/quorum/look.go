@@ -1,0 +1,109 @@
+package quorum
+
+import (
+	"context"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// Inspect implements protocol.Protocol. It asks the nodes for whom they have voted.
+func (l *Lock) Inspect() protocol.Request[protocol.State] {
+	return request[protocol.State]{l.look}
+}
+
+// Probe implements protocol.Protocol. It is Inspect: that has one holder at most.
+func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
+	return request[protocol.Probed]{func(ctx context.Context) protocol.Result[protocol.Probed] {
+		s := l.look(ctx)
+		if s.Err != nil {
+			return failed[protocol.Probed](s.Err)
+		}
+		var got protocol.Probed
+		for _, h := range s.Outcome.Holders {
+			got.Held = true
+			if h.Owner == id {
+				got.Entries = h.Count
+			}
+		}
+		return outcome(got)
+	}}
+}
+
+func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
+	f := l.fanout()
+	defer f.end()
+	t := newStateTally(l.size)
+	t.open = f.ask(ctx, question{
+		request: func(i int) (*wire.Request, error) {
+			return l.guarded(i, false, &wire.Request{Script: l.script("inspect"), Keys: []string{l.record}})
+		},
+		read: readInspect,
+	})
+	verdict := wait
+	err := f.collect(ctx, func(r reply) (over bool) {
+		switch {
+		case r.err != nil:
+			t.unanswered(r.node, r.err)
+		case r.says == votedFor:
+			t.votedFor(r.node, r.id, r.rest, r.token)
+		default:
+			t.free(r.node)
+		}
+		verdict = t.next()
+		return verdict != wait
+	})
+	switch {
+	case err != nil:
+		return failed[protocol.State](err)
+	case verdict == unknown:
+		return failed[protocol.State](l.unsettled(t.most, t.failed))
+	case verdict == no:
+		return outcome(protocol.State{Waiters: -1})
+	}
+	h, rest := t.holder()
+	entries := 1 // as far as is known, of a hold of another client
+	if b := l.cfg.Ballots.of(h.id); b != nil {
+		entries = b.votes.entered()
+	}
+	return outcome(protocol.State{
+		Holders: []protocol.Holder{{Owner: h.id, Count: entries}},
+		TTL:     rest, Token: h.token, Waiters: -1,
+	})
+}
+
+// ForceUnlock implements protocol.Protocol.
+func (l *Lock) ForceUnlock(owner string) protocol.Request[bool] {
+	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
+		f := l.fanout()
+		defer f.end()
+		t := newForceTally(l.size)
+		t.open = f.ask(ctx, question{
+			request: func(i int) (*wire.Request, error) {
+				return &wire.Request{
+					Script:   l.script("force_unlock"),
+					Keys:     []string{l.record},
+					Args:     []any{owner, protocol.TombstoneTTL.Milliseconds(), l.gone, l.channel, l.nodes[i].Wire.PublishCommand()},
+					NoResend: owner == "",
+				}, nil
+			},
+			read: readForce,
+		})
+		f.collectAll(ctx, func(r reply) {
+			switch {
+			case r.err != nil:
+				t.unanswered(r.node, r.err)
+			case r.says == released:
+				t.took(r.node, r.id)
+			case r.unsure:
+				t.unanswered(r.node, errRepeated)
+			default:
+				t.free(r.node)
+			}
+		})
+		if t.next() == unknown {
+			return failed[bool](l.unsettled(t.most, t.failed))
+		}
+		return outcome(t.next() == yes)
+	}}
+}
