@@ -1,0 +1,174 @@
+package protocol
+
+import (
+	"context"
+	"time"
+)
+
+var _ Protocol = (*Queued)(nil)
+
+// Queued is the protocol of the locks whose queue is in Redis in a form of our own:
+// Redisson has nothing like them. Their holds may be shared, each has an expiry of its
+// own, and each waiter a rank, the lowest of which is first.
+//
+// The rank is the time of arrival less what the waiter's priority is worth in
+// time. A waiter has it for as long as it gives signs of life, which it does
+// by looking. Who may enter follows from the ranks alone: who wants the lock
+// for itself, when nobody holds it and nobody is before it; who shares it, when
+// nobody has it for itself and nobody before it wants that.
+type Queued struct {
+	everyday
+	site  *Site
+	names Names
+	mode  string
+	state []string // keys: see scripts/shared/queue.lua
+	// otherEnds is where the holds of the other such type of this name would end.
+	otherEnds string
+	channels  string // what the channel of a waiter begins with
+	// worth is what one step of priority is worth, in µs of waiting.
+	worth int64
+}
+
+// The types with such a queue, and the modes of their holds, as they are called in Redis.
+const (
+	priorityLock      = "rlock:priority"
+	fairReadWriteLock = "rlock:fairrw"
+
+	exclusive = "exclusive"
+	shared    = "shared"
+)
+
+// neverAges is the aging period, in µs, of a lock without aging: 19 years, so that no
+// waiter gains a step. Ten of it and the time since 1970 are below 2^53, up to which
+// scores in Redis are exact.
+const neverAges = 6e14
+
+// NewPriority returns the protocol of a PriorityLock. The time that a waiter has to wait
+// to gain a step of priority is aging; 0: it gains none.
+func NewPriority(site *Site, names Names, aging time.Duration) *Queued {
+	q := newQueued(site, names, priorityLock, fairReadWriteLock, exclusive)
+	q.worth = neverAges
+	if aging > 0 {
+		q.worth = aging.Microseconds()
+	}
+	return q
+}
+
+// NewFairReadSide returns the protocol of the shared side of a FairReadWriteLock.
+func NewFairReadSide(site *Site, names Names) *Queued {
+	return newQueued(site, names, fairReadWriteLock, priorityLock, shared)
+}
+
+// NewFairWriteSide returns the protocol of the exclusive side of a FairReadWriteLock.
+func NewFairWriteSide(site *Site, names Names) *Queued {
+	return newQueued(site, names, fairReadWriteLock, priorityLock, exclusive)
+}
+
+func newQueued(site *Site, names Names, what, other, mode string) *Queued {
+	base := names.Derived(what)
+	return &Queued{
+		site:      site,
+		names:     names,
+		mode:      mode,
+		state:     []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
+		otherEnds: names.Derived(other + ":ends"),
+		channels:  base + ":turn:",
+	}
+}
+
+// keys are those of the state, and more.
+func (q *Queued) keys(more ...string) []string {
+	return append(q.state[:len(q.state):len(q.state)], more...)
+}
+
+// hold are the keys of the state that a hold needs which has been entered. A request
+// with more keys fails while a cluster moves their slot if one of them does not exist,
+// as the queue mostly does not.
+func (q *Queued) hold() []string { return q.state[:2:2] }
+
+// tombstone is one for the hold of this side: the other side's may have the same id.
+func (q *Queued) tombstone(id string) string {
+	if q.mode == shared {
+		id += ":shared"
+	}
+	return q.names.Tombstone(id)
+}
+
+// term is the waiter lease, ms.
+func (q *Queued) term() int64 { return q.site.WaiterLease.Milliseconds() }
+
+// NewID implements Protocol.
+func (q *Queued) NewID() HoldID { return q.site.NewID() }
+
+// Enter implements Protocol.
+func (q *Queued) Enter(e *Entry) Request[Entered] {
+	wait := 0
+	if e.Wait {
+		wait = 1
+	}
+	return q.site.entering("queue/enter",
+		q.keys(q.tombstone(e.ID), q.names.Clock, q.names.Lock, q.otherEnds),
+		[]any{
+			e.ID, e.Lease.Milliseconds(), q.mode, q.term(), e.Outer, wait, int64(e.Priority) * q.worth,
+			q.channels, q.site.how(),
+		})
+}
+
+// Reenter implements Protocol.
+func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
+	return q.site.reentering("queue/reenter", confirm, q.hold(), []any{id, lease.Milliseconds(), q.mode, n})
+}
+
+// Release implements Protocol.
+func (q *Queued) Release(id string, n int) Task {
+	return q.site.releasing("queue/release", n, q.keys(),
+		[]any{id, n, q.mode, q.term(), q.channels, q.site.how()})
+}
+
+// Abandon implements Protocol.
+func (q *Queued) Abandon(id string, late bool) Task {
+	return q.site.leaving("queue/abandon", q.keys(q.tombstone(id)),
+		[]any{id, keep(late), q.mode, q.term(), q.channels, q.site.how()})
+}
+
+// Renew implements Protocol.
+func (q *Queued) Renew(id string, lease time.Duration) Task {
+	return q.site.renewing("queue/renew", lease, q.hold(), []any{id, lease.Milliseconds(), q.mode})
+}
+
+// ForceUnlock implements Protocol. The queue remains.
+func (q *Queued) ForceUnlock(owner string) Request[bool] {
+	return q.site.forcing("queue/force_unlock", owner, q.keys(),
+		[]any{owner, q.mode, q.term(), q.channels, q.site.how()})
+}
+
+// Inspect implements Protocol. It shows both sides.
+func (q *Queued) Inspect() Request[State] {
+	return looking(q.site, "queue/inspect", q.keys(), nil, ReadState)
+}
+
+// Probe implements Protocol.
+func (q *Queued) Probe(id string) Request[Probed] {
+	return looking(q.site, "queue/probe", q.hold(), []any{id, q.mode}, readProbed)
+}
+
+// View implements Protocol.
+func (q *Queued) View() any { return view{"queue/inspect", q.state[0], q.channels} }
+
+// Ready implements Protocol.
+func (q *Queued) Ready(ctx context.Context) error { return q.site.Wire.Ready(ctx) }
+
+// Listen implements Protocol. Where each waiter has a channel of its own there is none
+// for others.
+func (q *Queued) Listen(id string, notify func()) (end func()) {
+	if id == "" {
+		return nil
+	}
+	return q.site.listen(q.channels+id, notify)
+}
+
+// QueuedInRedis implements Protocol.
+func (q *Queued) QueuedInRedis() bool { return true }
+
+// KeepsPlace implements Protocol.
+func (q *Queued) KeepsPlace() bool { return true }

@@ -1,0 +1,70 @@
+package protocol
+
+import (
+	"strconv"
+	"time"
+)
+
+var _ Protocol = (*ReadSide)(nil)
+
+// ReadSide is the protocol of the shared side of a ReadWriteLock.
+type ReadSide struct{ readWrite }
+
+// NewReadSide returns the protocol of the shared side of a ReadWriteLock. Both sides
+// must agree on whether readers are preferred.
+func NewReadSide(site *Site, names Names, preferReaders bool) *ReadSide {
+	return &ReadSide{newReadWrite(site, names, "read", preferReaders)}
+}
+
+// timer is the key that lives as long as the n-th entry of a hold.
+func (l *ReadSide) timer(id string, n int) string {
+	return l.timers + id + ":rwlock_timeout:" + strconv.Itoa(n)
+}
+
+// Enter implements Protocol.
+func (l *ReadSide) Enter(e *Entry) Request[Entered] {
+	keys := []string{l.names.Lock, l.names.Tombstone(e.ID), l.timer(e.ID, 1)}
+	if l.turns() {
+		keys = append(keys, l.writers, l.readers, l.admitted)
+	}
+	since := ""
+	if e.Round != NoRound {
+		since = strconv.FormatInt(e.Round, 10)
+	}
+	place, had := l.place(e)
+	return l.site.entering("rw/read_enter", keys,
+		[]any{e.ID, e.Lease.Milliseconds(), l.timers, e.Outer, place, since, had})
+}
+
+// Reenter implements Protocol.
+func (l *ReadSide) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
+	return l.site.reentering("rw/read_reenter", confirm,
+		[]string{l.names.Lock, l.timer(id, 1), l.timer(id, n)},
+		[]any{id, lease.Milliseconds(), l.timers, n})
+}
+
+// Release implements Protocol.
+func (l *ReadSide) Release(id string, n int) Task {
+	return l.site.releasing("rw/read_release", n, []string{l.names.Lock},
+		[]any{id, n, l.timers, l.channel, l.site.how()})
+}
+
+// Abandon implements Protocol.
+func (l *ReadSide) Abandon(id string, late bool) Task {
+	keys := []string{l.names.Lock, l.names.Tombstone(id)}
+	if l.turns() {
+		keys = append(keys, l.readers, l.admitted)
+	}
+	return l.site.leaving("rw/read_abandon", keys, []any{id, keep(late), l.timers, l.channel, l.site.how()})
+}
+
+// Renew implements Protocol. With a lease of 0 it also puts back the time of the lock
+// that other clients may have cut short.
+func (l *ReadSide) Renew(id string, lease time.Duration) Task {
+	return l.site.renewing("rw/read_renew", lease,
+		[]string{l.names.Lock, l.timer(id, 1)}, []any{id, lease.Milliseconds(), l.timers})
+}
+
+// GuardsFixedLease implements Protocol: a renewal of a reader of Redisson's cuts the
+// time of the lock.
+func (l *ReadSide) GuardsFixedLease() bool { return true }

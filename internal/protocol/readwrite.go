@@ -1,0 +1,82 @@
+package protocol
+
+import "context"
+
+// readWrite is what the protocols of both sides of a ReadWriteLock have in common. The
+// scripts make up the names of readers' timers, which share the slot of the lock. Those
+// without which a request must not run are declared too, so that a cluster that moves
+// the slot has it wait.
+type readWrite struct {
+	everyday
+	site    *Site
+	names   Names
+	side    string // 'read' or 'write', as the scripts call it
+	timers  string // what the names of timers begin with
+	channel string
+
+	// Who waits, by the names of scripts/shared/turns.lua; empty if readers are
+	// preferred: then nobody shows that he waits.
+	writers, readers, admitted string
+}
+
+func newReadWrite(site *Site, names Names, side string, preferReaders bool) readWrite {
+	l := readWrite{
+		site:    site,
+		names:   names,
+		side:    side,
+		timers:  names.Derived(""),
+		channel: prefixed("redisson_rwlock", names.Lock),
+	}
+	if !preferReaders {
+		l.writers, l.readers, l.admitted = l.timers+"rlock:writers", l.timers+"rlock:readers", l.timers+"rlock:admitted"
+	}
+	return l
+}
+
+// turns reports whether readers and writers take turns.
+func (l *readWrite) turns() bool { return l.writers != "" }
+
+// place is for how long a look has a place among those who wait, ms; and 1 if it may
+// have one from an earlier look.
+func (l *readWrite) place(e *Entry) (ms int64, had int) {
+	if e.Leads && l.turns() && e.Outer == "" {
+		ms = l.site.WaiterLease.Milliseconds()
+	}
+	if e.Placed {
+		had = 1
+	}
+	return ms, had
+}
+
+// NewID implements Protocol.
+func (l *readWrite) NewID() HoldID { return l.site.NewID() }
+
+// ForceUnlock implements Protocol.
+func (l *readWrite) ForceUnlock(owner string) Request[bool] {
+	return l.site.forcing("rw/force_unlock", owner, []string{l.names.Lock},
+		[]any{owner, l.side, l.timers, l.channel, l.site.how()})
+}
+
+// Inspect implements Protocol. It shows both sides.
+func (l *readWrite) Inspect() Request[State] {
+	return looking(l.site, "rw/inspect", []string{l.names.Lock}, []any{l.timers}, ReadState)
+}
+
+// Probe implements Protocol.
+func (l *readWrite) Probe(id string) Request[Probed] {
+	return looking(l.site, "rw/probe", []string{l.names.Lock}, []any{id, l.side, l.timers}, readProbed)
+}
+
+// View implements Protocol.
+func (l *readWrite) View() any { return view{"rw/inspect", l.names.Lock, l.channel} }
+
+// Ready implements Protocol.
+func (l *readWrite) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) }
+
+// Listen implements Protocol.
+func (l *readWrite) Listen(_ string, notify func()) (end func()) {
+	return l.site.listen(l.channel, notify)
+}
+
+// KeepsPlace implements Protocol.
+func (l *readWrite) KeepsPlace() bool { return l.turns() }

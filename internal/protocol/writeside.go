@@ -1,0 +1,53 @@
+package protocol
+
+import "time"
+
+var _ Protocol = (*WriteSide)(nil)
+
+// WriteSide is the protocol of the exclusive side of a ReadWriteLock.
+type WriteSide struct{ readWrite }
+
+// NewWriteSide returns the protocol of the exclusive side of a ReadWriteLock. Both sides
+// must agree on whether readers are preferred.
+func NewWriteSide(site *Site, names Names, preferReaders bool) *WriteSide {
+	return &WriteSide{newReadWrite(site, names, "write", preferReaders)}
+}
+
+// tombstone is that of the writing of a hold: its owner may read under the same id, and
+// the two may end at different times.
+func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + ":write") }
+
+// Enter implements Protocol.
+func (l *WriteSide) Enter(e *Entry) Request[Entered] {
+	keys := []string{l.names.Lock, l.tombstone(e.ID), l.names.Clock}
+	if l.turns() {
+		keys = append(keys, l.writers, l.admitted)
+	}
+	place, had := l.place(e)
+	return l.site.entering("rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had})
+}
+
+// Reenter implements Protocol.
+func (l *WriteSide) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
+	return l.site.reentering("rw/write_reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
+}
+
+// Release implements Protocol.
+func (l *WriteSide) Release(id string, n int) Task {
+	return l.site.releasing("rw/write_release", n, []string{l.names.Lock},
+		[]any{id, n, l.timers, l.channel, l.site.how()})
+}
+
+// Abandon implements Protocol.
+func (l *WriteSide) Abandon(id string, late bool) Task {
+	keys := []string{l.names.Lock, l.tombstone(id)}
+	if l.turns() {
+		keys = append(keys, l.writers)
+	}
+	return l.site.leaving("rw/write_abandon", keys, []any{id, keep(late), l.timers, l.channel, l.site.how()})
+}
+
+// Renew implements Protocol.
+func (l *WriteSide) Renew(id string, lease time.Duration) Task {
+	return l.site.renewing("rw/write_renew", lease, []string{l.names.Lock}, []any{id, lease.Milliseconds()})
+}

@@ -1,0 +1,38 @@
+-- queue/abandon: end a hold for good, however far it got: held, waiting, or
+-- nothing yet.
+--
+-- KEYS[1] to KEYS[6]  see shared/queue.lua
+-- KEYS[7]  tombstone of this hold
+-- ARGV[1]  hold id
+-- ARGV[2]  time to keep the tombstone, ms; 0: none is needed
+-- ARGV[3]  'exclusive' or 'shared'
+-- ARGV[4]  waiter lease, ms
+-- ARGV[5]  what the channel of a waiter begins with
+-- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  there was the hold; ended
+--          0  no such hold
+--          -1 no such hold, others have the lock
+-- Caller   an acquire that was given up, and the last release of a hold whose
+--          first acquire has copies under way
+-- Twice    A second run finds the hold gone and lengthens the tombstone.
+-- Memory   The HDEL changes nothing, but lets the writes after it pass on a
+--          server at its memory limit.
+
+-- include queue
+local tombstone = KEYS[7]
+local id, keep, mode, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local channels, how = ARGV[5], ARGV[6]
+redis.call('hdel', holders, '')
+if keep ~= '0' then
+  redis.call('set', tombstone, 1, 'px', keep)
+end
+reap(term)
+quit(id)
+local reply = 1
+if held(mode, id) then
+  finish(mode == 'exclusive' and mode or id)
+else
+  reply = -others(mode, id)
+end
+wake(channels, how)
+return told(reply)

@@ -1,0 +1,18 @@
+-- queue/probe: whether a lock with a queue of its own is held in a mode, and how
+-- often one hold in that mode has been entered.
+--
+-- KEYS[1], KEYS[2]  see shared/queue.lua
+-- ARGV[1]  hold id, or ''
+-- ARGV[2]  'exclusive' or 'shared'
+-- Reply    {1 if anybody holds it in that mode or 0, the entries of the hold}
+-- Caller   IsLocked, HeldBy
+-- Twice    Reads only.
+
+-- include queue
+local id, mode = ARGV[1], ARGV[2]
+local n = live('exclusive') and 1 or 0
+if mode == 'shared' then
+  n = current() - n
+end
+local count = held(mode, id) and redis.call('hget', holders, mode == 'shared' and id or 'count')
+return {math.min(n, 1), tonumber(count or 0)}

@@ -1,0 +1,32 @@
+-- rw/inspect: one consistent look at a read-write lock.
+--
+-- KEYS[1]  lock hash: see shared/sides.lua
+-- ARGV[1]  what the names of timers begin with
+-- Reply    see lock/inspect; the token is 0. Readers whose time is over are left out.
+--          One who holds another type of lock of this name shuts out everybody
+-- Caller   State, Watch
+-- Twice    Reads only.
+
+-- include sides
+-- include hash
+local lock, timers = KEYS[1], ARGV[1]
+local fields = redis.call('hgetall', lock)
+local reply = foreign(fields)
+if reply then
+  return reply
+end
+reply = {redis.call('pttl', lock), 0, -1}
+local mode = redis.call('hget', lock, 'mode')
+local holders = plainly(fields)
+for i = 1, #holders, 2 do
+  local field, entries = holders[i], holders[i + 1]
+  local writer = mode == 'write' and writing(field)
+  if field == 'mode' then
+    -- no holder
+  elseif writer or not mode or rest(lock, timers, field, entries) > 0 then
+    table.insert(reply, writer or field)
+    table.insert(reply, entries)
+    table.insert(reply, (writer or not mode) and 'exclusive' or 'shared')
+  end
+end
+return reply

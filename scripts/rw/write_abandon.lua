@@ -1,0 +1,32 @@
+-- rw/write_abandon: end the writing of a hold, and its waiting, for good,
+-- whatever became of its requests.
+--
+-- KEYS[1]  lock hash: see shared/sides.lua
+-- KEYS[2]  tombstone of this hold's writing
+-- KEYS[3]  writers that wait; unless readers are preferred
+-- ARGV[1]  hold id
+-- ARGV[2]  time to keep the tombstone, ms; 0: none is needed
+-- ARGV[3]  what the names of timers begin with
+-- ARGV[4]  channel
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1, 0 or -1, as rw/write_release
+-- Caller   an acquire that was given up, and the last release of a hold whose
+--          first acquire has copies under way
+-- Twice    A second run finds the hold gone and lengthens the tombstone.
+-- Memory   The DEL lets the SET pass on a server at its memory limit.
+
+-- include leave
+local lock, tombstone, writers = KEYS[1], KEYS[2], KEYS[3]
+local id, keep, timers, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if keep ~= '0' then
+  redis.call('del', tombstone)
+  redis.call('set', tombstone, 1, 'px', keep)
+end
+local waited = writers and redis.call('zrem', writers, id) == 1
+if redis.call('hexists', lock, id .. ':write') == 1 then
+  return told(writerLeaves(lock, timers, id, channel, how))
+end
+if waited then
+  announce(how, channel, '1') -- readers that it kept out may come in
+end
+return told(absent(lock, id))

@@ -1,0 +1,83 @@
+-- rw/write_enter: begin a write hold.
+--
+-- KEYS[1]  lock hash: see shared/sides.lua
+-- KEYS[2]  tombstone of this hold's writing
+-- KEYS[3]  fencing clock of the lock's slot
+-- KEYS[4], KEYS[5]  writers that wait, and readers that go before them: see
+--          shared/turns.lua; unless readers are preferred
+-- ARGV[1]  hold id
+-- ARGV[2]  lease, ms
+-- ARGV[3]  what the names of timers begin with
+-- ARGV[4]  for how long this look keeps its place among the writers, ms; 0: it
+--          has none
+-- ARGV[5]  '1' if an earlier look may have had a place. A copy of this one that had
+--          is known to the client: see rw/write_abandon
+-- Reply    {1, token}  entered
+--          {0, ms, holder, others}  not now; look again within ms (-1: there is no
+--                       telling); see shared/hash.lua
+--          {-1, 0}     this hold was given up: a late copy, nothing done
+--          {-3, ms}    see shared/quarantine.lua
+-- Caller   Lock, TryLock of a WriteLock
+-- Twice    A second run finds the field, and changes nothing but the clock and
+--          the lease, which grow; no one has seen the token of the first. A
+--          copy that comes after the hold has ended meets its tombstone, which
+--          is left if the client knows of a copy that may be under way.
+-- Memory   The token is written first: a server at its memory limit refuses
+--          it, and with it the whole acquire.
+
+-- include quarantine when served
+-- include time
+-- include ttl
+-- include token
+-- include sides
+-- include turns
+-- include hash
+local lock, tombstone, clock, writers, admitted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, lease, timers = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local place, had = tonumber(ARGV[4]), ARGV[5] == '1'
+local writer = id .. ':write'
+if redis.call('exists', tombstone) == 1 then
+  return {-1, 0}
+end
+
+-- taken is the reply if others keep it out.
+local function taken()
+  if redis.call('exists', lock) == 1 then
+    if redis.call('hget', lock, 'mode') ~= 'read' then
+      return refused(lock, redis.call('pttl', lock))
+    end
+    -- The hash may outlive its readers, where Java cares for it or they are many.
+    local ms, seen = alive(lock, timers)
+    if ms > 0 or not seen then
+      return refused(lock, math.max(ms, 1), function(reader, count)
+        return rest(lock, timers, reader, count) > 0
+      end)
+    end
+    local reply = foreign(redis.call('hgetall', lock)) -- it is about to be deleted
+    if reply then
+      return reply
+    end
+  end
+  local ms = admitted and aliveFor(admitted) or 0
+  return ms ~= 0 and {0, ms, '', 0}
+end
+
+local mine = redis.call('hexists', lock, writer) == 1
+local reply = not mine and taken()
+if reply then
+  if writers and place > 0 and not reply.err then
+    await(writers, id, place)
+  end
+  return reply
+end
+
+local token = drawToken(clock, micros())
+if not mine then
+  redis.call('unlink', lock) -- readers that are dead
+  redis.call('hset', lock, 'mode', 'write', writer, 1)
+end
+lengthen(lock, lease)
+if had and writers then
+  redis.call('zrem', writers, id)
+end
+return {1, token}

@@ -1,0 +1,31 @@
+-- rw/write_release: lower the count of a write hold, or end it. If its owner
+-- reads too, it reads on.
+--
+-- KEYS[1]  lock hash: see shared/sides.lua
+-- ARGV[1]  hold id
+-- ARGV[2]  entries that remain; 0 ends the hold
+-- ARGV[3]  what the names of timers begin with
+-- ARGV[4]  channel
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- Reply    2  count lowered
+--          1  the owner writes no more
+--          0  no such hold
+--          -1 no such hold, and others hold the lock
+-- Caller   Unlock, Shutdown
+-- Twice    The count is absolute. After the last release the field is gone, so
+--          a copy finds nothing to do.
+-- Memory   HDEL is allowed at the memory limit, and lets HSET pass.
+
+-- include leave
+local lock = KEYS[1]
+local id, entries, timers, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local writer = id .. ':write'
+if redis.call('hexists', lock, writer) == 0 then
+  return absent(lock, id)
+end
+if entries == '0' then
+  return told(writerLeaves(lock, timers, id, channel, how))
+end
+redis.call('hdel', lock, '')
+redis.call('hset', lock, writer, entries)
+return 2

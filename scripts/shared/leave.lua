@@ -1,0 +1,56 @@
+-- leave: how a reader and a writer leave a read-write lock.
+-- Defines  readerLeaves(lock, timers, id, count, channel, how),
+--          writerLeaves(lock, timers, id, channel, how): both reply 1
+-- include publish
+-- include sides
+-- include turns
+
+-- settle sees to the hash when somebody has left, and is whether others are let
+-- in. What is left may be readers: the hash lives as long as the longest of them,
+-- and ends if none of them lives. Of too many that are dead it removes a part; who
+-- looks next goes on.
+local function settle(lock, timers)
+  if redis.call('hlen', lock) <= 1 then
+    redis.call('del', lock)
+    return true
+  end
+  if redis.call('hget', lock, 'mode') == 'write' then
+    return false -- the time is the writer's
+  end
+  local ms, seen = alive(lock, timers)
+  if ms > 0 then
+    if seen then
+      shorten(lock, ms)
+    end
+    return false
+  end
+  if seen then
+    redis.call('unlink', lock)
+  end
+  return true
+end
+
+-- readerLeaves ends a read hold that was entered so often.
+local function readerLeaves(lock, timers, id, count, channel, how)
+  redis.call('hdel', lock, id)
+  for i = tonumber(count) or 0, 1, -1 do
+    drop(timers, id, i)
+  end
+  if settle(lock, timers) then
+    announce(how, channel, '0')
+  end
+  return 1
+end
+
+-- writerLeaves ends a write hold. If its owner reads on, those who wait to read can
+-- come in too: they are told, which Redisson does not do.
+local function writerLeaves(lock, timers, id, channel, how)
+  redis.call('hdel', lock, id .. ':write')
+  admit(timers)
+  if redis.call('hlen', lock) > 1 then
+    redis.call('hset', lock, 'mode', 'read')
+  end
+  settle(lock, timers)
+  announce(how, channel, '1')
+  return 1
+end

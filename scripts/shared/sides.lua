@@ -1,0 +1,127 @@
+-- sides: the two sides of a read-write lock. Its hash has mode -> read or write, hold
+-- id -> entries of a reader, hold id:write -> entries of the writer. Each entry of a
+-- reader has a timer, a key that lives as long as its lease. The first timer of a hold
+-- of ours lives as long as anything that the hold was promised: readers without a live
+-- timer are dead, whatever the hash says.
+-- Defines  timer(timers, reader, i), writing(field), drop(timers, id, i), left(lock, key),
+--          rest(lock, timers, reader, count, all), alive(lock, timers),
+--          shorten(lock, ms), absent(lock, id). timers is what the names of timers
+--          begin with
+
+local function timer(timers, reader, i)
+  return timers .. reader .. ':rwlock_timeout:' .. i
+end
+
+-- writing is the hold id in the field of a writer, nil if the field is no writer's. That
+-- of a Java transaction goes on after ":write".
+local function writing(field)
+  local id, more = field:match('^(.-):write(.*)$')
+  if id and (more == '' or more:sub(1, 1) == ':') then
+    return id .. more
+  end
+end
+
+-- drop deletes a timer of a hold. One that is on its way to another node runs out
+-- there.
+local function drop(timers, id, i)
+  redis.pcall('del', timer(timers, id, i))
+end
+
+-- FEW_READERS is how many readers, and timers of one, a script looks at before it says
+-- that it has not seen all.
+local FEW_READERS = 100
+
+-- left is the rest of a timer's time, 0 or less if it has run out, and whether
+-- that is known. While the slot moves to another node, what is not found here may
+-- be there. Redis refuses to look for it then (or, where the slot arrives, to look
+-- for it together with a key that is here): such a timer counts as alive, for as
+-- long as it takes to look again.
+local function left(lock, key)
+  local ms = redis.pcall('pttl', key)
+  if type(ms) == 'number' and (ms > 0 or type(redis.pcall('exists', lock, key)) == 'number') then
+    return ms, true
+  end
+  return 100, false
+end
+
+-- rest is for how long a reader with so many timers lives, 0 if it is dead, and
+-- whether no timer lives longer. Without all the first live one will do.
+local function rest(lock, timers, reader, count, all)
+  local longest, known = 0, true
+  count = tonumber(count) or 0
+  for i = 1, math.min(count, FEW_READERS) do
+    local ms, sure = left(lock, timer(timers, reader, i))
+    longest, known = math.max(longest, ms), known and sure
+    if longest > 0 and not all then
+      break
+    end
+  end
+  if longest == 0 and count > FEW_READERS then
+    return 100, false
+  end
+  return longest, known and (all or count <= 1) and count <= FEW_READERS
+end
+
+-- alive is for how long the readers live, 0 if none was found that does, and
+-- whether all were looked at: then the time is that of the longest. The dead that
+-- it meets it removes. Of many readers some will do, if one of them lives; what is
+-- dead among many is met the sooner, the more of it there is.
+local function alive(lock, timers)
+  local all = redis.call('hlen', lock) <= FEW_READERS
+  local longest, seen, dead = 0, all, {}
+
+  local function look(fields)
+    for i = 1, #fields, 2 do
+      if fields[i] ~= 'mode' then
+        local ms, known = rest(lock, timers, fields[i], fields[i + 1], all)
+        longest, seen = math.max(longest, ms), seen and known
+        if ms > 0 and not all then
+          return
+        elseif ms <= 0 and tonumber(fields[i + 1]) then
+          dead[#dead + 1] = fields[i] -- what has no count is no reader of any client
+        end
+      end
+      if #dead == 2 * FEW_READERS then
+        return
+      end
+    end
+  end
+
+  if all then
+    look(redis.call('hgetall', lock))
+  else
+    look(redis.call('hrandfield', lock, 10, 'withvalues'))
+    local cursor
+    while longest == 0 and #dead < 2 * FEW_READERS and cursor ~= '0' do
+      local page = redis.call('hscan', lock, cursor or '0')
+      cursor = page[1]
+      look(page[2])
+    end
+  end
+  if #dead > 0 then
+    redis.call('hdel', lock, unpack(dead))
+  end
+  return longest, seen
+end
+
+-- shorten lowers the time of the hash to that of the readers.
+local function shorten(lock, ms)
+  if redis.call('pttl', lock) > ms then
+    redis.call('pexpire', lock, ms)
+  end
+end
+
+-- absent is the reply if the hold is not there: 0, or -1 if others hold the lock. A
+-- demoted master, whose data may be old, refuses the HDEL of a field that cannot
+-- exist.
+local function absent(lock, id)
+  redis.call('hdel', lock, '')
+  local others = redis.call('hlen', lock)
+  for _, own in ipairs({'mode', id, id .. ':write'}) do
+    others = others - redis.call('hexists', lock, own)
+  end
+  if others > 0 then
+    return -1
+  end
+  return 0
+end

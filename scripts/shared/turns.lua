@@ -1,0 +1,67 @@
+-- turns: readers and writers take turns, unless the lock prefers readers. Three zsets:
+--   {N}:rlock:writers   writers that wait: hold id -> alive until, ms
+--   {N}:rlock:readers   readers that wait, the first of each client: the same
+--   {N}:rlock:admitted  readers that go before writers: the same; and 'round' ->
+--                       how often readers were admitted, as a negative number
+-- A writer that waits keeps new readers out. One that leaves admits the readers
+-- that wait, and no writer comes in before they have. The others of their clients
+-- come in after them by the round: it is not the one that they were refused in.
+-- Defines  aliveFor(zset), await(zset, id, ms), round(admitted),
+--          come(readers, admitted, id), admit(timers). timers is {N}:
+-- include time
+-- include ttl
+
+local function millis()
+  return math.floor(micros() / 1000)
+end
+
+-- aliveFor is for how long somebody of a zset is alive, in ms; 0: nobody is.
+local function aliveFor(zset)
+  local last = redis.call('zrevrange', zset, 0, 0, 'withscores')
+  if not last[2] or tonumber(last[2]) <= 0 then
+    return 0
+  end
+  return math.max(last[2] - millis(), 0)
+end
+
+-- await gives a waiter its place in a zset for so many ms. What it removes first are
+-- the dead; that also lets the ZADD pass on a server at its memory limit.
+local function await(zset, id, ms)
+  local now = millis()
+  redis.call('zremrangebyscore', zset, 0, now)
+  redis.call('zadd', zset, now + ms, id)
+  lengthen(zset, ms)
+end
+
+local function round(admitted)
+  return tonumber(redis.call('zscore', admitted, 'round')) or 0
+end
+
+-- come takes a reader out of those who wait, and is whether it kept writers out.
+-- When all that were admitted have come, the round is left for those behind them.
+local function come(readers, admitted, id)
+  redis.call('zrem', readers, id)
+  if redis.call('zrem', admitted, id) == 0 then
+    return false
+  end
+  if redis.call('zcard', admitted) <= 1 then
+    redis.call('pexpire', admitted, 1000)
+  end
+  return true
+end
+
+-- admit lets the waiting readers go before the next writer. It comes after a
+-- write, and tolerates that the keys are on their way to another node: then the
+-- readers wait for one more writer.
+local function admit(timers)
+  local readers, admitted = timers .. 'rlock:readers', timers .. 'rlock:admitted'
+  if redis.pcall('exists', readers) ~= 1 then
+    return
+  end
+  local ms = redis.pcall('pttl', readers)
+  redis.pcall('zunionstore', admitted, 2, admitted, readers, 'aggregate', 'max')
+  redis.pcall('del', readers)
+  redis.pcall('zremrangebyscore', admitted, 0, millis())
+  redis.pcall('zincrby', admitted, -1, 'round')
+  redis.pcall('pexpire', admitted, ms)
+end
