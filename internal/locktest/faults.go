@@ -49,12 +49,15 @@ var LossyActions = map[string]faultproxy.Action{
 	"loading":             faultproxy.Error,
 }
 
-// EachLoss runs a scenario for each way to lose a reply of a script.
+// EachLoss runs a scenario for each way to lose a reply of a script, beside each other:
+// they wait for resends most of the time. Each has a Redis of its own.
 func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backend, action faultproxy.Action)) {
 	t.Helper()
-	EachRedis(t, func(t *testing.T, b *Backend) {
+	each := func(t *testing.T, start func(testing.TB) *Backend) {
 		for name, action := range LossyActions {
-			t.Run(script+" "+name, func(t *testing.T) { scenario(t, b, action) })
+			Beside(t, script+" "+name, func(t *testing.T) { scenario(t, start(t), action) })
 		}
-	})
+	}
+	Beside(t, "miniredis", func(t *testing.T) { each(t, OnMiniredis) })
+	Beside(t, "standalone", func(t *testing.T) { each(t, func(t testing.TB) *Backend { return OnServer(t) }) })
 }

@@ -28,8 +28,8 @@ func faulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Cli
 	return c, proxy, rdb
 }
 
-// loadedKeys are the keys that belong to a lock.
-func loadedKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []string) {
+// keysOfLock are the keys that belong to a lock.
+func keysOfLock(t testing.TB, rdb redis.UniversalClient, name string) (keys []string) {
 	t.Helper()
 	for _, k := range locktest.Keys(t, rdb) {
 		if k == name || strings.HasPrefix(k, "{"+name+"}") {
@@ -42,7 +42,7 @@ func loadedKeys(t testing.TB, rdb redis.UniversalClient, name string) (keys []st
 // nothingLeft checks that nothing is left of a lock, or tombstones only.
 func nothingLeft(t testing.TB, rdb redis.UniversalClient, name string, stones bool) {
 	t.Helper()
-	keys := loadedKeys(t, rdb, name)
+	keys := keysOfLock(t, rdb, name)
 	if len(keys) > 0 && (!stones || locktest.Tombstones(keys) != len(keys)) {
 		t.Fatalf("left in Redis: %q", keys)
 	}
@@ -172,10 +172,10 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, action := range locktest.LossyActions {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel() // they wait for resends most of the time
-				c, proxy, rdb := faulty(t, b)
+				t.Parallel()
 				for _, s := range scenarios {
-					t.Run(s.name, func(t *testing.T) {
+					locktest.Beside(t, s.name, func(t *testing.T) { // they wait for resends most of the time
+						c, proxy, rdb := faulty(t, b)
 						lock := name + ":" + s.name
 						s.play(env{t, c.NewReadWriteLock(lock), lock, rdb, func() { locktest.OnNth(t, proxy, s.script, 1, action) }})
 					})
@@ -300,14 +300,14 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 					func() {
 						// What ends the hold may be under way, if its caller has not waited for it.
 						locktest.Eventually(t, "its end is known", func() bool {
-							return scenario.script == "rw_read_reenter" || locktest.Tombstones(loadedKeys(t, rdb, name)) > 0
+							return scenario.script == "rw_read_reenter" || locktest.Tombstones(keysOfLock(t, rdb, name)) > 0
 						})
 						if n := proxy.Release(); n != 1 {
 							t.Fatalf("%d copies were late", n)
 						}
 					})
 				locktest.Eventually(t, "only tombstones are left", func() bool { // ... nor for its last request
-					keys := loadedKeys(t, rdb, name)
+					keys := keysOfLock(t, rdb, name)
 					return locktest.Tombstones(keys) == len(keys)
 				})
 			})
