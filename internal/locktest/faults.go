@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -18,6 +20,17 @@ func SHA(script string) string {
 func ScriptText(script string) string {
 	text, _ := seam.Script(script)
 	return text
+}
+
+// LoadScripts lets a server know scripts, so that the first EVALSHA of each is the one
+// that counts.
+func LoadScripts(t testing.TB, rdb redis.UniversalClient, scripts ...string) {
+	t.Helper()
+	for _, script := range scripts {
+		if err := rdb.ScriptLoad(bg, ScriptText(script)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // OnNth applies an action to the n-th run of a script, counted from 1. The test

@@ -18,9 +18,9 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// load lets a server know the script that takes all members, so that the
+// loadScripts lets a server know the script that takes all members, so that the
 // first EVALSHA is the one that counts.
-func load(t testing.TB, rdb redis.UniversalClient) {
+func loadScripts(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	locktest.MustUnlock(t, locktest.MustLock(t, locktest.MultiLockOf(t, locktest.NewClient(t, rdb), "{warm-up}1", "{warm-up}2")))
 }
@@ -32,7 +32,7 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 	locktest.EachLoss(t, "acquire_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		// Half of it is for the second copy, on a busy machine.
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(20*time.Second))
-		load(t, rdb)
+		loadScripts(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		m := locktest.MultiLockOf(t, c, names...)
 		var last int64
@@ -131,7 +131,7 @@ func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				c, proxy, rdb := b.Faulty(t, rlock.WithUnlockTimeout(20*time.Second))
-				load(t, rdb)
+				loadScripts(t, rdb)
 				lateCopy(t, proxy)
 				released := 0
 				scenario(t, c, locktest.MultiLockOf(t, c, names...), rdb, func() { released += proxy.Release() })
@@ -175,7 +175,11 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 					}
 					prefix := strings.ReplaceAll(t.Name(), "/", "_")
 					c, proxy, rdb := b.Faulty(t, timeout)
-					load(t, rdb)
+					loadScripts(t, rdb)
+					// A busy machine may take longer for a connection than the wait lasts.
+					if _, err := c.NewLock("free").IsLocked(bg); err != nil {
+						t.Fatal(err)
+					}
 					id := locktest.SHA("acquire_all")
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 						if cmd.IsScript(id) {
@@ -206,7 +210,7 @@ func TestMultiLockBearsAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := locktest.OnMiniredis(t)
 			c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(20*time.Second))
-			load(t, rdb)
+			loadScripts(t, rdb)
 			m := locktest.MultiLockOf(t, c, names...)
 			proxy.Blackhole(true)
 			_, err := m.TryLock(bg)

@@ -112,7 +112,7 @@ func TestMultiLockReleaseOfAllWithLostReplySucceeds(t *testing.T) {
 	locktest.EachLoss(t, "release_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		told := &verdicts{}
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second), rlock.WithObserver(told))
-		load(t, rdb)
+		loadScripts(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 		locktest.OnNth(t, proxy, "release_all", 1, action)
@@ -136,7 +136,7 @@ func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
 		for _, unsure := range []bool{false, true} {
 			t.Run(fmt.Sprint("unsure ", unsure), func(t *testing.T) {
 				c, proxy, rdb := b.Faulty(t)
-				load(t, rdb)
+				loadScripts(t, rdb)
 				names := []string{"{m}a", "{m}b", "{m}c"}
 				m := locktest.MultiLockOf(t, c, names...)
 				if unsure {
@@ -237,7 +237,7 @@ func TestCopiesOfAReleaseOfAllAreHeardTogether(t *testing.T) {
 	b := locktest.OnServer(t)
 	told := &verdicts{}
 	rdb := b.Client(t)
-	load(t, rdb)
+	loadScripts(t, rdb)
 	hook := &lateReply{script: locktest.SHA("release_all"), second: make(chan struct{})}
 	mine := b.Client(t)
 	mine.AddHook(hook)
@@ -293,7 +293,7 @@ func TestMultiLockIsReleasedByAServerWithoutMemory(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	c, proxy, rdb := b.Faulty(t)
-	load(t, rdb)
+	loadScripts(t, rdb)
 	names := []string{"{m}a", "{m}b", "{m}c"}
 	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
 	lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))

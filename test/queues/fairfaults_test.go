@@ -15,21 +15,12 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// fairFaulty is faulty, with the scripts of fair locks loaded.
+// fairFaulty is Faulty with the scripts of fair locks loaded, on an empty Redis.
 func fairFaulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
 	c, proxy, rdb := b.Faulty(t, opts...)
-	l := locktest.NewClient(t, rdb).NewFairLock("warm-up:" + t.Name())
-	lease := locktest.MustLock(t, l)
-	if _, err := l.Lock(bg, rlock.WithWait(20*time.Millisecond)); err == nil {
-		t.Fatal("the lock is held")
-	}
-	locktest.MustUnlock(t, lease)
-	if _, err := l.ForceUnlock(bg); err != nil {
-		t.Fatal(err)
-	}
-	locktest.Eventually(t, "its waiter has left", func() bool { return len(locktest.FairState(rdb, l.Name()).Queue) == 0 })
-	rdb.FlushDB(bg)
+	locktest.LoadScripts(t, rdb, "fair_enter", "fair_release", "fair_abandon", "fair_force_unlock", "fair_inspect", "renew", "probe")
+	rdb.FlushDB(bg) // what the test before left
 	return c, proxy, rdb
 }
 

@@ -77,11 +77,8 @@ func faulty(t testing.TB, b *locktest.Backend, k locktest.Queued, opts ...rlock.
 	t.Helper()
 	opts = append([]rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)}, opts...)
 	c, proxy, rdb := b.Faulty(t, opts...)
-	for _, name := range []string{"enter", "reenter", "release", "abandon", "renew", "force_unlock", "inspect", "probe"} {
-		if err := rdb.ScriptLoad(bg, locktest.ScriptText("queued_"+name)).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	locktest.LoadScripts(t, rdb, "queued_enter", "queued_reenter", "queued_release", "queued_abandon",
+		"queued_renew", "queued_force_unlock", "queued_inspect", "queued_probe")
 	return c, proxy, rdb
 }
 

@@ -17,14 +17,9 @@ import (
 func faulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
 	c, proxy, rdb := b.Faulty(t, opts...)
-	for _, script := range []string{
+	locktest.LoadScripts(t, rdb,
 		"rw_read_enter", "rw_read_reenter", "rw_read_release", "rw_read_abandon", "rw_read_renew",
-		"rw_write_enter", "rw_write_reenter", "rw_write_release", "rw_write_abandon", "rw_write_renew",
-	} {
-		if err := rdb.ScriptLoad(bg, locktest.ScriptText(script)).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+		"rw_write_enter", "rw_write_reenter", "rw_write_release", "rw_write_abandon", "rw_write_renew")
 	return c, proxy, rdb
 }
 
