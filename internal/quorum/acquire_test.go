@@ -1,0 +1,276 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+func TestPairsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	before := int64(0)
+	for range 20 {
+		id, token := h.mustEnter()
+		if token <= before {
+			t.Fatalf("token %d after %d", token, before)
+		}
+		before = token
+		h.mustRelease(id)
+		h.settled()
+		if h.votes() != "- - -" || slices.Max(h.tombstones()) > 0 {
+			t.Fatalf("votes %s, tombstones %v", h.votes(), h.tombstones())
+		}
+	}
+	if h.cfg.Ballots.of("") != nil || len(h.cfg.Ballots.byID) > 0 || len(h.missed()) > 0 {
+		t.Error("the client remembers a hold that is over")
+	}
+}
+
+// The token is the highest counter of the nodes that voted, and a quorum of them has
+// reached it before the hold is handed out.
+func TestTokenIsWrittenBackToAQuorum(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	for i, s := range h.servers {
+		s.rdb.Set(bg, h.counter, 100*(i+1), 0)
+	}
+	_, token := h.mustEnter()
+	at := 0
+	for _, n := range h.counters() {
+		if n >= token {
+			at++
+		}
+	}
+	if token != 201 && token != 301 || at < 2 {
+		t.Errorf("token %d, counters %v", token, h.counters())
+	}
+}
+
+// A node whose RAISE is refused does not count: another grant may have been in between.
+func TestRefusedRaiseDoesNotCount(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	for i, s := range h.servers {
+		s.rdb.Set(bg, h.counter, 100*(i+1), 0)
+	}
+	for _, node := range []int{0, 1} {
+		h.on(node, "raise", faultproxy.Error)
+	}
+	e := h.entry()
+	got := h.look(e)
+	if got.Outcome.Verdict == protocol.Granted || !got.OfQuorum {
+		t.Fatalf("%+v", got)
+	}
+	// Unless the third node was too slow for a try in which a quorum had answered.
+	if got.Err != nil && !errors.Is(got.Err, ErrNoQuorum) {
+		t.Errorf("%v", got.Err)
+	}
+	if got.Err != nil && !strings.Contains(got.Err.Error(), "node 1: ") {
+		t.Errorf("the error does not say what became of the nodes: %v", got.Err)
+	}
+	h.pass()
+	h.settled()
+	if h.votes() != "- - -" {
+		t.Errorf("votes %s are left of a try that has failed", h.votes())
+	}
+	if _, token := h.mustEnter(); token <= 300 {
+		t.Errorf("token %d", token)
+	}
+}
+
+func TestBusyTellsTheHolderAndTakesItsVotesBack(t *testing.T) {
+	t.Parallel()
+	servers := miniServers(t, 5)
+	holder, other := join(t, servers), join(t, servers)
+	id, token := holder.mustEnter()
+	holder.quiet()
+	for range 3 {
+		e := other.entry()
+		got := other.look(e).Outcome
+		if got.Verdict != protocol.Busy || got.Holder != id || !got.Known || got.Rest <= 0 || got.Rest > lease {
+			t.Fatalf("%+v", got)
+		}
+	}
+	holder.mustRelease(id)
+	holder.settled()
+	if _, next := other.mustEnter(); next <= token {
+		t.Errorf("token %d after %d", next, token)
+	}
+	if slices.Max(other.tombstones()) > 0 {
+		t.Errorf("tombstones %v", other.tombstones())
+	}
+}
+
+// Votes that were split are given back, and the pause before the next try is short.
+func TestSplitVotesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5))
+	for i, id := range []string{"a:1", "a:1", "b:1", "b:1"} {
+		h.servers[i].rdb.HSet(bg, h.record, "attempt", id, "stamp", "1:1", "until", time.Now().Add(lease).UnixMicro())
+	}
+	e := h.entry()
+	e.Wait = true
+	got := h.look(e).Outcome
+	if got.Verdict != protocol.Busy || got.Holder != "" || !got.Known || got.Rest < time.Millisecond || got.Rest > 5*time.Millisecond {
+		t.Errorf("%+v", got)
+	}
+	h.settled() // a vote that came too late is given back too
+	if e.Splits != 1 || h.votes() != "a:1 a:1 b:1 b:1 -" {
+		t.Errorf("%d splits, votes %s", e.Splits, h.votes())
+	}
+}
+
+// Each try has an id of its own. A grant that came too late to be a hold is handed to a
+// clean-up when the next try begins.
+func TestEachTryHasAnIDOfItsOwn(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	e := h.entry()
+	first := e.ID
+	if got := h.look(e); got.Outcome.Verdict != protocol.Granted || !got.Unsure {
+		t.Fatalf("%+v", got)
+	}
+	e.Tries, e.Granted = 2, true
+	next := h.Enter(e)
+	if e.ID == first || e.Granted {
+		t.Errorf("%+v", e)
+	}
+	late := h.missed()
+	if len(late) != 1 || late[0].by != 0 || !late[0].task.OfQuorum() {
+		t.Fatalf("%+v", late)
+	}
+	if got := late[0].task.Do(bg, budget); got.Outcome != protocol.Done {
+		t.Fatalf("%+v", got)
+	}
+	h.settled()
+	if got := next.Do(bg, budget); got.Outcome.Verdict != protocol.Granted {
+		t.Errorf("%+v", got)
+	}
+	// What is done already is not done again.
+	if got := late[0].task.Do(bg, budget); got.Outcome != protocol.Removed || h.votes() == "- - -" {
+		t.Errorf("%+v, votes %s", got, h.votes())
+	}
+}
+
+// A waiter that has heard that the lock is free asks the first node alone, and the others
+// only with its vote.
+func TestWaiterAsksTheForemostNodeFirst(t *testing.T) {
+	t.Parallel()
+	servers := miniServers(t, 3)
+	holder, waiter := join(t, servers), join(t, servers)
+	waiter.warm()
+	id, _ := holder.mustEnter()
+	holder.quiet()
+	sha := loaded()["quorum/acquire"].SHA
+	asked := func() (all []int) {
+		for _, s := range servers {
+			all = append(all, s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }))
+			s.proxy.ResetLog()
+		}
+		return all
+	}
+	asked()
+	waiter.pace.Store(int64(time.Second)) // a busy machine
+	e := waiter.entry()
+	e.Wait, e.Tries = true, 2
+	if got := waiter.look(e); got.Outcome.Verdict != protocol.Busy {
+		t.Fatalf("%+v", got)
+	}
+	if got := asked(); !slices.Equal(got, []int{1, 0, 0}) {
+		t.Errorf("asked %v", got)
+	}
+	holder.mustRelease(id)
+	holder.settled()
+	if got := waiter.look(e); got.Outcome.Verdict != protocol.Granted {
+		t.Fatalf("%+v", got)
+	}
+	waiter.quiet()
+	if got := asked(); !slices.Equal(got, []int{1, 1, 1}) {
+		t.Errorf("asked %v", got)
+	}
+}
+
+// A try that is cut off takes back what it was granted, and says which nodes were silent.
+func TestCutOffTryTakesItsVotesBack(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	for _, node := range []int{0, 1} {
+		h.on(node, "acquire", faultproxy.SwallowReply)
+	}
+	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	got := h.Enter(h.entry()).Do(ctx, budget)
+	if !errors.Is(got.Err, context.DeadlineExceeded) || !errors.Is(got.Last, ErrNoQuorum) || !got.OfQuorum {
+		t.Errorf("%+v", got)
+	}
+	if took := time.Since(began); took > nodeTimeout {
+		t.Errorf("it took %v", took)
+	}
+	h.pass()
+	h.settled()
+	if h.votes() != "- - -" {
+		t.Errorf("votes %s", h.votes())
+	}
+	if got := h.tombstones(); !slices.Equal(got, []int{1, 1, 0}) {
+		t.Errorf("tombstones %v: only what was not answered may come late", got)
+	}
+}
+
+// The budget of a call looks like no answer, not like the end of the caller's context.
+func TestBudgetIsNoEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	for _, node := range []int{0, 1} {
+		h.on(node, "acquire", faultproxy.SwallowReply)
+	}
+	got := h.Enter(h.entry()).Do(bg, 200*time.Millisecond)
+	if !errors.Is(got.Err, wire.ErrUnreachable) || wire.Ended(got.Err) {
+		t.Errorf("%v", got.Err)
+	}
+	ended, cancel := context.WithCancel(bg)
+	cancel()
+	if got := h.Enter(h.entry()).Do(ended, budget); got.Err != context.Canceled || !got.OfQuorum {
+		t.Errorf("%+v", got)
+	}
+	h.pass()
+	h.settled()
+}
+
+// A late copy of an acquire meets a tombstone, on the one node that may get it.
+func TestLateCopyOfAnAcquireDoesNotVote(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	h.on(1, "acquire", faultproxy.SwallowReply)
+	id, _ := h.mustEnter()
+	h.mustRelease(id)
+	h.pass()
+	h.settled()
+	if got := h.tombstones(); !slices.Equal(got, []int{0, 1, 0}) {
+		t.Fatalf("tombstones %v", got)
+	}
+	sha, replayed := loaded()["quorum/acquire"].SHA, 0
+	for _, c := range h.servers[1].proxy.Commands() {
+		if c.IsScript(sha) && strings.Contains(strings.Join(c.Args, " "), id) {
+			if err := h.servers[1].proxy.Replay(c); err != nil {
+				t.Fatal(err)
+			}
+			replayed++
+		}
+	}
+	if replayed == 0 || h.votes() != "- - -" {
+		t.Errorf("votes %s after %d late copies", h.votes(), replayed)
+	}
+}

@@ -1,0 +1,257 @@
+package quorum
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// renewers are the ways to renew a hold: while the caller waits, and by the watchdog.
+var renewers = map[string]func(h *home, id string) protocol.Result[protocol.Kept]{
+	"caller": func(h *home, id string) protocol.Result[protocol.Kept] { return h.Renew(id, lease).Do(bg, budget) },
+	"watchdog": func(h *home, id string) protocol.Result[protocol.Kept] {
+		done := make(chan protocol.Result[protocol.Kept], 1)
+		h.Renew(id, lease).Send(protocol.Dispatch{
+			Lanes:  wire.NewLanes(h.home().Wire),
+			GoesOn: func() bool { return true },
+			Done:   func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r },
+		})
+		select {
+		case r := <-done:
+			return r
+		case <-time.After(budget):
+			return protocol.Result[protocol.Kept]{Err: errors.New("never done")}
+		}
+	},
+}
+
+func eachRenewer(t *testing.T, fn func(t *testing.T, h *home, renew func(id string) protocol.Result[protocol.Kept])) {
+	for name, renew := range renewers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 5))
+			h.warm()
+			fn(t, h, func(id string) protocol.Result[protocol.Kept] { return renew(h, id) })
+		})
+	}
+}
+
+func TestRenewLengthensTheVotes(t *testing.T) {
+	t.Parallel()
+	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+		id, _ := h.mustEnter()
+		h.quiet()
+		for _, s := range h.servers {
+			s.rdb.HSet(bg, h.record, "until", time.Now().Add(time.Second).UnixMicro())
+		}
+		if got := renew(id); got.Err != nil || got.Outcome != protocol.Done {
+			t.Fatalf("%+v", got)
+		}
+		h.quiet()
+		for i, s := range h.servers {
+			until, _ := s.rdb.HGet(bg, h.record, "until").Int64()
+			if time.Until(time.UnixMicro(until)) < lease/2 {
+				t.Errorf("the vote of node %d ends at %v", i+1, time.UnixMicro(until))
+			}
+		}
+		h.mustRelease(id)
+	})
+}
+
+// A node that has forgotten its vote grants it anew, and counts from the next round on.
+// With so many that they could have been another hold's quorum the hold is lost.
+func TestVotesGivenAnewCountFromTheNextRoundOn(t *testing.T) {
+	t.Parallel()
+	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+		id, _ := h.mustEnter()
+		h.quiet()
+		forget := func(nodes ...int) {
+			for _, i := range nodes {
+				h.servers[i].rdb.Del(bg, h.record)
+			}
+		}
+		for _, nodes := range [][]int{{0, 1}, {2, 3}, {4, 0}} {
+			forget(nodes...)
+			// They grant it anew in the first round. They may do so after the others have
+			// confirmed the hold: then they count from the third round on.
+			for range 2 {
+				if got := renew(id); got.Err != nil || got.Outcome != protocol.Done {
+					t.Fatalf("%+v", got)
+				}
+				h.quiet()
+			}
+		}
+		forget(0, 1, 2)
+		if got := renew(id); got.Err != nil || got.Outcome != protocol.Removed {
+			t.Fatalf("a quorum has forgotten: %+v", got)
+		}
+	})
+}
+
+// A round with too few votes that have lasted is repeated at once if there are enough with
+// those that were given anew.
+func TestRoundIsRepeatedForVotesGivenAnew(t *testing.T) {
+	t.Parallel()
+	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+		id, _ := h.mustEnter()
+		h.quiet()
+		for _, i := range []int{0, 1} {
+			h.servers[i].rdb.Del(bg, h.record)
+			h.on(i+2, "renew", faultproxy.Error)
+		}
+		h.servers[3].proxy.Handle(nil) // two have lasted, two were given anew, one is away
+		if got := renew(id); got.Err != nil || got.Outcome != protocol.Done {
+			t.Errorf("%+v", got)
+		}
+		h.pass()
+	})
+}
+
+func TestRenewalWithoutAQuorumIsUnknown(t *testing.T) {
+	t.Parallel()
+	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+		id, _ := h.mustEnter()
+		h.quiet()
+		for i := range 3 {
+			h.on(i, "renew", faultproxy.Error)
+		}
+		got := renew(id)
+		if !errors.Is(got.Err, ErrNoQuorum) || !strings.Contains(got.Err.Error(), "3 of 5 nodes could not vote, 3 have to") || !got.OfQuorum {
+			t.Errorf("%+v", got)
+		}
+		h.pass()
+		if got := renew(id); got.Err != nil || got.Outcome != protocol.Done {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestRenewalOfAHoldThatIsAnothers(t *testing.T) {
+	t.Parallel()
+	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+		id, _ := h.mustEnter()
+		h.quiet()
+		for i := range 3 {
+			h.servers[i].rdb.HSet(bg, h.record, "attempt", "another:1")
+		}
+		if got := renew(id); got.Err != nil || got.Outcome != protocol.TakenOver {
+			t.Errorf("%+v", got)
+		}
+		if got := renew("nobody:1"); got.Err != nil || got.Outcome != protocol.Removed {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A node that has not answered a renewal is not sent another one, and delays nobody.
+func TestWatchdogAsksASilentNodeOnce(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3), func(c *Config) { c.NodeTimeout = budget })
+	h.warm()
+	id, _ := h.mustEnter()
+	h.quiet()
+	h.on(2, "renew", faultproxy.Hold)
+	sha := loaded()["quorum/renew"].SHA
+	asked := func() int {
+		return h.servers[2].proxy.Count(func(c faultproxy.Command) bool {
+			return c.IsScript(sha) && strings.Contains(strings.Join(c.Args, " "), id)
+		})
+	}
+	for range 5 {
+		if got := renewers["watchdog"](h, id); got.Outcome != protocol.Done || got.Err != nil {
+			t.Fatalf("%+v", got)
+		}
+		eventually(t, "the silent node was asked", func() bool { return asked() == 1 })
+	}
+	// What the hold has lost is not renewed any more.
+	h.on(1, "renew", faultproxy.Error)
+	if got := renewers["watchdog"](h, id); !errors.Is(got.Err, errUnanswered) {
+		t.Errorf("%+v", got)
+	}
+	h.pass()
+	h.servers[2].proxy.ResetAll()
+}
+
+// Nothing is sent for a hold that was lost while its renewal waited in a lane.
+func TestNothingIsSentForAHoldThatIsOver(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	id, _ := h.mustEnter()
+	h.quiet()
+	for _, s := range h.servers {
+		s.proxy.ResetLog()
+	}
+	done := make(chan protocol.Result[protocol.Kept], 1)
+	h.Renew(id, lease).Send(protocol.Dispatch{
+		Lanes:  wire.NewLanes(h.home().Wire),
+		GoesOn: func() bool { return false },
+		Done:   func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r },
+	})
+	if got := <-done; !errors.Is(got.Err, ErrNoQuorum) {
+		t.Errorf("%+v", got)
+	}
+	for _, s := range h.servers {
+		if n := s.proxy.Count(func(c faultproxy.Command) bool { return c.Name == "evalsha" }); n > 0 {
+			t.Errorf("%d scripts were sent", n)
+		}
+	}
+}
+
+// A renewal of before a confirmation may come late to a node: the vote that it brings is
+// not of before, although the client hears of it in a later round.
+func TestLateFreshVoteHasNotLasted(t *testing.T) {
+	t.Parallel()
+	v := (&Lock{size: size{3, 2}}).newBallot(lease)
+	start := time.Now()
+	v.votes.won(7, []grant{{stamp: "7:1"}, {stamp: "7:1"}, {stamp: "7:1"}})
+	_, before := v.votes.renews(lease)
+	v.votes.confirm(start)
+	v.votes.fresh(2, "9:9", before) // sent before the confirmation, heard of after it
+	if anew := v.votes.votedAnew(); anew[2] {
+		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
+	}
+	if v.votes.lasted(2, start.Add(time.Millisecond)) {
+		t.Error("it was granted after the confirmation")
+	}
+	if !v.votes.lasted(2, start.Add(time.Millisecond)) {
+		t.Error("known since an earlier round, it counts")
+	}
+	v.votes.fresh(1, "8:8", before)
+	if !v.votes.lasted(1, start.Add(-time.Millisecond)) {
+		t.Error("it was granted before the confirmation")
+	}
+	_, now := v.votes.renews(lease)
+	v.votes.fresh(0, "9:9", now)
+	if anew := v.votes.votedAnew(); !anew[0] || !v.votes.lasted(0, start.Add(time.Hour)) {
+		t.Error("a vote of this era is forgotten until the next confirmation")
+	}
+}
+
+func TestReentryRenewsAndCounts(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	id, _ := h.mustEnter()
+	if got := h.Reenter(id, lease, 2, true).Do(bg, budget); got.Err != nil || got.Outcome != protocol.Done {
+		t.Fatalf("%+v", got)
+	}
+	entries := func() int { return h.Probe(id).Do(bg, budget).Outcome.Entries }
+	if n := entries(); n != 2 {
+		t.Errorf("%d entries", n)
+	}
+	if got := h.Release(id, 1).Do(bg, budget); got.Outcome != protocol.Done || entries() != 1 {
+		t.Errorf("%+v, %d entries", got, entries())
+	}
+	h.quiet()
+	for _, s := range h.servers {
+		s.rdb.Del(bg, h.record)
+	}
+	if got := h.Reenter(id, lease, 2, false).Do(bg, budget); got.Err != nil || got.Outcome != protocol.Removed {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,192 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// A node that does not answer a release delays nobody, and its client's watchdog goes on
+// with it.
+func TestReleaseLeavesASilentNodeToTheWatchdog(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3), func(c *Config) { c.NodeTimeout = 500 * time.Millisecond })
+	h.warm()
+	id, token := h.mustEnter()
+	h.quiet()
+	h.on(2, "release", faultproxy.Error)
+	h.mustRelease(id)
+	h.settled()
+	missed := h.missed()
+	if len(missed) != 1 || missed[0].by != 2 || missed[0].task.OfQuorum() || missed[0].task.Name() != "quorum/release" {
+		t.Fatalf("%+v", missed)
+	}
+	if v := h.votes(); v != "- - "+id {
+		t.Fatalf("votes %s", v)
+	}
+	h.pass()
+	// As the watchdog does.
+	done := make(chan protocol.Result[protocol.Kept], 1)
+	round := h.nodes[2].Wire.NewRound()
+	missed[0].task.Send(protocol.Dispatch{Round: round, Done: func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r }})
+	eventually(t, "the node is reachable", func() bool { return !h.nodes[2].Wire.IsLost(nodeTimeout) })
+	round.Send(func(redisClient, []wire.Answer) {})
+	if got := <-done; got.Err != nil || got.Outcome != protocol.Done || h.votes() != "- - -" {
+		t.Errorf("%+v, votes %s", got, h.votes())
+	}
+	if c := h.counters(); slices.Min(c) < token {
+		t.Errorf("counters %v, token %d: the next hold needs two round trips", c, token)
+	}
+}
+
+// Where a node's client was shut down, the home goes on.
+func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3), func(c *Config) { c.NodeTimeout = 500 * time.Millisecond })
+	h.warm()
+	id, _ := h.mustEnter()
+	h.quiet()
+	h.on(2, "release", faultproxy.Error)
+	h.closed[2] = true
+	h.mustRelease(id)
+	h.settled()
+	missed := h.missed()
+	if len(missed) != 1 || missed[0].by != 0 || !missed[0].task.OfQuorum() {
+		t.Fatalf("%+v", missed)
+	}
+	h.pass()
+	done := make(chan protocol.Result[protocol.Kept], 1)
+	missed[0].task.Send(protocol.Dispatch{Done: func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r }})
+	if got := <-done; got.Err != nil || got.Outcome != protocol.Done || h.votes() != "- - -" {
+		t.Errorf("%+v, votes %s", got, h.votes())
+	}
+}
+
+// A release says what had become of the hold.
+func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		votes string // after the loss, by node: '+' ours, '-' nobody's, 'b' another's, '!' no answer
+		want  protocol.Kept
+		err   error
+	}{
+		{"+++++", protocol.Done, nil},
+		{"+++--", protocol.Done, nil},
+		{"++---", protocol.Removed, nil},
+		{"-----", protocol.Removed, nil},
+		{"++-b-", protocol.TakenOver, nil},
+		{"bbb++", protocol.TakenOver, nil},
+		{"+!!bb", protocol.Done, nil}, // those that are silent may have voted
+		{"-!!--", protocol.Removed, nil},
+		{"++!!!", 0, ErrNoQuorum},
+	} {
+		t.Run(c.votes, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = 2 * time.Second })
+			h.warm()
+			id, _ := h.mustEnter()
+			h.quiet()
+			for i, vote := range c.votes {
+				switch rdb := h.servers[i].rdb; vote {
+				case '-':
+					rdb.Del(bg, h.record)
+				case 'b':
+					rdb.HSet(bg, h.record, "attempt", "another:1")
+				case '!':
+					h.on(i, "release", faultproxy.Error)
+				}
+			}
+			got := h.Release(id, 0).Do(bg, budget)
+			if !errors.Is(got.Err, c.err) || c.err == nil && (got.Err != nil || got.Outcome != c.want) || !got.OfQuorum {
+				t.Errorf("%+v", got)
+			}
+			if c.err != nil && !errors.Is(got.Err, wire.ErrUnreachable) {
+				t.Errorf("%v", got.Err)
+			}
+			h.settled()
+			if n := strings.Count(c.votes, "!"); len(h.missed()) != n {
+				t.Errorf("not %d clean-ups", n)
+			}
+			if strings.Contains(h.votes(), "another:1") != strings.Contains(c.votes, "b") {
+				t.Errorf("votes %s", h.votes())
+			}
+		})
+	}
+}
+
+// A release that is cut off is not begun again: the watchdogs go on with it.
+func TestReleaseThatIsCutOffGoesOn(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	id, _ := h.mustEnter()
+	h.quiet()
+	for i := range 3 {
+		h.on(i, "release", faultproxy.SwallowReply)
+	}
+	ctx, cancel := context.WithTimeout(bg, 200*time.Millisecond)
+	defer cancel()
+	if got := h.Release(id, 0).Do(ctx, budget); !wire.Ended(got.Err) {
+		t.Errorf("%+v", got)
+	}
+	h.pass()
+	h.settled()
+	if got := h.Abandon(id, true).Do(bg, budget); got.Outcome != protocol.Removed || got.Err != nil {
+		t.Errorf("%+v", got)
+	}
+	if h.votes() != "- - -" {
+		t.Errorf("votes %s", h.votes())
+	}
+}
+
+// A request for a vote that is under way when the votes are taken back is waited for, and
+// none is sent any more.
+func TestPapersSettleBeforeVotesAreTakenBack(t *testing.T) {
+	t.Parallel()
+	p := papers{nodes: make([]paper, 3)}
+	for i := range 3 {
+		if !p.ask(i) {
+			t.Fatal("not asked")
+		}
+	}
+	p.answered(0, reply{says: granted})
+	p.answered(1, reply{says: busy})
+	if given := p.close(); !slices.Equal(given, []bool{true, false, true}) {
+		t.Errorf("%v", given)
+	}
+	if p.ask(1) {
+		t.Error("asked although the votes are taken back")
+	}
+	done := make(chan string)
+	go func() {
+		given, stray := p.settle(2, nil)
+		done <- fmt.Sprint(given, stray)
+	}()
+	select {
+	case got := <-done:
+		t.Fatalf("settled before the answer: %s", got)
+	case <-time.After(20 * time.Millisecond):
+	}
+	p.answered(2, reply{err: wire.ErrUnreachable, unsure: true})
+	if got := <-done; got != "true true" {
+		t.Errorf("%s: what was not answered may come late", got)
+	}
+	if given, stray := p.settle(0, nil); !given || stray {
+		t.Error("a node that has answered needs no tombstone")
+	}
+	late := make(chan time.Time)
+	close(late)
+	q := papers{nodes: make([]paper, 1)}
+	q.ask(0)
+	if given, stray := q.settle(0, late); !given || !stray {
+		t.Error("nobody knows what becomes of a request that is under way")
+	}
+}

@@ -1,0 +1,141 @@
+package quorum
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+type redisClient = redis.UniversalClient
+
+func TestInspectFindsTheHolder(t *testing.T) {
+	t.Parallel()
+	servers := miniServers(t, 3)
+	h, other := join(t, servers), join(t, servers)
+	if s := other.Inspect().Do(bg, budget); s.Err != nil || len(s.Outcome.Holders) > 0 || s.Outcome.Waiters != -1 || !s.OfQuorum {
+		t.Errorf("%+v", s)
+	}
+	id, token := h.mustEnter()
+	h.quiet()
+	for _, l := range []*home{h, other} {
+		s := l.Inspect().Do(bg, budget)
+		if s.Err != nil || len(s.Outcome.Holders) != 1 {
+			t.Fatalf("%+v", s)
+		}
+		holder, ttl := s.Outcome.Holders[0], s.Outcome.TTL
+		if holder.Owner != id || holder.Count != 1 || holder.Shared || s.Outcome.Token > token || ttl <= 0 || ttl > lease {
+			t.Errorf("%+v", s)
+		}
+	}
+	if p := other.Probe(id).Do(bg, budget); p.Err != nil || !p.Outcome.Held || p.Outcome.Entries != 1 {
+		t.Errorf("%+v", p)
+	}
+	if p := other.Probe("").Do(bg, budget); p.Err != nil || !p.Outcome.Held || p.Outcome.Entries != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What was not read is not free.
+func TestVotesThatWereNotReadAreUnknown(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5))
+	h.warm()
+	id, _ := h.mustEnter()
+	h.quiet()
+	for i := range 3 {
+		h.on(i, "inspect", faultproxy.Error)
+	}
+	s := h.Inspect().Do(bg, budget)
+	if !errors.Is(s.Err, ErrNoQuorum) || !errors.Is(s.Err, wire.ErrUnreachable) {
+		t.Errorf("%+v", s)
+	}
+	if p := h.Probe(id).Do(bg, budget); !errors.Is(p.Err, ErrNoQuorum) {
+		t.Errorf("%+v", p)
+	}
+	h.servers[2].proxy.Handle(nil)
+	if s := h.Inspect().Do(bg, budget); s.Err != nil || len(s.Outcome.Holders) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestForceUnlock(t *testing.T) {
+	t.Parallel()
+	servers := miniServers(t, 5)
+	h, admin := join(t, servers), join(t, servers)
+	force := func(owner string) (bool, error) {
+		r := admin.ForceUnlock(owner).Do(bg, budget)
+		return r.Outcome, r.Err
+	}
+	if did, err := force(""); did || err != nil {
+		t.Errorf("%v, %v", did, err)
+	}
+	id, _ := h.mustEnter()
+	h.quiet()
+	if did, err := force("another:1"); did || err != nil {
+		t.Errorf("%v, %v", did, err)
+	}
+	if did, err := force(id); !did || err != nil {
+		t.Errorf("%v, %v", did, err)
+	}
+	if h.votes() != "- - - - -" || slices.Min(h.tombstones()) == 0 {
+		t.Errorf("votes %s, tombstones %v", h.votes(), h.tombstones())
+	}
+	h.warm()
+	admin.warm()
+	// With two nodes whose votes nobody knows a third may make a quorum, or not.
+	for _, c := range []struct {
+		votes []string
+		did   bool
+		err   error
+	}{
+		{[]string{"a:1", "a:1", "a:1"}, true, nil},
+		{[]string{"a:1", "b:1", "c:1"}, false, ErrNoQuorum},
+		{[]string{"", "", ""}, false, nil},
+	} {
+		for i := range 5 {
+			if i >= 3 {
+				admin.on(i, "force_unlock", faultproxy.Error)
+			} else if id := c.votes[i]; id != "" {
+				servers[i].rdb.HSet(bg, h.record, "attempt", id, "stamp", "1:1", "until", time.Now().Add(lease).UnixMicro())
+			}
+		}
+		if did, err := force(""); did != c.did || !errors.Is(err, c.err) {
+			t.Errorf("%v: %v, %v", c.votes, did, err)
+		}
+	}
+	admin.pass()
+}
+
+// A forced unlock that is sent again and finds nothing does not know whether it was the
+// one that freed the lock.
+func TestRepeatedForceUnlockDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	h.ForceUnlock("nobody:1").Do(bg, budget) // loads the script
+	id, _ := h.mustEnter()
+	h.quiet()
+	for i := range 2 {
+		proxy, first := h.servers[i].proxy, true
+		sha := loaded()["quorum/force_unlock"].SHA
+		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(sha) && first {
+				first = false
+				return faultproxy.ResetAfter
+			}
+			return faultproxy.Pass
+		})
+	}
+	if r := h.ForceUnlock(id).Do(bg, budget); !errors.Is(r.Err, ErrNoQuorum) || !errors.Is(r.Err, errRepeated) {
+		t.Errorf("%+v", r)
+	}
+	if h.votes() != "- - -" {
+		t.Errorf("votes %s", h.votes())
+	}
+}
