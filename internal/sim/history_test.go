@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// revived counts the stays that hold a lock, if only on some servers, when all have
+// left it: those that came back, and others.
+func (j *judge) revived(lock string) (back, others int) {
+	for h := range j.s.kind.traces(j.w, lock) {
+		found, came := 0, 0
+		for i := range j.w.servers {
+			if j.w.mentions(i, h.owner) {
+				found++
+				if j.cameBack(i, h.owner) {
+					came++
+				}
+			}
+		}
+		if came > 0 && came == found {
+			back++
+		} else {
+			others++
+		}
+	}
+	return back, others
+}
+
+// cameBack reports whether a server holds something for a stay by the one history
+// that excuses it: the stay was given up there with a tombstone, the server then lost
+// its data, and the tombstone with it, and a late copy of a request for the hold has
+// run after that. With the data went the only thing that could have stopped it. Nobody
+// acts on such a hold, and it is over with its lease.
+func (j *judge) cameBack(server int, stay string) bool {
+	var tombstone, lost, came bool
+	for _, s := range j.history(server, stay) {
+		switch {
+		case s.script == "":
+			lost, came, tombstone = lost || tombstone, false, false
+		case s.tombstone:
+			tombstone, lost, came = true, false, false
+		case lost && s.late && slices.Contains(asking, s.script):
+			came = true
+		}
+	}
+	if came {
+		j.say("server %d holds something for %s, which came back after a loss", server, stay)
+	}
+	return came
+}
+
+// asking are the scripts that can make a stay hold that does not. The renewal of a
+// RedLock is one: it gives the vote anew where nobody has it.
+var asking = []string{
+	"acquire", "acquire_all", "fair_enter", "rw_read_enter", "rw_write_enter", "queued_enter",
+	"red_acquire", "red_renew",
+}
+
+// step is what a server did for a stay, or a loss of its data.
+type step struct {
+	at        time.Duration
+	script    string // "": the loss
+	late      bool   // a late copy
+	tombstone bool   // it leaves one
+	text      string
+}
+
+func (s step) String() string { return fmt.Sprint(s.at, " ", s.text) }
+
+// history is what has become of a stay on a server, as far as that has seen it.
+func (j *judge) history(server int, stay string) (steps []step) {
+	for _, e := range j.w.events() {
+		if ws := words(e.b); strings.Contains(e.who, fmt.Sprint(">", server, "#")) && slices.Contains(ws, stay) {
+			script := j.s.runsScript(ws)
+			steps = append(steps, step{
+				at: e.at, script: script, late: strings.HasSuffix(e.who, "~"),
+				tombstone: slices.Contains(ws, "60000"), // for so long one stays
+				text:      fmt.Sprint(e.who, " ", ws[0], " ", script, " ", ws[min(len(ws), 2):]),
+			})
+		}
+	}
+	for _, at := range j.forgot[server] {
+		steps = append(steps, step{at: at, text: "all data is lost"})
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return steps
+}
+
+// histories are those of whoever has something in Redis, for a failure's text.
+func (j *judge) histories() string {
+	var out []string
+	for i := range j.w.servers {
+		seen := map[string]bool{}
+		for _, e := range j.w.events() {
+			for _, word := range words(e.b) {
+				if strings.Count(word, "-") == 4 && strings.Count(word, ":") == 1 && !seen[word] {
+					seen[word] = true
+					if j.w.mentions(i, word) {
+						for _, s := range j.history(i, word) {
+							out = append(out, fmt.Sprintf("server %d, %s: %v", i, word, s))
+						}
+					}
+				}
+			}
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// scriptNames are the names of the scripts, by what EVAL and EVALSHA say.
+var scriptNames = sync.OnceValue(func() map[string]string {
+	names := map[string]string{}
+	files, err := os.ReadDir("../../scripts")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		name, script := strings.CutSuffix(f.Name(), ".lua")
+		if !script {
+			continue
+		}
+		text, err := source(name)
+		if err != nil {
+			panic(err)
+		}
+		names[text], names[redis.NewScript(text).Hash()] = name, name
+	}
+	return names
+})
+
+// runsScript is the name of the script that a request runs, or "?".
+func (s scenario) runsScript(request []string) string {
+	if len(request) < 2 {
+		return "?"
+	}
+	for name, text := range s.scripts {
+		if request[1] == text || request[1] == redis.NewScript(text).Hash() {
+			return name
+		}
+	}
+	return cmp.Or(scriptNames()[request[1]], "?")
+}
+
+// mentions reports whether a server has something for a stay, but for tombstones.
+func (w *World) mentions(server int, stay string) bool {
+	m := w.Redis(server)
+	return slices.ContainsFunc(w.keysOf(server), func(key string) bool {
+		if m.Type(key) != "hash" {
+			return false
+		}
+		fields, _ := m.HKeys(key)
+		return slices.ContainsFunc(fields, func(f string) bool {
+			return f == stay || f == stay+":write" || m.HGet(key, f) == stay
+		})
+	})
+}

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// judge knows every lease and says what is wrong.
+type judge struct {
+	w      *World
+	s      scenario
+	forgot [][]time.Duration // by server: when it has lost its data; the run's own goroutine only
+
+	mu    sync.Mutex // guards the rest; never held while waiting
+	locks map[string]*verdicts
+	wrong []string
+	log   []string
+
+	acquired, refused, unreachable, nested, extended, lost, released int
+	doubles, disorders                                               int // violations: two holders; tokens
+}
+
+// verdicts are what the judge knows about one lock.
+type verdicts struct {
+	stays    []*stay // that have open leases
+	newest   int64   // greatest token handed out
+	newestBy string
+	gone     map[hold]int // those that have left, and the data losses by then
+}
+
+// stay is what the judge knows about one hold: its open leases.
+type stay struct {
+	hold
+	token  int64
+	who    string
+	losses int // data losses before it was asked for
+	leases []*rlock.Lease
+}
+
+func (j *judge) sayLocked(format string, args ...any) {
+	j.log = append(j.log, fmt.Sprintf("%v %s", j.w.Elapsed(), fmt.Sprintf(format, args...)))
+}
+
+func (j *judge) say(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.sayLocked(format, args...)
+}
+
+func (j *judge) accuseLocked(format string, args ...any) {
+	j.sayLocked("VIOLATION: "+format, args...)
+	j.wrong = append(j.wrong, j.log[len(j.log)-1])
+}
+
+func (j *judge) accuse(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.accuseLocked(format, args...)
+}
+
+func (j *judge) count(n *int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	*n++
+}
+
+// question is what is known when a worker asks for a lock.
+type question struct {
+	who    string
+	lock   string
+	shared bool
+	losses int
+	newest int64
+	within *rlock.Lease     // a re-entry into this hold
+	parts  map[string]int64 // newest of each lock: that of members too
+}
+
+func (j *judge) asks(who, lock string, shared bool, within *rlock.Lease) question {
+	losses := j.losses()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.sayLocked("%s asks for %s (to share: %v, re-entry: %v)", who, lock, shared, within != nil)
+	j.ghostsLocked(lock, losses)
+	q := question{who, lock, shared, losses, j.locks[lock].newest, within, map[string]int64{}}
+	for part, v := range j.locks {
+		q.parts[part] = v.newest
+	}
+	return q
+}
+
+// losses are those of data that can have been the end of a hold.
+func (j *judge) losses() int {
+	if j.s.kind.sturdy {
+		return 0
+	}
+	return j.w.Stats().Losses
+}
+
+// ghostsLocked looks for an owner in Redis that has left the lock, and was told
+// so. A late copy may not bring it back, unless its tombstone was lost.
+func (j *judge) ghostsLocked(lock string, losses int) {
+	for h := range j.s.kind.holdsIn(j.w, lock) {
+		if before, ok := j.locks[lock].gone[h]; ok && before == losses {
+			j.accuseLocked("%s is held by nobody: %v has left", lock, h)
+		}
+	}
+	if f := j.s.kind.ghost; f != nil {
+		if g := f(j.w, lock); g != "" {
+			j.accuseLocked("%s is held by nobody: %s", lock, g)
+		}
+	}
+}
+
+// left is called when the last Unlock of a hold has returned nil.
+func (j *judge) left(lock string, l grip) {
+	losses := j.losses()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v := j.locks[lock]
+	if !slices.ContainsFunc(v.stays, func(s *stay) bool { return s.hold == l.hold() }) {
+		v.gone[l.hold()] = losses
+		for _, m := range l.Members() {
+			v.gone[hold{m.Owner(), false}] = losses
+		}
+		j.ghostsLocked(lock, losses)
+	}
+}
+
+// handed is called in the instant in which a lease is handed out.
+func (j *judge) handed(q question, l *rlock.Lease) {
+	losses := j.losses()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.sayLocked("%s has %s as %s, token %d, until %v", q.who, q.lock, l.Owner(), l.Token(), l.Deadline().Sub(j.w.Start()))
+	if err := l.Err(); err != nil {
+		j.accuseLocked("%s was handed a lease that is over: %v", q.who, err)
+	}
+	if q.within != nil {
+		j.nested++
+		if l.Owner() != q.within.Owner() || l.Token() != q.within.Token() {
+			j.accuseLocked("%s entered again and got another hold: %s with token %d", q.who, l.Owner(), l.Token())
+		}
+		for _, s := range j.staysLocked(q.within) {
+			s.leases = append(s.leases, l)
+		}
+		return
+	}
+	j.acquired++
+	j.startsLocked(q, q.lock, &stay{hold{l.Owner(), q.shared}, l.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
+	for _, m := range l.Members() {
+		part := member(m)
+		if j.locks[part] == nil {
+			j.locks[part] = &verdicts{gone: map[hold]int{}}
+		}
+		j.startsLocked(q, part, &stay{hold{m.Owner(), false}, m.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
+	}
+}
+
+// member is what the judge calls the lock of a member of a MultiLock: locks of
+// one name may be on several servers.
+func member(m *rlock.Lease) string {
+	client, _, _ := strings.Cut(m.Owner(), ":")
+	return m.Name() + "@" + client[len(client)-1:]
+}
+
+// staysLocked are those of which a lease is one.
+func (j *judge) staysLocked(l *rlock.Lease) (stays []*stay) {
+	for _, v := range j.locks {
+		for _, s := range v.stays {
+			if slices.Contains(s.leases, l) {
+				stays = append(stays, s)
+			}
+		}
+	}
+	return stays
+}
+
+// startsLocked looks at a new hold.
+func (j *judge) startsLocked(q question, lock string, s *stay, losses int) {
+	v := j.locks[lock]
+	j.excludeLocked(lock, s, losses)
+	wrong := len(j.wrong)
+	switch newest := q.parts[lock]; {
+	case s.shared:
+		if s.token != 0 {
+			j.accuseLocked("%s shares %s and has token %d", q.who, lock, s.token)
+		}
+	case j.s.kind.forgets && losses > 0:
+	case s.token <= newest:
+		j.accuseLocked("%s has token %d of %s, not above %d, which was there when it asked", q.who, s.token, lock, newest)
+	case s.token <= v.newest && q.losses == losses:
+		// With a loss in between, two grants may be under way at once.
+		j.accuseLocked("%s has token %d of %s, not above %d of %s", q.who, s.token, lock, v.newest, v.newestBy)
+	}
+	j.disorders += len(j.wrong) - wrong
+	if s.token > v.newest {
+		v.newest, v.newestBy = s.token, q.who
+	}
+	v.stays = append(v.stays, s)
+}
+
+// excludeLocked looks for others who believe to hold what s holds. A loss of
+// the data that one of the two has lived through can have caused that.
+func (j *judge) excludeLocked(lock string, s *stay, losses int) {
+	wrong := len(j.wrong)
+	defer func() { j.doubles += len(j.wrong) - wrong }()
+	for _, other := range j.locks[lock].stays {
+		if other == s || other.losses != losses || s.losses != losses {
+			continue
+		}
+		if s.shared && other.shared || s.shared != other.shared && s.who == other.who {
+			continue // readers; a writer that reads
+		}
+		for _, l := range other.leases {
+			if j.believes(l) {
+				j.accuseLocked("%s holds %s with token %d, and so does %s with token %d, until %v", s.who, lock, s.token, other.who, other.token, l.Deadline().Sub(j.w.Start()))
+			}
+		}
+	}
+}
+
+// believes is a holder's own opinion.
+func (j *judge) believes(l *rlock.Lease) bool {
+	return j.s.heedless || l.Err() == nil
+}
+
+// works is called when a holder does what the lock is for.
+func (j *judge) works(lock string, l grip) {
+	losses := j.losses()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.believes(l.Lease) {
+		return
+	}
+	for lock, v := range j.locks {
+		for _, s := range v.stays {
+			if slices.Contains(s.leases, l.Lease) {
+				j.excludeLocked(lock, s, losses)
+			}
+		}
+	}
+}
+
+// unlocks is called just before Unlock, and reports whether the lease is valid.
+func (j *judge) unlocks(lock string, l *rlock.Lease) bool {
+	valid := l.Err() == nil
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, v := range j.locks {
+		for i, s := range v.stays {
+			if k := slices.Index(s.leases, l); k >= 0 {
+				s.leases = slices.Delete(s.leases, k, k+1)
+				if len(s.leases) == 0 {
+					v.stays = slices.Delete(v.stays, i, i+1)
+				}
+				break
+			}
+		}
+	}
+	return valid
+}
+
+var causes = []error{rlock.ErrExpired, rlock.ErrTakenOver, rlock.ErrRemoved, rlock.ErrUnreachable, rlock.ErrMaxHold}
+
+// loss checks that an error that matches ErrLeaseLost has one cause, and that
+// the loss was due: without a loss of data, only time ends a hold.
+func (j *judge) loss(who string, l *rlock.Lease, err error) {
+	n := 0
+	for _, c := range causes {
+		if errors.Is(err, c) {
+			n++
+		}
+	}
+	if n != 1 {
+		j.accuse("%s: a loss with %d causes: %v", who, n, err)
+	}
+	if st := j.w.Stats(); st.Losses == 0 && st.Jumps == 0 && time.Now().Before(l.Deadline()) {
+		j.accuse("%s: lost before the deadline %v: %v", who, l.Deadline().Sub(j.w.Start()), err)
+	}
+}
+
+// watch sees to it that a lease ends no later than it says.
+func (j *judge) watch(h *Host, who string, l *rlock.Lease) {
+	for {
+		end := l.Deadline()
+		t := time.NewTimer(time.Until(end) + 2*spread) // the watchdog passes a gate
+		select {
+		case <-l.Done():
+			t.Stop()
+			if err := l.Err(); errors.Is(err, rlock.ErrLeaseLost) {
+				j.count(&j.lost)
+				j.say("%s lost %s: %v", who, l.Owner(), err)
+				j.loss(who, l, err)
+			}
+			return
+		case <-t.C:
+		}
+		if l.Deadline().After(end) {
+			continue
+		}
+		// A process that is stopped closes nothing. It does when it goes on.
+		for resume := h.resumesAt(); time.Now().Before(resume.Add(2 * spread)); resume = h.resumesAt() {
+			time.Sleep(time.Until(resume.Add(2 * spread)))
+		}
+		select {
+		case <-l.Done():
+		default:
+			if l.Deadline().After(end) {
+				j.accuse("%s: the lease came back after its deadline %v", who, end.Sub(j.w.Start()))
+				continue
+			}
+			j.accuse("%s: Done is open after the deadline %v", who, end.Sub(j.w.Start()))
+			return
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// lockSeeds is how many seeds a test plays: what it says, unless -sim.seeds
+// says otherwise.
+func lockSeeds(n int) int {
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "sim.seeds" {
+			n = *seeds
+		}
+	})
+	return n
+}
+
+// thorough reports whether there is time for what takes long: in CI and in the
+// soak.
+func thorough() bool { return len(seedsOf(0)) > 0 }
+
+// seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
+// are asked for.
+func seedsOf(n int) (all []uint64) {
+	for i := range lockSeeds(n) {
+		all = append(all, uint64(i)+1)
+	}
+	for i := range *fresh {
+		all = append(all, *first+uint64(i))
+	}
+	return all
+}
+
+// play plays a number of seeds, or the one that is asked for, and sees to it that
+// things happened.
+func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
+	if *seedFlag != 0 {
+		o := lockRun(t, *seedFlag, s)
+		for _, l := range merged(o) {
+			t.Log(l)
+		}
+		complain(t, *seedFlag, o)
+		return
+	}
+	var (
+		mu     sync.Mutex
+		sum    judge
+		faults Stats
+	)
+	all := seedsOf(runs)
+	total := len(all)
+	t.Cleanup(func() {
+		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; %+v",
+			total, sum.acquired, sum.nested, sum.extended, sum.released, sum.refused, sum.unreachable, sum.lost, sum.doubles, sum.disorders, faults)
+		few := total < 3 // one or two seeds need not have everything
+		if sum.acquired < 3*total || !few && (sum.nested == 0 || sum.refused == 0) || !enough(&sum) {
+			t.Error("something that should be tried never happened")
+		}
+	})
+	shards := min(runtime.GOMAXPROCS(0), total)
+	for shard := range shards {
+		t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {
+			t.Parallel()
+			for i := shard; i < total; i += shards {
+				o := lockRun(t, all[i], s)
+				complain(t, all[i], o)
+				mu.Lock()
+				sum.acquired += o.judge.acquired
+				sum.nested += o.judge.nested
+				sum.extended += o.judge.extended
+				sum.released += o.judge.released
+				sum.refused += o.judge.refused
+				sum.unreachable += o.judge.unreachable
+				sum.lost += o.judge.lost
+				sum.doubles += o.judge.doubles
+				sum.disorders += o.judge.disorders
+				faults.add(o.stats)
+				mu.Unlock()
+			}
+		})
+	}
+}
+
+func complain(t *testing.T, seed uint64, o outcome) {
+	t.Helper()
+	if len(o.judge.wrong) > 0 {
+		t.Errorf("seed %d: %d violations, first:\n%s\n%s\ntrace: %s", seed, len(o.judge.wrong), o.judge.wrong[0], replay(t, seed), o.keep(t))
+	}
+}
+
+// replay says how to play a seed again.
+func replay(t *testing.T, seed uint64) string {
+	test, _, _ := strings.Cut(t.Name(), "/shard")
+	return fmt.Sprintf("replay: go test ./internal/sim -run '^%s$' -v -args -sim.seed=%d", strings.ReplaceAll(test, "/", "$/^"), seed)
+}
+
+// kept counts the traces of this process: if everything goes wrong, a few will do.
+var kept atomic.Int32
+
+// keep writes the trace to a file, in the directory RLOCK_SIM_TRACES if there is
+// one. It stays there: not every run can be repeated exactly.
+func (o outcome) keep(t *testing.T) string {
+	if kept.Add(1) > 10 {
+		return "not kept, there are ten"
+	}
+	name := strings.Map(func(r rune) rune {
+		if strings.ContainsRune("/ ,", r) {
+			return '-'
+		}
+		return r
+	}, t.Name())
+	f, err := os.CreateTemp(os.Getenv("RLOCK_SIM_TRACES"), fmt.Sprintf("rlock-%s-seed-%d-*.txt", name, o.world.Seed))
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if _, err := f.WriteString(strings.Join(merged(o), "\n") + "\n"); err != nil {
+		return err.Error()
+	}
+	return f.Name()
+}
+
+// merged is what the judge saw between what the servers saw.
+func merged(o outcome) []string {
+	type line struct {
+		at   time.Duration
+		text string
+	}
+	var lines []line
+	for _, l := range append(o.world.Trace(), o.judge.log...) {
+		at, _, _ := strings.Cut(l, " ")
+		d, _ := time.ParseDuration(at)
+		lines = append(lines, line{d, l})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return int(a.at - b.at) })
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = l.text
+	}
+	return out
+}
