@@ -14,7 +14,7 @@ import (
 
 const fairBase = "{a}:rlock:fairrw"
 
-var fairKinds = map[byte]locktest.Queued{'r': locktest.QueuedKinds[0], 'w': locktest.QueuedKinds[1]}
+var fairKinds = map[byte]locktest.QueuedType{'r': locktest.QueuedTypes[0], 'w': locktest.QueuedTypes[1]}
 
 // Each letter of the sequence is an owner that came behind the one before it; a
 // round is what is inside at the same time.

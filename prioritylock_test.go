@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-var priorityKind = locktest.QueuedKinds[2]
+var priorityKind = locktest.QueuedTypes[2]
 
 // Weights first, then the order of arrival, across clients.
 func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {

@@ -204,7 +204,7 @@ func TestReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 		locktest.WantErr(t, lost.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 		again := locktest.MustLockCtx(t, ctx, l)
 		if again.Owner() == lost.Owner() || again.Token() <= lost.Token() {
-			t.Fatalf("a new stay has owner %s, token %d; the lost one had %s, %d", again.Owner(), again.Token(), lost.Owner(), lost.Token())
+			t.Fatalf("a new hold has owner %s, token %d; the lost one had %s, %d", again.Owner(), again.Token(), lost.Owner(), lost.Token())
 		}
 		locktest.MustUnlock(t, again)
 	})

@@ -13,11 +13,8 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-var bg = context.Background()
-
 // Backend is a Redis that a scenario runs on.
 type Backend struct {
-	name string
 	Addr string               // of the server, or of one node
 	Mini *miniredis.Miniredis // nil if it is a real server
 	Real *redistest.Server    // nil if it is not one standalone server
@@ -77,24 +74,28 @@ func Beside(t *testing.T, name string, test func(t *testing.T)) {
 	})
 }
 
+// OnMiniredis is an in-memory Redis whose leases run out by themselves.
 func OnMiniredis(t testing.TB) *Backend {
 	t.Helper()
 	m := miniredis.RunT(t)
 	m.ClockTTL(true) // leases run out by themselves
-	return &Backend{name: "miniredis", Addr: m.Addr(), Mini: m, dial: Dialer(m.Addr())}
+	return &Backend{Addr: m.Addr(), Mini: m, dial: Dialer(m.Addr())}
 }
 
+// OnServer is a Redis server of its own, started with args. The test is skipped if there
+// is no redis-server.
 func OnServer(t testing.TB, args ...string) *Backend {
 	t.Helper()
 	s := redistest.Start(t, args...)
-	return &Backend{name: "standalone", Addr: s.Addr(), Real: s, dial: Dialer(s.Addr())}
+	return &Backend{Addr: s.Addr(), Real: s, dial: Dialer(s.Addr())}
 }
 
+// OnCluster is a cluster of three masters.
 func OnCluster(t testing.TB) *Backend {
 	t.Helper()
 	c := redistest.StartCluster(t, 3, 0)
 	return &Backend{
-		name: "cluster", Addr: c.Nodes[0].Addr(),
+		Addr: c.Nodes[0].Addr(),
 		dial: func(testing.TB, func(*redis.Options)) redis.UniversalClient { return c.Client() },
 	}
 }
@@ -113,6 +114,7 @@ func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalC
 	}
 }
 
+// NewClient is a Client that is stopped at the end of the test, before rdb is closed.
 func NewClient(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *rlock.Client {
 	t.Helper()
 	c, err := rlock.New(rdb, opts...)

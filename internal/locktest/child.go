@@ -22,8 +22,6 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-const childEnv = "RLOCK_TEST_CHILD"
-
 // ChildPatience bounds every wait for a child process. A child may start while the
 // machine is busy with many others.
 const ChildPatience = 90 * time.Second
@@ -41,6 +39,47 @@ type Child struct {
 	mu   sync.Mutex // guards the rest
 	part []byte     // a line that is not complete yet
 	rest bytes.Buffer
+}
+
+// StartChild runs a mode in a process that is dead when the test ends.
+func StartChild(t testing.TB, mode string, args ...string) *Child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Child{t: t, reports: make(chan string, 1024), done: make(chan struct{})}
+	c.cmd = exec.Command(exe, append([]string{"-test.run=^TestChildProcess$", "-test.timeout=5m", "--"}, args...)...)
+	c.cmd.Env = append(os.Environ(), childEnv+"="+mode)
+	c.cmd.Stdout, c.cmd.Stderr = c, c
+	c.cmd.SysProcAttr = dieWithParent()
+	if c.orders, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() {
+		// The parent death signal is sent when the thread that forked the
+		// child ends. This goroutine keeps its thread until the child is gone.
+		runtime.LockOSThread()
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = c.cmd.Wait() // the exit status is in ProcessState
+		}
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Kill()
+		if t.Failed() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			t.Logf("%s, process %d, %v, wrote:\n%s%s", mode, c.cmd.Process.Pid, c.cmd.ProcessState, c.rest.Bytes(), c.part)
+		}
+	})
+	return c
 }
 
 // Write takes what the child prints.
@@ -66,6 +105,7 @@ func (c *Child) Write(b []byte) (int, error) {
 	}
 }
 
+// Order writes a line for the child.
 func (c *Child) Order(line string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c.orders, line+"\n"); err != nil {
@@ -127,53 +167,13 @@ func (c *Child) Kill() {
 	<-c.done
 }
 
-// StartChild runs a mode in a process that is dead when the test ends.
-func StartChild(t testing.TB, mode string, args ...string) *Child {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &Child{t: t, reports: make(chan string, 1024), done: make(chan struct{})}
-	c.cmd = exec.Command(exe, append([]string{"-test.run=^TestChildProcess$", "-test.timeout=5m", "--"}, args...)...)
-	c.cmd.Env = append(os.Environ(), childEnv+"="+mode)
-	c.cmd.Stdout, c.cmd.Stderr = c, c
-	c.cmd.SysProcAttr = dieWithParent()
-	if c.orders, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	started := make(chan error, 1)
-	go func() {
-		// The parent death signal is sent when the thread that forked the
-		// child ends. This goroutine keeps its thread until the child is gone.
-		runtime.LockOSThread()
-		err := c.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = c.cmd.Wait() // the exit status is in ProcessState
-		}
-		close(c.done)
-	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Kill()
-		if t.Failed() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			t.Logf("%s, process %d, %v, wrote:\n%s%s", mode, c.cmd.Process.Pid, c.cmd.ProcessState, c.rest.Bytes(), c.part)
-		}
-	})
-	return c
-}
-
 // Parent is the other end, in the child.
 type Parent struct {
 	Orders chan string
 	mu     sync.Mutex // keeps reports whole
 }
 
+// Report tells the parent: a kind, and what belongs to it.
 func (p *Parent) Report(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 // FairKeys are the keys of a fair lock beside its hash.
 type FairKeys struct{ Lock, Queue, Deadlines, Alive, Channel string }
 
+// FairKeysOf are the keys of the fair lock of a name.
 func FairKeysOf(name string) FairKeys {
 	if strings.Contains(name, "{") {
 		return FairKeys{name, "redisson_lock_queue:" + name, "redisson_lock_timeout:" + name, name + ":rlock:waiters", "redisson_lock__channel:" + name + ":"}
@@ -32,6 +33,7 @@ type FairLockState struct {
 	Alive     map[string]float64
 }
 
+// FairState reads them all in one moment.
 func FairState(rdb redis.UniversalClient, name string) FairLockState {
 	k := FairKeysOf(name)
 	v := FairLockState{Hold: map[string]string{}, Deadlines: map[string]float64{}, Alive: map[string]float64{}}
@@ -69,13 +71,13 @@ func ServerNow(rdb redis.UniversalClient) float64 {
 
 // PutFairWaiter puts a waiter of another process into the line by hand, with a sign of
 // life that is good for the given time from now.
-func PutFairWaiter(t testing.TB, rdb redis.UniversalClient, name, stay string, alive, deadline time.Duration) {
+func PutFairWaiter(t testing.TB, rdb redis.UniversalClient, name, id string, alive, deadline time.Duration) {
 	t.Helper()
 	k, now := FairKeysOf(name), ServerNow(rdb)
 	if _, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
-		p.RPush(bg, k.Queue, stay)
-		p.ZAdd(bg, k.Deadlines, redis.Z{Score: now + float64(deadline.Milliseconds()), Member: stay})
-		p.ZAdd(bg, k.Alive, redis.Z{Score: now + float64(alive.Milliseconds()), Member: stay})
+		p.RPush(bg, k.Queue, id)
+		p.ZAdd(bg, k.Deadlines, redis.Z{Score: now + float64(deadline.Milliseconds()), Member: id})
+		p.ZAdd(bg, k.Alive, redis.Z{Score: now + float64(alive.Milliseconds()), Member: id})
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -114,6 +116,7 @@ func (w *FairWaiter) Left(t testing.TB) {
 	}
 }
 
+// Waits reports whether the Lock has not returned.
 func (w *FairWaiter) Waits() bool {
 	select {
 	case <-w.Done:
@@ -134,9 +137,9 @@ func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireO
 		w.Lease, w.Err = l.Lock(ctx, opts...)
 	}()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		for _, stay := range FairState(rdb, l.Name()).Queue {
-			if !slices.Contains(before, stay) {
-				w.ID = stay
+		for _, id := range FairState(rdb, l.Name()).Queue {
+			if !slices.Contains(before, id) {
+				w.ID = id
 				return w, nil
 			}
 		}
@@ -152,6 +155,7 @@ func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireO
 	}
 }
 
+// MustLineUp is LineUp for a waiter that is cancelled at the end of the test.
 func MustLineUp(t testing.TB, rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireOption) *FairWaiter {
 	t.Helper()
 	w, err := LineUp(rdb, l, opts...)
@@ -178,71 +182,72 @@ func Parked(t testing.TB, rdb redis.UniversalClient, m *Member, name string, opt
 // JavaFairLock is a waiter or holder of Redisson, by the rules of its wire. It is
 // made of single commands: only for tests in which nobody else is at work.
 type JavaFairLock struct {
-	Rdb   redis.UniversalClient
-	K     FairKeys
+	RDB   redis.UniversalClient
+	Keys  FairKeys
 	Owner string
 	Wait  float64 // ms
 }
 
 func (j *JavaFairLock) score(owner string) (float64, bool) {
-	s, err := j.Rdb.ZScore(bg, j.K.Deadlines, owner).Result()
+	s, err := j.RDB.ZScore(bg, j.Keys.Deadlines, owner).Result()
 	return s, err == nil
 }
 
-func (j *JavaFairLock) head() string { return j.Rdb.LIndex(bg, j.K.Queue, 0).Val() }
+func (j *JavaFairLock) head() string { return j.RDB.LIndex(bg, j.Keys.Queue, 0).Val() }
 
 func (j *JavaFairLock) purge() {
 	for {
 		h := j.head()
-		if s, ok := j.score(h); h == "" || !ok || s > ServerNow(j.Rdb) {
+		if s, ok := j.score(h); h == "" || !ok || s > ServerNow(j.RDB) {
 			return
 		}
-		j.Rdb.ZRem(bg, j.K.Deadlines, h)
-		j.Rdb.LPop(bg, j.K.Queue)
+		j.RDB.ZRem(bg, j.Keys.Deadlines, h)
+		j.RDB.LPop(bg, j.Keys.Queue)
 	}
 }
 
 // Try is an acquire that queues; it reports whether the lock was taken.
 func (j *JavaFairLock) Try(lease time.Duration) bool {
 	j.purge()
-	free, h := j.Rdb.Exists(bg, j.K.Lock).Val() == 0, j.head()
+	free, h := j.RDB.Exists(bg, j.Keys.Lock).Val() == 0, j.head()
 	if free && (h == "" || h == j.Owner) {
-		j.Rdb.LPop(bg, j.K.Queue)
-		j.Rdb.ZRem(bg, j.K.Deadlines, j.Owner)
-		for _, other := range j.Rdb.ZRange(bg, j.K.Deadlines, 0, -1).Val() {
-			j.Rdb.ZIncrBy(bg, j.K.Deadlines, -j.Wait, other)
+		j.RDB.LPop(bg, j.Keys.Queue)
+		j.RDB.ZRem(bg, j.Keys.Deadlines, j.Owner)
+		for _, other := range j.RDB.ZRange(bg, j.Keys.Deadlines, 0, -1).Val() {
+			j.RDB.ZIncrBy(bg, j.Keys.Deadlines, -j.Wait, other)
 		}
-		j.Rdb.HSet(bg, j.K.Lock, j.Owner, 1)
-		j.Rdb.PExpire(bg, j.K.Lock, lease)
+		j.RDB.HSet(bg, j.Keys.Lock, j.Owner, 1)
+		j.RDB.PExpire(bg, j.Keys.Lock, lease)
 		return true
 	}
 	if _, ok := j.score(j.Owner); ok {
 		return false
 	}
-	now := ServerNow(j.Rdb)
-	base := float64(j.Rdb.PTTL(bg, j.K.Lock).Val().Milliseconds())
-	if s, ok := j.score(j.Rdb.LIndex(bg, j.K.Queue, -1).Val()); ok {
+	now := ServerNow(j.RDB)
+	base := float64(j.RDB.PTTL(bg, j.Keys.Lock).Val().Milliseconds())
+	if s, ok := j.score(j.RDB.LIndex(bg, j.Keys.Queue, -1).Val()); ok {
 		base = s - now
 	}
-	j.Rdb.ZAdd(bg, j.K.Deadlines, redis.Z{Score: base + j.Wait + now, Member: j.Owner})
-	j.Rdb.RPush(bg, j.K.Queue, j.Owner)
+	j.RDB.ZAdd(bg, j.Keys.Deadlines, redis.Z{Score: base + j.Wait + now, Member: j.Owner})
+	j.RDB.RPush(bg, j.Keys.Queue, j.Owner)
 	return false
 }
 
+// Unlock wakes the head of the queue.
 func (j *JavaFairLock) Unlock() {
 	j.purge()
-	j.Rdb.Del(bg, j.K.Lock)
+	j.RDB.Del(bg, j.Keys.Lock)
 	if h := j.head(); h != "" {
-		j.Rdb.Publish(bg, j.K.Channel+h, "0")
+		j.RDB.Publish(bg, j.Keys.Channel+h, "0")
 	}
 }
 
 // GiveUp tells nobody.
 func (j *JavaFairLock) GiveUp() {
-	queue := j.Rdb.LRange(bg, j.K.Queue, 0, -1).Val()
+	queue := j.RDB.LRange(bg, j.Keys.Queue, 0, -1).Val()
 	for _, other := range queue[slices.Index(queue, j.Owner)+1:] {
-		j.Rdb.ZIncrBy(bg, j.K.Deadlines, -j.Wait, other)
+		j.RDB.ZIncrBy(bg, j.Keys.Deadlines, -j.Wait, other)
 	}
-	j.Rdb.ZRem(bg, j.K.Deadlines, j.Owner)
-	j.Rdb.LRem(bg, j.K.Queue, 1, j.Owner)
+	j.RDB.ZRem(bg, j.Keys.Deadlines, j.Owner)
+	j.RDB.LRem(bg, j.Keys.Queue, 1, j.Owner)
 }

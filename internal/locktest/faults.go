@@ -54,6 +54,7 @@ func OnNth(t testing.TB, proxy *faultproxy.Proxy, script string, n int64, action
 	return &seen
 }
 
+// LossyActions are the ways to lose a reply, or the request.
 var LossyActions = map[string]faultproxy.Action{
 	"reply swallowed":     faultproxy.SwallowReply,
 	"reset after running": faultproxy.ResetAfter,

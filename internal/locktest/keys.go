@@ -15,7 +15,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// Keys are all keys but the fencing clocks, which stay for ever.
+// Keys are all keys but the fencing clocks, which are there for good.
 func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 	t.Helper()
 	all, err := rdb.Keys(bg, "*").Result()
@@ -41,6 +41,7 @@ func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 	return keys
 }
 
+// MustBeEmpty checks that Redis holds nothing but fencing clocks.
 func MustBeEmpty(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	if keys := Keys(t, rdb); len(keys) > 0 {
@@ -48,27 +49,7 @@ func MustBeEmpty(t testing.TB, rdb redis.UniversalClient) {
 	}
 }
 
-// MustBeForgotten checks that nothing is left of locks with such a name but
-// tombstones and the counters of fenced ones.
-func MustBeForgotten(t testing.TB, rdb redis.UniversalClient, name string) {
-	t.Helper()
-	var left []string
-	defer func() {
-		if t.Failed() {
-			t.Logf("left in Redis: %q", left)
-		}
-	}()
-	Eventually(t, "Redis has forgotten the lock", func() bool {
-		left = nil
-		for _, key := range Keys(t, rdb) {
-			if strings.Contains(key, name) && !strings.Contains(key, ":rlock:gone:") && !strings.HasPrefix(key, "redisson_lock_token:") {
-				left = append(left, key)
-			}
-		}
-		return len(left) == 0
-	})
-}
-
+// HoldCount is the count that the hash of a lock has for an owner; "" if there is none.
 func HoldCount(t testing.TB, rdb redis.UniversalClient, name, owner string) string {
 	t.Helper()
 	n, err := rdb.HGet(bg, name, owner).Result()
@@ -78,6 +59,7 @@ func HoldCount(t testing.TB, rdb redis.UniversalClient, name, owner string) stri
 	return n
 }
 
+// Tombstones counts the keys that go by themselves: tombstones of hold ids.
 func Tombstones(keys []string) (n int) {
 	for _, k := range keys {
 		// What tells the round of a read-write lock goes within a second.
@@ -106,6 +88,48 @@ func OnlyTombstones(t testing.TB, rdb redis.UniversalClient) {
 		}
 		if ttl <= 0 || ttl > time.Minute {
 			t.Fatalf("tombstone %s has TTL %v", k, ttl)
+		}
+	}
+}
+
+// MustBeForgotten checks that nothing is left of locks with such a name but
+// tombstones and the counters of fenced ones.
+func MustBeForgotten(t testing.TB, rdb redis.UniversalClient, name string) {
+	t.Helper()
+	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("left in Redis: %q", left)
+		}
+	}()
+	Eventually(t, "Redis has forgotten the lock", func() bool {
+		left = nil
+		for _, key := range Keys(t, rdb) {
+			if strings.Contains(key, name) && !strings.Contains(key, ":rlock:gone:") && !strings.HasPrefix(key, "redisson_lock_token:") {
+				left = append(left, key)
+			}
+		}
+		return len(left) == 0
+	})
+}
+
+// NothingLeft waits until nothing is left of any lock; a release or give-up
+// that had no answer in time goes on in the background.
+func NothingLeft(t testing.TB, rdbs ...redis.UniversalClient) {
+	t.Helper()
+	for _, rdb := range rdbs {
+		var left []string
+		ok := func() bool {
+			left = slices.DeleteFunc(Keys(t, rdb), func(key string) bool {
+				return strings.Contains(key, ":rlock:gone:") || strings.HasPrefix(key, "redisson_lock_token:") ||
+					strings.HasPrefix(key, "rlock:red:") || strings.HasSuffix(key, "rlock:red:counter")
+			})
+			return len(left) == 0
+		}
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("left in Redis: %q", left)
+			}
 		}
 	}
 }
@@ -148,6 +172,7 @@ func Subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
 	return n[channel]
 }
 
+// Waiters is how many State counts.
 func Waiters(t testing.TB, l *rlock.Lock) int {
 	t.Helper()
 	s, err := l.State(bg)
@@ -157,27 +182,7 @@ func Waiters(t testing.TB, l *rlock.Lock) int {
 	return s.Waiters
 }
 
-// NothingLeft waits until nothing is left of any lock; a release or give-up
-// that had no answer in time goes on in the background.
-func NothingLeft(t testing.TB, rdbs ...redis.UniversalClient) {
-	t.Helper()
-	for _, rdb := range rdbs {
-		var left []string
-		ok := func() bool {
-			left = slices.DeleteFunc(Keys(t, rdb), func(key string) bool {
-				return strings.Contains(key, ":rlock:gone:") || strings.HasPrefix(key, "redisson_lock_token:") ||
-					strings.HasPrefix(key, "rlock:red:") || strings.HasSuffix(key, "rlock:red:counter")
-			})
-			return len(left) == 0
-		}
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("left in Redis: %q", left)
-			}
-		}
-	}
-}
-
+// DeleteAll deletes all keys but the fencing clocks.
 func DeleteAll(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	if keys := Keys(t, rdb); len(keys) > 0 {
@@ -187,6 +192,7 @@ func DeleteAll(t testing.TB, rdb redis.UniversalClient) {
 	}
 }
 
+// WantHash checks the fields of a hash.
 func WantHash(t testing.TB, rdb redis.UniversalClient, name string, want map[string]string) {
 	t.Helper()
 	got, err := rdb.HGetAll(bg, name).Result()

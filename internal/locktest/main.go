@@ -43,6 +43,9 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
+// childEnv names the mode in a child process.
+const childEnv = "RLOCK_TEST_CHILD"
+
 // given reports whether a flag is on the command line.
 func given(name string) (is bool) {
 	flag.Visit(func(f *flag.Flag) { is = is || f.Name == name })
@@ -70,6 +73,9 @@ func Ample(d time.Duration) time.Duration {
 	}
 	return d
 }
+
+// aloneEnv is set in a process that Alone has started.
+const aloneEnv = "RLOCK_TEST_ALONE"
 
 // Alone runs the test that calls it in a process of its own, beside the other
 // tests: it measures what belongs to a process, such as goroutines or memory. It
@@ -106,5 +112,3 @@ func Alone(t *testing.T) bool {
 	}
 	return false
 }
-
-const aloneEnv = "RLOCK_TEST_ALONE"

@@ -54,6 +54,7 @@ const LooksBeforeSleep = 2
 // Latencies are measured times.
 type Latencies []time.Duration
 
+// Report gives a benchmark their mean, median and 99th percentile.
 func (l Latencies) Report(b *testing.B) {
 	slices.Sort(l)
 	var sum time.Duration
@@ -75,6 +76,7 @@ func Heap() (m runtime.MemStats) {
 	return m
 }
 
+// Pair is a Lock and an Unlock.
 func Pair(t testing.TB, l rlock.Locker) {
 	ctx := context.Background()
 	lease, err := l.Lock(ctx)

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// longPoll is the longest poll of waiters that only a message should wake,
-	// and ByMessage how long a busy machine may take for that.
-	longPoll  = 30 * time.Second
+	// longPoll is the longest poll of waiters that only a message should wake.
+	longPoll = 30 * time.Second
+	// ByMessage is how long a busy machine may take to wake one by a message.
 	ByMessage = 10 * time.Second
 )
 
@@ -24,8 +24,18 @@ const (
 type Member struct {
 	*rlock.Client
 	RDB    redis.UniversalClient
-	Looks  *looks
+	Looks  *Looks
 	Events *Events
+}
+
+// Join makes a member of a go-redis client. Its waiters poll seldom.
+func Join(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *Member {
+	t.Helper()
+	m := &Member{RDB: rdb, Looks: &Looks{}, Events: &Events{}}
+	rdb.AddHook(m.Looks)
+	opts = append([]rlock.Option{rlock.WithLongestPoll(longPoll), rlock.WithObserver(m.Events)}, opts...)
+	m.Client = NewClient(t, rdb, opts...)
+	return m
 }
 
 // RenewedAgain waits until a hold was renewed n times more.
@@ -58,32 +68,24 @@ func (m *Member) LineParked(t testing.TB, name string) *Waiter {
 	return w
 }
 
+// Parked waits until a waiter has looked so often.
 func (m *Member) Parked(t testing.TB, name string, looks int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("a waiter for %q has looked %d times", name, looks), func() bool { return m.Looks.At(name) >= looks })
 }
 
-func Join(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *Member {
-	t.Helper()
-	m := &Member{RDB: rdb, Looks: &looks{}, Events: &Events{}}
-	rdb.AddHook(m.Looks)
-	opts = append([]rlock.Option{rlock.WithLongestPoll(longPoll), rlock.WithObserver(m.Events)}, opts...)
-	m.Client = NewClient(t, rdb, opts...)
-	return m
-}
-
-// looks counts the scripts that were answered, by their first key: for a
+// Looks counts the scripts that were answered, by their first key: for a
 // waiter, how often it has looked at the lock. What goes in pipelines, as
 // renewals do, is not counted.
-type looks struct {
+type Looks struct {
 	mu    sync.Mutex // guards the rest
 	byKey map[string]int
 	all   int // commands, answered or not
 }
 
-func (l *looks) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *Looks) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *Looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		l.mu.Lock()
@@ -99,17 +101,19 @@ func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (l *looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l *Looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (l *looks) At(key string) int {
+// At is how many had this first key.
+func (l *Looks) At(key string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byKey[key]
 }
 
-func (l *looks) Commands() int {
+// Commands is how many commands were sent, answered or not.
+func (l *Looks) Commands() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all
@@ -135,6 +139,7 @@ func (e *Events) Subscription(channel string, on bool) {
 	}
 }
 
+// Confirmations is how often the subscription of a channel was confirmed.
 func (e *Events) Confirmations(channel string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,6 +161,7 @@ func (e *Events) Retry(operation string, err error) {
 	e.Retries = append(e.Retries, operation+": "+err.Error())
 }
 
+// Renewals is how often the holds of a lock were renewed.
 func (e *Events) Renewals(lock string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,7 +198,7 @@ func (w *Waiter) Lease(t testing.TB, since time.Time) (*rlock.Lease, time.Durati
 	}
 }
 
-// WokenByMessage is lease for a waiter that would else sleep for longPoll.
+// WokenByMessage is Lease for a waiter that would else sleep for longPoll.
 func (w *Waiter) WokenByMessage(t testing.TB, since time.Time) (*rlock.Lease, time.Duration) {
 	t.Helper()
 	lease, d := w.Lease(t, since)
@@ -202,8 +208,10 @@ func (w *Waiter) WokenByMessage(t testing.TB, since time.Time) (*rlock.Lease, ti
 	return lease, d
 }
 
+// Waits reports whether the Lock has not returned.
 func (w *Waiter) Waits() bool { return len(w.Got) == 0 }
 
+// Grant is what a Lock returned, and when.
 type Grant struct {
 	Lease *rlock.Lease
 	Err   error

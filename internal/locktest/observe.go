@@ -28,6 +28,7 @@ func (l *LogLines) String() string {
 	return l.text.String()
 }
 
+// Logger writes to it.
 func (l *LogLines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // With counts the lines that contain all of some texts.
@@ -44,6 +45,9 @@ lines:
 	return n
 }
 
+// spanKey marks the context of an AcquireStart.
+type spanKey struct{}
+
 // Recorder keeps what an Observer is told.
 type Recorder struct {
 	rlock.NopObserver
@@ -53,6 +57,13 @@ type Recorder struct {
 	Contentions int
 	Unlocks     []rlock.UnlockEvent
 	Losses      []rlock.LossEvent
+}
+
+func (r *Recorder) AcquireStart(ctx context.Context, _ string) context.Context {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Starts++
+	return context.WithValue(ctx, spanKey{}, r.Starts)
 }
 
 func (r *Recorder) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
@@ -81,12 +92,3 @@ func (r *Recorder) Lost(e rlock.LossEvent) {
 	defer r.Mu.Unlock()
 	r.Losses = append(r.Losses, e)
 }
-
-func (r *Recorder) AcquireStart(ctx context.Context, _ string) context.Context {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	r.Starts++
-	return context.WithValue(ctx, spanKey{}, r.Starts)
-}
-
-type spanKey struct{}

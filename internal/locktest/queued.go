@@ -11,31 +11,33 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// What holds for the locks with a queue of their own whatever they are: faults,
-// expiry, dead waiters, leftovers.
-
-type Queued struct {
+// QueuedType is a type of lock, or a side of one, with a queue of our own in Redis.
+type QueuedType struct {
 	Name   string
-	What   string
+	What   string // the word for it in its keys
 	Shared bool
 	Open   func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock
-	// rival is a lock that this one has to wait for.
+	// Rival is a lock that this one has to wait for.
 	Rival func(c *rlock.Client, name string) AnyLock
 }
 
-func (k Queued) Base(name string) string { return "{" + name + "}:rlock:" + k.What }
+// Base is how the keys of a lock begin.
+func (k QueuedType) Base(name string) string { return "{" + name + "}:rlock:" + k.What }
 
-func (k Queued) Queue(name string) string {
+// Queue is the key with the waiters of this kind.
+func (k QueuedType) Queue(name string) string {
 	if k.Shared {
 		return k.Base(name) + ":queue:shared"
 	}
 	return k.Base(name) + ":queue"
 }
 
+// FairWrite is the writers' side of a FairReadWriteLock.
 func FairWrite(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
 	return c.NewFairReadWriteLock(name, opts...).Writer
 }
 
+// FairRead is the readers' side.
 func FairRead(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
 	return c.NewFairReadWriteLock(name, opts...).Reader
 }
@@ -44,7 +46,8 @@ func priority(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
 	return c.NewPriorityLock(name, opts...)
 }
 
-var QueuedKinds = []Queued{
+// QueuedTypes are the two sides of a FairReadWriteLock, and the PriorityLock.
+var QueuedTypes = []QueuedType{
 	{"read", "fairrw", true, FairRead, func(c *rlock.Client, name string) AnyLock { return FairWrite(c, name) }},
 	{"write", "fairrw", false, FairWrite, func(c *rlock.Client, name string) AnyLock { return FairRead(c, name) }},
 	{"priority", "priority", false, priority, func(c *rlock.Client, name string) AnyLock { return priority(c, name) }},
@@ -52,20 +55,20 @@ var QueuedKinds = []Queued{
 
 // Enqueue begins a Lock call and waits until it stands in the queue in Redis and
 // has subscribed to its channel.
-func (k Queued) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) *Attempt {
+func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) *Attempt {
 	t.Helper()
 	before := rdb.ZRange(bg, k.Queue(l.Name()), 0, -1).Val()
 	e := Begin(t, bg, l, opts...)
-	var stay string
+	var id string
 	Eventually(t, "it stands in the queue", func() bool {
 		for _, s := range rdb.ZRange(bg, k.Queue(l.Name()), 0, -1).Val() {
 			if !slices.Contains(before, s) {
-				stay = s
+				id = s
 			}
 		}
-		return stay != ""
+		return id != ""
 	})
-	channel := k.Base(l.Name()) + ":turn:" + stay
+	channel := k.Base(l.Name()) + ":turn:" + id
 	Eventually(t, "it has subscribed", func() bool {
 		return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1
 	})
@@ -81,28 +84,7 @@ type Attempt struct {
 	Err    error
 }
 
-func (e *Attempt) Held() *rlock.Lease {
-	e.t.Helper()
-	select {
-	case <-e.Done:
-	case <-time.After(20 * time.Second): // far above what a busy machine needs
-		e.t.Fatal("waited too long for the lock")
-	}
-	if e.Err != nil {
-		e.t.Fatal(e.Err)
-	}
-	return e.Lease
-}
-
-func (e *Attempt) Waits() bool {
-	select {
-	case <-e.Done:
-		return false
-	default:
-		return true
-	}
-}
-
+// Begin makes a Lock call in a goroutine. It is cancelled at the end of the test.
 func Begin(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *Attempt {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -121,6 +103,31 @@ func Begin(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.Acqu
 	return e
 }
 
+// Held waits until the call has returned, with the lock.
+func (e *Attempt) Held() *rlock.Lease {
+	e.t.Helper()
+	select {
+	case <-e.Done:
+	case <-time.After(20 * time.Second): // far above what a busy machine needs
+		e.t.Fatal("waited too long for the lock")
+	}
+	if e.Err != nil {
+		e.t.Fatal(e.Err)
+	}
+	return e.Lease
+}
+
+// Waits reports whether the call has not returned.
+func (e *Attempt) Waits() bool {
+	select {
+	case <-e.Done:
+		return false
+	default:
+		return true
+	}
+}
+
+// MustState is what State tells.
 func MustState(t testing.TB, l AnyLock) rlock.State {
 	t.Helper()
 	s, err := l.State(bg)
@@ -130,8 +137,8 @@ func MustState(t testing.TB, l AnyLock) rlock.State {
 	return s
 }
 
-// PutDeadWaiter puts a waiter into the queue that nobody is at.
-func PutDeadWaiter(t testing.TB, rdb redis.UniversalClient, k Queued, name string, rank float64, alive time.Duration) {
+// PutDeadWaiter puts a waiter into the queue that no process owns.
+func PutDeadWaiter(t testing.TB, rdb redis.UniversalClient, k QueuedType, name string, rank float64, alive time.Duration) {
 	t.Helper()
 	until := float64(rdb.Time(bg).Val().Add(alive).UnixMilli())
 	for key, z := range map[string]redis.Z{
@@ -145,74 +152,76 @@ func PutDeadWaiter(t testing.TB, rdb redis.UniversalClient, k Queued, name strin
 	}
 }
 
-const FirstRank = -9e15 + 1 // a rank before all others
+// FirstRank is a rank before all others.
+const FirstRank = -9e15 + 1
 
-// What every type promises that keeps its waiters in Redis: who came first goes
-// first, and who lives keeps its place.
-
-// Line is one of these types, and where its waiters stand.
-type Line struct {
+// OrderedType is a type that keeps its waiters in Redis in the order in which they came,
+// and where they stand.
+type OrderedType struct {
 	Name  string
 	Open  func(c *rlock.Client, name string) AnyLock
-	Rival func(c *rlock.Client, name string) AnyLock // keeps open out while it is held
+	Rival func(c *rlock.Client, name string) AnyLock // keeps Open out while it is held
+	// Line are the hold ids of the waiters, the first one first.
 	Line  func(rdb redis.UniversalClient, name string) []string
 	Signs string // the suffix of the zset with the signs of life
-	// put adds a waiter of another process, before whom nobody of open may enter.
-	Put func(t testing.TB, rdb redis.UniversalClient, name, stay string, alive time.Duration)
+	// Put adds a waiter of another process, before whom nobody of Open may enter.
+	Put func(t testing.TB, rdb redis.UniversalClient, name, id string, alive time.Duration)
 }
 
-func (k Line) Sign(rdb redis.UniversalClient, name, stay string) time.Time {
-	return time.UnixMilli(int64(rdb.ZScore(bg, "{"+name+"}:rlock:"+k.Signs, stay).Val()))
+// Sign is until when a waiter counts as alive.
+func (k OrderedType) Sign(rdb redis.UniversalClient, name, id string) time.Time {
+	return time.UnixMilli(int64(rdb.ZScore(bg, "{"+name+"}:rlock:"+k.Signs, id).Val()))
 }
 
 // Enqueue begins a Lock call and returns when it stands in the line as the last.
-func (k Line) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) (e *Attempt, stay string) {
+func (k OrderedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) (e *Attempt, id string) {
 	t.Helper()
 	before := k.Line(rdb, l.Name())
 	e = Begin(t, bg, l, opts...)
 	Eventually(t, "it stands in the line", func() bool {
 		for _, s := range k.Line(rdb, l.Name()) {
 			if !slices.Contains(before, s) {
-				stay = s
+				id = s
 			}
 		}
-		if !e.Waits() && stay == "" {
+		if !e.Waits() && id == "" {
 			t.Fatalf("it has not had to wait: %v, %v", e.Lease, e.Err)
 		}
-		return stay != ""
+		return id != ""
 	})
-	return e, stay
+	return e, id
 }
 
 // Visit looks at the lock, which is what removes the dead.
-func (k Line) Visit(c *rlock.Client, name string) {
+func (k OrderedType) Visit(c *rlock.Client, name string) {
 	if lease, err := k.Open(c, name).TryLock(bg); err == nil {
 		_ = lease.Unlock(bg)
 	}
 }
 
 // Dies lets the sign of life of a waiter run out, long ago.
-func (k Line) Dies(t testing.TB, rdb redis.UniversalClient, name, stay string) {
+func (k OrderedType) Dies(t testing.TB, rdb redis.UniversalClient, name, id string) {
 	t.Helper()
-	if err := rdb.ZAddXX(bg, "{"+name+"}:rlock:"+k.Signs, redis.Z{Score: 1, Member: stay}).Err(); err != nil {
+	if err := rdb.ZAddXX(bg, "{"+name+"}:rlock:"+k.Signs, redis.Z{Score: 1, Member: id}).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func Lines() (kinds []Line) {
+// OrderedTypes are the FairLock and the QueuedTypes.
+func OrderedTypes() (kinds []OrderedType) {
 	fair := func(c *rlock.Client, name string) AnyLock { return c.NewFairLock(name) }
-	kinds = append(kinds, Line{
+	kinds = append(kinds, OrderedType{
 		Name: "fair", Open: fair, Rival: fair, Signs: "waiters",
 		Line: func(rdb redis.UniversalClient, name string) []string { return FairState(rdb, name).Queue },
-		Put: func(t testing.TB, rdb redis.UniversalClient, name, stay string, alive time.Duration) {
-			PutFairWaiter(t, rdb, name, stay, alive, alive)
+		Put: func(t testing.TB, rdb redis.UniversalClient, name, id string, alive time.Duration) {
+			PutFairWaiter(t, rdb, name, id, alive, alive)
 		},
 	})
-	for _, k := range QueuedKinds {
+	for _, k := range QueuedTypes {
 		// Ranks grow with time, so whoever is put first has one before all others, and
 		// who is put later one behind all that have come.
 		var rank float64 = FirstRank
-		kinds = append(kinds, Line{
+		kinds = append(kinds, OrderedType{
 			Name: k.Name, Rival: k.Rival, Signs: k.What + ":alive",
 			Open: func(c *rlock.Client, name string) AnyLock { return k.Open(c, name) },
 			Line: func(rdb redis.UniversalClient, name string) (line []string) {
@@ -224,15 +233,15 @@ func Lines() (kinds []Line) {
 				}
 				return line
 			},
-			Put: func(t testing.TB, rdb redis.UniversalClient, name, stay string, alive time.Duration) {
+			Put: func(t testing.TB, rdb redis.UniversalClient, name, id string, alive time.Duration) {
 				rank := rank
 				if last := rdb.ZRevRangeWithScores(bg, k.Queue(name), 0, 0).Val(); len(last) > 0 {
 					rank = last[0].Score + 1
 				}
 				until := float64(rdb.Time(bg).Val().Add(alive).UnixMilli())
 				if _, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
-					p.ZAdd(bg, k.Base(name)+":queue", redis.Z{Score: rank, Member: stay})
-					p.ZAdd(bg, k.Base(name)+":alive", redis.Z{Score: until, Member: stay})
+					p.ZAdd(bg, k.Base(name)+":queue", redis.Z{Score: rank, Member: id})
+					p.ZAdd(bg, k.Base(name)+":alive", redis.Z{Score: until, Member: id})
 					return nil
 				}); err != nil {
 					t.Fatal(err)

@@ -19,6 +19,7 @@ func ReaderTimer(name, owner string, n int) string {
 	return fmt.Sprintf("%s:%s:rwlock_timeout:%d", name, owner, n)
 }
 
+// ReadWriteChannel is where the releases of a lock are published.
 func ReadWriteChannel(name string) string {
 	if strings.Contains(name, "{") {
 		return "redisson_rwlock:" + name
@@ -78,35 +79,37 @@ func HearReadWrite(t testing.TB, rdb redis.UniversalClient, name string) func() 
 
 // JavaReadLock does with raw commands what Redisson's scripts do, step by step.
 type JavaReadLock struct {
-	Rdb  redis.UniversalClient
+	RDB  redis.UniversalClient
 	Name string
 }
 
+// Read adds a hold, or a count to one.
 func (j JavaReadLock) Read(owner string, lease time.Duration) {
-	ttl := max(j.Rdb.PTTL(bg, j.Name).Val(), lease)
-	j.Rdb.HSet(bg, j.Name, "mode", "read")
-	n := j.Rdb.HIncrBy(bg, j.Name, owner, 1).Val()
-	j.Rdb.Set(bg, ReaderTimer(j.Name, owner, int(n)), 1, lease)
-	j.Rdb.PExpire(bg, j.Name, ttl)
+	ttl := max(j.RDB.PTTL(bg, j.Name).Val(), lease)
+	j.RDB.HSet(bg, j.Name, "mode", "read")
+	n := j.RDB.HIncrBy(bg, j.Name, owner, 1).Val()
+	j.RDB.Set(bg, ReaderTimer(j.Name, owner, int(n)), 1, lease)
+	j.RDB.PExpire(bg, j.Name, ttl)
 }
 
+// Renew gives the timers of an owner 30 s.
 func (j JavaReadLock) Renew(owner string) {
 	n := 0
-	fmt.Sscan(j.Rdb.HGet(bg, j.Name, owner).Val(), &n)
+	fmt.Sscan(j.RDB.HGet(bg, j.Name, owner).Val(), &n)
 	for ; n > 0; n-- {
-		j.Rdb.PExpire(bg, ReaderTimer(j.Name, owner, n), 30*time.Second)
+		j.RDB.PExpire(bg, ReaderTimer(j.Name, owner, n), 30*time.Second)
 	}
-	j.Rdb.PExpire(bg, j.Name, 30*time.Second)
+	j.RDB.PExpire(bg, j.Name, 30*time.Second)
 }
 
 // Release returns Redisson's reply: 1 if it deleted the lock.
 func (j JavaReadLock) Release(owner string) int {
-	n := j.Rdb.HIncrBy(bg, j.Name, owner, -1).Val()
+	n := j.RDB.HIncrBy(bg, j.Name, owner, -1).Val()
 	if n == 0 {
-		j.Rdb.HDel(bg, j.Name, owner)
+		j.RDB.HDel(bg, j.Name, owner)
 	}
-	j.Rdb.Del(bg, ReaderTimer(j.Name, owner, int(n)+1))
-	fields := j.Rdb.HGetAll(bg, j.Name).Val()
+	j.RDB.Del(bg, ReaderTimer(j.Name, owner, int(n)+1))
+	fields := j.RDB.HGetAll(bg, j.Name).Val()
 	if len(fields) > 1 {
 		longest := time.Duration(-3)
 		for field, value := range fields {
@@ -115,20 +118,21 @@ func (j JavaReadLock) Release(owner string) int {
 				continue
 			}
 			for ; n > 0; n-- {
-				longest = max(longest, j.Rdb.PTTL(bg, ReaderTimer(j.Name, field, n)).Val())
+				longest = max(longest, j.RDB.PTTL(bg, ReaderTimer(j.Name, field, n)).Val())
 			}
 		}
 		if longest > 0 {
-			j.Rdb.PExpire(bg, j.Name, longest)
+			j.RDB.PExpire(bg, j.Name, longest)
 			return 0
 		}
 		if fields["mode"] == "write" {
 			return 0
 		}
 	}
-	j.Rdb.Del(bg, j.Name)
-	j.Rdb.Publish(bg, ReadWriteChannel(j.Name), "0")
+	j.RDB.Del(bg, j.Name)
+	j.RDB.Publish(bg, ReadWriteChannel(j.Name), "0")
 	return 1
 }
 
+// JavaOwner is an owner as Redisson writes it.
 const JavaOwner = "6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:57"

@@ -6,8 +6,6 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// What every type of lock has to keep, once for all of them.
-
 // AnyLock is a lock of any type with all the methods that they share.
 type AnyLock interface {
 	rlock.Locker
@@ -19,6 +17,7 @@ type AnyLock interface {
 	Watch(context.Context) (<-chan rlock.State, error)
 }
 
+// Type is a type of lock, or a side of one.
 type Type struct {
 	Name   string
 	Open   func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock
@@ -36,6 +35,7 @@ func (k Type) Blocker(c *rlock.Client, name string) rlock.Locker {
 	return k.Open(c, name)
 }
 
+// Types are all types but MultiLock and RedLock, which take other arguments.
 var Types = []Type{
 	{Name: "Lock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock { return c.NewLock(name, opts...) }},
 	{Name: "FairLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {

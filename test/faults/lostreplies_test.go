@@ -148,7 +148,7 @@ func TestForceUnlockIsNotRepeated(t *testing.T) {
 	})
 }
 
-// A copy of an acquire that was held up on its way arrives when the stay that
+// A copy of an acquire that was held up on its way arrives when the hold that
 // it belongs to is over: unlocked, given up, or run out.
 func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 	t.Parallel()
@@ -204,7 +204,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 			<-lease.Done()
 			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-			locktest.Eventually(t, "the stay was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
+			locktest.Eventually(t, "the hold was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}

@@ -190,7 +190,7 @@ const fairSlack = 60_000
 
 func (m *fairModel) javaWaits(t *rapid.T) {
 	m.made++
-	j := &locktest.JavaFairLock{Rdb: m.rdb, K: m.k, Owner: fmt.Sprint("java:", m.made), Wait: float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
+	j := &locktest.JavaFairLock{RDB: m.rdb, Keys: m.k, Owner: fmt.Sprint("java:", m.made), Wait: float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
 	p := &fairPerson{id: j.Owner, java: j}
 	for len(m.line) > 0 && m.line[0].expired() { // by its purge
 		m.line = m.line[1:]

@@ -32,7 +32,7 @@ type queuedMember struct {
 	lock    locktest.AnyLock
 	shared  bool
 	rank    int // the lower the earlier, beside the order of arrival
-	stay    string
+	id      string
 	leases  []*rlock.Lease
 	waits   bool
 	removed bool // its hold was ended by force
@@ -75,7 +75,7 @@ func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isSh
 		if err != nil {
 			t.Fatalf("may enter: %v", err)
 		}
-		o.leases, o.stay = []*rlock.Lease{lease}, lease.Owner()
+		o.leases, o.id = []*rlock.Lease{lease}, lease.Owner()
 		return
 	}
 	_, err := l.TryLock(o.ctx, opts...)
@@ -93,7 +93,7 @@ func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isSh
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		after := m.rdb.ZRange(bg, m.base+":alive", 0, -1).Val()
 		if i := slices.IndexFunc(after, func(s string) bool { return !slices.Contains(before, s) }); i >= 0 {
-			o.stay = after[i]
+			o.id = after[i]
 			break
 		}
 		if time.Now().After(end) {
@@ -114,14 +114,14 @@ func (m *queuedModel) settle(t *rapid.T) {
 		select {
 		case <-o.entry.Done:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%s was not let in", o.stay)
+			t.Fatalf("%s was not let in", o.id)
 		}
 		if o.entry.Err != nil {
 			t.Fatal(o.entry.Err)
 		}
 		o.entry.Cancel()
-		if o.entry.Lease.Owner() != o.stay {
-			t.Fatalf("%s came in as %s", o.stay, o.entry.Lease.Owner())
+		if o.entry.Lease.Owner() != o.id {
+			t.Fatalf("%s came in as %s", o.id, o.entry.Lease.Owner())
 		}
 		o.leases, o.waits, o.entry = []*rlock.Lease{o.entry.Lease}, false, nil
 		m.waiting = slices.Delete(m.waiting, i, i+1)
@@ -200,11 +200,11 @@ func (m *queuedModel) check(t *rapid.T) {
 	want := ""
 	holders, _ := m.holders()
 	for _, o := range holders {
-		want += fmt.Sprintf("%s×%d(%v) ", o.stay, len(o.leases), o.shared)
+		want += fmt.Sprintf("%s×%d(%v) ", o.id, len(o.leases), o.shared)
 	}
 	want += "|"
 	for _, o := range m.waiting {
-		want += " " + o.stay
+		want += " " + o.id
 	}
 	var got string
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -222,11 +222,11 @@ func (m *queuedModel) inRedis() (got string) {
 	hash := m.rdb.HGetAll(bg, m.base).Val()
 	known := 0
 	for _, o := range m.owners {
-		if hash["exclusive"] == o.stay && o.stay != "" && !o.shared {
-			got += fmt.Sprintf("%s×%s(false) ", o.stay, hash["count"])
+		if hash["exclusive"] == o.id && o.id != "" && !o.shared {
+			got += fmt.Sprintf("%s×%s(false) ", o.id, hash["count"])
 			known += 3
-		} else if n := hash[o.stay]; n != "" {
-			got += fmt.Sprintf("%s×%s(true) ", o.stay, n)
+		} else if n := hash[o.id]; n != "" {
+			got += fmt.Sprintf("%s×%s(true) ", o.id, n)
 			known++
 		}
 	}

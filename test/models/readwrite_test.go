@@ -105,7 +105,7 @@ func (m *readWriteModel) javaReads(t *rapid.T) {
 	if m.writer() >= 0 {
 		t.Skip("written")
 	}
-	locktest.JavaReadLock{Rdb: m.rdb, Name: m.name}.Read(who, readWriteLease/2)
+	locktest.JavaReadLock{RDB: m.rdb, Name: m.name}.Read(who, readWriteLease/2)
 	m.java[who] = m.now().Add(readWriteLease / 2)
 }
 
@@ -115,7 +115,7 @@ func (m *readWriteModel) javaLeaves(t *rapid.T) {
 	}
 	who := rapid.SampledFrom(sortedKeys(m.java)).Draw(t, "reader")
 	delete(m.java, who)
-	if gone := (locktest.JavaReadLock{Rdb: m.rdb, Name: m.name}).Release(who) == 1; gone == m.readBy() {
+	if gone := (locktest.JavaReadLock{RDB: m.rdb, Name: m.name}).Release(who) == 1; gone == m.readBy() {
 		t.Fatalf("Java's release freed the lock: %v, with readers: %v", gone, m.readBy())
 	}
 }
@@ -355,7 +355,7 @@ func followsReadWriteModel(outer *testing.T, rdb redis.UniversalClient, c *rlock
 			}
 		}
 		for who := range m.java {
-			locktest.JavaReadLock{Rdb: rdb, Name: name}.Release(who)
+			locktest.JavaReadLock{RDB: rdb, Name: name}.Release(who)
 		}
 		// Only the dead may be left of the lock; a writer sweeps them out.
 		lease, err := m.lock.Writer.TryLock(bg)

@@ -85,7 +85,7 @@ func lateCopy(t testing.TB, proxy *faultproxy.Proxy) {
 	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.Hold)
 }
 
-// A copy of an acquire that comes when its stay has ended takes nothing, however
+// A copy of an acquire that comes when its hold has ended takes nothing, however
 // it has ended, and whatever has become of the single members.
 func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 		from := grants()
 		locktest.Eventually(t, fmt.Sprint("there are ", n, " more grants"), func() bool { return grants() >= from+n })
 	}
-	of := func(stay string) string { return stay[:strings.LastIndexByte(stay, ':')] }
+	of := func(holdID string) string { return holdID[:strings.LastIndexByte(holdID, ':')] }
 	kill := func(id string) {
 		t.Helper()
 		children[id].Kill()
@@ -105,13 +105,13 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 		locktest.Eventually(t, "its waiters are gone", func() bool {
 			v := locktest.FairState(rdb, "fair")
 			for _, m := range []map[string]float64{v.Deadlines, v.Alive} {
-				for stay := range m {
-					if of(stay) == id {
+				for holdID := range m {
+					if of(holdID) == id {
 						return false
 					}
 				}
 			}
-			return !slices.ContainsFunc(v.Queue, func(stay string) bool { return of(stay) == id })
+			return !slices.ContainsFunc(v.Queue, func(holdID string) bool { return of(holdID) == id })
 		})
 		more(20)
 	}
@@ -119,8 +119,8 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 
 	var holder string
 	locktest.Eventually(t, "the holder is killed", func() bool {
-		for stay := range locktest.FairState(rdb, "fair").Hold {
-			holder = of(stay)
+		for holdID := range locktest.FairState(rdb, "fair").Hold {
+			holder = of(holdID)
 			return children[holder] != nil
 		}
 		return false
@@ -129,8 +129,8 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	var waits string
 	locktest.Eventually(t, "one with waiters is killed", func() bool {
 		v := locktest.FairState(rdb, "fair")
-		for _, stay := range v.Queue {
-			waits = of(stay)
+		for _, holdID := range v.Queue {
+			waits = of(holdID)
 			return children[waits] != nil
 		}
 		return false

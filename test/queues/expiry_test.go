@@ -14,7 +14,7 @@ import (
 
 func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(300*time.Millisecond))
@@ -32,7 +32,7 @@ func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 
 func TestQueuedHoldsAreRenewed(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
 		lease := locktest.MustLock(t, k.Open(c, "a"))
@@ -52,7 +52,7 @@ func TestQueuedHoldsAreRenewed(t *testing.T) {
 
 func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		const waiterLease = 600 * time.Millisecond
 		rdb := b.Client(t)
 		l := k.Open(locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease), rlock.WithLongestPoll(locktest.Patient)), "a")
@@ -74,7 +74,7 @@ func TestDeadWaiterDelaysOthersForAWaiterLeaseAtMost(t *testing.T) {
 // else is heard.
 func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		const waiterLease = 300 * time.Millisecond
 		rdb := b.Client(t)
 		l := k.Open(locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease)), "a")
@@ -105,7 +105,7 @@ func TestDeadWaiterIsGivenOneMoreLeaseOnly(t *testing.T) {
 // the queue, which others keep alive.
 func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		locktest.PutDeadWaiter(t, rdb, k, "a", locktest.FirstRank, time.Hour)
 		rdb.Del(bg, k.Base("a")+":alive")
@@ -121,7 +121,7 @@ func TestWaiterWithoutASignOfLifeIsSkipped(t *testing.T) {
 // Nor does it cost a waiter its place that is alive and looks before others do.
 func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
 		lease := locktest.MustLock(t, k.Rival(c, "a"))
@@ -143,7 +143,7 @@ func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
 func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
-	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		const waiterLease = 500 * time.Millisecond
 		rdb := b.Client(t)
 		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"), rlock.WithLease(time.Hour))
@@ -183,7 +183,7 @@ func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
 func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
-	for _, k := range locktest.QueuedKinds {
+	for _, k := range locktest.QueuedTypes {
 		t.Run(k.Name, func(t *testing.T) {
 			rdb := b.Client(t)
 			holder := locktest.MustLock(t, k.Rival(b.NewClient(t), "a"), rlock.WithLease(time.Hour))
@@ -213,7 +213,7 @@ func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
 
 func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		const waiterLease = 600 * time.Millisecond
 		c, proxy, rdb := faulty(t, b, k, rlock.WithWaiterLease(waiterLease))
 		proxy.DropMessages(true)
@@ -231,14 +231,14 @@ func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
 func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
-	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		defer rdb.ConfigSet(bg, "maxmemory", "0")
 		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second), rlock.WithWaiterLease(600*time.Millisecond))
 		l := k.Rival(c, "a")
 		outer := locktest.MustLock(t, l)
 		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
-		stays := k.Enqueue(t, rdb, k.Open(c, "a"))
+		inLine := k.Enqueue(t, rdb, k.Open(c, "a"))
 		leaves := k.Enqueue(t, rdb, k.Open(c, "a"))
 		rdb.ConfigSet(bg, "maxmemory", "1")
 		if err := rdb.Set(bg, "x", "y", 0).Err(); err == nil || !strings.Contains(err.Error(), "OOM") {
@@ -274,8 +274,8 @@ func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 		locktest.MustUnlock(t, inner)
 		wantHolders(t, l, 1, 1, 1)
 		locktest.MustUnlock(t, outer)
-		<-stays.Done
-		oom("an entry from the queue at the memory limit:", stays.Err)
+		<-inLine.Done
+		oom("an entry from the queue at the memory limit:", inLine.Err)
 		locktest.Eventually(t, "nothing but tombstones is left", func() bool {
 			keys := locktest.Keys(t, rdb)
 			return locktest.Tombstones(keys) == len(keys)

@@ -34,11 +34,11 @@ func fairBehind(t testing.TB, proxy *faultproxy.Proxy) *locktest.Member {
 }
 
 // fairOrder checks who stands in line, in all places.
-func fairOrder(t testing.TB, rdb redis.UniversalClient, name string, stays ...string) {
+func fairOrder(t testing.TB, rdb redis.UniversalClient, name string, ids ...string) {
 	t.Helper()
 	v := locktest.FairState(rdb, name)
-	if !slices.Equal(v.Queue, stays) || len(v.Deadlines) != len(stays) || len(v.Alive) != len(stays) {
-		t.Fatalf("%+v, want %q in line", v, stays)
+	if !slices.Equal(v.Queue, ids) || len(v.Deadlines) != len(ids) || len(v.Alive) != len(ids) {
+		t.Fatalf("%+v, want %q in line", v, ids)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestFairUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	})
 }
 
-// A copy of a waiter's request that was held up on its way arrives when the stay
+// A copy of a waiter's request that was held up on its way arrives when the hold
 // is over. It must not stand in line for nobody.
 func TestFairLateCopyMeetsATombstone(t *testing.T) {
 	t.Parallel()
@@ -332,8 +332,8 @@ func TestFairLineSurvivesAHungServer(t *testing.T) {
 	seen := locktest.ServerNow(rdb)
 	locktest.Eventually(t, "all have given a sign of life", func() bool {
 		v := locktest.FairState(rdb, "a")
-		for _, stay := range want {
-			if v.Alive[stay] < seen+float64(term.Milliseconds()) {
+		for _, id := range want {
+			if v.Alive[id] < seen+float64(term.Milliseconds()) {
 				return false
 			}
 		}

@@ -166,13 +166,13 @@ func TestFairWaiterThatWasRemovedWaitsAtTheEnd(t *testing.T) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
 		k := locktest.FairKeysOf("a")
-		for what, remove := range map[string]func(stay string){
-			"from all": func(stay string) {
-				rdb.LRem(bg, k.Queue, 0, stay)
-				rdb.ZRem(bg, k.Deadlines, stay)
-				rdb.ZRem(bg, k.Alive, stay)
+		for what, remove := range map[string]func(id string){
+			"from all": func(id string) {
+				rdb.LRem(bg, k.Queue, 0, id)
+				rdb.ZRem(bg, k.Deadlines, id)
+				rdb.ZRem(bg, k.Alive, id)
 			},
-			"from the queue": func(stay string) { rdb.LRem(bg, k.Queue, 0, stay) },
+			"from the queue": func(id string) { rdb.LRem(bg, k.Queue, 0, id) },
 		} {
 			lease := locktest.MustLock(t, c.NewFairLock("a"))
 			w, other := locktest.MustLineUp(t, rdb, c.NewFairLock("a")), locktest.MustLineUp(t, rdb, c.NewFairLock("a"))
@@ -252,7 +252,7 @@ func TestFairLockAtTheMemoryLimit(t *testing.T) {
 	l := m.NewFairLock("a")
 	outer := locktest.MustLock(t, l)
 	inner := locktest.MustLockCtx(t, outer.Context(bg), l)
-	stays, leaves := locktest.MustLineUp(t, rdb, l), locktest.MustLineUp(t, rdb, l)
+	lives, leaves := locktest.MustLineUp(t, rdb, l), locktest.MustLineUp(t, rdb, l)
 	rdb.ConfigSet(bg, "maxmemory", "1")
 	oom := func(what string, err error) {
 		t.Helper()
@@ -268,14 +268,14 @@ func TestFairLockAtTheMemoryLimit(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	// Who stands in line goes on, and may leave it.
-	sign := locktest.FairState(rdb, "a").Alive[stays.ID]
-	locktest.Eventually(t, "it gives a sign of life", func() bool { return locktest.FairState(rdb, "a").Alive[stays.ID] > sign })
+	sign := locktest.FairState(rdb, "a").Alive[lives.ID]
+	locktest.Eventually(t, "it gives a sign of life", func() bool { return locktest.FairState(rdb, "a").Alive[lives.ID] > sign })
 	leaves.Cancel()
 	leaves.Left(t)
 	locktest.Eventually(t, "it has left", func() bool { return len(locktest.FairState(rdb, "a").Queue) == 1 })
 	locktest.MustUnlock(t, inner)
 	locktest.MustUnlock(t, outer)
-	locktest.MustUnlock(t, stays.Wait(t))
+	locktest.MustUnlock(t, lives.Wait(t))
 	locktest.OnlyTombstones(t, rdb)
 }
 

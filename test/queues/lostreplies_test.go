@@ -15,7 +15,7 @@ import (
 
 func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		plain := locktest.NewClient(t, rdb)
 		for _, acquire := range []func(locktest.AnyLock) (*rlock.Lease, error){
@@ -48,7 +48,7 @@ func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
 
 func TestQueuedPlaceWithLostReplyIsKept(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		plain := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient))
 		holder := locktest.MustLock(t, k.Rival(plain, "a"))
@@ -69,7 +69,7 @@ func TestQueuedPlaceWithLostReplyIsKept(t *testing.T) {
 
 func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		plain := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient))
 		id := locktest.SHA("queued_enter")
@@ -99,7 +99,7 @@ func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 
 func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		l := k.Open(c, "a")
 		outer := locktest.MustLock(t, l)
@@ -127,7 +127,7 @@ func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 
 func TestQueuedUnlockWithLostReplyWakesTheNextOnce(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		plain := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		lease := locktest.MustLock(t, k.Open(c, "a"))
@@ -146,7 +146,7 @@ func TestQueuedUnlockWithLostReplyWakesTheNextOnce(t *testing.T) {
 }
 
 // enqueueRival is enqueue for the rival of a kind.
-func enqueueRival(t testing.TB, k locktest.Queued, rdb redis.UniversalClient, rival locktest.AnyLock) *locktest.Attempt {
+func enqueueRival(t testing.TB, k locktest.QueuedType, rdb redis.UniversalClient, rival locktest.AnyLock) *locktest.Attempt {
 	t.Helper()
 	if k.What == "fairrw" {
 		k.Shared = !k.Shared
@@ -156,7 +156,7 @@ func enqueueRival(t testing.TB, k locktest.Queued, rdb redis.UniversalClient, ri
 
 func TestQueuedWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
 		e := k.Enqueue(t, rdb, k.Open(c, "a"))
@@ -172,7 +172,7 @@ func TestQueuedWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 
 func TestQueuedExtendWithLostReply(t *testing.T) {
 	t.Parallel()
-	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action) {
+	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(10*time.Second))
 		locktest.OnNth(t, proxy, "queued_renew", 1, action)
@@ -193,10 +193,10 @@ func TestQueuedExtendWithLostReply(t *testing.T) {
 	})
 }
 
-// A copy of an acquire that was held up on its way arrives when its stay is over.
+// A copy of an acquire that was held up on its way arrives when its hold is over.
 func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := faulty(t, b, k)
 			locktest.DeleteAll(t, rdb)
@@ -235,7 +235,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 			<-lease.Done()
 			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-			locktest.Eventually(t, "the stay was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
+			locktest.Eventually(t, "the hold was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
 			}
@@ -246,7 +246,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 
 func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		c, proxy, rdb := faulty(t, b, k)
 		lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(time.Second))
 		// The keys outlive the hold, as they do when others have held the lock longer.
@@ -272,7 +272,7 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 
 func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		c, proxy, rdb := faulty(t, b, k)
 		seen := locktest.OnNth(t, proxy, "queued_force_unlock", 1, faultproxy.ResetAfter)
 		locktest.MustLock(t, k.Open(c, "a"))

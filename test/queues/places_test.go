@@ -11,10 +11,10 @@ import (
 )
 
 // eachLine runs a scenario for each of them.
-func eachLine(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Line)) {
+func eachLine(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.OrderedType)) {
 	t.Helper()
 	t.Parallel()
-	for _, k := range locktest.Lines() {
+	for _, k := range locktest.OrderedTypes() {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) { scenario(t, b, k) })
@@ -25,18 +25,18 @@ func eachLine(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k l
 // The lock is free, but the one whose turn it is has not come yet. A newcomer
 // stands behind it.
 func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
-	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
 		k.Put(t, rdb, "a", "next:1", time.Hour)
-		e, stay := k.Enqueue(t, rdb, k.Open(c, "a"))
+		e, id := k.Enqueue(t, rdb, k.Open(c, "a"))
 		if _, err := k.Open(c, "a").TryLock(bg); err == nil {
 			t.Fatal("a visitor has the lock")
 		}
 		if s := locktest.MustState(t, k.Open(c, "a")); !e.Waits() || s.Locked() {
 			t.Fatalf("a newcomer has overtaken a waiter that lives: %+v", s)
 		}
-		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{"next:1", stay}) {
+		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{"next:1", id}) {
 			t.Fatalf("the line is %q", line)
 		}
 		// When the first has left it is the newcomer's turn.
@@ -50,23 +50,23 @@ func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
 // A waiter whose turn does not come keeps its place by looking, however long the
 // longest poll is and whoever else is there.
 func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
-	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		const term = 600 * time.Millisecond
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term), rlock.WithLongestPoll(locktest.Patient))
 		holder := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(time.Hour))
-		e, stay := k.Enqueue(t, rdb, k.Open(c, "a"))
+		e, id := k.Enqueue(t, rdb, k.Open(c, "a"))
 		// It is not silent together with all others: the one behind it lives.
 		k.Put(t, rdb, "a", "behind:1", time.Hour)
-		first := k.Sign(rdb, "a", stay)
+		first := k.Sign(rdb, "a", id)
 		locktest.Eventually(t, "the waiter has lived for three waiter leases", func() bool {
 			if _, err := k.Open(c, "a").TryLock(bg); err == nil {
 				t.Fatal("a visitor has the lock")
 			}
-			if line := k.Line(rdb, "a"); !slices.Equal(line, []string{stay, "behind:1"}) {
+			if line := k.Line(rdb, "a"); !slices.Equal(line, []string{id, "behind:1"}) {
 				t.Fatalf("a waiter that lives has lost its place: %q", line)
 			}
-			return k.Sign(rdb, "a", stay).After(first.Add(3 * term))
+			return k.Sign(rdb, "a", id).After(first.Add(3 * term))
 		})
 		locktest.MustUnlock(t, holder)
 		locktest.MustUnlock(t, e.Held())
@@ -79,15 +79,15 @@ func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
 // After an outage the silent keep their places for one waiter lease: theirs, not
 // that of whoever happens to look first.
 func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
-	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		const term = 300 * time.Millisecond
 		c, proxy, rdb := b.Faulty(t, rlock.WithWaiterLease(term), rlock.WithCommandTimeout(time.Second))
 		visitor := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Hour))
 		holder := locktest.MustLock(t, k.Rival(visitor, "a"))
-		_, stay := k.Enqueue(t, rdb, k.Open(c, "a"))
+		_, id := k.Enqueue(t, rdb, k.Open(c, "a"))
 		proxy.Refuse(true) // its process has died, as far as Redis can see
 		locktest.Eventually(t, "it is silent", func() bool {
-			return k.Sign(rdb, "a", stay).Before(rdb.Time(bg).Val())
+			return k.Sign(rdb, "a", id).Before(rdb.Time(bg).Val())
 		})
 		locktest.MustUnlock(t, holder)
 		locktest.Eventually(t, "it is removed", func() bool {
@@ -101,7 +101,7 @@ func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
 // A PriorityLock or FairReadWriteLock has keys of its own, so another type of lock
 // of its name does not exclude it. It must not be taken beside one.
 func TestTypesWithAQueueOfTheirOwnRefuseANameThatAnotherTypeHolds(t *testing.T) {
-	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		if k.Name == "fair" {
 			return // it has the hash of a Lock
 		}
@@ -143,13 +143,13 @@ func TestTypesWithAQueueOfTheirOwnRefuseANameThatAnotherTypeHolds(t *testing.T) 
 // One script removes a hundred of the dead at most, and tells some of those who can
 // enter together. The rest is done by the looks that follow, without a timer.
 func TestManyDeadAndManyReadersNeedNoTimer(t *testing.T) {
-	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.Line) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient), rlock.WithLongestPoll(locktest.Patient))
 		holder := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(time.Hour))
 		for i := range 250 {
-			stay := fmt.Sprint("dead:", i)
-			k.Put(t, rdb, "a", stay, time.Hour)
+			id := fmt.Sprint("dead:", i)
+			k.Put(t, rdb, "a", id, time.Hour)
 		}
 		var all []*locktest.Attempt
 		for range 80 {

@@ -17,9 +17,9 @@ import (
 
 // eachType runs a scenario for each of them, each with a Redis of its own. They
 // wait for time-outs and leases most of the time, so they do it beside each other.
-func eachType(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
+func eachType(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType)) {
 	t.Helper()
-	for _, k := range locktest.QueuedKinds {
+	for _, k := range locktest.QueuedTypes {
 		runOn(t, "miniredis", k, scenario)
 		runOn(t, "standalone", k, scenario)
 	}
@@ -28,15 +28,15 @@ func eachType(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k l
 // eachMode is eachType for what depends on the scripts and the connection
 // only: a priority lock is to them what a write lock is, and miniredis is asked
 // once.
-func eachMode(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
+func eachMode(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType)) {
 	t.Helper()
-	read, write := locktest.QueuedKinds[0], locktest.QueuedKinds[1]
+	read, write := locktest.QueuedTypes[0], locktest.QueuedTypes[1]
 	runOn(t, "miniredis", write, scenario)
 	runOn(t, "standalone", read, scenario)
 	runOn(t, "standalone", write, scenario)
 }
 
-func runOn(t *testing.T, on string, k locktest.Queued, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
+func runOn(t *testing.T, on string, k locktest.QueuedType, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType)) {
 	t.Run(on+" "+k.Name, func(t *testing.T) {
 		t.Parallel()
 		if on == "miniredis" {
@@ -48,9 +48,9 @@ func runOn(t *testing.T, on string, k locktest.Queued, scenario func(t *testing.
 }
 
 // eachTypeOn runs a scenario for each of them on one Redis.
-func eachTypeOn(t *testing.T, b *locktest.Backend, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued)) {
+func eachTypeOn(t *testing.T, b *locktest.Backend, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType)) {
 	t.Helper()
-	for _, k := range locktest.QueuedKinds {
+	for _, k := range locktest.QueuedTypes {
 		t.Run(k.Name, func(t *testing.T) {
 			locktest.DeleteAll(t, b.Client(t))
 			scenario(t, b, k)
@@ -59,9 +59,9 @@ func eachTypeOn(t *testing.T, b *locktest.Backend, scenario func(t *testing.T, b
 }
 
 // eachLoss runs a scenario for each way to lose a reply of a script.
-func eachLoss(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.Queued, action faultproxy.Action)) {
+func eachLoss(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action)) {
 	t.Helper()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		for name, action := range locktest.LossyActions {
 			t.Run(name, func(t *testing.T) {
 				locktest.DeleteAll(t, b.Client(t))
@@ -73,7 +73,7 @@ func eachLoss(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k l
 
 // faulty is faulty with the scripts loaded. Nothing but the faults and
 // messages moves its waiters.
-func faulty(t testing.TB, b *locktest.Backend, k locktest.Queued, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
+func faulty(t testing.TB, b *locktest.Backend, k locktest.QueuedType, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
 	opts = append([]rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)}, opts...)
 	c, proxy, rdb := b.Faulty(t, opts...)
@@ -98,7 +98,7 @@ func wantHolders(t testing.TB, l locktest.AnyLock, holders, n, waiters int) {
 
 func TestQueuedForceUnlockEndsTheHoldAndKeepsTheQueue(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		l := k.Open(c, "a")
@@ -133,7 +133,7 @@ func TestQueuedForceUnlockEndsTheHoldAndKeepsTheQueue(t *testing.T) {
 
 func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		l := k.Open(locktest.NewClient(t, rdb), "a")
 		// The lock is free; the waiter has not come yet.
@@ -157,7 +157,7 @@ func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 
 func TestQueuedWaitIsBoundedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		l := k.Open(locktest.NewClient(t, rdb), "a")
 		holder := locktest.MustLock(t, k.Rival(b.NewClient(t), "a"))
@@ -182,7 +182,7 @@ func TestQueuedWaitIsBoundedAndLeavesNothing(t *testing.T) {
 func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
-		eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+		eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 			rdb := b.Client(t)
 			for _, name := range []string{"order:7", "{t}x", "x{t}", "bin\x00\xff\n"} {
 				c := locktest.NewClient(t, rdb)
@@ -210,7 +210,7 @@ func TestQueuedKeysHaveATTLAndVanish(t *testing.T) {
 
 func TestQueuedShutdownLeavesNothing(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
 		lease := locktest.MustLock(t, k.Rival(c, "a"))
@@ -237,7 +237,7 @@ func TestQueuedShutdownLeavesNothing(t *testing.T) {
 
 func TestQueuedNonReentrantAndMaxHold(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		c := b.NewClient(t)
 		l := k.Open(c, "a", rlock.WithNonReentrant())
 		lease := locktest.MustLock(t, l)
@@ -253,7 +253,7 @@ func TestQueuedNonReentrantAndMaxHold(t *testing.T) {
 
 func TestQueuedReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		l := k.Open(locktest.NewClient(t, rdb), "a")
 		ctx := rlock.WithOwner(bg)
@@ -355,7 +355,7 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
 	c := locktest.NewClient(t, rdb)
-	for _, k := range locktest.QueuedKinds {
+	for _, k := range locktest.QueuedTypes {
 		for _, name := range []string{"", "a{b", "{}z"} {
 			_, err := k.Open(c, name).Lock(bg)
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
@@ -390,7 +390,7 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 // asleep.
 func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.Queued) {
+	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
 		for range 10 {

@@ -181,7 +181,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 	}
 }
 
-// Requests that hang on their way until their stay is over meet its tombstone:
+// Requests that hang on their way until their hold is over meet its tombstone:
 // those of a try that failed, of a wait that was given up, and of a hold.
 func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time

@@ -20,7 +20,7 @@ func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
+		java := locktest.JavaReadLock{RDB: rdb, Name: "a"}
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		long := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
 		java.Read(locktest.JavaOwner, 500*time.Millisecond) // and dies
@@ -53,7 +53,7 @@ func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(2*time.Second))
 		living := locktest.MustLock(t, c.NewReadWriteLock("a").Reader)
-		locktest.JavaReadLock{Rdb: rdb, Name: "a"}.Read("dead:1", time.Second)
+		locktest.JavaReadLock{RDB: rdb, Name: "a"}.Read("dead:1", time.Second)
 		was := living.Deadline()
 		locktest.Eventually(t, "the dead one is over, the other was renewed", func() bool {
 			return rdb.Exists(bg, locktest.ReaderTimer("a", "dead:1", 1)).Val() == 0 && living.Deadline().After(was)
@@ -87,7 +87,7 @@ func TestLockLastsAsLongAsItsLongestReader(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
+		java := locktest.JavaReadLock{RDB: rdb, Name: "a"}
 		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
 		hour := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
 		half := locktest.MustLock(t, l.Reader, rlock.WithLease(30*time.Minute))

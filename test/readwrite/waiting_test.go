@@ -262,15 +262,15 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 								side = l.Writer
 							}
 							ctx, cancel := context.WithTimeout(bg, 30*time.Second)
-							hasty := rand.IntN(4) == 0
-							if hasty {
+							impatient := rand.IntN(4) == 0
+							if impatient {
 								ctx, cancel = context.WithTimeout(bg, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
 							}
 							lease, err := side.Lock(ctx)
 							cancel()
 							if err != nil {
-								if !hasty || !errors.Is(err, rlock.ErrNotAcquired) {
-									t.Errorf("writes %v, hasty %v: %v", writes, hasty, err)
+								if !impatient || !errors.Is(err, rlock.ErrNotAcquired) {
+									t.Errorf("writes %v, impatient %v: %v", writes, impatient, err)
 								}
 								continue
 							}
@@ -462,7 +462,7 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
-		java := locktest.JavaReadLock{Rdb: rdb, Name: "a"}
+		java := locktest.JavaReadLock{RDB: rdb, Name: "a"}
 		start := time.Now()
 		java.Read("dead:1", 700*time.Millisecond)
 		java.Read("dead:2", 300*time.Millisecond)

@@ -45,7 +45,7 @@ func childPings(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 // script, few at a time, so that Redis serves others between them.
 func TestThousandsOfPlacesAreGivenUpAtOnce(t *testing.T) {
 	waiters := *cancelled
-	for _, k := range locktest.Lines() {
+	for _, k := range locktest.OrderedTypes() {
 		if k.Name == "read" {
 			continue // as write
 		}

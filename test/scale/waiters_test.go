@@ -15,7 +15,7 @@ import (
 )
 
 // fill puts n waiters that live into the line, behind all others.
-func fill(t testing.TB, k locktest.Line, rdb redis.UniversalClient, name string, n int) {
+func fill(t testing.TB, k locktest.OrderedType, rdb redis.UniversalClient, name string, n int) {
 	t.Helper()
 	keys := locktest.FairKeysOf(name)
 	base := "{" + name + "}:rlock:" + k.Signs
@@ -29,13 +29,13 @@ func fill(t testing.TB, k locktest.Line, rdb redis.UniversalClient, name string,
 		local time = redis.call('time')
 		local now = time[1] * 1000
 		for i = 1, tonumber(ARGV[1]) do
-			local stay = '6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:' .. i
-			redis.call('zadd', KEYS[3], now + 3600000, stay)
+			local id = '6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:' .. i
+			redis.call('zadd', KEYS[3], now + 3600000, id)
 			if ARGV[2] == 'fair' then
-				redis.call('rpush', KEYS[1], stay)
-				redis.call('zadd', KEYS[2], now + 3600000, stay)
+				redis.call('rpush', KEYS[1], id)
+				redis.call('zadd', KEYS[2], now + 3600000, id)
 			else
-				redis.call('zadd', KEYS[1], time[1] * 1000000 + time[2] + i, stay)
+				redis.call('zadd', KEYS[1], time[1] * 1000000 + time[2] + i, id)
 			end
 		end`, []string{keys.Queue, keys.Deadlines, keys.Alive}, n, k.Name).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -47,7 +47,7 @@ func fill(t testing.TB, k locktest.Line, rdb redis.UniversalClient, name string,
 // in the line of a fair lock do not change that.
 func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
-	for _, k := range locktest.Lines() {
+	for _, k := range locktest.OrderedTypes() {
 		javas := []int{0}
 		if k.Name == "fair" {
 			javas = []int{0, 1, 50}
@@ -103,7 +103,7 @@ func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 					holder := locktest.MustLock(t, k.Rival(m.Client, name), rlock.WithLease(time.Hour))
 					head := parked(2)
 					for i := range java {
-						j := &locktest.JavaFairLock{Rdb: rdb, K: locktest.FairKeysOf(name), Owner: fmt.Sprint("java:", i), Wait: 300_000}
+						j := &locktest.JavaFairLock{RDB: rdb, Keys: locktest.FairKeysOf(name), Owner: fmt.Sprint("java:", i), Wait: 300_000}
 						j.Try(time.Hour)
 					}
 					fill(t, k, rdb, name, n)

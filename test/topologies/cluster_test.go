@@ -261,7 +261,7 @@ func clusterAcks(t *testing.T, c *redistest.Cluster) {
 	}
 	locktest.MustUnlock(t, lease)
 
-	hasty := locktest.Join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	impatient := locktest.Join(t, c.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
 	greedy := locktest.Join(t, c.Client(), rlock.WithReplicaAck(2, 100*time.Millisecond))
 	refused := func(m *locktest.Member, count string) {
 		t.Helper()
@@ -272,7 +272,7 @@ func clusterAcks(t *testing.T, c *redistest.Cluster) {
 	}
 	refused(greedy, "1 of 2 replicas")
 	replica.Pause()
-	refused(hasty, "0 of 1 replicas")
+	refused(impatient, "0 of 1 replicas")
 	replica.Resume()
 	c.Settle()
 	locktest.MustUnlock(t, locktest.MustLock(t, patient.NewLock(name)))

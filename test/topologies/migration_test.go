@@ -120,7 +120,7 @@ func migrating(t *testing.T, c *redistest.Cluster) {
 func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	for _, k := range locktest.QueuedKinds {
+	for _, k := range locktest.QueuedTypes {
 		t.Run(k.Name, func(t *testing.T) {
 			name := "{queued moves " + k.Name + "}"
 			l := k.Open(locktest.NewClient(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)

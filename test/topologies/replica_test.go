@@ -265,7 +265,7 @@ func (p *mirrored) reentry(t *testing.T) {
 func (p *mirrored) handedOver(t *testing.T) {
 	a := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
 	b := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
-	hasty := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
+	impatient := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 100*time.Millisecond))
 	first := locktest.MustLock(t, a.NewLock("over"))
 	// Acquires of b go through pipelines, which looks do not show.
 	w := b.Line(t, "over")
@@ -283,9 +283,9 @@ func (p *mirrored) handedOver(t *testing.T) {
 		t.Errorf("token %d after %d", second.Token(), first.Token())
 	}
 
-	third := hasty.Line(t, "over")
+	third := impatient.Line(t, "over")
 	locktest.Eventually(t, "the waiter is subscribed", func() bool {
-		return hasty.Events.Confirmations("redisson_lock__channel:{over}") == 1
+		return impatient.Events.Confirmations("redisson_lock__channel:{over}") == 1
 	})
 	p.pause(t)
 	locktest.MustUnlock(t, second)

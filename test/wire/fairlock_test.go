@@ -90,7 +90,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 			java := func(who string, wait time.Duration) func() {
 				return func() {
 					ids[who] = "6c1f0a4e-8a3c-4f0e-9f6e-0d9a4f8f2b11:" + who
-					javas[who] = &locktest.JavaFairLock{Rdb: rdb, K: k, Owner: ids[who], Wait: float64(wait.Milliseconds())}
+					javas[who] = &locktest.JavaFairLock{RDB: rdb, Keys: k, Owner: ids[who], Wait: float64(wait.Milliseconds())}
 					if javas[who].Try(lease) {
 						t.Fatalf("%s has the lock", who)
 					}
@@ -229,8 +229,8 @@ func TestFairWaiterSurvivesWrongAccounts(t *testing.T) {
 		lease := locktest.MustLock(t, c.NewFairLock("a"))
 		w, other := locktest.MustLineUp(t, rdb, c.NewFairLock("a")), locktest.MustLineUp(t, rdb, c.NewFairLock("a"))
 		for range 3 {
-			for _, stay := range []string{w.ID, other.ID} {
-				rdb.ZIncrBy(bg, k.Deadlines, -float64(time.Hour.Milliseconds()), stay)
+			for _, id := range []string{w.ID, other.ID} {
+				rdb.ZIncrBy(bg, k.Deadlines, -float64(time.Hour.Milliseconds()), id)
 			}
 			// Ours do not remove it, whatever its deadline says.
 			if _, err := c.NewFairLock("a").TryLock(bg); err == nil {
@@ -260,7 +260,7 @@ func TestFairLineBehindAnEndlessWait(t *testing.T) {
 		k := locktest.FairKeysOf("a")
 		m := locktest.Join(t, b.Client(t))
 		lease := locktest.MustLock(t, m.NewFairLock("a"))
-		j := &locktest.JavaFairLock{Rdb: rdb, K: k, Owner: "java:1", Wait: math.MaxInt64}
+		j := &locktest.JavaFairLock{RDB: rdb, Keys: k, Owner: "java:1", Wait: math.MaxInt64}
 		j.Try(time.Minute)
 		w := locktest.Parked(t, rdb, m, "a")
 		locktest.MustUnlock(t, lease)

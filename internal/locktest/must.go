@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-rlock/rlock"
 )
+
+var bg = context.Background()
 
 // Eventually waits for a condition that must come true soon. The bound is far
 // above what a busy machine needs.
@@ -24,11 +24,13 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// MustLock takes a lock within 30 s.
 func MustLock(t testing.TB, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
 	t.Helper()
 	return MustLockCtx(t, context.Background(), l, opts...)
 }
 
+// MustLockCtx is MustLock for the owner that ctx carries.
 func MustLockCtx(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -40,6 +42,7 @@ func MustLockCtx(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rloc
 	return lease
 }
 
+// MustUnlock unlocks a lease that is not lost.
 func MustUnlock(t testing.TB, l *rlock.Lease) {
 	t.Helper()
 	if err := l.Unlock(context.Background()); err != nil {
@@ -94,33 +97,7 @@ func StillRunning(t testing.TB, done <-chan error) {
 	}
 }
 
-func NewRedLock(t testing.TB, name string, clients []*rlock.Client, opts ...rlock.RedLockOption) *rlock.RedLock {
-	t.Helper()
-	l, err := rlock.NewRedLock(name, clients, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func NewMultiLock(t testing.TB, locks ...rlock.Locker) *rlock.MultiLock {
-	t.Helper()
-	m, err := rlock.NewMultiLock(locks...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-func MultiLockOf(t testing.TB, c *rlock.Client, names ...string) *rlock.MultiLock {
-	t.Helper()
-	var locks []rlock.Locker
-	for _, n := range names {
-		locks = append(locks, c.NewLock(n))
-	}
-	return NewMultiLock(t, locks...)
-}
-
+// MustBeFree checks that each lock can be had at once.
 func MustBeFree(t testing.TB, locks ...rlock.Locker) {
 	t.Helper()
 	for _, l := range locks {
@@ -132,6 +109,7 @@ func MustBeFree(t testing.TB, locks ...rlock.Locker) {
 	}
 }
 
+// MustBeHeld checks that no lock can be had.
 func MustBeHeld(t testing.TB, locks ...rlock.Locker) {
 	t.Helper()
 	for _, l := range locks {
@@ -143,34 +121,3 @@ func MustBeHeld(t testing.TB, locks ...rlock.Locker) {
 		WantErr(t, err, rlock.ErrNotAcquired)
 	}
 }
-
-// WatchedLock is a lock that tells of each attempt and each grant, and whose
-// attempts can be stopped: a member that is not of this library's types.
-type WatchedLock struct {
-	rlock.Locker
-	Before func(ctx context.Context)
-	After  func(lease *rlock.Lease, err error)
-}
-
-func (w WatchedLock) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-	if w.Before != nil {
-		w.Before(ctx)
-	}
-	lease, err := w.Locker.Lock(ctx, opts...)
-	if w.After != nil {
-		w.After(lease, err)
-	}
-	return lease, err
-}
-
-// DialOnce has a dial fail at once where nobody is. A request that waits in go-redis
-// for the next dial could outlast two kills of a node, and with them its tombstone.
-func DialOnce(o *redis.Options) { o.DialerRetries = 1 }
-
-var (
-	// RedLockLease is the watchdog lease of tests that wait for renewals and losses,
-	// and RedLockTimeout the longest node time-out that goes with it: a busy machine
-	// answers within it.
-	RedLockLease   = Ample(4500 * time.Millisecond)
-	RedLockTimeout = RedLockLease / 6
-)
