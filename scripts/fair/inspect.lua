@@ -8,4 +8,9 @@
 
 -- include hash
 local lock, queue = KEYS[1], KEYS[2]
-return report(redis.call('pttl', lock), 0, redis.call('llen', queue), redis.call('hgetall', lock))
+local fields = redis.call('hgetall', lock)
+local reply = foreign(fields)
+if reply then
+  return reply
+end
+return report(fields, redis.call('pttl', lock), 0, redis.call('llen', queue))

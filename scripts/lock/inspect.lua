@@ -12,5 +12,10 @@
 
 -- include hash
 local lock, counter = KEYS[1], KEYS[2]
+local fields = redis.call('hgetall', lock)
+local reply = foreign(fields)
+if reply then
+  return reply
+end
 local token = counter and tonumber(redis.call('get', counter)) or 0
-return report(redis.call('pttl', lock), token, -1, redis.call('hgetall', lock))
+return report(fields, redis.call('pttl', lock), token, -1)

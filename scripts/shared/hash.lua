@@ -5,9 +5,9 @@
 -- hash in base64 -> holder, and "<hash>:<holder>:expire_time" and
 -- "<hash>:<holder>:lock_count" -> numbers. A key of another type is refused by Redis
 -- itself, with WRONGTYPE.
--- Defines  foreign(fields), foreignAt(lock), refused(lock, rest, lives),
---          report(ttl, token, waiters, fields), plainly(fields). fields are fields and
---          values, as of HGETALL
+-- Defines  foreign(fields), foreignAt(lock), refused(lock, rest, lives), plainly(fields),
+--          report(fields, ttl, token, waiters). fields are fields and values, as of
+--          HGETALL
 
 -- How long the hash of a value in a group is, and what Redisson's holders look like.
 local HASHED = 22
@@ -115,12 +115,8 @@ local function plainly(fields)
 end
 
 -- report is the reply of lock/inspect for a hash each of whose holders is alone.
-local function report(ttl, token, waiters, fields)
-  local reply = foreign(fields)
-  if reply then
-    return reply
-  end
-  reply = {ttl, token, waiters}
+local function report(fields, ttl, token, waiters)
+  local reply = {ttl, token, waiters}
   local holders = plainly(fields)
   for i = 1, #holders, 2 do
     table.insert(reply, holders[i])
