@@ -299,3 +299,30 @@ func followsQueuedModel(t *testing.T, what string, actions func(m *queuedModel, 
 		locktest.OnlyTombstones(t, rdb)
 	})
 }
+
+func TestFairReadWriteLockFollowsItsModel(t *testing.T) {
+	t.Parallel()
+	followsQueuedModel(t, "fairrw", func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T) {
+		l := c.NewFairReadWriteLock(m.name)
+		enter := func(side locktest.AnyLock, isShared bool) func(*rapid.T) {
+			return func(rt *rapid.T) {
+				o := m.pick(rt, "enter", func(o *queuedMember) bool { return len(o.leases) == 0 && !o.waits })
+				m.lock(rt, o, side, isShared, 0)
+			}
+		}
+		return map[string]func(*rapid.T){"read": enter(l.Reader, true), "read again": enter(l.Reader, true), "write": enter(l.Writer, false)}
+	})
+}
+
+func TestPriorityLockFollowsItsModel(t *testing.T) {
+	t.Parallel()
+	followsQueuedModel(t, "priority", func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T) {
+		l := c.NewPriorityLock(m.name)
+		enter := func(rt *rapid.T) {
+			o := m.pick(rt, "enter", func(o *queuedMember) bool { return len(o.leases) == 0 && !o.waits })
+			p := rapid.IntRange(rlock.MinPriority, rlock.MaxPriority).Draw(rt, "priority")
+			m.lock(rt, o, l, false, -p, rlock.WithPriority(p))
+		}
+		return map[string]func(*rapid.T){"enter": enter, "enter again": enter}
+	})
+}

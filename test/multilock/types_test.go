@@ -13,6 +13,40 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
+// A Locker of the caller's own may be of a type that can be compared, with a value
+// inside that cannot.
+type wrappedLock struct {
+	rlock.Locker
+	more any
+}
+
+// oneOfEachType has a member of every type, on two deployments and on three masters.
+func oneOfEachType(t *testing.T, b *locktest.Backend) (rdbs []redis.UniversalClient, open func() []rlock.Locker) {
+	one, two := b.Client(t), locktest.OnMiniredis(t).Client(t)
+	rdbs = []redis.UniversalClient{one, two}
+	var masters []redis.UniversalClient
+	for range 3 {
+		masters = append(masters, locktest.OnMiniredis(t).Client(t))
+	}
+	rdbs = append(rdbs, masters...)
+	return rdbs, func() []rlock.Locker {
+		c, d := locktest.NewClient(t, one), locktest.NewClient(t, two)
+		var nodes []*rlock.Client
+		for _, rdb := range masters {
+			nodes = append(nodes, locktest.NewClient(t, rdb, rlock.WithWatchdogLease(30*time.Second)))
+		}
+		return []rlock.Locker{
+			c.NewLock("plain"), c.NewFairLock("fair"), c.NewFencedLock("fenced"), c.NewSpinLock("spin"),
+			c.NewPriorityLock("urgent"), c.NewReadWriteLock("rw").Writer,
+			c.NewFairReadWriteLock("fairrw").Writer, d.NewLock("plain"),
+			// Generous, because nothing here is about slow nodes.
+			locktest.NewRedLock(t, "quorum", nodes, rlock.WithNodeTimeout(5*time.Second)),
+			c.NewReadWriteLock("read").Reader,
+			locktest.MultiLockOf(t, d, "nested1", "nested2"),
+		}
+	}
+}
+
 func TestMultiLockOfEveryType(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -99,33 +133,6 @@ func TestMultiLockOfEveryType(t *testing.T) {
 	})
 }
 
-// oneOfEachType has a member of every type, on two deployments and on three masters.
-func oneOfEachType(t *testing.T, b *locktest.Backend) (rdbs []redis.UniversalClient, open func() []rlock.Locker) {
-	one, two := b.Client(t), locktest.OnMiniredis(t).Client(t)
-	rdbs = []redis.UniversalClient{one, two}
-	var masters []redis.UniversalClient
-	for range 3 {
-		masters = append(masters, locktest.OnMiniredis(t).Client(t))
-	}
-	rdbs = append(rdbs, masters...)
-	return rdbs, func() []rlock.Locker {
-		c, d := locktest.NewClient(t, one), locktest.NewClient(t, two)
-		var nodes []*rlock.Client
-		for _, rdb := range masters {
-			nodes = append(nodes, locktest.NewClient(t, rdb, rlock.WithWatchdogLease(30*time.Second)))
-		}
-		return []rlock.Locker{
-			c.NewLock("plain"), c.NewFairLock("fair"), c.NewFencedLock("fenced"), c.NewSpinLock("spin"),
-			c.NewPriorityLock("urgent"), c.NewReadWriteLock("rw").Writer,
-			c.NewFairReadWriteLock("fairrw").Writer, d.NewLock("plain"),
-			// Generous, because nothing here is about slow nodes.
-			locktest.NewRedLock(t, "quorum", nodes, rlock.WithNodeTimeout(5*time.Second)),
-			c.NewReadWriteLock("read").Reader,
-			locktest.MultiLockOf(t, d, "nested1", "nested2"),
-		}
-	}
-}
-
 func TestMultiLockOfALockThatCannotBeCompared(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
@@ -134,11 +141,4 @@ func TestMultiLockOfALockThatCannotBeCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	locktest.MustUnlock(t, locktest.MustLock(t, m))
-}
-
-// A Locker of the caller's own may be of a type that can be compared, with a value
-// inside that cannot.
-type wrappedLock struct {
-	rlock.Locker
-	more any
 }

@@ -13,21 +13,6 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// forget has nodes die and come back without their data.
-func (n *masters) forget(nodes ...int) {
-	for _, i := range nodes {
-		n.servers[i].Kill()
-		n.servers[i].Restart()
-	}
-}
-
-func (n *masters) allVoteFor(t testing.TB, l *rlock.Lease) {
-	t.Helper()
-	locktest.Eventually(t, "all have voted for the hold", func() bool {
-		return !slices.ContainsFunc(n.votes(t, l.Name()), func(a string) bool { return a != l.Owner() })
-	})
-}
-
 // A hold survives the loss of the data of all nodes, one after the other: each
 // votes for it again with the next renewal, and counts from the one after.
 func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {

@@ -19,72 +19,6 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// holdWitness sees every hold of a lock, and says when two believe in theirs at once,
-// or tokens do not grow in the order of the holds.
-type holdWitness struct {
-	t testing.TB
-
-	mu      sync.Mutex // guards the rest
-	open    map[*rlock.Lease]struct{}
-	highest int64
-	holds   int
-	lost    int
-}
-
-func newWitness(t testing.TB) *holdWitness {
-	return &holdWitness{t: t, open: map[*rlock.Lease]struct{}{}}
-}
-
-// asks is called before an acquire: its token must be greater than the one that is
-// returned, whatever happens.
-func (j *holdWitness) asks() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.highest
-}
-
-func (j *holdWitness) got(l *rlock.Lease, floor int64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.holds++
-	if l.Token() <= floor {
-		j.t.Errorf("token %d after %d", l.Token(), floor)
-	}
-	for other := range j.open {
-		if other.Err() == nil && l.Err() == nil {
-			j.t.Errorf("%s (token %d) and %s (token %d) hold it at once", other.Owner(), other.Token(), l.Owner(), l.Token())
-		}
-	}
-	// One that is over before it is seen here may be seen after its successor.
-	if l.Err() == nil && l.Token() <= j.highest {
-		j.t.Errorf("token %d in the hands of a holder after %d", l.Token(), j.highest)
-	}
-	j.highest = max(j.highest, l.Token())
-	j.open[l] = struct{}{}
-}
-
-// leaves is called before an Unlock.
-func (j *holdWitness) leaves(l *rlock.Lease) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.open, l)
-	if l.Err() != nil {
-		j.lost++
-	}
-}
-
-// durations says what is in the middle of some times, and near their end.
-type durations []time.Duration
-
-func (d durations) String() string {
-	if len(d) == 0 {
-		return "none"
-	}
-	s := slices.Sorted(slices.Values(d))
-	at := func(q float64) time.Duration { return s[int(q*float64(len(s)-1))].Round(10 * time.Microsecond) }
-	return fmt.Sprintf("median %v, p90 %v, p99 %v, longest %v of %d", at(0.5), at(0.9), at(0.99), at(1), len(s))
-}
-
 // direct are the clients of one process that does not go through the proxies.
 func directLock(t testing.TB, n *masters, name string, opts ...rlock.Option) *rlock.RedLock {
 	t.Helper()
@@ -483,12 +417,5 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 			}
 			locktest.MustUnlock(t, lease)
 		})
-	}
-}
-
-func do(t testing.TB, rdb redis.UniversalClient, args ...any) {
-	t.Helper()
-	if err := rdb.(*redis.Client).Do(bg, args...).Err(); err != nil {
-		t.Fatalf("%v: %v", args, err)
 	}
 }

@@ -7,31 +7,8 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
-	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
-
-// silence has some nodes run a script and not reply, and returns how many of them have
-// been asked to.
-func (n *masters) silence(scripts map[string][]int) (reached func(script string) int) {
-	for i, p := range n.proxies {
-		p.Handle(func(c faultproxy.Command) faultproxy.Action {
-			for script, nodes := range scripts {
-				if c.IsScript(locktest.SHA(script)) && slices.Contains(nodes, i) {
-					return faultproxy.SwallowReply
-				}
-			}
-			return faultproxy.Pass
-		})
-	}
-	return func(script string) (asked int) {
-		id := locktest.SHA(script)
-		for _, i := range scripts[script] {
-			asked += min(n.proxies[i].Count(func(c faultproxy.Command) bool { return c.IsScript(id) }), 1)
-		}
-		return asked
-	}
-}
 
 // A Lock whose context is cancelled returns then, whatever it waits for at that moment,
 // and however long nodes that hang may take to answer. What it had is given back.

@@ -82,85 +82,6 @@ func bootstrap(t testing.TB, addrs []string) {
 	})
 }
 
-// holdJudge sees who holds by his own belief.
-type holdJudge struct {
-	mu       sync.Mutex // guards the rest
-	inside   map[*rlock.Lease]bool
-	tokens   map[int64]bool
-	last     int64 // highest token that was seen
-	holds    int
-	together int // times that somebody came in while another held
-	backward int // tokens that are not above those seen before the acquire, or given twice
-}
-
-// before is what the token of an acquire that begins now must be above.
-func (j *holdJudge) before() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.last
-}
-
-func (j *holdJudge) enter(lease *rlock.Lease, before int64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.inside == nil {
-		j.inside, j.tokens = map[*rlock.Lease]bool{}, map[int64]bool{}
-	}
-	for other := range j.inside {
-		// Whoever holds at his look, and the newcomer later, held together.
-		if other.Err() == nil && lease.Err() == nil {
-			j.together++
-		}
-	}
-	if lease.Token() <= before || j.tokens[lease.Token()] {
-		j.backward++
-	}
-	j.holds++
-	j.last = max(j.last, lease.Token())
-	j.inside[lease], j.tokens[lease.Token()] = true, true
-}
-
-// lock takes a lock before the judge.
-func (j *holdJudge) lock(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) *rlock.Lease {
-	t.Helper()
-	before := j.before()
-	lease := lockPatiently(t, l, opts...)
-	j.enter(lease, before)
-	return lease
-}
-
-// try does so if it is free.
-func (j *holdJudge) try(l *rlock.RedLock) (*rlock.Lease, error) {
-	before := j.before()
-	lease, err := l.TryLock(bg)
-	if err == nil {
-		j.enter(lease, before)
-	}
-	return lease, err
-}
-
-// unlock leaves it.
-func (j *holdJudge) unlock(lease *rlock.Lease) {
-	j.leave(lease)
-	unlock(lease)
-}
-
-func (j *holdJudge) leave(lease *rlock.Lease) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.inside, lease)
-}
-
-// clean fails the test unless nobody held beside another.
-func (j *holdJudge) clean(t testing.TB) {
-	t.Helper()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.together > 0 || j.backward > 0 {
-		t.Errorf("%d holds beside others, %d tokens out of order, of %d holds", j.together, j.backward, j.holds)
-	}
-}
-
 // waysToForget are the ways in which a node may forget.
 var waysToForget = map[string]func(s *redistest.Server){
 	"empty": func(s *redistest.Server) {
@@ -671,15 +592,3 @@ func lockPatiently(t testing.TB, l *rlock.RedLock, opts ...rlock.AcquireOption) 
 // unlock unlocks a lease that is perhaps lost by now: with leases so short a
 // busy machine may be too slow.
 func unlock(lease *rlock.Lease) { _ = lease.Unlock(bg) }
-
-// more waits for more holds.
-func (j *holdJudge) more(t testing.TB, n int) {
-	t.Helper()
-	count := func() int {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		return j.holds
-	}
-	want := count() + n
-	locktest.Eventually(t, strconv.Itoa(n)+" more holds", func() bool { return count() >= want })
-}

@@ -11,19 +11,6 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// tombstones are those on all nodes.
-func (n *masters) tombstones(t testing.TB) (count int) {
-	t.Helper()
-	for _, rdb := range n.plain {
-		for _, k := range locktest.Keys(t, rdb) {
-			if strings.Contains(k, ":rlock:gone:") {
-				count++
-			}
-		}
-	}
-	return count
-}
-
 // A node that has answered all that it was asked needs no tombstone, also if it has
 // answered later than the quorum that the holder needed. Whoever only takes turns
 // leaves none.

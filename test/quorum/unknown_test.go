@@ -11,20 +11,6 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// voteFor makes nodes vote for attempts, as tries do that are under way.
-func (n *masters) voteFor(t testing.TB, lock string, attempts ...string) {
-	t.Helper()
-	until := time.Now().Add(time.Minute).UnixMicro()
-	for i, a := range attempts {
-		if a == "" {
-			continue
-		}
-		if err := n.plain[i].HSet(bg, recordKey(lock), "attempt", a, "stamp", 5, "until", until).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A lock is free only if no holder can have a quorum, with all the nodes whose votes
 // were not read. Otherwise nobody knows, and says so; the holder too.
 func TestRedLockUnknownIsNotFree(t *testing.T) {

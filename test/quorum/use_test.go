@@ -676,21 +676,3 @@ func TestRedLockQuorums(t *testing.T) {
 		})
 	}
 }
-
-// scriptCalls is how many scripts the nodes have run.
-func scriptCalls(t testing.TB, n *masters) (calls int) {
-	t.Helper()
-	for _, rdb := range n.plain {
-		info, err := rdb.Info(bg, "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(info) {
-			var c int
-			if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d", &c); err == nil {
-				calls += c
-			}
-		}
-	}
-	return calls
-}

@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// What a child process of a test runs.
+// TestChildProcess is what a child process runs.
 func TestChildProcess(t *testing.T) {
 	locktest.RunChild(t, map[string]locktest.ChildMode{"pings": childPings})
 }

@@ -18,6 +18,93 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
+// The run for a machine of one's own: 10,000 holds, 30 s, 12 s, beside busy loops.
+var (
+	redHolds  = flag.Int("redlock.holds", 500, "number of RedLocks held through an outage of nodes")
+	redLease  = flag.Duration("redlock.lease", locktest.RedLockLease, "their watchdog lease")
+	redOutage = flag.Duration("redlock.outage", 2*locktest.RedLockLease, "length of the outage of two nodes; of all, a quarter of the lease")
+)
+
+// wayHook counts the commands that were sent alone, and the pipelines.
+type wayHook struct{ alone, pipelines atomic.Int64 }
+
+func (h *wayHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *wayHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.alone.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *wayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.pipelines.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// renewalCount counts renewals and what failed.
+type renewalCount struct {
+	rlock.NopObserver
+	renewed, failed atomic.Int64
+}
+
+func (o *renewalCount) Renewed(string, string) { o.renewed.Add(1) }
+
+func (o *renewalCount) Retry(string, error) { o.failed.Add(1) }
+
+// redHold takes many locks at once.
+func redHold(t testing.TB, cs []*rlock.Client, n int, opts ...rlock.RedLockOption) []*rlock.Lease {
+	t.Helper()
+	held := make([]*rlock.Lease, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				l, err := rlock.NewRedLock("held:"+strconv.FormatInt(i, 10), cs, opts...)
+				if err == nil {
+					held[i], err = l.Lock(bg)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return held
+}
+
+// redRelease unlocks them, and tells how many had been lost.
+func redRelease(t testing.TB, held []*rlock.Lease) (lost int) {
+	t.Helper()
+	var first error
+	var wg sync.WaitGroup
+	for _, l := range held {
+		if err := l.Err(); err != nil {
+			lost++
+			first = err
+		}
+	}
+	for i, l := range held {
+		if i%8 == 0 {
+			wg.Wait()
+		}
+		wg.Go(func() { _ = l.Unlock(bg) })
+	}
+	wg.Wait()
+	if first != nil {
+		t.Log(first)
+	}
+	return lost
+}
+
 // Two of five nodes stop for longer than a lease, and then all for a quarter of
 // one. No hold is lost. All are renewed in pipelines, and there are no more
 // goroutines for many of them than for few.
@@ -72,93 +159,6 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 	if renewed < int64(len(held)) {
 		t.Errorf("%d renewals of %d holds", renewed, len(held))
 	}
-}
-
-// redHold takes many locks at once.
-func redHold(t testing.TB, cs []*rlock.Client, n int, opts ...rlock.RedLockOption) []*rlock.Lease {
-	t.Helper()
-	held := make([]*rlock.Lease, n)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				l, err := rlock.NewRedLock("held:"+strconv.FormatInt(i, 10), cs, opts...)
-				if err == nil {
-					held[i], err = l.Lock(bg)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	return held
-}
-
-// The run for a machine of one's own: 10,000 holds, 30 s, 12 s, beside busy loops.
-var (
-	redHolds  = flag.Int("redlock.holds", 500, "number of RedLocks held through an outage of nodes")
-	redLease  = flag.Duration("redlock.lease", locktest.RedLockLease, "their watchdog lease")
-	redOutage = flag.Duration("redlock.outage", 2*locktest.RedLockLease, "length of the outage of two nodes; of all, a quarter of the lease")
-)
-
-// wayHook counts the commands that were sent alone, and the pipelines.
-type wayHook struct{ alone, pipelines atomic.Int64 }
-
-func (h *wayHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *wayHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.alone.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (h *wayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.pipelines.Add(1)
-		return next(ctx, cmds)
-	}
-}
-
-// renewalCount counts renewals and what failed.
-type renewalCount struct {
-	rlock.NopObserver
-	renewed, failed atomic.Int64
-}
-
-func (o *renewalCount) Renewed(string, string) { o.renewed.Add(1) }
-
-func (o *renewalCount) Retry(string, error) { o.failed.Add(1) }
-
-// redRelease unlocks them, and tells how many had been lost.
-func redRelease(t testing.TB, held []*rlock.Lease) (lost int) {
-	t.Helper()
-	var first error
-	var wg sync.WaitGroup
-	for _, l := range held {
-		if err := l.Err(); err != nil {
-			lost++
-			first = err
-		}
-	}
-	for i, l := range held {
-		if i%8 == 0 {
-			wg.Wait()
-		}
-		wg.Go(func() { _ = l.Unlock(bg) })
-	}
-	wg.Wait()
-	if first != nil {
-		t.Log(first)
-	}
-	return lost
 }
 
 // What waits for its turn here is no fault of a node: the time-out of a renewal

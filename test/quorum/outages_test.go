@@ -6,128 +6,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-rlock/rlock"
-	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
-	"github.com/go-rlock/rlock/internal/redistest"
 )
-
-// masters are five masters, each behind a proxy.
-type masters struct {
-	servers []*redistest.Server
-	proxies []*faultproxy.Proxy
-	plain   []redis.UniversalClient // past the proxies
-
-	mu         sync.Mutex
-	unanswered map[request]bool // requests that were sent and not answered
-}
-
-// request is a request to a node.
-type request struct {
-	node int
-	raw  string
-}
-
-func startMasters(t testing.TB) *masters {
-	t.Helper()
-	n := &masters{servers: redistest.StartMasters(t, 5)}
-	for _, s := range n.servers {
-		n.proxies = append(n.proxies, faultproxy.New(t, s.Addr()))
-		n.plain = append(n.plain, locktest.Dialer(s.Addr())(t, nil))
-	}
-	return n
-}
-
-// clients are those of one process: one for each node, the first is the home.
-func (n *masters) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
-	t.Helper()
-	for _, p := range n.proxies {
-		cs = append(cs, locktest.NewClient(t, locktest.Dialer(p.Addr())(t, locktest.DialOnce), opts...))
-	}
-	return cs
-}
-
-// straight is clients without the proxies: the second process of a test whose
-// faults are meant for the first.
-func (n *masters) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
-	t.Helper()
-	for _, s := range n.servers {
-		cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, locktest.DialOnce), opts...))
-	}
-	return cs
-}
-
-func recordKey(lock string) string { return "{" + lock + "}:rlock:red" }
-
-func counterKey(lock string) string { return "{" + lock + "}:rlock:red:counter" }
-
-// unequal gives the nodes different counters, so that a token has to be written
-// back.
-func (n *masters) unequal(t testing.TB, lock string) {
-	t.Helper()
-	for i, rdb := range n.plain {
-		if err := rdb.Set(bg, counterKey(lock), 100+10*i, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// votes is whom each node has voted for, by its record; "" if for nobody.
-func (n *masters) votes(t testing.TB, lock string, nodes ...int) (attempts []string) {
-	t.Helper()
-	for _, i := range orAll(nodes) {
-		a, err := n.plain[i].HGet(bg, recordKey(lock), "attempt").Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			t.Fatalf("node %d: %v", i+1, err)
-		}
-		attempts = append(attempts, a)
-	}
-	return attempts
-}
-
-func orAll(nodes []int) []int {
-	if nodes == nil {
-		return []int{0, 1, 2, 3, 4}
-	}
-	return nodes
-}
-
-// nothing waits until all that is left on the nodes is counters, and tombstones
-// that will go. A request that was on its way may still come, and be undone, a
-// moment later.
-func (n *masters) nothing(t testing.TB, lock string, nodes ...int) {
-	t.Helper()
-	var left string
-	defer func() {
-		if left != "" {
-			t.Log(left)
-		}
-	}()
-	locktest.Eventually(t, "nothing is left", func() bool {
-		left = ""
-		for _, i := range orAll(nodes) {
-			for _, k := range locktest.Keys(t, n.plain[i]) {
-				switch {
-				case k == "rlock:red:highest", strings.HasSuffix(k, ":rlock:red:counter"):
-				case strings.Contains(k, ":rlock:gone:"):
-					// A negative one: it has just gone.
-					if ttl := n.plain[i].PTTL(bg, k).Val(); ttl == -1 || ttl > 2*time.Minute {
-						t.Errorf("node %d: tombstone %s has TTL %v", i+1, k, ttl)
-					}
-				default:
-					left += fmt.Sprintf("node %d: %s %v; ", i+1, k, n.plain[i].HGetAll(bg, k).Val())
-				}
-			}
-		}
-		return left == ""
-	})
-}
 
 // nodeFault makes some nodes fail, and mends them.
 type nodeFault struct {
@@ -145,37 +29,6 @@ var (
 		func(n *masters, i int) { n.servers[i].Pause() },
 		func(n *masters, i int) { n.servers[i].Resume() }, false}
 )
-
-// onScript has fn called once, when the first run of a script reaches a node,
-// before it does. The runs on other nodes wait until fn has returned.
-func (n *masters) onScript(script string, fn func()) (happened func() bool) {
-	id := locktest.SHA(script)
-	var once sync.Once
-	done := make(chan struct{})
-	for _, p := range n.proxies {
-		p.Handle(func(c faultproxy.Command) faultproxy.Action {
-			if c.IsScript(id) {
-				once.Do(func() { fn(); close(done) })
-			}
-			return faultproxy.Pass
-		})
-	}
-	return func() bool {
-		select {
-		case <-done:
-			return true
-		default:
-			return false
-		}
-	}
-}
-
-func (n *masters) pass() {
-	for _, p := range n.proxies {
-		p.Handle(nil)
-		p.Delay(nil)
-	}
-}
 
 // Whatever happens to up to two of five nodes, at whatever step, the lock works,
 // and no call takes longer than the node time-out; with three it says so, and
@@ -392,5 +245,3 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 		})
 	}
 }
-
-func isScript(c faultproxy.Command) bool { return c.Name == "evalsha" || c.Name == "eval" }
