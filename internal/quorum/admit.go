@@ -24,18 +24,17 @@ func readHighest(a *wire.Answer) (r reply, err error) {
 	if err != nil {
 		return r, err
 	}
-	bad := wire.ErrReply(a.Val)
 	if len(rest) != 4 {
-		return r, bad
+		return r, wire.ErrReply(a.Val)
 	}
 	clock, ok1 := rest[0].(int64)
 	longest, ok2 := rest[1].(int64)
 	epoch, ok3 := rest[2].(string)
 	policy, ok4 := rest[3].(string)
 	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return r, bad
+		return r, wire.ErrReply(a.Val)
 	}
-	r.about = about{
+	r.about = &about{
 		admitted: admitted > 0, voted: admitted == 1, highest: highest,
 		epoch: epoch, clock: micros(clock), longest: millis(longest), policy: policy,
 	}
@@ -44,11 +43,11 @@ func readHighest(a *wire.Answer) (r reply, err error) {
 
 // survey asks all nodes who and how they are. It closes answered, if there is that, as
 // soon as a quorum has said so.
-func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]about, failed failures) {
+func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]*about, failed failures) {
 	f := q.fanout()
 	defer f.end()
 	sent := q.clock.Now()
-	nodes, failed = map[int]about{}, failures{}
+	nodes, failed = map[int]*about{}, failures{}
 	f.ask(ctx, question{
 		request: func(int) (*wire.Request, error) {
 			return &wire.Request{
@@ -59,7 +58,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 		},
 		read: readHighest,
 	})
-	f.collectAll(ctx, func(r reply) {
+	f.collectAll(func(r reply) {
 		if r.err != nil {
 			failed[r.node] = r.err
 			return
@@ -78,7 +77,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 }
 
 // meet notes what a node has said about itself. It returns an error if it is unfit.
-func (q *quarantine) meet(i int, a about, sent time.Time) error {
+func (q *quarantine) meet(i int, a *about, sent time.Time) error {
 	known, now := q.nodes[i].Standing, q.clock.Now()
 	known.mu.Lock()
 	defer known.mu.Unlock()
@@ -138,7 +137,7 @@ func (q *quarantine) lookSoon() {
 // When the counters were read no hold could be valid any more, nor become so, that counts
 // on what the node has forgotten: had the quarantine ended in between, such a hold could
 // yet have raised the counter of a node that was read before.
-func (q *quarantine) admit(ctx context.Context, nodes map[int]about, began time.Time) {
+func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time.Time) {
 	var floor, reachable int64
 	intact := 0
 	for _, a := range nodes {
@@ -151,14 +150,14 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]about, began time.
 	if !q.blocks(intact) {
 		floor = max(reachable, q.time())
 	}
-	q.admitWith(ctx, floor, nodes, func(i int, a about) bool {
+	q.admitWith(ctx, floor, nodes, func(i int, a *about) bool {
 		v := q.nodes[i].Standing.get()
 		return !a.admitted && v.epoch == a.epoch && q.left(v, began) == 0
 	})
 }
 
 // admitWith admits some of the nodes and returns what became of those that failed.
-func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]about, which func(i int, a about) bool) failures {
+func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*about, which func(i int, a *about) bool) failures {
 	f := q.fanout()
 	defer f.end()
 	failed := failures{}
@@ -177,7 +176,7 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]a
 		},
 		read: readAdmit,
 	})
-	f.collectAll(ctx, func(r reply) {
+	f.collectAll(func(r reply) {
 		if r.err != nil {
 			failed[r.node] = r.err
 		}
@@ -195,7 +194,7 @@ func readAdmit(a *wire.Answer) (r reply, err error) {
 }
 
 // Bootstrap lets all nodes of a new deployment vote at once, instead of after the longest
-// lease. It relies on that no process has held any lock on these nodes within that time.
+// lease. It relies on the operator: no process has held any lock on these nodes within that time.
 // It needs all nodes. The error matches ErrNoQuorum if one of them does not answer or is
 // unfit, and ErrInvalidArgument if there is no quarantine, or only a part of the nodes may
 // vote and has done so. After a failure half-way it may be called again.
@@ -231,7 +230,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 		// No hold can be valid for which none of those has voted that may.
 		return argErr("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, l.n)
 	}
-	if failed := q.admitWith(ctx, floor, nodes, func(int, about) bool { return true }); len(failed) > 0 {
+	if failed := q.admitWith(ctx, floor, nodes, func(int, *about) bool { return true }); len(failed) > 0 {
 		return l.tooFew(l.n, failed)
 	}
 	return nil

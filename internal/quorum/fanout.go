@@ -14,7 +14,6 @@ type fanout struct {
 	replies chan reply
 	done    chan struct{} // closed when nobody listens any more
 	open    int           // replies to come
-	asked   []int         // by node: those of it
 
 	late  func(reply)        // is given a reply that nobody listens to; nil: it is dropped
 	alarm <-chan time.Time   // nil: there is none
@@ -22,7 +21,7 @@ type fanout struct {
 }
 
 func (l *Lock) fanout() *fanout {
-	return &fanout{l: l, replies: make(chan reply), done: make(chan struct{}), asked: make([]int, l.n)}
+	return &fanout{l: l, replies: make(chan reply), done: make(chan struct{})}
 }
 
 // end says that nobody listens any more.
@@ -61,7 +60,6 @@ func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 			req, known = q.request(i)
 		}
 		asked++
-		f.asked[i]++
 		if q.missed != nil {
 			home.Calls.Add(1)
 			n.Calls.Add(1)
@@ -159,7 +157,6 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 		select {
 		case r := <-f.replies:
 			f.open--
-			f.asked[r.node]--
 			if count(r) {
 				return nil
 			}
@@ -174,16 +171,11 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 	return nil
 }
 
-// collectAll is collect for questions that end with ctx anyway, and of which each counts: a
-// node whose reply is left behind then is one without an answer.
-func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
-	_ = f.collect(ctx, func(r reply) bool {
+// collectAll gives every reply to count. The questions end with the context that they were
+// asked with: a node that has not answered by then is one without an answer.
+func (f *fanout) collectAll(count func(reply)) {
+	_ = f.collect(context.Background(), func(r reply) (over bool) {
 		count(r)
 		return false
 	})
-	for i, open := range f.asked {
-		if open > 0 {
-			count(reply{node: i, err: wire.NoAnswer(f.l.cfg.NodeTimeout, nil)})
-		}
-	}
 }

@@ -94,8 +94,8 @@ const (
 	// votes among them.
 	hesitation = 5 * time.Millisecond
 
-	// giveUpGrace is how long a caller whose wait is over stays to see its votes taken
-	// back. Nodes answer within it unless something is wrong.
+	// giveUpGrace is how long a caller whose wait is over still waits for its votes to be
+	// taken back. Nodes answer within it unless they are silent.
 	giveUpGrace = 100 * time.Millisecond
 )
 

@@ -89,7 +89,7 @@ func (l *Lock) ForceUnlock(owner string) protocol.Request[bool] {
 			},
 			read: readForce,
 		})
-		f.collectAll(ctx, func(r reply) {
+		f.collectAll(func(r reply) {
 			switch {
 			case r.err != nil:
 				t.unanswered(r.node, r.err)

@@ -46,7 +46,7 @@ type reply struct {
 	id       string        // busy, votedFor, released by force: whose vote it is, or was
 	rest     time.Duration // busy, votedFor: for how long
 	token    int64         // votedFor: of the hold; 0: it is none, or not yet
-	about    about         // of a node that was asked about itself
+	about    *about        // of a node that was asked about itself
 }
 
 // says is what a node says. The zero value is that it has nothing to do with the hold.

@@ -53,7 +53,7 @@ type grantTally struct {
 
 // grant is one node's vote.
 type grant struct {
-	stamp string // of the grant that was read; "": none was, or it may not stand
+	stamp string // of the grant that was read; "": none was, or it does not count any more
 	count int64  // what the node's counter has become by it
 	level int64  // what the counter has reached: by the grant, or by a RAISE
 	open  bool   // asked for its vote, and no reply yet
@@ -116,7 +116,7 @@ func (t *grantTally) refused(node int, why error) {
 	}
 }
 
-// votes is how many grants were read and stand.
+// votes is how many grants were read and count.
 func (t *grantTally) votes() (n int) {
 	for _, g := range t.got {
 		if g.stamp != "" {
@@ -144,8 +144,8 @@ func (t *grantTally) behind(node int) bool {
 	return g.stamp != "" && g.level < t.token
 }
 
-// next says what follows from the replies so far: yes, the hold stands with the token; no,
-// it cannot; raise, the token is to be written to the nodes that are behind; or wait.
+// next says what follows from the replies so far: yes, the client has the hold with the token;
+// no, it cannot have it; raise, the token is to be written to the nodes that are behind; or wait.
 //
 // The token is the highest count of the grants that were read, and a hold counts only
 // when a quorum of these very nodes is at the token (model: decide, writeBack, report).
@@ -163,7 +163,7 @@ func (t *grantTally) next() decision {
 	case !t.enough(votes) || t.raises > 0:
 		return wait
 	}
-	// These are the first votes that suffice; or some did not stand, and later ones have
+	// These are the first votes that suffice; or some do not count any more, and later ones have
 	// higher counts.
 	for _, g := range t.got {
 		if g.stamp != "" {
@@ -331,8 +331,8 @@ func (t *releaseTally) lost() protocol.Kept {
 }
 
 // stateTally counts for whom the nodes have voted. One hold with a quorum of votes is the
-// holder; if the votes that were not read could make one that, it is unknown. Unknown
-// is never taken for free.
+// holder. If the votes that were not read could make a quorum, it is unknown, which is
+// never taken for free.
 type stateTally struct {
 	size
 	open    int
