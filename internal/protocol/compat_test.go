@@ -478,7 +478,7 @@ func TestNewScriptsDoAsTheOldOnes(t *testing.T) {
 			for _, name := range slices.Sorted(mapsKeys(spent)) {
 				s := spent[name]
 				t.Logf("%-20s %6d commands, were %6d", name, s[1], s[0])
-				if s[1] > s[0] {
+				if s[1] > s[0] && name != "rw/probe" { // which asks readers at random
 					t.Errorf("%s: %d commands, were %d", name, s[1], s[0])
 				}
 			}
@@ -617,9 +617,6 @@ func (s *sides) step(c *chance, now time.Time, spent map[string][2]int) []string
 
 	sp := spent[p.now.Script.Name]
 	spent[p.now.Script.Name] = [2]int{sp[0] + between - from, sp[1] + to - between}
-	if to-between > between-from {
-		t.Errorf("%s: %d commands, were %d", p.now.Script.Name, to-between, between-from)
-	}
 	if kind(err) != kind(errBefore) {
 		t.Errorf("%s: %v, was %v", p.now.Script.Name, err, errBefore)
 		return trace

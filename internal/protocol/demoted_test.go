@@ -1,0 +1,171 @@
+package protocol
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/redistest"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// guard is a write that changes nothing: a server that is no master refuses it.
+var guard = regexp.MustCompile(`redis\.call\('(hdel|zrem)', [\w\[\]]+, ''\)`)
+
+// protocols are all that there are on one server, by the name that a lock is held under.
+func protocols(site *Site, n Names) []Protocol {
+	return []Protocol{
+		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
+		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
+		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n),
+	}
+}
+
+// about are all requests of a protocol about a hold.
+func about(l Protocol, id string) []*wire.Request {
+	e := entry(id)
+	requests := []*wire.Request{
+		of(l.Enter(e)), of(l.Reenter(id, time.Second, 2, false)), of(l.Release(id, 0)), of(l.Release(id, 1)),
+		of(l.Abandon(id, true)), of(l.Abandon(id, false)), of(l.Renew(id, time.Second)), of(l.Renew(id, 0)),
+		of(l.ForceUnlock(id)), of(l.ForceUnlock("")),
+	}
+	waits := *e
+	waits.Wait, waits.Leads = true, true
+	requests = append(requests, of(l.Enter(&waits)))
+	if _, ok := l.(*ReadSide); ok {
+		under := *e
+		under.Outer = "nobody:1"
+		requests = append(requests, of(l.Enter(&under)))
+	}
+	if q, ok := l.(*Queued); ok && q.mode == shared {
+		under := *e
+		under.Outer = "nobody:1"
+		requests = append(requests, of(l.Enter(&under)))
+	}
+	return requests
+}
+
+// What a demoted master does not know, or still knows, may be old. So it refuses
+// every script about a hold, whatever the reply would be. Only "not now" to somebody
+// who wants to enter may be old: that one looks again.
+func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
+	redistest.Need(t)
+	t.Parallel()
+	r := redistest.StartReplicated(t, 1)
+	// Without go-redis's own retries, which READONLY brings about.
+	master, replica := r.Master.Client(), r.Replicas[0].Client(func(o *redis.Options) { o.MaxRetries = -1 })
+	site := siteOn(t, master)
+	scripts := site.Scripts
+
+	// Nobody holds "free", others hold "held". What is "mine" the replica knows: where a
+	// reply says so without any write, that too must come from a master.
+	const other = "another:1"
+	request := func(script string, keys []string, args ...any) *wire.Request {
+		return &wire.Request{Script: scripts[script], Keys: keys, Args: args}
+	}
+	vote := func(name string) []string {
+		return []string{name, name + ":counter", "rlock:red:highest", name + ":gone"}
+	}
+	free, held := NewLock(site, namesOf(t, "free")), NewLock(site, namesOf(t, "held 0"))
+	reads := NewReadSide(site, namesOf(t, "reads"), true)
+	all := []*wire.Request{
+		of(EnterAll([]*Lock{free}, other, time.Second)),
+		of(ReleaseAll([]Leaving{{free, other, false}})),
+		of(ReleaseAll([]Leaving{{held, other, false}, {held, other, true}})),
+		of(site.Serve()),
+		of(reads.Enter(entry("me:1"))),
+		request("quorum/acquire", vote("free"), other, 1000),
+		request("quorum/acquire", vote("vote"), "me:1", 1000),
+		request("quorum/admit", []string{"rlock:red:highest", "rlock:red:admitted"}, "epoch", 1, 1000),
+		request("quorum/force_unlock", []string{"free"}, "", 1000, "gone:", "channel", "publish"),
+		request("quorum/force_unlock", []string{"vote"}, other, 1000, "gone:", "channel", "publish"),
+		request("quorum/highest", []string{"rlock:red:highest", "rlock:red:admitted"}, 0),
+		request("quorum/raise", vote("free")[:3], other, "1", "1"),
+		request("quorum/raise", vote("vote")[:3], other, "1", "1"),
+		request("quorum/release", vote("free"), other, 1000, 0, "channel", "publish"),
+		request("quorum/release", vote("free"), other, 0, 0, "channel", "publish"),
+		request("quorum/renew", vote("free"), other, 1000, "1"),
+		request("quorum/renew", vote("vote"), other, 1000, "1"),
+	}
+	for i := range protocols(site, namesOf(t, "free")) {
+		l := protocols(site, namesOf(t, "free"))[i]
+		all = append(all, about(l, other)...)
+		// Held by somebody: a writer for readers, and readers for a writer.
+		l = protocols(site, namesOf(t, "held "+string(rune('0'+i))))[i]
+		blocker := l
+		if s, ok := l.(*ReadSide); ok {
+			blocker = NewWriteSide(site, s.names, !s.turns())
+		} else if q, ok := l.(*Queued); ok && q.mode == shared {
+			blocker = NewFairWriteSide(site, q.names)
+		}
+		e := entry("owner:1")
+		e.Lease = time.Hour
+		if got := must(t, blocker.Enter(e)); got.Verdict != Granted {
+			t.Fatal(got)
+		}
+		all = append(all, about(l, other)...)
+	}
+	seed := func(cmd ...any) {
+		t.Helper()
+		if err := master.Do(bg, cmd...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed("hset", "reads", "mode", "read", "me:1", 1)
+	seed("set", reads.timer("me:1", 1), 1, "px", 3600_000)
+	seed("hset", "vote", "attempt", "me:1", "stamp", 1, "until", time.Now().Add(time.Hour).UnixMicro())
+	if n, err := master.Do(bg, "wait", 1, 20_000).Int(); n != 1 {
+		t.Fatal(n, err)
+	}
+
+	// believed is what the replica replies, if it does.
+	believed := func(text string, q *wire.Request) (reply any, ok bool) {
+		reply, err := replica.Eval(bg, text, q.Keys, q.Args...).Result()
+		if err != nil && strings.Contains(err.Error(), "READONLY") {
+			return nil, false
+		}
+		if err != nil && err != redis.Nil {
+			t.Fatalf("%s of %q %v: %v", q.Name(), q.Keys, q.Args, err)
+		}
+		list, _ := reply.([]any)
+		notNow := len(list) > 1 && list[0] == int64(0) && (strings.Contains(q.Name(), "enter") || strings.Contains(q.Name(), "acquire"))
+		return reply, !notNow
+	}
+	byScript := map[string][]*wire.Request{}
+	for _, q := range all {
+		byScript[q.Name()] = append(byScript[q.Name()], q)
+		if reply, ok := believed(q.Script.Text, q); ok {
+			t.Errorf("%s of %q %v: %v, want READONLY", q.Name(), q.Keys, q.Args, reply)
+		}
+	}
+
+	// Each guard is planted out. A request that is answered then shows that the table
+	// would notice. (Before a write that comes anyway a guard decides nothing; it is
+	// there for a server at its memory limit.)
+	decisive := 0
+	for name, s := range scripts {
+		if strings.HasSuffix(name, "inspect") || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
+			continue // a look changes nothing, and may be answered by a replica
+		}
+		if len(byScript[name]) == 0 {
+			t.Errorf("%s has no case", name)
+		}
+		for _, at := range guard.FindAllStringIndex(s.Text, -1) {
+			without := s.Text[:at[0]] + "local _ = 0" + s.Text[at[1]:]
+			if slices.ContainsFunc(byScript[name], func(q *wire.Request) bool {
+				_, ok := believed(without, q)
+				return ok
+			}) {
+				decisive++
+			}
+		}
+	}
+	if decisive < 20 {
+		t.Errorf("the table notices only %d guards that are missing", decisive)
+	}
+	t.Logf("%d requests of %d scripts, %d guards that decide", len(all), len(byScript), decisive)
+}

@@ -1,0 +1,278 @@
+package protocol
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/redistest"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+func verdict(t *testing.T, l Protocol, e *Entry, v Verdict) Entered {
+	t.Helper()
+	got := must(t, l.Enter(e))
+	if got.Verdict != v {
+		t.Fatalf("%+v, want verdict %d", got, v)
+	}
+	return got
+}
+
+func under(id, outer string) *Entry {
+	e := entry(id)
+	e.Outer = outer
+	return e
+}
+
+// sidesOf are the two sides of each read-write lock.
+func sidesOf(s *Site, n Names) map[string][2]Protocol {
+	return map[string][2]Protocol{
+		"ReadWriteLock":     {NewReadSide(s, n, false), NewWriteSide(s, n, false)},
+		"readers preferred": {NewReadSide(s, n, true), NewWriteSide(s, n, true)},
+		"FairReadWriteLock": {NewFairReadSide(s, n), NewFairWriteSide(s, n)},
+	}
+}
+
+func TestReadersAndWriters(t *testing.T) {
+	for name := range sidesOf(nil, Names{}) {
+		t.Run(name, func(t *testing.T) {
+			site, _, _ := mini(t)
+			both := sidesOf(site, namesOf(t, "l"))[name]
+			r, w := both[0], both[1]
+			if r.View() != w.View() || r.View() == NewLock(site, namesOf(t, "l")).View() {
+				t.Error("the two sides show the same, and no other type does")
+			}
+			if got := verdict(t, r, entry("a:1"), Granted); got.Token != 0 {
+				t.Errorf("%+v", got)
+			}
+			verdict(t, r, entry("b:1"), Granted)
+			if got := verdict(t, w, entry("c:1"), Busy); got.Rest <= 0 || !got.Known || got.Others != 1 {
+				t.Errorf("%+v", got)
+			}
+			want(t, r.Reenter("a:1", time.Minute, 2, false), Done)
+			want(t, r.Probe("a:1"), Probed{true, 2})
+			want(t, w.Probe("a:1"), Probed{})
+			want(t, r.Release("a:1", 1), Done)
+			want(t, r.Release("a:1", 0), Done)
+			want(t, r.Release("a:1", 0), whileOthersRead(r))
+			want(t, r.ForceUnlock(""), true)
+			want(t, r.Renew("b:1", time.Minute), Removed)
+
+			first := verdict(t, w, entry("w:1"), Granted)
+			if first.Token == 0 {
+				t.Error("a writer without a token")
+			}
+			verdict(t, r, under("w:1", "w:1"), Granted)
+			s := must(t, r.Inspect())
+			if len(s.Holders) != 2 || s.Holders[0].Owner != "w:1" || s.Holders[1].Owner != "w:1" || s.Holders[0].Shared == s.Holders[1].Shared {
+				t.Errorf("%+v", s)
+			}
+			want(t, w.Release("w:1", 0), Done)
+			want(t, r.Probe("w:1"), Probed{true, 1})
+			want(t, r.Release("w:1", 0), Done)
+
+			// The outer hold is lost: nobody has the lock, and then others have it.
+			if got := verdict(t, r, under("x:1", "w:1"), OuterHoldLost); got.TakenOver {
+				t.Errorf("%+v", got)
+			}
+			verdict(t, w, entry("y:1"), Granted)
+			if got := verdict(t, r, under("x:1", "w:1"), OuterHoldLost); !got.TakenOver {
+				t.Errorf("%+v", got)
+			}
+			want(t, w.Reenter("w:1", time.Minute, 2, false), TakenOver)
+			want(t, w.Abandon("y:1", true), Done)
+			verdict(t, w, entry("y:1"), Withdrawn)
+			want(t, r.Abandon("x:1", true), Removed)
+			verdict(t, r, entry("x:1"), Withdrawn)
+		})
+	}
+}
+
+// whileOthersRead is the outcome for one who does not read while another does: readers of
+// a lock with a queue of its own do not keep each other out.
+func whileOthersRead(r Protocol) Kept {
+	if _, ok := r.(*Queued); ok {
+		return Removed
+	}
+	return TakenOver
+}
+
+func TestReaderLearnsOfTheRound(t *testing.T) {
+	site, _, _ := mini(t)
+	both := sidesOf(site, namesOf(t, "l"))["ReadWriteLock"]
+	r, w := both[0], both[1]
+	verdict(t, w, entry("w:1"), Granted)
+	e := entry("r:1")
+	e.Wait, e.Leads = true, true
+	if got := verdict(t, r, e, Busy); !got.HasRound || got.Round != 0 || got.Holder == "" {
+		t.Errorf("%+v", got)
+	}
+	want(t, w.Release("w:1", 0), Done)
+	writer := entry("w:2")
+	if got := verdict(t, w, writer, Busy); got.Holder != "" || !got.Known || got.Rest <= 0 {
+		t.Errorf("%+v: the lock is for the readers that waited", got)
+	}
+	e.Placed, e.Round = true, 0
+	verdict(t, r, e, Granted)
+}
+
+func TestKeysInOtherUseAreLeftAlone(t *testing.T) {
+	for what, seed := range map[string][]any{
+		"text": {"set", "l", "text"}, "list": {"rpush", "l", "a"}, "hash": {"hset", "l", "user", "a"}, "JSON": {"hset", "l", theirs + ":7", `{"count":1}`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			site, _, rdb := mini(t)
+			if err := rdb.Do(bg, seed...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			was := dump(t, rdb)
+			for _, l := range protocols(site, namesOf(t, "l"))[:8] {
+				for name, err := range map[string]error{
+					"Enter": l.Enter(entry("a:1")).Do(bg, time.Second).Err, "Inspect": l.Inspect().Do(bg, time.Second).Err,
+					"Probe": l.Probe("").Do(bg, time.Second).Err, "ForceUnlock": l.ForceUnlock("").Do(bg, time.Second).Err,
+				} {
+					if !errors.Is(err, wire.ErrForeignKey) {
+						t.Errorf("%T.%s: %v", l, name, err)
+					}
+				}
+			}
+			if is := dump(t, rdb); is != was {
+				t.Errorf("%s\nwas\n%s", is, was)
+			}
+		})
+	}
+}
+
+func TestOtherTypesOfTheNameAreSeen(t *testing.T) {
+	site, _, _ := mini(t)
+	n := namesOf(t, "l")
+	lock, priority, fair := NewLock(site, n), NewPriority(site, n, 0), NewFairWriteSide(site, n)
+	verdict(t, lock, entry("a:1"), Granted)
+	verdict(t, priority, entry("b:1"), OtherType)
+	want(t, lock.Release("a:1", 0), Done)
+	verdict(t, priority, entry("b:1"), Granted)
+	verdict(t, fair, entry("c:1"), OtherType)
+}
+
+func TestFencedShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
+	site, _, _ := mini(t)
+	n := namesOf(t, "l")
+	lock, fenced := NewLock(site, n), NewFenced(site, n)
+	id := fenced.NewID()
+	if !strings.Contains(id.ID, ":-") || id.Number <= 0 {
+		t.Errorf("%+v", id)
+	}
+	if got := verdict(t, fenced, entry(id.ID), Granted); got.Token != 1 {
+		t.Errorf("%+v", got)
+	}
+	if s := must(t, fenced.Inspect()); s.Token != 1 {
+		t.Errorf("%+v", s)
+	}
+	want(t, fenced.Release(id.ID, 0), Done)
+	verdict(t, lock, entry(lock.NewID().ID), Granted)
+	if s := must(t, fenced.Inspect()); s.Token != 0 || len(s.Holders) != 1 {
+		t.Errorf("%+v: the holder has not raised the counter", s)
+	}
+	want(t, fenced.Counter(), int64(1))
+}
+
+func TestSeveralLocksAtOnce(t *testing.T) {
+	site, _, _ := mini(t)
+	a, b := NewLock(site, namesOf(t, "{x}a")), NewLock(site, namesOf(t, "{x}b"))
+	if a.Slot() != b.Slot() || a.Slot() == NewLock(site, namesOf(t, "y")).Slot() {
+		t.Error("a Slot is that of the cluster")
+	}
+	both := []*Lock{a, b}
+	if got := must(t, EnterAll(both, "i:1", time.Minute)); got.Verdict != Granted || got.Token == 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := must(t, EnterAll(both, "j:1", time.Minute)); got.Verdict != Busy || got.Holder != "i:1" {
+		t.Fatalf("%+v", got)
+	}
+	want(t, b.Release("i:1", 0), Done)
+	if got := must(t, EnterAll(both, "i:1", time.Minute)); got.Verdict != Withdrawn {
+		t.Fatalf("a late copy: %+v", got)
+	}
+	verdict(t, b, entry("k:1"), Granted)
+	kept := must(t, ReleaseAll([]Leaving{{a, "i:1", true}, {b, "i:1", true}, {NewLock(site, namesOf(t, "{x}c")), "i:1", false}}))
+	if !reflect.DeepEqual(kept, []Kept{Done, TakenOver, Removed}) {
+		t.Error(kept)
+	}
+	verdict(t, a, entry("i:1"), Withdrawn)
+	if kept := must(t, ReleaseAll([]Leaving{{b, "k:1", false}})); !reflect.DeepEqual(kept, []Kept{Done}) {
+		t.Error(kept)
+	}
+}
+
+func TestNewServerIsInQuarantine(t *testing.T) {
+	redistest.Need(t)
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	site := siteOn(t, rdb)
+	site.Quarantine = time.Hour
+	n := namesOf(t, "l")
+	entering := []Request[Entered]{EnterAll([]*Lock{NewLock(site, n)}, "a:1", time.Minute)}
+	for _, l := range protocols(site, n) {
+		entering = append(entering, l.Enter(entry("a:1")))
+	}
+	for _, r := range entering {
+		if got := must(t, r); got.Verdict != Quarantined || got.Rest <= 59*time.Minute || got.Rest > time.Hour {
+			t.Errorf("%s: %+v", of(r).Name(), got)
+		}
+	}
+	want(t, site.Serve(), true)
+	for i, l := range protocols(site, n) {
+		id := l.NewID().ID
+		verdict(t, l, entry(id), Granted)
+		want(t, l.Release(id, 0), Done)
+		if i == 0 {
+			want(t, site.Serve(), true)
+		}
+	}
+	rdb.HSet(bg, servedKey, "run_id", "another")
+	verdict(t, NewLock(site, n), entry("b:1"), Quarantined)
+	want(t, site.Serve(), false)
+}
+
+func TestTooFewReplicas(t *testing.T) {
+	redistest.Need(t)
+	t.Parallel()
+	site := siteOn(t, redistest.Start(t).Client())
+	site.Acks, site.AckTimeout = 1, 10*time.Millisecond
+	for _, l := range protocols(site, namesOf(t, "l"))[:4] {
+		id := l.NewID().ID
+		for name, few := range map[string]bool{
+			"Enter":   l.Enter(entry(id)).Do(bg, time.Second).TooFew != nil,
+			"Renew":   l.Renew(id, time.Minute).Do(bg, time.Second).TooFew != nil,
+			"confirm": l.Reenter(id, time.Minute, 2, true).Do(bg, time.Second).TooFew != nil,
+		} {
+			if !few {
+				t.Errorf("%T: %s was confirmed by nobody", l, name)
+			}
+		}
+		if r := l.Renew(id, 0).Do(bg, time.Second); r.TooFew != nil || r.Err != nil {
+			t.Errorf("a look: %+v", r)
+		}
+		if r := l.Release(id, 0).Do(bg, time.Second); r.TooFew != nil || r.Err != nil {
+			t.Errorf("a release: %+v", r)
+		}
+	}
+}
+
+func TestNamesOfOneSlot(t *testing.T) {
+	for _, name := range []string{"", "a{b", "{}z", strings.Repeat("x", MaxNameLength+1)} {
+		if _, err := DeriveNames(name); err == nil {
+			t.Errorf("%.20q was accepted", name)
+		}
+	}
+	for _, name := range []string{"order:7", "{t}x", "x{t}"} {
+		n := namesOf(t, name)
+		for _, key := range []string{n.Channel, n.Clock, n.Tombstone("a"), n.Derived("x")} {
+			if wire.Slot(key) != wire.Slot(name) {
+				t.Errorf("%q of %q is in another slot", key, name)
+			}
+		}
+	}
+}
