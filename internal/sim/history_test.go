@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// revived counts the stays that hold a lock, if only on some servers, when all have
+// revived counts the hold ids that hold a lock, if only on some servers, when all have
 // left it: those that came back, and others.
 func (j *judge) revived(lock string) (back, others int) {
 	for h := range j.s.kind.traces(j.w, lock) {
@@ -34,14 +34,14 @@ func (j *judge) revived(lock string) (back, others int) {
 	return back, others
 }
 
-// cameBack reports whether a server holds something for a stay by the one history
-// that excuses it: the stay was given up there with a tombstone, the server then lost
+// cameBack reports whether a server holds something for a hold id by the one history
+// that excuses it: the hold was given up there with a tombstone, the server then lost
 // its data, and the tombstone with it, and a late copy of a request for the hold has
 // run after that. With the data went the only thing that could have stopped it. Nobody
 // acts on such a hold, and it is over with its lease.
-func (j *judge) cameBack(server int, stay string) bool {
+func (j *judge) cameBack(server int, id string) bool {
 	var tombstone, lost, came bool
-	for _, s := range j.history(server, stay) {
+	for _, s := range j.history(server, id) {
 		switch {
 		case s.script == "":
 			lost, came, tombstone = lost || tombstone, false, false
@@ -52,19 +52,19 @@ func (j *judge) cameBack(server int, stay string) bool {
 		}
 	}
 	if came {
-		j.say("server %d holds something for %s, which came back after a loss", server, stay)
+		j.say("server %d holds something for %s, which came back after a loss", server, id)
 	}
 	return came
 }
 
-// asking are the scripts that can make a stay hold that does not. The renewal of a
+// asking are the scripts that can give a lock to a hold id that does not have it. The renewal of a
 // RedLock is one: it gives the vote anew where nobody has it.
 var asking = []string{
 	"acquire", "acquire_all", "fair_enter", "rw_read_enter", "rw_write_enter", "queued_enter",
 	"red_acquire", "red_renew",
 }
 
-// step is what a server did for a stay, or a loss of its data.
+// step is what a server did for a hold id, or a loss of its data.
 type step struct {
 	at        time.Duration
 	script    string // "": the loss
@@ -75,10 +75,10 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprint(s.at, " ", s.text) }
 
-// history is what has become of a stay on a server, as far as that has seen it.
-func (j *judge) history(server int, stay string) (steps []step) {
+// history is what has become of a hold id on a server, as far as that has seen it.
+func (j *judge) history(server int, id string) (steps []step) {
 	for _, e := range j.w.events() {
-		if ws := words(e.b); strings.Contains(e.who, fmt.Sprint(">", server, "#")) && slices.Contains(ws, stay) {
+		if ws := words(e.b); strings.Contains(e.who, fmt.Sprint(">", server, "#")) && slices.Contains(ws, id) {
 			script := j.s.runsScript(ws)
 			steps = append(steps, step{
 				at: e.at, script: script, late: strings.HasSuffix(e.who, "~"),
@@ -149,8 +149,8 @@ func (s scenario) runsScript(request []string) string {
 	return cmp.Or(scriptNames()[request[1]], "?")
 }
 
-// mentions reports whether a server has something for a stay, but for tombstones.
-func (w *World) mentions(server int, stay string) bool {
+// mentions reports whether a server has something for a hold id, but for tombstones.
+func (w *World) mentions(server int, id string) bool {
 	m := w.Redis(server)
 	return slices.ContainsFunc(w.keysOf(server), func(key string) bool {
 		if m.Type(key) != "hash" {
@@ -158,7 +158,7 @@ func (w *World) mentions(server int, stay string) bool {
 		}
 		fields, _ := m.HKeys(key)
 		return slices.ContainsFunc(fields, func(f string) bool {
-			return f == stay || f == stay+":write" || m.HGet(key, f) == stay
+			return f == id || f == id+":write" || m.HGet(key, f) == id
 		})
 	})
 }

@@ -28,14 +28,14 @@ type judge struct {
 
 // verdicts are what the judge knows about one lock.
 type verdicts struct {
-	stays    []*stay // that have open leases
-	newest   int64   // greatest token handed out
+	open     []*openHold
+	newest   int64 // greatest token handed out
 	newestBy string
 	gone     map[hold]int // those that have left, and the data losses by then
 }
 
-// stay is what the judge knows about one hold: its open leases.
-type stay struct {
+// openHold is what the judge knows about one hold: its open leases.
+type openHold struct {
 	hold
 	token  int64
 	who    string
@@ -123,7 +123,7 @@ func (j *judge) left(lock string, l grip) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.locks[lock]
-	if !slices.ContainsFunc(v.stays, func(s *stay) bool { return s.hold == l.hold() }) {
+	if !slices.ContainsFunc(v.open, func(s *openHold) bool { return s.hold == l.hold() }) {
 		v.gone[l.hold()] = losses
 		for _, m := range l.Members() {
 			v.gone[hold{m.Owner(), false}] = losses
@@ -146,19 +146,19 @@ func (j *judge) handed(q question, l *rlock.Lease) {
 		if l.Owner() != q.within.Owner() || l.Token() != q.within.Token() {
 			j.accuseLocked("%s entered again and got another hold: %s with token %d", q.who, l.Owner(), l.Token())
 		}
-		for _, s := range j.staysLocked(q.within) {
+		for _, s := range j.openHoldsLocked(q.within) {
 			s.leases = append(s.leases, l)
 		}
 		return
 	}
 	j.acquired++
-	j.startsLocked(q, q.lock, &stay{hold{l.Owner(), q.shared}, l.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
+	j.startsLocked(q, q.lock, &openHold{hold{l.Owner(), q.shared}, l.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
 	for _, m := range l.Members() {
 		part := member(m)
 		if j.locks[part] == nil {
 			j.locks[part] = &verdicts{gone: map[hold]int{}}
 		}
-		j.startsLocked(q, part, &stay{hold{m.Owner(), false}, m.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
+		j.startsLocked(q, part, &openHold{hold{m.Owner(), false}, m.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
 	}
 }
 
@@ -170,19 +170,19 @@ func member(m *rlock.Lease) string {
 }
 
 // staysLocked are those of which a lease is one.
-func (j *judge) staysLocked(l *rlock.Lease) (stays []*stay) {
+func (j *judge) openHoldsLocked(l *rlock.Lease) (open []*openHold) {
 	for _, v := range j.locks {
-		for _, s := range v.stays {
+		for _, s := range v.open {
 			if slices.Contains(s.leases, l) {
-				stays = append(stays, s)
+				open = append(open, s)
 			}
 		}
 	}
-	return stays
+	return open
 }
 
 // startsLocked looks at a new hold.
-func (j *judge) startsLocked(q question, lock string, s *stay, losses int) {
+func (j *judge) startsLocked(q question, lock string, s *openHold, losses int) {
 	v := j.locks[lock]
 	j.excludeLocked(lock, s, losses)
 	wrong := len(j.wrong)
@@ -202,15 +202,15 @@ func (j *judge) startsLocked(q question, lock string, s *stay, losses int) {
 	if s.token > v.newest {
 		v.newest, v.newestBy = s.token, q.who
 	}
-	v.stays = append(v.stays, s)
+	v.open = append(v.open, s)
 }
 
 // excludeLocked looks for others who believe to hold what s holds. A loss of
 // the data that one of the two has lived through can have caused that.
-func (j *judge) excludeLocked(lock string, s *stay, losses int) {
+func (j *judge) excludeLocked(lock string, s *openHold, losses int) {
 	wrong := len(j.wrong)
 	defer func() { j.doubles += len(j.wrong) - wrong }()
-	for _, other := range j.locks[lock].stays {
+	for _, other := range j.locks[lock].open {
 		if other == s || other.losses != losses || s.losses != losses {
 			continue
 		}
@@ -239,7 +239,7 @@ func (j *judge) works(lock string, l grip) {
 		return
 	}
 	for lock, v := range j.locks {
-		for _, s := range v.stays {
+		for _, s := range v.open {
 			if slices.Contains(s.leases, l.Lease) {
 				j.excludeLocked(lock, s, losses)
 			}
@@ -253,11 +253,11 @@ func (j *judge) unlocks(lock string, l *rlock.Lease) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, v := range j.locks {
-		for i, s := range v.stays {
+		for i, s := range v.open {
 			if k := slices.Index(s.leases, l); k >= 0 {
 				s.leases = slices.Delete(s.leases, k, k+1)
 				if len(s.leases) == 0 {
-					v.stays = slices.Delete(v.stays, i, i+1)
+					v.open = slices.Delete(v.open, i, i+1)
 				}
 				break
 			}

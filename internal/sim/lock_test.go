@@ -30,7 +30,7 @@ const (
 	longestFix  = 20 * time.Second // fixed leases are at most this long
 	longestHold = 4500 * time.Millisecond
 
-	// giveUpWithin is longer than an acquire stays to see itself undone, and
+	// giveUpWithin is longer than an acquire waits to see itself undone, and
 	// shorter than a command takes to time out.
 	giveUpWithin = 300 * time.Millisecond
 )

@@ -100,9 +100,9 @@ func votes(w *World, lock string) map[string]int {
 func redHolds(quorum int) func(w *World, lock string) map[hold]string {
 	return func(w *World, lock string) map[hold]string {
 		holds := map[hold]string{}
-		for stay, n := range votes(w, lock) {
+		for id, n := range votes(w, lock) {
 			if n >= quorum {
-				holds[hold{stay, false}] = ""
+				holds[hold{id, false}] = ""
 			}
 		}
 		return holds
@@ -201,8 +201,7 @@ var multiKinds = []kind{
 	),
 }
 
-// writeHolds are those of the write side of a read-write lock, by the id of the
-// stay.
+// writeHolds are those of the write side of a read-write lock, by hold id.
 func writeHolds(m *miniredis.Miniredis, lock string) map[hold]string {
 	holds := map[hold]string{}
 	for h, n := range sidedHolds(m, lock) {

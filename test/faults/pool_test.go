@@ -59,7 +59,7 @@ func TestHooksSeeTheCommands(t *testing.T) {
 	b := locktest.OnMiniredis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: b.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(100*time.Millisecond), rlock.WithUnlockTimeout(time.Second))
+	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second), rlock.WithUnlockTimeout(time.Second)) // a lease that a busy machine keeps
 	hook := &locktest.CountHook{}
 	rdb.AddHook(hook)
 	lease := locktest.MustLock(t, c.NewLock("a"))
