@@ -1,4 +1,4 @@
--- quarantine: what stands before a script that gives a lock to somebody new, for clients
+-- quarantine: what comes before a script that gives a lock to somebody new, for clients
 -- that do not trust a server which is new: see WithFailoverQuarantine. Such a client
 -- sends one more key and one more argument, at the end, which are taken away here.
 --
