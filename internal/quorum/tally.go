@@ -144,8 +144,9 @@ func (t *grantTally) behind(node int) bool {
 	return g.stamp != "" && g.level < t.token
 }
 
-// next says what follows from the replies so far: yes, the client has the hold with the token;
-// no, it cannot have it; raise, the token is to be written to the nodes that are behind; or wait.
+// next says what follows from the replies so far: yes, the client has the hold with the
+// token; no, it cannot have it; raise, the token is to be written to the nodes that are
+// behind; or wait.
 //
 // The token is the highest count of the grants that were read, and a hold counts only
 // when a quorum of these very nodes is at the token (model: decide, writeBack, report).
