@@ -70,7 +70,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	}
 	_ = (&rlock.ReadWriteLock{}).Name() + (&rlock.FairReadWriteLock{}).Name() + (*rlock.ReadWriteLock)(nil).Name() + (*rlock.FairReadWriteLock)(nil).Name()
 	wrong("CurrentToken", func() error { _, err := (&rlock.FencedLock{}).CurrentToken(bg); return err })
-	wrong("RedLock.Bootstrap", func() error { return (&rlock.RedLock{}).Bootstrap(bg) })
+	wrong("BootstrapNodes", func() error { return (&rlock.RedLock{}).BootstrapNodes(bg) })
 
 	// MultiLock.
 	m := locktest.MultiLockOf(t, c, "a", "b")
@@ -97,11 +97,11 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	wrong("New with a nil client", func() error { _, err := rlock.New((*redis.Client)(nil)); return err })
 	wrong("New with a nil option", func() error { _, err := rlock.New(b.Client(t), nil); return err })
 	wrong("Shutdown with a nil context", func() error { return c.Shutdown(noContext) })
-	wrong("Bootstrap with a nil context", func() error { return c.Bootstrap(noContext) })
+	wrong("BootstrapServer with a nil context", func() error { return c.BootstrapServer(noContext) })
 	for what, none := range map[string]*rlock.Client{"nil": nil, "zero": {}} {
 		wrong(what+" Client: Close", none.Close)
 		wrong(what+" Client: Shutdown", func() error { return none.Shutdown(bg) })
-		wrong(what+" Client: Bootstrap", func() error { _ = none.ID(); return none.Bootstrap(bg) })
+		wrong(what+" Client: BootstrapServer", func() error { _ = none.ID(); return none.BootstrapServer(bg) })
 	}
 
 	// Do.

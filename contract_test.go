@@ -202,21 +202,35 @@ func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
 				_, err := l.Lock(bg, opt)
 				locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 			}
-			special := map[string]rlock.LockOption{
-				"SpinLock":     rlock.WithBackoff(rlock.ConstantBackoff(time.Second)),
-				"PriorityLock": rlock.WithAgeing(time.Second),
-				"ReadLock":     rlock.WithReaderPreference(),
-			}
-			for of, opt := range special {
-				takes := of == k.Name || of == "ReadLock" && (k.Name == "WriteLock" || k.Name == "plain WriteLock")
-				_, err := k.Open(c, "x", opt).HeldBy(bg)
-				if takes != (err == nil) || err != nil && !errors.Is(err, rlock.ErrInvalidArgument) {
-					t.Fatalf("the option of %s: %v", of, err)
-				}
-			}
 			_, err := l.ForceUnlockIf(bg, "")
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		})
+	}
+}
+
+// What only one type has no other takes: it does not compile.
+func TestOptionsOfOneTypeAreNotThoseOfOthers(t *testing.T) {
+	t.Parallel()
+	c := locktest.NewClient(t, locktest.OnMiniredis(t).Client(t))
+	backoff, ageing := rlock.WithBackoff(rlock.ConstantBackoff(time.Second)), rlock.WithAgeing(time.Second)
+	readers, quorum := rlock.WithReaderPreference(), rlock.WithQuorum(3)
+	for of, opt := range map[string]any{"SpinLock": backoff, "PriorityLock": ageing, "ReadWriteLock": readers, "RedLock": quorum} {
+		_, any := opt.(rlock.LockOption)
+		_, spin := opt.(rlock.SpinLockOption)
+		_, priority := opt.(rlock.PriorityLockOption)
+		_, readWrite := opt.(rlock.ReadWriteLockOption)
+		_, red := opt.(rlock.RedLockOption)
+		if any || spin != (of == "SpinLock") || priority != (of == "PriorityLock") || readWrite != (of == "ReadWriteLock") || red != (of == "RedLock") {
+			t.Errorf("the option of a %s is one of others: %v %v %v %v %v", of, any, spin, priority, readWrite, red)
+		}
+	}
+	all := []rlock.LockOption{rlock.WithMaxHold(time.Minute), rlock.WithNonReentrant()}
+	for _, l := range []locktest.AnyLock{
+		c.NewLock("x", all...), c.NewSpinLock("x", backoff, all[0]), c.NewPriorityLock("x", ageing, all[1]), c.NewReadWriteLock("x", readers, all[0]).Reader,
+	} {
+		if _, err := l.HeldBy(bg); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/quorum"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // What can go wrong, for errors.Is.
@@ -18,7 +21,7 @@ var (
 
 	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
 	// loss it means that no renewal got through before the deadline.
-	ErrUnreachable = errors.New("no answer from Redis")
+	ErrUnreachable = wire.ErrUnreachable
 
 	// ErrLeaseLost: the hold ended before it was unlocked. It wraps one of the
 	// causes below. Whatever the lock protects may since be in use by another
@@ -48,7 +51,7 @@ var (
 
 	// ErrNoQuorum: too few masters of a RedLock could vote. The message says what
 	// became of each, and the errors of all of them match too.
-	ErrNoQuorum = errors.New("no quorum")
+	ErrNoQuorum = quorum.ErrNoQuorum
 
 	// ErrClosed: the Client shuts down, or has. Of a lease: its holder should leave,
 	// and still holds the lock until it calls Unlock. It is not redis.ErrClosed, which
@@ -59,10 +62,10 @@ var (
 	// lock of this kind: another type of key, as other lock libraries use, or a hash
 	// of other data. It is left as it is. Or, of a PriorityLock and FairReadWriteLock:
 	// another type of lock of this name is held, which does not exclude them.
-	ErrForeignKey = errors.New("the key is not a lock of this type")
+	ErrForeignKey = wire.ErrForeignKey
 
 	// ErrInvalidArgument: refused before anything was sent.
-	ErrInvalidArgument = errors.New("invalid argument")
+	ErrInvalidArgument = quorum.ErrInvalidArgument
 )
 
 // Causes of a loss. An error that matches ErrLeaseLost matches one of these,
@@ -122,4 +125,8 @@ func onlyClosed(err error) bool {
 }
 
 // because joins a sentinel and its cause in one line of text; both match.
-func because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }
+func because(what, why error) error { return wire.Because(what, why) }
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalidArgument, fmt.Sprintf(format, args...))
+}

@@ -1,5 +1,7 @@
 package rlock
 
+import "github.com/go-rlock/rlock/internal/protocol"
+
 var _ Locker = (*FairLock)(nil)
 
 // FairLock is a reentrant lock that is given to its waiters in the order in
@@ -44,74 +46,8 @@ type FairLock struct{ *core }
 // State.Waiters is the length of the queue in Redis, waiters of Java and of other
 // processes included.
 func (c *Client) NewFairLock(name string, opts ...LockOption) *FairLock {
-	l := newCore(c, hashFamily, name, opts)
-	l.placed, l.standing = true, true
-	l.protocol = fair{
-		plain:     plain{l},
-		queue:     prefixed("redisson_lock_queue", l.name),
-		deadlines: prefixed("redisson_lock_timeout", l.name),
-		alive:     suffixed(l.name, "rlock:waiters"),
-		notes:     suffixed(l.name, "rlock:line"),
-	}
+	cfg, err := lockOptions(opts)
+	l, names := newCore(c, hashFamily, name, cfg, err)
+	l.asks = protocol.NewFair(&l.c.site, names)
 	return &FairLock{l}
 }
-
-// fair is the protocol of a FairLock: plain, with a line in front of the lock.
-type fair struct {
-	plain
-	queue, deadlines, alive, notes string
-}
-
-// compose makes a request of a script that includes shared/fair.lua.
-func (f fair) compose(script string, keys []string, args ...any) *request {
-	return &request{
-		script: f.script(script),
-		keys:   append([]string{f.keys.lock, f.queue, f.deadlines, f.alive, f.notes}, keys...),
-		args:   append([]any{f.c.cfg.waiterLease.Milliseconds(), f.announce(), f.channel("")}, args...),
-	}
-}
-
-func (f fair) enter(a *attempt, wait bool) *request {
-	stand := 0
-	if wait {
-		stand = 1
-	}
-	return f.compose("fair_enter", []string{f.keys.clock, f.keys.tombstone(a.stay)}, a.stay, a.opts.lease.Milliseconds(), stand)
-}
-
-func (f fair) release(stay string, n int) *request {
-	r := f.compose("fair_release", nil, stay, n)
-	r.ends = n == 0
-	return r
-}
-
-func (f fair) abandon(stay string, late bool) *request {
-	ttl := int64(0)
-	if late {
-		ttl = tombstoneTTL.Milliseconds()
-	}
-	r := f.compose("fair_abandon", []string{f.keys.tombstone(stay)}, stay, ttl)
-	r.ends = true
-	return r
-}
-
-func (f fair) forceUnlock(owner string) *request {
-	r := f.compose("fair_force_unlock", nil, owner)
-	r.single = owner == ""
-	return r
-}
-
-func (f fair) inspect() *request {
-	return &request{script: f.script("fair_inspect"), keys: []string{f.keys.lock, f.queue}}
-}
-
-// state reads the reply of fair_inspect, which has the length of the queue where
-// others have a token.
-func (f fair) state(reply []any) (State, error) {
-	s, err := f.plain.state(reply)
-	s.Waiters, s.Token = int(s.Token), 0
-	return s, err
-}
-
-// channel is the waiter's own: a release wakes the next one only.
-func (f fair) channel(stay string) string { return f.keys.channel + ":" + stay }

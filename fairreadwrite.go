@@ -1,5 +1,7 @@
 package rlock
 
+import "github.com/go-rlock/rlock/internal/protocol"
+
 // FairReadWriteLock is a read-write lock that serves its waiters in the order in
 // which they came, whatever they want and from whatever process. A writer waits
 // for all who came before it; a reader waits for the nearest writer before it
@@ -45,12 +47,15 @@ type FairReadWriteLock struct {
 // nothing; what is wrong with the arguments is reported by the first call. Names
 // are those of [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairReadWriteLock {
-	read, _ := newQueued(c, fairReadWrite, name, shared, opts)
-	write, _ := newQueued(c, fairReadWrite, name, exclusive, opts)
+	const family = "fairrw"
+	cfg, err := lockOptions(opts)
+	read, names := newCore(c, family, name, cfg, err)
+	read.side = shared
+	read.asks = protocol.NewFairReadSide(&read.c.site, names)
+	write, names := newCore(c, family, name, cfg, err)
+	write.asks = protocol.NewFairWriteSide(&write.c.site, names)
 	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
-
-const fairReadWrite = "fairrw"
 
 // Name is the name of the lock, with the client's prefix.
 func (l *FairReadWriteLock) Name() string {

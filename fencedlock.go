@@ -2,8 +2,8 @@ package rlock
 
 import (
 	"context"
-	"strconv"
-	"strings"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // FencedLock is Lock with the fencing tokens of Redisson's RFencedLock: the
@@ -42,8 +42,9 @@ var _ Locker = (*FencedLock)(nil)
 // wrong with the arguments is reported by the first call. The rules for names
 // are those of NewLock.
 func (c *Client) NewFencedLock(name string, opts ...LockOption) *FencedLock {
-	l := newCore(c, hashFamily, name, opts)
-	l.protocol = fenced{plain{l}, prefixed("redisson_lock_token", l.name)}
+	cfg, err := lockOptions(opts)
+	l, names := newCore(c, hashFamily, name, cfg, err)
+	l.asks = protocol.NewFenced(&l.c.site, names)
 	return &FencedLock{l}
 }
 
@@ -54,48 +55,6 @@ func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}
-	a, err := l.ask(ctx, l.inspect())
-	if err != nil {
-		return 0, err
-	}
-	list, ok := a.val.([]any)
-	if !ok {
-		return 0, l.error(errReply(a.val))
-	}
-	_, token, _, err := stateReply(list)
-	if err != nil {
-		return 0, l.error(because(errReply(a.val), err))
-	}
-	return token, nil
-}
-
-// fenced is plain with the counter in the place of the fencing clock.
-type fenced struct {
-	plain
-	counter string // its key
-}
-
-// newStay marks the stay as one that raises the counter, by the sign of its number.
-func (f fenced) newStay() (string, int64) {
-	_, n := f.plain.newStay()
-	return f.c.id + ":" + strconv.FormatInt(-n, 10), n
-}
-
-// state shows the counter as token, but not of a hold of ours that did not raise it.
-func (f fenced) state(reply []any) (State, error) {
-	s, err := f.plain.state(reply)
-	for _, h := range s.Holders {
-		if isOwn(h.Owner) && !strings.Contains(h.Owner, ":-") {
-			s.Token = 0
-		}
-	}
-	return s, err
-}
-
-func (f fenced) enter(a *attempt, _ bool) *request { return f.take(a, "counter", f.counter) }
-
-func (f fenced) inspect() *request {
-	r := f.plain.inspect()
-	r.keys = append(r.keys, f.counter)
-	return r
+	r, err := ask(ctx, l.core, l.asks.(*protocol.Fenced).Counter())
+	return r.Outcome, err
 }

@@ -30,7 +30,7 @@ func newGroup(name string, members []*Lease) *Lease {
 			}
 			// From a goroutine of its own: whoever ends a member may be looking at
 			// the group, with its guard locked.
-			g.client().background(func() { g.lost(cause) })
+			g.client().wire.Go(func() { g.lost(cause) })
 		})
 	}
 	return g.lease
@@ -132,114 +132,16 @@ func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 	return err
 }
 
-// unlockAll unlocks leases side by side, of those that Locks of one Client and
-// cluster slot have by one script. What was unlocked before counts as done: by
-// its owner, who has it from Members.
-func unlockAll(ctx context.Context, leases []*Lease) error {
-	type place struct {
-		c    *Client
-		slot string
-	}
-	parties := map[place][]int{} // by their indexes
-	for i, l := range leases {
-		var at place
-		if h, ok := l.of.(*hold); ok {
-			if p, ok := h.core.protocol.(plain); ok {
-				at = place{p.c, p.keys.clock}
-			}
-		}
-		parties[at] = append(parties[at], i)
-	}
+// each does something with all leases at once, and joins the errors.
+func each(leases []*Lease, do func(*Lease) error) error {
 	errs := make([]error, len(leases))
 	var wg sync.WaitGroup
-	for at, party := range parties {
-		if at.c != nil && len(party) > 1 {
-			wg.Go(func() { unlockTogether(ctx, leases, party, errs) })
-			continue
-		}
-		for _, i := range party {
-			wg.Go(func() { errs[i] = leases[i].Unlock(ctx) })
-		}
+	for i, l := range leases[min(1, len(leases)):] {
+		wg.Go(func() { errs[i+1] = do(l) })
+	}
+	if len(leases) > 0 {
+		errs[0] = do(leases[0])
 	}
 	wg.Wait()
-	for i, err := range errs {
-		if errors.Is(err, ErrUnlocked) {
-			errs[i] = nil
-		}
-	}
 	return errors.Join(errs...)
-}
-
-// unlockTogether unlocks some of the leases, by one script as far as nothing else is
-// done at their locks and nobody has entered these more often.
-func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []error) {
-	c := leases[party[0]].of.client()
-	limit := time.Now().Add(c.cfg.unlockTimeout)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	var last []*departure
-	var who []int // whose they are
-	single := func(i int, d *departure) {
-		wg.Go(func() {
-			err := d.send(ctx, limit)
-			d.end()
-			errs[i] = leases[i].told(err)
-		})
-	}
-	for _, i := range party {
-		l, h := leases[i], leases[i].of.(*hold)
-		called, first := l.claim()
-		if !first {
-			continue
-		}
-		// To wait for the turn of one is to keep the turns of others.
-		if !h.turn.tryTake() {
-			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
-			continue
-		}
-		if d := h.depart(l, called, true); d.r == nil || d.rest > 0 {
-			single(i, d)
-		} else {
-			last, who = append(last, d), append(who, i)
-		}
-	}
-	if len(last) < 2 {
-		for j, d := range last {
-			single(who[j], d)
-		}
-		return
-	}
-	a := c.call(ctx, untilOrSoon(limit), releaseAll(last))
-	verdicts, err := a.verdicts(len(last))
-	for j, d := range last {
-		if err != nil && time.Now().Before(limit) {
-			// One of the locks is not what it was, or not where the others are, or the
-			// server does not take it now: each is released by itself, which bears more.
-			d.unsure = a.unsure || !notExecuted(err) && !neverRan(err)
-			single(who[j], d)
-			continue
-		}
-		one := a
-		if err == nil {
-			one.val = verdicts[j]
-		}
-		err := d.left(one)
-		d.end()
-		errs[who[j]] = leases[who[j]].told(err)
-	}
-}
-
-// releaseAll is the last release of several holds of Locks, of one Client and slot.
-func releaseAll(all []*departure) *request {
-	first := all[0].h.core
-	r := &request{script: first.script("release_all"), args: []any{first.announce()}, ends: true, hasty: true}
-	for _, d := range all {
-		keys, late := d.h.core.keys, int64(0)
-		if d.h.unsure {
-			late = tombstoneTTL.Milliseconds()
-		}
-		r.keys = append(r.keys, keys.lock, keys.tombstone(d.h.stay))
-		r.args = append(r.args, d.h.stay, late, keys.channel)
-	}
-	return r
 }

@@ -288,44 +288,6 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return l.of.extend(ctx, l, wholeMillis(d))
 }
 
-func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
-	if most := h.core.longest; most > 0 && d > most {
-		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
-	}
-	c := h.core.c
-	sent := h.ask(d)
-	r := h.core.acked(h.core.renew(h.stay, d))
-	a := c.call(ctx, c.cfg.commandTimeout+r.within, r)
-	n, err := a.int()
-	if a.err != nil {
-		err = a.err
-	} else if n == 1 && a.acks < r.acks {
-		err = because(ErrUnreachable, errAcks(r, a))
-	}
-	if err != nil {
-		return h.error(err)
-	}
-	h.lock()
-	defer h.unlock()
-	if h.state == held && l.err == nil {
-		h.checkLocked(c.clock.Now()) // a deadline that has passed stays passed
-		if n != 1 {
-			h.loseLocked(c.clock.Now(), absence(n))
-		}
-	}
-	if l.err != nil {
-		return h.error(l.err)
-	}
-	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure
-	h.confirmLocked(sent, d)
-	if d < c.cfg.watchdogLease {
-		// A short extension does not put off the next renewal.
-		h.renewAt, h.attempts, h.failure = renewAt, attempts, failure
-	}
-	c.watchdog.move(&h.entry, h.nextLocked())
-	return nil
-}
-
 // Unlock ends the lease. With the owner's last lease the lock is freed and the
 // next waiter woken.
 //
@@ -371,7 +333,7 @@ func (l *Lease) claim() (called time.Time, first bool) {
 		return called, false
 	}
 	l.unlocked = true
-	c.calls.add(1)
+	c.calls.Add(1)
 	return called, true
 }
 
@@ -385,149 +347,6 @@ func (l *Lease) told(err error) error {
 	if _, whole := l.of.(*group); whole {
 		return err // an observer is told of its members
 	}
-	c.cfg.observer.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.clock.Now().Sub(l.since), Err: err})
+	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.clock.Now().Sub(l.since), Err: err})
 	return err
-}
-
-func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
-	// It bounds commands, so it is of the real clock, as they are.
-	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
-
-	// Wait for what else is done at this hold: a re-entry that is under way must
-	// not find the count that this release is about to set.
-	turn := h.turn.takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
-	d := h.depart(l, called, turn)
-	defer d.end()
-	return d.send(ctx, limit)
-}
-
-// departure is the Unlock of one lease of a hold.
-type departure struct {
-	h      *hold
-	called time.Time
-	turn   bool     // it has the turn of the hold
-	rest   int      // how many leases are left
-	r      *request // what has to be asked of Redis; nil: nothing
-	err    error    // what came of it then
-	unsure bool     // the hold may have been ended by another request than r
-}
-
-// depart ends a lease of the hold, in this process.
-func (h *hold) depart(l *Lease, called time.Time, turn bool) *departure {
-	c := h.core.c
-	h.lock()
-	defer h.unlock()
-	h.checkLocked(called)
-	h.closeLocked(l)
-	d := &departure{h: h, called: called, turn: turn, rest: len(h.leases)}
-	switch {
-	case h.state != held:
-		d.err = h.cause
-		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
-			// The holder has left, so nothing is gained by letting the rest of
-			// the lease run out.
-			c.cleanUp(h.releaseLocked(0), c.clock.Now(), h.untilLocked())
-		}
-		return d
-	case d.rest > 0:
-		l.endLocked(ErrUnlocked)
-		c.watchdog.move(&h.entry, h.nextLocked())
-	default:
-		l.endLocked(ErrUnlocked)
-		h.endLocked(releasing, ErrUnlocked)
-	}
-	d.r = h.releaseLocked(d.rest)
-	return d
-}
-
-// end lets others go on at the hold.
-func (d *departure) end() {
-	if d.rest == 0 && (d.turn || d.r != nil) {
-		d.h.owned.clear(d.h)
-	}
-	if d.turn {
-		d.h.turn.give()
-	}
-}
-
-// send tells Redis, and returns what came of it.
-func (d *departure) send(ctx context.Context, limit time.Time) error {
-	if d.r == nil {
-		return d.err
-	}
-	a := d.h.core.c.call(ctx, untilOrSoon(limit), d.r)
-	a.unsure = a.unsure || d.unsure
-	if d.rest > 0 {
-		return d.h.partly(a)
-	}
-	return d.left(a)
-}
-
-// partly is what came of a release that lowers the count in Redis to what the owner
-// still has open. If that fails the count there is wrong until the next operation,
-// which sets it absolutely, so nothing needs repair.
-func (h *hold) partly(a answer) error {
-	c := h.core.c
-	n, err := a.int()
-	switch {
-	case a.err != nil:
-		return unanswered(a.err)
-	case err != nil:
-		return err
-	case n == 2:
-		return nil
-	}
-	h.lock()
-	defer h.unlock()
-	h.checkLocked(c.clock.Now()) // a lease that ran out meanwhile was not removed
-	switch {
-	case h.state == held:
-		h.loseLocked(c.clock.Now(), absence(n))
-	case errors.Is(h.cause, ErrUnlocked):
-		return nil // the owner's last Unlock was quicker
-	}
-	return h.cause
-}
-
-// left is what came of the release of the last lease, which frees the lock.
-func (d *departure) left(a answer) error {
-	h, c := d.h, d.h.core.c
-	c.queues.wake(h.core.id)
-	n, err := a.int()
-	switch {
-	case a.err != nil:
-		h.lock()
-		until := h.untilLocked()
-		h.unlock()
-		c.cleanUp(d.r, c.clock.Now(), until)
-		return because(ErrUnconfirmed, unanswered(a.err))
-	case err != nil:
-		return err
-	case n == 1:
-		return nil
-	case a.unsure && d.called.Before(h.deadline):
-		// Another copy of this release was sent. The lease could not have run
-		// out when Unlock was called, so that copy has ended the hold.
-		return nil
-	case a.unsure || !c.clock.Now().Before(h.deadline):
-		// It ran out before this release got there, or before the copy that was
-		// answered did.
-		h.tellLoss(c.clock.Now(), ErrExpired)
-		return because(ErrLeaseLost, ErrExpired)
-	}
-	h.tellLoss(c.clock.Now(), absence(n))
-	return because(ErrLeaseLost, absence(n))
-}
-
-// untilOrSoon is what is left of a time-out. A release is sent even if waiting
-// for its turn has used that up, with next to no time for its answer.
-func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
-
-// unanswered makes a failed call match ErrUnreachable, whatever ended it,
-// unless Redis answered with an error.
-func unanswered(err error) error {
-	if errors.Is(err, ErrUnreachable) || !transient(err) {
-		return err
-	}
-	return because(ErrUnreachable, err)
 }

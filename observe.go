@@ -93,13 +93,3 @@ func (NopObserver) Retry(string, error)                                        {
 func (NopObserver) Subscription(string, bool)                                  {}
 func (NopObserver) Unpublished(error)                                          {}
 func (NopObserver) Dropped(int)                                                {}
-
-// unpublished tells, once, that Redis does not let the client publish.
-func (c *Client) unpublished(why error) {
-	c.muted.Do(func() {
-		c.tellAll(func() {
-			c.cfg.observer.Unpublished(why)
-			c.cfg.logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
-		})
-	})
-}

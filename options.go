@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -164,6 +166,31 @@ func (c *config) validate() error {
 	return nil
 }
 
+// validateFor reports what of the configuration does not suit a go-redis client.
+func (c *config) validateFor(rdb redis.UniversalClient) error {
+	var readTimeout time.Duration // 0: none
+	switch r := rdb.(type) {
+	case *redis.Client:
+		readTimeout = r.Options().ReadTimeout
+	case *redis.ClusterClient:
+		if c.quarantined {
+			return invalid("WithFailoverQuarantine is not for a cluster: each slot would be in quarantine by itself")
+		}
+		readTimeout = r.Options().ReadTimeout
+	default:
+		if c.quarantined {
+			return invalid("WithFailoverQuarantine needs a *redis.Client, not a %T", rdb)
+		}
+		if c.acks > 0 {
+			return invalid("WithReplicaAck needs a *redis.Client or *redis.ClusterClient, not a %T: the acquire and its WAIT must share a connection", rdb)
+		}
+	}
+	if c.acks > 0 && readTimeout > 0 && c.ackTimeout >= readTimeout {
+		return invalid("WithReplicaAck(%d, %v): the go-redis client gives up reading after %v, before Redis answers", c.acks, c.ackTimeout, readTimeout)
+	}
+	return nil
+}
+
 // validity is how long after sending its request a holder may rely on a lease.
 func (c *config) validity(lease time.Duration) time.Duration {
 	return lease - time.Duration(float64(lease)*c.driftFactor) - c.driftFloor
@@ -279,100 +306,5 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l }
 
 func init() {
 	seam.Option = func(env seam.Env) any { return Option(func(c *config) { c.env = env }) }
-	seam.Script = func(name string) (text, sha string) { return embedded[name].text, embedded[name].sha }
-}
-
-// LockOption configures a lock.
-type LockOption func(*lockConfig)
-
-type lockConfig struct {
-	nonReentrant bool
-	maxHold      time.Duration
-
-	// The options that only some types have: what was given, and the names of
-	// their options, so that the other types can refuse them.
-	special          []string
-	backoff          *Backoff      // of a SpinLock; nil: not given
-	readerPreference bool          // of a ReadWriteLock
-	ageing           time.Duration // of a PriorityLock
-	hasAgeing        bool
-}
-
-// WithNonReentrant makes an acquire that would enter again fail at once with
-// ErrReentrant. By default it enters again.
-func WithNonReentrant() LockOption { return func(c *lockConfig) { c.nonReentrant = true } }
-
-// WithMaxHold bounds the time of a renewed hold, for code that may hang while
-// its process lives on. When it is over, the lease is lost with ErrMaxHold and
-// no longer renewed; Redis keeps the lock for the rest of the lease, so that
-// the holder has time to notice before another gets in. Unlock frees it at once.
-//
-// The default, also of 0, is no bound. Otherwise it must be at least [MinLease];
-// the first call on the lock reports a value that is not. It has no effect on
-// fixed leases, unless they share the hold of a renewed one.
-func WithMaxHold(d time.Duration) LockOption { return func(c *lockConfig) { c.maxHold = d } }
-
-// AcquireOption configures one Lock or TryLock.
-type AcquireOption func(*acquireConfig)
-
-type acquireConfig struct {
-	lease       time.Duration
-	hasLease    bool
-	wait        time.Duration
-	hasWait     bool
-	priority    int
-	hasPriority bool
-}
-
-// WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
-// and no renewal: Redis frees the lock when it is over. It must be between
-// [MinLease] and [MaxLease], and WithDrift must leave something of it. Without
-// WithLease the hold has the watchdog lease and is renewed until it is unlocked
-// or lost.
-//
-// A re-entry shares one hold in Redis with what it enters again, which lasts as
-// long as the longest of them: while any is renewed, all are.
-func WithLease(d time.Duration) AcquireOption {
-	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }
-}
-
-// WithWait bounds how long Lock waits. When it is over, Lock returns an error
-// that matches ErrNotAcquired but no context error. Zero means one look, a
-// negative time is refused. The default is no bound but that of the context.
-// TryLock, which never waits, refuses it.
-func WithWait(d time.Duration) AcquireOption {
-	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
-}
-
-var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")
-
-func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig, error) {
-	var a acquireConfig
-	if err := apply(opts, &a); err != nil {
-		return a, err
-	}
-	if a.hasLease {
-		if err := checkLease("WithLease", a.lease); err != nil {
-			return a, err
-		}
-		a.lease = wholeMillis(a.lease)
-	} else {
-		a.lease = c.watchdogLease
-	}
-	if c.validity(a.lease) <= 0 {
-		return a, invalid("WithLease(%v): nothing of it is left after WithDrift(%v, %v)", a.lease, c.driftFactor, c.driftFloor)
-	}
-	if a.hasWait && !waits {
-		return a, errTryWait
-	}
-	if a.wait < 0 {
-		return a, invalid("WithWait(%v): negative", a.wait)
-	}
-	switch {
-	case !a.hasPriority:
-		a.priority = DefaultPriority
-	case a.priority < MinPriority || a.priority > MaxPriority:
-		return a, invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
-	}
-	return a, nil
+	seam.Script = func(name string) (text, sha string) { return embedded[name].Text, embedded[name].SHA }
 }

@@ -2,9 +2,7 @@ package rlock
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"time"
 )
 
 // chain is what a context descends from: the holds whose leases made it, the
@@ -117,9 +115,9 @@ type ownedKey struct {
 type owned struct {
 	owner *owner
 	key   ownedKey
-	turn  *turn    // of all that the owner does at the lock, its first entry included
+	ops   *opLock  // of all that the owner does at the lock, its first entry included
 	users int      // guarded by owner.mu: operations under way
-	holds [2]*hold // guarded by owner.mu: by side; changed by who has the turn only
+	holds [2]*hold // guarded by owner.mu: by side; changed with ops taken only
 }
 
 // at finds the owner's place at a lock, or makes it, and counts a user.
@@ -129,7 +127,7 @@ func (own *owner) at(l *core) *owned {
 	key := ownedKey{l.c, l.id}
 	o := own.locks[key]
 	if o == nil {
-		o = &owned{owner: own, key: key, turn: newTurn()}
+		o = &owned{owner: own, key: key, ops: newOpLock()}
 		if own.locks == nil {
 			own.locks = map[ownedKey]*owned{}
 		}
@@ -170,8 +168,8 @@ func (o *owned) set(h *hold) {
 	o.holds[h.core.side] = h
 }
 
-// clear records that all leases of a hold are unlocked. An Unlock that did not get
-// its turn may find a newer hold there, or the lock forgotten.
+// clear records that all leases of a hold are unlocked. An Unlock that could
+// not wait any longer for other operations may find a newer hold there, or the lock forgotten.
 func (o *owned) clear(h *hold) {
 	if o == nil {
 		return
@@ -181,97 +179,5 @@ func (o *owned) clear(h *hold) {
 	if o.holds[h.core.side] == h {
 		o.holds[h.core.side] = nil
 		o.dropLocked()
-	}
-}
-
-// turn lets one operation at a time be under way at a hold, so that two re-entries,
-// or a re-entry and a release, cannot overtake each other on their way to Redis.
-type turn struct {
-	item chan struct{} // holds one while somebody operates
-
-	mu       sync.Mutex // guards the rest
-	entering bool       // the operation waits for the lock
-	// entered is closed when entering becomes true; made by who wants to know.
-	entered chan struct{}
-}
-
-func newTurn() *turn { return &turn{item: make(chan struct{}, 1)} }
-
-// take waits for the turn; give hands it on.
-func (t *turn) take(ctx context.Context, closing <-chan struct{}) error {
-	if t.tryTake() {
-		return nil
-	}
-	select {
-	case t.item <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-closing:
-		return ErrClosed
-	}
-}
-
-// takeWithin is take with a bound, for which most calls need no timer. It goes on
-// while the client shuts down: it is for Unlock.
-func (t *turn) takeWithin(ctx context.Context, d time.Duration) error {
-	if t.tryTake() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return t.take(ctx, nil)
-}
-
-func (t *turn) tryTake() bool {
-	select {
-	case t.item <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (t *turn) give() { <-t.item }
-
-// setEntering marks that the operation waits for the lock, perhaps for long, so
-// that a TryLock of the same owner need not wait for it.
-func (t *turn) setEntering(on bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.entering = on
-	if on && t.entered != nil {
-		close(t.entered)
-		t.entered = nil
-	}
-}
-
-var errEntering = errors.New("its owner is waiting for it elsewhere")
-
-// takeUnlessEntering is take for who would not wait for the lock: it fails if
-// another operation of the owner does, or begins to.
-func (t *turn) takeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
-	if t.tryTake() {
-		return nil
-	}
-	t.mu.Lock()
-	if t.entering {
-		t.mu.Unlock()
-		return because(ErrNotAcquired, errEntering)
-	}
-	if t.entered == nil {
-		t.entered = make(chan struct{})
-	}
-	entered := t.entered
-	t.mu.Unlock()
-	select {
-	case t.item <- struct{}{}:
-		return nil
-	case <-entered:
-		return because(ErrNotAcquired, errEntering)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-closing:
-		return ErrClosed
 	}
 }

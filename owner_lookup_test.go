@@ -12,9 +12,10 @@ func TestLookingUpALockOfAnOwnerDoesNotWalkTheOthers(t *testing.T) {
 	look := func(holding int) time.Duration {
 		own := &owner{}
 		for i := range holding {
-			own.at(newCore(c, hashFamily, strconv.Itoa(i), nil)) // in use, and so kept
+			l, _ := newCore(c, hashFamily, strconv.Itoa(i), lockConfig{}, nil)
+			own.at(l) // in use, and so kept
 		}
-		l := newCore(c, hashFamily, strconv.Itoa(holding-1), nil)
+		l, _ := newCore(c, hashFamily, strconv.Itoa(holding-1), lockConfig{}, nil)
 		least := time.Hour
 		for range 20 {
 			start := time.Now()

@@ -252,13 +252,13 @@ func TestBelowALostHoldNothingIsEnteredAgain(t *testing.T) {
 func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
-		for name, open := range map[string]func(*rlock.Client, ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock){
-			"ReadWriteLock": func(c *rlock.Client, opts ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
-				l := c.NewReadWriteLock("{rw}a", opts...)
+		for name, open := range map[string]func(*rlock.Client, rlock.LockOption) (rlock.ReadLock, rlock.WriteLock){
+			"ReadWriteLock": func(c *rlock.Client, opt rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
+				l := c.NewReadWriteLock("{rw}a", opt)
 				return l.Reader, l.Writer
 			},
-			"FairReadWriteLock": func(c *rlock.Client, opts ...rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
-				l := c.NewFairReadWriteLock("{rw}b", opts...)
+			"FairReadWriteLock": func(c *rlock.Client, opt rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
+				l := c.NewFairReadWriteLock("{rw}b", opt)
 				return l.Reader, l.Writer
 			},
 		} {
@@ -266,7 +266,7 @@ func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 				rdb := b.Client(t)
 				c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
 				reader, writer := open(c, rlock.WithNonReentrant())
-				others, othersWriter := open(other)
+				others, othersWriter := open(other, rlock.WithMaxHold(0))
 				write := locktest.MustLock(t, writer)
 				inWrite := context.WithoutCancel(write.Context(bg))
 				var reads []*rlock.Lease

@@ -1,6 +1,10 @@
 package rlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
 
 // PriorityLock is a reentrant, exclusive lock that goes to the most urgent
 // waiter: that with the highest priority (WithPriority), and among equals to the
@@ -45,28 +49,31 @@ const (
 	MaxAgeing = 24 * time.Hour
 )
 
-const priorityQueue = "priority"
-
-// neverAges is the ageing period, in µs, of a lock without ageing: 19 years, so
-// that no waiter gains a step. Ten of it and the time since 1970 are below 2^53,
-// up to which scores in Redis are exact.
-const neverAges = 6e14
+const priorityFamily = "priority"
 
 // NewPriorityLock returns the priority lock of a name. It sends nothing; what is
 // wrong with the arguments is reported by the first call. Names are those of
 // [Client.NewLock].
-func (c *Client) NewPriorityLock(name string, opts ...LockOption) *PriorityLock {
-	l, q := newQueued(c, priorityQueue, name, exclusive, opts, "WithAgeing")
-	l.prioritized = true
-	q.worth = neverAges
-	if l.opts.hasAgeing {
-		q.worth = l.opts.ageing.Microseconds()
-		if d := l.opts.ageing; l.bad == nil && (d < MinAgeing || d > MaxAgeing) {
-			l.bad = invalid("WithAgeing(%v): must be between %v and %v", d, MinAgeing, MaxAgeing)
-		}
+func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
+	var cfg priorityConfig
+	err := applyEach(opts, func(o PriorityLockOption) { o.priorityLock(&cfg) })
+	if d := cfg.ageing; err == nil && cfg.hasAgeing && (d < MinAgeing || d > MaxAgeing) {
+		err = invalid("WithAgeing(%v): must be between %v and %v", d, MinAgeing, MaxAgeing)
 	}
+	l, names := newCore(c, priorityFamily, name, cfg.lockConfig, err)
+	l.asks = protocol.NewPriority(&l.c.site, names, cfg.ageing)
 	return &PriorityLock{l}
 }
+
+type priorityConfig struct {
+	lockConfig
+	ageing    time.Duration
+	hasAgeing bool
+}
+
+type priorityOption func(c *priorityConfig)
+
+func (o priorityOption) priorityLock(c *priorityConfig) { o(c) }
 
 // WithAgeing makes waiting count: each d that a waiter of a PriorityLock has
 // waited is worth one step of priority, without an upper bound, so none starves.
@@ -76,11 +83,8 @@ func (c *Client) NewPriorityLock(name string, opts ...LockOption) *PriorityLock 
 //
 // All clients of a lock must use the same, or their order means nothing. Other
 // types of locks refuse it.
-func WithAgeing(d time.Duration) LockOption {
-	return func(c *lockConfig) {
-		c.ageing, c.hasAgeing = d, true
-		c.special = append(c.special, "WithAgeing")
-	}
+func WithAgeing(d time.Duration) PriorityLockOption {
+	return priorityOption(func(c *priorityConfig) { c.ageing, c.hasAgeing = d, true })
 }
 
 // WithPriority says how urgent an acquire of a PriorityLock is, from

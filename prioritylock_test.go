@@ -96,7 +96,7 @@ func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
 		locktest.MustUnlock(t, lease) // tells the dead
 		base := k.Base("a")
 		keys := []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", "{a}:rlock:gone:!"}
-		if err := rdb.Eval(bg, locktest.ScriptText("queued_abandon"), keys, "!", "exclusive", 0, 60000, base+":turn:", "publish").Err(); err != nil {
+		if err := rdb.Eval(bg, locktest.ScriptText("queue/abandon"), keys, "!", 0, "exclusive", 60000, base+":turn:", "publish").Err(); err != nil {
 			t.Fatal(err)
 		}
 		locktest.MustUnlock(t, next.Held())
@@ -120,7 +120,7 @@ func TestAgeingLetsALowPriorityPass(t *testing.T) {
 			b := locktest.OnMiniredis(t)
 			rdb := b.Client(t)
 			client := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(rlock.MaxLease))
-			var opts []rlock.LockOption
+			var opts []rlock.PriorityLockOption
 			if c.ageing {
 				opts = append(opts, rlock.WithAgeing(period))
 			}

@@ -1,10 +1,6 @@
 package rlock
 
-import (
-	"strconv"
-	"strings"
-	"time"
-)
+import "github.com/go-rlock/rlock/internal/protocol"
 
 // ReadWriteLock is a reentrant lock that any number of readers or one writer
 // can hold, the counterpart of Redisson's RReadWriteLock. Its two sides are
@@ -75,16 +71,15 @@ var (
 // names holds here too. The options are those of both sides. A name is either
 // that of a read-write lock or of another: where another type of lock stands,
 // this one waits until it is free.
-func (c *Client) NewReadWriteLock(name string, opts ...LockOption) *ReadWriteLock {
+func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	const family = "rwlock"
-	read := newCore(c, family, name, opts, optReaderPreference)
-	read.side, read.kept = shared, true
-	read.standing = !read.opts.readerPreference
-	read.protocol = readSide{rwSide{plain{read}}}
-
-	write := newCore(c, family, name, opts, optReaderPreference)
-	write.standing = !write.opts.readerPreference
-	write.protocol = writeSide{rwSide{plain{write}}}
+	var cfg readWriteConfig
+	err := applyEach(opts, func(o ReadWriteLockOption) { o.readWriteLock(&cfg) })
+	read, names := newCore(c, family, name, cfg.lockConfig, err)
+	read.side = shared
+	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
+	write, names := newCore(c, family, name, cfg.lockConfig, err)
+	write.asks = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
 	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
@@ -96,7 +91,14 @@ func (l *ReadWriteLock) Name() string {
 	return l.Reader.Name()
 }
 
-const optReaderPreference = "WithReaderPreference"
+type readWriteConfig struct {
+	lockConfig
+	readerPreference bool
+}
+
+type readWriteOption func(c *readWriteConfig)
+
+func (o readWriteOption) readWriteLock(c *readWriteConfig) { o(c) }
 
 // WithReaderPreference lets readers come in whenever others read, whoever waits,
 // and nobody shows in Redis that he waits: this is what Redisson does. It is an
@@ -106,234 +108,6 @@ const optReaderPreference = "WithReaderPreference"
 //
 // It is for all clients of a lock or for none: those with it pass by those that
 // wait without it, as Java's do. Exclusion does not depend on it.
-func WithReaderPreference() LockOption {
-	return func(c *lockConfig) {
-		c.readerPreference = true
-		c.special = append(c.special, optReaderPreference)
-	}
+func WithReaderPreference() ReadWriteLockOption {
+	return readWriteOption(func(c *readWriteConfig) { c.readerPreference = true })
 }
-
-// rwSide is what the protocols of both sides have in common. The scripts make
-// up the names of readers' timers, which share the slot of the lock. Those
-// without which a request must not run are declared too, so that a cluster
-// that moves the slot has it wait.
-type rwSide struct{ plain }
-
-// args are the arguments that all scripts of a read-write lock begin with.
-func (p rwSide) args(stay string, more ...any) []any {
-	return append([]any{stay, suffixed(p.name, "")}, more...)
-}
-
-// leaving are the arguments of the scripts that may free the lock.
-func (p rwSide) leaving(stay string, more ...any) []any {
-	return append(p.args(stay, p.channel(stay), p.announce()), more...)
-}
-
-// turns are the keys of those who wait, by what they are called in
-// scripts/shared/rw_turns.lua; none if readers are preferred.
-func (p rwSide) turns(zsets ...string) (keys []string) {
-	if p.opts.readerPreference {
-		return nil
-	}
-	for _, zset := range zsets {
-		keys = append(keys, suffixed(p.name, "rlock:"+zset))
-	}
-	return keys
-}
-
-// place is for how long a look of an attempt keeps its place among those who
-// wait, ms; and 1 if it may have one from an earlier look.
-func (p rwSide) place(a *attempt) (ms int64, had int) {
-	if a.leads && !p.opts.readerPreference && a.under == nil {
-		ms = p.c.cfg.waiterLease.Milliseconds()
-	}
-	if a.stands {
-		had = 1
-	}
-	return ms, had
-}
-
-func (p rwSide) channel(string) string { return prefixed("redisson_rwlock", p.name) }
-
-// tombstone is that of one side of a stay: the two may end at different times.
-func (p rwSide) tombstone(stay string) string {
-	if p.side == exclusive {
-		stay += ":write"
-	}
-	return p.keys.tombstone(stay)
-}
-
-func (p rwSide) quit(script string, late bool, stay string, keys ...string) *request {
-	ttl := int64(0)
-	if late {
-		ttl = tombstoneTTL.Milliseconds()
-	}
-	return &request{
-		script: p.script(script),
-		keys:   append([]string{p.keys.lock, p.tombstone(stay)}, keys...),
-		args:   p.leaving(stay, ttl),
-		ends:   true,
-	}
-}
-
-func (p rwSide) force(side, owner string) *request {
-	return &request{
-		script: p.script("rw_force_unlock"),
-		keys:   []string{p.keys.lock},
-		args:   p.leaving(owner, side),
-		single: owner == "",
-	}
-}
-
-func (p rwSide) inspect() *request {
-	return &request{script: p.script("rw_inspect"), keys: []string{p.keys.lock}, args: p.args("")}
-}
-
-func (p rwSide) probe(stay string) *request {
-	side := "write"
-	if p.side == shared {
-		side = "read"
-	}
-	return &request{script: p.script("rw_probe"), keys: []string{p.keys.lock}, args: p.args(stay, side)}
-}
-
-func (p rwSide) state(reply []any) (State, error) {
-	var s State
-	for _, on := range []side{exclusive, shared} {
-		s.Waiters += p.c.queues.waiting(lineKey{lock: p.id, side: on})
-	}
-	ttl, _, fields, err := stateReply(reply)
-	if err != nil {
-		return s, err
-	}
-	s.TTL = ttl
-	mode := ""
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "mode" {
-			mode, _ = fields[i+1].(string)
-		}
-	}
-	for len(fields) > 0 {
-		if fields[0] == "mode" {
-			fields = fields[2:]
-			continue
-		}
-		var h Holder
-		if h, fields, err = nextHolder(fields); err != nil {
-			return s, err
-		}
-		// Another type's holds have no mode: they shut out everybody. The field
-		// of a Java transaction goes on after ":write".
-		owner, rest, writes := strings.Cut(h.Owner, ":write")
-		writes = writes && mode == "write" && (rest == "" || rest[0] == ':')
-		if writes {
-			h.Owner = owner + rest
-		}
-		h.Shared = mode != "" && !writes
-		s.Holders = append(s.Holders, h)
-	}
-	return s, nil
-}
-
-// readSide is the protocol of the shared side.
-type readSide struct{ rwSide }
-
-// timer is the key that lives as long as the n-th entry of a stay.
-func (p readSide) timer(stay string, n int) string {
-	return suffixed(p.name, stay+":rwlock_timeout:"+strconv.Itoa(n))
-}
-
-func (p readSide) enter(a *attempt, _ bool) *request {
-	under := ""
-	if a.under != nil {
-		under = a.under.stay
-	}
-	round := ""
-	if a.round != noRound {
-		round = strconv.FormatInt(a.round, 10)
-	}
-	place, had := p.place(a)
-	return &request{
-		script: p.script("rw_read_enter"),
-		keys: append([]string{p.keys.lock, p.tombstone(a.stay), p.timer(a.stay, 1)},
-			p.turns("writers", "readers", "admitted")...),
-		args: p.args(a.stay, a.opts.lease.Milliseconds(), under, place, round, had),
-	}
-}
-
-func (p readSide) reenter(stay string, lease time.Duration, n int) *request {
-	return &request{
-		script: p.script("rw_read_reenter"),
-		keys:   []string{p.keys.lock, p.timer(stay, 1), p.timer(stay, n)},
-		args:   p.args(stay, lease.Milliseconds(), n),
-	}
-}
-
-func (p readSide) release(stay string, n int) *request {
-	return &request{
-		script: p.script("rw_read_release"),
-		keys:   []string{p.keys.lock},
-		args:   p.leaving(stay, n),
-		ends:   n == 0,
-	}
-}
-
-func (p readSide) abandon(stay string, late bool) *request {
-	return p.quit("rw_read_abandon", late, stay, p.turns("readers", "admitted")...)
-}
-
-func (p readSide) renew(stay string, lease time.Duration) *request {
-	return &request{
-		script: p.script("rw_read_renew"),
-		keys:   []string{p.keys.lock, p.timer(stay, 1)},
-		args:   p.args(stay, lease.Milliseconds()),
-		lease:  lease,
-	}
-}
-
-func (p readSide) forceUnlock(owner string) *request { return p.force("read", owner) }
-
-// writeSide is the protocol of the exclusive side.
-type writeSide struct{ rwSide }
-
-func (p writeSide) enter(a *attempt, _ bool) *request {
-	place, had := p.place(a)
-	return &request{
-		script: p.script("rw_write_enter"),
-		keys: append([]string{p.keys.lock, p.keys.clock, p.tombstone(a.stay)},
-			p.turns("writers", "admitted")...),
-		args: p.args(a.stay, a.opts.lease.Milliseconds(), place, had),
-	}
-}
-
-func (p writeSide) reenter(stay string, lease time.Duration, n int) *request {
-	return &request{
-		script: p.script("rw_write_reenter"),
-		keys:   []string{p.keys.lock},
-		args:   p.args(stay, lease.Milliseconds(), n),
-	}
-}
-
-func (p writeSide) release(stay string, n int) *request {
-	return &request{
-		script: p.script("rw_write_release"),
-		keys:   []string{p.keys.lock},
-		args:   p.leaving(stay, n),
-		ends:   n == 0,
-	}
-}
-
-func (p writeSide) abandon(stay string, late bool) *request {
-	return p.quit("rw_write_abandon", late, stay, p.turns("writers")...)
-}
-
-func (p writeSide) renew(stay string, lease time.Duration) *request {
-	return &request{
-		script: p.script("rw_write_renew"),
-		keys:   []string{p.keys.lock},
-		args:   p.args(stay, lease.Milliseconds()),
-		lease:  lease,
-	}
-}
-
-func (p writeSide) forceUnlock(owner string) *request { return p.force("write", owner) }

@@ -159,8 +159,6 @@ func TestReadWriteLockRefusesBadArguments(t *testing.T) {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 	}
-	_, err := c.NewLock("a", rlock.WithReaderPreference()).Lock(bg)
-	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	l := c.NewReadWriteLock("a", rlock.WithNonReentrant())
 	for _, side := range []rlock.Locker{l.Reader, l.Writer} {
 		lease := locktest.MustLock(t, side)

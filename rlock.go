@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"reflect"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // Locker is what every lock type can do.
@@ -29,6 +31,11 @@ var _ Locker = (*Lock)(nil)
 // owner.
 type Lock struct{ *core }
 
+// MaxNameLength is the longest lock name, in bytes, prefix included. Redis
+// takes far longer keys; a name travels in every request, so a very long one
+// is more likely a mistake.
+const MaxNameLength = protocol.MaxNameLength
+
 // NewLock returns the lock of a name. It sends nothing; what is wrong with the
 // arguments, a nil Client or option among them, is reported by the first call.
 //
@@ -40,8 +47,9 @@ type Lock struct{ *core }
 // Use one type for a name: Lock, FairLock, SpinLock and FencedLock exclude each
 // other, but do not wake each other's waiters in time.
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
-	l := newCore(c, hashFamily, name, opts)
-	l.protocol = plain{l}
+	cfg, err := lockOptions(opts)
+	l, names := newCore(c, hashFamily, name, cfg, err)
+	l.asks = protocol.NewLock(&l.c.site, names)
 	return &Lock{l}
 }
 

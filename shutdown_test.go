@@ -172,7 +172,7 @@ func TestCloseAfterALostReply(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(600*time.Millisecond))
-		locktest.OnNth(t, proxy, "acquire", 1, faultproxy.SwallowReply)
+		locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.SwallowReply)
 		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -188,7 +188,7 @@ func TestShutdownTellsHoldersBesideAHungCall(t *testing.T) {
 		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second))
 		lease := locktest.MustLock(t, c.NewLock("a"))
 		hung := make(chan struct{}, 10)
-		id := locktest.SHA("acquire")
+		id := locktest.SHA("lock/enter")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				hung <- struct{}{}
@@ -225,7 +225,7 @@ func TestShutdownWaitsForReleasesThatAreNotConfirmed(t *testing.T) {
 		c, proxy, plain := b.Faulty(t, rlock.WithUnlockTimeout(200*time.Millisecond))
 		var broken atomic.Bool
 		broken.Store(true)
-		release, abandon := locktest.SHA("release"), locktest.SHA("abandon")
+		release, abandon := locktest.SHA("lock/release"), locktest.SHA("lock/abandon")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if broken.Load() && (cmd.IsScript(release) || cmd.IsScript(abandon)) {
 				return faultproxy.ResetBefore
@@ -257,7 +257,7 @@ func TestReentryUnderWayWhenShutdownBegins(t *testing.T) {
 		l := c.NewLock("a")
 		outer := locktest.MustLock(t, l)
 		again := make(chan struct{}, 10)
-		id := locktest.SHA("acquire")
+		id := locktest.SHA("lock/reenter")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				again <- struct{}{}
@@ -363,7 +363,7 @@ func TestSlowUnlockOfALostLockSaysSo(t *testing.T) {
 		var copies atomic.Int32
 		rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
 			err := next()
-			if locktest.Runs(cmd, "release") && copies.Add(1) == 1 {
+			if locktest.Runs(cmd, "lock/release") && copies.Add(1) == 1 {
 				time.Sleep(1300 * time.Millisecond) // slow enough for a second copy; nothing is lost
 			}
 			return err
@@ -388,7 +388,7 @@ func TestUnlockOfALostLockWithARefusedCopySaysSo(t *testing.T) {
 	var copies atomic.Int32
 	first := make(chan struct{})
 	rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
-		if !locktest.Runs(cmd, "release") {
+		if !locktest.Runs(cmd, "lock/release") {
 			return next()
 		}
 		if copies.Add(1) == 1 {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // sight is what an acquire has seen of a lock: the outcome of its last look. Who
@@ -23,71 +26,35 @@ type sight struct {
 	asked time.Time
 }
 
-// looks notes that a look begins.
-func (a *attempt) looks() {
-	a.seen.asked = a.core.c.clock.Now()
-	a.show()
-}
-
-// lead notes that the attempt is the head of a line, and shows the others what it
-// sees.
-func (a *attempt) lead(w *waiter) {
-	a.place, a.leads = w, true
-	a.show()
-}
-
-func (a *attempt) show() {
-	if a.place != nil {
-		a.core.c.queues.saw(a.place, a.seen)
-	}
-}
-
-// see notes the answer to a look, and what the reply begins with.
-func (a *attempt) see(r *request, ans answer, code int64) {
-	defer a.show()
-	asked, now := a.seen.asked, a.core.c.clock.Now()
-	stopped := errors.Is(ans.err, context.Canceled) || errors.Is(ans.err, context.DeadlineExceeded)
+// answered notes the outcome of a look. within is the time that was given to replicas.
+func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
+	stopped := wire.Ended(r.Err)
 	switch {
-	case worthRepeating(ans.err):
-		a.seen = sight{err: ans.err}
-	case ans.err == nil && code == 0:
-		a.seen = ans.refusal(now)
+	case worthRepeating(r.Err):
+		*s = sight{err: r.Err}
+	case r.Err == nil && r.Outcome.Verdict == protocol.Busy:
+		*s = refusal(&r.Outcome, now)
 	case !stopped:
-		a.seen = sight{}
-	case ans.last != nil && !cutOff(ans.last):
-		if !worthRepeating(ans.last) {
-			ans.last = because(ErrUnreachable, ans.last)
+		*s = sight{}
+	case r.Last != nil && !wire.CutOff(r.Last):
+		last := r.Last
+		if !worthRepeating(last) {
+			last = because(ErrUnreachable, last)
 		}
-		a.seen = sight{err: ans.last}
-	case r.do != nil:
+		*s = sight{err: last}
+	case r.OfQuorum:
 		// Some of the servers may have answered: not to have heard of all says nothing.
-		a.seen.asked = time.Time{}
+		s.asked = time.Time{}
 	default:
-		a.seen.asked = asked.Add(r.within) // that time is given to replicas
+		s.asked = s.asked.Add(within)
 	}
 }
 
-// cutOff reports whether an error may come of the end of a context, and so says
-// nothing about Redis.
-func cutOff(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
-}
-
-// refusal is the sight of a lock whose enter replied {0, rest, holder, others}.
-func (a answer) refusal(now time.Time) sight {
-	list, _ := a.val.([]any)
-	if len(list) < 2 {
-		return sight{}
-	}
-	s := sight{held: true}
-	if rest, ok := list[1].(int64); ok && rest >= 0 {
-		s.until = now.Add(time.Duration(min(rest, farAway.Milliseconds())) * time.Millisecond)
-	}
-	if len(list) >= 4 {
-		s.known = true
-		s.holder, _ = list[2].(string)
-		s.others, _ = list[3].(int64)
+// refusal is the sight of a lock that was busy.
+func refusal(e *protocol.Entered, now time.Time) sight {
+	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
+	if e.Rest >= 0 {
+		s.until = now.Add(min(e.Rest, seam.FarAway))
 	}
 	return s
 }
@@ -131,41 +98,15 @@ func (s *sight) text(now time.Time) string {
 	return who
 }
 
-// interrupted makes the error of an acquire out of what stopped it: a context that
-// ended, the caller's or that of the wait, or that the lock was not free at the one
-// look. What was seen last is part of it.
-func (a *attempt) interrupted(caller context.Context, err error) error {
-	stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	separator := "; "
+// explain adds what was seen last to the error of an acquire.
+func (s *sight) explain(err error, separator string, now time.Time) error {
 	switch {
-	case caller.Err() != nil && (stopped || worthRepeating(err)):
-		if !stopped {
-			a.seen.err = err
-		}
-		err = ended(caller)
-	case stopped && !worthRepeating(err):
-		err = fmt.Errorf("%w: timed out after %v", ErrNotAcquired, a.opts.wait)
-	case err == ErrNotAcquired:
-		separator = ": "
-	default:
-		return err
-	}
-	switch {
-	case a.seen.err != nil && !errors.Is(err, ErrLeaseLost): // else that is why it ended
-		return fmt.Errorf("%w%s%w", err, separator, a.seen.err)
-	case a.seen.held:
-		return fmt.Errorf("%w%s%s", err, separator, a.seen.text(a.core.c.clock.Now()))
+	case s.err != nil && !errors.Is(err, ErrLeaseLost): // else that is why it ended
+		return fmt.Errorf("%w%s%w", err, separator, s.err)
+	case s.held:
+		return fmt.Errorf("%w%s%s", err, separator, s.text(now))
 	}
 	return err
-}
-
-// error is the error of an acquire.
-func (a *attempt) error(err error) *Error {
-	e := &Error{Lock: a.core.name, Err: err}
-	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
-		e.Holder, e.Left = s.holder, s.left(a.core.c.clock.Now())
-	}
-	return e
 }
 
 // ended is the error of an acquire whose context has ended, with the cause if
@@ -177,3 +118,11 @@ func ended(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w: %w", ErrNotAcquired, err, cause)
 }
+
+// worthRepeating reports whether Lock goes on after err: Redis may come back,
+// and does within a failover. It bears that for as long as a watchdog lease.
+func worthRepeating(err error) bool {
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoQuorum) || errors.Is(err, errShortLease)
+}
+
+var errShortLease = errors.New("the lease was over before Redis answered")

@@ -1,6 +1,11 @@
 package rlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+)
 
 // SpinLock is Lock without messages: a release is not announced, and who waits
 // does not listen but looks again and again, after pauses that grow. It is the
@@ -26,25 +31,27 @@ var _ Locker = (*SpinLock)(nil)
 // NewSpinLock returns the spin lock of a name. It sends nothing; what is wrong
 // with the arguments is reported by the first call. The rules for names are
 // those of NewLock.
-func (c *Client) NewSpinLock(name string, opts ...LockOption) *SpinLock {
-	l := newCore(c, hashFamily, name, opts, "WithBackoff")
-	b := ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)
-	if l.opts.backoff != nil {
-		b = *l.opts.backoff
+func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
+	cfg := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
+	err := applyEach(opts, func(o SpinLockOption) { o.spinLock(&cfg) })
+	if err == nil {
+		err = cfg.backoff.check()
 	}
-	if l.bad == nil {
-		l.bad = b.check()
-	}
-	l.silent = true
-	l.backoff = func(who int64, turn int) time.Duration { return b.pause(l.c.seed, who, turn) }
-	l.protocol = spinning{plain{l}}
+	l, names := newCore(c, hashFamily, name, cfg.lockConfig, err)
+	l.asks = protocol.NewSpin(&l.c.site, names, func(who int64, look int) time.Duration {
+		return cfg.backoff.pause(l.c.seed, who, look)
+	})
 	return &SpinLock{l}
 }
 
-// spinning is plain without a channel to listen to.
-type spinning struct{ plain }
+type spinConfig struct {
+	lockConfig
+	backoff Backoff
+}
 
-func (spinning) channel(string) string { return "" }
+type spinOption func(c *spinConfig)
+
+func (o spinOption) spinLock(c *spinConfig) { o(c) }
 
 const (
 	// DefaultFirstBackoff and DefaultLongestBackoff are the pauses of a SpinLock:
@@ -81,11 +88,8 @@ func ConstantBackoff(d time.Duration) Backoff { return Backoff{d, d} }
 // WithBackoff sets how a SpinLock waits. The default is
 // ExponentialBackoff([DefaultFirstBackoff], [DefaultLongestBackoff]). Other types
 // of locks refuse it.
-func WithBackoff(b Backoff) LockOption {
-	return func(c *lockConfig) {
-		c.backoff = &b
-		c.special = append(c.special, "WithBackoff")
-	}
+func WithBackoff(b Backoff) SpinLockOption {
+	return spinOption(func(c *spinConfig) { c.backoff = b })
 }
 
 func (b Backoff) check() error {
@@ -96,14 +100,14 @@ func (b Backoff) check() error {
 }
 
 // pause is how long to sleep after the look with a number, counted from 0.
-func (b Backoff) pause(seed uint64, who int64, turn int) time.Duration {
+func (b Backoff) pause(seed uint64, who int64, look int) time.Duration {
 	d := b.first
-	for range turn {
+	for range look {
 		if d >= b.longest/2 {
 			d = b.longest
 			break
 		}
 		d *= 2
 	}
-	return d - jitter(seed, who, turn, d/2)
+	return d - seam.Jitter(seed, who, look, d/2)
 }

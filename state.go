@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // Mode is how a lock is held.
@@ -62,20 +63,13 @@ func (l *core) IsLocked(ctx context.Context) (bool, error) {
 	return held, err
 }
 
-// ofHold asks whether the lock is held, and how often a stay has entered it.
-func (l *core) ofHold(ctx context.Context, stay string) (held bool, entries int, err error) {
+// ofHold asks whether the lock is held, and how often a hold has been entered.
+func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, 0, err
 	}
-	a, err := l.ask(ctx, l.probe(stay))
-	if err != nil {
-		return false, 0, err
-	}
-	reply, err := a.pair()
-	if err != nil {
-		return false, 0, l.error(err)
-	}
-	return reply[0] == 1, int(reply[1]), nil
+	p, err := ask(ctx, l, l.asks.Probe(id))
+	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
 // State returns who holds the lock, as Redis shows it now. It is bounded by ctx
@@ -88,22 +82,21 @@ func (l *core) State(ctx context.Context) (State, error) {
 	if err := l.check(ctx); err != nil {
 		return State{Mode: ModeFree}, err
 	}
-	a, err := l.ask(ctx, l.inspect())
+	r, err := ask(ctx, l, l.asks.Inspect())
 	if err != nil {
 		return State{Mode: ModeFree}, err
 	}
-	return l.stateOf(a)
+	return l.stateOf(&r.Outcome), nil
 }
 
-// stateOf reads the answer to inspect.
-func (l *core) stateOf(a answer) (State, error) {
-	list, ok := a.val.([]any)
-	if !ok {
-		return State{Mode: ModeFree}, l.error(errReply(a.val))
+// stateOf is the state that Redis shows, and what this client knows beside it.
+func (l *core) stateOf(p *protocol.State) State {
+	s := State{Mode: ModeFree, TTL: p.TTL, Token: p.Token, Waiters: p.Waiters}
+	if p.Waiters < 0 {
+		s.Waiters = l.waiters()
 	}
-	s, err := l.state(list)
-	if err != nil {
-		return State{Mode: ModeFree}, l.error(fmt.Errorf("%w: %w", errReply(a.val), err))
+	for _, h := range p.Holders {
+		s.Holders = append(s.Holders, Holder(h))
 	}
 	slices.SortFunc(s.Holders, func(a, b Holder) int {
 		if a.Shared != b.Shared {
@@ -123,51 +116,9 @@ func (l *core) stateOf(a answer) (State, error) {
 	case s.held(shared):
 		s.Mode, s.Token = ModeShared, 0
 	default:
-		s.Mode, s.Token, s.TTL = ModeFree, 0, 0
+		s.Token, s.TTL = 0, 0
 	}
-	return s, nil
-}
-
-func (p plain) state(reply []any) (State, error) {
-	s := State{Waiters: p.c.queues.waiting(p.line(""))}
-	ttl, token, fields, err := stateReply(reply)
-	if err != nil {
-		return s, err
-	}
-	s.TTL, s.Token = ttl, token
-	for len(fields) > 0 {
-		var h Holder
-		if h, fields, err = nextHolder(fields); err != nil {
-			return s, err
-		}
-		s.Holders = append(s.Holders, h)
-	}
-	return s, nil
-}
-
-// stateReply takes apart {pttl, token, field, value, ...}.
-func stateReply(reply []any) (ttl time.Duration, token int64, fields []any, err error) {
-	if len(reply) < 2 || len(reply)%2 != 0 {
-		return 0, 0, nil, fmt.Errorf("%d items", len(reply))
-	}
-	ms, ok1 := reply[0].(int64)
-	token, ok2 := reply[1].(int64)
-	if !ok1 || !ok2 {
-		return 0, 0, nil, fmt.Errorf("no numbers in front")
-	}
-	return max(time.Duration(ms)*time.Millisecond, -1), token, reply[2:], nil
-}
-
-// nextHolder reads an owner and its count off a list of fields and values.
-func nextHolder(fields []any) (h Holder, rest []any, err error) {
-	owner, ok1 := fields[0].(string)
-	text, ok2 := fields[1].(string)
-	if !ok1 || !ok2 {
-		return h, nil, fmt.Errorf("no field and value")
-	}
-	h.Owner = owner
-	h.Count, err = strconv.Atoi(text)
-	return h, fields[2:], err
+	return s
 }
 
 // HeldBy returns how often the hold that ctx descends from has been entered,
@@ -182,7 +133,7 @@ func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if h == nil {
 		return 0, nil
 	}
-	_, entries, err := l.ofHold(ctx, h.stay)
+	_, entries, err := l.ofHold(ctx, h.id)
 	return entries, err
 }
 
@@ -227,34 +178,30 @@ func (l *core) force(ctx context.Context, owner string) (bool, error) {
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	if err := l.ready(ctx); err != nil {
+	if err := l.asks.Ready(ctx); err != nil {
 		return false, l.error(err)
 	}
-	a, err := l.ask(ctx, l.forceUnlock(owner))
+	r, err := ask(ctx, l, l.asks.ForceUnlock(owner))
 	if err != nil {
 		return false, err
 	}
-	n, err := a.int()
-	if err != nil {
-		return false, l.error(err)
-	}
-	if n == 0 && a.unsure {
+	if !r.Outcome && r.Unsure {
 		// Another copy of the request may have done it.
 		return false, l.error(fmt.Errorf("%w in time, and the repeated request found nothing: the outcome is unknown", ErrUnreachable))
 	}
-	l.c.queues.wake(l.id)
-	return n == 1, nil
+	l.c.lines.wake(l.id)
+	return r.Outcome, nil
 }
 
-// ask is call for requests of the lock itself, not of a hold.
-func (l *core) ask(ctx context.Context, r *request) (answer, error) {
+// ask asks something about the lock itself, not about a hold.
+func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protocol.Result[T], error) {
 	if !l.c.begin() {
-		return answer{}, l.error(ErrClosed)
+		return protocol.Result[T]{}, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	a := l.c.call(ctx, l.c.cfg.commandTimeout, r)
-	if a.err != nil {
-		return a, l.error(a.err)
+	r := what.Do(ctx, l.c.cfg.commandTimeout)
+	if r.Err != nil {
+		return protocol.Result[T]{Unsure: r.Unsure}, l.error(r.Err)
 	}
-	return a, nil
+	return r, nil
 }

@@ -480,7 +480,7 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 		states := watching(t, l)
 		watchFree(t, states)
 		for name, action := range map[string]faultproxy.Action{"refused": faultproxy.Error, "no answer": faultproxy.SwallowReply} {
-			id := locktest.SHA("inspect")
+			id := locktest.SHA("lock/inspect")
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) {
 					return action
@@ -624,7 +624,7 @@ func TestShutdownEndsAWatchWhoseLookHangs(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, _ := b.Faulty(t, rlock.WithCommandTimeout(time.Hour))
 		hangs := make(chan struct{}, 100)
-		id := locktest.SHA("inspect")
+		id := locktest.SHA("lock/inspect")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				hangs <- struct{}{}

@@ -2,13 +2,14 @@ package rlock
 
 import (
 	"container/heap"
-	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // duty is something that the watchdog must not forget: a hold, which is to be
@@ -17,14 +18,26 @@ import (
 // answered may come late and beside anything else.
 type duty interface {
 	// due is called at about the time that was asked for, perhaps a slack too
-	// early. It returns a request to send now, if any, and when to be called
+	// early. It returns what to do now, if anything, and when to be called
 	// again; the zero time ends the duty.
-	due(now time.Time, slack time.Duration) (*request, time.Time)
-	// answered is called with the answer to a request that was sent at sent,
-	// if it comes. It returns the same as due.
-	answered(r *request, sent time.Time, a answer) time.Time
+	due(now time.Time, slack time.Duration) (chore, time.Time)
+	// answered is called with what came of a chore for a lease that was sent at sent,
+	// if that is ever known. It returns when to be called again.
+	answered(lease time.Duration, sent time.Time, r *protocol.Result[protocol.Kept]) time.Time
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
+	// holds returns what is held: the lock, the id, and the token if the hold is
+	// exclusive. The name is empty if nothing is.
+	holds() (lock, id string, token int64)
+	// askNow asks Redis whether the hold is still there, and waits for the answer.
+	askNow()
+}
+
+// chore is something to send.
+type chore struct {
+	task  protocol.Task // nil: nothing
+	lease time.Duration // of a renewal: what it confirms
+	nodes string        // of the renewal of a RedLock: which nodes are asked
 }
 
 // entry is a duty's place in the watchdog's heap.
@@ -36,43 +49,36 @@ type entry struct {
 	ended   bool
 }
 
-const (
-	// batchSize is how many requests go into one pipeline. Between pipelines
-	// others get their turn, so a renewal of very many holds does not starve
-	// acquires.
-	batchSize = 100
-
-	farAway = 365 * 24 * time.Hour
-)
-
 // watchdog looks after all holds of a client: one goroutine, one timer, one
-// heap. It never waits for Redis itself: requests go out in batches from
-// goroutines that last as long as the batch, so that a server that hangs
+// heap. It never waits for Redis itself: requests go out in rounds, from
+// goroutines that last as long as the round, so that a server that hangs
 // delays neither the deadlines nor the renewals on other servers.
 type watchdog struct {
-	c     *Client
-	slack time.Duration // what is due within it is done along
-	left  tally         // entries that have not ended
-	poke  chan func()   // capacity 1: something is due earlier than armed; see wake
-	quit  chan struct{}
-	ended chan struct{} // closed when the goroutine has ended; nil: never began
-	lanes lanes
+	env    *seam.Env
+	wire   *wire.Deployment
+	lanes  *wire.Lanes
+	events *events
+	slack  time.Duration // what is due within it is done along
+	left   wire.Tally    // entries that have not ended
+	poke   chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
+	quit   chan struct{}
+	ended  chan struct{} // closed when the goroutine has ended; nil: never began
 
 	mu       sync.Mutex // guards the rest, ended, and the entries
 	heap     entries
-	holds    map[string]*hold // by id: the exclusive ones among the duties; nil if there is none
-	armed    time.Time        // when the goroutine will look next
+	tokens   map[string]*entry // by the id of the hold: the exclusive ones; nil if there is none
+	armed    time.Time         // when the goroutine will look next
+	woken    func()            // ends the work that a wake-up has begun; nil: there was none
 	draining bool
 	closed   bool
 	failing  map[any]time.Time // since when renewals fail, by node
 }
 
-func newWatchdog(c *Client) *watchdog {
+func newWatchdog(env *seam.Env, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
 	return &watchdog{
-		c:     c,
-		slack: min(c.cfg.watchdogLease/60, 100*time.Millisecond),
-		poke:  make(chan func(), 1),
-		lanes: lanes{c: c},
+		env: env, wire: d, lanes: wire.NewLanes(d), events: events,
+		slack: min(lease/60, 100*time.Millisecond),
+		poke:  make(chan struct{}, 1),
 		quit:  make(chan struct{}),
 	}
 }
@@ -88,18 +94,18 @@ func (w *watchdog) add(e *entry, at time.Time) {
 		return
 	}
 	defer w.mu.Unlock()
-	w.left.add(1)
-	if h, ok := e.duty.(*hold); ok && h.core.side == exclusive {
-		if w.holds == nil {
-			w.holds = map[string]*hold{}
+	w.left.Add(1)
+	if _, id, token := e.duty.holds(); token != 0 {
+		if w.tokens == nil {
+			w.tokens = map[string]*entry{}
 		}
-		w.holds[h.stay] = h
+		w.tokens[id] = e
 	}
 	w.pushLocked(e, at)
 	if w.ended == nil {
 		w.ended = make(chan struct{})
-		w.armed = w.c.clock.Now().Add(farAway)
-		go w.run(w.ended, w.c.work())
+		w.armed = w.env.Clock.Now().Add(seam.FarAway)
+		go w.run(newSleeper(w.env), w.ended)
 	}
 }
 
@@ -132,7 +138,7 @@ func (w *watchdog) move(e *entry, at time.Time) {
 
 func (w *watchdog) pushLocked(e *entry, at time.Time) {
 	if w.draining && !e.drained {
-		at = w.c.clock.Now()
+		at = w.env.Clock.Now()
 	}
 	e.at = at
 	if e.index >= 0 {
@@ -141,17 +147,29 @@ func (w *watchdog) pushLocked(e *entry, at time.Time) {
 		heap.Push(&w.heap, e)
 	}
 	if at.Before(w.armed) && !w.closed {
-		w.wake()
+		w.wakeLocked()
 	}
 }
 
-// wake makes the goroutine look at once. Its work begins here, in the eyes of a
+// wakeLocked makes the goroutine look at once. Its work begins here, in the eyes of a
 // test that moves the clock: what the goroutine does not know of yet may be due.
-func (w *watchdog) wake() {
-	end := w.c.work()
+func (w *watchdog) wakeLocked() {
+	if w.woken == nil {
+		w.woken = w.env.Begin()
+	}
 	select {
-	case w.poke <- end:
+	case w.poke <- struct{}{}:
 	default:
+	}
+}
+
+// awake ends what wakeLocked began, as the goroutine goes on.
+func (w *watchdog) awake() {
+	w.mu.Lock()
+	end := w.woken
+	w.woken = nil
+	w.mu.Unlock()
+	if end != nil {
 		end()
 	}
 }
@@ -164,11 +182,11 @@ func (w *watchdog) endLocked(e *entry) {
 	if e.index >= 0 {
 		heap.Remove(&w.heap, e.index)
 	}
-	w.left.add(-1)
-	if h, ok := e.duty.(*hold); ok && w.holds[h.stay] == h {
-		delete(w.holds, h.stay)
-		if len(w.holds) == 0 {
-			w.holds = nil // a map does not shrink by itself
+	w.left.Add(-1)
+	if _, id, _ := e.duty.holds(); w.tokens[id] == e {
+		delete(w.tokens, id)
+		if len(w.tokens) == 0 {
+			w.tokens = nil // a map does not shrink by itself
 		}
 	}
 }
@@ -181,21 +199,22 @@ func (w *watchdog) drain() {
 		return
 	}
 	w.draining = true
-	now := w.c.clock.Now()
+	now := w.env.Clock.Now()
 	for _, e := range w.heap {
 		e.at = now // all of them: still a heap
 	}
 	if w.ended != nil && !w.closed {
-		w.wake()
+		w.wakeLocked()
 	}
 }
 
 // tokenOf is the fencing token of an exclusive hold of this client, or 0.
-func (w *watchdog) tokenOf(stay string) int64 {
+func (w *watchdog) tokenOf(id string) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h := w.holds[stay]; h != nil {
-		return h.token
+	if e := w.tokens[id]; e != nil {
+		_, _, token := e.duty.holds()
+		return token
 	}
 	return 0
 }
@@ -204,16 +223,15 @@ func (w *watchdog) tokenOf(stay string) int64 {
 // seam.Env.
 func (w *watchdog) check(lock string) {
 	w.mu.Lock()
-	var holds []*hold
+	var holds []duty
 	for _, e := range w.heap {
-		if h, ok := e.duty.(*hold); ok && h.core.name == lock {
-			holds = append(holds, h)
+		if name, _, _ := e.duty.holds(); name == lock {
+			holds = append(holds, e.duty)
 		}
 	}
 	w.mu.Unlock()
-	for _, h := range holds {
-		r, sent := h.core.renew(h.stay, 0), w.c.clock.Now()
-		w.move(&h.entry, h.answered(r, sent, w.c.call(w.c.ctx, w.c.cfg.commandTimeout, r)))
+	for _, d := range holds {
+		d.askNow()
 	}
 }
 
@@ -247,41 +265,31 @@ func (w *watchdog) close() (left []duty) {
 	return left
 }
 
-func (w *watchdog) run(ended chan struct{}, asleep func()) {
+func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 	defer close(ended)
-	timer := w.c.clock.NewTimer(farAway)
-	defer timer.Stop()
+	defer s.stop()
 	for {
-		now := w.c.clock.Now()
+		now := w.env.Clock.Now()
 		var sends []sending
 		for _, e := range w.pop(now) {
 			if w.drains(e) {
 				e.duty.drain()
 			}
-			r, next := e.duty.due(now, w.slack)
-			if r != nil {
-				sends = append(sends, sending{e, r})
+			do, next := e.duty.due(now, w.slack)
+			if do.task != nil {
+				sends = append(sends, sending{e, do})
 			}
 			w.move(e, next)
 		}
 		if len(sends) > 0 {
-			w.c.background(func() { w.round(sends) })
+			w.wire.Go(func() { w.send(sends) })
 		}
-		timer.Reset(w.arm(now))
-		asleep()
-		select {
-		case <-timer.C():
-			asleep = w.c.work()
-		case asleep = <-w.poke:
-		case <-w.quit:
-			select {
-			case end := <-w.poke:
-				end()
-			default:
-			}
+		why := s.sleep(w.arm(now), w.poke, nil, w.quit, nil)
+		w.awake()
+		if why == wokenByEnd {
 			return
 		}
-		w.c.gate("watchdog")
+		w.env.Stop("watchdog")
 	}
 }
 
@@ -310,139 +318,70 @@ func (w *watchdog) drains(e *entry) bool {
 func (w *watchdog) arm(now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.armed = now.Add(farAway)
+	w.armed = now.Add(seam.FarAway)
 	if len(w.heap) > 0 {
 		w.armed = w.heap[0].at
 	}
-	return max(w.armed.Sub(w.c.clock.Now()), 0)
+	return max(w.armed.Sub(w.env.Clock.Now()), 0)
 }
 
 type sending struct {
-	e *entry
-	r *request
+	e  *entry
+	do chore
 }
 
-// round sends what is due, to each node by itself and one pipeline after the
-// other.
-func (w *watchdog) round(sends []sending) {
-	done := func(s sending, sent time.Time, a answer) {
-		if h, ok := s.e.duty.(*hold); ok && s.r.lease > 0 {
-			w.renewals(h.core.id.family, a.err == nil, a.err)
-		}
-		w.move(s.e, s.e.duty.answered(s.r, sent, a))
-	}
-	sends = slices.DeleteFunc(sends, func(s sending) bool {
-		switch {
-		case s.r.spread != nil:
-			s.r.spread(&w.lanes, func() bool { return w.has(s.e) }, func(sent time.Time, a answer) { done(s, sent, a) })
-			return true
-		case s.r.do == nil:
-			return false
-		}
-		w.c.background(func() {
-			sent := w.c.clock.Now()
-			ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
-			defer cancel()
-			done(s, sent, s.r.do(ctx))
-		})
-		return true
-	})
-	if w.c.cluster == nil {
-		w.sendTo(w.c.rdb, w.c.io, sends)
-		return
-	}
-	ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout)
-	defer cancel()
-	nodes := map[redis.UniversalClient][]sending{}
+// send sends what is due. It returns when the nodes of one deployment have answered,
+// or are waited for by others.
+func (w *watchdog) send(sends []sending) {
+	round := w.wire.NewRound()
 	for _, s := range sends {
-		// A pipeline of the cluster client would do the grouping too, but wait
-		// for the slowest node before it shows any answer.
-		node, err := w.c.nodeFor(ctx, s.r.keys[0])
-		if err != nil {
-			w.move(s.e, s.e.duty.answered(s.r, w.c.clock.Now(), answer{err: err, unsure: true}))
-			continue
-		}
-		nodes[node] = append(nodes[node], s)
-	}
-	for node, group := range nodes {
-		// Through the cluster client all the same: it follows redirections. But
-		// WAIT has to go where the renewals went.
-		var to redis.Cmdable = w.c.io
-		if w.c.cfg.acks > 0 {
-			to = node
-		}
-		w.c.background(func() { w.sendTo(node, to, group) })
-	}
-}
-
-// sendTo sends requests to one node, a pipeline at a time. If the node does not
-// answer one, the rest is not tried: they would only hang one after the other,
-// and each is due again soon.
-func (w *watchdog) sendTo(node redis.UniversalClient, to redis.Cmdable, sends []sending) {
-	for len(sends) > 0 {
-		n := min(len(sends), batchSize)
-		batch := make([]*request, n)
-		for i, s := range sends[:n] {
-			batch[i] = s.r
-		}
-		ctx, cancel := context.WithTimeout(w.c.ctx, w.c.cfg.commandTimeout+w.c.cfg.ackTimeout)
-		sent := w.c.clock.Now()
-		answers := w.c.sendBatch(ctx, to, batch)
-		cancel()
-		var silent, failed error
-		renewed := false
-		for i, a := range answers {
-			if batch[i].lease > 0 {
-				renewed = renewed || a.err == nil
-				if transient(a.err) {
-					failed = a.err
+		s.do.task.Send(protocol.Dispatch{
+			Round: round, Lanes: w.lanes, Renewal: s.do.lease > 0,
+			GoesOn: func() bool { return w.has(s.e) },
+			Done: func(sent time.Time, r protocol.Result[protocol.Kept]) {
+				if r.OfQuorum && s.do.lease > 0 {
+					w.renewals(s.do.nodes, nil, r.Err == nil, r.Err)
 				}
-			}
-			if a.err != nil {
-				a.unsure = !notExecuted(a.err)
-			}
-			if a.unsure && transient(a.err) {
-				silent = a.err
-			}
-			w.move(sends[i].e, sends[i].e.duty.answered(sends[i].r, sent, a))
-		}
-		w.renewals(node, renewed, failed)
-		sends = sends[n:]
-		if silent == nil {
-			continue
-		}
-		w.c.refreshTopology()
-		for _, s := range sends {
-			w.move(s.e, s.e.duty.answered(s.r, sent, answer{err: silent}))
-		}
-		return
+				w.move(s.e, s.e.duty.answered(s.do.lease, sent, &r))
+			},
+		})
 	}
+	round.Send(func(node redis.UniversalClient, renewals []wire.Answer) {
+		renewed, failed := false, error(nil)
+		for _, a := range renewals {
+			renewed = renewed || a.Err == nil
+			if wire.Transient(a.Err) {
+				failed = a.Err
+			}
+		}
+		w.renewals(node, node, renewed, failed)
+	})
 }
 
 // renewals logs when the renewals of a node, or of the nodes of a RedLock, begin to
 // fail for want of an answer, and when one gets through again: once each, however many
 // holds there are.
-func (w *watchdog) renewals(node any, renewed bool, failed error) {
+func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	since, failing := w.failing[node]
-	now := w.c.clock.Now()
+	since, failing := w.failing[key]
+	now := w.env.Clock.Now()
 	attrs := []any{}
 	if one, ok := node.(*redis.Client); ok {
 		attrs = append(attrs, "node", one.Options().Addr)
 	}
 	switch {
 	case renewed && failing:
-		delete(w.failing, node)
+		delete(w.failing, key)
 		attrs = append(attrs, "after", now.Sub(since).Round(time.Millisecond))
-		w.c.tell(func() { w.c.cfg.logger.Info("rlock: renewals get through again", attrs...) })
+		w.events.later(func() { w.events.logger.Info("rlock: renewals get through again", attrs...) })
 	case !renewed && !failing && failed != nil:
 		if w.failing == nil {
 			w.failing = map[any]time.Time{}
 		}
-		w.failing[node] = now
+		w.failing[key] = now
 		attrs = append(attrs, "error", failed)
-		w.c.tell(func() { w.c.cfg.logger.Warn("rlock: renewals fail, trying again", attrs...) })
+		w.events.later(func() { w.events.logger.Warn("rlock: renewals fail, trying again", attrs...) })
 	}
 }
 
@@ -470,114 +409,4 @@ func (h *entries) Pop() any {
 	e.index = -1
 	*h = old[:n]
 	return e
-}
-
-// cleanup is a stay that must be ended in Redis although its caller has gone:
-// an acquire that was given up, or a release without an answer. It is repeated
-// until Redis confirms it, or until the hold would have run out by itself.
-type cleanup struct {
-	entry
-	c     *Client
-	r     *request
-	until time.Time
-	done  chan struct{} // closed when it is over
-
-	turn giveUpTurn // guarded by giveUps.mu
-
-	mu     sync.Mutex // guards the rest
-	pause  time.Duration
-	copies int // that were sent since the last answer
-	next   time.Time
-	over   bool
-	last   bool // the client shuts down: an error that lasts ends it
-}
-
-// cleanUp begins a cleanup that gives up at until.
-func (c *Client) cleanUp(r *request, from, until time.Time) *cleanup {
-	u := &cleanup{c: c, r: r, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
-	u.duty = u
-	if now := c.clock.Now(); r.do != nil || from.After(now) {
-		c.watchdog.add(&u.entry, from)
-	} else {
-		c.watchdog.add(&u.entry, now.Add(farAway))
-		if c.giveUps.admit(u) {
-			c.watchdog.move(&u.entry, from)
-		}
-	}
-	return u
-}
-
-// yield lets the next clean-up of the lock go.
-func (u *cleanup) yield() {
-	if next := u.c.giveUps.done(u); next != nil {
-		u.c.watchdog.move(&next.entry, u.c.clock.Now())
-	}
-}
-
-func (u *cleanup) due(now time.Time, _ time.Duration) (*request, time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.over || now.After(u.until) {
-		u.endLocked()
-		return nil, time.Time{}
-	}
-	if now.Before(u.next) {
-		return nil, u.next
-	}
-	if u.r.do == nil && u.c.isLost(min(u.c.cfg.commandTimeout, time.Second)) {
-		// There may be very many of these for one node of a RedLock.
-		u.yield()
-		u.next = now.Add(u.pause)
-		u.pause = min(2*u.pause, time.Second)
-		return nil, u.next
-	}
-	// The next copy goes out if this one is not answered: it may hang. Or the server
-	// is slow, so each comes later than the one before.
-	if u.copies > 0 {
-		u.yield()
-	}
-	patience := min(u.c.cfg.commandTimeout, time.Second) << min(u.copies, 4)
-	u.copies++
-	u.next = now.Add(max(u.pause, patience))
-	return u.r, u.next
-}
-
-func (u *cleanup) answered(_ *request, _ time.Time, a answer) time.Time {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.over {
-		return time.Time{}
-	}
-	// An error that Redis replies with, such as NOPERM, or a client that is closed may
-	// last, so it is asked more and more rarely. What is no lock any more holds nothing.
-	lasts := a.err != nil && !transient(a.err) && !panicked(a.err)
-	if a.err == nil || lasts && (u.last || strings.Contains(a.err.Error(), "WRONGTYPE")) {
-		u.endLocked()
-		return time.Time{}
-	}
-	u.c.tell(func() { u.c.cfg.observer.Retry(u.r.what(), a.err) })
-	u.yield()
-	u.copies = 0
-	u.next = u.c.clock.Now().Add(u.pause)
-	longest := time.Second
-	if lasts {
-		longest = 10 * time.Second
-	}
-	u.pause = min(2*u.pause, longest)
-	return u.next
-}
-
-func (u *cleanup) endLocked() {
-	if !u.over {
-		u.over = true
-		close(u.done)
-		u.yield()
-	}
-}
-
-func (u *cleanup) drain() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.last = true
-	u.next = u.c.clock.Now()
 }

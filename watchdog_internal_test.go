@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // unserved is a client of a server that is not there.
@@ -24,7 +26,7 @@ func unserved(t testing.TB, opts ...Option) *Client {
 
 // standIn is a hold that is due at a time, and not renewed.
 func standIn(c *Client, l *core, n int, at time.Time) *hold {
-	h := &hold{core: l, stay: fmt.Sprint(c.id, ":", n), token: int64(n)}
+	h := &hold{core: l, id: fmt.Sprint(c.id, ":", n), token: int64(n)}
 	h.duty = h
 	h.deadline = time.Now().Add(time.Hour)
 	c.watchdog.add(&h.entry, at)
@@ -63,8 +65,8 @@ func TestWatchdogForgetsHoldsThatHaveEnded(t *testing.T) {
 	if n := freed.Load(); n < holds {
 		t.Errorf("%d of %d holds that have ended are kept", holds-n, holds)
 	}
-	if c.watchdog.holds != nil {
-		t.Errorf("%d tokens are kept", len(c.watchdog.holds))
+	if c.watchdog.tokens != nil {
+		t.Errorf("%d tokens are kept", len(c.watchdog.tokens))
 	}
 }
 
@@ -77,19 +79,19 @@ func TestTokensAreFoundAmongManyHolds(t *testing.T) {
 		l := c.NewLock("a").core
 		var last *hold
 		for i := range holds {
-			last = standIn(c, l, i+1, time.Now().Add(farAway))
+			last = standIn(c, l, i+1, time.Now().Add(seam.FarAway))
 		}
 		const looks = 2_000
 		start := time.Now()
 		for range looks {
-			if got := c.watchdog.tokenOf(last.stay); got != int64(holds) {
+			if got := c.watchdog.tokenOf(last.id); got != int64(holds) {
 				t.Fatalf("token %d, want %d", got, holds)
 			}
 		}
 		took := time.Since(start) / looks
 		c.watchdog.move(&last.entry, time.Now().Add(-time.Second))
 		c.watchdog.pop(time.Now()) // or its own goroutine was quicker
-		if got := c.watchdog.tokenOf(last.stay); got != int64(holds) {
+		if got := c.watchdog.tokenOf(last.id); got != int64(holds) {
 			t.Fatalf("token %d while the watchdog has the hold in its hands, want %d", got, holds)
 		}
 		return took
@@ -121,19 +123,19 @@ func (o *blockedObserver) Dropped(n int)  { o.dropped.Add(int64(n)) }
 func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 	o := &blockedObserver{entered: make(chan struct{}), leave: make(chan struct{})}
 	c := unserved(t, WithObserver(o))
-	const events, losses = 10 * heraldQueue, 50
-	c.tell(func() { c.cfg.observer.Renewed("a", "1") })
+	const events, losses = 10 * eventQueue, 50
+	c.events.later(func() { c.events.Renewed("a", "1") })
 	<-o.entered
 	for i := range events - 1 {
-		c.tell(func() { c.cfg.observer.Renewed("a", "1") })
+		c.events.later(func() { c.events.Renewed("a", "1") })
 		if i%(events/losses) == 0 {
 			(&hold{core: c.NewLock("a").core}).tellLoss(time.Now(), ErrExpired)
 		}
 	}
-	c.herald.mu.Lock()
-	waiting := len(c.herald.queue)
-	c.herald.mu.Unlock()
-	if waiting > heraldQueue+losses {
+	c.events.mu.Lock()
+	waiting := len(c.events.queue)
+	c.events.mu.Unlock()
+	if waiting > eventQueue+losses {
 		t.Errorf("%d events wait", waiting)
 	}
 	close(o.leave)
@@ -152,7 +154,7 @@ func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 func TestShutdownWithAnObserverThatNeverReturns(t *testing.T) {
 	o := &blockedObserver{entered: make(chan struct{}), leave: make(chan struct{})}
 	c := unserved(t, WithObserver(o), WithUnlockTimeout(100*time.Millisecond))
-	c.tell(func() { c.cfg.observer.Renewed("a", "1") })
+	c.events.later(func() { c.events.Renewed("a", "1") })
 	<-o.entered
 	if err := c.Shutdown(t.Context()); err == nil {
 		t.Error("Shutdown does not say that the Observer has not returned")

@@ -43,7 +43,7 @@ func FairRead(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
 }
 
 func priority(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-	return c.NewPriorityLock(name, opts...)
+	return c.NewPriorityLock(name, optionsOf[rlock.PriorityLockOption](opts)...)
 }
 
 // QueuedTypes are the two sides of a FairReadWriteLock, and the PriorityLock.

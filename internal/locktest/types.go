@@ -35,6 +35,15 @@ func (k Type) Blocker(c *rlock.Client, name string) rlock.Locker {
 	return k.Open(c, name)
 }
 
+// optionsOf are options of all types as those of one; nil ones remain nil.
+func optionsOf[O any](opts []rlock.LockOption) (of []O) {
+	for _, o := range opts {
+		one, _ := o.(O)
+		of = append(of, one)
+	}
+	return of
+}
+
 // Types are all types but MultiLock and RedLock, which take other arguments.
 var Types = []Type{
 	{Name: "Lock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock { return c.NewLock(name, opts...) }},
@@ -42,19 +51,19 @@ var Types = []Type{
 		return c.NewFairLock(name, opts...)
 	}},
 	{Name: "SpinLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewSpinLock(name, opts...)
+		return c.NewSpinLock(name, optionsOf[rlock.SpinLockOption](opts)...)
 	}},
 	{Name: "FencedLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
 		return c.NewFencedLock(name, opts...)
 	}},
 	{Name: "ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewReadWriteLock(name, opts...).Reader
+		return c.NewReadWriteLock(name, optionsOf[rlock.ReadWriteLockOption](opts)...).Reader
 	}},
 	{Name: "WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewReadWriteLock(name, opts...).Writer
+		return c.NewReadWriteLock(name, optionsOf[rlock.ReadWriteLockOption](opts)...).Writer
 	}},
 	{Name: "plain WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewReadWriteLock(name, append(opts, rlock.WithReaderPreference())...).Writer
+		return c.NewReadWriteLock(name, append(optionsOf[rlock.ReadWriteLockOption](opts), rlock.WithReaderPreference())...).Writer
 	}},
 	{Name: "fair ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
 		return c.NewFairReadWriteLock(name, opts...).Reader
@@ -63,7 +72,7 @@ var Types = []Type{
 		return c.NewFairReadWriteLock(name, opts...).Writer
 	}},
 	{Name: "PriorityLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewPriorityLock(name, opts...)
+		return c.NewPriorityLock(name, optionsOf[rlock.PriorityLockOption](opts)...)
 	}},
 }
 

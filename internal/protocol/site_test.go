@@ -3,6 +3,8 @@ package protocol
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,4 +91,40 @@ func want[T comparable](t testing.TB, r Request[T], outcome T) {
 
 func entry(id string) *Entry {
 	return &Entry{HoldID: HoldID{ID: id}, Lease: time.Minute, Round: NoRound}
+}
+
+// of is what a request sends.
+func of[T any](r Request[T]) *wire.Request {
+	switch r := r.(type) {
+	case *asked[T]:
+		return r.r
+	case any:
+		return r.(*task).r
+	}
+	panic("unreachable")
+}
+
+const theirs = "6b29fc40-ca47-4067-b31d-00dd010662da" // a client of Redisson's
+
+// dump is all that a database holds.
+func dump(t testing.TB, rdb *redis.Client) string {
+	t.Helper()
+	keys := rdb.Keys(bg, "*").Val()
+	slices.Sort(keys)
+	var out strings.Builder
+	for _, key := range keys {
+		var v any
+		switch rdb.Type(bg, key).Val() {
+		case "string":
+			v = rdb.Get(bg, key).Val()
+		case "hash":
+			v = rdb.HGetAll(bg, key).Val()
+		case "list":
+			v = rdb.LRange(bg, key, 0, -1).Val()
+		case "zset":
+			v = rdb.ZRangeWithScores(bg, key, 0, -1).Val()
+		}
+		fmt.Fprintf(&out, "%s = %v for %v\n", key, v, rdb.PTTL(bg, key).Val())
+	}
+	return out.String()
 }

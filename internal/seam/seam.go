@@ -28,7 +28,7 @@ type Env struct {
 	// Attach is given, once, what has a client ask Redis at once about its holds of a
 	// lock, so that it learns of a loss without the time until its next renewal.
 	Attach func(check func(lock string))
-	// Scripts replaces the text of scripts by name ("acquire"), so that a test
+	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test
 	// can show that it notices a wrong one.
 	Scripts map[string]string
 }

@@ -6,10 +6,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // revived counts the hold ids that hold a lock, if only on some servers, when all have
@@ -60,8 +59,8 @@ func (j *judge) cameBack(server int, id string) bool {
 // asking are the scripts that can give a lock to a hold id that does not have it. The renewal of a
 // RedLock is one: it gives the vote anew where nobody has it.
 var asking = []string{
-	"acquire", "acquire_all", "fair_enter", "rw_read_enter", "rw_write_enter", "queued_enter",
-	"red_acquire", "red_renew",
+	"lock/enter", "lock/enter_all", "fair/enter", "rw/read_enter", "rw/write_enter", "queue/enter",
+	"quorum/acquire", "quorum/renew",
 }
 
 // step is what a server did for a hold id, or a loss of its data.
@@ -77,9 +76,13 @@ func (s step) String() string { return fmt.Sprint(s.at, " ", s.text) }
 
 // history is what has become of a hold id on a server, as far as that has seen it.
 func (j *judge) history(server int, id string) (steps []step) {
+	names := j.s.scriptNames()
 	for _, e := range j.w.events() {
 		if ws := words(e.b); strings.Contains(e.who, fmt.Sprint(">", server, "#")) && slices.Contains(ws, id) {
-			script := j.s.runsScript(ws)
+			script := "?"
+			if len(ws) > 1 {
+				script = cmp.Or(names[ws[1]], script)
+			}
 			steps = append(steps, step{
 				at: e.at, script: script, late: strings.HasSuffix(e.who, "~"),
 				tombstone: slices.Contains(ws, "60000"), // for so long one stays
@@ -115,38 +118,17 @@ func (j *judge) histories() string {
 	return strings.Join(out, "\n")
 }
 
-// scriptNames are the names of the scripts, by what EVAL and EVALSHA say.
-var scriptNames = sync.OnceValue(func() map[string]string {
-	names := map[string]string{}
-	files, err := os.ReadDir("../../scripts")
+// scriptNames are the names of the scripts of a scenario, by what EVAL and EVALSHA say.
+func (s scenario) scriptNames() map[string]string {
+	all, err := protocol.Load(os.DirFS("../.."), s.scripts)
 	if err != nil {
 		panic(err)
 	}
-	for _, f := range files {
-		name, script := strings.CutSuffix(f.Name(), ".lua")
-		if !script {
-			continue
-		}
-		text, err := source(name)
-		if err != nil {
-			panic(err)
-		}
-		names[text], names[redis.NewScript(text).Hash()] = name, name
+	names := map[string]string{}
+	for name, script := range all {
+		names[script.Text], names[script.SHA] = name, name
 	}
 	return names
-})
-
-// runsScript is the name of the script that a request runs, or "?".
-func (s scenario) runsScript(request []string) string {
-	if len(request) < 2 {
-		return "?"
-	}
-	for name, text := range s.scripts {
-		if request[1] == text || request[1] == redis.NewScript(text).Hash() {
-			return name
-		}
-	}
-	return cmp.Or(scriptNames()[request[1]], "?")
 }
 
 // mentions reports whether a server has something for a hold id, but for tombstones.

@@ -24,11 +24,11 @@ var mutations = []struct {
 }{
 	{
 		name: "the count is added to instead of set", want: "the count in Redis", within: 10,
-		script: "acquire", old: "redis.call('hset', lock, stay, 1)\nend", instead: "redis.call('hset', lock, stay, 1)\nelse\n  redis.call('hincrby', lock, stay, 1)\nend",
+		script: "lock/enter", old: "redis.call('hset', lock, id, 1)\nend", instead: "redis.call('hset', lock, id, 1)\nelse\n  redis.call('hincrby', lock, id, 1)\nend",
 	},
 	{
 		name: "a re-entry adds to the count", want: "the count in Redis", within: 10,
-		script: "acquire", old: "redis.call('hset', lock, stay, ARGV[3])", instead: "redis.call('hincrby', lock, stay, 1)",
+		script: "lock/reenter", old: "redis.call('hset', lock, id, entries)", instead: "redis.call('hincrby', lock, id, 1)",
 	},
 	{
 		name: "holders do not look at their leases", want: "and so does", within: 10,
@@ -36,87 +36,87 @@ var mutations = []struct {
 	},
 	{
 		name: "acquire does not look for a tombstone", want: "held by nobody", within: 10, in: "late",
-		script: "acquire", old: "redis.call('exists', KEYS[3]) == 1", instead: "false",
+		script: "lock/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "release does not look for its owner", want: "lost before the deadline", within: 20,
-		script: "release", old: "redis.call('hexists', lock, stay) == 0", instead: "redis.call('exists', lock) == 0",
+		script: "lock/release", old: "redis.call('hexists', lock, id) == 0", instead: "redis.call('exists', lock) == 0",
 	},
 	{
 		name: "renew makes the lock anew", want: "", within: 50,
-		script: "renew", old: "return -redis.call('exists', KEYS[1])", instead: "redis.call('hset', KEYS[1], ARGV[1], 1)",
+		script: "lock/renew", old: "return -redis.call('exists', lock)", instead: "redis.call('hset', lock, id, 1)",
 	},
 	{
 		name: "acquire does not look for a holder", want: "and so does", within: 3,
-		script: "acquire", old: "not mine and redis.call('exists', lock) == 1", instead: "false",
+		script: "lock/enter", old: "not mine and redis.call('exists', lock) == 1", instead: "false",
 	},
 	{
 		name: "tokens do not grow", want: "not above", within: 3,
-		script: "acquire", old: "math.max(last + 1, now[1] * 1000000 + now[2])", instead: "last",
+		script: "shared/token", old: "math.max(tonumber(redis.call('get', clock) or 0) + 1, now)", instead: "tonumber(redis.call('get', clock) or 0)",
 	},
 	{
 		name: "a waiter in line does not look for its tombstone", want: "", within: 20, in: "late", kind: "fair",
-		script: "fair_enter", old: "redis.call('exists', KEYS[7]) == 1", instead: "false",
+		script: "fair/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "who is first in line does not look for a holder", want: "and so does", within: 5, kind: "fair",
-		script: "fair_enter", old: "local free = redis.call('exists', lock) == 0", instead: "local free = true",
+		script: "fair/enter", old: "local free = redis.call('exists', lock) == 0", instead: "local free = true",
 	},
 	{
 		name: "a reader does not look for a writer", want: "and so does", within: 5, kind: "read-write",
-		script: "rw_read_enter", old: "mode ~= 'read' and redis.call('exists', lock) == 1", instead: "false",
+		script: "rw/read_enter", old: "mode ~= 'read' and redis.call('exists', lock) == 1", instead: "false",
 	},
 	{
 		name: "a writer does not look for readers", want: "and so does", within: 5, kind: "read-write",
-		script: "rw_write_enter", old: "local ms, seen = alive()", instead: "local ms, seen = 0, true",
+		script: "rw/write_enter", old: "local ms, seen = alive(lock, timers)", instead: "local ms, seen = 0, true",
 	},
 	{
 		name: "a renewal forgets the reader's timer", want: "lost before the deadline", within: 10, kind: "read-write",
-		script: "rw_read_renew", old: "lengthen(KEYS[2], lease)", instead: "",
+		script: "rw/read_renew", old: "lengthen(first, lease)", instead: "",
 	},
 	{
 		name: "a reader does not look for its tombstone", want: "held by nobody", within: 10, in: "late", kind: "read-write",
-		script: "rw_read_enter", old: "redis.call('exists', KEYS[2]) == 1", instead: "false",
+		script: "rw/read_enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "a reader in the queue does not look for a writer", want: "and so does", within: 5, kind: "fair read-write",
-		script: "queued_enter", old: "stays(redis.call('zscore', ends, 'exclusive'))", instead: "",
+		script: "queue/enter", old: "note(redis.call('zscore', ends, 'exclusive'))", instead: "",
 	},
 	{
 		name: "a writer in the queue does not look for holders", want: "and so does", within: 5, kind: "priority",
-		script: "queued_enter", old: "stays(redis.call('zrevrange', ends, 0, 0, 'withscores')[2])", instead: "",
+		script: "queue/enter", old: "note(redis.call('zrevrange', ends, 0, 0, 'withscores')[2])", instead: "",
 	},
 	{
 		name: "a waiter in the queue does not look for its tombstone", want: "", within: 20, in: "late", kind: "fair read-write",
-		script: "queued_enter", old: "redis.call('exists', KEYS[8]) == 1", instead: "false",
+		script: "queue/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "who stands in line cannot tell", want: "", within: 20, kind: "fair",
-		script: "fair_enter", old: "queued = redis.call('zscore', deadlines, stay)", instead: "queued = false",
+		script: "fair/enter", old: "queued = redis.call('zscore', deadlines, id)", instead: "queued = false",
 	},
 	{
 		name: "a node votes twice", want: "and so does", within: 5, kind: "redlock",
-		script: "red_acquire", old: "elseif held then", instead: "elseif false then",
+		script: "quorum/acquire", old: "elseif held then", instead: "elseif false then",
 	},
 	{
 		name: "a node forgets its counter", want: "not above", within: 5, kind: "redlock",
-		script: "red_acquire", old: "local count = counter() + 1", instead: "local count = 1",
+		script: "shared/vote", old: "local n = count(counter, highest, floor) + 1", instead: "local n = 1",
 	},
 	{
 		name: "the token is not written back", want: "not above", within: 100, soak: true, in: "everything", kind: "redlock",
-		script: "red_raise", old: "raise(tonumber(ARGV[3]))", instead: "",
+		script: "quorum/raise", old: "raise(counter, highest, tonumber(token))", instead: "",
 	},
 	{
 		name: "a node votes for one who has left", want: "held by nobody", within: 20, long: true, in: "late", kind: "redlock",
-		script: "red_acquire", old: "redis.call('exists', KEYS[4]) == 1", instead: "false",
+		script: "quorum/acquire", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "a renewal votes for one who has left", want: "held by nobody", within: 40, long: true, in: "late", kind: "redlock",
-		script: "red_renew", old: "redis.call('exists', KEYS[4]) == 1", instead: "false",
+		script: "quorum/renew", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "a release takes another's vote back", want: "", within: 10, kind: "redlock",
-		script: "red_release", old: "redis.call('hget', record, 'attempt') == ARGV[1]", instead: "true",
+		script: "quorum/release", old: "redis.call('hget', record, 'attempt') == id", instead: "true",
 	},
 	{
 		name: "no quarantine", want: "and so does", within: 30, long: true, in: "losses", kind: "redlock",
@@ -133,47 +133,34 @@ var mutations = []struct {
 	{
 		name: "all masters may vote", want: "and so does", within: 30, long: true, in: "losses", kind: "redlock with quarantine",
 		mutate: func(s *scenario) {
-			s.scripts = map[string]string{}
-			for _, name := range []string{"red_acquire", "red_raise", "red_renew"} {
-				text, err := source(name)
-				if err != nil {
-					panic(err)
-				}
-				text = strings.Replace(text, "if not admitted then", "if false then", 1)
-				s.scripts[name] = strings.Replace(text, "floor = tonumber(redis.call('hget', ADMITTED, 'floor'))", "", 1)
+			const name = "shared/admission"
+			text, err := source(name)
+			if err != nil {
+				panic(err)
 			}
+			text = strings.Replace(text, "if not admitted then", "if false then", 1)
+			s.scripts = map[string]string{name: strings.Replace(text, "return tonumber(redis.call('hget', ADMITTED, 'floor'))", "return 0", 1)}
 		},
 	},
 	{
 		name: "nobody looks at the clock", want: "and so does", within: 100, soak: true, in: "clocks", kind: "redlock with quarantine",
-		script: "red_acquire", old: "now < tonumber(ARGV[#ARGV - 1]) or now > tonumber(ARGV[#ARGV])", instead: "false",
+		script: "shared/admission", old: "now < tonumber(ARGV[#ARGV - 1]) or now > tonumber(ARGV[#ARGV])", instead: "false",
 	},
 	{
 		// Runs with a loss of data excuse records only of those who came back by it.
 		name: "a release leaves the record, its time over", want: "left in Redis", within: 5, in: "losses", kind: "redlock, 4 of 5",
-		script: "red_release", old: "redis.call('del', record)\n  announce", instead: "redis.call('hset', record, 'until', 0)\n  announce",
+		script: "quorum/release", old: "redis.call('del', record)\n  announce", instead: "redis.call('hset', record, 'until', 0)\n  announce",
 	},
 	{
 		name: "a member is taken that is held", want: "and so does", within: 10, kind: "multi at once",
-		script: "acquire_all", old: "mine == 0 and redis.call('exists', KEYS[i]) == 1", instead: "false",
+		script: "lock/enter_all", old: "mine == 0 and redis.call('exists', lock) == 1", instead: "false",
 	},
 }
 
-// source is the text of a script, whole.
+// source is the file of a script, or of what scripts share ("shared/ttl").
 func source(name string) (string, error) {
 	text, err := os.ReadFile("../../scripts/" + name + ".lua")
-	whole := string(text)
-	for err == nil {
-		before, after, found := strings.Cut(whole, "-- include ")
-		if !found {
-			break
-		}
-		shared, rest, _ := strings.Cut(after, "\n")
-		text, err = os.ReadFile("../../scripts/shared/" + shared + ".lua")
-		head, tail, _ := strings.Cut(string(text), "-- include the rest\n")
-		whole = before + head + rest + tail
-	}
-	return whole, err
+	return string(text), err
 }
 
 func TestSimulationFindsMutations(t *testing.T) {

@@ -23,12 +23,12 @@ var rules = []struct {
 }{
 	{
 		name:   "a vote that was given anew is not the one that was read",
-		script: "red_raise", old: "or redis.call('hget', record, 'stamp') ~= ARGV[2]", instead: "",
+		script: "quorum/raise", old: "or redis.call('hget', record, 'stamp') ~= stamp", instead: "",
 		broken: voteGivenAnew,
 	},
 	{
 		name:   "a renewal that finds no vote proves nothing",
-		script: "red_renew", old: "return {2, 0, grant(ARGV[1], lease)}", instead: "return {1, 0, grant(ARGV[1], lease)}",
+		script: "quorum/renew", old: "return {2, 0, grant(", instead: "return {1, 0, grant(",
 		broken: func(t *testing.T, w *World, s scenario) string {
 			p := newPlayer(w, s, "a")
 			defer p.close()
@@ -48,17 +48,17 @@ var rules = []struct {
 	},
 	{
 		name:   "a vote that came after the hold was confirmed has not stood since then",
-		script: "red_renew", old: "age(stamp), stamp}", instead: "1e12, stamp}",
+		script: "quorum/renew", old: "age(stamp, now), stamp}", instead: "1e12, stamp}",
 		broken: lateRenewal,
 	},
 	{
 		name:   "a vote that was given anew by a node that lost its data is not the one of before",
-		script: "red_acquire red_renew", old: "string.format('%.0f:%.0f', count, now)", instead: "string.format('%.0f:%.0f', count, 0)",
+		script: "shared/vote", old: "string.format('%.0f:%.0f', n, now)", instead: "string.format('%.0f:%.0f', n, 0)",
 		broken: countersRecur,
 	},
 	{
 		name:   "a renewal leaves another's vote alone",
-		script: "red_renew", old: "elseif held ~= ARGV[1] then", instead: "elseif false then",
+		script: "quorum/renew", old: "elseif held ~= id then", instead: "elseif false then",
 		broken: func(t *testing.T, w *World, s scenario) string {
 			p := newPlayer(w, s, "a")
 			defer p.close()
@@ -82,7 +82,7 @@ var rules = []struct {
 	{
 		name:   "members are not taken for one who has left",
 		kind:   multiKinds[1],
-		script: "acquire_all", old: "redis.call('exists', KEYS[i + 1]) == 1", instead: "false",
+		script: "lock/enter_all", old: "redis.call('exists', tombstone) == 1", instead: "false",
 		broken: membersForOneWhoHasLeft,
 	},
 }
@@ -268,7 +268,7 @@ func countersRecur(t *testing.T, w *World, s scenario) string {
 	}
 	var renewal []string
 	for _, e := range w.events() {
-		if ws := words(e.b); strings.HasPrefix(e.who, "a>2#") && len(ws) > 3 && ws[len(ws)-3] == l.Owner() && ws[len(ws)-1] == "60000" {
+		if ws := words(e.b); strings.HasPrefix(e.who, "a>2#") && len(ws) > 3 && ws[len(ws)-3] == l.Owner() && ws[len(ws)-2] == "60000" {
 			renewal = ws
 		}
 	}

@@ -133,7 +133,7 @@ var redKinds = []kind{
 	redKind("redlock with quarantine", 3, several{
 		forgetful: 5, jumps: true, longest: redLongest, recovers: 2*redLongest + 5*time.Second,
 		begin: func(p *player) error {
-			return p.locks[lockNames[0]].(*rlock.RedLock).Bootstrap(context.Background())
+			return p.locks[lockNames[0]].(*rlock.RedLock).BootstrapNodes(context.Background())
 		},
 	}, rlock.WithRestartQuarantine(), rlock.WithLongestLease(redLongest)),
 }

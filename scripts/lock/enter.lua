@@ -37,7 +37,9 @@ end
 -- the whole acquire before anything is changed.
 local token
 if source == 'counter' then
-  token = countToken(tokens, mine)
+  -- Not raised again for a hold that is there already: while it lasts the value of
+  -- the counter is its token.
+  token = tonumber(mine and redis.call('get', tokens) or redis.call('incr', tokens))
 else
   token = drawToken(tokens, micros())
 end

@@ -1,7 +1,7 @@
 -- token: fencing tokens, each higher than all that came before. They are drawn from the
 -- fencing clock of a slot, which all of its locks share, so that nothing is left behind
--- for a name; or counted, by Redisson's counter of the lock.
--- Defines  nextToken(clock, now), drawToken(clock, now), countToken(counter, mine)
+-- for a name.
+-- Defines  nextToken(clock, now), drawToken(clock, now)
 
 -- nextToken is what the clock would give: the time in µs, or more if it has given that
 -- already.
@@ -15,10 +15,4 @@ local function drawToken(clock, now)
   local token = nextToken(clock, now)
   redis.call('set', clock, token)
   return token
-end
-
--- countToken raises the counter; not again for a hold that is there already: while it
--- lasts the value of the counter is that hold's.
-local function countToken(counter, mine)
-  return tonumber(mine and redis.call('get', counter) or redis.call('incr', counter))
 end

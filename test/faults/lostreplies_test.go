@@ -14,13 +14,13 @@ import (
 
 func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "acquire", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
 		for _, acquire := range []func(*rlock.Lock) (*rlock.Lease, error){
 			func(l *rlock.Lock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l *rlock.Lock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			seen := locktest.OnNth(t, proxy, "acquire", 1, action)
+			seen := locktest.OnNth(t, proxy, "lock/enter", 1, action)
 			lease, err := acquire(c.NewLock("a"))
 			if err != nil {
 				t.Fatal(err)
@@ -44,10 +44,10 @@ func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 
 func TestReentryWithLostReplyCountsOnce(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "acquire", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/reenter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
 		outer := locktest.MustLock(t, c.NewLock("a"))
-		locktest.OnNth(t, proxy, "acquire", 1, action)
+		locktest.OnNth(t, proxy, "lock/reenter", 1, action)
 		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
 		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "2" {
 			t.Fatalf("count %q", n)
@@ -60,16 +60,16 @@ func TestReentryWithLostReplyCountsOnce(t *testing.T) {
 
 func TestUnlockAfterLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
 		outer := locktest.MustLock(t, c.NewLock("a"))
 		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.OnNth(t, proxy, "lock/release", 1, action)
 		locktest.MustUnlock(t, inner)
 		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
 			t.Fatalf("count %q after the inner unlock", n)
 		}
-		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.OnNth(t, proxy, "lock/release", 1, action)
 		locktest.MustUnlock(t, outer)
 		locktest.MustBeEmpty(t, rdb)
 	})
@@ -77,7 +77,7 @@ func TestUnlockAfterLostReplyReportsSuccess(t *testing.T) {
 
 func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
 		lease := locktest.MustLock(t, c.NewLock("a"))
 		next := make(chan *rlock.Lease, 1)
@@ -87,7 +87,7 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 			s, err := other.State(bg)
 			return err == nil && s.Waiters == 1
 		})
-		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.OnNth(t, proxy, "lock/release", 1, action)
 		locktest.MustUnlock(t, lease) // a resend may find the successor there
 		got := <-next
 		if err := got.Err(); err != nil {
@@ -100,9 +100,9 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 
 func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
-		seen := locktest.OnNth(t, proxy, "renew", 1, action)
+		seen := locktest.OnNth(t, proxy, "lock/renew", 1, action)
 		name := t.Name()
 		lease := locktest.MustLock(t, c.NewLock(name))
 		locktest.Eventually(t, "it was renewed a few times", func() bool { return seen.Load() >= 4 })
@@ -118,10 +118,10 @@ func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 
 func TestExtendWithLostReply(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
 		lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(10*time.Second))
-		locktest.OnNth(t, proxy, "renew", 1, action)
+		locktest.OnNth(t, proxy, "lock/renew", 1, action)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestForceUnlockIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t)
-		seen := locktest.OnNth(t, proxy, "force_unlock", 1, faultproxy.ResetAfter)
+		seen := locktest.OnNth(t, proxy, "lock/force_unlock", 1, faultproxy.ResetAfter)
 		locktest.MustLock(t, c.NewLock("a"))
 		_, err := c.NewLock("a").ForceUnlock(bg)
 		locktest.WantErr(t, err, rlock.ErrUnreachable)
@@ -156,7 +156,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.Hold)
 			lease := locktest.MustLock(t, c.NewLock("a")) // by the resend
 			locktest.MustUnlock(t, lease)
 			if n := proxy.Release(); n != 1 {
@@ -167,10 +167,10 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("again and again after release", func(t *testing.T) {
 			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
+			locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.ResetAfter)
 			locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 			for _, cmd := range proxy.Commands() {
-				if cmd.IsScript(locktest.SHA("acquire")) {
+				if cmd.IsScript(locktest.SHA("lock/enter")) {
 					if err := proxy.Replay(cmd); err != nil {
 						t.Fatal(err)
 					}
@@ -181,7 +181,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after giving up", func(t *testing.T) {
 			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			id := locktest.SHA("acquire")
+			id := locktest.SHA("lock/enter")
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) {
 					return faultproxy.Hold
@@ -200,7 +200,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after expiry", func(t *testing.T) {
 			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
-			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.Hold)
 			lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 			<-lease.Done()
 			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
@@ -215,7 +215,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := b.Faulty(t)
 			rdb.FlushDB(bg) // of the tombstones before
 			outer := locktest.MustLock(t, c.NewLock("a"))
-			locktest.OnNth(t, proxy, "acquire", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "lock/reenter", 1, faultproxy.Hold)
 			inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
 			locktest.MustUnlock(t, inner)
 			locktest.MustUnlock(t, outer)
@@ -234,7 +234,7 @@ func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
 		for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "on its way": faultproxy.Hold} {
 			t.Run(name, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(bg)
-				id := locktest.SHA("acquire")
+				id := locktest.SHA("lock/enter")
 				proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 					if cmd.IsScript(id) {
 						cancel()
@@ -321,7 +321,7 @@ func TestRenewalDuringUnlock(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		lost := &lossObserver{}
 		c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(1500*time.Millisecond), rlock.WithObserver(lost))
-		id := locktest.SHA("renew")
+		id := locktest.SHA("lock/renew")
 		arrived := make(chan struct{}, 100)
 		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 			if cmd.IsScript(id) {
@@ -373,7 +373,7 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 		c, proxy, _ := b.Faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithWatchdogLease(1500*time.Millisecond))
 		var mu sync.Mutex
 		came := map[string]time.Time{}
-		ids := map[string]string{locktest.SHA("acquire"): "acquire", locktest.SHA("renew"): "renew"}
+		ids := map[string]string{locktest.SHA("lock/enter"): "lock/enter", locktest.SHA("lock/reenter"): "lock/reenter", locktest.SHA("lock/renew"): "lock/renew"}
 		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 			for id, script := range ids {
 				if cmd.IsScript(id) {
@@ -399,20 +399,20 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 			}
 		}
 		fixed := locktest.MustLock(t, c.NewLock("fixed"), rlock.WithLease(10*time.Second))
-		check("acquire", "acquire", fixed, 10*time.Second)
+		check("acquire", "lock/enter", fixed, 10*time.Second)
 		inner := locktest.MustLockCtx(t, fixed.Context(bg), c.NewLock("fixed"), rlock.WithLease(20*time.Second))
-		check("re-entry", "acquire", fixed, 20*time.Second)
+		check("re-entry", "lock/reenter", fixed, 20*time.Second)
 		if err := fixed.Extend(bg, 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		check("Extend", "renew", fixed, 30*time.Second)
+		check("Extend", "lock/renew", fixed, 30*time.Second)
 		locktest.MustUnlock(t, inner)
 		locktest.MustUnlock(t, fixed)
 
 		renewed := locktest.MustLock(t, c.NewLock("renewed"))
 		was := renewed.Deadline()
 		locktest.Eventually(t, "it is renewed", func() bool { return renewed.Deadline().After(was) })
-		check("renewal", "renew", renewed, 1500*time.Millisecond)
+		check("renewal", "lock/renew", renewed, 1500*time.Millisecond)
 		locktest.MustUnlock(t, renewed)
 	})
 }

@@ -52,21 +52,21 @@ func TestPanicOfAHookIsAnErrorOfItsRequest(t *testing.T) {
 		c := locktest.NewClient(t, rdb, rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(600*time.Millisecond))
 		l := c.NewLock("a")
 		locktest.MustUnlock(t, locktest.MustLock(t, l)) // loads the scripts
-		panicky(rdb, 2, "acquire")
+		panicky(rdb, 2, "lock/enter")
 		for range 2 { // once before it runs, once after
 			_, err := l.TryLock(bg)
 			locktest.WantErr(t, err, errBoom)
 			locktest.Eventually(t, "it is given back", func() bool { return plain.Exists(bg, "a").Val() == 0 })
 		}
 		lease := locktest.MustLock(t, l)
-		renewals := panicky(rdb, 2, "renew")
+		renewals := panicky(rdb, 2, "lock/renew")
 		locktest.Eventually(t, "it is renewed all the same", func() bool {
 			return renewals.Load() > 3 && lease.Err() == nil
 		})
-		panicky(rdb, 1, "inspect")
+		panicky(rdb, 1, "lock/inspect")
 		_, err := l.State(bg)
 		locktest.WantErr(t, err, errBoom)
-		panicky(rdb, 2, "release", "abandon") // the second after it has run
+		panicky(rdb, 2, "lock/release", "lock/abandon") // the second after it has run
 		locktest.WantErr(t, lease.Unlock(bg), errBoom)
 		locktest.Eventually(t, "it is released in the background", func() bool { return plain.Exists(bg, "a").Val() == 0 })
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
@@ -85,7 +85,7 @@ func TestPanicOfAHookAtEachRenewal(t *testing.T) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(300*time.Millisecond))
 		lease := locktest.MustLock(t, c.NewLock("a"))
-		panicky(rdb, 1<<40, "renew")
+		panicky(rdb, 1<<40, "lock/renew")
 		<-lease.Done()
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrUnreachable, errBoom)
 	})

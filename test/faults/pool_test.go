@@ -27,7 +27,7 @@ func TestLostRepliesDoNotUseUpThePool(t *testing.T) {
 		c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(500*time.Millisecond), rlock.WithUnlockTimeout(500*time.Millisecond))
 		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a"))) // loads the scripts
 		var lost atomic.Int32
-		id := locktest.SHA("inspect")
+		id := locktest.SHA("lock/inspect")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) && lost.Add(1) <= size {
 				return faultproxy.SwallowReply

@@ -156,7 +156,7 @@ func TestUnreachableServerIsReported(t *testing.T) {
 	addr := listener.Addr().String()
 	listener.Close() // from here on connections are refused
 	c := locktest.NewClient(t, locktest.Dialer(addr)(t, func(o *redis.Options) { o.DialerRetries = 1 }),
-		rlock.WithCommandTimeout(100*time.Millisecond), rlock.WithWatchdogLease(300*time.Millisecond))
+		rlock.WithCommandTimeout(300*time.Millisecond), rlock.WithWatchdogLease(900*time.Millisecond))
 	l := c.NewLock("a")
 	_, err = l.TryLock(bg)
 	locktest.WantErr(t, err, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
@@ -228,7 +228,7 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 	rdb.ConfigSet(bg, "maxmemory", "0")
 	rdb.FlushDB(bg)
 	f, proxy, _ := b.Faulty(t)
-	locktest.OnNth(t, proxy, "acquire", 1, faultproxy.ResetAfter)
+	locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.ResetAfter)
 	lease := locktest.MustLock(t, f.NewLock("a"))
 	rdb.ConfigSet(bg, "maxmemory", "1")
 	locktest.MustUnlock(t, lease)

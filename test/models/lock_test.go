@@ -110,7 +110,7 @@ func (m *lockModel) loss(t *rapid.T) {
 	if m.disturb == nil || rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		return
 	}
-	m.disturb(rapid.SampledFrom([]string{"acquire", "release"}).Draw(t, "script"), rapid.SampledFrom(quickLosses).Draw(t, "loss"))
+	m.disturb(rapid.SampledFrom([]string{"lock/enter", "lock/release"}).Draw(t, "script"), rapid.SampledFrom(quickLosses).Draw(t, "loss"))
 }
 
 // fields is the hash that the lock should be in Redis.

@@ -323,7 +323,7 @@ func (m *readWriteModel) look(t *rapid.T) {
 	}
 }
 
-func followsReadWriteModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client, now func() time.Time, advance func(time.Duration), opts ...rlock.LockOption) {
+func followsReadWriteModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client, now func() time.Time, advance func(time.Duration), opts ...rlock.ReadWriteLockOption) {
 	outer.Helper()
 	rapid.Check(outer, func(t *rapid.T) {
 		name := fmt.Sprintf("rwmodel:%d", modelRuns.Add(1))

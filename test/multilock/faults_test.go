@@ -29,7 +29,7 @@ func loadScripts(t testing.TB, rdb redis.UniversalClient) {
 // after it, is right though its reply is lost.
 func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "acquire_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/enter_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		// Half of it is for the second copy, on a busy machine.
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(20*time.Second))
 		loadScripts(t, rdb)
@@ -37,7 +37,7 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 		m := locktest.MultiLockOf(t, c, names...)
 		var last int64
 		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
-			seen := locktest.OnNth(t, proxy, "acquire_all", 1, action)
+			seen := locktest.OnNth(t, proxy, "lock/enter_all", 1, action)
 			lease, err := acquire(bg)
 			if err != nil {
 				t.Fatal(err)
@@ -69,12 +69,12 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 // The release of a member whose reply is lost is a release all the same.
 func TestMultiLockUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		// So that no acquire is sent twice, after which the release is another; and
 		// that a second release is answered in time on a busy machine.
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second))
 		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, "a", "b"))
-		locktest.OnNth(t, proxy, "release", 1, action)
+		locktest.OnNth(t, proxy, "lock/release", 1, action)
 		locktest.MustUnlock(t, lease)
 		locktest.OnlyTombstones(t, rdb)
 	})
@@ -82,7 +82,7 @@ func TestMultiLockUnlockWithLostReplyReportsSuccess(t *testing.T) {
 
 // lateCopy holds the first copy of an acquire of all members back, for Release.
 func lateCopy(t testing.TB, proxy *faultproxy.Proxy) {
-	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.Hold)
+	locktest.OnNth(t, proxy, "lock/enter_all", 1, faultproxy.Hold)
 }
 
 // A copy of an acquire that comes when its hold has ended takes nothing, however
@@ -180,7 +180,7 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 					if _, err := c.NewLock("free").IsLocked(bg); err != nil {
 						t.Fatal(err)
 					}
-					id := locktest.SHA("acquire_all")
+					id := locktest.SHA("lock/enter_all")
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 						if cmd.IsScript(id) {
 							return action
@@ -374,7 +374,7 @@ func TestMultiLockCancelledHalfWayLeavesNothing(t *testing.T) {
 					c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second))
 					ctx, cancel := context.WithCancel(bg)
 					defer cancel()
-					id := locktest.SHA("acquire")
+					id := locktest.SHA("lock/enter")
 					var seen atomic.Int64
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 						if cmd.IsScript(id) && seen.Add(1) == step+1 {

@@ -109,13 +109,13 @@ func TestMultiLockOfOneSlotIsReleasedByOneScript(t *testing.T) {
 // The reply to the release of all members may be lost, and the request come twice.
 func TestMultiLockReleaseOfAllWithLostReplySucceeds(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "release_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "lock/release_all", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		told := &verdicts{}
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second), rlock.WithObserver(told))
 		loadScripts(t, rdb)
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
-		locktest.OnNth(t, proxy, "release_all", 1, action)
+		locktest.OnNth(t, proxy, "lock/release_all", 1, action)
 		if action == faultproxy.Duplicate {
 			// The reply that comes is that of one of two runs.
 			_ = lease.Unlock(bg)
@@ -140,10 +140,10 @@ func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
 				names := []string{"{m}a", "{m}b", "{m}c"}
 				m := locktest.MultiLockOf(t, c, names...)
 				if unsure {
-					locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
+					locktest.OnNth(t, proxy, "lock/enter_all", 1, faultproxy.SwallowReply)
 				}
 				lease := locktest.MustLock(t, m)
-				locktest.OnNth(t, proxy, "release_all", 1, faultproxy.Hold)
+				locktest.OnNth(t, proxy, "lock/release_all", 1, faultproxy.Hold)
 				locktest.MustUnlock(t, lease)
 				if tombs := locktest.Tombstones(locktest.Keys(t, rdb)); unsure && tombs != len(names) || !unsure && tombs != 0 {
 					t.Errorf("%d tombstones: %q", tombs, locktest.Keys(t, rdb))
@@ -238,7 +238,7 @@ func TestCopiesOfAReleaseOfAllAreHeardTogether(t *testing.T) {
 	told := &verdicts{}
 	rdb := b.Client(t)
 	loadScripts(t, rdb)
-	hook := &lateReply{script: locktest.SHA("release_all"), second: make(chan struct{})}
+	hook := &lateReply{script: locktest.SHA("lock/release_all"), second: make(chan struct{})}
 	mine := b.Client(t)
 	mine.AddHook(hook)
 	c := locktest.NewClient(t, mine, rlock.WithObserver(told), rlock.WithUnlockTimeout(6*time.Second))
@@ -295,14 +295,14 @@ func TestMultiLockIsReleasedByAServerWithoutMemory(t *testing.T) {
 	c, proxy, rdb := b.Faulty(t)
 	loadScripts(t, rdb)
 	names := []string{"{m}a", "{m}b", "{m}c"}
-	locktest.OnNth(t, proxy, "acquire_all", 1, faultproxy.SwallowReply)
+	locktest.OnNth(t, proxy, "lock/enter_all", 1, faultproxy.SwallowReply)
 	lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	seen := locktest.OnNth(t, proxy, "release_all", 1, faultproxy.Pass)
+	seen := locktest.OnNth(t, proxy, "lock/release_all", 1, faultproxy.Pass)
 	locktest.MustUnlock(t, lease)
-	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(locktest.SHA("abandon")) }); n > 0 || seen.Load() != 1 {
+	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(locktest.SHA("lock/abandon")) }); n > 0 || seen.Load() != 1 {
 		t.Errorf("%d runs, and %d for single members", seen.Load(), n)
 	}
 	absent(t, rdb, names...)

@@ -19,7 +19,7 @@ import (
 func fairFaulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
 	c, proxy, rdb := b.Faulty(t, opts...)
-	locktest.LoadScripts(t, rdb, "fair_enter", "fair_release", "fair_abandon", "fair_force_unlock", "fair_inspect", "renew", "probe")
+	locktest.LoadScripts(t, rdb, "fair/enter", "fair/release", "fair/abandon", "fair/force_unlock", "fair/inspect", "lock/renew", "lock/probe")
 	rdb.FlushDB(bg) // what the test before left
 	return c, proxy, rdb
 }
@@ -44,13 +44,13 @@ func fairOrder(t testing.TB, rdb redis.UniversalClient, name string, ids ...stri
 
 func TestFairAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "fair_enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "fair/enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := fairFaulty(t, b)
 		for _, acquire := range []func(*rlock.FairLock) (*rlock.Lease, error){
 			func(l *rlock.FairLock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l *rlock.FairLock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			locktest.OnNth(t, proxy, "fair_enter", 1, action)
+			locktest.OnNth(t, proxy, "fair/enter", 1, action)
 			lease, err := acquire(c.NewFairLock("a"))
 			if err != nil {
 				t.Fatal(err)
@@ -71,13 +71,13 @@ func TestFairWaiterWithLostReplyHasOnePlace(t *testing.T) {
 	t.Parallel()
 	for _, look := range []int64{1, 2, 3} {
 		t.Run(fmt.Sprint("look ", look), func(t *testing.T) {
-			locktest.EachLoss(t, "fair_enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+			locktest.EachLoss(t, "fair/enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 				_, proxy, rdb := fairFaulty(t, b)
 				m := fairBehind(t, proxy)
 				other := locktest.NewClient(t, rdb).NewFairLock("a")
 				lease := locktest.MustLock(t, other)
 				first := locktest.MustLineUp(t, rdb, other)
-				locktest.OnNth(t, proxy, "fair_enter", look, action)
+				locktest.OnNth(t, proxy, "fair/enter", look, action)
 				w := locktest.MustLineUp(t, rdb, m.NewFairLock("a"))
 				last := locktest.MustLineUp(t, rdb, other)
 				m.Parked(t, "a", 2)
@@ -98,19 +98,19 @@ func TestFairWaiterWithLostReplyHasOnePlace(t *testing.T) {
 
 func TestFairWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "fair_abandon", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "fair/abandon", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := fairFaulty(t, b)
 		other := locktest.NewClient(t, rdb).NewFairLock("a")
 		lease := locktest.MustLock(t, other)
 		w, next := locktest.MustLineUp(t, rdb, c.NewFairLock("a")), locktest.MustLineUp(t, rdb, other)
 		ends := locktest.FairState(rdb, "a").Deadlines[next.ID]
-		locktest.OnNth(t, proxy, "fair_abandon", 1, action)
+		locktest.OnNth(t, proxy, "fair/abandon", 1, action)
 		w.Cancel()
 		w.Left(t)
 		locktest.Eventually(t, "it has left", func() bool { return len(locktest.FairState(rdb, "a").Queue) == 1 })
 		if action != faultproxy.Duplicate {
 			locktest.Eventually(t, "it was repeated", func() bool {
-				return proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(locktest.SHA("fair_abandon")) }) >= 2
+				return proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(locktest.SHA("fair/abandon")) }) >= 2
 			})
 		}
 		fairOrder(t, rdb, "a", next.ID)
@@ -126,17 +126,17 @@ func TestFairWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 
 func TestFairUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
-	locktest.EachLoss(t, "fair_release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+	locktest.EachLoss(t, "fair/release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := fairFaulty(t, b)
 		outer := locktest.MustLock(t, c.NewFairLock("a"))
 		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewFairLock("a"))
 		w := locktest.MustLineUp(t, rdb, locktest.NewClient(t, rdb).NewFairLock("a"))
-		locktest.OnNth(t, proxy, "fair_release", 1, action)
+		locktest.OnNth(t, proxy, "fair/release", 1, action)
 		locktest.MustUnlock(t, inner)
 		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
 			t.Fatalf("count %q after the inner unlock", n)
 		}
-		locktest.OnNth(t, proxy, "fair_release", 1, action)
+		locktest.OnNth(t, proxy, "fair/release", 1, action)
 		locktest.MustUnlock(t, outer) // a resend may find the next one there
 		next := w.Wait(t)
 		if err := next.Err(); err != nil {
@@ -155,7 +155,7 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 		hold := func(t *testing.T, proxy *faultproxy.Proxy) {
 			t.Helper()
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-				if cmd.IsScript(locktest.SHA("fair_enter")) {
+				if cmd.IsScript(locktest.SHA("fair/enter")) {
 					return faultproxy.Hold
 				}
 				return faultproxy.Pass
@@ -178,7 +178,7 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 		t.Run("of one that stood in line", func(t *testing.T) {
 			c, proxy, rdb := fairFaulty(t, b)
 			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewFairLock("a"))
-			locktest.OnNth(t, proxy, "fair_enter", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "fair/enter", 1, faultproxy.Hold)
 			w := locktest.MustLineUp(t, rdb, c.NewFairLock("a")) // by the resend
 			w.Cancel()
 			w.Left(t)
@@ -193,7 +193,7 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 		t.Run("of one that had the lock", func(t *testing.T) {
 			c, proxy, rdb := fairFaulty(t, b)
 			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewFairLock("a"))
-			locktest.OnNth(t, proxy, "fair_enter", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "fair/enter", 1, faultproxy.Hold)
 			w := locktest.MustLineUp(t, rdb, c.NewFairLock("a"))
 			locktest.MustUnlock(t, lease)
 			locktest.MustUnlock(t, w.Wait(t))
@@ -235,7 +235,7 @@ func TestFairCancelWithALookUnderWay(t *testing.T) {
 					var seen atomic.Int64
 					reached := make(chan struct{})
 					proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-						if !cmd.IsScript(locktest.SHA("fair_enter")) {
+						if !cmd.IsScript(locktest.SHA("fair/enter")) {
 							return faultproxy.Pass
 						}
 						switch n := seen.Add(1); {

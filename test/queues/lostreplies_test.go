@@ -22,7 +22,7 @@ func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
 			func(l locktest.AnyLock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l locktest.AnyLock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			seen := locktest.OnNth(t, proxy, "queued_enter", 1, action)
+			seen := locktest.OnNth(t, proxy, "queue/enter", 1, action)
 			lease, err := acquire(k.Open(c, "a"))
 			if err != nil {
 				t.Fatal(err)
@@ -52,11 +52,11 @@ func TestQueuedPlaceWithLostReplyIsKept(t *testing.T) {
 		c, proxy, rdb := faulty(t, b, k)
 		plain := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient))
 		holder := locktest.MustLock(t, k.Rival(plain, "a"))
-		locktest.OnNth(t, proxy, "queued_enter", 1, action)
+		locktest.OnNth(t, proxy, "queue/enter", 1, action)
 		first := k.Enqueue(t, rdb, k.Open(c, "a"))
 		rank := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
 		locktest.Eventually(t, "it was looked at again", func() bool {
-			return proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(locktest.SHA("queued_enter")) }) >= 2
+			return proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(locktest.SHA("queue/enter")) }) >= 2
 		})
 		if now := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); len(now) != 1 || now[0] != rank[0] {
 			t.Fatalf("the queue was %v and is %v", rank, now)
@@ -72,7 +72,7 @@ func TestQueuedEntryFromTheQueueWithLostReplyHoldsOnce(t *testing.T) {
 	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		plain := locktest.NewClient(t, rdb, rlock.WithWaiterLease(locktest.Patient))
-		id := locktest.SHA("queued_enter")
+		id := locktest.SHA("queue/enter")
 		var after atomic.Int64 // looks that came after the release
 		for try := 0; after.Load() == 0; try++ {
 			if try == 50 {
@@ -103,7 +103,7 @@ func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 		c, proxy, rdb := faulty(t, b, k)
 		l := k.Open(c, "a")
 		outer := locktest.MustLock(t, l)
-		locktest.OnNth(t, proxy, "queued_reenter", 1, action)
+		locktest.OnNth(t, proxy, "queue/reenter", 1, action)
 		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 		if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() {
 			t.Fatal("a re-entry has another owner or token")
@@ -133,7 +133,7 @@ func TestQueuedUnlockWithLostReplyWakesTheNextOnce(t *testing.T) {
 		lease := locktest.MustLock(t, k.Open(c, "a"))
 		rival := k.Rival(plain, "a")
 		next := enqueueRival(t, k, rdb, rival)
-		locktest.OnNth(t, proxy, "queued_release", 1, action)
+		locktest.OnNth(t, proxy, "queue/release", 1, action)
 		locktest.MustUnlock(t, lease) // a resend may find the successor there
 		got := next.Held()
 		if err := got.Extend(bg, time.Minute); err != nil {
@@ -160,7 +160,7 @@ func TestQueuedWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 		c, proxy, rdb := faulty(t, b, k)
 		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
 		e := k.Enqueue(t, rdb, k.Open(c, "a"))
-		locktest.OnNth(t, proxy, "queued_abandon", 1, action)
+		locktest.OnNth(t, proxy, "queue/abandon", 1, action)
 		e.Cancel()
 		<-e.Done
 		locktest.WantErr(t, e.Err, rlock.ErrNotAcquired, context.Canceled)
@@ -175,7 +175,7 @@ func TestQueuedExtendWithLostReply(t *testing.T) {
 	eachLoss(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, action faultproxy.Action) {
 		c, proxy, rdb := faulty(t, b, k)
 		lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(10*time.Second))
-		locktest.OnNth(t, proxy, "queued_renew", 1, action)
+		locktest.OnNth(t, proxy, "queue/renew", 1, action)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after release", func(t *testing.T) {
 			c, proxy, rdb := faulty(t, b, k)
 			locktest.DeleteAll(t, rdb)
-			locktest.OnNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "queue/enter", 1, faultproxy.Hold)
 			locktest.MustUnlock(t, locktest.MustLock(t, k.Open(c, "a"))) // by the resend
 			if n := proxy.Release(); n != 1 {
 				t.Fatalf("%d copies were late", n)
@@ -211,7 +211,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			c, proxy, rdb := faulty(t, b, k)
 			locktest.DeleteAll(t, rdb)
 			holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"))
-			id := locktest.SHA("queued_enter")
+			id := locktest.SHA("queue/enter")
 			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 				if cmd.IsScript(id) {
 					return faultproxy.Hold
@@ -231,7 +231,7 @@ func TestQueuedLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 		t.Run("after expiry", func(t *testing.T) {
 			c, proxy, rdb := faulty(t, b, k)
 			locktest.DeleteAll(t, rdb)
-			locktest.OnNth(t, proxy, "queued_enter", 1, faultproxy.Hold)
+			locktest.OnNth(t, proxy, "queue/enter", 1, faultproxy.Hold)
 			lease := locktest.MustLock(t, k.Open(c, "a"), rlock.WithLease(locktest.Ample(300*time.Millisecond)))
 			<-lease.Done()
 			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
@@ -252,7 +252,7 @@ func TestQueuedLateCopyOfARenewalBringsNothingBack(t *testing.T) {
 		// The keys outlive the hold, as they do when others have held the lock longer.
 		rdb.PExpire(bg, k.Base("a"), time.Minute)
 		rdb.PExpire(bg, k.Base("a")+":ends", time.Minute)
-		id := locktest.SHA("queued_renew")
+		id := locktest.SHA("queue/renew")
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.IsScript(id) {
 				return faultproxy.Hold
@@ -274,7 +274,7 @@ func TestQueuedForceUnlockIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		c, proxy, rdb := faulty(t, b, k)
-		seen := locktest.OnNth(t, proxy, "queued_force_unlock", 1, faultproxy.ResetAfter)
+		seen := locktest.OnNth(t, proxy, "queue/force_unlock", 1, faultproxy.ResetAfter)
 		locktest.MustLock(t, k.Open(c, "a"))
 		_, err := k.Open(c, "a").ForceUnlock(bg)
 		locktest.WantErr(t, err, rlock.ErrUnreachable)

@@ -70,7 +70,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			var refused atomic.Int64
 			for i, rdb := range n.plain {
 				rdb.FlushAll(bg)
-				acquire := locktest.SHA("red_acquire")
+				acquire := locktest.SHA("quorum/acquire")
 				n.proxies[i].Handle(func(cmd faultproxy.Command) faultproxy.Action {
 					if cmd.IsScript(acquire) && i >= c.voted {
 						refused.Add(1)

@@ -22,10 +22,10 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 		reaches string // script that the try waits for ...
 		nodes   int    // ... on so many nodes at least
 	}{
-		"votes are asked for":      {0, map[string][]int{"red_acquire": all}, "red_acquire", 5},
-		"some votes are there":     {0, map[string][]int{"red_acquire": {2, 3, 4}, "red_release": all}, "red_acquire", 3},
-		"the token is written":     {0, map[string][]int{"red_raise": all, "red_release": all}, "red_raise", 1},
-		"votes are being returned": {3, map[string][]int{"red_release": {3, 4}}, "red_release", 2},
+		"votes are asked for":      {0, map[string][]int{"quorum/acquire": all}, "quorum/acquire", 5},
+		"some votes are there":     {0, map[string][]int{"quorum/acquire": {2, 3, 4}, "quorum/release": all}, "quorum/acquire", 3},
+		"the token is written":     {0, map[string][]int{"quorum/raise": all, "quorum/release": all}, "quorum/raise", 1},
+		"votes are being returned": {3, map[string][]int{"quorum/release": {3, 4}}, "quorum/release", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,13 +75,13 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 	for _, p := range n.proxies {
 		p.ResetLog()
 	}
-	reached := n.silence(map[string][]int{"red_acquire": orAll(nil)})
+	reached := n.silence(map[string][]int{"quorum/acquire": orAll(nil)})
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() { _, err := l.Lock(ctx); failed <- err }()
 	locktest.Eventually(t, "all nodes have voted", func() bool {
-		return reached("red_acquire") == 5 && !slices.Contains(n.votes(t, "stock"), "")
+		return reached("quorum/acquire") == 5 && !slices.Contains(n.votes(t, "stock"), "")
 	})
 	// It looks again by itself when the lease of that hold would be over, or after a minute.
 	waiter := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithLongestPoll(time.Minute)))

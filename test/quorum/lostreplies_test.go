@@ -28,7 +28,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 	l := locktest.NewRedLock(t, "stock", home, rlock.WithNodeTimeout(timeout))
 	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 	var lastToken int64
-	for _, script := range []string{"red_acquire", "red_raise", "red_renew", "red_release"} {
+	for _, script := range []string{"quorum/acquire", "quorum/raise", "quorum/renew", "quorum/release"} {
 		for _, action := range slices.Sorted(maps.Keys(locktest.LossyActions)) {
 			for where, nodes := range map[string][]int{"two": {1, 3}, "all": {0, 1, 2, 3, 4}} {
 				t.Run(fmt.Sprintf("%s %s on %s", script, action, where), func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRedLockWithLostReplies(t *testing.T) {
 						t.Errorf("Unlock: %v", err)
 					}
 					// Of five nodes only some have to be written back to.
-					if script != "red_raise" {
+					if script != "quorum/raise" {
 						locktest.Eventually(t, "the fault has happened", func() bool { return struck() == len(nodes) })
 					} else if where == "all" && struck() == 0 {
 						t.Errorf("nothing was written back")
@@ -162,41 +162,41 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	}
 	t.Run("acquire of a try that failed", func(t *testing.T) {
 		l := fresh()
-		hold("red_acquire", 0, 2, 4)
+		hold("quorum/acquire", 0, 2, 4)
 		_, err := l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNoQuorum)
 		arrive(t, 3)
 	})
 	t.Run("acquire of a wait that was given up", func(t *testing.T) {
 		l := fresh()
-		hold("red_acquire", 0, 1, 2, 3, 4)
+		hold("quorum/acquire", 0, 1, 2, 3, 4)
 		_, err := l.Lock(bg, rlock.WithWait(timeout/2))
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		arrive(t, 5)
 	})
 	t.Run("acquire of a hold", func(t *testing.T) {
 		l := fresh()
-		hold("red_acquire", 0, 3)
+		hold("quorum/acquire", 0, 3)
 		lease := locktest.MustLock(t, l)
-		reached("red_acquire", 0, 3)
+		reached("quorum/acquire", 0, 3)
 		locktest.MustUnlock(t, lease)
 		arrive(t, 2)
 	})
 	t.Run("renewal of a hold", func(t *testing.T) {
 		l := fresh()
 		lease := locktest.MustLock(t, l)
-		hold("red_renew", 0, 3)
+		hold("quorum/renew", 0, 3)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		reached("red_renew", 0, 3)
+		reached("quorum/renew", 0, 3)
 		locktest.MustUnlock(t, lease)
 		arrive(t, 2)
 	})
 	t.Run("renewal of a hold that is lost", func(t *testing.T) {
 		l := fresh()
 		lease := locktest.MustLock(t, l, rlock.WithLease(time.Second))
-		hold("red_renew", 0, 1, 3)
+		hold("quorum/renew", 0, 1, 3)
 		if err := lease.Extend(bg, time.Minute); err == nil {
 			t.Fatal("Extend without a quorum")
 		}
@@ -209,9 +209,9 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Run("release of a hold", func(t *testing.T) {
 		l := fresh()
 		lease := locktest.MustLock(t, l)
-		hold("red_release", 0, 3)
+		hold("quorum/release", 0, 3)
 		locktest.MustUnlock(t, lease)
-		reached("red_release", 0, 3)
+		reached("quorum/release", 0, 3)
 		arrive(t, 2)
 	})
 }
@@ -226,7 +226,7 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
 	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 	n.nothing(t, "stock")
-	id := locktest.SHA("red_acquire")
+	id := locktest.SHA("quorum/acquire")
 	round := func() time.Duration {
 		var first [5]atomic.Bool
 		for i, p := range n.proxies {

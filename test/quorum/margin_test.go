@@ -23,7 +23,7 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 	addrs := addressesOf(redistest.StartMasters(t, 3))
 	cs := clientsAt(t, addrs, rlock.WithWatchdogLease(lease))
 	l := locktest.NewRedLock(t, "stock", cs, rlock.WithRestartQuarantine())
-	locktest.Eventually(t, "all nodes vote", func() bool { return l.Bootstrap(bg) == nil })
+	locktest.Eventually(t, "all nodes vote", func() bool { return l.BootstrapNodes(bg) == nil })
 
 	// A deadline is counted from before its request was sent: so it is never farther
 	// from now than what is valid of the lease. What the machine took in between hides

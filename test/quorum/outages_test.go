@@ -87,7 +87,7 @@ func strikeAtStep(t *testing.T, n *masters, home, other []*rlock.Client, fault n
 	case "before the acquire":
 		strike()
 	case "before the write-back":
-		happened = n.onScript("red_raise", strike)
+		happened = n.onScript("quorum/raise", strike)
 	}
 	var lease *rlock.Lease
 	err := timed("TryLock", func() (err error) { lease, err = l.TryLock(bg); return err })
@@ -120,7 +120,7 @@ func strikeAtStep(t *testing.T, n *masters, home, other []*rlock.Client, fault n
 	case "held":
 		strike()
 	case "at the renewal":
-		happened = n.onScript("red_renew", strike)
+		happened = n.onScript("quorum/renew", strike)
 	}
 	if step == "held" || step == "at the renewal" {
 		if dead < 3 {
@@ -145,7 +145,7 @@ func strikeAtStep(t *testing.T, n *masters, home, other []*rlock.Client, fault n
 		n.pass()
 	}
 	if step == "at the release" {
-		happened = n.onScript("red_release", strike)
+		happened = n.onScript("quorum/release", strike)
 	}
 	err = timed("Unlock", func() error { return lease.Unlock(bg) })
 	if !happened() {

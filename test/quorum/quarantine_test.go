@@ -74,7 +74,7 @@ func bootstrap(t testing.TB, addrs []string) {
 	l := stockLock(t, clientsAt(t, addrs), true)
 	// On a busy machine a node may miss the time-out.
 	locktest.Eventually(t, "all nodes vote", func() bool {
-		err := l.Bootstrap(bg)
+		err := l.BootstrapNodes(bg)
 		if errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestBootstrap(t *testing.T) {
 	bootstrap := func(want error, text string) {
 		t.Helper()
 		locktest.Eventually(t, "Bootstrap says "+text, func() bool {
-			err := l.Bootstrap(bg)
+			err := l.BootstrapNodes(bg)
 			if err == nil {
 				t.Fatalf("Bootstrap succeeds, want %v: %s", want, text)
 			}
@@ -201,7 +201,7 @@ func TestBootstrap(t *testing.T) {
 		return errors.Is(err, rlock.ErrNoQuorum) && strings.Contains(err.Error(), "in quarantine for 1.")
 	})
 
-	if err := stockLock(t, cs, false).Bootstrap(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
+	if err := stockLock(t, cs, false).BootstrapNodes(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("without quarantine: %v", err)
 	}
 	three := servers[2].Client()
@@ -223,14 +223,14 @@ func TestBootstrap(t *testing.T) {
 	// one call.
 	proxy := faultproxy.New(t, addrs[2])
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-		if c.IsScript(locktest.SHA("red_admit")) {
+		if c.IsScript(locktest.SHA("quorum/admit")) {
 			return faultproxy.ResetBefore
 		}
 		return faultproxy.Pass
 	})
 	half := stockLock(t, clientsAt(t, append([]string{proxy.Addr()}, addrs[0], addrs[1], addrs[3], addrs[4])), true)
 	locktest.Eventually(t, "node 1 votes", func() bool {
-		if err := half.Bootstrap(bg); !errors.Is(err, rlock.ErrNoQuorum) {
+		if err := half.BootstrapNodes(bg); !errors.Is(err, rlock.ErrNoQuorum) {
 			t.Fatalf("half of a Bootstrap: %v", err)
 		}
 		return votes(t, servers[0].Client())
@@ -239,7 +239,7 @@ func TestBootstrap(t *testing.T) {
 		t.Error("node 3 votes, which was not told that it may")
 	}
 	locktest.Eventually(t, "the new deployment votes", func() bool {
-		err := l.Bootstrap(bg)
+		err := l.BootstrapNodes(bg)
 		if errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func TestBootstrap(t *testing.T) {
 	})
 	first := lockPatiently(t, l)
 	unlock(first)
-	locktest.Eventually(t, "there is nothing to do", func() bool { return l.Bootstrap(bg) == nil })
+	locktest.Eventually(t, "there is nothing to do", func() bool { return l.BootstrapNodes(bg) == nil })
 
 	// A node that evicts keys for a while is as good as one that has lost them.
 	policy("volatile-ttl")
@@ -268,7 +268,7 @@ func TestBootstrap(t *testing.T) {
 	unlock(last)
 	locktest.Eventually(t, "all vote", func() bool {
 		_, _ = l.IsLocked(bg)
-		return l.Bootstrap(bg) == nil
+		return l.BootstrapNodes(bg) == nil
 	})
 }
 

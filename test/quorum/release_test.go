@@ -58,7 +58,7 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 	if err := rdbs[1].HSet(bg, recordKey("stock"), "attempt", "other", "stamp", 5, "until", until).Err(); err != nil {
 		t.Fatal(err)
 	}
-	id := locktest.SHA("red_acquire")
+	id := locktest.SHA("quorum/acquire")
 	proxies[0].Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) {
 			return faultproxy.SwallowReply
@@ -142,7 +142,7 @@ func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 	}
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
-	id := locktest.SHA("red_release")
+	id := locktest.SHA("quorum/release")
 	n.proxies[1].Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) {
 			return faultproxy.ResetBefore

@@ -86,7 +86,7 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			t.Parallel()
 			n := startMasters(t)
 			n.warm(t)
-			acquire := locktest.SHA("red_acquire")
+			acquire := locktest.SHA("quorum/acquire")
 			for _, i := range []int{3, 4} {
 				n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 					if c.IsScript(acquire) {

@@ -78,7 +78,7 @@ func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
 	n.warm(t)
-	for _, script := range []string{"red_acquire", "red_renew"} {
+	for _, script := range []string{"quorum/acquire", "quorum/renew"} {
 		t.Run(script, func(t *testing.T) {
 			name := "stock " + script
 			l := locktest.NewRedLock(t, name, n.clients(t), rlock.WithNodeTimeout(3*time.Second))

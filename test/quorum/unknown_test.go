@@ -17,7 +17,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
 	n.warm(t)
-	acquire := locktest.SHA("red_acquire")
+	acquire := locktest.SHA("quorum/acquire")
 	for _, i := range []int{3, 4} {
 		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(acquire) {
@@ -123,7 +123,7 @@ func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 	} {
 		lease := locktest.MustLock(t, l)
 		n.allVoteFor(t, lease)
-		struck := n.onFirst("red_force_unlock", faultproxy.SwallowReply, c.lost)
+		struck := n.onFirst("quorum/force_unlock", faultproxy.SwallowReply, c.lost)
 		did, err := admin.ForceUnlockIf(bg, lease.Owner())
 		if did != c.did || !errors.Is(err, c.err) {
 			t.Errorf("%d replies were lost: %v, %v", len(c.lost), did, err)

@@ -181,7 +181,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 	fresh := func() *rlock.RedLock {
 		return locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
 	}
-	for _, script := range []string{"red_acquire", "red_raise", "red_release", "waiting"} {
+	for _, script := range []string{"quorum/acquire", "quorum/raise", "quorum/release", "waiting"} {
 		for _, action := range []faultproxy.Action{faultproxy.Pass, faultproxy.SwallowReply, faultproxy.Hold} {
 			if script == "waiting" && action != faultproxy.Pass {
 				continue
@@ -202,7 +202,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 					case "waiting":
 						holder = locktest.MustLock(t, other)
 						time.AfterFunc(50*time.Millisecond, cancel)
-					case "red_release": // of votes that were not enough: the others go to a holder
+					case "quorum/release": // of votes that were not enough: the others go to a holder
 						holder = locktest.MustLock(t, other)
 						n.allVoteFor(t, holder)
 						for _, i := range []int{0, 1} {
@@ -222,7 +222,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 					lease, err := l.Lock(ctx)
 					took := time.Since(start)
 					switch {
-					case err == nil && script != "red_raise" && script != "red_acquire":
+					case err == nil && script != "quorum/raise" && script != "quorum/acquire":
 						t.Fatal("acquired")
 					case err == nil: // the votes were quicker than the end
 						locktest.MustUnlock(t, lease)
@@ -265,7 +265,7 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 	defer cancel()
 	raising := make(chan struct{})
 	var once sync.Once
-	id := locktest.SHA("red_raise")
+	id := locktest.SHA("quorum/raise")
 	for _, p := range n.proxies {
 		p.Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(id) {
@@ -551,7 +551,7 @@ func TestRedLockShutdownWaitsForReleases(t *testing.T) {
 			l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
 			lease := locktest.MustLock(t, l)
 			n.allVoteFor(t, lease)
-			id := locktest.SHA("red_release")
+			id := locktest.SHA("quorum/release")
 			for _, i := range []int{2, 4} {
 				n.proxies[i].Delay(func(c faultproxy.Command) time.Duration {
 					if c.IsScript(id) {

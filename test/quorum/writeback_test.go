@@ -18,7 +18,7 @@ func TestRedLockTokenIsWrittenBackToAQuorum(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
 	n.warm(t)
-	acquire, release := locktest.SHA("red_acquire"), locktest.SHA("red_release")
+	acquire, release := locktest.SHA("quorum/acquire"), locktest.SHA("quorum/release")
 	for also := range 4 {
 		t.Run(fmt.Sprint("node ", also+1, " is away too"), func(t *testing.T) {
 			name := fmt.Sprint("stock", also)

@@ -18,8 +18,8 @@ func faulty(t testing.TB, b *locktest.Backend, opts ...rlock.Option) (*rlock.Cli
 	t.Helper()
 	c, proxy, rdb := b.Faulty(t, opts...)
 	locktest.LoadScripts(t, rdb,
-		"rw_read_enter", "rw_read_reenter", "rw_read_release", "rw_read_abandon", "rw_read_renew",
-		"rw_write_enter", "rw_write_reenter", "rw_write_release", "rw_write_abandon", "rw_write_renew")
+		"rw/read_enter", "rw/read_reenter", "rw/read_release", "rw/read_abandon", "rw/read_renew",
+		"rw/write_enter", "rw/write_reenter", "rw/write_release", "rw/write_abandon", "rw/write_renew")
 	return c, proxy, rdb
 }
 
@@ -57,7 +57,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 		name, script string
 		play         func(e env)
 	}{
-		{"read", "rw_read_enter", func(e env) {
+		{"read", "rw/read_enter", func(e env) {
 			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.Reader.Lock, e.l.Reader.TryLock} {
 				e.fault()
 				lease, err := acquire(bg)
@@ -69,7 +69,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				nothingLeft(e.t, e.rdb, e.name, true)
 			}
 		}},
-		{"write", "rw_write_enter", func(e env) {
+		{"write", "rw/write_enter", func(e env) {
 			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.Writer.Lock, e.l.Writer.TryLock} {
 				e.fault()
 				lease, err := acquire(bg)
@@ -86,7 +86,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				locktest.MustUnlock(e.t, next)
 			}
 		}},
-		{"writer reads", "rw_read_enter", func(e env) {
+		{"writer reads", "rw/read_enter", func(e env) {
 			write := locktest.MustLock(e.t, e.l.Writer)
 			for range 2 { // under its own id, and under another
 				e.fault()
@@ -97,7 +97,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, write)
 			nothingLeft(e.t, e.rdb, e.name, true)
 		}},
-		{"writer reads and writes no more", "rw_read_enter", func(e env) {
+		{"writer reads and writes no more", "rw/read_enter", func(e env) {
 			write := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
 			read := locktest.MustLockCtx(e.t, write.Context(bg), e.l.Reader)
@@ -106,7 +106,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, read)
 			nothingLeft(e.t, e.rdb, e.name, true)
 		}},
-		{"read again", "rw_read_reenter", func(e env) {
+		{"read again", "rw/read_reenter", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Reader)
 			e.fault()
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
@@ -115,7 +115,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, outer)
 			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
-		{"write again", "rw_write_reenter", func(e env) {
+		{"write again", "rw/write_reenter", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer)
@@ -124,7 +124,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, outer)
 			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
-		{"reader leaves", "rw_read_release", func(e env) {
+		{"reader leaves", "rw/read_release", func(e env) {
 			outer, other := locktest.MustLock(e.t, e.l.Reader), locktest.MustLock(e.t, e.l.Reader)
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
@@ -137,7 +137,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, other)
 			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
-		{"writer leaves", "rw_write_release", func(e env) {
+		{"writer leaves", "rw/write_release", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Writer)
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer)
 			read := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
@@ -153,7 +153,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, write)
 			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
-		{"writer gives up waiting", "rw_write_abandon", func(e env) {
+		{"writer gives up waiting", "rw/write_abandon", func(e env) {
 			read := locktest.MustLock(e.t, e.l.Reader)
 			e.fault()
 			_, err := e.l.Writer.Lock(bg, rlock.WithWait(50*time.Millisecond))
@@ -185,7 +185,7 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, action := range map[string]faultproxy.Action{"swallowed": faultproxy.SwallowReply, "refused": faultproxy.Error} {
 			c, proxy, rdb := faulty(t, b, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
-			seen := locktest.OnNth(t, proxy, "rw_read_renew", 1, action)
+			seen := locktest.OnNth(t, proxy, "rw/read_renew", 1, action)
 			lease := locktest.MustLock(t, c.NewReadWriteLock(name).Reader)
 			locktest.Eventually(t, "it was renewed after the fault", func() bool { return seen.Load() >= 3 })
 			if err := lease.Err(); err != nil {
@@ -207,17 +207,17 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 			name, script string
 			play         func(t *testing.T, l *rlock.ReadWriteLock, hold func(), late func())
 		}{
-			{"of a reader", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a reader", "rw/read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
 				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader))
 				late()
 			}},
-			{"of a writer", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a writer", "rw/write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
 				locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
 				late()
 			}},
-			{"of a writer that reads on", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a writer that reads on", "rw/write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
 				write := locktest.MustLock(t, l.Writer)
 				read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
@@ -226,7 +226,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader)) // others can read
 				locktest.MustUnlock(t, read)
 			}},
-			{"of a writer's read that is over", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a writer's read that is over", "rw/read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				write := locktest.MustLock(t, l.Writer)
 				hold()
 				locktest.MustUnlock(t, locktest.MustLockCtx(t, write.Context(bg), l.Reader))
@@ -238,7 +238,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				locktest.MustUnlock(t, read)
 				locktest.MustUnlock(t, write)
 			}},
-			{"of a writer's read, after both", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a writer's read, after both", "rw/read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				write := locktest.MustLock(t, l.Writer)
 				hold()
 				read := locktest.MustLockCtx(t, write.Context(bg), l.Reader)
@@ -246,7 +246,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				locktest.MustUnlock(t, read)
 				late()
 			}},
-			{"of a reader that gave up", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a reader that gave up", "rw/read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
@@ -254,7 +254,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late()
 			}},
-			{"of a writer that gave up", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a writer that gave up", "rw/write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 				defer cancel()
@@ -262,7 +262,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 				late()
 			}},
-			{"of a waiting writer's look", "rw_write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a waiting writer's look", "rw/write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				read := locktest.MustLock(t, l.Reader)
 				hold()
 				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
@@ -273,14 +273,14 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				locktest.MustUnlock(t, locktest.MustLock(t, l.Reader, rlock.WithWait(5*time.Second)))
 				locktest.MustUnlock(t, read)
 			}},
-			{"of a reader whose lease is over", "rw_read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a reader whose lease is over", "rw/read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
 				lease := locktest.MustLock(t, l.Reader, rlock.WithLease(400*time.Millisecond))
 				<-lease.Done()
 				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 				late()
 			}},
-			{"of a reader's re-entry", "rw_read_reenter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
+			{"of a reader's re-entry", "rw/read_reenter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				outer := locktest.MustLock(t, l.Reader)
 				hold()
 				locktest.MustUnlock(t, locktest.MustLockCtx(t, outer.Context(bg), l.Reader))
@@ -295,7 +295,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 					func() {
 						// What ends the hold may be under way, if its caller has not waited for it.
 						locktest.Eventually(t, "its end is known", func() bool {
-							return scenario.script == "rw_read_reenter" || locktest.Tombstones(keysOfLock(t, rdb, name)) > 0
+							return scenario.script == "rw/read_reenter" || locktest.Tombstones(keysOfLock(t, rdb, name)) > 0
 						})
 						if n := proxy.Release(); n != 1 {
 							t.Fatalf("%d copies were late", n)

@@ -18,7 +18,7 @@ import (
 // sides are the two sides of a read-write lock, of whatever type.
 type sides struct{ reader, writer rlock.Locker }
 
-func sidesOf(c *rlock.Client, name string, opts ...rlock.LockOption) sides {
+func sidesOf(c *rlock.Client, name string, opts ...rlock.ReadWriteLockOption) sides {
 	l := c.NewReadWriteLock(name, opts...)
 	return sides{l.Reader, l.Writer}
 }

@@ -95,7 +95,7 @@ func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 	l := c.NewReadWriteLock("a")
 	got := waitFor(t, rdb, l.Reader, l, readers, 1)
 	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
-		if cmd.IsScript(locktest.SHA("rw_read_enter")) {
+		if cmd.IsScript(locktest.SHA("rw/read_enter")) {
 			return trip
 		}
 		return 0
@@ -241,7 +241,7 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 func TestReadersAndWritersAtRandom(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		for _, opts := range [][]rlock.LockOption{nil, {rlock.WithReaderPreference()}} {
+		for _, opts := range [][]rlock.ReadWriteLockOption{nil, {rlock.WithReaderPreference()}} {
 			t.Run(fmt.Sprint("options ", len(opts)), func(t *testing.T) {
 				rdb := b.Client(t)
 				rdb.FlushDB(bg) // of tombstones

@@ -177,7 +177,7 @@ func TestRedLockRenewalsMayWaitForTheirTurn(t *testing.T) {
 		cs = append(cs, locktest.NewClient(t, rdb, rlock.WithWatchdogLease(lease), rlock.WithObserver(count)))
 	}
 	held := redHold(t, cs, holds, rlock.WithNodeTimeout(timeout))
-	id := locktest.SHA("red_renew")
+	id := locktest.SHA("quorum/renew")
 	for _, p := range proxies {
 		var mu sync.Mutex
 		var free time.Time // when the node has done what has arrived

@@ -297,7 +297,7 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 
 	// A write that the replica never sees: its link is cut, and it cannot make
 	// a new one.
-	if knowsScript(t, atReplica, "acquire") {
+	if knowsScript(t, atReplica, "lock/enter") {
 		t.Error("the replica knows the scripts already")
 	}
 	replica.Pause()
@@ -324,7 +324,7 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	got, d := forFree.Lease(t, settled)
 	t.Logf("an acquire in the outage succeeded %v after the cluster had settled", d)
 	locktest.MustUnlock(t, got)
-	if !knowsScript(t, atReplica, "acquire") {
+	if !knowsScript(t, atReplica, "lock/enter") {
 		t.Error("the new master does not know the script")
 	}
 	got, d = forOutage.WokenByMessage(t, settled)

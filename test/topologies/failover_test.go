@@ -79,7 +79,7 @@ func staleFailover(t *testing.T, lease time.Duration, opts ...rlock.Option) (fir
 	s.to.Store(master)
 	opts = append(opts, rlock.WithWatchdogLease(lease))
 	a, b := locktest.NewClient(t, s.client(t), opts...), locktest.NewClient(t, s.client(t), opts...)
-	if err := a.Bootstrap(context.Background()); err != nil && !errors.Is(err, rlock.ErrInvalidArgument) {
+	if err := a.BootstrapServer(context.Background()); err != nil && !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Fatal(err)
 	}
 	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("warm"))) // the clock of the fencing tokens is there
@@ -117,7 +117,7 @@ func TestFailoverQuarantineKeepsTheLockOfAHolderThatWasForgotten(t *testing.T) {
 		if !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "quarantine") {
 			t.Errorf("TryLock: %v", err)
 		}
-		if err := b.Bootstrap(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
+		if err := b.BootstrapServer(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("Bootstrap after a failover: %v", err)
 		}
 		second := locktest.MustLock(t, b.NewLock("stock"))
@@ -140,7 +140,7 @@ func TestFailoverQuarantineLetsKnownHoldsGoOn(t *testing.T) {
 	s := &switched{}
 	s.to.Store(r.Master)
 	a := locktest.Join(t, s.client(t), rlock.WithWatchdogLease(lease), rlock.WithFailoverQuarantine(lease))
-	if err := a.Bootstrap(context.Background()); err != nil {
+	if err := a.BootstrapServer(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	l := a.NewLock("stock")
@@ -192,7 +192,7 @@ func TestFailoverQuarantineOfEachType(t *testing.T) {
 		locktest.MustUnlock(t, lease)
 	}
 	t.Run("new", func(t *testing.T) { all(t, refused) })
-	if err := c.Bootstrap(context.Background()); err != nil {
+	if err := c.BootstrapServer(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("bootstrapped", func(t *testing.T) { all(t, served) })
@@ -226,7 +226,7 @@ func TestFailoverQuarantineArguments(t *testing.T) {
 	if _, err := c.NewLock("x").TryLock(context.Background(), rlock.WithLease(2*time.Minute)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("a longer lease: %v", err)
 	}
-	if err := locktest.NewClient(t, rdb).Bootstrap(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
+	if err := locktest.NewClient(t, rdb).BootstrapServer(context.Background()); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("Bootstrap without the option: %v", err)
 	}
 }

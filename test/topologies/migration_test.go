@@ -87,7 +87,7 @@ func migrating(t *testing.T, c *redistest.Cluster) {
 		}
 		// An acquire has several keys, one of which does not exist: TRYAGAIN.
 		late = b.Line(t, tag+"late")
-		locktest.Eventually(t, "an acquire was sent away", func() bool { return b.Events.Retried("acquire", "TRYAGAIN") >= 3 })
+		locktest.Eventually(t, "an acquire was sent away", func() bool { return b.Events.Retried("lock/enter", "TRYAGAIN") >= 3 })
 		short := locktest.Join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
 		_, err := short.NewLock(tag + "late").TryLock(ctx)
 		if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {

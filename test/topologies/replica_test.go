@@ -98,7 +98,7 @@ func (p *mirrored) sameConnection(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	sha := locktest.SHA("acquire")
+	sha := locktest.SHA("lock/enter")
 	last := map[int]faultproxy.Command{} // by connection
 	acquires, waits := 0, 0
 	for _, cmd := range proxy.Commands() {
@@ -187,7 +187,7 @@ func (p *mirrored) slow(t *testing.T) {
 	if _, err := a.NewLock("slow").TryLock(context.Background()); !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Errorf("%v, want ErrNotAcquired", err)
 	}
-	sha := locktest.SHA("acquire")
+	sha := locktest.SHA("lock/enter")
 	if n := proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }); n != 1 {
 		t.Errorf("sent %d times: %q", n, a.Events.Retries)
 	}
@@ -195,9 +195,9 @@ func (p *mirrored) slow(t *testing.T) {
 
 func (p *mirrored) lostReplies(t *testing.T) {
 	p.pause(t)
-	sha := locktest.SHA("acquire")
+	sha := locktest.SHA("lock/enter")
 	// In full the first time, lest NOSCRIPT is the reply that is lost.
-	if err := p.atMaster.ScriptLoad(context.Background(), locktest.ScriptText("acquire")).Err(); err != nil {
+	if err := p.atMaster.ScriptLoad(context.Background(), locktest.ScriptText("lock/enter")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for what, fault := range map[string]struct {
@@ -325,12 +325,12 @@ func TestReadOnlyServerIsWaitedOut(t *testing.T) {
 		t.Errorf("Extend at a replica: %v", err)
 	}
 	w := b.Line(t, "free")
-	looked := b.Events.Retried("acquire", "READONLY")
-	locktest.Eventually(t, "Lock was refused", func() bool { return b.Events.Retried("acquire", "READONLY") > looked+2 })
-	locktest.Eventually(t, "a renewal was refused", func() bool { return a.Events.Retried("renew", "READONLY") > 0 })
+	looked := b.Events.Retried("lock/enter", "READONLY")
+	locktest.Eventually(t, "Lock was refused", func() bool { return b.Events.Retried("lock/enter", "READONLY") > looked+2 })
+	locktest.Eventually(t, "a renewal was refused", func() bool { return a.Events.Retried("lock/renew", "READONLY") > 0 })
 	unlock := make(chan error, 1)
 	go func() { unlock <- released.Unlock(ctx) }()
-	locktest.Eventually(t, "Unlock was refused", func() bool { return b.Events.Retried("release", "READONLY") > 0 })
+	locktest.Eventually(t, "Unlock was refused", func() bool { return b.Events.Retried("lock/release", "READONLY") > 0 })
 
 	swap(other, was)
 	back := time.Now()

@@ -49,7 +49,7 @@ func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
 	got, d := forFree.Lease(t, named)
 	t.Logf("an acquire in the outage succeeded %v after that", d)
 	locktest.MustUnlock(t, got)
-	if !knowsScript(t, next.Client(), "acquire") {
+	if !knowsScript(t, next.Client(), "lock/enter") {
 		t.Error("the new master does not know the script")
 	}
 	got, d = forOutage.WokenByMessage(t, named)

@@ -225,14 +225,14 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 	if strings.Contains(k.name, "Quarantine") {
 		for _, c := range a {
 			if k.nodes == 0 {
-				if err := c.Bootstrap(bg); err != nil {
+				if err := c.BootstrapServer(bg); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 	}
 	if l, ok := k.open(a, "first")[0].(*rlock.RedLock); ok && strings.Contains(k.name, "Quarantine") {
-		if err := l.Bootstrap(bg); err != nil {
+		if err := l.BootstrapNodes(bg); err != nil {
 			t.Fatal(err)
 		}
 	}

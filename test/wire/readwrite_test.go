@@ -270,7 +270,7 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
 		lease := locktest.MustLock(t, c.NewLock("a"))
-		for _, opts := range [][]rlock.LockOption{nil, {rlock.WithReaderPreference()}} {
+		for _, opts := range [][]rlock.ReadWriteLockOption{nil, {rlock.WithReaderPreference()}} {
 			l := c.NewReadWriteLock("a", opts...)
 			for _, side := range []interface {
 				rlock.Locker

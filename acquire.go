@@ -1,0 +1,412 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// giveUpGrace is how long a caller whose wait is over waits to see its acquire undone.
+// Redis answers within it unless something is wrong.
+const giveUpGrace = 100 * time.Millisecond
+
+// attempt is one Lock or TryLock call that may begin a hold.
+type attempt struct {
+	protocol.Entry
+	core    *core
+	chain   *chain // of the caller's context
+	owned   *owned // by the owner in it, if there is one
+	opts    acquireConfig
+	outer   *hold // the caller's hold of the other side, which lets it in here
+	reentry bool
+	unsure  bool      // a copy of the acquire may be under way
+	failing time.Time // when the first look began since which Redis gives no answer; zero: it does
+	seen    sight
+	place   *waiter // its place in line, if it is the head: others see what it sees
+	refused int64   // the latest round that it was refused in itself, or NoRound
+}
+
+// lock is Lock and TryLock of every type.
+func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease *Lease, err error) {
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	c := l.c
+	a := &attempt{core: l, refused: protocol.NoRound}
+	if a.opts, err = l.options(opts, wait); err != nil {
+		return nil, l.error(err)
+	}
+	a.Lease, a.Priority, a.Round = a.opts.lease, a.opts.priority, protocol.NoRound
+	if !c.begin() {
+		return nil, l.error(ErrClosed)
+	}
+	defer c.end()
+
+	start := c.clock.Now()
+	ctx = c.events.AcquireStart(ctx, l.name)
+	lease, err = l.acquire(ctx, a, wait)
+	e := AcquireEvent{Lock: l.name, Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
+	if lease != nil {
+		e.Owner, e.Token = lease.Owner(), lease.Token()
+	}
+	c.events.AcquireEnd(ctx, e)
+	return lease, err
+}
+
+func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, error) {
+	c := l.c
+	if caller.Err() != nil {
+		return nil, l.error(ended(caller))
+	}
+	// One deadline bounds everything: other operations of the owner, the commands,
+	// the waiting.
+	ctx := caller
+	if a.opts.hasWait && a.opts.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.opts.wait)
+		defer cancel()
+	}
+	a.Wait = wait && !(a.opts.hasWait && a.opts.wait == 0)
+
+	take := (*opLock).take
+	if !a.Wait {
+		take = (*opLock).takeUnlessEntering
+	}
+	a.chain = chainFrom(ctx)
+	for {
+		h := a.chain.find(l, l.side)
+		if h == nil {
+			break
+		}
+		if err := take(h.ops, ctx, c.closing); err != nil {
+			return nil, a.error(a.interrupted(caller, err))
+		}
+		lease, err := l.enterAgain(ctx, caller, a, h)
+		h.ops.give()
+		if lease != nil || err != nil {
+			return lease, err
+		}
+		// All its leases were unlocked meanwhile: it is not found again.
+	}
+	if own := a.chain.own(); own != nil {
+		a.owned = own.at(l)
+		defer a.owned.leave()
+		ops := a.owned.ops
+		if err := take(ops, ctx, c.closing); err != nil {
+			return nil, a.error(a.interrupted(caller, err))
+		}
+		defer ops.give()
+		if h := a.owned.held(l.side); h != nil {
+			if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
+				return lease, err
+			}
+			a.owned.clear(h) // all its leases are unlocked: a new hold begins
+		}
+		ops.setEntering(true)
+		defer ops.setEntering(false)
+	}
+	a.HoldID = l.asks.NewID()
+	if err := a.checkOtherSide(); err != nil {
+		return nil, err
+	}
+	lease, err := a.run(ctx)
+	if err == nil {
+		return lease, nil
+	}
+	answered := a.giveUp()
+	a.seen.settle(c.clock.Now(), answered)
+	return nil, a.error(a.interrupted(caller, err))
+}
+
+// enterAgain adds a lease to a hold at which no other operation is under way. It
+// returns nothing if all its leases are unlocked.
+func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
+	n, cause := h.entries()
+	a.reentry = n > 0
+	switch {
+	case n == 0:
+		return nil, nil
+	case cause != nil:
+		// Never a fresh hold here: the outer section would go on unaware that
+		// it was alone for a while.
+		return nil, h.error(cause)
+	case l.opts.nonReentrant:
+		return nil, h.error(ErrReentrant)
+	}
+	a.Tries++
+	a.looks()
+	sent := h.ask(a.opts.lease)
+	// Through the lock by which it was entered: another one of the same name may
+	// not know all that is to be known of it.
+	r := h.core.asks.Reenter(h.id, a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
+	lease, err := h.reentered(&r, sent, a.opts)
+	switch {
+	case lease != nil:
+		return lease, nil
+	case errors.Is(err, ErrUnlocked):
+		// Its last lease was unlocked meanwhile, by one that could not wait any
+		// longer for this operation to end.
+		a.reentry = false
+		return nil, nil
+	}
+	if failed := confirmed(&r); failed != nil {
+		// Perhaps counted in Redis, but not here: the next operation sets the
+		// count right.
+		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
+		a.seen.settle(l.c.clock.Now(), false)
+		refused := a.error(a.interrupted(caller, failed))
+		refused.Owner = h.id
+		return nil, refused
+	}
+	return nil, h.error(err)
+}
+
+// checkOtherSide looks at what the caller holds of the other side. A writer may read:
+// the new hold then has the same id. A reader that wants to write would wait for itself.
+func (a *attempt) checkOtherSide() error {
+	l := a.core
+	h := a.chain.held(l, l.side.other())
+	if h == nil {
+		return nil
+	}
+	n, cause := h.entries()
+	switch {
+	case n == 0:
+		return nil // all unlocked
+	case cause != nil:
+		return h.error(cause) // as with a re-entry: never a fresh hold here
+	case l.side == exclusive:
+		return h.error(ErrUpgrade)
+	}
+	a.outer, a.Outer = h, h.id
+	if h.lend() {
+		// Once only: late copies of the release of one reading could end the
+		// next, if it had the same id.
+		a.ID = h.id
+	}
+	return nil
+}
+
+// outerHoldLost deals with the news that the hold is gone under which the caller was
+// to enter. The attempt goes on as that of a new owner if the hold was unlocked
+// meanwhile.
+func (a *attempt) outerHoldLost(e *protocol.Entered) error {
+	h := a.outer
+	if h == nil {
+		return fmt.Errorf("unexpected reply from Redis: no hold to enter under")
+	}
+	cause := protocol.Removed
+	if e.TakenOver {
+		cause = protocol.TakenOver
+	}
+	err := h.isGone(cause)
+	if errors.Is(err, ErrUnlocked) {
+		a.outer, a.Outer = nil, ""
+		a.HoldID = h.core.asks.NewID()
+		return nil
+	}
+	return err
+}
+
+// run makes the hold's first entry.
+func (a *attempt) run(ctx context.Context) (*Lease, error) {
+	c, l := a.core.c, a.core
+	var rest time.Duration
+	// Those who already wait have the first right. With nobody in line, look.
+	if !a.Wait || c.lines.waiting(a.line()) == 0 {
+		var lease *Lease
+		var err error
+		a.Leads = a.Wait // as far as is known
+		began := c.clock.Now()
+		lease, rest, err = a.try(ctx)
+		if lease != nil {
+			return lease, nil
+		}
+		switch {
+		case err == nil && !a.Wait:
+			return nil, ErrNotAcquired // see attempt.error
+		case err != nil && (!a.Wait || !worthRepeating(err)):
+			return nil, err
+		case err != nil:
+			a.failing = began
+		}
+	}
+	c.events.Contended(l.name)
+	return a.wait(ctx, rest)
+}
+
+// try looks once, and takes the lock if it is free. It returns a lease, or for
+// how long the lock is held by another (negative: for ever), or an error.
+func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
+	c, l := a.core.c, a.core
+	for {
+		a.Tries++
+		a.looks()
+		if err := l.asks.Ready(ctx); err != nil {
+			a.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
+			return nil, 0, err
+		}
+		sent := c.clock.Now()
+		ask := l.asks.Enter(&a.Entry)
+		if l.asks.KeepsPlace() && a.Wait && (l.asks.QueuedInRedis() || a.Leads) {
+			a.Placed = true
+		}
+		r := ask.Do(ctx, c.cfg.commandTimeout)
+		a.unsure = a.unsure || r.Unsure
+		a.sees(&r, true)
+		e := &r.Outcome
+		switch {
+		case r.Err != nil:
+			// A script that failed half-way (a command that the ACL forbids) may
+			// have left a hold without a TTL.
+			a.Granted = a.Granted || wire.MayHaveRun(r.Err)
+			return nil, 0, r.Err
+		case e.Verdict == protocol.Granted:
+			lease, err = a.accept(sent, &r)
+			return lease, 0, err
+		case e.Verdict == protocol.Busy:
+			if e.HasRound {
+				a.refused = e.Round
+				a.waitsSince(e.Round)
+			}
+			return nil, e.Rest, nil
+		case e.Verdict == protocol.Quarantined:
+			if !a.Wait {
+				return nil, 0, because(ErrNotAcquired, inQuarantine(e.Rest))
+			}
+			return nil, e.Rest, nil
+		case e.Verdict == protocol.OtherType:
+			return nil, 0, because(ErrForeignKey, errOtherType)
+		case e.Verdict != protocol.OuterHoldLost:
+			return nil, 0, fmt.Errorf("unexpected reply from Redis: the hold has ended (%v)", e.Verdict)
+		}
+		if err := a.outerHoldLost(e); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
+
+func inQuarantine(rest time.Duration) error {
+	return fmt.Errorf("in quarantine for %v, after a restart or a loss of data", rest.Round(time.Millisecond))
+}
+
+// accept makes a lease of a grant. From here the grant is either handed out or
+// given back.
+func (a *attempt) accept(sent time.Time, r *protocol.Result[protocol.Entered]) (*Lease, error) {
+	c, l := a.core.c, a.core
+	a.Granted = true
+	if r.TooFew != nil {
+		return nil, because(ErrNotAcquired, r.TooFew)
+	}
+	c.env.Stop("granted")
+	if !c.clock.Now().Before(sent.Add(l.validity(a.opts.lease))) {
+		return nil, because(ErrNotAcquired, errShortLease)
+	}
+	if c.isClosing() {
+		return nil, ErrClosed
+	}
+	h := &hold{core: l, owned: a.owned, id: a.ID, number: a.Number, token: r.Outcome.Token, since: sent, unsure: a.unsure}
+	if a.owned != nil {
+		h.ops = a.owned.ops
+	} else {
+		h.ops = newOpLock()
+	}
+	a.Granted = false
+	return h.begin(sent, a.opts), nil
+}
+
+// giveUp undoes what the attempt may have left in Redis, now or when a copy of
+// its acquire arrives late. The caller waits for it, but not for long: the
+// watchdog goes on alone.
+//
+// It reports whether Redis has answered.
+func (a *attempt) giveUp() (answered bool) {
+	if !a.unsure && !a.Granted && !a.Placed {
+		return false
+	}
+	c, l := a.core.c, a.core
+	now := c.clock.Now()
+	u := c.cleanups.add(l.id, l.asks.Abandon(a.ID, a.unsure || a.Granted), now, now.Add(a.opts.lease+protocol.TombstoneTTL))
+	grace := time.NewTimer(giveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		c.lines.wake(l.id)
+		return true
+	case <-grace.C:
+		return false
+	}
+}
+
+// waitsSince notes the round that the attempt has waited since.
+func (a *attempt) waitsSince(round int64) {
+	if a.Round == protocol.NoRound {
+		a.Round = round
+	}
+}
+
+// looks notes that a look begins.
+func (a *attempt) looks() {
+	a.seen.asked = a.core.c.clock.Now()
+	a.show()
+}
+
+// sees notes the outcome of a look, to which replicas had to answer or not.
+func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
+	var within time.Duration
+	if acked {
+		within = a.core.c.cfg.ackTimeout
+	}
+	a.seen.answered(r, a.core.c.clock.Now(), within)
+	a.show()
+}
+
+// show lets those who wait behind the attempt see what it sees.
+func (a *attempt) show() {
+	if a.place != nil {
+		a.core.c.lines.saw(a.place, a.seen)
+	}
+}
+
+// interrupted makes the error of an acquire out of what stopped it: a context that
+// ended, the caller's or that of the wait, or that the lock was not free at the one
+// look. What was seen last is part of it.
+func (a *attempt) interrupted(caller context.Context, err error) error {
+	stopped := wire.Ended(err)
+	separator := "; "
+	switch {
+	case caller.Err() != nil && (stopped || worthRepeating(err)):
+		if !stopped {
+			a.seen.err = err
+		}
+		err = ended(caller)
+	case stopped && !worthRepeating(err):
+		err = fmt.Errorf("%w: timed out after %v", ErrNotAcquired, a.opts.wait)
+	case err == ErrNotAcquired:
+		separator = ": "
+	default:
+		return err
+	}
+	return a.seen.explain(err, separator, a.core.c.clock.Now())
+}
+
+// error is the error of an acquire.
+func (a *attempt) error(err error) *Error {
+	e := &Error{Lock: a.core.name, Err: err}
+	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
+		e.Holder, e.Left = s.holder, s.left(a.core.c.clock.Now())
+	}
+	return e
+}
+
+// jitter is a random part of d that depends on the attempt and the number of its look.
+func (a *attempt) jitter(look int, d time.Duration) time.Duration {
+	return seam.Jitter(a.core.c.seed, a.Number, look, d)
+}

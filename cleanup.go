@@ -1,0 +1,213 @@
+package rlock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// cleanups are what a client still has to end in Redis although the callers have gone.
+// Those of a lock take turns: if ten thousand waiters are canceled together, as at a
+// deploy, Redis serves others between them. One that is not answered soon makes way for
+// the next, and goes on by itself, ever more slowly.
+type cleanups struct {
+	env      *seam.Env
+	wire     *wire.Deployment
+	events   *events
+	watchdog *watchdog
+	patience time.Duration // for the first copy of a request
+
+	mu    sync.Mutex // guards the rest, and the turns of clean-ups
+	lines map[any]*cleanupLine
+}
+
+// mostCleanups is how many clean-ups of one lock a client has under way at once.
+const mostCleanups = 32
+
+// cleanupLine are the clean-ups of one lock.
+type cleanupLine struct {
+	underWay int
+	waiting  []*cleanup
+}
+
+// cleanupTurn is how far a clean-up has got in its line.
+type cleanupTurn int
+
+const (
+	noTurn  cleanupTurn = iota // it needs none, or has had it
+	waiting                    // the watchdog does not call it
+	hasTurn
+)
+
+// cleanup is a hold that must be ended in Redis: of an acquire that was given up, or of
+// a release without an answer. It is repeated until Redis confirms it, or until the
+// hold would have run out by itself.
+type cleanup struct {
+	entry
+	of    *cleanups
+	lock  any // whose line it is in
+	task  protocol.Task
+	until time.Time
+	done  chan struct{} // closed when it is over
+
+	turn cleanupTurn // guarded by cleanups.mu
+
+	mu     sync.Mutex // guards the rest
+	pause  time.Duration
+	copies int // that were sent since the last answer
+	next   time.Time
+	over   bool
+	last   bool // the client shuts down: an error that lasts ends it
+}
+
+var _ duty = (*cleanup)(nil)
+
+// add begins a clean-up of a lock at a time. It gives up at until.
+func (s *cleanups) add(lock any, task protocol.Task, from, until time.Time) *cleanup {
+	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
+	u.duty = u
+	now := s.env.Clock.Now()
+	if task.OfQuorum() || from.After(now) {
+		s.watchdog.add(&u.entry, from)
+		return u
+	}
+	s.watchdog.add(&u.entry, now.Add(seam.FarAway))
+	if s.admit(u) {
+		s.watchdog.move(&u.entry, from)
+	}
+	return u
+}
+
+// admit reports whether u may go now. Otherwise pass returns it when it may.
+func (s *cleanups) admit(u *cleanup) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lines == nil {
+		s.lines = map[any]*cleanupLine{}
+	}
+	line := s.lines[u.lock]
+	if line == nil {
+		line = &cleanupLine{}
+		s.lines[u.lock] = line
+	}
+	if line.underWay == mostCleanups {
+		u.turn = waiting
+		line.waiting = append(line.waiting, u)
+		return false
+	}
+	u.turn = hasTurn
+	line.underWay++
+	return true
+}
+
+// pass ends the turn of u and returns the clean-up that has it now, or nil.
+func (s *cleanups) pass(u *cleanup) (next *cleanup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had := u.turn == hasTurn
+	u.turn = noTurn
+	if !had {
+		return nil
+	}
+	line := s.lines[u.lock]
+	for len(line.waiting) > 0 {
+		next, line.waiting = line.waiting[0], line.waiting[1:]
+		if next.turn == waiting { // else a shutdown has made it go before
+			next.turn = hasTurn
+			return next
+		}
+	}
+	line.underWay--
+	if line.underWay == 0 {
+		delete(s.lines, u.lock)
+	}
+	return nil
+}
+
+// yield lets the next clean-up of the lock go.
+func (u *cleanup) yield() {
+	if next := u.of.pass(u); next != nil {
+		u.of.watchdog.move(&next.entry, u.of.env.Clock.Now())
+	}
+}
+
+// due implements duty.
+func (u *cleanup) due(now time.Time, _ time.Duration) (chore, time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over || now.After(u.until) {
+		u.endLocked()
+		return chore{}, time.Time{}
+	}
+	if now.Before(u.next) {
+		return chore{}, u.next
+	}
+	if !u.task.OfQuorum() && u.of.wire.IsLost(u.of.patience) {
+		// There may be very many of these for one node of a RedLock.
+		u.yield()
+		u.next = now.Add(u.pause)
+		u.pause = min(2*u.pause, time.Second)
+		return chore{}, u.next
+	}
+	// The next copy goes out if this one is not answered: it may hang. Or the server
+	// is slow, so each comes later than the one before.
+	if u.copies > 0 {
+		u.yield()
+	}
+	patience := u.of.patience << min(u.copies, 4)
+	u.copies++
+	u.next = now.Add(max(u.pause, patience))
+	return chore{task: u.task}, u.next
+}
+
+// answered implements duty.
+func (u *cleanup) answered(_ time.Duration, _ time.Time, r *protocol.Result[protocol.Kept]) time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over {
+		return time.Time{}
+	}
+	// An error that Redis replies with, such as NOPERM, or a client that is closed may
+	// last, so it is asked more and more rarely. What is no lock any more holds nothing.
+	lasts := r.Err != nil && !wire.Transient(r.Err) && !wire.Panicked(r.Err)
+	if r.Err == nil || lasts && (u.last || wire.IsWrongType(r.Err)) {
+		u.endLocked()
+		return time.Time{}
+	}
+	name, err := u.task.Name(), r.Err
+	u.of.events.later(func() { u.of.events.Retry(name, err) })
+	u.yield()
+	u.copies = 0
+	u.next = u.of.env.Clock.Now().Add(u.pause)
+	longest := time.Second
+	if lasts {
+		longest = 10 * time.Second
+	}
+	u.pause = min(2*u.pause, longest)
+	return u.next
+}
+
+func (u *cleanup) endLocked() {
+	if !u.over {
+		u.over = true
+		close(u.done)
+		u.yield()
+	}
+}
+
+// drain implements duty.
+func (u *cleanup) drain() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.last = true
+	u.next = u.of.env.Clock.Now()
+}
+
+// holds implements duty.
+func (*cleanup) holds() (lock, id string, token int64) { return "", "", 0 }
+
+// askNow implements duty.
+func (*cleanup) askNow() {}

@@ -1,0 +1,405 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+const (
+	// pingEvery is how long a feed is silent before it is asked for a sign of
+	// life, and pongWithin how long that may take.
+	pingEvery  = 2 * time.Second
+	pongWithin = 2 * time.Second
+
+	// idleFeed is for how long a connection is kept that carries nothing.
+	idleFeed = 10 * time.Second
+
+	// retryFeed is the pause before a broken feed is rebuilt, after the first
+	// attempt; it doubles up to retryFeedMax.
+	retryFeed    = 20 * time.Millisecond
+	retryFeedMax = time.Second
+)
+
+// feed is one connection that carries messages from a node. One goroutine
+// decides what is subscribed, and one for each session reads.
+type feed struct {
+	hub    *hub
+	addr   string
+	change chan struct{} // capacity 1: dirty has grown
+
+	// Guarded by hub.mu.
+	node   redis.UniversalClient
+	topics map[topicName]*topic   // what should be subscribed
+	dirty  map[topicName]struct{} // what the session has yet to look at
+}
+
+func (f *feed) addLocked(t *topic) {
+	t.feed = f
+	f.topics[t.name] = t
+	f.changeLocked(t.name)
+}
+
+func (f *feed) changeLocked(name topicName) {
+	f.dirty[name] = struct{}{}
+	select {
+	case f.change <- struct{}{}:
+	default:
+	}
+}
+
+// idle reports whether nothing is to be subscribed.
+func (f *feed) idle() bool {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	return len(f.topics) == 0
+}
+
+// retire forgets the feed if it carries nothing. A topic that comes later gets
+// a new one.
+func (f *feed) retire() bool {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	if len(f.topics) > 0 {
+		return false
+	}
+	delete(f.hub.feeds, f.addr)
+	return true
+}
+
+// run keeps a session up while there are topics, and ends when there have been
+// none for a while.
+func (f *feed) run() {
+	h := f.hub
+	defer h.work.Add(-1)
+	pause := retryFeed
+	for h.ctx.Err() == nil {
+		if f.idle() {
+			unused := time.NewTimer(idleFeed)
+			select {
+			case <-f.change:
+			case <-h.ctx.Done():
+			case <-unused.C:
+				if f.retire() {
+					return
+				}
+			}
+			unused.Stop()
+			continue
+		}
+		worked, err := f.session()
+		if err == nil || h.ctx.Err() != nil {
+			continue
+		}
+		h.events.later(func() {
+			h.events.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
+		})
+		if worked {
+			pause = retryFeed // it was a good connection: no reason to hesitate
+		}
+		f.evacuate()
+		h.sleep(pause)
+		pause = min(2*pause, retryFeedMax)
+	}
+}
+
+// evacuate has sharded topics placed anew: their slots may have moved to
+// another node, which is why the session ended.
+func (f *feed) evacuate() {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, t := range f.topics {
+		h.events.later(func() { h.events.Subscription(name.channel, false) })
+		if h.wire.IsCluster() && name.sharded {
+			delete(f.topics, name)
+			t.feed = nil
+			h.placeLocked(t)
+		}
+	}
+	h.wire.RefreshTopology()
+}
+
+// session is the life of one connection.
+type session struct {
+	f    *feed
+	ps   *redis.PubSub
+	sent map[topicName]progress // guarded by hub.mu
+
+	// leaving counts the unsubscribes that are not answered yet. Answers come
+	// in the order of the commands, so as long as there is one, a confirmation
+	// is of a subscribe that has been revoked since. Guarded by hub.mu.
+	leaving map[topicName]int
+
+	mu     sync.Mutex // guards the rest
+	heard  time.Time  // when anything last came in, or the session began
+	spoken bool       // anything has come in
+}
+
+type progress int
+
+const (
+	asked      progress = iota + 1 // subscribe was sent
+	subscribed                     // and confirmed
+)
+
+var errSilent = errors.New("no sign of life from the subscribed connection")
+
+// session subscribes what the feed should carry and keeps to it, until the
+// connection fails, or has not been needed for a while. It reports whether
+// anything was heard.
+func (f *feed) session() (worked bool, err error) {
+	h := f.hub
+	defer h.events.Caught(wire.GoRedis, &err)
+	ctx, cancel := context.WithCancel(h.ctx)
+	h.mu.Lock()
+	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, leaving: map[topicName]int{}, heard: time.Now()}
+	clear(f.dirty)
+	for name, t := range f.topics {
+		f.dirty[name] = struct{}{}
+		for u := range t.users {
+			t.users[u] = false
+		}
+	}
+	h.mu.Unlock()
+	var failed chan error // made when there is a reader
+	defer func() {
+		cancel() // also ends a dial that go-redis may be at
+		_ = s.ps.Close()
+		if failed != nil {
+			<-failed
+		}
+	}()
+
+	// The first subscribe opens the connection; only then is there something
+	// to read.
+	if err := s.update(ctx); err != nil {
+		return false, err
+	}
+	failed = make(chan error, 1)
+	go func() {
+		defer close(failed)
+		failed <- h.wire.Safely(func() error { return s.read(ctx) })
+	}()
+
+	defer func() { worked = s.worked() }()
+	tick := time.NewTicker(pingEvery / 2)
+	defer tick.Stop()
+	var pinged time.Time // zero: no PONG awaited
+	for {
+		select {
+		case err := <-failed:
+			return false, err
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-f.change:
+			if err := s.update(ctx); err != nil {
+				return false, err
+			}
+		case now := <-tick.C:
+			heard := s.lastHeard()
+			switch {
+			case f.idle():
+				if now.Sub(heard) >= idleFeed {
+					return false, nil
+				}
+			case heard.After(pinged) && now.Sub(heard) >= pingEvery:
+				pinged = now
+				if err := s.ps.Ping(ctx); err != nil {
+					return false, err
+				}
+			case !pinged.IsZero() && !heard.After(pinged) && now.Sub(pinged) >= pongWithin:
+				return false, errSilent
+			}
+		}
+	}
+}
+
+func (s *session) worked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spoken
+}
+
+func (s *session) lastHeard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
+}
+
+// update makes the connection's subscriptions what they should be.
+func (s *session) update(ctx context.Context) error {
+	h := s.f.hub
+	var plain, drop []string
+	var sharded, sdrop []string
+	var notify []func()
+	h.mu.Lock()
+	for name := range s.f.dirty {
+		t := s.f.topics[name]
+		state := s.sent[name]
+		switch {
+		case t == nil && state == 0, t != nil && state == asked:
+		case t != nil && state == subscribed:
+			notify = append(notify, t.untold()...) // it came after the confirmation
+		case t != nil && name.sharded:
+			s.sent[name] = asked
+			sharded = append(sharded, name.channel)
+		case t != nil:
+			s.sent[name] = asked
+			plain = append(plain, name.channel)
+		case name.sharded:
+			delete(s.sent, name)
+			s.leaving[name]++
+			sdrop = append(sdrop, name.channel)
+		default:
+			delete(s.sent, name)
+			s.leaving[name]++
+			drop = append(drop, name.channel)
+		}
+	}
+	clear(s.f.dirty)
+	h.mu.Unlock()
+	call(notify)
+
+	// The order of a map is not that of the next run, which would make a
+	// simulation another one.
+	for _, channels := range [][]string{plain, drop, sharded, sdrop} {
+		slices.Sort(channels)
+	}
+	if len(plain) > 0 {
+		if err := s.ps.Subscribe(ctx, plain...); err != nil {
+			return err
+		}
+	}
+	if len(drop) > 0 {
+		if err := s.ps.Unsubscribe(ctx, drop...); err != nil {
+			return err
+		}
+	}
+	for _, channel := range sharded { // one slot for each command
+		if err := s.ps.SSubscribe(ctx, channel); err != nil {
+			return err
+		}
+	}
+	for _, channel := range sdrop {
+		if err := s.ps.SUnsubscribe(ctx, channel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// untold are the callbacks of the users who do not know yet that the topic is
+// subscribed; hub.mu is held. They are called without it.
+func (t *topic) untold() (notify []func()) {
+	for u, told := range t.users {
+		if !told {
+			t.users[u] = true
+			notify = append(notify, u.notify)
+		}
+	}
+	return notify
+}
+
+func call(notify []func()) {
+	for _, fn := range notify {
+		fn()
+	}
+}
+
+// read hands on what comes in until the connection fails.
+func (s *session) read(ctx context.Context) error {
+	h := s.f.hub
+	for {
+		event, err := s.ps.Receive(ctx)
+		h.env.Stop("message")
+		if err != nil {
+			if wire.IsReply(err) && !s.refused(err) {
+				continue
+			}
+			return err
+		}
+		s.mu.Lock()
+		s.heard, s.spoken = time.Now(), true
+		s.mu.Unlock()
+		switch e := event.(type) {
+		case *redis.Message:
+			// It does not say of which kind it is; a wake-up too many is harmless.
+			s.message(topicName{e.Channel, false})
+			s.message(topicName{e.Channel, true})
+		case *redis.Subscription:
+			if err := s.answered(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// message notifies the users of a topic, if it has any.
+func (s *session) message(name topicName) {
+	h := s.f.hub
+	h.mu.Lock()
+	var notify []func()
+	if t := h.topics[name]; t != nil {
+		for u := range t.users {
+			notify = append(notify, u.notify)
+		}
+	}
+	h.mu.Unlock()
+	call(notify)
+}
+
+var errUnsubscribed = errors.New("the node has ended a subscription")
+
+// answered deals with the confirmation of a subscribe or unsubscribe.
+func (s *session) answered(e *redis.Subscription) error {
+	h := s.f.hub
+	name := topicName{e.Channel, e.Kind == "ssubscribe" || e.Kind == "sunsubscribe"}
+	if e.Kind == "unsubscribe" || e.Kind == "sunsubscribe" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		switch n := s.leaving[name]; {
+		case n > 1:
+			s.leaving[name] = n - 1
+		case n == 1:
+			delete(s.leaving, name)
+		case s.sent[name] == subscribed:
+			return errUnsubscribed // not ours: the slot has gone to another node
+		}
+		return nil
+	}
+	h.mu.Lock()
+	var notify []func()
+	t := h.topics[name]
+	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.leaving[name] == 0 {
+		s.sent[name] = subscribed
+		// From here on no message is missed: whoever waits must look once more.
+		notify = t.untold()
+	}
+	h.mu.Unlock()
+	if notify != nil {
+		h.events.Subscription(e.Channel, true)
+	}
+	call(notify)
+	return nil
+}
+
+// refused deals with an error reply, which can only be to a subscribe. It
+// reports whether the session should end: if the topics belong elsewhere, or
+// should be asked for again a little later.
+func (s *session) refused(err error) bool {
+	h := s.f.hub
+	if wire.Transient(err) {
+		return true
+	}
+	h.events.later(func() {
+		h.events.logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
+	})
+	return false
+}

@@ -1,0 +1,16 @@
+package rlock
+
+// lockID tells the locks of a client apart. Types of one family that have the
+// same name are one lock: they exclude each other, and an owner of one may
+// enter the other.
+type lockID struct{ family, name string }
+
+// side is the side of a read-write lock. All other locks have one.
+type side int
+
+const (
+	exclusive side = iota
+	shared
+)
+
+func (s side) other() side { return 1 - s }

@@ -1,0 +1,141 @@
+package rlock
+
+import "time"
+
+// LockOption configures a lock of any type but MultiLock.
+type LockOption interface {
+	SpinLockOption
+	PriorityLockOption
+	ReadWriteLockOption
+	RedLockOption
+	lock(c *lockConfig)
+}
+
+// SpinLockOption configures a [SpinLock]: a [LockOption], or [WithBackoff].
+type SpinLockOption interface{ spinLock(c *spinConfig) }
+
+// PriorityLockOption configures a [PriorityLock]: a [LockOption], or [WithAgeing].
+type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
+
+// ReadWriteLockOption configures both sides of a [ReadWriteLock]: a [LockOption], or
+// [WithReaderPreference].
+type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
+
+// RedLockOption configures a [RedLock]: a [LockOption], [WithQuorum],
+// [WithNodeTimeout], [WithRestartQuarantine] or [WithLongestLease].
+type RedLockOption interface{ redLock(c *redConfig) }
+
+// lockConfig is what can be configured of each lock.
+type lockConfig struct {
+	nonReentrant bool
+	maxHold      time.Duration
+}
+
+type lockOption func(c *lockConfig)
+
+func (o lockOption) lock(c *lockConfig)               { o(c) }
+func (o lockOption) spinLock(c *spinConfig)           { o(&c.lockConfig) }
+func (o lockOption) priorityLock(c *priorityConfig)   { o(&c.lockConfig) }
+func (o lockOption) readWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
+func (o lockOption) redLock(c *redConfig)             { o(&c.lockConfig) }
+
+// applyEach calls a function with each option, of which none may be nil.
+func applyEach[O comparable](opts []O, call func(O)) error {
+	var none O
+	for i, opt := range opts {
+		if opt == none {
+			return invalid("option %d is nil", i)
+		}
+		call(opt)
+	}
+	return nil
+}
+
+// lockOptions applies the options of a type that has no others.
+func lockOptions(opts []LockOption) (cfg lockConfig, err error) {
+	err = applyEach(opts, func(o LockOption) { o.lock(&cfg) })
+	return cfg, err
+}
+
+// WithNonReentrant makes an acquire that would enter again fail at once with
+// ErrReentrant. By default it enters again.
+func WithNonReentrant() LockOption {
+	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
+}
+
+// WithMaxHold bounds the time of a renewed hold, for code that may hang while
+// its process lives on. When it is over, the lease is lost with ErrMaxHold and
+// no longer renewed; Redis keeps the lock for the rest of the lease, so that
+// the holder has time to notice before another gets in. Unlock frees it at once.
+//
+// The default, also of 0, is no bound. Otherwise it must be at least [MinLease];
+// the first call on the lock reports a value that is not. It has no effect on
+// fixed leases, unless they share the hold of a renewed one.
+func WithMaxHold(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.maxHold = d })
+}
+
+// AcquireOption configures one Lock or TryLock.
+type AcquireOption func(*acquireConfig)
+
+type acquireConfig struct {
+	lease       time.Duration
+	hasLease    bool
+	wait        time.Duration
+	hasWait     bool
+	priority    int
+	hasPriority bool
+}
+
+// WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
+// and no renewal: Redis frees the lock when it is over. It must be between
+// [MinLease] and [MaxLease], and WithDrift must leave something of it. Without
+// WithLease the hold has the watchdog lease and is renewed until it is unlocked
+// or lost.
+//
+// A re-entry shares one hold in Redis with what it enters again, which lasts as
+// long as the longest of them: while any is renewed, all are.
+func WithLease(d time.Duration) AcquireOption {
+	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }
+}
+
+// WithWait bounds how long Lock waits. When it is over, Lock returns an error
+// that matches ErrNotAcquired but no context error. Zero means one look, a
+// negative time is refused. The default is no bound but that of the context.
+// TryLock, which never waits, refuses it.
+func WithWait(d time.Duration) AcquireOption {
+	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
+}
+
+var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")
+
+func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig, error) {
+	var a acquireConfig
+	if err := apply(opts, &a); err != nil {
+		return a, err
+	}
+	if a.hasLease {
+		if err := checkLease("WithLease", a.lease); err != nil {
+			return a, err
+		}
+		a.lease = wholeMillis(a.lease)
+	} else {
+		a.lease = c.watchdogLease
+	}
+	if c.validity(a.lease) <= 0 {
+		return a, invalid("WithLease(%v): nothing of it is left after WithDrift(%v, %v)", a.lease, c.driftFactor, c.driftFloor)
+	}
+	if a.hasWait && !waits {
+		return a, errTryWait
+	}
+	if a.wait < 0 {
+		return a, invalid("WithWait(%v): negative", a.wait)
+	}
+	switch {
+	case !a.hasPriority:
+		a.priority = DefaultPriority
+	case a.priority < MinPriority || a.priority > MaxPriority:
+		return a, invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
+	}
+	return a, nil
+}

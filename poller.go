@@ -1,0 +1,299 @@
+package rlock
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// watchGap is the shortest pause between two looks of a watch. What changes more
+// often than a hundred times a second cannot be followed by a reader anyway, and
+// on a busy lock, whose every release is a message, it bounds the cost.
+const watchGap = 10 * time.Millisecond
+
+// watchYield is for how long a watch that has heard something waits at most
+// before it looks. It is some round trips, and no delay to a reader.
+const watchYield = 2 * time.Millisecond
+
+// watch is one Watch under way.
+type watch struct {
+	poller *poller
+	states chan State // capacity 1: the latest state, if it was not read yet
+
+	mu     sync.Mutex  // guards the rest, and sending and closing
+	some   bool        // a state was told
+	ended  bool        // the channel is closed
+	forget func() bool // the end of the context, which is no news any more
+}
+
+// until calls leave when the context ends, if the watch has not ended before.
+func (w *watch) until(ctx context.Context, leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.forget = context.AfterFunc(ctx, leave)
+	}
+}
+
+// tell hands a state out, in the place of one that was not read, if it is news to
+// the watch.
+func (w *watch) tell(s State, changed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || w.some && !changed {
+		return
+	}
+	w.some = true
+	// The reader gets its own holders: those of the poller are compared later.
+	s.Holders = slices.Clone(s.Holders)
+	select {
+	case <-w.states:
+	default:
+	}
+	w.states <- s // there is room: nobody else sends
+}
+
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.ended = true
+	close(w.states)
+	if w.forget != nil {
+		w.forget()
+	}
+}
+
+// pollers are those of a client.
+type pollers struct {
+	env     *seam.Env
+	wire    *wire.Deployment
+	events  *events
+	running *wire.Tally   // Shutdown waits for it
+	closing chan struct{} // closed when Shutdown begins
+	seed    uint64
+	longest time.Duration // pause between two looks
+
+	mu     sync.Mutex       // guards the rest, and the watches of each poller
+	byView map[view]*poller // those that go on
+	serial int64            // of the latest
+}
+
+// view tells apart what is to be seen. Types that are one lock may show different
+// things of it, and hear of releases in different ways.
+type view struct {
+	lock lockID
+	of   any
+}
+
+// viewed is a lock as a poller sees it.
+type viewed struct {
+	key  view
+	look func(ctx context.Context) (State, error)
+	// listen has notify called when a release is announced. It returns nil if it
+	// cannot, now or ever.
+	listen func(ctx context.Context, notify func()) (end func())
+}
+
+// poller looks at a lock for all its watches in a client.
+type poller struct {
+	viewed // of the watch that came first
+	all    *pollers
+	number int64         // for jitter
+	poke   chan struct{} // capacity 1: a message came, or may have been missed
+	joined chan struct{} // capacity 1: a watch is there that has seen nothing yet
+	ctx    context.Context
+	cancel context.CancelFunc // nobody watches any more
+	s      *sleeper
+
+	watches map[*watch]struct{} // guarded by pollers.mu
+
+	last State // that was told
+	some bool  // there is one
+}
+
+// join adds a watch to those of its lock.
+func (ps *pollers) join(w *watch, of viewed) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.byView[of.key]
+	if p == nil {
+		ps.serial++
+		p = &poller{
+			viewed: of, all: ps, number: ps.serial, watches: map[*watch]struct{}{},
+			poke: make(chan struct{}, 1), joined: make(chan struct{}, 1),
+		}
+		p.ctx, p.cancel = context.WithCancel(ps.wire.Context())
+		if ps.byView == nil {
+			ps.byView = map[view]*poller{}
+		}
+		ps.byView[of.key] = p
+		ps.running.Add(1) // while begin holds up Shutdown, which waits for it
+		p.s = newSleeper(ps.env)
+		go p.run()
+	}
+	w.poller = p
+	p.watches[w] = struct{}{}
+	offer(p.joined)
+}
+
+// leave ends a watch, and the poller of which it is the last.
+func (ps *pollers) leave(w *watch) {
+	ps.mu.Lock()
+	p := w.poller
+	delete(p.watches, w)
+	if len(p.watches) == 0 {
+		ps.dropLocked(p)
+	}
+	ps.mu.Unlock()
+	w.end()
+}
+
+// dropLocked ends a poller. Who comes now begins a new one.
+func (ps *pollers) dropLocked(p *poller) {
+	p.cancel()
+	if ps.byView[p.key] == p {
+		delete(ps.byView, p.key)
+	}
+}
+
+// audience are the watches that there are.
+func (p *poller) audience() []*watch {
+	ps := p.all
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	select {
+	case <-p.joined: // it is one of them
+	default:
+	}
+	return slices.Collect(maps.Keys(p.watches))
+}
+
+// end closes the channels of all watches that are left, as the client shuts down.
+func (p *poller) end() {
+	ps := p.all
+	ps.mu.Lock()
+	ps.dropLocked(p)
+	left := p.watches
+	p.watches = nil
+	ps.mu.Unlock()
+	for w := range left {
+		w.end()
+	}
+}
+
+func offer(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (p *poller) run() {
+	ps, ctx, clock := p.all, p.ctx, p.all.env.Clock
+	defer ps.running.Add(-1)
+	defer p.end()
+	defer p.s.stop()
+	var unsubscribe func()
+	defer func() {
+		if unsubscribe != nil {
+			unsubscribe()
+		}
+	}()
+
+	gap := min(watchGap, ps.longest)
+	pause := gap
+	var next time.Time // when it looks if nothing wakes it earlier
+	woken, failures := wokenByTime, 0
+	for look := 0; ; look++ {
+		audience := p.audience()
+		s, err := p.look(ctx)
+		looked := clock.Now()
+		if ctx.Err() != nil {
+			return
+		}
+		sleep, most := pause, ps.longest
+		planned := false
+		if err != nil {
+			ps.events.Retry("watch", err)
+			sleep, pause = min(50*time.Millisecond<<min(failures, 5), time.Second), gap
+			failures++
+		} else {
+			changed := p.see(&s)
+			for _, w := range audience {
+				w.tell(s, changed)
+			}
+			if s.Locked() && s.TTL >= 0 {
+				// Redis drops a key in the millisecond after its last one.
+				most = max(s.TTL+time.Millisecond, gap)
+			}
+			if changed {
+				sleep, pause = gap, gap
+			}
+			if changed || woken != wokenByNews || failures > 0 {
+				pause = min(2*pause, ps.longest)
+			} else {
+				planned = true // a watch that begins does not change the pace
+			}
+			failures = 0
+		}
+		if unsubscribe == nil {
+			// What happens until it is confirmed is not missed: that pokes too.
+			unsubscribe = p.listen(ctx, func() { offer(p.poke) })
+		}
+		// The jitter keeps pollers apart.
+		if planned {
+			sleep = max(next.Sub(looked), 0)
+		} else {
+			sleep -= p.jitter(look, sleep/4)
+		}
+		sleep = min(sleep, most+p.jitter(look, 2*time.Millisecond))
+		next = looked.Add(sleep)
+		switch woken = p.sleep(sleep, p.poke); woken {
+		case wokenByEnd, wokenByClosing:
+			return
+		case wokenByPoke:
+			pause = gap
+			// Those who wait for the lock go first; other pollers, a little apart.
+			early := looked.Add(gap).Sub(clock.Now())
+			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= wokenByEnd {
+				return
+			}
+		}
+	}
+}
+
+func (p *poller) jitter(look int, d time.Duration) time.Duration {
+	return seam.Jitter(p.all.seed, p.number, look, d)
+}
+
+// sleep waits for a time, or for less if it is poked, or a watch comes, which is to
+// learn of the state at once.
+func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
+	why = p.s.sleep(d, poke, p.joined, p.ctx.Done(), p.all.closing)
+	if why < wokenByEnd {
+		p.all.env.Stop("watch")
+	}
+	return why
+}
+
+// see reports whether a state is another than the last, and keeps it.
+func (p *poller) see(s *State) (changed bool) {
+	if s.Token == 0 && s.held(exclusive) && p.last.held(exclusive) && s.Holders[0].Owner == p.last.Holders[0].Owner {
+		// Where Redis has no room for the token, it is known as long as this
+		// client holds the lock: that is over a moment before Redis says so.
+		s.Token = p.last.Token
+	}
+	if p.some && s.Mode == p.last.Mode && s.Token == p.last.Token && slices.Equal(s.Holders, p.last.Holders) {
+		return false
+	}
+	p.last, p.some = *s, true
+	return true
+}

@@ -1,0 +1,130 @@
+package rlock
+
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var _ duty = (*hold)(nil)
+
+// nextLocked is when the watchdog must look at the hold again.
+func (h *hold) nextLocked() time.Time {
+	next := h.deadline
+	if h.renewed > 0 {
+		if h.renewAt.Before(next) {
+			next = h.renewAt
+		}
+		if m := h.maxHoldAt(); !m.IsZero() && m.Before(next) {
+			next = m
+		}
+	} else if h.guardsLocked() && h.guardAt.Before(next) {
+		next = h.guardAt
+	}
+	return next
+}
+
+// guardsLocked reports whether a fixed lease needs looking after. Redisson, when
+// it renews one hold of a lock that several share, cuts the time of the lock to
+// its watchdog time-out: the longer leases of others would end with it if it
+// died then. Those are put back each third of a watchdog lease, which is taken
+// to be like Redisson's.
+func (h *hold) guardsLocked() bool {
+	return h.core.asks.GuardsFixedLease() && h.guardAt.Add(h.core.c.cfg.watchdogLease).Before(h.expires)
+}
+
+// due implements duty.
+func (h *hold) due(now time.Time, slack time.Duration) (do chore, next time.Time) {
+	h.lock()
+	defer h.unlock()
+	h.checkLocked(now)
+	if h.state != held {
+		return chore{}, time.Time{}
+	}
+	lease := h.core.c.cfg.watchdogLease
+	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
+		do = chore{h.core.asks.Renew(h.id, lease), lease, h.core.id.family}
+		if h.attempts > 0 {
+			// No answer yet to the last one, which may hang for as long as
+			// go-redis waits: perhaps another node has the slot by now.
+			h.core.c.wire.RefreshTopology()
+		}
+		h.attempts++
+		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
+	} else if h.renewed == 0 && h.guardsLocked() && !h.guardAt.After(now.Add(slack)) {
+		do = chore{task: h.core.asks.Renew(h.id, 0)}
+		h.guardAt = now.Add(lease / 3)
+	}
+	return do, h.nextLocked()
+}
+
+// answered implements duty.
+func (h *hold) answered(lease time.Duration, sent time.Time, r *protocol.Result[protocol.Kept]) time.Time {
+	h.lock()
+	defer h.unlock()
+	now := h.core.c.clock.Now()
+	h.checkLocked(now) // a deadline that has passed stays passed
+	if h.state != held {
+		return time.Time{} // a release has come in between: the answer may mean that
+	}
+	err := r.Err
+	if err == nil && r.TooFew != nil {
+		err = r.TooFew
+	}
+	switch {
+	case err == nil && r.Outcome != protocol.Done:
+		h.loseLocked(now, absence(r.Outcome))
+		return time.Time{}
+	case lease > 0 && err == nil:
+		h.confirmLocked(sent, lease)
+		events := h.core.c.events
+		events.later(func() { events.Renewed(h.core.name, h.id) })
+	case lease > 0:
+		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
+	case err != nil:
+		h.guardAt = now.Add(h.core.retryAfter())
+	}
+	return h.nextLocked()
+}
+
+// retryLocked has a renewal that has failed repeated. That a node does not answer is
+// logged by the watchdog, for all holds: anything else is logged here.
+func (h *hold) retryLocked(now time.Time, err error, logged bool) {
+	logged = logged && h.failure == nil
+	h.failure = err
+	c, retry := h.core.c, h.core.retryAfter()
+	pause := min(retry, time.Duration(h.attempts)*retry/8)
+	// Renewals of very many holds that have failed at once do not all come back
+	// at once.
+	h.renewAt = now.Add(pause - seam.Jitter(c.seed, h.number, h.attempts, pause/2))
+	c.events.later(func() {
+		c.events.Retry("renew", err)
+		if logged {
+			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name, "lock.owner", h.id, "error", err)
+		}
+	})
+}
+
+// drain implements duty: the client shuts down. The holder is told, and keeps
+// the lock until it unlocks: it may be at work.
+func (h *hold) drain() {
+	h.lock()
+	defer h.unlock()
+	h.closing = true
+	for _, l := range h.leases {
+		l.endLocked(ErrClosed)
+	}
+}
+
+// holds implements duty.
+func (h *hold) holds() (lock, id string, token int64) { return h.core.name, h.id, h.token }
+
+// askNow asks Redis whether the hold is still there.
+func (h *hold) askNow() {
+	c := h.core.c
+	sent := c.clock.Now()
+	r := h.core.asks.Renew(h.id, 0).Do(c.wire.Context(), c.cfg.commandTimeout)
+	c.watchdog.move(&h.entry, h.answered(0, sent, &r))
+}

@@ -1,0 +1,135 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Shutdown ends the client in good order. From its beginning no lock is given
+// out, waiters return with ErrClosed, and watches end. The leases end with
+// ErrClosed, and with them the contexts that they gave out: that asks the holders
+// to leave. The locks stay theirs, and are renewed, until they call Unlock, which
+// returns nil as ever. Shutdown returns nil when all of them have, and when every
+// release and every acquire that was given up is confirmed by Redis.
+//
+// Nothing is taken from a holder. If ctx ends first, what is still held is no
+// longer renewed and runs out by its lease; Unlock still frees it before that. The
+// error then says how many locks that are and names some, and matches ctx.Err().
+// A fixed lease (WithLease) is never renewed, so it may run out while Shutdown
+// waits; its holder then counts as gone, and Unlock tells it. As nobody renews it,
+// nobody learns of a ForceUnlock before that: until then Shutdown waits for it.
+//
+// Holders must not wait for Shutdown: a Shutdown with a lease held by its own
+// caller lasts until ctx ends. The first of several calls whose ctx ends stops the
+// client for all.
+//
+// When all is released, Shutdown also waits for callbacks of an Observer or a
+// Logger under way, at most for the unlock time-out: it fails if they do not
+// return. It does not wait for what hangs in go-redis, which ends with the
+// go-redis client.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if !c.made() {
+		return fmt.Errorf("rlock: %w", errNoClient)
+	}
+	if ctx == nil {
+		return fmt.Errorf("rlock: %w", errNoContext)
+	}
+	c.once.Do(func() { close(c.closing) })
+	c.watchdog.drain()
+	err := c.released(ctx)
+	c.wire.Stop()
+	left := c.watchdog.close()
+
+	// Goroutines that end at once are waited for in any case, so that nothing of
+	// the client runs any more, but not those that hang in go-redis.
+	c.hub.close()
+	moment, cancel := context.WithTimeout(context.Background(), giveUpGrace)
+	defer cancel()
+	_ = c.hub.work.Wait(moment)
+	_ = c.wire.Wait(moment)
+	if err != nil {
+		_ = c.running.Wait(moment)
+		return fmt.Errorf("rlock: shutdown was not finished: %s: %w", unreleased(left), err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, c.cfg.unlockTimeout)
+	defer cancel()
+	if err := c.running.Wait(ctx); err != nil {
+		return fmt.Errorf("rlock: shutdown was not finished: all is released, but the Observer or Logger has not returned: %w", err)
+	}
+	return nil
+}
+
+// released waits until nothing is held, no call is under way, and no clean-up is
+// left to be done.
+func (c *Client) released(ctx context.Context) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.wire.Context(), cancel)()
+	for {
+		// A call that is under way may leave a hold or a clean-up when it ends. So
+		// nothing is left only if there is none after the last call.
+		err := c.watchdog.left.Wait(waiting)
+		if err == nil {
+			err = c.calls.Wait(waiting)
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return errStopped
+		case err != nil:
+			return err
+		case c.watchdog.left.None():
+			return nil
+		}
+	}
+}
+
+var errStopped = errors.New("an earlier shutdown had too little time")
+
+// unreleasedNames is how many locks an error of Shutdown names.
+const unreleasedNames = 5
+
+// unreleased says in words what Shutdown had no time for.
+func unreleased(left []duty) string {
+	var names []string
+	for _, d := range left {
+		if name, _, _ := d.holds(); name != "" {
+			names = append(names, name)
+		}
+	}
+	var what []string
+	if n := len(names); n > 0 {
+		slices.Sort(names)
+		text := fmt.Sprintf("still held, until their leases run out: %d (", n)
+		for i, name := range names[:min(n, unreleasedNames)] {
+			if i > 0 {
+				text += ", "
+			}
+			text += fmt.Sprintf("%.100q", name)
+		}
+		if n > unreleasedNames {
+			text += ", ..."
+		}
+		what = append(what, text+")")
+	}
+	if n := len(left) - len(names); n > 0 {
+		what = append(what, fmt.Sprintf("releases that Redis has not confirmed: %d", n))
+	}
+	if len(what) == 0 {
+		return "a call is still under way"
+	}
+	return strings.Join(what, "; ")
+}
+
+// Close is Shutdown bounded by the unlock time-out. For workers that need longer to
+// leave, call Shutdown with a context of your own.
+func (c *Client) Close() error {
+	if !c.made() {
+		return fmt.Errorf("rlock: %w", errNoClient)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.unlockTimeout)
+	defer cancel()
+	return c.Shutdown(ctx)
+}

@@ -1,8 +1,0 @@
-package rlock
-
-import "time"
-
-// BackoffPause is how long a waiter sleeps after a look.
-func BackoffPause(b Backoff, seed uint64, who int64, turn int) time.Duration {
-	return b.pause(seed, who, turn)
-}

@@ -1,0 +1,228 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// together takes all members by one script, if they are plain locks of one
+// client and slot of which the caller holds none, and nobody is in line before
+// it. It reports whether it has; if not, and there is no error, nothing is held
+// and the members have to be taken one by one.
+func (r *round) together(ctx context.Context, wait bool) (done bool, err error) {
+	var cores []*core
+	var asks []*protocol.Lock
+	for _, l := range r.m.members {
+		l, ok := l.(*Lock)
+		if !ok || l.argErr != nil {
+			return false, nil
+		}
+		p := l.asks.(*protocol.Lock)
+		if len(cores) > 0 && asks[0].Slot() != p.Slot() {
+			return false, nil
+		}
+		cores, asks = append(cores, l.core), append(asks, p)
+	}
+	c := cores[0].c
+	if len(cores) == 1 || !c.begin() {
+		return false, nil
+	}
+	defer c.end()
+	opts, err := cores[0].options(r.opts, wait) // they are of one type and Client
+	if err != nil {
+		return false, err
+	}
+	var attempts []*attempt
+	id := c.newID()
+	for _, l := range cores {
+		a := &attempt{core: l, opts: opts, Entry: protocol.Entry{HoldID: id, Lease: opts.lease, Tries: 1}}
+		if own := r.outer.own(); own != nil {
+			a.owned = own.at(l)
+			defer a.owned.leave()
+			if !a.owned.ops.tryTake() {
+				return false, nil
+			}
+			defer a.owned.ops.give()
+		}
+		if r.outer.held(l, exclusive) != nil || wait && c.lines.waiting(l.line(id.ID)) > 0 {
+			return false, nil
+		}
+		attempts = append(attempts, a)
+	}
+	ctxs := make([]context.Context, len(cores))
+	start := c.clock.Now()
+	for i, l := range cores {
+		ctx = c.events.AcquireStart(ctx, l.name)
+		ctxs[i] = ctx
+	}
+	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
+	told := err
+	if err == nil && !done {
+		told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
+	}
+	for i, a := range attempts {
+		e := AcquireEvent{Lock: a.core.name, Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
+		if done {
+			e.Owner, e.Token = r.leases[i].Owner(), r.leases[i].Token()
+		}
+		c.events.AcquireEnd(ctxs[i], e)
+	}
+	if wait {
+		return done, err // one of them is held: it is waited for step by step
+	}
+	return done, told
+}
+
+// all is the one request of together, and what follows.
+func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Request[protocol.Entered], wait bool) (done bool, err error) {
+	first := attempts[0]
+	c := first.core.c
+	asked, cancel := r.bound(ctx)
+	defer cancel()
+	first.looks()
+	if err := first.core.asks.Ready(asked); err != nil {
+		first.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
+		first.seen.settle(c.clock.Now(), false)
+		return false, first.interrupted(ctx, err)
+	}
+	sent := c.clock.Now()
+	ans := ask.Do(asked, c.cfg.commandTimeout)
+	first.sees(&ans, true)
+	err = ans.Err
+	if err != nil {
+		first.seen.settle(c.clock.Now(), false)
+		err = first.interrupted(ctx, err)
+	}
+	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
+	for _, a := range attempts {
+		a.unsure, a.Granted = ans.Unsure, granted || wire.MayHaveRun(ans.Err)
+	}
+	if granted {
+		for _, a := range attempts {
+			var lease *Lease
+			if lease, err = a.accept(sent, &ans); err != nil {
+				break
+			}
+			r.leases = append(r.leases, lease)
+		}
+		if err == nil {
+			return true, nil
+		}
+	}
+	if err == nil && !wait && ans.Outcome.Verdict == protocol.Quarantined {
+		err = because(ErrNotAcquired, inQuarantine(ans.Outcome.Rest))
+	}
+	var wg sync.WaitGroup
+	for _, a := range attempts[len(r.leases):] {
+		wg.Go(func() { a.giveUp() })
+	}
+	wg.Wait()
+	return false, err
+}
+
+// unlockAll unlocks leases side by side, of those that Locks of one Client and
+// cluster slot have by one script. What was unlocked before counts as done: by
+// its owner, who has it from Members.
+func unlockAll(ctx context.Context, leases []*Lease) error {
+	parties := map[any][]int{} // by their slots; nil: none
+	for i, l := range leases {
+		var slot any
+		if h, ok := l.of.(*hold); ok {
+			if p, ok := h.core.asks.(*protocol.Lock); ok {
+				slot = p.Slot()
+			}
+		}
+		parties[slot] = append(parties[slot], i)
+	}
+	errs := make([]error, len(leases))
+	var wg sync.WaitGroup
+	for slot, party := range parties {
+		if slot != nil && len(party) > 1 {
+			wg.Go(func() { unlockTogether(ctx, leases, party, errs) })
+			continue
+		}
+		for _, i := range party {
+			wg.Go(func() { errs[i] = leases[i].Unlock(ctx) })
+		}
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if errors.Is(err, ErrUnlocked) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unlockTogether unlocks some of the leases, by one script as far as nothing else is
+// done at their locks and nobody has entered these more often.
+func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []error) {
+	c := leases[party[0]].of.client()
+	limit := time.Now().Add(c.cfg.unlockTimeout)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var last []*departure
+	var who []int // whose they are
+	single := func(i int, d *departure) {
+		wg.Go(func() {
+			err := d.send(ctx, limit)
+			d.end()
+			errs[i] = leases[i].told(err)
+		})
+	}
+	for _, i := range party {
+		l, h := leases[i], leases[i].of.(*hold)
+		called, first := l.claim()
+		if !first {
+			continue
+		}
+		// To wait for what is done at one hold is to keep others waiting.
+		if !h.ops.tryTake() {
+			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
+			continue
+		}
+		if d := h.depart(l, called, true); d.task == nil || d.rest > 0 {
+			single(i, d)
+		} else {
+			last, who = append(last, d), append(who, i)
+		}
+	}
+	if len(last) < 2 {
+		for j, d := range last {
+			single(who[j], d)
+		}
+		return
+	}
+	all := releaseAll(last).Do(ctx, untilOrSoon(limit))
+	for j, d := range last {
+		if all.Err != nil && time.Now().Before(limit) {
+			// One of the locks is not what it was, or not where the others are, or the
+			// server does not take it now: each is released by itself, which bears more.
+			d.unsure = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
+			single(who[j], d)
+			continue
+		}
+		one := protocol.Result[protocol.Kept]{Err: all.Err, Unsure: all.Unsure}
+		if all.Err == nil {
+			one.Outcome = all.Outcome[j]
+		}
+		err := d.released(&one)
+		d.end()
+		errs[who[j]] = leases[who[j]].told(err)
+	}
+}
+
+// releaseAll is the last release of several holds of Locks, of one Client and slot.
+func releaseAll(all []*departure) protocol.Request[[]protocol.Kept] {
+	var holds []protocol.Leaving
+	for _, d := range all {
+		holds = append(holds, protocol.Leaving{Lock: d.h.core.asks.(*protocol.Lock), ID: d.h.id, Late: d.h.unsure})
+	}
+	return protocol.ReleaseAll(holds)
+}

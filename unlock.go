@@ -1,0 +1,150 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// release implements holding.
+func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
+	// It bounds commands, so it is of the real clock, as they are.
+	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
+
+	// Wait for what else is done at this hold: a re-entry that is under way must
+	// not find the count that this release is about to set.
+	alone := h.ops.takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
+	d := h.depart(l, called, alone)
+	defer d.end()
+	return d.send(ctx, limit)
+}
+
+// departure is the Unlock of one lease of a hold.
+type departure struct {
+	h      *hold
+	called time.Time
+	alone  bool          // no other operation is under way at the hold
+	rest   int           // how many leases are left
+	task   protocol.Task // what has to be asked of Redis; nil: nothing
+	err    error         // what came of it then
+	unsure bool          // the hold may have been ended by another request than task
+}
+
+// depart ends a lease of the hold, in this process.
+func (h *hold) depart(l *Lease, called time.Time, alone bool) *departure {
+	c := h.core.c
+	h.lock()
+	defer h.unlock()
+	h.checkLocked(called)
+	h.closeLocked(l)
+	d := &departure{h: h, called: called, alone: alone, rest: len(h.leases)}
+	switch {
+	case h.state != held:
+		d.err = h.cause
+		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
+			// The holder has left, so nothing is gained by letting the rest of
+			// the lease run out.
+			c.cleanups.add(h.core.id, h.releaseLocked(0), c.clock.Now(), h.untilLocked())
+		}
+		return d
+	case d.rest > 0:
+		l.endLocked(ErrUnlocked)
+		c.watchdog.move(&h.entry, h.nextLocked())
+	default:
+		l.endLocked(ErrUnlocked)
+		h.endLocked(releasing, ErrUnlocked)
+	}
+	d.task = h.releaseLocked(d.rest)
+	return d
+}
+
+// end lets others go on at the hold.
+func (d *departure) end() {
+	if d.rest == 0 && (d.alone || d.task != nil) {
+		d.h.owned.clear(d.h)
+	}
+	if d.alone {
+		d.h.ops.give()
+	}
+}
+
+// releaseLocked is the task that leaves n entries of the hold. The last one
+// also stops late copies, if there may be any.
+func (h *hold) releaseLocked(n int) protocol.Task {
+	if n == 0 && h.unsure {
+		return h.core.asks.Abandon(h.id, true)
+	}
+	return h.core.asks.Release(h.id, n)
+}
+
+// send tells Redis, and returns what came of it.
+func (d *departure) send(ctx context.Context, limit time.Time) error {
+	if d.task == nil {
+		return d.err
+	}
+	r := d.task.Do(ctx, untilOrSoon(limit))
+	if d.rest > 0 {
+		return d.h.partlyReleased(&r)
+	}
+	r.Unsure = r.Unsure || d.unsure
+	return d.released(&r)
+}
+
+// partlyReleased is what came of a release that lowers the count in Redis to what the
+// owner still has open. If that fails the count there is wrong until the next
+// operation, which sets it absolutely, so nothing needs repair.
+func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
+	switch {
+	case r.Err != nil:
+		return unanswered(r.Err)
+	case r.Outcome == protocol.Done:
+		return nil
+	}
+	if err := h.isGone(r.Outcome); !errors.Is(err, ErrUnlocked) {
+		return err
+	}
+	return nil // the owner's last Unlock was quicker
+}
+
+// released is what came of the release of the last lease, which frees the lock.
+func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
+	h, c := d.h, d.h.core.c
+	c.lines.wake(h.core.id)
+	switch {
+	case r.Err != nil:
+		h.lock()
+		until := h.untilLocked()
+		h.unlock()
+		c.cleanups.add(h.core.id, d.task, c.clock.Now(), until)
+		return because(ErrUnconfirmed, unanswered(r.Err))
+	case r.Outcome == protocol.Done:
+		return nil
+	case r.Unsure && d.called.Before(h.deadline):
+		// Another copy of this release was sent. The lease could not have run
+		// out when Unlock was called, so that copy has ended the hold.
+		return nil
+	case r.Unsure || !c.clock.Now().Before(h.deadline):
+		// It ran out before this release got there, or before the copy that was
+		// answered did.
+		h.tellLoss(c.clock.Now(), ErrExpired)
+		return because(ErrLeaseLost, ErrExpired)
+	}
+	h.tellLoss(c.clock.Now(), absence(r.Outcome))
+	return because(ErrLeaseLost, absence(r.Outcome))
+}
+
+// untilOrSoon is what is left of a time-out. A release is sent even if waiting
+// for its turn has used that up, with next to no time for its answer.
+func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
+
+// unanswered makes a failed call match ErrUnreachable, whatever ended it,
+// unless Redis answered with an error.
+func unanswered(err error) error {
+	if errors.Is(err, ErrUnreachable) || !wire.Transient(err) {
+		return err
+	}
+	return because(ErrUnreachable, err)
+}

@@ -1,0 +1,170 @@
+package rlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// line is where the attempt waits in this client. One that is let in by its
+// caller's hold of the other side does not wait behind others: they may wait for
+// that very hold to end.
+func (a *attempt) line() lineKey {
+	key := a.core.line(a.ID)
+	if a.outer != nil {
+		key.id = a.ID
+	}
+	return key
+}
+
+// lead notes that the attempt is the head of a line.
+func (a *attempt) lead(w *waiter) {
+	a.place, a.Leads = w, true
+	a.show()
+}
+
+// wait waits in line and, as its head, looks whenever the lock may be free:
+// after a message or a local release, when the holder's lease is over, after
+// the subscription was confirmed or rebuilt, and at the longest poll. rest is
+// for how long the lock is held as far as is known; 0 means look at once.
+func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
+	c := a.core.c
+	w, head := c.lines.join(a.line(), c.clock.Now())
+	a.Leads = false
+	if head {
+		a.lead(w)
+	}
+	defer func() {
+		if a.place == nil {
+			a.seen = c.lines.seen(w, a.seen)
+		}
+		c.lines.leave(w, handOverOf(lease), a.refused)
+	}()
+	s := newSleeper(&c.env)
+	defer s.stop()
+	if !head {
+		if lease, rest, err = a.waitBehind(ctx, w, s); lease != nil || err != nil {
+			return lease, err
+		}
+	}
+	return a.waitFirst(ctx, w, s, rest)
+}
+
+// handOverOf is how a waiter leaves its line with a lease; nil: it has none.
+func handOverOf(lease *Lease) *handOver {
+	if lease == nil {
+		return nil
+	}
+	h := lease.of.(*hold)
+	return &handOver{
+		hold: h, shared: h.core.side == shared,
+		seen: sight{held: true, known: true, holder: h.id, until: h.core.c.clock.Now().Add(h.restOfLease())},
+	}
+}
+
+// sleep sleeps, and returns why the wait is over if it is.
+func (a *attempt) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <-chan struct{}) error {
+	c := a.core.c
+	if err := ctx.Err(); err != nil {
+		return err // whatever else has happened
+	}
+	switch s.sleep(d, wake, nil, ctx.Done(), c.closing) {
+	case wokenByEnd:
+		return ctx.Err()
+	case wokenByClosing:
+		return ErrClosed
+	}
+	if a.core.side == shared {
+		c.stopOf("woken", a.Number) // many may be, at once
+	} else {
+		c.env.Stop("woken")
+	}
+	return nil
+}
+
+// waitBehind waits until the attempt is the head of its line. It returns a lease if it
+// got one before that, or for how long the lock is held.
+func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease *Lease, rest time.Duration, err error) {
+	c := a.core.c
+	for {
+		if err := a.sleep(ctx, s, seam.FarAway, w.wake); err != nil {
+			return nil, 0, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err // a thousand that are canceled at once need not look
+		}
+		n := c.lines.news(w)
+		if n.admitted {
+			a.waitsSince(n.round)
+		}
+		switch {
+		case n.err != nil:
+			return nil, 0, n.err // the head has found out that Redis gives no answer
+		case n.head:
+			a.lead(w)
+			if n.behind != nil && n.behind.alive() {
+				rest = n.behind.restOfLease()
+			}
+			return nil, rest, nil
+		case n.admitted:
+			if lease, _, err = a.try(ctx); lease != nil || err != nil && !worthRepeating(err) {
+				return lease, 0, err
+			}
+		}
+	}
+}
+
+// waitFirst waits as the head of the line.
+func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (lease *Lease, err error) {
+	c, l := a.core.c, a.core
+	for failures, look := 0, 0; ; look++ {
+		if rest == 0 || look > 0 {
+			began := c.clock.Now()
+			lease, rest, err = a.try(ctx)
+			switch {
+			case lease != nil:
+				return lease, nil
+			case err == nil:
+				failures, a.failing = 0, time.Time{}
+			case !worthRepeating(err):
+				return nil, err
+			default:
+				if a.failing.IsZero() {
+					a.failing = began
+				}
+				if c.clock.Now().Sub(a.failing) >= c.cfg.watchdogLease {
+					c.lines.fail(w, a.failing, err)
+					return nil, err
+				}
+				rest = min(50*time.Millisecond<<min(failures, 5), time.Second)
+				failures++
+			}
+		}
+		c.lines.subscribe(w, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
+		if err := a.sleep(ctx, s, a.pause(look, rest), w.wake); err != nil {
+			return nil, err
+		}
+		if most := l.asks.Hesitation(); most > 0 {
+			if err := a.sleep(ctx, s, a.jitter(look, most), nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// pause is how long the head of a line sleeps at most after a look.
+func (a *attempt) pause(look int, rest time.Duration) time.Duration {
+	l, cfg := a.core, &a.core.c.cfg
+	pause := min(cfg.longestPoll, l.asks.LongestPause(a.Number, look))
+	if l.asks.KeepsPlace() {
+		// Never later than a third. Those who came together do not look together.
+		pause = min(pause, cfg.waiterLease/3-a.jitter(look, cfg.waiterLease/12))
+	}
+	if rest >= 0 {
+		// Redis drops a key in the millisecond after its last one. The
+		// jitter keeps the heads of many processes apart.
+		pause = min(pause, rest+time.Millisecond+a.jitter(look, 2*time.Millisecond))
+	}
+	return pause
+}
