@@ -13,9 +13,10 @@ test: ## test the library
 race: ## test the library five times under the race detector
 	go test -race -count=5 -timeout 60m ./...
 
-lint: ## gofmt, go vet and staticcheck, in every module
+lint: ## gofmt, go vet and staticcheck, in every module; and how the files of the root know each other
 	@out=$$(gofmt -l .) && { [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }; }
 	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./...); done
+	cd tools && go run ./layers -dir ..
 
 bench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done

@@ -11,10 +11,6 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// giveUpGrace is how long a caller whose wait is over waits to see its acquire undone.
-// Redis answers within it unless something is wrong.
-const giveUpGrace = 100 * time.Millisecond
-
 // attempt is one Lock or TryLock call that may begin a hold.
 type attempt struct {
 	protocol.Entry

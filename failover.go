@@ -28,14 +28,6 @@ func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }
 }
 
-// quarantine is for how long a server that is new gives out none.
-func (c *config) quarantine() time.Duration {
-	if !c.quarantined {
-		return 0
-	}
-	return c.longest + time.Duration(float64(c.longest)*c.driftFactor) + c.driftFloor
-}
-
 // BootstrapServer lets a new server give out locks at once, for clients that use
 // [WithFailoverQuarantine]. It is for the operator, once: it relies on that no lock
 // was held there within the longest lease. The error matches

@@ -36,9 +36,10 @@ func newGroup(name string, members []*Lease) *Lease {
 	return g.lease
 }
 
-func (g *group) client() *Client  { return g.members[0].of.client() }
-func (g *group) lockName() string { return g.name }
-func (g *group) ownerID() string  { return g.members[0].Owner() }
+func (g *group) client() *Client        { return g.members[0].of.client() }
+func (g *group) lockName() string       { return g.name }
+func (g *group) memberLeases() []*Lease { return g.members }
+func (g *group) ownerID() string        { return g.members[0].Owner() }
 
 func (g *group) chain(up *chain) *chain {
 	for _, l := range g.members {

@@ -51,6 +51,7 @@ func (h *hold) lockName() string          { return h.core.name }
 func (h *hold) ownerID() string           { return h.id }
 func (h *hold) fence() int64              { return h.token }
 func (h *hold) chain(up *chain) *chain    { return up.with(h) }
+func (h *hold) memberLeases() []*Lease    { return nil }
 func (h *hold) deadlineLocked() time.Time { return h.deadline }
 
 func (h *hold) error(err error) error {

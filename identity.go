@@ -5,6 +5,12 @@ package rlock
 // enter the other.
 type lockID struct{ family, name string }
 
+const (
+	// hashFamily are the types whose state is Redisson's hash of one owner.
+	hashFamily     = "lock"
+	priorityFamily = "priority"
+)
+
 // side is the side of a read-write lock. All other locks have one.
 type side int
 

@@ -44,6 +44,8 @@ type holding interface {
 	fence() int64
 	// chain adds its holds to those that a context descends from.
 	chain(up *chain) *chain
+	// memberLeases are those of a MultiLock's members; nil: it is of one lock.
+	memberLeases() []*Lease
 	deadlineLocked() time.Time
 	// checkLocked ends the leases if their time is over.
 	checkLocked(now time.Time)
@@ -124,10 +126,7 @@ func (l *Lease) Members() []*Lease {
 	if l.none() {
 		return nil
 	}
-	if g, ok := l.of.(*group); ok {
-		return slices.Clone(g.members)
-	}
-	return nil
+	return slices.Clone(l.of.memberLeases())
 }
 
 // Deadline is the end of the lease's validity as of now, on this process's
@@ -344,7 +343,7 @@ func (l *Lease) told(err error) error {
 	if err != nil {
 		err = l.error(err)
 	}
-	if _, whole := l.of.(*group); whole {
+	if l.of.memberLeases() != nil {
 		return err // an observer is told of its members
 	}
 	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.clock.Now().Sub(l.since), Err: err})

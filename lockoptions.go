@@ -31,6 +31,33 @@ type lockConfig struct {
 	maxHold      time.Duration
 }
 
+// What can be configured of the types that have options of their own.
+
+type spinConfig struct {
+	lockConfig
+	backoff Backoff
+}
+
+type priorityConfig struct {
+	lockConfig
+	ageing    time.Duration
+	hasAgeing bool
+}
+
+type readWriteConfig struct {
+	lockConfig
+	readerPreference bool
+}
+
+type redConfig struct {
+	lockConfig
+	quorum     int
+	timeout    time.Duration
+	quarantine bool
+	longest    time.Duration // lease
+	hasLongest bool
+}
+
 type lockOption func(c *lockConfig)
 
 func (o lockOption) lock(c *lockConfig)               { o(c) }
@@ -75,6 +102,18 @@ func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold = d })
 }
 
+const (
+	// MinPriority and MaxPriority bound WithPriority. Ten steps are more than
+	// most programs can tell apart.
+	MinPriority = 1
+	MaxPriority = 10
+
+	// DefaultPriority is that of an acquire without WithPriority: in the middle,
+	// so that others can be more urgent or less without a change to those that
+	// say nothing.
+	DefaultPriority = 5
+)
+
 // AcquireOption configures one Lock or TryLock.
 type AcquireOption func(*acquireConfig)
 
@@ -105,6 +144,14 @@ func WithLease(d time.Duration) AcquireOption {
 // TryLock, which never waits, refuses it.
 func WithWait(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
+}
+
+// WithPriority says how urgent an acquire of a PriorityLock is, from
+// [MinPriority] to [MaxPriority], the most urgent. The default is
+// [DefaultPriority]. It means nothing when the owner enters again. Other types of
+// locks refuse it.
+func WithPriority(p int) AcquireOption {
+	return func(c *acquireConfig) { c.priority, c.hasPriority = p, true }
 }
 
 var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")

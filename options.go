@@ -196,6 +196,14 @@ func (c *config) validity(lease time.Duration) time.Duration {
 	return lease - time.Duration(float64(lease)*c.driftFactor) - c.driftFloor
 }
 
+// quarantine is for how long a server that is new gives out none.
+func (c *config) quarantine() time.Duration {
+	if !c.quarantined {
+		return 0
+	}
+	return c.longest + time.Duration(float64(c.longest)*c.driftFactor) + c.driftFloor
+}
+
 // wholeMillis rounds a lease up to what Redis counts in.
 func wholeMillis(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)

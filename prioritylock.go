@@ -32,24 +32,12 @@ type PriorityLock struct{ *core }
 var _ Locker = (*PriorityLock)(nil)
 
 const (
-	// MinPriority and MaxPriority bound WithPriority. Ten steps are more than
-	// most programs can tell apart.
-	MinPriority = 1
-	MaxPriority = 10
-
-	// DefaultPriority is that of an acquire without WithPriority: in the middle,
-	// so that others can be more urgent or less without a change to those that
-	// say nothing.
-	DefaultPriority = 5
-
 	// MinAgeing and MaxAgeing bound WithAgeing: below the first the network
 	// decides and not the priority, and what takes longer than the second for
 	// each step comes too late to help anybody.
 	MinAgeing = time.Millisecond
 	MaxAgeing = 24 * time.Hour
 )
-
-const priorityFamily = "priority"
 
 // NewPriorityLock returns the priority lock of a name. It sends nothing; what is
 // wrong with the arguments is reported by the first call. Names are those of
@@ -63,12 +51,6 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	l, names := newCore(c, priorityFamily, name, cfg.lockConfig, err)
 	l.asks = protocol.NewPriority(&l.c.site, names, cfg.ageing)
 	return &PriorityLock{l}
-}
-
-type priorityConfig struct {
-	lockConfig
-	ageing    time.Duration
-	hasAgeing bool
 }
 
 type priorityOption func(c *priorityConfig)
@@ -85,12 +67,4 @@ func (o priorityOption) priorityLock(c *priorityConfig) { o(c) }
 // types of locks refuse it.
 func WithAgeing(d time.Duration) PriorityLockOption {
 	return priorityOption(func(c *priorityConfig) { c.ageing, c.hasAgeing = d, true })
-}
-
-// WithPriority says how urgent an acquire of a PriorityLock is, from
-// [MinPriority] to [MaxPriority], the most urgent. The default is
-// [DefaultPriority]. It means nothing when the owner enters again. Other types of
-// locks refuse it.
-func WithPriority(p int) AcquireOption {
-	return func(c *acquireConfig) { c.priority, c.hasPriority = p, true }
 }

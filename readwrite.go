@@ -91,11 +91,6 @@ func (l *ReadWriteLock) Name() string {
 	return l.Reader.Name()
 }
 
-type readWriteConfig struct {
-	lockConfig
-	readerPreference bool
-}
-
 type readWriteOption func(c *readWriteConfig)
 
 func (o readWriteOption) readWriteLock(c *readWriteConfig) { o(c) }

@@ -43,16 +43,6 @@ type RedLock struct{ *core }
 
 var _ Locker = (*RedLock)(nil)
 
-// redConfig is what can be configured of a RedLock.
-type redConfig struct {
-	lockConfig
-	quorum     int
-	timeout    time.Duration
-	quarantine bool
-	longest    time.Duration // lease
-	hasLongest bool
-}
-
 type redOption func(c *redConfig)
 
 func (o redOption) redLock(c *redConfig) { o(c) }

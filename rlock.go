@@ -53,9 +53,6 @@ func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	return &Lock{l}
 }
 
-// hashFamily are the types whose state is Redisson's hash of one owner.
-const hashFamily = "lock"
-
 // Name is the name of the lock, with the client's prefix.
 func (l *core) Name() string {
 	if l == nil {

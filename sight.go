@@ -11,6 +11,10 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
+// giveUpGrace is how long a caller whose wait is over waits to see its acquire undone.
+// Redis answers within it unless something is wrong.
+const giveUpGrace = 100 * time.Millisecond
+
 // sight is what an acquire has seen of a lock: the outcome of its last look. Who
 // stands in line behind others takes that of the head of the line.
 type sight struct {
