@@ -243,6 +243,9 @@ func (l *Lease) endLocked(err error) {
 	if l.done != nil {
 		close(l.done)
 	}
+	if len(l.contexts) == 0 {
+		return
+	}
 	l.g.why = l.error(err)
 	for lc := range l.contexts {
 		l.g.ending = append(l.g.ending, lc.cancel)

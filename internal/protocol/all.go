@@ -50,7 +50,7 @@ func ReleaseAll(all []Leaving) Request[[]Kept] {
 		main = append(main, names.Lock)
 		args = append(args, one.ID, keep(one.Late), names.Channel)
 	}
-	return &asked[[]Kept]{site.Wire, &wire.Request{
+	return &asked[[]Kept]{site.Wire, wire.Request{
 		Script:    site.Scripts["lock/release_all"],
 		Keys:      keys,
 		Args:      append(args, site.how()),

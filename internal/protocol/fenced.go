@@ -37,7 +37,7 @@ func (l *Fenced) Inspect() Request[State] {
 	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, readFenced)
 }
 
-func readFenced(a *wire.Answer) (State, error) {
+func readFenced(a wire.Answer) (State, error) {
 	s, err := ReadState(a)
 	for _, h := range s.Holders {
 		if !counted(h.Owner) {
@@ -54,7 +54,7 @@ func (l *Fenced) View() any {
 
 // Counter asks for the value of the counter.
 func (l *Fenced) Counter() Request[int64] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, func(a *wire.Answer) (int64, error) {
+	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, func(a wire.Answer) (int64, error) {
 		_, token, _, err := a.Pair()
 		return token, err
 	})

@@ -25,7 +25,7 @@ const (
 
 // readEntered reads the reply of an enter script: {code, n}, and if the lock is busy
 // one of its holders, how many more there are, and the round, as far as it tells.
-func readEntered(a *wire.Answer) (Entered, error) {
+func readEntered(a wire.Answer) (Entered, error) {
 	code, n, rest, err := a.Pair()
 	if err != nil {
 		return Entered{}, err
@@ -62,7 +62,7 @@ func millis(n int64) time.Duration {
 
 // readKept reads a reply that is 1 (or 2, if entries are left) for a hold that is as
 // asked; 0 if there is no such hold, and -1 if others hold the lock.
-func readKept(a *wire.Answer) (Kept, error) {
+func readKept(a wire.Answer) (Kept, error) {
 	n, err := a.Int()
 	return kept(n), err
 }
@@ -78,8 +78,8 @@ func kept(n int64) Kept {
 }
 
 // readAllKept reads the reply about n holds: one for each, or a 1 for all.
-func readAllKept(n int) func(a *wire.Answer) ([]Kept, error) {
-	return func(a *wire.Answer) ([]Kept, error) {
+func readAllKept(n int) func(a wire.Answer) ([]Kept, error) {
+	return func(a wire.Answer) ([]Kept, error) {
 		if a.Err != nil {
 			return nil, a.Err
 		}
@@ -103,18 +103,18 @@ func readAllKept(n int) func(a *wire.Answer) ([]Kept, error) {
 }
 
 // readBool reads a reply that is 1 or 0.
-func readBool(a *wire.Answer) (bool, error) {
+func readBool(a wire.Answer) (bool, error) {
 	n, err := a.Int()
 	return n == 1, err
 }
 
-func readProbed(a *wire.Answer) (Probed, error) {
+func readProbed(a wire.Answer) (Probed, error) {
 	held, entries, _, err := a.Pair()
 	return Probed{held == 1, int(entries)}, err
 }
 
 // ReadState reads the reply of an inspect script: see scripts/lock/inspect.lua.
-func ReadState(a *wire.Answer) (State, error) {
+func ReadState(a wire.Answer) (State, error) {
 	ms, token, list, err := a.Pair()
 	if err != nil {
 		return State{}, err

@@ -11,20 +11,20 @@ import (
 // asked is a request of one server.
 type asked[T any] struct {
 	on   *wire.Deployment
-	r    *wire.Request
-	read func(a *wire.Answer) (T, error)
+	r    wire.Request
+	read func(a wire.Answer) (T, error)
 }
 
 // Do implements Request.
 func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
-	return q.result(q.on.Do(ctx, budget, q.r))
+	return q.result(q.on.Do(ctx, budget, &q.r))
 }
 
 // result reads an answer. It is the one place that asks whether enough replicas have
 // confirmed.
 func (q *asked[T]) result(a wire.Answer) (r Result[T]) {
 	r.Unsure, r.Last = a.Unsure, a.Last
-	if r.Outcome, r.Err = q.read(&a); r.Err == nil && a.Acks < q.r.Acks {
+	if r.Outcome, r.Err = q.read(a); r.Err == nil && a.Acks < q.r.Acks {
 		r.TooFew = fmt.Errorf("%d of %d replicas confirmed within %v", a.Acks, q.r.Acks, q.r.Within)
 	}
 	return r
@@ -41,26 +41,25 @@ func (t *task) OfQuorum() bool { return false }
 
 // Send implements Task.
 func (t *task) Send(d Dispatch) {
-	d.Round.Add(t.r, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
+	d.Round.Add(&t.r, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
 }
 
 // entering makes the request of an enter script: one that a server in quarantine does
 // not obey, and that replicas confirm, as far as the client wants that.
 func (s *Site) entering(script string, keys []string, args []any) *asked[Entered] {
-	r := &wire.Request{Keys: keys, Args: args}
 	if s.Quarantine > 0 {
 		script += WhenServed
-		r.Keys = append(keys, servedKey)
-		r.Args = append(args, s.Quarantine.Milliseconds())
+		keys = append(keys, servedKey)
+		args = append(args, s.Quarantine.Milliseconds())
 	}
-	r.Script = s.Scripts[script]
-	return &asked[Entered]{s.Wire, s.acked(r), readEntered}
+	q := looking(s, script, keys, args, readEntered)
+	s.acked(&q.r)
+	return q
 }
 
 // about makes a request about a hold; see readKept.
 func (s *Site) about(script string, keys []string, args []any) *task {
-	r := &wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}
-	return &task{asked[Kept]{s.Wire, r, readKept}}
+	return &task{asked[Kept]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, readKept}}
 }
 
 // leaving makes a request that ends a hold: one whose copies find it gone.
@@ -81,7 +80,7 @@ func (s *Site) releasing(script string, n int, keys []string, args []any) *task 
 func (s *Site) renewing(script string, lease time.Duration, keys []string, args []any) *task {
 	t := s.about(script, keys, args)
 	if lease > 0 {
-		s.acked(t.r)
+		s.acked(&t.r)
 	}
 	return t
 }
@@ -90,7 +89,7 @@ func (s *Site) renewing(script string, lease time.Duration, keys []string, args 
 func (s *Site) reentering(script string, confirm bool, keys []string, args []any) *task {
 	t := s.about(script, keys, args)
 	if confirm {
-		s.acked(t.r)
+		s.acked(&t.r)
 	}
 	return t
 }
@@ -98,20 +97,18 @@ func (s *Site) reentering(script string, confirm bool, keys []string, args []any
 // forcing makes a request that ends holds, or the one of an owner. Without an owner a
 // copy would end the hold of somebody who has come since.
 func (s *Site) forcing(script, owner string, keys []string, args []any) *asked[bool] {
-	r := &wire.Request{Script: s.Scripts[script], Keys: keys, Args: args, NoResend: owner == ""}
-	return &asked[bool]{s.Wire, r, readBool}
+	q := looking(s, script, keys, args, readBool)
+	q.r.NoResend = owner == ""
+	return q
 }
 
 // looking makes a request that changes nothing.
-func looking[T any](s *Site, script string, keys []string, args []any, read func(*wire.Answer) (T, error)) *asked[T] {
-	return &asked[T]{s.Wire, &wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read}
+func looking[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
+	return &asked[T]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read}
 }
 
 // acked has replicas confirm a request, if the client wants that.
-func (s *Site) acked(r *wire.Request) *wire.Request {
-	r.Acks, r.Within = s.Acks, s.AckTimeout
-	return r
-}
+func (s *Site) acked(r *wire.Request) { r.Acks, r.Within = s.Acks, s.AckTimeout }
 
 // how says how scripts publish. It is known once Ready was called.
 func (s *Site) how() any {

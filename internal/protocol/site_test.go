@@ -97,9 +97,9 @@ func entry(id string) *Entry {
 func of[T any](r Request[T]) *wire.Request {
 	switch r := r.(type) {
 	case *asked[T]:
-		return r.r
+		return &r.r
 	case any:
-		return r.(*task).r
+		return &r.(*task).r
 	}
 	panic("unreachable")
 }

@@ -19,7 +19,7 @@ type about struct {
 }
 
 // readHighest reads the reply of quorum/highest.
-func readHighest(a *wire.Answer) (r reply, err error) {
+func readHighest(a wire.Answer) (r reply, err error) {
 	admitted, highest, rest, err := a.Pair()
 	if err != nil {
 		return r, err
@@ -185,7 +185,7 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*
 }
 
 // readAdmit reads the reply of quorum/admit.
-func readAdmit(a *wire.Answer) (r reply, err error) {
+func readAdmit(a wire.Answer) (r reply, err error) {
 	n, err := a.Int()
 	if err == nil && n != 1 {
 		err = errRestarted

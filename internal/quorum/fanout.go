@@ -37,7 +37,7 @@ type question struct {
 	// wait. With nil the node is not asked after all, and says nothing.
 	settle func(i int) *wire.Request
 	// read reads the answer.
-	read func(*wire.Answer) (reply, error)
+	read func(wire.Answer) (reply, error)
 
 	papers   *papers // of the hold that the question asks votes for; nil: it does not
 	raisedTo int64   // of a RAISE
@@ -134,13 +134,13 @@ func (l *Lock) send(ctx context.Context, n *node, req *wire.Request) wire.Answer
 }
 
 // read reads what a node answered.
-func (l *Lock) read(i int, a wire.Answer, read func(*wire.Answer) (reply, error)) (got reply) {
+func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error)) (got reply) {
 	err := a.Err
 	if err == nil && l.quarantine != nil {
 		err = l.quarantine.refused(i, a.Val)
 	}
 	if err == nil {
-		got, err = read(&a)
+		got, err = read(a)
 	}
 	if wire.Ended(err) {
 		err = wire.NoAnswer(l.cfg.NodeTimeout, nil) // not the end of the caller's context

@@ -146,7 +146,7 @@ func (t *nodeTask) Send(d protocol.Dispatch) {
 }
 
 func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
-	r, err := readRelease(&a)
+	r, err := readRelease(a)
 	got.Err, got.Unsure, got.Last = err, a.Unsure, a.Last
 	switch r.says {
 	case nothing:

@@ -80,7 +80,7 @@ func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // first reads a reply that is an integer, or a list that begins with one.
-func first(a *wire.Answer) (n int64, rest []any, err error) {
+func first(a wire.Answer) (n int64, rest []any, err error) {
 	if list, ok := a.Val.([]any); ok && len(list) > 0 && a.Err == nil {
 		if n, ok := list[0].(int64); ok {
 			return n, list[1:], nil
@@ -91,7 +91,7 @@ func first(a *wire.Answer) (n int64, rest []any, err error) {
 }
 
 // readAcquire reads the reply of quorum/acquire.
-func readAcquire(a *wire.Answer) (r reply, err error) {
+func readAcquire(a wire.Answer) (r reply, err error) {
 	n, rest, err := first(a)
 	if err != nil {
 		return r, err
@@ -116,7 +116,7 @@ func readAcquire(a *wire.Answer) (r reply, err error) {
 }
 
 // readRaise reads the reply of quorum/raise.
-func readRaise(a *wire.Answer) (r reply, err error) {
+func readRaise(a wire.Answer) (r reply, err error) {
 	n, err := a.Int()
 	if n == 1 {
 		r.says = written
@@ -125,7 +125,7 @@ func readRaise(a *wire.Answer) (r reply, err error) {
 }
 
 // readRenew reads the reply of quorum/renew.
-func readRenew(a *wire.Answer) (r reply, err error) {
+func readRenew(a wire.Answer) (r reply, err error) {
 	n, rest, err := first(a)
 	switch {
 	case err != nil:
@@ -151,7 +151,7 @@ func readRenew(a *wire.Answer) (r reply, err error) {
 }
 
 // readRelease reads the reply of quorum/release.
-func readRelease(a *wire.Answer) (r reply, err error) {
+func readRelease(a wire.Answer) (r reply, err error) {
 	n, err := a.Int()
 	switch {
 	case n > 0:
@@ -163,7 +163,7 @@ func readRelease(a *wire.Answer) (r reply, err error) {
 }
 
 // readForce reads the reply of quorum/force_unlock.
-func readForce(a *wire.Answer) (r reply, err error) {
+func readForce(a wire.Answer) (r reply, err error) {
 	n, rest, err := first(a)
 	if err != nil || n != 1 {
 		return r, err
@@ -176,7 +176,7 @@ func readForce(a *wire.Answer) (r reply, err error) {
 }
 
 // readInspect reads the reply of quorum/inspect.
-func readInspect(a *wire.Answer) (r reply, err error) {
+func readInspect(a wire.Answer) (r reply, err error) {
 	ms, token, rest, err := a.Pair()
 	if err != nil || ms == -2 {
 		return r, err

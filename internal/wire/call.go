@@ -62,7 +62,7 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 				return a
 			}
 			if a.Err == nil || !Transient(a.Err) {
-				a.Unsure = sent > 1 || Panicked(a.Err)
+				a.Unsure = sent > 1 || a.Err != nil && Panicked(a.Err)
 				return a
 			}
 			last = a.Err

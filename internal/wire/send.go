@@ -19,7 +19,7 @@ func (d *Deployment) send(ctx context.Context, r *Request) (a Answer) {
 	}
 	cmd := r.command(ctx, false)
 	err := d.io.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = r.command(ctx, true)
 		err = d.io.Process(ctx, cmd)
 	}
