@@ -51,22 +51,33 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer client.Close()
+	invoices := client.NewLock("invoices")
 
-	lease, err := client.NewLock("invoices").Lock(ctx, rlock.WithWait(5*time.Second))
+	// Do locks, calls the function, and unlocks.
+	err = rlock.Do(ctx, invoices, func(ctx context.Context) error {
+		fmt.Println("writing invoices:", ctx.Err() == nil) // ctx ends if the lock is lost
+		return nil
+	}, rlock.WithWait(5*time.Second))
 	if errors.Is(err, rlock.ErrNotAcquired) {
 		fmt.Println("another process holds the lock")
 		return
-	} else if err != nil {
+	} else if err != nil { // ErrLeaseLost: we were not alone
 		log.Fatal(err)
 	}
 
+	// Lock returns the hold itself: a lease.
+	lease, err := invoices.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
 	work := lease.Context(ctx) // ends if the lock is lost; context.Cause says why
 	fmt.Println("at work:", work.Err() == nil, "with a fencing token:", lease.Token() > 0)
-
-	if err := lease.Unlock(ctx); err != nil { // ErrLeaseLost: we were not alone
+	if err := lease.Unlock(ctx); err != nil { // ErrLeaseLost, as above
 		log.Fatal(err)
 	}
-	// Output: at work: true with a fencing token: true
+	// Output:
+	// writing invoices: true
+	// at work: true with a fencing token: true
 }
 
 func ExampleLock_Lock() {
