@@ -70,7 +70,7 @@ func TestFairAcquireWithLostReplyHoldsOnce(t *testing.T) {
 func TestFairWaiterWithLostReplyHasOnePlace(t *testing.T) {
 	t.Parallel()
 	for _, look := range []int64{1, 2, 3} {
-		t.Run(fmt.Sprint("look ", look), func(t *testing.T) {
+		locktest.Beside(t, fmt.Sprint("look ", look), func(t *testing.T) {
 			locktest.EachLoss(t, "fair/enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 				_, proxy, rdb := fairFaulty(t, b)
 				m := fairBehind(t, proxy)
