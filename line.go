@@ -40,7 +40,7 @@ type line struct {
 type waiter struct {
 	line  *line
 	place *list.Element
-	since time.Time // when it joined
+	since time.Time // when it began to wait
 	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or
 	// should leave, and while it is the head whenever it should look at the
 	// lock. Pokes may be spurious or collapse into one; see news.
@@ -186,9 +186,9 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 	q.mu.Unlock()
 }
 
-// fail tells everybody who has waited since before the given time what w has
-// found out in that time: that Redis gives no answer. Without it each would
-// find out for itself, one after the other.
+// fail tells everybody who has waited since the given time, or for longer, what w has
+// found out: that Redis has given no answer since then. Without it each would find out
+// for itself, one after the other.
 func (q *lines) fail(w *waiter, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -30,7 +30,11 @@ func (a *attempt) lead(w *waiter) {
 // for how long the lock is held as far as is known; 0 means look at once.
 func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
 	c := a.core.c
-	w, head := c.lines.join(a.line(), c.clock.Now())
+	since := c.clock.Now()
+	if !a.failing.IsZero() {
+		since = a.failing // it has waited for an answer since then
+	}
+	w, head := c.lines.join(a.line(), since)
 	a.Leads = false
 	if head {
 		a.lead(w)
@@ -133,8 +137,8 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				if a.failing.IsZero() {
 					a.failing = began
 				}
-				if c.clock.Now().Sub(a.failing) >= c.cfg.watchdogLease {
-					c.lines.fail(w, a.failing, err)
+				if enough := c.clock.Now().Add(-c.cfg.watchdogLease); !a.failing.After(enough) {
+					c.lines.fail(w, enough, err)
 					return nil, err
 				}
 				rest = min(50*time.Millisecond<<min(failures, 5), time.Second)

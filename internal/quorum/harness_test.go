@@ -92,9 +92,23 @@ var clients atomic.Int64
 func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 	t.Helper()
 	h := &home{t: t, servers: servers, closed: make([]bool, len(servers))}
+	var serial atomic.Int64
+	client := clients.Add(1)
+	cfg := Config{
+		Name: "stock", Quorum: len(servers)/2 + 1, NodeTimeout: nodeTimeout, CommandTimeout: budget,
+		Scripts: loaded(), Ballots: &Ballots{}, WatchdogLease: lease, LongestLease: lease,
+		NewID: func() protocol.HoldID {
+			n := serial.Add(1)
+			return protocol.HoldID{ID: fmt.Sprintf("client-%d:%d", client, n), Number: n}
+		},
+		Validity: func(lease time.Duration) time.Duration { return lease },
+	}
+	for _, e := range edit {
+		e(&cfg)
+	}
 	var nodes []Node
 	for i, s := range servers {
-		rdb := redis.NewClient(&redis.Options{Addr: s.proxy.Addr(), DialTimeout: nodeTimeout, ReadTimeout: nodeTimeout, MaxRetries: -1})
+		rdb := redis.NewClient(&redis.Options{Addr: s.proxy.Addr(), DialTimeout: nodeTimeout, ReadTimeout: cfg.NodeTimeout, MaxRetries: -1})
 		d, err := wire.Open(rdb, wire.Config{
 			Clock: seam.SystemClock{}, CommandTimeout: budget, LongestCall: budget, Publish: wire.PublishAuto, Events: events{},
 		})
@@ -122,20 +136,6 @@ func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 				return !h.closed[i]
 			},
 		})
-	}
-	var serial atomic.Int64
-	client := clients.Add(1)
-	cfg := Config{
-		Name: "stock", Quorum: len(servers)/2 + 1, NodeTimeout: nodeTimeout, CommandTimeout: budget,
-		Scripts: loaded(), Ballots: &Ballots{}, WatchdogLease: lease, LongestLease: lease,
-		NewID: func() protocol.HoldID {
-			n := serial.Add(1)
-			return protocol.HoldID{ID: fmt.Sprintf("client-%d:%d", client, n), Number: n}
-		},
-		Validity: func(lease time.Duration) time.Duration { return lease },
-	}
-	for _, e := range edit {
-		e(&cfg)
 	}
 	l, err := New(nodes, cfg)
 	if err != nil {

@@ -229,17 +229,18 @@ func (n *round) begin() {
 			rs.errands[i] = errand{l: n.Lock, ballot: n.ballot, node: i}
 		}
 	}
+	lost := n.lost()
 	var idle, silent []int
 	for i := range rs.errands {
 		e := &rs.errands[i]
-		switch e.state {
-		case errandIdle:
+		switch {
+		case e.state == errandQueued:
+			e.round = n
+		case e.state == errandSent || lost[i]:
+			silent = append(silent, i)
+		default:
 			e.state, e.round = errandQueued, n
 			idle = append(idle, i)
-		case errandQueued:
-			e.round = n
-		case errandSent:
-			silent = append(silent, i)
 		}
 	}
 	rs.mu.Unlock()
@@ -249,6 +250,23 @@ func (n *round) begin() {
 	for _, i := range silent {
 		n.note(reply{node: i, err: errUnanswered}, time.Time{})
 	}
+}
+
+// lost are the nodes that are known not to answer, if the others are a quorum. An errand
+// to such a node would wait for a PING, and the round with it: a hold that misses a vote
+// which a rival has for a moment could ask for it but once or twice in its lease. The
+// PING is under way, so the node is asked again by the first round after it is back.
+func (n *round) lost() (lost map[int]bool) {
+	lost = map[int]bool{}
+	for i, node := range n.nodes {
+		if node.Wire.IsLost(n.cfg.NodeTimeout) {
+			lost[i] = true
+		}
+	}
+	if n.blocks(len(lost)) {
+		return nil
+	}
+	return lost
 }
 
 // note counts a reply to an errand, and goes on from there.

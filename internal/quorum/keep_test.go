@@ -255,3 +255,25 @@ func TestReentryRenewsAndCounts(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A round of the watchdog does not wait for a node that is known to hang, while the
+// others are a quorum: a hold that misses a vote asks for it as often as it can.
+func TestRenewalDoesNotWaitForANodeThatIsKnownToHang(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = 2 * budget })
+	h.warm()
+	id, _ := h.mustEnter()
+	h.quiet()
+	h.servers[2].proxy.Handle(func(faultproxy.Command) faultproxy.Action { return faultproxy.Hold })
+	h.nodes[2].Wire.Failed(errors.New("no reply"))
+	h.servers[3].rdb.HSet(bg, h.record, "attempt", "rival:1", "stamp", "7:7", "until", time.Now().Add(time.Hour).UnixMicro())
+	h.servers[4].rdb.Del(bg, h.record)
+	if got := renewers["watchdog"](h, id); got.Err != nil || got.Outcome != protocol.Done {
+		t.Fatalf("%+v", got)
+	}
+	h.servers[2].proxy.Release()
+	h.pass()
+	h.servers[3].rdb.Del(bg, h.record)
+	h.quiet()
+	h.mustRelease(id)
+}

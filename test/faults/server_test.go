@@ -164,7 +164,7 @@ func TestUnreachableServerIsReported(t *testing.T) {
 		t.Fatalf("%q does not say why", err)
 	}
 	// Lock bears it for a watchdog lease; a whole line of waiters does not bear
-	// it one after the other, which would take 50 leases of 300 ms at least.
+	// it one after the other, which would take 50 times 300 ms at least.
 	start := time.Now()
 	errs := make(chan error)
 	for range 50 {
