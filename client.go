@@ -17,12 +17,12 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Client makes locks on one Redis deployment. A process needs one for each
-// deployment. It is safe for concurrent use.
+// Client makes locks on one Redis deployment. A process needs one for each deployment.
+// It is safe for concurrent use.
 //
-// All locks of a Client share one watchdog goroutine, which is started with
-// the first hold, and one subscribed connection (in a cluster with sharded
-// pub/sub: one for each node), which is opened when a waiter first needs it.
+// All locks of a Client share one watchdog goroutine, which starts with the first hold,
+// and one subscribed connection (in a cluster with sharded pub/sub, one per node), which
+// the first waiter opens.
 type Client struct {
 	cfg    config
 	id     string
@@ -54,28 +54,24 @@ type Client struct {
 // clients counts those of this process.
 var clients atomic.Int64
 
-// New returns a Client on rdb: a *redis.Client (also of a Sentinel
-// deployment), a *redis.ClusterClient, or something that wraps one of them. It
-// sends nothing.
+// New returns a Client on rdb: a *redis.Client (also of a Sentinel deployment), a
+// *redis.ClusterClient, or something that wraps one of them. It sends nothing. A
+// *redis.Ring is refused: when one of its shards drops out, its keys move to another
+// shard, and two owners hold one lock.
 //
-// rdb stays the caller's: the Client neither changes nor closes it. Close the
-// Client first. Its time-outs and retries do not matter: calls are bounded by
-// WithCommandTimeout, and commands never retried by go-redis. But a reply that never
-// comes keeps a connection of the pool for as long as the ReadTimeout of rdb, so
-// that should be 10 s at most, and WriteTimeout too. If those of a *redis.Client are
-// longer, or off, the Client sends its commands through rdb.WithTimeout, and hooks of
-// rdb do not see them: WithTimeout leaves hooks out. A *redis.ClusterClient whose
-// time-outs are off is refused. ContextTimeoutEnabled does as well for both. What
-// wraps a client is not looked at.
+// The Client neither changes nor closes rdb; close the Client first. The time-outs and
+// retries of rdb do not matter: WithCommandTimeout bounds calls, and go-redis never
+// retries their commands. But a reply that never comes occupies a connection of the pool
+// for the ReadTimeout of rdb: set ReadTimeout and WriteTimeout to 10 s at most, or
+// ContextTimeoutEnabled. Otherwise the Client sends the commands of a *redis.Client
+// through rdb.WithTimeout, which leaves out the hooks of rdb, and refuses a
+// *redis.ClusterClient whose time-outs are off. It does not look into a wrapper.
 //
-// The pool of rdb is shared with all else that uses rdb. Commands that block (BLPOP)
-// on all its connections keep locks from being taken and released. Renewals are
-// pipelines: give those a pool of their own, or such commands may cost the leases.
-// With go-redis 9.22 that is PipelineReadBufferSize or PipelineWriteBufferSize in
-// the options; from 9.23 on it is the default.
-//
-// A *redis.Ring is refused: when one of its shards drops out, the keys of that
-// shard move to another, and two owners hold one lock.
+// All users of rdb share its pool. Blocking commands (BLPOP) on all its connections keep
+// locks from being acquired and released. Renewals are pipelines: give pipelines a pool
+// of their own, or such commands may cost the leases. With go-redis 9.22 that takes
+// PipelineReadBufferSize or PipelineWriteBufferSize in the options; from 9.23 on it is
+// the default.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
 	err := apply(opts, &c.cfg)
@@ -140,7 +136,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	return nil
 }
 
-// ID is the client's UUID, the first half of the owner ids that Redis shows.
+// ID is the client's UUID, the first half of its owner ids in Redis.
 func (c *Client) ID() string {
 	if c == nil {
 		return ""

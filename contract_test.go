@@ -218,9 +218,9 @@ func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
 func TestOptionsOfOneTypeAreNotThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	c := locktest.NewClient(t, locktest.OnMiniredis(t).Client(t))
-	backoff, ageing := rlock.WithBackoff(rlock.ConstantBackoff(time.Second)), rlock.WithAgeing(time.Second)
+	backoff, aging := rlock.WithBackoff(rlock.ConstantBackoff(time.Second)), rlock.WithAging(time.Second)
 	readers, quorum := rlock.WithReaderPreference(), rlock.WithQuorum(3)
-	for of, opt := range map[string]any{"SpinLock": backoff, "PriorityLock": ageing, "ReadWriteLock": readers, "RedLock": quorum} {
+	for of, opt := range map[string]any{"SpinLock": backoff, "PriorityLock": aging, "ReadWriteLock": readers, "RedLock": quorum} {
 		_, any := opt.(rlock.LockOption)
 		_, spin := opt.(rlock.SpinLockOption)
 		_, priority := opt.(rlock.PriorityLockOption)
@@ -232,7 +232,7 @@ func TestOptionsOfOneTypeAreNotThoseOfOthers(t *testing.T) {
 	}
 	all := []rlock.LockOption{rlock.WithMaxHold(time.Minute), rlock.WithNonReentrant()}
 	for _, l := range []locktest.AnyLock{
-		c.NewLock("x", all...), c.NewSpinLock("x", backoff, all[0]), c.NewPriorityLock("x", ageing, all[1]), c.NewReadWriteLock("x", readers, all[0]).Reader,
+		c.NewLock("x", all...), c.NewSpinLock("x", backoff, all[0]), c.NewPriorityLock("x", aging, all[1]), c.NewReadWriteLock("x", readers, all[0]).Reader,
 	} {
 		if _, err := l.HeldBy(bg); err != nil {
 			t.Error(err)

@@ -6,207 +6,183 @@
 //	err = rlock.Do(ctx, lock, func(ctx context.Context) error {
 //		return writeInvoices(ctx) // ctx ends if the lock is lost
 //	})
-//
 //	// err matches ErrLeaseLost if the lock was lost before writeInvoices returned
 //
-// Or, to have the hold in hand:
+// Or, with the lease in hand:
 //
 //	lease, err := lock.Lock(ctx)
 //	if err != nil {
 //		return err
 //	}
 //	err = writeInvoices(lease.Context(ctx))
-//	return errors.Join(err, lease.Unlock(ctx)) // Unlock tells ErrLeaseLost too
+//	return errors.Join(err, lease.Unlock(ctx)) // Unlock reports ErrLeaseLost too
 //
 // # Locks, leases and owners
 //
-// A [Lock] is a name. It has no state, and any number of goroutines may share
-// it: they exclude each other, and everybody else who uses the name.
+// A [Lock] is a name. It has no state, and goroutines may share it: they exclude each
+// other, and everybody else who uses the name.
 //
-// A [Lease] is one hold of a lock, and only a lease can be unlocked: a holder
-// that was too slow cannot free the lock under its successor. Without
-// [WithLease], Redis keeps a hold for [DefaultWatchdogLease], and it is renewed
-// each third of that until it is unlocked or lost. If the process dies, the
-// lock is free when the rest of the lease is over.
+// A [Lease] is one hold of a lock, and only a lease can be unlocked: a holder that was
+// too slow cannot free the lock of its successor. Without [WithLease], Redis keeps a
+// hold for [DefaultWatchdogLease], and the watchdog renews it each third of that until
+// it is unlocked or lost. If the process dies, the lock is free at the end of the lease.
 //
-// Who the owner is, the context says. An acquire enters again only the holds that its
-// context descends from: through [Lease.Context], or the context that [Do] gives to its
-// function. Every other lock it enters as a new owner. So goroutines started below one
-// lease exclude each other from every other lock, and a context that does not descend
-// from a hold waits for it, in the same goroutine too. [WithoutOwner] cuts a context
-// off from all holds.
+// The context says who the owner is. An acquire enters again only the holds that its
+// context descends from, through [Lease.Context] or the context that [Do] gives to its
+// function. It enters every other lock as a new owner. So goroutines that share the
+// context of one lease exclude each other from every other lock, and a context that
+// does not descend from a hold waits for it, even in the same goroutine. [WithoutOwner]
+// cuts a context off from all holds. [WithOwner] makes one owner of a whole tree of
+// calls, whose goroutines do not exclude each other at all; use it only where contexts
+// of leases cannot be handed on.
 //
-// [WithOwner] makes one owner of a whole tree of calls. Use it only where contexts of
-// leases cannot be handed on: goroutines below it do not exclude each other at all.
-//
-// Three durations are independent. The lease is how long Redis keeps a hold that is
-// not renewed (WithLease). The wait is bounded by the context and [WithWait].
-// One operation on Redis is bounded by [WithCommandTimeout].
+// Three durations are independent. The lease is how long Redis keeps a hold that is not
+// renewed (WithLease). The context and [WithWait] bound the wait. [WithCommandTimeout]
+// bounds one operation on Redis.
 //
 // # Types
 //
-// All types have the methods of [Locker], give out a [Lease], and keep what this
-// page says; of the two read-write types, that is each of their sides, Reader and
-// Writer. They differ in who gets in, and in what a wait costs.
+// Every type, or each side of a read-write lock, is a [Locker] and an [Inspector], hands
+// out a [Lease], and keeps the promises of this page. The types differ in who gets the
+// lock next, and in what a wait costs.
 //
 //   - [Lock] is the one to begin with: reentrant, without an order among clients.
 //   - [FairLock] grants in request order, across processes.
-//   - [SpinLock] sends no messages and listens to none: waiters look again and
-//     again, after growing pauses.
-//   - [FencedLock] takes its tokens from a counter that Java processes share: 1,
-//     2, 3. They begin again if Redis loses the counter.
-//   - [ReadWriteLock] has a side that any number may hold and one that excludes
-//     all. A writer may read too; a reader that asks to write gets [ErrUpgrade].
-//   - [FairReadWriteLock] serves readers and writers in the order of their asking.
-//   - [PriorityLock] lets the most urgent in first.
-//   - [RedLock] is kept by a majority of masters that know nothing of each other.
-//   - [MultiLock] is several locks as one: it has all of them, or none.
+//   - [SpinLock] neither publishes nor subscribes: waiters poll with growing pauses.
+//   - [FencedLock] takes its tokens 1, 2, 3 from a counter that it shares with Java
+//     processes. They start over if Redis loses the counter.
+//   - [ReadWriteLock] has a side for any number of readers and one for a single writer.
+//     A writer may read too; a reader that asks to write gets [ErrUpgrade].
+//   - [FairReadWriteLock] serves readers and writers in request order.
+//   - [PriorityLock] goes to the most urgent waiter.
+//   - [RedLock] is held on a majority of independent masters.
+//   - [MultiLock] is several locks as one: it holds all of them, or none.
 //
-// The first five stand in Redis as Redisson keeps them, so that Java processes can
-// take part; so does a MultiLock of such. FairReadWriteLock, PriorityLock and RedLock
-// have keys of their own. Use one type for a name, in Java too: a read-write lock or
-// a group lock of Redisson comes in beside a lock of another type. A FairReadWriteLock
-// or PriorityLock fails with [ErrForeignKey] while another type holds its name, but the
-// other type does not see them: to change the type of a lock in use, change its name
-// too. The file
-// docs/redisson.md says what was tested with Redisson, and what does not work
-// together.
-//
-// Each type, or side, has State, IsLocked, HeldBy, ForceUnlock, ForceUnlockIf, and
-// Watch, which tells the state of a lock as it changes without contending for it; it is
-// no proof that a lock is free. A MultiLock asks its members; it has no
-// Watch: watch the members.
+// The first five, and a MultiLock of them, have the keys of Redisson's locks, so Java
+// processes can take part. FairReadWriteLock, PriorityLock and RedLock have keys of
+// their own. Use one type for a name, in Java too: a read-write lock or a group lock of
+// Redisson gets in beside a lock of another type. A FairReadWriteLock or PriorityLock
+// fails with [ErrForeignKey] while another type holds its name, but the other type does
+// not see them: to change the type of a lock in use, change its name. The file
+// docs/redisson.md says what was tested with Redisson, and what does not work together.
 //
 // # What is guaranteed
 //
-// As long as Redis keeps what it has confirmed, and clocks run at the same speed
-// within the drift ([WithDrift]):
+// As long as Redis keeps what it has confirmed, and all clocks run at the same speed
+// within the drift ([WithDrift]; they need not show the same time):
 //
-//   - At most one owner has a lease that is valid; of the read side, any number,
-//     and then no other owner of the write side. A lease's deadline is
-//     counted on the monotonic clock of this process, from before the request
-//     was sent, and ends before Redis can give the lock to another.
-//   - A lost lease is reported: at its deadline at the latest, whether Redis
-//     can be reached or not, and earlier if Redis says so. Done closes, the
-//     contexts end, Err and Unlock tell the cause.
-//   - No failure leaves a hold behind that nobody has. A reply that is lost, a
-//     context that ends, or a command that arrives late neither leaks a hold
-//     nor counts it twice. What cannot be undone at once is undone in the
-//     background, or runs out with its lease.
-//   - The fencing tokens of a lock grow from one exclusive hold to the next:
-//     [Lease.Token].
-//   - Waiting depends on no message. The first in line looks again when it
-//     hears that the lock is free, when the holder's lease is over, and every
-//     five seconds ([WithLongestPoll]); the others follow it.
+//   - At most one owner has a valid lease; on the read side any number have, and then no
+//     other owner has one on the write side. The deadline of a lease is counted on the
+//     monotonic clock of this process, from before the request was sent, and comes before
+//     Redis can give the lock to another owner.
+//   - A lost lease is reported at its deadline at the latest, whether Redis can be
+//     reached or not, and earlier if Redis says so. Done closes, the contexts end, Err
+//     and Unlock return the cause.
+//   - No failure leaves a hold behind that no caller owns. A lost reply, a context that
+//     ends, or a command that arrives late neither leaks a hold nor counts it twice. What
+//     cannot be undone at once is undone in the background, or runs out with its lease.
+//   - The fencing tokens of a lock grow from one exclusive hold to the next
+//     ([Lease.Token]).
+//   - Waiting does not depend on messages. The first waiter in line looks when it hears
+//     that the lock is free, when the holder's lease is over, and every five seconds
+//     ([WithLongestPoll]); the others follow it.
 //
-// # What is not
+// # What is not guaranteed
 //
-//   - A lock cannot stop a process. Code that does not watch its lease goes on
-//     after a loss; a process that was stopped between its last check and its
-//     effect finds out too late. Against both only the resource can help, by
-//     refusing a fencing token lower than the highest it has seen.
-//   - Redis replicates asynchronously. A failover may promote a replica that has
-//     not seen a hold, and give the lock to a second owner while the first one
-//     has a valid lease; that one is told with its next renewal. A flush, an
-//     eviction, and a restart without persistence do the same. [WithReplicaAck] says
-//     what can be done about it; RedLock says what it survives.
-//   - Tokens may repeat if the server loses its data and its clock goes back,
-//     both at once.
-//   - Late copies are stopped if the library knows that there may be some: of
-//     requests that were not answered, or sent twice. A proxy that repeats by
-//     itself, after the release, an acquire that was answered can bring a hold
-//     back that nobody has, until its lease is over.
-//   - The monotonic clock of most systems stands still while the machine is
-//     suspended. A lease that ran out meanwhile is found lost only with the next
-//     renewal, Extend or Unlock.
-//   - Lock, SpinLock, FencedLock and ReadWriteLock keep the order of waiters
-//     within a Client, for each side, not among clients. FairLock,
-//     FairReadWriteLock and PriorityLock keep it in Redis, for waiters that
-//     give a sign of life within a waiter lease ([WithWaiterLease]): one that is cut
-//     off or stopped for longer may lose its place, and all do if Redis loses its
-//     data.
+//   - A lock cannot stop a process. Code that does not watch its lease continues after a
+//     loss, and a process that was stopped between its last check and its effect finds
+//     out too late. Only the resource can prevent both, by refusing a fencing token lower
+//     than the highest it has seen.
+//   - Redis replicates asynchronously. A failover may promote a replica that has not seen
+//     a hold, and give the lock to a second owner while the first has a valid lease; the
+//     first learns of it with its next renewal. A flush, an eviction, and a restart
+//     without persistence do the same. [WithReplicaAck] says what can be done about it;
+//     RedLock says what it survives.
+//   - Tokens may repeat if the server loses its data and its clock goes back, both at once.
+//   - Late copies of a request are stopped only if the library knows that there may be
+//     some: the request was not answered, or was sent twice. A proxy that repeats an
+//     answered acquire after the release can bring back a hold that no caller owns, until
+//     its lease is over.
+//   - The monotonic clock of most systems stands still while the machine is suspended. A
+//     lease that ran out meanwhile is found lost only by the next renewal, Extend or Unlock.
+//   - Lock, SpinLock, FencedLock and ReadWriteLock keep the order of waiters within a
+//     Client, for each side, and not among clients. FairLock, FairReadWriteLock and
+//     PriorityLock keep it in Redis, for waiters that report within a waiter lease
+//     ([WithWaiterLease]): one that is cut off or stopped for longer may lose its place,
+//     and all lose theirs if Redis loses its data.
 //   - Writers of a ReadWriteLock starve while there are always readers in Java, or
-//     [WithReaderPreference]: those pass by who waits. Otherwise neither side starves
-//     the other; with a FairReadWriteLock nobody starves.
-//   - While a cluster moves the slot of a lock, acquires wait until all its keys
-//     have arrived, and so may a release of a type that has a queue in Redis: Unlock
-//     then returns ErrUnreachable, and the release is repeated in the background.
-//     Renewals go on.
-//   - A reader that waits for another that wants to begin to read may wait for a
-//     writer that stands between them, if writers are served in order or preferred.
-//     Hand on the context: who has it reads on at once.
+//     [WithReaderPreference]: those overtake waiters. Otherwise neither side starves the
+//     other; with a FairReadWriteLock nobody starves.
+//   - While a cluster moves the slot of a lock, acquires wait until all its keys have
+//     arrived. A release of a type with a queue in Redis may have to wait too: Unlock then
+//     returns ErrUnreachable, and the release is repeated in the background. Renewals
+//     go on.
+//   - A reader that waits for another owner which is about to read may wait for a writer
+//     between them, if writers are served in order or preferred. Hand on the context: its
+//     owner continues to read at once.
 //   - Whoever may write to Redis may free or forge any lock.
+//
+// # Watching
+//
+// Every type but MultiLock, and each side of a read-write lock, has the method
+//
+//	Watch(ctx context.Context) (<-chan State, error)
+//
+// It takes no lock, joins no queue and delays nobody. The channel delivers the current
+// state, and then a new one whenever the mode, the holders, their counts or the token
+// have changed; a change of TTL or Waiters alone is not reported. It is closed when ctx
+// ends or the client shuts down. It keeps only the latest state: a slow reader misses
+// earlier ones, but never the latest. A change that is undone between two looks is not
+// seen. So a watch suits dashboards, tests and decisions that may be wrong for a moment;
+// it proves neither that a lock is free nor that it is held.
+//
+// A watch looks when it begins, when a release is announced, when the holder's lease is
+// over, and by polling, because no client of the protocol announces an acquire: 10 ms
+// after each change or message, then after pauses that double up to WithLongestPoll. (A
+// SpinLock announces no release; where Redis keeps the queue, only the next waiter hears
+// of it.) So it sees most changes within milliseconds and each lasting one within
+// WithLongestPoll, for at most a hundred cheap commands a second while the lock is busy
+// and one per WithLongestPoll while it is not. All watches of one lock in a client share
+// these looks and one goroutine, and all watches of a client its subscribed connection;
+// two RedLock values are two locks here.
+//
+// While Redis cannot be reached or answers with an error, the channel delivers nothing
+// and the Observer is told (Retry). Watch itself fails, at once, only with an error that
+// matches ErrInvalidArgument or ErrClosed.
 //
 // # What it costs
 //
-// An acquire and a release of a free lock are one script call each. A held lock
-// costs one command per third of its lease, sent in pipelines of up to a
-// hundred, and no goroutine: one watches over all holds of a Client. A waiter
-// is the goroutine that called; of all that wait for one lock in a Client only
-// the first talks to Redis. Where Redis keeps the order, each waiter does: it has a
-// place in the queue, and looks each third of a waiter lease. Subscriptions share one connection (in a cluster
-// with sharded pub/sub: one for each node), opened when somebody first waits.
+// The acquire and the release of a free lock are one script call each. A held lock costs
+// one command per third of its lease, in pipelines of up to a hundred, and no goroutine:
+// one serves all holds of a Client. A waiter costs the goroutine that called; of all that
+// wait for one lock in a Client, only the first talks to Redis. Where Redis keeps the
+// order, each waiter has a place in the queue, and looks each third of a waiter lease.
+// Subscriptions share one connection (in a cluster with sharded pub/sub, one per node),
+// opened by the first wait.
 //
-// In Redis a held lock is one key, which goes with the hold. Fencing tokens keep
-// one small key for each hash slot in use. A stay whose acquire had an unknown
-// outcome, or was given up when it was or may have been granted, leaves a
-// tombstone for one minute, which stops late copies of the acquire.
-//
-// # Keys and channels
-//
-// What an operator has to permit, for a lock called name (with its prefix):
-//
-//   - name: the lock, a hash. It has the TTL of the lease.
-//   - {name}:rlock:gone:<id>: a tombstone, for a minute. As a pattern
-//     {name}:rlock:gone:*.
-//   - rlock:clock:{<number>}: the fencing clock of a cluster slot, at most
-//     16,384 of them, without prefix, never deleted. As a pattern rlock:clock:*.
-//   - redisson_lock__channel:{name}: the channel on which a release is
-//     published.
-//
-// The types differ from that in
-//
-//   - FairLock: redisson_lock_queue:{name} and redisson_lock_timeout:{name}, the
-//     queue as Redisson keeps it; {name}:rlock:waiters and {name}:rlock:line, who of it
-//     is alive; and a channel for each waiter, redisson_lock__channel:{name}:<id>.
-//   - FencedLock: redisson_lock_token:{name}, the counter, never deleted.
-//   - SpinLock: no channel.
-//   - ReadWriteLock: {name}:<id>:rwlock_timeout:<n>, the timers of readers; the channel
-//     redisson_rwlock:{name}; without WithReaderPreference {name}:rlock:writers,
-//     {name}:rlock:readers and {name}:rlock:admitted: who waits.
-//   - FairReadWriteLock and PriorityLock: {name}:rlock:fairrw and
-//     {name}:rlock:priority in the place of name, and keys and channels that begin with
-//     these and a colon. As patterns {name}:rlock:fairrw* and {name}:rlock:priority*.
-//     Each reads the other's, and name, to see whether another type holds the name.
-//   - RedLock, on each node: {name}:rlock:red in the place of name, and
-//     {name}:rlock:red:counter, for a month; rlock:red:highest, and with
-//     WithRestartQuarantine rlock:red:admitted and rlock:red:since, never deleted;
-//     the channel {name}:rlock:red:free.
-//   - MultiLock: those of its members.
-//   - With WithFailoverQuarantine: rlock:served, never deleted.
-//
-// If the name contains an opening brace, no braces are added around it:
-// name:rlock:gone:<id> and redisson_lock__channel:name.
-//
-// The commands that each type sends, as lines of ACL SETUSER, are in docs/acl.md.
+// In Redis a held lock is one key, which ends with the hold. Fencing tokens need one small
+// key per hash slot in use. An acquire whose outcome is unknown, or that was given up when
+// it was or may have been granted, leaves a tombstone for one minute, which stops late
+// copies of it. The file docs/keys.md lists all keys and channels, and docs/acl.md the
+// commands of each type as lines of ACL SETUSER.
 //
 // # Failures
 //
-// All errors are an [*Error] with the name of the lock, except those of [New]
-// and [Client.Shutdown], and what [Do] joins. They match one of the sentinels
-// such as [ErrNotAcquired], [ErrLeaseLost] and [ErrUnreachable], or the error of
-// a context that ended, or are an error of Redis. Lock outlasts an outage for as
-// long as a watchdog lease; TryLock does not wait.
+// All errors are an [*Error] with the name of the lock, except those of [New],
+// [NewRedLock], [NewMultiLock], [Client.BootstrapServer] and [Client.Shutdown], and what
+// [Do] joins. They match one of the sentinels such as [ErrNotAcquired], [ErrLeaseLost] and
+// [ErrUnreachable], or the error of a context that ended, or are an error of Redis. Lock
+// outlasts an outage of up to a watchdog lease; TryLock does not wait.
 //
-// # Ending
+// # Shutting down
 //
-// [Client.Shutdown] and [Client.Close] give out nothing more and end all leases and
-// their contexts, which asks the holders to leave. They free no lock under its
-// holder: a lock stays held, and is renewed, until its holder unlocks, or until the
-// shutdown's time is over and then the lease.
+// [Client.Shutdown] and [Client.Close] grant nothing more and end all leases and their
+// contexts, which asks the holders to leave. They free no lock under its holder: it is
+// held and renewed until the holder unlocks it, or until the time of the shutdown is over
+// and then the lease.
 //
 // # Testing
 //
-// Package rlocktest has an in-memory Redis for unit tests, in which time can be
-// moved and locks can be lost on purpose.
+// Package rlocktest has an in-memory Redis for unit tests, in which time can be moved and
+// locks can be lost on purpose.
 package rlock

@@ -10,95 +10,86 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// What can go wrong, for errors.Is.
+// Errors, for errors.Is.
 var (
-	// ErrNotAcquired: the lock was not taken, because another owner holds it or
-	// goes first, the wait was over, or too few replicas confirmed it. No hold is left
-	// behind in Redis; a tombstone may be, for a minute. When the context ended
-	// the wait, the error matches the context's error too; when Redis did not
-	// answer at the end of the wait, ErrUnreachable or ErrNoQuorum.
+	// ErrNotAcquired: another owner holds the lock or goes first, the wait was over,
+	// or too few replicas confirmed. No hold is left in Redis; a tombstone may be, for
+	// a minute. If the context ended the wait, the error matches the context's error
+	// too; if Redis did not answer at its end, ErrUnreachable or ErrNoQuorum.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
 	// loss it means that no renewal got through before the deadline.
 	ErrUnreachable = wire.ErrUnreachable
 
-	// ErrLeaseLost: the hold ended before it was unlocked. It wraps one of the
-	// causes below. Whatever the lock protects may since be in use by another
-	// owner; only fencing tokens protect what was already under way.
+	// ErrLeaseLost: the hold ended before it was unlocked. The error matches one of the
+	// causes below too. Another owner may use the resource since; only fencing tokens
+	// protect it from work that was under way.
 	ErrLeaseLost = errors.New("lease lost")
 
-	// ErrUnlocked: this Lease was unlocked before.
-	ErrUnlocked = errors.New("already unlocked")
+	ErrUnlocked = errors.New("already unlocked") // this Lease was unlocked before
+	ErrNotHeld  = errors.New("not held")         // the lease is nil or zero
 
-	// ErrNotHeld: there is no hold to work on.
-	ErrNotHeld = errors.New("not held")
-
-	// ErrReentrant: the context descends from a hold of this lock, which
-	// was made with WithNonReentrant.
+	// ErrReentrant: the context descends from a hold of this lock, which is made
+	// WithNonReentrant.
 	ErrReentrant = errors.New("already held by this owner, and not reentrant")
 
-	// ErrUpgrade: the context descends from a read hold and asks for the write
-	// lock, which would wait for itself.
+	// ErrUpgrade: the context of an acquire of the write side descends from a read
+	// hold. It would wait for itself.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
-	// ErrUnconfirmed: Redis did not confirm the release of a lease: it gave no answer
-	// (then the error matches ErrUnreachable too), answered with an error such as
-	// NOPERM, or the go-redis client is closed (redis.ErrClosed). The lease has ended
-	// all the same. The lock may stand in Redis until its lease has run out; until then
-	// the release is repeated in the background.
+	// ErrUnconfirmed: Redis did not confirm a release. It gave no answer (then the
+	// error matches ErrUnreachable too), answered with an error such as NOPERM, or the
+	// go-redis client is closed (redis.ErrClosed). The lease has ended all the same.
+	// The lock may stay in Redis until the lease runs out there; until then the
+	// release is repeated in the background.
 	ErrUnconfirmed = errors.New("release not confirmed")
 
-	// ErrNoQuorum: too few masters of a RedLock could vote. The message says what
-	// became of each, and the errors of all of them match too.
+	// ErrNoQuorum: too few masters of a RedLock could vote. The message has the outcome
+	// of each, and the error matches the errors of all of them.
 	ErrNoQuorum = quorum.ErrNoQuorum
 
-	// ErrClosed: the Client shuts down, or has. Of a lease: its holder should leave,
-	// and still holds the lock until it calls Unlock. It is not redis.ErrClosed, which
-	// comes from a go-redis client that is closed.
+	// ErrClosed: the Client shuts down, or has. The holder of a lease that ended with
+	// it should leave, and holds the lock until it calls Unlock. (A closed go-redis
+	// client returns redis.ErrClosed instead.)
 	ErrClosed = errors.New("the rlock.Client is closed")
 
-	// ErrForeignKey: the lock's key in Redis is in use for something that is not a
-	// lock of this kind: another type of key, as other lock libraries use, or a hash
-	// of other data. It is left as it is. Or, of a PriorityLock and FairReadWriteLock:
-	// another type of lock of this name is held, which does not exclude them.
+	// ErrForeignKey: the lock's key has another type, as with other lock libraries, or
+	// is a hash of other data. It is not changed. Or, for a PriorityLock and a
+	// FairReadWriteLock: another type of lock of this name is held.
 	ErrForeignKey = wire.ErrForeignKey
 
-	// ErrInvalidArgument: refused before anything was sent.
+	// ErrInvalidArgument: the call was refused before anything was sent.
 	ErrInvalidArgument = quorum.ErrInvalidArgument
 )
 
-// Causes of a loss. An error that matches ErrLeaseLost matches one of these,
-// or ErrUnreachable.
+// Causes of a loss. An error that matches ErrLeaseLost matches one of these, or
+// ErrUnreachable.
 var (
-	// ErrExpired: the lease ran out. A fixed lease does so by itself; a renewed
-	// one only if this process was stopped for most of a lease.
+	// ErrExpired: the lease ran out. A renewed lease does so only if this process was
+	// stopped for most of it.
 	ErrExpired = errors.New("lease ran out")
 
 	// ErrTakenOver: Redis shows another holder.
 	ErrTakenOver = errors.New("taken over by another owner")
 
-	// ErrRemoved: the lock vanished from Redis before its time: it was
-	// force-unlocked, flushed, evicted, or the server restarted without it.
+	// ErrRemoved: the lock is gone from Redis before its time: force-unlocked, flushed,
+	// evicted, or lost in a restart.
 	ErrRemoved = errors.New("removed from Redis")
 
-	// ErrMaxHold: the hold reached the time given with WithMaxHold.
-	ErrMaxHold = errors.New("longest hold time reached")
+	ErrMaxHold = errors.New("longest hold time reached") // WithMaxHold
 )
 
-// Error is what the methods of locks and leases return: which lock and owner
-// it is about, and why. Use errors.Is with the variables above, or errors.As
-// to get at the fields.
+// Error is the error of the methods of locks and leases. Use errors.Is with the
+// variables of this package, or errors.As to get at the fields.
 type Error struct {
 	Lock  string // name of the lock
 	Owner string // id of the hold, as Redis shows it; empty if there was none
 
-	// Of an acquire that was refused, or whose wait has ended: who held the lock
-	// when Redis was last asked, as far as is known. Of several holders it is one.
+	// Holder is the owner that held the lock at the last look of an acquire that was
+	// refused, or whose wait ended: one of several; empty if unknown.
 	Holder string
-	// Left is what was left then of the holder's lease; 0 if that is not known or
-	// the lease has no end.
-	Left time.Duration
+	Left   time.Duration // of the holder's lease; 0 if unknown or without end
 
 	Err error // what happened
 }
@@ -118,8 +109,8 @@ func (e *Error) Error() string {
 // Unwrap gives errors.Is and errors.As the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// onlyClosed reports whether a lease that ended with err is still held: its client
-// shuts down, and it was neither unlocked nor lost.
+// onlyClosed reports whether a lease that ended with err is still held: its client shuts
+// down, and it was neither unlocked nor lost.
 func onlyClosed(err error) bool {
 	return errors.Is(err, ErrClosed) && !errors.Is(err, ErrLeaseLost)
 }

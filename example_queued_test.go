@@ -67,7 +67,7 @@ func ExamplePriorityLock() {
 	ctx := context.Background()
 	// A nightly job that has waited for 9 minutes goes before urgent ones that
 	// come then.
-	press := client.NewPriorityLock("printing-press", rlock.WithAgeing(time.Minute))
+	press := client.NewPriorityLock("printing-press", rlock.WithAging(time.Minute))
 
 	lease, err := press.Lock(ctx)
 	if err != nil {

@@ -9,9 +9,7 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// IsLocked reports whether anybody holds the lock; of a read-write lock, this
-// side of it. It costs the same however many do. Its bounds and errors are those of
-// State.
+// IsLocked implements [Inspector].
 func (l *core) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
 	return held, err
@@ -26,12 +24,7 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
-// State returns who holds the lock, as Redis shows it now. It is bounded by ctx
-// and the command time-out. It fails with an error that matches ErrUnreachable,
-// if Redis did not answer in time, ctx.Err(), ErrClosed or ErrInvalidArgument
-// (the name), or with an error of Redis. The State of a RedLock is unknown while the
-// votes that could not be read would decide whether it is held: the error then
-// matches ErrNoQuorum too.
+// State implements [Inspector].
 func (l *core) State(ctx context.Context) (State, error) {
 	if err := l.check(ctx); err != nil {
 		return State{Mode: ModeFree}, err
@@ -75,10 +68,7 @@ func (l *core) stateOf(p *protocol.State) State {
 	return s
 }
 
-// HeldBy returns how often the hold that ctx descends from has been entered,
-// according to Redis: 0 if it is gone, or ctx descends from none. The latter costs
-// no request, and what it costs does not depend on how many hold the lock. Bounds and
-// errors are those of State.
+// HeldBy implements [Inspector].
 func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
@@ -91,29 +81,10 @@ func (l *core) HeldBy(ctx context.Context) (int, error) {
 	return entries, err
 }
 
-// ForceUnlock frees the lock whoever holds it, and reports whether it was held.
-// Of a read-write lock it ends the holds of this side: all readers, or the writer.
-// The holder learns of it with its next renewal, as ErrRemoved (or
-// ErrTakenOver, if another was quicker); with a fixed lease only when it calls
-// Extend or Unlock, or at the end of the lease.
-//
-// It is bounded by ctx and the command time-out; before the first acquire in a
-// cluster, finding out how to publish may take as long again. It fails with an
-// error that matches ErrUnreachable, ctx.Err(), ErrClosed or ErrInvalidArgument,
-// or with an error of Redis. A request that may have run is not sent again: after
-// ErrUnreachable or ctx.Err() it is open whether the lock was freed.
+// ForceUnlock implements [Inspector].
 func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
-// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the
-// owner with this id holds it (Lease.Owner, Holder.Owner). The id belongs to
-// that hold alone, so a newer one cannot be hit. It is the owner and not the
-// fencing token that names the hold, because the shared wire has no place for
-// the token.
-//
-// Bounds and errors are those of ForceUnlock, and ErrInvalidArgument if owner is
-// empty. The request may be sent again: if a reply was lost and the repeated
-// request finds nothing, the error matches ErrUnreachable, and the outcome is
-// unknown.
+// ForceUnlockIf implements [Inspector].
 func (l *core) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
 	if err := l.check(ctx); err != nil {
 		return false, err

@@ -8,18 +8,16 @@ import (
 	"time"
 )
 
-// Lease is one entry into a lock, returned by Lock and TryLock. It lasts until
-// it is unlocked, lost, or its Client is shut down; see [Client.Shutdown] for
-// that. It may be used from any goroutine. A nil or zero Lease has ended: its errors
-// match ErrNotHeld.
+// Lease is one entry into a lock, returned by Lock and TryLock. It lasts until it is
+// unlocked, lost, or its Client is shut down ([Client.Shutdown]). Any goroutine may use
+// it. A nil or zero Lease has ended: its errors match ErrNotHeld.
 //
-// A Lease never outlives what Redis promised: its deadline is counted on this
-// process's monotonic clock from before the request was sent, less the drift.
-// When the deadline passes without a renewal, the lease is lost, whether Redis
-// can be reached or not. Two things it cannot promise: that code which is
-// running when the lease is lost stops by itself (watch Done or Context, and
-// hand the Token to whatever can check it), and that a process which was
-// stopped between a check and its effect notices in time.
+// A Lease never outlives what Redis promised: its deadline is counted on the monotonic
+// clock of this process from before the request was sent, less the drift. If the
+// deadline passes without a renewal, the lease is lost, whether Redis can be reached or
+// not. It cannot promise that code stops when the lease is lost (watch Done or Context,
+// and hand the Token to whatever can check it), nor that a process which was stopped
+// between a check and its effect notices in time.
 type Lease struct {
 	of      holding
 	g       *guard // of what it is of
@@ -94,8 +92,8 @@ func (l *Lease) Name() string {
 	return l.of.lockName()
 }
 
-// Owner is the id of the hold, as Redis and Java clients see it:
-// "<client uuid>:<number>". A re-entry has that of the hold that it enters again.
+// Owner is the id of the hold in Redis: "<client uuid>:<number>", as Java clients see it
+// too. A re-entry has the id of the hold that it enters again.
 func (l *Lease) Owner() string {
 	if l.none() {
 		return ""
@@ -103,14 +101,11 @@ func (l *Lease) Owner() string {
 	return l.of.ownerID()
 }
 
-// Token is the fencing token: greater than that of every earlier hold of this
-// lock, and the same for each re-entry. A resource that refuses
-// tokens lower than the highest it has seen is safe from holders that went on
-// after a loss.
-//
-// Tokens grow across expiry, restarts and failovers, unless the server loses
-// its data and its clock goes back, both at once. Those of a FencedLock come
-// from a counter instead and promise less: see there.
+// Token is the fencing token: greater than that of every earlier hold of this lock, and
+// the same for each re-entry. A resource that refuses tokens lower than the highest it
+// has seen is safe from holders that continue after a loss. Tokens grow across expiry,
+// restarts and failovers, unless the server loses its data and its clock goes back, both
+// at once. A [FencedLock] promises less.
 func (l *Lease) Token() int64 {
 	if l.none() {
 		return 0
@@ -118,10 +113,10 @@ func (l *Lease) Token() int64 {
 	return l.of.fence()
 }
 
-// Members are the leases of the members of a MultiLock, in the order of their
-// names: each has the fencing token of its own lock, the one to hand to a resource
-// that others guard by that lock alone, or by it and others. Of another lock
-// there are none. Unlocking one of them ends the whole.
+// Members are the leases of the members of a MultiLock, in the order of their names;
+// other locks have none. Each has the fencing token of its own lock, for a resource that
+// others guard by that lock alone, or by it and others. Unlocking one of them ends the
+// whole.
 func (l *Lease) Members() []*Lease {
 	if l.none() {
 		return nil
@@ -129,8 +124,8 @@ func (l *Lease) Members() []*Lease {
 	return slices.Clone(l.of.memberLeases())
 }
 
-// Deadline is the end of the lease's validity as of now, on this process's
-// clock. Renewals move it.
+// Deadline is the current end of the lease's validity, on the clock of this process.
+// Renewals move it.
 func (l *Lease) Deadline() time.Time {
 	if l.none() {
 		return time.Time{}
@@ -140,10 +135,10 @@ func (l *Lease) Deadline() time.Time {
 	return l.of.deadlineLocked()
 }
 
-// Err is nil while the lease lasts. Afterwards it is an error that matches
-// ErrUnlocked, ErrClosed, or ErrLeaseLost and the cause of the loss. A lease that
-// ended with ErrClosed is still held until it is unlocked; if it is lost before,
-// Err matches ErrLeaseLost too from then on.
+// Err is nil while the lease lasts. Afterwards it matches ErrUnlocked, ErrClosed, or
+// ErrLeaseLost and the cause of the loss. A lease that ended with ErrClosed is still
+// held until it is unlocked; if it is lost before, Err matches ErrLeaseLost too from
+// then on.
 func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease
@@ -161,9 +156,9 @@ func (l *Lease) error(err error) error {
 	return &Error{Lock: l.Name(), Owner: l.Owner(), Err: err}
 }
 
-// Done is closed when the lease ends: when Unlock is called, before anybody
-// else can have the lock; when it is lost; or when the client begins to shut
-// down, which asks the holder to unlock and takes nothing from it.
+// Done is closed when the lease ends: when Unlock is called, before anybody else can
+// have the lock; when it is lost; or when the client begins to shut down, which only
+// asks the holder to unlock.
 func (l *Lease) Done() <-chan struct{} {
 	if l.none() {
 		return longOver
@@ -179,19 +174,18 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.done
 }
 
-// Context returns a context that descends from the lease: what is called with it
-// may enter the lock again. It is cancelled when the lease ends; context.Cause then
-// says why.
+// Context returns a context that descends from the lease: calls with it may enter the
+// lock again. It is canceled when the lease ends; context.Cause then says why.
 //
-// It lets in again to this lock, to the other locks that parent descends from, and to
-// no others. So goroutines that share the context exclude each other from every other
-// lock. From this lock they do not: each may enter it again.
+// It may enter again this lock and the other locks that parent descends from, and no
+// others. So goroutines that share the context exclude each other from every other lock,
+// but not from this one.
 //
-// All else comes from parent too: its values, its end, and its owner, if it has one
-// from WithOwner. What the context of the acquire descended from counts only if
-// parent does too. Ending parent does not end the lease. The context is remembered
-// until it or the lease ends: for many calls on a long lease, give each a parent that
-// ends.
+// Everything else comes from parent too: its values, its end, and its owner, if it has
+// one from WithOwner. What the context of the acquire descended from counts only if
+// parent descends from it too. Ending parent does not end the lease. The lease remembers
+// the context until one of them ends: for many calls on a long lease, give each a parent
+// that ends.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
@@ -253,22 +247,21 @@ func (l *Lease) endLocked(err error) {
 	l.contexts = nil
 }
 
-// Extend makes the lease last for at least d from now; it never shortens it.
-// d has the bounds of WithLease and is rounded up to whole milliseconds. It is
-// bounded by ctx and the command time-out. The error matches
-//   - ErrLeaseLost, and the cause, if the lease had been lost, or if Redis says
-//     so now;
+// Extend makes the lease last for at least d from now; it never shortens it. d has the
+// bounds of WithLease and is rounded up to whole milliseconds. ctx and the command
+// time-out bound the call. The error matches
+//   - ErrLeaseLost, and the cause, if the lease had been lost, or if Redis says so now;
 //   - ErrUnlocked, if the lease was unlocked;
-//   - ErrClosed, if the client shuts down: a lease that is renewed goes on to be,
-//     and any other lasts until its Deadline;
+//   - ErrClosed, if the client shuts down: a renewed lease is still renewed, any other
+//     lasts until its Deadline;
 //   - ErrInvalidArgument, if d is out of bounds;
 //   - ErrNotHeld, if the lease is nil or zero;
 //   - ErrUnreachable, if Redis did not answer within the command time-out;
 //   - ctx.Err(), if ctx ended first;
 //   - or it is an error of Redis.
 //
-// After one of the last three the lease is as it was for this process: its
-// deadline has not moved. Redis may already keep it longer.
+// After one of the last three the deadline has not moved. Redis may keep the lock
+// longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l.none() {
 		return errNoLease
@@ -290,26 +283,26 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return l.of.extend(ctx, l, wholeMillis(d))
 }
 
-// Unlock ends the lease. With the owner's last lease the lock is freed and the
-// next waiter woken.
+// Unlock ends the lease. With the owner's last lease it frees the lock and wakes the
+// next waiter.
 //
-// It does its work even if ctx has ended: it takes from ctx only its values,
-// and is bounded by WithUnlockTimeout. It returns nil if this call ended a
-// lease that was valid until then. Otherwise the error matches
+// It works even if ctx has ended: it takes only the values of ctx, and WithUnlockTimeout
+// bounds it. It returns nil if this call ended a lease that was valid until then.
+// Otherwise the error matches
 //   - ErrLeaseLost, and the cause, if the lease had been lost;
 //   - ErrUnlocked, if Unlock was called before;
 //   - ErrNotHeld, if the lease is nil or zero;
-//   - ErrUnconfirmed, if Redis did not confirm that the lock is free. The error
-//     matches ErrUnreachable too if there was no answer in time; else it is that of
-//     Redis or go-redis, such as NOPERM or redis.ErrClosed. The lease has ended all
-//     the same, and the release is repeated in the background until Redis confirms it,
-//     the lease has run out, or the Client is shut down.
+//   - ErrUnconfirmed, if Redis did not confirm the release. The error matches
+//     ErrUnreachable too if there was no answer in time; otherwise it is that of Redis
+//     or go-redis, such as NOPERM or redis.ErrClosed. The lease has ended all the same,
+//     and the release is repeated in the background until Redis confirms it, the lease
+//     has run out, or the Client is shut down.
 //
-// A client that shuts down makes no difference, neither before nor after Shutdown
-// has returned; but once it has, nothing is repeated in the background.
+// It works the same while a client shuts down and after Shutdown has returned; but then
+// nothing is repeated in the background.
 //
-// One case cannot be told apart: when the reply to a release is lost, and the
-// lock is removed by force in the same moment, Unlock returns nil.
+// One case cannot be told apart: if the reply to a release is lost, and the lock is
+// removed by force in the same moment, Unlock returns nil.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return errNoLease

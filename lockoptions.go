@@ -14,7 +14,7 @@ type LockOption interface {
 // SpinLockOption configures a [SpinLock]: a [LockOption], or [WithBackoff].
 type SpinLockOption interface{ spinLock(c *spinConfig) }
 
-// PriorityLockOption configures a [PriorityLock]: a [LockOption], or [WithAgeing].
+// PriorityLockOption configures a [PriorityLock]: a [LockOption], or [WithAging].
 type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
 
 // ReadWriteLockOption configures both sides of a [ReadWriteLock]: a [LockOption], or
@@ -25,7 +25,7 @@ type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
 // [WithNodeTimeout], [WithRestartQuarantine] or [WithLongestLease].
 type RedLockOption interface{ redLock(c *redConfig) }
 
-// lockConfig is what can be configured of each lock.
+// lockConfig are the settings of every lock.
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
@@ -40,8 +40,8 @@ type spinConfig struct {
 
 type priorityConfig struct {
 	lockConfig
-	ageing    time.Duration
-	hasAgeing bool
+	aging    time.Duration
+	hasAging bool
 }
 
 type readWriteConfig struct {
@@ -78,40 +78,34 @@ func applyEach[O comparable](opts []O, call func(O)) error {
 	return nil
 }
 
-// lockOptions applies the options of a type that has no others.
+// lockOptions applies the options of a type that has none of its own.
 func lockOptions(opts []LockOption) (cfg lockConfig, err error) {
 	err = applyEach(opts, func(o LockOption) { o.lock(&cfg) })
 	return cfg, err
 }
 
 // WithNonReentrant makes an acquire that would enter again fail at once with
-// ErrReentrant. By default it enters again.
+// ErrReentrant.
 func WithNonReentrant() LockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
 }
 
-// WithMaxHold bounds the time of a renewed hold, for code that may hang while
-// its process lives on. When it is over, the lease is lost with ErrMaxHold and
-// no longer renewed; Redis keeps the lock for the rest of the lease, so that
-// the holder has time to notice before another gets in. Unlock frees it at once.
+// WithMaxHold bounds the time of a renewed hold, for code that may hang while its
+// process lives. When it is over, the lease is lost with ErrMaxHold and not renewed any
+// more. Redis keeps the lock for the rest of the lease, so that the holder has time to
+// notice; Unlock frees it at once.
 //
-// The default, also of 0, is no bound. Otherwise it must be at least [MinLease];
-// the first call on the lock reports a value that is not. It has no effect on
-// fixed leases, unless they share the hold of a renewed one.
+// The default, 0, is no bound. Other values must be at least [MinLease]. Fixed leases
+// are not bounded, unless they share the hold of a renewed one.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold = d })
 }
 
+// Bounds and the default of [WithPriority].
 const (
-	// MinPriority and MaxPriority bound WithPriority. Ten steps are more than
-	// most programs can tell apart.
-	MinPriority = 1
-	MaxPriority = 10
-
-	// DefaultPriority is that of an acquire without WithPriority: in the middle,
-	// so that others can be more urgent or less without a change to those that
-	// say nothing.
-	DefaultPriority = 5
+	MinPriority     = 1
+	MaxPriority     = 10
+	DefaultPriority = 5 // in the middle: others can be more or less urgent
 )
 
 // AcquireOption configures one Lock or TryLock.
@@ -126,30 +120,27 @@ type acquireConfig struct {
 	hasPriority bool
 }
 
-// WithLease gives the hold a fixed lease, rounded up to whole milliseconds,
-// and no renewal: Redis frees the lock when it is over. It must be between
-// [MinLease] and [MaxLease], and WithDrift must leave something of it. Without
-// WithLease the hold has the watchdog lease and is renewed until it is unlocked
-// or lost.
+// WithLease gives the hold a fixed lease, rounded up to whole milliseconds, and no
+// renewal: Redis frees the lock when it is over. It must be between [MinLease] and
+// [MaxLease], and WithDrift must leave some of it. Without WithLease the hold has the
+// watchdog lease and is renewed until it is unlocked or lost.
 //
-// A re-entry shares one hold in Redis with what it enters again, which lasts as
-// long as the longest of them: while any is renewed, all are.
+// A re-entry shares one hold in Redis with the leases that it joins. The hold lasts as
+// long as the longest of them: while one is renewed, all are.
 func WithLease(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }
 }
 
-// WithWait bounds how long Lock waits. When it is over, Lock returns an error
-// that matches ErrNotAcquired but no context error. Zero means one look, a
-// negative time is refused. The default is no bound but that of the context.
-// TryLock, which never waits, refuses it.
+// WithWait bounds how long Lock waits. When it is over, Lock returns an error that
+// matches ErrNotAcquired but no context error. Zero means one look; a negative time is refused. The default is no
+// bound but the context's. TryLock, which never waits, refuses it.
 func WithWait(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
 }
 
-// WithPriority says how urgent an acquire of a PriorityLock is, from
-// [MinPriority] to [MaxPriority], the most urgent. The default is
-// [DefaultPriority]. It means nothing when the owner enters again. Other types of
-// locks refuse it.
+// WithPriority says how urgent an acquire of a PriorityLock is, from [MinPriority] to
+// [MaxPriority], the most urgent; by default [DefaultPriority]. A re-entry ignores it.
+// Other types of locks refuse it.
 func WithPriority(p int) AcquireOption {
 	return func(c *acquireConfig) { c.priority, c.hasPriority = p, true }
 }

@@ -15,34 +15,33 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// DefaultMultiLockRound is for how long, for each of its members, a MultiLock
-// that holds some of them waits for the rest before it gives back what it has
-// and begins again. The figure is Redisson's. It ends the deadlock of groups that
-// do not take their members in the same order, as Java processes may.
+// DefaultMultiLockRound is how long, for each of its members, a MultiLock that holds
+// some of them waits for the rest before it gives back what it has and starts over. It
+// is Redisson's, and ends deadlocks of groups that take their members in different
+// orders, as Java processes may.
 const DefaultMultiLockRound = 1500 * time.Millisecond
 
-// MultiLock is several locks as one, all or nothing: the counterpart of
-// Redisson's RMultiLock. Its members may be of any types and on any deployments.
-// It needs all of them: for a majority of independent masters there is RedLock.
+// MultiLock is several locks as one, all or nothing: the counterpart of Redisson's
+// RMultiLock. Its members may be of any types and on any deployments. It needs all of
+// them: for a majority of independent masters there is RedLock.
 //
-// Members are taken one after the other, in the order of their names and, where
-// those are equal, of the addresses of their servers, so that MultiLocks with
-// members in common do not wait for each other in a circle. (That order is the
-// same in all processes if they use the same addresses. Sentinel deployments have
-// none: those are taken in the order in which their Clients were made.) If all members are of type Lock, on one Client and in one cluster
-// slot, one atomic script takes all or none, in one round trip; only when one
-// of them is held, the rest is done step by step. One script frees such members too.
+// It takes its members one after the other, in the order of their names and, where those
+// are equal, of the addresses of their servers, so that MultiLocks with common members
+// do not deadlock. (All processes must use the same addresses. Sentinel deployments have
+// none: their order is that in which their Clients were made.) If all members are of
+// type Lock, on one Client and in one cluster slot, one atomic script takes all or none
+// in one round trip, and one script frees them; only if one of them is held, the members
+// are taken one by one.
 //
-// A peer that takes the members in another order may hold one that this one
-// waits for, and wait for one that this one holds. So what is held is given back
-// after a round, see [DefaultMultiLockRound]; the missing member is then waited
-// for without holding any.
+// A peer that takes the members in another order may hold one that this one waits for,
+// and wait for one that this one holds. So a MultiLock gives back what it holds after a
+// round ([DefaultMultiLockRound]), and waits for the missing member without holding any.
 //
-// The locks of one name that two Clients make on one deployment are one lock: a
+// Two locks of one name that two Clients make on one deployment are one lock: a
 // MultiLock of both would wait for itself.
 //
-// Like a Lock it is a name, not a hold, and may be shared by goroutines. An
-// Observer is told of its members, not of the whole.
+// A MultiLock is a name, not a hold, and goroutines may share it. An Observer sees its
+// members, not the whole.
 type MultiLock struct {
 	name    string
 	members []Locker // in the order in which they are taken
@@ -50,11 +49,11 @@ type MultiLock struct {
 
 var _ Locker = (*MultiLock)(nil)
 
-// NewMultiLock returns the lock of all the given locks. It fails with an error that
-// matches ErrInvalidArgument if there are none, one is nil or was made of
-// arguments that are not valid, the same lock of one Client occurs twice (both
-// sides of a read-write lock are the same lock), or two RedLocks of one name share a
-// node. A MultiLock among them counts as its members.
+// NewMultiLock returns the lock of all the given locks. The error matches
+// ErrInvalidArgument if there are none, one is nil or was made with invalid arguments,
+// the same lock of one Client occurs twice (both sides of a read-write lock are the same
+// lock), or two RedLocks of one name share a node. A MultiLock among them stands for its
+// members.
 func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	m := &MultiLock{}
 	for i, l := range locks {
@@ -144,7 +143,7 @@ func (l *core) identity() any {
 	}{l.c, l.id}
 }
 
-// Name is the names of the members, in the order given.
+// Name is the names of the members in the given order.
 func (m *MultiLock) Name() string {
 	if m == nil {
 		return ""
@@ -172,18 +171,16 @@ func (m *MultiLock) error(err error) error {
 	return e
 }
 
-// Lock waits until it holds all members, and returns one lease of them. It fails
-// with the errors of the members' Lock; whatever the error, what was taken is
-// given back, in the background if Redis does not answer at once.
-//
-// With WithLease each member has at least that lease from the moment in which
-// all are held.
+// Lock waits until it holds all members, and returns one lease of them. Its errors are
+// those of the members' Lock; after any of them, what was taken is given back, in the
+// background if Redis does not answer at once. With WithLease each member has at least
+// that lease when all are held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.lock(ctx, true, opts)
 }
 
-// TryLock takes all members if each is free, or ctx descends from its hold; else
-// none. It fails with the errors of the members' TryLock.
+// TryLock takes all members if each is free, or ctx descends from its hold; otherwise
+// none. Its errors are those of the members' TryLock.
 func (m *MultiLock) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.lock(ctx, false, opts)
 }

@@ -5,25 +5,18 @@ import (
 	"errors"
 )
 
-// inspectable are the lock types of this package but MultiLock.
-type inspectable interface {
-	IsLocked(ctx context.Context) (bool, error)
-	State(ctx context.Context) (State, error)
-	HeldBy(ctx context.Context) (int, error)
-	ForceUnlock(ctx context.Context) (bool, error)
-	ForceUnlockIf(ctx context.Context, owner string) (bool, error)
-}
+var _ Inspector = (*MultiLock)(nil)
 
-// each calls fn with each member, until it returns false or an error. A member of a
-// type of the caller's that has not the methods is refused, before anything is sent.
-func (m *MultiLock) each(ctx context.Context, fn func(l inspectable) (bool, error)) error {
+// each calls fn with each member, until it returns false or an error. A member that is
+// no Inspector, of a type of the caller's, is refused before anything is sent.
+func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
-	members := make([]inspectable, len(m.members))
+	members := make([]Inspector, len(m.members))
 	for i, l := range m.members {
 		var ok bool
-		if members[i], ok = l.(inspectable); !ok {
+		if members[i], ok = l.(Inspector); !ok {
 			return m.error(invalid("the member %.100q cannot be inspected: a %T has not all of IsLocked, State, HeldBy, ForceUnlock and ForceUnlockIf", l.Name(), l))
 		}
 	}
@@ -36,25 +29,24 @@ func (m *MultiLock) each(ctx context.Context, fn func(l inspectable) (bool, erro
 }
 
 // IsLocked reports whether anybody holds any of the members: then nobody else can
-// have them all. The members are asked one after the other, so the answer is not of
-// one moment. Its bounds and errors, for each member, are those of [Lock.IsLocked];
-// the errors of all methods match ErrInvalidArgument too, if a member is of a type
-// of the caller's that has no such methods.
+// hold all of them. It asks one member after the other, so the answer is not of one
+// moment. Bounds and errors of all methods of [Inspector] are those of each member;
+// they match ErrInvalidArgument if a member, of a type of the caller's, is no Inspector.
 func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
-	err = m.each(ctx, func(l inspectable) (bool, error) {
+	err = m.each(ctx, func(l Inspector) (bool, error) {
 		locked, err = l.IsLocked(ctx)
 		return !locked, err
 	})
 	return locked, err
 }
 
-// State returns the states of the members as one: their holders, the longest TTL,
-// and how many wait for one of them. Who holds the whole is a holder of each, with
-// another id. There is no token: each member has its own ([Lease.Members]). The
-// members are asked one after the other, so it is not the state of one moment.
+// State returns the states of the members as one: their holders, the longest TTL, and
+// how many wait for one of them. A holder of the whole is a holder of each member,
+// with an id for each. There is no token: each member has its own ([Lease.Members]). It
+// asks one member after the other, so the state is not of one moment.
 func (m *MultiLock) State(ctx context.Context) (State, error) {
 	all := State{Mode: ModeFree}
-	err := m.each(ctx, func(l inspectable) (bool, error) {
+	err := m.each(ctx, func(l Inspector) (bool, error) {
 		s, err := l.State(ctx)
 		if s.Mode == ModeExclusive || all.Mode == ModeFree {
 			all.Mode = s.Mode
@@ -72,11 +64,11 @@ func (m *MultiLock) State(ctx context.Context) (State, error) {
 	return all, nil
 }
 
-// HeldBy returns how often the owner that ctx descends from has entered the whole:
-// as often as that member which it has entered least, according to Redis.
+// HeldBy returns how often the owner that ctx descends from has entered all members:
+// the smallest of the members' counts in Redis.
 func (m *MultiLock) HeldBy(ctx context.Context) (times int, err error) {
 	first := true
-	err = m.each(ctx, func(l inspectable) (bool, error) {
+	err = m.each(ctx, func(l Inspector) (bool, error) {
 		n, err := l.HeldBy(ctx)
 		if first || n < times {
 			times = n
@@ -90,24 +82,24 @@ func (m *MultiLock) HeldBy(ctx context.Context) (times int, err error) {
 	return times, nil
 }
 
-// ForceUnlock frees all members, whoever holds them, and reports whether any was
-// held. It goes on after an error; the errors of all members are joined. What is said
-// of [Lock.ForceUnlock] holds for each member. Who held the whole learns that it is
-// lost with the first member that tells, and gives the others back.
+// ForceUnlock frees all members, whoever holds them, and reports whether any was held.
+// It goes on after an error, and joins the errors of all members. The holder of the
+// whole loses it with the first member whose loss it learns of, and gives the others
+// back.
 func (m *MultiLock) ForceUnlock(ctx context.Context) (bool, error) {
-	return m.force(ctx, func(l inspectable) (bool, error) { return l.ForceUnlock(ctx) })
+	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlock(ctx) })
 }
 
-// ForceUnlockIf frees those members that the owner with this id holds. That can be
-// one at most, for a hold of the whole has an id for each member; but then the whole
-// is lost, and its client gives the others back.
+// ForceUnlockIf frees the member that the owner with this id holds. That is one at
+// most, because a hold of the whole has an id for each member; but then the whole is
+// lost, and its client gives the others back.
 func (m *MultiLock) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
-	return m.force(ctx, func(l inspectable) (bool, error) { return l.ForceUnlockIf(ctx, owner) })
+	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlockIf(ctx, owner) })
 }
 
-func (m *MultiLock) force(ctx context.Context, fn func(l inspectable) (bool, error)) (held bool, err error) {
+func (m *MultiLock) force(ctx context.Context, fn func(l Inspector) (bool, error)) (held bool, err error) {
 	var failed []error
-	err = m.each(ctx, func(l inspectable) (bool, error) {
+	err = m.each(ctx, func(l Inspector) (bool, error) {
 		did, err := fn(l)
 		held = held || did
 		failed = append(failed, err)

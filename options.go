@@ -9,66 +9,45 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Defaults and bounds.
+// Defaults of the options, and bounds.
 const (
-	// DefaultWatchdogLease is the lease of holds without WithLease. It is
-	// Redisson's: long enough for a slow failover, short enough that the locks
-	// of a crashed process are free again within half a minute.
-	DefaultWatchdogLease = 30 * time.Second
+	DefaultWatchdogLease  = 30 * time.Second // Redisson's: outlasts a slow failover
+	DefaultCommandTimeout = 3 * time.Second  // Redisson's time-out of a reply
+	DefaultUnlockTimeout  = 3 * time.Second
+	DefaultLongestPoll    = 5 * time.Second
 
-	// DefaultCommandTimeout bounds one operation on Redis, its resends
-	// included. Redisson waits as long for a reply.
-	DefaultCommandTimeout = 3 * time.Second
-
-	// DefaultUnlockTimeout bounds an Unlock, which does not listen to its
-	// context.
-	DefaultUnlockTimeout = 3 * time.Second
-
-	// DefaultLongestPoll is the longest a waiter sleeps without looking, should
-	// every message be lost.
-	DefaultLongestPoll = 5 * time.Second
-
-	// DefaultWaiterLease is for how long a waiter keeps its place in a queue in
-	// Redis without a sign of life; it gives one each third of it. So it bears a
-	// lost command, or a pause of its process of some seconds. A waiter that dies
-	// while it is next delays those behind it for at most as long. (A waiter of
-	// Redisson keeps its place for five minutes.)
+	// DefaultWaiterLease tolerates a lost command, or a pause of a waiter's process of
+	// some seconds. (Redisson's is five minutes.) MinWaiterLease is the shortest: each
+	// waiter sends three commands in it.
 	DefaultWaiterLease = 10 * time.Second
+	MinWaiterLease     = 100 * time.Millisecond
 
-	// MinWaiterLease is the shortest waiter lease: each waiter sends three
-	// commands in it.
-	MinWaiterLease = 100 * time.Millisecond
-
-	// DefaultDriftFactor and DefaultDriftFloor shorten the local validity of a
-	// lease: clocks of different machines run at slightly different speeds,
-	// and Redis counts whole milliseconds. Both figures are Redlock's.
+	// The drift of clocks that run at slightly different speeds, and of Redis, which
+	// counts whole milliseconds. Both figures are Redlock's.
 	DefaultDriftFactor = 0.01
 	DefaultDriftFloor  = 2 * time.Millisecond
 
-	// MinLease is the shortest lease. Below it a round trip and the drift can
-	// use up the lease before the holder has it.
+	// A round trip and the drift could use up a lease below MinLease before the holder
+	// has it. MaxLease is how long the lock of a crashed holder can stay held; use
+	// renewal, not a long lease, for long work.
 	MinLease = 10 * time.Millisecond
-
-	// MaxLease is the longest lease. A crashed holder's lock stays locked for
-	// that long; use renewal, not a long lease, for long work.
 	MaxLease = 24 * time.Hour
 )
 
-// PubSubMode says with which commands releases are announced and awaited.
+// PubSubMode says which commands announce releases and wait for them.
 type PubSubMode string
 
 const (
-	// PubSubAuto does what Redisson's defaults do: sharded in a cluster of
-	// Redis or Valkey 7 and later, plain otherwise. The server is asked what it is
-	// (HELLO), once; if it does not say, both kinds are used. It is the default.
+	// PubSubAuto does what Redisson's defaults do: sharded in a cluster of Redis or
+	// Valkey 7 and later, plain otherwise, and both if HELLO, sent once, does not tell.
 	PubSubAuto PubSubMode = "auto"
 	// PubSubPlain uses PUBLISH, which in a cluster reaches every node.
 	PubSubPlain PubSubMode = "plain"
-	// PubSubSharded uses SPUBLISH, which stays on the lock's shard. It needs a
-	// cluster of version 7.
+	// PubSubSharded uses SPUBLISH, which stays on the lock's shard, in a cluster of
+	// version 7 or later.
 	PubSubSharded PubSubMode = "sharded"
-	// PubSubBoth uses both, for a cluster whose clients disagree: Redisson
-	// before 3.22 beside newer ones, or during a change of this option.
+	// PubSubBoth uses both, for a cluster whose clients disagree: Redisson before 3.22
+	// beside newer ones, or while this option is changed.
 	PubSubBoth PubSubMode = "both"
 )
 
@@ -83,8 +62,10 @@ func apply[C any, O ~func(*C)](opts []O, c *C) error {
 	return nil
 }
 
-// Option configures a Client. As with the options of locks and acquires, a nil one is
-// refused with ErrInvalidArgument.
+// Option configures a Client. Values out of bounds are refused by [New] with
+// ErrInvalidArgument; durations must be between 1 ms and [MaxLease] if an option does
+// not say otherwise. A nil option, as a nil option of a lock or an acquire, is refused
+// too.
 type Option func(*config)
 
 type config struct {
@@ -196,7 +177,7 @@ func (c *config) validity(lease time.Duration) time.Duration {
 	return lease - time.Duration(float64(lease)*c.driftFactor) - c.driftFloor
 }
 
-// quarantine is for how long a server that is new gives out none.
+// quarantine is how long a new server grants no locks.
 func (c *config) quarantine() time.Duration {
 	if !c.quarantined {
 		return 0
@@ -216,100 +197,87 @@ func checkLease(what string, d time.Duration) error {
 	return nil
 }
 
-// WithWatchdogLease sets the lease of holds without WithLease. They are
-// renewed each third of it. The default is [DefaultWatchdogLease]; it must be
-// between [MinLease] and [MaxLease], and WithDrift must leave more than a third
-// of it.
+// WithWatchdogLease sets the lease of holds without WithLease, which are renewed each
+// third of it. It must be between [MinLease] and [MaxLease], and WithDrift must leave
+// more than a third of it.
 func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
 
-// WithCommandTimeout bounds one operation on Redis, its resends included,
-// whatever the time-outs of the go-redis client are. When half of it has passed
-// without a reply, the request is sent again on another connection. The default
-// is [DefaultCommandTimeout]; it must be between 1 ms and [MaxLease].
+// WithCommandTimeout bounds one operation on Redis with its resends, whatever the
+// time-outs of the go-redis client are. After half of it without a reply, the request is
+// sent again on another connection.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
 
-// WithUnlockTimeout bounds Unlock, which goes on when its context has ended,
-// and Close. The default is [DefaultUnlockTimeout]; it must be between 1 ms and
-// [MaxLease].
+// WithUnlockTimeout bounds Unlock, which continues when its context has ended, and
+// Close.
 func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
 
-// WithLongestPoll bounds how long a waiter sleeps without looking at the lock.
-// Messages wake it earlier; this is for when they are lost. The default is
-// [DefaultLongestPoll]; it must be between 1 ms and [MaxLease].
+// WithLongestPoll bounds how long a waiter sleeps before it looks at the lock, in case
+// messages are lost.
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
-// WithWaiterLease sets for how long a waiter keeps its place in a queue in Redis
-// (of a FairLock, FairReadWriteLock or PriorityLock, and of a writer that is
-// preferred) without a sign of life. A waiter that is cut off from Redis, or whose
-// process is stopped, for longer than that may find itself at the end of the queue;
-// one that dies delays those behind it by as much. The default is
-// [DefaultWaiterLease]; it must be between [MinWaiterLease] and [MaxLease].
-// Clients of one lock should use the same.
+// WithWaiterLease sets for how long a waiter keeps its place in a queue in Redis without
+// reporting, which it does each third of that: a waiter of a FairLock, FairReadWriteLock
+// or PriorityLock, or a preferred writer. A waiter that is cut off from Redis or stopped
+// for longer may find itself at the end of the queue; one that dies delays those behind
+// it by at most as much. It must be between [MinWaiterLease] and [MaxLease]. All clients
+// of a lock should use the same.
 func WithWaiterLease(d time.Duration) Option { return func(c *config) { c.waiterLease = d } }
 
-// WithDrift sets by how much a holder distrusts its lease: it counts as lost
-// after lease - lease*factor - floor. The defaults are [DefaultDriftFactor] and
-// [DefaultDriftFloor]. The factor must be between 0 and 0.5, the floor not
-// negative, and of the watchdog lease more than a third must be left.
+// WithDrift sets the safety margin of a lease: it counts as lost after lease -
+// lease*factor - floor. The factor must be between 0 and 0.5, the floor not negative,
+// and more than a third of the watchdog lease must be left.
 func WithDrift(factor float64, floor time.Duration) Option {
 	return func(c *config) { c.driftFactor, c.driftFloor = factor, floor }
 }
 
-// WithPrefix puts a prefix before the name of each lock. The result is what
-// Redis and other clients see (a Java client needs a NameMapper that does the
-// same). The default is none. The keys of the fencing clocks, rlock:clock:{...}, have no prefix:
-// clients with different prefixes must agree on them.
+// WithPrefix puts a prefix, by default none, before the name of each lock. Redis and
+// other clients see the result (a Java client needs a NameMapper that does the same).
+// The keys of the fencing clocks, rlock:clock:{...}, have no prefix: clients with
+// different prefixes share them.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithReplicaAck makes each lease count only when n replicas have confirmed it
-// (WAIT, on the connection of the request), for which they get at most the time-out.
-// That must be shorter than the read time-out of the go-redis client. With too few,
-// an acquire releases the lock and fails with ErrNotAcquired; a renewal is repeated
-// until the deadline, which has not moved; Extend, and a re-entry with a lease of its
-// own, fail with ErrUnreachable. A re-entry without one does not wait, and does not
-// move the deadline.
+// WithReplicaAck makes each lease count only when n replicas have confirmed it (WAIT, on
+// the connection of the request) within the time-out, which must be shorter than the
+// read time-out of the go-redis client. With too few, an acquire releases the lock and
+// fails with ErrNotAcquired; a renewal is repeated until the deadline, which does not
+// move; Extend, and a re-entry WithLease, fail with ErrUnreachable. A re-entry without
+// WithLease does not wait for replicas, and does not move the deadline.
 //
-// The default is 0 replicas: no waiting. With more, the time-out must be between
-// 1 ms and [MaxLease], and rdb a *redis.Client or *redis.ClusterClient. The time
-// that WithCommandTimeout allows for a request that waits grows by the time-out.
-// Members of a [RedLock] do not wait.
+// The default is 0 replicas: no waiting. Otherwise the time-out must be between 1 ms and
+// [MaxLease], and rdb a *redis.Client or *redis.ClusterClient. The time-out is added to
+// WithCommandTimeout for requests that wait. Members of a [RedLock] do not wait.
 //
-// There are three levels, by what a hold survives:
+// There are three levels of what a hold survives:
 //
-//   - Without this option: no failover. The master answers before it replicates.
-//   - With n of the replicas: the failover to one of those that confirmed. A holder
-//     whose master is cut off from all of them loses its lease by its own deadline.
-//     Another replica may be promoted, one that was away or is behind, and a master
-//     that is cut off together with n replicas goes on granting: two owners then.
-//   - With n all the replicas there are, and [WithFailoverQuarantine]: any one
-//     failover, to a replica with old data or none too. A hold that is not known there
-//     is lost, and nobody gets its lock before its deadline. While a replica is away no
-//     lock can be had, nor kept.
+//   - Without this option, no failover. The master answers before it replicates.
+//   - With n of the replicas, a failover to one that confirmed. A holder whose master is
+//     cut off from all replicas loses its lease by its own deadline. But another replica
+//     may be promoted, one that was away or is behind, and a master that is cut off
+//     together with n replicas continues to grant: then there are two owners.
+//   - With n all replicas and [WithFailoverQuarantine], any one failover, also to a
+//     replica with old data or none. A hold that is unknown there is lost, and nobody
+//     gets its lock before its deadline. While a replica is away, no lock can be
+//     acquired or kept.
 //
 // Fencing tokens cover the rest: those of a [FencedLock] as far as its counter was
-// replicated, those of the other types also by the server's clock, if it is not
-// behind by more than the quarantine.
+// replicated, those of the other types also by the server's clock, if it is not behind
+// by more than the quarantine.
 func WithReplicaAck(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
 }
 
-// WithPubSub sets the kind of publish and subscribe. All clients of a lock
-// must use the same, or some wake up late. The default is [PubSubAuto].
+// WithPubSub sets the kind of publish and subscribe, by default [PubSubAuto]. All
+// clients of a lock must use the same, or some wake up late.
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver sets who is told what the client does; nil is refused. The default
-// is [NopObserver]. Lost, Renewed, Unpublished, Subscription (off), and Retry of renewals
-// and clean-ups may come late, from a goroutine of their own, in order; a method that
-// blocks there delays only later events and Shutdown. The other methods are
-// called from the goroutine that does the work, and delay it.
+// WithObserver sets who is told what the client does, by default [NopObserver]; nil is
+// refused.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }
 
-// WithLogger sets where the few things worth a line are logged: lost leases,
-// renewals that fail, broken subscriptions. The default is silence; nil is
-// refused.
-//
-// The lines are written from a goroutine of their own, late perhaps but in
-// order: a handler that blocks delays only later events and Shutdown.
+// WithLogger sets where lost leases, failing renewals and broken subscriptions are
+// logged. The default is silence; nil is refused. A goroutine of its own writes the
+// lines, perhaps late but in order: a handler that blocks delays only later events and
+// Shutdown.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 func init() {

@@ -34,24 +34,21 @@ func (ch *chain) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, chainKey{}, ch)
 }
 
-// WithOwner returns a context with a new owner. Everything that is called with
-// it, or with any context made from it, is that one owner: it enters again every
-// lock that anything else of the owner holds. It is for a tree of calls that must
-// share its locks although they cannot hand on the contexts of leases, like one
-// thread of Redisson.
+// WithOwner returns a context with a new owner. All calls with it, or with contexts made
+// from it, are that one owner: they enter again every lock that the owner holds. It is
+// for a tree of calls that must share its locks although they cannot hand on the
+// contexts of leases, like one thread of Redisson. The new owner is excluded from the
+// locks that ctx descends from.
 //
-// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock.
-// Two that call Lock are both inside. To lock against each other they need contexts
-// that do not come from one WithOwner; below the context of a lease
-// ([Lease.Context], [Do]) they do exclude each other.
-//
-// The new owner has nothing: it is excluded from the locks that ctx descends from.
+// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock. Two
+// that call Lock are both inside. To lock against each other they need contexts that do
+// not come from one WithOwner, or the context of a lease ([Lease.Context], [Do]).
 func WithOwner(ctx context.Context) context.Context {
 	return (&chain{owner: &owner{}}).in(ctx)
 }
 
-// WithoutOwner returns a context that descends from no hold and has no owner: what
-// is called with it is excluded from the locks that the caller holds.
+// WithoutOwner returns a context that descends from no hold and has no owner: calls with
+// it are excluded from the locks that the caller holds.
 func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx) }
 
 // with is the chain with one hold more. What the chain's owner has is found there,

@@ -80,7 +80,7 @@ func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 	})
 }
 
-// With ageing a low priority passes a high one that came later, after the time
+// With aging a low priority passes a high one that came later, after the time
 // that the difference is worth; not a moment before, and never without.
 // Priority and time together can give two waiters one rank.
 func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
@@ -103,26 +103,26 @@ func TestWaiterThatLeavesWakesTheNextOfItsRank(t *testing.T) {
 	})
 }
 
-func TestAgeingLetsALowPriorityPass(t *testing.T) {
+func TestAgingLetsALowPriorityPass(t *testing.T) {
 	t.Parallel()
 	const period = time.Hour
 	for _, c := range []struct {
 		name   string
 		after  time.Duration // how much later the high one came
-		ageing bool
+		aging  bool
 		passes bool
 	}{
 		{"before its time", 9*period - time.Minute, true, false},
 		{"after its time", 9*period + time.Minute, true, true},
-		{"without ageing", 20 * time.Hour, false, false},
+		{"without aging", 20 * time.Hour, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := locktest.OnMiniredis(t)
 			rdb := b.Client(t)
 			client := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(rlock.MaxLease))
 			var opts []rlock.PriorityLockOption
-			if c.ageing {
-				opts = append(opts, rlock.WithAgeing(period))
+			if c.aging {
+				opts = append(opts, rlock.WithAging(period))
 			}
 			l := client.NewPriorityLock("a", opts...)
 			start := time.Now()

@@ -2,63 +2,60 @@ package rlock
 
 import "github.com/go-rlock/rlock/internal/protocol"
 
-// ReadWriteLock is a reentrant lock that any number of readers or one writer
-// can hold, the counterpart of Redisson's RReadWriteLock. Its two sides are
-// Lockers.
+// ReadWriteLock is a reentrant lock that any number of readers or one writer can hold,
+// the counterpart of Redisson's RReadWriteLock. Its two sides are Lockers. They are
+// fields, not methods, so that a statement which only names one does not compile.
 //
-// An owner may enter each side again. A writer may read too: a Lock of the read
-// side with the context of its write lease is let in at once, and if the write
-// lease is unlocked first, it reads on, and other readers come in. Goroutines below
-// one write lease have a read hold each. A reader cannot become a writer: it would
-// wait for itself, and two of them for each other; an acquire of the write side with
-// the context of a read lease fails with ErrUpgrade and sends nothing.
+// An owner may enter each side again. A writer may read too: an acquire of the read side
+// with the context of its write lease is granted at once. If the write lease is unlocked
+// first, the read hold continues, and other readers come in. Goroutines below one write
+// lease have a read hold each. A reader cannot become a writer, because it would wait
+// for itself, and two of them for each other: an acquire of the write side with the
+// context of a read lease fails with ErrUpgrade and sends nothing.
 //
-// Each reader has a lease of its own, by Redis's clock too: one that dies is out
-// when its lease is over, whatever others do. A writer that dies is out when its
-// lease is over, and those of what it read.
+// Each reader has a lease of its own in Redis too: a reader that dies is out when its
+// lease is over, whatever others do. A writer that dies is out when its lease is over,
+// and so are its read holds.
 //
-// Readers and writers take turns, as with a sync.RWMutex: new readers wait while
-// a writer waits in Lock, and when a writer leaves, the readers that wait come in
-// together before the next writer. So neither side starves the other. There is no
-// other order among clients, and a TryLock keeps nobody out; for first come, first
-// served there is FairReadWriteLock. An owner that reads or writes may read on
-// whoever waits. But an owner that reads, and waits for another owner that wants
-// to begin to read, waits for a writer that waits for it: hand on the context.
+// Readers and writers alternate, as with a sync.RWMutex: new readers wait while a writer
+// waits in Lock, and when a writer leaves, the waiting readers come in together before
+// the next writer. So neither side starves the other. There is no other order among
+// clients, and a TryLock keeps nobody out; for request order there is FairReadWriteLock.
+// An owner that reads or writes may always read again. But a reader that waits for
+// another owner which is about to read waits for a writer that waits for it: hand on the
+// context.
 //
-// Who waits shows itself in Redis, one reader and one writer of each client, and
-// refreshes that each third of WithWaiterLease. One that dies, or is cut off from
-// Redis, keeps the other side out for at most one waiter lease.
+// One reader and one writer of each client register their wait in Redis, and renew it
+// each third of WithWaiterLease. One that dies, or is cut off from Redis, keeps the
+// other side out for at most one waiter lease.
 //
-// Readers in Java do not know of that: they come in while others read, and pass
-// writers by that wait, in Go as in Java. A Java writer does not let waiting readers
-// go first, neither does it keep any out. Exclusion does not depend on it.
+// Readers in Java ignore that: they come in while others read, before waiting writers,
+// in Go as in Java. A Java writer neither lets waiting readers go first nor keeps any
+// out. Exclusion does not depend on it.
 //
-// Beside Java clients this holds too, with one limit: a renewal of a Java reader
-// cuts the time of the lock to 30 seconds, whatever others were promised. Readers
-// of this package put that right each third of the watchdog lease. With a
-// watchdog lease above 90 seconds, should the Java process die after such a
-// renewal, a reader may lose the lock (with ErrRemoved or ErrTakenOver) before its
-// lease is over. A Java thread that has begun to wait, but does not sleep yet, misses
-// the message of a writer that leaves, and comes in with its timer.
+// Everything else holds beside Java clients too, with one limit: a renewal of a Java
+// reader cuts the TTL of the lock to 30 seconds, whatever others were promised. Readers
+// of this package restore it each third of the watchdog lease. With a watchdog lease
+// above 90 seconds, if the Java process dies after such a renewal, a reader may lose the
+// lock (with ErrRemoved or ErrTakenOver) before its lease is over. A Java thread that
+// has begun to wait, but does not sleep yet, misses the message of a writer that leaves,
+// and comes in when its timer ends.
 //
-// Readers are keys of their own in Redis beside the lock: an eviction policy that
-// may remove them (volatile-*, allkeys-*) can end a hold, as with any lock.
-//
-// The sides are fields, not methods: naming one acquires nothing, and a statement that
-// only names one does not compile.
+// Readers have keys of their own in Redis beside the lock: an eviction policy that may
+// remove them (volatile-*, allkeys-*) can end a hold, as with any lock.
 type ReadWriteLock struct {
 	Reader ReadLock  // the shared side
 	Writer WriteLock // the exclusive side
 }
 
-// ReadLock is the shared side of a [ReadWriteLock] or [FairReadWriteLock]. Its
-// leases have no fencing token: Token is 0. ForceUnlock ends all read holds. Not so
-// in a ReadWriteLock that a writer holds: what a writer reads can be ended there by
-// its owner's id only, or with the write hold.
+// ReadLock is the shared side of a [ReadWriteLock] or [FairReadWriteLock]. Its leases
+// have no fencing token: Token is 0. ForceUnlock ends all read holds; but while a writer
+// holds a ReadWriteLock, its read holds end only with ForceUnlockIf, or with the write
+// hold.
 type ReadLock struct{ *core }
 
 // WriteLock is the exclusive side of a [ReadWriteLock] or [FairReadWriteLock].
-// ForceUnlock ends the write hold; in a ReadWriteLock, what the writer reads too.
+// ForceUnlock ends the write hold, and in a ReadWriteLock the writer's read holds too.
 // ForceUnlockIf ends the write hold only.
 type WriteLock struct{ *core }
 
@@ -67,10 +64,9 @@ var (
 	_ Locker = WriteLock{}
 )
 
-// NewReadWriteLock returns the read-write lock of a name. What NewLock says of
-// names holds here too. The options are those of both sides. A name is either
-// that of a read-write lock or of another: where another type of lock stands,
-// this one waits until it is free.
+// NewReadWriteLock returns the read-write lock of a name, with the rules of
+// [Client.NewLock]. The options are those of both sides. Where another type of lock
+// holds the name, this one waits until it is free.
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	const family = "rwlock"
 	var cfg readWriteConfig
@@ -95,14 +91,13 @@ type readWriteOption func(c *readWriteConfig)
 
 func (o readWriteOption) readWriteLock(c *readWriteConfig) { o(c) }
 
-// WithReaderPreference lets readers come in whenever others read, whoever waits,
-// and nobody shows in Redis that he waits: this is what Redisson does. It is an
-// option of a ReadWriteLock, for locks that are written so rarely, or so briefly
-// read, that there are pauses between readers. Without pauses no writer ever gets
-// in, and readers may be starved by writers that follow each other.
+// WithReaderPreference lets readers come in whenever others read, whoever waits, and
+// registers no wait in Redis, as Redisson does. It is for locks that are written so
+// rarely, or read so briefly, that there are pauses between readers. Without pauses no
+// writer ever gets in, and writers that follow each other may starve readers.
 //
-// It is for all clients of a lock or for none: those with it pass by those that
-// wait without it, as Java's do. Exclusion does not depend on it.
+// All clients of a lock must use it or none: those with it overtake those that wait
+// without it, as Java's do. Exclusion does not depend on it.
 func WithReaderPreference() ReadWriteLockOption {
 	return readWriteOption(func(c *readWriteConfig) { c.readerPreference = true })
 }

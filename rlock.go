@@ -12,40 +12,114 @@ import (
 type Locker interface {
 	// Name is the name of the lock, with the client's prefix.
 	Name() string
-	// Lock waits until the lock is held, ctx ends, or WithWait is over.
+
+	// Lock waits until it has the lock and returns a lease. The error matches
+	//   - ErrNotAcquired, if ctx ended (then it matches ctx.Err() too), WithWait
+	//     was over, or too few replicas confirmed (WithReplicaAck);
+	//   - ErrLeaseLost, if ctx descends from a hold of this lock that is lost and
+	//     not yet unlocked;
+	//   - ErrReentrant, if ctx descends from a hold of a lock WithNonReentrant;
+	//   - ErrUpgrade, if ctx descends from a read hold and this is the write side;
+	//   - ErrUnreachable, or ErrNoQuorum of a RedLock, if Redis gave no answer for as
+	//     long as a watchdog lease;
+	//   - ErrForeignKey, if the lock's key holds something that is not such a lock;
+	//   - ErrClosed or ErrInvalidArgument;
+	//   - or it is an error of Redis, such as NOPERM or OOM.
+	//
+	// An error that matches ErrNotAcquired says what the last look at the lock saw:
+	// who held it and how much of the lease was left (Error.Holder, Error.Left), or
+	// that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. A
+	// look counts as unanswered if it failed, or if the end of the wait cut it off a
+	// tenth of a second or more after it was sent and the request that undoes it was
+	// not answered either. A look that was cut off earlier is ignored. Waiters behind
+	// others in this client report what the first of them has seen.
+	//
+	// After an error no hold and no place in a queue is left behind. A grant that was
+	// under way is given back, by the watchdog if Redis cannot be reached at once, and
+	// leaves a tombstone for a minute. If the process ends before that, the grant
+	// runs out with its lease.
+	//
+	// Waiters of one client get the lock in the order of their calls. Among clients
+	// there is no order, unless the type says so.
 	Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
-	// TryLock looks once. If another holds the lock, the error matches
-	// ErrNotAcquired.
+
+	// TryLock takes the lock if it is free, or if ctx descends from its hold. It does
+	// not wait for another holder. Its errors are those of Lock. It returns
+	// ErrUnreachable if Redis does not answer within the command time-out, to which
+	// WithReplicaAck adds its own.
 	TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 }
 
-var _ Locker = (*Lock)(nil)
-
-// Lock is a reentrant, unfair lock, the counterpart of Redisson's RLock: it
-// excludes all other owners, in this process, in other processes, and in Java
-// processes that use the same name.
+// Inspector looks at a lock, and frees it for an operator, without a lease. Every
+// lock type, and each side of a read-write lock, is one.
 //
-// A Lock is a name, not a hold: it keeps no state, and any number of goroutines
-// may share one: they exclude each other. An acquire enters again only a hold that
-// its context descends from ([Lease.Context], [Do], [WithOwner]). Any other is a new
-// owner.
+// Each call is bounded by its context and the command time-out. Its error matches
+// ErrUnreachable if Redis did not answer in time, ctx.Err(), ErrClosed or
+// ErrInvalidArgument, or is an error of Redis. That of a RedLock matches ErrNoQuorum
+// too while the votes that could not be read decide whether the lock is held.
+type Inspector interface {
+	// State returns who holds the lock, as Redis shows it now.
+	State(ctx context.Context) (State, error)
+
+	// IsLocked reports whether anybody holds the lock, or this side of a read-write
+	// lock. Its cost does not depend on the number of holders.
+	IsLocked(ctx context.Context) (bool, error)
+
+	// HeldBy returns how often the hold that ctx descends from has been entered,
+	// according to Redis: 0 if it is gone, or if ctx descends from none, which costs
+	// no request. Its cost does not depend on the number of holders.
+	HeldBy(ctx context.Context) (int, error)
+
+	// ForceUnlock frees the lock whoever holds it, and reports whether it was held. On
+	// a side of a read-write lock it ends the holds of that side: all readers, or the
+	// writer. The holder learns of it with its next renewal, as ErrRemoved (or
+	// ErrTakenOver, if another acquired first); with a fixed lease only when it calls
+	// Extend or Unlock, or at the end of the lease.
+	//
+	// Before the first acquire in a cluster, finding out how to publish may take the
+	// command time-out once more. A request that may have run is not sent again: after
+	// ErrUnreachable or ctx.Err() it is unknown whether the lock was freed.
+	ForceUnlock(ctx context.Context) (bool, error)
+
+	// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the owner
+	// with this id holds it (Lease.Owner, Holder.Owner). The id belongs to that hold
+	// alone, so a newer hold cannot be hit. The fencing token cannot name the hold,
+	// because the wire shared with Redisson has no place for it.
+	//
+	// An empty owner fails with ErrInvalidArgument. The request may be sent again: if a
+	// reply was lost and the repeated request finds nothing, the error matches
+	// ErrUnreachable, and the outcome is unknown.
+	ForceUnlockIf(ctx context.Context, owner string) (bool, error)
+}
+
+var _ interface {
+	Locker
+	Inspector
+} = (*Lock)(nil)
+
+// Lock is a reentrant, unfair lock, the counterpart of Redisson's RLock. It excludes all
+// other owners in this process, in other processes, and in Java processes that use the
+// same name.
+//
+// A Lock is a name, not a hold: it has no state, and goroutines may share it and exclude
+// each other with it. An acquire enters again only a hold that its context descends from
+// ([Lease.Context], [Do], [WithOwner]). Every other acquire is that of a new owner.
 type Lock struct{ *core }
 
-// MaxNameLength is the longest lock name, in bytes, prefix included. Redis
-// takes far longer keys; a name travels in every request, so a very long one
-// is more likely a mistake.
+// MaxNameLength is the longest lock name, in bytes, prefix included. Redis accepts
+// longer keys, but every request carries the name, and a longer one is more likely a
+// mistake.
 const MaxNameLength = protocol.MaxNameLength
 
-// NewLock returns the lock of a name. It sends nothing; what is wrong with the
-// arguments, a nil Client or option among them, is reported by the first call.
+// NewLock returns the lock of a name. It sends nothing; invalid arguments, a nil Client
+// or option among them, are reported by the first call.
 //
-// A name is any string of at most MaxNameLength bytes that is not empty; Java
-// clients need UTF-8. In a cluster, a part in braces decides the slot, so
-// "{orders}:1" and "{orders}:2" are on one node. A name with a brace but
-// without such a part is refused.
+// A name is any string of 1 to MaxNameLength bytes; Java clients need UTF-8. In a
+// cluster, a part in braces decides the slot: "{orders}:1" and "{orders}:2" are on one
+// node. A name with a brace but without such a part is refused.
 //
-// Use one type for a name: Lock, FairLock, SpinLock and FencedLock exclude each
-// other, but do not wake each other's waiters in time.
+// Use one type for a name: Lock, FairLock, SpinLock and FencedLock of one name exclude
+// each other, but do not wake each other's waiters in time.
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(opts)
 	l, names := newCore(c, hashFamily, name, cfg, err)
@@ -53,7 +127,7 @@ func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	return &Lock{l}
 }
 
-// Name is the name of the lock, with the client's prefix.
+// Name implements [Locker].
 func (l *core) Name() string {
 	if l == nil {
 		return ""
@@ -61,44 +135,12 @@ func (l *core) Name() string {
 	return l.name
 }
 
-// Lock waits until it has the lock and returns a lease.
-//
-// It fails with an error that matches
-//   - ErrNotAcquired, if ctx ended (then it matches ctx.Err() too), WithWait
-//     was over, or too few replicas confirmed (WithReplicaAck);
-//   - ErrLeaseLost, if ctx descends from a hold of this lock that is lost and not
-//     yet unlocked;
-//   - ErrReentrant, if ctx descends from a hold of this lock, made with
-//     WithNonReentrant;
-//   - ErrUpgrade, if ctx descends from a read hold and asks for the write lock;
-//   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
-//   - ErrForeignKey, if something stands at the lock's key that is not a lock;
-//   - ErrClosed or ErrInvalidArgument;
-//   - or with an error of Redis, such as NOPERM or OOM.
-//
-// An error that matches ErrNotAcquired says what was seen at the last look at the
-// lock: who held it, and how much was left of the lease (Error.Holder, Error.Left);
-// or that Redis did not answer. Then it matches ErrUnreachable too, or ErrNoQuorum. A
-// look did not get an answer if it failed; or if it was cut off by the end of the
-// wait, a tenth of a second has passed since it was sent, and the request that takes
-// it back was not answered either. A look that was cut off earlier than that counts
-// for nothing. Waiters behind others in this client are told what the first of them
-// has seen.
-//
-// Whatever the error, no hold and no place in a queue is left behind: a grant
-// that was under way is given back, by the watchdog if Redis cannot be reached
-// at once, and leaves a tombstone for a minute. Should the process end before
-// that, the grant runs out with its lease.
-//
-// Waiters of one client get the lock in the order of their calls. Among clients
-// there is no order, unless the type says so.
+// Lock implements [Locker].
 func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return l.lock(ctx, true, opts)
 }
 
-// TryLock takes the lock if it is free, or if ctx descends from its hold. Its errors
-// are those of Lock. It returns ErrUnreachable if Redis does not answer within
-// the command time-out (WithReplicaAck adds its own).
+// TryLock implements [Locker].
 func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return l.lock(ctx, false, opts)
 }
@@ -109,13 +151,13 @@ func isNil(l Locker) bool {
 	return l == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Do holds the lock while fn runs. If the lock is not acquired, fn is not
-// called, and the error is that of Lock. fn gets the context of the lease
-// ([Lease.Context]): it ends with the lease and with ctx, and lets fn enter the lock
-// again. Goroutines that fn starts exclude each other from all other locks. Do returns
-// the errors of fn and of Unlock, joined; the latter matches ErrLeaseLost if fn ran on
-// without the lock. The joined error is not an *Error; errors.Is and errors.As
-// look into it. The lock is released if fn panics.
+// Do holds the lock while fn runs. If the lock is not acquired, it does not call fn and
+// returns the error of Lock. fn gets the context of the lease ([Lease.Context]): it ends
+// with the lease and with ctx, and lets fn enter the lock again. Goroutines that fn
+// starts exclude each other from all other locks. Do joins the errors of fn and of
+// Unlock; the latter matches ErrLeaseLost if fn ran on without the lock. The joined
+// error is not an *Error; use errors.Is and errors.As. Do releases the lock if fn
+// panics.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if isNil(l) || fn == nil {
 		return &Error{Err: invalid("Do needs a lock and a function")}

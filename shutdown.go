@@ -8,28 +8,25 @@ import (
 	"strings"
 )
 
-// Shutdown ends the client in good order. From its beginning no lock is given
-// out, waiters return with ErrClosed, and watches end. The leases end with
-// ErrClosed, and with them the contexts that they gave out: that asks the holders
-// to leave. The locks stay theirs, and are renewed, until they call Unlock, which
-// returns nil as ever. Shutdown returns nil when all of them have, and when every
-// release and every acquire that was given up is confirmed by Redis.
+// Shutdown ends the client in good order. From its beginning no lock is granted, waiters
+// return with ErrClosed, and watches end. The leases end with ErrClosed, and so do their
+// contexts: that asks the holders to leave. The locks stay theirs, and are renewed,
+// until they call Unlock, which returns nil as ever. Shutdown returns nil when all of
+// them have, and Redis has confirmed every release and every acquire that was given up.
 //
-// Nothing is taken from a holder. If ctx ends first, what is still held is no
-// longer renewed and runs out by its lease; Unlock still frees it before that. The
-// error then says how many locks that are and names some, and matches ctx.Err().
-// A fixed lease (WithLease) is never renewed, so it may run out while Shutdown
-// waits; its holder then counts as gone, and Unlock tells it. As nobody renews it,
-// nobody learns of a ForceUnlock before that: until then Shutdown waits for it.
+// If ctx ends first, what is still held is renewed no longer and runs out with its
+// lease; Unlock still frees it before that. The error says how many locks that are,
+// names some, and matches ctx.Err(). A fixed lease (WithLease) is never renewed, so it
+// may run out while Shutdown waits; its holder then counts as gone, and Unlock reports
+// the loss. Nobody learns of a ForceUnlock of a fixed lease before its end: until then
+// Shutdown waits for it.
 //
-// Holders must not wait for Shutdown: a Shutdown with a lease held by its own
-// caller lasts until ctx ends. The first of several calls whose ctx ends stops the
-// client for all.
+// Holders must not wait for Shutdown: if its own caller holds a lease, it lasts until
+// ctx ends. Of several calls, the first whose ctx ends stops the client for all.
 //
-// When all is released, Shutdown also waits for callbacks of an Observer or a
-// Logger under way, at most for the unlock time-out: it fails if they do not
-// return. It does not wait for what hangs in go-redis, which ends with the
-// go-redis client.
+// When all is released, Shutdown also waits for running callbacks of an Observer or a
+// Logger, at most for the unlock time-out, and fails if they do not return. It does not
+// wait for calls that hang in go-redis; they end with the go-redis client.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)
@@ -123,8 +120,8 @@ func unreleased(left []duty) string {
 	return strings.Join(what, "; ")
 }
 
-// Close is Shutdown bounded by the unlock time-out. For workers that need longer to
-// leave, call Shutdown with a context of your own.
+// Close is Shutdown bounded by the unlock time-out. If workers need longer to leave,
+// call Shutdown with a context of your own.
 func (c *Client) Close() error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

@@ -14,24 +14,22 @@ const (
 	ModeShared    Mode = "shared" // by readers only
 )
 
-// State is what Redis shows of a lock at one moment. By the time it is read it
-// may be otherwise. Of a read-write lock it shows both sides.
+// State is what Redis shows of a lock at one moment, of a read-write lock on both sides.
 type State struct {
 	Mode    Mode
 	Holders []Holder // sorted by owner, a writer before the readers
-	// TTL is the rest of the longest lease; -1 if the lock has none, which no
-	// client of the protocol leaves behind.
+	// TTL is the rest of the longest lease; -1 if the lock has none, which no client of
+	// the protocol leaves behind.
 	TTL time.Duration
-	// Token is the fencing token of the holder. Types whose place in Redis has no
-	// room for it show it only if this client holds the lock; otherwise it is 0,
-	// as it is when the lock is free or held by readers. A FencedLock shows its
-	// counter, of a holder that raised it: a FencedLock, or any holder of Redisson,
-	// because Redis does not tell an RFencedLock from an RLock. It shows 0 if another
-	// type of this package holds the name.
+	// Token is the fencing token of the holder, 0 if the lock is free or held by
+	// readers. Types whose keys have no room for it show it only if this client holds
+	// the lock, else 0. A FencedLock shows its counter if the holder raised it: a
+	// FencedLock, or any holder of Redisson, because Redis does not tell an RFencedLock
+	// from an RLock. It shows 0 if another type of this package holds the name.
 	Token int64
-	// Waiters is how many wait: in all processes, if Redis keeps the queue
-	// (FairLock, FairReadWriteLock, PriorityLock), dead ones that nobody has removed yet
-	// among them; otherwise in this client.
+	// Waiters is how many wait: in all processes if Redis keeps the queue (FairLock,
+	// FairReadWriteLock, PriorityLock), with dead ones that are not removed yet;
+	// otherwise in this client.
 	Waiters int
 }
 
@@ -39,7 +37,7 @@ type State struct {
 type Holder struct {
 	Owner  string
 	Count  int  // how often it has entered
-	Shared bool // it reads; others may too
+	Shared bool // it is a reader
 }
 
 // Locked reports whether anybody holds the lock.

@@ -321,7 +321,7 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 			var wg sync.WaitGroup
 			written, last := 0, int64(0)
 			for g := range 12 {
-				l := clients[g%3].NewPriorityLock("load", rlock.WithAgeing(time.Millisecond))
+				l := clients[g%3].NewPriorityLock("load", rlock.WithAging(time.Millisecond))
 				wg.Go(func() {
 					for i := range 8 {
 						lease, err := l.Lock(bg, rlock.WithPriority(1+(g+i)%10))
@@ -373,8 +373,8 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 	}
-	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond - 1, rlock.MaxAgeing + 1} {
-		_, err := c.NewPriorityLock("a", rlock.WithAgeing(d)).Lock(bg)
+	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond - 1, rlock.MaxAging + 1} {
+		_, err := c.NewPriorityLock("a", rlock.WithAging(d)).Lock(bg)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
 	if n := hook.N.Load(); n != 0 {
