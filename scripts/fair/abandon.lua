@@ -1,19 +1,18 @@
--- fair/abandon: end a hold for good, whatever became of its requests: it leaves
--- the line, and the lock if that is its own.
+-- fair/abandon: end a hold for good, whatever happened to its requests. It leaves the
+-- line, and frees the lock if it has it.
 --
 -- KEYS[1..5]  see shared/line.lua
 -- KEYS[6]  tombstone of this hold
 -- ARGV[1]  hold id
--- ARGV[2]  time to keep the tombstone, ms; 0: none is needed, no copy of the
---          hold's requests is under way
+-- ARGV[2]  time to keep the tombstone, ms; 0: none is needed
 -- ARGV[3]  waiter lease, ms
--- ARGV[4]  what a waiter's channel begins with
+-- ARGV[4]  prefix of the waiters' channels
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  the lock was this hold's; freed
 --          0  no such lock
---          -1 another's lock
--- Caller   an acquire that was given up, and the last release of a hold whose
---          first acquire has copies under way
+--          -1 held by others
+-- Caller   an abandoned acquire; the last release of a hold whose first acquire
+--          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The HDEL lets the rest pass on a server at its memory limit: Redis
 --          refuses SET and ZADD only as the first write of a script.

@@ -1,5 +1,5 @@
--- fair/enter: take a fair lock if it is free and nobody is before the caller;
--- otherwise get in line, or keep the place there.
+-- fair/enter: take a fair lock if it is free and no waiter is before the caller; otherwise
+-- join the line, or keep the place there.
 --
 -- KEYS[1..5]  see shared/line.lua
 -- KEYS[6]  tombstone of this hold
@@ -8,23 +8,22 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  waiter lease, ms
 -- ARGV[4]  1: wait in line; 0: only look
--- ARGV[5]  what a waiter's channel begins with
+-- ARGV[5]  prefix of the waiters' channels
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- Reply    {1, token}  held
---          {0, rest, holder, others}  not now; see shared/hash.lua. rest
---                      is the PTTL of a held lock (-1: no TTL, or others come
---                      first); of a free one, the ms until the head of the line may
---                      be removed
---          {-1, 0}     this hold was given up: a late copy, nothing done
+--          {0, rest, holder, others}  not now; see shared/hash.lua. Of a held lock, rest
+--                      is the PTTL (-1: no TTL, or others come first); of a free one,
+--                      the ms until the head of the line may be removed
+--          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock
--- Twice    A hold has one place in the line, and takes the lock under its own id
---          only: a second run finds what the first has done. A copy that comes
---          after the hold has ended meets its tombstone, which is left if the
---          client knows of a copy that may be under way.
--- Memory   At its limit Redis refuses the ZADD or SET that a newcomer begins with,
---          and so the whole; if the dead were removed before, the whole passes.
---          Who is in line already begins with an HDEL, and is never refused.
+-- Twice    A hold has one place in the line, and takes the lock under its own id only: a
+--          second run finds what the first has done. A copy that comes after the hold has
+--          ended finds its tombstone, which the client leaves if it knows of a copy that
+--          may be under way.
+-- Memory   At its limit Redis refuses the ZADD or SET with which a newcomer begins, and so
+--          the whole script, unless dead waiters were removed before. A waiter that is in
+--          line begins with an HDEL, and is never refused.
 
 -- include quarantine when served
 -- include ttl
@@ -44,7 +43,7 @@ if redis.call('hexists', lock, id) == 1 then
   return {1, token}
 end
 
--- The deadlines tell whether it is in line, which takes no walk.
+-- The deadlines tell whether it is in line, without a walk along the queue.
 local queued
 local apart = wait and torn()
 if wait then
@@ -79,9 +78,9 @@ end
 if wait then
   local theirs = redis.call('zcard', deadlines) - redis.call('zcard', alive)
   if queued then
-    -- Neither the time that passes while it lives, nor what those before it take
-    -- when they leave, brings a waiter to its deadline. Redisson's take what they
-    -- had added long ago, when they came: that may be more than is left of it.
+    -- A live waiter never reaches its deadline: neither by the time that passes, nor
+    -- by what those before it subtract when they leave. Redisson's subtract what they
+    -- added when they came, which may be more than is left.
     local deadline = redis.call('zscore', deadlines, id) or now
     local heard = redis.call('zscore', alive, id)
     local before = theirs > 0 and math.min(redis.call('hget', notes, id) or 0, theirs) or 0
@@ -90,8 +89,8 @@ if wait then
   else
     local deadline = now + math.max(redis.call('pttl', lock), 0) + term
     if theirs > 0 then
-      -- Redisson adds its time to the deadline of the last in line. That is the
-      -- latest one, unless the last is dead or has waited for very long.
+      -- Redisson adds its time to the deadline of the last in line. That is the latest
+      -- deadline, unless the last waiter is dead or has waited for very long.
       local latest = redis.call('zrevrange', deadlines, 0, 0, 'withscores')
       local counted = redis.call('zscore', alive, latest[1]) and term or 0
       deadline = math.max(deadline, latest[2] - counted + term)

@@ -1,17 +1,16 @@
--- fair/force_unlock: free a lock whoever holds it, or only if a given owner does.
--- The line remains as it is.
+-- fair/force_unlock: free a lock, whoever holds it, or only if a given hold has it. Live
+-- waiters keep their places.
 --
 -- KEYS[1..5]  see shared/line.lua
--- ARGV[1]  hold id meant, or '' for any
+-- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  waiter lease, ms
--- ARGV[3]  what a waiter's channel begins with
+-- ARGV[3]  prefix of the waiters' channels
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  freed
---          0  was not held (by that owner)
+--          0  was not held (by that hold)
 -- Caller   ForceUnlock, ForceUnlockIf
--- Twice    With an owner: it is gone, the line is swept. Without: a copy frees
---          whoever has taken the lock since; that is what "force" means, and
---          why this request is sent once only.
+-- Twice    With a hold id: the hold is gone, only the line is swept. Without one a copy
+--          would end a newer hold, which is why this request is sent only once.
 -- Replica  A demoted master, whose data may be old, refuses the HDEL.
 
 -- include line

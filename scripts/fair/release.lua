@@ -4,20 +4,19 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 frees the lock
 -- ARGV[3]  waiter lease, ms
--- ARGV[4]  what a waiter's channel begins with
+-- ARGV[4]  prefix of the waiters' channels
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
 --          1  freed
 --          0  no such lock
---          -1 another's lock
+--          -1 held by others
 -- Caller   Unlock, Shutdown
--- Twice    The count is absolute. After the first full release the hold id is
---          gone and never used again: a copy only sweeps the line, and may wake
---          its head once more.
--- Memory   The HDEL changes nothing, but lets the HSET pass on a server at its
---          memory limit: Redis refuses that only as the first write of a script.
--- Replica  "Not there" must come from a master: a demoted one, whose data may
---          be old, refuses the HDEL with READONLY.
+-- Twice    The count is absolute. After the first full release the hold id is gone and
+--          never used again: a copy only sweeps the line, and may wake its head once
+--          more.
+-- Memory   The HDEL changes nothing, but lets the HSET pass on a server at its memory
+--          limit: see lock/release.
+-- Replica  "Not there" must come from a master: see lock/release.
 
 -- include line
 local id, entries, term, channels, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]

@@ -1,4 +1,4 @@
--- lock/abandon: end a hold for good, whatever became of its requests.
+-- lock/abandon: end a hold for good, whatever happened to its requests.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this hold
@@ -8,9 +8,9 @@
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  the lock was this hold's; freed
 --          0  no such lock
---          -1 another's lock
--- Caller   an acquire that was given up, and the last release of a hold whose
---          first acquire has copies under way
+--          -1 held by others
+-- Caller   an abandoned acquire; the last release of a hold whose first acquire
+--          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The DEL lets the SET pass on a server at its memory limit: Redis
 --          refuses SET only as the first write of a script.

@@ -1,19 +1,20 @@
 -- lock/enter_all: take several free locks of one slot, or none of them.
 --
 -- KEYS[1]  fencing clock of the slot
--- KEYS[2], KEYS[3] ...  of each lock the hash and the tombstone of the hold
--- ARGV[1]  hold id, the same at all of them
+-- KEYS[2], KEYS[3], ...  for each lock its hash and the tombstone of the hold
+-- ARGV[1]  hold id, the same for all of them
 -- ARGV[2]  lease, ms
 -- Reply    {1, token}  all held, with one token
 --          {0, pttl, holder, others}  one is held by others for pttl ms (-1: no
 --                      TTL); see shared/hash.lua
---          {-1, 0}     the hold has ended at one of them: a late copy
+--          {-1, 0}     the hold of one of them has ended: a late copy
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   MultiLock
--- Twice    As lock/enter, of which this is many at once. A copy that comes when the
---          hold has left some of the locks does nothing: either those have its
---          tombstone, or others of them are still its own, which is not so
---          before the first run.
+-- Twice    As lock/enter for each lock. A copy that comes after some of the locks were
+--          released does nothing: either these have its tombstone, or the hold still has
+--          the others, which it does not before the first run.
+-- Memory   The clock is written first: at its memory limit the server refuses it, and
+--          with it everything.
 
 -- include quarantine when served
 -- include time
@@ -39,8 +40,7 @@ for i = 2, #KEYS, 2 do
     return refused(lock, redis.call('pttl', lock))
   end
 end
--- The clock is written first: if the server has no memory left, this refuses
--- everything before anything is changed.
+-- The clock first: see Memory.
 local token = drawToken(clock, micros())
 for i = 2, #KEYS, 2 do
   local lock = KEYS[i]

@@ -1,15 +1,15 @@
--- lock/force_unlock: free a lock whoever holds it, or only if a given owner does.
+-- lock/force_unlock: free a lock, whoever holds it, or only if a given hold has it.
 --
 -- KEYS[1]  lock hash
--- ARGV[1]  hold id meant, or '' for any
+-- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  channel
 -- ARGV[3]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  freed
---          0  was not held (by that owner)
+--          0  was not held (by that hold)
 -- Caller   ForceUnlock, ForceUnlockIf
--- Twice    With an owner: it is gone, nothing happens. Without: a copy frees
---          whoever has taken the lock since; that is what "force" means, and
---          why this request is sent once only.
+-- Twice    With a hold id: the hold is gone, nothing happens. Without one a copy would
+--          end a newer hold, which is why this request is sent only once.
+-- Replica  "Not there" must come from a master: see lock/release.
 
 -- include publish
 -- include hash

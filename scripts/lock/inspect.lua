@@ -2,11 +2,13 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  Redisson's token counter, if the lock has one
--- Reply    {ttl, token, waiters, holder, entries, mode, holder, entries, mode, ...}: the
---          rest of the longest lease in ms, -1: it has none, -2: the lock is free; the
---          token, 0: it does not show here; the waiters in Redis, -1: it does not know
---          them; entries are text; mode is 'exclusive' or 'shared'. All inspect scripts
---          reply so
+-- Reply    {ttl, token, waiters, holder, entries, mode, holder, entries, mode, ...}, the
+--          same for all inspect scripts
+--          ttl      rest of the longest lease, ms; -1: it has none; -2: the lock is free
+--          token    0: Redis does not show it
+--          waiters  -1: Redis does not keep them
+--          entries  as text
+--          mode     'exclusive' or 'shared'
 -- Caller   State, Watch, CurrentToken
 -- Twice    Reads only.
 

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  hold id, or ''
--- Reply    {1 if anybody holds the lock or 0, the entries of the hold}
+-- Reply    {held, entries}: 1 if anybody holds the lock, else 0; entries of that hold
 -- Caller   IsLocked, HeldBy
 -- Twice    Reads only.
 

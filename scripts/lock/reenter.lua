@@ -6,9 +6,10 @@
 -- ARGV[3]  entries wanted
 -- Reply    1  held
 --          0  no such lock
---          -1 another's lock
+--          -1 held by others
 -- Caller   Lock, TryLock, by the owner of a hold
--- Twice    The count is absolute, and the lease only grows. It never creates a lock.
+-- Twice    The count is absolute, and the lease only grows. This script never creates a
+--          hold.
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include ttl

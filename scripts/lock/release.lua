@@ -8,15 +8,14 @@
 -- Reply    2  count lowered
 --          1  freed
 --          0  no such lock
---          -1 another's lock
+--          -1 held by others
 -- Caller   Unlock, Shutdown
 -- Twice    The count is absolute. After the first full release the hold id is
 --          gone and never used again, so a copy finds nothing to do.
--- Memory   Redis refuses HSET as the first write of a script when it is at
---          its memory limit, but not after another write. HDEL of a field
---          that cannot exist is such a write, and changes nothing.
--- Replica  "Not there" must come from a master: a demoted one, whose data may
---          be old, refuses the HDEL with READONLY.
+-- Memory   At its memory limit Redis refuses HSET only as the first write of a script.
+--          HDEL, of a field that cannot exist, comes before it and changes nothing.
+-- Replica  "Not there" must come from a master: a demoted master, whose data may be
+--          old, refuses the HDEL with READONLY.
 
 -- include publish
 local lock = KEYS[1]

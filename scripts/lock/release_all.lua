@@ -1,23 +1,22 @@
--- lock/release_all: end several holds in one slot, each as lock/release or lock/abandon
--- does it.
+-- lock/release_all: end several holds in one slot, each like lock/release or lock/abandon.
 --
--- KEYS[1], KEYS[2] ...  of each lock the hash and the tombstone of the hold
--- ARGV[1], ARGV[2], ARGV[3] ...  of each lock the hold id, the time to keep the
---          tombstone in ms (0: it needs none), and the channel
+-- KEYS[1], KEYS[2], ...  for each lock its hash and the tombstone of the hold
+-- ARGV[1], ARGV[2], ARGV[3], ...  for each lock the hold id, the time to keep the
+--          tombstone in ms (0: none is needed), and the channel
 -- ARGV[last]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1   all freed
---          {1 or 0 or -1, ...}  of each lock: freed, no such lock, another's
+--          {1 or 0 or -1, ...}  for each lock: freed, no such lock, held by others
 -- Caller   Unlock of a MultiLock
--- Twice    A second run finds the holds gone and lengthens the tombstones. What
---          the first has freed it does not find: the caller puts both together.
--- Memory   Redis refuses SET only as the first write of a script: the DEL before
---          it lets it pass.
+-- Twice    A second run finds the holds gone and lengthens the tombstones. It does not
+--          report what the first run has freed: the caller combines both replies.
+-- Memory   Redis refuses SET only as the first write of a script: the DEL before it lets
+--          it pass.
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include publish
 local how = ARGV[#ARGV]
 local replies = {}
-for i = 1, #KEYS / 2 do -- what is no lock fails here, before anything is changed
+for i = 1, #KEYS / 2 do -- a key that is no hash fails here, before any write
   local lock, id = KEYS[2 * i - 1], ARGV[3 * i - 2]
   replies[i] = redis.call('hexists', lock, id)
 end

@@ -5,9 +5,9 @@
 -- ARGV[2]  lease, ms; 0: only look
 -- Reply    1  held, for at least the lease from now
 --          0  no such lock
---          -1 another's lock
+--          -1 held by others
 -- Caller   the watchdog, Extend
--- Twice    A lease only grows, and is never created here.
+-- Twice    A lease only grows. This script never creates a hold.
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include ttl

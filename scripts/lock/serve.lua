@@ -1,10 +1,11 @@
 -- lock/serve: let a new server give out locks at once.
 --
--- KEYS[1]  hash: the process that serves; see shared/quarantine.lua
+-- KEYS[1]  hash: which process serves; see shared/quarantine.lua
 -- Reply    1  it serves
 --          0  another process has served before: not a new deployment
--- Caller   Client.Bootstrap
--- Twice    The second run finds the process named already.
+-- Caller   Client.BootstrapServer
+-- Twice    The second run finds the process already noted.
+
 local served = KEYS[1]
 local process = string.match(redis.call('info', 'server'), 'run_id:(%x+)')
 if not process then

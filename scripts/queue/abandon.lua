@@ -1,19 +1,18 @@
--- queue/abandon: end a hold for good, however far it got: held, waiting, or
--- nothing yet.
+-- queue/abandon: end a hold for good, whether it was granted, waiting, or neither.
 --
--- KEYS[1] to KEYS[6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queue.lua
 -- KEYS[7]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms; 0: none is needed
 -- ARGV[3]  'exclusive' or 'shared'
 -- ARGV[4]  waiter lease, ms
--- ARGV[5]  what the channel of a waiter begins with
+-- ARGV[5]  prefix of the waiters' channels
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
--- Reply    1  there was the hold; ended
+-- Reply    1  ended
 --          0  no such hold
---          -1 no such hold, others have the lock
--- Caller   an acquire that was given up, and the last release of a hold whose
---          first acquire has copies under way
+--          -1 no such hold, held by others
+-- Caller   an abandoned acquire; the last release of a hold whose first acquire
+--          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The HDEL changes nothing, but lets the writes after it pass on a
 --          server at its memory limit.

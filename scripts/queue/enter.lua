@@ -1,40 +1,37 @@
--- queue/enter: enter a lock that has a queue of its own, or get in the queue.
+-- queue/enter: enter a FairReadWriteLock or PriorityLock, or join its queue.
 --
--- KEYS[1] to KEYS[6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queue.lua
 -- KEYS[7]  tombstone of this hold
 -- KEYS[8]  fencing clock of the lock's slot
--- KEYS[9], KEYS[10]  what other types of locks of this name have: the hash of those
---          that Redisson has too, and the ends of the other type with a queue
+-- KEYS[9]  lock hash of the types that Redisson has too
+-- KEYS[10]  ends of the other type with a queue
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  'exclusive' or 'shared'
 -- ARGV[4]  waiter lease, ms
--- ARGV[5]  id of the exclusive hold that lets it in, or ''
--- ARGV[6]  '1': wait, that is be in the queue, and be alive there
--- ARGV[7]  how much the priority is worth, in µs of waiting
--- ARGV[8]  what the channel of a waiter begins with
+-- ARGV[5]  id of the owner's exclusive hold, under which it may enter, or ''
+-- ARGV[6]  '1': wait, that is join the queue and give a sign of life
+-- ARGV[7]  worth of the priority, in µs of waiting
+-- ARGV[8]  prefix of the waiters' channels
 -- ARGV[9]  'publish', 'spublish', 'both' or 'none'
 -- Reply    {1, token}  held; the token is 0 for a shared hold
---          {0, rest, holder, others}  not now; what is in the way is there for rest ms
---                      at most, unless it is renewed. One of the holders or '', and how
---                      many more there are
---          {-1, 0}     this hold was given up: a late copy, nothing done
---          {-2, 0|1}   the hold that was to let it in is gone (1: others hold
---                      the lock)
+--          {0, rest, holder, others}  not now: look again within rest ms. One of the
+--                      holders or '', and how many more there are
+--          {-1, 0}     this hold was abandoned: a late copy, nothing done
+--          {-2, 0|1}   the owner's exclusive hold is gone (1: others hold the lock)
 --          {-3, ms}    see shared/quarantine.lua
 --          {-4, 0}     another type of lock of this name is held
 -- Caller   Lock, TryLock
--- Twice    A hold that is there remains, token and all; a waiter that is in
---          the queue has its rank. A copy that comes after the hold has ended
---          meets its tombstone, which is left if the client knows of a copy
---          that may be under way.
--- Memory   The first write of an entry or of a new place in the queue is one
---          that Redis refuses at its memory limit, so either is refused as a
---          whole. A waiter that is in the queue remains alive all the same.
+-- Twice    An existing hold keeps its token, and a waiter in the queue keeps its rank. A
+--          copy that comes after the hold has ended finds its tombstone, which the client
+--          leaves if it knows of a copy that may be under way.
+-- Memory   At its memory limit Redis refuses the first write of a grant and of a new place
+--          in the queue, and so the whole script. A waiter in the queue stays alive all
+--          the same.
 --
--- The rank is the time of arrival, as drawn from the fencing clock so that no two
--- are the same, less what the priority is worth. That makes "priority plus time
--- waited" an order that does not change with time.
+-- The rank is the time of arrival, drawn from the fencing clock so that no two are equal,
+-- less the worth of the priority. So the order by "priority plus time waited" does not
+-- change with time.
 
 -- include quarantine when served
 -- include token
@@ -46,10 +43,9 @@ local channels, how = ARGV[8], ARGV[9]
 local queue = mode == 'exclusive' and alone or together
 local hold = mode == 'exclusive' and mode or id
 
--- obstacle is until when something may be in the way of the given rank, nil if
--- nothing is. Of the waiters ahead it asks the first only: if that one is still
--- there then, it is time to look again. Of equal ranks, which only priorities can
--- bring about, Redis's own order decides.
+-- obstacle returns until when a hold or a waiter may be in the way of the given rank, nil
+-- if none is. Of the waiters ahead it checks only the first. Between equal ranks, which
+-- only priorities can produce, Redis's own order decides.
 local function obstacle(rank)
   local latest
   local function note(at)
@@ -106,7 +102,7 @@ local function enter()
     else
       redis.call('set', tokens, arrival)
     end
-    redis.call('zadd', queue, rank, id) -- again, if it had no sign of life
+    redis.call('zadd', queue, rank, id) -- first() removes a waiter without a sign of life
     sign(alive, notes, now, term, id)
     for _, key in ipairs({queue, alive, notes}) do
       lengthen(key, term + LONGEST_AWAY)
@@ -135,8 +131,8 @@ end
 if redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
--- Those of another type do not see this lock. A program that changes the type while
--- others still use the old one would have two holders, and nobody would know.
+-- Other types do not see this lock. If a program changed the type of a lock while others
+-- still use the old type, there would be two holders.
 if outer == '' and not held(mode, id) and
   (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, string.format('%.0f', now), '+inf') > 0) then
   return {-4, 0}

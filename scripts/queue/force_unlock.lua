@@ -1,20 +1,18 @@
--- queue/force_unlock: end all holds of one mode, or only that of a given owner.
--- The queue remains.
+-- queue/force_unlock: end all holds of one mode, or only a given one. Live waiters keep
+-- their places.
 --
--- KEYS[1] to KEYS[6]  see shared/queue.lua
--- ARGV[1]  hold id meant, or '' for any
+-- KEYS[1..6]  see shared/queue.lua
+-- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  waiter lease, ms
--- ARGV[4]  what the channel of a waiter begins with
+-- ARGV[4]  prefix of the waiters' channels
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  ended
 --          0  there was no such hold
 -- Caller   ForceUnlock, ForceUnlockIf
--- Twice    With an owner: its hold is gone, nothing happens. Without: a copy
---          ends whatever hold has been taken since; that is what "force" means,
---          and why this request is sent once only.
--- Replica  "No such hold" must come from a master: a demoted one refuses the
---          HDEL with READONLY.
+-- Twice    With a hold id: the hold is gone, nothing happens. Without one a copy would
+--          end a newer hold, which is why this request is sent only once.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include queue
 local id, mode, term, channels, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -32,7 +30,7 @@ elseif id ~= '' then
     reply = 1
   end
 else
-  -- All at once: there may be very many. What the exclusive hold has, remains.
+  -- All shared holds at once: there may be very many. The exclusive hold remains.
   local at = redis.call('zscore', ends, 'exclusive')
   local hash = redis.call('hmget', holders, 'exclusive', 'count', 'token')
   local ttl = redis.call('pttl', holders)

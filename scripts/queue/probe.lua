@@ -1,10 +1,10 @@
--- queue/probe: whether a lock with a queue of its own is held in a mode, and how
--- often one hold in that mode has been entered.
+-- queue/probe: whether a FairReadWriteLock or PriorityLock is held in a mode, and how often
+-- one hold in that mode has been entered.
 --
--- KEYS[1], KEYS[2]  see shared/queue.lua
+-- KEYS[1..2]  see shared/queue.lua
 -- ARGV[1]  hold id, or ''
 -- ARGV[2]  'exclusive' or 'shared'
--- Reply    {1 if anybody holds it in that mode or 0, the entries of the hold}
+-- Reply    {held, entries}: 1 if anybody holds it in that mode, else 0; entries of that hold
 -- Caller   IsLocked, HeldBy
 -- Twice    Reads only.
 

@@ -1,17 +1,17 @@
 -- queue/reenter: raise the count of a hold that its owner has.
 --
--- KEYS[1], KEYS[2]  see shared/queue.lua
+-- KEYS[1..2]  see shared/queue.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  'exclusive' or 'shared'
 -- ARGV[4]  entries wanted
 -- Reply    1  held
 --          0  no such hold
---          -1 no such hold, others have the lock
--- Caller   Lock and TryLock, by the owner of a hold
--- Twice    The count is absolute, and no hold is made here.
--- Replica  "No such hold" must come from a master: a demoted one, whose data may be
---          old, refuses the HDEL with READONLY.
+--          -1 no such hold, held by others
+-- Caller   Lock, TryLock, by the owner of a hold
+-- Twice    The count is absolute, and the lease only grows. This script never creates a
+--          hold.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include queue
 local id, lease, mode, entries = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]

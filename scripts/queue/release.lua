@@ -1,24 +1,23 @@
--- queue/release: lower the count of a hold, or end it and wake those who can
--- enter then.
+-- queue/release: lower the count of a hold, or end it and wake the waiters that can enter
+-- then.
 --
--- KEYS[1] to KEYS[6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queue.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 ends the hold
 -- ARGV[3]  'exclusive' or 'shared'
 -- ARGV[4]  waiter lease, ms
--- ARGV[5]  what the channel of a waiter begins with
+-- ARGV[5]  prefix of the waiters' channels
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
 --          1  ended
 --          0  no such hold
---          -1 no such hold, others have the lock
+--          -1 no such hold, held by others
 -- Caller   Unlock, Shutdown
 -- Twice    The count is absolute. After the first full release the hold id is
 --          gone and never used again, so a copy finds nothing to do.
--- Memory   The HDEL changes nothing, but lets the writes after it pass on a
---          server at its memory limit.
--- Replica  "No such hold" must come from a master: a demoted one refuses the
---          HDEL with READONLY.
+-- Memory   The HDEL changes nothing, but lets the writes after it pass on a server at its
+--          memory limit.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include queue
 local id, entries, mode, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

@@ -6,10 +6,10 @@
 -- KEYS[4]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- and what shared/admission.lua says
--- Reply    {1, count, stamp}  granted; the count is the counter's value by this grant
---          {0, ms, id}        held by that hold, for so long
---          {-1}               the hold was given up: a late copy
+-- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- Reply    {1, count, stamp}  granted; count is the value that the counter got by this grant
+--          {0, ms, id}        that hold has the vote, for ms more
+--          {-1}               this hold was abandoned: a late copy, nothing done
 -- Caller   Lock, TryLock of a RedLock, on all nodes at once
 -- Twice    A node that has voted for the hold answers as it did the first time, and
 --          changes nothing.

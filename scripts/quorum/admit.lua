@@ -1,13 +1,13 @@
 -- quorum/admit: let a server process vote.
 --
 -- KEYS[1]  highest counter of all locks
--- KEYS[2]  the process that may vote
--- ARGV[1]  epoch that is meant
--- ARGV[2]  floor: at least this is the highest counter from now on
--- ARGV[3]  longest lease, ms, that the caller has heard of
--- Reply    1  it may vote
---          0  the epoch is another one
--- Caller   a RedLock with a quarantine, when that is over, and Bootstrap
+-- KEYS[2]  hash: which process may vote; see shared/admission.lua
+-- ARGV[1]  epoch to admit
+-- ARGV[2]  floor: the highest counter is at least this from now on
+-- ARGV[3]  longest lease that the caller has heard of, ms
+-- Reply    1  the process may vote
+--          0  it is in another epoch
+-- Caller   a RedLock with a quarantine, when that is over, and BootstrapNodes
 -- Twice    The counter only grows; an epoch is admitted once.
 
 -- include time

@@ -1,18 +1,19 @@
--- quorum/force_unlock: take a node's vote back from whoever has it, or only from a
--- given hold.
+-- quorum/force_unlock: take a node's vote back from the hold that has it, or only from a
+-- given one.
 --
 -- KEYS[1]  record of the hold
 -- ARGV[1]  hold id, or '' for any
 -- ARGV[2]  time to keep a tombstone after the end of the lease, ms
--- ARGV[3]  what tombstones begin with
+-- ARGV[3]  prefix of tombstones
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- and what shared/admission.lua says
+-- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    {1, id, token}  taken back; token 0: it was not (yet) a hold
---          {0}             there was none (with that id)
+--          {0}             no vote (for that hold)
 -- Caller   ForceUnlock, ForceUnlockIf of a RedLock, on all nodes
--- Twice    The second run finds nothing: if there may have been a first one, the
---          caller does not know.
+-- Twice    The second run finds nothing. If a first run is possible, the caller takes the
+--          outcome for unknown.
+-- Replica  A demoted master, whose data may be old, refuses the HDEL with READONLY.
 
 -- include time
 -- include publish
@@ -30,8 +31,8 @@ if not last or id ~= '' and last ~= id then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
   return {0}
 end
--- Also if its time is over: the clock that says so may be wrong, and be set right.
--- A renewal does not bring it back: the next one may come late in the lease.
+-- Also if its time is over: the clock that says so may be wrong, and be set right. The
+-- tombstone outlasts the lease, so that a late renewal does not bring the vote back.
 local token = tonumber(redis.call('hget', record, 'token') or 0)
 keep = math.max(left(record, now), 0) + keep
 redis.call('del', record)

@@ -1,16 +1,21 @@
--- quorum/highest: what a node can tell about itself, and what others need to know
--- before they may vote.
+-- quorum/highest: what a node reports about itself, for itself and for nodes that are to
+-- be admitted.
 --
 -- KEYS[1]  highest counter of all locks
--- KEYS[2]  the process that may vote
--- ARGV[1]  longest lease, ms, that the caller has heard of
--- Reply    {admitted, highest, now, longest, epoch, policy}: 1 if it may vote, 2 if
---          it may and never has; server µs; longest lease that any caller has heard
---          of; maxmemory-policy
+-- KEYS[2]  hash: which process may vote; see shared/admission.lua
+-- ARGV[1]  longest lease that the caller has heard of, ms
+-- Reply    {admitted, highest, now, longest, epoch, policy}
+--          admitted  0: it may not vote; 1: it may; 2: it may, and has not voted since
+--                    it was admitted
+--          highest   highest counter of all locks
+--          now       server µs
+--          longest   longest lease that any caller has heard of, ms
+--          epoch     see shared/admission.lua
+--          policy    maxmemory-policy
 -- Caller   a RedLock with a quarantine
--- Twice    It notes once that an epoch has begun; the longest lease only grows.
--- Memory   The HDEL lets the rest pass on a node at its memory limit, so that
---          holds can still be renewed.
+-- Twice    The begin of an epoch is noted once; the longest lease only grows.
+-- Memory   The HDEL lets the rest pass on a node at its memory limit, so that holds can
+--          still be renewed.
 
 -- include time
 -- include admission
@@ -18,7 +23,7 @@ local counter, process, longest = KEYS[1], KEYS[2], tonumber(ARGV[1])
 redis.call('hdel', process, '')
 local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)') or '?'
 if policy ~= 'noeviction' then
-  redis.call('hdel', process, 'run_id') -- whatever it may evict counts as lost
+  redis.call('hdel', process, 'run_id') -- keys that it may evict count as lost
 end
 local known = tonumber(redis.call('hget', process, 'longest') or 0)
 if known < longest then

@@ -1,10 +1,10 @@
 -- quorum/inspect: a look at a node's vote.
 --
 -- KEYS[1]  record of the hold
--- and what shared/admission.lua says
--- Reply    as lock/inspect: {ms, token, -1, hold id, '1', 'exclusive'}, for how long who
---          has the vote; token 0: not (yet) a hold. A node does not know how often the
---          owner has entered. {-2, 0, -1}: nobody has it
+-- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- Reply    see lock/inspect: {ms, token, -1, hold id, '1', 'exclusive'}, the hold that has
+--          the vote, and for how long; token 0: not (yet) a hold. A node does not know how
+--          often the owner has entered. {-2, 0, -1}: no hold has it
 -- Caller   IsLocked, State, HeldBy, Watch of a RedLock
 -- Twice    Reads only.
 

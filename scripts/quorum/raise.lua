@@ -1,5 +1,5 @@
--- quorum/raise: write the token of a hold back to a node that has voted for it, so
--- that every later vote of the node counts past it.
+-- quorum/raise: write the token of a hold back to a node that has voted for it, so that
+-- every later vote of the node counts past it.
 --
 -- KEYS[1]  record of the hold
 -- KEYS[2]  counter of the lock
@@ -7,12 +7,13 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  stamp of the node's vote
 -- ARGV[3]  token
--- and what shared/admission.lua says
+-- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    1  the counter is at least the token
---          0  the vote does not last any more
--- Caller   Lock, TryLock of a RedLock, before the hold is handed out
--- Twice    The counter only grows. A vote that was given anew, to a late copy of
---          the acquire, has another stamp: the time in between was not ours.
+--          0  the vote has ended
+-- Caller   Lock, TryLock of a RedLock, before the hold is returned
+-- Twice    The counter only grows. A vote that was granted anew, to a late copy of the
+--          acquire, has another stamp: another hold may have had the vote in between.
+-- Replica  A demoted master, whose data may be old, refuses the HDEL with READONLY.
 
 -- include time
 -- include admission

@@ -5,19 +5,19 @@
 -- KEYS[3]  highest counter of all locks
 -- KEYS[4]  tombstone of this hold
 -- ARGV[1]  hold id
--- ARGV[2]  time to keep the tombstone, ms; 0: the node has answered all requests for
---          its vote, and needs none
--- ARGV[3]  token of the hold; 0: it was none
+-- ARGV[2]  time to keep the tombstone, ms; 0: none is needed, because the node has answered
+--          all requests for its vote
+-- ARGV[3]  token of the hold; 0: it never was one
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- and what shared/admission.lua says
--- Reply    1  the vote was this hold's
---          0  the node has voted for nobody
---          -1 another has the node's vote
--- Caller   Unlock, and an acquire that was given up or is tried anew, on the nodes
---          that have voted, or may have
--- Twice    A second run finds the tombstone and lengthens it. It never touches
---          another's vote.
+-- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- Reply    1  taken back
+--          0  the node has no vote for any hold
+--          -1 another hold has the vote
+-- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or
+--          may have
+-- Twice    A second run lengthens the tombstone. It never touches the vote for another
+--          hold.
 -- Memory   The DEL, or the HDEL, lets the SET pass on a node at its memory limit.
 
 -- include time
@@ -40,8 +40,8 @@ end
 if count(counter, highest, floor) < token then
   raise(counter, highest, token) -- so that the next hold needs one round trip
 end
--- Also if the time of the record is over: then nobody else has had the vote since,
--- and the clock that says so may be wrong, and be set right.
+-- Also if the time of the record is over: no other hold has had the vote since, and the
+-- clock may be wrong and be set right.
 if redis.call('hget', record, 'attempt') == id then
   redis.call('del', record)
   announce(how, channel, '0')

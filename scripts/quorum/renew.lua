@@ -1,4 +1,4 @@
--- quorum/renew: lengthen a node's vote, or give it anew if nobody has it.
+-- quorum/renew: lengthen a node's vote, or grant it anew if no hold has it.
 --
 -- KEYS[1]  record of the hold
 -- KEYS[2]  counter of the lock
@@ -6,17 +6,17 @@
 -- KEYS[4]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  stamp of the vote, as far as the client knows; '': none
--- and what shared/admission.lua says
--- Reply    {1, µs, stamp}  continuous: the vote has lasted since that grant, for so long
---          {2, µs, stamp}  fresh: it was given anew, and counts from the next round on
---          {0}             the hold was given up
---          {-1}            another has the node's vote
+-- ARGV[3]  stamp of the vote that the client knows, or ''
+-- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- Reply    {1, µs, stamp}  continuous: the vote has lasted for µs, since that grant
+--          {2, µs, stamp}  fresh: it was granted anew, and counts from the next round on
+--          {0}             the hold was abandoned
+--          {-1}            another hold has the vote
 -- Caller   the watchdog, Extend
--- Twice    A vote given anew answers {2, µs, stamp} to a copy as well, until the
---          client knows its stamp. Time only grows.
--- Memory   The HDEL, which changes nothing, lets the rest pass on a node at its
---          memory limit.
+-- Twice    A copy gets {2, µs, stamp} too, until the client knows the stamp of the vote
+--          that was granted anew. The time only grows.
+-- Memory   The HDEL, which changes nothing, lets the rest pass on a node at its memory
+--          limit.
 
 -- include time
 -- include admission

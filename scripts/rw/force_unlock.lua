@@ -1,20 +1,20 @@
--- rw/force_unlock: end the holds of one side, or only a given owner's.
+-- rw/force_unlock: end the holds of one side, or only a given one.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- ARGV[1]  hold id meant, or '' for any
+-- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  side: 'read' or 'write'
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  ended
---          0  was not held on this side (by that owner)
+--          0  was not held on this side (by that hold)
 -- Caller   ForceUnlock, ForceUnlockIf
--- Twice    With an owner: it is gone, nothing happens. Without: a copy ends
---          the holds of whoever has come since; that is what "force" means,
---          and why this request is sent once only.
+-- Twice    With a hold id: the hold is gone, nothing happens. Without one a copy would
+--          end a newer hold, which is why this request is sent only once.
+-- Replica  "Not held" must come from a master: see lock/release.
 --
--- Without an owner it does as Redisson's does: it frees a lock that is in the mode
--- of this side. What a writer reads goes with it.
+-- Without a hold id it does what Redisson's does: it frees a lock that is in the mode of
+-- this side. The read holds of a writer end with its write hold.
 
 -- include leave
 -- include hash
@@ -25,7 +25,7 @@ local reply = foreign(fields)
 if reply then
   return reply
 end
--- The fields of the hash that are no readers, though somebody may ask for them.
+-- The fields of the hash that are no readers, though a caller may pass their names.
 local other = side == 'read' and (id == 'mode' or id:find(':write', 1, true))
 if id ~= '' and not other then
   local was = redis.call('hget', lock, side == 'read' and id or id .. ':write')

@@ -1,9 +1,9 @@
 -- rw/inspect: one consistent look at a read-write lock.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- ARGV[1]  what the names of timers begin with
--- Reply    see lock/inspect; the token is 0. Readers whose time is over are left out.
---          One who holds another type of lock of this name shuts out everybody
+-- ARGV[1]  prefix of the timers' names
+-- Reply    see lock/inspect; the token is 0. Dead readers are left out. The holder of
+--          another type of lock with this name counts as exclusive
 -- Caller   State, Watch
 -- Twice    Reads only.
 

@@ -4,8 +4,8 @@
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- ARGV[1]  hold id, or ''
 -- ARGV[2]  side: 'read' or 'write'
--- ARGV[3]  what the names of timers begin with
--- Reply    {1 if anybody holds the side or 0, the entries of the hold}
+-- ARGV[3]  prefix of the timers' names
+-- Reply    {held, entries}: 1 if anybody holds the side, else 0; entries of that hold
 -- Caller   IsLocked, HeldBy
 -- Twice    Reads only.
 
@@ -18,7 +18,7 @@ if reply then
   return reply
 end
 local mode = redis.call('hget', lock, 'mode')
-if not mode then -- nobody, or one who holds another type of lock: that shuts out everybody
+if not mode then -- free, or held as another type of lock, which counts as a write hold
   return {side == 'write' and redis.call('exists', lock) or 0, 0}
 end
 if side == 'write' then
@@ -28,7 +28,7 @@ if side == 'write' then
   return {1, tonumber(redis.call('hget', lock, id .. ':write') or 0)}
 end
 
--- reads is whether one of these fields is a reader who lives.
+-- reads reports whether one of these fields is a live reader.
 local function reads(fields)
   for i = 1, #fields, 2 do
     local field, entries = fields[i], fields[i + 1]
@@ -43,8 +43,7 @@ local count = redis.call('hget', lock, id)
 if count and rest(lock, timers, id, count) > 0 then
   return {1, tonumber(count)}
 end
--- Any reader will do. Only dead ones are passed by, of which there are few: those who
--- write remove them.
+-- Any live reader will do. There are few dead ones: scripts that write remove them.
 if reads(redis.call('hrandfield', lock, 10, 'withvalues')) then
   return {1, 0}
 end

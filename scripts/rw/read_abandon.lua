@@ -1,18 +1,18 @@
--- rw/read_abandon: end the reading of a hold, and its waiting, for good, whatever
--- became of its requests.
+-- rw/read_abandon: end a read hold, or its waiting, for good, whatever happened to its
+-- requests.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- KEYS[2]  tombstone of this hold's reading
--- KEYS[3], KEYS[4]  readers that wait, and that go before writers; unless
---          readers are preferred
+-- KEYS[2]  tombstone of this read hold
+-- KEYS[3], KEYS[4]  waiting readers, and readers that go before writers: see
+--          shared/turns.lua; absent if readers are preferred
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms; 0: none is needed
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- Reply    1, 0 or -1, as rw/read_release
--- Caller   an acquire that was given up, and the last release of a hold whose
---          first acquire has copies under way
+-- Reply    1, 0 or -1: see rw/read_release
+-- Caller   an abandoned acquire; the last release of a hold whose first acquire
+--          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The DEL lets the SET pass on a server at its memory limit.
 
@@ -29,6 +29,6 @@ if was then
   return told(readerLeaves(lock, timers, id, was, channel, how))
 end
 if keptOut then
-  announce(how, channel, '1') -- writers that it kept out may come in
+  announce(how, channel, '1') -- writers that it kept out can enter
 end
 return told(absent(lock, id))

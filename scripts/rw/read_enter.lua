@@ -1,32 +1,30 @@
 -- rw/read_enter: begin a read hold.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- KEYS[2]  tombstone of this hold's reading
+-- KEYS[2]  tombstone of this read hold
 -- KEYS[3]  timer of this entry
--- KEYS[4], KEYS[5], KEYS[6]  writers that wait, readers that wait, and readers that go
---          before writers: see shared/turns.lua; unless readers are preferred
+-- KEYS[4], KEYS[5], KEYS[6]  waiting writers, waiting readers, and readers that go before
+--          writers: see shared/turns.lua; absent if readers are preferred
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  id of the owner's write hold, under which it may read; '' if it has none
--- ARGV[5]  for how long this look keeps its place among the readers, ms; 0: it
---          has none
--- ARGV[6]  round in which it was refused first; '' if it was not
--- ARGV[7]  '1' if an earlier look may have had a place. A copy of this one that had
---          is known to the client: see rw/read_abandon
+-- ARGV[5]  how long this look keeps a place among the waiting readers, ms; 0: no place
+-- ARGV[6]  round in which it was first refused; '' if it was not
+-- ARGV[7]  '1' if an earlier look may have left a place. The client knows of a place that
+--          a late copy of this look leaves: see rw/read_abandon
 -- Reply    {1, 0}     entered
---          {0, ms, holder, others, round}  not now; look again within ms (-1: there is
---                     no telling); see shared/hash.lua. A writer that waits is no
---                     holder
---          {-1, 0}    this hold was given up: a late copy, nothing done
+--          {0, ms, holder, others, round}  not now; look again within ms (-1: not known);
+--                     see shared/hash.lua. A waiting writer is not a holder
+--          {-1, 0}    this hold was abandoned: a late copy, nothing done
 --          {-2, 0|1}  the owner's write hold is gone (1: others hold the lock)
 --          {-3, ms}   see shared/quarantine.lua
 -- Caller   Lock, TryLock of a ReadLock
--- Twice    A second run finds the field, and lengthens a lease at most. A copy
---          that comes after the hold has ended meets its tombstone, which is
---          left if the client knows of a copy that may be under way.
--- Memory   The timer is written first: a server at its memory limit refuses it,
---          and with it the whole acquire.
+-- Twice    A second run finds the field, and at most lengthens a lease. A copy that comes
+--          after the hold has ended finds its tombstone, which the client leaves if it
+--          knows of a copy that may be under way.
+-- Memory   The timer is written first: a server at its memory limit refuses it, and with
+--          it the whole acquire.
 
 -- include quarantine when served
 -- include ttl
@@ -42,7 +40,7 @@ if redis.call('exists', tombstone) == 1 then
 end
 local mode = redis.call('hget', lock, 'mode')
 
--- early is for how long writers that wait keep it out, ms.
+-- early returns how long waiting writers keep it out, ms.
 local function early()
   local ms = aliveFor(writers)
   if ms == 0 or redis.call('zscore', admitted, id) or since ~= '' and tonumber(since) ~= round(admitted) then
@@ -63,7 +61,7 @@ local function refuse(reply)
 end
 
 if redis.call('hexists', lock, id) == 1 then
-  -- Entered before. The reply must come from a master: a demoted one refuses.
+  -- Entered before. The reply must come from a master: see lock/release.
   redis.call('hdel', lock, '')
 elseif outer ~= '' then
   if redis.call('hexists', lock, outer .. ':write') == 0 then
@@ -71,7 +69,7 @@ elseif outer ~= '' then
     return {-2, redis.call('exists', lock)}
   end
 elseif mode ~= 'read' and redis.call('exists', lock) == 1 then
-  -- A writer's, or a lock of another type.
+  -- Held by a writer, or as a lock of another type.
   return refuse(refused(lock, redis.call('pttl', lock)))
 elseif writers then
   local ms = early()

@@ -5,14 +5,15 @@
 -- KEYS[3]  timer of this entry
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  entries wanted
 -- Reply    1  held
 --          0  no such hold
---          -1 no such hold, and others hold the lock
+--          -1 no such hold, held by others
 -- Caller   Lock, TryLock of a ReadLock
--- Twice    The count is absolute, and leases only grow. It never creates a hold.
--- Memory   As in rw/read_enter.
+-- Twice    The count is absolute, and leases only grow. This script never creates a hold.
+-- Memory   See rw/read_enter.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include ttl
 -- include sides
@@ -26,7 +27,7 @@ if redis.call('pttl', this) < lease then
   redis.call('set', this, 1, 'px', lease)
 end
 redis.call('hset', lock, id, entries)
-for i = tonumber(entries) + 1, tonumber(was) do -- of a release that was not answered
+for i = tonumber(entries) + 1, tonumber(was) do -- timers of a release that was not answered
   drop(timers, id, i)
 end
 lengthen(first, lease)

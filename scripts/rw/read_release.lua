@@ -3,20 +3,21 @@
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 ends the hold
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
---          1  the owner reads no more; the lock is free if it was the last reader
+--          1  ended; the lock is free if this was the last reader
 --          0  no such hold
---          -1 no such hold, and others hold the lock
+--          -1 no such hold, held by others
 -- Caller   Unlock, Shutdown
--- Twice    The count is absolute. After the last release the field is gone, so
---          a copy finds nothing to do.
--- Memory   HDEL is allowed at the memory limit, and lets HSET pass.
+-- Twice    The count is absolute. After the last release the field is gone, so a copy
+--          finds nothing to do.
+-- Memory   HDEL is allowed at the memory limit, and lets HSET pass: see lock/release.
+-- Replica  "No such hold" must come from a master: see lock/release.
 --
--- A hold whose timer has run out is not there for a partial release. The last
--- release counts all the same: as long as the field is there, no writer was in.
+-- For a partial release, a hold whose timer has expired does not exist. The last release
+-- succeeds even then: as long as the field is there, no writer has entered.
 
 -- include leave
 local lock = KEYS[1]

@@ -3,16 +3,16 @@
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  timer of the first entry
 -- ARGV[1]  hold id
--- ARGV[2]  lease, ms; 0: only put the time of the hash back to that of the hold,
---          as each renewal does: Redisson's, of a reader, cuts it, whatever
---          others need
--- ARGV[3]  what the names of timers begin with
+-- ARGV[2]  lease, ms; 0: only lengthen the TTL of the hash to that of the hold. Each
+--          renewal does that too: Redisson's renewal of a reader can shorten the TTL
+-- ARGV[3]  prefix of the timers' names
 -- Reply    1  held, for at least the lease from now
 --          0  no such hold
---          -1 no such hold, and others hold the lock
+--          -1 no such hold, held by others
 -- Caller   the watchdog, Extend
--- Twice    A lease only grows, and is never created here: a hold without its
---          first timer is over.
+-- Twice    A lease only grows. This script never creates a hold: one without its first
+--          timer has ended.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include ttl
 -- include sides
@@ -28,7 +28,7 @@ if lease == 0 then
   return 1
 end
 lengthen(first, lease)
-for i = 2, tonumber(count) do -- for show: the first stands for all
+for i = 2, tonumber(count) do -- only Redisson reads these: the first one counts
   local key = timer(timers, id, i)
   if left(lock, key) < lease then
     redis.pcall('pexpire', key, lease)

@@ -1,17 +1,17 @@
--- rw/write_abandon: end the writing of a hold, and its waiting, for good,
--- whatever became of its requests.
+-- rw/write_abandon: end a write hold, or its waiting, for good, whatever happened to its
+-- requests.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- KEYS[2]  tombstone of this hold's writing
--- KEYS[3]  writers that wait; unless readers are preferred
+-- KEYS[2]  tombstone of this write hold
+-- KEYS[3]  waiting writers: see shared/turns.lua; absent if readers are preferred
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms; 0: none is needed
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- Reply    1, 0 or -1, as rw/write_release
--- Caller   an acquire that was given up, and the last release of a hold whose
---          first acquire has copies under way
+-- Reply    1, 0 or -1: see rw/write_release
+-- Caller   an abandoned acquire; the last release of a hold whose first acquire
+--          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The DEL lets the SET pass on a server at its memory limit.
 
@@ -27,6 +27,6 @@ if redis.call('hexists', lock, id .. ':write') == 1 then
   return told(writerLeaves(lock, timers, id, channel, how))
 end
 if waited then
-  announce(how, channel, '1') -- readers that it kept out may come in
+  announce(how, channel, '1') -- readers that it kept out can enter
 end
 return told(absent(lock, id))

@@ -1,29 +1,28 @@
 -- rw/write_enter: begin a write hold.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- KEYS[2]  tombstone of this hold's writing
+-- KEYS[2]  tombstone of this write hold
 -- KEYS[3]  fencing clock of the lock's slot
--- KEYS[4], KEYS[5]  writers that wait, and readers that go before them: see
---          shared/turns.lua; unless readers are preferred
+-- KEYS[4], KEYS[5]  waiting writers, and readers that go before them: see
+--          shared/turns.lua; absent if readers are preferred
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  what the names of timers begin with
--- ARGV[4]  for how long this look keeps its place among the writers, ms; 0: it
---          has none
--- ARGV[5]  '1' if an earlier look may have had a place. A copy of this one that had
---          is known to the client: see rw/write_abandon
+-- ARGV[3]  prefix of the timers' names
+-- ARGV[4]  how long this look keeps a place among the waiting writers, ms; 0: no place
+-- ARGV[5]  '1' if an earlier look may have left a place. The client knows of a place that
+--          a late copy of this look leaves: see rw/write_abandon
 -- Reply    {1, token}  entered
---          {0, ms, holder, others}  not now; look again within ms (-1: there is no
---                       telling); see shared/hash.lua
---          {-1, 0}     this hold was given up: a late copy, nothing done
+--          {0, ms, holder, others}  not now; look again within ms (-1: not known); see
+--                      shared/hash.lua
+--          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock of a WriteLock
--- Twice    A second run finds the field, and changes nothing but the clock and
---          the lease, which grow; no one has seen the token of the first. A
---          copy that comes after the hold has ended meets its tombstone, which
---          is left if the client knows of a copy that may be under way.
--- Memory   The token is written first: a server at its memory limit refuses
---          it, and with it the whole acquire.
+-- Twice    A second run finds the field. It changes only the clock and the lease, which
+--          grow; nobody has seen the token of the first run. A copy that comes after the
+--          hold has ended finds its tombstone, which the client leaves if it knows of a
+--          copy that may be under way.
+-- Memory   The token is written first: a server at its memory limit refuses it, and with
+--          it the whole acquire.
 
 -- include quarantine when served
 -- include time
@@ -40,13 +39,13 @@ if redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
 
--- taken is the reply if others keep it out.
+-- taken returns the reply if others keep it out, else false.
 local function taken()
   if redis.call('exists', lock) == 1 then
     if redis.call('hget', lock, 'mode') ~= 'read' then
       return refused(lock, redis.call('pttl', lock))
     end
-    -- The hash may outlive its readers, where Java cares for it or they are many.
+    -- The hash may outlive its readers, if Java clients renew it or there are many.
     local ms, seen = alive(lock, timers)
     if ms > 0 or not seen then
       return refused(lock, math.max(ms, 1), function(reader, count)
@@ -73,7 +72,7 @@ end
 
 local token = drawToken(clock, micros())
 if not mine then
-  redis.call('unlink', lock) -- readers that are dead
+  redis.call('unlink', lock) -- dead readers
   redis.call('hset', lock, 'mode', 'write', writer, 1)
 end
 lengthen(lock, lease)

@@ -6,10 +6,11 @@
 -- ARGV[3]  entries wanted
 -- Reply    1  held
 --          0  no such hold
---          -1 no such hold, and others hold the lock
+--          -1 no such hold, held by others
 -- Caller   Lock, TryLock of a WriteLock
--- Twice    The count is absolute, and the lease only grows. It never creates a
+-- Twice    The count is absolute, and the lease only grows. This script never creates a
 --          hold.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include ttl
 -- include sides

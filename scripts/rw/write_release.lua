@@ -1,20 +1,21 @@
--- rw/write_release: lower the count of a write hold, or end it. If its owner
--- reads too, it reads on.
+-- rw/write_release: lower the count of a write hold, or end it. A read hold of its owner
+-- goes on.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 ends the hold
--- ARGV[3]  what the names of timers begin with
+-- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
---          1  the owner writes no more
+--          1  ended
 --          0  no such hold
---          -1 no such hold, and others hold the lock
+--          -1 no such hold, held by others
 -- Caller   Unlock, Shutdown
 -- Twice    The count is absolute. After the last release the field is gone, so
 --          a copy finds nothing to do.
--- Memory   HDEL is allowed at the memory limit, and lets HSET pass.
+-- Memory   HDEL is allowed at the memory limit, and lets HSET pass: see lock/release.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include leave
 local lock = KEYS[1]

@@ -5,9 +5,10 @@
 -- ARGV[2]  lease, ms; 0: only look
 -- Reply    1  held, for at least the lease from now
 --          0  no such hold
---          -1 no such hold, and others hold the lock
+--          -1 no such hold, held by others
 -- Caller   the watchdog, Extend
--- Twice    A lease only grows, and is never created here.
+-- Twice    A lease only grows. This script never creates a hold.
+-- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include ttl
 -- include sides

@@ -1,15 +1,16 @@
--- hash: who holds a lock, by its hash, and whether that is the hash of a lock. It has a
--- field for each holder, "<client>:<number>" and perhaps more behind another colon,
--- whose value is a count; that of a read-write lock has the field mode, too. A group of
+-- hash: who holds a lock, read from its hash, and whether it is the hash of a lock. The
+-- hash has a field for each holder, "<client>:<number>" and perhaps more after another
+-- colon; its value is a count. A read-write lock also has the field mode. A group of
 -- values that Redisson locks under one name has three fields for each value: its
 -- hash in base64 -> holder, and "<hash>:<holder>:expire_time" and
--- "<hash>:<holder>:lock_count" -> numbers. A key of another type is refused by Redis
--- itself, with WRONGTYPE.
+-- "<hash>:<holder>:lock_count" -> numbers. Redis itself refuses a key of another type,
+-- with WRONGTYPE.
+--
 -- Defines  foreign(fields), foreignAt(lock), refused(lock, rest, lives), plainly(fields),
---          report(fields, ttl, token, waiters). fields are fields and values, as of
---          HGETALL
+--          report(fields, ttl, token, waiters). fields is a list of fields and values,
+--          as HGETALL returns it
 
--- How long the hash of a value in a group is, and what Redisson's holders look like.
+-- The length of the hash of a value in a group, and the form of Redisson's hold ids.
 local HASHED = 22
 local THEIRS = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 
@@ -17,8 +18,8 @@ local function hashes(text)
   return #text == HASHED and not text:find('[^%w+/]')
 end
 
--- member takes apart a field that a value in a group has beside its hash: whose it
--- is, and what it tells.
+-- member parses a field that a value in a group has beside its hash. It returns the
+-- holder and the kind of the field.
 local function member(field)
   local hash, holder, what = field:match('^([^:]+):(.+):(%l+_%l+)$')
   if hash and hashes(hash) and (what == 'expire_time' or what == 'lock_count') then
@@ -26,7 +27,7 @@ local function member(field)
   end
 end
 
--- holder is who a field of a lock hash tells of; nil: the field is none of those.
+-- holder is the holder that a field of a lock hash is about; nil: it is no such field.
 local function holder(field, value)
   if hashes(field) then
     return value:match(THEIRS)
@@ -35,8 +36,8 @@ local function holder(field, value)
   end
 end
 
--- foreign is the reply if fields and values are not those of a lock: the key is in
--- use for something else, which is left as it is.
+-- foreign is the reply if the fields are not those of a lock: the key is in use for
+-- something else, and is not changed.
 local function foreign(fields)
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
@@ -46,11 +47,11 @@ local function foreign(fields)
   end
 end
 
--- FEW is how many fields are looked at to tell who holds the lock.
+-- FEW is how many fields a script reads to tell who holds the lock.
 local FEW = 8
 
--- foreignAt is foreign of a hash, of which no more than FEW fields are looked at. More
--- than that only a read-write lock has.
+-- foreignAt is foreign for the hash at a key. It reads no more than FEW fields: only a
+-- read-write lock has more.
 local function foreignAt(lock)
   if redis.call('hlen', lock) > FEW then
     return foreign({'mode', redis.call('hget', lock, 'mode') or ''})
@@ -58,9 +59,9 @@ local function foreignAt(lock)
   return foreign(redis.call('hgetall', lock))
 end
 
--- refused is the reply to one who finds the lock held by others: {0, rest, one of the
--- holders or '', how many more there are}. If lives is given, it tells the holders
--- that live from those that do not.
+-- refused is the reply to an acquire that finds the lock held by others: {0, rest, one of
+-- the holders or '', how many more there are}. lives, if given, reports whether a holder
+-- is alive; the others are not counted.
 local function refused(lock, rest, lives)
   local n, fields = redis.call('hlen', lock), nil
   if n <= FEW then
@@ -70,7 +71,7 @@ local function refused(lock, rest, lives)
     if mode then
       return foreign({'mode', mode}) or {0, rest, '', n - 1}
     end
-    -- A large group. A part of it has to do.
+    -- A large group: a sample has to do.
     fields = redis.call('hrandfield', lock, FEW, 'withvalues')
   end
   local reply = foreign(fields)
@@ -93,9 +94,8 @@ local function refused(lock, rest, lives)
   return {0, rest, first, others}
 end
 
--- plainly is the fields and values of a lock hash, those of a group as if each of its
--- holders had a plain lock: that holder, and how often it has the value that it has
--- most often.
+-- plainly returns the fields of a lock hash with those of a group replaced, as if each of
+-- its holders had a plain lock: the holder, and its highest count for any value.
 local function plainly(fields)
   local plain, at = {}, {}
   for i = 1, #fields, 2 do
@@ -114,7 +114,7 @@ local function plainly(fields)
   return plain
 end
 
--- report is the reply of lock/inspect for a hash each of whose holders is alone.
+-- report is the reply of lock/inspect for a lock without a shared side.
 local function report(fields, ttl, token, waiters)
   local reply = {ttl, token, waiters}
   local holders = plainly(fields)

@@ -1,21 +1,21 @@
 -- leave: how a reader and a writer leave a read-write lock.
+--
 -- Defines  readerLeaves(lock, timers, id, count, channel, how),
---          writerLeaves(lock, timers, id, channel, how): both reply 1
+--          writerLeaves(lock, timers, id, channel, how): both return the reply 1
 -- include publish
 -- include sides
 -- include turns
 
--- settle sees to the hash when somebody has left, and is whether others are let
--- in. What is left may be readers: the hash lives as long as the longest of them,
--- and ends if none of them lives. Of too many that are dead it removes a part; who
--- looks next goes on.
+-- settle updates the hash after a holder has left, and reports whether the lock is free
+-- now. Readers may remain: the hash lives as long as the longest of them, and is deleted if
+-- all are dead. Of very many dead ones it removes a part; the next caller goes on.
 local function settle(lock, timers)
   if redis.call('hlen', lock) <= 1 then
     redis.call('del', lock)
     return true
   end
   if redis.call('hget', lock, 'mode') == 'write' then
-    return false -- the time is the writer's
+    return false -- the writer's lease is not changed
   end
   local ms, seen = alive(lock, timers)
   if ms > 0 then
@@ -30,7 +30,7 @@ local function settle(lock, timers)
   return true
 end
 
--- readerLeaves ends a read hold that was entered so often.
+-- readerLeaves ends a read hold with that count of entries.
 local function readerLeaves(lock, timers, id, count, channel, how)
   redis.call('hdel', lock, id)
   for i = tonumber(count) or 0, 1, -1 do
@@ -42,8 +42,8 @@ local function readerLeaves(lock, timers, id, count, channel, how)
   return 1
 end
 
--- writerLeaves ends a write hold. If its owner reads on, those who wait to read can
--- come in too: they are told, which Redisson does not do.
+-- writerLeaves ends a write hold. If its owner still reads, waiting readers can enter too.
+-- They are woken, which Redisson does not do.
 local function writerLeaves(lock, timers, id, channel, how)
   redis.call('hdel', lock, id .. ':write')
   admit(timers)

@@ -1,22 +1,23 @@
--- life: which waiters live. Each gives a sign of life with each of its looks, each
--- third of its waiter lease at least. alive is a zset: hold id -> ms until which the
--- waiter counts as alive. notes is a hash, there as long as there is a sign: term
--- -> waiter lease of whoever gave the latest one; pardoned and until, ms.
+-- life: which waiters are alive. A waiter gives a sign of life with each look, at least
+-- each third of its waiter lease. alive is a zset: hold id -> ms until which the waiter
+-- counts as alive. notes is a hash that exists as long as there is a sign: term -> the
+-- waiter lease of the latest sign; pardoned and until, ms.
 --
--- If nobody was heard for most of a waiter lease, and that is not long ago, it may
--- be Redis that could not be reached: the first to come back must not cost the
--- others their places. All are pardoned for one more waiter lease of theirs, once:
--- only a new sign of life makes another pardon possible, or visitors would keep the
--- dead in line.
+-- If no waiter was heard for most of a waiter lease, and the last sign is recent, Redis
+-- itself may have been unreachable. The first waiter that comes back must not cost the
+-- others their places. So all are pardoned for one more waiter lease, once. Only a new
+-- sign of life makes another pardon possible, or short visits would keep dead waiters in
+-- the queue.
+--
 -- Defines  listen(alive, notes, now, term), pardonEnds, lives(sign),
 --          silenced(alive, now, some), sign(alive, notes, now, term, id),
---          unsign(alive, notes, id). now is in ms. lives and silenced need listen first
+--          unsign(alive, notes, id). now is in ms. Call listen before lives and silenced
 
-local LONGEST_OUTAGE = 60 * 1000 -- twice what Lock bears to be without an answer by default
-local pardoned, pardonEnds = 0, 0 -- signs up to pardoned are good until pardonEnds
+local LONGEST_OUTAGE = 60 * 1000 -- twice the outage after which Lock gives up by default
+local pardoned, pardonEnds = 0, 0 -- signs up to pardoned are valid until pardonEnds
 
--- listen reports whether there are signs of life, whether some of them are over,
--- and whether it has pardoned them. term is the waiter lease of who looks.
+-- listen reports whether there are signs of life, whether some of them have expired,
+-- and whether it has pardoned those. term is the waiter lease of the caller.
 local function listen(alive, notes, now, term)
   local oldest = redis.call('zrange', alive, 0, 0, 'withscores')[2]
   if not oldest then
@@ -38,19 +39,19 @@ local function listen(alive, notes, now, term)
   return true, true, true
 end
 
--- lives is until when a waiter with this sign of life counts as alive.
+-- lives returns until when a waiter with this sign of life counts as alive.
 local function lives(sign)
   sign = tonumber(sign)
   return sign <= pardoned and math.max(sign, pardonEnds) or sign
 end
 
--- silenced are some waiters at most whose signs of life are over.
+-- silenced returns at most some waiters whose signs of life have expired.
 local function silenced(alive, now, some)
   local from = pardonEnds > now and string.format('(%.0f', pardoned) or '-inf'
   return redis.call('zrangebyscore', alive, from, now, 'limit', 0, some)
 end
 
--- sign notes that a waiter with this waiter lease lives.
+-- sign notes a sign of life of a waiter with this waiter lease.
 local function sign(alive, notes, now, term, id)
   redis.call('zadd', alive, now + term, id)
   if tonumber(redis.call('hget', notes, 'term') or 0) ~= term then

@@ -1,23 +1,22 @@
--- line: the line of a fair lock. The queue and the deadlines are Redisson's, and
--- follow its rules; alive and notes are ours. Nothing here walks the line: a step
--- costs the same however many wait, but for one LREM where somebody leaves from
--- its middle.
+-- line: the line of waiters of a fair lock. The queue and the deadlines are Redisson's and
+-- follow its rules; alive and notes are ours. Nothing here walks the line: a step costs
+-- the same however many wait, except for one LREM when a waiter leaves from the middle.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  queue: list of hold ids; the head is next
 -- KEYS[3]  deadlines: zset, hold id -> epoch ms from which Redisson may remove
 --          the waiter if it is the head. A waiter of Redisson adds its waiting time
---          to the deadline of the last in line, and takes it from all behind it
---          when it leaves. Ours add a waiter lease once, not each of them, and so
---          have nothing to take back.
--- KEYS[4]  alive: see life.lua. Redisson's waiters are not in it.
+--          to the deadline of the last in line, and subtracts it from all behind it
+--          when it leaves. Ours together add one waiter lease, and subtract nothing.
+-- KEYS[4]  alive: see life.lua. It does not have Redisson's waiters.
 -- KEYS[5]  notes: see life.lua; and hold id -> how many of Redisson's waiters were in
---          line when it came, if any were
+--          line when the waiter came, if there were any
+--
 -- Defines  lock, queue, deadlines, alive, notes: these keys; clock, now: the time in µs
---          and ms; YEAR, THEIR_TERM; silence(heard, term), forget(id), leave(id),
---          torn(), sweep(me, term), outlast(), tell(me, term, channels, how). term is a waiter
---          lease, ms: for how long a sign of life is good. channels is what the channel
---          of a waiter begins with; its id follows
+--          and ms; YEAR, THEIR_TERM; silence(heard, term), forget(id), leave(id), torn(),
+--          sweep(me, term), outlast(), tell(me, term, channels, how). term is a waiter
+--          lease, ms: how long a sign of life is valid. channels is the prefix of the
+--          waiters' channels; the id of the waiter follows
 -- include time
 -- include publish
 -- include life
@@ -26,17 +25,17 @@ local clock = micros()
 local now = math.floor(clock / 1000)
 local first = redis.call('lindex', queue, 0) -- the head as the script began
 
--- For how long Redisson's waiters wait unless told otherwise. Each takes its time
--- from the deadlines of all behind it when it leaves.
+-- How long Redisson's waiters wait by default. Each subtracts its time from the deadlines
+-- of all behind it when it leaves.
 local THEIR_TERM = 5 * 60 * 1000
 local DAY = 24 * 60 * 60 * 1000
--- A wait without end can have a deadline that no TTL or reply can hold.
+-- The deadline of an endless wait may be too large for a TTL or a reply.
 local YEAR = 365 * DAY
--- How many of the dead one script removes at most: from the head of the line, and
--- from elsewhere, which costs more. Whoever looks next goes on.
+-- How many dead waiters one script removes at most: from the head of the line, and from
+-- elsewhere, which costs more. The next caller goes on.
 local MOST_HEADS, MOST_OTHERS = 100, 4
 
--- silence is for how long nothing was heard of a waiter with this sign of life.
+-- silence returns how long ago a waiter gave this sign of life.
 local function silence(heard, term)
   return math.max(now - (heard - term), 0)
 end
@@ -53,15 +52,14 @@ local function leave(id)
   forget(id)
 end
 
--- torn reports whether the queue and the deadlines have come apart: one of them was
--- evicted or removed. Until those who wait have put it back, only the queue tells
--- who is in it.
+-- torn reports whether the queue and the deadlines differ: one of them was evicted or
+-- removed. Until the waiters have restored it, only the queue tells who is in line.
 local function torn()
   return redis.call('llen', queue) ~= redis.call('zcard', deadlines)
 end
 
--- sweep removes the dead, except me: who calls is alive. It reports whether there is a
--- sign of life, old or new.
+-- sweep removes dead waiters, but never me, the caller, who is alive. It reports whether
+-- there is any sign of life, old or new.
 local function sweep(me, term)
   local anybody, silent = listen(alive, notes, now, term)
   for _ = 1, MOST_HEADS do
@@ -78,8 +76,7 @@ local function sweep(me, term)
       -- Redisson's rule, for its waiters.
       local deadline = redis.call('zscore', deadlines, head)
       if not deadline then
-        -- Somebody has removed the deadlines. A head without one would be there
-        -- for ever.
+        -- The deadlines were removed. A head without one would stay forever.
         redis.call('zadd', deadlines, now + term, head)
         break
       end
@@ -100,9 +97,8 @@ local function sweep(me, term)
   return anybody
 end
 
--- outlast gives the line a time to live, for the case that nobody comes again. It
--- is beyond all deadlines, and by so much that waiters of Redisson, which know of
--- no such time, do not outlive it.
+-- outlast gives the line a TTL, in case no waiter ever comes back. The TTL is so far
+-- beyond all deadlines that waiters of Redisson, which do not set one, do not outlive it.
 local function outlast()
   local last = redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now
   local ttl = math.min(math.ceil(math.max(last - now, 0)), YEAR) + DAY
@@ -113,11 +109,11 @@ local function outlast()
   end
 end
 
--- tell wakes the head, unless that is me: if the lock is free, or if it is a new
--- head that would learn of the end of the lease too late, as it looks each third
--- of a waiter lease by itself. Until then a head of ours is safe from Redisson's
--- purge, whatever was taken from its deadline. If the head is dead, as sweep had
--- more to remove than one script may, somebody who lives goes on with that.
+-- tell wakes the head of the line, unless that is me: if the lock is free, or if the head
+-- is new and its next look, within a third of a waiter lease, could come after the end of
+-- the holder's lease. It also moves the deadline of a head of ours, so that Redisson does
+-- not remove it before that look. If the head is dead, because sweep had too many to
+-- remove, a live waiter is woken to go on with that.
 local function tell(me, term, channels, how)
   local head = redis.call('lindex', queue, 0)
   if not head or head == me then

@@ -1,11 +1,11 @@
--- publish: wake those who wait. A user may hold locks and not be permitted to publish:
--- a script does its work all the same, and says so. Waiters then look by themselves.
+-- publish: wake waiters. A user of Redis may be permitted to hold locks but not to publish.
+-- Then a script does the rest of its work and reports that. Waiters look by themselves.
+--
 -- Defines  announce(how, channel, payload), told(reply)
 
 local unpublished -- why Redis refused to publish
 
--- announce tells those who listen to a channel. how is 'publish', 'spublish', 'both' or
--- 'none'.
+-- announce publishes on a channel. how is 'publish', 'spublish', 'both' or 'none'.
 local function announce(how, channel, payload)
   for _, command in ipairs({'publish', 'spublish'}) do
     if how == command or how == 'both' then
@@ -15,8 +15,8 @@ local function announce(how, channel, payload)
   end
 end
 
--- told is the reply of a script that may have announced something: the reply itself, or
--- {reply, why nothing was published}.
+-- told returns the reply of a script that may have published: the reply itself, or
+-- {reply, why Redis refused to publish}.
 local function told(reply)
   if unpublished then
     return {reply, unpublished}

@@ -1,13 +1,14 @@
--- quarantine: what comes before a script that gives a lock to somebody new, for clients
--- that do not trust a server which is new: see WithFailoverQuarantine. Such a client
--- sends one more key and one more argument, at the end, which are taken away here.
+-- quarantine: runs before a script that grants a lock, for clients that do not trust a new
+-- server: see WithFailoverQuarantine. Such a client sends one more key and one more
+-- argument, at the end, which are removed here.
 --
--- KEYS[last]  hash: the process that serves, from when (server ms), and the process
---             that served before, if there was one
+-- KEYS[last]  hash: run_id of the process that serves, from when it does (server ms), and
+--             before: the run_id of the process before it, if there was one
 -- ARGV[last]  quarantine, ms
--- Reply       {-3, ms}  in quarantine for so long; nothing else is done
+-- Reply       {-3, ms}  the server is in quarantine for ms more; nothing else is done
 -- Twice       The quarantine begins once for each process.
--- Defines     nothing
+--
+-- Defines  nothing
 -- include time
 do
   local served, quarantine = table.remove(KEYS), tonumber(table.remove(ARGV))

@@ -1,23 +1,24 @@
--- queue: the state of a lock with a queue of its own, and what its scripts have
--- in common. KEYS[1] to KEYS[6] are (the last four only where the queue matters)
---   holders   hash. Of a hold that is exclusive: exclusive -> hold id, count ->
---             its entries, token -> its fencing token. Of shared ones: hold id
---             -> entries
---   ends      zset: 'exclusive' or hold id -> the server ms in which the hold
---             ends. What is not in it, or has ended, is no hold
---   alone     zset: waiter for an exclusive hold -> rank; the lowest is first
---   together  zset: waiter for a shared hold -> rank
---   alive     zset: waiter -> the server ms until which it counts as alive; see life.lua
---   notes     hash; see life.lua
--- What takes time for each of many is done for some of them only. The rest of the
--- expired holds and of the dead remains until somebody looks again, and counts for
--- nothing; the rest of those who can enter together is told as these come in.
+-- queue: the state of a FairReadWriteLock or PriorityLock, which has a queue of waiters,
+-- and what its scripts have in common. Work for each of many is done for some of them
+-- only: expired holds and dead waiters that remain count for nothing and are removed by
+-- later scripts; readers that can enter together are woken a few at a time.
+--
+-- KEYS[1]  holders: hash. For the exclusive hold: exclusive -> hold id, count -> its
+--          entries, token -> its fencing token. For each shared hold: hold id -> entries
+-- KEYS[2]  ends: zset, 'exclusive' or hold id -> the server ms in which the hold ends. A
+--          hold that is not in it, or has ended, does not exist
+-- KEYS[3]  alone: zset, waiter for an exclusive hold -> rank; the lowest is first
+-- KEYS[4]  together: zset, waiter for a shared hold -> rank
+-- KEYS[5]  alive: zset, waiter -> the server ms until which it counts as alive; see
+--          life.lua
+-- KEYS[6]  notes: hash; see life.lua. KEYS[3..6] are absent where the queue is not needed
+--
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY;
 --          live(hold), held(mode, id), others(mode, id), prolong(hold, lease),
 --          finish(hold), quit(id), leaves(exclusive, rank), slides(), reap(term),
 --          first(queue), current(), below(n), wake(channels, how). A hold is named by
 --          'exclusive' or its id; mode is 'exclusive' or 'shared'; term is a waiter
---          lease, ms; channels is what the channel of a waiter begins with
+--          lease, ms; channels is the prefix of the waiters' channels
 -- include time
 -- include ttl
 -- include publish
@@ -27,19 +28,19 @@ local alone, together, alive, notes = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local clock = micros()
 local now = math.floor(clock / 1000)
 
--- LONGEST_AWAY is for how long, in ms, waiters that are all silent may still be there:
--- more than they bear to be without an answer by default (a watchdog lease, 30 s).
+-- LONGEST_AWAY is how long, in ms, waiters that are all silent may still be alive: longer
+-- than the outage after which they give up by default (a watchdog lease, 30 s).
 local LONGEST_AWAY = 60000
 
 -- most is how many holds, and how many waiters, one script removes.
 local most = 100
 
--- WINDOW is how many of those who can share the lock have been told at any time, and
--- not come in yet.
+-- WINDOW is how many waiters that can share the lock are woken at a time and have not
+-- entered yet.
 local WINDOW = 32
 
--- gone is what has left that may have kept others out: the lowest rank of it, and
--- whether it was exclusive. slid is how many have left the shared queue.
+-- gone describes what has left and may have kept others out: its lowest rank, and whether
+-- any of it was exclusive. slid is how many have left the shared queue.
 local gone
 local slid = 0
 
@@ -67,14 +68,14 @@ local function current()
   return redis.call('zcount', ends, string.format('%.0f', now), '+inf')
 end
 
--- live is whether there is a hold. It ends when its last ms is over, as a key does.
+-- live reports whether a hold exists. It ends when its last ms is over, as a key does.
 local function live(hold)
   local at = redis.call('zscore', ends, hold)
   return at and tonumber(at) >= now
 end
 
--- held is whether there is a hold of the given mode with an id. 'exclusive' is no hold
--- id, though somebody may ask for it.
+-- held reports whether there is a hold of the given mode with an id. 'exclusive' is no hold
+-- id, though a caller may pass it.
 local function held(mode, id)
   if mode == 'exclusive' then
     return live(mode) and redis.call('hget', holders, mode) == id
@@ -82,7 +83,7 @@ local function held(mode, id)
   return id ~= 'exclusive' and live(id)
 end
 
--- others is 1 if there are holds that keep this one, of the given mode, out.
+-- others is 1 if other holds keep this one, of the given mode, out.
 local function others(mode, id)
   if mode == 'shared' then
     return live('exclusive') and not held('exclusive', id) and 1 or 0
@@ -130,8 +131,7 @@ local function quit(id)
   unsign(alive, notes, id)
 end
 
--- reap takes away what is over: holds, and waiters that gave no sign of life for
--- as long as a waiter lease.
+-- reap removes expired holds, and waiters without a sign of life for a waiter lease.
 local function reap(term)
   for _, hold in ipairs(redis.call('zrangebyscore', ends, '-inf', below(now), 'limit', 0, most)) do
     finish(hold)
@@ -149,10 +149,10 @@ local function reap(term)
   end
 end
 
--- first is who is first in one of the queues, its rank, and until when it counts
--- as alive. Without any sign of life, which only an eviction can take away, a
--- waiter might be there for ever. If there are more of the dead than one script
--- may remove, it is one of them.
+-- first returns the first waiter of a queue, its rank, and until when it counts as alive.
+-- A waiter without any sign of life is removed too: only an eviction can take the sign
+-- away, and nothing else would ever remove the waiter. If there are more dead waiters than
+-- one script may remove, the result is one of them.
 local function first(queue)
   while true do
     local entry = redis.call('zrange', queue, 0, 0, 'withscores')
@@ -169,9 +169,9 @@ local function first(queue)
   end
 end
 
--- wake tells those who can enter now and could not before what has left; the
--- others need not know. All who share and are before the first exclusive
--- waiter come in together; an exclusive one comes alone.
+-- wake wakes the waiters that can enter now and could not before something left. All
+-- shared waiters before the first exclusive one enter together; an exclusive one enters
+-- alone.
 local function wake(channels, how)
   if not gone and slid == 0 or live('exclusive') then
     return
@@ -184,7 +184,7 @@ local function wake(channels, how)
     end
   end
   if slid > 0 then
-    -- They make room in the window for as many that come after it.
+    -- Those that left make room in the window for as many behind it.
     local room = math.min(slid, WINDOW)
     for _, id in ipairs(redis.call('zrangebyscore', together, '-inf', to, 'limit', WINDOW - room, room)) do
       announce(how, channels .. id, '0')
@@ -197,7 +197,7 @@ local function wake(channels, how)
     end
   end
   if next and at <= now then
-    -- It is dead: somebody who lives goes on with removing.
+    -- It is dead: a live waiter is woken to go on with removing.
     announce(how, channels .. redis.call('zrevrange', alive, 0, 0)[1], '0')
   end
 end

@@ -1,19 +1,19 @@
 -- sides: the two sides of a read-write lock. Its hash has mode -> read or write, hold
 -- id -> entries of a reader, hold id:write -> entries of the writer. Each entry of a
 -- reader has a timer, a key that lives as long as its lease. The first timer of a hold
--- of ours lives as long as anything that the hold was promised: readers without a live
--- timer are dead, whatever the hash says.
+-- of ours lives as long as the longest lease of the hold. A reader without a live timer is
+-- dead, whatever the hash says.
+--
 -- Defines  timer(timers, reader, i), writing(field), drop(timers, id, i), left(lock, key),
 --          rest(lock, timers, reader, count, all), alive(lock, timers),
---          shorten(lock, ms), absent(lock, id). timers is what the names of timers
---          begin with
+--          shorten(lock, ms), absent(lock, id). timers is the prefix of the timers' names
 
 local function timer(timers, reader, i)
   return timers .. reader .. ':rwlock_timeout:' .. i
 end
 
--- writing is the hold id in the field of a writer, nil if the field is no writer's. That
--- of a Java transaction goes on after ":write".
+-- writing returns the hold id in the field of a writer, nil if the field is not a writer's.
+-- The field of a Java transaction goes on after ":write".
 local function writing(field)
   local id, more = field:match('^(.-):write(.*)$')
   if id and (more == '' or more:sub(1, 1) == ':') then
@@ -21,21 +21,19 @@ local function writing(field)
   end
 end
 
--- drop deletes a timer of a hold. One that is on its way to another node runs out
--- there.
+-- drop deletes a timer of a hold. A timer that is moving to another node expires there.
 local function drop(timers, id, i)
   redis.pcall('del', timer(timers, id, i))
 end
 
--- FEW_READERS is how many readers, and timers of one, a script looks at before it says
--- that it has not seen all.
+-- FEW_READERS is how many readers, and timers of one reader, a script checks. With more it
+-- reports that it has not seen all.
 local FEW_READERS = 100
 
--- left is the rest of a timer's time, 0 or less if it has run out, and whether
--- that is known. While the slot moves to another node, what is not found here may
--- be there. Redis refuses to look for it then (or, where the slot arrives, to look
--- for it together with a key that is here): such a timer counts as alive, for as
--- long as it takes to look again.
+-- left returns the rest of a timer's time, 0 or less if it has expired, and whether that
+-- is known. While the slot moves to another node, a timer that is not found here may be
+-- there. Redis refuses to look for it then (or, on the importing node, to look for it
+-- together with a key that is here). Such a timer counts as alive until the next look.
 local function left(lock, key)
   local ms = redis.pcall('pttl', key)
   if type(ms) == 'number' and (ms > 0 or type(redis.pcall('exists', lock, key)) == 'number') then
@@ -44,8 +42,8 @@ local function left(lock, key)
   return 100, false
 end
 
--- rest is for how long a reader with so many timers lives, 0 if it is dead, and
--- whether no timer lives longer. Without all the first live one will do.
+-- rest returns how long a reader with that count of timers lives, 0 if it is dead, and
+-- whether no timer lives longer. Without all it stops at the first live timer.
 local function rest(lock, timers, reader, count, all)
   local longest, known = 0, true
   count = tonumber(count) or 0
@@ -62,10 +60,10 @@ local function rest(lock, timers, reader, count, all)
   return longest, known and (all or count <= 1) and count <= FEW_READERS
 end
 
--- alive is for how long the readers live, 0 if none was found that does, and
--- whether all were looked at: then the time is that of the longest. The dead that
--- it meets it removes. Of many readers some will do, if one of them lives; what is
--- dead among many is met the sooner, the more of it there is.
+-- alive returns how long the readers live, 0 if no live one was found, and whether all were
+-- checked: then the time is that of the longest. It removes the dead ones that it finds.
+-- Of many readers it checks a random few first, and stops at a live one. The more readers
+-- are dead, the sooner they are found.
 local function alive(lock, timers)
   local all = redis.call('hlen', lock) <= FEW_READERS
   local longest, seen, dead = 0, all, {}
@@ -78,7 +76,7 @@ local function alive(lock, timers)
         if ms > 0 and not all then
           return
         elseif ms <= 0 and tonumber(fields[i + 1]) then
-          dead[#dead + 1] = fields[i] -- what has no count is no reader of any client
+          dead[#dead + 1] = fields[i] -- a field without a count is not a reader
         end
       end
       if #dead == 2 * FEW_READERS then
@@ -104,16 +102,15 @@ local function alive(lock, timers)
   return longest, seen
 end
 
--- shorten lowers the time of the hash to that of the readers.
+-- shorten lowers the TTL of the hash to that of the readers.
 local function shorten(lock, ms)
   if redis.call('pttl', lock) > ms then
     redis.call('pexpire', lock, ms)
   end
 end
 
--- absent is the reply if the hold is not there: 0, or -1 if others hold the lock. A
--- demoted master, whose data may be old, refuses the HDEL of a field that cannot
--- exist.
+-- absent returns the reply if there is no such hold: 0, or -1 if others hold the lock. A
+-- demoted master, whose data may be old, refuses the HDEL, of a field that cannot exist.
 local function absent(lock, id)
   redis.call('hdel', lock, '')
   local others = redis.call('hlen', lock)

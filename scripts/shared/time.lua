@@ -1,4 +1,5 @@
 -- time: the server's clock.
+--
 -- Defines  micros()  µs since 1970
 
 local function micros()

@@ -3,9 +3,10 @@
 --   {N}:rlock:readers   readers that wait, the first of each client: the same
 --   {N}:rlock:admitted  readers that go before writers: the same; and 'round' ->
 --                       how often readers were admitted, as a negative number
--- A writer that waits keeps new readers out. One that leaves admits the readers
--- that wait, and no writer comes in before they have. The others of their clients
--- come in after them by the round: it is not the one that they were refused in.
+-- A waiting writer keeps new readers out. A writer that leaves admits the waiting readers,
+-- and no writer enters before they have. Other readers of their clients enter after them:
+-- the round is then another one than that in which they were refused.
+--
 -- Defines  aliveFor(zset), await(zset, id, ms), round(admitted),
 --          come(readers, admitted, id), admit(timers). timers is {N}:
 -- include time
@@ -15,7 +16,7 @@ local function millis()
   return math.floor(micros() / 1000)
 end
 
--- aliveFor is for how long somebody of a zset is alive, in ms; 0: nobody is.
+-- aliveFor returns how long any waiter of a zset is still alive, in ms; 0: none is.
 local function aliveFor(zset)
   local last = redis.call('zrevrange', zset, 0, 0, 'withscores')
   if not last[2] or tonumber(last[2]) <= 0 then
@@ -24,8 +25,8 @@ local function aliveFor(zset)
   return math.max(last[2] - millis(), 0)
 end
 
--- await gives a waiter its place in a zset for so many ms. What it removes first are
--- the dead; that also lets the ZADD pass on a server at its memory limit.
+-- await gives a waiter a place in a zset for ms. It removes dead waiters first, which also
+-- lets the ZADD pass on a server at its memory limit.
 local function await(zset, id, ms)
   local now = millis()
   redis.call('zremrangebyscore', zset, 0, now)
@@ -37,8 +38,8 @@ local function round(admitted)
   return tonumber(redis.call('zscore', admitted, 'round')) or 0
 end
 
--- come takes a reader out of those who wait, and is whether it kept writers out.
--- When all that were admitted have come, the round is left for those behind them.
+-- come removes a reader from the waiting ones, and reports whether it kept writers out.
+-- When all admitted readers have come, only the round remains, for those behind them.
 local function come(readers, admitted, id)
   redis.call('zrem', readers, id)
   if redis.call('zrem', admitted, id) == 0 then
@@ -50,9 +51,9 @@ local function come(readers, admitted, id)
   return true
 end
 
--- admit lets the waiting readers go before the next writer. It comes after a
--- write, and tolerates that the keys are on their way to another node: then the
--- readers wait for one more writer.
+-- admit lets the waiting readers go before the next writer. It runs after other writes, so
+-- it must not fail while the keys move to another node: then the readers wait for one more
+-- writer.
 local function admit(timers)
   local readers, admitted = timers .. 'rlock:readers', timers .. 'rlock:admitted'
   if redis.pcall('exists', readers) ~= 1 then
