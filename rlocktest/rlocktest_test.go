@@ -308,6 +308,10 @@ func TestFailForALeaseLosesHolds(t *testing.T) {
 	srv.Fail(outage)
 	srv.Advance(rlock.DefaultWatchdogLease)
 	srv.Recover()
+	select { // while commands fail, Advance waits for nobody for long
+	case <-done:
+	case <-time.After(20 * time.Second):
+	}
 	wantLost(t, lease, done, rlock.ErrUnreachable)
 }
 
