@@ -94,6 +94,8 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 		j.accuse("%d workers took %v to get the lock once each", j.acquired-before, took)
 	}
 
+	handOvers(w, j, s)
+
 	// Redis forgets everything but the clocks.
 	time.Sleep(time.Minute + longestFix)
 	var left []string

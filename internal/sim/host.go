@@ -31,6 +31,9 @@ type Host struct {
 	cut   map[int]time.Time // server index: unreachable until then
 	slow  time.Time         // the network is slow until then
 
+	atGate func() // is called at the next gate ...
+	gate   string // ... whose name begins so
+
 	pubsubDials int // as far as we can tell; the test of rule 1
 }
 
@@ -80,6 +83,17 @@ func (h *Host) Reset() {
 // real process could be stopped: after a timer, after a reply, inside of a
 // critical section. With Rates.Stall it may also start a pause right there.
 func (h *Host) Gate(point string) {
+	h.mu.Lock()
+	arrive := h.atGate
+	if arrive != nil && strings.HasPrefix(point, h.gate) {
+		h.atGate = nil
+	} else {
+		arrive = nil
+	}
+	h.mu.Unlock()
+	if arrive != nil {
+		arrive()
+	}
 	arrived := time.Now()
 	r := h.w.Rates()
 	if h.w.chance(r.Stall, "stall "+h.Name+" "+point, arrived) {
@@ -100,6 +114,15 @@ func (h *Host) Gate(point string) {
 		}
 		time.Sleep(d)
 	}
+}
+
+// AtGate has f called, once, by the next goroutine of the process that comes to a gate
+// whose name begins with point, before it passes. It replaces what was asked for before;
+// nil: nothing.
+func (h *Host) AtGate(point string, f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gate, h.atGate = point, f
 }
 
 // Sleep is time.Sleep in a process that can be paused. No two goroutines may

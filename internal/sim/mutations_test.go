@@ -155,6 +155,30 @@ var mutations = []struct {
 		name: "a member is taken that is held", want: "and so does", within: 10, kind: "multi at once",
 		script: "lock/enter_all", old: "mine == 0 and redis.call('exists', lock) == 1", instead: "false",
 	},
+	{
+		name: "a release tells nobody", want: "the lock was free", within: 2, in: "calm",
+		script: "lock/release", old: "announce(how, channel, '0')", instead: "",
+	},
+	{
+		name: "one who gives up a grant tells nobody", want: "the lock was free", within: 20, in: "calm",
+		script: "lock/abandon", old: "announce(how, channel, '0')", instead: "",
+	},
+	{
+		name: "one who leaves the line tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "fair",
+		script: "fair/abandon", old: "tell('', term, channels, how)", instead: "",
+	},
+	{
+		name: "one who leaves the queue tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "priority",
+		script: "queue/abandon", old: "wake(channels, how)", instead: "",
+	},
+	{
+		name: "a writer who leaves tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "read-write",
+		script: "shared/leave", old: "announce(how, channel, '1')", instead: "",
+	},
+	{
+		name: "a node whose vote is taken back tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "redlock",
+		script: "quorum/release", old: "announce(how, channel, '0')", instead: "",
+	},
 }
 
 // source is the file of a script, or of what scripts share ("shared/ttl").
