@@ -17,7 +17,7 @@ import (
 func after(w *World, j *judge, s scenario, players []*player, workers []*worker, healed time.Duration) {
 	ctx := context.Background()
 
-	// A stranger gets in within a lease and a poll: it may have to wait for the
+	// A new client gets in within a lease and a poll: it may have to wait for the
 	// clean-up of what was left, but not longer.
 	fresh := newPlayer(w, s, "fresh")
 	patience := lockLease + lockPoll + time.Second + s.kind.recovers

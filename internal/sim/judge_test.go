@@ -169,7 +169,7 @@ func member(m *rlock.Lease) string {
 	return m.Name() + "@" + client[len(client)-1:]
 }
 
-// staysLocked are those of which a lease is one.
+// openHoldsLocked are those of which a lease is one.
 func (j *judge) openHoldsLocked(l *rlock.Lease) (open []*openHold) {
 	for _, v := range j.locks {
 		for _, s := range v.open {

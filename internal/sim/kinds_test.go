@@ -28,7 +28,7 @@ var kinds = []kind{
 	{
 		name:  "fair",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }),
-		holds: plainHolds, placed: true,
+		holds: plainHolds, queuedInRedis: true,
 	},
 	{
 		name: "read-write",
@@ -52,12 +52,12 @@ var kinds = []kind{
 			l := c.NewFairReadWriteLock(name)
 			return l.Writer, l.Reader
 		},
-		holds: queuedHolds("fairrw"), placed: true,
+		holds: queuedHolds("fairrw"), queuedInRedis: true,
 	},
 	{
 		name:  "priority",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }),
-		holds: queuedHolds("priority"), placed: true,
+		holds: queuedHolds("priority"), queuedInRedis: true,
 	},
 }
 
@@ -116,7 +116,7 @@ func derived(lock, suffix string) string {
 func repeatable(name string) (all []scenario) {
 	s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })]
 	for _, s.kind = range kinds {
-		if !s.kind.placed {
+		if !s.kind.queuedInRedis {
 			all = append(all, s)
 		}
 	}

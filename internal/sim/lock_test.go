@@ -38,20 +38,20 @@ const (
 // lockNames are the locks of a run. The first is drawn most often.
 var lockNames = []string{"stock", "audit:{7}"}
 
-// kind is a type of lock, and how its holds stand in Redis.
+// kind is a type of lock, and how its holds look in Redis.
 type kind struct {
 	name string
 	// open returns the lock, or its two sides.
 	open func(c *rlock.Client, name string) (exclusive, shared rlock.Locker)
 	// holds reads the counts in Redis.
-	holds   func(m *miniredis.Miniredis, lock string) map[hold]string
-	placed  bool // each waiter has a channel of its own
-	forgets bool // a loss of data takes its tokens along
+	holds         func(m *miniredis.Miniredis, lock string) map[hold]string
+	queuedInRedis bool // each waiter has a channel of its own
+	forgets       bool // a loss of data takes its tokens along
 
 	several // servers
 }
 
-// holdsIn are the holds of a lock, wherever they stand.
+// holdsIn are the holds of a lock, wherever they are.
 func (k kind) holdsIn(w *World, lock string) map[hold]string {
 	if k.everywhere != nil {
 		return k.everywhere(w, lock)
@@ -67,7 +67,7 @@ func (k kind) traces(w *World, lock string) map[hold]string {
 	return k.holdsIn(w, lock)
 }
 
-// hold is what stands in Redis for an owner.
+// hold is what Redis has for an owner.
 type hold struct {
 	owner  string
 	shared bool

@@ -91,7 +91,7 @@ var mutations = []struct {
 		script: "queue/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
-		name: "who stands in line cannot tell", want: "", within: 20, kind: "fair",
+		name: "a waiter in line is not known to be there", want: "", within: 20, kind: "fair",
 		script: "fair/enter", old: "queued = redis.call('zscore', deadlines, id)", instead: "queued = false",
 	},
 	{

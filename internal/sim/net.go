@@ -234,7 +234,7 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // Write cuts the bytes into requests or replies and lets each meet its fate. It
 // never blocks (rule 1). Calls on one end do not overlap: go-redis and miniredis
-// each serialise them.
+// each serialize them.
 func (c *conn) Write(p []byte) (int, error) {
 	buf := &c.out
 	if c.client {

@@ -97,7 +97,7 @@ type worker struct {
 	j   *judge
 	who string
 	r   *rand.Rand
-	bg  *sync.WaitGroup // watchers and cancellers
+	bg  *sync.WaitGroup // watchers, and what cancels waits
 }
 
 func (k *worker) between(lo, hi time.Duration) time.Duration {

@@ -103,14 +103,14 @@ func replay(t *testing.T, seed uint64) string {
 	return fmt.Sprintf("replay: go test ./internal/sim -run '^%s$' -v -args -sim.seed=%d", strings.ReplaceAll(test, "/", "$/^"), seed)
 }
 
-// kept counts the traces of this process: if everything goes wrong, a few will do.
-var kept atomic.Int32
+// traces counts the files that this process has written: if everything fails, a few will do.
+var traces atomic.Int32
 
 // keep writes the trace to a file, in the directory RLOCK_SIM_TRACES if there is
 // one. It stays there: not every run can be repeated exactly.
 func (o outcome) keep(t *testing.T) string {
-	if kept.Add(1) > 10 {
-		return "not kept, there are ten"
+	if traces.Add(1) > 10 {
+		return "not written, there are ten"
 	}
 	name := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("/ ,", r) {
