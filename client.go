@@ -19,10 +19,6 @@ import (
 
 // Client makes locks on one Redis deployment. A process needs one for each deployment.
 // It is safe for concurrent use.
-//
-// All locks of a Client share one watchdog goroutine, which starts with the first hold,
-// and one subscribed connection (in a cluster with sharded pub/sub, one per node), which
-// the first waiter opens.
 type Client struct {
 	cfg    config
 	id     string
@@ -59,19 +55,19 @@ var clients atomic.Int64
 // *redis.Ring is refused: when one of its shards drops out, its keys move to another
 // shard, and two owners hold one lock.
 //
-// The Client neither changes nor closes rdb; close the Client first. The time-outs and
-// retries of rdb do not matter: WithCommandTimeout bounds calls, and go-redis never
-// retries their commands. But a reply that never comes occupies a connection of the pool
-// for the ReadTimeout of rdb: set ReadTimeout and WriteTimeout to 10 s at most, or
-// ContextTimeoutEnabled. Otherwise the Client sends the commands of a *redis.Client
-// through rdb.WithTimeout, which leaves out the hooks of rdb, and refuses a
-// *redis.ClusterClient whose time-outs are off. It does not look into a wrapper.
+// The Client neither changes nor closes rdb; close the Client first. WithCommandTimeout
+// bounds its calls whatever the time-outs of rdb are, and go-redis never retries them.
+// But a reply that never comes occupies a connection of the pool for the ReadTimeout of
+// rdb: set ReadTimeout and WriteTimeout to 10 s at most, or ContextTimeoutEnabled.
+// Otherwise the Client sends the commands of a *redis.Client through rdb.WithTimeout,
+// which leaves out the hooks of rdb, and refuses a *redis.ClusterClient whose time-outs
+// are off. It does not look into a wrapper.
 //
 // All users of rdb share its pool. Blocking commands (BLPOP) on all its connections keep
-// locks from being acquired and released. Renewals are pipelines: give pipelines a pool
-// of their own, or such commands may cost the leases. With go-redis 9.22 that takes
-// PipelineReadBufferSize or PipelineWriteBufferSize in the options; from 9.23 on it is
-// the default.
+// locks from being acquired and released. Give pipelines, which renew, a pool of their
+// own, or such commands may cost the leases: with go-redis 9.22 by
+// PipelineReadBufferSize or PipelineWriteBufferSize in the options, from 9.23 on by
+// default.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
 	err := apply(opts, &c.cfg)

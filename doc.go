@@ -42,9 +42,10 @@
 //
 // # Types
 //
-// Every type, or each side of a read-write lock, is a [Locker] and an [Inspector], hands
-// out a [Lease], and keeps the promises of this page. The types differ in who gets the
-// lock next, and in what a wait costs.
+// Every type, or each side of a read-write lock, is a [Locker] and an [Inspector]: there
+// is what their methods promise; Watch is described below. Every type hands out a
+// [Lease] and keeps the promises of this page. The types differ in who gets the lock
+// next, and in what a wait costs.
 //
 //   - [Lock] is the one to begin with: reentrant, without an order among clients.
 //   - [FairLock] grants in request order, across processes.
@@ -96,8 +97,7 @@
 //   - Redis replicates asynchronously. A failover may promote a replica that has not seen
 //     a hold, and give the lock to a second owner while the first has a valid lease; the
 //     first learns of it with its next renewal. A flush, an eviction, and a restart
-//     without persistence do the same. [WithReplicaAck] says what can be done about it;
-//     RedLock says what it survives.
+//     without persistence do the same. [WithReplicaAck] and RedLock are against that.
 //   - Tokens may repeat if the server loses its data and its clock goes back, both at once.
 //   - Late copies of a request are stopped only if the library knows that there may be
 //     some: the request was not answered, or was sent twice. A proxy that repeats an
@@ -124,17 +124,14 @@
 //
 // # Watching
 //
-// Every type but MultiLock, and each side of a read-write lock, has the method
-//
-//	Watch(ctx context.Context) (<-chan State, error)
-//
-// It takes no lock, joins no queue and delays nobody. The channel delivers the current
-// state, and then a new one whenever the mode, the holders, their counts or the token
-// have changed; a change of TTL or Waiters alone is not reported. It is closed when ctx
-// ends or the client shuts down. It keeps only the latest state: a slow reader misses
-// earlier ones, but never the latest. A change that is undone between two looks is not
-// seen. So a watch suits dashboards, tests and decisions that may be wrong for a moment;
-// it proves neither that a lock is free nor that it is held.
+// Every type but MultiLock, and each side of a read-write lock, has Watch, which
+// delivers the current [State] to a channel, and then a new one whenever the mode, the
+// holders, their counts or the token have changed; a change of TTL or Waiters alone is
+// not reported. It takes no lock, joins no queue and delays nobody. The channel is
+// closed when its context ends or the client shuts down. It keeps only the latest state:
+// a slow reader misses earlier ones, but never the latest. A change that is undone
+// between two looks is not seen. So a watch suits dashboards, tests and decisions that
+// may be wrong for a moment; it proves neither that a lock is free nor that it is held.
 //
 // A watch looks when it begins, when a release is announced, when the holder's lease is
 // over, and by polling, because no client of the protocol announces an acquire: 10 ms
@@ -147,23 +144,22 @@
 // two RedLock values are two locks here.
 //
 // While Redis cannot be reached or answers with an error, the channel delivers nothing
-// and the Observer is told (Retry). Watch itself fails, at once, only with an error that
-// matches ErrInvalidArgument or ErrClosed.
+// and the Observer is told (Retry). Watch itself fails only with ErrInvalidArgument or
+// ErrClosed, at once.
 //
 // # What it costs
 //
 // The acquire and the release of a free lock are one script call each. A held lock costs
 // one command per third of its lease, in pipelines of up to a hundred, and no goroutine:
-// one serves all holds of a Client. A waiter costs the goroutine that called; of all that
-// wait for one lock in a Client, only the first talks to Redis. Where Redis keeps the
-// order, each waiter has a place in the queue, and looks each third of a waiter lease.
-// Subscriptions share one connection (in a cluster with sharded pub/sub, one per node),
-// opened by the first wait.
+// one serves all holds of a Client, from the first on. A waiter costs the goroutine that called; of all
+// that wait for one lock in a Client, only the first talks to Redis, or each where Redis
+// keeps the order. Subscriptions share one connection (in a cluster with sharded
+// pub/sub, one per node), opened by the first wait.
 //
-// In Redis a held lock is one key, which ends with the hold. Fencing tokens need one small
-// key per hash slot in use. An acquire whose outcome is unknown, or that was given up when
-// it was or may have been granted, leaves a tombstone for one minute, which stops late
-// copies of it. The file docs/keys.md lists all keys and channels, and docs/acl.md the
+// In Redis a held lock is one key, which ends with the hold. Fencing tokens need one
+// small key per hash slot in use. An acquire whose outcome is unknown, or that was given
+// up when it was or may have been granted, leaves a tombstone for one minute, which
+// stops late copies of it. docs/keys.md lists all keys and channels, docs/acl.md the
 // commands of each type as lines of ACL SETUSER.
 //
 // # Failures

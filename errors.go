@@ -59,8 +59,7 @@ var (
 	// FairReadWriteLock: another type of lock of this name is held.
 	ErrForeignKey = wire.ErrForeignKey
 
-	// ErrInvalidArgument: the call was refused before anything was sent.
-	ErrInvalidArgument = quorum.ErrInvalidArgument
+	ErrInvalidArgument = quorum.ErrInvalidArgument // refused before anything was sent
 )
 
 // Causes of a loss. An error that matches ErrLeaseLost matches one of these, or
@@ -70,14 +69,12 @@ var (
 	// stopped for most of it.
 	ErrExpired = errors.New("lease ran out")
 
-	// ErrTakenOver: Redis shows another holder.
-	ErrTakenOver = errors.New("taken over by another owner")
-
 	// ErrRemoved: the lock is gone from Redis before its time: force-unlocked, flushed,
 	// evicted, or lost in a restart.
 	ErrRemoved = errors.New("removed from Redis")
 
-	ErrMaxHold = errors.New("longest hold time reached") // WithMaxHold
+	ErrTakenOver = errors.New("taken over by another owner") // Redis shows another holder
+	ErrMaxHold   = errors.New("longest hold time reached")   // that of WithMaxHold
 )
 
 // Error is the error of the methods of locks and leases. Use errors.Is with the
@@ -94,7 +91,6 @@ type Error struct {
 	Err error // what happened
 }
 
-// Error implements error.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rlock: %.200q", e.Lock)
@@ -106,7 +102,6 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives errors.Is and errors.As the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // onlyClosed reports whether a lease that ended with err is still held: its client shuts

@@ -10,19 +10,14 @@ import (
 // from granting locks until every lease that it may not know has run out: for the
 // longest lease, on the server's clock, from the first acquire that reaches it. Until
 // then Lock waits, and TryLock fails with ErrNotAcquired. Holds that the server knows
-// continue; those that it has lost are lost. A clock that jumps ahead in that time cuts
-// it short. A master that was demoted and promoted again before any acquire reached the
-// one in between is not noticed.
+// continue; those that it has lost are lost. docs/failover.md says what defeats it.
 //
 // longest is the longest lease that the client may ask for; longer ones are refused. It
 // must be between the watchdog lease and [MaxLease], and the same for all clients of the
-// server. All of them must use the option: Redisson has no counterpart. A new server is
-// in quarantine too, unless [Client.BootstrapServer] ends it.
-//
-// It needs a *redis.Client, to one server or by Sentinel, and permission to use INFO in
-// scripts. Each script that acquires runs an INFO, about 5 µs of server time.
-// [WithReplicaAck] says what it is good for. A [RedLock] has a quarantine of its own,
-// [WithRestartQuarantine].
+// server, which must all use the option. A new server is in quarantine too, unless
+// [Client.BootstrapServer] ends it. It needs a *redis.Client, to one server or by
+// Sentinel, and permission to use INFO in scripts, about 5 µs of server time per
+// acquire. A [RedLock] has [WithRestartQuarantine] instead.
 func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }
 }

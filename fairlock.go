@@ -6,11 +6,9 @@ var _ Locker = (*FairLock)(nil)
 
 // FairLock is a reentrant lock that grants in request order, across processes: the
 // counterpart of Redisson's RFairLock. Each waiting Lock has a place in a queue in
-// Redis, which Java processes share.
-//
-// The order is that in which the first requests of the waiters reach Redis. TryLock, and
-// Lock with WithWait(0), take the lock only if it is free and nobody waits; they never
-// join the queue. A re-entry does not wait.
+// Redis, which Java processes share. The order is that in which the first requests reach
+// Redis. TryLock, and Lock with WithWait(0), take the lock only if it is free and nobody
+// waits; they never join the queue. A re-entry does not wait.
 //
 // A waiter keeps its place by reporting each third of the waiter lease
 // ([WithWaiterLease]).
@@ -27,16 +25,13 @@ var _ Locker = (*FairLock)(nil)
 //     and then waits at the end of the queue. So do all waiters, in the order in which
 //     they come back, if Redis has lost its data.
 //
-// A waiter of Redisson does not report. It keeps its place until a deadline, by default
-// some five minutes, and loses it then even if it is alive.
-//
-// All waiters of a FairLock talk to Redis, also those of one process. The cost of their
-// requests in Redis does not depend on the number of waiters, except for the removal of
-// one from the middle of a list: some 0.1 ms of 10,000. Use a [Lock] where the order
-// does not matter.
-//
-// Deadlines are on the clock of Redis. Java processes use their own, which should agree
-// with it to within seconds.
+// Waiters of Redisson do not report: they keep their places until a deadline, by default
+// some five minutes, even if they are dead, and lose them then, even if they are alive.
+// Deadlines are on the clock of Redis; the clocks of Java processes should agree with it
+// to within seconds. All waiters of a FairLock talk to Redis, also those of one process.
+// The cost of a request does not depend on their number, except for the removal of one
+// from the middle of the queue: some 0.1 ms of 10,000. Use a [Lock] where the order does
+// not matter.
 type FairLock struct{ *core }
 
 // NewFairLock returns the fair lock of a name, with the rules of [Client.NewLock].

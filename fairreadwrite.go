@@ -4,23 +4,23 @@ import "github.com/go-rlock/rlock/internal/protocol"
 
 // FairReadWriteLock is a read-write lock that serves its waiters in request order,
 // readers and writers, from whatever process. A writer waits for all who came before it;
-// a reader waits only for the nearest writer before it. So readers that came one after
-// the other are inside together, and neither side can starve the other: a reader does
-// not overtake a waiting writer. What a reader calls must therefore get its context
+// a reader only for the nearest writer before it. So readers that came one after the
+// other are inside together, and neither side can starve the other: a reader does not
+// overtake a waiting writer. What a reader calls must therefore get its context
 // (Lease.Context): as a new owner it would wait for the writer, and the writer for the
 // reader.
 //
-// Redisson has no such lock, and the keys are rlock's own. It does not exclude another
+// Redisson has no such lock. Its keys are rlock's own, and it does not exclude another
 // type of lock of the same name. While such a lock is held, Lock and TryLock fail with
 // ErrForeignKey, but the other type does not look here: to change the type of a lock in
 // use, change its name. (A RedLock and this ignore each other.)
 //
 // The order is that of arrival in Redis, across clients and a failover that keeps the
-// data. Each waiter has a place of its own in the queue, looks at the lock each third of
-// a waiter lease (WithWaiterLease), and has a channel on which it alone hears that it
-// can enter. A waiter that Redis did not hear from for a waiter lease loses its place;
-// if Redis heard from none, because it was away for less than a minute, all keep theirs.
-// After a loss of the data the waiters queue again, in the order in which they look.
+// data. Each waiter has a place of its own in the queue, looks each third of a waiter
+// lease (WithWaiterLease), and has a channel on which it alone hears that it can enter.
+// A waiter that Redis did not hear from for a waiter lease loses its place; if Redis
+// heard from none, because it was away for less than a minute, all keep theirs. After a
+// loss of the data the waiters queue again as they look.
 type FairReadWriteLock struct {
 	// Reader is the side that any number of owners can hold together. Its owners enter
 	// again at once, before waiting writers. So does the owner of the write side; its
@@ -47,7 +47,6 @@ func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairRead
 	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
-// Name is the name of the lock, with the client's prefix.
 func (l *FairReadWriteLock) Name() string {
 	if l == nil {
 		return ""

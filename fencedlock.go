@@ -16,19 +16,19 @@ import (
 // acquire that was given up may leave a gap.
 //
 // What the counter does not promise:
-//   - It is in Redis alone. If Redis loses it (a flush, a restart without persistence,
-//     eviction under an allkeys policy), tokens start over at 1, and a resource that
-//     remembers a higher one refuses everybody. A failover that loses the latest writes
-//     repeats the latest tokens; WithReplicaAck makes that unlikely. The tokens of Lock
-//     keep growing in both cases.
-//   - It counts only its users: every contender must be a fenced lock, here and in Java.
-//     Lock and SpinLock of the same name exclude a FencedLock, but do not raise the
-//     counter, and their tokens cannot be compared with its. An owner that enters the
-//     same name again through another type keeps the token that it has.
+//   - If Redis loses it (a flush, a restart without persistence, eviction under an
+//     allkeys policy), tokens start over at 1, and a resource that remembers a higher
+//     one refuses everybody. A failover that loses the latest writes repeats the latest
+//     tokens; WithReplicaAck makes that unlikely. The tokens of Lock keep growing in
+//     both cases.
+//   - Every contender must be a fenced lock, here and in Java. Lock and SpinLock of the
+//     same name exclude a FencedLock, but do not raise the counter, and their tokens
+//     cannot be compared with its. An owner that enters the same name again through
+//     another type keeps the token that it has.
 //   - It has no TTL: one key stays for each name that was ever locked. For an unbounded
-//     number of names (a lock per order) use Lock, which leaves nothing behind for a
-//     name. Or delete the key redisson_lock_token:{name} when neither the lock nor a
-//     resource that remembers its tokens will be used again.
+//     number of names (a lock per order) use Lock; or delete the key
+//     redisson_lock_token:{name} when neither the lock nor a resource that remembers its
+//     tokens will be used again.
 type FencedLock struct{ *core }
 
 var _ Locker = (*FencedLock)(nil)
@@ -41,9 +41,8 @@ func (c *Client) NewFencedLock(name string, opts ...LockOption) *FencedLock {
 	return &FencedLock{l}
 }
 
-// CurrentToken returns the counter: the token of the current hold, or of the latest one,
-// whoever had it; 0 if there never was one. It looks once. Bounds and errors are those
-// of an [Inspector].
+// CurrentToken returns the counter: the token of the current or latest hold, whoever had
+// it; 0 if there never was one. Bounds and errors are those of an [Inspector].
 func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err

@@ -9,7 +9,8 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// IsLocked implements [Inspector].
+// core has the methods of Inspector, which says what they promise, for every type.
+
 func (l *core) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
 	return held, err
@@ -24,7 +25,6 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
-// State implements [Inspector].
 func (l *core) State(ctx context.Context) (State, error) {
 	if err := l.check(ctx); err != nil {
 		return State{Mode: ModeFree}, err
@@ -68,7 +68,6 @@ func (l *core) stateOf(p *protocol.State) State {
 	return s
 }
 
-// HeldBy implements [Inspector].
 func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
@@ -81,10 +80,8 @@ func (l *core) HeldBy(ctx context.Context) (int, error) {
 	return entries, err
 }
 
-// ForceUnlock implements [Inspector].
 func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
-// ForceUnlockIf implements [Inspector].
 func (l *core) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
 	if err := l.check(ctx); err != nil {
 		return false, err

@@ -12,8 +12,8 @@ import (
 // unlocked, lost, or its Client is shut down ([Client.Shutdown]). Any goroutine may use
 // it. A nil or zero Lease has ended: its errors match ErrNotHeld.
 //
-// A Lease never outlives what Redis promised: its deadline is counted on the monotonic
-// clock of this process from before the request was sent, less the drift. If the
+// Its deadline is counted on the monotonic clock of this process from before the request
+// was sent, less the drift, so a Lease never outlives what Redis promised. If the
 // deadline passes without a renewal, the lease is lost, whether Redis can be reached or
 // not. It cannot promise that code stops when the lease is lost (watch Done or Context,
 // and hand the Token to whatever can check it), nor that a process which was stopped
@@ -92,8 +92,8 @@ func (l *Lease) Name() string {
 	return l.of.lockName()
 }
 
-// Owner is the id of the hold in Redis: "<client uuid>:<number>", as Java clients see it
-// too. A re-entry has the id of the hold that it enters again.
+// Owner is the id of the hold in Redis, also to Java clients: "<client uuid>:<number>".
+// A re-entry has the id of its hold.
 func (l *Lease) Owner() string {
 	if l.none() {
 		return ""
@@ -115,8 +115,7 @@ func (l *Lease) Token() int64 {
 
 // Members are the leases of the members of a MultiLock, in the order of their names;
 // other locks have none. Each has the fencing token of its own lock, for a resource that
-// others guard by that lock alone, or by it and others. Unlocking one of them ends the
-// whole.
+// others guard by that lock. Unlocking one of them ends the whole.
 func (l *Lease) Members() []*Lease {
 	if l.none() {
 		return nil
@@ -124,8 +123,7 @@ func (l *Lease) Members() []*Lease {
 	return slices.Clone(l.of.memberLeases())
 }
 
-// Deadline is the current end of the lease's validity, on the clock of this process.
-// Renewals move it.
+// Deadline is the current end of the lease's validity. Renewals move it.
 func (l *Lease) Deadline() time.Time {
 	if l.none() {
 		return time.Time{}
@@ -174,17 +172,15 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.done
 }
 
-// Context returns a context that descends from the lease: calls with it may enter the
-// lock again. It is canceled when the lease ends; context.Cause then says why.
+// Context returns a context that descends from the lease: calls with it may enter again
+// this lock and the other locks that parent descends from, and no others. So goroutines
+// that share the context exclude each other from every other lock, but not from this
+// one. It is canceled when the lease ends; context.Cause then says why.
 //
-// It may enter again this lock and the other locks that parent descends from, and no
-// others. So goroutines that share the context exclude each other from every other lock,
-// but not from this one.
-//
-// Everything else comes from parent too: its values, its end, and its owner, if it has
-// one from WithOwner. What the context of the acquire descended from counts only if
-// parent descends from it too. Ending parent does not end the lease. The lease remembers
-// the context until one of them ends: for many calls on a long lease, give each a parent
+// Everything else comes from parent: its values, its end, and its owner, if it has one
+// from WithOwner. What the context of the acquire descended from counts only if parent
+// descends from it too. Ending parent does not end the lease. The lease remembers the
+// context until one of them ends: for many calls on a long lease, give each a parent
 // that ends.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
@@ -298,11 +294,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //     and the release is repeated in the background until Redis confirms it, the lease
 //     has run out, or the Client is shut down.
 //
-// It works the same while a client shuts down and after Shutdown has returned; but then
-// nothing is repeated in the background.
-//
-// One case cannot be told apart: if the reply to a release is lost, and the lock is
-// removed by force in the same moment, Unlock returns nil.
+// It works the same during and after Shutdown, but then nothing is repeated in the
+// background. If the reply to a release is lost and the lock is removed by force in the
+// same moment, Unlock returns nil.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return errNoLease

@@ -93,10 +93,9 @@ func WithNonReentrant() LockOption {
 // WithMaxHold bounds the time of a renewed hold, for code that may hang while its
 // process lives. When it is over, the lease is lost with ErrMaxHold and not renewed any
 // more. Redis keeps the lock for the rest of the lease, so that the holder has time to
-// notice; Unlock frees it at once.
-//
-// The default, 0, is no bound. Other values must be at least [MinLease]. Fixed leases
-// are not bounded, unless they share the hold of a renewed one.
+// notice; Unlock frees it at once. The default, 0, is no bound. Other values must be at
+// least [MinLease]. Fixed leases are not bounded, unless they share the hold of a
+// renewed one.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold = d })
 }
@@ -123,10 +122,9 @@ type acquireConfig struct {
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds, and no
 // renewal: Redis frees the lock when it is over. It must be between [MinLease] and
 // [MaxLease], and WithDrift must leave some of it. Without WithLease the hold has the
-// watchdog lease and is renewed until it is unlocked or lost.
-//
-// A re-entry shares one hold in Redis with the leases that it joins. The hold lasts as
-// long as the longest of them: while one is renewed, all are.
+// watchdog lease and is renewed until it is unlocked or lost. A re-entry shares one hold
+// in Redis with the leases that it joins, which lasts as long as the longest of them:
+// while one is renewed, all are.
 func WithLease(d time.Duration) AcquireOption {
 	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }
 }

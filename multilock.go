@@ -15,30 +15,28 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// DefaultMultiLockRound is how long, for each of its members, a MultiLock that holds
-// some of them waits for the rest before it gives back what it has and starts over. It
-// is Redisson's, and ends deadlocks of groups that take their members in different
-// orders, as Java processes may.
+// DefaultMultiLockRound is how long, per member, a MultiLock that holds some of them
+// waits for the rest before it gives back what it has and starts over. It is Redisson's,
+// and ends deadlocks of groups that take their members in different orders.
 const DefaultMultiLockRound = 1500 * time.Millisecond
 
 // MultiLock is several locks as one, all or nothing: the counterpart of Redisson's
 // RMultiLock. Its members may be of any types and on any deployments. It needs all of
-// them: for a majority of independent masters there is RedLock.
+// them: for a majority of independent masters there is RedLock. Two locks of one name
+// that two Clients make on one deployment are one lock: a MultiLock of both would wait
+// for itself.
 //
 // It takes its members one after the other, in the order of their names and, where those
 // are equal, of the addresses of their servers, so that MultiLocks with common members
 // do not deadlock. (All processes must use the same addresses. Sentinel deployments have
 // none: their order is that in which their Clients were made.) If all members are of
-// type Lock, on one Client and in one cluster slot, one atomic script takes all or none
-// in one round trip, and one script frees them; only if one of them is held, the members
-// are taken one by one.
+// type Lock, on one Client and in one cluster slot, one atomic script takes all or none,
+// and one script frees them; only if one of them is held, the members are taken one by
+// one.
 //
 // A peer that takes the members in another order may hold one that this one waits for,
 // and wait for one that this one holds. So a MultiLock gives back what it holds after a
 // round ([DefaultMultiLockRound]), and waits for the missing member without holding any.
-//
-// Two locks of one name that two Clients make on one deployment are one lock: a
-// MultiLock of both would wait for itself.
 //
 // A MultiLock is a name, not a hold, and goroutines may share it. An Observer sees its
 // members, not the whole.

@@ -28,10 +28,9 @@ func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)
 	return nil
 }
 
-// IsLocked reports whether anybody holds any of the members: then nobody else can
-// hold all of them. It asks one member after the other, so the answer is not of one
-// moment. Bounds and errors of all methods of [Inspector] are those of each member;
-// they match ErrInvalidArgument if a member, of a type of the caller's, is no Inspector.
+// IsLocked reports whether anybody holds any of the members. Like State it asks one
+// member after the other, so the answer is not of one moment. All methods of [Inspector]
+// fail with ErrInvalidArgument if a member, of a type of the caller's, is no Inspector.
 func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
 	err = m.each(ctx, func(l Inspector) (bool, error) {
 		locked, err = l.IsLocked(ctx)
@@ -41,9 +40,8 @@ func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
 }
 
 // State returns the states of the members as one: their holders, the longest TTL, and
-// how many wait for one of them. A holder of the whole is a holder of each member,
-// with an id for each. There is no token: each member has its own ([Lease.Members]). It
-// asks one member after the other, so the state is not of one moment.
+// the number of their waiters. A holder of the whole holds each member with an id of its
+// own. There is no token: each member has its own ([Lease.Members]).
 func (m *MultiLock) State(ctx context.Context) (State, error) {
 	all := State{Mode: ModeFree}
 	err := m.each(ctx, func(l Inspector) (bool, error) {
@@ -64,8 +62,8 @@ func (m *MultiLock) State(ctx context.Context) (State, error) {
 	return all, nil
 }
 
-// HeldBy returns how often the owner that ctx descends from has entered all members:
-// the smallest of the members' counts in Redis.
+// HeldBy returns how often the owner that ctx descends from has entered all members,
+// according to Redis.
 func (m *MultiLock) HeldBy(ctx context.Context) (times int, err error) {
 	first := true
 	err = m.each(ctx, func(l Inspector) (bool, error) {
@@ -83,16 +81,15 @@ func (m *MultiLock) HeldBy(ctx context.Context) (times int, err error) {
 }
 
 // ForceUnlock frees all members, whoever holds them, and reports whether any was held.
-// It goes on after an error, and joins the errors of all members. The holder of the
-// whole loses it with the first member whose loss it learns of, and gives the others
-// back.
+// It goes on after an error, and joins the errors. A holder of the whole loses it with
+// the first member whose loss it learns of, and gives the others back.
 func (m *MultiLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlock(ctx) })
 }
 
-// ForceUnlockIf frees the member that the owner with this id holds. That is one at
-// most, because a hold of the whole has an id for each member; but then the whole is
-// lost, and its client gives the others back.
+// ForceUnlockIf frees the member that the owner with this id holds: one at most, because
+// a hold of the whole has an id for each. But then the whole is lost, and its client
+// gives the others back.
 func (m *MultiLock) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlockIf(ctx, owner) })
 }

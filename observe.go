@@ -23,12 +23,11 @@ type Observer interface {
 	// the commands and handed to AcquireEnd: a place for a span.
 	AcquireStart(ctx context.Context, lock string) context.Context
 	AcquireEnd(ctx context.Context, e AcquireEvent)
-	Contended(lock string)      // an acquire found the lock held and begins to wait
-	Renewed(lock, owner string) // the watchdog has renewed a lease
-	Lost(e LossEvent)           // a hold has ended other than by Unlock or Shutdown
-	Unlocked(e UnlockEvent)     // the first Unlock of a lease has ended
-	// Retry is called when an operation on Redis failed and is tried again.
-	Retry(operation string, err error)
+	Contended(lock string)             // an acquire found the lock held and begins to wait
+	Renewed(lock, owner string)        // the watchdog has renewed a lease
+	Lost(e LossEvent)                  // a hold has ended other than by Unlock or Shutdown
+	Unlocked(e UnlockEvent)            // the first Unlock of a lease has ended
+	Retry(operation string, err error) // it has failed on Redis and is tried again
 	// Subscription is called when a subscription is confirmed (on), or ends or breaks.
 	Subscription(channel string, on bool)
 	// Unpublished is called once, when Redis first permits a release but not its
@@ -53,20 +52,18 @@ type AcquireEvent struct {
 
 // LossEvent is the loss of a hold.
 type LossEvent struct {
-	Lock  string
-	Owner string
-	Token int64
-	Held  time.Duration
-	Cause error // matches one of the causes, such as ErrTakenOver
+	Lock, Owner string
+	Token       int64
+	Held        time.Duration
+	Cause       error // matches one of the causes, such as ErrTakenOver
 }
 
 // UnlockEvent is the end of an Unlock.
 type UnlockEvent struct {
-	Lock  string
-	Owner string
-	Token int64
-	Held  time.Duration // since this lease was acquired
-	Err   error
+	Lock, Owner string
+	Token       int64
+	Held        time.Duration // since this lease was acquired
+	Err         error
 }
 
 // NopObserver observes nothing.

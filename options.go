@@ -241,27 +241,16 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // read time-out of the go-redis client. With too few, an acquire releases the lock and
 // fails with ErrNotAcquired; a renewal is repeated until the deadline, which does not
 // move; Extend, and a re-entry WithLease, fail with ErrUnreachable. A re-entry without
-// WithLease does not wait for replicas, and does not move the deadline.
+// WithLease does not wait for replicas.
 //
-// The default is 0 replicas: no waiting. Otherwise the time-out must be between 1 ms and
-// [MaxLease], and rdb a *redis.Client or *redis.ClusterClient. The time-out is added to
-// WithCommandTimeout for requests that wait. Members of a [RedLock] do not wait.
+// With n of the replicas, a hold survives a failover to one of those that confirmed.
+// With n all replicas and [WithFailoverQuarantine], it survives any one failover, and no
+// lock can be acquired or kept while a replica is away. Two owners are possible
+// otherwise, and fencing tokens cover the rest: docs/failover.md has the details.
 //
-// There are three levels of what a hold survives:
-//
-//   - Without this option, no failover. The master answers before it replicates.
-//   - With n of the replicas, a failover to one that confirmed. A holder whose master is
-//     cut off from all replicas loses its lease by its own deadline. But another replica
-//     may be promoted, one that was away or is behind, and a master that is cut off
-//     together with n replicas continues to grant: then there are two owners.
-//   - With n all replicas and [WithFailoverQuarantine], any one failover, also to a
-//     replica with old data or none. A hold that is unknown there is lost, and nobody
-//     gets its lock before its deadline. While a replica is away, no lock can be
-//     acquired or kept.
-//
-// Fencing tokens cover the rest: those of a [FencedLock] as far as its counter was
-// replicated, those of the other types also by the server's clock, if it is not behind
-// by more than the quarantine.
+// The default is 0 replicas: no waiting. Otherwise rdb must be a *redis.Client or
+// *redis.ClusterClient. The time-out is added to WithCommandTimeout. Members of a
+// [RedLock] do not wait.
 func WithReplicaAck(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
 }
@@ -275,9 +264,8 @@ func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mo
 func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }
 
 // WithLogger sets where lost leases, failing renewals and broken subscriptions are
-// logged. The default is silence; nil is refused. A goroutine of its own writes the
-// lines, perhaps late but in order: a handler that blocks delays only later events and
-// Shutdown.
+// logged, by default nowhere; nil is refused. One goroutine writes the lines, perhaps
+// late but in order: a handler that blocks delays only later events and Shutdown.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 func init() {

@@ -35,10 +35,10 @@ func (ch *chain) in(ctx context.Context) context.Context {
 }
 
 // WithOwner returns a context with a new owner. All calls with it, or with contexts made
-// from it, are that one owner: they enter again every lock that the owner holds. It is
-// for a tree of calls that must share its locks although they cannot hand on the
-// contexts of leases, like one thread of Redisson. The new owner is excluded from the
-// locks that ctx descends from.
+// from it, are that one owner: they enter again every lock that the owner holds, and are
+// excluded from the locks that ctx descends from. It is for a tree of calls that must
+// share its locks although they cannot hand on the contexts of leases, like one thread
+// of Redisson.
 //
 // Danger: goroutines below one WithOwner do NOT exclude each other, from any lock. Two
 // that call Lock are both inside. To lock against each other they need contexts that do

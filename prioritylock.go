@@ -44,10 +44,10 @@ type priorityOption func(c *priorityConfig)
 func (o priorityOption) priorityLock(c *priorityConfig) { o(c) }
 
 // WithAging makes waiting count: each d that a waiter of a PriorityLock has waited adds
-// one step of priority, without an upper bound, so none starves. A waiter with priority
-// 1 goes before all of priority 10 that came more than 9 d after it. d must be between
+// one step of priority, without an upper bound, so none starves: one with priority 1
+// goes before all of priority 10 that came more than 9 d after it. d must be between
 // [MinAging] and [MaxAging]; fractions of a microsecond are dropped. By default waiting
-// does not count. All clients of a lock must use the same, or their order means nothing.
+// does not count. All clients of a lock must use the same.
 func WithAging(d time.Duration) PriorityLockOption {
 	return priorityOption(func(c *priorityConfig) { c.aging, c.hasAging = d, true })
 }

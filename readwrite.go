@@ -29,19 +29,11 @@ import "github.com/go-rlock/rlock/internal/protocol"
 // each third of WithWaiterLease. One that dies, or is cut off from Redis, keeps the
 // other side out for at most one waiter lease.
 //
-// Readers in Java ignore that: they come in while others read, before waiting writers,
-// in Go as in Java. A Java writer neither lets waiting readers go first nor keeps any
-// out. Exclusion does not depend on it.
-//
-// Everything else holds beside Java clients too, with one limit: a renewal of a Java
-// reader cuts the TTL of the lock to 30 seconds, whatever others were promised. Readers
-// of this package restore it each third of the watchdog lease. With a watchdog lease
-// above 90 seconds, if the Java process dies after such a renewal, a reader may lose the
-// lock (with ErrRemoved or ErrTakenOver) before its lease is over. A Java thread that
-// has begun to wait, but does not sleep yet, misses the message of a writer that leaves,
-// and comes in when its timer ends.
-//
-// Readers have keys of their own in Redis beside the lock: an eviction policy that may
+// Java readers come in while others read, before waiting writers. A Java writer neither
+// lets waiting readers go first nor keeps any out. Exclusion does not depend on it. With
+// a watchdog lease above 90 seconds, a Java reader that dies after a renewal may cost
+// other readers their lock before its time (ErrRemoved, ErrTakenOver): see
+// docs/redisson.md. Readers have keys of their own in Redis: an eviction policy that may
 // remove them (volatile-*, allkeys-*) can end a hold, as with any lock.
 type ReadWriteLock struct {
 	Reader ReadLock  // the shared side
@@ -79,7 +71,6 @@ func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *Rea
 	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
-// Name is the name of the lock, with the client's prefix.
 func (l *ReadWriteLock) Name() string {
 	if l == nil {
 		return ""
@@ -92,12 +83,11 @@ type readWriteOption func(c *readWriteConfig)
 func (o readWriteOption) readWriteLock(c *readWriteConfig) { o(c) }
 
 // WithReaderPreference lets readers come in whenever others read, whoever waits, and
-// registers no wait in Redis, as Redisson does. It is for locks that are written so
-// rarely, or read so briefly, that there are pauses between readers. Without pauses no
-// writer ever gets in, and writers that follow each other may starve readers.
-//
-// All clients of a lock must use it or none: those with it overtake those that wait
-// without it, as Java's do. Exclusion does not depend on it.
+// registers no wait in Redis, as Redisson does. It is for locks that are written rarely
+// or read briefly, so that there are pauses between readers: without pauses no writer
+// ever gets in, and writers that follow each other may starve readers. All clients of a
+// lock must use it or none: those with it overtake those that wait without it, as Java's
+// do. Exclusion does not depend on it.
 func WithReaderPreference() ReadWriteLockOption {
 	return readWriteOption(func(c *readWriteConfig) { c.readerPreference = true })
 }

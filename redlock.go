@@ -13,24 +13,20 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// DefaultNodeTimeout bounds what a RedLock waits for one of its nodes. It is far above a
-// round trip in one site, and small beside a lease.
+// DefaultNodeTimeout is far above a round trip in one site, and small beside a lease.
 const DefaultNodeTimeout = 500 * time.Millisecond
 
 // RedLock is a lock on a majority of independent masters: it excludes, and can be
-// acquired, as long as a majority of them answers and keeps its data.
+// acquired, as long as a majority of them answers and keeps its data. It does not
+// survive that so many of the nodes that voted for a hold lose their data within one
+// lease that they and the others are a quorum: with N nodes and a quorum of q, at least
+// 2q-N of them. Then there may be two holders; the token of the first is lower.
+// [WithRestartQuarantine] and docs/failover.md say more.
 //
 // Unlike Redlock as its author specified it, and Redisson's, its tokens strictly
 // increase in the order of holds: the token is the highest counter of the nodes that
 // voted, and is written back to a majority of them before the hold is granted. The
 // masters need not agree on anything, and their clocks must only run at the same speed.
-//
-// It does not survive that so many of the nodes that voted for a hold lose their data
-// within one lease that they and the others are a quorum. With N nodes and a quorum of q
-// that takes at least 2q-N of them: one of five with the default quorum of three, if the
-// other two could not vote; three with WithQuorum(4). Then there may be two holders. The
-// first is lost with its next renewal if that reaches a quorum of nodes that have
-// forgotten it; its token is lower in any case.
 //
 // The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
 // MultiLock of plain locks does.
@@ -58,51 +54,26 @@ func WithNodeTimeout(d time.Duration) RedLockOption {
 }
 
 // WithRestartQuarantine keeps a node that has restarted, lost its data, or was replaced
-// by a replica from voting until every hold that it voted for before has run out: for
-// the longest lease, counted by each client from when it first sees the new process.
-// Then the highest counter of the others is restored to it, so that tokens continue to
-// grow. A node whose clock jumps does not vote while it differs from the median of all.
+// by a replica from voting until every hold that it voted for before has run out. With
+// it a hold survives any number of restarts without data or with old data, one after the
+// other or at once, and clock jumps of fewer than a quorum of nodes. docs/failover.md
+// says how, and what it does not notice.
 //
-// With it a hold survives any number of restarts without data or with old data, one
-// after the other or at once, and clock jumps of fewer than a quorum of nodes. All
-// clients of the lock must use it, with the same longest lease (WithLongestLease). It
-// takes a fifteenth of that off each lease, 2 s at most, and nodes refuse requests that
-// were under way for half as long.
-//
-// It needs three nodes or more, each a server of its own (an acquire fails with
-// ErrInvalidArgument if two show the same run_id), whose clocks differ by less than a
-// hundredth of the longest lease, and which allow INFO in scripts and evict no keys: one
-// whose maxmemory-policy is not noeviction does not vote, and is in quarantine after
-// that has been corrected.
-//
-// A client ends the quarantine of a node when it has used RedLocks with it for the
-// longest lease and continues to use them: processes that all live for less never do.
-// The [Client] remembers what it has seen of a node, so keep clients; locks may be made
-// anew.
-//
-// A new deployment is in quarantine as a whole, until the longest lease has passed or
-// [RedLock.BootstrapNodes] is called. If so many nodes lose their data that fewer than
-// N-q+1 of N with a quorum of q know the counters, the median of their clocks replaces
-// them: tokens continue to grow unless that happens again while the median is lower than
-// it was then.
-//
-// It does not notice a virtual machine that is set back to a snapshot of its memory; a
-// master that was demoted and promoted again before any client has asked the one in
-// between; and a clock that jumps ahead by more than 30 days, even if it jumps back,
-// because Redis drops keys at once.
+// All clients of the lock must use it, with the same longest lease (WithLongestLease).
+// It takes a fifteenth of that off each lease, 2 s at most. It needs three nodes or
+// more, each a server of its own, whose clocks differ by less than a hundredth of the
+// longest lease, which allow INFO in scripts and evict no keys. A client ends the
+// quarantine of a node when it has used RedLocks with it for the longest lease:
+// processes that all live for less never do. A new deployment is in quarantine as a
+// whole, until the longest lease has passed or [RedLock.BootstrapNodes] is called.
 func WithRestartQuarantine() RedLockOption {
 	return redOption(func(c *redConfig) { c.quarantine = true })
 }
 
 // WithLongestLease bounds all leases of a RedLock with a quarantine, and sets how long
-// that takes. Longer leases are refused. The default is the watchdog lease of the first
-// client. A RedLock without a quarantine refuses it.
-//
-// All RedLocks with a quarantine that share nodes should have the same, since a node is
-// in quarantine for all of them at once. The nodes remember the longest of any, and
-// clients obey it; but where fewer than N-q+1 nodes are left that remember, clients know
-// only what they have seen. To lower it, remove the field longest of rlock:red:admitted
-// on all nodes while no client runs.
+// that takes: the same for all RedLocks that share nodes. Longer leases are refused. The
+// default is the watchdog lease of the first client. A RedLock without a quarantine
+// refuses it. docs/failover.md says how to lower it.
 func WithLongestLease(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.longest, c.hasLongest = d, true })
 }
@@ -110,12 +81,9 @@ func WithLongestLease(d time.Duration) RedLockOption {
 // NewRedLock returns the lock of a name on independent masters, usually three or five.
 // It sends nothing. The error matches ErrInvalidArgument if there is no client, one is
 // nil or occurs twice, two have one server's address or different prefixes, or the name
-// or an option is invalid.
-//
-// A server has one vote, however many clients lead to it. Two addresses of one server
-// are not noticed here, nor are Sentinel deployments and wrapped clients compared, which
-// show no address; [WithRestartQuarantine] compares nodes by their run_id before they
-// vote.
+// or an option is invalid. A server has one vote, but two addresses of one server,
+// Sentinel deployments and wrapped clients are not recognized as one here:
+// [WithRestartQuarantine] compares the run_id of nodes before they vote.
 func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock, error) {
 	l, err := newRedLock(name, clients, opts)
 	if err != nil {
@@ -237,8 +205,8 @@ func redFamily(clients []*Client) string {
 //
 // It needs all nodes. The error matches ErrNoQuorum if one does not answer or is unfit,
 // and ErrInvalidArgument if the lock has no quarantine, or if only some nodes may vote
-// and have done so: then another one has restarted, and its quarantine must end. If all
-// may vote already, it does nothing. After a failure it may be called again.
+// and have voted: then another one has restarted, and its quarantine must end. If all
+// may vote, it does nothing. After a failure it may be called again.
 func (l *RedLock) BootstrapNodes(ctx context.Context) error {
 	if err := l.check(ctx); err != nil {
 		return err

@@ -28,35 +28,30 @@ type Locker interface {
 	//
 	// An error that matches ErrNotAcquired says what the last look at the lock saw:
 	// who held it and how much of the lease was left (Error.Holder, Error.Left), or
-	// that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. A
-	// look counts as unanswered if it failed, or if the end of the wait cut it off a
-	// tenth of a second or more after it was sent and the request that undoes it was
-	// not answered either. A look that was cut off earlier is ignored. Waiters behind
-	// others in this client report what the first of them has seen.
+	// that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. (A
+	// look that the end of the wait cut off counts as unanswered only after a tenth of a
+	// second, and if the request that undoes it was not answered either.) Waiters
+	// behind others in this client report what the first of them has seen.
 	//
 	// After an error no hold and no place in a queue is left behind. A grant that was
 	// under way is given back, by the watchdog if Redis cannot be reached at once, and
-	// leaves a tombstone for a minute. If the process ends before that, the grant
-	// runs out with its lease.
-	//
-	// Waiters of one client get the lock in the order of their calls. Among clients
-	// there is no order, unless the type says so.
+	// leaves a tombstone for a minute. If the process ends before that, the grant runs
+	// out with its lease. Waiters of one client get the lock in the order of their
+	// calls. Among clients there is no order, unless the type says so.
 	Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 
-	// TryLock takes the lock if it is free, or if ctx descends from its hold. It does
-	// not wait for another holder. Its errors are those of Lock. It returns
-	// ErrUnreachable if Redis does not answer within the command time-out, to which
-	// WithReplicaAck adds its own.
+	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does
+	// not wait for another holder. Its errors are those of Lock, and ErrUnreachable if
+	// Redis does not answer within the command time-out (WithReplicaAck adds its own).
 	TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 }
 
-// Inspector looks at a lock, and frees it for an operator, without a lease. Every
-// lock type, and each side of a read-write lock, is one.
-//
-// Each call is bounded by its context and the command time-out. Its error matches
-// ErrUnreachable if Redis did not answer in time, ctx.Err(), ErrClosed or
-// ErrInvalidArgument, or is an error of Redis. That of a RedLock matches ErrNoQuorum
-// too while the votes that could not be read decide whether the lock is held.
+// Inspector looks at a lock, and frees it for an operator, without a lease. Every lock
+// type, and each side of a read-write lock, is one. Its methods are bounded by their
+// context and the command time-out. The error matches ErrUnreachable if Redis did not
+// answer in time, ctx.Err(), ErrClosed or ErrInvalidArgument, or is an error of Redis.
+// That of a RedLock matches ErrNoQuorum too while the votes that could not be read decide
+// whether the lock is held.
 type Inspector interface {
 	// State returns who holds the lock, as Redis shows it now.
 	State(ctx context.Context) (State, error)
@@ -74,21 +69,16 @@ type Inspector interface {
 	// a side of a read-write lock it ends the holds of that side: all readers, or the
 	// writer. The holder learns of it with its next renewal, as ErrRemoved (or
 	// ErrTakenOver, if another acquired first); with a fixed lease only when it calls
-	// Extend or Unlock, or at the end of the lease.
-	//
-	// Before the first acquire in a cluster, finding out how to publish may take the
-	// command time-out once more. A request that may have run is not sent again: after
-	// ErrUnreachable or ctx.Err() it is unknown whether the lock was freed.
+	// Extend or Unlock, or at the end of the lease. A request that may have run is not
+	// sent again: after ErrUnreachable or ctx.Err() it is unknown whether the lock was
+	// freed. The first call in a cluster may take the command time-out once more.
 	ForceUnlock(ctx context.Context) (bool, error)
 
 	// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the owner
 	// with this id holds it (Lease.Owner, Holder.Owner). The id belongs to that hold
-	// alone, so a newer hold cannot be hit. The fencing token cannot name the hold,
-	// because the wire shared with Redisson has no place for it.
-	//
-	// An empty owner fails with ErrInvalidArgument. The request may be sent again: if a
-	// reply was lost and the repeated request finds nothing, the error matches
-	// ErrUnreachable, and the outcome is unknown.
+	// alone, so a newer hold cannot be hit. The request may be sent again: if a reply
+	// was lost and the repeated request finds nothing, the error matches
+	// ErrUnreachable, and the outcome is unknown. An empty owner is refused.
 	ForceUnlockIf(ctx context.Context, owner string) (bool, error)
 }
 
@@ -99,16 +89,11 @@ var _ interface {
 
 // Lock is a reentrant, unfair lock, the counterpart of Redisson's RLock. It excludes all
 // other owners in this process, in other processes, and in Java processes that use the
-// same name.
-//
-// A Lock is a name, not a hold: it has no state, and goroutines may share it and exclude
-// each other with it. An acquire enters again only a hold that its context descends from
-// ([Lease.Context], [Do], [WithOwner]). Every other acquire is that of a new owner.
+// same name. It is a name without state, not a hold.
 type Lock struct{ *core }
 
-// MaxNameLength is the longest lock name, in bytes, prefix included. Redis accepts
-// longer keys, but every request carries the name, and a longer one is more likely a
-// mistake.
+// MaxNameLength is the longest lock name, in bytes, prefix included: every request
+// carries the name.
 const MaxNameLength = protocol.MaxNameLength
 
 // NewLock returns the lock of a name. It sends nothing; invalid arguments, a nil Client
@@ -116,10 +101,9 @@ const MaxNameLength = protocol.MaxNameLength
 //
 // A name is any string of 1 to MaxNameLength bytes; Java clients need UTF-8. In a
 // cluster, a part in braces decides the slot: "{orders}:1" and "{orders}:2" are on one
-// node. A name with a brace but without such a part is refused.
-//
-// Use one type for a name: Lock, FairLock, SpinLock and FencedLock of one name exclude
-// each other, but do not wake each other's waiters in time.
+// node. A name with a brace but without such a part is refused. Use one type for a name:
+// Lock, FairLock, SpinLock and FencedLock exclude each other, but do not wake each
+// other's waiters in time.
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(opts)
 	l, names := newCore(c, hashFamily, name, cfg, err)
@@ -127,7 +111,8 @@ func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	return &Lock{l}
 }
 
-// Name implements [Locker].
+// core has the methods of Locker, which says what they promise, for every type.
+
 func (l *core) Name() string {
 	if l == nil {
 		return ""
@@ -135,12 +120,10 @@ func (l *core) Name() string {
 	return l.name
 }
 
-// Lock implements [Locker].
 func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return l.lock(ctx, true, opts)
 }
 
-// TryLock implements [Locker].
 func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return l.lock(ctx, false, opts)
 }
@@ -155,9 +138,8 @@ func isNil(l Locker) bool {
 // returns the error of Lock. fn gets the context of the lease ([Lease.Context]): it ends
 // with the lease and with ctx, and lets fn enter the lock again. Goroutines that fn
 // starts exclude each other from all other locks. Do joins the errors of fn and of
-// Unlock; the latter matches ErrLeaseLost if fn ran on without the lock. The joined
-// error is not an *Error; use errors.Is and errors.As. Do releases the lock if fn
-// panics.
+// Unlock, which matches ErrLeaseLost if fn ran on without the lock. The joined error is
+// no *Error; use errors.Is and errors.As. Do releases the lock if fn panics.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if isNil(l) || fn == nil {
 		return &Error{Err: invalid("Do needs a lock and a function")}

@@ -9,8 +9,8 @@ import (
 )
 
 // Shutdown ends the client in good order. From its beginning no lock is granted, waiters
-// return with ErrClosed, and watches end. The leases end with ErrClosed, and so do their
-// contexts: that asks the holders to leave. The locks stay theirs, and are renewed,
+// return with ErrClosed, and watches end. The leases and their contexts end with
+// ErrClosed: that asks the holders to leave. The locks stay theirs, and are renewed,
 // until they call Unlock, which returns nil as ever. Shutdown returns nil when all of
 // them have, and Redis has confirmed every release and every acquire that was given up.
 //
@@ -22,11 +22,10 @@ import (
 // Shutdown waits for it.
 //
 // Holders must not wait for Shutdown: if its own caller holds a lease, it lasts until
-// ctx ends. Of several calls, the first whose ctx ends stops the client for all.
-//
-// When all is released, Shutdown also waits for running callbacks of an Observer or a
-// Logger, at most for the unlock time-out, and fails if they do not return. It does not
-// wait for calls that hang in go-redis; they end with the go-redis client.
+// ctx ends. Of several calls, the first whose ctx ends stops the client for all. At its
+// end Shutdown waits for running callbacks of an Observer or a Logger, at most for the
+// unlock time-out, and fails if they do not return. It does not wait for calls that hang
+// in go-redis.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

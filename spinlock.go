@@ -12,14 +12,14 @@ import (
 // per release would cost more than a few looks, and users that may not publish or
 // subscribe.
 //
-// Of a client's waiters only the first in line looks; the others cost nothing, and hear
-// at once of a release in the same client. So a lock costs one look per pause and
-// waiting process: with the default back-off 8 in the first quarter of a second, then
-// about 10 a second. In return, a waiter notices a free lock up to a pause late.
+// Of a client's waiters only the first in line looks; the others hear at once of a
+// release in the same client. So a lock costs one look per pause and waiting process:
+// with the default back-off 8 in the first quarter of a second, then about 10 a second.
+// In return, a waiter notices a free lock up to a pause late.
 //
 // Keys, leases, tokens and re-entry are those of Lock. The two exclude each other, but a
-// waiter of Lock does not hear the release of a SpinLock: it sleeps until the lease of
-// the holder would be over, or WithLongestPoll.
+// waiter of Lock does not hear the release of a SpinLock: it sleeps until the holder's
+// lease would be over, or WithLongestPoll.
 type SpinLock struct{ *core }
 
 var _ Locker = (*SpinLock)(nil)

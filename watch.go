@@ -2,7 +2,8 @@ package rlock
 
 import "context"
 
-// Watch delivers states as they change; see Watching in the introduction.
+// core has Watch for every type; doc.go says what it promises.
+
 func (l *core) Watch(ctx context.Context) (<-chan State, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, err
