@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Address is where a client's server is, in one form for each place; "" if it does
-// not show. It does not resolve names: two of them may still lead to one server.
+// Address is the address of the server, in one form for each server; "" if the client
+// does not show it. It does not resolve names: two addresses may still lead to one server.
 func (d *Deployment) Address() string {
 	one, ok := d.rdb.(*redis.Client)
 	if !ok {
@@ -22,14 +22,14 @@ func (d *Deployment) Address() string {
 	}
 	host, port, err := net.SplitHostPort(o.Addr)
 	if err != nil {
-		return "" // of a Sentinel deployment, whose master's name does not show
+		return "" // a Sentinel deployment: the address of the master does not show
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
 	}
 	switch host {
-	case "", "localhost", "::1": // what is dialed when no host is given is this machine
+	case "", "localhost", "::1": // without a host go-redis dials this machine
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(host, port)

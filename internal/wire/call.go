@@ -14,19 +14,19 @@ const copies = 2
 var errLate = errors.New("no reply yet")
 
 // Do runs a request until it is answered, ctx ends, or the budget and the time for
-// replicas are spent. It returns then, even if go-redis does not: cancelling a context
-// does not interrupt go-redis's I/O, and its read time-out may be longer or off. The
-// copies that are left behind end with go-redis's time-outs; the caller learns
-// of them through Answer.Unsure.
+// replicas are spent. Then it returns, even if go-redis does not: canceling a context
+// does not interrupt go-redis's I/O, and its read time-out may be longer or off. Copies
+// that are still under way end with go-redis's time-outs; Answer.Unsure tells the caller
+// of them.
 //
-// A reply that is late is asked for again while the first copy may still be
-// answered: every script may run twice. Errors that mean "not now" or "not
-// here" are tried again until the budget is spent.
+// If a reply is late, a second copy is sent while the first may still be answered: every
+// script may run twice. After errors that mean "not now" or "not here" the request is sent
+// again until the budget is spent.
 func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) Answer {
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
 	}
-	// The time that replicas are given to answer is no delay.
+	// Waiting for replicas is not a delay of the reply.
 	patience := budget / copies
 	if r.Acks > 0 {
 		budget += r.Within
@@ -35,17 +35,17 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	opCtx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 
-	answers := make(chan Answer, copies) // never full: so many are under way at most
+	answers := make(chan Answer, copies) // never full: no more are under way
 	launch := func() {
 		d.Go(func() { answers <- d.send(opCtx, r) })
 	}
 	launch()
-	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may yet
+	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may run yet
 	pause := 10 * time.Millisecond
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	var last error
-	var absent *Answer // "it is done already", from a copy, while others are under way
+	var absent *Answer // a copy found the work done, and others are still under way
 	answered := 0
 	for {
 		select {
@@ -98,12 +98,12 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 			launch()
 			waiting++
 			sent++
-			if waiting < copies { // else one of them has to be answered, or fail, first
+			if waiting < copies { // otherwise one of them has to be answered or fail first
 				late.Reset(patience)
 			}
 		case <-opCtx.Done():
 			select {
-			case a := <-answers: // in the last moment, or while the process was stopped
+			case a := <-answers: // it came at the last moment, or while the process was stopped
 				if a.Err == nil {
 					a = a.after(absent)
 					a.Unsure = sent > 1

@@ -1,7 +1,7 @@
 // Package wire talks to one Redis deployment: a server, a master found by Sentinel,
 // or a cluster. It sends requests, sends them again when no answer comes, and reports
-// what became of them. It knows scripts, requests and answers; what they mean is up to
-// its callers.
+// the answers. It knows connections, nodes, scripts, requests and answers. It knows no
+// lock, hold or lease: its callers give meaning to requests.
 package wire
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Config is how a Deployment is used.
+// Config says how a Deployment is used.
 type Config struct {
 	// Clock is the time as leases see it. Calls and I/O are bounded by the real clock.
 	Clock seam.Clock
@@ -30,7 +30,7 @@ type Config struct {
 	Acks bool
 	// Publish is how to publish.
 	Publish PublishMode
-	// Gate and Work are those of seam.Env; nil means nothing.
+	// Gate and Work are those of seam.Env; nil: none.
 	Gate func(point string)
 	Work func() (end func())
 	// Events is told what happens.
@@ -51,7 +51,7 @@ type Events interface {
 // Deployment is one Redis deployment.
 type Deployment struct {
 	rdb     redis.UniversalClient
-	io      redis.UniversalClient // rdb, with time-outs of ours where that can be had
+	io      redis.UniversalClient // rdb, with our time-outs if rdb allows that
 	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
 	cfg     Config
 
@@ -59,11 +59,11 @@ type Deployment struct {
 	stop    context.CancelFunc
 	sending Tally // goroutines that talk to Redis, which may hang
 	health  health
-	mode    atomic.Value // of string: what PublishAuto came to, once known
+	mode    atomic.Value // of string: how to publish under PublishAuto, once known
 }
 
-// clusterNodes is what a *redis.ClusterClient, and a type that embeds one, can
-// tell of a cluster.
+// clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a
+// cluster.
 type clusterNodes interface {
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	ReloadState(ctx context.Context)
@@ -73,7 +73,7 @@ type clusterNodes interface {
 // default is half of that.
 const longestIO = 10 * time.Second
 
-// Open returns the deployment that rdb leads to. It sends nothing. It fails if rdb is
+// Open returns the deployment of rdb. It sends nothing. It fails if rdb is
 // nil, a *redis.Ring, or a *redis.ClusterClient whose time-outs are off.
 func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	d := &Deployment{rdb: rdb, io: rdb, cfg: cfg}
@@ -85,12 +85,12 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if r == nil {
 			return nil, errNoRedis
 		}
-		// A call returns in time whatever the time-outs of go-redis are, but a
-		// connection whose reply does not come is lost to the pool until go-redis gives
-		// it up. Without a time-out nothing works any more after as many lost replies as
-		// the pool is large. rdb itself is better where that can be borne: it has its hooks.
+		// A call returns in time whatever the time-outs of go-redis are. But a connection
+		// whose reply never comes is lost to the pool until go-redis closes it. Without a
+		// time-out, as many lost replies as the pool has connections stop everything. If
+		// its time-outs are short enough, rdb itself is better: it has its hooks.
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
-			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // of the same pool
+			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
 	case *redis.ClusterClient:
 		if r == nil {
@@ -114,7 +114,7 @@ var errNoRedis = errors.New("no Redis client")
 // Redis is the go-redis client that the deployment was opened with.
 func (d *Deployment) Redis() redis.UniversalClient { return d.rdb }
 
-// IO is the go-redis client to send with: Redis(), with time-outs of ours if need be.
+// IO is the go-redis client to send with: Redis(), with our time-outs if necessary.
 func (d *Deployment) IO() redis.UniversalClient { return d.io }
 
 // IsCluster reports whether the nodes of a cluster are known.
@@ -126,10 +126,10 @@ func (d *Deployment) Clock() seam.Clock { return d.cfg.Clock }
 // Context ends when Stop is called.
 func (d *Deployment) Context() context.Context { return d.ctx }
 
-// Stop ends what is under way: nothing is sent any more in the background.
+// Stop ends all background work. Nothing is sent in the background after it.
 func (d *Deployment) Stop() { d.stop() }
 
-// Wait waits until no goroutine of Go is left, or ctx ends.
+// Wait waits until all goroutines that Go has started have ended, or ctx ends.
 func (d *Deployment) Wait(ctx context.Context) error { return d.sending.Wait(ctx) }
 
 // Go runs fn in a goroutine that Wait waits for.
@@ -173,8 +173,9 @@ func (d *Deployment) NodeFor(ctx context.Context, key string) (node redis.Univer
 	return node, err
 }
 
-// RefreshTopology is called after a failure. go-redis itself looks at the
-// cluster again only when a node tells it to, which a dead one does not.
+// RefreshTopology has go-redis read the topology of a cluster again. It is called after a
+// failure: go-redis itself does so only when a node redirects it, which a dead node does
+// not.
 func (d *Deployment) RefreshTopology() {
 	if d.cluster != nil {
 		d.cluster.ReloadState(d.ctx)

@@ -15,15 +15,15 @@ var (
 	// ErrUnreachable: Redis gave no usable answer in time.
 	ErrUnreachable = errors.New("no answer from Redis")
 
-	// ErrForeignKey: a key is in use for something else. Nothing was done.
+	// ErrForeignKey: a key is in use for something else. Nothing was changed.
 	ErrForeignKey = errors.New("the key is not a lock of this type")
 )
 
 // Because joins a sentinel and its cause in one line of text; both match.
 func Because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }
 
-// NoAnswer is ErrUnreachable with what was seen last. That may be the end of
-// our own time limit: it must not look like the end of the caller's context.
+// NoAnswer is ErrUnreachable with the last error. That may be the end of our own time
+// limit, which must not look like the end of the caller's context.
 func NoAnswer(within time.Duration, last error) error {
 	err := fmt.Errorf("%w within %v", ErrUnreachable, within)
 	if last == nil || Ended(last) {
@@ -37,15 +37,15 @@ func Ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// CutOff reports whether an error may come of the end of a context, and so says
+// CutOff reports whether the end of a context may have caused an error, which then says
 // nothing about Redis.
 func CutOff(err error) bool {
 	var timeout net.Error
 	return Ended(err) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// notNow are the replies of a server that did not run the command, but may run
-// it later, or of one that knows who will.
+// notNow are the replies of a server that did not run the command, but may run it later
+// or knows the server that will.
 var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "BUSY", "MISCONF", "max number of clients"}
 
 // Transient reports whether a request that ended in err may be sent again.
@@ -74,20 +74,20 @@ func refused(err error) bool {
 	return false
 }
 
-// NeverRan reports whether a reply that is an error says that the script did not
-// begin, or did nothing: this user may not run scripts, or the key is no lock.
+// NeverRan reports whether an error reply says that the script did not begin or changed
+// nothing: this user may not run scripts, or the key is not a lock.
 func NeverRan(err error) bool {
 	barred := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH")
 	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(err.Error(), " script")
 }
 
-// MayHaveRun reports whether a script that ended in err may have begun: it was
-// answered with an error that came half-way.
+// MayHaveRun reports whether a script that ended in err may have begun: the error reply
+// may have come half-way.
 func MayHaveRun(err error) bool { return IsReply(err) && !NeverRan(err) }
 
-// NotExecuted reports whether the server surely did not run the request. All
-// other failures of the connection leave that open, errors of the context too:
-// go-redis can return one after a command that ran.
+// NotExecuted reports whether the server certainly did not run the request. All other
+// failures of the connection leave that open, and so do errors of the context: go-redis
+// can return one after a command that ran.
 func NotExecuted(err error) bool {
 	var dial *net.OpError
 	return refused(err) ||

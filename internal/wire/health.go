@@ -9,18 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrTooLate is the error of a request that nobody wants to be sent any more.
+// ErrTooLate is the error of a request that was dropped because it is no longer needed.
 var ErrTooLate = errors.New("not asked any more")
 
-// health is whether a server answers at all, for a caller that has others to ask.
-// After a request without an answer the next ones wait for the answer to a PING,
-// of which one is under way at a time. So a node that is dead or hangs costs no
-// more than that, however many ask, and no stale command is left to run when it
-// recovers.
+// health says whether a server answers at all, for a caller that can ask other servers.
+// After a request without an answer, the next requests wait for the answer to a PING. One
+// PING is under way at a time. So a dead or hanging node costs no more than that, however
+// many callers there are, and no stale command is left to run when it recovers.
 type health struct {
 	mu   sync.Mutex // guards the rest
-	lost error      // why it counts as lost; nil: it answers
-	ping *ping      // under way; nil: none
+	lost error      // why it counts as unreachable; nil: it answers
+	ping *ping      // the one under way; nil: none
 }
 
 // ping is a PING.
@@ -29,8 +28,8 @@ type ping struct {
 	err  error // once done is closed
 }
 
-// Failed notes how a request has failed. That a server answers with an error, or
-// that there is no room in the pool for the request, does not mean that it is lost.
+// Failed notes how a request has failed. A server that answers with an error still answers,
+// and a full pool says nothing about the server.
 func (d *Deployment) Failed(err error) {
 	if IsReply(err) || !Transient(err) || errors.Is(err, redis.ErrPoolTimeout) {
 		return
@@ -41,9 +40,9 @@ func (d *Deployment) Failed(err error) {
 	h.mu.Unlock()
 }
 
-// Reachable returns nil if the server answers, as far as is known: at once if it
-// did the last time, else after a PING. It returns an error when that fails, when
-// ctx ends, and when nobody wants to know any more.
+// Reachable returns nil if the server answers, as far as is known: at once if it did the
+// last time, otherwise after a PING. It returns an error when the PING fails, when ctx
+// ends, and when quit is closed.
 func (d *Deployment) Reachable(ctx context.Context, timeout time.Duration, quit <-chan struct{}) error {
 	h := &d.health
 	h.mu.Lock()
@@ -89,14 +88,14 @@ func (d *Deployment) ping(timeout time.Duration) *ping {
 }
 
 func (d *Deployment) await(p *ping, timeout time.Duration) {
-	// Not of the deployment's context: one that was stopped may still be the way to a
-	// node for others.
+	// Not with the deployment's context: after Stop it may still supply connections to
+	// others.
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	answered := make(chan error, 1)
 	d.Go(func() {
-		// As a pipeline, for which go-redis has connections of their own: many who
-		// wait for one of the others are not the server's fault.
+		// As a pipeline, for which go-redis has a separate pool: a full ordinary pool
+		// says nothing about the server.
 		answered <- d.Safely(func() error {
 			pipe, cmd := d.io.Pipeline(), once{redis.NewCmd(ctx, "ping")}
 			_ = pipe.Process(ctx, cmd)
@@ -107,7 +106,7 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 	select {
 	case p.err = <-answered:
 		if IsReply(p.err) {
-			p.err = nil // it may not serve, but it is there
+			p.err = nil // an error reply: the server answers
 		}
 	case <-ctx.Done():
 		p.err = context.DeadlineExceeded

@@ -11,27 +11,26 @@ import (
 type Errand interface {
 	// Request returns the request as it is to be sent now, or why it is not to be sent.
 	Request() (*Request, error)
-	// Answered is called once, with what became of it, also if it was not sent.
+	// Answered is called once, with the answer or the reason why it was not sent.
 	Answered(sent time.Time, a Answer)
-	// Timeout bounds how long the server is waited for, from when it is sent.
+	// Timeout bounds the wait for the answer, from when the request is sent.
 	Timeout() time.Duration
 }
 
-// Lanes are the ways by which one deployment's owner sends to other deployments: one
-// lane to each, with one pipeline under way at a time. What waits in a lane costs
-// bytes, no goroutine, and no time-out of its own; and a server that hangs delays
-// nobody who waits for another.
+// Lanes send requests to several deployments: one lane for each, with one pipeline under
+// way at a time. An errand that waits in a lane costs bytes, but no goroutine and no timer.
+// A server that hangs does not delay errands for other servers.
 type Lanes struct {
-	home *Deployment // whose context and clock they go by
+	home *Deployment // its context and clock are used
 
 	mu     sync.Mutex               // guards the rest
-	byNode map[*Deployment][]Errand // for each with a goroutine that sends: what waits
+	byNode map[*Deployment][]Errand // for each deployment whose goroutine is sending: what waits
 }
 
-// NewLanes returns lanes that last as long as home.
+// NewLanes returns lanes that end when home is stopped.
 func NewLanes(home *Deployment) *Lanes { return &Lanes{home: home} }
 
-// Put has an errand done. It does not wait.
+// Put queues an errand for a deployment. It does not wait.
 func (l *Lanes) Put(node *Deployment, e Errand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +48,7 @@ func (l *Lanes) Put(node *Deployment, e Errand) {
 	}
 }
 
-// take takes out what goes into the next pipeline. With nothing left the lane ends.
+// take removes the errands for the next pipeline. The lane ends when none is left.
 func (l *Lanes) take(node *Deployment) []Errand {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *Lanes) take(node *Deployment) []Errand {
 	return waiting[:n]
 }
 
-// takeAll takes out all that waits.
+// takeAll removes all waiting errands.
 func (l *Lanes) takeAll(node *Deployment) []Errand {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,16 +71,16 @@ func (l *Lanes) takeAll(node *Deployment) []Errand {
 	return waiting
 }
 
-// reach waits for a PING, if the node is not known to answer: another request may
-// have had no answer for reasons of its own.
+// reach waits for a PING, unless the node is known to answer: that another request got no
+// answer may have other reasons.
 func (l *Lanes) reach(node *Deployment, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(l.home.ctx, timeout)
 	defer cancel()
 	return node.Reachable(ctx, timeout, nil)
 }
 
-// send sends a batch, and waits for its answers until the time-out, even if
-// go-redis waits for longer.
+// send sends a batch, and waits for its answers until the time-out, even if go-redis waits
+// for longer.
 func (l *Lanes) send(node *Deployment, batch []Errand) {
 	home := l.home
 	var timeout time.Duration
@@ -96,8 +95,8 @@ func (l *Lanes) send(node *Deployment, batch []Errand) {
 		return
 	}
 	if err := l.reach(node, timeout); err != nil {
-		// The rest would only wait for the next PING. Who still needs the node asks
-		// again soon.
+		// The rest would only wait for the next PING. Callers that still need the node
+		// put their errands again soon.
 		for _, e := range append(slices.Clone(batch), l.takeAll(node)...) {
 			e.Answered(now, Answer{Err: err})
 		}
@@ -116,8 +115,8 @@ func (l *Lanes) send(node *Deployment, batch []Errand) {
 		return
 	}
 	sent := home.cfg.Clock.Now()
-	// Not of the node's context: a deployment that was stopped may still be the way
-	// to it.
+	// Not with the node's context: after Stop that deployment may still supply
+	// connections.
 	ctx, cancel := context.WithTimeout(home.ctx, timeout)
 	defer cancel()
 	done := make(chan []Answer, 1)
@@ -127,7 +126,7 @@ func (l *Lanes) send(node *Deployment, batch []Errand) {
 	case answers = <-done:
 	case <-ctx.Done():
 		select {
-		case answers = <-done: // in the last moment, or while the process was stopped
+		case answers = <-done: // they came at the last moment, or while the process was stopped
 		default:
 			answers = make([]Answer, len(requests))
 			for i := range answers {

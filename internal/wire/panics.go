@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// panicError is a panic in code of the user's that the library has called from a
-// goroutine of its own: a hook of the go-redis client, a dialer, an Observer, a
-// log handler. There it would end the process, with every hold that it has. So it
-// becomes an error: that of the request, which may or may not have run.
+// panicError is a panic in the user's code that the library has called from its own
+// goroutine: a hook of the go-redis client, a dialer, an Observer, a log handler. It would
+// end the process, and with it all its holds. So it becomes an error of the request, which
+// may or may not have run.
 type panicError struct {
 	where string
 	value any
@@ -24,27 +24,27 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// Panicked reports whether a request ended in a panic. It is not sent again at
-// once: the next would end the same way.
+// Panicked reports whether a request ended in a panic. Such a request is not sent again at
+// once: the next copy would end the same way.
 func Panicked(err error) bool {
 	var p *panicError
 	return errors.As(err, &p)
 }
 
-// GoRedis is where the code of a user runs inside of go-redis, for Caught.
+// GoRedis names the user's code inside go-redis, for Caught.
 const GoRedis = "go-redis, its hooks or its dialer"
 
-// Panics makes errors of panics in code of the user's, and reports the first one of
-// each place.
+// Panics turns panics in the user's code into errors, and reports the first one of each
+// place.
 type Panics struct {
-	// Report is told of it; it must not panic itself.
+	// Report gets the first panic of each place. It must not panic itself.
 	Report func(where string, err error, stack string)
 
 	seen sync.Map // places
 }
 
-// Caught is deferred around code of the user's. It makes an error of a panic, if
-// somebody wants it.
+// Caught is deferred around the user's code. It turns a panic into an error, in err unless
+// that is nil.
 func (s *Panics) Caught(where string, err *error) {
 	value := recover()
 	if value == nil {
@@ -59,7 +59,7 @@ func (s *Panics) Caught(where string, err *error) {
 	}
 }
 
-// Safely calls go-redis, and makes an error of a panic.
+// Safely calls go-redis, and turns a panic into an error.
 func (d *Deployment) Safely(fn func() error) (err error) {
 	defer d.cfg.Panics.Caught(GoRedis, &err)
 	return fn()

@@ -18,8 +18,8 @@ const (
 	PublishBoth    PublishMode = "both"
 )
 
-// PublishCommand is how scripts publish: "publish", "spublish" or "both". Until Ready
-// has found out it is the best guess, which may be none ("").
+// PublishCommand is how scripts publish: "publish", "spublish" or "both". Until Ready has
+// succeeded it is a guess, which may be none ("").
 func (d *Deployment) PublishCommand() string {
 	command, known := d.publishCommand()
 	if _, server := d.rdb.(*redis.Client); server && !known {
@@ -28,7 +28,7 @@ func (d *Deployment) PublishCommand() string {
 	return command
 }
 
-// PublishKnown reports whether PublishCommand is no guess.
+// PublishKnown reports whether PublishCommand is known, not a guess.
 func (d *Deployment) PublishKnown() bool {
 	_, known := d.publishCommand()
 	return known
@@ -47,12 +47,12 @@ func (d *Deployment) publishCommand() (command string, known bool) {
 	return command, known
 }
 
-// Ready finds out how to publish, if that is not known yet. It comes before the first
-// acquire, so that whatever ends a hold knows.
+// Ready finds out how to publish, if that is not known yet. It is called before the first
+// acquire, so that every release knows.
 //
-// In auto mode the server is asked what it is. The type of the go-redis client does not
-// tell: a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any
-// kind to a cluster. HELLO needs no permission.
+// In auto mode the server says what it is. The type of the go-redis client does not tell:
+// a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any kind to a
+// cluster. HELLO needs no permission.
 func (d *Deployment) Ready(ctx context.Context) error {
 	if d.PublishKnown() {
 		return nil
@@ -65,8 +65,8 @@ func (d *Deployment) Ready(ctx context.Context) error {
 	return err
 }
 
-// readHello reads how to publish from the answer to HELLO. It is "both" where the
-// server does not say what it is: then other clients may use either way.
+// readHello reads how to publish from the answer to HELLO. The result is "both" if the
+// server does not say what it is: other clients may then use either way.
 func readHello(a Answer) (command string, err error) {
 	switch {
 	case a.Err == nil:

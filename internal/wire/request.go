@@ -32,8 +32,8 @@ type Request struct {
 	Keys   []string
 	Args   []any
 
-	// Main are the keys that an error about a key of another type may be about; nil:
-	// the first one.
+	// Main are the keys that may be of another type when Redis says that one is; nil: the
+	// first key.
 	Main []string
 
 	// Acks is for how many replicas to wait after the script (0: none), and Within for
@@ -41,16 +41,16 @@ type Request struct {
 	Acks   int
 	Within time.Duration
 
-	// NoResend: it must not run twice. A copy that may have run is never sent again.
+	// NoResend: the request must not run twice. It is not sent again once it may have run.
 	NoResend bool
 
-	// OneEffect: the reply 1 says that this copy did the work. Any other reply may be
-	// that of a second copy, which finds the work done by the first: so all copies are
-	// heard before such a reply counts.
+	// OneEffect: the reply 1 says that this copy did the work. Any other reply may come
+	// from a second copy, which found the work done by the first. So such a reply counts
+	// only when all copies have been answered or have failed.
 	OneEffect bool
 
-	// FailFast: it is not sent again to a server that is not there, or does not run
-	// it now. There are other servers, or other ways.
+	// FailFast: the request is not sent again to a server that cannot be reached or does
+	// not run it now. The caller has other servers, or other ways.
 	FailFast bool
 }
 
@@ -62,7 +62,7 @@ func (r *Request) Name() string {
 	return r.Script.Name
 }
 
-// main are the keys that an error about a key of another type may be about.
+// main are the keys that may be of another type; see Main.
 func (r *Request) main() []string {
 	if r.Main == nil {
 		return r.Keys[:1]
@@ -70,8 +70,8 @@ func (r *Request) main() []string {
 	return r.Main
 }
 
-// once is a command that go-redis must not repeat by itself: the library does
-// the resending, because it must know of each copy.
+// once is a command that go-redis must not repeat: this package resends by itself, because
+// it must know of each copy.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
@@ -95,19 +95,19 @@ func (r *Request) command(ctx context.Context, whole bool) once {
 	return once{cmd}
 }
 
-// Answer is what became of a request.
+// Answer is the outcome of a request.
 type Answer struct {
 	Val  any
 	Acks int // replicas that confirmed
 	Err  error
-	// Unsure: some copy of the request other than the one that was answered may have
-	// run, or may run yet.
+	// Unsure: a copy of the request other than the one that was answered may have run, or
+	// may run yet.
 	Unsure bool
-	// Last is how copies have failed, if a context ended the call and Err says so.
+	// Last is the last failure of a copy, if a context ended the call and Err says so.
 	Last error
 }
 
-// ErrReply is the error of a reply that has not the form that it should have.
+// ErrReply is the error of a reply of an unexpected form.
 func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100v", v) }
 
 // Int reads a reply that is an integer, and returns the error of the request.
@@ -122,8 +122,8 @@ func (a *Answer) Int() (int64, error) {
 	return n, nil
 }
 
-// Pair reads a reply that is a list which begins with two integers, and returns what
-// follows, or the error of the request.
+// Pair reads a reply that is a list beginning with two integers, and returns these and the
+// rest of the list, or the error of the request.
 func (a *Answer) Pair() (first, second int64, rest []any, err error) {
 	if a.Err != nil {
 		return 0, 0, nil, a.Err
@@ -140,8 +140,8 @@ func (a *Answer) Pair() (first, second int64, rest []any, err error) {
 	return first, second, list[2:], nil
 }
 
-// after adds to the answer to a copy of a request with several effects what another
-// copy has done: what one of them has done the other does not find.
+// after combines two answers to copies of a request with several effects: work that one
+// copy has done is not reported to the other.
 func (a Answer) after(before *Answer) Answer {
 	list, _ := a.Val.([]any)
 	if before == nil || list == nil {
@@ -175,8 +175,7 @@ func Fields(val any) map[string]any {
 	return out
 }
 
-// unwrapPublish takes the reply of a script out of {reply, why Redis refused to
-// publish}.
+// unwrapPublish splits a reply of the form {reply, why Redis refused to publish}.
 func unwrapPublish(r *Request, val any) (reply any, why string) {
 	if r.Script == nil || !r.Script.Publishes {
 		return val, ""
@@ -189,9 +188,9 @@ func unwrapPublish(r *Request, val any) (reply any, why string) {
 	return val, ""
 }
 
-// isPrefixed reports whether an error reply of Redis begins with a code. Redis 6
-// wraps an error of a command in a script: "ERR Error running script ...: -READONLY
-// You can't write ...".
+// isPrefixed reports whether an error reply of Redis begins with a code. Redis 6 wraps the
+// error of a command in a script: "ERR Error running script ...: -READONLY You can't
+// write ...".
 func isPrefixed(err error, code string) bool {
 	return redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), "-"+code+" ")
 }

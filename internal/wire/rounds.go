@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Round is a set of requests that are sent together, without waiting for the answers:
-// to each node by itself, in pipelines one after the other.
+// Round is a set of requests that are sent together, in pipelines: nodes side by side, the
+// pipelines to one node one after the other.
 type Round struct {
 	d        *Deployment
 	requests []*Request
@@ -19,18 +19,18 @@ type Round struct {
 // NewRound returns an empty round.
 func (d *Deployment) NewRound() *Round { return &Round{d: d} }
 
-// Add adds a request. done is called once, with what became of it and when it was sent.
-// With told, the function that Send gets hears of it too.
+// Add adds a request. done is called once, with the answer and the time of sending. With
+// told, the answer is also passed to the function that Send gets.
 func (r *Round) Add(request *Request, told bool, done func(sent time.Time, a Answer)) {
 	r.requests = append(r.requests, request)
 	r.told = append(r.told, told)
 	r.done = append(r.done, done)
 }
 
-// Send sends the round and returns when all of it has been answered, or has failed. In
-// a cluster it returns sooner: nodes are waited for side by side. told is called after
-// each pipeline that was sent, once its requests have heard what became of them, with
-// the answers to those that it is to hear of.
+// Send sends the round and returns when all requests were answered or have failed; in a
+// cluster it returns sooner, and waits for each node in a goroutine. told is called after
+// each pipeline, when done was called for its requests, with the answers to the requests
+// that were added with told.
 func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	d := r.d
 	all := make([]int, len(r.requests))
@@ -45,8 +45,8 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	defer cancel()
 	nodes := map[redis.UniversalClient][]int{}
 	for _, i := range all {
-		// A pipeline of the cluster client would do the grouping too, but wait
-		// for the slowest node before it shows any answer.
+		// A pipeline of the cluster client would group requests too, but it waits for
+		// the slowest node before it returns any answer.
 		node, err := d.NodeFor(ctx, r.requests[i].Keys[0])
 		if err != nil {
 			r.done[i](d.cfg.Clock.Now(), Answer{Err: err, Unsure: true})
@@ -55,8 +55,8 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 		nodes[node] = append(nodes[node], i)
 	}
 	for node, group := range nodes {
-		// Through the cluster client all the same: it follows redirections. But
-		// WAIT has to go where the requests went.
+		// Sent through the cluster client, which follows redirections. But WAIT has to
+		// go to the node that got the requests.
 		var to redis.Cmdable = d.io
 		if d.cfg.Acks {
 			to = node
@@ -65,8 +65,8 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	}
 }
 
-// sendTo sends requests to one node, a pipeline at a time. If the node does not
-// answer one, the rest is not tried: they would only hang one after the other.
+// sendTo sends requests to one node, a pipeline at a time. If the node does not answer one
+// pipeline, the rest are not sent: they would only hang one after the other.
 func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int, told func(redis.UniversalClient, []Answer)) {
 	d := r.d
 	for len(which) > 0 {

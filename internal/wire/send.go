@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// send sends one copy and reads its reply. A script that the server does not
-// know has not run, so it is sent again in full at once.
+// send sends one copy and reads its reply. A script that the server does not know has not
+// run, so its full text is sent at once.
 func (d *Deployment) send(ctx context.Context, r *Request) (a Answer) {
 	defer d.gate("reply")
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
@@ -53,7 +53,8 @@ func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
 	panic("unreachable")
 }
 
-// reply is what a script replied. If Redis did not let it publish, that is told.
+// reply returns the reply of a script. It reports to Events if Redis did not let the
+// script publish.
 func (d *Deployment) reply(r *Request, cmd once) any {
 	val, why := unwrapPublish(r, cmd.Val())
 	if why != "" {
@@ -62,8 +63,8 @@ func (d *Deployment) reply(r *Request, cmd once) any {
 	return val
 }
 
-// foreign names what stands at a key of a request that has failed because that is
-// in use for something else. Any other error is returned as it is.
+// foreign adds the type of the key to the error of a request that has failed because a key
+// is in use for something else. Any other error is returned as it is.
 func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	switch {
 	case err == nil || r.Script == nil:
@@ -82,8 +83,8 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	return Because(ErrForeignKey, err)
 }
 
-// BatchSize is how many requests go into one pipeline. Between pipelines others get
-// their turn, so requests in the background do not starve callers who wait.
+// BatchSize is how many requests go into one pipeline. Other commands get through between
+// pipelines, so background requests do not starve waiting callers.
 const BatchSize = 100
 
 // sendBatch sends requests to one node as one pipeline and returns their
@@ -111,9 +112,9 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		var within time.Duration
 		loaded := map[*Script]bool{}
 		for j, i := range todo {
-			// The second round is for scripts that the node did not know: the
-			// first of each kind goes in full, which loads it for the rest. The
-			// third is for a batch that redirections have spread over nodes.
+			// The second attempt is for scripts that the node did not know: the first
+			// of each kind is sent in full, which loads it for the rest. The third is for
+			// a batch that redirections have spread over nodes.
 			r := batch[i]
 			cmds[j] = r.command(ctx, round == 2 || round == 1 && !loaded[r.Script])
 			loaded[r.Script] = true

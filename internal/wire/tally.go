@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Tally counts what is under way and lets one wait until nothing is. Unlike a
-// sync.WaitGroup it may grow again during a wait, and a wait has an end. Its zero
-// value counts nothing.
+// Tally counts operations under way, and lets a caller wait until there are none. Unlike a
+// sync.WaitGroup it may grow again during a wait, and ctx bounds a wait. Its zero value
+// counts nothing.
 type Tally struct {
 	mu   sync.Mutex
 	n    int
