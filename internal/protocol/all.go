@@ -6,8 +6,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Slot is equal for Locks of one client whose keys share a slot of a cluster: those
-// that EnterAll and ReleaseAll take.
+// Slot is equal for Locks of one client whose keys share a slot of a cluster: EnterAll and
+// ReleaseAll need that.
 func (l *Lock) Slot() any {
 	return struct {
 		site  *Site
@@ -15,8 +15,8 @@ func (l *Lock) Slot() any {
 	}{l.site, l.names.Clock}
 }
 
-// EnterAll asks for a hold with one id of each of several Locks of one Slot, or for none
-// of them. They have one token.
+// EnterAll asks for a hold of each of several Locks of one Slot, or of none of them. The
+// holds have one id and one token.
 func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
 	keys, main := make([]string, 1, 2*len(locks)+2), make([]string, 0, len(locks))
 	keys[0] = locks[0].names.Clock
@@ -29,17 +29,17 @@ func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
 	return q
 }
 
-// Leaving is a hold of a Lock that is to end. With Late, copies of its requests may
-// come late: they will do nothing.
+// Leaving is a hold of a Lock that is to end. Late says that copies of its requests may
+// come late; a tombstone stops them.
 type Leaving struct {
 	Lock *Lock
 	ID   string
 	Late bool
 }
 
-// ReleaseAll ends several holds of Locks of one Slot. The outcome has one item for each,
-// in order. It is not sent again to a server that is not there: each hold can be
-// released by itself, which bears more.
+// ReleaseAll ends several holds of Locks of one Slot. The outcome has one item for each, in
+// order. It is not sent again to a server that cannot be reached: the caller can release
+// each hold by itself, which is retried for longer.
 func ReleaseAll(all []Leaving) Request[[]Kept] {
 	site := all[0].Lock.site
 	keys, main := make([]string, 0, 2*len(all)), make([]string, 0, len(all))

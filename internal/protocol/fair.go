@@ -2,12 +2,12 @@ package protocol
 
 var _ Protocol = (*Fair)(nil)
 
-// Fair is the protocol of a FairLock: a Lock with a line in front of it, which
-// Redisson's clients share. A release wakes the next waiter only, on its own channel.
+// Fair is the protocol of a FairLock: a Lock with a line of waiters in Redis, shared with
+// Redisson's clients. A release wakes the next waiter only, on its own channel.
 type Fair struct {
 	Lock
-	line     []string // the keys that each script of the line begins with
-	channels string   // what the channel of a waiter begins with
+	line     []string // the first keys of each script of the line
+	channels string   // prefix of the waiters' channels
 }
 
 // NewFair returns the protocol of a FairLock.
@@ -25,7 +25,7 @@ func NewFair(site *Site, names Names) *Fair {
 	}
 }
 
-// keys are those of the line, and more.
+// keys returns the keys of the line, and more.
 func (l *Fair) keys(more ...string) []string {
 	return append(l.line[:len(l.line):len(l.line)], more...)
 }
@@ -56,7 +56,7 @@ func (l *Fair) Abandon(id string, late bool) Task {
 		[]any{id, keep(late), l.term(), l.channels, l.site.how()})
 }
 
-// ForceUnlock implements Protocol. The line remains.
+// ForceUnlock implements Protocol. Live waiters keep their places.
 func (l *Fair) ForceUnlock(owner string) Request[bool] {
 	return l.site.forcing("fair/force_unlock", owner, l.line, []any{owner, l.term(), l.channels, l.site.how()})
 }
@@ -69,8 +69,8 @@ func (l *Fair) Inspect() Request[State] {
 // View implements Protocol.
 func (l *Fair) View() any { return view{"fair/inspect", l.names.Lock, l.channels} }
 
-// Listen implements Protocol. Where each waiter has a channel of its own there is none
-// for others.
+// Listen implements Protocol. Each waiter has its own channel, and there is no channel for
+// others.
 func (l *Fair) Listen(id string, notify func()) (end func()) {
 	if id == "" {
 		return nil

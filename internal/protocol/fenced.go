@@ -19,8 +19,8 @@ func NewFenced(site *Site, names Names) *Fenced {
 	return &Fenced{*l}
 }
 
-// NewID implements Protocol. It marks the hold as one that raises the counter, by the
-// sign of its number.
+// NewID implements Protocol. The number in the id is negative, which marks the hold as one
+// that raises the counter.
 func (l *Fenced) NewID() HoldID {
 	id := l.Lock.NewID()
 	at := strings.LastIndexByte(id.ID, ':') + 1
@@ -28,10 +28,10 @@ func (l *Fenced) NewID() HoldID {
 	return id
 }
 
-// counted reports whether a hold has raised the counter, as far as its id tells.
+// counted reports whether a hold has raised the counter, as far as its id shows.
 func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }
 
-// Inspect implements Protocol. It shows the counter as token, but not of a hold of ours
+// Inspect implements Protocol. It shows the counter as the token, except for a hold of ours
 // that did not raise it.
 func (l *Fenced) Inspect() Request[State] {
 	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, readFenced)

@@ -7,13 +7,14 @@ import (
 
 var _ Protocol = (*Lock)(nil)
 
-// Lock is the protocol of the lock types whose state is one hash with the field of
-// the one hold that there is: a Lock's own, and the base of others that differ in part.
+// Lock is the protocol of a Lock, whose state is a hash with one field for its only hold.
+// Other types embed it and differ in part.
 type Lock struct {
 	everyday
 	site  *Site
 	names Names
-	// tokens is where tokens come from, and source how: see scripts/lock/enter.lua.
+	// tokens is the key that tokens come from, and source says how: see
+	// scripts/lock/enter.lua.
 	tokens string
 	source any
 }
@@ -45,7 +46,7 @@ func (l *Lock) release(id string, n int, how any) Task {
 	return l.site.releasing("lock/release", n, []string{l.names.Lock}, []any{id, n, l.names.Channel, how})
 }
 
-// Abandon implements Protocol. It leaves a tombstone in any case.
+// Abandon implements Protocol. It always leaves a tombstone.
 func (l *Lock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how()) }
 
 func (l *Lock) abandon(id string, how any) Task {
@@ -76,7 +77,7 @@ func (l *Lock) Probe(id string) Request[Probed] {
 	return looking(l.site, "lock/probe", []string{l.names.Lock}, []any{id}, readProbed)
 }
 
-// view is what Inspect of most types looks at, and where a watcher hears of changes.
+// view is what Inspect of most types reads, and the channel that announces changes.
 type view struct{ script, lock, channel string }
 
 // View implements Protocol.

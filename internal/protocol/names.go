@@ -10,9 +10,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// MaxNameLength is the longest name of a lock, in bytes, prefix included. Redis takes
-// far longer keys; a name travels in every request, so a very long one is more likely
-// a mistake.
+// MaxNameLength is the longest name of a lock, in bytes, prefix included. Redis takes far
+// longer keys, but each request carries the name, so a very long one is probably a
+// mistake.
 const MaxNameLength = 64 << 10
 
 // Names are the keys and the channel of one lock. They follow Redisson, so that Java
@@ -22,11 +22,11 @@ type Names struct {
 	Lock    string // the hash; it has the name of the lock
 	Channel string // where a release is published
 	Clock   string // fencing clock of the lock's slot
-	gone    string // what a tombstone begins with
+	gone    string // prefix of tombstones
 }
 
-// DeriveNames checks the name of a lock and derives what belongs to it. It fails if the
-// name is empty or too long, or if its keys would lie in different slots of a cluster.
+// DeriveNames checks the name of a lock and derives its keys and channel. It fails if the
+// name is empty or too long, or if its keys would be in different slots of a cluster.
 func DeriveNames(name string) (Names, error) {
 	switch {
 	case name == "":
@@ -36,8 +36,8 @@ func DeriveNames(name string) (Names, error) {
 	}
 	slot := wire.Slot(name)
 	if wire.Slot(suffixed(name, "x")) != slot || wire.Slot(prefixed("x", name)) != slot {
-		// In a cluster its keys would lie in different slots, and what works
-		// on one server would fail there. So it is refused everywhere.
+		// In a cluster its keys would be in different slots. The name would work on one
+		// server and fail in a cluster, so it is refused everywhere.
 		return Names{}, fmt.Errorf("the lock's name %.100q has a brace but no usable hash tag such as {tag}: its keys would not share a cluster slot", name)
 	}
 	return Names{
@@ -51,7 +51,7 @@ func DeriveNames(name string) (Names, error) {
 // Tombstone is the key that says that a hold has ended.
 func (n Names) Tombstone(id string) string { return n.gone + id }
 
-// Derived is a key or channel of the lock's slot.
+// Derived returns a key or channel in the lock's slot.
 func (n Names) Derived(suffix string) string { return suffixed(n.Lock, suffix) }
 
 func prefixed(prefix, name string) string {
@@ -68,9 +68,9 @@ func suffixed(name, suffix string) string {
 	return "{" + name + "}:" + suffix
 }
 
-// clockKey is the fencing clock of a slot: one key for all locks of the slot,
-// so that nothing is left behind per lock name. Its hash tag is the smallest
-// decimal number that hashes to the slot.
+// clockKey is the key of the fencing clock of a slot. All locks of the slot share it, so
+// that no key remains for each name. Its hash tag is the smallest decimal number that
+// hashes to the slot.
 func clockKey(slot int) string {
 	return "rlock:clock:{" + strconv.Itoa(int(slotTags()[slot])) + "}"
 }
@@ -89,11 +89,11 @@ var slotTags = sync.OnceValue(func() *[wire.Slots]int32 {
 	return &tags
 })
 
-// UUIDVersion is that of the UUIDs of this module's clients, the one that is free for
-// any use. Redisson's have version 4: so a hold id tells which of them made it.
+// UUIDVersion is the version of the client ids of this module: the one for custom use.
+// Those of Redisson have version 4, so a hold id tells whose client made it.
 const UUIDVersion = 8
 
-// Ours reports whether a hold id was made by a client of this module.
+// Ours reports whether a client of this module made a hold id.
 func Ours(id string) bool {
 	return len(id) > 36 && id[36] == ':' && id[14] == '0'+UUIDVersion
 }

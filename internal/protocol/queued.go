@@ -7,29 +7,28 @@ import (
 
 var _ Protocol = (*Queued)(nil)
 
-// Queued is the protocol of the locks whose queue is in Redis in a form of our own:
-// Redisson has nothing like them. Their holds may be shared, each has an expiry of its
-// own, and each waiter a rank, the lowest of which is first.
+// Queued is the protocol of FairReadWriteLock and PriorityLock, which Redisson does not
+// have. Their queue in Redis has a form of our own. Holds may be shared, and each has its
+// own expiry. Each waiter has a rank; the lowest is first.
 //
-// The rank is the time of arrival less what the waiter's priority is worth in
-// time. A waiter has it for as long as it gives signs of life, which it does
-// by looking. Who may enter follows from the ranks alone: who wants the lock
-// for itself, when nobody holds it and nobody is before it; who shares it, when
-// nobody has it for itself and nobody before it wants that.
+// The rank is the time of arrival less the worth of the waiter's priority. A waiter keeps it
+// as long as it gives signs of life, by looking. The ranks alone decide who may enter: an
+// exclusive waiter when the lock is free and no waiter is before it, a shared one when
+// there is no exclusive hold and no exclusive waiter before it.
 type Queued struct {
 	everyday
 	site  *Site
 	names Names
 	mode  string
 	state []string // keys: see scripts/shared/queue.lua
-	// otherEnds is where the holds of the other such type of this name would end.
+	// otherEnds is the key with the ends of the other such type of this name.
 	otherEnds string
-	channels  string // what the channel of a waiter begins with
-	// worth is what one step of priority is worth, in µs of waiting.
+	channels  string // prefix of the waiters' channels
+	// worth is the worth of one step of priority, in µs of waiting.
 	worth int64
 }
 
-// The types with such a queue, and the modes of their holds, as they are called in Redis.
+// The names in Redis of the types with such a queue, and of the modes of their holds.
 const (
 	priorityLock      = "rlock:priority"
 	fairReadWriteLock = "rlock:fairrw"
@@ -43,8 +42,8 @@ const (
 // scores in Redis are exact.
 const neverAges = 6e14
 
-// NewPriority returns the protocol of a PriorityLock. The time that a waiter has to wait
-// to gain a step of priority is aging; 0: it gains none.
+// NewPriority returns the protocol of a PriorityLock. A waiter gains a step of priority each
+// time it has waited for aging; 0: it gains none.
 func NewPriority(site *Site, names Names, aging time.Duration) *Queued {
 	q := newQueued(site, names, priorityLock, fairReadWriteLock, exclusive)
 	q.worth = neverAges
@@ -76,17 +75,16 @@ func newQueued(site *Site, names Names, what, other, mode string) *Queued {
 	}
 }
 
-// keys are those of the state, and more.
+// keys returns the keys of the state, and more.
 func (q *Queued) keys(more ...string) []string {
 	return append(q.state[:len(q.state):len(q.state)], more...)
 }
 
-// hold are the keys of the state that a hold needs which has been entered. A request
-// with more keys fails while a cluster moves their slot if one of them does not exist,
-// as the queue mostly does not.
+// hold returns the keys of the state that an existing hold needs. While a cluster moves
+// their slot, a request fails if one of its keys does not exist, and the queue rarely does.
 func (q *Queued) hold() []string { return q.state[:2:2] }
 
-// tombstone is one for the hold of this side: the other side's may have the same id.
+// tombstone is the key for the hold of this side: the other side's may have the same id.
 func (q *Queued) tombstone(id string) string {
 	if q.mode == shared {
 		id += ":shared"
@@ -136,7 +134,7 @@ func (q *Queued) Renew(id string, lease time.Duration) Task {
 	return q.site.renewing("queue/renew", lease, q.hold(), []any{id, lease.Milliseconds(), q.mode})
 }
 
-// ForceUnlock implements Protocol. The queue remains.
+// ForceUnlock implements Protocol. Live waiters keep their places.
 func (q *Queued) ForceUnlock(owner string) Request[bool] {
 	return q.site.forcing("queue/force_unlock", owner, q.keys(),
 		[]any{owner, q.mode, q.term(), q.channels, q.site.how()})
@@ -158,8 +156,8 @@ func (q *Queued) View() any { return view{"queue/inspect", q.state[0], q.channel
 // Ready implements Protocol.
 func (q *Queued) Ready(ctx context.Context) error { return q.site.Wire.Ready(ctx) }
 
-// Listen implements Protocol. Where each waiter has a channel of its own there is none
-// for others.
+// Listen implements Protocol. Each waiter has its own channel, and there is no channel for
+// others.
 func (q *Queued) Listen(id string, notify func()) (end func()) {
 	if id == "" {
 		return nil

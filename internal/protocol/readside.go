@@ -16,7 +16,7 @@ func NewReadSide(site *Site, names Names, preferReaders bool) *ReadSide {
 	return &ReadSide{newReadWrite(site, names, "read", preferReaders)}
 }
 
-// timer is the key that lives as long as the n-th entry of a hold.
+// timer is the key that lives as long as the lease of the n-th entry of a hold.
 func (l *ReadSide) timer(id string, n int) string {
 	return l.timers + id + ":rwlock_timeout:" + strconv.Itoa(n)
 }
@@ -58,13 +58,13 @@ func (l *ReadSide) Abandon(id string, late bool) Task {
 	return l.site.leaving("rw/read_abandon", keys, []any{id, keep(late), l.timers, l.channel, l.site.how()})
 }
 
-// Renew implements Protocol. With a lease of 0 it also puts back the time of the lock
-// that other clients may have cut short.
+// Renew implements Protocol. With a lease of 0 it also restores the TTL of the lock, which
+// other clients may have shortened.
 func (l *ReadSide) Renew(id string, lease time.Duration) Task {
 	return l.site.renewing("rw/read_renew", lease,
 		[]string{l.names.Lock, l.timer(id, 1)}, []any{id, lease.Milliseconds(), l.timers})
 }
 
-// GuardsFixedLease implements Protocol: a renewal of a reader of Redisson's cuts the
-// time of the lock.
+// GuardsFixedLease implements Protocol: Redisson's renewal of a reader may shorten the TTL
+// of the lock.
 func (l *ReadSide) GuardsFixedLease() bool { return true }

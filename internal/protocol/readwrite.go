@@ -3,19 +3,19 @@ package protocol
 import "context"
 
 // readWrite is what the protocols of both sides of a ReadWriteLock have in common. The
-// scripts make up the names of readers' timers, which share the slot of the lock. Those
-// without which a request must not run are declared too, so that a cluster that moves
-// the slot has it wait.
+// scripts build the names of readers' timers, which share the slot of the lock. Timers that
+// a request depends on are declared as keys too, so that it waits while a cluster moves the
+// slot.
 type readWrite struct {
 	everyday
 	site    *Site
 	names   Names
-	side    string // 'read' or 'write', as the scripts call it
-	timers  string // what the names of timers begin with
+	side    string // 'read' or 'write', as in the scripts
+	timers  string // prefix of the timers' names
 	channel string
 
-	// Who waits, by the names of scripts/shared/turns.lua; empty if readers are
-	// preferred: then nobody shows that he waits.
+	// The waiters: see scripts/shared/turns.lua. Empty if readers are preferred: then
+	// waiters leave no trace in Redis.
 	writers, readers, admitted string
 }
 
@@ -36,8 +36,8 @@ func newReadWrite(site *Site, names Names, side string, preferReaders bool) read
 // turns reports whether readers and writers take turns.
 func (l *readWrite) turns() bool { return l.writers != "" }
 
-// place is for how long a look has a place among those who wait, ms; and 1 if it may
-// have one from an earlier look.
+// place returns how long a look keeps a place among the waiters, ms, and 1 if an earlier
+// look may have left one.
 func (l *readWrite) place(e *Entry) (ms int64, had int) {
 	if e.Leads && l.turns() && e.Outer == "" {
 		ms = l.site.WaiterLease.Milliseconds()

@@ -8,12 +8,12 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// longestRest bounds what a reply says of a lease: a foreign TTL may be longer than a
-// Duration.
+// longestRest bounds the rest of a lease in a reply: a TTL that others have set may be longer
+// than a Duration.
 const longestRest = 365 * 24 * time.Hour
 
-// Codes of the replies to an Enter. The second item is a token, a time in ms, or
-// whether others hold the lock.
+// Codes of the replies to an Enter: the first item. The second is a token, a time in ms,
+// or whether others hold the lock.
 const (
 	codeGranted       = 1
 	codeBusy          = 0
@@ -23,8 +23,8 @@ const (
 	codeOtherType     = -4
 )
 
-// readEntered reads the reply of an enter script: {code, n}, and if the lock is busy
-// one of its holders, how many more there are, and the round, as far as it tells.
+// readEntered reads the reply of an enter script: {code, n}, and if the lock is busy one of
+// its holders, how many more there are, and the round, if the script reports them.
 func readEntered(a wire.Answer) (Entered, error) {
 	code, n, rest, err := a.Pair()
 	if err != nil {
@@ -60,8 +60,8 @@ func millis(n int64) time.Duration {
 	return time.Duration(min(n, longestRest.Milliseconds())) * time.Millisecond
 }
 
-// readKept reads a reply that is 1 (or 2, if entries are left) for a hold that is as
-// asked; 0 if there is no such hold, and -1 if others hold the lock.
+// readKept reads the reply to a request about a hold: 1 if it was done (2: entries remain),
+// 0 if there is no such hold, -1 if others hold the lock.
 func readKept(a wire.Answer) (Kept, error) {
 	n, err := a.Int()
 	return kept(n), err

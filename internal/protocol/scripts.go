@@ -12,17 +12,17 @@ import (
 // Scripts are the operations of one client, by the names of their files: "lock/enter".
 type Scripts map[string]*wire.Script
 
-// included is the folder of what scripts have in common.
+// included is the folder of the parts that scripts share.
 const included = "shared"
 
-// WhenServed ends the name of a variant of a script, which a server in quarantine does
-// not obey: of those that begin with "-- include quarantine when served".
+// WhenServed is the suffix of the name of a script's variant that does nothing on a server
+// in quarantine. Scripts with a line "-- include quarantine when served" have one.
 const WhenServed = " when served"
 
-// Load reads the files scripts/*/*.lua of fsys. A line "-- include NAME" of a script
-// stands for scripts/shared/NAME.lua, unless that is there already; such a file may
-// include others. override replaces texts by name, "lock/enter" or "shared/ttl". Load
-// fails if a file is not there, or a name of override is that of none.
+// Load reads the files scripts/*/*.lua of fsys. A line "-- include NAME" of a script stands
+// for scripts/shared/NAME.lua, unless it was included before; such a file may include
+// others. override replaces texts by name, "lock/enter" or "shared/ttl". Load fails if an
+// included file does not exist, or override has an unknown name.
 func Load(fsys fs.FS, override map[string]string) (Scripts, error) {
 	files, err := fs.Glob(fsys, "scripts/*/*.lua")
 	if err != nil {
@@ -65,14 +65,14 @@ func Load(fsys fs.FS, override map[string]string) (Scripts, error) {
 	return all, nil
 }
 
-// quarantine is what only the variants for clients with a failover quarantine include.
+// quarantine is included only in the variants for clients with a failover quarantine.
 const quarantine = "quarantine"
 
 // includer puts one script together.
 type includer struct {
 	texts  map[string]string
 	served bool
-	done   map[string]bool // what was included
+	done   map[string]bool // the parts included so far
 	out    strings.Builder
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// asked is a request of one server.
+// asked is a request to one server.
 type asked[T any] struct {
 	on   *wire.Deployment
 	r    wire.Request
@@ -20,8 +20,7 @@ func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
 	return q.result(q.on.Do(ctx, budget, &q.r))
 }
 
-// result reads an answer. It is the one place that asks whether enough replicas have
-// confirmed.
+// result reads an answer. Only this function checks whether enough replicas have confirmed.
 func (q *asked[T]) result(a wire.Answer) (r Result[T]) {
 	r.Unsure, r.Last = a.Unsure, a.Last
 	if r.Outcome, r.Err = q.read(a); r.Err == nil && a.Acks < q.r.Acks {
@@ -30,7 +29,7 @@ func (q *asked[T]) result(a wire.Answer) (r Result[T]) {
 	return r
 }
 
-// task is a request of one server about a hold.
+// task is a request about a hold to one server.
 type task struct{ asked[Kept] }
 
 // Name implements Task.
@@ -44,8 +43,8 @@ func (t *task) Send(d Dispatch) {
 	d.Round.Add(&t.r, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
 }
 
-// entering makes the request of an enter script: one that a server in quarantine does
-// not obey, and that replicas confirm, as far as the client wants that.
+// entering makes the request of an enter script. If the client wants that, a server in
+// quarantine refuses it, and replicas confirm it.
 func (s *Site) entering(script string, keys []string, args []any) *asked[Entered] {
 	if s.Quarantine > 0 {
 		script += WhenServed
@@ -62,14 +61,14 @@ func (s *Site) about(script string, keys []string, args []any) *task {
 	return &task{asked[Kept]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, readKept}}
 }
 
-// leaving makes a request that ends a hold: one whose copies find it gone.
+// leaving makes a request that ends a hold: a second copy finds the hold gone.
 func (s *Site) leaving(script string, keys []string, args []any) *task {
 	t := s.about(script, keys, args)
 	t.r.OneEffect = true
 	return t
 }
 
-// releasing makes a request that leaves n entries of a hold.
+// releasing makes a request that lowers the count of a hold to n.
 func (s *Site) releasing(script string, n int, keys []string, args []any) *task {
 	t := s.about(script, keys, args)
 	t.r.OneEffect = n == 0
@@ -94,23 +93,23 @@ func (s *Site) reentering(script string, confirm bool, keys []string, args []any
 	return t
 }
 
-// forcing makes a request that ends holds, or the one of an owner. Without an owner a
-// copy would end the hold of somebody who has come since.
+// forcing makes a request that ends all holds, or the one with the id in owner. Without an
+// id a second copy would end a newer hold, so it is not sent again.
 func (s *Site) forcing(script, owner string, keys []string, args []any) *asked[bool] {
 	q := looking(s, script, keys, args, readBool)
 	q.r.NoResend = owner == ""
 	return q
 }
 
-// looking makes a request that changes nothing.
+// looking makes a request to run one script; read reads the reply.
 func looking[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
 	return &asked[T]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read}
 }
 
-// acked has replicas confirm a request, if the client wants that.
+// acked makes replicas confirm a request, if the client wants that.
 func (s *Site) acked(r *wire.Request) { r.Acks, r.Within = s.Acks, s.AckTimeout }
 
-// how says how scripts publish. It is known once Ready was called.
+// how returns how scripts publish. It is known when Ready has succeeded.
 func (s *Site) how() any {
 	switch command := s.Wire.PublishCommand(); command { // constants are not boxed anew
 	case "publish":
@@ -122,8 +121,8 @@ func (s *Site) how() any {
 	}
 }
 
-// listen subscribes to a channel. Before it is known how releases are announced, a
-// subscription would be to the wrong kind of channel, and remain so.
+// listen subscribes to a channel. It returns nil as long as it is not known how releases
+// are published: the subscription could be to the wrong kind of channel, and stay so.
 func (s *Site) listen(channel string, notify func()) (end func()) {
 	if !s.Wire.PublishKnown() {
 		return nil
@@ -131,7 +130,7 @@ func (s *Site) listen(channel string, notify func()) (end func()) {
 	return s.Listen(channel, notify)
 }
 
-// keep is for how long a hold that has ended needs its tombstone, ms.
+// keep is how long a hold that has ended needs its tombstone, ms.
 func keep(late bool) any {
 	if late {
 		return tombstoneMillis
@@ -141,11 +140,11 @@ func keep(late bool) any {
 
 var tombstoneMillis any = TombstoneTTL.Milliseconds()
 
-// servedKey says which process of a server may give out locks, and from when.
+// servedKey is the hash that says which process of a server may grant locks, and from when.
 const servedKey = "rlock:served"
 
-// Serve lets a new server give out locks at once. It reports whether that was a new
-// deployment: no other process has given out locks before.
+// Serve lets a new server grant locks at once. It reports whether the deployment is new: no
+// other process has served before.
 func (s *Site) Serve() Request[bool] {
 	return looking(s, "lock/serve", []string{servedKey}, nil, readBool)
 }

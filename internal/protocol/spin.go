@@ -7,8 +7,8 @@ import (
 
 var _ Protocol = (*Spin)(nil)
 
-// Spin is the protocol of a SpinLock: a Lock whose releases are not announced, and
-// whose waiters do not listen but pause.
+// Spin is the protocol of a SpinLock: a Lock whose releases are not published, and whose
+// waiters pause instead of listening.
 type Spin struct {
 	Lock
 	pause func(who int64, turn int) time.Duration
@@ -19,7 +19,7 @@ func NewSpin(site *Site, names Names, pause func(who int64, turn int) time.Durat
 	return &Spin{*NewLock(site, names), pause}
 }
 
-// silent is how a SpinLock publishes: not at all.
+// silent tells scripts not to publish.
 const silent = "none"
 
 // Release implements Protocol.

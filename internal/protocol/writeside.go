@@ -13,8 +13,8 @@ func NewWriteSide(site *Site, names Names, preferReaders bool) *WriteSide {
 	return &WriteSide{newReadWrite(site, names, "write", preferReaders)}
 }
 
-// tombstone is that of the writing of a hold: its owner may read under the same id, and
-// the two may end at different times.
+// tombstone is the key for a write hold: its owner may have a read hold under the same id,
+// and the two may end at different times.
 func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + ":write") }
 
 // Enter implements Protocol.
