@@ -16,20 +16,20 @@ const (
 	backoff    = 4 * time.Millisecond
 	backoffMax = 128 * time.Millisecond
 
-	// hurryGrace is the shortest time that silent nodes are given when a quorum has
-	// answered: no timer is much finer.
+	// hurryGrace is the shortest wait for silent nodes when a quorum has answered: timers
+	// are not much finer.
 	hurryGrace = time.Millisecond
 
-	// togetherEvery is how often, of as many looks in a row that showed no holder, all
-	// nodes are asked at once: once.
+	// togetherEvery: of that many looks in a row that showed no holder, one asks all nodes
+	// at once.
 	togetherEvery = 4
 )
 
-// Enter implements protocol.Protocol. Each try has an id of its own: the one before
-// was taken back for good.
+// Enter implements protocol.Protocol. Each try has a new id: the votes for the one before
+// were taken back for good.
 func (l *Lock) Enter(e *protocol.Entry) protocol.Request[protocol.Entered] {
 	if e.Tries > 1 {
-		if l.cfg.Ballots.of(e.ID) != nil { // but for one that came too late to be a hold
+		if l.cfg.Ballots.of(e.ID) != nil { // unless the try came too late to be a hold
 			now := l.clock.Now()
 			l.home().CleanUp(l.Abandon(e.ID, true), now, now.Add(e.Lease+protocol.TombstoneTTL))
 		}
@@ -50,11 +50,11 @@ type try struct {
 	lease  time.Duration
 	ballot *ballot
 	tally  grantTally
-	began  time.Time // by the real clock, as contexts are
+	began  time.Time // by the real clock, like contexts
 
-	first int       // the node that is asked before the others; -1: none, or it was
-	asked time.Time // when the nodes were, except for the first one
-	paced bool      // how long a quorum takes to answer is known
+	first int       // the node to ask before the others; -1: none, or it was asked
+	asked time.Time // when the nodes were asked, except the first one
+	paced bool      // it is known how long a quorum takes to answer
 }
 
 func (t *try) enter(ctx context.Context, e *protocol.Entry, together bool) protocol.Result[protocol.Entered] {
@@ -73,8 +73,8 @@ func (t *try) enter(ctx context.Context, e *protocol.Entry, together bool) proto
 		won.Unsure = true
 		return won
 	}
-	// Those who saw so many votes, of which some were perhaps not read here, may have
-	// taken them for a hold.
+	// Others may have seen enough votes to take them for a hold, even if some were not
+	// read here.
 	_, given := t.ballot.papers.given()
 	t.giveBack(ctx, t.blocks(given))
 	switch {
@@ -101,7 +101,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Entry, together bool) proto
 	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true})
 }
 
-// prepare is called before votes are asked for.
+// prepare is called before the nodes are asked for votes.
 func (l *Lock) prepare(ctx context.Context) error {
 	if l.quarantine == nil {
 		return nil
@@ -109,15 +109,15 @@ func (l *Lock) prepare(ctx context.Context) error {
 	return l.quarantine.ready(ctx)
 }
 
-// vote reports whether a quorum has voted, and is at the token.
+// vote asks the nodes for votes, and reports whether a quorum has voted and is at the token.
 //
-// What was begun is not broken off when there are votes enough: the more nodes vote, the
-// more may fail later.
+// It does not cancel requests under way when there are enough votes: the more nodes vote,
+// the more may fail later.
 //
-// Of those who wait for a lock, and have heard that it is free, only the one to
-// whom the first node gives its vote goes on to ask the others: so they do not split
-// the votes among them. That vote may also be of one who has died before it got the
-// others, so every few looks all nodes are asked at once.
+// Of the waiters that have heard of a release, only the one that gets the vote of the first
+// node asks the others. So they do not split the votes among them. The first node's vote may
+// belong to a client that died before it asked the others, so every few looks all nodes are
+// asked at once.
 func (t *try) vote(ctx context.Context) bool {
 	f := t.fanout()
 	defer f.end()
@@ -142,9 +142,9 @@ func (t *try) vote(ctx context.Context) bool {
 	}
 	verdict := wait
 	goOn := func() (over bool) {
-		// What a quorum of nodes takes to answer, the others may take once more. If there
-		// are not votes enough then, a rival has some, who may wait for those that are
-		// kept here as long as these wait for a node that is silent.
+		// The other nodes may take twice as long as the quorum did. If there are not enough
+		// votes then, a rival has some. It may be waiting for the votes that this try has,
+		// while this try waits for a silent node.
 		if !t.paced && t.enough(t.tally.heard) {
 			t.paced = true
 			took := t.clock.Now().Sub(t.asked)
@@ -185,7 +185,7 @@ func (t *try) count(r reply) {
 	case isRaise && r.err == nil && r.says == written:
 		t.tally.raised(r.node, r.raisedTo)
 	case isRaise:
-		t.tally.refused(r.node, r.err) // or nobody knows
+		t.tally.refused(r.node, r.err) // or it may have been
 	case r.err != nil:
 		t.tally.unanswered(r.node, r.err)
 	case r.says == granted:
@@ -197,7 +197,7 @@ func (t *try) count(r reply) {
 	}
 }
 
-// askVotes sends ACQ.
+// askVotes sends ACQ to nodes.
 func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 	for i := range t.nodes {
 		if which(i) {
@@ -218,8 +218,8 @@ func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 	})
 }
 
-// raise sends RAISE: it writes the token back to the nodes whose votes were read and that
-// are behind, so that every later grant of theirs counts past it (model: NO_RAISE).
+// raise sends RAISE: it writes the token back to the nodes whose votes were read and whose
+// counters are behind, so that every later grant of theirs counts past it (model: NO_RAISE).
 func (t *try) raise(ctx context.Context, f *fanout) {
 	token := t.tally.token
 	for i := range t.nodes {
@@ -241,8 +241,8 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 	})
 }
 
-// silent is ErrNoQuorum if a context ended the try, and so many nodes had failed by then,
-// or had not answered for some time, that the others are no quorum.
+// silent is ErrNoQuorum if a context ended the try, and too many nodes had failed by then or
+// had not answered for some time: the others are no quorum.
 func (t *try) silent() error {
 	failed := maps.Clone(t.tally.failed)
 	if waited := time.Since(t.began); waited >= giveUpGrace {
@@ -258,9 +258,9 @@ func (t *try) silent() error {
 	return t.noQuorum(failed)
 }
 
-// giveBack takes the votes back after a try without success. It waits for the nodes that
-// are known to have voted, so that the next try does not meet them; but not for long if
-// there is no next try, as ctx has ended.
+// giveBack takes the votes back after a failed try. It waits for the nodes that are known to
+// have voted, so that the next try does not find those votes. If ctx has ended there is no
+// next try, and the wait is short.
 func (t *try) giveBack(ctx context.Context, tell bool) {
 	f := t.takeBack(t.ID, t.ballot, 0, t.lease, tell)
 	defer f.end()
@@ -283,8 +283,8 @@ func (t *try) giveBack(ctx context.Context, tell bool) {
 	_ = f.collect(context.Background(), count)
 }
 
-// guarded makes a request one that a node in quarantine does not obey, if there is such a
-// thing. It returns why, if it is known that the node would not.
+// guarded makes a request that a node in quarantine refuses, if the lock has a quarantine. It
+// returns an error if it is known that the node would refuse.
 func (l *Lock) guarded(i int, voting bool, req *wire.Request) (*wire.Request, error) {
 	if l.quarantine == nil {
 		return req, nil

@@ -7,14 +7,14 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// about is a node as it describes itself.
+// about is what a node reports about itself.
 type about struct {
 	admitted bool
-	voted    bool // since it was admitted, perhaps
+	voted    bool // it may have voted since it was admitted
 	highest  int64
 	epoch    string
 	clock    time.Duration // since 1970
-	longest  time.Duration // lease that it has heard of
+	longest  time.Duration // longest lease that it has heard of
 	policy   string        // maxmemory-policy
 }
 
@@ -41,8 +41,8 @@ func readHighest(a wire.Answer) (r reply, err error) {
 	return r, nil
 }
 
-// survey asks all nodes who and how they are. It closes answered, if there is that, as
-// soon as a quorum has said so.
+// survey asks all nodes for their identity and state. It closes answered, unless that is
+// nil, as soon as a quorum has answered.
 func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]*about, failed failures) {
 	f := q.fanout()
 	defer f.end()
@@ -76,7 +76,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 	return nodes, failed
 }
 
-// meet notes what a node has said about itself. It returns an error if it is unfit.
+// meet notes what a node has reported. It returns an error if the node is unfit.
 func (q *quarantine) meet(i int, a *about, sent time.Time) error {
 	known, now := q.nodes[i].Standing, q.clock.Now()
 	known.mu.Lock()
@@ -93,8 +93,8 @@ func (q *quarantine) meet(i int, a *about, sent time.Time) error {
 	return nil
 }
 
-// look asks all nodes who and how they are, and admits those whose quarantine is over. It
-// closes answered, if there is that, as soon as a quorum has answered.
+// look asks all nodes for their identity and state, and admits those whose quarantine is
+// over. It closes answered, unless that is nil, as soon as a quorum has answered.
 func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
 	began := q.clock.Now()
 	nodes, failed := q.survey(ctx, answered)
@@ -111,7 +111,7 @@ func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
 	return nil
 }
 
-// lookSoon has somebody look at the nodes, one at a time.
+// lookSoon looks at the nodes in the background. One look is under way at a time.
 func (q *quarantine) lookSoon() {
 	home := q.home().Standing
 	home.mu.Lock()
@@ -128,15 +128,14 @@ func (q *quarantine) lookSoon() {
 	})
 }
 
-// admit lets nodes vote whose quarantine was over at a time before they were asked. The
-// floor of their counters is the highest of so many nodes that voted all the time that
-// every quorum of the past has one among them besides the node itself (model:
-// readCounter, NO_RESTORE). If there are not so many, the time is the floor: it is beyond
-// all counters.
+// admit lets nodes vote whose quarantine was over before they were asked. The floor of their
+// counters is the highest counter of nodes that could vote all the time. They have to be so
+// many that every past quorum has one of them besides the node itself (model: readCounter,
+// NO_RESTORE). If there are too few, the time is the floor: it is above all counters.
 //
-// When the counters were read no hold could be valid any more, nor become so, that counts
-// on what the node has forgotten: had the quarantine ended in between, such a hold could
-// yet have raised the counter of a node that was read before.
+// The quarantine must be over before the counters are read. Then no hold that relies on what
+// the node has forgotten is valid or can become valid. Otherwise such a hold could raise the
+// counter of a node after that was read.
 func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time.Time) {
 	var floor, reachable int64
 	intact := 0
@@ -156,7 +155,7 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time
 	})
 }
 
-// admitWith admits some of the nodes and returns what became of those that failed.
+// admitWith admits some of the nodes, and returns the failures.
 func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*about, which func(i int, a *about) bool) failures {
 	f := q.fanout()
 	defer f.end()

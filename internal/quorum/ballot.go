@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ballots are the votes for the holds of a client at RedLocks. Its zero value has none.
+// Ballots are the votes for a client's holds of RedLocks. The zero value is empty.
 type Ballots struct {
 	mu   sync.Mutex // guards the rest
 	byID map[string]*ballot
@@ -28,7 +28,7 @@ func (b *Ballots) add(id string, v *ballot) {
 	b.byID[id] = v
 }
 
-// remove returns what was known.
+// remove removes the ballot of a hold and returns it; nil: there was none.
 func (b *Ballots) remove(id string) *ballot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,9 +37,9 @@ func (b *Ballots) remove(id string) *ballot {
 	return v
 }
 
-// ballot is what the client knows of the votes for one hold. Its parts last for
-// different times: the papers from the first request until the votes are taken
-// back, the votes as long as the hold, and a round until the nodes have been heard.
+// ballot is what the client knows of the votes for one hold. Its parts have different
+// lifetimes: the papers last from the first request until the votes are taken back, the
+// votes as long as the hold, a round until the nodes have answered.
 type ballot struct {
 	papers papers
 	votes  votes
@@ -56,25 +56,25 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 	}
 }
 
-// papers are what may have become of the requests that ask the nodes for their votes: so
-// they say what must be taken back from each, and whether a tombstone is needed.
+// papers record what the requests for votes may have done on each node: whether a vote must
+// be taken back, and whether that needs a tombstone.
 type papers struct {
 	mu    sync.Mutex // guards the rest
 	nodes []paper
-	over  bool // the votes are being taken back: no more are asked for
+	over  bool // the votes are being taken back: no more requests
 }
 
-// paper is what one node may have.
+// paper is the state of one node.
 type paper struct {
 	open    int           // requests under way
-	settled chan struct{} // closed when there are none any more; nil: nobody waits
+	settled chan struct{} // closed when there are none left; nil: nothing waits
 	given   bool          // it has voted, or may have
-	stray   bool          // a copy that was not answered may make it vote yet
+	stray   bool          // a copy without an answer may still make it vote
 }
 
-// ask notes, before it is sent, that a node is asked for its vote. It reports false if it
-// must not be any more: what takes the votes back has looked already. If it may,
-// answered has to be called with what becomes of it.
+// ask notes that a node is about to be asked for its vote. It returns false if that is too
+// late: the votes are already being taken back. Otherwise the caller must call answered with
+// the reply.
 func (p *papers) ask(node int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *papers) ask(node int) bool {
 	return !p.over
 }
 
-// answered notes what has become of such a request.
+// answered notes the reply to such a request.
 func (p *papers) answered(node int, r reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *papers) givenLocked() (given []bool, count int) {
 	return given, count
 }
 
-// close has no more votes asked for. It returns which nodes may have voted.
+// close stops requests for votes. It returns which nodes may have voted.
 func (p *papers) close() (given []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,9 +125,8 @@ func (p *papers) close() (given []bool) {
 	return given
 }
 
-// settle waits until no request to a node is under way, or it is late. It returns
-// whether the node may have voted, and whether a copy of a request may make it do so
-// later.
+// settle waits until no request to a node is under way, or late fires. It returns whether
+// the node may have voted, and whether a copy of a request may still make it vote.
 func (p *papers) settle(node int, late <-chan time.Time) (given, stray bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,13 +151,13 @@ func (p *papers) settle(node int, late <-chan time.Time) (given, stray bool) {
 type votes struct {
 	mu      sync.Mutex    // guards the rest
 	stamps  []string      // by node; "": none
-	anew    []bool        // by node: it has voted anew (FRESH) since the hold was last confirmed
-	late    []bool        // by node: it has voted anew before that, or since: its reply came late
+	anew    []bool        // by node: it has voted anew (FRESH) since the last confirmation
+	late    []bool        // by node: it has voted anew, before it or after: the reply came late
 	era     int           // how often the hold was confirmed
-	since   time.Time     // when it was last
-	lease   time.Duration // the longest that was asked for
+	since   time.Time     // the last confirmation
+	lease   time.Duration // the longest requested one
 	token   int64
-	entries int // of the owner: the nodes do not know
+	entries int // of the owner; the nodes do not know it
 }
 
 // won notes the token of the hold, and the grants that were read.
@@ -173,7 +172,7 @@ func (v *votes) won(token int64, got []grant) {
 	}
 }
 
-// counts notes how often the owner has entered.
+// counts sets how often the owner has entered.
 func (v *votes) counts(entries int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -186,14 +185,14 @@ func (v *votes) entered() int {
 	return v.entries
 }
 
-// atEnd is what a release has to know.
+// atEnd returns what a release needs.
 func (v *votes) atEnd() (token int64, lease time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.token, v.lease
 }
 
-// renews notes that a lease is asked for. It returns the stamps to ask with, and the era.
+// renews notes that a lease is requested. It returns the known stamps, and the era.
 func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,16 +200,16 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 	return slices.Clone(v.stamps), v.era
 }
 
-// first notes a grant whose reply came when nobody listened any more.
+// first notes a grant whose reply came after the acquire had ended.
 func (v *votes) first(node int, stamp string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stamps[node] = stamp
 }
 
-// fresh notes that a node has voted anew, as a reply says that came in some era. What was
-// before the hold was confirmed matters no more. But a request of before may have come
-// late to the node.
+// fresh notes that a node has voted anew, according to the reply to a request of some era. A
+// vote anew before the last confirmation does not matter any more. But a request of an
+// earlier era may have reached the node late, after that confirmation.
 func (v *votes) fresh(node int, stamp string, era int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -219,10 +218,9 @@ func (v *votes) fresh(node int, stamp string, era int) {
 	v.late[node] = era != v.era
 }
 
-// lasted reports whether a node's vote, which it has granted at that time or before, is
-// of before the hold was last confirmed; or is known to be of after that since an
-// earlier round, and then it counts. The time is that of the reply less the vote's
-// age: it is not earlier than the grant.
+// lasted reports whether a node's vote counts as continuous: it was granted before the last
+// confirmation, or an earlier round already knew that it was granted later. granted is the
+// time of the reply less the vote's age: not earlier than the grant.
 func (v *votes) lasted(node int, granted time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -243,7 +241,7 @@ func (v *votes) confirm(now time.Time) {
 	clear(v.late)
 }
 
-// votedAnew says which nodes have voted anew since the hold was last confirmed.
+// votedAnew returns which nodes have voted anew since the last confirmation.
 func (v *votes) votedAnew() []bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

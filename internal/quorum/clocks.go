@@ -10,30 +10,29 @@ import (
 )
 
 const (
-	// The clock of a node may differ from the median of all by a part of the longest
-	// lease, the skew; and a request may be under way for another part, the flight: 500
-	// ms and 1 s of 30 s, and never more.
+	// The clock of a node may differ from the median of all by the skew, and a request may
+	// be under way for the flight. Both are parts of the longest lease: 500 ms and 1 s of
+	// 30 s, and never more.
 	skewPart, skewMax     = 60, 500 * time.Millisecond
 	flightPart, flightMax = 30, time.Second
 
-	// lookAgain is for how long what was learned of the nodes' clocks is relied on. After
-	// that they are looked at again, and after twice that time there are no votes
-	// without it.
+	// lookAgain is how long the knowledge of the nodes' clocks is valid. After that the
+	// nodes are looked at again; after twice that time there are no votes without a look.
 	lookAgain = 10 * time.Second
 
-	// clockDrift is how fast two clocks part: at most one part in so many. Clocks that
-	// are set right by NTP may run off by 500 parts in a million.
+	// clockDrift bounds how fast two clocks diverge: at most by one part in this number.
+	// NTP may slew a clock by 500 parts in a million.
 	clockDrift = 2000
 )
 
-// Standing is what a client knows of its server as a node of RedLocks with a quarantine,
-// whichever of them has learned it: locks may come and go. Its zero value knows nothing.
+// Standing is what a client knows of its server as a node of RedLocks with a quarantine. All
+// such locks share it. The zero value knows nothing.
 type Standing struct {
 	mu   sync.Mutex // guards the rest
 	view view
-	busy bool // as the home of locks: one of them looks at its nodes
+	busy bool // as the home of locks: a look at the nodes of one of them is under way
 
-	waiting map[lookKey][]func(error) // as the home: for what somebody is to find out
+	waiting map[lookKey][]func(error) // as the home: callers that wait for a look
 }
 
 func (s *Standing) get() view {
@@ -45,12 +44,12 @@ func (s *Standing) get() view {
 // view is what is known of a node.
 type view struct {
 	epoch   string        // its process, and since when that must not vote
-	since   time.Time     // when this client first saw that
+	since   time.Time     // when this client first saw the epoch
 	evicts  string        // the policy, if it may evict keys
 	longest time.Duration // lease of all RedLocks that it has heard of
 
-	// What its clock showed when ours showed heard, within fuzz; heard is zero if nobody
-	// knows.
+	// What its clock showed when ours showed heard, within fuzz; heard is zero if that is
+	// not known.
 	heard time.Time
 	clock time.Duration // since 1970
 	fuzz  time.Duration
@@ -63,19 +62,19 @@ func (v *view) met(epoch string, now time.Time) {
 	}
 }
 
-// times are between what the node's clock shows.
+// times returns the bounds of what the node's clock shows now.
 func (v view) times(now time.Time) (early, late time.Duration) {
 	age := now.Sub(v.heard)
 	fuzz := v.fuzz + age/clockDrift
 	return v.clock + age - fuzz, v.clock + age + fuzz
 }
 
-// told notes what a node's clock showed at some time between two.
+// told notes what a node's clock showed at some time between sent and now.
 func (v *view) told(clock time.Duration, sent, now time.Time) {
 	early, late := clock, clock+now.Sub(sent)
 	if !v.heard.IsZero() {
-		// What was known before may be better: unless the clock was set since, the truth
-		// is where both agree.
+		// The earlier bounds may be narrower: unless the clock was set since, the true time
+		// is where both overlap.
 		if e, l := v.times(now); e <= late && early <= l {
 			early, late = max(early, e), min(late, l)
 		}
@@ -87,17 +86,17 @@ func (v view) unfit() error {
 	return fmt.Errorf("maxmemory-policy %s may evict the record of a hold: set noeviction", v.evicts)
 }
 
-// window is between which times of the nodes a request that is sent now may run, in µs:
-// by the median of their clocks, which one that has jumped cannot move. What is not
-// known for sure makes it narrower, never wider: how far two clients may be apart in it is
-// paid for with a part of each lease.
+// window returns the times of the nodes, in µs, between which a request that is sent now may
+// run. It follows the median of their clocks, which one jumping clock cannot move.
+// Uncertainty makes it narrower, never wider. The margin of each lease covers how far the
+// windows of two clients may be apart.
 func (q *quarantine) window() (lo, hi int64) {
 	early, late := q.times()
 	return (late[len(late)/2] - q.skew).Microseconds(), (early[len(early)/2] + q.skew + q.flight).Microseconds()
 }
 
-// times are the bounds of what the nodes' clocks show, each sorted. The clock of a node
-// that is away goes on.
+// times returns the bounds of what the nodes' clocks show, each sorted. The clock of a node
+// that cannot be reached is extrapolated.
 func (q *quarantine) times() (early, late []time.Duration) {
 	now := q.clock.Now()
 	for _, n := range q.nodes {
@@ -111,15 +110,15 @@ func (q *quarantine) times() (early, late []time.Duration) {
 	return early, late
 }
 
-// time is the median of the nodes' clocks, in µs: what is built on it is not undone when
-// one that had jumped ahead is set right.
+// time returns the median of the nodes' clocks, in µs. One clock that has jumped ahead, and
+// is set right later, does not affect it.
 func (q *quarantine) time() int64 {
 	_, late := q.times()
 	return late[len(late)/2].Microseconds()
 }
 
-// agree reports whether the nodes are known to be different servers, and whether it is
-// known which of their clocks are right.
+// agree returns an error unless the nodes are known to be different servers and it is known
+// which of their clocks are right.
 func (q *quarantine) agree() error {
 	if err := q.distinct(); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (q *quarantine) agree() error {
 	return nil
 }
 
-// age is when a quorum of nodes was last looked at.
+// age returns how long ago a quorum of nodes was last looked at.
 func (q *quarantine) age() time.Duration {
 	now := q.clock.Now()
 	var ages []time.Duration

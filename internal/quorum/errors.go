@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	// ErrNoQuorum: too few nodes could vote. The message says what became of each, and
-	// the errors of all of them match too.
+	// ErrNoQuorum: too few nodes could vote. The message has the failure of each node, and
+	// these errors match too.
 	ErrNoQuorum = errors.New("no quorum")
 
-	// ErrInvalidArgument: the nodes, or what was asked of them, cannot be used this way.
-	// It may be found out late, of two nodes that are one server.
+	// ErrInvalidArgument: the nodes cannot be used this way. Two nodes that are one server
+	// may be noticed late.
 	ErrInvalidArgument = errors.New("invalid argument")
 )
 
@@ -37,22 +37,22 @@ func (e quarantinedError) Error() string {
 	return fmt.Sprintf("in quarantine for %v, after a restart or a loss of data", e.left.Round(time.Millisecond))
 }
 
-// noQuorum is ErrNoQuorum with what became of each node.
+// noQuorum is ErrNoQuorum with the failure of each node.
 func (l *Lock) noQuorum(failed failures) error { return l.tooFew(l.q, failed) }
 
-// tooFew is noQuorum when some number of nodes are needed.
+// tooFew is noQuorum for any number of nodes needed.
 func (l *Lock) tooFew(need int, failed failures) error {
 	return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
 }
 
-// unsettled is the error when so many votes for one holder were read, and those that were
-// not could make them a quorum.
+// unsettled is the error when the votes that were not read could make those for one holder
+// a quorum.
 func (l *Lock) unsettled(votes int, failed failures) error {
 	err := fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, votes, l.n, len(failed))
 	return wire.Because(wire.ErrUnreachable, l.perNode(err, failed))
 }
 
-// perNode adds what became of each node.
+// perNode adds the failure of each node to an error.
 func (l *Lock) perNode(err error, failed failures) error {
 	for i, n := range l.nodes {
 		if why := failed[i]; why != nil {

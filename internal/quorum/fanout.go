@@ -7,46 +7,47 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// fanout asks nodes, and collects what they reply for as long as somebody listens. What
-// was begun is not broken off when nobody does any more.
+// fanout asks nodes, and collects their replies until the caller calls end. Requests under
+// way are not canceled then.
 type fanout struct {
 	l       *Lock
 	replies chan reply
-	done    chan struct{} // closed when nobody listens any more
+	done    chan struct{} // closed by end: no replies are collected any more
 	open    int           // replies to come
 
-	late  func(reply)        // is given a reply that nobody listens to; nil: it is dropped
-	alarm <-chan time.Time   // nil: there is none
-	rang  func() (over bool) // called by collect when the alarm goes off
+	late  func(reply)        // gets a reply that comes after end; nil: it is dropped
+	alarm <-chan time.Time   // nil: none
+	rang  func() (over bool) // called by collect when alarm fires
 }
 
 func (l *Lock) fanout() *fanout {
 	return &fanout{l: l, replies: make(chan reply), done: make(chan struct{})}
 }
 
-// end says that nobody listens any more.
+// end stops collecting replies.
 func (f *fanout) end() { close(f.done) }
 
 // question is what a fan-out asks.
 type question struct {
 	// which says which nodes are asked; nil: all.
 	which func(i int) bool
-	// request returns what a node is asked, or why it is known what it would say.
+	// request returns the request to a node, or an error if it is known that the node
+	// would refuse it.
 	request func(i int) (*wire.Request, error)
-	// settle, if it is there, is called instead, just before the node is asked, and may
-	// wait. With nil the node is not asked after all, and says nothing.
+	// settle, unless nil, is called instead, just before the node is asked, and may wait.
+	// If it returns nil the node is not asked, and counts as saying nothing.
 	settle func(i int) *wire.Request
 	// read reads the answer.
 	read func(wire.Answer) (reply, error)
 
-	papers   *papers // of the hold that the question asks votes for; nil: it does not
+	papers   *papers // of the hold that the question asks votes for; nil: it asks for none
 	raisedTo int64   // of a RAISE
-	// missed is called with a node that did not answer, also when nobody listens. Then
-	// shutdown waits for the question, that of the home and of the node: nobody else does.
+	// missed is called with a node that did not answer, also after end. If it is set, the
+	// shutdown of the home and of the node waits for the question: no caller does.
 	missed func(i int)
 }
 
-// ask asks nodes, all at once, and returns how many. Their replies come within the node
+// ask asks nodes side by side, and returns how many. Their replies come within the node
 // time-out.
 func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 	home := f.l.home()
@@ -93,8 +94,8 @@ func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 	return asked
 }
 
-// askOne asks one node. One that is lost is not sent a request, which it would obey when
-// it comes back, but a PING.
+// askOne asks one node. A node that does not answer gets only a PING, so that no stale
+// command is left to run when it recovers.
 func (f *fanout) askOne(caller context.Context, q question, i int, req *wire.Request, known error) reply {
 	l, n := f.l, f.l.nodes[i]
 	ctx, cancel := context.WithTimeout(caller, l.cfg.NodeTimeout)
@@ -119,10 +120,10 @@ func (f *fanout) askOne(caller context.Context, q question, i int, req *wire.Req
 	return got
 }
 
-// send sends a request to a node, and notes how long that takes.
+// send sends a request to a node, and measures how long the answer takes.
 func (l *Lock) send(ctx context.Context, n *node, req *wire.Request) wire.Answer {
 	req.FailFast = true                // there are other nodes
-	if n.Wire.PublishCommand() == "" { // else the guess will do: a node is no cluster
+	if n.Wire.PublishCommand() == "" { // otherwise the guess will do: a node is not a cluster
 		if err := n.Wire.Ready(ctx); err != nil {
 			return wire.Answer{Err: err}
 		}
@@ -133,7 +134,7 @@ func (l *Lock) send(ctx context.Context, n *node, req *wire.Request) wire.Answer
 	return a
 }
 
-// read reads what a node answered.
+// read reads the answer of a node.
 func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error)) (got reply) {
 	err := a.Err
 	if err == nil && l.quarantine != nil {
@@ -149,9 +150,9 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	return got
 }
 
-// collect gives each reply to count, until that says that it is over, or no reply is to
-// come. It is the one place where the replies of nodes are waited for. It returns the
-// error of ctx if that ends first: what does not answer is left behind then.
+// collect passes each reply to count, until that reports that it is over, or no reply is
+// outstanding. Only here does anything wait for the replies of nodes. If ctx ends first,
+// collect returns its error and does not wait for the nodes that have not answered.
 func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
 	for f.open > 0 {
 		select {
@@ -171,8 +172,8 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 	return nil
 }
 
-// collectAll gives every reply to count. The questions end with the context that they were
-// asked with: a node that has not answered by then is one without an answer.
+// collectAll passes every reply to count. The questions end with the context that they were
+// asked with; a node that has not answered by then counts as not answering.
 func (f *fanout) collectAll(count func(reply)) {
 	_ = f.collect(context.Background(), func(r reply) (over bool) {
 		count(r)

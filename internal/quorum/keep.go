@@ -13,31 +13,31 @@ import (
 // round is one round in which the nodes are asked to renew their votes for a hold; see
 // renewTally for what counts.
 //
-// Why nobody else can have had the lock since the hold was last confirmed, if a quorum of
-// votes is CONTINUOUS: another hold's quorum has a node in common with that one. There the
-// other vote ended before this one was granted, or began after the node answered. In the
-// first case it ended before the confirmation, and a vote outlives the hold that counts on
-// it: it was taken back, or the deadline of the other hold had passed. So it matters when
-// a vote was granted, and not when the client heard of it. A renewal of before the
-// confirmation may come late to a node, after another has had its vote, and that hold. If
-// the reply is late too, only the node can tell: see votes.lasted.
+// Why no other owner can have had the lock since the last confirmation, if a quorum of votes
+// is CONTINUOUS: the quorum of any other hold has a node in common with this one. There the
+// other vote ended before this one was granted, or began after the node answered. If it
+// ended before, it also ended before the confirmation. A vote outlives the hold that relies
+// on it, so the other hold was over: its vote was taken back, or its deadline had passed.
+// So what matters is when a vote was granted, not when the client heard of it. A renewal
+// that was sent before the confirmation may reach a node late, after another hold has had
+// its vote and the lock. If its reply is late too, only the node can tell: see votes.lasted.
 type round struct {
 	*Lock
 	id     string
 	lease  time.Duration
 	ballot *ballot
-	stamps []string // by node, when it began
+	stamps []string // by node, when the round began
 	era    int
-	sends  *sending // by the watchdog; nil: it has a caller who waits
+	sends  *sending // by the watchdog; nil: a caller waits
 
 	decided atomic.Bool // set under mu
 
 	mu    sync.Mutex // guards the rest
 	tally renewTally
-	sent  time.Time // when the first of the nodes was asked whose votes have lasted
+	sent  time.Time // when the first node was asked whose vote is continuous
 }
 
-// sending is how the watchdog has votes renewed.
+// sending is a renewal by the watchdog.
 type sending struct {
 	protocol.Dispatch
 	again bool // this is the second round
@@ -58,8 +58,8 @@ func (n *round) request(i int) (*wire.Request, error) {
 	})
 }
 
-// count counts a node's reply to what was sent at sent. It reports whether that decides
-// the round. Of replies that come later, only votes that were granted anew are noted.
+// count counts a node's reply to the request of that time, and reports whether it decides the
+// round. From later replies it only notes votes that were granted anew.
 func (n *round) count(r reply, sent time.Time) (decides bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,7 +91,7 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	return decides
 }
 
-// verdict is what the round came to. It may be worth another one.
+// verdict returns the result of the round, and whether another round may succeed.
 func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,16 +192,16 @@ type rounds struct {
 	errands []errand // by node; nil: none yet
 }
 
-// errand asks a node to renew its vote for a hold. There is one for each hold and node:
-// what is to be renewed waits once for a node that is slow, and is not asked for
-// again while it has not answered. It implements wire.Errand.
+// errand asks a node to renew its vote for a hold. There is one for each hold and node, so a
+// hold waits only once for a slow node, and is not sent again before that has answered. It
+// implements wire.Errand.
 type errand struct {
 	l      *Lock
 	ballot *ballot
 	node   int
 
 	state errandState
-	round *round // that it is on, or was last
+	round *round // the current or the last one
 	asked bool
 }
 
@@ -209,12 +209,12 @@ type errandState int
 
 const (
 	errandIdle   errandState = iota
-	errandQueued             // in the lane: whatever round is going on then sends it
+	errandQueued             // in the lane: it is sent for the round that is current then
 	errandSent
 )
 
-// begin begins a round, unless there is one going on. That one will come to an end:
-// each errand does, though it may have to wait in its lane.
+// begin begins a round, unless one is under way. That one will end, because each errand
+// does, though it may have to wait in its lane.
 func (n *round) begin() {
 	rs := &n.ballot.rounds
 	rs.mu.Lock()
@@ -269,7 +269,7 @@ func (n *round) lost() (lost map[int]bool) {
 	return lost
 }
 
-// note counts a reply to an errand, and goes on from there.
+// note counts the reply to an errand, and takes the next step.
 func (n *round) note(r reply, sent time.Time) {
 	if !n.count(r, sent) {
 		return

@@ -8,20 +8,19 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// settlePart is which part of the node time-out a release waits for the answer to what was
-// asked before.
+// settlePart is the part of the node time-out for which a release waits for the answers to
+// earlier requests.
 const settlePart = 4
 
-// takeBack takes the votes for a hold back from the nodes that have voted, or may have,
-// and writes the token to their counters, if there is one. A node that has not answered
-// yet what it was asked is waited for, but not for long: it needs no tombstone if it
-// does. On the others one stops what may come late. Where that fails the watchdogs go on
-// with it. A node that had nothing to take back says nothing.
+// takeBack takes the votes for a hold back from the nodes that have voted or may have, and
+// writes the token, if there is one, to their counters. It waits a short time for nodes
+// that have not answered earlier requests: a node that does needs no tombstone. On the
+// others a tombstone stops late copies. If a node fails, the watchdogs repeat the release.
 func (l *Lock) takeBack(id string, b *ballot, token int64, lease time.Duration, tell bool) *fanout {
 	given := b.papers.close()
-	releases := make([]*wire.Request, l.n) // each of the goroutine that asks the node
+	releases := make([]*wire.Request, l.n) // each belongs to the goroutine that asks the node
 	f := l.fanout()
-	// Not of the caller's context, or the client's: what was taken is given back also
+	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
 	f.ask(context.Background(), question{
 		which: func(i int) bool { return given[i] },
@@ -48,7 +47,7 @@ func (l *Lock) takeBack(id string, b *ballot, token int64, lease time.Duration, 
 	return f
 }
 
-// release is REL. stray: a copy of a request may come late, and needs a tombstone.
+// release is REL. stray: a copy of a request may come late, so a tombstone is needed.
 func (l *Lock) release(i int, id string, token int64, stray, tell bool) *wire.Request {
 	tombstone, announce := int64(0), "none"
 	if stray {
@@ -89,7 +88,7 @@ func (l *Lock) Abandon(id string, _ bool) protocol.Task {
 func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.Kept] {
 	b := l.cfg.Ballots.remove(id)
 	if b == nil {
-		return outcome(protocol.Removed) // this was done before: the watchdogs go on with it
+		return outcome(protocol.Removed) // this was done before: the watchdogs repeat it if necessary
 	}
 	token, lease := b.votes.atEnd()
 	f := l.takeBack(id, b, token, lease, true)
@@ -110,7 +109,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			return verdict != wait
 		})
 		if err != nil {
-			return failed[protocol.Kept](err) // the watchdogs see to what does not answer
+			return failed[protocol.Kept](err) // the watchdogs repeat it on nodes that did not answer
 		}
 	}
 	switch verdict {
@@ -122,7 +121,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	return outcome(t.lost())
 }
 
-// nodeTask is a release of one node, which the watchdog of the node's client repeats: it
+// nodeTask is a release on one node. The watchdog of the node's client repeats it. It
 // implements protocol.Task.
 type nodeTask struct {
 	on  *wire.Deployment
@@ -157,8 +156,8 @@ func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 	return got
 }
 
-// byHome is a release of a node whose client was shut down, and does nothing any more: the
-// watchdog of the home repeats it, and uses that client as the way to the node.
+// byHome is a release on a node whose client was shut down. The watchdog of the home repeats
+// it, over the connections of that client.
 func (l *Lock) byHome(n *node, req *wire.Request) protocol.Task {
 	t := &nodeTask{n.Wire, req}
 	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {

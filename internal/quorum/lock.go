@@ -1,17 +1,18 @@
 // Package quorum is the protocol of a RedLock: a lock on a majority of independent masters
-// (nodes). Each request goes to all nodes at once, and their votes are counted. It knows
-// holds by their ids only, like package protocol, whose interface it implements.
+// (nodes). It sends each request to all nodes at once and counts their votes. It implements
+// the interface of package protocol, and like that package it knows holds by their ids only,
+// and no owners, leases as a caller sees them, or waiters.
 //
-// The words are those of the model, model/redlock.pml. A node grants its vote to a hold;
-// the stamp of the grant tells it from every other one, and says what the counter of the
-// lock on that node has become by it. The token of the hold is the highest such count of a
-// quorum, and is written back (RAISE) to the nodes that are behind. A renewal finds a vote
-// CONTINUOUS or grants it anew, FRESH. A release takes votes back, with a tombstone
-// where a late copy of a request could otherwise make a node vote again.
+// The words are those of the model, model/redlock.pml. A node grants its vote to a hold
+// (ACQ). The stamp of the grant is unique, and has the new value of the lock's counter on
+// that node. The token of the hold is the highest such count of a quorum. It is written back
+// (RAISE) to the nodes that are behind. A renewal (RENEW) finds a vote CONTINUOUS, or grants
+// it anew, FRESH. A release (REL) takes votes back. It leaves a tombstone where a late copy
+// of a request could otherwise make a node vote again.
 //
-// Read in this order: tally.go decides, fanout.go asks, ballot.go remembers what each node
-// may have; acquire.go, keep.go, leave.go and look.go put them together; quarantine.go and
-// clocks.go say which nodes may vote at all.
+// Read in this order: tally.go decides, fanout.go asks, ballot.go records what each node may
+// have; acquire.go, keep.go, leave.go and look.go use all three; quarantine.go, clocks.go and
+// admit.go say which nodes may vote at all.
 package quorum
 
 import (
@@ -26,8 +27,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Node is one master, and the client that leads to it. A server has one vote, however many
-// clients lead to it.
+// Node is one master, and the client that supplies connections to it. A server has one vote,
+// however many clients it has.
 type Node struct {
 	Wire *wire.Deployment
 	Name string // for errors: "node 1 (addr)"
@@ -35,35 +36,34 @@ type Node struct {
 	Listen func(channel string, notify func()) (end func())
 	// Calls counts what a shutdown of the client waits for.
 	Calls *wire.Tally
-	// CleanUp has the client's watchdog send t from some time on, until it is answered
-	// or it is later than until. It returns false if that watchdog does nothing any more.
+	// CleanUp has the client's watchdog send t from a given time on, until it is answered
+	// or until has passed. It returns false if that watchdog has stopped.
 	CleanUp func(t protocol.Task, from, until time.Time) bool
-	// Standing is what the client knows of the node, whichever lock has learned it.
+	// Standing is what the client knows of the node, shared by all its locks.
 	Standing *Standing
 }
 
-// Config is what the locks of one name on the same nodes have in common. What it does not
-// name is up to the first node's client, the home of the lock: its clock, its goroutines
-// and its watchdog serve.
+// Config configures a lock. The client of the first node is the home of the lock: the lock
+// uses its clock, its goroutines and its watchdog.
 type Config struct {
 	Name           string // of the lock, with the prefix; a valid one
 	Quorum         int    // from a majority of the nodes to all
 	NodeTimeout    time.Duration
-	CommandTimeout time.Duration // bounds a task that is sent without a caller who waits
+	CommandTimeout time.Duration // bounds a task that is sent without a waiting caller
 	Scripts        protocol.Scripts
 	Seed           uint64 // of jitter
 	NewID          func() protocol.HoldID
 	Ballots        *Ballots // of the home's holds
-	// Family is equal, as a key of a map, for locks on the same nodes.
+	// Family is a map key that is equal for locks on the same nodes.
 	Family any
 
-	Quarantine    bool          // nodes that have restarted do not vote for the longest lease
+	Quarantine    bool          // nodes that have restarted do not vote for LongestLease
 	LongestLease  time.Duration // with a quarantine: the bound of all leases
 	WatchdogLease time.Duration
 	DriftFactor   float64       // how far clocks drift, as a part of a lease,
 	DriftFloor    time.Duration // and beside that
-	// Validity is how long after sending its request a holder relies on a lease, before
-	// the margin of the quarantine is taken off.
+	// Validity returns how long a holder relies on a lease, from the sending of its
+	// request, before the margin of the quarantine is subtracted.
 	Validity func(lease time.Duration) time.Duration
 }
 
@@ -79,29 +79,29 @@ type Lock struct {
 	channel string // and where it announces a release
 
 	quarantine *quarantine  // nil: none
-	pace       atomic.Int64 // ns in which a quorum of nodes has last answered a try
+	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
 }
 
 var _ protocol.Protocol = (*Lock)(nil)
 
 const (
-	// keyHighest is a node's highest counter of all locks, and keyAdmitted says which
-	// process of it may vote.
+	// keyHighest is a node's highest counter of all locks, and keyAdmitted says which of
+	// its processes may vote.
 	keyHighest  = "rlock:red:highest"
 	keyAdmitted = "rlock:red:admitted"
 
-	// hesitation spreads those who hear of a release, so that they do not split the
-	// votes among them.
+	// hesitation spreads the waiters that hear of a release over time, so that they do not
+	// split the votes.
 	hesitation = 5 * time.Millisecond
 
-	// giveUpGrace is how long a caller whose wait is over still waits for its votes to be
-	// taken back. Nodes answer within it unless they are silent.
+	// giveUpGrace is how long a caller whose wait is over still waits until its votes are
+	// taken back. Nodes answer within it, unless they are silent.
 	giveUpGrace = 100 * time.Millisecond
 )
 
-// New returns the lock of a name on some nodes, of which the first is the home. It sends
-// nothing. The caller has checked the arguments, except for what only a quarantine
-// needs: then the error matches ErrInvalidArgument.
+// New returns the lock of a name on some nodes; the first one is the home. It sends nothing.
+// The caller has checked the arguments, except those for the quarantine: for them the error
+// matches ErrInvalidArgument.
 func New(nodes []Node, cfg Config) (*Lock, error) {
 	l := &Lock{
 		size:    size{len(nodes), cfg.Quorum},
@@ -125,8 +125,8 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 	return l, nil
 }
 
-// suffixed derives a key from the name of a lock: in its slot, should a node be one of a
-// cluster after all.
+// suffixed derives a key from the name of a lock, in the same slot, in case the node belongs
+// to a cluster.
 func suffixed(name, suffix string) string {
 	if strings.Contains(name, "{") {
 		return name + ":" + suffix
@@ -134,22 +134,21 @@ func suffixed(name, suffix string) string {
 	return "{" + name + "}:" + suffix
 }
 
-// home is the node whose client the lock belongs to.
+// home is the node of the client that the lock belongs to.
 func (l *Lock) home() *node { return l.nodes[0] }
 
-// background runs fn in a goroutine of the home, which its shutdown waits for.
+// background runs fn in a goroutine that the shutdown of the home waits for.
 func (l *Lock) background(fn func()) { l.home().Wire.Go(fn) }
 
 func (l *Lock) script(name string) *wire.Script { return l.cfg.Scripts["quorum/"+name] }
 
-// VoteKey is where a node keeps its vote. Two locks that have one in common exclude each
-// other.
+// VoteKey identifies a vote of a node. Two locks with a common VoteKey exclude each other.
 type VoteKey struct {
-	Node any // its address, or else its go-redis client
+	Node any // its address, or its go-redis client if that is not known
 	Key  string
 }
 
-// Votes are what a hold consists of.
+// Votes returns the votes that a hold consists of.
 func (l *Lock) Votes() (keys []VoteKey) {
 	for _, n := range l.nodes {
 		key := VoteKey{n.Wire.Redis(), l.record}
@@ -164,12 +163,12 @@ func (l *Lock) Votes() (keys []VoteKey) {
 // NewID implements protocol.Protocol.
 func (l *Lock) NewID() protocol.HoldID { return l.cfg.NewID() }
 
-// View implements protocol.Protocol. Another lock of this name may count other nodes, or
-// to another quorum.
+// View implements protocol.Protocol. Another lock of this name may have other nodes or
+// another quorum.
 func (l *Lock) View() any { return l }
 
-// Ready implements protocol.Protocol. Each node is asked how to publish by itself: the
-// home may be the one that is away.
+// Ready implements protocol.Protocol. It does nothing: each node is asked separately how to
+// publish, because the home may be unreachable.
 func (l *Lock) Ready(context.Context) error { return nil }
 
 // Listen implements protocol.Protocol. Every node announces a release.
@@ -202,8 +201,8 @@ func (l *Lock) Hesitation() time.Duration { return hesitation }
 // GuardsFixedLease implements protocol.Protocol.
 func (l *Lock) GuardsFixedLease() bool { return false }
 
-// Margin implements protocol.Protocol. It is what the clocks of the nodes and late copies
-// cost, with a quarantine.
+// Margin implements protocol.Protocol. With a quarantine it covers the skew of the nodes'
+// clocks and late copies.
 func (l *Lock) Margin() time.Duration {
 	if l.quarantine == nil {
 		return 0
@@ -219,7 +218,7 @@ func (l *Lock) LongestLease() time.Duration {
 	return l.cfg.LongestLease
 }
 
-// request is a question to a quorum: it implements protocol.Request.
+// request is a question to a quorum. It implements protocol.Request.
 type request[T any] struct {
 	do func(ctx context.Context) protocol.Result[T] // ends with ctx
 }
@@ -248,12 +247,12 @@ func outcome[T any](o T) protocol.Result[T] {
 	return protocol.Result[T]{Outcome: o, OfQuorum: true}
 }
 
-// task is a request about a hold that can also be sent without a caller who waits: it
+// task is a request about a hold that can also be sent without a waiting caller. It
 // implements protocol.Task.
 type task struct {
 	request[protocol.Kept]
 	l *Lock
-	// send, if it is there, is what Send does.
+	// send, unless nil, is what Send does.
 	send func(d protocol.Dispatch)
 }
 

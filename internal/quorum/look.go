@@ -12,7 +12,7 @@ func (l *Lock) Inspect() protocol.Request[protocol.State] {
 	return request[protocol.State]{l.look}
 }
 
-// Probe implements protocol.Protocol. It is Inspect: that has one holder at most.
+// Probe implements protocol.Protocol. It uses Inspect, which has one holder at most.
 func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
 	return request[protocol.Probed]{func(ctx context.Context) protocol.Result[protocol.Probed] {
 		s := l.look(ctx)
@@ -62,7 +62,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 		return outcome(protocol.State{Waiters: -1})
 	}
 	h, rest := t.holder()
-	entries := 1 // as far as is known, of a hold of another client
+	entries := 1 // the least possible, for a hold of another client
 	if b := l.cfg.Ballots.of(h.id); b != nil {
 		entries = b.votes.entered()
 	}

@@ -10,11 +10,10 @@ import (
 // node is one master as a lock uses it.
 type node struct {
 	Node
-	took atomic.Int64 // ns of its last answer, or for which one was waited in vain
+	took atomic.Int64 // how long its last answer took, or the wait for one, ns
 }
 
-// foremost is the first node that answers, and no later than others, as far as is
-// known; or -1.
+// foremost returns the first node that is known to answer, and as fast as the others; or -1.
 func (l *Lock) foremost() int {
 	late := l.patience()
 	for i, n := range l.nodes {
@@ -25,42 +24,42 @@ func (l *Lock) foremost() int {
 	return -1
 }
 
-// patience is how long a single node is waited for when others could be asked: some
-// times what a quorum of them takes.
+// patience is how long to wait for a single node before the others are asked: a multiple of
+// what a quorum takes.
 func (l *Lock) patience() time.Duration {
 	return max(8*time.Duration(l.pace.Load()), 5*time.Millisecond)
 }
 
-// reply is what a node says, read once. It has the fields of all requests; those of the
-// others are zero.
+// reply is the reply of a node, read once. It has the fields for all kinds of requests;
+// fields that do not apply are zero.
 type reply struct {
 	node   int
-	err    error // why there is none
-	unsure bool  // another copy of the request may have done what the reply does not say
+	err    error // why there is no usable reply
+	unsure bool  // another copy of the request may have done more than the reply says
 	says   says
 
 	raisedTo int64         // of a RAISE: the token; of a request for a vote: 0
 	stamp    string        // granted, continuous, fresh: of the vote
-	count    int64         // granted: what the counter has become by it
-	age      time.Duration // continuous, fresh: since when the vote has lasted
+	count    int64         // granted: the new value of the counter
+	age      time.Duration // continuous, fresh: how long the vote has lasted
 	id       string        // busy, votedFor, released by force: whose vote it is, or was
-	rest     time.Duration // busy, votedFor: for how long
-	token    int64         // votedFor: of the hold; 0: it is none, or not yet
-	about    *about        // of a node that was asked about itself
+	rest     time.Duration // busy, votedFor: how long that vote lasts
+	token    int64         // votedFor: of the hold; 0: it is not (yet) a hold
+	about    *about        // the answer of a node that was asked about itself
 }
 
-// says is what a node says. The zero value is that it has nothing to do with the hold.
+// says is the meaning of a reply. The zero value: the node has no vote for the hold.
 type says int
 
 const (
-	nothing    says = iota // no vote was found, or the node was not asked in the end
-	granted                // ACQ: it votes for the hold, since now or an earlier copy
+	nothing    says = iota // there was no vote, or the node was not asked
+	granted                // ACQ: it votes for the hold, by this copy or an earlier one
 	busy                   // another hold has the vote
-	cancelled              // the hold was given up
-	continuous             // RENEW: the vote has lasted since the stamp that we know
-	fresh                  // RENEW: the vote was given anew, or we do not know its stamp
+	cancelled              // the hold was abandoned
+	continuous             // RENEW: the vote has lasted since the grant with the known stamp
+	fresh                  // RENEW: the vote was granted anew, or its stamp was not known
 	written                // RAISE: the counter is at least the token
-	released               // the vote was the hold's, and is taken back
+	released               // the vote was for the hold, and is taken back
 	votedFor               // a look: the node votes for a hold
 )
 

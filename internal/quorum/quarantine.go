@@ -10,9 +10,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// quarantine keeps a node from voting after it has restarted or lost its data, until no
-// hold can be valid any more that it voted for before, and while its clock is off the
-// median of all. It knows the nodes as processes, not as addresses.
+// quarantine keeps a node from voting after it has restarted or lost its data, until no hold
+// can be valid that it voted for before; and while its clock differs from the median of all.
+// It identifies nodes by their processes, not by addresses.
 type quarantine struct {
 	*Lock
 	skew, flight time.Duration
@@ -30,12 +30,12 @@ func newQuarantine(l *Lock) (*quarantine, error) {
 	return q, nil
 }
 
-// margin is what is taken off each lease: two clients' windows may be apart by twice the
-// skew, and a late request may run for the time of the flight.
+// margin is subtracted from each lease: the windows of two clients may be apart by twice the
+// skew, and a late request may run within the flight time.
 func (q *quarantine) margin() time.Duration { return 2*q.skew + q.flight }
 
-// guard makes a request one that only a node that may vote obeys, and only while it is no
-// late copy and the node's clock is right.
+// guard makes a node refuse a request if the node may not vote, if its clock is off, or if
+// the request is a late copy.
 func (q *quarantine) guard(i int, voting bool, req *wire.Request) (*wire.Request, error) {
 	lo, hi := int64(0), int64(1)<<53
 	if voting {
@@ -56,8 +56,8 @@ func (q *quarantine) mayVote(i int) error {
 	case v.evicts != "":
 		return v.unfit()
 	case v.epoch == "":
-		// Its reply does not say which process it is of: perhaps that of another node,
-		// which has voted already.
+		// Its reply would not say which process it comes from: perhaps from another node
+		// that has already voted.
 		if !n.Wire.IsLost(q.cfg.NodeTimeout) {
 			q.lookSoon()
 		}
@@ -72,7 +72,7 @@ func (q *quarantine) distinct() error {
 	for _, n := range q.nodes {
 		run, _, _ := strings.Cut(n.Standing.get().epoch, "/")
 		if other := seen[run]; run != "" && other != nil {
-			q.lookSoon() // an address may have moved meanwhile
+			q.lookSoon() // an address may have moved since
 			return argErr("%s and %s are one server, with run_id %s: a node has one vote", other.Name, n.Name, run)
 		}
 		seen[run] = n
@@ -80,8 +80,8 @@ func (q *quarantine) distinct() error {
 	return nil
 }
 
-// refused is the error of a node that does not vote, nil if it does. It has somebody look
-// what can be done about it.
+// refused returns the error of a node that refuses to vote, nil if it does not. It starts a
+// look at the nodes, which may admit the node.
 func (q *quarantine) refused(i int, val any) error {
 	list, _ := val.([]any)
 	if len(list) == 0 {
@@ -107,8 +107,8 @@ func (q *quarantine) refused(i int, val any) error {
 	return nil
 }
 
-// leases is the longest lease of any RedLock with a quarantine on these nodes, as far as
-// is known. A quorum of them was told before the first vote.
+// leases returns the longest known lease of any RedLock with a quarantine on these nodes. A
+// quorum of them knows it before the first vote.
 func (q *quarantine) leases() time.Duration {
 	longest := q.cfg.LongestLease
 	for _, n := range q.nodes {
@@ -117,16 +117,16 @@ func (q *quarantine) leases() time.Duration {
 	return longest
 }
 
-// left is for how long a process is still in quarantine at a time: no hold that its
-// predecessor voted for is valid after that, by any client's clock (model: NO_WAIT).
+// left returns how long a process is still in quarantine. After that no hold that its
+// predecessor voted for is valid, by any client's clock (model: NO_WAIT).
 func (q *quarantine) left(v view, now time.Time) time.Duration {
 	longest := q.leases()
 	wait := longest + time.Duration(float64(longest)*q.cfg.DriftFactor) + q.cfg.DriftFloor + q.flight
 	return max(v.since.Add(wait).Sub(now), 0)
 }
 
-// rest is for how long it takes until enough of the nodes that failed to vote are out of
-// quarantine; 0 if others are the reason.
+// rest returns how long it takes until enough of the nodes that refused are out of
+// quarantine; 0 if the failure has other reasons.
 func (q *quarantine) rest(failed failures) time.Duration {
 	var waits []time.Duration
 	for _, err := range failed {
@@ -142,8 +142,8 @@ func (q *quarantine) rest(failed failures) time.Duration {
 	return max(waits[need-1], 10*time.Millisecond)
 }
 
-// ready sees to it that the nodes' clocks are known, and that the nodes know how long the
-// leases are.
+// ready makes sure that the nodes' clocks are known, and that the nodes know the longest
+// lease.
 func (q *quarantine) ready(ctx context.Context) error {
 	switch age := q.age(); {
 	case age < lookAgain:
@@ -157,9 +157,9 @@ func (q *quarantine) ready(ctx context.Context) error {
 	return q.agree()
 }
 
-// lookNow looks at the nodes while the caller waits. A quorum is enough, nodes that hang
-// delay nobody, unless they have to say whose clock is right. It reports whether the
-// nodes that have answered so far agree.
+// lookNow looks at the nodes while the caller waits. A quorum is enough: hanging nodes delay
+// it only if they are needed to tell whose clock is right. It reports whether the nodes that
+// have answered agree.
 func (q *quarantine) lookNow(ctx context.Context) (agreed bool, err error) {
 	enough, done := make(chan struct{}), make(chan struct{})
 	var failed error // once done is closed
@@ -170,7 +170,7 @@ func (q *quarantine) lookNow(ctx context.Context) (agreed bool, err error) {
 	})
 	select {
 	case <-enough:
-		// A node of which nothing is known may not vote: it is given about as long again
+		// A node of which nothing is known may not vote. It gets about as much time again
 		// to answer.
 		rest := time.NewTimer(time.Since(began))
 		select {
@@ -194,15 +194,15 @@ func (q *quarantine) lookNow(ctx context.Context) (agreed bool, err error) {
 	}
 }
 
-// lookKey is what ready finds out: about which nodes, of how many, and what it tells.
+// lookKey identifies equal looks: the nodes, the quorum, and the longest lease.
 type lookKey struct {
 	family  any
 	quorum  int
 	longest time.Duration
 }
 
-// whenReady has fn called with what ready returns: at once if it need not wait. Of those
-// who wait for the same, one asks.
+// whenReady calls fn with the result of ready: at once if that need not wait. Callers with
+// equal looks share one.
 func (q *quarantine) whenReady(fn func(error)) {
 	if q.age() < 2*lookAgain {
 		fn(q.ready(q.home().Wire.Context()))

@@ -8,8 +8,8 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// The tallies count what nodes reply and say what follows. They do no I/O, have no locks,
-// and know no time: all that a decision rests on is here.
+// The tallies count the replies of nodes and decide. They do no I/O, have no mutexes and no
+// clock: everything that a decision depends on is in this file.
 
 // size is how many nodes a lock has, and how many votes are a quorum of them. That is more
 // than half, so any two quorums have a node in common.
@@ -18,19 +18,19 @@ type size struct{ n, q int }
 // enough reports whether so many votes are a quorum.
 func (s size) enough(votes int) bool { return votes >= s.q }
 
-// blocks reports whether without so many nodes the others are no quorum. So many nodes
-// have one in common with every quorum.
+// blocks reports whether, without that many nodes, the others are no quorum. Then every
+// quorum has one of those nodes.
 func (s size) blocks(nodes int) bool { return nodes > s.n-s.q }
 
-// decision is what a tally comes to.
+// decision is the result of a tally.
 type decision int
 
 const (
 	wait    decision = iota // for more replies
 	raise                   // write the token back to the nodes that are behind
-	yes                     // the hold, the renewal, the release is a quorum's
-	no                      // it is not, and will not be
-	unknown                 // the replies that were not read could make it so
+	yes                     // a quorum has granted, renewed, or had the votes
+	no                      // it has not, and will not
+	unknown                 // replies that were not read could make it yes
 )
 
 // failures are the nodes that gave no usable answer, and why.
@@ -39,24 +39,24 @@ type failures map[int]error
 // grantTally counts the votes of one try to acquire.
 type grantTally struct {
 	size
-	token  int64   // of the hold, once there are votes enough; it may still grow
+	token  int64   // of the hold, once there are enough votes; it may still grow
 	got    []grant // by node
-	asking int     // replies to come of nodes that were asked for their vote (ACQ)
-	raises int     // replies to come of nodes to which the token is written (RAISE)
+	asking int     // outstanding replies to requests for a vote (ACQ)
+	raises int     // outstanding replies to writes of the token (RAISE)
 	heard  int     // nodes that have answered
-	hurry  bool    // silent nodes are not waited for any more
+	hurry  bool    // do not wait for silent nodes any more
 
 	failed failures
 	rivals map[string]int  // how many nodes have voted for another hold, by its id
-	rests  []time.Duration // for how long those votes last
+	rests  []time.Duration // how long those votes last
 }
 
 // grant is one node's vote.
 type grant struct {
-	stamp string // of the grant that was read; "": none was, or it does not count any more
-	count int64  // what the node's counter has become by it
-	level int64  // what the counter has reached: by the grant, or by a RAISE
-	open  bool   // asked for its vote, and no reply yet
+	stamp string // of the grant that was read; "": none, or it does not count any more
+	count int64  // the value of the node's counter after the grant
+	level int64  // the highest known value of the counter, after the grant or a RAISE
+	open  bool   // asked for its vote, no reply yet
 }
 
 func newGrantTally(s size) grantTally {
@@ -69,7 +69,7 @@ func (t *grantTally) asked(node int) {
 	t.asking++
 }
 
-// answered notes that the node has replied; the others say what.
+// answered notes that the node has replied. Other methods note what.
 func (t *grantTally) answered(node int) {
 	t.got[node].open = false
 	t.asking--
@@ -90,7 +90,7 @@ func (t *grantTally) granted(node int, stamp string, count int64) {
 	g.stamp, g.count, g.level = stamp, count, count
 }
 
-// busy notes that another hold has the node's vote, for so long.
+// busy notes that another hold has the node's vote, for rest more.
 func (t *grantTally) busy(node int, id string, rest time.Duration) {
 	t.answered(node)
 	t.rivals[id]++
@@ -106,8 +106,8 @@ func (t *grantTally) raised(node int, token int64) {
 	t.got[node].level = max(t.got[node].level, token)
 }
 
-// refused notes that a RAISE was refused, or may have been: the vote does not count any
-// more. Another grant to a late copy of the acquire has another stamp (model: NO_STAMP).
+// refused notes that a RAISE was refused, or may have been. The vote does not count any more:
+// a new grant, to a late copy of the acquire, has another stamp (model: NO_STAMP).
 func (t *grantTally) refused(node int, why error) {
 	t.raises--
 	t.got[node].stamp = ""
@@ -116,7 +116,7 @@ func (t *grantTally) refused(node int, why error) {
 	}
 }
 
-// votes is how many grants were read and count.
+// votes returns how many grants were read and count.
 func (t *grantTally) votes() (n int) {
 	for _, g := range t.got {
 		if g.stamp != "" {
@@ -126,9 +126,9 @@ func (t *grantTally) votes() (n int) {
 	return n
 }
 
-// counted is how many nodes are at the token (model: isCounted). A vote that counted past
-// the token is not among them: another hold may have had the token on that node before
-// (model: COUNT_PAST).
+// counted returns how many nodes are at the token (model: isCounted). A vote with a higher
+// count is not one of them: another hold may have had the token on that node before (model:
+// COUNT_PAST).
 func (t *grantTally) counted() (n int) {
 	for _, g := range t.got {
 		if t.token > 0 && g.stamp != "" && g.count <= t.token && g.level >= t.token {
@@ -144,16 +144,15 @@ func (t *grantTally) behind(node int) bool {
 	return g.stamp != "" && g.level < t.token
 }
 
-// next says what follows from the replies so far: yes, the client has the hold with the
-// token; no, it cannot have it; raise, the token is to be written to the nodes that are
-// behind; or wait.
+// next decides by the replies so far. yes: the client has the hold with the token. no: it
+// cannot get it. raise: write the token to the nodes that are behind. wait: neither yet.
 //
-// The token is the highest count of the grants that were read, and a hold counts only
-// when a quorum of these very nodes is at the token (model: decide, writeBack, report).
-// Any two holds have such a node in common. There each of the two had the vote
-// without a break from its grant until the counter was written (the stamp shows
-// it), so one had it wholly before the other, and the later grant counted past the
-// token of the earlier hold.
+// The token is the highest count of the grants that were read. The hold exists only when a
+// quorum of the nodes of these grants is at the token (model: decide, writeBack, report).
+// Any two holds have such a node in common. There each of them had the vote without a break
+// from its grant until its token was written, as the stamp shows. So one had the vote
+// entirely before the other, and the later grant counted past the token of the earlier
+// hold.
 func (t *grantTally) next() decision {
 	votes := t.votes()
 	switch {
@@ -164,8 +163,8 @@ func (t *grantTally) next() decision {
 	case !t.enough(votes) || t.raises > 0:
 		return wait
 	}
-	// These are the first votes that suffice; or some do not count any more, and later ones have
-	// higher counts.
+	// There are enough votes for the first time; or some do not count any more, and later
+	// ones have higher counts.
 	for _, g := range t.got {
 		if g.stamp != "" {
 			t.token = max(t.token, g.level)
@@ -177,9 +176,9 @@ func (t *grantTally) next() decision {
 	return raise
 }
 
-// rest is for how long, as far as is known, another hold has a quorum, or at least
-// so many votes that nobody else can have one, and its id. It is 0 if votes were split:
-// those who split them take them back.
+// rest returns how long, as far as is known, another hold has a quorum, or so many votes that
+// no other can have one, and its id. It is 0 if votes were split: the clients that split
+// them take them back.
 func (t *grantTally) rest() (rest time.Duration, holder string) {
 	most := 0
 	for id, votes := range t.rivals {
@@ -197,15 +196,15 @@ func (t *grantTally) rest() (rest time.Duration, holder string) {
 
 // renewTally counts one round of renewals. The hold goes on if a quorum of nodes says that
 // their votes have lasted without a break since the hold was last confirmed (CONTINUOUS).
-// Votes that were given anew (FRESH), by nodes that were away or have lost their data,
-// count from the next round on; but if those, with the votes that are another's, are a
+// Votes that were granted anew (FRESH), by nodes that were away or have lost their data,
+// count from the next round on. But if these and the votes for other holds are a
 // quorum themselves, the hold is lost.
 type renewTally struct {
 	size
-	open       int // replies to come
+	open       int // outstanding replies
 	continuous int
 	fresh      int
-	cancelled  int // nodes where the hold was given up
+	cancelled  int // nodes where the hold was abandoned
 	taken      int // nodes that have voted for another hold
 	broken     []bool
 	failed     failures
@@ -243,11 +242,12 @@ func (t *renewTally) gone(node int, taken bool) {
 	}
 }
 
-// decided: the first quorum of votes that have lasted decides, or else the last reply.
+// decided reports whether the round is over: by the first quorum of continuous votes, or
+// else by the last reply.
 func (t *renewTally) decided() bool { return t.enough(t.continuous) || t.open == 0 }
 
-// verdict is what a round came to that is decided. anew says which nodes have voted anew
-// since the hold was last confirmed, in this round or before.
+// verdict returns the result of a decided round. anew says which nodes have voted anew since
+// the hold was last confirmed, in this round or before.
 func (t *renewTally) verdict(anew []bool) decision {
 	if t.enough(t.continuous) {
 		return yes
@@ -259,20 +259,20 @@ func (t *renewTally) verdict(anew []bool) decision {
 		}
 	}
 	if !t.enough(forgot) && !t.blocks(t.cancelled) {
-		// Nobody else can have had a quorum, as far as is known; and a vote that
-		// another hold has may be of a try that takes it back.
+		// As far as is known, no other hold can have had a quorum. A vote for another
+		// hold may belong to a try that will take it back.
 		return unknown
 	}
-	// So many nodes have forgotten their votes that another hold may have had a quorum
-	// of them, and may be gone again.
+	// So many nodes have lost their votes that another hold may have had a quorum, and may
+	// have ended again.
 	return no
 }
 
-// again reports whether a round that came to unknown is worth another one: with the votes
-// that were given anew there is a quorum.
+// again reports whether another round may succeed after one with an unknown result: with the
+// votes that were granted anew there is a quorum.
 func (t *renewTally) again() bool { return t.enough(t.continuous + t.fresh) }
 
-// lost is how the hold ended in a round that came to no.
+// lost returns how the hold ended, after a round with the result no.
 func (t *renewTally) lost() protocol.Kept {
 	if t.taken > 0 {
 		return protocol.TakenOver
@@ -280,10 +280,9 @@ func (t *renewTally) lost() protocol.Kept {
 	return protocol.Removed
 }
 
-// releaseTally counts the replies to a release. If so many nodes say that they had voted
-// for the hold, of those that answered, that the others are no quorum, the hold has
-// lasted until now. The replies to come can only confirm that, if they come: nodes that
-// hang delay nobody.
+// releaseTally counts the replies to a release. The hold has lasted until now if so many
+// nodes had voted for it that the others are no quorum. Outstanding replies can only confirm
+// that, so hanging nodes do not delay the release.
 type releaseTally struct {
 	size
 	open   int
@@ -323,7 +322,7 @@ func (t *releaseTally) next() decision {
 	return no
 }
 
-// lost is how the hold had ended before a release that came to no.
+// lost returns how the hold had ended, before a release with the result no.
 func (t *releaseTally) lost() protocol.Kept {
 	if t.taken > 0 {
 		return protocol.TakenOver
@@ -331,9 +330,9 @@ func (t *releaseTally) lost() protocol.Kept {
 	return protocol.Removed
 }
 
-// stateTally counts for whom the nodes have voted. One hold with a quorum of votes is the
-// holder. If the votes that were not read could make a quorum, it is unknown, which is
-// never taken for free.
+// stateTally counts the votes of the nodes by hold. A hold with a quorum of votes is the
+// holder. If votes that were not read could make a quorum, the result is unknown, which is
+// never reported as free.
 type stateTally struct {
 	size
 	open    int
@@ -374,8 +373,8 @@ func (t *stateTally) votedFor(_ int, id string, rest time.Duration, token int64)
 	t.most = max(t.most, h.votes)
 }
 
-// next comes to a decision as soon as there is a holder, or cannot be one: nodes that hang
-// delay nobody.
+// next decides as soon as there is a holder, or there cannot be one. Hanging nodes do not
+// delay it.
 func (t *stateTally) next() decision {
 	switch {
 	case t.enough(t.most):
@@ -388,7 +387,7 @@ func (t *stateTally) next() decision {
 	return unknown
 }
 
-// holder is the hold with a quorum of votes, and for how long a quorum of them lasts.
+// holder returns the hold with a quorum of votes, and how long a quorum of them lasts.
 func (t *stateTally) holder() (h *candidate, rest time.Duration) {
 	for _, h := range t.holders {
 		if t.enough(h.votes) {
@@ -404,7 +403,7 @@ func (t *stateTally) holder() (h *candidate, rest time.Duration) {
 type forceTally struct {
 	size
 	open   int
-	taken  map[string]int // votes that were taken back, by the id of the hold
+	taken  map[string]int // votes taken back, by the id of the hold
 	most   int            // of one hold
 	failed failures
 }
@@ -426,7 +425,7 @@ func (t *forceTally) took(_ int, id string) {
 
 func (t *forceTally) free(int) { t.open-- }
 
-// next waits for all replies: each vote is to be taken back.
+// next waits for all replies: every vote is to be taken back.
 func (t *forceTally) next() decision {
 	switch {
 	case t.open > 0:
