@@ -250,7 +250,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		b := (*buf)[:n:n]
 		*buf = (*buf)[n:]
 		if c.client {
-			segs = append(segs, c.request(b)...)
+			segs = append(segs, c.request(sortChannels(b))...)
 		} else if c.passes(b) {
 			segs = append(segs, &segment{b: b})
 		}

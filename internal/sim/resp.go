@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -62,6 +63,24 @@ func words(b []byte) []string {
 		rest = rest[n:]
 	}
 	return out
+}
+
+// sortChannels sorts the channels of a SUBSCRIBE. After a reset go-redis subscribes again
+// in the random order of a map, and the same seed has to give the same run.
+func sortChannels(b []byte) []byte {
+	if verb(b) != "SUBSCRIBE" {
+		return b
+	}
+	ws := words(b)
+	slices.Sort(ws[1:])
+	out := strconv.AppendInt([]byte("*"), int64(len(ws)), 10)
+	for _, w := range ws {
+		out = append(out, "\r\n$"...)
+		out = strconv.AppendInt(out, int64(len(w)), 10)
+		out = append(out, "\r\n"...)
+		out = append(out, w...)
+	}
+	return append(out, "\r\n"...)
 }
 
 // verb returns the command of a request in upper case.
