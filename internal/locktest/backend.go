@@ -2,6 +2,8 @@ package locktest
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/loopback"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -77,7 +80,15 @@ func Beside(t *testing.T, name string, test func(t *testing.T)) {
 // OnMiniredis is an in-memory Redis whose leases run out by themselves.
 func OnMiniredis(t testing.TB) *Backend {
 	t.Helper()
-	m := miniredis.RunT(t)
+	m := miniredis.NewMiniRedis()
+	port, err := loopback.Port()
+	if err == nil {
+		err = m.StartAddr(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
 	m.ClockTTL(true) // leases run out by themselves
 	return &Backend{Addr: m.Addr(), Mini: m, dial: Dialer(m.Addr())}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/loopback"
 )
 
 func TestHungServerEndsTheHoldAtItsDeadlineOnly(t *testing.T) {
@@ -149,7 +149,7 @@ func TestHungServerHoldsNobodyUp(t *testing.T) {
 
 func TestUnreachableServerIsReported(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := loopback.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
