@@ -209,7 +209,8 @@ func passOnWakeUp(t *testing.T, b *locktest.Backend, k locktest.Type, name strin
 			s, err := l.State(bg)
 			before := sent.N.Load()
 			time.Sleep(50 * time.Millisecond) // the look at a confirmed subscription comes soon
-			return err == nil && s.Waiters == want && sent.N.Load() == before
+			// A look that is under way could take the lock.
+			return err == nil && s.Waiters == want && sent.N.Load() == before && sent.UnderWay.Load() == 0
 		})
 	}
 	asleep(1)

@@ -7,13 +7,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CountHook counts commands, those in pipelines too.
-type CountHook struct{ N atomic.Int64 }
+// CountHook counts commands, those in pipelines too, and how many of the calls have not
+// returned.
+type CountHook struct{ N, UnderWay atomic.Int64 }
 
 func (h *CountHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *CountHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.UnderWay.Add(1)
+		defer h.UnderWay.Add(-1)
 		h.N.Add(1)
 		return next(ctx, cmd)
 	}
@@ -21,6 +24,8 @@ func (h *CountHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h *CountHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.UnderWay.Add(1)
+		defer h.UnderWay.Add(-1)
 		h.N.Add(int64(len(cmds)))
 		return next(ctx, cmds)
 	}
