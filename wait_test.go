@@ -184,6 +184,18 @@ func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
 	})
 }
 
+// subscriptions counts those that were confirmed.
+type subscriptions struct {
+	rlock.NopObserver
+	n atomic.Int64
+}
+
+func (s *subscriptions) Subscription(_ string, on bool) {
+	if on {
+		s.n.Add(1)
+	}
+}
+
 func passOnWakeUp(t *testing.T, b *locktest.Backend, k locktest.Type, name string, messages int) {
 	var armed atomic.Bool
 	woken, look := make(chan struct{}), make(chan struct{})
@@ -196,7 +208,8 @@ func passOnWakeUp(t *testing.T, b *locktest.Backend, k locktest.Type, name strin
 	rdb := b.Client(t)
 	sent := &locktest.CountHook{}
 	rdb.AddHook(sent)
-	l := k.Open(locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), env), name)
+	heard := &subscriptions{}
+	l := k.Open(locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), env, rlock.WithObserver(heard)), name)
 	rival := k.Blocker(b.NewClient(t), name)
 	held := locktest.MustLock(t, rival, rlock.WithLease(2*time.Hour))
 	ctx, cancel := context.WithCancel(bg)
@@ -208,9 +221,14 @@ func passOnWakeUp(t *testing.T, b *locktest.Backend, k locktest.Type, name strin
 		locktest.Eventually(t, "they wait, and have looked", func() bool {
 			s, err := l.State(bg)
 			before := sent.N.Load()
-			time.Sleep(50 * time.Millisecond) // the look at a confirmed subscription comes soon
-			// A look that is under way could take the lock.
-			return err == nil && s.Waiters == want && sent.N.Load() == before && sent.UnderWay.Load() == 0
+			// A look that is under way, or comes soon after the confirmation of a
+			// subscription, could take the lock.
+			time.Sleep(200 * time.Millisecond)
+			channels := 1
+			if strings.Contains(strings.ToLower(k.Name), "fair") || k.Name == "PriorityLock" {
+				channels = want // each waiter has one of its own
+			}
+			return err == nil && s.Waiters == want && heard.n.Load() == int64(channels) && sent.N.Load() == before && sent.UnderWay.Load() == 0
 		})
 	}
 	asleep(1)
