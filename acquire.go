@@ -237,7 +237,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 }
 
 // try looks once, and takes the lock if it is free. It returns a lease, or for
-// how long the lock is held by another (negative: for ever), or an error.
+// how long the lock is held by another (negative: forever), or an error.
 func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
 	c, l := a.core.c, a.core
 	for {

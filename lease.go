@@ -28,7 +28,7 @@ type Lease struct {
 	unlocked bool                       // Unlock was called
 	err      error                      // why it ended; nil while it lasts
 	done     chan struct{}              // made when first asked for
-	contexts map[*leaseContext]struct{} // to be cancelled at the end
+	contexts map[*leaseContext]struct{} // to be canceled at the end
 }
 
 type leaseContext struct{ cancel context.CancelCauseFunc }
@@ -52,7 +52,7 @@ type holding interface {
 	release(ctx context.Context, l *Lease, called time.Time) error
 }
 
-// guard is a mutex that guards leases. Contexts are cancelled after its
+// guard is a mutex that guards leases. Contexts are canceled after its
 // critical sections: that may run code of the user's, which may look at the
 // lease.
 type guard struct {

@@ -7,7 +7,7 @@
  * any moment or never. A lease may run out on any node as soon as it is
  * granted, also under a client that is about to be told that it holds. So two
  * clients may well hold at once here: keeping them apart is up to deadlines,
- * which are not modelled. What is checked is what must be true even then:
+ * which are not modeled. What is checked is what must be true even then:
  *
  *   ORDER   a hold that was reported before another's round of acquires began
  *           has the lower token;

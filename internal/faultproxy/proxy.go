@@ -1,7 +1,7 @@
-// Package faultproxy is a TCP proxy for tests. It stands between a Redis
-// client and a server, understands RESP, and can therefore lose, repeat, delay
-// or hold single commands and replies: the faults that decide whether a lock
-// is safe, which a proxy of plain bytes can only hit by luck.
+// Package faultproxy is a TCP proxy for tests, between a Redis client and a server. It
+// understands RESP, so it can lose, repeat, delay or hold single commands and replies:
+// the faults that decide whether a lock is safe, which a proxy of plain bytes can only hit
+// by luck. It knows Redis commands, and no locks.
 package faultproxy
 
 import (
@@ -63,7 +63,7 @@ type Proxy struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // one per client connection
 
-	listening sync.Mutex // serialises Refuse and Close; guards ln
+	listening sync.Mutex // serializes Refuse and Close; guards ln
 	ln        *listener
 
 	mu        sync.Mutex // guards everything below
@@ -186,8 +186,8 @@ func (p *Proxy) lost(c *conn) bool {
 	return c.lossy
 }
 
-// Refuse takes the listener away, so that dialling fails at once, and resets
-// the connections there are. Off, it listens again on the same port, trying
+// Refuse closes the listener, so that dialing fails at once, and resets the
+// existing connections. Off, it listens again on the same port, trying
 // until it gets it or the proxy is closed: another process may have taken the
 // port for a moment as the source of a connection of its own.
 func (p *Proxy) Refuse(on bool) {

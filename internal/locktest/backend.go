@@ -34,7 +34,7 @@ func (b *Backend) NewClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
 	return NewClient(t, b.Client(t), opts...)
 }
 
-// Faulty is a client behind a proxy, and a plain way round it.
+// Faulty is a client behind a proxy, and another client around it.
 func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
 	proxy := faultproxy.New(t, b.Addr)
@@ -67,8 +67,8 @@ func EveryRedis(t *testing.T, scenario func(t *testing.T, b *Backend)) {
 	Beside(t, "cluster", func(t *testing.T) { scenario(t, OnCluster(t)) })
 }
 
-// Beside is t.Run of a subtest that runs beside the others. It begins only when
-// the function that called it has returned.
+// Beside runs a subtest in parallel with the others. It begins only when the function that
+// called Beside has returned.
 func Beside(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func Beside(t *testing.T, name string, test func(t *testing.T)) {
 	})
 }
 
-// OnMiniredis is an in-memory Redis whose leases run out by themselves.
+// OnMiniredis is an in-memory Redis in which leases expire by themselves.
 func OnMiniredis(t testing.TB) *Backend {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -89,7 +89,7 @@ func OnMiniredis(t testing.TB) *Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	m.ClockTTL(true) // leases run out by themselves
+	m.ClockTTL(true) // leases expire by themselves
 	return &Backend{Addr: m.Addr(), Mini: m, dial: Dialer(m.Addr())}
 }
 
@@ -136,7 +136,7 @@ func NewClient(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *r
 	return c
 }
 
-// Stop ends a client at once, whatever is held by it.
+// Stop ends a client at once, even if it holds locks.
 func Stop(c *rlock.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

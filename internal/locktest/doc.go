@@ -1,11 +1,11 @@
-// Package locktest is what the tests of more than one folder use: Redis servers and
-// clients of them, what a test must get or wait for, what has to stand in Redis, faults,
-// processes, and the types of locks as tables.
+// Package locktest has the helpers that tests of several folders share: Redis servers and
+// clients, assertions on locks and on the contents of Redis, faults, processes, and tables
+// of the lock types. It knows the public API of package rlock, and not its layers.
 //
 //	main.go       how a package's tests run: side by side, no leaked goroutines
 //	backend.go    miniredis, a server, a cluster; clients of them
-//	must.go       what fails the test if it does not come: locks, errors, conditions
-//	keys.go       what stands in Redis, and what is left
+//	must.go       locks, errors and conditions that a test must get
+//	keys.go       what is in Redis, and what is left there
 //	types.go      every type of lock, for scenarios that each has to pass
 //	queued.go     those that keep their waiters in Redis
 //	fair.go       the line of a FairLock; Redisson in it
@@ -13,11 +13,11 @@
 //	multilock.go  MultiLocks
 //	redlock.go    RedLocks
 //	faults.go     scripts, and the ways to lose a reply
-//	hooks.go      what stands between a client and its connections
+//	hooks.go      go-redis hooks that count, lose or delay commands
 //	member.go     a client whose looks and events are counted
-//	observe.go    what an Observer and a logger are told
+//	observe.go    records of an Observer and a logger
 //	measure.go    commands, latencies, memory
-//	child.go      processes of their own
+//	child.go      child processes
 //
-// What one folder needs alone belongs in that folder.
+// A helper of one folder belongs in that folder.
 package locktest

@@ -25,7 +25,7 @@ func FairKeysOf(name string) FairKeys {
 	return FairKeys{name, "redisson_lock_queue:{" + name + "}", "redisson_lock_timeout:{" + name + "}", "{" + name + "}:rlock:waiters", "redisson_lock__channel:{" + name + "}:"}
 }
 
-// FairLockState is what stands in Redis of a fair lock.
+// FairLockState is what Redis has of a fair lock.
 type FairLockState struct {
 	Hold      map[string]string
 	Queue     []string
@@ -107,7 +107,7 @@ func (w *FairWaiter) Wait(t testing.TB) *rlock.Lease {
 	return w.Lease
 }
 
-// Left waits for the end of a Lock that was cancelled.
+// Left waits for the end of a Lock that was canceled.
 func (w *FairWaiter) Left(t testing.TB) {
 	t.Helper()
 	<-w.Done
@@ -155,7 +155,7 @@ func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireO
 	}
 }
 
-// MustLineUp is LineUp for a waiter that is cancelled at the end of the test.
+// MustLineUp is LineUp for a waiter that is canceled at the end of the test.
 func MustLineUp(t testing.TB, rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireOption) *FairWaiter {
 	t.Helper()
 	w, err := LineUp(rdb, l, opts...)

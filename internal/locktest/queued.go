@@ -84,7 +84,7 @@ type Attempt struct {
 	Err    error
 }
 
-// Begin makes a Lock call in a goroutine. It is cancelled at the end of the test.
+// Begin makes a Lock call in a goroutine. It is canceled at the end of the test.
 func Begin(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *Attempt {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)

@@ -27,7 +27,7 @@ func plain(extra ...string) func(*Server) []string {
 		args := append(s.listen(),
 			"--save", "",
 			"--appendonly", "no",
-			// A full synchronisation starts at once instead of after five
+			// A full synchronization starts at once instead of after five
 			// seconds spent waiting for further replicas.
 			"--repl-diskless-sync-delay", "0",
 		)

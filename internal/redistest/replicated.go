@@ -48,7 +48,7 @@ func (r *Replicated) Settle() {
 
 // online asks both ends. The replica's link is up as soon as it has loaded the
 // data; the master sends it writes, and counts it in WAIT, only after the
-// replica's first acknowledgement.
+// replica's first acknowledgment.
 func online(master, replica *Server) error {
 	info, err := replica.do("info", "replication").Text()
 	if err != nil {

@@ -1,35 +1,34 @@
-// Package seam is where the library meets the world outside: clocks, random
-// numbers, the text of its scripts, and the points at which a process may be
-// stopped. Tests, the simulation and rlocktest put their own in; programs
-// never need to.
+// Package seam has what tests replace in the library: clocks, random numbers, the text of
+// scripts, and the points at which a process may be stopped. Tests, the simulation and
+// rlocktest use it; programs never need to. It knows no other package of the module.
 package seam
 
 import "time"
 
-// Env is one world. A nil field means the real thing.
+// Env is what a client gets instead of the real clock, seed and so on. A zero field means the
+// real one.
 type Env struct {
-	// Clock drives leases, renewals and the polling of waiters. What bounds I/O
-	// and calls, contexts and WithWait among them, is left to the real clock.
+	// Clock drives leases, renewals and the polling of waiters. The bounds of I/O and of
+	// calls, such as contexts and WithWait, follow the real clock.
 	Clock Clock
 	// ClientID replaces the random UUID of the client.
 	ClientID string
-	// Seed replaces the random seed of jitter. Jitter is a function of the
-	// seed and of who asks, never of the order of asking.
+	// Seed replaces the random seed of jitter. Jitter is a function of the seed and of the
+	// caller, never of the order of calls.
 	Seed uint64
-	// Gate is called wherever a real process could be stopped for a while:
-	// after a reply was read, after a timer fired, before a hold is handed to
-	// its caller. It may block.
+	// Gate is called where a real process could be stopped for a while: after a reply was
+	// read, after a timer fired, before a hold is returned to its caller. It may block.
 	Gate func(point string)
-	// Work is called when a goroutine begins something that belongs to this
-	// moment: a command and what follows from its answer, or a look at what is
-	// due. It returns what is called at the end. A test that moves the clock
-	// waits for what is under way first.
+	// Work is called when a goroutine begins work that belongs to the current time of the
+	// clock: a command and the handling of its answer, or a look at what is due. The
+	// function that it returns is called at the end. A test that moves the clock waits for
+	// such work first.
 	Work func() (end func())
-	// Attach is given, once, what has a client ask Redis at once about its holds of a
-	// lock, so that it learns of a loss without the time until its next renewal.
+	// Attach is called once, with a function that makes the client ask Redis at once about
+	// its holds of a lock, so that it learns of a loss before the next renewal.
 	Attach func(check func(lock string))
-	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test
-	// can show that it notices a wrong one.
+	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test can show
+	// that it notices a mistake in one.
 	Scripts map[string]string
 }
 
@@ -48,7 +47,7 @@ func (e *Env) Stop(point string) {
 	}
 }
 
-// Clock is the time as a lease sees it.
+// Clock is the clock of leases.
 type Clock interface {
 	Now() time.Time
 	NewTimer(d time.Duration) Timer
@@ -61,11 +60,10 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// Option makes an rlock.Option of an Env. Package rlock sets it when it is
-// initialised; the result is an any only because this package cannot import
-// that one.
+// Option makes an rlock.Option from an Env. Package rlock sets it when it is initialized. The
+// result is an any because this package cannot import that one.
 var Option func(Env) any
 
-// Script is the text of a script as a server is sent it, and the hash under which the
+// Script returns the text of a script, as it is sent to a server, and its hash, by which a
 // server knows it. Package rlock sets it when it is initialized.
 var Script func(name string) (text, sha string)

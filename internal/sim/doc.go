@@ -24,7 +24,7 @@
 //  1. Nobody waits for a sync.Mutex whose holder waits for virtual time. Such a
 //     wait is not durable, so the clock stands still and the test hangs without
 //     an error. A connection therefore never blocks a writer, and pub/sub
-//     connections are dialled and greeted in no time, because go-redis does both
+//     connections are dialed and greeted in no time, because go-redis does both
 //     under PubSub.mu. Code under test holds no mutex across a call to Redis.
 //  2. Every random draw comes from a stream named after who draws ([World.Rand]),
 //     never from a shared one. Then the draws do not depend on who came first.

@@ -110,7 +110,7 @@ func isSubscription(verb string) bool {
 
 // mayRepeat reports whether a second execution of the command, by itself and on
 // another connection, means the same as the first. Blocking commands would wait
-// for ever on a connection that nobody closes; parts of a transaction mean
+// forever on a connection that nobody closes; parts of a transaction mean
 // nothing alone.
 func mayRepeat(verb string) bool {
 	switch verb {
