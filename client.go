@@ -64,10 +64,10 @@ var clients atomic.Int64
 // are off. It does not look into a wrapper.
 //
 // All users of rdb share its pool. Blocking commands (BLPOP) on all its connections keep
-// locks from being acquired and released. Give pipelines, which renew, a pool of their
-// own, or such commands may cost the leases: with go-redis 9.22 by
-// PipelineReadBufferSize or PipelineWriteBufferSize in the options, from 9.23 on by
-// default.
+// locks from being acquired and released. Renewals are pipelines: give pipelines a pool
+// of their own, or such commands may cost the leases. With go-redis 9.22 that takes
+// PipelineReadBufferSize or PipelineWriteBufferSize in the options; from 9.23 on it is
+// the default.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
 	err := apply(opts, &c.cfg)

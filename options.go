@@ -62,10 +62,10 @@ func apply[C any, O ~func(*C)](opts []O, c *C) error {
 	return nil
 }
 
-// Option configures a Client. Values out of bounds are refused by [New] with
+// Option configures a Client. The default of WithWatchdogLease is
+// [DefaultWatchdogLease], and so on. [New] refuses values out of bounds with
 // ErrInvalidArgument; durations must be between 1 ms and [MaxLease] if an option does
-// not say otherwise. A nil option, as a nil option of a lock or an acquire, is refused
-// too.
+// not say otherwise. A nil option, also of a lock or an acquire, is refused too.
 type Option func(*config)
 
 type config struct {
