@@ -194,7 +194,7 @@ func (a *attempt) checkOtherSide() error {
 func (a *attempt) outerHoldLost(e *protocol.Entered) error {
 	h := a.outer
 	if h == nil {
-		return fmt.Errorf("unexpected reply from Redis: no hold to enter under")
+		return fmt.Errorf("unexpected reply from Redis: an outer hold is lost, but there is none")
 	}
 	cause := protocol.Removed
 	if e.TakenOver {

@@ -9,10 +9,10 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// cleanups are what a client still has to end in Redis although the callers have gone.
-// Those of a lock take turns: if ten thousand waiters are canceled together, as at a
-// deploy, Redis serves others between them. One that is not answered soon makes way for
-// the next, and goes on by itself, ever more slowly.
+// cleanups are what a client still has to end in Redis after the callers have returned.
+// Only some clean-ups of a lock run at once: if ten thousand waiters are canceled
+// together, as at a deploy, Redis serves others between them. A clean-up that is not
+// answered soon lets the next one run, and is repeated with growing pauses.
 type cleanups struct {
 	env      *seam.Env
 	wire     *wire.Deployment
@@ -20,7 +20,7 @@ type cleanups struct {
 	watchdog *watchdog
 	patience time.Duration // for the first copy of a request
 
-	mu    sync.Mutex // guards the rest, and the turns of clean-ups
+	mu    sync.Mutex // guards the rest, and cleanup.phase
 	lines map[any]*cleanupLine
 }
 
@@ -33,18 +33,18 @@ type cleanupLine struct {
 	waiting  []*cleanup
 }
 
-// cleanupTurn is how far a clean-up has got in its line.
-type cleanupTurn int
+// cleanupPhase is how far a clean-up has got in its line.
+type cleanupPhase int
 
 const (
-	noTurn  cleanupTurn = iota // it needs none, or has had it
-	waiting                    // the watchdog does not call it
-	hasTurn
+	unbounded cleanupPhase = iota // it does not count, or not any more
+	waiting                       // the watchdog does not call it
+	admitted                      // it is one of those under way
 )
 
-// cleanup is a hold that must be ended in Redis: of an acquire that was given up, or of
-// a release without an answer. It is repeated until Redis confirms it, or until the
-// hold would have run out by itself.
+// cleanup ends a hold in Redis: that of an acquire that was given up, or of a release
+// without an answer. It is repeated until Redis confirms it, or until the hold would have
+// run out by itself.
 type cleanup struct {
 	entry
 	of    *cleanups
@@ -53,19 +53,19 @@ type cleanup struct {
 	until time.Time
 	done  chan struct{} // closed when it is over
 
-	turn cleanupTurn // guarded by cleanups.mu
+	phase cleanupPhase // guarded by cleanups.mu
 
 	mu     sync.Mutex // guards the rest
 	pause  time.Duration
-	copies int // that were sent since the last answer
+	copies int // sent since the last answer
 	next   time.Time
 	over   bool
-	last   bool // the client shuts down: an error that lasts ends it
+	last   bool // the client shuts down: a lasting error ends the clean-up
 }
 
 var _ duty = (*cleanup)(nil)
 
-// add begins a clean-up of a lock at a time. It gives up at until.
+// add begins a clean-up of a lock at the time from. It is repeated until the time until.
 func (s *cleanups) add(lock any, task protocol.Task, from, until time.Time) *cleanup {
 	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
 	u.duty = u
@@ -81,7 +81,7 @@ func (s *cleanups) add(lock any, task protocol.Task, from, until time.Time) *cle
 	return u
 }
 
-// admit reports whether u may go now. Otherwise pass returns it when it may.
+// admit reports whether u may run now. Otherwise pass returns it when it may.
 func (s *cleanups) admit(u *cleanup) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,29 +94,30 @@ func (s *cleanups) admit(u *cleanup) bool {
 		s.lines[u.lock] = line
 	}
 	if line.underWay == mostCleanups {
-		u.turn = waiting
+		u.phase = waiting
 		line.waiting = append(line.waiting, u)
 		return false
 	}
-	u.turn = hasTurn
+	u.phase = admitted
 	line.underWay++
 	return true
 }
 
-// pass ends the turn of u and returns the clean-up that has it now, or nil.
+// pass takes u out of those under way, and returns the clean-up that may run instead, or
+// nil.
 func (s *cleanups) pass(u *cleanup) (next *cleanup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	had := u.turn == hasTurn
-	u.turn = noTurn
+	had := u.phase == admitted
+	u.phase = unbounded
 	if !had {
 		return nil
 	}
 	line := s.lines[u.lock]
 	for len(line.waiting) > 0 {
 		next, line.waiting = line.waiting[0], line.waiting[1:]
-		if next.turn == waiting { // else a shutdown has made it go before
-			next.turn = hasTurn
+		if next.phase == waiting { // else a shutdown has started it
+			next.phase = admitted
 			return next
 		}
 	}
@@ -127,7 +128,7 @@ func (s *cleanups) pass(u *cleanup) (next *cleanup) {
 	return nil
 }
 
-// yield lets the next clean-up of the lock go.
+// yield lets the next clean-up of the lock run.
 func (u *cleanup) yield() {
 	if next := u.of.pass(u); next != nil {
 		u.of.watchdog.move(&next.entry, u.of.env.Clock.Now())
@@ -152,8 +153,8 @@ func (u *cleanup) due(now time.Time, _ time.Duration) (chore, time.Time) {
 		u.pause = min(2*u.pause, time.Second)
 		return chore{}, u.next
 	}
-	// The next copy goes out if this one is not answered: it may hang. Or the server
-	// is slow, so each comes later than the one before.
+	// The next copy is sent if this one is not answered: it may hang. The server may
+	// also be slow, so the pauses grow.
 	if u.copies > 0 {
 		u.yield()
 	}
@@ -170,8 +171,8 @@ func (u *cleanup) answered(_ time.Duration, _ time.Time, r *protocol.Result[prot
 	if u.over {
 		return time.Time{}
 	}
-	// An error that Redis replies with, such as NOPERM, or a client that is closed may
-	// last, so it is asked more and more rarely. What is no lock any more holds nothing.
+	// An error reply of Redis, such as NOPERM, or a closed go-redis client may last, so
+	// the pauses grow longer. A key that is no lock any more holds nothing.
 	lasts := r.Err != nil && !wire.Transient(r.Err) && !wire.Panicked(r.Err)
 	if r.Err == nil || lasts && (u.last || wire.IsWrongType(r.Err)) {
 		u.endLocked()

@@ -144,7 +144,7 @@ func (c *Client) ID() string {
 func (c *Client) made() bool { return c != nil && c.wire != nil }
 
 var (
-	errNoClient  = invalid("no Client: it is made by New")
+	errNoClient  = invalid("the Client is nil or was not made by New")
 	errNoContext = invalid("the context is nil")
 )
 

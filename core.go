@@ -95,7 +95,7 @@ func (l *core) options(opts []AcquireOption, wait bool) (a acquireConfig, err er
 		return a, invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, longest)
 	}
 	if l.asks.Margin() > 0 && l.validity(a.lease) <= 0 {
-		return a, invalid("WithLease(%v): nothing of it is left after the clocks' uncertainty", a.lease)
+		return a, invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
 	}
 	if a.hasPriority && l.id.family != priorityFamily {
 		return a, invalid("WithPriority is for a PriorityLock")

@@ -49,7 +49,7 @@ func (c *Client) BootstrapServer(ctx context.Context) error {
 	case r.Err != nil:
 		return fmt.Errorf("rlock: BootstrapServer: %w", r.Err)
 	case !r.Outcome:
-		return fmt.Errorf("rlock: BootstrapServer: %w", invalid("the server was promoted or has restarted: this is no new deployment"))
+		return fmt.Errorf("rlock: BootstrapServer: %w", invalid("the server was promoted or has restarted: it is not a new deployment"))
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ const (
 	subscribed                     // and confirmed
 )
 
-var errSilent = errors.New("no sign of life from the subscribed connection")
+var errSilent = errors.New("no reply to PING on the subscribed connection")
 
 // session subscribes what the feed should carry and keeps to it, until the
 // connection fails, or has not been needed for a while. It reports whether

@@ -8,32 +8,31 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// lines are the waiters of a client, by lock. Those who wait for one lock
-// stand in line here, first come, first served, and only the head of the line
-// asks Redis: traffic and herds grow with the number of processes, not of
-// goroutines. The two sides of a read-write lock have a line each. Where Redis
-// keeps the order of waiters, each is in a line of its own here.
+// lines are the waiters of a client, by lock. The waiters for one lock form a line,
+// first come, first served, and only its head asks Redis: traffic grows with the number
+// of processes, not of goroutines. Each side of a read-write lock has a line. Where
+// Redis keeps the order of waiters, each waiter has a line of its own.
 //
-// This is also where a hold could be passed on inside the process without a
-// round trip.
+// This is also where a hold could be handed over inside the process without a round
+// trip.
 type lines struct {
 	mu    sync.Mutex // guards the rest and the lines
 	byKey map[lineKey]*line
 }
 
-// lineKey says who stands in a line.
+// lineKey identifies a line.
 type lineKey struct {
 	lock lockID
 	side side
 	id   string // of the hold to be, if each waiter has its own line
 }
 
-// line is one of them. It exists while somebody waits.
+// line is the waiters of one lock. It exists while it has a waiter.
 type line struct {
 	key     lineKey
 	waiters list.List // of *waiter; the head is the one that asks Redis
 	unsub   func()    // ends the subscription, if there is one
-	seen    sight     // by the head; or the hold that the head before it has got
+	seen    sight     // what the head saw; or the hold that the previous head got
 }
 
 // waiter is a place in a line.
@@ -42,22 +41,20 @@ type waiter struct {
 	place *list.Element
 	since time.Time // when it began to wait
 	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or
-	// should leave, and while it is the head whenever it should look at the
-	// lock. Pokes may be spurious or collapse into one; see news.
+	// should leave, and whenever it should look at the lock as the head. Pokes may be
+	// spurious, and several may become one; see news.
 	wake chan struct{}
 
-	// Guarded by lines.mu. behind is the hold that the head before this one
-	// got: no need to ask Redis while that lasts. It is nil if that one left
-	// without the lock, and may have had a wake-up that it did not use: then the new
-	// head looks at once.
+	// Guarded by lines.mu. behind is the hold that the previous head got: while it
+	// lasts, there is no need to ask Redis. It is nil if the previous head left without
+	// the lock. It may have received a wake-up then, so the new head looks at once.
 	behind   passed
-	admitted bool  // the head has got what can be shared: look too
+	admitted bool  // the head got a hold that can be shared: look too
 	round    int64 // the waiter counts as having waited since then; see protocol.Entry.Round
 	err      error // why it should leave
 }
 
-// join puts a waiter at the end of the line, and reports whether it is the
-// head.
+// join puts a waiter at the end of the line, and reports whether it is the head.
 func (q *lines) join(key lineKey, now time.Time) (w *waiter, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,7 +71,7 @@ func (q *lines) join(key lineKey, now time.Time) (w *waiter, head bool) {
 	return w, l.waiters.Len() == 1
 }
 
-// waiting is how many stand in line.
+// waiting is the length of a line.
 func (q *lines) waiting(key lineKey) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,11 +94,11 @@ type handOver struct {
 	seen   sight // what those behind it see from now on
 }
 
-// leave takes a waiter out of the line. got is the hold it leaves with, nil if
-// none, and round the one in which it was refused: those behind it count as
-// refused then too. It was refused itself: were it enough that it counts as such,
-// newcomers would go first for as long as somebody stands in line. The last one to
-// leave ends the subscription.
+// leave takes a waiter out of the line. got is the hold with which it leaves; nil: none.
+// round is the round in which Redis refused it. Those behind it count as refused in that
+// round too. It must have been refused itself: if the refusals that it only counts for
+// were handed on, newcomers would go first as long as the line has a waiter. The last
+// waiter to leave ends the subscription.
 func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	q.mu.Lock()
 	line := w.line
@@ -115,7 +112,7 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 		delete(q.byKey, line.key)
 		unsub, line.unsub = line.unsub, nil
 	} else if wasHead && got != nil && got.shared {
-		// What one can read all can: they need not come in one by one.
+		// All readers can enter beside it: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
 			next := e.Value.(*waiter)
 			next.admitted = true
@@ -144,7 +141,7 @@ func (w *waiter) poke() {
 	}
 }
 
-// wake tells those who are the heads of a lock's lines to look at it.
+// wake tells the heads of a lock's lines to look at it.
 func (q *lines) wake(lock lockID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,8 +189,8 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 func (q *lines) fail(w *waiter, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// Those who become the head meanwhile may have seen the poke already and
-	// find out for themselves: w is the head now, so that is at most the next.
+	// A waiter that becomes the head meanwhile may have consumed the poke, and finds out
+	// by itself. w is the head now, so that is at most the next one.
 	for e := w.line.waiters.Front(); e != nil; e = e.Next() {
 		if other := e.Value.(*waiter); other != w && !other.since.After(since) {
 			other.err = err
@@ -202,9 +199,8 @@ func (q *lines) fail(w *waiter, since time.Time, err error) {
 	}
 }
 
-// news is what a waiter that was behind others learns when it is poked: that it
-// should leave; that it is the head now, and behind which hold; or that it is
-// admitted all the same, once.
+// news is what a poked waiter learns: that it should leave; that it is the head now, and
+// behind which hold; or that it is admitted though it is not the head, once.
 type news struct {
 	err      error
 	head     bool
@@ -221,15 +217,14 @@ func (q *lines) news(w *waiter) news {
 	return n
 }
 
-// saw tells those who stand behind w what it has seen.
+// saw tells the waiters behind w what it has seen.
 func (q *lines) saw(w *waiter, s sight) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.line.seen = s
 }
 
-// seen is what was seen by the head of the line in which w stands; own if it has
-// not looked yet.
+// seen is what the head of the line of w has seen; own if the head has not looked yet.
 func (q *lines) seen(w *waiter, own sight) sight {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -159,7 +159,7 @@ func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig
 		a.lease = c.watchdogLease
 	}
 	if c.validity(a.lease) <= 0 {
-		return a, invalid("WithLease(%v): nothing of it is left after WithDrift(%v, %v)", a.lease, c.driftFactor, c.driftFloor)
+		return a, invalid("WithLease(%v): WithDrift(%v, %v) leaves nothing of it", a.lease, c.driftFactor, c.driftFloor)
 	}
 	if a.hasWait && !waits {
 		return a, errTryWait

@@ -92,7 +92,7 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 		if r, ok := l.(*RedLock); ok {
 			for _, key := range r.asks.(*quorum.Lock).Votes() {
 				if taken[key] {
-					return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: two RedLocks %.100q share the node %v: each of them would keep its vote from the other", l.Name(), key.Node))
+					return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: two RedLocks %.100q share the node %v: each would need its only vote", l.Name(), key.Node))
 				}
 				taken[key] = true
 			}

@@ -17,7 +17,7 @@ func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)
 	for i, l := range m.members {
 		var ok bool
 		if members[i], ok = l.(Inspector); !ok {
-			return m.error(invalid("the member %.100q cannot be inspected: a %T has not all of IsLocked, State, HeldBy, ForceUnlock and ForceUnlockIf", l.Name(), l))
+			return m.error(invalid("the member %.100q cannot be inspected: a %T is no Inspector", l.Name(), l))
 		}
 	}
 	for _, l := range members {

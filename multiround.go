@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// multiTries is how often, after a round has ended, a MultiLock tries to
-	// have all members at once before it keeps some again while it waits.
+	// multiTries is how often, after a round has ended, a MultiLock tries to get all
+	// members at once before it holds some again while it waits.
 	multiTries = 10
 
-	// multiRestarts is how often it begins again because a member was lost
-	// before all were held. More often than by accident, the lease is too short.
+	// multiRestarts is how often it starts over because a member was lost before all
+	// were held. If that happens more often, the lease is too short.
 	multiRestarts = 5
 )
 
-// round is one try after the other to take all members.
+// round tries to take all members, again and again.
 type round struct {
 	m     *MultiLock
 	opts  []AcquireOption // for the members
@@ -30,16 +30,16 @@ type round struct {
 
 	leases []*Lease // of the members taken so far
 	chain  *chain   // outer and their holds: no member waits for another
-	// blocked is the member that could not be had while others were kept, or -1.
-	// It is waited for first then, and the others are only tried, so often.
+	// blocked is the member that was not free while others were held, or -1. The next
+	// rounds wait for it first and only try the others, this many times.
 	blocked, tries int
 	restarts       int                     // after a member was lost
 	keepers        sync.WaitGroup          // see add
 	closed         context.CancelCauseFunc // ends the waiting
 }
 
-// errAgain: what is held is to be given back, and all to begin again.
-var errAgain = errors.New("not all members were to be had at once")
+// errAgain: give back what is held, and start over.
+var errAgain = errors.New("not all members were free at once")
 
 func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (*Lease, error) {
 	if err := m.check(ctx); err != nil {
@@ -79,8 +79,8 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 		if !errors.Is(err, errAgain) {
 			return nil, m.error(err)
 		}
-		// Those who had what this one wanted, and want what it had, may have
-		// given up in the same moment: they do not begin again in the same.
+		// A peer that held what this one needs, and needs what this one held, may have
+		// given back in the same moment: the two must not start over together.
 		if err := r.pause(ctx); err != nil {
 			return nil, m.error(err)
 		}
@@ -93,7 +93,7 @@ func (r *round) take(ctx context.Context, wait bool) error {
 		done, err := r.together(ctx, wait)
 		if wait && err != nil && worthRepeating(err) && !errors.Is(err, ErrNotAcquired) {
 			r.undo(ctx)
-			err = nil // the members' Lock bears that for longer
+			err = nil // the members' Lock outlasts that for longer
 		}
 		if done || err != nil {
 			return err
@@ -104,7 +104,7 @@ func (r *round) take(ctx context.Context, wait bool) error {
 	caller := ctx
 	ctx, r.closed = context.WithCancelCause(ctx)
 	defer r.closed(nil)
-	kept, cancel := context.WithCancel(ctx)
+	holding, cancel := context.WithCancel(ctx)
 	stop := func() {
 		cancel()
 		r.keepers.Wait()
@@ -112,9 +112,9 @@ func (r *round) take(ctx context.Context, wait bool) error {
 	defer stop()
 	var err error
 	if r.blocked < 0 {
-		err = r.inOrder(ctx, kept, wait)
+		err = r.inOrder(ctx, holding, wait)
 	} else {
-		err = r.around(ctx, kept)
+		err = r.around(ctx, holding)
 	}
 	if err != nil && caller.Err() == nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -132,9 +132,9 @@ func (r *round) take(ctx context.Context, wait bool) error {
 	return nil
 }
 
-// inOrder takes one member after the other, and keeps them while it waits for the
-// next, until the round is over.
-func (r *round) inOrder(ctx, kept context.Context, wait bool) error {
+// inOrder takes one member after the other, and holds them while it waits for the next,
+// until the round is over.
+func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 	var limit time.Time // of this round, once something is held
 	for i, l := range r.m.members {
 		if !wait {
@@ -142,7 +142,7 @@ func (r *round) inOrder(ctx, kept context.Context, wait bool) error {
 			if err != nil {
 				return err
 			}
-			r.add(kept, lease)
+			r.add(holding, lease)
 			continue
 		}
 		lease, err := l.Lock(r.chain.in(ctx), r.until(earlier(r.end, limit))...)
@@ -155,7 +155,7 @@ func (r *round) inOrder(ctx, kept context.Context, wait bool) error {
 			}
 			return err
 		}
-		r.add(kept, lease)
+		r.add(holding, lease)
 		if limit.IsZero() {
 			limit = time.Now().Add(DefaultMultiLockRound * time.Duration(len(r.m.members)))
 		}
@@ -163,16 +163,16 @@ func (r *round) inOrder(ctx, kept context.Context, wait bool) error {
 	return nil
 }
 
-// around waits for the member that was not to be had, with empty hands, and then
-// takes the rest if it is free. To wait for that too would be to keep this one
-// from a peer who has the order that this is.
-func (r *round) around(ctx, kept context.Context) error {
+// around waits for the blocked member while it holds no other, and then takes the rest
+// if it is free. If it waited for the rest too, it would keep the blocked member from a
+// peer that takes the members in this order.
+func (r *round) around(ctx, holding context.Context) error {
 	first := r.blocked
 	lease, err := r.m.members[first].Lock(ctx, r.until(r.end)...)
 	if err != nil {
 		return err
 	}
-	r.add(kept, lease)
+	r.add(holding, lease)
 	for i, l := range r.m.members {
 		if i == first {
 			continue
@@ -188,7 +188,7 @@ func (r *round) around(ctx, kept context.Context) error {
 			}
 			return errAgain
 		}
-		r.add(kept, lease)
+		r.add(holding, lease)
 	}
 	return nil
 }
@@ -209,10 +209,10 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// add notes that a member is held, and keeps it until all are. A lease that is
-// renewed needs no help; a fixed one is extended, each by itself, so that a
-// server that hangs costs no other member.
-func (r *round) add(kept context.Context, l *Lease) {
+// add notes that a member is held, and extends its lease until all are held, if it is a
+// fixed one. Each member has a goroutine for that, so that a server that hangs costs no
+// other member.
+func (r *round) add(holding context.Context, l *Lease) {
 	r.leases = append(r.leases, l)
 	r.chain = l.of.chain(r.chain)
 	closed := r.closed
@@ -221,7 +221,7 @@ func (r *round) add(kept context.Context, l *Lease) {
 			closed(cause)
 		}
 	})
-	context.AfterFunc(kept, forget)
+	context.AfterFunc(holding, forget)
 	if !r.given.hasLease {
 		return
 	}
@@ -230,16 +230,16 @@ func (r *round) add(kept context.Context, l *Lease) {
 		defer tick.Stop()
 		for {
 			select {
-			case <-kept.Done():
+			case <-holding.Done():
 				return
 			case <-tick.C:
-				_ = l.Extend(kept, r.given.lease) // a loss shows at the end
+				_ = l.Extend(holding, r.given.lease) // a loss shows at the end
 			}
 		}
 	})
 }
 
-// complete sees to it that all members are held, and for as long as was asked.
+// complete makes sure that all members are held, and for as long as was asked.
 func (r *round) complete(ctx context.Context, wait bool) error {
 	asked, cancel := r.bound(ctx)
 	defer cancel()
@@ -260,15 +260,15 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:
-		// A member was lost that the caller did not have before: nothing was
-		// promised yet. (If the caller had it, the next round says so.)
+		// A member was lost that the caller did not hold before: nothing was promised
+		// yet. (If the caller held it, the next round reports the loss.)
 		r.restarts++
 		return errAgain
 	}
 	return because(ErrNotAcquired, err)
 }
 
-// bound is the context of what must not take longer than the wait.
+// bound returns ctx with the end of the wait.
 func (r *round) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if r.end.IsZero() {
 		return ctx, func() {}
@@ -276,8 +276,8 @@ func (r *round) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithDeadline(ctx, r.end)
 }
 
-// undo gives back what was taken. It waits for that, but not for long: what takes
-// longer goes on in the background.
+// undo gives back what was taken. It waits for that, but only for a short time; then the
+// background finishes it.
 func (r *round) undo(ctx context.Context) {
 	if len(r.leases) == 0 {
 		return
@@ -301,8 +301,8 @@ func (r *round) undo(ctx context.Context) {
 	}
 }
 
-// giveBack unlocks in the background, where Shutdown waits for it. What fails is
-// repeated by the watchdog.
+// giveBack unlocks in the background, where Shutdown waits for it. The watchdog repeats
+// what fails.
 func (l *Lease) giveBack(ctx context.Context, done func()) {
 	c := l.of.client()
 	c.calls.Add(1)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// opLock lets one operation at a time be under way at a hold, so that two re-entries,
-// or a re-entry and a release, cannot overtake each other on their way to Redis.
+// opLock admits one operation at a time at a hold, so that two re-entries, or a re-entry
+// and a release, cannot overtake each other on their way to Redis.
 type opLock struct {
-	item chan struct{} // holds one while somebody operates
+	item chan struct{} // holds one while an operation is under way
 
 	mu       sync.Mutex // guards the rest
 	entering bool       // the operation waits for the lock
-	// entered is closed when entering becomes true; made by who wants to know.
+	// entered is closed when entering becomes true. The first that needs it makes it.
 	entered chan struct{}
 }
 
@@ -35,8 +35,8 @@ func (t *opLock) take(ctx context.Context, closing <-chan struct{}) error {
 	}
 }
 
-// takeWithin is take with a bound, for which most calls need no timer. It goes on
-// while the client shuts down: it is for Unlock.
+// takeWithin is take with a bound, for which most calls need no timer. A shutdown of the
+// client does not end it: it is for Unlock.
 func (t *opLock) takeWithin(ctx context.Context, d time.Duration) error {
 	if t.tryTake() {
 		return nil
@@ -69,10 +69,10 @@ func (t *opLock) setEntering(on bool) {
 	}
 }
 
-var errEntering = errors.New("its owner is waiting for it elsewhere")
+var errEntering = errors.New("another call of its owner waits for it")
 
-// takeUnlessEntering is take for who would not wait for the lock: it fails if
-// another operation of the owner does, or begins to.
+// takeUnlessEntering is take for a caller that does not wait for the lock: it fails if
+// another operation of the owner waits for the lock, or begins to.
 func (t *opLock) takeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
 	if t.tryTake() {
 		return nil

@@ -128,7 +128,7 @@ func (c *config) validate() error {
 		return invalid("WithDrift(%v, %v) leaves too little of WithWatchdogLease(%v) to renew in", c.driftFactor, c.driftFloor, c.watchdogLease)
 	}
 	if c.acks < 0 || c.acks > 0 && (c.ackTimeout < time.Millisecond || c.ackTimeout > MaxLease) {
-		return invalid("WithReplicaAck(%d, %v): need a number of replicas, and between 1ms and %v for them to answer", c.acks, c.ackTimeout, MaxLease)
+		return invalid("WithReplicaAck(%d, %v): the number must not be negative, and the time-out between 1ms and %v", c.acks, c.ackTimeout, MaxLease)
 	}
 	if c.quarantined && (c.longest < c.watchdogLease || c.longest > MaxLease) {
 		return invalid("WithFailoverQuarantine(%v): must be between the watchdog lease, %v, and %v", c.longest, c.watchdogLease, MaxLease)
@@ -136,7 +136,7 @@ func (c *config) validate() error {
 	switch c.pubsub {
 	case PubSubAuto, PubSubPlain, PubSubSharded, PubSubBoth:
 	default:
-		return invalid("WithPubSub(%q): not a mode", c.pubsub)
+		return invalid("WithPubSub(%q): unknown mode", c.pubsub)
 	}
 	if c.observer == nil {
 		return invalid("WithObserver(nil)")
@@ -167,7 +167,7 @@ func (c *config) validateFor(rdb redis.UniversalClient) error {
 		}
 	}
 	if c.acks > 0 && readTimeout > 0 && c.ackTimeout >= readTimeout {
-		return invalid("WithReplicaAck(%d, %v): the go-redis client gives up reading after %v, before Redis answers", c.acks, c.ackTimeout, readTimeout)
+		return invalid("WithReplicaAck(%d, %v): the time-out must be shorter than the ReadTimeout of the go-redis client, %v", c.acks, c.ackTimeout, readTimeout)
 	}
 	return nil
 }

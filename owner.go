@@ -51,8 +51,8 @@ func WithOwner(ctx context.Context) context.Context {
 // it are excluded from the locks that the caller holds.
 func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx) }
 
-// with is the chain with one hold more. What the chain's owner has is found there,
-// and holds that have been left are of no more use.
+// with is the chain with one more hold. It leaves out a hold of the chain's owner, which
+// is found there, and holds whose leases are all unlocked.
 func (ch *chain) with(h *hold) *chain {
 	for ch != nil && ch.hold != nil && !ch.hold.entered() {
 		ch = ch.up
@@ -64,7 +64,7 @@ func (ch *chain) with(h *hold) *chain {
 	return &chain{hold: h, up: ch, owner: own}
 }
 
-// find returns the innermost hold of a side of a lock, but not what is the owner's.
+// find returns the innermost hold of a side of a lock, without those of the owner.
 func (ch *chain) find(l *core, side side) *hold {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
 		if of := ch.hold.core; of.c == l.c && of.side == side && of.id == l.id && ch.hold.entered() {
@@ -74,7 +74,7 @@ func (ch *chain) find(l *core, side side) *hold {
 	return nil
 }
 
-// held is find that looks at what is the owner's too.
+// held is find that includes the holds of the owner.
 func (ch *chain) held(l *core, side side) *hold {
 	if h := ch.find(l, side); h != nil {
 		return h
@@ -96,9 +96,9 @@ func (ch *chain) own() *owner {
 	return ch.owner
 }
 
-// owner is that of WithOwner.
+// owner is an owner of WithOwner.
 type owner struct {
-	mu    sync.Mutex // guards the rest, and in each of the locks what says so
+	mu    sync.Mutex // guards the rest, and fields of owned that say so
 	locks map[ownedKey]*owned
 }
 
@@ -107,17 +107,17 @@ type ownedKey struct {
 	lock   lockID
 }
 
-// owned is a lock that an owner holds, or is about to enter. The two sides of a
-// read-write lock are one.
+// owned is a lock that an owner holds, or is about to enter; both sides of a read-write
+// lock.
 type owned struct {
 	owner *owner
 	key   ownedKey
-	ops   *opLock  // of all that the owner does at the lock, its first entry included
+	ops   *opLock  // for all operations of the owner at the lock, the first entry included
 	users int      // guarded by owner.mu: operations under way
 	holds [2]*hold // guarded by owner.mu: by side; changed with ops taken only
 }
 
-// at finds the owner's place at a lock, or makes it, and counts a user.
+// at finds or makes the record of a lock, and counts a user of it.
 func (own *owner) at(l *core) *owned {
 	own.mu.Lock()
 	defer own.mu.Unlock()
@@ -165,8 +165,8 @@ func (o *owned) set(h *hold) {
 	o.holds[h.core.side] = h
 }
 
-// clear records that all leases of a hold are unlocked. An Unlock that could
-// not wait any longer for other operations may find a newer hold there, or the lock forgotten.
+// clear records that all leases of a hold are unlocked. An Unlock that could not wait
+// any longer for other operations may find a newer hold there, or none.
 func (o *owned) clear(h *hold) {
 	if o == nil {
 		return

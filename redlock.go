@@ -148,11 +148,11 @@ func checkNodes(clients []*Client) error {
 			return slices.IndexFunc(clients[:i], equal)
 		}
 		if one, ok := c.wire.Redis().(*redis.Client); ok && same(func(o *Client) bool { return o.wire.Redis() == one }) >= 0 {
-			return invalid("client %d is of the same go-redis client as another: a node has one vote", i)
+			return invalid("client %d uses the go-redis client of another: a server has one vote", i)
 		}
 		if addr := c.wire.Address(); addr != "" {
 			if j := same(func(o *Client) bool { return o.wire.Address() == addr }); j >= 0 {
-				return invalid("clients %d and %d are of one server, %s: a node has one vote", j, i, addr)
+				return invalid("clients %d and %d connect to one server, %s: a server has one vote", j, i, addr)
 			}
 		}
 		if p, q := clients[0].cfg.prefix, c.cfg.prefix; p != q {
@@ -161,7 +161,7 @@ func checkNodes(clients []*Client) error {
 			return invalid("client 0 has the prefix %q, and client %d has %q: all nodes of a lock have the same keys", p, i, q)
 		}
 		if c.wire.IsCluster() {
-			return invalid("client %d is of a cluster: a RedLock needs masters that are independent", i)
+			return invalid("client %d connects to a cluster: a RedLock needs independent masters", i)
 		}
 	}
 	return nil

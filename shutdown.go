@@ -82,7 +82,7 @@ func (c *Client) released(ctx context.Context) error {
 	}
 }
 
-var errStopped = errors.New("an earlier shutdown had too little time")
+var errStopped = errors.New("an earlier shutdown ran out of time")
 
 // unreleasedNames is how many locks an error of Shutdown names.
 const unreleasedNames = 5

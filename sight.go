@@ -12,21 +12,21 @@ import (
 )
 
 // giveUpGrace is how long a caller whose wait is over waits to see its acquire undone.
-// Redis answers within it unless something is wrong.
+// Redis answers within it unless there is a failure.
 const giveUpGrace = 100 * time.Millisecond
 
-// sight is what an acquire has seen of a lock: the outcome of its last look. Who
-// stands in line behind others takes that of the head of the line.
+// sight is what an acquire has seen of a lock: the outcome of its last look. A waiter
+// behind others uses that of the head of its line.
 type sight struct {
-	held   bool      // by another, or kept for one who goes first
-	known  bool      // who holds it: nobody, if there is no holder and there are no others
-	holder string    // one of those who held it; empty: not known
-	others int64     // how many more there were
-	until  time.Time // when the lease ends, by our clock; zero: there is no telling
+	held   bool      // by another owner, or reserved for a waiter
+	known  bool      // it is known who holds it: nobody, without a holder and others
+	holder string    // one of the holders; empty: not known
+	others int64     // how many other holders there were
+	until  time.Time // when the lease ends, by our clock; zero: not known
 	err    error     // Redis, or a quorum, gave no answer
 
-	// asked is when a look was sent that has not been answered; zero: none. The rest
-	// is then the outcome of the look before it.
+	// asked is when an unanswered look was sent; zero: none. The rest is then the
+	// outcome of the look before it.
 	asked time.Time
 }
 
@@ -47,7 +47,7 @@ func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, wi
 		}
 		*s = sight{err: last}
 	case r.OfQuorum:
-		// Some of the servers may have answered: not to have heard of all says nothing.
+		// Some of the servers may have answered: this look says nothing.
 		s.asked = time.Time{}
 	default:
 		s.asked = s.asked.Add(within)
@@ -63,9 +63,9 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	return s
 }
 
-// settle decides about a look that was not answered. A server that answers nothing
-// for giveUpGrace counts as unreachable. That a look was cut off earlier means
-// nothing; nor does a look without an answer if the give-up that followed had one.
+// settle decides about an unanswered look. A server that does not answer for giveUpGrace
+// counts as unreachable. A look that was cut off earlier says nothing, nor does an
+// unanswered look if the give-up that followed was answered.
 func (s *sight) settle(now time.Time, answered bool) {
 	if silent := now.Sub(s.asked); !s.asked.IsZero() && !answered && silent >= giveUpGrace {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, silent.Round(time.Millisecond))
@@ -92,7 +92,7 @@ func (s *sight) text(now time.Time) string {
 	case s.others > 0:
 		who = fmt.Sprintf("held by %d", s.others)
 	case s.known:
-		who = "kept for one who waits"
+		who = "reserved for a waiter"
 	}
 	if left := s.left(now); left > 10*time.Second {
 		return fmt.Sprintf("%s, %v left", who, left.Round(time.Second))
@@ -123,8 +123,8 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w: %w", ErrNotAcquired, err, cause)
 }
 
-// worthRepeating reports whether Lock goes on after err: Redis may come back,
-// and does within a failover. It bears that for as long as a watchdog lease.
+// worthRepeating reports whether Lock continues after err: Redis may come back, as after
+// a failover. Lock continues for as long as a watchdog lease.
 func worthRepeating(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoQuorum) || errors.Is(err, errShortLease)
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// together takes all members by one script, if they are plain locks of one
-// client and slot of which the caller holds none, and nobody is in line before
-// it. It reports whether it has; if not, and there is no error, nothing is held
-// and the members have to be taken one by one.
+// together takes all members by one script, if they are plain locks of one client and
+// slot, the caller holds none of them, and nobody waits in line for one. It reports
+// whether it has taken them; if not, and without an error, nothing is held and the members
+// have to be taken one by one.
 func (r *round) together(ctx context.Context, wait bool) (done bool, err error) {
 	var cores []*core
 	var asks []*protocol.Lock
@@ -79,7 +79,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	return done, told
 }
 
-// all is the one request of together, and what follows.
+// all sends the one request of together, and handles the answer.
 func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Request[protocol.Entered], wait bool) (done bool, err error) {
 	first := attempts[0]
 	c := first.core.c
@@ -126,9 +126,9 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	return false, err
 }
 
-// unlockAll unlocks leases side by side, of those that Locks of one Client and
-// cluster slot have by one script. What was unlocked before counts as done: by
-// its owner, who has it from Members.
+// unlockAll unlocks leases side by side, those of Locks of one Client and cluster slot by
+// one script. A lease that its owner, who has it from Members, unlocked before counts as
+// unlocked.
 func unlockAll(ctx context.Context, leases []*Lease) error {
 	parties := map[any][]int{} // by their slots; nil: none
 	for i, l := range leases {
@@ -160,16 +160,16 @@ func unlockAll(ctx context.Context, leases []*Lease) error {
 	return errors.Join(errs...)
 }
 
-// unlockTogether unlocks some of the leases, by one script as far as nothing else is
-// done at their locks and nobody has entered these more often.
+// unlockTogether unlocks some of the leases: by one script those whose hold has no other
+// operation under way and no other lease.
 func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []error) {
 	c := leases[party[0]].of.client()
 	limit := time.Now().Add(c.cfg.unlockTimeout)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var last []*departure
-	var who []int // whose they are
-	single := func(i int, d *departure) {
+	var who []int // the indexes of their leases
+	alone := func(i int, d *departure) {
 		wg.Go(func() {
 			err := d.send(ctx, limit)
 			d.end()
@@ -182,30 +182,30 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		if !first {
 			continue
 		}
-		// To wait for what is done at one hold is to keep others waiting.
+		// The others must not wait for an operation at this hold.
 		if !h.ops.tryTake() {
 			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
 			continue
 		}
 		if d := h.depart(l, called, true); d.task == nil || d.rest > 0 {
-			single(i, d)
+			alone(i, d)
 		} else {
 			last, who = append(last, d), append(who, i)
 		}
 	}
 	if len(last) < 2 {
 		for j, d := range last {
-			single(who[j], d)
+			alone(who[j], d)
 		}
 		return
 	}
 	all := releaseAll(last).Do(ctx, untilOrSoon(limit))
 	for j, d := range last {
 		if all.Err != nil && time.Now().Before(limit) {
-			// One of the locks is not what it was, or not where the others are, or the
-			// server does not take it now: each is released by itself, which bears more.
+			// One of the locks has changed, or moved away from the others, or the server
+			// refuses it now: each is released by itself, which tolerates more.
 			d.unsure = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
-			single(who[j], d)
+			alone(who[j], d)
 			continue
 		}
 		one := protocol.Result[protocol.Kept]{Err: all.Err, Unsure: all.Unsure}

@@ -14,8 +14,8 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
-	// Wait for what else is done at this hold: a re-entry that is under way must
-	// not find the count that this release is about to set.
+	// Wait for other operations at this hold: a re-entry that is under way must not find
+	// the count that this release is about to set.
 	alone := h.ops.takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.depart(l, called, alone)
 	defer d.end()
@@ -28,8 +28,8 @@ type departure struct {
 	called time.Time
 	alone  bool          // no other operation is under way at the hold
 	rest   int           // how many leases are left
-	task   protocol.Task // what has to be asked of Redis; nil: nothing
-	err    error         // what came of it then
+	task   protocol.Task // to send to Redis; nil: nothing
+	err    error         // the result without a task
 	unsure bool          // the hold may have been ended by another request than task
 }
 
@@ -45,8 +45,7 @@ func (h *hold) depart(l *Lease, called time.Time, alone bool) *departure {
 	case h.state != held:
 		d.err = h.cause
 		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
-			// The holder has left, so nothing is gained by letting the rest of
-			// the lease run out.
+			// The holder has left: there is no need to let the lease run out.
 			c.cleanups.add(h.core.id, h.releaseLocked(0), c.clock.Now(), h.untilLocked())
 		}
 		return d
@@ -61,7 +60,7 @@ func (h *hold) depart(l *Lease, called time.Time, alone bool) *departure {
 	return d
 }
 
-// end lets others go on at the hold.
+// end admits other operations at the hold.
 func (d *departure) end() {
 	if d.rest == 0 && (d.alone || d.task != nil) {
 		d.h.owned.clear(d.h)
@@ -71,8 +70,8 @@ func (d *departure) end() {
 	}
 }
 
-// releaseLocked is the task that leaves n entries of the hold. The last one
-// also stops late copies, if there may be any.
+// releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops
+// late copies, if there may be any.
 func (h *hold) releaseLocked(n int) protocol.Task {
 	if n == 0 && h.unsure {
 		return h.core.asks.Abandon(h.id, true)
@@ -80,7 +79,7 @@ func (h *hold) releaseLocked(n int) protocol.Task {
 	return h.core.asks.Release(h.id, n)
 }
 
-// send tells Redis, and returns what came of it.
+// send sends the release, and returns its result.
 func (d *departure) send(ctx context.Context, limit time.Time) error {
 	if d.task == nil {
 		return d.err
@@ -93,9 +92,9 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 	return d.released(&r)
 }
 
-// partlyReleased is what came of a release that lowers the count in Redis to what the
-// owner still has open. If that fails the count there is wrong until the next
-// operation, which sets it absolutely, so nothing needs repair.
+// partlyReleased is the result of a release that lowers the count in Redis to the number
+// of open leases. If it fails, the count there is too high until the next operation,
+// which sets it absolutely, so nothing needs repair.
 func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 	switch {
 	case r.Err != nil:
@@ -109,7 +108,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 	return nil // the owner's last Unlock was quicker
 }
 
-// released is what came of the release of the last lease, which frees the lock.
+// released is the result of the release of the last lease, which frees the lock.
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
 	c.lines.wake(h.core.id)
@@ -127,8 +126,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 		// out when Unlock was called, so that copy has ended the hold.
 		return nil
 	case r.Unsure || !c.clock.Now().Before(h.deadline):
-		// It ran out before this release got there, or before the copy that was
-		// answered did.
+		// It ran out before this release, or the copy that was answered, arrived.
 		h.tellLoss(c.clock.Now(), ErrExpired)
 		return because(ErrLeaseLost, ErrExpired)
 	}
@@ -136,8 +134,8 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	return because(ErrLeaseLost, absence(r.Outcome))
 }
 
-// untilOrSoon is what is left of a time-out. A release is sent even if waiting
-// for its turn has used that up, with next to no time for its answer.
+// untilOrSoon is the rest of a time-out, or a moment: a release is sent even if waiting for
+// other operations has used the time-out up.
 func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
 // unanswered makes a failed call match ErrUnreachable, whatever ended it,

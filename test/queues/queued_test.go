@@ -142,7 +142,7 @@ func TestQueuedTryLockNeverOvertakesAndLeavesNothing(t *testing.T) {
 		for range 3 {
 			_, err := l.TryLock(bg)
 			locktest.WantErr(t, err, rlock.ErrNotAcquired)
-			if !strings.Contains(err.Error(), "kept for one who waits") {
+			if !strings.Contains(err.Error(), "reserved for a waiter") {
 				t.Errorf("%v", err)
 			}
 			_, err = l.Lock(bg, rlock.WithWait(0))

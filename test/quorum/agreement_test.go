@@ -34,7 +34,7 @@ func TestRedLockRefusesNodesThatDoNotAgree(t *testing.T) {
 		"prefix of the first":  {[]*rlock.Client{at("10.0.0.1:7", rlock.WithPrefix("app:")), at("10.0.0.2:7"), other}, `client 0 has the prefix "app:", and client 1 has ""`},
 		"prefix of the last":   {[]*rlock.Client{at("10.0.0.1:7"), other, at("10.0.0.2:7", rlock.WithPrefix("app:"))}, `client 0 has the prefix "", and client 2 has "app:"`},
 		"one prefix":           {[]*rlock.Client{at("10.0.0.1:7", rlock.WithPrefix("a:")), at("10.0.0.2:7", rlock.WithPrefix("a:"))}, ""},
-		"one address":          {[]*rlock.Client{other, at("10.0.0.1:7"), at("10.0.0.1:7")}, "clients 1 and 2 are of one server, 10.0.0.1:7"},
+		"one address":          {[]*rlock.Client{other, at("10.0.0.1:7"), at("10.0.0.1:7")}, "clients 1 and 2 connect to one server, 10.0.0.1:7"},
 		"other ports":          {[]*rlock.Client{other, at("10.0.0.1:7"), at("10.0.0.1:8")}, ""},
 		"other case":           {[]*rlock.Client{other, at("Redis.example.com:7"), at("redis.example.com.:7")}, "one server, redis.example.com:7"},
 		"this machine":         {[]*rlock.Client{other, at("127.0.0.1:7"), at("localhost:7")}, "one server, 127.0.0.1:7"},
