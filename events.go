@@ -8,9 +8,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// events tells the Observer and the logger what happens. What happens where nobody
-// may wait for them, under a mutex or in the watchdog, is put into a queue, and told
-// in order by a goroutine.
+// events tells the Observer and the logger what happens. Events under a mutex or in the
+// watchdog, which must not wait for them, go into a queue that a goroutine delivers in
+// order.
 type events struct {
 	wire.Panics
 	Observer // the user's, without its panics
@@ -18,17 +18,17 @@ type events struct {
 	listens  bool            // there is an Observer or a logger
 	underWay *wire.Tally     // Shutdown waits for it
 	goOn     func(fn func()) // runs the queue's goroutine
-	muted    sync.Once       // of telling that nothing can be published
+	muted    sync.Once       // of reporting that nothing can be published
 
 	mu      sync.Mutex // guards the rest
 	queue   []func()
-	dropped int  // since the queue is full
+	dropped int  // events, since the queue is full
 	running bool // the goroutine runs
 }
 
 var _ wire.Events = (*events)(nil)
 
-// eventQueue is how much waits for an observer that is slow.
+// eventQueue is how many events wait for a slow observer.
 const eventQueue = 1000
 
 func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
@@ -47,11 +47,10 @@ func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
 	return e
 }
 
-// later has fn called soon, from another goroutine, or never if too much waits.
+// later has another goroutine call fn soon, or drops it if the queue is full.
 func (e *events) later(fn func()) { e.add(fn, false) }
 
-// surely is later for what must not be left out, of which there is no more than
-// there are holds.
+// surely is later for events that must not be dropped. There is at most one per hold.
 func (e *events) surely(fn func()) { e.add(fn, true) }
 
 func (e *events) add(fn func(), always bool) {
@@ -107,8 +106,8 @@ func (e *events) call(fn func()) {
 // Retried implements wire.Events.
 func (e *events) Retried(request string, err error) { e.Retry(request, err) }
 
-// Unpublished implements wire.Events: it tells, once, that Redis does not let the
-// client publish.
+// Unpublished implements wire.Events: it reports, once, that Redis does not permit the
+// client to publish.
 func (e *events) Unpublished(why error) {
 	e.muted.Do(func() {
 		e.surely(func() {

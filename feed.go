@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// pingEvery is how long a feed is silent before it is asked for a sign of
-	// life, and pongWithin how long that may take.
+	// pingEvery is how long a feed is silent before a PING is sent, and pongWithin how
+	// long the PONG may take.
 	pingEvery  = 2 * time.Second
 	pongWithin = 2 * time.Second
 
-	// idleFeed is for how long a connection is kept that carries nothing.
+	// idleFeed is how long a connection without channels stays open.
 	idleFeed = 10 * time.Second
 
 	// retryFeed is the pause before a broken feed is rebuilt, after the first
@@ -27,8 +27,8 @@ const (
 	retryFeedMax = time.Second
 )
 
-// feed is one connection that carries messages from a node. One goroutine
-// decides what is subscribed, and one for each session reads.
+// feed is one connection that carries messages from a node. One goroutine decides what is
+// subscribed, and one for each session reads.
 type feed struct {
 	hub    *hub
 	addr   string
@@ -61,8 +61,7 @@ func (f *feed) idle() bool {
 	return len(f.topics) == 0
 }
 
-// retire forgets the feed if it carries nothing. A topic that comes later gets
-// a new one.
+// retire removes the feed if it has no topics. A later topic gets a new feed.
 func (f *feed) retire() bool {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
@@ -73,8 +72,7 @@ func (f *feed) retire() bool {
 	return true
 }
 
-// run keeps a session up while there are topics, and ends when there have been
-// none for a while.
+// run has a session while there are topics, and ends after a while without topics.
 func (f *feed) run() {
 	h := f.hub
 	defer h.work.Add(-1)
@@ -101,7 +99,7 @@ func (f *feed) run() {
 			h.events.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
 		})
 		if worked {
-			pause = retryFeed // it was a good connection: no reason to hesitate
+			pause = retryFeed // the connection worked: no reason to hesitate
 		}
 		f.evacuate()
 		h.sleep(pause)
@@ -109,8 +107,8 @@ func (f *feed) run() {
 	}
 }
 
-// evacuate has sharded topics placed anew: their slots may have moved to
-// another node, which is why the session ended.
+// evacuate has sharded topics routed again: the session may have ended because their
+// slots moved to another node.
 func (f *feed) evacuate() {
 	h := f.hub
 	h.mu.Lock()
@@ -132,9 +130,9 @@ type session struct {
 	ps   *redis.PubSub
 	sent map[topicName]progress // guarded by hub.mu
 
-	// leaving counts the unsubscribes that are not answered yet. Answers come
-	// in the order of the commands, so as long as there is one, a confirmation
-	// is of a subscribe that has been revoked since. Guarded by hub.mu.
+	// leaving counts the unanswered unsubscribes. Answers come in the order of the
+	// commands, so while there is one, a confirmation belongs to a subscribe that has
+	// been revoked since. Guarded by hub.mu.
 	leaving map[topicName]int
 
 	mu     sync.Mutex // guards the rest
@@ -151,9 +149,8 @@ const (
 
 var errSilent = errors.New("no reply to PING on the subscribed connection")
 
-// session subscribes what the feed should carry and keeps to it, until the
-// connection fails, or has not been needed for a while. It reports whether
-// anything was heard.
+// session subscribes what the feed should carry, until the connection fails or has not
+// been needed for a while. It reports whether anything was heard.
 func (f *feed) session() (worked bool, err error) {
 	h := f.hub
 	defer h.events.Caught(wire.GoRedis, &err)
@@ -170,7 +167,7 @@ func (f *feed) session() (worked bool, err error) {
 	h.mu.Unlock()
 	var failed chan error // made when there is a reader
 	defer func() {
-		cancel() // also ends a dial that go-redis may be at
+		cancel() // also ends a dial of go-redis that is under way
 		_ = s.ps.Close()
 		if failed != nil {
 			<-failed
@@ -267,8 +264,7 @@ func (s *session) update(ctx context.Context) error {
 	h.mu.Unlock()
 	call(notify)
 
-	// The order of a map is not that of the next run, which would make a
-	// simulation another one.
+	// The order of a map differs from run to run, and a simulation must be repeatable.
 	for _, channels := range [][]string{plain, drop, sharded, sdrop} {
 		slices.Sort(channels)
 	}
@@ -295,8 +291,8 @@ func (s *session) update(ctx context.Context) error {
 	return nil
 }
 
-// untold are the callbacks of the users who do not know yet that the topic is
-// subscribed; hub.mu is held. They are called without it.
+// untold returns the callbacks of the users that were not told yet that the topic is
+// subscribed. It is called with hub.mu locked; the callbacks are called without.
 func (t *topic) untold() (notify []func()) {
 	for u, told := range t.users {
 		if !told {
@@ -330,7 +326,7 @@ func (s *session) read(ctx context.Context) error {
 		s.mu.Unlock()
 		switch e := event.(type) {
 		case *redis.Message:
-			// It does not say of which kind it is; a wake-up too many is harmless.
+			// It does not say whether it is sharded; a spurious wake-up is harmless.
 			s.message(topicName{e.Channel, false})
 			s.message(topicName{e.Channel, true})
 		case *redis.Subscription:
@@ -370,7 +366,7 @@ func (s *session) answered(e *redis.Subscription) error {
 		case n == 1:
 			delete(s.leaving, name)
 		case s.sent[name] == subscribed:
-			return errUnsubscribed // not ours: the slot has gone to another node
+			return errUnsubscribed // not requested: the slot has moved to another node
 		}
 		return nil
 	}
@@ -379,7 +375,7 @@ func (s *session) answered(e *redis.Subscription) error {
 	t := h.topics[name]
 	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.leaving[name] == 0 {
 		s.sent[name] = subscribed
-		// From here on no message is missed: whoever waits must look once more.
+		// From here on no message is missed: the waiters must look once more.
 		notify = t.untold()
 	}
 	h.mu.Unlock()
@@ -390,9 +386,9 @@ func (s *session) answered(e *redis.Subscription) error {
 	return nil
 }
 
-// refused deals with an error reply, which can only be to a subscribe. It
-// reports whether the session should end: if the topics belong elsewhere, or
-// should be asked for again a little later.
+// refused handles an error reply, which can only answer a subscribe. It reports whether the
+// session should end, because the topics belong to another node or should be subscribed
+// again a little later.
 func (s *session) refused(err error) bool {
 	h := s.f.hub
 	if wire.Transient(err) {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// group is what the lease of a MultiLock is of: the leases of its members. It
-// lasts as long as all of them do.
+// group is the holding of a MultiLock's lease: the leases of its members. It lasts as long
+// as all of them do.
 type group struct {
 	guard
 	name    string
 	members []*Lease // in the order of the MultiLock
 	lease   *Lease
-	over    atomic.Bool // it has ended: nobody needs to hear of the members' ends
+	over    atomic.Bool // it has ended: the ends of the members are no news
 }
 
 var _ holding = (*group)(nil)
@@ -28,8 +28,8 @@ func newGroup(name string, members []*Lease) *Lease {
 			if g.over.Load() {
 				return
 			}
-			// From a goroutine of its own: whoever ends a member may be looking at
-			// the group, with its guard locked.
+			// In a goroutine of its own: the caller that ends a member may have the
+			// guard of the group locked.
 			g.client().wire.Go(func() { g.lost(cause) })
 		})
 	}
@@ -48,8 +48,7 @@ func (g *group) chain(up *chain) *chain {
 	return up
 }
 
-// fence grows from hold to hold of the same members, because the token of each
-// does.
+// fence grows from hold to hold of the same members, because each member's token does.
 func (g *group) fence() (token int64) {
 	for _, l := range g.members {
 		token = max(token, l.Token())
@@ -82,9 +81,9 @@ func (g *group) lost(cause error) {
 	g.unlock()
 }
 
-// endLocked ends the lease because a member has ended. What is left of the
-// others protects nothing any more: it is given back. But a member whose client
-// shuts down is still held, and all of them are until the holder unlocks.
+// endLocked ends the lease because a member has ended. The other members protect nothing
+// any more, and are given back. But a member whose client shuts down is still held, and
+// all of them are until the holder unlocks.
 func (g *group) endLocked(cause error) {
 	if g.over.Load() {
 		return
@@ -102,8 +101,8 @@ func (g *group) endLocked(cause error) {
 func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	err := each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
 	if err != nil {
-		// A member that is lost ends the whole, and the others with it: they may say
-		// that they were unlocked.
+		// A lost member ends the whole, and with it the other members, whose errors may
+		// say that they were unlocked.
 		if why := g.lease.Err(); why != nil {
 			return why
 		}
@@ -122,7 +121,7 @@ func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
 	g.over.Store(true)
 	g.unlock()
 	err := unlockAll(ctx, g.members)
-	// A loss has one cause: of several members that were lost, that of the first.
+	// A loss has one cause: that of the first of several lost members.
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {
 			if errors.Is(one, ErrLeaseLost) {

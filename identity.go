@@ -1,6 +1,6 @@
 package rlock
 
-// lockID tells the locks of a client apart. Types of one family that have the
+// lockID identifies a lock of a client. Types of one family that have the
 // same name are one lock: they exclude each other, and an owner of one may
 // enter the other.
 type lockID struct{ family, name string }

@@ -183,9 +183,8 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 	q.mu.Unlock()
 }
 
-// fail tells everybody who has waited since the given time, or for longer, what w has
-// found out: that Redis has given no answer since then. Without it each would find out
-// for itself, one after the other.
+// fail tells all waiters that joined before the given time what w has found out: that
+// Redis has not answered since then. Otherwise they would find out one after the other.
 func (q *lines) fail(w *waiter, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,13 +11,12 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// watchGap is the shortest pause between two looks of a watch. What changes more
-// often than a hundred times a second cannot be followed by a reader anyway, and
-// on a busy lock, whose every release is a message, it bounds the cost.
+// watchGap is the shortest pause between two looks of a watch. No reader follows more
+// than a hundred changes a second, and the pause bounds the cost on a busy lock, whose
+// every release is a message.
 const watchGap = 10 * time.Millisecond
 
-// watchYield is for how long a watch that has heard something waits at most
-// before it looks. It is some round trips, and no delay to a reader.
+// watchYield is the longest time from a message to the look of a watch: some round trips.
 const watchYield = 2 * time.Millisecond
 
 // watch is one Watch under way.
@@ -26,9 +25,9 @@ type watch struct {
 	states chan State // capacity 1: the latest state, if it was not read yet
 
 	mu     sync.Mutex  // guards the rest, and sending and closing
-	some   bool        // a state was told
+	some   bool        // a state was delivered
 	ended  bool        // the channel is closed
-	forget func() bool // the end of the context, which is no news any more
+	forget func() bool // stops waiting for the end of the context
 }
 
 // until calls leave when the context ends, if the watch has not ended before.
@@ -40,8 +39,7 @@ func (w *watch) until(ctx context.Context, leave func()) {
 	}
 }
 
-// tell hands a state out, in the place of one that was not read, if it is news to
-// the watch.
+// tell delivers a state if it is news to the watch, and replaces one that was not read.
 func (w *watch) tell(s State, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,12 +80,12 @@ type pollers struct {
 	longest time.Duration // pause between two looks
 
 	mu     sync.Mutex       // guards the rest, and the watches of each poller
-	byView map[view]*poller // those that go on
+	byView map[view]*poller // those that have watches
 	serial int64            // of the latest
 }
 
-// view tells apart what is to be seen. Types that are one lock may show different
-// things of it, and hear of releases in different ways.
+// view identifies what a poller sees. Types that are one lock may show different parts of
+// its state, and hear of releases in different ways.
 type view struct {
 	lock lockID
 	of   any
@@ -108,14 +106,14 @@ type poller struct {
 	all    *pollers
 	number int64         // for jitter
 	poke   chan struct{} // capacity 1: a message came, or may have been missed
-	joined chan struct{} // capacity 1: a watch is there that has seen nothing yet
+	joined chan struct{} // capacity 1: a watch has joined that has seen nothing yet
 	ctx    context.Context
-	cancel context.CancelFunc // nobody watches any more
+	cancel context.CancelFunc // called when the last watch leaves
 	s      *sleeper
 
 	watches map[*watch]struct{} // guarded by pollers.mu
 
-	last State // that was told
+	last State // the latest that was delivered
 	some bool  // there is one
 }
 
@@ -144,7 +142,7 @@ func (ps *pollers) join(w *watch, of viewed) {
 	offer(p.joined)
 }
 
-// leave ends a watch, and the poller of which it is the last.
+// leave ends a watch, and its poller if it was the last.
 func (ps *pollers) leave(w *watch) {
 	ps.mu.Lock()
 	p := w.poller
@@ -156,7 +154,7 @@ func (ps *pollers) leave(w *watch) {
 	w.end()
 }
 
-// dropLocked ends a poller. Who comes now begins a new one.
+// dropLocked ends a poller. The next watch begins a new one.
 func (ps *pollers) dropLocked(p *poller) {
 	p.cancel()
 	if ps.byView[p.key] == p {
@@ -164,7 +162,7 @@ func (ps *pollers) dropLocked(p *poller) {
 	}
 }
 
-// audience are the watches that there are.
+// audience returns the watches of the poller.
 func (p *poller) audience() []*watch {
 	ps := p.all
 	ps.mu.Lock()
@@ -245,7 +243,7 @@ func (p *poller) run() {
 			failures = 0
 		}
 		if unsubscribe == nil {
-			// What happens until it is confirmed is not missed: that pokes too.
+			// Nothing is missed until it is confirmed, because the confirmation pokes.
 			unsubscribe = p.listen(ctx, func() { offer(p.poke) })
 		}
 		// The jitter keeps pollers apart.
@@ -261,7 +259,7 @@ func (p *poller) run() {
 			return
 		case wokenByPoke:
 			pause = gap
-			// Those who wait for the lock go first; other pollers, a little apart.
+			// Waiters for the lock go first, and pollers do not look together.
 			early := looked.Add(gap).Sub(clock.Now())
 			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= wokenByEnd {
 				return
@@ -274,8 +272,8 @@ func (p *poller) jitter(look int, d time.Duration) time.Duration {
 	return seam.Jitter(p.all.seed, p.number, look, d)
 }
 
-// sleep waits for a time, or for less if it is poked, or a watch comes, which is to
-// learn of the state at once.
+// sleep sleeps for d, or less if it is poked, or if a watch joins, which must get the state
+// at once.
 func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
 	why = p.s.sleep(d, poke, p.joined, p.ctx.Done(), p.all.closing)
 	if why < wokenByEnd {
@@ -284,11 +282,11 @@ func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
 	return why
 }
 
-// see reports whether a state is another than the last, and keeps it.
+// see records a state, and reports whether it differs from the last.
 func (p *poller) see(s *State) (changed bool) {
 	if s.Token == 0 && s.held(exclusive) && p.last.held(exclusive) && s.Holders[0].Owner == p.last.Holders[0].Owner {
-		// Where Redis has no room for the token, it is known as long as this
-		// client holds the lock: that is over a moment before Redis says so.
+		// If Redis has no room for the token, it is known only while this client holds
+		// the lock, which ends a moment before Redis shows it.
 		s.Token = p.last.Token
 	}
 	if p.some && s.Mode == p.last.Mode && s.Token == p.last.Token && slices.Equal(s.Holders, p.last.Holders) {

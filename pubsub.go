@@ -12,15 +12,15 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// hub keeps the subscriptions of a client: any number of channels over one
-// connection, or one for each node if channels are sharded. Nothing depends on
-// it but speed: a waiter that hears nothing looks at the lock by itself.
+// hub has the subscriptions of a client: any number of channels over one connection, or
+// one for each node if channels are sharded. Only speed depends on it: a waiter that hears
+// nothing looks at the lock by itself.
 //
-// It uses go-redis's PubSub for the protocol only. PubSub reconnects by itself,
-// but does not notice a connection that swallows everything (it sends PINGs
-// and does not wait for the PONG), and resubscribes sharded channels of
-// several slots in one command, which the server refuses whole. So a session
-// that fails in any way is closed here, and a fresh one subscribes anew.
+// It uses go-redis's PubSub for the protocol only. PubSub reconnects by itself, but does
+// not notice a connection that loses everything (it sends PINGs and does not wait for the
+// PONG), and resubscribes sharded channels of several slots in one command, which the
+// server refuses as a whole. So a session that fails in any way is closed here, and a new
+// one subscribes again.
 type hub struct {
 	env    *seam.Env
 	wire   *wire.Deployment
@@ -32,8 +32,8 @@ type hub struct {
 	mu     sync.Mutex // guards the rest and the topics
 	topics map[topicName]*topic
 	feeds  map[string]*feed // by node address; "" is any node
-	router bool             // the goroutine that places sharded topics runs
-	lost   []*topic         // topics that it has to place
+	router bool             // the goroutine that routes sharded topics runs
+	lost   []*topic         // topics that it has to route
 }
 
 type topicName struct {
@@ -41,15 +41,15 @@ type topicName struct {
 	sharded bool
 }
 
-// topic is a channel that somebody wants to hear.
+// topic is a channel with users.
 type topic struct {
 	name topicName
-	// users are told, once for each time that it is subscribed, that messages
-	// now come; the value says whether they were. Each topic of a subscription
-	// tells it by itself: between the confirmations of two a release may have
-	// been announced on the later one only.
+	// users are told, each time that the topic is subscribed, that messages come from
+	// now on; the value says whether they were told. Each topic of a subscription does
+	// so: between the confirmations of two topics a release may have been announced on
+	// the later one only.
 	users map[*subscription]bool
-	feed  *feed // where it is subscribed, or to be; nil: not placed yet
+	feed  *feed // where it is, or will be, subscribed; nil: not routed yet
 }
 
 // subscription is one user's interest in a channel.
@@ -96,12 +96,12 @@ func (h *hub) listenLocked(name topicName, s *subscription) *topic {
 	return t
 }
 
-// listen is subscribe for a caller that only wants to end it.
+// listen is subscribe that returns only the function that ends it.
 func (h *hub) listen(channel string, notify func()) (end func()) {
 	return h.subscribe(channel, notify).close
 }
 
-// close ends the interest. The last user's end unsubscribes.
+// close ends the subscription. The last user of a topic unsubscribes it.
 func (s *subscription) close() {
 	h := s.hub
 	h.mu.Lock()
@@ -128,13 +128,13 @@ func (h *hub) placeLocked(t *topic) {
 		return
 	}
 	if !h.wire.IsCluster() {
-		// A wrapper that does not tell which node has a slot. go-redis finds it
-		// for each connection.
+		// A wrapper does not tell which node has a slot. go-redis finds it for each
+		// connection.
 		slot := wire.Slot(t.name.channel)
 		h.feedLocked("slot "+strconv.Itoa(slot), h.wire.IO()).addLocked(t)
 		return
 	}
-	// Which node has the slot may take a round trip to find out.
+	// Finding the node of the slot may take a round trip.
 	h.lost = append(h.lost, t)
 	if !h.router && h.ctx.Err() == nil {
 		h.router = true
@@ -143,7 +143,7 @@ func (h *hub) placeLocked(t *topic) {
 	}
 }
 
-// route places sharded topics until none is left.
+// route finds the nodes of sharded topics until none is left.
 func (h *hub) route() {
 	defer h.work.Add(-1)
 	for {
@@ -199,8 +199,8 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 	return f
 }
 
-// close ends all feeds. Their goroutines end at once, but for one that is in a
-// handshake with a server that hangs: it stays for go-redis's time-outs.
+// close ends all feeds. Their goroutines end at once, except one in a handshake with a
+// server that hangs: it ends with the time-outs of go-redis.
 func (h *hub) close() {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()

@@ -6,20 +6,20 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// sleeper is a goroutine that works when something happens, and sleeps in between. It
-// tells a test which of the two it does; see seam.Env.
+// sleeper is the sleep of a goroutine that works when something happens. It tells a test
+// whether the goroutine works or sleeps; see seam.Env.
 type sleeper struct {
 	env   *seam.Env
 	timer seam.Timer
-	end   func() // of the work since it is awake
+	end   func() // ends the work that began when it woke
 }
 
-// newSleeper is called by the goroutine, which is awake.
+// newSleeper is called when the goroutine is awake.
 func newSleeper(env *seam.Env) *sleeper {
 	return &sleeper{env: env, timer: env.Clock.NewTimer(seam.FarAway), end: env.Begin()}
 }
 
-// waking is why a sleeper sleeps no longer.
+// waking is what woke a sleeper.
 type waking int
 
 const (
@@ -30,8 +30,7 @@ const (
 	wokenByClosing
 )
 
-// sleep sleeps for d at most, or until one of the channels is ready, of which any may
-// be nil.
+// sleep sleeps for at most d, or until one of the channels is ready. Any may be nil.
 func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why waking) {
 	s.timer.Reset(d)
 	s.end()

@@ -7,8 +7,8 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// line is where the attempt waits in this client. One that is let in by its
-// caller's hold of the other side does not wait behind others: they may wait for
+// line is where the attempt waits in this client. An attempt that may enter because of
+// its caller's hold of the other side does not wait behind others: they may wait for
 // that very hold to end.
 func (a *attempt) line() lineKey {
 	key := a.core.line(a.ID)
@@ -24,10 +24,10 @@ func (a *attempt) lead(w *waiter) {
 	a.show()
 }
 
-// wait waits in line and, as its head, looks whenever the lock may be free:
-// after a message or a local release, when the holder's lease is over, after
-// the subscription was confirmed or rebuilt, and at the longest poll. rest is
-// for how long the lock is held as far as is known; 0 means look at once.
+// wait waits in line and, as its head, looks whenever the lock may be free: after a
+// message or a local release, when the holder's lease is over, after the subscription was
+// confirmed or rebuilt, and at the longest poll. rest is how long the lock is known to be
+// held; 0 means look at once.
 func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
 	c := a.core.c
 	since := c.clock.Now()
@@ -67,7 +67,7 @@ func handOverOf(lease *Lease) *handOver {
 	}
 }
 
-// sleep sleeps, and returns why the wait is over if it is.
+// sleep sleeps. It returns an error if the wait is over.
 func (a *attempt) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <-chan struct{}) error {
 	c := a.core.c
 	if err := ctx.Err(); err != nil {
@@ -87,8 +87,8 @@ func (a *attempt) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <
 	return nil
 }
 
-// waitBehind waits until the attempt is the head of its line. It returns a lease if it
-// got one before that, or for how long the lock is held.
+// waitBehind waits until the attempt is the head of its line. It returns a lease if it got
+// one before that; otherwise how long the lock is known to be held.
 func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease *Lease, rest time.Duration, err error) {
 	c := a.core.c
 	for {
@@ -96,7 +96,7 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease 
 			return nil, 0, err
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, 0, err // a thousand that are canceled at once need not look
+			return nil, 0, err // a thousand waiters that are canceled at once need not look
 		}
 		n := c.lines.news(w)
 		if n.admitted {
@@ -162,7 +162,7 @@ func (a *attempt) pause(look int, rest time.Duration) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
 	pause := min(cfg.longestPoll, l.asks.LongestPause(a.Number, look))
 	if l.asks.KeepsPlace() {
-		// Never later than a third. Those who came together do not look together.
+		// Never later than a third. Waiters that came together do not look together.
 		pause = min(pause, cfg.waiterLease/3-a.jitter(look, cfg.waiterLease/12))
 	}
 	if rest >= 0 {
