@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // revived counts the hold ids that hold a lock, if only on some servers, when all have
@@ -126,6 +127,9 @@ func (s scenario) scriptNames() map[string]string {
 	}
 	names := map[string]string{}
 	for name, script := range all {
+		if s.scripts == nil { // the files may have changed since the test was built
+			script.Text, script.SHA = seam.Script(name)
+		}
 		names[script.Text], names[script.SHA] = name, name
 	}
 	return names
