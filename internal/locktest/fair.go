@@ -126,7 +126,7 @@ func (w *FairWaiter) Waits() bool {
 	}
 }
 
-// LineUp lets a Lock wait, and returns when it stands in the queue: at its end,
+// LineUp lets a Lock wait, and returns when it is in the queue: at its end,
 // as long as the caller lets others in one by one.
 func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireOption) (*FairWaiter, error) {
 	before := FairState(rdb, l.Name()).Queue
@@ -180,7 +180,7 @@ func Parked(t testing.TB, rdb redis.UniversalClient, m *Member, name string, opt
 }
 
 // JavaFairLock is a waiter or holder of Redisson, by the rules of its wire. It is
-// made of single commands: only for tests in which nobody else is at work.
+// made of single commands: only for tests in which nothing else uses the lock.
 type JavaFairLock struct {
 	RDB   redis.UniversalClient
 	Keys  FairKeys
@@ -242,7 +242,7 @@ func (j *JavaFairLock) Unlock() {
 	}
 }
 
-// GiveUp tells nobody.
+// GiveUp ends the wait. It wakes no other waiter, as in Redisson.
 func (j *JavaFairLock) GiveUp() {
 	queue := j.RDB.LRange(bg, j.Keys.Queue, 0, -1).Val()
 	for _, other := range queue[slices.Index(queue, j.Owner)+1:] {

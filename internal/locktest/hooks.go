@@ -31,8 +31,7 @@ func (h *CountHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// ScriptHook stands between a client and its connections, to lose or hold up
-// what it names.
+// ScriptHook is a go-redis hook that lets a test lose or delay commands.
 type ScriptHook struct {
 	One  func(cmd redis.Cmder, next func() error) error
 	Pipe func(cmds []redis.Cmder, next func() error) error

@@ -53,7 +53,7 @@ var QueuedTypes = []QueuedType{
 	{"priority", "priority", false, priority, func(c *rlock.Client, name string) AnyLock { return priority(c, name) }},
 }
 
-// Enqueue begins a Lock call and waits until it stands in the queue in Redis and
+// Enqueue begins a Lock call and waits until it is in the queue in Redis and
 // has subscribed to its channel.
 func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) *Attempt {
 	t.Helper()
@@ -156,7 +156,7 @@ func PutDeadWaiter(t testing.TB, rdb redis.UniversalClient, k QueuedType, name s
 const FirstRank = -9e15 + 1
 
 // OrderedType is a type that keeps its waiters in Redis in the order in which they came,
-// and where they stand.
+// and reads that order.
 type OrderedType struct {
 	Name  string
 	Open  func(c *rlock.Client, name string) AnyLock
@@ -164,7 +164,7 @@ type OrderedType struct {
 	// Line are the hold ids of the waiters, the first one first.
 	Line  func(rdb redis.UniversalClient, name string) []string
 	Signs string // the suffix of the zset with the signs of life
-	// Put adds a waiter of another process, before whom nobody of Open may enter.
+	// Put adds a waiter of another process. No waiter of Open may enter before it.
 	Put func(t testing.TB, rdb redis.UniversalClient, name, id string, alive time.Duration)
 }
 
@@ -173,7 +173,7 @@ func (k OrderedType) Sign(rdb redis.UniversalClient, name, id string) time.Time 
 	return time.UnixMilli(int64(rdb.ZScore(bg, "{"+name+"}:rlock:"+k.Signs, id).Val()))
 }
 
-// Enqueue begins a Lock call and returns when it stands in the line as the last.
+// Enqueue begins a Lock call and returns when it is the last in the line.
 func (k OrderedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) (e *Attempt, id string) {
 	t.Helper()
 	before := k.Line(rdb, l.Name())

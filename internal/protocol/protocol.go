@@ -92,7 +92,7 @@ type Entry struct {
 	Leads   bool  // it is the first of its client's waiters, as far as is known
 	Placed  bool  // an earlier look may have left a place in Redis
 	Granted bool  // an earlier look may have been granted, and no lease was made of it
-	Splits  int   // looks in a row at which nobody had a quorum
+	Splits  int   // looks in a row at which no owner had a quorum
 	Round   int64 // of a read-write lock, in which it was first refused; or NoRound
 }
 
@@ -136,7 +136,7 @@ type Kept int
 
 const (
 	Done      Kept = iota // the hold is as asked
-	Removed               // there is no such hold, and nobody holds the lock
+	Removed               // there is no such hold, and the lock is free
 	TakenOver             // there is no such hold, and others hold the lock
 )
 

@@ -11,7 +11,7 @@ import (
 type Tally struct {
 	mu   sync.Mutex
 	n    int
-	zero chan struct{} // closed when n falls to 0; nil if nobody waits
+	zero chan struct{} // closed when n falls to 0; nil: nothing waits
 }
 
 // Add changes the count by n.
