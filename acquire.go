@@ -128,8 +128,8 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	case n == 0:
 		return nil, nil
 	case cause != nil:
-		// Never a fresh hold here: the outer section would go on unaware that
-		// it was alone for a while.
+		// Never a new hold here: the outer section would continue without knowing that
+		// it did not hold the lock for a while.
 		return nil, h.error(cause)
 	case l.opts.nonReentrant:
 		return nil, h.error(ErrReentrant)
@@ -137,22 +137,22 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	a.Tries++
 	a.looks()
 	sent := h.ask(a.opts.lease)
-	// Through the lock by which it was entered: another one of the same name may
-	// not know all that is to be known of it.
+	// Through the lock that made the hold: another type of the same name may not know
+	// everything about it.
 	r := h.core.asks.Reenter(h.id, a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
 	case lease != nil:
 		return lease, nil
 	case errors.Is(err, ErrUnlocked):
-		// Its last lease was unlocked meanwhile, by one that could not wait any
-		// longer for this operation to end.
+		// An Unlock that could not wait any longer for this operation has unlocked its
+		// last lease.
 		a.reentry = false
 		return nil, nil
 	}
 	if failed := confirmed(&r); failed != nil {
-		// Perhaps counted in Redis, but not here: the next operation sets the
-		// count right.
+		// Redis may have counted it, unlike this process: the next operation corrects
+		// the count.
 		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
 		a.seen.settle(l.c.clock.Now(), false)
 		refused := a.error(a.interrupted(caller, failed))
@@ -162,8 +162,8 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	return nil, h.error(err)
 }
 
-// checkOtherSide looks at what the caller holds of the other side. A writer may read:
-// the new hold then has the same id. A reader that wants to write would wait for itself.
+// checkOtherSide checks what the caller holds on the other side. A writer may read: its new
+// hold has the same id. A reader that asks to write would wait for itself.
 func (a *attempt) checkOtherSide() error {
 	l := a.core
 	h := a.chain.held(l, l.side.other())
@@ -175,22 +175,21 @@ func (a *attempt) checkOtherSide() error {
 	case n == 0:
 		return nil // all unlocked
 	case cause != nil:
-		return h.error(cause) // as with a re-entry: never a fresh hold here
+		return h.error(cause) // as with a re-entry: never a new hold here
 	case l.side == exclusive:
 		return h.error(ErrUpgrade)
 	}
 	a.outer, a.Outer = h, h.id
 	if h.lend() {
-		// Once only: late copies of the release of one reading could end the
-		// next, if it had the same id.
+		// Once only: a late copy of the release of one read hold could end the next one
+		// if that had the same id.
 		a.ID = h.id
 	}
 	return nil
 }
 
-// outerHoldLost deals with the news that the hold is gone under which the caller was
-// to enter. The attempt goes on as that of a new owner if the hold was unlocked
-// meanwhile.
+// outerHoldLost handles the reply that the outer hold, under which the attempt was to
+// enter, is gone. If it was unlocked meanwhile, the attempt continues as a new owner.
 func (a *attempt) outerHoldLost(e *protocol.Entered) error {
 	h := a.outer
 	if h == nil {
@@ -213,7 +212,7 @@ func (a *attempt) outerHoldLost(e *protocol.Entered) error {
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
 	var rest time.Duration
-	// Those who already wait have the first right. With nobody in line, look.
+	// Waiters in line go first. Without any, look.
 	if !a.Wait || c.lines.waiting(a.line()) == 0 {
 		var lease *Lease
 		var err error
@@ -318,10 +317,8 @@ func (a *attempt) accept(sent time.Time, r *protocol.Result[protocol.Entered]) (
 	return h.begin(sent, a.opts), nil
 }
 
-// giveUp undoes what the attempt may have left in Redis, now or when a copy of
-// its acquire arrives late. The caller waits for it, but not for long: the
-// watchdog goes on alone.
-//
+// giveUp undoes what the attempt may have left in Redis, now or when a copy of its acquire
+// arrives late. The caller waits for giveUpGrace only; then the watchdog continues alone.
 // It reports whether Redis has answered.
 func (a *attempt) giveUp() (answered bool) {
 	if !a.unsure && !a.Granted && !a.Placed {
@@ -364,16 +361,16 @@ func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
 	a.show()
 }
 
-// show lets those who wait behind the attempt see what it sees.
+// show tells the waiters behind the attempt what it sees.
 func (a *attempt) show() {
 	if a.place != nil {
 		a.core.c.lines.saw(a.place, a.seen)
 	}
 }
 
-// interrupted makes the error of an acquire out of what stopped it: a context that
-// ended, the caller's or that of the wait, or that the lock was not free at the one
-// look. What was seen last is part of it.
+// interrupted makes the error of an acquire from what stopped it: the end of the caller's
+// context or of the wait, or a single look at a lock that was not free. It contains what
+// was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	stopped := wire.Ended(err)
 	separator := "; "

@@ -47,7 +47,7 @@ type Client struct {
 	running  wire.Tally    // goroutines that run code of users: watches, and what tells observers
 }
 
-// clients counts those of this process.
+// clients counts the Clients of this process.
 var clients atomic.Int64
 
 // New returns a Client on rdb: a *redis.Client (also of a Sentinel deployment), a
@@ -111,7 +111,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// open makes the layers that the client stands on.
+// open makes the layers below the client.
 func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	c.env = c.cfg.env
 	if c.env.Clock == nil {

@@ -20,7 +20,7 @@ type hold struct {
 	entry // the hold is a duty of the watchdog
 
 	core   *core
-	ops    *opLock // of what is done at it
+	ops    *opLock // admits one operation at a time
 	owned  *owned  // by the owner of WithOwner; nil: it has none
 	id     string
 	number int64 // of the id
@@ -31,13 +31,13 @@ type hold struct {
 	state    state
 	cause    error     // why it ended
 	leases   []*Lease  // open ones: not yet unlocked
-	renewed  int       // how many of them are to be renewed
+	renewed  int       // how many of them the watchdog renews
 	deadline time.Time // local end of validity
 	expires  time.Time // when the lease may run out in Redis, by our clock
 	renewAt  time.Time // next renewal, if renewed > 0
 	attempts int       // renewals since the last that was confirmed
 	failure  error     // of the latest of them
-	asked    time.Time // when a lease may run out that was asked for, whether that was answered or not
+	asked    time.Time // when the latest requested lease may run out, answered or not
 	guardAt  time.Time // next look after a fixed lease, if it needs one; see guardsLocked
 	lent     bool      // its id is also that of a hold of the other side
 	unsure   bool      // copies of the first acquire may be under way
@@ -88,8 +88,8 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	return l
 }
 
-// addLocked adds a lease. One that was on its way when the client began to shut
-// down has ended already, and still has to be unlocked.
+// addLocked adds a lease. If its acquire was under way when the client began to shut
+// down, the lease has ended already, and still has to be unlocked.
 func (h *hold) addLocked(l *Lease) {
 	h.leases = append(h.leases, l)
 	if h.closing {
@@ -122,8 +122,7 @@ func (h *hold) confirmLocked(sent time.Time, lease time.Duration) {
 	h.attempts, h.failure = 0, nil
 }
 
-// reentered deals with the result of a re-entry, and returns the lease of it or why
-// there is none.
+// reentered handles the result of a re-entry. It returns a lease, or why there is none.
 func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent time.Time, a acquireConfig) (*Lease, error) {
 	cfg := &h.core.c.cfg
 	h.lock()
@@ -183,7 +182,7 @@ func (h *hold) lend() bool {
 	return first
 }
 
-// alive reports whether the hold lasts.
+// alive reports whether the hold has not ended.
 func (h *hold) alive() bool {
 	h.lock()
 	defer h.unlock()
@@ -191,15 +190,15 @@ func (h *hold) alive() bool {
 	return h.state == held
 }
 
-// restOfLease is for how long Redis keeps the hold unless it is renewed or
-// released, by our clock; at least 1 ns.
+// restOfLease is how long Redis keeps the hold if it is neither renewed nor released, by
+// our clock; at least 1 ns.
 func (h *hold) restOfLease() time.Duration {
 	h.lock()
 	defer h.unlock()
 	return max(h.expires.Sub(h.core.c.clock.Now()), 1)
 }
 
-// maxHoldAt is when the hold gets too old; zero: never.
+// maxHoldAt is when WithMaxHold ends the hold; zero: never.
 func (h *hold) maxHoldAt() time.Time {
 	if d := h.core.opts.maxHold; d > 0 {
 		return h.since.Add(d)
@@ -207,9 +206,8 @@ func (h *hold) maxHoldAt() time.Time {
 	return time.Time{}
 }
 
-// checkLocked ends the hold if its time is over. Every look at a hold goes
-// through it, so a process that was stopped past the deadline sees the loss
-// before the watchdog has come round to it.
+// checkLocked ends the hold if its time is over. Every look at a hold calls it, so a
+// process that was stopped past the deadline sees the loss before the watchdog does.
 func (h *hold) checkLocked(now time.Time) {
 	if h.state != held {
 		return
@@ -231,7 +229,7 @@ func (h *hold) checkLocked(now time.Time) {
 	h.loseLocked(now, cause)
 }
 
-// isGone ends the hold, of which Redis says that it is not there, and returns its cause.
+// isGone ends a hold that is gone from Redis, and returns the cause.
 func (h *hold) isGone(k protocol.Kept) error {
 	h.lock()
 	defer h.unlock()
@@ -241,7 +239,7 @@ func (h *hold) isGone(k protocol.Kept) error {
 	return h.cause
 }
 
-// absence is the cause of a loss that Redis tells.
+// absence is the cause of a loss that Redis reported.
 func absence(k protocol.Kept) error {
 	if k == protocol.TakenOver {
 		return ErrTakenOver
@@ -257,9 +255,9 @@ func (h *hold) loseLocked(now time.Time, cause error) {
 	h.endLocked(over, because(ErrLeaseLost, cause))
 	if h.unsure {
 		// A late copy of the acquire could still take the lock for a hold that no
-		// caller owns. If our own clock says that it is lost, the copy is
-		// stopped when the lease is over, not before: until then the rest of the
-		// lease is the margin between us and the next holder.
+		// caller owns. If our clock found the loss, the copy is stopped when the
+		// lease is over, not before: until then the rest of the lease is the margin
+		// between this holder and the next.
 		from := h.expires
 		if !byOurClock(cause) || now.After(from) {
 			from = now
@@ -278,15 +276,14 @@ func (h *hold) tellLoss(now time.Time, cause error) {
 	})
 }
 
-// byOurClock reports whether a loss was found by looking at the clock, so that
-// the hold may still be there in Redis. That h.expires has passed does not exclude
-// it: an Extend, renewal or re-entry that was not answered may have run.
+// byOurClock reports whether our clock found a loss, so that the hold may still be in
+// Redis, even after h.expires: an unanswered Extend, renewal or re-entry may have run.
 func byOurClock(cause error) bool {
 	return errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || errors.Is(cause, ErrUnreachable)
 }
 
-// untilLocked is for how long a clean-up of the hold is worth repeating: until
-// whatever was asked for has run out, and late copies with it.
+// untilLocked is until when a clean-up of the hold is worth repeating: until every
+// requested lease has run out, and late copies of its request too.
 func (h *hold) untilLocked() time.Time {
 	until := h.core.c.clock.Now()
 	for _, t := range []time.Time{h.expires, h.asked} {

@@ -33,8 +33,8 @@ type Lease struct {
 
 type leaseContext struct{ cancel context.CancelCauseFunc }
 
-// holding is what a lease is one entry into: a hold of a lock, or of several at
-// once. Methods whose name ends in Locked are called with its guard locked.
+// holding is what a lease belongs to: a hold of a lock, or of several at once. Methods
+// whose name ends in Locked are called with its guard locked.
 type holding interface {
 	client() *Client
 	lockName() string
@@ -74,14 +74,14 @@ func (g *guard) unlock() {
 
 var errNoLease = &Error{Err: ErrNotHeld}
 
-// longOver is the Done of what never was a lease.
+// longOver is the Done of a nil or zero lease.
 var longOver = func() chan struct{} {
 	over := make(chan struct{})
 	close(over)
 	return over
 }()
 
-// none reports whether it is not a lease that Lock returned, but a nil or zero one.
+// none reports whether the lease is nil or zero.
 func (l *Lease) none() bool { return l == nil || l.of == nil }
 
 // Name is the name of the lock, with the client's prefix.
@@ -197,9 +197,8 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	return ctx
 }
 
-// onEnd has a function called with the cause when the lease ends, at once if it
-// has ended. The function must not hold a mutex for which somebody may wait who
-// looks at the lease.
+// onEnd has a function called with the cause when the lease ends, at once if it has ended.
+// The function must not lock a mutex whose owner may look at the lease.
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	l.g.lock()
 	defer l.g.unlock()
@@ -220,8 +219,7 @@ func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	}
 }
 
-// endLocked ends the lease, once. Only a loss is still news to a holder that was
-// told to leave and has not done so yet.
+// endLocked ends the lease, once. After the end by a shutdown, a loss is still recorded.
 func (l *Lease) endLocked(err error) {
 	if l.err != nil {
 		if onlyClosed(l.err) && errors.Is(err, ErrLeaseLost) {
@@ -311,7 +309,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return l.told(l.of.release(context.WithoutCancel(ctx), l, called))
 }
 
-// claim begins an Unlock, at the time that it returns. Only the first has anything
+// claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
 // to do; told ends it, and Shutdown waits for that.
 func (l *Lease) claim() (called time.Time, first bool) {
 	c := l.of.client()
@@ -326,7 +324,7 @@ func (l *Lease) claim() (called time.Time, first bool) {
 	return called, true
 }
 
-// told ends an Unlock: it tells the observer what came of it, and returns that.
+// told ends an Unlock: it tells the observer its result, and returns that.
 func (l *Lease) told(err error) error {
 	c := l.of.client()
 	defer c.end()

@@ -26,11 +26,10 @@ func (h *hold) nextLocked() time.Time {
 	return next
 }
 
-// guardsLocked reports whether a fixed lease needs looking after. Redisson, when
-// it renews one hold of a lock that several share, cuts the time of the lock to
-// its watchdog time-out: the longer leases of others would end with it if it
-// died then. Those are put back each third of a watchdog lease, which is taken
-// to be like Redisson's.
+// guardsLocked reports whether the watchdog must restore a fixed lease. When Redisson
+// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog time-out:
+// the longer leases of others would end with it if it died then. The watchdog restores
+// them each third of a watchdog lease, assuming that Redisson's is as long.
 func (h *hold) guardsLocked() bool {
 	return h.core.asks.GuardsFixedLease() && h.guardAt.Add(h.core.c.cfg.watchdogLease).Before(h.expires)
 }
@@ -67,7 +66,7 @@ func (h *hold) answered(lease time.Duration, sent time.Time, r *protocol.Result[
 	now := h.core.c.clock.Now()
 	h.checkLocked(now) // a deadline that has passed stays passed
 	if h.state != held {
-		return time.Time{} // a release has come in between: the answer may mean that
+		return time.Time{} // a release came first: the answer may mean that
 	}
 	err := r.Err
 	if err == nil && r.TooFew != nil {
@@ -89,15 +88,14 @@ func (h *hold) answered(lease time.Duration, sent time.Time, r *protocol.Result[
 	return h.nextLocked()
 }
 
-// retryLocked has a renewal that has failed repeated. That a node does not answer is
-// logged by the watchdog, for all holds: anything else is logged here.
+// retryLocked schedules the repetition of a failed renewal. The watchdog logs, for all
+// holds, that a node does not answer; other failures are logged here.
 func (h *hold) retryLocked(now time.Time, err error, logged bool) {
 	logged = logged && h.failure == nil
 	h.failure = err
 	c, retry := h.core.c, h.core.retryAfter()
 	pause := min(retry, time.Duration(h.attempts)*retry/8)
-	// Renewals of very many holds that have failed at once do not all come back
-	// at once.
+	// Renewals of very many holds that failed together are not repeated together.
 	h.renewAt = now.Add(pause - seam.Jitter(c.seed, h.number, h.attempts, pause/2))
 	c.events.later(func() {
 		c.events.Retry("renew", err)
@@ -107,8 +105,8 @@ func (h *hold) retryLocked(now time.Time, err error, logged bool) {
 	})
 }
 
-// drain implements duty: the client shuts down. The holder is told, and keeps
-// the lock until it unlocks: it may be at work.
+// drain implements duty: the client shuts down. It tells the holder, which keeps the lock
+// until it unlocks, because it may still work.
 func (h *hold) drain() {
 	h.lock()
 	defer h.unlock()

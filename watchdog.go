@@ -12,17 +12,16 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// duty is something that the watchdog must not forget: a hold, which is to be
-// renewed and must end at its deadline, or a clean-up that is still to be done.
-// The watchdog calls one duty from one goroutine at a time, except that
-// answered may come late and beside anything else.
+// duty is something that the watchdog must do in time: renew a hold and end it at its
+// deadline, or send a clean-up. The watchdog calls a duty from one goroutine at a time,
+// except answered, which may come late and concurrently.
 type duty interface {
 	// due is called at about the time that was asked for, perhaps a slack too
 	// early. It returns what to do now, if anything, and when to be called
 	// again; the zero time ends the duty.
 	due(now time.Time, slack time.Duration) (chore, time.Time)
-	// answered is called with what came of a chore for a lease that was sent at sent,
-	// if that is ever known. It returns when to be called again.
+	// answered is called with the result of a chore for a lease that was sent at sent,
+	// if there ever is one. It returns when to be called again.
 	answered(lease time.Duration, sent time.Time, r *protocol.Result[protocol.Kept]) time.Time
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
@@ -49,16 +48,16 @@ type entry struct {
 	ended   bool
 }
 
-// watchdog looks after all holds of a client: one goroutine, one timer, one
-// heap. It never waits for Redis itself: requests go out in rounds, from
-// goroutines that last as long as the round, so that a server that hangs
-// delays neither the deadlines nor the renewals on other servers.
+// watchdog serves all holds of a client with one goroutine, one timer and one heap. It
+// never waits for Redis itself: goroutines that last as long as a round send the requests,
+// so that a server that hangs delays neither the deadlines nor the renewals on other
+// servers.
 type watchdog struct {
 	env    *seam.Env
 	wire   *wire.Deployment
 	lanes  *wire.Lanes
 	events *events
-	slack  time.Duration // what is due within it is done along
+	slack  time.Duration // duties due within it are done together
 	left   wire.Tally    // entries that have not ended
 	poke   chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
 	quit   chan struct{}
@@ -90,7 +89,7 @@ func (w *watchdog) add(e *entry, at time.Time) {
 	if w.closed {
 		e.ended = true
 		w.mu.Unlock()
-		e.duty.drain() // too late to do more
+		e.duty.drain() // the watchdog is closed: nothing else can be done
 		return
 	}
 	defer w.mu.Unlock()
@@ -151,8 +150,8 @@ func (w *watchdog) pushLocked(e *entry, at time.Time) {
 	}
 }
 
-// wakeLocked makes the goroutine look at once. Its work begins here, in the eyes of a
-// test that moves the clock: what the goroutine does not know of yet may be due.
+// wakeLocked makes the goroutine look at once. For a test that moves the clock its work
+// begins here: a duty that the goroutine does not know yet may be due.
 func (w *watchdog) wakeLocked() {
 	if w.woken == nil {
 		w.woken = w.env.Begin()
@@ -163,7 +162,7 @@ func (w *watchdog) wakeLocked() {
 	}
 }
 
-// awake ends what wakeLocked began, as the goroutine goes on.
+// awake ends the work that wakeLocked began, when the goroutine continues.
 func (w *watchdog) awake() {
 	w.mu.Lock()
 	end := w.woken
@@ -191,7 +190,7 @@ func (w *watchdog) endLocked(e *entry) {
 	}
 }
 
-// drain has every duty told that the client shuts down, those too that come later.
+// drain tells every duty that the client shuts down, also those that are added later.
 func (w *watchdog) drain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,14 +234,14 @@ func (w *watchdog) check(lock string) {
 	}
 }
 
-// isClosed reports whether nothing is looked after any more.
+// isClosed reports whether the watchdog serves nothing any more.
 func (w *watchdog) isClosed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.closed
 }
 
-// close ends the goroutine and returns what is left to do, which nobody will.
+// close ends the goroutine and returns the duties that are left undone.
 func (w *watchdog) close() (left []duty) {
 	w.mu.Lock()
 	ended := w.ended
@@ -260,7 +259,7 @@ func (w *watchdog) close() (left []duty) {
 	}
 	w.mu.Unlock()
 	for _, d := range left {
-		d.drain() // the goroutine may not have come to it: no lease is valid without a watchdog
+		d.drain() // the goroutine may not have done it: no lease is valid without a watchdog
 	}
 	return left
 }
@@ -359,8 +358,8 @@ func (w *watchdog) send(sends []sending) {
 }
 
 // renewals logs when the renewals of a node, or of the nodes of a RedLock, begin to
-// fail for want of an answer, and when one gets through again: once each, however many
-// holds there are.
+// fail without an answer, and when one succeeds again: once each, however many holds there
+// are.
 func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
