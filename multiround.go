@@ -250,6 +250,12 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 		}
 		return l.Err()
 	})
+	for _, l := range r.leases {
+		// It took its time to extend the others, and a lease may be over meanwhile.
+		if err == nil {
+			err = l.Err()
+		}
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -125,3 +125,43 @@ func TestWaitersBehindAFailedHeadFailWithIt(t *testing.T) {
 		l.Unlock(ctx)
 	})
 }
+
+// The last member of a MultiLock is not extended when all are held: it was granted just
+// then. If its reply came late, and to extend the others takes long, it is over before
+// they are: then nothing is held, and nothing may be handed out.
+func TestMultiLockIsNotHandedOutWhenItsLastMemberIsOver(t *testing.T) {
+	bubble(t, 1, Config{Servers: 2}, func(w *World) {
+		ctx := context.Background()
+		p := newPlayer(w, scenario{kind: multiKinds[0]}, "a")
+		defer p.close()
+		m, err := rlock.NewMultiLock(p.cs[0].NewLock("one"), p.cs[1].NewLock("two"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for range 2 { // dials, and loads the scripts
+			l, err := m.Lock(ctx)
+			if err == nil {
+				_ = l.Extend(ctx, time.Second)
+				err = l.Unlock(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		p.h.PartitionFrom(1, 700*time.Millisecond)
+		time.AfterFunc(690*time.Millisecond, func() { p.h.PartitionFrom(0, 400*time.Millisecond) })
+		l, err := m.Lock(ctx, rlock.WithLease(time.Second))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := l.Err(); err != nil {
+			t.Errorf("handed out at %v: %v", w.Elapsed(), err)
+		}
+		if err := l.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
