@@ -348,7 +348,7 @@ func TestMaxHoldEndsARenewedHold(t *testing.T) {
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		// ... but as soon as it says that it is not.
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrMaxHold)
-		locktest.MustUnlock(t, locktest.MustLock(t, l))
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
 	})
 }
 
