@@ -13,7 +13,7 @@ import (
 
 // attempt is one Lock or TryLock call that may begin a hold.
 type attempt struct {
-	protocol.Entry
+	protocol.Acquire
 	core    *core
 	chain   *chain // of the caller's context
 	owned   *owned // by the owner in it, if there is one
@@ -122,7 +122,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 // enterAgain adds a lease to a hold at which no other operation is under way. It
 // returns nothing if all its leases are unlocked.
 func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
-	n, cause := h.entries()
+	n, cause := h.openLeases()
 	a.reentry = n > 0
 	switch {
 	case n == 0:
@@ -136,7 +136,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	}
 	a.Tries++
 	a.looks()
-	sent := h.ask(a.opts.lease)
+	sent := h.noteAsked(a.opts.lease)
 	// Through the lock that made the hold: another type of the same name may not know
 	// everything about it.
 	r := h.core.asks.Reenter(h.id, a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
@@ -170,7 +170,7 @@ func (a *attempt) checkOtherSide() error {
 	if h == nil {
 		return nil
 	}
-	n, cause := h.entries()
+	n, cause := h.openLeases()
 	switch {
 	case n == 0:
 		return nil // all unlocked
@@ -247,7 +247,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			return nil, 0, err
 		}
 		sent := c.clock.Now()
-		ask := l.asks.Enter(&a.Entry)
+		ask := l.asks.Enter(&a.Acquire)
 		if l.asks.KeepsPlace() && a.Wait && (l.asks.QueuedInRedis() || a.Leads) {
 			a.Placed = true
 		}

@@ -37,8 +37,8 @@ type Client struct {
 	pollers  *pollers
 
 	// As the home of RedLocks, and as one of their nodes.
-	ballots  quorum.Ballots
-	standing quorum.Standing
+	ballots   quorum.Ballots
+	knowledge quorum.Knowledge
 
 	lastHold atomic.Int64  // number of the latest hold
 	closing  chan struct{} // closed when Shutdown begins

@@ -97,8 +97,8 @@ func (h *hold) addLocked(l *Lease) {
 	}
 }
 
-// ask notes, before it is sent, that a lease is asked for, and returns the time.
-func (h *hold) ask(lease time.Duration) (sent time.Time) {
+// noteAsked notes, before it is sent, that a lease is asked for, and returns the time.
+func (h *hold) noteAsked(lease time.Duration) (sent time.Time) {
 	h.lock()
 	defer h.unlock()
 	sent = h.core.c.clock.Now()
@@ -155,8 +155,8 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent time.Time, a ac
 	return lease, nil
 }
 
-// entries is how many leases are not yet unlocked, and why they are lost if they are.
-func (h *hold) entries() (n int, cause error) {
+// openLeases is how many leases are not yet unlocked, and why they are lost if they are.
+func (h *hold) openLeases() (n int, cause error) {
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(h.core.c.clock.Now())
@@ -323,7 +323,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
 	}
 	c := h.core.c
-	sent := h.ask(d)
+	sent := h.noteAsked(d)
 	r := h.core.asks.Renew(h.id, d).Do(ctx, c.cfg.commandTimeout)
 	if err := confirmed(&r); err != nil {
 		return h.error(err)

@@ -50,7 +50,7 @@ type waiter struct {
 	// the lock. It may have received a wake-up then, so the new head looks at once.
 	behind   passed
 	admitted bool  // the head got a hold that can be shared: look too
-	round    int64 // the waiter counts as having waited since then; see protocol.Entry.Round
+	round    int64 // the waiter counts as having waited since then; see protocol.Acquire.Round
 	err      error // why it should leave
 }
 

@@ -34,7 +34,7 @@ func (l *Fair) keys(more ...string) []string {
 func (l *Fair) term() int64 { return l.site.WaiterLease.Milliseconds() }
 
 // Enter implements Protocol.
-func (l *Fair) Enter(e *Entry) Request[Entered] {
+func (l *Fair) Enter(e *Acquire) Request[Entered] {
 	wait := 0
 	if e.Wait {
 		wait = 1

@@ -28,7 +28,7 @@ func NewLock(site *Site, names Names) *Lock {
 func (l *Lock) NewID() HoldID { return l.site.NewID() }
 
 // Enter implements Protocol.
-func (l *Lock) Enter(e *Entry) Request[Entered] {
+func (l *Lock) Enter(e *Acquire) Request[Entered] {
 	return l.site.entering("lock/enter",
 		[]string{l.names.Lock, l.names.Tombstone(e.ID), l.tokens},
 		[]any{e.ID, e.Lease.Milliseconds(), l.source})

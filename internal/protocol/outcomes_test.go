@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-func verdict(t *testing.T, l Protocol, e *Entry, v Verdict) Entered {
+func verdict(t *testing.T, l Protocol, e *Acquire, v Verdict) Entered {
 	t.Helper()
 	got := must(t, l.Enter(e))
 	if got.Verdict != v {
@@ -20,7 +20,7 @@ func verdict(t *testing.T, l Protocol, e *Entry, v Verdict) Entered {
 	return got
 }
 
-func under(id, outer string) *Entry {
+func under(id, outer string) *Acquire {
 	e := entry(id)
 	e.Outer = outer
 	return e

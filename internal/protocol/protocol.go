@@ -23,7 +23,7 @@ type Protocol interface {
 	// Enter asks for the first entry of a hold. If e waits, a type that keeps its
 	// waiters in Redis adds this one, or gives a sign of life for its place. Enter may
 	// change e for the next look, the id included.
-	Enter(e *Entry) Request[Entered]
+	Enter(e *Acquire) Request[Entered]
 	// Reenter sets the count of a hold's entries to n, and makes the hold last for at
 	// least lease from now. With confirm, replicas confirm it if the client wants that.
 	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
@@ -80,8 +80,8 @@ type HoldID struct {
 	Number int64  // in the client
 }
 
-// Entry is an acquire of a lock: its arguments, and its state from look to look.
-type Entry struct {
+// Acquire is an acquire of a lock: its arguments, and its state from look to look.
+type Acquire struct {
 	HoldID
 	Lease    time.Duration
 	Wait     bool   // if the lock is not free

@@ -99,7 +99,7 @@ func (q *Queued) term() int64 { return q.site.WaiterLease.Milliseconds() }
 func (q *Queued) NewID() HoldID { return q.site.NewID() }
 
 // Enter implements Protocol.
-func (q *Queued) Enter(e *Entry) Request[Entered] {
+func (q *Queued) Enter(e *Acquire) Request[Entered] {
 	wait := 0
 	if e.Wait {
 		wait = 1

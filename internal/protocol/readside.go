@@ -22,7 +22,7 @@ func (l *ReadSide) timer(id string, n int) string {
 }
 
 // Enter implements Protocol.
-func (l *ReadSide) Enter(e *Entry) Request[Entered] {
+func (l *ReadSide) Enter(e *Acquire) Request[Entered] {
 	keys := []string{l.names.Lock, l.names.Tombstone(e.ID), l.timer(e.ID, 1)}
 	if l.turns() {
 		keys = append(keys, l.writers, l.readers, l.admitted)

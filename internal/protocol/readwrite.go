@@ -38,7 +38,7 @@ func (l *readWrite) turns() bool { return l.writers != "" }
 
 // place returns how long a look keeps a place among the waiters, ms, and 1 if an earlier
 // look may have left one.
-func (l *readWrite) place(e *Entry) (ms int64, had int) {
+func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 	if e.Leads && l.turns() && e.Outer == "" {
 		ms = l.site.WaiterLease.Milliseconds()
 	}

@@ -89,8 +89,8 @@ func want[T comparable](t testing.TB, r Request[T], outcome T) {
 	}
 }
 
-func entry(id string) *Entry {
-	return &Entry{HoldID: HoldID{ID: id}, Lease: time.Minute, Round: NoRound}
+func entry(id string) *Acquire {
+	return &Acquire{HoldID: HoldID{ID: id}, Lease: time.Minute, Round: NoRound}
 }
 
 // of is what a request sends.

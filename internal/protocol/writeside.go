@@ -18,7 +18,7 @@ func NewWriteSide(site *Site, names Names, preferReaders bool) *WriteSide {
 func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + ":write") }
 
 // Enter implements Protocol.
-func (l *WriteSide) Enter(e *Entry) Request[Entered] {
+func (l *WriteSide) Enter(e *Acquire) Request[Entered] {
 	keys := []string{l.names.Lock, l.tombstone(e.ID), l.names.Clock}
 	if l.turns() {
 		keys = append(keys, l.writers, l.admitted)

@@ -27,7 +27,7 @@ const (
 
 // Enter implements protocol.Protocol. Each try has a new id: the votes for the one before
 // were taken back for good.
-func (l *Lock) Enter(e *protocol.Entry) protocol.Request[protocol.Entered] {
+func (l *Lock) Enter(e *protocol.Acquire) protocol.Request[protocol.Entered] {
 	if e.Tries > 1 {
 		if l.cfg.Ballots.of(e.ID) != nil { // unless the try came too late to be a hold
 			now := l.clock.Now()
@@ -57,7 +57,7 @@ type try struct {
 	paced bool      // it is known how long a quorum takes to answer
 }
 
-func (t *try) enter(ctx context.Context, e *protocol.Entry, together bool) protocol.Result[protocol.Entered] {
+func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) protocol.Result[protocol.Entered] {
 	if err := t.prepare(ctx); err != nil {
 		return failed[protocol.Entered](err)
 	}

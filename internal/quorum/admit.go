@@ -78,7 +78,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 
 // meet notes what a node has reported. It returns an error if the node is unfit.
 func (q *quarantine) meet(i int, a *about, sent time.Time) error {
-	known, now := q.nodes[i].Standing, q.clock.Now()
+	known, now := q.nodes[i].Knowledge, q.clock.Now()
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	v := &known.view
@@ -113,7 +113,7 @@ func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
 
 // lookSoon looks at the nodes in the background. One look is under way at a time.
 func (q *quarantine) lookSoon() {
-	home := q.home().Standing
+	home := q.home().Knowledge
 	home.mu.Lock()
 	defer home.mu.Unlock()
 	if home.busy {
@@ -150,7 +150,7 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time
 		floor = max(reachable, q.time())
 	}
 	q.admitWith(ctx, floor, nodes, func(i int, a *about) bool {
-		v := q.nodes[i].Standing.get()
+		v := q.nodes[i].Knowledge.get()
 		return !a.admitted && v.epoch == a.epoch && q.left(v, began) == 0
 	})
 }

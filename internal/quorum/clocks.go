@@ -25,9 +25,9 @@ const (
 	clockDrift = 2000
 )
 
-// Standing is what a client knows of its server as a node of RedLocks with a quarantine. All
+// Knowledge is what a client knows of its server as a node of RedLocks with a quarantine. All
 // such locks share it. The zero value knows nothing.
-type Standing struct {
+type Knowledge struct {
 	mu   sync.Mutex // guards the rest
 	view view
 	busy bool // as the home of locks: a look at the nodes of one of them is under way
@@ -35,7 +35,7 @@ type Standing struct {
 	waiting map[lookKey][]func(error) // as the home: callers that wait for a look
 }
 
-func (s *Standing) get() view {
+func (s *Knowledge) get() view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view
@@ -100,7 +100,7 @@ func (q *quarantine) window() (lo, hi int64) {
 func (q *quarantine) times() (early, late []time.Duration) {
 	now := q.clock.Now()
 	for _, n := range q.nodes {
-		if v := n.Standing.get(); !v.heard.IsZero() {
+		if v := n.Knowledge.get(); !v.heard.IsZero() {
 			e, l := v.times(now)
 			early, late = append(early, e), append(late, l)
 		}
@@ -135,7 +135,7 @@ func (q *quarantine) age() time.Duration {
 	now := q.clock.Now()
 	var ages []time.Duration
 	for _, n := range q.nodes {
-		if v := n.Standing.get(); !v.heard.IsZero() && v.longest >= q.cfg.LongestLease {
+		if v := n.Knowledge.get(); !v.heard.IsZero() && v.longest >= q.cfg.LongestLease {
 			ages = append(ages, now.Sub(v.heard))
 		}
 	}

@@ -125,7 +125,7 @@ func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 			}
 		})
 		nodes = append(nodes, Node{
-			Wire: d, Name: fmt.Sprint("node ", i+1), Calls: &wire.Tally{}, Standing: &Standing{},
+			Wire: d, Name: fmt.Sprint("node ", i+1), Calls: &wire.Tally{}, Knowledge: &Knowledge{},
 			Listen: func(string, func()) func() { return nil },
 			CleanUp: func(task protocol.Task, _, _ time.Time) bool {
 				h.mu.Lock()
@@ -146,12 +146,12 @@ func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 }
 
 // entry is what an acquire begins with.
-func (h *home) entry() *protocol.Entry {
-	return &protocol.Entry{HoldID: h.NewID(), Lease: lease, Tries: 1}
+func (h *home) entry() *protocol.Acquire {
+	return &protocol.Acquire{HoldID: h.NewID(), Lease: lease, Tries: 1}
 }
 
 // look looks once.
-func (h *home) look(e *protocol.Entry) protocol.Result[protocol.Entered] {
+func (h *home) look(e *protocol.Acquire) protocol.Result[protocol.Entered] {
 	return h.Enter(e).Do(bg, budget)
 }
 

@@ -39,8 +39,8 @@ type Node struct {
 	// CleanUp has the client's watchdog send t from a given time on, until it is answered
 	// or until has passed. It returns false if that watchdog has stopped.
 	CleanUp func(t protocol.Task, from, until time.Time) bool
-	// Standing is what the client knows of the node, shared by all its locks.
-	Standing *Standing
+	// Knowledge is what the client knows of the node, shared by all its locks.
+	Knowledge *Knowledge
 }
 
 // Config configures a lock. The client of the first node is the home of the lock: the lock

@@ -55,7 +55,7 @@ const (
 	nothing    says = iota // there was no vote, or the node was not asked
 	granted                // ACQ: it votes for the hold, by this copy or an earlier one
 	busy                   // another hold has the vote
-	cancelled              // the hold was abandoned
+	abandoned              // the hold was abandoned
 	continuous             // RENEW: the vote has lasted since the grant with the known stamp
 	fresh                  // RENEW: the vote was granted anew, or its stamp was not known
 	written                // RAISE: the counter is at least the token
@@ -107,7 +107,7 @@ func readAcquire(a wire.Answer) (r reply, err error) {
 	case !ok:
 		return r, wire.ErrReply(a.Val)
 	case n < 0:
-		return reply{says: cancelled}, nil
+		return reply{says: abandoned}, nil
 	case n == 0:
 		return reply{says: busy, id: whose, rest: millis(number)}, nil
 	}
@@ -130,7 +130,7 @@ func readRenew(a wire.Answer) (r reply, err error) {
 	case err != nil:
 		return r, err
 	case n == 0:
-		return reply{says: cancelled}, nil
+		return reply{says: abandoned}, nil
 	case n < 0:
 		return reply{says: busy}, nil
 	}

@@ -52,7 +52,7 @@ func (q *quarantine) guard(i int, voting bool, req *wire.Request) (*wire.Request
 // mayVote returns nil if a node may be asked for its vote, as far as is known.
 func (q *quarantine) mayVote(i int) error {
 	n := q.nodes[i]
-	switch v := n.Standing.get(); {
+	switch v := n.Knowledge.get(); {
 	case v.evicts != "":
 		return v.unfit()
 	case v.epoch == "":
@@ -70,7 +70,7 @@ func (q *quarantine) mayVote(i int) error {
 func (q *quarantine) distinct() error {
 	seen := map[string]*node{}
 	for _, n := range q.nodes {
-		run, _, _ := strings.Cut(n.Standing.get().epoch, "/")
+		run, _, _ := strings.Cut(n.Knowledge.get().epoch, "/")
 		if other := seen[run]; run != "" && other != nil {
 			q.lookSoon() // an address may have moved since
 			return argErr("%s and %s are one server, with run_id %s: a node has one vote", other.Name, n.Name, run)
@@ -89,7 +89,7 @@ func (q *quarantine) refused(i int, val any) error {
 	}
 	switch epoch, ok := text(list, 2); {
 	case list[0] == int64(-3) && ok:
-		known := q.nodes[i].Standing
+		known := q.nodes[i].Knowledge
 		now := q.clock.Now()
 		known.mu.Lock()
 		known.view.met(epoch, now)
@@ -112,7 +112,7 @@ func (q *quarantine) refused(i int, val any) error {
 func (q *quarantine) leases() time.Duration {
 	longest := q.cfg.LongestLease
 	for _, n := range q.nodes {
-		longest = max(longest, n.Standing.get().longest)
+		longest = max(longest, n.Knowledge.get().longest)
 	}
 	return longest
 }
@@ -208,7 +208,7 @@ func (q *quarantine) whenReady(fn func(error)) {
 		fn(q.ready(q.home().Wire.Context()))
 		return
 	}
-	what, home := lookKey{q.cfg.Family, q.q, q.cfg.LongestLease}, q.home().Standing
+	what, home := lookKey{q.cfg.Family, q.q, q.cfg.LongestLease}, q.home().Knowledge
 	home.mu.Lock()
 	defer home.mu.Unlock()
 	if home.waiting == nil {

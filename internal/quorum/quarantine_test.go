@@ -223,8 +223,8 @@ func TestWindowIsThatOfTheMedian(t *testing.T) {
 	l := &Lock{size: size{3, 2}, clock: fixedClock{now: now}}
 	q := &quarantine{Lock: l, skew: 50 * time.Millisecond, flight: 100 * time.Millisecond}
 	for _, off := range []time.Duration{0, 10 * time.Millisecond, time.Hour} {
-		n := &node{Node: Node{Standing: &Standing{}}}
-		n.Standing.view = view{heard: now, clock: time.Minute + off}
+		n := &node{Node: Node{Knowledge: &Knowledge{}}}
+		n.Knowledge.view = view{heard: now, clock: time.Minute + off}
 		l.nodes = append(l.nodes, n)
 	}
 	median := (time.Minute + 10*time.Millisecond).Microseconds()

@@ -204,7 +204,7 @@ type renewTally struct {
 	open       int // outstanding replies
 	continuous int
 	fresh      int
-	cancelled  int // nodes where the hold was abandoned
+	abandoned  int // nodes where the hold was abandoned
 	taken      int // nodes that have voted for another hold
 	broken     []bool
 	failed     failures
@@ -238,7 +238,7 @@ func (t *renewTally) gone(node int, taken bool) {
 	if taken {
 		t.taken++
 	} else {
-		t.cancelled++
+		t.abandoned++
 	}
 }
 
@@ -258,7 +258,7 @@ func (t *renewTally) verdict(anew []bool) decision {
 			forgot++
 		}
 	}
-	if !t.enough(forgot) && !t.blocks(t.cancelled) {
+	if !t.enough(forgot) && !t.blocks(t.abandoned) {
 		// As far as is known, no other hold can have had a quorum. A vote for another
 		// hold may belong to a try that will take it back.
 		return unknown
