@@ -154,7 +154,7 @@ func cancelAtOnce(t *testing.T, b *locktest.Backend, locks int) {
 		for i := range locks {
 			s, err := c.NewLock("held:" + strconv.Itoa(i)).State(ctx)
 			if err != nil {
-				t.Fatal(err)
+				return false // the looks of a thousand keep a slow server busy
 			}
 			n += s.Waiters
 		}
