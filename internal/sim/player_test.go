@@ -290,6 +290,8 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 	}
 	k.j.say("%s does not enter again: %v", k.who, err)
 	switch {
+	case errors.Is(err, rlock.ErrLeaseLost) && errors.Is(err, rlock.ErrNotAcquired):
+		k.j.loss(k.who, l.Lease, err) // with which its context ended
 	case errors.Is(err, rlock.ErrLeaseLost):
 		k.j.loss(k.who, under, err)
 	case errors.Is(err, rlock.ErrNotAcquired) && l.Err() != nil: // its context ended with the lease
