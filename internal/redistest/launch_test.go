@@ -17,6 +17,7 @@ func bare(t *testing.T, args ...string) *Server {
 }
 
 func TestStartTellsATakenPort(t *testing.T) {
+	t.Parallel()
 	s := bare(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

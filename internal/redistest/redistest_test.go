@@ -140,6 +140,7 @@ func TestReplicasAcknowledgeWrites(t *testing.T) {
 }
 
 func TestSentinelFailsOver(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	s := redistest.StartSentinel(t)
 	t.Logf("start: %v", time.Since(begin))
@@ -183,6 +184,7 @@ func TestSentinelFailsOver(t *testing.T) {
 }
 
 func TestClusterMigratesSlots(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	c := redistest.StartCluster(t, 3, 0)
 	t.Logf("start: %v", time.Since(begin))
@@ -231,6 +233,7 @@ func TestClusterMigratesSlots(t *testing.T) {
 }
 
 func TestClusterFailsOver(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	c := redistest.StartCluster(t, 3, 1)
 	t.Logf("start: %v", time.Since(begin))
