@@ -272,13 +272,13 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			return nil, e.Rest, nil
 		case e.Verdict == protocol.Quarantined:
 			if !a.Wait {
-				return nil, 0, because(ErrNotAcquired, inQuarantine(e.Rest))
+				return nil, 0, because(ErrNotAcquired, protocol.InQuarantine{Left: e.Rest})
 			}
 			return nil, e.Rest, nil
 		case e.Verdict == protocol.OtherType:
 			return nil, 0, because(ErrForeignKey, errOtherType)
 		case e.Verdict != protocol.OuterHoldLost:
-			return nil, 0, fmt.Errorf("unexpected reply from Redis: the hold has ended (%v)", e.Verdict)
+			return nil, 0, errWithdrawn
 		}
 		if err := a.outerHoldLost(e); err != nil {
 			return nil, 0, err
@@ -286,11 +286,9 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 	}
 }
 
-var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
+var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
 
-func inQuarantine(rest time.Duration) error {
-	return fmt.Errorf("in quarantine for %v, after a restart or a loss of data", rest.Round(time.Millisecond))
-}
+var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
 // accept makes a lease of a grant. From here the grant is either handed out or
 // given back.
@@ -318,7 +316,7 @@ func (a *attempt) accept(sent time.Time, r *protocol.Result[protocol.Entered]) (
 }
 
 // giveUp undoes what the attempt may have left in Redis, now or when a copy of its acquire
-// arrives late. The caller waits for giveUpGrace only; then the watchdog continues alone.
+// arrives late. The caller waits for protocol.GiveUpGrace only; then the watchdog continues alone.
 // It reports whether Redis has answered.
 func (a *attempt) giveUp() (answered bool) {
 	if !a.unsure && !a.Granted && !a.Placed {
@@ -327,7 +325,7 @@ func (a *attempt) giveUp() (answered bool) {
 	c, l := a.core.c, a.core
 	now := c.clock.Now()
 	u := c.cleanups.add(l.id, l.asks.Abandon(a.ID, a.unsure || a.Granted), now, now.Add(a.opts.lease+protocol.TombstoneTTL))
-	grace := time.NewTimer(giveUpGrace)
+	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {
 	case <-u.done:

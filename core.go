@@ -2,7 +2,6 @@ package rlock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -124,7 +123,7 @@ func (l *core) waiters() (n int) {
 // have confirmed it.
 func confirmed[T any](r *protocol.Result[T]) error {
 	if r.Err == nil && r.TooFew != nil {
-		return fmt.Errorf("%w: %w", ErrUnreachable, r.TooFew)
+		return because(ErrUnreachable, r.TooFew)
 	}
 	return r.Err
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 const (
@@ -299,7 +301,7 @@ func (r *round) undo(ctx context.Context) {
 		wg.Wait()
 		close(done)
 	}()
-	grace := time.NewTimer(giveUpGrace)
+	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {
 	case <-done:

@@ -99,7 +99,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	home := clients[0]
 	cfg := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longest: home.cfg.watchdogLease}
 	err := applyEach(opts, func(o RedLockOption) { o.redLock(&cfg) })
-	l, _ := newCore(home, redFamily(clients), name, cfg.lockConfig, err)
+	l, names := newCore(home, redFamily(clients), name, cfg.lockConfig, err)
 	if l.argErr != nil {
 		return nil, l.argErr
 	}
@@ -120,7 +120,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 		nodes = append(nodes, redNode(i, c, l.name))
 	}
 	l.asks, err = quorum.New(nodes, quorum.Config{
-		Name: l.name, Family: l.id.family, Quorum: cfg.quorum,
+		Names: names, Family: l.id.family, Quorum: cfg.quorum,
 		NodeTimeout: cfg.timeout, CommandTimeout: home.cfg.commandTimeout,
 		Scripts: home.site.Scripts, Seed: home.seed, NewID: home.newID, Ballots: &home.ballots,
 		Quarantine: cfg.quarantine, LongestLease: cfg.longest, WatchdogLease: home.cfg.watchdogLease,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // Shutdown ends the client in good order. From its beginning no lock is granted, waiters
@@ -42,7 +44,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	// Goroutines that end at once are waited for in any case, so that nothing of
 	// the client runs any more, but not those that hang in go-redis.
 	c.hub.close()
-	moment, cancel := context.WithTimeout(context.Background(), giveUpGrace)
+	moment, cancel := context.WithTimeout(context.Background(), protocol.GiveUpGrace)
 	defer cancel()
 	_ = c.hub.work.Wait(moment)
 	_ = c.wire.Wait(moment)

@@ -11,10 +11,6 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// giveUpGrace is how long a caller whose wait is over waits to see its acquire undone.
-// Redis answers within it unless there is a failure.
-const giveUpGrace = 100 * time.Millisecond
-
 // sight is what an acquire has seen of a lock: the outcome of its last look. A waiter
 // behind others uses that of the head of its line.
 type sight struct {
@@ -63,11 +59,11 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	return s
 }
 
-// settle decides about an unanswered look. A server that does not answer for giveUpGrace
+// settle decides about an unanswered look. A server that does not answer for protocol.GiveUpGrace
 // counts as unreachable. A look that was cut off earlier says nothing, nor does an
 // unanswered look if the give-up that followed was answered.
 func (s *sight) settle(now time.Time, answered bool) {
-	if silent := now.Sub(s.asked); !s.asked.IsZero() && !answered && silent >= giveUpGrace {
+	if silent := now.Sub(s.asked); !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, silent.Round(time.Millisecond))
 	}
 	s.asked = time.Time{}

@@ -116,7 +116,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 		}
 	}
 	if err == nil && !wait && ans.Outcome.Verdict == protocol.Quarantined {
-		err = because(ErrNotAcquired, inQuarantine(ans.Outcome.Rest))
+		err = because(ErrNotAcquired, protocol.InQuarantine{Left: ans.Outcome.Rest})
 	}
 	var wg sync.WaitGroup
 	for _, a := range attempts[len(r.leases):] {

@@ -63,7 +63,7 @@ func (l *Fair) ForceUnlock(owner string) Request[bool] {
 
 // Inspect implements Protocol.
 func (l *Fair) Inspect() Request[State] {
-	return looking(l.site, "fair/inspect", l.line[:2], nil, ReadState)
+	return looking(l.site, "fair/inspect", l.line[:2], nil, readState)
 }
 
 // View implements Protocol.

@@ -38,7 +38,7 @@ func (l *Fenced) Inspect() Request[State] {
 }
 
 func readFenced(a wire.Answer) (State, error) {
-	s, err := ReadState(a)
+	s, err := readState(a)
 	for _, h := range s.Holders {
 		if !counted(h.Owner) {
 			s.Token = 0

@@ -10,7 +10,7 @@ var _ Protocol = (*Lock)(nil)
 // Lock is the protocol of a Lock, whose state is a hash with one field for its only hold.
 // Other types embed it and differ in part.
 type Lock struct {
-	everyday
+	Everyday
 	site  *Site
 	names Names
 	// tokens is the key that tokens come from, and source says how: see
@@ -69,7 +69,7 @@ func (l *Lock) forceUnlock(owner string, how any) Request[bool] {
 
 // Inspect implements Protocol.
 func (l *Lock) Inspect() Request[State] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock}, nil, ReadState)
+	return looking(l.site, "lock/inspect", []string{l.names.Lock}, nil, readState)
 }
 
 // Probe implements Protocol.

@@ -9,6 +9,7 @@ package protocol
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -231,13 +232,25 @@ type Site struct {
 // A copy that is under way for longer has outlived every time-out of client and server.
 const TombstoneTTL = time.Minute
 
-// everyday has the answers of most types.
-type everyday struct{}
+// GiveUpGrace is how long a caller whose wait is over waits to see its acquire undone.
+// Redis answers within it unless there is a failure.
+const GiveUpGrace = 100 * time.Millisecond
 
-func (everyday) QueuedInRedis() bool                   { return false }
-func (everyday) KeepsPlace() bool                      { return false }
-func (everyday) LongestPause(int64, int) time.Duration { return math.MaxInt64 }
-func (everyday) Hesitation() time.Duration             { return 0 }
-func (everyday) GuardsFixedLease() bool                { return false }
-func (everyday) Margin() time.Duration                 { return 0 }
-func (everyday) LongestLease() time.Duration           { return 0 }
+// InQuarantine is why a server grants no lock, or a node does not vote, yet.
+type InQuarantine struct{ Left time.Duration }
+
+// Error implements error.
+func (e InQuarantine) Error() string {
+	return fmt.Sprintf("in quarantine for %v, after a restart or a loss of data", e.Left.Round(time.Millisecond))
+}
+
+// Everyday has the answers of most types, which embed it.
+type Everyday struct{}
+
+func (Everyday) QueuedInRedis() bool                   { return false }
+func (Everyday) KeepsPlace() bool                      { return false }
+func (Everyday) LongestPause(int64, int) time.Duration { return math.MaxInt64 }
+func (Everyday) Hesitation() time.Duration             { return 0 }
+func (Everyday) GuardsFixedLease() bool                { return false }
+func (Everyday) Margin() time.Duration                 { return 0 }
+func (Everyday) LongestLease() time.Duration           { return 0 }

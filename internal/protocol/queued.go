@@ -16,7 +16,7 @@ var _ Protocol = (*Queued)(nil)
 // exclusive waiter when the lock is free and no waiter is before it, a shared one when
 // there is no exclusive hold and no exclusive waiter before it.
 type Queued struct {
-	everyday
+	Everyday
 	site  *Site
 	names Names
 	mode  string
@@ -142,7 +142,7 @@ func (q *Queued) ForceUnlock(owner string) Request[bool] {
 
 // Inspect implements Protocol. It shows both sides.
 func (q *Queued) Inspect() Request[State] {
-	return looking(q.site, "queue/inspect", q.keys(), nil, ReadState)
+	return looking(q.site, "queue/inspect", q.keys(), nil, readState)
 }
 
 // Probe implements Protocol.

@@ -7,7 +7,7 @@ import "context"
 // a request depends on are declared as keys too, so that it waits while a cluster moves the
 // slot.
 type readWrite struct {
-	everyday
+	Everyday
 	site    *Site
 	names   Names
 	side    string // 'read' or 'write', as in the scripts
@@ -59,7 +59,7 @@ func (l *readWrite) ForceUnlock(owner string) Request[bool] {
 
 // Inspect implements Protocol. It shows both sides.
 func (l *readWrite) Inspect() Request[State] {
-	return looking(l.site, "rw/inspect", []string{l.names.Lock}, []any{l.timers}, ReadState)
+	return looking(l.site, "rw/inspect", []string{l.names.Lock}, []any{l.timers}, readState)
 }
 
 // Probe implements Protocol.

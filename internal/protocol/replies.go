@@ -113,8 +113,8 @@ func readProbed(a wire.Answer) (Probed, error) {
 	return Probed{held == 1, int(entries)}, err
 }
 
-// ReadState reads the reply of an inspect script: see scripts/lock/inspect.lua.
-func ReadState(a wire.Answer) (State, error) {
+// readState reads the reply of an inspect script: see scripts/lock/inspect.lua.
+func readState(a wire.Answer) (State, error) {
 	ms, token, list, err := a.Pair()
 	if err != nil {
 		return State{}, err

@@ -245,7 +245,7 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 // had not answered for some time: the others are no quorum.
 func (t *try) silent() error {
 	failed := maps.Clone(t.tally.failed)
-	if waited := time.Since(t.began); waited >= giveUpGrace {
+	if waited := time.Since(t.began); waited >= protocol.GiveUpGrace {
 		for i, g := range t.tally.got {
 			if g.open {
 				failed[i] = wire.NoAnswer(waited.Round(time.Millisecond), nil)
@@ -277,7 +277,7 @@ func (t *try) giveBack(ctx context.Context, tell bool) {
 	if f.collect(ctx, count) == nil {
 		return
 	}
-	grace := t.clock.NewTimer(giveUpGrace)
+	grace := t.clock.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	f.alarm, f.rang = grace.C(), func() (over bool) { return true }
 	_ = f.collect(context.Background(), count)

@@ -3,7 +3,6 @@ package quorum
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -29,13 +28,6 @@ var (
 	errRestarted  = errors.New("restarted meanwhile")
 	errClockOff   = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 )
-
-// quarantinedError is why a node does not vote.
-type quarantinedError struct{ left time.Duration }
-
-func (e quarantinedError) Error() string {
-	return fmt.Sprintf("in quarantine for %v, after a restart or a loss of data", e.left.Round(time.Millisecond))
-}
 
 // noQuorum is ErrNoQuorum with the failure of each node.
 func (l *Lock) noQuorum(failed failures) error { return l.tooFew(l.q, failed) }

@@ -82,9 +82,8 @@ type cleanUp struct {
 
 type events struct{}
 
-func (events) Retried(string, error)          {}
-func (events) Unpublished(error)              {}
-func (events) Panicked(string, error, string) {}
+func (events) Retried(string, error) {}
+func (events) Unpublished(error)     {}
 
 var clients atomic.Int64
 
@@ -92,10 +91,14 @@ var clients atomic.Int64
 func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 	t.Helper()
 	h := &home{t: t, servers: servers, closed: make([]bool, len(servers))}
+	stock, err := protocol.DeriveNames("stock")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var serial atomic.Int64
 	client := clients.Add(1)
 	cfg := Config{
-		Name: "stock", Quorum: len(servers)/2 + 1, NodeTimeout: nodeTimeout, CommandTimeout: budget,
+		Names: stock, Quorum: len(servers)/2 + 1, NodeTimeout: nodeTimeout, CommandTimeout: budget,
 		Scripts: loaded(), Ballots: &Ballots{}, WatchdogLease: lease, LongestLease: lease,
 		NewID: func() protocol.HoldID {
 			n := serial.Add(1)

@@ -17,8 +17,6 @@ package quorum
 
 import (
 	"context"
-	"math"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +44,8 @@ type Node struct {
 // Config configures a lock. The client of the first node is the home of the lock: the lock
 // uses its clock, its goroutines and its watchdog.
 type Config struct {
-	Name           string // of the lock, with the prefix; a valid one
-	Quorum         int    // from a majority of the nodes to all
+	Names          protocol.Names // of the lock
+	Quorum         int            // from a majority of the nodes to all
 	NodeTimeout    time.Duration
 	CommandTimeout time.Duration // bounds a task that is sent without a waiting caller
 	Scripts        protocol.Scripts
@@ -69,6 +67,7 @@ type Config struct {
 
 // Lock is the protocol of one RedLock.
 type Lock struct {
+	protocol.Everyday
 	size
 	cfg     Config
 	nodes   []*node
@@ -93,10 +92,6 @@ const (
 	// hesitation spreads the waiters that hear of a release over time, so that they do not
 	// split the votes.
 	hesitation = 5 * time.Millisecond
-
-	// giveUpGrace is how long a caller whose wait is over still waits until its votes are
-	// taken back. Nodes answer within it, unless they are silent.
-	giveUpGrace = 100 * time.Millisecond
 )
 
 // New returns the lock of a name on some nodes; the first one is the home. It sends nothing.
@@ -107,10 +102,10 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 		size:    size{len(nodes), cfg.Quorum},
 		cfg:     cfg,
 		clock:   nodes[0].Wire.Clock(),
-		record:  suffixed(cfg.Name, "rlock:red"),
-		counter: suffixed(cfg.Name, "rlock:red:counter"),
-		gone:    suffixed(cfg.Name, "rlock:gone:"),
-		channel: suffixed(cfg.Name, "rlock:red:free"),
+		record:  cfg.Names.Derived("rlock:red"),
+		counter: cfg.Names.Derived("rlock:red:counter"),
+		gone:    cfg.Names.Tombstone(""),
+		channel: cfg.Names.Derived("rlock:red:free"),
 	}
 	for _, n := range nodes {
 		l.nodes = append(l.nodes, &node{Node: n})
@@ -123,15 +118,6 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 		l.quarantine = q
 	}
 	return l, nil
-}
-
-// suffixed derives a key from the name of a lock, in the same slot, in case the node belongs
-// to a cluster.
-func suffixed(name, suffix string) string {
-	if strings.Contains(name, "{") {
-		return name + ":" + suffix
-	}
-	return "{" + name + "}:" + suffix
 }
 
 // home is the node of the client that the lock belongs to.
@@ -186,20 +172,8 @@ func (l *Lock) Listen(_ string, notify func()) (end func()) {
 	}
 }
 
-// QueuedInRedis implements protocol.Protocol.
-func (l *Lock) QueuedInRedis() bool { return false }
-
-// KeepsPlace implements protocol.Protocol.
-func (l *Lock) KeepsPlace() bool { return false }
-
-// LongestPause implements protocol.Protocol.
-func (l *Lock) LongestPause(int64, int) time.Duration { return math.MaxInt64 }
-
 // Hesitation implements protocol.Protocol.
 func (l *Lock) Hesitation() time.Duration { return hesitation }
-
-// GuardsFixedLease implements protocol.Protocol.
-func (l *Lock) GuardsFixedLease() bool { return false }
 
 // Margin implements protocol.Protocol. With a quarantine it covers the skew of the nodes'
 // clocks and late copies.

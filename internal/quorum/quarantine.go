@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -99,7 +100,7 @@ func (q *quarantine) refused(i int, val any) error {
 		if left == 0 {
 			q.lookSoon()
 		}
-		return quarantinedError{left}
+		return protocol.InQuarantine{Left: left}
 	case list[0] == int64(-4):
 		q.lookSoon()
 		return errClockOff
@@ -130,8 +131,8 @@ func (q *quarantine) left(v view, now time.Time) time.Duration {
 func (q *quarantine) rest(failed failures) time.Duration {
 	var waits []time.Duration
 	for _, err := range failed {
-		if w := (quarantinedError{}); errors.As(err, &w) {
-			waits = append(waits, w.left)
+		if w := (protocol.InQuarantine{}); errors.As(err, &w) {
+			waits = append(waits, w.Left)
 		}
 	}
 	need := q.q - (q.n - len(failed))

@@ -79,7 +79,7 @@ func readHello(a Answer) (command string, err error) {
 	default:
 		return "both", nil
 	}
-	hello := Fields(a.Val)
+	hello := fields(a.Val)
 	version, _ := hello["version"].(string)
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
