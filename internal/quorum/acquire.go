@@ -262,7 +262,7 @@ func (t *try) silent() error {
 // have voted, so that the next try does not find those votes. If ctx has ended there is no
 // next try, and the wait is short.
 func (t *try) giveBack(ctx context.Context, tell bool) {
-	f := t.takeBack(t.ID, t.ballot, 0, t.lease, tell)
+	f := t.takeBack(t.ID, t.ballot, tell)
 	defer f.end()
 	known := t.tally.votes()
 	if known == 0 {

@@ -50,7 +50,7 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 	return &ballot{
 		papers: papers{nodes: make([]paper, l.n)},
 		votes: votes{
-			stamps: make([]string, l.n), anew: make([]bool, l.n), late: make([]bool, l.n),
+			stamps: make([]string, l.n), anew: make([]bool, l.n), late: make([]bool, l.n), reached: make([]bool, l.n),
 			lease: lease, entries: 1,
 		},
 	}
@@ -157,7 +157,8 @@ type votes struct {
 	since   time.Time     // the last confirmation
 	lease   time.Duration // the longest requested one
 	token   int64
-	entries int // of the owner; the nodes do not know it
+	reached []bool // by node: its counter is known to have reached the token
+	entries int    // of the owner; the nodes do not know it
 }
 
 // won notes the token of the hold, and the grants that were read.
@@ -169,6 +170,7 @@ func (v *votes) won(token int64, got []grant) {
 		if g.stamp != "" {
 			v.stamps[i] = g.stamp
 		}
+		v.reached[i] = g.level >= token
 	}
 }
 
@@ -185,11 +187,21 @@ func (v *votes) entered() int {
 	return v.entries
 }
 
-// atEnd returns what a release needs.
-func (v *votes) atEnd() (token int64, lease time.Duration) {
+// owes returns the token as the release to a node has it: negative, if the node has reached it.
+func (v *votes) owes(node int) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.token, v.lease
+	if v.reached[node] {
+		return -v.token
+	}
+	return v.token
+}
+
+// longest returns the longest lease that was requested.
+func (v *votes) longest() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.lease
 }
 
 // renews notes that a lease is requested. It returns the known stamps, and the era.
@@ -216,6 +228,7 @@ func (v *votes) fresh(node int, stamp string, era int) {
 	v.stamps[node] = stamp
 	v.anew[node] = v.anew[node] || era == v.era
 	v.late[node] = era != v.era
+	v.reached[node] = false // the counter may be lost too
 }
 
 // lasted reports whether a node's vote counts as continuous: it was granted before the last

@@ -13,11 +13,11 @@ import (
 const settlePart = 4
 
 // takeBack takes the votes for a hold back from the nodes that have voted or may have, and
-// writes the token, if there is one, to their counters. It waits a short time for nodes
+// writes the token, if there is one, to the counters that are behind. It waits a short time for nodes
 // that have not answered earlier requests: a node that does needs no tombstone. On the
 // others a tombstone stops late copies. If a node fails, the watchdogs repeat the release.
-func (l *Lock) takeBack(id string, b *ballot, token int64, lease time.Duration, tell bool) *fanout {
-	given := b.papers.close()
+func (l *Lock) takeBack(id string, b *ballot, tell bool) *fanout {
+	given, lease := b.papers.close(), b.votes.longest()
 	releases := make([]*wire.Request, l.n) // each belongs to the goroutine that asks the node
 	f := l.fanout()
 	// Without the context of the caller or of the client: the votes are taken back also
@@ -29,7 +29,7 @@ func (l *Lock) takeBack(id string, b *ballot, token int64, lease time.Duration, 
 			defer late.Stop()
 			given, stray := b.papers.settle(i, late.C())
 			if given {
-				releases[i] = l.release(i, id, token, stray, tell)
+				releases[i] = l.release(i, id, b.votes.owes(i), stray, tell)
 			}
 			return releases[i]
 		},
@@ -90,8 +90,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	if b == nil {
 		return outcome(protocol.Removed) // this was done before: the watchdogs repeat it if necessary
 	}
-	token, lease := b.votes.atEnd()
-	f := l.takeBack(id, b, token, lease, true)
+	f := l.takeBack(id, b, true)
 	defer f.end()
 	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
 	verdict := t.next()

@@ -122,6 +122,30 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 	}
 }
 
+// A release need not write the token to nodes that were at it: unless they have forgotten
+// that, whether they vote for nobody since then or have voted anew.
+func TestReleaseWritesTheTokenToNodesThatForgot(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5))
+	for _, s := range h.servers {
+		s.rdb.Set(bg, h.counter, 100, 0)
+	}
+	id, token := h.mustEnter()
+	h.quiet()
+	h.servers[1].rdb.FlushAll(bg)
+	h.servers[2].rdb.FlushAll(bg)
+	h.on(1, "renew", faultproxy.Error)
+	if got := h.Renew(id, lease).Do(bg, budget); got.Err != nil {
+		t.Fatal(got.Err)
+	}
+	h.quiet()
+	h.mustRelease(id)
+	h.settled()
+	if got := h.counters(); slices.Min(got) < token {
+		t.Errorf("counters %v, the token was %d", got, token)
+	}
+}
+
 // A release that is cut off is not begun again: the watchdogs go on with it.
 func TestReleaseThatIsCutOffGoesOn(t *testing.T) {
 	t.Parallel()

@@ -23,12 +23,12 @@ var rules = []struct {
 }{
 	{
 		name:   "a vote that was given anew is not the one that was read",
-		script: "quorum/raise", old: "or redis.call('hget', record, 'stamp') ~= stamp", instead: "",
+		script: "quorum/raise", old: "or vote[3] ~= stamp", instead: "",
 		broken: voteGivenAnew,
 	},
 	{
 		name:   "a renewal that finds no vote proves nothing",
-		script: "quorum/renew", old: "return {2, 0, grant(", instead: "return {1, 0, grant(",
+		script: "quorum/renew", old: "return {2, 0, stamp}", instead: "return {1, 0, stamp}",
 		broken: func(t *testing.T, w *World, s scenario) string {
 			p := newPlayer(w, s, "a")
 			defer p.close()
@@ -53,7 +53,7 @@ var rules = []struct {
 	},
 	{
 		name:   "a vote that was given anew by a node that lost its data is not the one of before",
-		script: "shared/vote", old: "string.format('%.0f:%.0f', n, now)", instead: "string.format('%.0f:%.0f', n, 0)",
+		script: "shared/vote", old: "string.format('%d:%d', n, now)", instead: "string.format('%d:%d', n, 0)",
 		broken: countersRecur,
 	},
 	{

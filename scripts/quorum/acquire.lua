@@ -26,16 +26,15 @@ local floor, unfit = mayVote(now)
 if unfit then
   return unfit
 end
-if redis.call('exists', tombstone) == 1 then
+local known = redis.call('mget', counter, highest, tombstone)
+if known[3] then
   return {-1}
 end
-local held = current(record, now)
+local vote, held = voted(record, now)
 if held == id then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
-  local stamp = redis.call('hget', record, 'stamp')
-  return {1, counted(stamp), stamp}
+  return {1, counted(vote[3]), vote[3]}
 elseif held then
-  return {0, left(record, now), held}
+  return {0, left(vote, now), held}
 end
-local stamp = grant(record, counter, highest, floor, now, id, lease)
-return {1, counted(stamp), stamp}
+return {1, grant(record, vote, counter, highest, known, floor, now, id, lease)}

@@ -26,19 +26,19 @@ local _, unfit = mayVote(now)
 if unfit then
   return unfit
 end
-local held, last = current(record, now), redis.call('hget', record, 'attempt')
+local vote, held = voted(record, now)
+local last = vote[1]
 if not last or id ~= '' and last ~= id then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
   return {0}
 end
 -- Also if its time is over: the clock that says so may be wrong, and be set right. The
 -- tombstone outlasts the lease, so that a late renewal does not bring the vote back.
-local token = tonumber(redis.call('hget', record, 'token') or 0)
-keep = math.max(left(record, now), 0) + keep
+keep = math.max(left(vote, now), 0) + keep
 redis.call('del', record)
 redis.call('set', gone .. last, 1, 'px', keep)
 if not held then
   return {0}
 end
 announce(how, channel, '0')
-return told({1, held, token})
+return told({1, held, tonumber(vote[4] or 0)})

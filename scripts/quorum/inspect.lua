@@ -17,8 +17,8 @@ local _, unfit = mayVote(now)
 if unfit then
   return unfit
 end
-local held = current(record, now)
+local vote, held = voted(record, now)
 if not held then
   return {-2, 0, -1}
 end
-return {left(record, now), tonumber(redis.call('hget', record, 'token') or 0), -1, held, '1', 'exclusive'}
+return {left(vote, now), tonumber(vote[4] or 0), -1, held, '1', 'exclusive'}

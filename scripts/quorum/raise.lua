@@ -25,12 +25,14 @@ local floor, unfit = mayVote(now)
 if unfit then
   return unfit
 end
-if current(record, now) ~= id or redis.call('hget', record, 'stamp') ~= stamp then
+local vote, held = voted(record, now)
+if held ~= id or vote[3] ~= stamp then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
   return 0
 end
-if count(counter, highest, floor) < tonumber(token) then
-  raise(counter, highest, tonumber(token))
+local known = redis.call('mget', counter, highest)
+if count(known, floor) < tonumber(token) then
+  raise(counter, highest, known, tonumber(token))
 end
 redis.call('hset', record, 'token', token)
 return 1

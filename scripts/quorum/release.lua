@@ -7,7 +7,8 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms; 0: none is needed, because the node has answered
 --          all requests for its vote
--- ARGV[3]  token of the hold; 0: it never was one
+-- ARGV[3]  token of the hold; 0: it never was one. Negative: the node was at the token while
+--          it voted for the hold, so the counter matters only if it has forgotten that
 -- ARGV[4]  channel
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
@@ -18,7 +19,7 @@
 --          may have
 -- Twice    A second run lengthens the tombstone. It never touches the vote for another
 --          hold.
--- Memory   The DEL, or the HDEL, lets the SET pass on a node at its memory limit.
+-- Memory   The DEL, or the HDEL, lets the SETs pass on a node at its memory limit.
 
 -- include time
 -- include publish
@@ -26,25 +27,31 @@
 -- include vote
 local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local now = micros()
-local floor, unfit = mayVote(now)
+local floor, unfit = mayVote()
 if unfit then
   return unfit
 end
-if keep ~= '0' then
-  redis.call('del', tombstone)
-  redis.call('set', tombstone, 1, 'px', keep)
+-- Also if the time of the record is over: no other hold has had the vote since, and the
+-- clock may be wrong and be set right.
+local had = redis.call('hget', record, 'attempt') == id
+if had then
+  redis.call('del', record)
 else
   redis.call('hdel', record, '')
 end
-if count(counter, highest, floor) < token then
-  raise(counter, highest, token) -- so that the next hold needs one round trip
+if keep ~= '0' then
+  redis.call('set', tombstone, 1, 'px', keep)
 end
--- Also if the time of the record is over: no other hold has had the vote since, and the
--- clock may be wrong and be set right.
-if redis.call('hget', record, 'attempt') == id then
-  redis.call('del', record)
+if token > 0 or token < 0 and not had then
+  local known = redis.call('mget', counter, highest)
+  token = math.abs(token)
+  if count(known, floor) < token then
+    raise(counter, highest, known, token) -- so that the next hold needs one round trip
+  end
+end
+if had then
   announce(how, channel, '0')
   return told(1)
 end
-return current(record, now) and -1 or 0
+local _, held = voted(record, micros())
+return held and -1 or 0

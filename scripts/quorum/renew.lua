@@ -15,29 +15,35 @@
 -- Caller   the watchdog, Extend
 -- Twice    A copy gets {2, µs, stamp} too, until the client knows the stamp of the vote
 --          that was granted anew. The time only grows.
--- Memory   The HDEL, which changes nothing, lets the rest pass on a node at its memory
---          limit.
+-- Memory   The PEXPIRE, or the HDEL, which changes nothing, lets the rest pass on a node at
+--          its memory limit.
 
 -- include time
 -- include admission
 -- include vote
 local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, lease, known = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local id, lease, met = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now = micros()
 local floor, unfit = mayVote(now)
 if unfit then
   return unfit
 end
-redis.call('hdel', record, '')
-if redis.call('exists', tombstone) == 1 then
-  return {0}
+local abandoned = redis.call('exists', tombstone) == 1
+local vote, held = voted(record, now)
+if not abandoned and held == id and vote[2] < now + lease * 1000 then
+  redis.call('pexpire', record, string.format('%d', lease + MONTH))
+  redis.call('hset', record, 'until', ending(now, lease))
+else
+  redis.call('hdel', record, '')
 end
-local held = current(record, now)
-if not held then
-  return {2, 0, grant(record, counter, highest, floor, now, id, lease)}
+if abandoned then
+  return {0}
+elseif not held then
+  local known = redis.call('mget', counter, highest)
+  local _, stamp = grant(record, vote, counter, highest, known, floor, now, id, lease)
+  return {2, 0, stamp}
 elseif held ~= id then
   return {-1}
 end
-valid(record, now, lease)
-local stamp = redis.call('hget', record, 'stamp')
-return {stamp == known and 1 or 2, age(stamp, now), stamp}
+local stamp = vote[3]
+return {stamp == met and 1 or 2, age(stamp, now), stamp}

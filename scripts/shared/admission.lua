@@ -3,6 +3,7 @@
 -- has lost its admission. In each case all its votes count as lost.
 --
 -- Defines  ADMITTED, UNFIT_SINCE, admission(now), mayVote(now)
+-- include time
 
 local ADMITTED, UNFIT_SINCE = 'rlock:red:admitted', 'rlock:red:since'
 
@@ -23,12 +24,14 @@ end
 -- reply to a request that must not run. A request of a client with a quarantine has
 -- ADMITTED as its last key. Its last two arguments are the times, in µs of this server,
 -- between which it may run. Outside them the clock has jumped, or this is a late copy.
+-- Without now, the time is read only if it matters.
 --   {-3, now, epoch}  the server may not vote
 --   {-4, now}         now is outside those times
 local function mayVote(now)
   if KEYS[#KEYS] ~= ADMITTED then
     return 0
   end
+  now = now or micros()
   local epoch, admitted = admission(now)
   if not admitted then
     return nil, {-3, now, epoch}
