@@ -34,7 +34,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	}
 	c := l.c
 	a := &attempt{core: l, refused: protocol.NoRound}
-	if a.opts, err = l.options(opts, wait); err != nil {
+	if err := l.options(&a.opts, opts, wait); err != nil {
 		return nil, l.error(err)
 	}
 	a.Lease, a.Priority, a.Round = a.opts.lease, a.opts.priority, protocol.NoRound
@@ -69,21 +69,17 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	}
 	a.Wait = wait && !(a.opts.hasWait && a.opts.wait == 0)
 
-	take := (*opLock).take
-	if !a.Wait {
-		take = (*opLock).takeUnlessEntering
-	}
 	a.chain = chainFrom(ctx)
 	for {
 		h := a.chain.find(l, l.side)
 		if h == nil {
 			break
 		}
-		if err := take(h.ops, ctx, c.closing); err != nil {
+		if err := a.take(ctx, h.ops()); err != nil {
 			return nil, a.error(a.interrupted(caller, err))
 		}
 		lease, err := l.enterAgain(ctx, caller, a, h)
-		h.ops.give()
+		h.ops().give()
 		if lease != nil || err != nil {
 			return lease, err
 		}
@@ -92,8 +88,8 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if own := a.chain.own(); own != nil {
 		a.owned = own.at(l)
 		defer a.owned.leave()
-		ops := a.owned.ops
-		if err := take(ops, ctx, c.closing); err != nil {
+		ops := &a.owned.ops
+		if err := a.take(ctx, ops); err != nil {
 			return nil, a.error(a.interrupted(caller, err))
 		}
 		defer ops.give()
@@ -117,6 +113,14 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	answered := a.giveUp()
 	a.seen.settle(c.clock.Now(), answered)
 	return nil, a.error(a.interrupted(caller, err))
+}
+
+// take waits until no other operation is under way at a hold.
+func (a *attempt) take(ctx context.Context, ops *opLock) error {
+	if a.Wait {
+		return ops.take(ctx, a.core.c.closing)
+	}
+	return ops.takeUnlessEntering(ctx, a.core.c.closing)
 }
 
 // enterAgain adds a lease to a hold at which no other operation is under way. It
@@ -306,11 +310,6 @@ func (a *attempt) accept(sent time.Time, r *protocol.Result[protocol.Entered]) (
 		return nil, ErrClosed
 	}
 	h := &hold{core: l, owned: a.owned, id: a.ID, number: a.Number, token: r.Outcome.Token, since: sent, unsure: a.unsure}
-	if a.owned != nil {
-		h.ops = a.owned.ops
-	} else {
-		h.ops = newOpLock()
-	}
 	a.Granted = false
 	return h.begin(sent, a.opts), nil
 }

@@ -151,7 +151,9 @@ var (
 // newID makes the id of a hold.
 func (c *Client) newID() protocol.HoldID {
 	n := c.lastHold.Add(1)
-	return protocol.HoldID{ID: c.id + ":" + strconv.FormatInt(n, 10), Number: n}
+	var room [64]byte
+	id := strconv.AppendInt(append(append(room[:0], c.id...), ':'), n, 10)
+	return protocol.HoldID{ID: string(id), Number: n}
 }
 
 // stopOf is Stop of seam.Env for one of many who may be at a point in the same instant.

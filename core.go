@@ -85,21 +85,21 @@ func (l *core) line(id string) lineKey {
 	return key
 }
 
-// options are the options of an acquire, if the lock can have them.
-func (l *core) options(opts []AcquireOption, wait bool) (a acquireConfig, err error) {
-	if a, err = l.c.cfg.acquireOptions(opts, wait); err != nil {
-		return a, err
+// options reads the options of an acquire into a, if the lock can have them.
+func (l *core) options(a *acquireConfig, opts []AcquireOption, wait bool) error {
+	if err := l.c.cfg.acquireOptions(a, opts, wait); err != nil {
+		return err
 	}
 	if longest := l.longestLease(); longest > 0 && a.lease > longest {
-		return a, invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, longest)
+		return invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, longest)
 	}
 	if l.asks.Margin() > 0 && l.validity(a.lease) <= 0 {
-		return a, invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
+		return invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
 	}
 	if a.hasPriority && l.id.family != priorityFamily {
-		return a, invalid("WithPriority is for a PriorityLock")
+		return invalid("WithPriority is for a PriorityLock")
 	}
-	return a, nil
+	return nil
 }
 
 // longestLease bounds the leases of the lock; 0: nothing but MaxLease does.

@@ -22,7 +22,7 @@ var _ holding = (*group)(nil)
 
 func newGroup(name string, members []*Lease) *Lease {
 	g := &group{name: name, members: members}
-	g.lease = &Lease{of: g, g: &g.guard, since: g.client().clock.Now()}
+	g.lease = &Lease{of: g, since: g.client().clock.Now()}
 	for _, l := range members {
 		l.onEnd(func(cause error) {
 			if g.over.Load() {

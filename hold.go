@@ -3,7 +3,6 @@ package rlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -20,8 +19,8 @@ type hold struct {
 	entry // the hold is a duty of the watchdog
 
 	core   *core
-	ops    *opLock // admits one operation at a time
-	owned  *owned  // by the owner of WithOwner; nil: it has none
+	owned  *owned // by the owner of WithOwner; nil: it has none
+	own    opLock // see ops
 	id     string
 	number int64 // of the id
 	token  int64
@@ -30,7 +29,8 @@ type hold struct {
 	guard    // of the rest
 	state    state
 	cause    error     // why it ended
-	leases   []*Lease  // open ones: not yet unlocked
+	leases   *Lease    // open ones: not yet unlocked; linked by Lease.next
+	open     int       // how many they are
 	renewed  int       // how many of them the watchdog renews
 	deadline time.Time // local end of validity
 	expires  time.Time // when the lease may run out in Redis, by our clock
@@ -42,6 +42,8 @@ type hold struct {
 	lent     bool      // its id is also that of a hold of the other side
 	unsure   bool      // copies of the first acquire may be under way
 	closing  bool      // the client shuts down: the leases have ended with ErrClosed
+
+	first Lease // most holds have no other
 }
 
 var _ holding = (*hold)(nil)
@@ -66,15 +68,20 @@ const (
 	over
 )
 
-// lease makes a lease of the hold.
-func (h *hold) lease(since time.Time, renewed bool) *Lease {
-	return &Lease{of: h, g: &h.guard, since: since, renewed: renewed}
+// ops admits one operation at a time at the hold. An owner of WithOwner has one for all that
+// it does at the lock, its first entry included.
+func (h *hold) ops() *opLock {
+	if h.owned != nil {
+		return &h.owned.ops
+	}
+	return &h.own
 }
 
 // begin puts a fresh hold into service. The grant was asked for at sent.
 func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 	h.duty = h
-	l := h.lease(sent, !a.hasLease)
+	l := &h.first
+	*l = Lease{of: h, since: sent, renewed: !a.hasLease}
 	h.lock()
 	h.addLocked(l)
 	if l.renewed {
@@ -91,7 +98,8 @@ func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
 // addLocked adds a lease. If its acquire was under way when the client began to shut
 // down, the lease has ended already, and still has to be unlocked.
 func (h *hold) addLocked(l *Lease) {
-	h.leases = append(h.leases, l)
+	l.next, h.leases = h.leases, l
+	h.open++
 	if h.closing {
 		l.endLocked(ErrClosed)
 	}
@@ -139,7 +147,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent time.Time, a ac
 	case r.TooFew != nil:
 		return nil, confirmed(r)
 	}
-	lease := h.lease(sent, !a.hasLease)
+	lease := &Lease{of: h, since: sent, renewed: !a.hasLease}
 	h.addLocked(lease)
 	renewAt := h.renewAt
 	if a.hasLease || r.OfQuorum || cfg.acks == 0 { // else the replicas may not know
@@ -163,14 +171,14 @@ func (h *hold) openLeases() (n int, cause error) {
 	if h.state != held {
 		cause = h.cause
 	}
-	return len(h.leases), cause
+	return h.open, cause
 }
 
 // entered reports whether any lease of the hold is not yet unlocked. It may be lost.
 func (h *hold) entered() bool {
 	h.lock()
 	defer h.unlock()
-	return len(h.leases) > 0
+	return h.open > 0
 }
 
 // lend reports whether a hold of the other side may have the same id: one only.
@@ -297,7 +305,7 @@ func (h *hold) untilLocked() time.Time {
 // endLocked ends the leases and leaves the watchdog.
 func (h *hold) endLocked(s state, cause error) {
 	h.state, h.cause = s, cause
-	for _, l := range h.leases {
+	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
 	h.core.c.watchdog.remove(&h.entry)
@@ -309,11 +317,16 @@ func (h *hold) endLocked(s state, cause error) {
 // closeLocked forgets a lease that was unlocked. When none is left the owner
 // has left the lock.
 func (h *hold) closeLocked(l *Lease) {
-	if i := slices.Index(h.leases, l); i >= 0 {
-		h.leases = slices.Delete(h.leases, i, i+1)
+	for at := &h.leases; *at != nil; at = &(*at).next {
+		if *at != l {
+			continue
+		}
+		*at, l.next = l.next, nil
+		h.open--
 		if l.renewed {
 			h.renewed--
 		}
+		return
 	}
 }
 

@@ -20,14 +20,19 @@ import (
 // between a check and its effect notices in time.
 type Lease struct {
 	of      holding
-	g       *guard // of what it is of
 	since   time.Time
 	renewed bool // at a hold: it is to be renewed
 
-	// Guarded by g.
-	unlocked bool                       // Unlock was called
-	err      error                      // why it ended; nil while it lasts
-	done     chan struct{}              // made when first asked for
+	// Guarded by the guard of what it is of.
+	unlocked  bool       // Unlock was called
+	err       error      // why it ended; nil while it lasts
+	listeners *listeners // nil: there were none
+	next      *Lease     // at a hold: another open lease
+}
+
+// listeners are told of the end of a lease.
+type listeners struct {
+	done     chan struct{}              // closed at the end; nil: nobody waits so
 	contexts map[*leaseContext]struct{} // to be canceled at the end
 }
 
@@ -36,6 +41,10 @@ type leaseContext struct{ cancel context.CancelCauseFunc }
 // holding is what a lease belongs to: a hold of a lock, or of several at once. Methods
 // whose name ends in Locked are called with its guard locked.
 type holding interface {
+	// lock and unlock are those of its guard.
+	lock()
+	unlock()
+	cancelLocked(fn context.CancelCauseFunc, why error)
 	client() *Client
 	lockName() string
 	ownerID() string
@@ -56,20 +65,31 @@ type holding interface {
 // critical sections: that may run code of the user's, which may look at the
 // lease.
 type guard struct {
-	mu     sync.Mutex                // guards the rest, and what says so
-	ending []context.CancelCauseFunc // contexts of leases that have ended
-	why    error                     // their cause
+	mu     sync.Mutex // guards the rest, and what says so
+	ending *ending    // contexts of leases that have ended
+}
+
+// ending is a context that is to be canceled.
+type ending struct {
+	cancel context.CancelCauseFunc
+	why    error
+	next   *ending
 }
 
 func (g *guard) lock() { g.mu.Lock() }
 
 func (g *guard) unlock() {
-	ending, why := g.ending, g.why
+	ending := g.ending
 	g.ending = nil
 	g.mu.Unlock()
-	for _, cancel := range ending {
-		cancel(why)
+	for ; ending != nil; ending = ending.next {
+		ending.cancel(ending.why)
 	}
+}
+
+// cancelLocked has a context canceled after the critical section.
+func (g *guard) cancelLocked(fn context.CancelCauseFunc, why error) {
+	g.ending = &ending{fn, why, g.ending}
 }
 
 var errNoLease = &Error{Err: ErrNotHeld}
@@ -128,8 +148,8 @@ func (l *Lease) Deadline() time.Time {
 	if l.none() {
 		return time.Time{}
 	}
-	l.g.lock()
-	defer l.g.unlock()
+	l.of.lock()
+	defer l.of.unlock()
 	return l.of.deadlineLocked()
 }
 
@@ -141,8 +161,8 @@ func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease
 	}
-	l.g.lock()
-	defer l.g.unlock()
+	l.of.lock()
+	defer l.of.unlock()
 	l.of.checkLocked(l.of.client().clock.Now())
 	if l.err == nil {
 		return nil
@@ -161,15 +181,23 @@ func (l *Lease) Done() <-chan struct{} {
 	if l.none() {
 		return longOver
 	}
-	l.g.lock()
-	defer l.g.unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-		if l.err != nil {
-			close(l.done)
-		}
+	l.of.lock()
+	defer l.of.unlock()
+	if l.err != nil && (l.listeners == nil || l.listeners.done == nil) {
+		return longOver
 	}
-	return l.done
+	on := l.listenersLocked()
+	if on.done == nil {
+		on.done = make(chan struct{})
+	}
+	return on.done
+}
+
+func (l *Lease) listenersLocked() *listeners {
+	if l.listeners == nil {
+		l.listeners = &listeners{}
+	}
+	return l.listeners
 }
 
 // Context returns a context that descends from the lease: calls with it may enter again
@@ -200,22 +228,23 @@ func (l *Lease) Context(parent context.Context) context.Context {
 // onEnd has a function called with the cause when the lease ends, at once if it has ended.
 // The function must not lock a mutex whose owner may look at the lease.
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
-	l.g.lock()
-	defer l.g.unlock()
+	l.of.lock()
+	defer l.of.unlock()
 	l.of.checkLocked(l.of.client().clock.Now())
 	if l.err != nil {
-		l.g.why, l.g.ending = l.error(l.err), append(l.g.ending, fn)
+		l.of.cancelLocked(fn, l.error(l.err))
 		return func() {}
 	}
 	lc := &leaseContext{fn}
-	if l.contexts == nil {
-		l.contexts = map[*leaseContext]struct{}{}
+	on := l.listenersLocked()
+	if on.contexts == nil {
+		on.contexts = map[*leaseContext]struct{}{}
 	}
-	l.contexts[lc] = struct{}{}
+	on.contexts[lc] = struct{}{}
 	return func() {
-		l.g.lock()
-		defer l.g.unlock()
-		delete(l.contexts, lc)
+		l.of.lock()
+		defer l.of.unlock()
+		delete(on.contexts, lc)
 	}
 }
 
@@ -228,17 +257,20 @@ func (l *Lease) endLocked(err error) {
 		return
 	}
 	l.err = err
-	if l.done != nil {
-		close(l.done)
-	}
-	if len(l.contexts) == 0 {
+	if l.listeners == nil {
 		return
 	}
-	l.g.why = l.error(err)
-	for lc := range l.contexts {
-		l.g.ending = append(l.g.ending, lc.cancel)
+	if l.listeners.done != nil {
+		close(l.listeners.done)
 	}
-	l.contexts = nil
+	if len(l.listeners.contexts) == 0 {
+		return
+	}
+	why := l.error(err)
+	for lc := range l.listeners.contexts {
+		l.of.cancelLocked(lc.cancel, why)
+	}
+	l.listeners.contexts = nil
 }
 
 // Extend makes the lease last for at least d from now; it never shortens it. d has the
@@ -306,7 +338,10 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if !first {
 		return l.error(ErrUnlocked)
 	}
-	return l.told(l.of.release(context.WithoutCancel(ctx), l, called))
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return l.told(l.of.release(ctx, l, called))
 }
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
@@ -314,8 +349,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (l *Lease) claim() (called time.Time, first bool) {
 	c := l.of.client()
 	called = c.clock.Now()
-	l.g.lock()
-	defer l.g.unlock()
+	l.of.lock()
+	defer l.of.unlock()
 	if l.unlocked {
 		return called, false
 	}

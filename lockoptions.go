@@ -145,33 +145,33 @@ func WithPriority(p int) AcquireOption {
 
 var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")
 
-func (c *config) acquireOptions(opts []AcquireOption, waits bool) (acquireConfig, error) {
-	var a acquireConfig
-	if err := apply(opts, &a); err != nil {
-		return a, err
+// acquireOptions reads the options of an acquire into a.
+func (c *config) acquireOptions(a *acquireConfig, opts []AcquireOption, waits bool) error {
+	if err := apply(opts, a); err != nil {
+		return err
 	}
 	if a.hasLease {
 		if err := checkLease("WithLease", a.lease); err != nil {
-			return a, err
+			return err
 		}
 		a.lease = wholeMillis(a.lease)
 	} else {
 		a.lease = c.watchdogLease
 	}
 	if c.validity(a.lease) <= 0 {
-		return a, invalid("WithLease(%v): WithDrift(%v, %v) leaves nothing of it", a.lease, c.driftFactor, c.driftFloor)
+		return invalid("WithLease(%v): WithDrift(%v, %v) leaves nothing of it", a.lease, c.driftFactor, c.driftFloor)
 	}
 	if a.hasWait && !waits {
-		return a, errTryWait
+		return errTryWait
 	}
 	if a.wait < 0 {
-		return a, invalid("WithWait(%v): negative", a.wait)
+		return invalid("WithWait(%v): negative", a.wait)
 	}
 	switch {
 	case !a.hasPriority:
 		a.priority = DefaultPriority
 	case a.priority < MinPriority || a.priority > MaxPriority:
-		return a, invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
+		return invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
 	}
-	return a, nil
+	return nil
 }

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sync"
@@ -8,31 +9,25 @@ import (
 )
 
 // opLock admits one operation at a time at a hold, so that two re-entries, or a re-entry
-// and a release, cannot overtake each other on their way to Redis.
+// and a release, cannot overtake each other on their way to Redis. Those that wait are
+// admitted in order. Its zero value is free.
 type opLock struct {
-	item chan struct{} // holds one while an operation is under way
-
 	mu       sync.Mutex // guards the rest
-	entering bool       // the operation waits for the lock
-	// entered is closed when entering becomes true. The first that needs it makes it.
-	entered chan struct{}
+	taken    bool       // an operation is under way
+	entering bool       // it waits for the lock
+	queue    *list.List // of *opWaiter; nil: nothing has waited yet
 }
 
-func newOpLock() *opLock { return &opLock{item: make(chan struct{}, 1)} }
+// opWaiter is an operation that waits. It leaves the queue when it is decided.
+type opWaiter struct {
+	decided        chan struct{} // closed when it is admitted, or refused with err
+	err            error
+	unlessEntering bool
+}
 
 // take waits until no other operation is under way; give lets the next one begin.
 func (t *opLock) take(ctx context.Context, closing <-chan struct{}) error {
-	if t.tryTake() {
-		return nil
-	}
-	select {
-	case t.item <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-closing:
-		return ErrClosed
-	}
+	return t.wait(ctx, closing, false)
 }
 
 // takeWithin is take with a bound, for which most calls need no timer. A shutdown of the
@@ -46,16 +41,34 @@ func (t *opLock) takeWithin(ctx context.Context, d time.Duration) error {
 	return t.take(ctx, nil)
 }
 
-func (t *opLock) tryTake() bool {
-	select {
-	case t.item <- struct{}{}:
-		return true
-	default:
-		return false
-	}
+// takeUnlessEntering is take for a caller that does not wait for the lock: it fails if
+// another operation of the owner waits for the lock, or begins to.
+func (t *opLock) takeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
+	return t.wait(ctx, closing, true)
 }
 
-func (t *opLock) give() { <-t.item }
+func (t *opLock) tryTake() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taken {
+		return false
+	}
+	t.taken = true
+	return true
+}
+
+func (t *opLock) give() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.queue == nil || t.queue.Len() == 0 {
+		t.taken = false
+		return
+	}
+	// It stays taken: nothing that comes now goes first.
+	t.decideLocked(t.queue.Front(), nil)
+}
+
+var errEntering = errors.New("another call of its owner waits for it")
 
 // setEntering marks that the operation waits for the lock, perhaps for long, so
 // that a TryLock of the same owner need not wait for it.
@@ -63,38 +76,58 @@ func (t *opLock) setEntering(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entering = on
-	if on && t.entered != nil {
-		close(t.entered)
-		t.entered = nil
+	if !on || t.queue == nil {
+		return
+	}
+	for at := t.queue.Front(); at != nil; {
+		next := at.Next()
+		if at.Value.(*opWaiter).unlessEntering {
+			t.decideLocked(at, because(ErrNotAcquired, errEntering))
+		}
+		at = next
 	}
 }
 
-var errEntering = errors.New("another call of its owner waits for it")
+func (t *opLock) decideLocked(at *list.Element, err error) {
+	w := t.queue.Remove(at).(*opWaiter)
+	w.err = err
+	close(w.decided)
+}
 
-// takeUnlessEntering is take for a caller that does not wait for the lock: it fails if
-// another operation of the owner waits for the lock, or begins to.
-func (t *opLock) takeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
-	if t.tryTake() {
+func (t *opLock) wait(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
+	t.mu.Lock()
+	if !t.taken {
+		t.taken = true
+		t.mu.Unlock()
 		return nil
 	}
-	t.mu.Lock()
-	if t.entering {
+	if unlessEntering && t.entering {
 		t.mu.Unlock()
 		return because(ErrNotAcquired, errEntering)
 	}
-	if t.entered == nil {
-		t.entered = make(chan struct{})
+	if t.queue == nil {
+		t.queue = list.New()
 	}
-	entered := t.entered
+	w := &opWaiter{decided: make(chan struct{}), unlessEntering: unlessEntering}
+	at := t.queue.PushBack(w)
 	t.mu.Unlock()
+
+	var stopped error
 	select {
-	case t.item <- struct{}{}:
-		return nil
-	case <-entered:
-		return because(ErrNotAcquired, errEntering)
+	case <-w.decided:
+		return w.err
 	case <-ctx.Done():
-		return ctx.Err()
+		stopped = ctx.Err()
 	case <-closing:
-		return ErrClosed
+		stopped = ErrClosed
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-w.decided: // in the same moment: what it was given it has to give back, later
+		return w.err
+	default:
+		t.queue.Remove(at)
+		return stopped
 	}
 }

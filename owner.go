@@ -112,7 +112,7 @@ type ownedKey struct {
 type owned struct {
 	owner *owner
 	key   ownedKey
-	ops   *opLock  // for all operations of the owner at the lock, the first entry included
+	ops   opLock   // for all operations of the owner at the lock, the first entry included
 	users int      // guarded by owner.mu: operations under way
 	holds [2]*hold // guarded by owner.mu: by side; changed with ops taken only
 }
@@ -124,7 +124,7 @@ func (own *owner) at(l *core) *owned {
 	key := ownedKey{l.c, l.id}
 	o := own.locks[key]
 	if o == nil {
-		o = &owned{owner: own, key: key, ops: newOpLock()}
+		o = &owned{owner: own, key: key}
 		if own.locks == nil {
 			own.locks = map[ownedKey]*owned{}
 		}

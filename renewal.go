@@ -111,7 +111,7 @@ func (h *hold) drain() {
 	h.lock()
 	defer h.unlock()
 	h.closing = true
-	for _, l := range h.leases {
+	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(ErrClosed)
 	}
 }

@@ -34,8 +34,8 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		return false, nil
 	}
 	defer c.end()
-	opts, err := cores[0].options(r.opts, wait) // they are of one type and Client
-	if err != nil {
+	var opts acquireConfig
+	if err := cores[0].options(&opts, r.opts, wait); err != nil { // they are of one type and Client
 		return false, err
 	}
 	var attempts []*attempt
@@ -183,14 +183,15 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 			continue
 		}
 		// The others must not wait for an operation at this hold.
-		if !h.ops.tryTake() {
+		if !h.ops().tryTake() {
 			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
 			continue
 		}
-		if d := h.depart(l, called, true); d.task == nil || d.rest > 0 {
-			alone(i, d)
+		d := h.depart(l, called, true)
+		if d.task == nil || d.rest > 0 {
+			alone(i, &d)
 		} else {
-			last, who = append(last, d), append(who, i)
+			last, who = append(last, &d), append(who, i)
 		}
 	}
 	if len(last) < 2 {

@@ -16,7 +16,7 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 
 	// Wait for other operations at this hold: a re-entry that is under way must not find
 	// the count that this release is about to set.
-	alone := h.ops.takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
+	alone := h.ops().takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.depart(l, called, alone)
 	defer d.end()
 	return d.send(ctx, limit)
@@ -34,13 +34,13 @@ type departure struct {
 }
 
 // depart ends a lease of the hold, in this process.
-func (h *hold) depart(l *Lease, called time.Time, alone bool) *departure {
+func (h *hold) depart(l *Lease, called time.Time, alone bool) departure {
 	c := h.core.c
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(called)
 	h.closeLocked(l)
-	d := &departure{h: h, called: called, alone: alone, rest: len(h.leases)}
+	d := departure{h: h, called: called, alone: alone, rest: h.open}
 	switch {
 	case h.state != held:
 		d.err = h.cause
@@ -66,7 +66,7 @@ func (d *departure) end() {
 		d.h.owned.clear(d.h)
 	}
 	if d.alone {
-		d.h.ops.give()
+		d.h.ops().give()
 	}
 }
 

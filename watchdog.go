@@ -63,15 +63,19 @@ type watchdog struct {
 	quit   chan struct{}
 	ended  chan struct{} // closed when the goroutine has ended; nil: never began
 
-	mu       sync.Mutex // guards the rest, ended, and the entries
-	heap     entries
-	tokens   map[string]*entry // by the id of the hold: the exclusive ones; nil if there is none
-	armed    time.Time         // when the goroutine will look next
-	woken    func()            // ends the work that a wake-up has begun; nil: there was none
-	draining bool
-	closed   bool
-	failing  map[any]time.Time // since when renewals fail, by node
+	mu         sync.Mutex // guards the rest, ended, and the entries
+	heap       entries
+	tokens     map[string]*entry // by the id of the hold: the exclusive ones
+	mostTokens int               // that it had
+	armed      time.Time         // when the goroutine will look next
+	woken      func()            // ends the work that a wake-up has begun; nil: there was none
+	draining   bool
+	closed     bool
+	failing    map[any]time.Time // since when renewals fail, by node
 }
+
+// keptTokens is how large the map of tokens may have been if it is kept while it is empty.
+const keptTokens = 1000
 
 func newWatchdog(env *seam.Env, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
 	return &watchdog{
@@ -184,8 +188,9 @@ func (w *watchdog) endLocked(e *entry) {
 	w.left.Add(-1)
 	if _, id, _ := e.duty.holds(); w.tokens[id] == e {
 		delete(w.tokens, id)
-		if len(w.tokens) == 0 {
-			w.tokens = nil // a map does not shrink by itself
+		w.mostTokens = max(w.mostTokens, len(w.tokens)+1)
+		if len(w.tokens) == 0 && w.mostTokens > keptTokens {
+			w.tokens, w.mostTokens = nil, 0 // a map does not shrink by itself
 		}
 	}
 }
