@@ -166,9 +166,14 @@ func (w *watchdog) wakeLocked() {
 	}
 }
 
-// awake ends the work that wakeLocked began, when the goroutine continues.
+// awake is called before the goroutine looks, which it does for all pokes so far. It ends
+// the work that wakeLocked began.
 func (w *watchdog) awake() {
 	w.mu.Lock()
+	select {
+	case <-w.poke:
+	default:
+	}
 	end := w.woken
 	w.woken = nil
 	w.mu.Unlock()
@@ -273,6 +278,8 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 	defer close(ended)
 	defer s.stop()
 	for {
+		w.env.Stop("watchdog")
+		w.awake()
 		now := w.env.Clock.Now()
 		var sends []sending
 		for _, e := range w.pop(now) {
@@ -288,12 +295,10 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 		if len(sends) > 0 {
 			w.wire.Go(func() { w.send(sends) })
 		}
-		why := s.sleep(w.arm(now), w.poke, nil, w.quit, nil)
-		w.awake()
-		if why == wokenByEnd {
+		if s.sleep(w.arm(now), w.poke, nil, w.quit, nil) == wokenByEnd {
+			w.awake()
 			return
 		}
-		w.env.Stop("watchdog")
 	}
 }
 
