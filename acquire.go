@@ -217,7 +217,12 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
 	var rest time.Duration
 	// Waiters in line go first. Without any, look.
-	if !a.Wait || c.lines.waiting(a.line()) == 0 {
+	var waiting int
+	var news int64
+	if a.Wait {
+		waiting, news = c.lines.latest(a.line())
+	}
+	if waiting == 0 {
 		var lease *Lease
 		var err error
 		a.Leads = a.Wait // as far as is known
@@ -236,7 +241,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.events.Contended(l.name)
-	return a.wait(ctx, rest)
+	return a.wait(ctx, rest, news)
 }
 
 // try looks once, and takes the lock if it is free. It returns a lease, or for

@@ -16,9 +16,22 @@ import (
 // This is also where a hold could be handed over inside the process without a round
 // trip.
 type lines struct {
-	mu    sync.Mutex // guards the rest and the lines
-	byKey map[lineKey]*line
+	mu     sync.Mutex // guards the rest and the lines
+	byKey  map[lineKey]*line
+	serial int64       // of the latest news, of any line
+	kept   list.List   // of *line: those without waiters, the one that is longest so first
+	expiry *time.Timer // runs while lines are kept
+	closed bool        // no line is kept any more
 }
+
+// A lock for which a waiter had to wait is likely to be waited for again soon. Its line
+// stays subscribed for keepLine after the last waiter got the lock, so the next one need
+// not subscribe, look again and unsubscribe. mostKept bounds what that costs Redis and the
+// client.
+const (
+	keepLine = 3 * time.Second
+	mostKept = 1000
+)
 
 // lineKey identifies a line.
 type lineKey struct {
@@ -27,12 +40,18 @@ type lineKey struct {
 	id   string // of the hold to be, if each waiter has its own line
 }
 
-// line is the waiters of one lock. It exists while it has a waiter.
+// line is the waiters of one lock. It exists while it has a waiter or is kept.
 type line struct {
 	key     lineKey
 	waiters list.List // of *waiter; the head is the one that asks Redis
 	unsub   func()    // ends the subscription, if there is one
 	seen    sight     // what the head saw; or the hold that the previous head got
+
+	// news is the serial number of the latest reason to look: a message, a confirmed
+	// subscription, a local release. No two lines ever have the same.
+	news  int64
+	place *list.Element // among the kept lines; nil: it has waiters
+	since time.Time     // when it was left, if it is kept
 }
 
 // waiter is a place in a line.
@@ -54,21 +73,51 @@ type waiter struct {
 	err      error // why it should leave
 }
 
-// join puts a waiter at the end of the line, and reports whether it is the head.
-func (q *lines) join(key lineKey, now time.Time) (w *waiter, head bool) {
+// join puts a waiter at the end of the line, and reports whether it is the head. news is
+// what latest returned before the waiter looked and found the lock busy; 0: it has not
+// looked.
+//
+// The head looks again as soon as the line is subscribed: a release between its first look
+// and the subscription was not heard. If the line was kept, its subscription began before
+// that look was sent. Then each release after the look is heard: as a message; or, if the
+// subscription was not confirmed yet or was interrupted, by the confirmation that follows.
+// Either is news. So without news since then there is nothing to look for; and what came
+// before the waiter joined the line, when there was no head to be poked, is made up for
+// here.
+func (q *lines) join(key lineKey, now time.Time, news int64) (w *waiter, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
 	if l == nil {
 		l = &line{key: key}
+		q.newsLocked(l)
 		if q.byKey == nil {
 			q.byKey = map[lineKey]*line{}
 		}
 		q.byKey[key] = l
 	}
+	if l.place != nil {
+		q.kept.Remove(l.place)
+		l.place = nil
+	}
 	w = &waiter{line: l, wake: make(chan struct{}, 1), since: now, round: protocol.NoRound}
 	w.place = l.waiters.PushBack(w)
-	return w, l.waiters.Len() == 1
+	head = l.waiters.Len() == 1
+	if head && l.unsub != nil && l.news != news {
+		w.poke()
+	}
+	return w, head
+}
+
+// latest returns the length of a line, and the serial number of its latest news; 0: it does
+// not exist.
+func (q *lines) latest(key lineKey) (waiting int, news int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if line := q.byKey[key]; line != nil {
+		return line.waiters.Len(), line.news
+	}
+	return 0, 0
 }
 
 // waiting is the length of a line.
@@ -97,8 +146,8 @@ type handOver struct {
 // leave takes a waiter out of the line. got is the hold with which it leaves; nil: none.
 // round is the round in which Redis refused it. Those behind it count as refused in that
 // round too. It must have been refused itself: if the refusals that it only counts for
-// were handed on, newcomers would go first as long as the line has a waiter. The last
-// waiter to leave ends the subscription.
+// were handed on, newcomers would go first as long as the line has a waiter. With the last
+// waiter the subscription ends, at once or, if that got the lock, after a while.
 func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	q.mu.Lock()
 	line := w.line
@@ -107,10 +156,9 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 		line.seen = got.seen
 	}
 	line.waiters.Remove(w.place)
-	var unsub func()
+	var ends []func()
 	if front := line.waiters.Front(); front == nil {
-		delete(q.byKey, line.key)
-		unsub, line.unsub = line.unsub, nil
+		ends = q.emptyLocked(line, got != nil)
 	} else if wasHead && got != nil && got.shared {
 		// All readers can enter beside it: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
@@ -129,8 +177,76 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 		next.poke()
 	}
 	q.mu.Unlock()
-	if unsub != nil {
-		unsub()
+	for _, end := range ends {
+		end()
+	}
+}
+
+// emptyLocked keeps a line that its last waiter has left, if it may be needed again soon, or
+// removes it. A line of one waiter only is never needed again. It returns what ends the
+// subscriptions that are not needed any more, to be called without the mutex.
+func (q *lines) emptyLocked(l *line, got bool) (ends []func()) {
+	if !got || l.unsub == nil || l.key.id != "" || q.closed {
+		return q.removeLocked(l, nil)
+	}
+	l.seen = sight{}
+	l.since = time.Now() // as of subscriptions: by the real clock
+	l.place = q.kept.PushBack(l)
+	if q.kept.Len() > mostKept {
+		ends = q.removeLocked(q.kept.Front().Value.(*line), nil)
+	}
+	if q.expiry == nil {
+		q.expiry = time.AfterFunc(keepLine, q.expire)
+	}
+	return ends
+}
+
+func (q *lines) removeLocked(l *line, ends []func()) []func() {
+	delete(q.byKey, l.key)
+	if l.place != nil {
+		q.kept.Remove(l.place)
+		l.place = nil
+	}
+	if l.unsub != nil {
+		ends = append(ends, l.unsub)
+		l.unsub = nil
+	}
+	return ends
+}
+
+// expire removes the lines that were kept for long enough.
+func (q *lines) expire() {
+	q.mu.Lock()
+	var ends []func()
+	q.expiry = nil
+	for first := q.kept.Front(); first != nil; first = q.kept.Front() {
+		l := first.Value.(*line)
+		if left := keepLine - time.Since(l.since); left > 0 {
+			q.expiry = time.AfterFunc(left, q.expire)
+			break
+		}
+		ends = q.removeLocked(l, ends)
+	}
+	q.mu.Unlock()
+	for _, end := range ends {
+		end()
+	}
+}
+
+// close removes the lines that are kept. None is from now on.
+func (q *lines) close() {
+	q.mu.Lock()
+	var ends []func()
+	q.closed = true
+	if q.expiry != nil {
+		q.expiry.Stop()
+	}
+	for q.kept.Len() > 0 {
+		ends = q.removeLocked(q.kept.Front().Value.(*line), ends)
+	}
+	q.mu.Unlock()
+	for _, end := range ends {
+		end()
 	}
 }
 
@@ -146,22 +262,25 @@ func (q *lines) wake(lock lockID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, side := range []side{exclusive, shared} {
-		q.byKey[lineKey{lock: lock, side: side}].pokeHead()
+		if l := q.byKey[lineKey{lock: lock, side: side}]; l != nil {
+			q.newsLocked(l)
+		}
 	}
 }
 
 // wakeHead tells the head of one line to look at the lock.
-func (q *lines) wakeHead(key lineKey) {
+func (q *lines) wakeHead(l *line) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.byKey[key].pokeHead()
+	q.newsLocked(l)
 }
 
-func (q *line) pokeHead() {
-	if q == nil {
-		return
-	}
-	if front := q.waiters.Front(); front != nil {
+// newsLocked notes that there is a reason to look at the lock, for the head of the line or
+// for the next waiter that becomes it.
+func (q *lines) newsLocked(l *line) {
+	q.serial++
+	l.news = q.serial
+	if front := l.waiters.Front(); front != nil {
 		front.Value.(*waiter).poke()
 	}
 }
@@ -177,7 +296,7 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 		return
 	}
 	// Only the head subscribes, so nobody else does it in between.
-	unsub := open(func() { q.wakeHead(line.key) })
+	unsub := open(func() { q.wakeHead(line) })
 	q.mu.Lock()
 	line.unsub = unsub
 	q.mu.Unlock()

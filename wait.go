@@ -27,14 +27,14 @@ func (a *attempt) lead(w *waiter) {
 // wait waits in line and, as its head, looks whenever the lock may be free: after a
 // message or a local release, when the holder's lease is over, after the subscription was
 // confirmed or rebuilt, and at the longest poll. rest is how long the lock is known to be
-// held; 0 means look at once.
-func (a *attempt) wait(ctx context.Context, rest time.Duration) (lease *Lease, err error) {
+// held; 0 means look at once. news is the latest of the line before the attempt looked.
+func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lease *Lease, err error) {
 	c := a.core.c
 	since := c.clock.Now()
 	if !a.failing.IsZero() {
 		since = a.failing // it has waited for an answer since then
 	}
-	w, head := c.lines.join(a.line(), since)
+	w, head := c.lines.join(a.line(), since, news)
 	a.Leads = false
 	if head {
 		a.lead(w)

@@ -20,17 +20,105 @@ func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		holder := b.NewClient(t).NewLock("a")
-		waiter := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
-		for range 20 {
-			lease := locktest.MustLock(t, holder, rlock.WithLease(time.Hour))
+		holder, waiter := b.NewClient(t), locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient))
+		for i := range 20 {
+			name := fmt.Sprint(i)
+			lease := locktest.MustLock(t, holder.NewLock(name), rlock.WithLease(time.Hour))
 			got := make(chan *rlock.Lease)
-			go func() { got <- locktest.MustLock(t, waiter) }()
-			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
+			go func() { got <- locktest.MustLock(t, waiter.NewLock(name)) }()
+			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, name) == 1 })
 			locktest.MustUnlock(t, lease)
 			locktest.MustUnlock(t, <-got)
 		}
-		locktest.Eventually(t, "nobody is subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 0 })
+		locktest.Eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*").Val()) == 0 })
+	})
+}
+
+// A lock that was waited for stays subscribed for a while. Then a hand-over between two
+// processes takes three commands: the look of the waiter that comes, the release, and its
+// look after the message.
+func TestWaiterThatComesAgainNeitherSubscribesNorLooksTwice(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	rdb, looked := b.Client(t), locktest.EvalCounter(t, b)
+	var locks [2]*rlock.Lock
+	for i := range locks {
+		locks[i] = b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
+	}
+	lease := locktest.MustLock(t, locks[0], rlock.WithLease(time.Hour))
+	const rounds = 100
+	var before, subscribes int
+	for i := range rounds + 2 {
+		if i == 2 { // each has waited once
+			before, subscribes = looked(), locktest.CommandCount(t, rdb, "subscribe", "unsubscribe")
+		}
+		looks := looked()
+		got := make(chan *rlock.Lease)
+		go func() { got <- locktest.MustLock(t, locks[(i+1)%2], rlock.WithLease(time.Hour)) }()
+		locktest.Eventually(t, "it has looked", func() bool { return looked() > looks })
+		if i < 2 {
+			locktest.Eventually(t, "it is subscribed", func() bool {
+				return locktest.Subscribers(t, rdb, "a") == int64(i+1) && looked() >= looks+locktest.LooksBeforeSleep
+			})
+		}
+		locktest.MustUnlock(t, lease)
+		lease = <-got
+	}
+	if n := looked() - before; n > 3*rounds+2 { // a late reply is asked for again
+		t.Errorf("%d hand-overs took %d scripts", rounds, n)
+	}
+	if n := locktest.CommandCount(t, rdb, "subscribe", "unsubscribe") - subscribes; n > rounds/10 {
+		// A pause of the machine for longer than subscriptions are kept is possible.
+		t.Errorf("%d hand-overs took %d commands of subscriptions", rounds, n)
+	}
+	locktest.MustUnlock(t, lease)
+}
+
+// The release comes after the waiter's look, and its message before the waiter has a place
+// in line.
+func TestReleaseBetweenTheLookAndTheLineOfAWaiterThatComesAgain(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		holder := b.NewClient(t)
+		var messages atomic.Int64 // that the subscribed connection of the waiter has read
+		var afterLook atomic.Pointer[func()]
+		looking := b.Client(t)
+		looking.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+			err := next()
+			if fn := afterLook.Load(); fn != nil && locktest.Runs(cmd, "lock/enter") && afterLook.CompareAndSwap(fn, nil) {
+				(*fn)()
+			}
+			return err
+		}})
+		c := locktest.NewClient(t, looking, rlock.WithLongestPoll(locktest.Patient), seam.Option(seam.Env{Gate: func(point string) {
+			if point == "message" {
+				messages.Add(1)
+			}
+		}}).(rlock.Option))
+		// waits has a waiter come, and returns what it got.
+		waits := func(name string) <-chan *rlock.Lease {
+			got := make(chan *rlock.Lease, 1)
+			go func() { got <- locktest.MustLock(t, c.NewLock(name)) }()
+			return got
+		}
+		for _, name := range []string{"a", "b"} { // from here on both are subscribed
+			lease := locktest.MustLock(t, holder.NewLock(name), rlock.WithLease(time.Hour))
+			got := waits(name)
+			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, name) == 1 })
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, <-got)
+		}
+		lease := locktest.MustLock(t, holder.NewLock("a"), rlock.WithLease(time.Hour))
+		released := func() {
+			before := messages.Load()
+			locktest.MustUnlock(t, lease)
+			// Messages are dealt with one by one: when that for b has been read, a has heard.
+			rdb.Publish(bg, "redisson_lock__channel:{b}", "0")
+			locktest.Eventually(t, "both were read", func() bool { return messages.Load() >= before+2 })
+		}
+		afterLook.Store(&released)
+		locktest.MustUnlock(t, <-waits("a"))
 	})
 }
 

@@ -47,8 +47,9 @@ func EvalCounter(t testing.TB, b *Backend) func() int {
 	return func() int { return count() - start }
 }
 
-// LooksBeforeSleep is how often a waiter runs a script before it sleeps: it
-// finds the lock held, and looks again when its subscription is confirmed.
+// LooksBeforeSleep is how often a waiter runs a script before it sleeps: it finds the lock
+// held, and looks again when its subscription is confirmed. A waiter that comes soon after
+// another of its client has got the lock looks once: the subscription was kept.
 const LooksBeforeSleep = 2
 
 // Latencies are measured times.

@@ -59,7 +59,8 @@ func (m *Member) Line(t testing.TB, name string) *Waiter {
 }
 
 // LineParked lets a Lock wait until it has looked twice: at first, and after
-// the confirmation of its subscription. From then on it sleeps.
+// the confirmation of its subscription. From then on it sleeps. The member must not have
+// waited for the lock in the last seconds: see LooksBeforeSleep.
 func (m *Member) LineParked(t testing.TB, name string) *Waiter {
 	t.Helper()
 	from := m.Looks.At(name)

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +19,14 @@ func TestWaitersGetTheLockWithinThePollIfAllMessagesAreLost(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t, rlock.WithLongestPoll(200*time.Millisecond))
 		proxy.DropMessages(true)
-		l, holder := c.NewLock("a"), locktest.NewClient(t, rdb).NewLock("a")
-		for range 3 {
+		other := locktest.NewClient(t, rdb)
+		for i := range 3 {
+			name := fmt.Sprint(i)
+			l, holder := c.NewLock(name), other.NewLock(name)
 			lease := locktest.MustLock(t, holder)
 			got := make(chan *rlock.Lease)
 			go func() { got <- locktest.MustLock(t, l) }()
-			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
+			locktest.Eventually(t, "it has subscribed", func() bool { return locktest.Subscribers(t, rdb, name) == 1 })
 			locktest.MustUnlock(t, lease)
 			start := time.Now()
 			locktest.MustUnlock(t, <-got)

@@ -213,8 +213,9 @@ func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 		held[name] = locktest.MustLock(t, a.NewLock(name))
 	}
 
-	// round lets to wait for all that from holds, disturbs, and hands over.
-	round := func(what string, from, to *locktest.Member, disturb func()) {
+	// round lets to wait for all that from holds, disturbs, and hands over. looks is how
+	// often a waiter looks before it sleeps.
+	round := func(what string, from, to *locktest.Member, looks int, disturb func()) {
 		t.Helper()
 		waiting := map[string]*locktest.Waiter{}
 		before := map[string]int{}
@@ -223,7 +224,7 @@ func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 			waiting[name] = to.Line(t, name)
 		}
 		for _, name := range names {
-			to.Parked(t, name, before[name]+2)
+			to.Parked(t, name, before[name]+looks)
 		}
 		if disturb != nil {
 			disturb()
@@ -249,9 +250,9 @@ func clusterManyWaiters(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 			}
 		}
 	}
-	round("60 locks released in a row", a, b, nil)
-	round("released in the moment when all subscriptions are killed", b, a, kill)
-	round("released when the subscriptions are rebuilt", a, b, func() {
+	round("60 locks released in a row", a, b, locktest.LooksBeforeSleep, nil)
+	round("released in the moment when all subscriptions are killed", b, a, locktest.LooksBeforeSleep, kill)
+	round("released when the subscriptions are rebuilt", a, b, 1, func() {
 		before := map[string]int{}
 		for _, name := range names {
 			before[name] = b.Looks.At(name)

@@ -67,12 +67,13 @@ func wakeEachOther(t *testing.T, name string, ordinary redis.UniversalClient, ot
 	a := locktest.Join(t, ordinary, opts...)
 	for kind, rdb := range others {
 		b := locktest.Join(t, rdb, opts...)
+		lock := "{" + name + "}:" + kind // a client that has waited for it stays subscribed
 		for _, pair := range []struct {
 			text     string
 			from, to *locktest.Member
 		}{{"to", a, b}, {"from", b, a}} {
-			lease := locktest.MustLock(t, pair.from.NewLock(name))
-			w := pair.to.LineParked(t, name)
+			lease := locktest.MustLock(t, pair.from.NewLock(lock))
+			w := pair.to.LineParked(t, lock)
 			released := time.Now()
 			locktest.MustUnlock(t, lease)
 			next, after := w.Lease(t, released)
