@@ -569,6 +569,7 @@ func TestTokensGrowAcrossFlushRestartAndExpiry(t *testing.T) {
 			t.Fatalf("token %d, want %d", lease.Token(), ahead+1)
 		}
 		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, next("a", "a token ahead of TIME"))
 		if ttl := rdb.TTL(bg, clocks[0]).Val(); ttl != -1 {
 			t.Fatalf("the fencing clock has a TTL of %v", ttl)
 		}

@@ -12,7 +12,7 @@ import (
 // than a Duration.
 const longestRest = 365 * 24 * time.Hour
 
-// Codes of the replies to an Enter: the first item. The second is a token, a time in ms,
+// Codes of the replies to an Enter that are lists: the first item. The second is a token, a time in ms,
 // or whether others hold the lock.
 const (
 	codeGranted       = 1
@@ -23,9 +23,13 @@ const (
 	codeOtherType     = -4
 )
 
-// readEntered reads the reply of an enter script: {code, n}, and if the lock is busy one of
-// its holders, how many more there are, and the round, if the script reports them.
+// readEntered reads the reply of an enter script: a token, or {code, n}, and if the lock is
+// busy one of its holders, how many more there are, and the round, if the script reports
+// them.
 func readEntered(a wire.Answer) (Entered, error) {
+	if token, ok := a.Val.(int64); ok && a.Err == nil {
+		return Entered{Verdict: Granted, Token: token}, nil
+	}
 	code, n, rest, err := a.Pair()
 	if err != nil {
 		return Entered{}, err

@@ -7,7 +7,7 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  'clock': KEYS[3] is the fencing clock of the lock's slot;
 --          'counter': Redisson's counter of this lock
--- Reply    {1, token}  held
+-- Reply    token      held
 --          {0, pttl, holder, others}  held by others for pttl ms (-1: no TTL);
 --                      see shared/hash.lua
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
@@ -22,29 +22,37 @@
 
 -- include quarantine when served
 -- include time
--- include ttl
 -- include token
--- include hash
 local lock, tombstone, tokens = KEYS[1], KEYS[2], KEYS[3]
-local id, lease, source = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local mine = redis.call('hexists', lock, id) == 1
+local id, lease, source = ARGV[1], ARGV[2], ARGV[3]
+if redis.call('exists', lock, tombstone) == 0 then
+  -- The usual case ends here, with as few commands as possible.
+  local token
+  if source == 'counter' then
+    token = redis.call('incr', tokens)
+  else
+    token = drawToken(tokens, micros())
+  end
+  redis.call('hset', lock, id, '1')
+  redis.call('pexpire', lock, lease)
+  return token
+end
+
+-- include ttl
+-- include hash
 if redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
-if not mine and redis.call('exists', lock) == 1 then
+if redis.call('hexists', lock, id) == 0 then
   return refused(lock, redis.call('pttl', lock))
 end
--- The token first: see Memory.
+-- The hold is there: this is a copy. The token first: see Memory.
 local token
 if source == 'counter' then
-  -- Not raised again for an existing hold: while it lasts, the value of the counter
-  -- is its token.
-  token = tonumber(mine and redis.call('get', tokens) or redis.call('incr', tokens))
+  -- While the hold lasts, the value of the counter is its token.
+  token = tonumber(redis.call('get', tokens))
 else
   token = drawToken(tokens, micros())
 end
-if not mine then
-  redis.call('hset', lock, id, 1)
-end
-lengthen(lock, lease)
-return {1, token}
+lengthen(lock, tonumber(lease))
+return token

@@ -29,6 +29,7 @@ if entries ~= '0' then
   redis.call('hset', lock, id, entries)
   return 2
 end
+-- Not HDEL: Redisson's release deletes the hash too, with what others may have put there.
 redis.call('del', lock)
 announce(how, channel, '0')
 return told(1)

@@ -5,13 +5,18 @@
 
 local unpublished -- why Redis refused to publish
 
+local function send(command, channel, payload)
+  local reply = redis.pcall(command, channel, payload)
+  unpublished = unpublished or type(reply) == 'table' and reply.err
+end
+
 -- announce publishes on a channel. how is 'publish', 'spublish', 'both' or 'none'.
 local function announce(how, channel, payload)
-  for _, command in ipairs({'publish', 'spublish'}) do
-    if how == command or how == 'both' then
-      local reply = redis.pcall(command, channel, payload)
-      unpublished = unpublished or type(reply) == 'table' and reply.err
-    end
+  if how == 'both' then
+    send('publish', channel, payload)
+    send('spublish', channel, payload)
+  elseif how ~= 'none' then
+    send(how, channel, payload)
   end
 end
 
