@@ -54,6 +54,15 @@ func (f *feed) changeLocked(name topicName) {
 	}
 }
 
+// settle is called before a look at what is dirty: the look is for all changes so far.
+func (f *feed) settle() {
+	f.hub.env.Stop("feed")
+	select {
+	case <-f.change:
+	default:
+	}
+}
+
 // idle reports whether nothing is to be subscribed.
 func (f *feed) idle() bool {
 	f.hub.mu.Lock()
@@ -91,6 +100,7 @@ func (f *feed) run() {
 			unused.Stop()
 			continue
 		}
+		f.settle()
 		worked, err := f.session()
 		if err == nil || h.ctx.Err() != nil {
 			continue
@@ -196,6 +206,7 @@ func (f *feed) session() (worked bool, err error) {
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-f.change:
+			f.settle()
 			if err := s.update(ctx); err != nil {
 				return false, err
 			}
