@@ -261,7 +261,7 @@ func (p *poller) run() {
 			pause = gap
 			// Waiters for the lock go first, and pollers do not look together.
 			early := looked.Add(gap).Sub(clock.Now())
-			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= wokenByEnd {
+			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= wokenByClosing {
 				return
 			}
 		}
@@ -276,7 +276,7 @@ func (p *poller) jitter(look int, d time.Duration) time.Duration {
 // at once.
 func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
 	why = p.s.sleep(d, poke, p.joined, p.ctx.Done(), p.all.closing)
-	if why < wokenByEnd {
+	if why < wokenByClosing {
 		p.all.env.Stop("watch")
 	}
 	return why

@@ -26,27 +26,36 @@ const (
 	wokenByTime waking = iota
 	wokenByPoke
 	wokenByNews
-	wokenByEnd
 	wokenByClosing
+	wokenByEnd
 )
 
-// sleep sleeps for at most d, or until one of the channels is ready. Any may be nil.
+// sleep sleeps for at most d, or until one of the channels is ready. Any may be nil. If
+// several are, as after a pause of the process, the last of the wakings above counts: who
+// must end does not look once more, and a run of the simulation can be repeated.
 func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why waking) {
 	s.timer.Reset(d)
 	s.end()
 	defer func() { s.end = s.env.Begin() }()
 	select {
 	case <-poke:
-		return wokenByPoke
+		why = wokenByPoke
 	case <-news:
-		return wokenByNews
+		why = wokenByNews
 	case <-s.timer.C():
-		return wokenByTime
 	case <-end:
 		return wokenByEnd
 	case <-closing:
-		return wokenByClosing
+		why = wokenByClosing
 	}
+	for i, other := range [...]<-chan struct{}{poke, news, closing, end} {
+		select {
+		case <-other:
+			why = max(why, wokenByPoke+waking(i))
+		default:
+		}
+	}
+	return why
 }
 
 // stop is called when the goroutine ends.
