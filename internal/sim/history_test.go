@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -77,9 +79,13 @@ func (s step) String() string { return fmt.Sprint(s.at, " ", s.text) }
 
 // history is what has become of a hold id on a server, as far as that has seen it.
 func (j *judge) history(server int, id string) (steps []step) {
-	names := j.s.scriptNames()
+	link := fmt.Sprint(">", server, "#")
 	for _, e := range j.w.events() {
-		if ws := words(e.b); strings.Contains(e.who, fmt.Sprint(">", server, "#")) && slices.Contains(ws, id) {
+		if !strings.Contains(e.who, link) || !bytes.Contains(e.b, []byte(id)) {
+			continue
+		}
+		names := j.scriptNames()
+		if ws := words(e.b); slices.Contains(ws, id) {
 			script := "?"
 			if len(ws) > 1 {
 				script = cmp.Or(names[ws[1]], script)
@@ -119,21 +125,37 @@ func (j *judge) histories() string {
 	return strings.Join(out, "\n")
 }
 
-// scriptNames are the names of the scripts of a scenario, by what EVAL and EVALSHA say.
-func (s scenario) scriptNames() map[string]string {
-	all, err := protocol.Load(os.DirFS("../.."), s.scripts)
+// scriptNames are the names of the scripts of the run, by what EVAL and EVALSHA say.
+func (j *judge) scriptNames() map[string]string {
+	j.loaded.Do(func() {
+		if j.scripts = unmutated(); j.s.scripts == nil {
+			return
+		}
+		all, err := protocol.Load(os.DirFS("../.."), j.s.scripts)
+		if err != nil {
+			panic(err)
+		}
+		j.scripts = map[string]string{}
+		for name, script := range all {
+			j.scripts[script.Text], j.scripts[script.SHA] = name, name
+		}
+	})
+	return j.scripts
+}
+
+// unmutated are the names of the scripts as the library brings them.
+var unmutated = sync.OnceValue(func() map[string]string {
+	all, err := protocol.Load(os.DirFS("../.."), nil)
 	if err != nil {
 		panic(err)
 	}
 	names := map[string]string{}
-	for name, script := range all {
-		if s.scripts == nil { // the files may have changed since the test was built
-			script.Text, script.SHA = seam.Script(name)
-		}
-		names[script.Text], names[script.SHA] = name, name
+	for name := range all {
+		text, sha := seam.Script(name) // the files may have changed since the test was built
+		names[text], names[sha] = name, name
 	}
 	return names
-}
+})
 
 // mentions reports whether a server has something for a hold id, but for tombstones.
 func (w *World) mentions(server int, id string) bool {

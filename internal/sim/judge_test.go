@@ -17,6 +17,9 @@ type judge struct {
 	s      scenario
 	forgot [][]time.Duration // by server: when it has lost its data; the run's own goroutine only
 
+	loaded  sync.Once
+	scripts map[string]string // set by loaded
+
 	mu    sync.Mutex // guards the rest; never held while waiting
 	locks map[string]*verdicts
 	wrong []string

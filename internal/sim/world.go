@@ -198,9 +198,12 @@ func (w *World) record(e event) {
 func (w *World) events() []event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slices.SortFunc(w.trace, func(a, b event) int {
+	order := func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.who, b.who), cmp.Compare(a.seq, b.seq))
-	})
+	}
+	if !slices.IsSortedFunc(w.trace, order) {
+		slices.SortFunc(w.trace, order)
+	}
 	return slices.Clone(w.trace)
 }
 
