@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench fresh soak scale model interop quickstart ci
+.PHONY: help test race lint bench microbench fresh soak scale model interop quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,10 @@ lint: ## gofmt, go vet and staticcheck, in every module; and how the files of th
 	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./...); done
 	cd tools && go run ./layers -dir ..
 
-bench: ## benchmarks of every module, in the form that benchstat reads
+bench: ## measure beside other libraries and write docs/benchmarks.md, in a quarter of an hour (ARGS='-quick -out /tmp/quick')
+	cd bench && go run . -out ../docs $(ARGS)
+
+microbench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
 
 fresh: ## the simulation with seeds that no run had before (FRESH=12 in each scenario)

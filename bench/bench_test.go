@@ -1,0 +1,131 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestMain(m *testing.M) {
+	if isChild() {
+		serve(os.Stdin, os.Stdout)
+		return
+	}
+	redis.SetLogger(quiet{})
+	os.Exit(m.Run())
+}
+
+// tiny is a bench for a test: each peer has its turn, no figure says anything.
+func tiny(t *testing.T) *bench {
+	b := newBench(plan{quick: true, rows: true})
+	b.slice, b.rounds, b.say = 30*time.Millisecond, 1, t.Logf
+	t.Cleanup(b.host.cleanUp)
+	return b
+}
+
+// All peers work, nobody is in a critical section of another, the exact figures are what
+// they have to be, and the text and the charts can be written.
+func TestAllThatIsMeasured(t *testing.T) {
+	b := tiny(t)
+	b.ownKeys()
+	b.crowd()
+	b.processes()
+	b.handOver()
+	b.types()
+	b.masters()
+	r := b.results
+	if v := r.violations(); len(v) > 0 {
+		t.Errorf("two owners at once: %v", v)
+	}
+	for _, s := range r.Series {
+		// In a slice as short as this, some may end only after it.
+		if v, ok := s.Values["done"]; ok && v[0] <= 0 {
+			t.Errorf("%s, %s at %v: nothing was done", s.Measure, s.Peer, s.X)
+		}
+		if v, ok := s.Values["failed"]; ok && v[0] > 0 && s.Peer != rueidisN && !strings.HasPrefix(s.Peer, syncName) {
+			t.Errorf("%s, %s at %v: %v failed", s.Measure, s.Peer, s.X, v[0])
+		}
+		if v, ok := s.Values["hung"]; ok && v[0] > 0 && s.Peer != rueidisN {
+			t.Errorf("%s, %s at %v: %v hung", s.Measure, s.Peer, s.X, v[0])
+		}
+	}
+	for _, p := range []string{rawName, autoName, bsmName, syncName, redisson} {
+		// A connection that is slow to come costs a command more.
+		if got := r.get("own", p, 1, "commands").Median; math.Abs(got-2) > 0.1 {
+			t.Errorf("a pair of %s takes %.2f commands", p, got)
+		}
+	}
+	out := t.TempDir()
+	if err := r.write(out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| lock + unlock, one caller, p50 |", "callers-throughput.svg", "| RedLock, five masters"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the text has no %q:\n%s", want, text)
+		}
+	}
+	again, err := load(filepath.Join(chartsIn(out), "results.json"))
+	if err != nil || again.text() != r.text() {
+		t.Errorf("the results that were written do not give the same text: %v", err)
+	}
+	if svg, err := os.ReadFile(filepath.Join(chartsIn(out), "callers-throughput.svg")); err != nil || !strings.Contains(string(svg), "</svg>") {
+		t.Errorf("no chart: %v", err)
+	}
+}
+
+// An owner that finds another inside counts, and so does a step that is lost.
+func TestCellNoticesTwoOwners(t *testing.T) {
+	var c cell
+	if !c.inside(1) {
+		t.Error("one owner alone counts as two")
+	}
+	c.owner.Store(2)
+	if c.inside(1) {
+		t.Error("an owner has not noticed another")
+	}
+}
+
+// A link counts commands, in whatever pieces they come.
+func TestCommandCounter(t *testing.T) {
+	stream := "*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$6\r\n*1\r\n$4\r\n*1\r\n$4\r\nPING\r\n"
+	for size := 1; size <= len(stream); size++ {
+		var c commandCounter
+		n := int64(0)
+		for from := 0; from < len(stream); from += size {
+			n += c.count([]byte(stream[from:min(from+size, len(stream))]))
+		}
+		if n != 3 {
+			t.Errorf("%d commands in pieces of %d bytes", n, size)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	h := newTimes()
+	for i := range 10_000 {
+		h.add(time.Duration(i+1) * time.Microsecond)
+	}
+	for p, want := range map[float64]float64{50: 5e-3, 99: 9.9e-3, 100: 10e-3} {
+		if got := h.percentile(p); math.Abs(got/want-1) > 0.02 {
+			t.Errorf("percentile %v: %v, not %v", p, got, want)
+		}
+	}
+	if h.Most != 10*time.Millisecond || h.N != 10_000 {
+		t.Error(h.Most, h.N)
+	}
+}
+
+func TestJain(t *testing.T) {
+	if a, b := jain([]float64{3, 3, 3}), jain([]float64{9, 0, 0}); a != 1 || math.Abs(b-1.0/3) > 1e-9 {
+		t.Error(a, b)
+	}
+}

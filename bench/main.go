@@ -1,0 +1,201 @@
+// Command bench measures the library beside others, on the same servers and in the same
+// run. It is a module of its own, so that nobody who uses the library has the others in
+// his module graph.
+//
+// It starts its own servers on free loopback ports and stops exactly those. The peers of
+// a measurement take turns in short slices, several rounds of them, so that what else
+// the machine does meets all alike. Each figure is the median of the rounds, with the
+// least and the greatest.
+//
+//	go run . -quick                        all of it in small, tables on the terminal
+//	go run . -only own,crowd               some measurements
+//	go run . -out ../docs                  writes docs/benchmarks.md and its charts
+//	go run . -from ../docs/benchmarks/results.json -out ../docs    writes them again
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// measurements are what can be measured, in the order in which it is.
+var measurements = []struct {
+	name, about string
+	run         func(b *bench)
+}{
+	{"own", "each caller has a key of its own: rows 1 to 3, and the curve of callers", (*bench).ownKeys},
+	{"crowd", "one key, 64 goroutines of one process: row 4", (*bench).crowd},
+	{"processes", "one key, several processes: row 5, and the curve of processes", (*bench).processes},
+	{"handover", "from a release to the next waiter in another process: row 6", (*bench).handOver},
+	{"held", "held locks: rows 7 and 8, and the curve of held locks", (*bench).held},
+	{"waiters", "idle waiters: row 9, and the curve of waiters", (*bench).waiters},
+	{"masters", "RedLock on five masters: row 10", (*bench).masters},
+	{"types", "the types that keep their waiters in Redis: row 11", (*bench).types},
+	{"delay", "a network that takes 1 ms and 10 ms: the curve of delays", (*bench).delays},
+}
+
+// plan is how much is measured.
+type plan struct {
+	quick  bool
+	rows   bool          // only the points that the table needs
+	slice  time.Duration // of one peer, before the next has its turn
+	rounds int
+}
+
+func main() {
+	if isChild() {
+		serve(os.Stdin, os.Stdout)
+		return
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() (err error) {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	only := flag.String("only", "", "what to measure, of: "+strings.Join(names, ", ")+"; rows: of all of it, or of those named beside it, only what the table needs")
+	quick := flag.Bool("quick", false, "small numbers and short slices: two minutes, and figures that say little")
+	out := flag.String("out", "", "folder for benchmarks.md, its charts and results.json; empty: print the text")
+	from := flag.String("from", "", "write the text from this results.json, and measure nothing")
+	flag.Parse()
+
+	if *from != "" {
+		r, err := load(*from)
+		if err != nil {
+			return err
+		}
+		return r.write(*out)
+	}
+	b := newBench(plan{quick: *quick})
+	want := names
+	if *only != "" {
+		want = strings.Split(*only, ",")
+		if b.rows = slices.Contains(want, "rows"); b.rows {
+			want = slices.DeleteFunc(want, func(n string) bool { return n == "rows" })
+		}
+		if len(want) == 0 {
+			want = names
+		}
+	}
+	for _, n := range want {
+		if !slices.Contains(names, n) {
+			return fmt.Errorf("-only: there is no %q; there are %s, and rows", n, strings.Join(names, ", "))
+		}
+	}
+
+	defer b.host.cleanUp()
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case fatal:
+			err = p
+		default:
+			b.host.cleanUp()
+			panic(p)
+		}
+	}()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		b.host.cleanUp()
+		os.Exit(130)
+	}()
+
+	for _, m := range measurements {
+		if !slices.Contains(want, m.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s: %s\n", m.name, m.about)
+		start := time.Now()
+		m.run(b)
+		fmt.Fprintf(os.Stderr, "%s: took %v\n", m.name, time.Since(start).Round(100*time.Millisecond))
+	}
+	b.results.Seconds = time.Since(b.results.Date).Seconds()
+	if err := b.results.write(*out); err != nil {
+		return err
+	}
+	if v := b.results.violations(); len(v) > 0 {
+		return fmt.Errorf("two owners at once: %s", strings.Join(v, ", "))
+	}
+	return nil
+}
+
+// bench is one run.
+type bench struct {
+	plan
+	host    *host
+	results *results
+	say     func(format string, args ...any)
+}
+
+func newBench(p plan) *bench {
+	p.slice, p.rounds = time.Second/2, 5
+	if p.quick {
+		p.slice, p.rounds = 100*time.Millisecond, 2
+	}
+	return &bench{plan: p, host: &host{}, results: newResults(p), say: func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "  "+format+"\n", args...)
+	}}
+}
+
+// choose is the points of a curve that this run measures: those that the table needs if
+// only these are wanted, and few when quick.
+func (b *bench) choose(all, rows, quick []int) []int {
+	switch {
+	case b.quick && b.rows:
+		return slices.DeleteFunc(slices.Clone(quick), func(n int) bool { return !slices.Contains(rows, n) && n != quick[len(quick)-1] })
+	case b.quick:
+		return quick
+	case b.rows:
+		return rows
+	}
+	return all
+}
+
+// job is what one peer does in its turn.
+type job struct {
+	measure, peer string
+	x             float64
+	run           func() sample
+}
+
+// interleave gives each job its turn in each round; each round begins with another.
+func (b *bench) interleave(rounds int, jobs []job) {
+	for round := range rounds {
+		for i := range jobs {
+			j := jobs[(i+round)%len(jobs)]
+			b.results.add(j.measure, j.peer, j.x, j.run())
+		}
+	}
+}
+
+// sample is the figures of one slice.
+type sample map[string]float64
+
+func (s sample) String() string {
+	var text []string
+	for _, k := range slices.Sorted(maps.Keys(s)) {
+		text = append(text, fmt.Sprintf("%s %.4g", k, s[k]))
+	}
+	return strings.Join(text, ", ")
+}
+
+// chartsIn is where the charts and the results are, below the folder of the text.
+func chartsIn(out string) string { return filepath.Join(out, "benchmarks") }
+
+func (b *bench) ctx() context.Context { return context.Background() }

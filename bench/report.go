@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// reasons say of rows that were missed why, as profiles showed it, and what would be
+// needed. A row that is met does not print its reason.
+var reasons = map[string]string{}
+
+// text is docs/benchmarks.md.
+func (r *results) text() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# Benchmarks\n")
+	p("<!-- Written by bench/ (make bench). Do not edit: change the program, and let it write. -->\n")
+	p("rlock beside its peers, on the same servers and in the same run. `make bench` measures on your machine and writes this page; only ratios and counts carry over from one machine to another.\n")
+	p("| | |\n|---|---|")
+	p("| date | %s, %.0f minutes |", r.Date.Format("2 January 2006"), r.Seconds/60)
+	p("| machine | %s; clients and servers share it, over loopback |", r.Machine)
+	p("| Redis, Go | %s, %s |", r.Redis, strings.TrimPrefix(r.Go, "go"))
+	p("| rlock | %s |", r.Commit)
+	for _, peer := range peers {
+		if v := r.Versions[peer.module]; v != "" {
+			p("| %s | %s |", strings.TrimPrefix(peer.module, "github.com/"), v)
+		}
+	}
+	p("| rounds | %d (3 at points that no row of the table needs; 1 of held locks and of waiters), in slices of %v for each peer in turn (twice that where a key is contended); medians%s |", r.Rounds, r.Slice, map[bool]string{true: ", **in a quick run, whose figures say little**"}[r.Quick])
+	p("")
+
+	if v := r.violations(); len(v) > 0 {
+		p("**Two owners at once:** %s.\n", strings.Join(v, "; "))
+	} else if n := r.contended(); n > 0 {
+		p("In each contended run, owners wrote into memory that all share, outside of Redis: no two were inside at once, in %s sections.\n", thousands(n))
+	}
+
+	p("## The table\n")
+	p("| scenario | %s | must reach, in this run | |", strings.Join(columns, " | "))
+	p("|---|%s---|---|", strings.Repeat("---|", len(columns)))
+	for _, w := range r.rows() {
+		if !w.measured() {
+			continue
+		}
+		line := "| " + w.scenario + " |"
+		for _, c := range columns {
+			cell := w.cells[c]
+			if c == ours && cell != "" {
+				cell = "**" + cell + "**"
+			}
+			line += " " + cell + " |"
+		}
+		var goals []string
+		for _, g := range w.goals {
+			if text := strings.TrimSpace(g.text); g.any && !g.met {
+				goals = append(goals, "**"+text+"**")
+			} else if g.any {
+				goals = append(goals, text)
+			}
+		}
+		p("%s %s | %s |", line, strings.Join(goals, "; "), w.verdict())
+	}
+	p("\nA goal in bold was missed. Ratios are medians of the ratios of each round.\n")
+	for _, w := range r.rows() {
+		if text := reasons[w.name]; text != "" && w.verdict() != "met" && w.measured() {
+			p("- **%s**: %s", w.scenario, text)
+		}
+	}
+
+	p("\n## Who is compared\n")
+	for _, peer := range peers {
+		p("- **%s**: %s.", peer.name, peer.about)
+	}
+	p("\nAll have the defaults of their libraries, but for leases of %v. Of RedLocks: a floor, which is `SET NX PX` on all nodes at once until a quorum has answered, and its release by a script in the same way; and redsync as it comes, with `WithFailFast`, and with that on connections that neither repeat a command nor a dial.\n", lease)
+
+	p("## Curves\n")
+	for _, measure := range sections() {
+		if len(r.points(measure)) < 2 {
+			continue
+		}
+		for _, c := range curves {
+			if c.measure == measure {
+				p("### %s\n\n![%s](benchmarks/%s.svg)\n", c.title, c.title, c.file)
+				p("%s", r.grid(c))
+			}
+		}
+		p("Where it bends:\n")
+		for _, line := range r.bends(measure) {
+			p("- %s", line)
+		}
+		p("")
+	}
+
+	p("## All figures\n")
+	p("Median, and from the least to the greatest of the rounds. [results.json](benchmarks/results.json) has each round.\n")
+	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", "held", "waiters", mastersDead(0), mastersDead(nodes - quorum)} {
+		r.figures(p, measure)
+	}
+	p("%s", method)
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// contended is the number of critical sections that were checked.
+func (r *results) contended() (n float64) {
+	for _, s := range r.Series {
+		if len(s.Values["violations"]) > 0 {
+			for _, done := range s.Values["done"] {
+				n += done
+			}
+		}
+	}
+	return n
+}
+
+// grid is the points of a curve.
+func (r *results) grid(c curve) string {
+	xs := r.points(c.measure)
+	var b strings.Builder
+	fmt.Fprintf(&b, "| %s |", c.x)
+	for _, x := range xs {
+		fmt.Fprintf(&b, " %s |", short1(x))
+	}
+	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---:|", len(xs)))
+	for _, peer := range r.peersOf(c.measure) {
+		fmt.Fprintf(&b, "| %s |", peer)
+		for _, x := range xs {
+			if v := r.get(c.measure, peer, x, c.metric); v.N > 0 {
+				fmt.Fprintf(&b, " %s |", strings.TrimSuffix(figure(c.metric, v.Median), " commands/s"))
+			} else {
+				b.WriteString(" |")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// shown are the metrics of each measure in the last tables.
+var shown = map[string][]string{
+	"own":       {"pairs/s", "p50", "p99", "longest", "allocs", "client µs", "server µs", "commands", "inside", "hung"},
+	"crowd":     {"hand-overs/s", "mean", "p99", "longest", "jain", "commands", "inside", "hung"},
+	"processes": {"hand-overs/s", "mean", "p99", "longest", "jain", "jain of processes", "commands", "inside", "hung"},
+	"types":     {"hand-overs/s", "mean", "p99", "longest", "jain", "commands", "inside", "hung"},
+	"handover":  {"p50", "p99", "longest", "commands", "inside", "server µs"},
+	"renewed":   {"acquires/s", "heap", "stacks", "goroutines", "cores", "server core", "renewals/s", "commands/s", "lost", "p99 idle", "p99 beside"},
+	"held":      {"acquires/s", "heap", "stacks", "goroutines", "cores", "server core", "renewals/s", "commands/s", "lost", "p99 idle", "p99 beside"},
+	"waiters":   {"commands/s", "heap", "stacks", "goroutines", "settled after"},
+	"masters":   {"pairs/s", "p50", "p99", "allocs", "client µs", "server µs", "commands", "inside"},
+}
+
+func (r *results) figures(p func(string, ...any), measure string) {
+	xs := r.points(measure)
+	if len(xs) == 0 {
+		return
+	}
+	metrics := shown[strings.Split(measure, ",")[0]]
+	p("<details><summary>%s</summary>\n", map[string]string{
+		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis",
+		"handover": "from a release to the next waiter in another process", "renewed": "held with a short lease", "held": "held, by number", "waiters": "idle waiters, by number",
+		mastersDead(0): "RedLock, all masters alive, by callers", mastersDead(nodes - quorum): "RedLock, two of five masters dead, by callers",
+	}[measure])
+	p("| | peer | %s |\n|---:|---|%s", strings.Join(metrics, " | "), strings.Repeat("---:|", len(metrics)))
+	for _, x := range xs {
+		for _, peer := range r.peersOf(measure) {
+			s := r.find(measure, peer, x)
+			if s == nil {
+				continue
+			}
+			line := fmt.Sprintf("| %s | %s |", short1(x), peer)
+			for _, m := range metrics {
+				cell := ""
+				if v := statOf(s.Values[m]); v.N > 0 {
+					cell = bare(m, v.Median)
+					if low, high := bare(m, v.Least), bare(m, v.Most); v.N > 1 && low != high {
+						cell += fmt.Sprintf(" (%s–%s)", low, high)
+					}
+				}
+				line += " " + cell + " |"
+			}
+			p("%s", line)
+		}
+	}
+	p("\n</details>\n")
+}
+
+// bare is a figure without the word that the column has already.
+func bare(metric string, v float64) string {
+	text := figure(metric, v)
+	for _, word := range []string{" commands/s", " commands", " renewals/s", " goroutines", " inside", " lost"} {
+		text = strings.TrimSuffix(text, word)
+	}
+	return text
+}
+
+const method = `## How it is measured
+
+- The program starts redis-server on free loopback ports, without persistence, and one client per peer and process with default options. It stops exactly those servers.
+- Peers take turns in short slices, in an order that changes each round. A figure is the median of the rounds.
+- **Own keys**: each caller acquires and releases a lock of its own without a pause, with a context that can be canceled. Allocations are all of the process, and CPU is user and
+  system time of the process, divided by the pairs.
+- **Commands** are differences of INFO commandstats: those that clients send, and those that scripts call ("inside"). Handshakes of connections and the
+  program's own INFO are left out. The server's time is what commandstats has of the commands that clients sent.
+- **One key**: each goroutine acquires, enters a critical section without work, and releases, without a pause. In the section it writes its number into memory that all
+  processes map, if nobody else's is there, raises a counter without an atomic addition, and takes its number away. Who finds another's number, or a counter that lost a step, has found two owners.
+  A hand-over is a section; commands are divided by all sections. Jain's index is over the sections of goroutines, or of processes. A wait is the time of Lock.
+- **Release to the next waiter**: a holder releases when the waiter in another process has had 6 ms to begin to wait; the time is from the call of Unlock until the waiter's Lock has returned,
+  by the clock of the machine. A round is both locks and both unlocks. The floor is PUBLISH, until a subscriber in another process has the message.
+- **Held**: a process of its own holds the locks; bytes are its heap and stacks after a garbage collection, less what they were before the first. It does nothing else for half a lease, and then its CPU time and
+  renewals are counted for a lease (for three of the short ones). Then one caller acquires and releases beside it, each 2 ms, as it did before the first was held.
+- **Waiters**: a process holds the keys and renews them, and the waiters of another are idle when their commands have become few. They talk to the server through a relay that counts their commands.
+- **RedLock**: five masters; then two of them are killed, and all peers have had time to notice.
+- **Delay**: the relay holds what it gets back for half of the round trip, in each direction, without keeping what comes behind it waiting.
+`
