@@ -255,7 +255,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			a.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
 			return nil, 0, err
 		}
-		sent := c.clock.Now()
+		sent := c.now()
 		ask := l.asks.Enter(&a.Acquire)
 		if l.asks.KeepsPlace() && a.Wait && (l.asks.QueuedInRedis() || a.Leads) {
 			a.Placed = true
@@ -301,20 +301,20 @@ var errOtherType = errors.New("another type of lock holds the name, and the two 
 
 // accept makes a lease of a grant. From here the grant is either handed out or
 // given back.
-func (a *attempt) accept(sent time.Time, r *protocol.Result[protocol.Entered]) (*Lease, error) {
+func (a *attempt) accept(sent instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
 	c, l := a.core.c, a.core
 	a.Granted = true
 	if r.TooFew != nil {
 		return nil, because(ErrNotAcquired, r.TooFew)
 	}
 	c.env.Stop("granted")
-	if !c.clock.Now().Before(sent.Add(l.validity(a.opts.lease))) {
+	if !c.now().Before(sent.Add(l.validity(a.opts.lease))) {
 		return nil, because(ErrNotAcquired, errShortLease)
 	}
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	h := &hold{core: l, owned: a.owned, id: a.ID, number: a.Number, token: r.Outcome.Token, since: sent, unsure: a.unsure}
+	h := &hold{core: l, owned: a.owned, id: a.ID, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
 	a.Granted = false
 	return h.begin(sent, a.opts), nil
 }
@@ -327,7 +327,7 @@ func (a *attempt) giveUp() (answered bool) {
 		return false
 	}
 	c, l := a.core.c, a.core
-	now := c.clock.Now()
+	now := c.now()
 	u := c.cleanups.add(l.id, l.asks.Abandon(a.ID, a.unsure || a.Granted), now, now.Add(a.opts.lease+protocol.TombstoneTTL))
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()

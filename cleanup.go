@@ -50,7 +50,7 @@ type cleanup struct {
 	of    *cleanups
 	lock  any // whose line it is in
 	task  protocol.Task
-	until time.Time
+	until instant
 	done  chan struct{} // closed when it is over
 
 	phase cleanupPhase // guarded by cleanups.mu
@@ -58,7 +58,7 @@ type cleanup struct {
 	mu     sync.Mutex // guards the rest
 	pause  time.Duration
 	copies int // sent since the last answer
-	next   time.Time
+	next   instant
 	over   bool
 	last   bool // the client shuts down: a lasting error ends the clean-up
 }
@@ -66,10 +66,10 @@ type cleanup struct {
 var _ duty = (*cleanup)(nil)
 
 // add begins a clean-up of a lock at the time from. It is repeated until the time until.
-func (s *cleanups) add(lock any, task protocol.Task, from, until time.Time) *cleanup {
+func (s *cleanups) add(lock any, task protocol.Task, from, until instant) *cleanup {
 	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
 	u.duty = u
-	now := s.env.Clock.Now()
+	now := s.watchdog.now()
 	if task.OfQuorum() || from.After(now) {
 		s.watchdog.add(&u.entry, from)
 		return u
@@ -131,17 +131,17 @@ func (s *cleanups) pass(u *cleanup) (next *cleanup) {
 // yield lets the next clean-up of the lock run.
 func (u *cleanup) yield() {
 	if next := u.of.pass(u); next != nil {
-		u.of.watchdog.move(&next.entry, u.of.env.Clock.Now())
+		u.of.watchdog.move(&next.entry, u.of.watchdog.now())
 	}
 }
 
 // due implements duty.
-func (u *cleanup) due(now time.Time, _ time.Duration) (chore, time.Time) {
+func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over || now.After(u.until) {
 		u.endLocked()
-		return chore{}, time.Time{}
+		return chore{}, 0
 	}
 	if now.Before(u.next) {
 		return chore{}, u.next
@@ -165,24 +165,24 @@ func (u *cleanup) due(now time.Time, _ time.Duration) (chore, time.Time) {
 }
 
 // answered implements duty.
-func (u *cleanup) answered(_ time.Duration, _ time.Time, r *protocol.Result[protocol.Kept]) time.Time {
+func (u *cleanup) answered(_ time.Duration, _ instant, r *protocol.Result[protocol.Kept]) instant {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {
-		return time.Time{}
+		return 0
 	}
 	// An error reply of Redis, such as NOPERM, or a closed go-redis client may last, so
 	// the pauses grow longer. A key that is no lock any more holds nothing.
 	lasts := r.Err != nil && !wire.Transient(r.Err) && !wire.Panicked(r.Err)
 	if r.Err == nil || lasts && (u.last || wire.IsWrongType(r.Err)) {
 		u.endLocked()
-		return time.Time{}
+		return 0
 	}
 	name, err := u.task.Name(), r.Err
 	u.of.events.later(func() { u.of.events.Retry(name, err) })
 	u.yield()
 	u.copies = 0
-	u.next = u.of.env.Clock.Now().Add(u.pause)
+	u.next = u.of.watchdog.now().Add(u.pause)
 	longest := time.Second
 	if lasts {
 		longest = 10 * time.Second
@@ -204,7 +204,7 @@ func (u *cleanup) drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.last = true
-	u.next = u.of.env.Clock.Now()
+	u.next = u.of.watchdog.now()
 }
 
 // holds implements duty.

@@ -25,7 +25,7 @@ type Client struct {
 	serial int64 // among the Clients of this process
 	seed   uint64
 	env    seam.Env
-	clock  seam.Clock
+	timeline
 
 	wire     *wire.Deployment
 	site     protocol.Site // for the protocols of its locks
@@ -96,7 +96,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if c.env.ClientID != "" {
 		c.id, c.seed = c.env.ClientID, c.env.Seed
 	}
-	c.watchdog = newWatchdog(&c.env, c.wire, c.events, c.cfg.watchdogLease)
+	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
 	c.hub = newHub(&c.env, c.wire, c.events)
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
@@ -117,7 +117,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	if c.env.Clock == nil {
 		c.env.Clock = seam.SystemClock{}
 	}
-	c.clock = c.env.Clock
+	c.timeline = newTimeline(c.env.Clock)
 	c.events = newEvents(c.cfg.observer, c.cfg.logger, &c.running)
 	c.wire, err = wire.Open(rdb, wire.Config{
 		Clock: c.clock, Gate: c.env.Gate, Work: c.env.Work,

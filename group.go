@@ -22,7 +22,7 @@ var _ holding = (*group)(nil)
 
 func newGroup(name string, members []*Lease) *Lease {
 	g := &group{name: name, members: members}
-	g.lease = &Lease{of: g, since: g.client().clock.Now()}
+	g.lease = &Lease{of: g, since: g.client().now()}
 	for _, l := range members {
 		l.onEnd(func(cause error) {
 			if g.over.Load() {
@@ -66,7 +66,7 @@ func (g *group) deadlineLocked() time.Time {
 	return end
 }
 
-func (g *group) checkLocked(time.Time) {
+func (g *group) checkLocked(instant) {
 	for _, l := range g.members {
 		if err := l.Err(); err != nil {
 			g.endLocked(err)
@@ -110,7 +110,7 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return err
 }
 
-func (g *group) release(ctx context.Context, l *Lease, called time.Time) error {
+func (g *group) release(ctx context.Context, l *Lease, called instant) error {
 	g.lock()
 	g.checkLocked(called)
 	if err := l.err; err != nil && !onlyClosed(err) {

@@ -24,24 +24,21 @@ type hold struct {
 	id     string
 	number int64 // of the id
 	token  int64
-	since  time.Time
 
-	guard    // of the rest
+	guard            // of the rest
+	cause    error   // why it ended
+	leases   *Lease  // open ones: not yet unlocked; linked by Lease.next
+	deadline instant // local end of validity
+	expires  instant // when the lease may run out in Redis, by our clock
+	renewAt  instant // next renewal, if renewed > 0; otherwise see guardsLocked
+	open     int32   // how many leases are open
+	renewed  int32   // how many of them the watchdog renews
+	attempts int32   // renewals since the last that was confirmed
 	state    state
-	cause    error     // why it ended
-	leases   *Lease    // open ones: not yet unlocked; linked by Lease.next
-	open     int       // how many they are
-	renewed  int       // how many of them the watchdog renews
-	deadline time.Time // local end of validity
-	expires  time.Time // when the lease may run out in Redis, by our clock
-	renewAt  time.Time // next renewal, if renewed > 0
-	attempts int       // renewals since the last that was confirmed
-	failure  error     // of the latest of them
-	asked    time.Time // when the latest requested lease may run out, answered or not
-	guardAt  time.Time // next look after a fixed lease, if it needs one; see guardsLocked
-	lent     bool      // its id is also that of a hold of the other side
-	unsure   bool      // copies of the first acquire may be under way
-	closing  bool      // the client shuts down: the leases have ended with ErrClosed
+	lent     bool // its id is also that of a hold of the other side
+	unsure   bool // copies of the first acquire may be under way
+	closing  bool // the client shuts down: the leases have ended with ErrClosed
+	*seldom       // nil: none of it was needed yet; see seldomLocked
 
 	first Lease // most holds have no other
 }
@@ -54,13 +51,35 @@ func (h *hold) ownerID() string           { return h.id }
 func (h *hold) fence() int64              { return h.token }
 func (h *hold) chain(up *chain) *chain    { return up.with(h) }
 func (h *hold) memberLeases() []*Lease    { return nil }
-func (h *hold) deadlineLocked() time.Time { return h.deadline }
+func (h *hold) deadlineLocked() time.Time { return h.core.c.time(h.deadline) }
 
 func (h *hold) error(err error) error {
 	return &Error{Lock: h.core.name, Owner: h.id, Err: err}
 }
 
-type state int
+// seldom is what most holds never need.
+type seldom struct {
+	failure error   // of the latest renewal since the last that was confirmed
+	asked   instant // when the latest requested lease may run out, answered or not
+	guardAt instant // next look after a fixed lease; zero: when a renewal would be due
+}
+
+func (h *hold) seldomLocked() *seldom {
+	if h.seldom == nil {
+		h.seldom = &seldom{}
+	}
+	return h.seldom
+}
+
+// failureLocked is the error of the latest renewal since the last that was confirmed.
+func (h *hold) failureLocked() error {
+	if h.seldom == nil {
+		return nil
+	}
+	return h.failure
+}
+
+type state uint8
 
 const (
 	held      state = iota
@@ -78,7 +97,7 @@ func (h *hold) ops() *opLock {
 }
 
 // begin puts a fresh hold into service. The grant was asked for at sent.
-func (h *hold) begin(sent time.Time, a acquireConfig) *Lease {
+func (h *hold) begin(sent instant, a acquireConfig) *Lease {
 	h.duty = h
 	l := &h.first
 	*l = Lease{of: h, since: sent, renewed: !a.hasLease}
@@ -106,19 +125,18 @@ func (h *hold) addLocked(l *Lease) {
 }
 
 // noteAsked notes, before it is sent, that a lease is asked for, and returns the time.
-func (h *hold) noteAsked(lease time.Duration) (sent time.Time) {
+func (h *hold) noteAsked(lease time.Duration) (sent instant) {
 	h.lock()
 	defer h.unlock()
-	sent = h.core.c.clock.Now()
-	if end := sent.Add(lease + h.core.c.cfg.commandTimeout); end.After(h.asked) {
-		h.asked = end
-	}
+	sent = h.core.c.now()
+	s := h.seldomLocked()
+	s.asked = max(s.asked, sent.Add(lease+h.core.c.cfg.commandTimeout))
 	return sent
 }
 
 // confirmLocked notes that Redis confirmed a lease in answer to a request sent
 // at sent. The deadline counts from the sending: the reply may have been late.
-func (h *hold) confirmLocked(sent time.Time, lease time.Duration) {
+func (h *hold) confirmLocked(sent instant, lease time.Duration) {
 	if d := sent.Add(h.core.validity(lease)); d.After(h.deadline) {
 		h.deadline = d
 	}
@@ -126,18 +144,20 @@ func (h *hold) confirmLocked(sent time.Time, lease time.Duration) {
 		h.expires = e
 	}
 	h.renewAt = sent.Add(h.core.c.cfg.watchdogLease / 3)
-	h.guardAt = h.renewAt
-	h.attempts, h.failure = 0, nil
+	h.attempts = 0
+	if h.seldom != nil {
+		h.guardAt, h.failure = 0, nil
+	}
 }
 
 // reentered handles the result of a re-entry. It returns a lease, or why there is none.
-func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent time.Time, a acquireConfig) (*Lease, error) {
+func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent instant, a acquireConfig) (*Lease, error) {
 	cfg := &h.core.c.cfg
 	h.lock()
 	defer h.unlock()
-	h.checkLocked(h.core.c.clock.Now()) // first: a lease that ran out meanwhile was not removed
+	h.checkLocked(h.core.c.now()) // first: a lease that ran out meanwhile was not removed
 	if r.Err == nil && r.Outcome != protocol.Done {
-		h.loseLocked(h.core.c.clock.Now(), absence(r.Outcome))
+		h.loseLocked(h.core.c.now(), absence(r.Outcome))
 	}
 	switch {
 	case r.Err != nil:
@@ -167,11 +187,11 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent time.Time, a ac
 func (h *hold) openLeases() (n int, cause error) {
 	h.lock()
 	defer h.unlock()
-	h.checkLocked(h.core.c.clock.Now())
+	h.checkLocked(h.core.c.now())
 	if h.state != held {
 		cause = h.cause
 	}
-	return h.open, cause
+	return int(h.open), cause
 }
 
 // entered reports whether any lease of the hold is not yet unlocked. It may be lost.
@@ -194,7 +214,7 @@ func (h *hold) lend() bool {
 func (h *hold) alive() bool {
 	h.lock()
 	defer h.unlock()
-	h.checkLocked(h.core.c.clock.Now())
+	h.checkLocked(h.core.c.now())
 	return h.state == held
 }
 
@@ -203,20 +223,20 @@ func (h *hold) alive() bool {
 func (h *hold) restOfLease() time.Duration {
 	h.lock()
 	defer h.unlock()
-	return max(h.expires.Sub(h.core.c.clock.Now()), 1)
+	return max(h.expires.Sub(h.core.c.now()), 1)
 }
 
 // maxHoldAt is when WithMaxHold ends the hold; zero: never.
-func (h *hold) maxHoldAt() time.Time {
+func (h *hold) maxHoldAt() instant {
 	if d := h.core.opts.maxHold; d > 0 {
-		return h.since.Add(d)
+		return h.first.since.Add(d)
 	}
-	return time.Time{}
+	return 0
 }
 
 // checkLocked ends the hold if its time is over. Every look at a hold calls it, so a
 // process that was stopped past the deadline sees the loss before the watchdog does.
-func (h *hold) checkLocked(now time.Time) {
+func (h *hold) checkLocked(now instant) {
 	if h.state != held {
 		return
 	}
@@ -230,8 +250,8 @@ func (h *hold) checkLocked(now time.Time) {
 	cause := ErrExpired
 	if h.renewed > 0 && h.attempts > 0 {
 		cause = ErrUnreachable
-		if h.failure != nil {
-			cause = because(ErrUnreachable, h.failure)
+		if err := h.failureLocked(); err != nil {
+			cause = because(ErrUnreachable, err)
 		}
 	}
 	h.loseLocked(now, cause)
@@ -241,7 +261,7 @@ func (h *hold) checkLocked(now time.Time) {
 func (h *hold) isGone(k protocol.Kept) error {
 	h.lock()
 	defer h.unlock()
-	now := h.core.c.clock.Now()
+	now := h.core.c.now()
 	h.checkLocked(now) // a lease that ran out meanwhile was not removed
 	h.loseLocked(now, absence(k))
 	return h.cause
@@ -256,7 +276,7 @@ func absence(k protocol.Kept) error {
 }
 
 // loseLocked ends the hold as lost.
-func (h *hold) loseLocked(now time.Time, cause error) {
+func (h *hold) loseLocked(now instant, cause error) {
 	if h.state != held {
 		return
 	}
@@ -275,9 +295,9 @@ func (h *hold) loseLocked(now time.Time, cause error) {
 	h.tellLoss(now, cause)
 }
 
-func (h *hold) tellLoss(now time.Time, cause error) {
+func (h *hold) tellLoss(now instant, cause error) {
 	events := h.core.c.events
-	e := LossEvent{Lock: h.core.name, Owner: h.id, Token: h.token, Held: now.Sub(h.since), Cause: cause}
+	e := LossEvent{Lock: h.core.name, Owner: h.id, Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
 	events.surely(func() {
 		events.Lost(e)
 		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.owner", e.Owner, "fence", e.Token, "cause", e.Cause)
@@ -292,12 +312,11 @@ func byOurClock(cause error) bool {
 
 // untilLocked is until when a clean-up of the hold is worth repeating: until every
 // requested lease has run out, and late copies of its request too.
-func (h *hold) untilLocked() time.Time {
-	until := h.core.c.clock.Now()
-	for _, t := range []time.Time{h.expires, h.asked} {
-		if t.After(until) {
-			until = t
-		}
+func (h *hold) untilLocked() instant {
+	until := h.core.c.now()
+	until = max(until, h.expires)
+	if h.seldom != nil {
+		until = max(until, h.asked)
 	}
 	return until.Add(protocol.TombstoneTTL)
 }
@@ -344,15 +363,15 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	h.lock()
 	defer h.unlock()
 	if h.state == held && l.err == nil {
-		h.checkLocked(c.clock.Now()) // a deadline that has passed stays passed
+		h.checkLocked(c.now()) // a deadline that has passed stays passed
 		if r.Outcome != protocol.Done {
-			h.loseLocked(c.clock.Now(), absence(r.Outcome))
+			h.loseLocked(c.now(), absence(r.Outcome))
 		}
 	}
 	if l.err != nil {
 		return h.error(l.err)
 	}
-	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure
+	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteAsked has made h.seldom
 	h.confirmLocked(sent, d)
 	if d < c.cfg.watchdogLease {
 		// A short extension does not put off the next renewal.

@@ -20,7 +20,7 @@ import (
 // between a check and its effect notices in time.
 type Lease struct {
 	of      holding
-	since   time.Time
+	since   instant
 	renewed bool // at a hold: it is to be renewed
 
 	// Guarded by the guard of what it is of.
@@ -55,10 +55,10 @@ type holding interface {
 	memberLeases() []*Lease
 	deadlineLocked() time.Time
 	// checkLocked ends the leases if their time is over.
-	checkLocked(now time.Time)
+	checkLocked(now instant)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
 	// release ends a lease for which Unlock was called at the given time.
-	release(ctx context.Context, l *Lease, called time.Time) error
+	release(ctx context.Context, l *Lease, called instant) error
 }
 
 // guard is a mutex that guards leases. Contexts are canceled after its
@@ -163,7 +163,7 @@ func (l *Lease) Err() error {
 	}
 	l.of.lock()
 	defer l.of.unlock()
-	l.of.checkLocked(l.of.client().clock.Now())
+	l.of.checkLocked(l.of.client().now())
 	if l.err == nil {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	l.of.lock()
 	defer l.of.unlock()
-	l.of.checkLocked(l.of.client().clock.Now())
+	l.of.checkLocked(l.of.client().now())
 	if l.err != nil {
 		l.of.cancelLocked(fn, l.error(l.err))
 		return func() {}
@@ -346,9 +346,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
 // to do; told ends it, and Shutdown waits for that.
-func (l *Lease) claim() (called time.Time, first bool) {
+func (l *Lease) claim() (called instant, first bool) {
 	c := l.of.client()
-	called = c.clock.Now()
+	called = c.now()
 	l.of.lock()
 	defer l.of.unlock()
 	if l.unlocked {
@@ -369,6 +369,6 @@ func (l *Lease) told(err error) error {
 	if l.of.memberLeases() != nil {
 		return err // an observer is told of its members
 	}
-	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.clock.Now().Sub(l.since), Err: err})
+	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
 	return err
 }

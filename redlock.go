@@ -175,7 +175,7 @@ func redNode(i int, c *Client, lock string) quorum.Node {
 			if c.watchdog.isClosed() {
 				return false
 			}
-			c.cleanups.add(redCleanup(lock), t, from, until)
+			c.cleanups.add(redCleanup(lock), t, c.at(from), c.at(until))
 			return true
 		},
 	}

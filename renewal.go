@@ -11,7 +11,7 @@ import (
 var _ duty = (*hold)(nil)
 
 // nextLocked is when the watchdog must look at the hold again.
-func (h *hold) nextLocked() time.Time {
+func (h *hold) nextLocked() instant {
 	next := h.deadline
 	if h.renewed > 0 {
 		if h.renewAt.Before(next) {
@@ -20,8 +20,8 @@ func (h *hold) nextLocked() time.Time {
 		if m := h.maxHoldAt(); !m.IsZero() && m.Before(next) {
 			next = m
 		}
-	} else if h.guardsLocked() && h.guardAt.Before(next) {
-		next = h.guardAt
+	} else if h.guardsLocked() && h.guardLocked().Before(next) {
+		next = h.guardLocked()
 	}
 	return next
 }
@@ -31,16 +31,24 @@ func (h *hold) nextLocked() time.Time {
 // the longer leases of others would end with it if it died then. The watchdog restores
 // them each third of a watchdog lease, assuming that Redisson's is as long.
 func (h *hold) guardsLocked() bool {
-	return h.core.asks.GuardsFixedLease() && h.guardAt.Add(h.core.c.cfg.watchdogLease).Before(h.expires)
+	return h.core.asks.GuardsFixedLease() && h.guardLocked().Add(h.core.c.cfg.watchdogLease).Before(h.expires)
+}
+
+// guardLocked is when a fixed lease is restored next.
+func (h *hold) guardLocked() instant {
+	if h.seldom != nil && h.guardAt != 0 {
+		return h.guardAt
+	}
+	return h.renewAt
 }
 
 // due implements duty.
-func (h *hold) due(now time.Time, slack time.Duration) (do chore, next time.Time) {
+func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(now)
 	if h.state != held {
-		return chore{}, time.Time{}
+		return chore{}, 0
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
@@ -52,21 +60,21 @@ func (h *hold) due(now time.Time, slack time.Duration) (do chore, next time.Time
 		}
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
-	} else if h.renewed == 0 && h.guardsLocked() && !h.guardAt.After(now.Add(slack)) {
+	} else if h.renewed == 0 && h.guardsLocked() && !h.guardLocked().After(now.Add(slack)) {
 		do = chore{task: h.core.asks.Renew(h.id, 0)}
-		h.guardAt = now.Add(lease / 3)
+		h.seldomLocked().guardAt = now.Add(lease / 3)
 	}
 	return do, h.nextLocked()
 }
 
 // answered implements duty.
-func (h *hold) answered(lease time.Duration, sent time.Time, r *protocol.Result[protocol.Kept]) time.Time {
+func (h *hold) answered(lease time.Duration, sent instant, r *protocol.Result[protocol.Kept]) instant {
 	h.lock()
 	defer h.unlock()
-	now := h.core.c.clock.Now()
+	now := h.core.c.now()
 	h.checkLocked(now) // a deadline that has passed stays passed
 	if h.state != held {
-		return time.Time{} // a release came first: the answer may mean that
+		return 0 // a release came first: the answer may mean that
 	}
 	err := r.Err
 	if err == nil && r.TooFew != nil {
@@ -75,7 +83,7 @@ func (h *hold) answered(lease time.Duration, sent time.Time, r *protocol.Result[
 	switch {
 	case err == nil && r.Outcome != protocol.Done:
 		h.loseLocked(now, absence(r.Outcome))
-		return time.Time{}
+		return 0
 	case lease > 0 && err == nil:
 		h.confirmLocked(sent, lease)
 		events := h.core.c.events
@@ -83,20 +91,20 @@ func (h *hold) answered(lease time.Duration, sent time.Time, r *protocol.Result[
 	case lease > 0:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case err != nil:
-		h.guardAt = now.Add(h.core.retryAfter())
+		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
 	}
 	return h.nextLocked()
 }
 
 // retryLocked schedules the repetition of a failed renewal. The watchdog logs, for all
 // holds, that a node does not answer; other failures are logged here.
-func (h *hold) retryLocked(now time.Time, err error, logged bool) {
-	logged = logged && h.failure == nil
-	h.failure = err
+func (h *hold) retryLocked(now instant, err error, logged bool) {
+	logged = logged && h.failureLocked() == nil
+	h.seldomLocked().failure = err
 	c, retry := h.core.c, h.core.retryAfter()
 	pause := min(retry, time.Duration(h.attempts)*retry/8)
 	// Renewals of very many holds that failed together are not repeated together.
-	h.renewAt = now.Add(pause - seam.Jitter(c.seed, h.number, h.attempts, pause/2))
+	h.renewAt = now.Add(pause - seam.Jitter(c.seed, h.number, int(h.attempts), pause/2))
 	c.events.later(func() {
 		c.events.Retry("renew", err)
 		if logged {
@@ -122,7 +130,7 @@ func (h *hold) holds() (lock, id string, token int64) { return h.core.name, h.id
 // askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {
 	c := h.core.c
-	sent := c.clock.Now()
+	sent := c.now()
 	r := h.core.asks.Renew(h.id, 0).Do(c.wire.Context(), c.cfg.commandTimeout)
 	c.watchdog.move(&h.entry, h.answered(0, sent, &r))
 }

@@ -91,7 +91,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 		first.seen.settle(c.clock.Now(), false)
 		return false, first.interrupted(ctx, err)
 	}
-	sent := c.clock.Now()
+	sent := c.now()
 	ans := ask.Do(asked, c.cfg.commandTimeout)
 	first.sees(&ans, true)
 	err = ans.Err

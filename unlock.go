@@ -10,7 +10,7 @@ import (
 )
 
 // release implements holding.
-func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
+func (h *hold) release(ctx context.Context, l *Lease, called instant) error {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
@@ -25,7 +25,7 @@ func (h *hold) release(ctx context.Context, l *Lease, called time.Time) error {
 // departure is the Unlock of one lease of a hold.
 type departure struct {
 	h      *hold
-	called time.Time
+	called instant
 	alone  bool          // no other operation is under way at the hold
 	rest   int           // how many leases are left
 	task   protocol.Task // to send to Redis; nil: nothing
@@ -34,19 +34,19 @@ type departure struct {
 }
 
 // depart ends a lease of the hold, in this process.
-func (h *hold) depart(l *Lease, called time.Time, alone bool) departure {
+func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 	c := h.core.c
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(called)
 	h.closeLocked(l)
-	d := departure{h: h, called: called, alone: alone, rest: h.open}
+	d := departure{h: h, called: called, alone: alone, rest: int(h.open)}
 	switch {
 	case h.state != held:
 		d.err = h.cause
 		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
 			// The holder has left: there is no need to let the lease run out.
-			c.cleanups.add(h.core.id, h.releaseLocked(0), c.clock.Now(), h.untilLocked())
+			c.cleanups.add(h.core.id, h.releaseLocked(0), c.now(), h.untilLocked())
 		}
 		return d
 	case d.rest > 0:
@@ -117,7 +117,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 		h.lock()
 		until := h.untilLocked()
 		h.unlock()
-		c.cleanups.add(h.core.id, d.task, c.clock.Now(), until)
+		c.cleanups.add(h.core.id, d.task, c.now(), until)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
 		return nil
@@ -125,12 +125,12 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 		// Another copy of this release was sent. The lease could not have run
 		// out when Unlock was called, so that copy has ended the hold.
 		return nil
-	case r.Unsure || !c.clock.Now().Before(h.deadline):
+	case r.Unsure || !c.now().Before(h.deadline):
 		// It ran out before this release, or the copy that was answered, arrived.
-		h.tellLoss(c.clock.Now(), ErrExpired)
+		h.tellLoss(c.now(), ErrExpired)
 		return because(ErrLeaseLost, ErrExpired)
 	}
-	h.tellLoss(c.clock.Now(), absence(r.Outcome))
+	h.tellLoss(c.now(), absence(r.Outcome))
 	return because(ErrLeaseLost, absence(r.Outcome))
 }
 

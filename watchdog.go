@@ -19,10 +19,10 @@ type duty interface {
 	// due is called at about the time that was asked for, perhaps a slack too
 	// early. It returns what to do now, if anything, and when to be called
 	// again; the zero time ends the duty.
-	due(now time.Time, slack time.Duration) (chore, time.Time)
+	due(now instant, slack time.Duration) (chore, instant)
 	// answered is called with the result of a chore for a lease that was sent at sent,
 	// if there ever is one. It returns when to be called again.
-	answered(lease time.Duration, sent time.Time, r *protocol.Result[protocol.Kept]) time.Time
+	answered(lease time.Duration, sent instant, r *protocol.Result[protocol.Kept]) instant
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
 	// holds returns what is held: the lock, the id, and the token if the hold is
@@ -42,8 +42,8 @@ type chore struct {
 // entry is a duty's place in the watchdog's heap.
 type entry struct {
 	duty    duty
-	at      time.Time // guarded by watchdog.mu, as the rest
-	index   int       // in the heap, or -1
+	at      instant // guarded by watchdog.mu, as the rest
+	index   int32   // in the heap, or -1
 	drained bool
 	ended   bool
 }
@@ -53,7 +53,8 @@ type entry struct {
 // so that a server that hangs delays neither the deadlines nor the renewals on other
 // servers.
 type watchdog struct {
-	env    *seam.Env
+	env *seam.Env
+	timeline
 	wire   *wire.Deployment
 	lanes  *wire.Lanes
 	events *events
@@ -67,19 +68,19 @@ type watchdog struct {
 	heap       entries
 	tokens     map[string]*entry // by the id of the hold: the exclusive ones
 	mostTokens int               // that it had
-	armed      time.Time         // when the goroutine will look next
+	armed      instant           // when the goroutine will look next
 	woken      func()            // ends the work that a wake-up has begun; nil: there was none
 	draining   bool
 	closed     bool
-	failing    map[any]time.Time // since when renewals fail, by node
+	failing    map[any]instant // since when renewals fail, by node
 }
 
 // keptTokens is how large the map of tokens may have been if it is kept while it is empty.
 const keptTokens = 1000
 
-func newWatchdog(env *seam.Env, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
+func newWatchdog(env *seam.Env, t timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
 	return &watchdog{
-		env: env, wire: d, lanes: wire.NewLanes(d), events: events,
+		env: env, timeline: t, wire: d, lanes: wire.NewLanes(d), events: events,
 		slack: min(lease/60, 100*time.Millisecond),
 		poke:  make(chan struct{}, 1),
 		quit:  make(chan struct{}),
@@ -87,7 +88,7 @@ func newWatchdog(env *seam.Env, d *wire.Deployment, events *events, lease time.D
 }
 
 // add begins a duty. If the client is shutting down the duty is drained at once.
-func (w *watchdog) add(e *entry, at time.Time) {
+func (w *watchdog) add(e *entry, at instant) {
 	w.mu.Lock()
 	e.index = -1
 	if w.closed {
@@ -107,7 +108,7 @@ func (w *watchdog) add(e *entry, at time.Time) {
 	w.pushLocked(e, at)
 	if w.ended == nil {
 		w.ended = make(chan struct{})
-		w.armed = w.env.Clock.Now().Add(seam.FarAway)
+		w.armed = w.now().Add(seam.FarAway)
 		go w.run(newSleeper(w.env), w.ended)
 	}
 }
@@ -127,7 +128,7 @@ func (w *watchdog) has(e *entry) bool {
 }
 
 // move sets when a duty is due; the zero time ends it.
-func (w *watchdog) move(e *entry, at time.Time) {
+func (w *watchdog) move(e *entry, at instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -139,13 +140,13 @@ func (w *watchdog) move(e *entry, at time.Time) {
 	}
 }
 
-func (w *watchdog) pushLocked(e *entry, at time.Time) {
+func (w *watchdog) pushLocked(e *entry, at instant) {
 	if w.draining && !e.drained {
-		at = w.env.Clock.Now()
+		at = w.now()
 	}
 	e.at = at
 	if e.index >= 0 {
-		heap.Fix(&w.heap, e.index)
+		heap.Fix(&w.heap, int(e.index))
 	} else {
 		heap.Push(&w.heap, e)
 	}
@@ -188,7 +189,7 @@ func (w *watchdog) endLocked(e *entry) {
 	}
 	e.ended = true
 	if e.index >= 0 {
-		heap.Remove(&w.heap, e.index)
+		heap.Remove(&w.heap, int(e.index))
 	}
 	w.left.Add(-1)
 	if _, id, _ := e.duty.holds(); w.tokens[id] == e {
@@ -208,7 +209,7 @@ func (w *watchdog) drain() {
 		return
 	}
 	w.draining = true
-	now := w.env.Clock.Now()
+	now := w.now()
 	for _, e := range w.heap {
 		e.at = now // all of them: still a heap
 	}
@@ -280,7 +281,7 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 	for {
 		w.env.Stop("watchdog")
 		w.awake()
-		now := w.env.Clock.Now()
+		now := w.now()
 		var sends []sending
 		for _, e := range w.pop(now) {
 			if w.drains(e) {
@@ -303,7 +304,7 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 }
 
 // pop takes what is due out of the heap.
-func (w *watchdog) pop(now time.Time) (due []*entry) {
+func (w *watchdog) pop(now instant) (due []*entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.heap) > 0 && !w.heap[0].at.After(now.Add(w.slack)) {
@@ -324,14 +325,14 @@ func (w *watchdog) drains(e *entry) bool {
 }
 
 // arm decides when to look next and returns how long that is from now.
-func (w *watchdog) arm(now time.Time) time.Duration {
+func (w *watchdog) arm(now instant) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.armed = now.Add(seam.FarAway)
 	if len(w.heap) > 0 {
 		w.armed = w.heap[0].at
 	}
-	return max(w.armed.Sub(w.env.Clock.Now()), 0)
+	return max(w.armed.Sub(w.now()), 0)
 }
 
 type sending struct {
@@ -351,7 +352,7 @@ func (w *watchdog) send(sends []sending) {
 				if r.OfQuorum && s.do.lease > 0 {
 					w.renewals(s.do.nodes, nil, r.Err == nil, r.Err)
 				}
-				w.move(s.e, s.e.duty.answered(s.do.lease, sent, &r))
+				w.move(s.e, s.e.duty.answered(s.do.lease, w.at(sent), &r))
 			},
 		})
 	}
@@ -374,7 +375,7 @@ func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, f
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since, failing := w.failing[key]
-	now := w.env.Clock.Now()
+	now := w.now()
 	attrs := []any{}
 	if one, ok := node.(*redis.Client); ok {
 		attrs = append(attrs, "node", one.Options().Addr)
@@ -386,7 +387,7 @@ func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, f
 		w.events.later(func() { w.events.logger.Info("rlock: renewals get through again", attrs...) })
 	case !renewed && !failing && failed != nil:
 		if w.failing == nil {
-			w.failing = map[any]time.Time{}
+			w.failing = map[any]instant{}
 		}
 		w.failing[key] = now
 		attrs = append(attrs, "error", failed)
@@ -401,12 +402,12 @@ func (h entries) Len() int           { return len(h) }
 func (h entries) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
 func (h entries) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].index, h[j].index = int32(i), int32(j)
 }
 
 func (h *entries) Push(x any) {
 	e := x.(*entry)
-	e.index = len(*h)
+	e.index = int32(len(*h))
 	*h = append(*h, e)
 }
 

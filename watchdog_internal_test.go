@@ -25,10 +25,10 @@ func unserved(t testing.TB, opts ...Option) *Client {
 }
 
 // standIn is a hold that is due at a time, and not renewed.
-func standIn(c *Client, l *core, n int, at time.Time) *hold {
+func standIn(c *Client, l *core, n int, at instant) *hold {
 	h := &hold{core: l, id: fmt.Sprint(c.id, ":", n), token: int64(n)}
 	h.duty = h
-	h.deadline = time.Now().Add(time.Hour)
+	h.deadline = c.now().Add(time.Hour)
 	c.watchdog.add(&h.entry, at)
 	return h
 }
@@ -43,14 +43,14 @@ func TestWatchdogForgetsHoldsThatHaveEnded(t *testing.T) {
 	func() {
 		var all []*hold
 		for i := range holds {
-			h := standIn(c, l, i+1, time.Now().Add(-time.Second))
+			h := standIn(c, l, i+1, c.now().Add(-time.Second))
 			runtime.AddCleanup(h, func(int) { freed.Add(1) }, 0)
 			all = append(all, h)
 		}
 		for _, h := range all {
 			for due := false; !due; time.Sleep(time.Microsecond) {
 				c.watchdog.mu.Lock()
-				due = h.at.After(time.Now())
+				due = h.at.After(c.now())
 				c.watchdog.mu.Unlock()
 			}
 		}
@@ -79,7 +79,7 @@ func TestTokensAreFoundAmongManyHolds(t *testing.T) {
 		l := c.NewLock("a").core
 		var last *hold
 		for i := range holds {
-			last = standIn(c, l, i+1, time.Now().Add(seam.FarAway))
+			last = standIn(c, l, i+1, c.now().Add(seam.FarAway))
 		}
 		const looks = 2_000
 		start := time.Now()
@@ -89,8 +89,8 @@ func TestTokensAreFoundAmongManyHolds(t *testing.T) {
 			}
 		}
 		took := time.Since(start) / looks
-		c.watchdog.move(&last.entry, time.Now().Add(-time.Second))
-		c.watchdog.pop(time.Now()) // or its own goroutine was quicker
+		c.watchdog.move(&last.entry, c.now().Add(-time.Second))
+		c.watchdog.pop(c.now()) // or its own goroutine was quicker
 		if got := c.watchdog.tokenOf(last.id); got != int64(holds) {
 			t.Fatalf("token %d while the watchdog has the hold in its hands, want %d", got, holds)
 		}
@@ -129,7 +129,7 @@ func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 	for i := range events - 1 {
 		c.events.later(func() { c.events.Renewed("a", "1") })
 		if i%(events/losses) == 0 {
-			(&hold{core: c.NewLock("a").core}).tellLoss(time.Now(), ErrExpired)
+			(&hold{core: c.NewLock("a").core}).tellLoss(c.now(), ErrExpired)
 		}
 	}
 	c.events.mu.Lock()
