@@ -44,9 +44,9 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	defer c.end()
 
 	start := c.clock.Now()
-	ctx = c.events.AcquireStart(ctx, l.name)
+	ctx = c.events.AcquireStart(ctx, l.name())
 	lease, err = l.acquire(ctx, a, wait)
-	e := AcquireEvent{Lock: l.name, Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
+	e := AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
 	if lease != nil {
 		e.Owner, e.Token = lease.Owner(), lease.Token()
 	}
@@ -240,7 +240,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			a.failing = began
 		}
 	}
-	c.events.Contended(l.name)
+	c.events.Contended(l.name())
 	return a.wait(ctx, rest, news)
 }
 
@@ -328,12 +328,12 @@ func (a *attempt) giveUp() (answered bool) {
 	}
 	c, l := a.core.c, a.core
 	now := c.now()
-	u := c.cleanups.add(l.id, l.asks.Abandon(a.ID, a.unsure || a.Granted), now, now.Add(a.opts.lease+protocol.TombstoneTTL))
+	u := c.cleanups.add(l.id(), l.asks.Abandon(a.ID, a.unsure || a.Granted), now, now.Add(a.opts.lease+protocol.TombstoneTTL))
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {
 	case <-u.done:
-		c.lines.wake(l.id)
+		c.lines.wake(l.id())
 		return true
 	case <-grace.C:
 		return false
@@ -394,7 +394,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 
 // error is the error of an acquire.
 func (a *attempt) error(err error) *Error {
-	e := &Error{Lock: a.core.name, Err: err}
+	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
 		e.Holder, e.Left = s.holder, s.left(a.core.c.clock.Now())
 	}

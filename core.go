@@ -10,42 +10,57 @@ import (
 // core is what every lock type is made of: a name, and a protocol, which is all that
 // tells the types apart. Its exported methods are those of every type.
 type core struct {
-	c      *Client
-	name   string // with prefix
-	id     lockID
-	side   side
-	asks   protocol.Protocol
+	c     *Client
+	asks  protocol.Protocol
+	names protocol.Names
+	*settings
+	side side
+}
+
+// settings is what most locks of a type have in common.
+type settings struct {
+	family string
 	opts   lockConfig
 	argErr error // why the arguments of the constructor are invalid
 }
 
+// usual are the settings of most locks.
+var usual = settings{family: hashFamily}
+
 // newCore makes the core of a lock type of the given family. The caller adds the
 // protocol, for the names that are returned, unless argErr is set.
-func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*core, protocol.Names) {
+func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*core, *protocol.Names) {
 	made := c.made()
 	if !made {
 		c = noClient
 	}
-	l := &core{c: c, name: c.cfg.prefix + name, opts: opts}
-	l.id = lockID{family, l.name}
-	var names protocol.Names
+	l := &core{c: c}
+	var argErr error
+	l.names.Lock = c.cfg.prefix + name // also if it is invalid
 	switch {
 	case !made:
-		l.argErr = errNoClient
+		argErr = errNoClient
 	case optErr != nil:
-		l.argErr = optErr
+		argErr = optErr
 	case name == "":
-		l.argErr = invalid("the lock has no name")
+		argErr = invalid("the lock has no name")
 	case opts.maxHold < 0 || opts.maxHold > 0 && opts.maxHold < MinLease:
-		l.argErr = invalid("WithMaxHold(%v): must be at least %v", opts.maxHold, MinLease)
+		argErr = invalid("WithMaxHold(%v): must be at least %v", opts.maxHold, MinLease)
 	default:
-		var err error
-		if names, err = protocol.DeriveNames(l.name); err != nil {
-			l.argErr = invalid("%v", err)
+		if err := l.names.Derive(l.names.Lock); err != nil {
+			argErr = invalid("%v", err)
 		}
 	}
-	return l, names
+	if l.settings = &usual; family != usual.family || opts != usual.opts || argErr != nil {
+		l.settings = &settings{family, opts, argErr}
+	}
+	return l, &l.names
 }
+
+// name is the name of the lock, with the prefix of the client.
+func (l *core) name() string { return l.names.Lock }
+
+func (l *core) id() lockID { return lockID{l.family, l.names.Lock} }
 
 // noClient is the client of locks that were made without one. It is not used.
 var noClient = &Client{cfg: defaults()}
@@ -64,7 +79,7 @@ func (l *core) check(ctx context.Context) error {
 	return nil
 }
 
-func (l *core) error(err error) error { return &Error{Lock: l.name, Err: err} }
+func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} }
 
 // validity is how long after sending its request a holder may rely on a lease.
 func (l *core) validity(lease time.Duration) time.Duration {
@@ -78,7 +93,7 @@ func (l *core) retryAfter() time.Duration {
 
 // line is where a waiter that would get a hold with this id waits in this client.
 func (l *core) line(id string) lineKey {
-	key := lineKey{lock: l.id, side: l.side}
+	key := lineKey{lock: l.id(), side: l.side}
 	if l.asks.QueuedInRedis() {
 		key.id = id
 	}
@@ -96,7 +111,7 @@ func (l *core) options(a *acquireConfig, opts []AcquireOption, wait bool) error 
 	if l.asks.Margin() > 0 && l.validity(a.lease) <= 0 {
 		return invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
 	}
-	if a.hasPriority && l.id.family != priorityFamily {
+	if a.hasPriority && l.family != priorityFamily {
 		return invalid("WithPriority is for a PriorityLock")
 	}
 	return nil
@@ -114,7 +129,7 @@ func (l *core) longestLease() time.Duration {
 // of its sides.
 func (l *core) waiters() (n int) {
 	for _, on := range []side{exclusive, shared} {
-		n += l.c.lines.waiting(lineKey{lock: l.id, side: on})
+		n += l.c.lines.waiting(lineKey{lock: l.id(), side: on})
 	}
 	return n
 }

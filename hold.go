@@ -46,7 +46,7 @@ type hold struct {
 var _ holding = (*hold)(nil)
 
 func (h *hold) client() *Client           { return h.core.c }
-func (h *hold) lockName() string          { return h.core.name }
+func (h *hold) lockName() string          { return h.core.name() }
 func (h *hold) ownerID() string           { return h.id }
 func (h *hold) fence() int64              { return h.token }
 func (h *hold) chain(up *chain) *chain    { return up.with(h) }
@@ -54,7 +54,7 @@ func (h *hold) memberLeases() []*Lease    { return nil }
 func (h *hold) deadlineLocked() time.Time { return h.core.c.time(h.deadline) }
 
 func (h *hold) error(err error) error {
-	return &Error{Lock: h.core.name, Owner: h.id, Err: err}
+	return &Error{Lock: h.core.name(), Owner: h.id, Err: err}
 }
 
 // seldom is what most holds never need.
@@ -290,14 +290,14 @@ func (h *hold) loseLocked(now instant, cause error) {
 		if !byOurClock(cause) || now.After(from) {
 			from = now
 		}
-		h.core.c.cleanups.add(h.core.id, h.core.asks.Abandon(h.id, true), from, h.untilLocked())
+		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id, true), from, h.untilLocked())
 	}
 	h.tellLoss(now, cause)
 }
 
 func (h *hold) tellLoss(now instant, cause error) {
 	events := h.core.c.events
-	e := LossEvent{Lock: h.core.name, Owner: h.id, Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
+	e := LossEvent{Lock: h.core.name(), Owner: h.id, Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
 	events.surely(func() {
 		events.Lost(e)
 		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.owner", e.Owner, "fence", e.Token, "cause", e.Cause)
@@ -329,7 +329,7 @@ func (h *hold) endLocked(s state, cause error) {
 	}
 	h.core.c.watchdog.remove(&h.entry)
 	if s == over {
-		h.core.c.lines.wake(h.core.id)
+		h.core.c.lines.wake(h.core.id())
 	}
 }
 

@@ -123,7 +123,7 @@ func (l *core) place() []string {
 	case *redis.ClusterClient:
 		where = fmt.Sprint(slices.Sorted(slices.Values(rdb.Options().Addrs)))
 	}
-	return []string{where, l.id.family, fmt.Sprintf("%019d", l.c.serial)}
+	return []string{where, l.family, fmt.Sprintf("%019d", l.c.serial)}
 }
 
 // identity is equal for Lockers that are the same lock.
@@ -138,7 +138,7 @@ func (l *core) identity() any {
 	return struct {
 		c  *Client
 		id lockID
-	}{l.c, l.id}
+	}{l.c, l.id()}
 }
 
 // Name is the names of the members in the given order.

@@ -67,7 +67,7 @@ func (ch *chain) with(h *hold) *chain {
 // find returns the innermost hold of a side of a lock, without those of the owner.
 func (ch *chain) find(l *core, side side) *hold {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
-		if of := ch.hold.core; of.c == l.c && of.side == side && of.id == l.id && ch.hold.entered() {
+		if of := ch.hold.core; of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
 			return ch.hold
 		}
 	}
@@ -82,7 +82,7 @@ func (ch *chain) held(l *core, side side) *hold {
 	if own := ch.own(); own != nil {
 		own.mu.Lock()
 		defer own.mu.Unlock()
-		if o := own.locks[ownedKey{l.c, l.id}]; o != nil {
+		if o := own.locks[ownedKey{l.c, l.id()}]; o != nil {
 			return o.holds[side]
 		}
 	}
@@ -121,7 +121,7 @@ type owned struct {
 func (own *owner) at(l *core) *owned {
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	key := ownedKey{l.c, l.id}
+	key := ownedKey{l.c, l.id()}
 	o := own.locks[key]
 	if o == nil {
 		o = &owned{owner: own, key: key}

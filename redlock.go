@@ -117,10 +117,10 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	}
 	var nodes []quorum.Node
 	for i, c := range clients {
-		nodes = append(nodes, redNode(i, c, l.name))
+		nodes = append(nodes, redNode(i, c, l.name()))
 	}
 	l.asks, err = quorum.New(nodes, quorum.Config{
-		Names: names, Family: l.id.family, Quorum: cfg.quorum,
+		Names: names, Family: l.family, Quorum: cfg.quorum,
 		NodeTimeout: cfg.timeout, CommandTimeout: home.cfg.commandTimeout,
 		Scripts: home.site.Scripts, Seed: home.seed, NewID: home.newID, Ballots: &home.ballots,
 		Quarantine: cfg.quarantine, LongestLease: cfg.longest, WatchdogLease: home.cfg.watchdogLease,

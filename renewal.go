@@ -52,7 +52,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{h.core.asks.Renew(h.id, lease), lease, h.core.id.family}
+		do = chore{h.core.asks.Renew(h.id, lease), lease, h.core.family}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -87,7 +87,7 @@ func (h *hold) answered(lease time.Duration, sent instant, r *protocol.Result[pr
 	case lease > 0 && err == nil:
 		h.confirmLocked(sent, lease)
 		events := h.core.c.events
-		events.later(func() { events.Renewed(h.core.name, h.id) })
+		events.later(func() { events.Renewed(h.core.name(), h.id) })
 	case lease > 0:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case err != nil:
@@ -108,7 +108,7 @@ func (h *hold) retryLocked(now instant, err error, logged bool) {
 	c.events.later(func() {
 		c.events.Retry("renew", err)
 		if logged {
-			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name, "lock.owner", h.id, "error", err)
+			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.owner", h.id, "error", err)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func (h *hold) drain() {
 }
 
 // holds implements duty.
-func (h *hold) holds() (lock, id string, token int64) { return h.core.name, h.id, h.token }
+func (h *hold) holds() (lock, id string, token int64) { return h.core.name(), h.id, h.token }
 
 // askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {

@@ -117,7 +117,7 @@ func (l *core) Name() string {
 	if l == nil {
 		return ""
 	}
-	return l.name
+	return l.name()
 }
 
 func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {

@@ -58,7 +58,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	ctxs := make([]context.Context, len(cores))
 	start := c.clock.Now()
 	for i, l := range cores {
-		ctx = c.events.AcquireStart(ctx, l.name)
+		ctx = c.events.AcquireStart(ctx, l.name())
 		ctxs[i] = ctx
 	}
 	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
@@ -67,7 +67,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
 	}
 	for i, a := range attempts {
-		e := AcquireEvent{Lock: a.core.name, Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
+		e := AcquireEvent{Lock: a.core.name(), Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
 		if done {
 			e.Owner, e.Token = r.leases[i].Owner(), r.leases[i].Token()
 		}

@@ -46,7 +46,7 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 		d.err = h.cause
 		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
 			// The holder has left: there is no need to let the lease run out.
-			c.cleanups.add(h.core.id, h.releaseLocked(0), c.now(), h.untilLocked())
+			c.cleanups.add(h.core.id(), h.releaseLocked(0), c.now(), h.untilLocked())
 		}
 		return d
 	case d.rest > 0:
@@ -111,13 +111,13 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
-	c.lines.wake(h.core.id)
+	c.lines.wake(h.core.id())
 	switch {
 	case r.Err != nil:
 		h.lock()
 		until := h.untilLocked()
 		h.unlock()
-		c.cleanups.add(h.core.id, d.task, c.now(), until)
+		c.cleanups.add(h.core.id(), d.task, c.now(), until)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
 		return nil

@@ -26,7 +26,7 @@ func (l *core) Watch(ctx context.Context) (<-chan State, error) {
 // viewed is how a poller looks at the lock.
 func (l *core) viewed() viewed {
 	return viewed{
-		key: view{l.id, l.asks.View()},
+		key: view{l.id(), l.asks.View()},
 		look: func(ctx context.Context) (State, error) {
 			// Unlike State it does not hold up Shutdown.
 			r := l.asks.Inspect().Do(ctx, l.c.cfg.commandTimeout)

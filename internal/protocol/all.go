@@ -10,16 +10,16 @@ import (
 // ReleaseAll need that.
 func (l *Lock) Slot() any {
 	return struct {
-		site  *Site
-		clock string
-	}{l.site, l.names.Clock}
+		site *Site
+		slot uint16
+	}{l.site, l.names.slot}
 }
 
 // EnterAll asks for a hold of each of several Locks of one Slot, or of none of them. The
 // holds have one id and one token.
 func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
 	keys, main := make([]string, 1, 2*len(locks)+2), make([]string, 0, len(locks))
-	keys[0] = locks[0].names.Clock
+	keys[0] = locks[0].names.Clock()
 	for _, l := range locks {
 		keys = append(keys, l.names.Lock, l.names.Tombstone(id))
 		main = append(main, l.names.Lock)
@@ -45,10 +45,10 @@ func ReleaseAll(all []Leaving) Request[[]Kept] {
 	keys, main := make([]string, 0, 2*len(all)), make([]string, 0, len(all))
 	args := make([]any, 0, 3*len(all)+1)
 	for _, one := range all {
-		names := &one.Lock.names
+		names := one.Lock.names
 		keys = append(keys, names.Lock, names.Tombstone(one.ID))
 		main = append(main, names.Lock)
-		args = append(args, one.ID, keep(one.Late), names.Channel)
+		args = append(args, one.ID, keep(one.Late), names.Channel())
 	}
 	return &asked[[]Kept]{site.Wire, wire.Request{
 		Script:    site.Scripts["lock/release_all"],

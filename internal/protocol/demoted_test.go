@@ -17,7 +17,7 @@ import (
 var guard = regexp.MustCompile(`redis\.call\('(hdel|zrem)', [\w\[\]]+, ''\)`)
 
 // protocols are all that there are on one server, by the name that a lock is held under.
-func protocols(site *Site, n Names) []Protocol {
+func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),

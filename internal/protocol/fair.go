@@ -11,7 +11,7 @@ type Fair struct {
 }
 
 // NewFair returns the protocol of a FairLock.
-func NewFair(site *Site, names Names) *Fair {
+func NewFair(site *Site, names *Names) *Fair {
 	return &Fair{
 		Lock: *NewLock(site, names),
 		line: []string{
@@ -21,7 +21,7 @@ func NewFair(site *Site, names Names) *Fair {
 			names.Derived("rlock:waiters"),
 			names.Derived("rlock:line"),
 		},
-		channels: names.Channel + ":",
+		channels: names.Channel() + ":",
 	}
 }
 
@@ -40,7 +40,7 @@ func (l *Fair) Enter(e *Acquire) Request[Entered] {
 		wait = 1
 	}
 	return l.site.entering("fair/enter",
-		l.keys(l.names.Tombstone(e.ID), l.names.Clock),
+		l.keys(l.names.Tombstone(e.ID), l.names.Clock()),
 		[]any{e.ID, e.Lease.Milliseconds(), l.term(), wait, l.channels, l.site.how()})
 }
 

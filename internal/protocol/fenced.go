@@ -13,9 +13,9 @@ var _ Protocol = (*Fenced)(nil)
 type Fenced struct{ Lock }
 
 // NewFenced returns the protocol of a FencedLock.
-func NewFenced(site *Site, names Names) *Fenced {
+func NewFenced(site *Site, names *Names) *Fenced {
 	l := NewLock(site, names)
-	l.tokens, l.source = prefixed("redisson_lock_token", names.Lock), "counter"
+	l.counter = prefixed("redisson_lock_token", names.Lock)
 	return &Fenced{*l}
 }
 
@@ -34,7 +34,7 @@ func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }
 // Inspect implements Protocol. It shows the counter as the token, except for a hold of ours
 // that did not raise it.
 func (l *Fenced) Inspect() Request[State] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, readFenced)
+	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, nil, readFenced)
 }
 
 func readFenced(a wire.Answer) (State, error) {
@@ -49,12 +49,12 @@ func readFenced(a wire.Answer) (State, error) {
 
 // View implements Protocol.
 func (l *Fenced) View() any {
-	return struct{ view, tokens any }{l.Lock.View(), l.tokens}
+	return struct{ view, tokens any }{l.Lock.View(), l.counter}
 }
 
 // Counter asks for the value of the counter.
 func (l *Fenced) Counter() Request[int64] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.tokens}, nil, func(a wire.Answer) (int64, error) {
+	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, nil, func(a wire.Answer) (int64, error) {
 		_, token, _, err := a.Pair()
 		return token, err
 	})

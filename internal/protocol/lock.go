@@ -12,16 +12,15 @@ var _ Protocol = (*Lock)(nil)
 type Lock struct {
 	Everyday
 	site  *Site
-	names Names
-	// tokens is the key that tokens come from, and source says how: see
-	// scripts/lock/enter.lua.
-	tokens string
-	source any
+	names *Names
+	// counter is the key of the counter that tokens come from; empty: they come from the
+	// fencing clock of the slot.
+	counter string
 }
 
 // NewLock returns the protocol of a Lock.
-func NewLock(site *Site, names Names) *Lock {
-	return &Lock{site: site, names: names, tokens: names.Clock, source: "clock"}
+func NewLock(site *Site, names *Names) *Lock {
+	return &Lock{site: site, names: names}
 }
 
 // NewID implements Protocol.
@@ -29,9 +28,13 @@ func (l *Lock) NewID() HoldID { return l.site.NewID() }
 
 // Enter implements Protocol.
 func (l *Lock) Enter(e *Acquire) Request[Entered] {
+	tokens, source := l.counter, "counter"
+	if tokens == "" {
+		tokens, source = l.names.Clock(), "clock"
+	}
 	return l.site.entering("lock/enter",
-		[]string{l.names.Lock, l.names.Tombstone(e.ID), l.tokens},
-		[]any{e.ID, e.Lease.Milliseconds(), l.source})
+		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens},
+		[]any{e.ID, e.Lease.Milliseconds(), source})
 }
 
 // Reenter implements Protocol.
@@ -43,7 +46,7 @@ func (l *Lock) Reenter(id string, lease time.Duration, n int, confirm bool) Requ
 func (l *Lock) Release(id string, n int) Task { return l.release(id, n, l.site.how()) }
 
 func (l *Lock) release(id string, n int, how any) Task {
-	return l.site.releasing("lock/release", n, []string{l.names.Lock}, []any{id, n, l.names.Channel, how})
+	return l.site.releasing("lock/release", n, []string{l.names.Lock}, []any{id, n, l.names.Channel(), how})
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.
@@ -52,7 +55,7 @@ func (l *Lock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how
 func (l *Lock) abandon(id string, how any) Task {
 	return l.site.leaving("lock/abandon",
 		[]string{l.names.Lock, l.names.Tombstone(id)},
-		[]any{id, tombstoneMillis, l.names.Channel, how})
+		[]any{id, tombstoneMillis, l.names.Channel(), how})
 }
 
 // Renew implements Protocol.
@@ -64,7 +67,7 @@ func (l *Lock) Renew(id string, lease time.Duration) Task {
 func (l *Lock) ForceUnlock(owner string) Request[bool] { return l.forceUnlock(owner, l.site.how()) }
 
 func (l *Lock) forceUnlock(owner string, how any) Request[bool] {
-	return l.site.forcing("lock/force_unlock", owner, []string{l.names.Lock}, []any{owner, l.names.Channel, how})
+	return l.site.forcing("lock/force_unlock", owner, []string{l.names.Lock}, []any{owner, l.names.Channel(), how})
 }
 
 // Inspect implements Protocol.
@@ -81,12 +84,12 @@ func (l *Lock) Probe(id string) Request[Probed] {
 type view struct{ script, lock, channel string }
 
 // View implements Protocol.
-func (l *Lock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel} }
+func (l *Lock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel()} }
 
 // Ready implements Protocol.
 func (l *Lock) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) }
 
 // Listen implements Protocol.
 func (l *Lock) Listen(_ string, notify func()) (end func()) {
-	return l.site.listen(l.names.Channel, notify)
+	return l.site.listen(l.names.Channel(), notify)
 }

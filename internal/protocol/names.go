@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -19,40 +20,63 @@ const MaxNameLength = 64 << 10
 // processes can share the lock: a derived name carries the lock's name in braces,
 // unless that has a brace of its own.
 type Names struct {
-	Lock    string // the hash; it has the name of the lock
-	Channel string // where a release is published
-	Clock   string // fencing clock of the lock's slot
-	gone    string // prefix of tombstones
+	Lock string // the hash; it has the name of the lock
+	slot uint16
+	// derived are the names that each hold needs again. A lock that is taken once, as one of
+	// very many, has none of them for as long as it is held.
+	derived atomic.Pointer[derived]
 }
 
-// DeriveNames checks the name of a lock and derives its keys and channel. It fails if the
-// name is empty or too long, or if its keys would be in different slots of a cluster.
-func DeriveNames(name string) (Names, error) {
+type derived struct{ channel, clock string }
+
+// Derive makes n the names of a lock, whose name it checks. It fails if the name is empty
+// or too long, or if its keys would be in different slots of a cluster.
+func (n *Names) Derive(name string) error {
 	switch {
 	case name == "":
-		return Names{}, errors.New("the lock has no name")
+		return errors.New("the lock has no name")
 	case len(name) > MaxNameLength:
-		return Names{}, fmt.Errorf("the lock's name is %d bytes long, longer than %d", len(name), MaxNameLength)
+		return fmt.Errorf("the lock's name is %d bytes long, longer than %d", len(name), MaxNameLength)
 	}
 	slot := wire.Slot(name)
 	if wire.Slot(suffixed(name, "x")) != slot || wire.Slot(prefixed("x", name)) != slot {
 		// In a cluster its keys would be in different slots. The name would work on one
 		// server and fail in a cluster, so it is refused everywhere.
-		return Names{}, fmt.Errorf("the lock's name %.100q has a brace but no usable hash tag such as {tag}: its keys would not share a cluster slot", name)
+		return fmt.Errorf("the lock's name %.100q has a brace but no usable hash tag such as {tag}: its keys would not share a cluster slot", name)
 	}
-	return Names{
-		Lock:    name,
-		Channel: prefixed("redisson_lock__channel", name),
-		Clock:   clockKey(slot),
-		gone:    suffixed(name, "rlock:gone:"),
-	}, nil
+	n.Lock, n.slot = name, uint16(slot)
+	return nil
+}
+
+// Channel is where a release is published.
+func (n *Names) Channel() string {
+	d := n.derived.Load()
+	if d == nil {
+		// The first release: others may follow. Two that come together make the same.
+		d = &derived{prefixed("redisson_lock__channel", n.Lock), clockKey(int(n.slot))}
+		n.derived.Store(d)
+	}
+	return d.channel
+}
+
+// Clock is the key of the fencing clock of the lock's slot.
+func (n *Names) Clock() string {
+	if d := n.derived.Load(); d != nil {
+		return d.clock
+	}
+	return clockKey(int(n.slot))
 }
 
 // Tombstone is the key that says that a hold has ended.
-func (n Names) Tombstone(id string) string { return n.gone + id }
+func (n *Names) Tombstone(id string) string {
+	if strings.Contains(n.Lock, "{") {
+		return n.Lock + ":rlock:gone:" + id
+	}
+	return "{" + n.Lock + "}:rlock:gone:" + id
+}
 
 // Derived returns a key or channel in the lock's slot.
-func (n Names) Derived(suffix string) string { return suffixed(n.Lock, suffix) }
+func (n *Names) Derived(suffix string) string { return suffixed(n.Lock, suffix) }
 
 func prefixed(prefix, name string) string {
 	if strings.Contains(name, "{") {

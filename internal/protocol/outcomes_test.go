@@ -27,7 +27,7 @@ func under(id, outer string) *Acquire {
 }
 
 // sidesOf are the two sides of each read-write lock.
-func sidesOf(s *Site, n Names) map[string][2]Protocol {
+func sidesOf(s *Site, n *Names) map[string][2]Protocol {
 	return map[string][2]Protocol{
 		"ReadWriteLock":     {NewReadSide(s, n, false), NewWriteSide(s, n, false)},
 		"readers preferred": {NewReadSide(s, n, true), NewWriteSide(s, n, true)},
@@ -36,7 +36,7 @@ func sidesOf(s *Site, n Names) map[string][2]Protocol {
 }
 
 func TestReadersAndWriters(t *testing.T) {
-	for name := range sidesOf(nil, Names{}) {
+	for name := range sidesOf(nil, &Names{}) {
 		t.Run(name, func(t *testing.T) {
 			site, _, _ := mini(t)
 			both := sidesOf(site, namesOf(t, "l"))[name]
@@ -263,13 +263,13 @@ func TestTooFewReplicas(t *testing.T) {
 
 func TestNamesOfOneSlot(t *testing.T) {
 	for _, name := range []string{"", "a{b", "{}z", strings.Repeat("x", MaxNameLength+1)} {
-		if _, err := DeriveNames(name); err == nil {
+		if err := new(Names).Derive(name); err == nil {
 			t.Errorf("%.20q was accepted", name)
 		}
 	}
 	for _, name := range []string{"order:7", "{t}x", "x{t}"} {
 		n := namesOf(t, name)
-		for _, key := range []string{n.Channel, n.Clock, n.Tombstone("a"), n.Derived("x")} {
+		for _, key := range []string{n.Channel(), n.Clock(), n.Tombstone("a"), n.Derived("x")} {
 			if wire.Slot(key) != wire.Slot(name) {
 				t.Errorf("%q of %q is in another slot", key, name)
 			}

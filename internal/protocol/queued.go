@@ -18,7 +18,7 @@ var _ Protocol = (*Queued)(nil)
 type Queued struct {
 	Everyday
 	site  *Site
-	names Names
+	names *Names
 	mode  string
 	state []string // keys: see scripts/shared/queue.lua
 	// otherEnds is the key with the ends of the other such type of this name.
@@ -44,7 +44,7 @@ const neverAges = 6e14
 
 // NewPriority returns the protocol of a PriorityLock. A waiter gains a step of priority each
 // time it has waited for aging; 0: it gains none.
-func NewPriority(site *Site, names Names, aging time.Duration) *Queued {
+func NewPriority(site *Site, names *Names, aging time.Duration) *Queued {
 	q := newQueued(site, names, priorityLock, fairReadWriteLock, exclusive)
 	q.worth = neverAges
 	if aging > 0 {
@@ -54,16 +54,16 @@ func NewPriority(site *Site, names Names, aging time.Duration) *Queued {
 }
 
 // NewFairReadSide returns the protocol of the shared side of a FairReadWriteLock.
-func NewFairReadSide(site *Site, names Names) *Queued {
+func NewFairReadSide(site *Site, names *Names) *Queued {
 	return newQueued(site, names, fairReadWriteLock, priorityLock, shared)
 }
 
 // NewFairWriteSide returns the protocol of the exclusive side of a FairReadWriteLock.
-func NewFairWriteSide(site *Site, names Names) *Queued {
+func NewFairWriteSide(site *Site, names *Names) *Queued {
 	return newQueued(site, names, fairReadWriteLock, priorityLock, exclusive)
 }
 
-func newQueued(site *Site, names Names, what, other, mode string) *Queued {
+func newQueued(site *Site, names *Names, what, other, mode string) *Queued {
 	base := names.Derived(what)
 	return &Queued{
 		site:      site,
@@ -105,7 +105,7 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 		wait = 1
 	}
 	return q.site.entering("queue/enter",
-		q.keys(q.tombstone(e.ID), q.names.Clock, q.names.Lock, q.otherEnds),
+		q.keys(q.tombstone(e.ID), q.names.Clock(), q.names.Lock, q.otherEnds),
 		[]any{
 			e.ID, e.Lease.Milliseconds(), q.mode, q.term(), e.Outer, wait, int64(e.Priority) * q.worth,
 			q.channels, q.site.how(),

@@ -12,7 +12,7 @@ type ReadSide struct{ readWrite }
 
 // NewReadSide returns the protocol of the shared side of a ReadWriteLock. Both sides
 // must agree on whether readers are preferred.
-func NewReadSide(site *Site, names Names, preferReaders bool) *ReadSide {
+func NewReadSide(site *Site, names *Names, preferReaders bool) *ReadSide {
 	return &ReadSide{newReadWrite(site, names, "read", preferReaders)}
 }
 

@@ -9,7 +9,7 @@ import "context"
 type readWrite struct {
 	Everyday
 	site    *Site
-	names   Names
+	names   *Names
 	side    string // 'read' or 'write', as in the scripts
 	timers  string // prefix of the timers' names
 	channel string
@@ -19,7 +19,7 @@ type readWrite struct {
 	writers, readers, admitted string
 }
 
-func newReadWrite(site *Site, names Names, side string, preferReaders bool) readWrite {
+func newReadWrite(site *Site, names *Names, side string, preferReaders bool) readWrite {
 	l := readWrite{
 		site:    site,
 		names:   names,

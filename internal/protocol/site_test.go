@@ -62,10 +62,10 @@ func mini(t testing.TB) (*Site, *miniredis.Miniredis, *redis.Client) {
 	return siteOn(t, rdb), m, rdb
 }
 
-func namesOf(t testing.TB, name string) Names {
+func namesOf(t testing.TB, name string) *Names {
 	t.Helper()
-	n, err := DeriveNames(name)
-	if err != nil {
+	n := &Names{}
+	if err := n.Derive(name); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -15,7 +15,7 @@ type Spin struct {
 }
 
 // NewSpin returns the protocol of a SpinLock. pause is its LongestPause.
-func NewSpin(site *Site, names Names, pause func(who int64, turn int) time.Duration) *Spin {
+func NewSpin(site *Site, names *Names, pause func(who int64, turn int) time.Duration) *Spin {
 	return &Spin{*NewLock(site, names), pause}
 }
 

@@ -9,7 +9,7 @@ type WriteSide struct{ readWrite }
 
 // NewWriteSide returns the protocol of the exclusive side of a ReadWriteLock. Both sides
 // must agree on whether readers are preferred.
-func NewWriteSide(site *Site, names Names, preferReaders bool) *WriteSide {
+func NewWriteSide(site *Site, names *Names, preferReaders bool) *WriteSide {
 	return &WriteSide{newReadWrite(site, names, "write", preferReaders)}
 }
 
@@ -19,7 +19,7 @@ func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + 
 
 // Enter implements Protocol.
 func (l *WriteSide) Enter(e *Acquire) Request[Entered] {
-	keys := []string{l.names.Lock, l.tombstone(e.ID), l.names.Clock}
+	keys := []string{l.names.Lock, l.tombstone(e.ID), l.names.Clock()}
 	if l.turns() {
 		keys = append(keys, l.writers, l.admitted)
 	}

@@ -91,8 +91,8 @@ var clients atomic.Int64
 func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 	t.Helper()
 	h := &home{t: t, servers: servers, closed: make([]bool, len(servers))}
-	stock, err := protocol.DeriveNames("stock")
-	if err != nil {
+	stock := &protocol.Names{}
+	if err := stock.Derive("stock"); err != nil {
 		t.Fatal(err)
 	}
 	var serial atomic.Int64

@@ -44,8 +44,8 @@ type Node struct {
 // Config configures a lock. The client of the first node is the home of the lock: the lock
 // uses its clock, its goroutines and its watchdog.
 type Config struct {
-	Names          protocol.Names // of the lock
-	Quorum         int            // from a majority of the nodes to all
+	Names          *protocol.Names // of the lock
+	Quorum         int             // from a majority of the nodes to all
 	NodeTimeout    time.Duration
 	CommandTimeout time.Duration // bounds a task that is sent without a waiting caller
 	Scripts        protocol.Scripts
