@@ -1,0 +1,216 @@
+package rlock_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+// costs is what a Lock and an Unlock of a free lock cost: exactly, on any machine. Who
+// lowers a figure lowers it here; the test prints the line that is then right.
+var costs = []cost{
+	{"Lock", 2, 8, 58},
+	{"FairLock", 2, 23, 70},
+	{"SpinLock", 2, 7, 58},
+	{"FencedLock", 2, 7, 58},
+	{"ReadLock", 2, 17, 67},
+	{"WriteLock", 2, 17, 67},
+	{"plain WriteLock", 2, 16, 63},
+	{"fair ReadLock", 2, 28, 76},
+	{"fair WriteLock", 2, 32, 76},
+	{"PriorityLock", 2, 32, 77},
+	{"MultiLock of three in a slot", 2, 29, 151},
+	{redLockCost, 10, 50, 469},
+}
+
+type cost struct {
+	name     string
+	commands float64 // that the client sends
+	inside   float64 // that the scripts call
+	allocs   float64 // at the most, with a context that can be canceled
+}
+
+// redLockCost is the most that a RedLock costs: a node that is still to answer when a
+// quorum has may be spared a request.
+const redLockCost = "RedLock on five nodes"
+
+func (c cost) String() string {
+	return fmt.Sprintf("{%q, %.4g, %.4g, %.4g}", c.name, c.commands, c.inside, c.allocs)
+}
+
+// contention is what a section costs when a lock is contended: its commands stay few,
+// within one client and between two.
+var contention = []struct {
+	name               string
+	clients, goroutine int
+	most               float64 // scripts for each section
+}{
+	// 2 would be perfect. Each release also wakes the head of every other
+	// client, which may look in vain.
+	{"one client", 1, 8, 4},
+	{"two clients", 2, 4, 6},
+	{"two clients, one goroutine each", 2, 1, 6},
+}
+
+// costly opens the lock of a row of costs.
+func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.Hook) rlock.Locker {
+	client := func(b *locktest.Backend) *rlock.Client {
+		rdb := b.Client(t)
+		if hook != nil {
+			rdb.AddHook(hook)
+		}
+		return locktest.NewClient(t, rdb)
+	}
+	for _, k := range locktest.Types {
+		if k.Name == name {
+			return k.Open(client(servers[0]), "cost:"+name)
+		}
+	}
+	if name == redLockCost {
+		var clients []*rlock.Client
+		for _, s := range servers {
+			clients = append(clients, client(s))
+		}
+		return locktest.NewRedLock(t, "cost:"+name, clients)
+	}
+	return locktest.MultiLockOf(t, client(servers[0]), "{cost}:1", "{cost}:2", "{cost}:3")
+}
+
+func costServers(t *testing.T) (servers []*locktest.Backend) {
+	for range 5 {
+		servers = append(servers, locktest.OnServer(t))
+	}
+	return servers
+}
+
+func TestCostOfPair(t *testing.T) {
+	t.Parallel()
+	servers := costServers(t)
+	inside := func() (n int) {
+		for _, s := range servers {
+			for _, calls := range locktest.ScriptCommands(t, s.Client(t)) {
+				n += calls
+			}
+		}
+		return n
+	}
+	for _, want := range costs {
+		t.Run(want.name, func(t *testing.T) {
+			sent := &locktest.SentCommands{}
+			l := costly(t, want.name, servers, sent)
+			for range 3 {
+				locktest.Pair(t, l) // loads the scripts
+			}
+			settled(sent)
+			const pairs = 200
+			commands, before := sent.N.Load(), inside()
+			for range pairs {
+				locktest.Pair(t, l)
+			}
+			settled(sent)
+			got := want
+			got.commands, got.inside = float64(sent.N.Load()-commands)/pairs, float64(inside()-before)/pairs
+			// A reply that is a second late is asked for again: rare, but possible.
+			more, fewer := 0.02, 0.2
+			if want.name == redLockCost {
+				fewer = math.Inf(1)
+			}
+			if d := got.commands - want.commands; d > more || -d > fewer {
+				t.Errorf("a pair costs %v, not %v", got, want)
+			} else if d := got.inside - want.inside; d > 10*more || -d > fewer {
+				t.Errorf("a pair costs %v, not %v", got, want)
+			}
+		})
+	}
+}
+
+// settled waits until no more commands are sent: a RedLock does not wait for the slowest
+// of its nodes.
+func settled(sent *locktest.SentCommands) {
+	for last := int64(-1); last != sent.N.Load(); time.Sleep(20 * time.Millisecond) {
+		last = sent.N.Load()
+	}
+}
+
+// Not in parallel: AllocsPerRun counts what all goroutines allocate.
+func TestCostInAllocations(t *testing.T) {
+	if testing.Short() || locktest.UnderRace() {
+		t.Skip("counts allocations, of which the race detector makes more")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	servers := costServers(t)
+	f := newFloor(t, servers[0])
+	t.Logf("two scripts by go-redis alone allocate %.0f times", testing.AllocsPerRun(500, func() { f.evalPair(t, "floor") }))
+	for _, want := range costs {
+		t.Run(want.name, func(t *testing.T) {
+			l := costly(t, want.name, servers, nil)
+			got := want
+			got.allocs = math.Inf(1)
+			// What else allocates can only add: the least of some tries counts.
+			for try := 0; try < 5 && got.allocs > want.allocs; try++ {
+				got.allocs = min(got.allocs, testing.AllocsPerRun(300, func() {
+					lease, err := l.Lock(ctx)
+					if err == nil {
+						err = lease.Unlock(ctx)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}))
+			}
+			switch {
+			case got.allocs > want.allocs:
+				t.Errorf("a pair costs %v, not %v", got, want)
+			case got.allocs < want.allocs && want.name != redLockCost:
+				t.Logf("a pair costs %v: the table, with %v, can be lowered", got, want)
+			}
+		})
+	}
+}
+
+func TestCostOfContention(t *testing.T) {
+	t.Parallel()
+	for _, test := range contention {
+		t.Run(test.name, func(t *testing.T) {
+			b := locktest.OnServer(t)
+			rdb := b.Client(t)
+			clients := make([]*rlock.Client, test.clients)
+			for i := range clients {
+				clients[i] = b.NewClient(t)
+				locktest.Pair(t, clients[i].NewLock("cost"))
+			}
+			scripts, subs := locktest.CommandCount(t, rdb, "evalsha"), locktest.CommandCount(t, rdb, "subscribe", "unsubscribe")
+			const sections = 1000 // of each client
+			start := time.Now()
+			var wg sync.WaitGroup
+			for _, c := range clients {
+				l := c.NewLock("cost")
+				for range test.goroutine {
+					wg.Go(func() {
+						for range sections / test.goroutine {
+							locktest.Pair(t, l)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			total := float64(sections * test.clients)
+			took := time.Since(start)
+			perSection := float64(locktest.CommandCount(t, rdb, "evalsha")-scripts) / total
+			subs = locktest.CommandCount(t, rdb, "subscribe", "unsubscribe") - subs
+			t.Logf("a section: %.2f scripts, %.2f (un)subscribes, %v", perSection, float64(subs)/total, (took / time.Duration(total)).Round(time.Microsecond))
+			if perSection > test.most {
+				t.Errorf("a section took %.2f scripts, more than %v", perSection, test.most)
+			}
+		})
+	}
+}
