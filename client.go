@@ -35,6 +35,7 @@ type Client struct {
 	hub      *hub
 	lines    lines
 	pollers  *pollers
+	glances  *glances
 
 	// As the home of RedLocks, and as one of their nodes.
 	ballots   quorum.Ballots
@@ -100,6 +101,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
 	c.hub = newHub(&c.env, c.wire, c.events)
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
+	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.site = protocol.Site{
 		Wire: c.wire, Scripts: scripts, NewID: c.newID, Listen: c.hub.listen,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,

@@ -151,11 +151,13 @@
 //
 // The acquire and the release of a free lock are one script call each. A held lock costs
 // one command per third of its lease, in pipelines of up to a hundred, and no goroutine:
-// one serves all holds of a Client, from the first on. A waiter costs the goroutine that called; of all
-// that wait for one lock in a Client, only the first talks to Redis, or each where Redis
-// keeps the order. Subscriptions share one connection (in a cluster with sharded
-// pub/sub, one per node), opened by the first wait. A lock stays subscribed for three
-// seconds after its last waiter got it: the next one then waits at no further cost.
+// one serves all holds of a Client, from the first on. A waiter costs the goroutine that
+// called; of all that wait for one lock in a Client, only the first talks to Redis, or
+// each where Redis keeps the order. While nothing happens, a Client looks at a hundred
+// locks by one command per WithLongestPoll (in a cluster, at those of one slot).
+// Subscriptions share one connection (in a cluster with sharded pub/sub, one per node),
+// opened by the first wait. A lock stays subscribed for three seconds after its last
+// waiter got it: the next one then waits at no further cost.
 //
 // In Redis a held lock is one key, which ends with the hold. Fencing tokens need one
 // small key per hash slot in use. An acquire whose outcome is unknown, or that was given

@@ -22,6 +22,7 @@ type lines struct {
 	kept   list.List   // of *line: those without waiters, the one that is longest so first
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
+	rested bool        // the goroutine of glances runs
 }
 
 // A lock for which a waiter had to wait is likely to be waited for again soon. Its line
@@ -71,6 +72,9 @@ type waiter struct {
 	admitted bool  // the head got a hold that can be shared: look too
 	round    int64 // the waiter counts as having waited since then; see protocol.Acquire.Round
 	err      error // why it should leave
+
+	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
+	glancing bool           // a glance is under way
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the head. news is
@@ -280,9 +284,17 @@ func (q *lines) wakeHead(l *line) {
 func (q *lines) newsLocked(l *line) {
 	q.serial++
 	l.news = q.serial
-	if front := l.waiters.Front(); front != nil {
-		front.Value.(*waiter).poke()
+	if head := l.head(); head != nil {
+		head.poke()
 	}
+}
+
+// head is the waiter that asks Redis; nil: there is none. It is called with lines.mu locked.
+func (l *line) head() *waiter {
+	if front := l.waiters.Front(); front != nil {
+		return front.Value.(*waiter)
+	}
+	return nil
 }
 
 // subscribe makes sure that the line hears of releases. It returns at once:

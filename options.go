@@ -212,7 +212,8 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.com
 func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
 
 // WithLongestPoll bounds how long a waiter sleeps before it looks at the lock, in case
-// messages are lost.
+// messages are lost. Where a lock is held for long, the Client looks for its waiters, by
+// one command for up to a hundred locks of a server or cluster slot.
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
 // WithWaiterLease sets for how long a waiter keeps its place in a queue in Redis without

@@ -123,7 +123,7 @@ func (s *subscription) close() {
 
 // placeLocked gives a topic to the feed that will carry it.
 func (h *hub) placeLocked(t *topic) {
-	if _, server := h.wire.Redis().(*redis.Client); server || !t.name.sharded {
+	if h.wire.OneServer() || !t.name.sharded {
 		h.feedLocked("", h.wire.IO()).addLocked(t)
 		return
 	}

@@ -10,13 +10,13 @@ import (
 // whether the goroutine works or sleeps; see seam.Env.
 type sleeper struct {
 	env   *seam.Env
-	timer seam.Timer
-	end   func() // ends the work that began when it woke
+	timer seam.Timer // nil: it has not slept for a limited time yet
+	end   func()     // ends the work that began when it woke
 }
 
 // newSleeper is called when the goroutine is awake.
 func newSleeper(env *seam.Env) *sleeper {
-	return &sleeper{env: env, timer: env.Clock.NewTimer(seam.FarAway), end: env.Begin()}
+	return &sleeper{env: env, end: env.Begin()}
 }
 
 // waking is what woke a sleeper.
@@ -34,7 +34,15 @@ const (
 // several are, as after a pause of the process, the last of the wakings above counts: who
 // must end does not look once more, and a run of the simulation can be repeated.
 func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why waking) {
-	s.timer.Reset(d)
+	var fires <-chan time.Time
+	switch {
+	case s.timer != nil:
+		s.timer.Reset(d)
+		fires = s.timer.C()
+	case d < seam.FarAway: // most waiters wait behind others, without a limit
+		s.timer = s.env.Clock.NewTimer(d)
+		fires = s.timer.C()
+	}
 	s.end()
 	defer func() { s.end = s.env.Begin() }()
 	select {
@@ -42,7 +50,7 @@ func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{
 		why = wokenByPoke
 	case <-news:
 		why = wokenByNews
-	case <-s.timer.C():
+	case <-fires:
 	case <-end:
 		return wokenByEnd
 	case <-closing:
@@ -60,6 +68,8 @@ func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{
 
 // stop is called when the goroutine ends.
 func (s *sleeper) stop() {
-	s.timer.Stop()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.end()
 }

@@ -40,9 +40,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lea
 		a.lead(w)
 	}
 	defer func() {
-		if a.place == nil {
-			a.seen = c.lines.seen(w, a.seen)
-		}
+		a.seen = c.lines.seen(w, a.seen)
 		c.lines.leave(w, handOverOf(lease), a.refused)
 	}()
 	s := newSleeper(&c.env)
@@ -146,7 +144,11 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			}
 		}
 		c.lines.subscribe(w, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
-		if err := a.sleep(ctx, s, a.pause(look, rest), w.wake); err != nil {
+		pause := a.pause(look, rest)
+		if err == nil && c.glances.relieve(w, l.asks, rest) {
+			pause = seam.FarAway
+		}
+		if err := a.sleep(ctx, s, pause, w.wake); err != nil {
 			return nil, err
 		}
 		if most := l.asks.Hesitation(); most > 0 {

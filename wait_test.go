@@ -64,7 +64,9 @@ func TestWaiterThatComesAgainNeitherSubscribesNorLooksTwice(t *testing.T) {
 		locktest.MustUnlock(t, lease)
 		lease = <-got
 	}
-	if n := looked() - before; n > 3*rounds+2 { // a late reply is asked for again
+	// A message of the release before may come so late that it is news. Without the kept
+	// line it would be four for each.
+	if n := looked() - before; n > 3*rounds+rounds/4 {
 		t.Errorf("%d hand-overs took %d scripts", rounds, n)
 	}
 	if n := locktest.CommandCount(t, rdb, "subscribe", "unsubscribe") - subscribes; n > rounds/10 {

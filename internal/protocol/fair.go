@@ -83,3 +83,6 @@ func (l *Fair) QueuedInRedis() bool { return true }
 
 // KeepsPlace implements Protocol.
 func (l *Fair) KeepsPlace() bool { return true }
+
+// Glanced implements Protocol.
+func (l *Fair) Glanced() *Lock { return nil }

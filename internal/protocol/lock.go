@@ -93,3 +93,6 @@ func (l *Lock) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) 
 func (l *Lock) Listen(_ string, notify func()) (end func()) {
 	return l.site.listen(l.names.Channel(), notify)
 }
+
+// Glanced implements Protocol.
+func (l *Lock) Glanced() *Lock { return l }

@@ -2,10 +2,13 @@ package protocol
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -274,5 +277,54 @@ func TestNamesOfOneSlot(t *testing.T) {
 				t.Errorf("%q of %q is in another slot", key, name)
 			}
 		}
+	}
+}
+
+func TestGlance(t *testing.T) {
+	redistest.Need(t)
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	site := siteOn(t, rdb)
+	var locks []*Lock
+	for i := range wire.BatchSize + 5 {
+		name := fmt.Sprint("lock ", i)
+		locks = append(locks, NewLock(site, namesOf(t, name)))
+		if i > 0 {
+			verdict(t, locks[i], entry("a:1"), Granted)
+		}
+	}
+	rdb.Persist(bg, "lock 1")
+	rdb.Del(bg, "lock 2")
+	rdb.HSet(bg, "lock 2", "not a", "lock")
+	glance := func() (outcomes []Entered, failed int) {
+		outcomes = make([]Entered, len(locks))
+		round := site.Wire.NewRound()
+		Glance(locks, round, func(which []int, some []Entered, err error) {
+			for j, i := range which {
+				if err != nil {
+					failed++
+				} else {
+					outcomes[i] = some[j]
+				}
+			}
+		})
+		round.Send(func(redis.UniversalClient, []wire.Answer) {})
+		return outcomes, failed
+	}
+	outcomes, failed := glance()
+	if failed > 0 {
+		t.Fatalf("%d failed", failed)
+	}
+	for i, e := range outcomes {
+		switch free := i == 0 || i == 2; {
+		case free && e.Verdict != 0:
+			t.Errorf("%d: %+v", i, e)
+		case !free && (e.Verdict != Busy || e.Holder != "a:1" || (e.Rest < 0) != (i == 1)):
+			t.Errorf("%d: %+v", i, e)
+		}
+	}
+	rdb.Set(bg, "lock 104", "another type", 0)
+	if _, failed := glance(); failed != 5 {
+		t.Errorf("%d failed, want those of the second request", failed)
 	}
 }

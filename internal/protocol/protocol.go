@@ -60,6 +60,9 @@ type Protocol interface {
 	// KeepsPlace reports whether a waiter has a place in Redis. Each look is a sign of
 	// life for it, and an abandoned acquire has to remove it.
 	KeepsPlace() bool
+	// Glanced is what Glance can look at for a waiter; nil: only Enter tells whether the
+	// lock may be free, or keeps the waiter's place.
+	Glanced() *Lock
 	// LongestPause bounds a waiter's pause after its look number turn, from 0.
 	LongestPause(who int64, turn int) time.Duration
 	// Hesitation bounds the random pause between a message and the look.
@@ -249,6 +252,7 @@ type Everyday struct{}
 
 func (Everyday) QueuedInRedis() bool                   { return false }
 func (Everyday) KeepsPlace() bool                      { return false }
+func (Everyday) Glanced() *Lock                        { return nil }
 func (Everyday) LongestPause(int64, int) time.Duration { return math.MaxInt64 }
 func (Everyday) Hesitation() time.Duration             { return 0 }
 func (Everyday) GuardsFixedLease() bool                { return false }

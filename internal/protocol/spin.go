@@ -42,3 +42,6 @@ func (l *Spin) Listen(string, func()) (end func()) { return nil }
 
 // LongestPause implements Protocol.
 func (l *Spin) LongestPause(who int64, turn int) time.Duration { return l.pause(who, turn) }
+
+// Glanced implements Protocol.
+func (l *Spin) Glanced() *Lock { return nil }

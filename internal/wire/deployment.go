@@ -120,6 +120,13 @@ func (d *Deployment) IO() redis.UniversalClient { return d.io }
 // IsCluster reports whether the nodes of a cluster are known.
 func (d *Deployment) IsCluster() bool { return d.cluster != nil }
 
+// OneServer reports whether all keys are on one server, as far as is known: a script may use
+// keys of any slots.
+func (d *Deployment) OneServer() bool {
+	_, one := d.rdb.(*redis.Client)
+	return one
+}
+
 // Clock is the time as leases see it.
 func (d *Deployment) Clock() seam.Clock { return d.cfg.Clock }
 

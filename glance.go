@@ -1,0 +1,132 @@
+package rlock
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// glances look at locks for their waiters, one request for many locks, once in a longest
+// poll. The head of a line whose lock is held for long leaves that to them: it sleeps until
+// it is poked by a message, or by a glance because the lock is free or its lease ends soon.
+// So idle waiters cost one command for each hundred locks, and yet each lock is looked at
+// as often as if each head did.
+//
+// A glance only reads. Nothing is lost with its answer: after an error each head looks by
+// itself, and finds out what to do about it.
+type glances struct {
+	env     *seam.Env
+	wire    *wire.Deployment
+	lines   *lines
+	running *wire.Tally   // Shutdown waits for it
+	closing chan struct{} // closed when Shutdown begins
+	seed    uint64
+	longest time.Duration // between two glances
+}
+
+// isLong reports whether a lock is held for so long that a glance comes before the end of
+// the lease, even if it is late. A negative rest is not known to end.
+func (g *glances) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*g.longest }
+
+// relieve is called by the head of a line before it sleeps. It reports whether glances look
+// for it from now on. rest is how long the lock is known to be held.
+func (g *glances) relieve(w *waiter, p protocol.Protocol, rest time.Duration) bool {
+	var l *protocol.Lock
+	if g.isLong(rest) {
+		l = p.Glanced()
+	}
+	if l == nil && w.look == nil { // which only the waiter itself sets
+		return false
+	}
+	q := g.lines
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.look = l
+	if l != nil && !q.rested {
+		q.rested = true
+		g.running.Add(1) // while begin holds up Shutdown, which waits for it
+		s := newSleeper(g.env)
+		go g.run(s)
+	}
+	return l != nil
+}
+
+// run glances until no head leaves that to it.
+func (g *glances) run(s *sleeper) {
+	defer g.running.Add(-1)
+	defer s.stop()
+	for turn := 0; ; turn++ {
+		pause := g.longest - seam.Jitter(g.seed, 0, turn, g.longest/8) // clients do not glance together
+		if s.sleep(pause, nil, nil, nil, g.closing) == wokenByClosing {
+			return
+		}
+		g.env.Stop("glance")
+		heads, goOn := g.due()
+		if !goOn {
+			return
+		}
+		g.glance(heads)
+	}
+}
+
+// glanced is the head of a line, and the lock that a glance looks at for it.
+type glanced struct {
+	*waiter
+	lock *protocol.Lock
+}
+
+// due returns the heads for which a glance is due. It reports whether there are any at all
+// for which glances look; if not, the next one starts a goroutine again.
+func (g *glances) due() (heads []glanced, goOn bool) {
+	q := g.lines
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rested = false
+	for _, l := range q.byKey {
+		w := l.head()
+		if w == nil || w.look == nil {
+			continue
+		}
+		q.rested = true
+		if !w.glancing { // else a node is slow to answer
+			w.glancing = true
+			heads = append(heads, glanced{w, w.look})
+		}
+	}
+	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
+		x, y := a.line.key.lock, b.line.key.lock
+		return cmp.Or(cmp.Compare(x.name, y.name), cmp.Compare(x.family, y.family))
+	})
+	return heads, q.rested
+}
+
+// glance looks at the locks of heads, and pokes those that should look by themselves.
+func (g *glances) glance(heads []glanced) {
+	locks := make([]*protocol.Lock, len(heads))
+	for i, h := range heads {
+		locks[i] = h.lock
+	}
+	round := g.wire.NewRound()
+	protocol.Glance(locks, round, func(which []int, outcomes []protocol.Entered, err error) {
+		now, q := g.env.Clock.Now(), g.lines
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for j, i := range which {
+			w := heads[i].waiter
+			w.glancing = false
+			switch {
+			case err != nil || outcomes[j].Verdict != protocol.Busy || !g.isLong(outcomes[j].Rest):
+				w.poke()
+			case w.look != nil && w == w.line.head():
+				w.line.seen = refusal(&outcomes[j], now) // it may have missed that another holds the lock now
+			}
+		}
+	})
+	round.Send(func(redis.UniversalClient, []wire.Answer) {})
+}
