@@ -124,12 +124,13 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 
 	// believed is what the replica replies, if it does.
 	believed := func(text string, q *wire.Request) (reply any, ok bool) {
-		reply, err := replica.Eval(bg, text, q.Keys, q.Args...).Result()
+		keys, args := q.Words()
+		reply, err := replica.Eval(bg, text, keys, args...).Result()
 		if err != nil && strings.Contains(err.Error(), "READONLY") {
 			return nil, false
 		}
 		if err != nil && err != redis.Nil {
-			t.Fatalf("%s of %q %v: %v", q.Name(), q.Keys, q.Args, err)
+			t.Fatalf("%s of %q %v: %v", q.Name(), keys, args, err)
 		}
 		list, _ := reply.([]any)
 		notNow := len(list) > 1 && list[0] == int64(0) && (strings.Contains(q.Name(), "enter") || strings.Contains(q.Name(), "acquire"))
@@ -139,7 +140,8 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	for _, q := range all {
 		byScript[q.Name()] = append(byScript[q.Name()], q)
 		if reply, ok := believed(q.Script.Text, q); ok {
-			t.Errorf("%s of %q %v: %v, want READONLY", q.Name(), q.Keys, q.Args, reply)
+			keys, args := q.Words()
+			t.Errorf("%s of %q %v: %v, want READONLY", q.Name(), keys, args, reply)
 		}
 	}
 

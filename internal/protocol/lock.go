@@ -32,9 +32,9 @@ func (l *Lock) Enter(e *Acquire) Request[Entered] {
 	if tokens == "" {
 		tokens, source = l.names.Clock(), "clock"
 	}
-	return l.site.entering("lock/enter",
-		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens},
-		[]any{e.ID, e.Lease.Milliseconds(), source})
+	q := l.site.entering("lock/enter", nil, nil)
+	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
+	return q
 }
 
 // Reenter implements Protocol.
@@ -46,7 +46,9 @@ func (l *Lock) Reenter(id string, lease time.Duration, n int, confirm bool) Requ
 func (l *Lock) Release(id string, n int) Task { return l.release(id, n, l.site.how()) }
 
 func (l *Lock) release(id string, n int, how any) Task {
-	return l.site.releasing("lock/release", n, []string{l.names.Lock}, []any{id, n, l.names.Channel(), how})
+	t := l.site.releasing("lock/release", n, nil, nil)
+	t.r.Put(1, l.names.Lock, id, n, l.names.Channel(), how)
+	return t
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.

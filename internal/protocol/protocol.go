@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -229,6 +230,8 @@ type Site struct {
 	AckTimeout time.Duration
 	// Quarantine is how long a new server grants no locks; 0: there is no quarantine.
 	Quarantine time.Duration
+
+	lastMillis atomic.Pointer[boxedMillis] // see millis
 }
 
 // TombstoneTTL is how long after the end of a hold late copies of its requests are stopped.

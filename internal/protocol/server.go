@@ -138,6 +138,22 @@ func keep(late bool) any {
 	return 0
 }
 
+// millis is a duration in ms. The last one is kept in the form in which it is sent: most
+// leases of a client are equally long.
+func (s *Site) millis(d time.Duration) any {
+	last := s.lastMillis.Load()
+	if last == nil || last.of != d {
+		last = &boxedMillis{d, d.Milliseconds()}
+		s.lastMillis.Store(last)
+	}
+	return last.ms
+}
+
+type boxedMillis struct {
+	of time.Duration
+	ms any
+}
+
 var tombstoneMillis any = TombstoneTTL.Milliseconds()
 
 // servedKey is the hash that says which process of a server may grant locks, and from when.

@@ -13,6 +13,29 @@ const copies = 2
 
 var errLate = errors.New("no reply yet")
 
+// call is a Do under way. It is used again when all its copies were answered: then nobody
+// else has it.
+type call struct {
+	answers chan Answer   // never full: no more than copies are under way
+	over    chan struct{} // closed if Do returns while a copy is under way
+	timer   *time.Timer
+
+	d        *Deployment
+	r        *Request
+	ctx      context.Context // the caller's
+	deadline time.Time
+	late     time.Time // when the next copy is due; zero: it is not
+	waiting  int       // copies not yet answered
+	sent     int       // copies that may have run or may run yet
+}
+
+// newCall returns a call at rest.
+func newCall() *call {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &call{answers: make(chan Answer, copies), over: make(chan struct{}), timer: timer}
+}
+
 // Do runs a request until it is answered, ctx ends, or the budget and the time for
 // replicas are spent. Then it returns, even if go-redis does not: canceling a context
 // does not interrupt go-redis's I/O, and its read time-out may be longer or off. Copies
@@ -26,99 +49,140 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
 	}
+	c := d.spare.call()
+	c.d, c.r, c.ctx = d, r, ctx
+	a := c.do(budget)
+	c.timer.Stop()
+	if c.waiting > 0 {
+		close(c.over) // go-redis sends no copy now that it has not sent yet
+		return a
+	}
+	c.d, c.r, c.ctx = nil, nil, nil
+	d.spare.rest(c)
+	return a
+}
+
+// launch sends a copy.
+func (c *call) launch() {
+	c.waiting++
+	c.sent++
+	c.d.perform(job{call: c, r: c.r, copy: newCopy(c)})
+}
+
+// arm sets the timer to whatever comes first: the time for another copy, or the deadline.
+func (c *call) arm() {
+	next := c.deadline
+	if !c.late.IsZero() && c.late.Before(next) {
+		next = c.late
+	}
+	c.timer.Reset(time.Until(next))
+}
+
+// isLate reports, when the timer has fired, whether another copy is due; if not, the
+// deadline has passed.
+func (c *call) isLate() bool {
+	now := time.Now()
+	return now.Before(c.deadline) && !c.late.IsZero() && !now.Before(c.late)
+}
+
+func (c *call) do(budget time.Duration) Answer {
+	d, r, ctx := c.d, c.r, c.ctx
 	// Waiting for replicas is not a delay of the reply.
 	patience := budget / copies
 	if r.Acks > 0 {
 		budget += r.Within
 		patience += r.Within
 	}
-	opCtx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-
-	answers := make(chan Answer, copies) // never full: no more are under way
-	launch := func() {
-		d.Go(func() { answers <- d.send(opCtx, r) })
-	}
-	launch()
-	waiting, sent := 1, 1 // copies not yet answered; copies that may have run or may run yet
+	start := time.Now()
+	c.deadline, c.late = start.Add(budget), start.Add(patience)
+	c.waiting, c.sent = 0, 0
+	c.arm()
+	c.launch()
 	pause := 10 * time.Millisecond
-	late := time.NewTimer(patience)
-	defer late.Stop()
 	var last error
 	var absent *Answer // a copy found the work done, and others are still under way
 	answered := 0
 	for {
 		select {
-		case a := <-answers:
-			waiting--
+		case a := <-c.answers:
+			c.waiting--
 			if a.Err == nil && r.OneEffect && a.Val != int64(1) {
 				answered++
 				a = a.after(absent)
-				if waiting > 0 {
-					absent = &a
+				if c.waiting > 0 {
+					found := a // only this one is allocated
+					absent = &found
 					continue
 				}
-				a.Unsure = sent > answered
+				a.Unsure = c.sent > answered
 				return a
 			}
 			if a.Err == nil || !Transient(a.Err) {
-				a.Unsure = sent > 1 || a.Err != nil && Panicked(a.Err)
+				a.Unsure = c.sent > 1 || a.Err != nil && Panicked(a.Err)
 				return a
 			}
 			last = a.Err
 			if NotExecuted(a.Err) {
-				sent--
+				c.sent--
 			}
-			if absent != nil && waiting == 0 {
-				absent.Unsure = sent > answered
+			if absent != nil && c.waiting == 0 {
+				absent.Unsure = c.sent > answered
 				return *absent
 			}
 			if r.NoResend && !NotExecuted(a.Err) {
 				return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: true}
 			}
 			if r.FailFast && NotExecuted(a.Err) {
-				if waiting > 0 {
+				if c.waiting > 0 {
 					continue
 				}
-				return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: sent > 0}
+				return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: c.sent > 0}
 			}
 			d.cfg.Events.Retried(r.Name(), a.Err)
 			d.RefreshTopology()
-			late.Reset(pause)
+			c.late = time.Now().Add(pause)
+			c.arm()
 			pause = min(2*pause, 200*time.Millisecond)
-		case <-late.C:
-			if waiting > 0 {
+			continue
+		case <-c.timer.C:
+			if !c.isLate() {
+				break
+			}
+			c.late = time.Time{}
+			if c.waiting > 0 {
 				if r.NoResend || absent != nil {
+					c.arm()
 					continue
 				}
 				d.cfg.Events.Retried(r.Name(), errLate)
 				// Perhaps the node hangs and its replica has taken over.
 				d.RefreshTopology()
 			}
-			launch()
-			waiting++
-			sent++
-			if waiting < copies { // otherwise one of them has to be answered or fail first
-				late.Reset(patience)
+			c.launch()
+			if c.waiting < copies { // otherwise one of them has to be answered or fail first
+				c.late = time.Now().Add(patience)
 			}
-		case <-opCtx.Done():
-			select {
-			case a := <-answers: // it came at the last moment, or while the process was stopped
-				if a.Err == nil {
-					a = a.after(absent)
-					a.Unsure = sent > 1
-					return a
-				}
-			default:
-			}
-			if absent != nil {
-				absent.Unsure = true
-				return *absent
-			}
-			if err := ctx.Err(); err != nil {
-				return Answer{Err: err, Unsure: sent > 0, Last: last}
-			}
-			return Answer{Err: NoAnswer(budget, last), Unsure: sent > 0}
+			c.arm()
+			continue
+		case <-ctx.Done():
 		}
+		select {
+		case a := <-c.answers: // it came at the last moment, or while the process was stopped
+			c.waiting--
+			if a.Err == nil {
+				a = a.after(absent)
+				a.Unsure = c.sent > 1
+				return a
+			}
+		default:
+		}
+		if absent != nil {
+			absent.Unsure = true
+			return *absent
+		}
+		if err := ctx.Err(); err != nil {
+			return Answer{Err: err, Unsure: c.sent > 0, Last: last}
+		}
+		return Answer{Err: NoAnswer(budget, last), Unsure: c.sent > 0}
 	}
 }

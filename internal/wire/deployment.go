@@ -58,6 +58,7 @@ type Deployment struct {
 	ctx     context.Context // ends when nothing may be sent any more
 	stop    context.CancelFunc
 	sending Tally // goroutines that talk to Redis, which may hang
+	spare   spare
 	health  health
 	mode    atomic.Value // of string: how to publish under PublishAuto, once known
 }

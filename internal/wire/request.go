@@ -15,6 +15,7 @@ import (
 // Script is one atomic operation on Redis. Each may run twice.
 type Script struct {
 	Name, Text, SHA string
+	sha             any // SHA, boxed once
 	// Publishes: its reply may be {reply, why Redis refused to publish}.
 	Publishes bool
 }
@@ -22,7 +23,8 @@ type Script struct {
 // NewScript returns the script of a text.
 func NewScript(name, text string, publishes bool) *Script {
 	sum := sha1.Sum([]byte(text))
-	return &Script{name, text, hex.EncodeToString(sum[:]), publishes}
+	sha := hex.EncodeToString(sum[:])
+	return &Script{Name: name, Text: text, SHA: sha, sha: sha, Publishes: publishes}
 }
 
 // Request is one run of a script. Its first key routes it in a cluster.
@@ -31,6 +33,11 @@ type Request struct {
 	Plain  []any // a command that any node may answer, instead of a script
 	Keys   []string
 	Args   []any
+
+	// boxed are the n words of Put, the first of which are keys. They come before Keys
+	// and Args.
+	boxed   [6]any
+	n, keys int
 
 	// Main are the keys that may be of another type when Redis says that one is; nil: the
 	// first key.
@@ -62,10 +69,35 @@ func (r *Request) Name() string {
 	return r.Script.Name
 }
 
+// Put sets the first keys and arguments. It copies them into the request, so that they do
+// not need slices of their own.
+func (r *Request) Put(keys int, words ...any) {
+	r.keys, r.n = keys, copy(r.boxed[:], words)
+	if r.n < len(words) {
+		panic("too many words")
+	}
+}
+
+// Words returns the keys and the arguments.
+func (r *Request) Words() (keys []string, args []any) {
+	for _, k := range r.boxed[:r.keys] {
+		keys = append(keys, k.(string))
+	}
+	return append(keys, r.Keys...), append(slices.Clone(r.boxed[r.keys:r.n]), r.Args...)
+}
+
+// route is the key that routes the request in a cluster.
+func (r *Request) route() string {
+	if r.keys > 0 {
+		return r.boxed[0].(string)
+	}
+	return r.Keys[0]
+}
+
 // main are the keys that may be of another type; see Main.
 func (r *Request) main() []string {
 	if r.Main == nil {
-		return r.Keys[:1]
+		return []string{r.route()}
 	}
 	return r.Main
 }
@@ -77,22 +109,32 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 func (r *Request) command(ctx context.Context, whole bool) once {
-	if r.Plain != nil {
-		return once{redis.NewCmd(ctx, r.Plain...)}
+	cmd := redis.NewCmd(ctx, r.words(nil, whole)...)
+	if r.Plain == nil {
+		cmd.SetFirstKeyPos(3)
 	}
-	args := make([]any, 0, 3+len(r.Keys)+len(r.Args))
-	if whole {
-		args = append(args, "eval", r.Script.Text)
-	} else {
-		args = append(args, "evalsha", r.Script.SHA)
-	}
-	args = append(args, len(r.Keys))
-	for _, k := range r.Keys {
-		args = append(args, k)
-	}
-	cmd := redis.NewCmd(ctx, append(args, r.Args...)...)
-	cmd.SetFirstKeyPos(3)
 	return once{cmd}
+}
+
+// words returns what is sent, in room if that is enough. With whole it has the text of the
+// script, for a server that does not know its hash.
+func (r *Request) words(room []any, whole bool) []any {
+	if r.Plain != nil {
+		return append(room, r.Plain...)
+	}
+	if n := 3 + len(r.Keys) + len(r.Args) + r.n; cap(room) < n {
+		room = make([]any, 0, n)
+	}
+	if whole {
+		room = append(room, "eval", r.Script.Text)
+	} else {
+		room = append(room, "evalsha", r.Script.sha)
+	}
+	room = append(append(room, r.keys+len(r.Keys)), r.boxed[:r.keys]...)
+	for _, k := range r.Keys {
+		room = append(room, k)
+	}
+	return append(append(room, r.boxed[r.keys:r.n]...), r.Args...)
 }
 
 // Answer is the outcome of a request.

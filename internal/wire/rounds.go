@@ -47,7 +47,7 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	for _, i := range all {
 		// A pipeline of the cluster client would group requests too, but it waits for
 		// the slowest node before it returns any answer.
-		node, err := d.NodeFor(ctx, r.requests[i].Keys[0])
+		node, err := d.NodeFor(ctx, r.requests[i].route())
 		if err != nil {
 			r.done[i](d.cfg.Clock.Now(), Answer{Err: err, Unsure: true})
 			continue

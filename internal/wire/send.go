@@ -11,25 +11,29 @@ import (
 
 // send sends one copy and reads its reply. A script that the server does not know has not
 // run, so its full text is sent at once.
-func (d *Deployment) send(ctx context.Context, r *Request) (a Answer) {
+func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
 	defer d.gate("reply")
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
+	ctx := &s.io
 	if r.Acks > 0 {
 		return d.sendAcked(ctx, r)
 	}
-	cmd := r.command(ctx, false)
-	err := d.io.Process(ctx, cmd)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = r.command(ctx, true)
-		err = d.io.Process(ctx, cmd)
+	err := d.io.Process(ctx, s)
+	if err == nil {
+		return Answer{Val: d.reply(r, s.Val())}
 	}
-	return Answer{Val: d.reply(r, cmd), Err: d.foreign(ctx, r, err)}
+	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return Answer{Val: d.reply(r, s.Val()), Err: d.foreign(ctx, r, err)}
+	}
+	whole := r.command(ctx, true)
+	err = d.io.Process(ctx, whole)
+	return Answer{Val: d.reply(r, whole.Val()), Err: d.foreign(ctx, r, err)}
 }
 
 // sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
 // replicas that have caught up with what that connection wrote last.
 func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
-	node, err := d.NodeFor(ctx, r.Keys[0])
+	node, err := d.NodeFor(ctx, r.route())
 	if err != nil {
 		return Answer{Err: err}
 	}
@@ -41,22 +45,22 @@ func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
 		_ = pipe.Process(ctx, wait)
 		_, _ = pipe.Exec(ctx) // each command has its own error
 		err := cmd.Err()
-		if !whole && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if !whole && err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			continue
 		}
 		if err != nil {
 			return Answer{Err: d.foreign(ctx, r, err)}
 		}
 		acks, err := wait.Int()
-		return Answer{Val: d.reply(r, cmd), Acks: acks, Err: err}
+		return Answer{Val: d.reply(r, cmd.Val()), Acks: acks, Err: err}
 	}
 	panic("unreachable")
 }
 
-// reply returns the reply of a script. It reports to Events if Redis did not let the
+// reply returns what a script has replied. It reports to Events if Redis did not let the
 // script publish.
-func (d *Deployment) reply(r *Request, cmd once) any {
-	val, why := unwrapPublish(r, cmd.Val())
+func (d *Deployment) reply(r *Request, val any) any {
+	val, why := unwrapPublish(r, val)
 	if why != "" {
 		d.cfg.Events.Unpublished(errors.New(why))
 	}
@@ -129,8 +133,8 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		confirmed, _ := wait.Int()
 		unknown := todo[:0]
 		for j, i := range todo {
-			answers[i] = Answer{Val: d.reply(batch[i], cmds[j]), Acks: confirmed, Err: cmds[j].Err()}
-			if redis.HasErrorPrefix(cmds[j].Err(), "NOSCRIPT") {
+			answers[i] = Answer{Val: d.reply(batch[i], cmds[j].Val()), Acks: confirmed, Err: cmds[j].Err()}
+			if err := cmds[j].Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 				unknown = append(unknown, i)
 			}
 		}

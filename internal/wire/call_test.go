@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+var bg = context.Background()
+
+// server is a hook that answers instead of a server.
+type server func(ctx context.Context, cmd redis.Cmder) (any, error)
+
+func (s server) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		val, err := s(ctx, cmd)
+		cmd.(interface{ SetVal(any) }).SetVal(val)
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+func (s server) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+type deaf struct{}
+
+func (deaf) Retried(string, error) {}
+func (deaf) Unpublished(error)     {}
+
+// open returns the deployment of a server.
+func open(t testing.TB, s server) *Deployment {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is asked
+	rdb.AddHook(s)
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Stop()
+		_ = rdb.Close()
+	})
+	return d
+}
+
+// asking is a request that says which one it is.
+func asking(script *Script, which string) *Request {
+	r := &Request{Script: script}
+	r.Put(1, "key", which)
+	return r
+}
+
+var script = NewScript("test/ask", "return ARGV[1]", false)
+
+// An answer that comes after its call has returned is not taken for that of a later call,
+// though calls and workers are used again.
+func TestLateAnswerIsNotALaterCalls(t *testing.T) {
+	stuck, arrived := make(chan struct{}), make(chan struct{})
+	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
+		which := cmd.Args()[4]
+		if which == "late" {
+			arrived <- struct{}{}
+			<-stuck
+		}
+		return which, nil
+	})
+	d.Do(bg, time.Minute, asking(script, "first")) // a call and a worker rest now
+	ctx, cancel := context.WithCancel(bg)
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	if a := d.Do(ctx, time.Minute, asking(script, "late")); !errors.Is(a.Err, context.Canceled) || !a.Unsure {
+		t.Fatalf("%+v", a)
+	}
+	var wg sync.WaitGroup
+	for _, which := range []string{"a", "b", "c", "d"} {
+		wg.Go(func() {
+			for i := range 200 {
+				if i == 10 && which == "a" {
+					close(stuck)
+				}
+				if a := d.Do(bg, time.Minute, asking(script, which)); a.Val != which || a.Err != nil || a.Unsure {
+					t.Errorf("%s: %+v", which, a)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// When a call ends without its answer, the context of its copy does too, so that go-redis
+// does not send it any more. It has the caller's values, and its deadline is the budget's.
+func TestContextOfACopy(t *testing.T) {
+	type key struct{}
+	caller, cancel := context.WithCancel(context.WithValue(bg, key{}, "value"))
+	seen := make(chan context.Context)
+	ended := make(chan error)
+	d := open(t, func(ctx context.Context, cmd redis.Cmder) (any, error) {
+		seen <- ctx
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	})
+	for name, test := range map[string]struct {
+		ctx    context.Context
+		budget time.Duration
+		end    func()
+		want   error
+	}{
+		"canceled": {caller, time.Minute, cancel, context.Canceled},
+		"too late": {context.WithValue(bg, key{}, "value"), 50 * time.Millisecond, func() {}, context.DeadlineExceeded},
+	} {
+		start := time.Now()
+		done := make(chan Answer, 1)
+		r := asking(script, name)
+		r.NoResend = true // no second copy
+		go func() { done <- d.Do(test.ctx, test.budget, r) }()
+		ctx := <-seen
+		if at, ok := ctx.Deadline(); !ok || at.Before(start.Add(test.budget)) || at.After(time.Now().Add(test.budget)) {
+			t.Errorf("%s: deadline %v, %v", name, at.Sub(start), ok)
+		}
+		if ctx.Value(key{}) != "value" {
+			t.Errorf("%s: the caller's values are missing", name)
+		}
+		test.end()
+		if a := <-done; a.Err == nil || !a.Unsure {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if err := <-ended; !errors.Is(err, test.want) {
+			t.Errorf("%s: the copy's context ended with %v", name, err)
+		}
+	}
+}
+
+// A hook that ends its goroutine costs its own copy the answer, and no other.
+func TestWorkerThatAHookEnds(t *testing.T) {
+	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
+		if cmd.Args()[4] == "end" {
+			runtime.Goexit()
+		}
+		return "ok", nil
+	})
+	for range 3 {
+		if a := d.Do(bg, 20*time.Millisecond, asking(script, "end")); !errors.Is(a.Err, ErrUnreachable) || !a.Unsure {
+			t.Errorf("%+v", a)
+		}
+		if a := d.Do(bg, time.Minute, asking(script, "go on")); a.Val != "ok" {
+			t.Errorf("%+v", a)
+		}
+	}
+	d.Stop()
+	if err := d.Wait(bg); err != nil {
+		t.Error(err)
+	}
+}
+
+// Few workers stay when many callers have left, and none when the deployment is stopped.
+// Requests after that are still sent.
+func TestWorkersEnd(t *testing.T) {
+	all := make(chan struct{})
+	var here sync.WaitGroup
+	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
+		if cmd.Args()[4] == "together" {
+			here.Done()
+			<-all
+		}
+		return "ok", nil
+	})
+	const callers = 5 * mostSpare
+	here.Add(callers)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() { d.Do(bg, time.Minute, asking(script, "together")) })
+	}
+	here.Wait()
+	close(all)
+	wg.Wait()
+	resting := func() (workers, calls int) {
+		d.spare.mu.Lock()
+		defer d.spare.mu.Unlock()
+		return len(d.spare.workers), len(d.spare.calls)
+	}
+	if workers, calls := resting(); workers > mostSpare || calls > mostSpare {
+		t.Errorf("%d workers and %d calls rest", workers, calls)
+	}
+	d.Stop()
+	if a := d.Do(bg, time.Minute, asking(script, "after")); a.Val != "ok" {
+		t.Errorf("%+v", a)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		workers, _ := resting()
+		if workers == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d workers rest after Stop", workers)
+		}
+	}
+}

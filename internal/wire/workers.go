@@ -1,0 +1,125 @@
+package wire
+
+import "sync"
+
+// job is a copy to send. Whoever sends it answers its call, once.
+type job struct {
+	call *call
+	r    *Request
+	copy *sentCopy
+	end  func() // see seam.Env.Work
+}
+
+// worker is a goroutine that sends copies, one at a time. It keeps its stack, which a new
+// goroutine would have to grow for each request.
+type worker struct {
+	jobs chan job // of one: whoever takes a worker at rest gives it one job
+}
+
+// mostSpare is how many workers, and calls, at rest are kept.
+const mostSpare = 16
+
+// spare is what rests until the next request. It belongs to one Deployment, not to the
+// process: in a synctest bubble, channels and timers from another one must not be used.
+type spare struct {
+	mu      sync.Mutex // guards the rest
+	calls   []*call
+	workers []*worker
+}
+
+// call returns a call at rest, or a new one.
+func (s *spare) call() *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.calls)
+	if n == 0 {
+		return newCall()
+	}
+	c := s.calls[n-1]
+	s.calls = s.calls[:n-1]
+	return c
+}
+
+// rest keeps a call for later.
+func (s *spare) rest(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.calls) < mostSpare {
+		s.calls = append(s.calls, c)
+	}
+}
+
+// perform has a worker do a job. It does not wait for that.
+func (d *Deployment) perform(j job) {
+	d.sending.Add(1)
+	j.end = d.work()
+	s := &d.spare
+	s.mu.Lock()
+	n := len(s.workers)
+	if n == 0 {
+		s.mu.Unlock()
+		w := &worker{jobs: make(chan job, 1)}
+		go w.run(d, j)
+		return
+	}
+	w := s.workers[n-1]
+	s.workers = s.workers[:n-1]
+	s.mu.Unlock()
+	w.jobs <- j // it does not block: only the taker of a worker gives it a job
+}
+
+// run does a job, and those that follow. It ends when there are enough workers at rest, and
+// when the deployment is stopped.
+func (w *worker) run(d *Deployment, j job) {
+	for {
+		d.do(j)
+		j = job{} // while it rests, it keeps nothing alive
+		if !d.rests(w) {
+			return
+		}
+		select {
+		case j = <-w.jobs:
+		case <-d.ctx.Done():
+			if d.dismiss(w) {
+				return
+			}
+			j = <-w.jobs // it was taken just before
+		}
+	}
+}
+
+// do sends a copy. A hook may end the goroutine: then the copy stays unanswered, as if its
+// reply were lost, and the worker with it.
+func (d *Deployment) do(j job) {
+	defer d.sending.Add(-1)
+	defer j.end()
+	j.call.answers <- d.send(j.copy, j.r)
+}
+
+// rests puts a worker to rest, and reports whether it is needed.
+func (d *Deployment) rests(w *worker) bool {
+	s := &d.spare
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.ctx.Err() != nil || len(s.workers) >= mostSpare {
+		return false
+	}
+	s.workers = append(s.workers, w)
+	return true
+}
+
+// dismiss removes a worker at rest. It reports whether the worker was still there.
+func (d *Deployment) dismiss(w *worker) bool {
+	s := &d.spare
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, other := range s.workers {
+		if other == w {
+			last := len(s.workers) - 1
+			s.workers[i] = s.workers[last]
+			s.workers = s.workers[:last]
+			return true
+		}
+	}
+	return false
+}
