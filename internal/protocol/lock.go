@@ -28,9 +28,9 @@ func (l *Lock) NewID() HoldID { return l.site.NewID() }
 
 // Enter implements Protocol.
 func (l *Lock) Enter(e *Acquire) Request[Entered] {
-	tokens, source := l.counter, "counter"
+	tokens, source := l.counter, any("counter")
 	if tokens == "" {
-		tokens, source = l.names.Clock(), "clock"
+		tokens, source = l.names.Clock(), any("clock") // constants are not boxed anew
 	}
 	q := l.site.entering("lock/enter", nil, nil)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
