@@ -27,7 +27,7 @@ type entrant struct {
 
 // enter opens a session of each peer, until the run ends.
 func (b *bench) enter(addr string, lease time.Duration, names ...string) (all []entrant) {
-	for _, n := range names {
+	for _, n := range b.wanted(names...) {
 		p := peerNamed(n)
 		s, err := p.open(addr, lease)
 		b.host.must(err)
@@ -66,8 +66,12 @@ func (b *bench) ownKeysOf(s *server, addr, measure string, x float64, callers in
 			handles[i] = e.handle(fmt.Sprintf("%s:%s:%d:%d", measure, e.name, callers, i))
 		}
 		turn := func(d time.Duration) sample { return pairs([]*server{s}, e.peer, handles, d) }
-		turn(b.slice / 5) // connects, loads scripts
-		jobs = append(jobs, job{measure, e.name, x, func() sample { return turn(b.slice) }})
+		slice := b.slice
+		if measure != "own" && x > 1 {
+			slice *= 2 // of few round trips
+		}
+		turn(slice / 5) // connects, loads scripts
+		jobs = append(jobs, job{measure, e.name, x, func() sample { return turn(slice) }})
 	}
 	rounds := b.rounds
 	if measure != "own" || x != 1 && x != 512 {
@@ -107,10 +111,11 @@ func pairs(servers []*server, p peer, handles []handle, d time.Duration) sample 
 					return
 				case err != nil:
 					failed.Add(1)
-				case now.After(end):
-					after.Add(1)
 				default:
-					t.add(now.Sub(start))
+					t.add(now.Sub(start)) // late ones too, or the slow would not count
+					if now.After(end) {
+						after.Add(1)
+					}
 				}
 				start = now
 			}
@@ -121,9 +126,9 @@ func pairs(servers []*server, p peer, handles []handle, d time.Duration) sample 
 	w := before.until(since, p.direct)
 	all := plus(latencies...)
 	batch := float64(max(p.batch, 1))
-	n := (float64(all.N) + float64(after.Load())) * batch // all that was worked for
+	n := float64(all.N) * batch // all that was worked for
 	return sample{
-		"pairs/s": float64(all.N) * batch / d.Seconds(), "p50": all.percentile(50), "p99": all.percentile(99), "longest": all.Most.Seconds(),
+		"pairs/s": float64(int64(all.N)-after.Load()) * batch / d.Seconds(), "p50": all.percentile(50), "p99": all.percentile(99), "longest": all.Most.Seconds(),
 		"done": n, "hung": float64(hung.Load()), "failed": float64(failed.Load()),
 		"allocs": float64(then.mallocs-mine.mallocs) / n, "bytes": float64(then.bytes-mine.bytes) / n,
 		"client µs": float64((then.cpu - mine.cpu).Microseconds()) / n, "client cores": (then.cpu - mine.cpu).Seconds() / time.Since(begin).Seconds(),
@@ -152,8 +157,7 @@ func (c *cell) inside(me int64) bool {
 // crowdResult is what the goroutines of one process did at one key.
 type crowdResult struct {
 	Waits      *times
-	Shares     []float64 // sections of each goroutine
-	Sections   float64   // with those after the end
+	Shares     []float64 // sections of each goroutine before the end
 	Violations float64
 	Hung       float64
 	Failed     float64
@@ -171,7 +175,7 @@ func contend(handles []handle, c *cell, first int64, end time.Time) crowdResult 
 	for i := range waits {
 		waits[i] = newTimes()
 	}
-	var violations, hung, failed, after atomic.Int64
+	var violations, hung, failed atomic.Int64
 	var wg sync.WaitGroup
 	cpu := cpuTime()
 	for i, h := range handles {
@@ -188,11 +192,9 @@ func contend(handles []handle, c *cell, first int64, end time.Time) crowdResult 
 						violations.Add(1)
 					}
 					if err = h.unlock(ctx); err == nil {
+						waits[i].add(got.Sub(start)) // late ones too, or the slow would not count
 						if got.Before(end) {
-							waits[i].add(got.Sub(start))
 							r.Shares[i]++
-						} else {
-							after.Add(1)
 						}
 					}
 				}
@@ -209,7 +211,6 @@ func contend(handles []handle, c *cell, first int64, end time.Time) crowdResult 
 	wg.Wait()
 	r.CPU = (cpuTime() - cpu).Seconds()
 	r.Waits = plus(waits...)
-	r.Sections = float64(r.Waits.N) + float64(after.Load())
 	r.Violations, r.Hung, r.Failed = float64(violations.Load()), float64(hung.Load()), float64(failed.Load())
 	return r
 }
@@ -219,12 +220,17 @@ func contended(all []crowdResult, d time.Duration, w work) sample {
 	var waits []*times
 	var shares, processes []float64
 	s := sample{"hung": 0, "failed": 0, "violations": 0}
-	sections, cpu := 0.0, 0.0
+	sections, inTime, cpu := 0.0, 0.0, 0.0
 	for _, r := range all {
 		waits = append(waits, r.Waits)
 		shares = append(shares, r.Shares...)
-		processes = append(processes, float64(r.Waits.N))
-		sections += r.Sections
+		own := 0.0
+		for _, n := range r.Shares {
+			own += n
+		}
+		processes = append(processes, own)
+		inTime += own
+		sections += float64(r.Waits.N)
 		cpu += r.CPU
 		s["hung"] += r.Hung
 		s["failed"] += r.Failed
@@ -232,7 +238,7 @@ func contended(all []crowdResult, d time.Duration, w work) sample {
 	}
 	t := plus(waits...)
 	s["done"] = sections
-	s["hand-overs/s"] = float64(t.N) / d.Seconds()
+	s["hand-overs/s"] = inTime / d.Seconds()
 	s["p50"], s["p99"], s["mean"], s["longest"] = t.percentile(50), t.percentile(99), t.mean(), t.Most.Seconds()
 	s["longest/mean"] = t.Most.Seconds() / t.mean()
 	s["jain"], s["jain of processes"] = jain(shares), jain(processes)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // curve is a figure of each peer along a measure: a chart, and a table of its points.
@@ -69,7 +72,8 @@ func (c curve) draw(r *results, dir string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
 	p.Title.TextStyle.Font.Size, p.Title.Padding = 13, 8
-	p.Legend.Top, p.Legend.TextStyle.Font.Size = true, 9
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.TextStyle.Font.Size, legend.Padding = true, true, 9, vg.Points(4)
 	p.Add(plotter.NewGrid())
 	top := 0.0
 	for _, name := range r.peersOf(c.measure) {
@@ -105,7 +109,7 @@ func (c curve) draw(r *results, dir string) error {
 		points.Color, points.Shape, points.Radius = hues[name], draw.CircleGlyph{}, vg.Points(2)
 		bars.Color, bars.CapWidth = hues[name], vg.Points(3)
 		p.Add(bars, line, points)
-		p.Legend.Add(name, line, points)
+		legend.Add(name, line, points)
 	}
 	p.X.Tick.Marker = plot.ConstantTicks(ticksAt(xs))
 	if c.logX {
@@ -119,7 +123,19 @@ func (c curve) draw(r *results, dir string) error {
 	if top == 0 {
 		return nil // log or not, there is nothing to see
 	}
-	return p.Save(7.6*vg.Inch, 3.8*vg.Inch, filepath.Join(dir, c.file+".svg"))
+	const width, height, beside = 8.4 * vg.Inch, 3.8 * vg.Inch, 1.8 * vg.Inch
+	img := vgsvg.New(width, height)
+	all := draw.New(img)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	legend.Draw(draw.Crop(all, width-beside+vg.Points(8), 0, 0, -vg.Points(24)))
+	p.Draw(draw.Crop(all, vg.Points(6), -beside, vg.Points(4), -vg.Points(4)))
+	f, err := os.Create(filepath.Join(dir, c.file+".svg"))
+	if err != nil {
+		return err
+	}
+	_, err = img.WriteTo(f)
+	return errors.Join(err, f.Close())
 }
 
 func ticksAt(xs []float64) (t []plot.Tick) {

@@ -15,7 +15,7 @@ func (b *bench) held() {
 	if b.quick {
 		many, lease8 = 2_000, short/4
 	}
-	for _, p := range []string{ours, rueidisN} {
+	for _, p := range b.wanted(ours, rueidisN) {
 		b.hold("renewed", []string{p}, many, lease8, 3*lease8, true)
 	}
 	window := lease
@@ -32,7 +32,7 @@ func (b *bench) held() {
 		case n > 10_000:
 			names = names[:2]
 		}
-		b.hold("held", names, n, lease, window, false)
+		b.hold("held", b.wanted(names...), n, lease, window, false)
 	}
 }
 
@@ -121,7 +121,7 @@ func (b *bench) waiters() {
 	}
 	for _, n := range b.choose([]int{10, 100, 1_000, 10_000, 100_000}, []int{10_000}, []int{1_000}) {
 		var all []*waiting
-		for _, p := range []string{ours, rueidisN, redisson} {
+		for _, p := range b.wanted(ours, rueidisN, redisson) {
 			if w := b.wait(p, n); w != nil {
 				all = append(all, w)
 			}

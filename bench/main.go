@@ -9,6 +9,7 @@
 //
 //	go run . -quick                        all of it in small, tables on the terminal
 //	go run . -only own,crowd               some measurements
+//	go run . -quick -only own -peers "rlock;raw" -cpuprofile own.pprof
 //	go run . -out ../docs                  writes docs/benchmarks.md and its charts
 //	go run . -from ../docs/benchmarks/results.json -out ../docs    writes them again
 package main
@@ -21,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -49,6 +51,7 @@ type plan struct {
 	rows   bool          // only the points that the table needs
 	slice  time.Duration // of one peer, before the next has its turn
 	rounds int
+	peers  []string // none: all
 }
 
 func main() {
@@ -69,6 +72,8 @@ func run() (err error) {
 	}
 	only := flag.String("only", "", "what to measure, of: "+strings.Join(names, ", ")+"; rows: of all of it, or of those named beside it, only what the table needs")
 	quick := flag.Bool("quick", false, "small numbers and short slices: two minutes, and figures that say little")
+	few := flag.String("peers", "", "which peers, separated by semicolons; empty: all. RedLocks and the types of row 11 are measured with all")
+	profile := flag.String("cpuprofile", "", "file for a CPU profile of this process, for -only and -peers")
 	out := flag.String("out", "", "folder for benchmarks.md, its charts and results.json; empty: print the text")
 	from := flag.String("from", "", "write the text from this results.json, and measure nothing")
 	flag.Parse()
@@ -80,7 +85,25 @@ func run() (err error) {
 		}
 		return r.write(*out)
 	}
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	b := newBench(plan{quick: *quick})
+	if *few != "" {
+		b.peers = strings.Split(*few, ";")
+		for _, name := range b.peers {
+			if !slices.ContainsFunc(peers, func(p peer) bool { return p.name == name }) {
+				return fmt.Errorf("-peers: there is no %q", name)
+			}
+		}
+	}
 	want := names
 	if *only != "" {
 		want = strings.Split(*only, ",")
@@ -165,6 +188,11 @@ func (b *bench) choose(all, rows, quick []int) []int {
 		return rows
 	}
 	return all
+}
+
+// wanted are those of some peers that this run measures.
+func (b *bench) wanted(names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return len(b.peers) > 0 && !slices.Contains(b.peers, n) })
 }
 
 // job is what one peer does in its turn.

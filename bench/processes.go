@@ -20,14 +20,14 @@ func (b *bench) processes() {
 	s := b.server()
 	points := b.choose([]int{1, 2, 4, 8, 16}, []int{fleet}, []int{fleet})
 	fleets := map[string][]*child{}
-	for _, p := range several {
+	for _, p := range b.wanted(several...) {
 		for range slices.Max(points) {
 			fleets[p] = append(fleets[p], b.child(p, s.Addr(), lease))
 		}
 	}
 	for _, n := range points {
 		var jobs []job
-		for _, p := range several {
+		for _, p := range b.wanted(several...) {
 			children := fleets[p][:n]
 			path, c := b.newCell()
 			turn := func(d time.Duration) sample {
