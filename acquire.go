@@ -48,7 +48,10 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	lease, err = l.acquire(ctx, a, wait)
 	e := AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
 	if lease != nil {
-		e.Owner, e.Token = lease.Owner(), lease.Token()
+		e.Owner, e.Token = a.ID, lease.Token()
+		if h := lease.of.(*hold); h.number != a.Number {
+			e.Owner = h.id() // it was entered again
+		}
 	}
 	c.events.AcquireEnd(ctx, e)
 	return lease, err
@@ -143,7 +146,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	sent := h.noteAsked(a.opts.lease)
 	// Through the lock that made the hold: another type of the same name may not know
 	// everything about it.
-	r := h.core.asks.Reenter(h.id, a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
+	r := h.core.asks.Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
 	case lease != nil:
@@ -160,7 +163,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
 		a.seen.settle(l.c.clock.Now(), false)
 		refused := a.error(a.interrupted(caller, failed))
-		refused.Owner = h.id
+		refused.Owner = h.id()
 		return nil, refused
 	}
 	return nil, h.error(err)
@@ -183,11 +186,11 @@ func (a *attempt) checkOtherSide() error {
 	case l.side == exclusive:
 		return h.error(ErrUpgrade)
 	}
-	a.outer, a.Outer = h, h.id
+	a.outer, a.Outer = h, h.id()
 	if h.lend() {
 		// Once only: a late copy of the release of one read hold could end the next one
 		// if that had the same id.
-		a.ID = h.id
+		a.ID, a.Number = h.id(), h.number
 	}
 	return nil
 }
@@ -314,7 +317,7 @@ func (a *attempt) accept(sent instant, r *protocol.Result[protocol.Entered]) (*L
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	h := &hold{core: l, owned: a.owned, id: a.ID, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
+	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
 	a.Granted = false
 	return h.begin(sent, a.opts), nil
 }

@@ -43,8 +43,8 @@ func grantingLock(c *Client, name string) *core {
 	return l
 }
 
-// What a pair allocates above the requests: the attempt, the id of the hold, and the hold with
-// its lease.
+// What a pair allocates above the requests: the attempt, the hold with its lease, and the id of
+// the hold, for each request.
 func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("counts allocations")
@@ -57,8 +57,8 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 		ctx  context.Context
 		most float64
 	}{
-		{"a context that never ends", context.Background(), 3},
-		{"a context that may end", t.Context(), 4}, // Unlock outlives it
+		{"a context that never ends", context.Background(), 4},
+		{"a context that may end", t.Context(), 5}, // Unlock outlives it
 	} {
 		pair := func() {
 			lease, err := l.Lock(test.ctx)
@@ -72,5 +72,20 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, pair); n > test.most {
 			t.Errorf("%s: a pair allocates %v times, want %v", test.name, n, test.most)
 		}
+	}
+}
+
+// A hold keeps its number only: the number must tell its id, whatever its type.
+func TestNumberOfAHoldTellsItsID(t *testing.T) {
+	c := unserved(t)
+	defer c.watchdog.close()
+	for _, l := range []*core{c.NewLock("a").core, c.NewFencedLock("a").core, c.NewReadWriteLock("b").Reader.core, c.NewPriorityLock("c").core} {
+		id := l.asks.NewID()
+		if h := (&hold{core: l, number: id.Number}); h.id() != id.ID || c.numberOf(id.ID) != id.Number {
+			t.Errorf("%T: the number of %s is %d, whose id is %s", l.asks, id.ID, c.numberOf(id.ID), h.id())
+		}
+	}
+	if n := c.numberOf("another:1"); n != 0 {
+		t.Errorf("the hold of another client has the number %d here", n)
 	}
 }

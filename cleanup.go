@@ -208,7 +208,7 @@ func (u *cleanup) drain() {
 }
 
 // holds implements duty.
-func (*cleanup) holds() (lock, id string, token int64) { return "", "", 0 }
+func (*cleanup) holds() (lock string, number, token int64) { return "", 0, 0 }
 
 // askNow implements duty.
 func (*cleanup) askNow() {}

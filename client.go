@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -153,9 +154,23 @@ var (
 // newID makes the id of a hold.
 func (c *Client) newID() protocol.HoldID {
 	n := c.lastHold.Add(1)
+	return protocol.HoldID{ID: c.holdID(n), Number: n}
+}
+
+// holdID is the id of the hold with a number.
+func (c *Client) holdID(n int64) string {
 	var room [64]byte
-	id := strconv.AppendInt(append(append(room[:0], c.id...), ':'), n, 10)
-	return protocol.HoldID{ID: string(id), Number: n}
+	return string(strconv.AppendInt(append(append(room[:0], c.id...), ':'), n, 10))
+}
+
+// numberOf is the number in the id of a hold of this client, or 0.
+func (c *Client) numberOf(id string) int64 {
+	digits, ours := strings.CutPrefix(id, c.id+":")
+	if !ours {
+		return 0
+	}
+	n, _ := strconv.ParseInt(digits, 10, 64)
+	return n
 }
 
 // stopOf is Stop of seam.Env for one of many who may be at a point in the same instant.

@@ -110,26 +110,26 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return err
 }
 
-func (g *group) release(ctx context.Context, l *Lease, called instant) error {
+func (g *group) release(ctx context.Context, l *Lease, called instant) (owner string, err error) {
 	g.lock()
 	g.checkLocked(called)
 	if err := l.err; err != nil && !onlyClosed(err) {
 		g.unlock()
-		return err
+		return "", err
 	}
 	l.endLocked(ErrUnlocked)
 	g.over.Store(true)
 	g.unlock()
-	err := unlockAll(ctx, g.members)
+	err = unlockAll(ctx, g.members)
 	// A loss has one cause: that of the first of several lost members.
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {
 			if errors.Is(one, ErrLeaseLost) {
-				return one
+				return "", one
 			}
 		}
 	}
-	return err
+	return "", err
 }
 
 // each does something with all leases at once, and joins the errors.

@@ -21,12 +21,10 @@ type hold struct {
 	core   *core
 	owned  *owned // by the owner of WithOwner; nil: it has none
 	own    opLock // see ops
-	id     string
-	number int64 // of the id
+	number int64  // see id
 	token  int64
 
 	guard            // of the rest
-	cause    error   // why it ended
 	leases   *Lease  // open ones: not yet unlocked; linked by Lease.next
 	deadline instant // local end of validity
 	expires  instant // when the lease may run out in Redis, by our clock
@@ -47,18 +45,23 @@ var _ holding = (*hold)(nil)
 
 func (h *hold) client() *Client           { return h.core.c }
 func (h *hold) lockName() string          { return h.core.name() }
-func (h *hold) ownerID() string           { return h.id }
+func (h *hold) ownerID() string           { return h.id() }
 func (h *hold) fence() int64              { return h.token }
 func (h *hold) chain(up *chain) *chain    { return up.with(h) }
 func (h *hold) memberLeases() []*Lease    { return nil }
 func (h *hold) deadlineLocked() time.Time { return h.core.c.time(h.deadline) }
 
+// id is what Redis and Java clients know the hold by. It is made anew each time: a held lock
+// costs its number only.
+func (h *hold) id() string { return h.core.c.holdID(h.number) }
+
 func (h *hold) error(err error) error {
-	return &Error{Lock: h.core.name(), Owner: h.id, Err: err}
+	return &Error{Lock: h.core.name(), Owner: h.id(), Err: err}
 }
 
 // seldom is what most holds never need.
 type seldom struct {
+	cause   error   // why it is over
 	failure error   // of the latest renewal since the last that was confirmed
 	asked   instant // when the latest requested lease may run out, answered or not
 	guardAt instant // next look after a fixed lease; zero: when a renewal would be due
@@ -69,6 +72,14 @@ func (h *hold) seldomLocked() *seldom {
 		h.seldom = &seldom{}
 	}
 	return h.seldom
+}
+
+// causeLocked is why the hold has ended.
+func (h *hold) causeLocked() error {
+	if h.state == releasing {
+		return ErrUnlocked
+	}
+	return h.cause
 }
 
 // failureLocked is the error of the latest renewal since the last that was confirmed.
@@ -163,7 +174,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent instant, a acqu
 	case r.Err != nil:
 		return nil, r.Err
 	case h.state != held:
-		return nil, h.cause
+		return nil, h.causeLocked()
 	case r.TooFew != nil:
 		return nil, confirmed(r)
 	}
@@ -189,7 +200,7 @@ func (h *hold) openLeases() (n int, cause error) {
 	defer h.unlock()
 	h.checkLocked(h.core.c.now())
 	if h.state != held {
-		cause = h.cause
+		cause = h.causeLocked()
 	}
 	return int(h.open), cause
 }
@@ -264,7 +275,7 @@ func (h *hold) isGone(k protocol.Kept) error {
 	now := h.core.c.now()
 	h.checkLocked(now) // a lease that ran out meanwhile was not removed
 	h.loseLocked(now, absence(k))
-	return h.cause
+	return h.causeLocked()
 }
 
 // absence is the cause of a loss that Redis reported.
@@ -290,14 +301,14 @@ func (h *hold) loseLocked(now instant, cause error) {
 		if !byOurClock(cause) || now.After(from) {
 			from = now
 		}
-		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id, true), from, h.untilLocked())
+		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked())
 	}
 	h.tellLoss(now, cause)
 }
 
 func (h *hold) tellLoss(now instant, cause error) {
 	events := h.core.c.events
-	e := LossEvent{Lock: h.core.name(), Owner: h.id, Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
+	e := LossEvent{Lock: h.core.name(), Owner: h.id(), Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
 	events.surely(func() {
 		events.Lost(e)
 		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.owner", e.Owner, "fence", e.Token, "cause", e.Cause)
@@ -323,7 +334,10 @@ func (h *hold) untilLocked() instant {
 
 // endLocked ends the leases and leaves the watchdog.
 func (h *hold) endLocked(s state, cause error) {
-	h.state, h.cause = s, cause
+	h.state = s
+	if s == over {
+		h.seldomLocked().cause = cause
+	}
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
@@ -356,7 +370,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	}
 	c := h.core.c
 	sent := h.noteAsked(d)
-	r := h.core.asks.Renew(h.id, d).Do(ctx, c.cfg.commandTimeout)
+	r := h.core.asks.Renew(h.id(), d).Do(ctx, c.cfg.commandTimeout)
 	if err := confirmed(&r); err != nil {
 		return h.error(err)
 	}

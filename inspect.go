@@ -58,7 +58,7 @@ func (l *core) stateOf(p *protocol.State) State {
 	case s.held(exclusive):
 		s.Mode = ModeExclusive
 		if s.Token == 0 {
-			s.Token = l.c.watchdog.tokenOf(s.Holders[0].Owner)
+			s.Token = l.c.watchdog.tokenOf(l.c.numberOf(s.Holders[0].Owner))
 		}
 	case s.held(shared):
 		s.Mode, s.Token = ModeShared, 0
@@ -76,7 +76,7 @@ func (l *core) HeldBy(ctx context.Context) (int, error) {
 	if h == nil {
 		return 0, nil
 	}
-	_, entries, err := l.ofHold(ctx, h.id)
+	_, entries, err := l.ofHold(ctx, h.id())
 	return entries, err
 }
 

@@ -57,8 +57,9 @@ type holding interface {
 	// checkLocked ends the leases if their time is over.
 	checkLocked(now instant)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
-	// release ends a lease for which Unlock was called at the given time.
-	release(ctx context.Context, l *Lease, called instant) error
+	// release ends a lease for which Unlock was called at the given time. It returns the
+	// owner too, for the observer.
+	release(ctx context.Context, l *Lease, called instant) (owner string, err error)
 }
 
 // guard is a mutex that guards leases. Contexts are canceled after its
@@ -360,7 +361,7 @@ func (l *Lease) claim() (called instant, first bool) {
 }
 
 // told ends an Unlock: it tells the observer its result, and returns that.
-func (l *Lease) told(err error) error {
+func (l *Lease) told(owner string, err error) error {
 	c := l.of.client()
 	defer c.end()
 	if err != nil {
@@ -369,6 +370,6 @@ func (l *Lease) told(err error) error {
 	if l.of.memberLeases() != nil {
 		return err // an observer is told of its members
 	}
-	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: l.Owner(), Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
+	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: owner, Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
 	return err
 }

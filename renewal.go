@@ -52,7 +52,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{h.core.asks.Renew(h.id, lease), lease, h.core.family}
+		do = chore{h.core.asks.Renew(h.id(), lease), lease, h.core.family}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -61,7 +61,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
 	} else if h.renewed == 0 && h.guardsLocked() && !h.guardLocked().After(now.Add(slack)) {
-		do = chore{task: h.core.asks.Renew(h.id, 0)}
+		do = chore{task: h.core.asks.Renew(h.id(), 0)}
 		h.seldomLocked().guardAt = now.Add(lease / 3)
 	}
 	return do, h.nextLocked()
@@ -87,7 +87,7 @@ func (h *hold) answered(lease time.Duration, sent instant, r *protocol.Result[pr
 	case lease > 0 && err == nil:
 		h.confirmLocked(sent, lease)
 		events := h.core.c.events
-		events.later(func() { events.Renewed(h.core.name(), h.id) })
+		events.later(func() { events.Renewed(h.core.name(), h.id()) })
 	case lease > 0:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case err != nil:
@@ -108,7 +108,7 @@ func (h *hold) retryLocked(now instant, err error, logged bool) {
 	c.events.later(func() {
 		c.events.Retry("renew", err)
 		if logged {
-			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.owner", h.id, "error", err)
+			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.owner", h.id(), "error", err)
 		}
 	})
 }
@@ -125,12 +125,14 @@ func (h *hold) drain() {
 }
 
 // holds implements duty.
-func (h *hold) holds() (lock, id string, token int64) { return h.core.name(), h.id, h.token }
+func (h *hold) holds() (lock string, number, token int64) {
+	return h.core.name(), h.number, h.token
+}
 
 // askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
-	r := h.core.asks.Renew(h.id, 0).Do(c.wire.Context(), c.cfg.commandTimeout)
+	r := h.core.asks.Renew(h.id(), 0).Do(c.wire.Context(), c.cfg.commandTimeout)
 	c.watchdog.move(&h.entry, h.answered(0, sent, &r))
 }

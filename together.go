@@ -69,7 +69,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	for i, a := range attempts {
 		e := AcquireEvent{Lock: a.core.name(), Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
 		if done {
-			e.Owner, e.Token = r.leases[i].Owner(), r.leases[i].Token()
+			e.Owner, e.Token = a.ID, r.leases[i].Token()
 		}
 		c.events.AcquireEnd(ctxs[i], e)
 	}
@@ -173,7 +173,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		wg.Go(func() {
 			err := d.send(ctx, limit)
 			d.end()
-			errs[i] = leases[i].told(err)
+			errs[i] = leases[i].told(d.id, err)
 		})
 	}
 	for _, i := range party {
@@ -215,7 +215,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		err := d.released(&one)
 		d.end()
-		errs[who[j]] = leases[who[j]].told(err)
+		errs[who[j]] = leases[who[j]].told(d.id, err)
 	}
 }
 
@@ -223,7 +223,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 func releaseAll(all []*departure) protocol.Request[[]protocol.Kept] {
 	var holds []protocol.Leaving
 	for _, d := range all {
-		holds = append(holds, protocol.Leaving{Lock: d.h.core.asks.(*protocol.Lock), ID: d.h.id, Late: d.h.unsure})
+		holds = append(holds, protocol.Leaving{Lock: d.h.core.asks.(*protocol.Lock), ID: d.id, Late: d.h.unsure})
 	}
 	return protocol.ReleaseAll(holds)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // release implements holding.
-func (h *hold) release(ctx context.Context, l *Lease, called instant) error {
+func (h *hold) release(ctx context.Context, l *Lease, called instant) (id string, err error) {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
@@ -19,12 +19,13 @@ func (h *hold) release(ctx context.Context, l *Lease, called instant) error {
 	alone := h.ops().takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.depart(l, called, alone)
 	defer d.end()
-	return d.send(ctx, limit)
+	return d.id, d.send(ctx, limit)
 }
 
 // departure is the Unlock of one lease of a hold.
 type departure struct {
 	h      *hold
+	id     string // of h: made once for all that tell it
 	called instant
 	alone  bool          // no other operation is under way at the hold
 	rest   int           // how many leases are left
@@ -40,13 +41,13 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 	defer h.unlock()
 	h.checkLocked(called)
 	h.closeLocked(l)
-	d := departure{h: h, called: called, alone: alone, rest: int(h.open)}
+	d := departure{h: h, id: h.id(), called: called, alone: alone, rest: int(h.open)}
 	switch {
 	case h.state != held:
-		d.err = h.cause
-		if d.rest == 0 && h.state == over && byOurClock(h.cause) {
+		d.err = h.causeLocked()
+		if d.rest == 0 && h.state == over && byOurClock(d.err) {
 			// The holder has left: there is no need to let the lease run out.
-			c.cleanups.add(h.core.id(), h.releaseLocked(0), c.now(), h.untilLocked())
+			c.cleanups.add(h.core.id(), h.releaseLocked(d.id, 0), c.now(), h.untilLocked())
 		}
 		return d
 	case d.rest > 0:
@@ -56,7 +57,7 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 		l.endLocked(ErrUnlocked)
 		h.endLocked(releasing, ErrUnlocked)
 	}
-	d.task = h.releaseLocked(d.rest)
+	d.task = h.releaseLocked(d.id, d.rest)
 	return d
 }
 
@@ -72,11 +73,11 @@ func (d *departure) end() {
 
 // releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops
 // late copies, if there may be any.
-func (h *hold) releaseLocked(n int) protocol.Task {
+func (h *hold) releaseLocked(id string, n int) protocol.Task {
 	if n == 0 && h.unsure {
-		return h.core.asks.Abandon(h.id, true)
+		return h.core.asks.Abandon(id, true)
 	}
-	return h.core.asks.Release(h.id, n)
+	return h.core.asks.Release(id, n)
 }
 
 // send sends the release, and returns its result.

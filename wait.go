@@ -61,7 +61,7 @@ func handOverOf(lease *Lease) *handOver {
 	h := lease.of.(*hold)
 	return &handOver{
 		hold: h, shared: h.core.side == shared,
-		seen: sight{held: true, known: true, holder: h.id, until: h.core.c.clock.Now().Add(h.restOfLease())},
+		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.clock.Now().Add(h.restOfLease())},
 	}
 }
 

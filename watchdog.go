@@ -25,9 +25,9 @@ type duty interface {
 	answered(lease time.Duration, sent instant, r *protocol.Result[protocol.Kept]) instant
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
-	// holds returns what is held: the lock, the id, and the token if the hold is
+	// holds returns what is held: the lock, the number, and the token if the hold is
 	// exclusive. The name is empty if nothing is.
-	holds() (lock, id string, token int64)
+	holds() (lock string, number, token int64)
 	// askNow asks Redis whether the hold is still there, and waits for the answer.
 	askNow()
 }
@@ -66,10 +66,10 @@ type watchdog struct {
 
 	mu         sync.Mutex // guards the rest, ended, and the entries
 	heap       entries
-	tokens     map[string]*entry // by the id of the hold: the exclusive ones
-	mostTokens int               // that it had
-	armed      instant           // when the goroutine will look next
-	woken      func()            // ends the work that a wake-up has begun; nil: there was none
+	tokens     map[int64]*entry // by the number of the hold: the exclusive ones
+	mostTokens int              // that it had
+	armed      instant          // when the goroutine will look next
+	woken      func()           // ends the work that a wake-up has begun; nil: there was none
 	draining   bool
 	closed     bool
 	failing    map[any]instant // since when renewals fail, by node
@@ -99,11 +99,11 @@ func (w *watchdog) add(e *entry, at instant) {
 	}
 	defer w.mu.Unlock()
 	w.left.Add(1)
-	if _, id, token := e.duty.holds(); token != 0 {
+	if _, number, token := e.duty.holds(); token != 0 {
 		if w.tokens == nil {
-			w.tokens = map[string]*entry{}
+			w.tokens = map[int64]*entry{}
 		}
-		w.tokens[id] = e
+		w.tokens[number] = e
 	}
 	w.pushLocked(e, at)
 	if w.ended == nil {
@@ -192,8 +192,8 @@ func (w *watchdog) endLocked(e *entry) {
 		heap.Remove(&w.heap, int(e.index))
 	}
 	w.left.Add(-1)
-	if _, id, _ := e.duty.holds(); w.tokens[id] == e {
-		delete(w.tokens, id)
+	if _, number, _ := e.duty.holds(); w.tokens[number] == e {
+		delete(w.tokens, number)
 		w.mostTokens = max(w.mostTokens, len(w.tokens)+1)
 		if len(w.tokens) == 0 && w.mostTokens > keptTokens {
 			w.tokens, w.mostTokens = nil, 0 // a map does not shrink by itself
@@ -219,10 +219,10 @@ func (w *watchdog) drain() {
 }
 
 // tokenOf is the fencing token of an exclusive hold of this client, or 0.
-func (w *watchdog) tokenOf(id string) int64 {
+func (w *watchdog) tokenOf(number int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e := w.tokens[id]; e != nil {
+	if e := w.tokens[number]; e != nil {
 		_, _, token := e.duty.holds()
 		return token
 	}

@@ -1,7 +1,6 @@
 package rlock
 
 import (
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -26,7 +25,7 @@ func unserved(t testing.TB, opts ...Option) *Client {
 
 // standIn is a hold that is due at a time, and not renewed.
 func standIn(c *Client, l *core, n int, at instant) *hold {
-	h := &hold{core: l, id: fmt.Sprint(c.id, ":", n), token: int64(n)}
+	h := &hold{core: l, number: int64(n), token: int64(n)}
 	h.duty = h
 	h.deadline = c.now().Add(time.Hour)
 	c.watchdog.add(&h.entry, at)
@@ -84,14 +83,14 @@ func TestTokensAreFoundAmongManyHolds(t *testing.T) {
 		const looks = 2_000
 		start := time.Now()
 		for range looks {
-			if got := c.watchdog.tokenOf(last.id); got != int64(holds) {
+			if got := c.watchdog.tokenOf(last.number); got != int64(holds) {
 				t.Fatalf("token %d, want %d", got, holds)
 			}
 		}
 		took := time.Since(start) / looks
 		c.watchdog.move(&last.entry, c.now().Add(-time.Second))
 		c.watchdog.pop(c.now()) // or its own goroutine was quicker
-		if got := c.watchdog.tokenOf(last.id); got != int64(holds) {
+		if got := c.watchdog.tokenOf(last.number); got != int64(holds) {
 			t.Fatalf("token %d while the watchdog has the hold in its hands, want %d", got, holds)
 		}
 		return took

@@ -24,8 +24,7 @@ func NewFenced(site *Site, names *Names) *Fenced {
 func (l *Fenced) NewID() HoldID {
 	id := l.Lock.NewID()
 	at := strings.LastIndexByte(id.ID, ':') + 1
-	id.ID = id.ID[:at] + "-" + id.ID[at:]
-	return id
+	return HoldID{id.ID[:at] + "-" + id.ID[at:], -id.Number}
 }
 
 // counted reports whether a hold has raised the counter, as far as its id shows.

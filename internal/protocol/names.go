@@ -49,14 +49,17 @@ func (n *Names) Derive(name string) error {
 }
 
 // Channel is where a release is published.
-func (n *Names) Channel() string {
+func (n *Names) Channel() string { return n.keep().channel }
+
+// keep derives the names that each hold needs, for good. The first release does it, since
+// others may follow; a type that keeps more than these two anyway does it at once.
+func (n *Names) keep() *derived {
 	d := n.derived.Load()
-	if d == nil {
-		// The first release: others may follow. Two that come together make the same.
+	if d == nil { // two callers at once make the same
 		d = &derived{prefixed("redisson_lock__channel", n.Lock), clockKey(int(n.slot))}
 		n.derived.Store(d)
 	}
-	return d.channel
+	return d
 }
 
 // Clock is the key of the fencing clock of the lock's slot.

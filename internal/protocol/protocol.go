@@ -82,7 +82,7 @@ type Protocol interface {
 // affect another.
 type HoldID struct {
 	ID     string // "<client uuid>:<number>", as Redis and Java clients see it
-	Number int64  // in the client
+	Number int64  // the one in ID
 }
 
 // Acquire is an acquire of a lock: its arguments, and its state from look to look.

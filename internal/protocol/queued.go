@@ -64,6 +64,7 @@ func NewFairWriteSide(site *Site, names *Names) *Queued {
 }
 
 func newQueued(site *Site, names *Names, what, other, mode string) *Queued {
+	names.keep()
 	base := names.Derived(what)
 	return &Queued{
 		site:      site,

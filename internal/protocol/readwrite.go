@@ -20,6 +20,7 @@ type readWrite struct {
 }
 
 func newReadWrite(site *Site, names *Names, side string, preferReaders bool) readWrite {
+	names.keep()
 	l := readWrite{
 		site:    site,
 		names:   names,
