@@ -123,41 +123,59 @@ func (t *try) vote(ctx context.Context) bool {
 	defer f.end()
 	f.late = func(r reply) {
 		if r.err == nil && r.says == granted {
-			t.ballot.votes.first(r.node, r.stamp)
+			t.ballot.votes.first(r.node, r.stamp, r.count)
 		}
 	}
-	asking := context.WithoutCancel(ctx)
-	alarm := t.clock.NewTimer(seam.FarAway)
-	defer alarm.Stop()
+	var alarm seam.Timer // nil: it was not needed yet
+	defer func() {
+		if alarm != nil {
+			alarm.Stop()
+		}
+	}()
+	ring := func(in time.Duration) {
+		if alarm == nil {
+			alarm = t.clock.NewTimer(in)
+			f.alarm = alarm.C()
+		} else {
+			alarm.Reset(in)
+		}
+	}
 	t.asked = t.clock.Now()
-	t.askVotes(asking, f, func(i int) bool { return t.first < 0 || i == t.first })
 	if t.first >= 0 {
-		alarm.Reset(t.patience())
+		t.askVotes(ctx, f, func(i int) bool { return i == t.first })
+		ring(t.patience())
+	} else {
+		f.decides()
+		t.askVotes(ctx, f, nil)
 	}
 	askOthers := func() {
 		foremost := t.first
 		t.first, t.asked = -1, t.clock.Now()
-		alarm.Reset(seam.FarAway)
-		t.askVotes(asking, f, func(i int) bool { return i != foremost })
+		ring(seam.FarAway)
+		t.askVotes(ctx, f, func(i int) bool { return i != foremost })
 	}
 	verdict := wait
 	goOn := func() (over bool) {
-		// The other nodes may take twice as long as the quorum did. If there are not enough
-		// votes then, a rival has some. It may be waiting for the votes that this try has,
-		// while this try waits for a silent node.
-		if !t.paced && t.enough(t.tally.heard) {
+		var took time.Duration
+		heard := !t.paced && t.enough(t.tally.heard)
+		if heard {
 			t.paced = true
-			took := t.clock.Now().Sub(t.asked)
+			took = t.clock.Now().Sub(t.asked)
 			t.pace.Store(int64(took))
-			alarm.Reset(max(took, hurryGrace))
 		}
 		if verdict = t.tally.next(); verdict == raise {
-			t.raise(asking, f)
+			t.raise(ctx, f)
 			verdict = wait
+		}
+		if heard && verdict == wait {
+			// The other nodes may take twice as long as the quorum did. If there are not
+			// enough votes then, a rival has some. It may be waiting for the votes that
+			// this try has, while this try waits for a silent node.
+			ring(max(took, hurryGrace))
 		}
 		return verdict != wait
 	}
-	f.alarm, f.rang = alarm.C(), func() (over bool) {
+	f.rang = func() (over bool) {
 		if t.first >= 0 {
 			t.nodes[t.first].took.Store(int64(t.patience()))
 			askOthers()
@@ -200,18 +218,23 @@ func (t *try) count(r reply) {
 // askVotes sends ACQ to nodes.
 func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 	for i := range t.nodes {
-		if which(i) {
+		if which == nil || which(i) {
 			t.tally.asked(i)
 		}
 	}
+	var same *wire.Request
 	f.ask(ctx, question{
 		which: which,
 		request: func(i int) (*wire.Request, error) {
-			return t.guarded(i, true, &wire.Request{
+			if same != nil && t.quarantine == nil {
+				return same, nil
+			}
+			same = &wire.Request{
 				Script: t.script("acquire"),
 				Keys:   []string{t.record, t.counter, keyHighest, t.gone + t.ID},
-				Args:   []any{t.ID, t.lease.Milliseconds()},
-			})
+				Args:   []any{t.ID, t.lease.Milliseconds(), kept(t.lease)},
+			}
+			return t.guarded(i, true, same)
 		},
 		read:   readAcquire,
 		papers: &t.ballot.papers,
@@ -262,8 +285,9 @@ func (t *try) silent() error {
 // have voted, so that the next try does not find those votes. If ctx has ended there is no
 // next try, and the wait is short.
 func (t *try) giveBack(ctx context.Context, tell bool) {
-	f := t.takeBack(t.ID, t.ballot, tell)
+	f := t.fanout()
 	defer f.end()
+	t.takeBack(f, t.ID, t.ballot, tell)
 	known := t.tally.votes()
 	if known == 0 {
 		return

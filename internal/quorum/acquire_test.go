@@ -54,6 +54,36 @@ func TestTokenIsWrittenBackToAQuorum(t *testing.T) {
 	}
 }
 
+// The highest counter of a node is not written by each vote, but it is never below the counter
+// of any lock: that one expires, and then begins again above all its tokens.
+func TestCounterGrowsAfterItHasExpired(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 1))
+	rdb := h.servers[0].rdb
+	var last int64
+	pairs := func(n int) {
+		for range n {
+			id, token := h.mustEnter()
+			if token <= last {
+				t.Fatalf("token %d after %d", token, last)
+			}
+			last = token
+			if highest, _ := rdb.Get(bg, keyHighest).Int64(); highest < token || rdb.PTTL(bg, h.counter).Val() <= 0 {
+				t.Fatalf("token %d, highest %d, the counter expires in %v", token, highest, rdb.PTTL(bg, h.counter).Val())
+			}
+			h.mustRelease(id)
+		}
+	}
+	for range 4 {
+		pairs(50)
+		rdb.Del(bg, h.counter)
+	}
+	rdb.Set(bg, h.counter, 1000, time.Hour) // as if it had been raised so far by another hold
+	rdb.Set(bg, keyHighest, 1024, 0)
+	last = 1000
+	pairs(50)
+}
+
 // A node whose RAISE is refused does not count: another grant may have been in between.
 func TestRefusedRaiseDoesNotCount(t *testing.T) {
 	t.Parallel()

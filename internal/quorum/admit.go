@@ -58,7 +58,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 		},
 		read: readHighest,
 	})
-	f.collectAll(func(r reply) {
+	f.collectAll(ctx, func(r reply) {
 		if r.err != nil {
 			failed[r.node] = r.err
 			return
@@ -175,7 +175,7 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*
 		},
 		read: readAdmit,
 	})
-	f.collectAll(func(r reply) {
+	f.collectAll(ctx, func(r reply) {
 		if r.err != nil {
 			failed[r.node] = r.err
 		}

@@ -50,7 +50,7 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 	return &ballot{
 		papers: papers{nodes: make([]paper, l.n)},
 		votes: votes{
-			stamps: make([]string, l.n), anew: make([]bool, l.n), late: make([]bool, l.n), reached: make([]bool, l.n),
+			stamps: make([]string, l.n), anew: make([]bool, l.n), late: make([]bool, l.n), level: make([]int64, l.n),
 			lease: lease, entries: 1,
 		},
 	}
@@ -66,10 +66,10 @@ type papers struct {
 
 // paper is the state of one node.
 type paper struct {
-	open    int           // requests under way
-	settled chan struct{} // closed when there are none left; nil: nothing waits
-	given   bool          // it has voted, or may have
-	stray   bool          // a copy without an answer may still make it vote
+	open  int     // requests under way
+	waits settler // is told when there are none left; nil: nothing waits
+	given bool    // it has voted, or may have
+	stray bool    // a copy without an answer may still make it vote
 }
 
 // ask notes that a node is about to be asked for its vote. It returns false if that is too
@@ -87,14 +87,18 @@ func (p *papers) ask(node int) bool {
 // answered notes the reply to such a request.
 func (p *papers) answered(node int, r reply) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	n := &p.nodes[node]
 	n.given = n.given || r.unsure || r.err == nil && r.says.isVote()
 	n.stray = n.stray || r.unsure
 	n.open--
-	if n.open == 0 && n.settled != nil {
-		close(n.settled)
-		n.settled = nil
+	given, stray := n.given, n.stray
+	var waits settler
+	if n.open == 0 {
+		waits, n.waits = n.waits, nil
+	}
+	p.mu.Unlock()
+	if waits != nil {
+		waits.settled(given, stray)
 	}
 }
 
@@ -125,26 +129,34 @@ func (p *papers) close() (given []bool) {
 	return given
 }
 
-// settle waits until no request to a node is under way, or late fires. It returns whether
-// the node may have voted, and whether a copy of a request may still make it vote.
-func (p *papers) settle(node int, late <-chan time.Time) (given, stray bool) {
+// settler is told when no request to a node is under way any more, or that this takes too long:
+// whether the node may have voted, and whether a copy of a request may still make it vote.
+type settler interface{ settled(given, stray bool) }
+
+// settle is called once for a node, after close. Unless a request is under way it returns what
+// a settler is told, and true. Otherwise s is told when that is answered, or by giveUp.
+func (p *papers) settle(node int, s settler) (given, stray, settled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n := &p.nodes[node]; n.open > 0; {
-		if n.settled == nil {
-			n.settled = make(chan struct{})
-		}
-		settled := n.settled
-		p.mu.Unlock()
-		select {
-		case <-settled:
-		case <-late:
-			p.mu.Lock()
-			return true, true
-		}
-		p.mu.Lock()
+	n := &p.nodes[node]
+	if n.open > 0 {
+		n.waits = s
+		return false, false, false
 	}
-	return p.nodes[node].given, p.nodes[node].stray
+	return n.given, n.stray, true
+}
+
+// giveUp does not let s wait any more, if it does.
+func (p *papers) giveUp(node int, s settler) {
+	p.mu.Lock()
+	waits := p.nodes[node].waits == s
+	if waits {
+		p.nodes[node].waits = nil
+	}
+	p.mu.Unlock()
+	if waits {
+		s.settled(true, true)
+	}
 }
 
 // votes are the votes for a hold, while it lasts.
@@ -157,8 +169,8 @@ type votes struct {
 	since   time.Time     // the last confirmation
 	lease   time.Duration // the longest requested one
 	token   int64
-	reached []bool // by node: its counter is known to have reached the token
-	entries int    // of the owner; the nodes do not know it
+	level   []int64 // by node: the highest known value of its counter, while it has voted for the hold
+	entries int     // of the owner; the nodes do not know it
 }
 
 // won notes the token of the hold, and the grants that were read.
@@ -170,7 +182,7 @@ func (v *votes) won(token int64, got []grant) {
 		if g.stamp != "" {
 			v.stamps[i] = g.stamp
 		}
-		v.reached[i] = g.level >= token
+		v.level[i] = max(v.level[i], g.level)
 	}
 }
 
@@ -191,7 +203,7 @@ func (v *votes) entered() int {
 func (v *votes) owes(node int) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.reached[node] {
+	if v.level[node] >= v.token {
 		return -v.token
 	}
 	return v.token
@@ -213,10 +225,10 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 }
 
 // first notes a grant whose reply came after the acquire had ended.
-func (v *votes) first(node int, stamp string) {
+func (v *votes) first(node int, stamp string, count int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.stamps[node] = stamp
+	v.stamps[node], v.level[node] = stamp, count
 }
 
 // fresh notes that a node has voted anew, according to the reply to a request of some era. A
@@ -228,7 +240,7 @@ func (v *votes) fresh(node int, stamp string, era int) {
 	v.stamps[node] = stamp
 	v.anew[node] = v.anew[node] || era == v.era
 	v.late[node] = era != v.era
-	v.reached[node] = false // the counter may be lost too
+	v.level[node] = 0 // the counter may be lost too
 }
 
 // lasted reports whether a node's vote counts as continuous: it was granted before the last

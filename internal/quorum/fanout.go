@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -10,22 +11,70 @@ import (
 // fanout asks nodes, and collects their replies until the caller calls end. Requests under
 // way are not canceled then.
 type fanout struct {
-	l       *Lock
-	replies chan reply
-	done    chan struct{} // closed by end: no replies are collected any more
-	open    int           // replies to come
+	l      *Lock
+	signal chan struct{} // has room for one: there are replies that wants says are worth a look
+	open   int           // replies to come, for the collector
+	taken  int           // replies that the collector has got
+
+	// wants is how many replies there have to be before one can decide anything: until then
+	// the collector sleeps, unless all have come.
+	wants int
+
+	all []ask // what was asked last
 
 	late  func(reply)        // gets a reply that comes after end; nil: it is dropped
 	alarm <-chan time.Time   // nil: none
 	rang  func() (over bool) // called by collect when alarm fires
+
+	mu      sync.Mutex // guards the rest
+	replies []reply
+	asked   int
+	ended   bool
+	quit    chan struct{} // closed by end; nil: nothing waits for that
+	under   int           // nodes that have not answered; the shutdown of the home waits for them
+	work    func()        // ends the work that was begun when the first node was asked
+	parked  []parked      // what waits for the PING of a node
+	later   *time.Timer   // has the nodes asked that have not answered earlier requests
+	settles int           // how many those are
+}
+
+// parked is a question to a node that is not known to answer.
+type parked struct {
+	*ask
+	*wire.Waiting
 }
 
 func (l *Lock) fanout() *fanout {
-	return &fanout{l: l, replies: make(chan reply), done: make(chan struct{})}
+	return &fanout{l: l, signal: make(chan struct{}, 1)}
+}
+
+// decides has the collector sleep until there are so many replies that a quorum, or that there
+// is none, can be seen from them.
+func (f *fanout) decides() *fanout {
+	f.wants = min(f.l.q, f.l.n-f.l.q+1)
+	return f
 }
 
 // end stops collecting replies.
-func (f *fanout) end() { close(f.done) }
+func (f *fanout) end() {
+	f.mu.Lock()
+	f.ended = true
+	if f.quit != nil {
+		close(f.quit)
+	}
+	rest, parked := f.replies[f.taken:], f.parked
+	f.mu.Unlock()
+	if f.late != nil {
+		for _, r := range rest {
+			f.late(r)
+		}
+	}
+	for _, p := range parked {
+		if p.Withdraw() {
+			p.answer(reply{err: wire.ErrTooLate})
+		}
+	}
+}
 
 // question is what a fan-out asks.
 type question struct {
@@ -34,104 +83,271 @@ type question struct {
 	// request returns the request to a node, or an error if it is known that the node
 	// would refuse it.
 	request func(i int) (*wire.Request, error)
-	// settle, unless nil, is called instead, just before the node is asked, and may wait.
-	// If it returns nil the node is not asked, and counts as saying nothing.
-	settle func(i int) *wire.Request
 	// read reads the answer.
 	read func(wire.Answer) (reply, error)
 
 	papers   *papers // of the hold that the question asks votes for; nil: it asks for none
 	raisedTo int64   // of a RAISE
-	// missed is called with a node that did not answer, also after end. If it is set, the
-	// shutdown of the home and of the node waits for the question: no caller does.
-	missed func(i int)
+
+	// back are the papers of the hold whose votes are taken back; nil: none are. Then request
+	// is not used, but release, when earlier requests to the node are answered, or have not
+	// been for a while. A node that turns out not to have voted is not asked, and counts as
+	// saying nothing.
+	back    *papers
+	release func(i int, stray bool) *wire.Request
+	// missed is called with a request that a node did not answer, also after end. If it is
+	// set, the shutdown of the home and of the node waits for the question: no caller does.
+	missed func(i int, req *wire.Request)
+}
+
+// ask is a question to one node. It implements wire.Errand, and settler.
+type ask struct {
+	f    *fanout
+	q    *question
+	ctx  context.Context
+	node int
+	req  *wire.Request
+
+	sent   time.Time
+	papers *papers // that have been told that the node is asked
 }
 
 // ask asks nodes side by side, and returns how many. Their replies come within the node
-// time-out.
+// time-out. ctx has values for hooks; that it ends does not matter.
 func (f *fanout) ask(ctx context.Context, q question) (asked int) {
-	home := f.l.home()
-	for i, n := range f.l.nodes {
-		if q.which != nil && !q.which(i) {
-			continue
+	l := f.l
+	all := make([]ask, 0, l.n)
+	for i := range l.nodes {
+		if q.which == nil || q.which(i) {
+			all = append(all, ask{f: f, q: &q, ctx: ctx, node: i})
 		}
-		var req *wire.Request
-		var known error
-		if q.settle == nil {
-			req, known = q.request(i)
+	}
+	f.open += len(all)
+	f.all = all
+	f.begin(len(all))
+	for i := range all {
+		all[i].begin()
+	}
+	if q.back != nil {
+		f.settleSoon(all)
+	}
+	return len(all)
+}
+
+// begin notes that so many nodes are asked.
+func (f *fanout) begin(asked int) {
+	if asked == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.replies == nil {
+		f.replies = make([]reply, 0, asked)
+	}
+	f.asked += asked
+	if f.under == 0 {
+		f.work = f.l.home().Wire.Begin()
+	}
+	f.under += asked
+}
+
+// answered notes that a node has answered, and what came of that.
+func (f *fanout) answered() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.under--
+	if f.under == 0 {
+		f.l.home().Wire.End(f.work)
+	}
+}
+
+func (a *ask) begin() {
+	if a.q.missed != nil {
+		a.f.l.home().Calls.Add(1)
+		a.f.l.nodes[a.node].Calls.Add(1)
+	}
+	if a.q.back != nil {
+		if given, stray, settled := a.q.back.settle(a.node, a); settled {
+			a.goOn(given, stray)
+		} else {
+			a.f.mu.Lock()
+			a.f.settles++
+			a.f.mu.Unlock()
 		}
-		asked++
-		if q.missed != nil {
-			home.Calls.Add(1)
-			n.Calls.Add(1)
-		}
-		f.l.background(func() {
-			if q.missed != nil {
-				defer home.Calls.Add(-1)
-				defer n.Calls.Add(-1)
-			}
-			if q.settle != nil {
-				req = q.settle(i)
-			}
-			var got reply
-			if req != nil || known != nil {
-				got = f.askOne(ctx, q, i, req, known)
-			}
-			got.node, got.raisedTo = i, q.raisedTo
-			if got.err != nil && q.missed != nil {
-				q.missed(i)
-			}
-			select {
-			case f.replies <- got:
-			case <-f.done:
-				if f.late != nil {
-					f.late(got)
-				}
+		return
+	}
+	req, known := a.q.request(a.node)
+	if known != nil {
+		a.answer(a.f.l.read(a.node, wire.Answer{Err: known}, a.q.read))
+		return
+	}
+	a.send(req)
+}
+
+// settled implements settler.
+func (a *ask) settled(given, stray bool) {
+	f := a.f
+	f.mu.Lock()
+	f.settles--
+	if f.settles == 0 && f.later != nil {
+		f.later.Stop()
+	}
+	f.mu.Unlock()
+	a.goOn(given, stray)
+}
+
+// goOn asks the node to take its vote back, if it may have given it.
+func (a *ask) goOn(given, stray bool) {
+	if given {
+		a.send(a.q.release(a.node, stray))
+	} else {
+		a.answer(reply{})
+	}
+}
+
+// settleSoon has the nodes asked in a while that are waited for.
+func (f *fanout) settleSoon(all []ask) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.settles > 0 {
+		f.later = time.AfterFunc(f.l.cfg.NodeTimeout/settlePart, func() {
+			for i := range all {
+				all[i].q.back.giveUp(all[i].node, &all[i])
 			}
 		})
 	}
-	f.open += asked
-	return asked
 }
 
-// askOne asks one node. A node that does not answer gets only a PING, so that no stale
-// command is left to run when it recovers.
-func (f *fanout) askOne(caller context.Context, q question, i int, req *wire.Request, known error) reply {
-	l, n := f.l, f.l.nodes[i]
-	ctx, cancel := context.WithTimeout(caller, l.cfg.NodeTimeout)
-	defer cancel()
-	if err := n.Wire.Reachable(ctx, l.cfg.NodeTimeout, f.done); err != nil {
-		return reply{err: err}
+// send sends a request to the node. A node that does not answer gets only a PING, so that no
+// stale command is left to run when it recovers.
+func (a *ask) send(req *wire.Request) {
+	f, n := a.f, a.f.l.nodes[a.node]
+	if !req.FailFast { // otherwise it is on its way to another node as well
+		req.FailFast = true // there are other nodes
 	}
-	if q.papers != nil && !q.papers.ask(i) {
-		return reply{err: wire.ErrTooLate}
-	}
-	a := wire.Answer{Err: known}
-	if known == nil {
-		a = l.send(ctx, n, req)
-		if a.Err != nil && caller.Err() == nil {
-			n.Wire.Failed(a.Err)
-		}
-	}
-	got := l.read(i, a, q.read)
-	if q.papers != nil {
-		q.papers.answered(i, got)
-	}
-	return got
-}
-
-// send sends a request to a node, and measures how long the answer takes.
-func (l *Lock) send(ctx context.Context, n *node, req *wire.Request) wire.Answer {
-	req.FailFast = true                // there are other nodes
+	a.req = req
 	if n.Wire.PublishCommand() == "" { // otherwise the guess will do: a node is not a cluster
-		if err := n.Wire.Ready(ctx); err != nil {
-			return wire.Answer{Err: err}
+		f.l.background(a.sendReady)
+		return
+	}
+	a.put()
+}
+
+func (a *ask) put() {
+	f, n := a.f, a.f.l.nodes[a.node]
+	w := n.Wire.Ask(a.ctx, a)
+	if w == nil {
+		return
+	}
+	f.mu.Lock()
+	ended := f.ended
+	f.parked = append(f.parked, parked{a, w})
+	f.mu.Unlock()
+	if ended && w.Withdraw() {
+		a.answer(reply{err: wire.ErrTooLate})
+	}
+}
+
+// sendReady is send to a node that has yet to tell how to publish.
+func (a *ask) sendReady() {
+	f, n := a.f, a.f.l.nodes[a.node]
+	timeout := f.l.cfg.NodeTimeout
+	f.mu.Lock()
+	if f.quit == nil {
+		f.quit = make(chan struct{})
+		if f.ended {
+			close(f.quit)
 		}
 	}
-	sent := l.clock.Now()
-	a := n.Wire.Do(ctx, l.cfg.NodeTimeout, req)
-	n.took.Store(int64(l.clock.Now().Sub(sent)))
-	return a
+	quit := f.quit
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), timeout)
+	defer cancel()
+	err := n.Wire.Reachable(ctx, timeout, quit)
+	if err == nil {
+		if err = n.Wire.Ready(ctx); err != nil {
+			n.Wire.Failed(err)
+		}
+	}
+	if err != nil {
+		a.answer(f.l.read(a.node, wire.Answer{Err: err}, a.q.read))
+		return
+	}
+	a.put()
+}
+
+// Timeout implements wire.Errand.
+func (a *ask) Timeout() time.Duration { return a.f.l.cfg.NodeTimeout }
+
+// Request implements wire.Errand.
+func (a *ask) Request() (*wire.Request, error) {
+	if p := a.q.papers; p != nil {
+		if !p.ask(a.node) {
+			return nil, wire.ErrTooLate
+		}
+		a.papers = p
+	}
+	a.sent = a.f.l.clock.Now()
+	return a.req, nil
+}
+
+// Answered implements wire.Errand.
+func (a *ask) Answered(_ time.Time, answer wire.Answer) {
+	l := a.f.l
+	if !a.sent.IsZero() {
+		l.nodes[a.node].took.Store(int64(l.clock.Now().Sub(a.sent)))
+	}
+	got := l.read(a.node, answer, a.q.read)
+	if a.papers != nil {
+		a.papers.answered(a.node, got)
+	}
+	a.answer(got)
+}
+
+// answer passes the reply on.
+func (a *ask) answer(got reply) {
+	f := a.f
+	got.node, got.raisedTo = a.node, a.q.raisedTo
+	if got.err != nil && a.q.missed != nil {
+		a.q.missed(a.node, a.req)
+	}
+	f.deliver(got)
+	if a.q.missed != nil {
+		f.l.home().Calls.Add(-1)
+		f.l.nodes[a.node].Calls.Add(-1)
+	}
+	f.answered()
+}
+
+func (f *fanout) deliver(got reply) {
+	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		if f.late != nil {
+			f.late(got)
+		}
+		return
+	}
+	f.replies = append(f.replies, got)
+	wake := len(f.replies) >= min(f.wants, f.asked)
+	f.mu.Unlock()
+	if wake {
+		select {
+		case f.signal <- struct{}{}:
+		default: // there is one
+		}
+	}
+}
+
+// next returns a reply that the collector has not got yet.
+func (f *fanout) next() (r reply, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.taken == len(f.replies) {
+		return r, false
+	}
+	f.taken++
+	return f.replies[f.taken-1], true
 }
 
 // read reads the answer of a node.
@@ -155,12 +371,15 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 // collect returns its error and does not wait for the nodes that have not answered.
 func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
 	for f.open > 0 {
-		select {
-		case r := <-f.replies:
+		if r, ok := f.next(); ok {
 			f.open--
 			if count(r) {
 				return nil
 			}
+			continue
+		}
+		select {
+		case <-f.signal:
 		case <-f.alarm:
 			if f.rang() {
 				return nil
@@ -172,11 +391,20 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 	return nil
 }
 
-// collectAll passes every reply to count. The questions end with the context that they were
-// asked with; a node that has not answered by then counts as not answering.
-func (f *fanout) collectAll(count func(reply)) {
-	_ = f.collect(context.Background(), func(r reply) (over bool) {
+// collectAll passes every reply to count. When ctx ends, a node that has not answered counts as
+// not answering.
+func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
+	heard := make([]bool, f.l.n)
+	if f.collect(ctx, func(r reply) (over bool) {
+		heard[r.node] = true
 		count(r)
 		return false
-	})
+	}) == nil {
+		return
+	}
+	for i := range f.all {
+		if node := f.all[i].node; !heard[node] {
+			count(reply{node: node, err: wire.NoAnswer(f.l.cfg.NodeTimeout, nil)})
+		}
+	}
 }

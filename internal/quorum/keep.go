@@ -54,7 +54,7 @@ func (n *round) request(i int) (*wire.Request, error) {
 	return n.guarded(i, true, &wire.Request{
 		Script: n.script("renew"),
 		Keys:   []string{n.record, n.counter, keyHighest, n.gone + n.id},
-		Args:   []any{n.id, n.lease.Milliseconds(), n.stamps[i]},
+		Args:   []any{n.id, n.lease.Milliseconds(), kept(n.lease), n.stamps[i]},
 	})
 }
 
@@ -145,10 +145,10 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 		return failed[protocol.Kept](err), false
 	}
 	n := l.newRound(b, id, lease)
-	f := l.fanout()
+	f := l.fanout().decides()
 	defer f.end()
 	f.late = func(r reply) { n.count(r, time.Time{}) }
-	f.ask(context.WithoutCancel(ctx), question{request: n.request, read: readRenew, papers: &b.papers})
+	f.ask(ctx, question{request: n.request, read: readRenew, papers: &b.papers})
 	err := f.collect(ctx, func(r reply) (over bool) {
 		if !n.count(r, time.Time{}) {
 			return false

@@ -16,35 +16,27 @@ const settlePart = 4
 // writes the token, if there is one, to the counters that are behind. It waits a short time for nodes
 // that have not answered earlier requests: a node that does needs no tombstone. On the
 // others a tombstone stops late copies. If a node fails, the watchdogs repeat the release.
-func (l *Lock) takeBack(id string, b *ballot, tell bool) *fanout {
+func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) {
 	given, lease := b.papers.close(), b.votes.longest()
-	releases := make([]*wire.Request, l.n) // each belongs to the goroutine that asks the node
-	f := l.fanout()
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
 	f.ask(context.Background(), question{
 		which: func(i int) bool { return given[i] },
-		settle: func(i int) *wire.Request {
-			late := l.clock.NewTimer(l.cfg.NodeTimeout / settlePart)
-			defer late.Stop()
-			given, stray := b.papers.settle(i, late.C())
-			if given {
-				releases[i] = l.release(i, id, b.votes.owes(i), stray, tell)
-			}
-			return releases[i]
+		back:  &b.papers,
+		release: func(i int, stray bool) *wire.Request {
+			return l.release(i, id, b.votes.owes(i), stray, tell)
 		},
 		read: readRelease,
-		missed: func(i int) {
+		missed: func(i int, req *wire.Request) {
 			n, home := l.nodes[i], l.home()
 			now := n.Wire.Clock().Now()
 			until := now.Add(lease + protocol.TombstoneTTL)
-			if !n.CleanUp(&nodeTask{n.Wire, releases[i]}, now, until) {
+			if !n.CleanUp(&nodeTask{n.Wire, req}, now, until) {
 				now = l.clock.Now()
-				home.CleanUp(l.byHome(n, releases[i]), now, now.Add(lease+protocol.TombstoneTTL))
+				home.CleanUp(l.byHome(n, req), now, now.Add(lease+protocol.TombstoneTTL))
 			}
 		},
 	})
-	return f
 }
 
 // release is REL. stray: a copy of a request may come late, so a tombstone is needed.
@@ -90,8 +82,9 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	if b == nil {
 		return outcome(protocol.Removed) // this was done before: the watchdogs repeat it if necessary
 	}
-	f := l.takeBack(id, b, true)
+	f := l.fanout().decides()
 	defer f.end()
+	l.takeBack(f, id, b, true)
 	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
 	verdict := t.next()
 	if verdict == wait {

@@ -189,28 +189,34 @@ func TestPapersSettleBeforeVotesAreTakenBack(t *testing.T) {
 	if p.ask(1) {
 		t.Error("asked although the votes are taken back")
 	}
-	done := make(chan string)
-	go func() {
-		given, stray := p.settle(2, nil)
-		done <- fmt.Sprint(given, stray)
-	}()
-	select {
-	case got := <-done:
-		t.Fatalf("settled before the answer: %s", got)
-	case <-time.After(20 * time.Millisecond):
+	var after told
+	if _, _, settled := p.settle(2, &after); settled || after != nil {
+		t.Fatal("settled before the answer")
 	}
 	p.answered(2, reply{err: wire.ErrUnreachable, unsure: true})
-	if got := <-done; got != "true true" {
-		t.Errorf("%s: what was not answered may come late", got)
+	if !slices.Equal(after, told{"true true"}) {
+		t.Errorf("%v: what was not answered may come late", after)
 	}
-	if given, stray := p.settle(0, nil); !given || stray {
+	if given, stray, settled := p.settle(0, nil); !given || stray || !settled {
 		t.Error("a node that has answered needs no tombstone")
 	}
-	late := make(chan time.Time)
-	close(late)
 	q := papers{nodes: make([]paper, 1)}
 	q.ask(0)
-	if given, stray := q.settle(0, late); !given || !stray {
-		t.Error("nobody knows what becomes of a request that is under way")
+	var late told
+	q.settle(0, &late)
+	q.giveUp(0, &after)
+	if late != nil {
+		t.Error("another does not wait any more")
+	}
+	q.giveUp(0, &late)
+	q.giveUp(0, &late)
+	q.answered(0, reply{says: granted})
+	if !slices.Equal(late, told{"true true"}) {
+		t.Errorf("%v: nobody knows what becomes of a request that is under way", late)
 	}
 }
+
+// told is what a settler was told.
+type told []string
+
+func (s *told) settled(given, stray bool) { *s = append(*s, fmt.Sprint(given, stray)) }

@@ -92,7 +92,14 @@ const (
 	// hesitation spreads the waiters that hear of a release over time, so that they do not
 	// split the votes.
 	hesitation = 5 * time.Millisecond
+
+	// garbage is when Redis deletes a record whose lease is over. A node's clock may be ahead
+	// by so much for a while.
+	garbage = 30 * 24 * time.Hour
 )
+
+// kept is how long a node keeps the record of a hold, in ms.
+func kept(lease time.Duration) int64 { return (lease + garbage).Milliseconds() }
 
 // New returns the lock of a name on some nodes; the first one is the home. It sends nothing.
 // The caller has checked the arguments, except those for the quarantine: for them the error

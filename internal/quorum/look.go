@@ -31,7 +31,7 @@ func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
 }
 
 func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
-	f := l.fanout()
+	f := l.fanout().decides()
 	defer f.end()
 	t := newStateTally(l.size)
 	t.open = f.ask(ctx, question{
@@ -89,7 +89,7 @@ func (l *Lock) ForceUnlock(owner string) protocol.Request[bool] {
 			},
 			read: readForce,
 		})
-		f.collectAll(func(r reply) {
+		f.collectAll(ctx, func(r reply) {
 			switch {
 			case r.err != nil:
 				t.unanswered(r.node, r.err)

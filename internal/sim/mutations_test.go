@@ -100,15 +100,15 @@ var mutations = []struct {
 	},
 	{
 		name: "a node forgets its counter", want: "not above", within: 5, kind: "redlock",
-		script: "shared/vote", old: "local n = count(known, floor) + 1", instead: "local n = 1",
+		script: "shared/counter", old: "local n = redis.call('incr', counter)\n  local new = n == 1", instead: "local n, new = 2, false",
 	},
 	{
 		name: "the token is not written back", want: "not above", within: 100, soak: true, in: "everything", kind: "redlock",
-		script: "quorum/raise", old: "raise(counter, highest, known, tonumber(token))", instead: "",
+		script: "quorum/raise", old: "raise(counter, highest, tonumber(token))", instead: "",
 	},
 	{
 		name: "a node votes for one who has left", want: "held by nobody", within: 20, long: true, in: "late", kind: "redlock",
-		script: "quorum/acquire", old: "known[3]", instead: "false",
+		script: "quorum/acquire", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
 		name: "a renewal votes for one who has left", want: "held by nobody", within: 40, long: true, in: "late", kind: "redlock",

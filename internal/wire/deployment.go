@@ -60,6 +60,7 @@ type Deployment struct {
 	sending Tally // goroutines that talk to Redis, which may hang
 	spare   spare
 	health  health
+	desk    desk
 	mode    atomic.Value // of string: how to publish under PublishAuto, once known
 }
 

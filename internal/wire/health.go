@@ -18,14 +18,16 @@ var ErrTooLate = errors.New("not asked any more")
 // many callers there are, and no stale command is left to run when it recovers.
 type health struct {
 	mu   sync.Mutex // guards the rest
-	lost error      // why it counts as unreachable; nil: it answers
+	lost error      // why it counts as unreachable; nil: it answers; errLate: perhaps it does
 	ping *ping      // the one under way; nil: none
 }
 
 // ping is a PING.
 type ping struct {
-	done chan struct{}
-	err  error // once done is closed
+	done    chan struct{}
+	timeout time.Duration
+	waiting []*Waiting // errands that wait for it; guarded by health.mu until done is closed
+	err     error      // once done is closed
 }
 
 // Failed notes how a request has failed. A server that answers with an error still answers,
@@ -71,7 +73,7 @@ func (d *Deployment) IsLost(timeout time.Duration) bool {
 	h := &d.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lost == nil {
+	if h.lost == nil || h.lost == errLate {
 		return false
 	}
 	if h.ping == nil {
@@ -80,9 +82,26 @@ func (d *Deployment) IsLost(timeout time.Duration) bool {
 	return true
 }
 
+// doubt notes that an answer is late. The next requests wait for a PING, if only for its round
+// trip: nobody leaves the server aside for that.
+func (d *Deployment) doubt() {
+	d.health.mu.Lock()
+	defer d.health.mu.Unlock()
+	if d.health.lost == nil {
+		d.health.lost = errLate
+	}
+}
+
+// lost reports whether it is not known that the server answers.
+func (d *Deployment) lost() bool {
+	d.health.mu.Lock()
+	defer d.health.mu.Unlock()
+	return d.health.lost != nil
+}
+
 // ping sends a PING.
 func (d *Deployment) ping(timeout time.Duration) *ping {
-	p := &ping{done: make(chan struct{})}
+	p := &ping{done: make(chan struct{}), timeout: timeout}
 	d.Go(func() { d.await(p, timeout) })
 	return p
 }
@@ -119,4 +138,5 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 	h.lost, h.ping = p.err, nil
 	h.mu.Unlock()
 	close(p.done)
+	d.pinged(p)
 }

@@ -59,6 +59,8 @@ type Request struct {
 	// FailFast: the request is not sent again to a server that cannot be reached or does
 	// not run it now. The caller has other servers, or other ways.
 	FailFast bool
+
+	first *firstCopy // nil: none is under way when Do is called
 }
 
 // Name is a name for the request, for observers.

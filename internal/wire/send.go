@@ -15,6 +15,9 @@ func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
 	defer d.gate("reply")
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
 	ctx := &s.io
+	if a, ok := r.first.await(ctx); ok {
+		return a
+	}
 	if r.Acks > 0 {
 		return d.sendAcked(ctx, r)
 	}

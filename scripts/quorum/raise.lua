@@ -18,6 +18,7 @@
 -- include time
 -- include admission
 -- include vote
+-- include counter
 local record, counter, highest = KEYS[1], KEYS[2], KEYS[3]
 local id, stamp, token = ARGV[1], ARGV[2], ARGV[3]
 local now = micros()
@@ -30,9 +31,8 @@ if held ~= id or vote[3] ~= stamp then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
   return 0
 end
-local known = redis.call('mget', counter, highest)
-if count(known, floor) < tonumber(token) then
-  raise(counter, highest, known, tonumber(token))
+if count(counter, highest, floor) < tonumber(token) then
+  raise(counter, highest, tonumber(token))
 end
 redis.call('hset', record, 'token', token)
 return 1

@@ -25,6 +25,7 @@
 -- include publish
 -- include admission
 -- include vote
+-- include counter
 local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local floor, unfit = mayVote()
@@ -43,10 +44,9 @@ if keep ~= '0' then
   redis.call('set', tombstone, 1, 'px', keep)
 end
 if token > 0 or token < 0 and not had then
-  local known = redis.call('mget', counter, highest)
   token = math.abs(token)
-  if count(known, floor) < token then
-    raise(counter, highest, known, token) -- so that the next hold needs one round trip
+  if count(counter, highest, floor) < token then
+    raise(counter, highest, token) -- so that the next hold needs one round trip
   end
 end
 if had then

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,9 +60,17 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := locktest.SHA("quorum/acquire")
+	asked, once := make(chan struct{}), sync.Once{}
 	proxies[0].Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) {
+			once.Do(func() { close(asked) })
 			return faultproxy.SwallowReply
+		}
+		return faultproxy.Pass
+	})
+	proxies[1].Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(id) {
+			<-asked // if this one answered before, the first one might not be asked at all
 		}
 		return faultproxy.Pass
 	})

@@ -1,0 +1,418 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// behind returns the deployment of a new server, behind a proxy.
+func behind(t *testing.T) (*Deployment, *faultproxy.Proxy) {
+	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second, MaxRetries: -1})
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Stop()
+		rdb.Close()
+		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+		defer cancel()
+		if err := d.Wait(ctx); err != nil {
+			t.Error("something is under way still")
+		}
+	})
+	return d, proxy
+}
+
+var echo = NewScript("echo", "if ARGV[1] == 'bad' then return redis.call('hget', KEYS[1], 'f') end return ARGV[1]", false)
+
+// errand asks for an echo.
+type errand struct {
+	text    string
+	timeout time.Duration
+	drop    error // why it is not needed any more
+	edit    func(*Request)
+	answer  chan Answer
+}
+
+func newErrand(text string) *errand {
+	return &errand{text: text, timeout: 5 * time.Second, answer: make(chan Answer, 2)}
+}
+
+func (e *errand) Request() (*Request, error) {
+	r := &Request{Script: echo, Keys: []string{"key"}, Args: []any{e.text}, FailFast: true}
+	if e.edit != nil {
+		e.edit(r)
+	}
+	return r, e.drop
+}
+
+func (e *errand) Answered(_ time.Time, a Answer) { e.answer <- a }
+func (e *errand) Timeout() time.Duration         { return e.timeout }
+
+// must waits for the answer, which is the echo.
+func (e *errand) must(t *testing.T, unsure bool) {
+	t.Helper()
+	if a := <-e.answer; a.Err != nil || a.Val != e.text || a.Unsure != unsure {
+		t.Errorf("%s: %+v", e.text, a)
+	}
+}
+
+// isEcho reports whether a command asks for the echo of a text.
+func isEcho(c faultproxy.Command, text string) bool {
+	return c.IsScript(echo.SHA) && c.Args[len(c.Args)-1] == text
+}
+
+// warm has the server know the script.
+func warm(t *testing.T, d *Deployment) {
+	e := newErrand("warm")
+	d.Ask(bg, e)
+	e.must(t, false)
+}
+
+// hold has the first requests wait until it is called: those that find every drain free.
+func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func()) {
+	t.Helper()
+	free := make(chan struct{})
+	reached := make(chan struct{}, drains)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "first") {
+			reached <- struct{}{}
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	var first []*errand
+	for range drains {
+		first = append(first, newErrand("first"))
+		d.Ask(bg, first[len(first)-1])
+		<-reached
+	}
+	var once sync.Once
+	release = func() {
+		once.Do(func() {
+			close(free)
+			for _, e := range first {
+				e.must(t, false)
+			}
+		})
+	}
+	t.Cleanup(release)
+	return release
+}
+
+// What is asked while the drains are busy shares a pipeline. There an errand that is not needed
+// any more is not sent, and one that fails, fails alone.
+func TestAskTogether(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	d.io.Set(bg, "key", "no hash", 0)
+	release := hold(t, d, proxy)
+	var all []*errand
+	for i := range 40 {
+		all = append(all, newErrand(fmt.Sprint(i)))
+	}
+	all[7].drop = ErrTooLate
+	all[11].text = "bad"
+	before := len(proxy.Commands())
+	d.desk.mu.Lock()
+	d.desk.last = time.Now().Add(time.Hour) // no drain more
+	d.desk.mu.Unlock()
+	for _, e := range all {
+		d.Ask(bg, e)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if n := len(proxy.Commands()) - before; n != 0 {
+		t.Errorf("%d commands were sent beside those under way", n)
+	}
+	release()
+	for i, e := range all {
+		switch i {
+		case 7:
+			if a := <-e.answer; a.Err != ErrTooLate || a.Unsure {
+				t.Errorf("%+v", a)
+			}
+		case 11:
+			if a := <-e.answer; !errors.Is(a.Err, ErrForeignKey) {
+				t.Errorf("%+v", a)
+			}
+		default:
+			e.must(t, false)
+		}
+	}
+	if proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "7") }) != 0 {
+		t.Error("sent although it is not needed any more")
+	}
+	conns := map[int]bool{}
+	for _, c := range proxy.Commands()[before:] {
+		conns[c.Conn] = true
+	}
+	if len(conns) > 3 { // and one for the type of the foreign key
+		t.Errorf("%d connections", len(conns))
+	}
+}
+
+// A server that does not run a request now is not asked again, and nothing may have run.
+func TestAskFailsFast(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "loading") {
+			return faultproxy.Error
+		}
+		return faultproxy.Pass
+	})
+	e := newErrand("loading")
+	d.Ask(bg, e)
+	if a := <-e.answer; !errors.Is(a.Err, ErrUnreachable) || a.Unsure {
+		t.Errorf("%+v", a)
+	}
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "loading") }); n != 1 {
+		t.Errorf("sent %d times", n)
+	}
+}
+
+// A reply that is lost delays no request but its own. A second copy gets the answer, and nobody
+// knows what the first one did.
+func TestAskAgain(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	lost := make(chan bool, drains)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "lost") {
+			select {
+			case lost <- true:
+				return faultproxy.SwallowReply
+			default: // a second copy
+			}
+		}
+		return faultproxy.Pass
+	})
+	var all []*errand
+	for i := range drains {
+		e := newErrand("lost")
+		all = append(all, e)
+		d.Ask(bg, e)
+		for len(lost) <= i { // each in a pipeline of its own
+			time.Sleep(time.Millisecond)
+		}
+	}
+	after := newErrand("after")
+	d.Ask(bg, after)
+	after.must(t, false)
+	if len(all[0].answer)+len(all[1].answer) > 0 {
+		t.Error("the request after them had to wait")
+	}
+	for _, e := range all {
+		e.must(t, true)
+	}
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "lost") }); n != 2*drains {
+		t.Errorf("sent %d times", n)
+	}
+}
+
+// A reply that is late but not lost is the answer, and there is no other copy.
+func TestAskAnsweredLate(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	e := newErrand("late")
+	proxy.Delay(func(c faultproxy.Command) time.Duration {
+		if isEcho(c, "late") {
+			return e.timeout * 2 / overduePart
+		}
+		return 0
+	})
+	d.Ask(bg, e)
+	e.must(t, false)
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "late") }); n != 1 {
+		t.Errorf("sent %d times", n)
+	}
+}
+
+// An errand without any answer ends with its time-out, unsure.
+func TestAskUnanswered(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "held") {
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	e := newErrand("held")
+	e.timeout = 200 * time.Millisecond
+	began := time.Now()
+	d.Ask(bg, e)
+	if a := <-e.answer; !errors.Is(a.Err, ErrUnreachable) || !a.Unsure {
+		t.Errorf("%+v", a)
+	}
+	if took := time.Since(began); took < e.timeout {
+		t.Errorf("gave up after %v", took)
+	}
+	if !d.lost() {
+		t.Error("a server without an answer counts as reachable")
+	}
+}
+
+// What is asked of a server that does not answer waits for its PING, and can be withdrawn.
+func TestAskWaitsForThePing(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	d.Failed(errors.New("no answer"))
+	ping := make(chan faultproxy.Action, 1)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.Name == "ping" {
+			return <-ping
+		}
+		return faultproxy.Pass
+	})
+	for _, answers := range []bool{false, true} {
+		stays, goes, hasty := newErrand("stays"), newErrand("goes"), newErrand("hasty")
+		hasty.timeout = 50 * time.Millisecond
+		for _, e := range []*errand{stays, goes, hasty} {
+			w := d.Ask(bg, e)
+			if w == nil {
+				t.Fatal("it was asked")
+			}
+			if e == goes && (!w.Withdraw() || w.Withdraw()) {
+				t.Error("an errand that waits can be withdrawn once")
+			}
+		}
+		if a := <-hasty.answer; !errors.Is(a.Err, ErrUnreachable) || a.Unsure {
+			t.Errorf("%+v", a)
+		}
+		if answers {
+			ping <- faultproxy.Pass
+			stays.must(t, false)
+		} else {
+			ping <- faultproxy.ResetBefore
+			if a := <-stays.answer; !errors.Is(a.Err, ErrUnreachable) || a.Unsure {
+				t.Errorf("%+v", a)
+			}
+		}
+		if len(goes.answer) > 0 {
+			t.Error("a withdrawn errand was answered")
+		}
+	}
+	if proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "goes") || isEcho(c, "hasty") }) > 0 {
+		t.Error("a withdrawn errand was sent")
+	}
+}
+
+// Drains that have nothing to do end.
+func TestDrainsEnd(t *testing.T) {
+	t.Parallel()
+	d, _ := behind(t)
+	idle := func() int {
+		d.desk.mu.Lock()
+		defer d.desk.mu.Unlock()
+		return len(d.desk.idle)
+	}
+	var all []*errand
+	for i := range 10 {
+		all = append(all, newErrand(fmt.Sprint(i)))
+		d.Ask(bg, all[i])
+	}
+	for _, e := range all {
+		e.must(t, false)
+	}
+	if err := d.Wait(bg); err != nil || idle() == 0 {
+		t.Errorf("%v; %d drains wait for more", err, idle())
+	}
+	for end := time.Now().Add(10 * time.Second); idle() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("they stay")
+		}
+	}
+	d.Stop()
+	again := newErrand("after Stop") // others may have locks on this server
+	d.Ask(bg, again)
+	again.must(t, false)
+	if err := d.Wait(bg); err != nil || idle() != 0 {
+		t.Errorf("%v; %d drains stay after Stop", err, idle())
+	}
+}
+
+// A hook that ends the goroutine of a drain costs its request as much as a lost reply, and no
+// other anything.
+func TestDrainThatAHookEnds(t *testing.T) {
+	t.Parallel()
+	d, _ := behind(t)
+	warm(t, d)
+	var ended atomic.Bool
+	d.rdb.(*redis.Client).AddHook(&seenHook{before: func() {
+		if !ended.Swap(true) {
+			runtime.Goexit()
+		}
+	}})
+	for i := range 2 * drains {
+		e := newErrand("hooked")
+		d.Ask(bg, e)
+		e.must(t, i == 0)
+	}
+}
+
+// The hooks of go-redis see the values of the caller's context, unless requests share a pipeline.
+func TestAskHasTheValuesOfTheCaller(t *testing.T) {
+	t.Parallel()
+	d, _ := behind(t)
+	type key struct{}
+	seen := &seenHook{key: key{}}
+	d.rdb.(*redis.Client).AddHook(seen)
+	ctx, cancel := context.WithCancel(context.WithValue(bg, key{}, "mine"))
+	cancel() // an end does not matter
+	e := newErrand("hooked")
+	d.Ask(ctx, e)
+	e.must(t, false)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if !slices.Contains(seen.values, any("mine")) {
+		t.Errorf("%v", seen.values)
+	}
+}
+
+type seenHook struct {
+	key    any
+	before func()     // is called first
+	mu     sync.Mutex // guards the rest
+	values []any
+}
+
+func (h *seenHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *seenHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.before != nil {
+			h.before()
+		}
+		h.mu.Lock()
+		h.values = append(h.values, ctx.Value(h.key))
+		h.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+func (h *seenHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
