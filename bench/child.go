@@ -127,6 +127,7 @@ type servant struct {
 	session session
 	rdb     *redis.Client
 	heard   <-chan *redis.Message
+	names   []string // of what it holds; there before it is measured, and after
 	kept    []any
 	handles map[string][]handle
 	cells   map[string]*cell
@@ -268,9 +269,9 @@ func (s *servant) hold(o order) (a answer, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	_ = cancel // some peers end with the context what was acquired with it: it ends with the process
 	s.warmUp()
-	names := make([]string, o.N)
-	for i := range names {
-		names[i] = fmt.Sprintf("%s:%07d", o.Name, i)
+	s.names = make([]string, o.N)
+	for i := range s.names {
+		s.names[i] = fmt.Sprintf("%s:%07d", o.Name, i)
 	}
 	s.kept = make([]any, o.N)
 	s.blank = memoryNow()
@@ -285,7 +286,7 @@ func (s *servant) hold(o order) (a answer, err error) {
 					return
 				}
 				var err error
-				if s.kept[i], err = keep.hold(ctx, names[i]); err != nil {
+				if s.kept[i], err = keep.hold(ctx, s.names[i]); err != nil {
 					failed.Add(1)
 				} else {
 					got.Add(1)
@@ -294,9 +295,7 @@ func (s *servant) hold(o order) (a answer, err error) {
 		})
 	}
 	took := progress(&wg, &got, start)
-	a.Some = s.blank.until(memoryNow())
-	runtime.KeepAlive(names)
-	a.Some["acquired"], a.Some["failed"], a.Some["seconds"] = float64(got.Load()), float64(failed.Load()), took.Seconds()
+	a.Some = map[string]float64{"acquired": float64(got.Load()), "failed": float64(failed.Load()), "seconds": took.Seconds()}
 	a.Some["hung"] = float64(min(int(next.Load()), o.N)) - float64(got.Load()+failed.Load())
 	return a, nil
 }
@@ -348,26 +347,30 @@ func progress(wg *sync.WaitGroup, got *atomic.Int64, start time.Time) time.Durat
 func (s *servant) watch(o order) (a answer, err error) {
 	ctx := context.Background()
 	t := newTimes()
+	hung := 0.0
 	cpu, start := cpuTime(), time.Now()
 	if o.Name == "" { // only hold
 		time.Sleep(o.For)
 	} else {
 		h := s.some(o.Name, 1)[0]
 		for time.Since(start) < o.For {
+			ctx, cancel := context.WithCancel(ctx)
+			stop := time.AfterFunc(2*hang, cancel)
 			begin := time.Now()
-			if err := h.lock(ctx); err != nil {
-				return a, err
+			if h.lock(ctx) == nil {
+				t.add(time.Since(begin))
+				_ = h.unlock(ctx)
+			} else {
+				hung++
 			}
-			t.add(time.Since(begin))
-			if err := h.unlock(ctx); err != nil {
-				return a, err
-			}
+			stop.Stop()
+			cancel()
 			time.Sleep(2 * time.Millisecond)
 		}
 	}
 	took := time.Since(start).Seconds()
 	a.Some = map[string]float64{
-		"cores": (cpuTime() - cpu).Seconds() / took, "lost": float64(s.session.(keeper).lost(s.kept)), "seconds": took,
+		"cores": (cpuTime() - cpu).Seconds() / took, "lost": float64(s.session.(keeper).lost(s.kept)), "seconds": took, "hung": hung,
 	}
 	if t.N > 0 {
 		a.Some["p50"], a.Some["p99"] = t.percentile(50), t.percentile(99)

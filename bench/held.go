@@ -65,11 +65,7 @@ func (b *bench) hold(measure string, names []string, n int, lease, window time.D
 		for _, k := range []string{"acquired", "failed", "hung", "seconds"} {
 			h.out[k] = got.Some[k]
 		}
-		for _, k := range []string{"heap", "stacks", "goroutines"} {
-			h.out[k] = got.Some[k] / got.Some["acquired"]
-		}
 		h.out["acquires/s"] = got.Some["acquired"] / got.Some["seconds"]
-		h.out["each"] = h.out["heap"] + h.out["stacks"]
 	}
 	b.watchAll(all, lease/2) // until all have been renewed once, and will be as they are then
 	for _, h := range all {
@@ -84,6 +80,13 @@ func (b *bench) hold(measure string, names []string, n int, lease, window time.D
 			h.out["renewals/s"] += (after.calls[name] - h.before.calls[name]) / took
 		}
 		h.out["lost"] = a.Some["lost"]
+		// By now the goroutines that acquired have left nothing behind.
+		var m answer
+		b.host.must(h.c.do(order{Op: "memory"}, &m))
+		for _, k := range []string{"heap", "stacks", "goroutines"} {
+			h.out[k] = m.Some[k] / h.out["acquired"]
+		}
+		h.out["each"] = h.out["heap"] + h.out["stacks"]
 	}
 	for _, h := range all {
 		if beside {

@@ -202,11 +202,12 @@ const method = `## How it is measured
   program's own INFO are left out. The server's time is what commandstats has of the commands that clients sent.
 - **One key**: each goroutine acquires, enters a critical section without work, and releases, without a pause. In the section it writes its number into memory that all
   processes map, if nobody else's is there, raises a counter without an atomic addition, and takes its number away. Who finds another's number, or a counter that lost a step, has found two owners.
-  A hand-over is a section; commands are divided by all sections. Jain's index is over the sections of goroutines, or of processes. A wait is the time of Lock.
+  A hand-over is a section; commands are divided by all sections. Jain's index is over the sections of goroutines, or of processes. A wait is the time of Lock. What ends after its slice counts among the waits, and not among the hand-overs.
 - **Release to the next waiter**: a holder releases when the waiter in another process has had 6 ms to begin to wait; the time is from the call of Unlock until the waiter's Lock has returned,
   by the clock of the machine. A round is both locks and both unlocks. The floor is PUBLISH, until a subscriber in another process has the message.
-- **Held**: a process of its own holds the locks; bytes are its heap and stacks after a garbage collection, less what they were before the first. It does nothing else for half a lease, and then its CPU time and
-  renewals are counted for a lease (for three of the short ones). Then one caller acquires and releases beside it, each 2 ms, as it did before the first was held.
+- **Held**: a process of its own acquires the locks and does nothing else for half a lease. Then its CPU time and renewals are counted for a lease (for three of the short ones). Its bytes are
+  heap and stacks after a garbage collection then, less what they were before the first lock. At last, where the table wants it, one caller acquires and releases beside it, each 2 ms,
+  as it did before the first was held.
 - **Waiters**: a process holds the keys and renews them, and the waiters of another are idle when their commands have become few. They talk to the server through a relay that counts their commands.
 - **RedLock**: five masters; then two of them are killed, and all peers have had time to notice.
 - **Delay**: the relay holds what it gets back for half of the round trip, in each direction, without keeping what comes behind it waiting.
