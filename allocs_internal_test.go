@@ -89,3 +89,22 @@ func TestNumberOfAHoldTellsItsID(t *testing.T) {
 		t.Errorf("the hold of another client has the number %d here", n)
 	}
 }
+
+// The answer to a renewal allocates nothing if nobody is told of it.
+func TestAllocationsOfAConfirmedRenewal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("counts allocations")
+	}
+	c := unserved(t)
+	defer c.watchdog.close()
+	h := &hold{core: grantingLock(c, "a"), number: 1, token: 1}
+	lease := h.begin(c.now(), acquireConfig{lease: c.cfg.watchdogLease})
+	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
+	n := testing.AllocsPerRun(1000, func() { h.answered(c.cfg.watchdogLease, c.now(), &kept) })
+	if n > 0 {
+		t.Errorf("a confirmed renewal allocates %v times", n)
+	}
+	if err := lease.Err(); err != nil {
+		t.Error(err)
+	}
+}

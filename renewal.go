@@ -86,8 +86,9 @@ func (h *hold) answered(lease time.Duration, sent instant, r *protocol.Result[pr
 		return 0
 	case lease > 0 && err == nil:
 		h.confirmLocked(sent, lease)
-		events := h.core.c.events
-		events.later(func() { events.Renewed(h.core.name(), h.id()) })
+		if events := h.core.c.events; events.listens { // very many holds are renewed
+			events.later(func() { events.Renewed(h.core.name(), h.id()) })
+		}
 	case lease > 0:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case err != nil:
