@@ -166,8 +166,8 @@ func TestWorkerThatAHookEnds(t *testing.T) {
 	}
 }
 
-// Few workers stay when many callers have left, and none when the deployment is stopped.
-// Requests after that are still sent.
+// Few workers stay when many callers have left, none when nobody has needed them for a
+// while, and none when the deployment is stopped. Requests after that are still sent.
 func TestWorkersEnd(t *testing.T) {
 	all := make(chan struct{})
 	var here sync.WaitGroup
@@ -195,17 +195,56 @@ func TestWorkersEnd(t *testing.T) {
 	if workers, calls := resting(); workers > mostSpare || calls > mostSpare {
 		t.Errorf("%d workers and %d calls rest", workers, calls)
 	}
+	allGone := func(after string) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			workers, _ := resting()
+			if workers == 0 {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d workers rest after %s", workers, after)
+			}
+		}
+	}
+	allGone("nobody needed them")
+	if a := d.Do(bg, time.Minute, asking(script, "again")); a.Val != "ok" {
+		t.Errorf("%+v", a)
+	}
 	d.Stop()
 	if a := d.Do(bg, time.Minute, asking(script, "after")); a.Val != "ok" {
 		t.Errorf("%+v", a)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		workers, _ := resting()
-		if workers == 0 {
-			break
+	allGone("Stop")
+}
+
+// A worker that is taken while others are trimmed does its job: callers that come about
+// once in a restFor race with trim, and none of them is left without an answer.
+func TestTrimmedWorkersLoseNoJob(t *testing.T) {
+	d := open(t, func(context.Context, redis.Cmder) (any, error) { return "ok", nil })
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-quit:
+				return
+			default:
+				d.spare.trim() // far more often than by its timer
+			}
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d workers rest after Stop", workers)
-		}
+	})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 2000 {
+				if a := d.Do(bg, time.Minute, asking(script, "ask")); a.Val != "ok" || a.Unsure {
+					t.Errorf("%+v", a)
+				}
+			}
+		})
 	}
+	callers.Wait()
+	close(quit)
+	wg.Wait()
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
 // job is a copy to send. Whoever sends it answers its call, once.
 type job struct {
@@ -13,18 +17,25 @@ type job struct {
 // worker is a goroutine that sends copies, one at a time. It keeps its stack, which a new
 // goroutine would have to grow for each request.
 type worker struct {
-	jobs chan job // of one: whoever takes a worker at rest gives it one job
+	// jobs is of one: whoever takes a worker at rest gives it one job, or closes it.
+	jobs chan job
 }
 
-// mostSpare is how many workers, and calls, at rest are kept.
-const mostSpare = 16
+// mostSpare is how many workers, and calls, at rest are kept. Workers that were not needed
+// for all of a restFor end at the end of it, so that a client at rest has none.
+const (
+	mostSpare = 16
+	restFor   = 500 * time.Millisecond
+)
 
 // spare is what rests until the next request. It belongs to one Deployment, not to the
 // process: in a synctest bubble, channels and timers from another one must not be used.
 type spare struct {
 	mu      sync.Mutex // guards the rest
 	calls   []*call
-	workers []*worker
+	workers []*worker // the last was put to rest last, and is taken first
+	fewest  int       // workers at rest at any time of this restFor: so many are not needed
+	trims   bool      // trim is going to be called
 }
 
 // call returns a call at rest, or a new one.
@@ -64,12 +75,13 @@ func (d *Deployment) perform(j job) {
 	}
 	w := s.workers[n-1]
 	s.workers = s.workers[:n-1]
+	s.fewest = min(s.fewest, n-1)
 	s.mu.Unlock()
 	w.jobs <- j // it does not block: only the taker of a worker gives it a job
 }
 
-// run does a job, and those that follow. It ends when there are enough workers at rest, and
-// when the deployment is stopped.
+// run does a job, and those that follow. It ends when there are enough workers at rest, when
+// it is not needed any more, and when the deployment is stopped.
 func (w *worker) run(d *Deployment, j job) {
 	for {
 		d.do(j)
@@ -77,13 +89,17 @@ func (w *worker) run(d *Deployment, j job) {
 		if !d.rests(w) {
 			return
 		}
+		more := true
 		select {
-		case j = <-w.jobs:
+		case j, more = <-w.jobs:
 		case <-d.ctx.Done():
 			if d.dismiss(w) {
 				return
 			}
-			j = <-w.jobs // it was taken just before
+			j, more = <-w.jobs // it was taken just before
+		}
+		if !more {
+			return
 		}
 	}
 }
@@ -105,7 +121,27 @@ func (d *Deployment) rests(w *worker) bool {
 		return false
 	}
 	s.workers = append(s.workers, w)
+	if !s.trims {
+		s.trims, s.fewest = true, 0
+		time.AfterFunc(restFor, s.trim)
+	}
 	return true
+}
+
+// trim ends the workers that were at rest for all of a restFor: those that were put to rest
+// first. It is called again until none is at rest.
+func (s *spare) trim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(s.fewest, len(s.workers)) // dismiss may have removed some
+	for _, w := range s.workers[:n] {
+		close(w.jobs) // nobody can take it any more
+	}
+	s.workers = slices.Delete(s.workers, 0, n)
+	s.fewest = len(s.workers)
+	if s.trims = s.fewest > 0; s.trims {
+		time.AfterFunc(restFor, s.trim)
+	}
 }
 
 // dismiss removes a worker at rest. It reports whether the worker was still there.
