@@ -24,6 +24,7 @@ type attempt struct {
 	failing time.Time // when the first look began since which Redis gives no answer; zero: it does
 	seen    sight
 	place   *waiter // its place in line, if it is the head: others see what it sees
+	listens bool    // its client listens already, and it has not looked yet
 	refused int64   // the latest round that it was refused in itself, or NoRound
 }
 
@@ -225,7 +226,10 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	if a.Wait {
 		waiting, news = c.lines.latest(a.line())
 	}
-	if waiting == 0 {
+	// An acquire whose client listens already need not look again when it begins to listen:
+	// it does so before it looks.
+	a.listens = a.Wait && a.outer == nil && l.asks.Listening(a.ID)
+	if waiting == 0 && !a.listens {
 		var lease *Lease
 		var err error
 		a.Leads = a.Wait // as far as is known

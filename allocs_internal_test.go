@@ -28,6 +28,7 @@ func (g *granting) Ready(context.Context) error                                {
 func (g *granting) Enter(*protocol.Acquire) protocol.Request[protocol.Entered] { return g.entered }
 func (g *granting) Release(string, int) protocol.Task                          { return g.kept }
 func (g *granting) QueuedInRedis() bool                                        { return false }
+func (g *granting) Listening(string) bool                                      { return false }
 func (g *granting) KeepsPlace() bool                                           { return false }
 func (g *granting) Margin() time.Duration                                      { return 0 }
 func (g *granting) LongestLease() time.Duration                                { return 0 }

@@ -104,7 +104,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.site = protocol.Site{
-		Wire: c.wire, Scripts: scripts, NewID: c.newID, Listen: c.hub.listen,
+		Wire: c.wire, Scripts: scripts, NewID: c.newID, Listen: c.hub.listen, ListenFor: c.hub.listenFor, Listening: c.hub.listening,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
 		Acks: c.cfg.acks, AckTimeout: c.cfg.ackTimeout, Quarantine: c.cfg.quarantine(),
 	}

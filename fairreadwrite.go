@@ -17,7 +17,8 @@ import "github.com/go-rlock/rlock/internal/protocol"
 //
 // The order is that of arrival in Redis, across clients and a failover that keeps the
 // data. Each waiter has a place of its own in the queue, looks each third of a waiter
-// lease (WithWaiterLease), and has a channel on which it alone hears that it can enter.
+// lease (WithWaiterLease), and is told by name, on a channel of its client, when it can
+// enter.
 // A waiter that Redis did not hear from for a waiter lease loses its place; if Redis
 // heard from none, because it was away for less than a minute, all keep theirs. After a
 // loss of the data the waiters queue again as they look.

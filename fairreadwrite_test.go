@@ -114,8 +114,8 @@ func fairWakeUps(t testing.TB, rdb redis.UniversalClient) func() int {
 				t.Fatal(err)
 			case m.Payload == "end":
 				return n
-			case m.Payload != "0":
-				t.Fatalf("payload %q", m.Payload)
+			case !strings.HasPrefix(m.Payload, strings.TrimPrefix(m.Channel, fairBase+":turn:")+":"):
+				t.Fatalf("%s has the payload %q", m.Channel, m.Payload)
 			}
 			n++
 		}

@@ -125,6 +125,7 @@ func (f *feed) evacuate() {
 	defer h.mu.Unlock()
 	for name, t := range f.topics {
 		h.events.later(func() { h.events.Subscription(name.channel, false) })
+		t.restLocked()
 		if h.wire.IsCluster() && name.sharded {
 			delete(f.topics, name)
 			t.feed = nil
@@ -170,9 +171,7 @@ func (f *feed) session() (worked bool, err error) {
 	clear(f.dirty)
 	for name, t := range f.topics {
 		f.dirty[name] = struct{}{}
-		for u := range t.users {
-			t.users[u] = false
-		}
+		t.restLocked()
 	}
 	h.mu.Unlock()
 	var failed chan error // made when there is a reader
@@ -254,6 +253,7 @@ func (s *session) update(ctx context.Context) error {
 		switch {
 		case t == nil && state == 0, t != nil && state == asked:
 		case t != nil && state == subscribed:
+			t.live = true
 			notify = append(notify, t.untold()...) // it came after the confirmation
 		case t != nil && name.sharded:
 			s.sent[name] = asked
@@ -338,8 +338,8 @@ func (s *session) read(ctx context.Context) error {
 		switch e := event.(type) {
 		case *redis.Message:
 			// It does not say whether it is sharded; a spurious wake-up is harmless.
-			s.message(topicName{e.Channel, false})
-			s.message(topicName{e.Channel, true})
+			s.message(topicName{e.Channel, false}, e.Payload)
+			s.message(topicName{e.Channel, true}, e.Payload)
 		case *redis.Subscription:
 			if err := s.answered(e); err != nil {
 				return err
@@ -348,14 +348,23 @@ func (s *session) read(ctx context.Context) error {
 	}
 }
 
-// message notifies the users of a topic, if it has any.
-func (s *session) message(name topicName) {
+// message notifies the users of a topic, if it has any: all without a name, and the one that
+// the message names.
+func (s *session) message(name topicName, payload string) {
 	h := s.f.hub
 	h.mu.Lock()
 	var notify []func()
 	if t := h.topics[name]; t != nil {
-		for u := range t.users {
+		t.heard = true
+		if u := t.named[payload]; u != nil {
 			notify = append(notify, u.notify)
+		}
+		if len(t.named) < len(t.users) {
+			for u := range t.users {
+				if u.name == "" {
+					notify = append(notify, u.notify)
+				}
+			}
 		}
 	}
 	h.mu.Unlock()
@@ -386,6 +395,7 @@ func (s *session) answered(e *redis.Subscription) error {
 	t := h.topics[name]
 	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.leaving[name] == 0 {
 		s.sent[name] = subscribed
+		t.live = true
 		// From here on no message is missed: the waiters must look once more.
 		notify = t.untold()
 	}

@@ -254,6 +254,14 @@ func (q *lines) close() {
 	}
 }
 
+// looks is called by the head of a line before it looks: that look answers all pokes so far.
+func (w *waiter) looks() {
+	select {
+	case <-w.wake:
+	default:
+	}
+}
+
 func (w *waiter) poke() {
 	select {
 	case w.wake <- struct{}{}:

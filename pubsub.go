@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"container/list"
 	"context"
 	"strconv"
 	"sync"
@@ -34,6 +35,8 @@ type hub struct {
 	feeds  map[string]*feed // by node address; "" is any node
 	router bool             // the goroutine that routes sharded topics runs
 	lost   []*topic         // topics that it has to route
+	unused list.List        // of *topic: those without users, the one that is longest so first
+	expiry *time.Timer      // runs while there are any
 }
 
 type topicName struct {
@@ -49,13 +52,22 @@ type topic struct {
 	// so: between the confirmations of two topics a release may have been announced on
 	// the later one only.
 	users map[*subscription]bool
+	// named are the users who are told only of the messages with their name.
+	named map[string]*subscription
 	feed  *feed // where it is, or will be, subscribed; nil: not routed yet
+	// live: it is subscribed. If the connection is broken by now, all users are told when it
+	// is subscribed again.
+	live  bool
+	heard bool          // a message has come
+	place *list.Element // among the unused topics; nil: it has users
+	since time.Time     // when it lost its last user
 }
 
 // subscription is one user's interest in a channel.
 type subscription struct {
 	hub    *hub
 	topics []*topic
+	name   string // it is told only of messages with this payload; empty: of all
 	notify func()
 }
 
@@ -65,21 +77,50 @@ func newHub(env *seam.Env, d *wire.Deployment, events *events) *hub {
 	return h
 }
 
-// subscribe begins to listen to a channel and returns at once. notify is
-// called, from a goroutine of the hub, when the subscription is confirmed, for
-// each message, and whenever messages may have been missed. It must be quick.
-func (h *hub) subscribe(channel string, notify func()) *subscription {
-	s := &subscription{hub: h, notify: notify}
+// subscribe begins to listen to a channel, and does not wait for that. notify is called when
+// the subscription is confirmed, at once if it is already, then for each message, and
+// whenever messages may have been missed. It must be quick. With a name, only messages that
+// consist of it count.
+func (h *hub) subscribe(channel, name string, notify func()) *subscription {
+	s := &subscription{hub: h, name: name, notify: notify}
+	live := false
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	mode := h.wire.PublishCommand()
-	if mode != "spublish" {
-		s.topics = append(s.topics, h.listenLocked(topicName{channel, false}, s))
+	for _, n := range h.namesOf(channel) {
+		t := h.listenLocked(n, s)
+		s.topics = append(s.topics, t)
+		live = live || t.live
 	}
-	if mode == "spublish" || mode == "both" {
-		s.topics = append(s.topics, h.listenLocked(topicName{channel, true}, s))
+	h.mu.Unlock()
+	if live {
+		notify()
 	}
 	return s
+}
+
+// namesOf are the topics of a channel.
+func (h *hub) namesOf(channel string) []topicName {
+	switch h.wire.PublishCommand() {
+	case "spublish":
+		return []topicName{{channel, true}}
+	case "both":
+		return []topicName{{channel, false}, {channel, true}}
+	}
+	return []topicName{{channel, false}}
+}
+
+// listening reports whether the channel with a prefix and the rest of its name is subscribed.
+func (h *hub) listening(prefix, rest string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.topics) == 0 {
+		return false
+	}
+	for _, name := range h.namesOf(prefix + rest) {
+		if t := h.topics[name]; t == nil || !t.live {
+			return false
+		}
+	}
+	return true
 }
 
 func (h *hub) listenLocked(name topicName, s *subscription) *topic {
@@ -89,35 +130,99 @@ func (h *hub) listenLocked(name topicName, s *subscription) *topic {
 		h.topics[name] = t
 		h.placeLocked(t)
 	}
-	t.users[s] = false
-	if t.feed != nil {
-		t.feed.changeLocked(name) // tells the new user, if it is subscribed already
+	if t.place != nil {
+		h.unused.Remove(t.place)
+		t.place = nil
+	}
+	t.users[s] = t.live
+	if s.name != "" {
+		if t.named == nil {
+			t.named = map[string]*subscription{}
+		}
+		t.named[s.name] = s
+	}
+	if t.feed != nil && !t.live {
+		t.feed.changeLocked(name)
 	}
 	return t
 }
 
-// listen is subscribe that returns only the function that ends it.
+// listen is subscribe to all messages that returns only the function that ends it.
 func (h *hub) listen(channel string, notify func()) (end func()) {
-	return h.subscribe(channel, notify).close
+	return h.subscribe(channel, "", notify).close
 }
 
-// close ends the subscription. The last user of a topic unsubscribes it.
+// listenFor is listen to the messages that consist of a name.
+func (h *hub) listenFor(channel, name string, notify func()) (end func()) {
+	return h.subscribe(channel, name, notify).close
+}
+
+// close ends the subscription. The last user of a topic unsubscribes it. If its users have
+// names, and so come and go, and one was called, the topic remains for a while instead, as
+// a line of waiters does.
 func (s *subscription) close() {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range s.topics {
 		delete(t.users, s)
-		if len(t.users) > 0 {
+		if s.name != "" {
+			delete(t.named, s.name)
+		}
+		if len(t.users) > 0 || t.place != nil {
 			continue
 		}
-		if h.topics[t.name] == t {
-			delete(h.topics, t.name)
+		if s.name == "" || !t.heard || h.topics[t.name] != t || h.ctx.Err() != nil {
+			h.dropLocked(t)
+			continue
 		}
-		if f := t.feed; f != nil {
-			delete(f.topics, t.name)
-			f.changeLocked(t.name)
+		t.since = time.Now()
+		t.place = h.unused.PushBack(t)
+		if h.unused.Len() > mostKept {
+			h.dropLocked(h.unused.Front().Value.(*topic))
 		}
+		if h.expiry == nil {
+			h.expiry = time.AfterFunc(keepLine, h.expire)
+		}
+	}
+}
+
+// expire drops the topics that were unused for long enough.
+func (h *hub) expire() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expiry = nil
+	for first := h.unused.Front(); first != nil; first = h.unused.Front() {
+		t := first.Value.(*topic)
+		if left := keepLine - time.Since(t.since); left > 0 && h.ctx.Err() == nil {
+			h.expiry = time.AfterFunc(left, h.expire)
+			return
+		}
+		h.dropLocked(t)
+	}
+}
+
+// dropLocked unsubscribes a topic without users.
+func (h *hub) dropLocked(t *topic) {
+	if t.place != nil {
+		h.unused.Remove(t.place)
+		t.place = nil
+	}
+	if h.topics[t.name] == t {
+		delete(h.topics, t.name)
+	}
+	if f := t.feed; f != nil {
+		delete(f.topics, t.name)
+		f.changeLocked(t.name)
+	}
+}
+
+// restLocked notes that a topic is not subscribed any more, or may not be: its users are
+// told when it is again.
+func (t *topic) restLocked() {
+	t.live = false
+	for u := range t.users {
+		t.users[u] = false
 	}
 }
 
@@ -160,7 +265,7 @@ func (h *hub) route() {
 			node, err := h.wire.NodeFor(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
-			case len(t.users) == 0:
+			case h.topics[t.name] != t: // nobody needs it any more
 			case err != nil:
 				h.lost = append(h.lost, t)
 			default:
@@ -204,5 +309,8 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 func (h *hub) close() {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()
+	if h.expiry != nil {
+		h.expiry.Stop()
+	}
 	h.mu.Unlock()
 }

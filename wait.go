@@ -77,7 +77,7 @@ func (a *attempt) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <
 	case wokenByClosing:
 		return ErrClosed
 	}
-	if a.core.side == shared {
+	if a.core.side == shared || a.core.asks.QueuedInRedis() {
 		c.stopOf("woken", a.Number) // many may be, at once
 	} else {
 		c.env.Stop("woken")
@@ -120,8 +120,15 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease 
 // waitFirst waits as the head of the line.
 func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (lease *Lease, err error) {
 	c, l := a.core.c, a.core
+	subscribe := func() {
+		c.lines.subscribe(w, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
+	}
+	if a.listens {
+		subscribe()
+	}
 	for failures, look := 0, 0; ; look++ {
 		if rest == 0 || look > 0 {
+			w.looks()
 			began := c.clock.Now()
 			lease, rest, err = a.try(ctx)
 			switch {
@@ -143,7 +150,11 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				failures++
 			}
 		}
-		c.lines.subscribe(w, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
+		if a.listens {
+			a.listens = false
+			c.events.Contended(l.name())
+		}
+		subscribe()
 		pause := a.pause(look, rest)
 		if err == nil && c.glances.relieve(w, l.asks, rest) {
 			pause = seam.FarAway

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +69,8 @@ func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, 
 		}
 		return id != ""
 	})
-	channel := k.Base(l.Name()) + ":turn:" + id
+	client, _, _ := strings.Cut(id, ":")
+	channel := k.Base(l.Name()) + ":turn:" + client
 	Eventually(t, "it has subscribed", func() bool {
 		return rdb.PubSubNumSub(bg, channel).Val()[channel] == 1
 	})

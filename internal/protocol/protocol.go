@@ -54,6 +54,9 @@ type Protocol interface {
 	// Listen has notify called when the waiter with an id should look; with an empty id,
 	// when the lock was released. It returns nil if there is no channel to listen to.
 	Listen(id string, notify func()) (end func())
+	// Listening reports whether Listen needs no command, since the channel for the waiter
+	// with that id is subscribed already.
+	Listening(id string) bool
 
 	// QueuedInRedis reports whether Redis keeps the order of the waiters. Then each of
 	// them asks Redis, not only the head of the line in its client.
@@ -219,8 +222,13 @@ type Site struct {
 	Scripts Scripts
 	// NewID makes the id of a hold.
 	NewID func() HoldID
-	// Listen subscribes to a channel.
-	Listen func(channel string, notify func()) (end func())
+	// Listen subscribes to a channel, and ListenFor to the messages there that consist of a
+	// name.
+	Listen    func(channel string, notify func()) (end func())
+	ListenFor func(channel, name string, notify func()) (end func())
+	// Listening reports whether the channel with a prefix and the rest of its name is
+	// subscribed.
+	Listening func(prefix, rest string) bool
 	// CommandTimeout bounds a request that has no budget of its own.
 	CommandTimeout time.Duration
 	// WaiterLease is how long a sign of life of a waiter is valid.
@@ -255,6 +263,7 @@ type Everyday struct{}
 
 func (Everyday) QueuedInRedis() bool                   { return false }
 func (Everyday) KeepsPlace() bool                      { return false }
+func (Everyday) Listening(string) bool                 { return false }
 func (Everyday) Glanced() *Lock                        { return nil }
 func (Everyday) LongestPause(int64, int) time.Duration { return math.MaxInt64 }
 func (Everyday) Hesitation() time.Duration             { return 0 }

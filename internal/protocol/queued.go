@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -23,7 +24,7 @@ type Queued struct {
 	state []string // keys: see scripts/shared/queue.lua
 	// otherEnds is the key with the ends of the other such type of this name.
 	otherEnds string
-	channels  string // prefix of the waiters' channels
+	channels  string // prefix of the channels of clients with waiters
 	// worth is the worth of one step of priority, in µs of waiting.
 	worth int64
 }
@@ -157,14 +158,20 @@ func (q *Queued) View() any { return view{"queue/inspect", q.state[0], q.channel
 // Ready implements Protocol.
 func (q *Queued) Ready(ctx context.Context) error { return q.site.Wire.Ready(ctx) }
 
-// Listen implements Protocol. Each waiter has its own channel, and there is no channel for
-// others.
+// Listen implements Protocol. The waiters of a client share a channel, on which a message
+// names the one that can enter. There is no channel for others.
 func (q *Queued) Listen(id string, notify func()) (end func()) {
 	if id == "" {
 		return nil
 	}
-	return q.site.listen(q.channels+id, notify)
+	return q.site.listenFor(q.channels+clientOf(id), id, notify)
 }
+
+// Listening implements Protocol.
+func (q *Queued) Listening(id string) bool { return q.site.Listening(q.channels, clientOf(id)) }
+
+// clientOf is the client that made an id.
+func clientOf(id string) string { return id[:max(strings.LastIndexByte(id, ':'), 0)] }
 
 // QueuedInRedis implements Protocol.
 func (q *Queued) QueuedInRedis() bool { return true }

@@ -130,6 +130,14 @@ func (s *Site) listen(channel string, notify func()) (end func()) {
 	return s.Listen(channel, notify)
 }
 
+// listenFor is listen to the messages that consist of a name.
+func (s *Site) listenFor(channel, name string, notify func()) (end func()) {
+	if !s.Wire.PublishKnown() {
+		return nil
+	}
+	return s.ListenFor(channel, name, notify)
+}
+
 // keep is how long a hold that has ended needs its tombstone, ms.
 func keep(late bool) any {
 	if late {

@@ -172,6 +172,10 @@ var mutations = []struct {
 		script: "queue/abandon", old: "wake(channels, how)", instead: "",
 	},
 	{
+		name: "a message does not say whom in the queue it wakes", want: "the lock was free", within: 2, in: "calm", kind: "priority",
+		script: "shared/queue", old: "or ''), id)", instead: "or ''), '0')",
+	},
+	{
 		name: "a writer who leaves tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "read-write",
 		script: "shared/leave", old: "announce(how, channel, '1')", instead: "",
 	},

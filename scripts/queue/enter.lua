@@ -12,7 +12,7 @@
 -- ARGV[5]  id of the owner's exclusive hold, under which it may enter, or ''
 -- ARGV[6]  '1': wait, that is join the queue and give a sign of life
 -- ARGV[7]  worth of the priority, in µs of waiting
--- ARGV[8]  prefix of the waiters' channels
+-- ARGV[8]  prefix of the channels of clients with waiters
 -- ARGV[9]  'publish', 'spublish', 'both' or 'none'
 -- Reply    {1, token}  held; the token is 0 for a shared hold
 --          {0, rest, holder, others}  not now: look again within rest ms. One of the

@@ -5,7 +5,7 @@
 -- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  waiter lease, ms
--- ARGV[4]  prefix of the waiters' channels
+-- ARGV[4]  prefix of the channels of clients with waiters
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  ended
 --          0  there was no such hold

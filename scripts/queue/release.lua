@@ -6,7 +6,7 @@
 -- ARGV[2]  entries that remain; 0 ends the hold
 -- ARGV[3]  'exclusive' or 'shared'
 -- ARGV[4]  waiter lease, ms
--- ARGV[5]  prefix of the waiters' channels
+-- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
 --          1  ended

@@ -18,7 +18,7 @@
 --          finish(hold), quit(id), leaves(exclusive, rank), slides(), reap(term),
 --          first(queue), current(), below(n), wake(channels, how). A hold is named by
 --          'exclusive' or its id; mode is 'exclusive' or 'shared'; term is a waiter
---          lease, ms; channels is the prefix of the waiters' channels
+--          lease, ms; channels is the prefix of the channels of clients with waiters
 -- include time
 -- include ttl
 -- include publish
@@ -169,6 +169,12 @@ local function first(queue)
   end
 end
 
+-- call wakes a waiter. Its client listens for all its waiters on one channel, and the message
+-- says which of them is meant.
+local function call(channels, how, id)
+  announce(how, channels .. (id:match('^(.*):') or ''), id)
+end
+
 -- wake wakes the waiters that can enter now and could not before something left. All
 -- shared waiters before the first exclusive one enter together; an exclusive one enters
 -- alone.
@@ -180,24 +186,24 @@ local function wake(channels, how)
   local to = next and below(rank) or '+inf'
   if gone and gone.exclusive then
     for _, id in ipairs(redis.call('zrangebyscore', together, above(gone.rank), to, 'limit', 0, WINDOW)) do
-      announce(how, channels .. id, '0')
+      call(channels, how, id)
     end
   end
   if slid > 0 then
     -- Those that left make room in the window for as many behind it.
     local room = math.min(slid, WINDOW)
     for _, id in ipairs(redis.call('zrangebyscore', together, '-inf', to, 'limit', WINDOW - room, room)) do
-      announce(how, channels .. id, '0')
+      call(channels, how, id)
     end
   end
   if next and gone and gone.rank <= rank and current() == 0 then
     local _, before = first(together)
     if not before or before > rank then
-      announce(how, channels .. next, '0')
+      call(channels, how, next)
     end
   end
   if next and at <= now then
     -- It is dead: a live waiter is woken to go on with removing.
-    announce(how, channels .. redis.call('zrevrange', alive, 0, 0)[1], '0')
+    call(channels, how, redis.call('zrevrange', alive, 0, 0)[1])
   end
 end

@@ -156,7 +156,11 @@ func TestManyDeadAndManyReadersNeedNoTimer(t *testing.T) {
 			e, _ := k.Enqueue(t, rdb, k.Open(c, "a"))
 			all = append(all, e)
 		}
-		locktest.Eventually(t, "all have subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*{a}*").Val()) >= len(all) })
+		channels := 1 // of the client
+		if k.Name == "fair" {
+			channels = len(all)
+		}
+		locktest.Eventually(t, "all have subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*{a}*").Val()) >= channels })
 		for i := range 250 {
 			k.Dies(t, rdb, "a", fmt.Sprint("dead:", i))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // eachType runs a scenario for each of them, each with a Redis of its own. They
@@ -405,4 +407,91 @@ func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
 		}
 		locktest.OnlyTombstones(t, rdb)
 	})
+}
+
+// The waiters of a client share a channel, which stays subscribed for a while. A hand-over
+// takes three commands then: the look with which a waiter comes, the release, and its look
+// after the message.
+func TestWaiterInTheQueueThatComesAgainNeitherSubscribesNorLooksTwice(t *testing.T) {
+	t.Parallel()
+	for _, k := range locktest.QueuedTypes {
+		locktest.Beside(t, k.Name, func(t *testing.T) {
+			b := locktest.OnServer(t)
+			rdb, looked := b.Client(t), locktest.EvalCounter(t, b)
+			c := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+			rival := k.Rival(b.NewClient(t), "a")
+			lease := locktest.MustLock(t, rival, rlock.WithLease(time.Hour))
+			e := k.Enqueue(t, rdb, k.Open(c, "a"))
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, e.Held())
+			const rounds = 50
+			before, subscribes := looked(), locktest.CommandCount(t, rdb, "subscribe", "unsubscribe")
+			for range rounds {
+				lease := locktest.MustLock(t, rival, rlock.WithLease(time.Hour))
+				looks := looked()
+				e := locktest.Begin(t, bg, k.Open(c, "a"))
+				locktest.Eventually(t, "it has looked", func() bool { return looked() > looks })
+				locktest.MustUnlock(t, lease)
+				locktest.MustUnlock(t, e.Held())
+			}
+			// Each round is also a Lock of the rival and an Unlock of the waiter. A pause of
+			// the machine for longer than channels are kept, or than replies may take, is
+			// possible.
+			if n := looked() - before; n > 5*rounds+rounds/5 {
+				t.Errorf("%d hand-overs took %d scripts", rounds, n)
+			}
+			if n := locktest.CommandCount(t, rdb, "subscribe", "unsubscribe") - subscribes; n > rounds/10 {
+				t.Errorf("%d hand-overs took %d commands of subscriptions", rounds, n)
+			}
+			locktest.Eventually(t, "nobody is subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*:turn:*").Val()) == 0 })
+		})
+	}
+}
+
+// The release comes when a waiter whose client listens already has looked, but does not
+// sleep yet.
+func TestReleaseBetweenTheLookAndTheSleepOfAWaiterInTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, k := range locktest.QueuedTypes {
+		locktest.Beside(t, k.Name, func(t *testing.T) {
+			b := locktest.OnServer(t)
+			rdb := b.Client(t)
+			var messages atomic.Int64
+			var afterLook atomic.Pointer[func()]
+			looking := b.Client(t)
+			looking.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+				err := next()
+				if fn := afterLook.Load(); fn != nil && locktest.Runs(cmd, "queue/enter") && afterLook.CompareAndSwap(fn, nil) {
+					(*fn)()
+				}
+				return err
+			}})
+			c := locktest.NewClient(t, looking, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient),
+				seam.Option(seam.Env{Gate: func(point string) {
+					if point == "message" {
+						messages.Add(1)
+					}
+				}}).(rlock.Option))
+			rival := k.Rival(b.NewClient(t), "a")
+			for range 2 { // the second time, the client listens already
+				lease := locktest.MustLock(t, rival, rlock.WithLease(time.Hour))
+				e := k.Enqueue(t, rdb, k.Open(c, "a"))
+				locktest.MustUnlock(t, lease)
+				locktest.MustUnlock(t, e.Held())
+			}
+			lease := locktest.MustLock(t, rival, rlock.WithLease(time.Hour))
+			released := func() {
+				before := messages.Load()
+				locktest.MustUnlock(t, lease)
+				// Messages are dealt with one by one: when one to somebody else has been
+				// read, the waiter has got its own.
+				channel := k.Base("a") + ":turn:" + c.ID()
+				rdb.Publish(bg, channel, c.ID()+":0")
+				locktest.Eventually(t, "both were read", func() bool { return messages.Load() >= before+2 })
+			}
+			afterLook.Store(&released)
+			e := locktest.Begin(t, bg, k.Open(c, "a"))
+			locktest.MustUnlock(t, e.Held())
+		})
+	}
 }

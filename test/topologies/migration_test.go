@@ -34,10 +34,18 @@ func elsewhere(c *redistest.Cluster, slot int) *redistest.Server {
 func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
 	pubsub := rlock.WithPubSub(mode)
 	a := locktest.Join(t, c.Client(), pubsub, rlock.WithWatchdogLease(1500*time.Millisecond))
-	b := locktest.Join(t, c.Client(), pubsub)
+	b := locktest.Join(t, c.Client(), pubsub, rlock.WithLongestPoll(locktest.Patient))
 	other := locktest.Join(t, c.Client(), pubsub)
 	tag := "{moves-" + string(mode) + "}"
 	slot := c.Slot(tag)
+	to := elsewhere(c, slot)
+	// The waiter's client is subscribed at the new node already, to another lock.
+	there := "there:0"
+	for i := 1; c.MasterOf(c.Slot(there)) != to; i++ {
+		there = fmt.Sprint("there:", i)
+	}
+	beside := locktest.MustLock(t, other.NewLock(there))
+	besides := b.LineParked(t, there)
 	held := locktest.MustLock(t, a.NewLock(tag+"held"))
 	// a's lease is short, so whoever waits for it would look often: this one
 	// waits for a long lease.
@@ -46,7 +54,7 @@ func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
 	looked := b.Looks.At(tag + "long")
 
 	began := time.Now()
-	c.MigrateSlot(slot, elsewhere(c, slot))
+	c.MigrateSlot(slot, to)
 	t.Logf("migrated in %v", time.Since(began))
 	a.RenewedAgain(t, tag+"held", 6) // two leases and more
 	if err := held.Err(); err != nil {
@@ -65,6 +73,9 @@ func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
 	}
 	locktest.MustUnlock(t, lease)
 	locktest.MustUnlock(t, held)
+	locktest.MustUnlock(t, beside)
+	lease, _ = besides.Lease(t, time.Now())
+	locktest.MustUnlock(t, lease)
 }
 
 func migrating(t *testing.T, c *redistest.Cluster) {
