@@ -28,7 +28,7 @@ var costs = []cost{
 	{"fair WriteLock", 2, 32, 49},
 	{"PriorityLock", 2, 32, 50},
 	{"MultiLock of three in a slot", 2, 29, 125},
-	{redLockCost, 10, 53, 470},
+	{redLockCost, 10, 44, 165},
 }
 
 type cost struct {

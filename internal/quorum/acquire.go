@@ -229,11 +229,8 @@ func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 			if same != nil && t.quarantine == nil {
 				return same, nil
 			}
-			same = &wire.Request{
-				Script: t.script("acquire"),
-				Keys:   []string{t.record, t.counter, keyHighest, t.gone + t.ID},
-				Args:   []any{t.ID, t.lease.Milliseconds(), kept(t.lease)},
-			}
+			same = &wire.Request{Script: t.script("acquire"), Args: []any{kept(t.lease)}, FailFast: true}
+			same.Put(4, t.keys[0], t.keys[1], t.keys[2], t.gone+t.ID, t.ID, t.lease.Milliseconds())
 			return t.guarded(i, true, same)
 		},
 		read:   readAcquire,

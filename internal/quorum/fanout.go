@@ -116,6 +116,7 @@ type ask struct {
 // time-out. ctx has values for hooks; that it ends does not matter.
 func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 	l := f.l
+	ctx = lasting(ctx)
 	all := make([]ask, 0, l.n)
 	for i := range l.nodes {
 		if q.which == nil || q.which(i) {
@@ -132,6 +133,14 @@ func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 		f.settleSoon(all)
 	}
 	return len(all)
+}
+
+// lasting returns a context with the values of ctx that does not end.
+func lasting(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // begin notes that so many nodes are asked.
@@ -261,7 +270,7 @@ func (a *ask) sendReady() {
 	}
 	quit := f.quit
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), timeout)
+	ctx, cancel := context.WithTimeout(a.ctx, timeout)
 	defer cancel()
 	err := n.Wire.Reachable(ctx, timeout, quit)
 	if err == nil {

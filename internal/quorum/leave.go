@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -18,13 +19,14 @@ const settlePart = 4
 // others a tombstone stops late copies. If a node fails, the watchdogs repeat the release.
 func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) {
 	given, lease := b.papers.close(), b.votes.longest()
+	all := &releases{Lock: l, id: id, tell: tell}
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
 	f.ask(context.Background(), question{
 		which: func(i int) bool { return given[i] },
 		back:  &b.papers,
 		release: func(i int, stray bool) *wire.Request {
-			return l.release(i, id, b.votes.owes(i), stray, tell)
+			return all.request(i, b.votes.owes(i), stray)
 		},
 		read: readRelease,
 		missed: func(i int, req *wire.Request) {
@@ -39,21 +41,45 @@ func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) {
 	})
 }
 
-// release is REL. stray: a copy of a request may come late, so a tombstone is needed.
-func (l *Lock) release(i int, id string, token int64, stray, tell bool) *wire.Request {
+// releases makes the requests of one release. Nodes to which it would send the same share one.
+type releases struct {
+	*Lock
+	id   string
+	tell bool
+
+	mu   sync.Mutex    // guards the rest: nodes settle in any order
+	last *wire.Request // the one made last,
+	from made          // and from what
+}
+
+// made is what differs between the requests of a release.
+type made struct {
+	token    int64
+	stray    bool
+	announce string
+}
+
+// request is REL. stray: a copy of a request may come late, so a tombstone is needed.
+func (l *releases) request(i int, token int64, stray bool) *wire.Request {
 	tombstone, announce := int64(0), "none"
 	if stray {
 		tombstone = protocol.TombstoneTTL.Milliseconds()
 	}
-	if tell {
+	if l.tell {
 		announce = l.nodes[i].Wire.PublishCommand()
 	}
-	return &wire.Request{
-		Script:    l.script("release"),
-		Keys:      []string{l.record, l.counter, keyHighest, l.gone + id},
-		Args:      []any{id, tombstone, token, l.channel, announce},
-		OneEffect: true,
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m := (made{token, stray, announce}); l.last == nil || l.from != m {
+		l.last, l.from = l.make(token, tombstone, announce), m
 	}
+	return l.last
+}
+
+func (l *releases) make(token, tombstone int64, announce string) *wire.Request {
+	r := &wire.Request{Script: l.script("release"), Args: []any{token, l.channel, announce}, OneEffect: true, FailFast: true}
+	r.Put(4, l.keys[0], l.keys[1], l.keys[2], l.gone+l.id, l.id, tombstone)
+	return r
 }
 
 // Release implements protocol.Protocol. The nodes need not know how often the owner has

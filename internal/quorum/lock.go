@@ -76,6 +76,7 @@ type Lock struct {
 	counter string // the counter of the lock,
 	gone    string // tombstones, by the id of the hold,
 	channel string // and where it announces a release
+	keys    [3]any // record, counter and keyHighest, boxed once
 
 	quarantine *quarantine  // nil: none
 	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
@@ -114,6 +115,7 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 		gone:    cfg.Names.Tombstone(""),
 		channel: cfg.Names.Derived("rlock:red:free"),
 	}
+	l.keys = [3]any{l.record, l.counter, keyHighest}
 	for _, n := range nodes {
 		l.nodes = append(l.nodes, &node{Node: n})
 	}

@@ -55,12 +55,13 @@ type Waiting struct {
 
 // Ask has an errand done: with others if the server is busy with them, and otherwise at once.
 // It does not wait for the answer. If the request is answered late, it is sent again, as by Do.
+// ctx has the values that hooks see, and does not end.
 //
 // If it is not known that the server answers, the errand waits for that of a PING. If the
 // server did not answer the last time, Ask returns a handle with which the errand can be
 // withdrawn; otherwise it returns nil.
 func (d *Deployment) Ask(ctx context.Context, e Errand) *Waiting {
-	a := asked{e, context.WithoutCancel(ctx)}
+	a := asked{e, ctx}
 	w, waits := d.afterPing(a)
 	if !waits {
 		d.put(a)

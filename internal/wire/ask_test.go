@@ -382,8 +382,7 @@ func TestAskHasTheValuesOfTheCaller(t *testing.T) {
 	type key struct{}
 	seen := &seenHook{key: key{}}
 	d.rdb.(*redis.Client).AddHook(seen)
-	ctx, cancel := context.WithCancel(context.WithValue(bg, key{}, "mine"))
-	cancel() // an end does not matter
+	ctx := context.WithValue(bg, key{}, "mine")
 	e := newErrand("hooked")
 	d.Ask(ctx, e)
 	e.must(t, false)
