@@ -86,6 +86,7 @@ func (f *feed) run() {
 	h := f.hub
 	defer h.work.Add(-1)
 	pause := retryFeed
+	f.settle()
 	for h.ctx.Err() == nil {
 		if f.idle() {
 			unused := time.NewTimer(idleFeed)
@@ -98,9 +99,9 @@ func (f *feed) run() {
 				}
 			}
 			unused.Stop()
+			f.settle()
 			continue
 		}
-		f.settle()
 		worked, err := f.session()
 		if err == nil || h.ctx.Err() != nil {
 			continue
@@ -203,9 +204,13 @@ func (f *feed) session() (worked bool, err error) {
 		case err := <-failed:
 			return false, err
 		case <-ctx.Done():
+			f.settle() // whichever of the two the select has drawn
 			return false, ctx.Err()
 		case <-f.change:
 			f.settle()
+			if err := ctx.Err(); err != nil {
+				return false, err
+			}
 			if err := s.update(ctx); err != nil {
 				return false, err
 			}

@@ -213,7 +213,7 @@ func (w *watchdog) drain() {
 	for _, e := range w.heap {
 		e.at = now // all of them: still a heap
 	}
-	if w.ended != nil && !w.closed {
+	if len(w.heap) > 0 && !w.closed { // else close may follow at once
 		w.wakeLocked()
 	}
 }
