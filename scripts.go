@@ -9,11 +9,19 @@ import (
 //go:embed scripts/*/*.lua
 var scriptFiles embed.FS
 
-// embedded are the scripts as the library brings them.
-var embedded = func() protocol.Scripts {
-	all, err := protocol.Load(scriptFiles, nil)
+var scripts = func() *protocol.Files {
+	files, err := protocol.Read(scriptFiles)
 	if err != nil {
 		panic(err) // embedded at build time: cannot fail
+	}
+	return files
+}()
+
+// embedded are the scripts as the library brings them.
+var embedded = func() protocol.Scripts {
+	all, err := scripts.Scripts(nil)
+	if err != nil {
+		panic(err) // nothing was replaced: cannot fail
 	}
 	return all
 }()
@@ -23,5 +31,5 @@ func loadScripts(override map[string]string) (protocol.Scripts, error) {
 	if len(override) == 0 {
 		return embedded, nil
 	}
-	return protocol.Load(scriptFiles, override)
+	return scripts.Scripts(override)
 }

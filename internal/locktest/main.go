@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,8 +95,14 @@ func Alone(t *testing.T) bool {
 	if deadline, ok := t.Deadline(); ok {
 		timeout = max(time.Until(deadline)-time.Second, time.Second)
 	}
-	cmd := exec.Command(exe, "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=1",
-		"-test.short="+strconv.FormatBool(testing.Short()), "-test.timeout="+timeout.String())
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.parallel=1",
+		"-test.short=" + strconv.FormatBool(testing.Short()), "-test.timeout=" + timeout.String()}
+	flag.Visit(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") {
+			args = append(args, "-"+f.Name+"="+f.Value.String()) // of the package
+		}
+	})
+	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), aloneEnv+"=1")
 	cmd.SysProcAttr = dieWithParent()
 	// The signal of a parent's death is sent when the thread that forked ends.

@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 
@@ -19,50 +20,94 @@ const included = "shared"
 // in quarantine. Scripts with a line "-- include quarantine when served" have one.
 const WhenServed = " when served"
 
-// Load reads the files scripts/*/*.lua of fsys. A line "-- include NAME" of a script stands
-// for scripts/shared/NAME.lua, unless it was included before; such a file may include
-// others. override replaces texts by name, "lock/enter" or "shared/ttl". Load fails if an
-// included file does not exist, or override has an unknown name.
+// Load is Scripts of the files of fsys.
 func Load(fsys fs.FS, override map[string]string) (Scripts, error) {
+	f, err := Read(fsys)
+	if err != nil {
+		return nil, err
+	}
+	return f.Scripts(override)
+}
+
+// Files are the texts of scripts and of the parts that they share.
+type Files struct {
+	texts   map[string]string
+	scripts Scripts
+	parts   map[string]map[string]bool // of each of scripts: the texts that it is made of
+}
+
+// Read reads the files scripts/*/*.lua of fsys. A line "-- include NAME" of a script stands
+// for scripts/shared/NAME.lua, unless it was included before; such a file may include
+// others. Read fails if an included file does not exist.
+func Read(fsys fs.FS) (*Files, error) {
 	files, err := fs.Glob(fsys, "scripts/*/*.lua")
 	if err != nil {
 		return nil, err
 	}
-	texts := map[string]string{}
+	f := &Files{texts: map[string]string{}, scripts: Scripts{}, parts: map[string]map[string]bool{}}
 	for _, file := range files {
 		text, err := fs.ReadFile(fsys, file)
 		if err != nil {
 			return nil, err
 		}
-		name := strings.TrimSuffix(strings.TrimPrefix(file, "scripts/"), ".lua")
-		texts[name] = string(text)
+		f.texts[strings.TrimSuffix(strings.TrimPrefix(file, "scripts/"), ".lua")] = string(text)
 	}
+	for name := range f.texts {
+		if err := f.assemble(name); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// assemble makes a script and its variant. Parts are none.
+func (f *Files) assemble(name string) error {
+	if path.Dir(name) == included {
+		return nil
+	}
+	for _, served := range []bool{false, true} {
+		in := includer{texts: f.texts, served: served, done: map[string]bool{}}
+		if err := in.add(name); err != nil {
+			return fmt.Errorf("script %s: %w", name, err)
+		}
+		variant := name
+		if served {
+			if !in.done[included+"/"+quarantine] {
+				break
+			}
+			variant += WhenServed
+		}
+		text := in.out.String()
+		f.scripts[variant] = wire.NewScript(name, text, strings.Contains(text, "local function announce("))
+		f.parts[name] = in.done // those of the variant, which has more, if there is one
+	}
+	return nil
+}
+
+// Scripts are those of the files, of which override replaces some texts by name, "lock/enter" or
+// "shared/ttl". It fails if there is no text of that name, or if one includes a file that does not
+// exist.
+func (f *Files) Scripts(override map[string]string) (Scripts, error) {
+	changed := &Files{texts: maps.Clone(f.texts), scripts: maps.Clone(f.scripts), parts: map[string]map[string]bool{}}
 	for name, text := range override {
-		if _, ok := texts[name]; !ok {
+		if _, ok := f.texts[name]; !ok {
 			return nil, fmt.Errorf("there is no script %q", name)
 		}
-		texts[name] = text
+		changed.texts[name] = text
 	}
-	all := Scripts{}
-	for name := range texts {
-		if path.Dir(name) == included {
-			continue
-		}
-		for _, served := range []bool{false, true} {
-			in := includer{texts: texts, served: served, done: map[string]bool{}}
-			if err := in.add(name); err != nil {
-				return nil, fmt.Errorf("script %s: %w", name, err)
+	for name, parts := range f.parts {
+		for part := range parts {
+			if _, ok := override[part]; !ok {
+				continue
 			}
-			text := in.out.String()
-			script := wire.NewScript(name, text, strings.Contains(text, "local function announce("))
-			if !served {
-				all[name] = script
-			} else if in.done[quarantine] {
-				all[name+WhenServed] = script
+			delete(changed.scripts, name+WhenServed)
+			if err := changed.assemble(name); err != nil {
+				return nil, err
 			}
+			break
 		}
 	}
-	return all, nil
+	return changed.scripts, nil
 }
 
 // quarantine is included only in the variants for clients with a failover quarantine.
@@ -72,7 +117,7 @@ const quarantine = "quarantine"
 type includer struct {
 	texts  map[string]string
 	served bool
-	done   map[string]bool // the parts included so far
+	done   map[string]bool // the texts taken so far, by name
 	out    strings.Builder
 }
 
@@ -81,6 +126,7 @@ func (in *includer) add(name string) error {
 	if !ok {
 		return fmt.Errorf("there is no file %s.lua", name)
 	}
+	in.done[name] = true
 	for line := range strings.Lines(text) {
 		what, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "-- include ")
 		if !ok {
@@ -88,11 +134,11 @@ func (in *includer) add(name string) error {
 			continue
 		}
 		what, conditional := strings.CutSuffix(what, WhenServed)
+		what = included + "/" + what
 		if in.done[what] || conditional && !in.served {
 			continue
 		}
-		in.done[what] = true
-		if err := in.add(included + "/" + what); err != nil {
+		if err := in.add(what); err != nil {
 			return err
 		}
 	}

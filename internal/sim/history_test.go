@@ -131,7 +131,7 @@ func (j *judge) scriptNames() map[string]string {
 		if j.scripts = unmutated(); j.s.scripts == nil {
 			return
 		}
-		all, err := protocol.Load(os.DirFS("../.."), j.s.scripts)
+		all, err := files().Scripts(j.s.scripts)
 		if err != nil {
 			panic(err)
 		}
@@ -145,7 +145,7 @@ func (j *judge) scriptNames() map[string]string {
 
 // unmutated are the names of the scripts as the library brings them.
 var unmutated = sync.OnceValue(func() map[string]string {
-	all, err := protocol.Load(os.DirFS("../.."), nil)
+	all, err := files().Scripts(nil)
 	if err != nil {
 		panic(err)
 	}
@@ -155,6 +155,15 @@ var unmutated = sync.OnceValue(func() map[string]string {
 		names[text], names[sha] = name, name
 	}
 	return names
+})
+
+// files are those of the scripts.
+var files = sync.OnceValue(func() *protocol.Files {
+	all, err := protocol.Read(os.DirFS("../.."))
+	if err != nil {
+		panic(err)
+	}
+	return all
 })
 
 // mentions reports whether a server has something for a hold id, but for tombstones.

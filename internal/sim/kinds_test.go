@@ -124,7 +124,8 @@ func TestEachTypeKeepsItsPromises(t *testing.T) {
 		for _, s := range scenarios {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
-				s.play(t, (s.runs+9)/10, func(*judge) bool { return true })
+				t.Parallel()
+				s.play(t, (ordinary(s.runs)+9)/10, func(*judge) bool { return true })
 			})
 		}
 	}

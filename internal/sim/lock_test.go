@@ -106,7 +106,7 @@ type scenario struct {
 	rates  Rates
 	mix    Mix
 	faults int
-	runs   int // seeds in a normal run
+	runs   int // seeds, if there is time
 
 	scripts  map[string]string // mutations of the library
 	heedless bool              // holders do not look at their leases
@@ -202,7 +202,8 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 func TestLockKeepsItsPromises(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			s.play(t, s.runs, func(sum *judge) bool {
+			t.Parallel()
+			s.play(t, ordinary(s.runs), func(sum *judge) bool {
 				return sum.extended > 0 && (s.faults == 0 || sum.unreachable > 0 && sum.lost > 0)
 			})
 		})

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // mutations are mistakes that somebody could make, and that the runs must find.
@@ -192,6 +194,9 @@ func source(name string) (string, error) {
 }
 
 func TestSimulationFindsMutations(t *testing.T) {
+	if locktest.UnderRace() && !thorough() {
+		t.Skip("the race detector does not look into scripts, and it makes this take long")
+	}
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

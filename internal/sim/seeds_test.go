@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // lockSeeds is how many seeds a test plays: what it says, unless -sim.seeds
@@ -27,6 +29,17 @@ func lockSeeds(n int) int {
 // thorough reports whether there is time for what takes long: in CI and in the
 // soak.
 func thorough() bool { return len(seedsOf(0)) > 0 }
+
+// ordinary is how many of so many seeds a test plays where there is not.
+func ordinary(runs int) int {
+	switch {
+	case thorough():
+		return runs
+	case locktest.UnderRace(): // a run takes six times as long
+		return (runs + 4) / 5
+	}
+	return (runs + 1) / 2
+}
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
 // are asked for.

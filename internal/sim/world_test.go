@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	lua "github.com/yuin/gopher-lua"
 )
 
 var (
@@ -31,7 +32,9 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // broken connections are what we are here for
-	debug.SetGCPercent(400)   // each script that runs makes a Lua state
+	debug.SetGCPercent(400)   // each script that runs makes a Lua state ...
+	lua.RegistrySize = 1024   // ... of 80 kB, of which our scripts use little
+	lua.CallStackSize = 64
 	flag.Parse()
 	if *fresh > 0 && *first == 0 {
 		*first = uint64(time.Now().UnixNano())
