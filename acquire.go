@@ -322,6 +322,9 @@ func (a *attempt) accept(sent instant, r *protocol.Result[protocol.Entered]) (*L
 		return nil, ErrClosed
 	}
 	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
+	if n := r.Outcome.Reserved; n > 0 {
+		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: sent.Add(l.opts.handOverBounds().within)}}
+	}
 	a.Granted = false
 	return h.begin(sent, a.opts), nil
 }
@@ -333,9 +336,15 @@ func (a *attempt) giveUp() (answered bool) {
 	if !a.unsure && !a.Granted && !a.Placed {
 		return false
 	}
+	l := a.core
+	return a.undo(l.asks.Abandon(a.ID, a.unsure || a.Granted), l.c.now().Add(a.opts.lease+protocol.TombstoneTTL))
+}
+
+// undo sends a task that ends a hold, and has it repeated until then if there is no answer.
+// It waits for the answer, and returns, as giveUp does.
+func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
 	c, l := a.core.c, a.core
-	now := c.now()
-	u := c.cleanups.add(l.id(), l.asks.Abandon(a.ID, a.unsure || a.Granted), now, now.Add(a.opts.lease+protocol.TombstoneTTL))
+	u := c.cleanups.add(l.id(), t, c.now(), until)
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {

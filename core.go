@@ -36,6 +36,7 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 	}
 	l := &core{c: c}
 	var argErr error
+	over := opts.handOverBounds()
 	l.names.Lock = c.cfg.prefix + name // also if it is invalid
 	switch {
 	case !made:
@@ -46,6 +47,8 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 		argErr = invalid("the lock has no name")
 	case opts.maxHold < 0 || opts.maxHold > 0 && opts.maxHold < MinLease:
 		argErr = invalid("WithMaxHold(%v): must be at least %v", opts.maxHold, MinLease)
+	case over.passes < 0 || over.passes > MaxHandOverPasses || over.within < 0:
+		argErr = invalid("WithHandOver(%d, %v): must be from 0 to %d passes, and no negative time", over.passes, over.within, MaxHandOverPasses)
 	default:
 		if err := l.names.Derive(l.names.Lock); err != nil {
 			argErr = invalid("%v", err)
@@ -142,3 +145,6 @@ func confirmed[T any](r *protocol.Result[T]) error {
 	}
 	return r.Err
 }
+
+// handsOver reports whether holds of the lock can be handed over.
+func (l *core) handsOver() bool { return l.asks.HandsOver() && l.opts.handOverBounds().passes > 0 }

@@ -35,8 +35,7 @@ type FairReadWriteLock struct {
 	Writer WriteLock
 }
 
-// NewFairReadWriteLock returns the fair read-write lock of a name, with the rules of
-// [Client.NewLock].
+// NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairReadWriteLock {
 	const family = "fairrw"
 	cfg, err := lockOptions(opts)

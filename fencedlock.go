@@ -33,7 +33,7 @@ type FencedLock struct{ *core }
 
 var _ Locker = (*FencedLock)(nil)
 
-// NewFencedLock returns the fenced lock of a name, with the rules of [Client.NewLock].
+// NewFencedLock returns the fenced lock of a name: see [Client.NewLock].
 func (c *Client) NewFencedLock(name string, opts ...LockOption) *FencedLock {
 	cfg, err := lockOptions(opts)
 	l, names := newCore(c, hashFamily, name, cfg, err)

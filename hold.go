@@ -65,6 +65,9 @@ type seldom struct {
 	failure error   // of the latest renewal since the last that was confirmed
 	asked   instant // when the latest requested lease may run out, answered or not
 	guardAt instant // next look after a fixed lease; zero: when a renewal would be due
+
+	batch      *batch // to hand the hold over inside the client; nil: it is released
+	miscounted bool   // a re-entry or a partial release was not confirmed
 }
 
 func (h *hold) seldomLocked() *seldom {
@@ -107,17 +110,32 @@ func (h *hold) ops() *opLock {
 	return &h.own
 }
 
+// handsOver reports whether the hold may be handed over.
+func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
+
 // begin puts a fresh hold into service. The grant was asked for at sent.
 func (h *hold) begin(sent instant, a acquireConfig) *Lease {
+	h.confirmLocked(sent, a.lease) // nobody else knows the hold yet
+	return h.serve(sent, !a.hasLease)
+}
+
+// beginPassed puts a hold into service that was handed over.
+func (h *hold) beginPassed(p *pass, now instant) *Lease {
+	h.deadline, h.expires, h.renewAt = p.deadline, p.expires, p.renewAt
+	h.seldom = &seldom{asked: p.asked, batch: p.batch}
+	return h.serve(now, true)
+}
+
+// serve makes the first lease of a hold, and has the watchdog look after both.
+func (h *hold) serve(since instant, renewed bool) *Lease {
 	h.duty = h
 	l := &h.first
-	*l = Lease{of: h, since: sent, renewed: !a.hasLease}
+	*l = Lease{of: h, since: since, renewed: renewed}
 	h.lock()
 	h.addLocked(l)
-	if l.renewed {
+	if renewed {
 		h.renewed++
 	}
-	h.confirmLocked(sent, a.lease)
 	at := h.nextLocked()
 	h.unlock()
 	h.owned.set(h)
@@ -172,10 +190,12 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent instant, a acqu
 	}
 	switch {
 	case r.Err != nil:
+		h.seldomLocked().miscounted = true
 		return nil, r.Err
 	case h.state != held:
 		return nil, h.causeLocked()
 	case r.TooFew != nil:
+		h.seldomLocked().miscounted = true
 		return nil, confirmed(r)
 	}
 	lease := &Lease{of: h, since: sent, renewed: !a.hasLease}

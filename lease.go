@@ -114,7 +114,7 @@ func (l *Lease) Name() string {
 }
 
 // Owner is the id of the hold in Redis, also to Java clients: "<client uuid>:<number>".
-// A re-entry has the id of its hold.
+// A re-entry has the id of its hold, and so has a hold that was handed over ([WithHandOver]).
 func (l *Lease) Owner() string {
 	if l.none() {
 		return ""

@@ -13,8 +13,7 @@ import (
 // of processes, not of goroutines. Each side of a read-write lock has a line. Where
 // Redis keeps the order of waiters, each waiter has a line of its own.
 //
-// This is also where a hold could be handed over inside the process without a round
-// trip.
+// A hold can be handed over to the head, without Redis: see handover.go.
 type lines struct {
 	mu     sync.Mutex // guards the rest and the lines
 	byKey  map[lineKey]*line
@@ -53,6 +52,12 @@ type line struct {
 	news  int64
 	place *list.Element // among the kept lines; nil: it has waiters
 	since time.Time     // when it was left, if it is kept
+
+	// quiet: an owner in this client has a hold that may be handed over. Until the alarm,
+	// news does not wake the head: it is of the release before that hold.
+	quiet  bool
+	alarm  *time.Timer
+	yields instant // until when the head lets waiters of other clients go first
 }
 
 // waiter is a place in a line.
@@ -72,6 +77,8 @@ type waiter struct {
 	admitted bool  // the head got a hold that can be shared: look too
 	round    int64 // the waiter counts as having waited since then; see protocol.Acquire.Round
 	err      error // why it should leave
+	takes    bool  // it sleeps, and takes a hold that is handed over
+	given    *pass // that hold; the waiter is not in its line any more
 
 	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
 	glancing bool           // a glance is under way
@@ -144,6 +151,7 @@ type passed interface {
 type handOver struct {
 	hold   passed
 	shared bool  // others can enter beside it
+	passes bool  // it may be handed over to those behind it
 	seen   sight // what those behind it see from now on
 }
 
@@ -154,16 +162,19 @@ type handOver struct {
 // waiter the subscription ends, at once or, if that got the lock, after a while.
 func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	q.mu.Lock()
+	if w.place == nil { // it was given a hold
+		q.mu.Unlock()
+		return
+	}
 	line := w.line
 	wasHead := line.waiters.Front() == w.place
 	if wasHead && got != nil {
 		line.seen = got.seen
 	}
-	line.waiters.Remove(w.place)
-	var ends []func()
-	if front := line.waiters.Front(); front == nil {
-		ends = q.emptyLocked(line, got != nil)
-	} else if wasHead && got != nil && got.shared {
+	ends := q.takeOutLocked(w, got != nil)
+	switch front := line.waiters.Front(); {
+	case front == nil || !wasHead:
+	case got != nil && got.shared:
 		// All readers can enter beside it: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
 			next := e.Value.(*waiter)
@@ -173,7 +184,9 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 			}
 			next.poke()
 		}
-	} else if wasHead {
+	case got != nil && got.passes:
+		q.quietLocked(line)
+	default:
 		next := front.Value.(*waiter)
 		if got != nil {
 			next.behind = got.hold
@@ -184,6 +197,17 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	for _, end := range ends {
 		end()
 	}
+}
+
+// takeOutLocked takes a waiter out of its line. It returns what emptyLocked does.
+func (q *lines) takeOutLocked(w *waiter, got bool) (ends []func()) {
+	w.line.waiters.Remove(w.place)
+	w.place = nil
+	if w.line.waiters.Len() == 0 {
+		w.line.loudLocked()
+		ends = q.emptyLocked(w.line, got)
+	}
+	return ends
 }
 
 // emptyLocked keeps a line that its last waiter has left, if it may be needed again soon, or
@@ -275,6 +299,7 @@ func (q *lines) wake(lock lockID) {
 	defer q.mu.Unlock()
 	for _, side := range []side{exclusive, shared} {
 		if l := q.byKey[lineKey{lock: lock, side: side}]; l != nil {
+			l.loudLocked()
 			q.newsLocked(l)
 		}
 	}
@@ -292,7 +317,7 @@ func (q *lines) wakeHead(l *line) {
 func (q *lines) newsLocked(l *line) {
 	q.serial++
 	l.news = q.serial
-	if head := l.head(); head != nil {
+	if head := l.head(); head != nil && !l.quiet {
 		head.poke()
 	}
 }

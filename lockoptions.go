@@ -29,6 +29,22 @@ type RedLockOption interface{ redLock(c *redConfig) }
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
+	handOver     *handOverBounds // nil: the default
+}
+
+// handOverBounds are the bounds of WithHandOver.
+type handOverBounds struct {
+	passes int
+	within time.Duration
+}
+
+var usualHandOver = handOverBounds{DefaultHandOverPasses, DefaultHandOverTime}
+
+func (c *lockConfig) handOverBounds() *handOverBounds {
+	if c.handOver == nil {
+		return &usualHandOver
+	}
+	return c.handOver
 }
 
 // What can be configured of the types that have options of their own.
@@ -98,6 +114,16 @@ func WithNonReentrant() LockOption {
 // renewed one.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold = d })
+}
+
+// WithHandOver bounds how a [Lock] changes hands among the waiters of one client without
+// Redis: at most so many times (0: never), and not after within since the grant; then
+// waiters of other clients go first. Only a renewed hold is handed over, to a waiter
+// without WithLease; it gets a higher token and the same [Lease.Owner]. An Unlock that
+// hands over asks Redis nothing, so a ForceUnlock in the meantime is told to the holder
+// after it. Other types ignore this option.
+func WithHandOver(passes int, within time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.handOver = &handOverBounds{passes, within} })
 }
 
 // Bounds and the default of [WithPriority].

@@ -15,6 +15,9 @@ const (
 	DefaultCommandTimeout = 3 * time.Second  // Redisson's time-out of a reply
 	DefaultUnlockTimeout  = 3 * time.Second
 	DefaultLongestPoll    = 5 * time.Second
+	// For WithHandOver: other clients wait for some ms of short sections, ten of long ones.
+	DefaultHandOverPasses, MaxHandOverPasses = 64, 1000
+	DefaultHandOverTime                      = 10 * time.Millisecond
 
 	// DefaultWaiterLease tolerates a lost command, or a pause of a waiter's process of
 	// some seconds. (Redisson's is five minutes.) MinWaiterLease is the shortest: each

@@ -26,8 +26,7 @@ const (
 	MaxAging = 24 * time.Hour
 )
 
-// NewPriorityLock returns the priority lock of a name, with the rules of
-// [Client.NewLock].
+// NewPriorityLock returns the priority lock of a name: see [Client.NewLock].
 func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
 	var cfg priorityConfig
 	err := applyEach(opts, func(o PriorityLockOption) { o.priorityLock(&cfg) })

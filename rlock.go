@@ -75,9 +75,9 @@ type Inspector interface {
 	ForceUnlock(ctx context.Context) (bool, error)
 
 	// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the owner
-	// with this id holds it (Lease.Owner, Holder.Owner). The id belongs to that hold
-	// alone, so a newer hold cannot be hit. The request may be sent again: if a reply
-	// was lost and the repeated request finds nothing, the error matches
+	// with this id holds it (Lease.Owner, Holder.Owner). A newer hold has another id,
+	// unless it was handed over (WithHandOver). The request may be sent again: if a
+	// reply was lost and the repeated one finds nothing, the error matches
 	// ErrUnreachable, and the outcome is unknown. An empty owner is refused.
 	ForceUnlockIf(ctx context.Context, owner string) (bool, error)
 }

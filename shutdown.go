@@ -20,8 +20,7 @@ import (
 // lease; Unlock still frees it before that. The error says how many locks that are,
 // names some, and matches ctx.Err(). A fixed lease (WithLease) is never renewed, so it
 // may run out while Shutdown waits; its holder then counts as gone, and Unlock reports
-// the loss. Nobody learns of a ForceUnlock of a fixed lease before its end: until then
-// Shutdown waits for it.
+// the loss.
 //
 // Holders must not wait for Shutdown: if its own caller holds a lease, it lasts until
 // ctx ends. Of several calls, the first whose ctx ends stops the client for all. At its

@@ -24,7 +24,7 @@ type SpinLock struct{ *core }
 
 var _ Locker = (*SpinLock)(nil)
 
-// NewSpinLock returns the spin lock of a name, with the rules of [Client.NewLock].
+// NewSpinLock returns the spin lock of a name: see [Client.NewLock].
 func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	cfg := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
 	err := applyEach(opts, func(o SpinLockOption) { o.spinLock(&cfg) })

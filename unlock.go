@@ -19,6 +19,9 @@ func (h *hold) release(ctx context.Context, l *Lease, called instant) (id string
 	alone := h.ops().takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.depart(l, called, alone)
 	defer d.end()
+	if d.passOn() {
+		return d.id, nil
+	}
 	return d.id, d.send(ctx, limit)
 }
 
@@ -32,6 +35,7 @@ type departure struct {
 	task   protocol.Task // to send to Redis; nil: nothing
 	err    error         // the result without a task
 	unsure bool          // the hold may have been ended by another request than task
+	took   time.Duration // until task was answered
 }
 
 // depart ends a lease of the hold, in this process.
@@ -85,7 +89,9 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 	if d.task == nil {
 		return d.err
 	}
+	sent := d.h.core.c.now()
 	r := d.task.Do(ctx, untilOrSoon(limit))
+	d.took = d.h.core.c.now().Sub(sent)
 	if d.rest > 0 {
 		return d.h.partlyReleased(&r)
 	}
@@ -99,6 +105,9 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 	switch {
 	case r.Err != nil:
+		h.lock()
+		h.seldomLocked().miscounted = true
+		h.unlock()
 		return unanswered(r.Err)
 	case r.Outcome == protocol.Done:
 		return nil
@@ -112,6 +121,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
+	d.letOthers(r.Heard)
 	c.lines.wake(h.core.id())
 	switch {
 	case r.Err != nil:

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/seam"
@@ -29,13 +30,23 @@ func (a *attempt) lead(w *waiter) {
 // confirmed or rebuilt, and at the longest poll. rest is how long the lock is known to be
 // held; 0 means look at once. news is the latest of the line before the attempt looked.
 func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lease *Lease, err error) {
-	c := a.core.c
-	since := c.clock.Now()
+	since := a.core.c.clock.Now()
 	if !a.failing.IsZero() {
 		since = a.failing // it has waited for an answer since then
 	}
+	for {
+		lease, err = a.waitInLine(ctx, since, rest, news)
+		if err != errTooLate {
+			return lease, err
+		}
+		rest, news = 0, 0
+	}
+}
+
+func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (lease *Lease, err error) {
+	c := a.core.c
 	w, head := c.lines.join(a.line(), since, news)
-	a.Leads = false
+	a.place, a.Leads = nil, false
 	if head {
 		a.lead(w)
 	}
@@ -60,29 +71,37 @@ func handOverOf(lease *Lease) *handOver {
 	}
 	h := lease.of.(*hold)
 	return &handOver{
-		hold: h, shared: h.core.side == shared,
+		hold: h, shared: h.core.side == shared, passes: h.handsOver(),
 		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.clock.Now().Add(h.restOfLease())},
 	}
 }
 
-// sleep sleeps. It returns an error if the wait is over.
-func (a *attempt) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <-chan struct{}) error {
+// sleep sleeps. It returns an error if the wait is over, or a lease of a hold that was
+// handed over meanwhile.
+func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Duration, wake <-chan struct{}) (lease *Lease, err error) {
 	c := a.core.c
 	if err := ctx.Err(); err != nil {
-		return err // whatever else has happened
+		return nil, err // whatever else has happened
 	}
-	switch s.sleep(d, wake, nil, ctx.Done(), c.closing) {
+	c.lines.sleeps(w, wake != nil && a.takes())
+	why := s.sleep(d, wake, nil, ctx.Done(), c.closing)
+	p := c.lines.awake(w)
+	switch why {
 	case wokenByEnd:
-		return ctx.Err()
+		err = ctx.Err()
 	case wokenByClosing:
-		return ErrClosed
+		err = ErrClosed
+	default:
+		if a.core.side == shared || a.core.asks.QueuedInRedis() {
+			c.stopOf("woken", a.Number) // many may be, at once
+		} else {
+			c.env.Stop("woken")
+		}
 	}
-	if a.core.side == shared || a.core.asks.QueuedInRedis() {
-		c.stopOf("woken", a.Number) // many may be, at once
-	} else {
-		c.env.Stop("woken")
+	if p != nil {
+		return a.receive(ctx, p, err)
 	}
-	return nil
+	return nil, err
 }
 
 // waitBehind waits until the attempt is the head of its line. It returns a lease if it got
@@ -90,8 +109,8 @@ func (a *attempt) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <
 func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease *Lease, rest time.Duration, err error) {
 	c := a.core.c
 	for {
-		if err := a.sleep(ctx, s, seam.FarAway, w.wake); err != nil {
-			return nil, 0, err
+		if lease, err = a.sleep(ctx, w, s, seam.FarAway, w.wake); lease != nil || err != nil {
+			return lease, 0, err
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err // a thousand waiters that are canceled at once need not look
@@ -128,6 +147,13 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 	}
 	for failures, look := 0, 0; ; look++ {
 		if rest == 0 || look > 0 {
+			if lease, err = a.makeWay(ctx, w, s); lease != nil || err != nil {
+				return lease, err
+			}
+			a.Reserve = 0
+			if a.takes() && c.lines.othersBehind(w) {
+				a.Reserve = l.opts.handOverBounds().passes
+			}
 			w.looks()
 			began := c.clock.Now()
 			lease, rest, err = a.try(ctx)
@@ -159,11 +185,11 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		if err == nil && c.glances.relieve(w, l.asks, rest) {
 			pause = seam.FarAway
 		}
-		if err := a.sleep(ctx, s, pause, w.wake); err != nil {
-			return nil, err
+		if lease, err = a.sleep(ctx, w, s, pause, w.wake); lease != nil || err != nil {
+			return lease, err
 		}
 		if most := l.asks.Hesitation(); most > 0 {
-			if err := a.sleep(ctx, s, a.jitter(look, most), nil); err != nil {
+			if _, err := a.sleep(ctx, w, s, a.jitter(look, most), nil); err != nil {
 				return nil, err
 			}
 		}
@@ -184,4 +210,57 @@ func (a *attempt) pause(look int, rest time.Duration) time.Duration {
 		pause = min(pause, rest+time.Millisecond+a.jitter(look, 2*time.Millisecond))
 	}
 	return pause
+}
+
+// takes reports whether the attempt can be given a hold of its client. Otherwise it needs
+// one of its own: for a fixed lease, or since a request of its own may have been granted
+// and has to be undone.
+func (a *attempt) takes() bool {
+	return a.core.handsOver() && !a.opts.hasLease && a.outer == nil && !a.unsure && !a.Granted
+}
+
+// receive makes a lease of a hold that was handed over. If the wait has ended meanwhile, for
+// the reason why, it hands the hold on, or gives it back.
+func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, error) {
+	c, l := a.core.c, a.core
+	h := &hold{core: l, owned: a.owned, number: p.number, token: p.token, unsure: p.unsure}
+	lease := h.beginPassed(p, c.now())
+	c.env.Stop("passed")
+	switch {
+	case why != nil:
+	case ctx.Err() != nil:
+		why = ctx.Err()
+	case c.isClosing():
+		why = ErrClosed
+	case !h.alive():
+		why = errTooLate // the process was stopped until the deadline
+	default:
+		return lease, nil
+	}
+	d := h.depart(lease, c.now(), true)
+	h.owned.clear(h)
+	if d.task != nil && !d.passOn() {
+		h.lock()
+		until := h.untilLocked()
+		h.unlock()
+		a.undo(d.task, until)
+	}
+	return nil, why
+}
+
+// errTooLate is why a hold that was handed over is of no use.
+var errTooLate = errors.New("the lease was over before the waiter had it")
+
+// makeWay lets waiters of other clients go first, after this client has had the lock for
+// a whole batch.
+func (a *attempt) makeWay(ctx context.Context, w *waiter, s *sleeper) (lease *Lease, err error) {
+	c := a.core.c
+	for lease == nil && err == nil {
+		d := c.lines.yieldsFor(w, c.now())
+		if d <= 0 {
+			break
+		}
+		lease, err = a.sleep(ctx, w, s, d, w.wake)
+	}
+	return lease, err
 }

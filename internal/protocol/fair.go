@@ -86,3 +86,6 @@ func (l *Fair) KeepsPlace() bool { return true }
 
 // Glanced implements Protocol.
 func (l *Fair) Glanced() *Lock { return nil }
+
+// HandsOver implements Protocol: other clients may have been waiting for longer.
+func (l *Fair) HandsOver() bool { return false }

@@ -58,3 +58,6 @@ func (l *Fenced) Counter() Request[int64] {
 		return token, err
 	})
 }
+
+// HandsOver implements Protocol: each grant counts by one.
+func (l *Fenced) HandsOver() bool { return false }

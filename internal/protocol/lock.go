@@ -23,6 +23,9 @@ func NewLock(site *Site, names *Names) *Lock {
 	return &Lock{site: site, names: names}
 }
 
+// HandsOver implements Protocol.
+func (l *Lock) HandsOver() bool { return true }
+
 // NewID implements Protocol.
 func (l *Lock) NewID() HoldID { return l.site.NewID() }
 
@@ -30,7 +33,7 @@ func (l *Lock) NewID() HoldID { return l.site.NewID() }
 func (l *Lock) Enter(e *Acquire) Request[Entered] {
 	tokens, source := l.counter, any("counter")
 	if tokens == "" {
-		tokens, source = l.names.Clock(), any("clock") // constants are not boxed anew
+		tokens, source = l.names.Clock(), any(e.Reserve) // a small number is not boxed anew
 	}
 	q := l.site.entering("lock/enter", nil, nil)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)

@@ -58,6 +58,9 @@ type Protocol interface {
 	// with that id is subscribed already.
 	Listening(id string) bool
 
+	// HandsOver reports whether a hold can be handed over inside a client: no order among
+	// clients is promised, and tokens can be drawn ahead.
+	HandsOver() bool
 	// QueuedInRedis reports whether Redis keeps the order of the waiters. Then each of
 	// them asks Redis, not only the head of the line in its client.
 	QueuedInRedis() bool
@@ -82,7 +85,7 @@ type Protocol interface {
 
 // HoldID names one hold: an owner's time at a lock, from the first entry to the last
 // release. It is never used again, so a late copy of a request about one hold cannot
-// affect another.
+// affect another. Holds that are handed over inside a client share one: see handover.go.
 type HoldID struct {
 	ID     string // "<client uuid>:<number>", as Redis and Java clients see it
 	Number int64  // the one in ID
@@ -95,6 +98,7 @@ type Acquire struct {
 	Wait     bool   // if the lock is not free
 	Outer    string // id of the caller's hold of the other side, under which it may enter; empty: none
 	Priority int
+	Reserve  int // how many more tokens to draw, for holds to which this one is handed over
 
 	Tries   int   // looks so far, including this one
 	Leads   bool  // it is the first of its client's waiters, as far as is known
@@ -123,6 +127,8 @@ const (
 type Entered struct {
 	Verdict Verdict
 	Token   int64 // Granted; 0 for a shared hold
+	// Reserved is how many more tokens were drawn: those that follow Token.
+	Reserved int64
 	// Rest is how long the lock is held, as far as is known: look again within it.
 	// Negative: not known. Quarantined: how long the quarantine lasts.
 	Rest time.Duration
@@ -188,6 +194,8 @@ type Result[T any] struct {
 	Unsure bool
 	// Last is the last failure of a copy, if a context ended the request and Err says so.
 	Last error
+	// Heard is how many connections listened to what was published; see wire.Answer.
+	Heard int
 	// OfQuorum: several servers were asked, and some of them may have answered.
 	OfQuorum bool
 }
@@ -261,6 +269,7 @@ func (e InQuarantine) Error() string {
 // Everyday has the answers of most types, which embed it.
 type Everyday struct{}
 
+func (Everyday) HandsOver() bool                       { return false }
 func (Everyday) QueuedInRedis() bool                   { return false }
 func (Everyday) KeepsPlace() bool                      { return false }
 func (Everyday) Listening(string) bool                 { return false }

@@ -36,7 +36,11 @@ func readEntered(a wire.Answer) (Entered, error) {
 	}
 	switch code {
 	case codeGranted:
-		return Entered{Verdict: Granted, Token: n}, nil
+		e := Entered{Verdict: Granted, Token: n}
+		if len(rest) > 0 {
+			e.Reserved, _ = rest[0].(int64)
+		}
+		return e, nil
 	case codeBusy:
 		e := Entered{Verdict: Busy, Rest: millis(n)}
 		if len(rest) >= 2 {

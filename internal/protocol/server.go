@@ -22,7 +22,7 @@ func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
 
 // result reads an answer. Only this function checks whether enough replicas have confirmed.
 func (q *asked[T]) result(a wire.Answer) (r Result[T]) {
-	r.Unsure, r.Last = a.Unsure, a.Last
+	r.Unsure, r.Last, r.Heard = a.Unsure, a.Last, a.Heard
 	if r.Outcome, r.Err = q.read(a); r.Err == nil && a.Acks < q.r.Acks {
 		r.TooFew = fmt.Errorf("%d of %d replicas confirmed within %v", a.Acks, q.r.Acks, q.r.Within)
 	}

@@ -45,3 +45,6 @@ func (l *Spin) LongestPause(who int64, turn int) time.Duration { return l.pause(
 
 // Glanced implements Protocol.
 func (l *Spin) Glanced() *Lock { return nil }
+
+// HandsOver implements Protocol: nobody can see whether other clients wait.
+func (l *Spin) HandsOver() bool { return false }

@@ -26,6 +26,7 @@ type judge struct {
 	log   []string
 
 	acquired, refused, unreachable, nested, extended, lost, released int
+	handedOver                                                       int
 	doubles, disorders                                               int // violations: two holders; tokens
 }
 
@@ -120,13 +121,18 @@ func (j *judge) ghostsLocked(lock string, losses int) {
 	}
 }
 
-// left is called when the last Unlock of a hold has returned nil.
+// left is called when the last Unlock of a hold has returned nil. A hold that is still in
+// Redis then was handed over, and another owner has it now or soon.
 func (j *judge) left(lock string, l grip) {
 	losses := j.losses()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.locks[lock]
 	if !slices.ContainsFunc(v.open, func(s *openHold) bool { return s.hold == l.hold() }) {
+		if _, still := j.s.kind.holdsIn(j.w, lock)[l.hold()]; still && j.s.kind.handsOver {
+			j.handedOver++
+			return
+		}
 		v.gone[l.hold()] = losses
 		for _, m := range l.Members() {
 			v.gone[hold{m.Owner(), false}] = losses

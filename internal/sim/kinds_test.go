@@ -14,6 +14,13 @@ import (
 // kinds are the other types of locks. Each plays what Lock does.
 var kinds = []kind{
 	{
+		name: "lock through Redis",
+		open: alone(func(c *rlock.Client, name string) rlock.Locker {
+			return c.NewLock(name, rlock.WithHandOver(0, 0))
+		}),
+		holds: plainHolds,
+	},
+	{
 		name:  "spin",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewSpinLock(name) }),
 		holds: plainHolds,

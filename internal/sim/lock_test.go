@@ -47,6 +47,7 @@ type kind struct {
 	holds         func(m *miniredis.Miniredis, lock string) map[hold]string
 	queuedInRedis bool // each waiter has a channel of its own
 	forgets       bool // a loss of data takes its tokens along
+	handsOver     bool // holds are handed over inside a client, under one id
 
 	several // servers
 }
@@ -86,9 +87,12 @@ func plainHolds(m *miniredis.Miniredis, lock string) map[hold]string {
 }
 
 var plainLock = kind{
-	name:  "lock",
-	open:  func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) { return c.NewLock(name), nil },
-	holds: plainHolds,
+	name: "lock",
+	// Sections are long here, and so is the time for hand-overs.
+	open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
+		return c.NewLock(name, rlock.WithHandOver(4, time.Second)), nil
+	},
+	holds: plainHolds, handsOver: true,
 }
 
 // grip is a lease of one side.

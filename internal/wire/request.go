@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -143,7 +144,10 @@ func (r *Request) words(room []any, whole bool) []any {
 type Answer struct {
 	Val  any
 	Acks int // replicas that confirmed
-	Err  error
+	// Heard is how many connections listened when the script published, as far as its
+	// server knows and the script reports it.
+	Heard int
+	Err   error
 	// Unsure: a copy of the request other than the one that was answered may have run, or
 	// may run yet.
 	Unsure bool
@@ -219,17 +223,21 @@ func fields(val any) map[string]any {
 	return out
 }
 
-// unwrapPublish splits a reply of the form {reply, why Redis refused to publish}.
-func unwrapPublish(r *Request, val any) (reply any, why string) {
+// unwrapPublish splits a reply of the form {reply, why Redis refused to publish}, or
+// {reply, how many connections listen}: see scripts/shared/publish.lua.
+func unwrapPublish(r *Request, val any) (reply any, heard int, why string) {
 	if r.Script == nil || !r.Script.Publishes {
-		return val, ""
+		return val, 0, ""
 	}
 	if list, ok := val.([]any); ok && len(list) == 2 {
 		if text, ok := list[1].(string); ok {
-			return list[0], text
+			if n, err := strconv.Atoi(text); err == nil {
+				return list[0], n, ""
+			}
+			return list[0], 0, text
 		}
 	}
-	return val, ""
+	return val, 0, ""
 }
 
 // isPrefixed reports whether an error reply of Redis begins with a code. Redis 6 wraps the

@@ -23,14 +23,16 @@ func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
 	}
 	err := d.io.Process(ctx, s)
 	if err == nil {
-		return Answer{Val: d.reply(r, s.Val())}
+		return d.answer(r, s.Val())
 	}
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return Answer{Val: d.reply(r, s.Val()), Err: d.foreign(ctx, r, err)}
+		return Answer{Err: d.foreign(ctx, r, err)}
 	}
 	whole := r.command(ctx, true)
-	err = d.io.Process(ctx, whole)
-	return Answer{Val: d.reply(r, whole.Val()), Err: d.foreign(ctx, r, err)}
+	if err := d.io.Process(ctx, whole); err != nil {
+		return Answer{Err: d.foreign(ctx, r, err)}
+	}
+	return d.answer(r, whole.Val())
 }
 
 // sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
@@ -54,20 +56,21 @@ func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
 		if err != nil {
 			return Answer{Err: d.foreign(ctx, r, err)}
 		}
-		acks, err := wait.Int()
-		return Answer{Val: d.reply(r, cmd.Val()), Acks: acks, Err: err}
+		a := d.answer(r, cmd.Val())
+		a.Acks, a.Err = wait.Int()
+		return a
 	}
 	panic("unreachable")
 }
 
-// reply returns what a script has replied. It reports to Events if Redis did not let the
+// answer is what a script has replied. It reports to Events if Redis did not let the
 // script publish.
-func (d *Deployment) reply(r *Request, val any) any {
-	val, why := unwrapPublish(r, val)
+func (d *Deployment) answer(r *Request, val any) Answer {
+	val, heard, why := unwrapPublish(r, val)
 	if why != "" {
 		d.cfg.Events.Unpublished(errors.New(why))
 	}
-	return val
+	return Answer{Val: val, Heard: heard}
 }
 
 // foreign adds the type of the key to the error of a request that has failed because a key
@@ -136,7 +139,8 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		confirmed, _ := wait.Int()
 		unknown := todo[:0]
 		for j, i := range todo {
-			answers[i] = Answer{Val: d.reply(batch[i], cmds[j].Val()), Acks: confirmed, Err: cmds[j].Err()}
+			answers[i] = d.answer(batch[i], cmds[j].Val())
+			answers[i].Acks, answers[i].Err = confirmed, cmds[j].Err()
 			if err := cmds[j].Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 				unknown = append(unknown, i)
 			}

@@ -5,9 +5,11 @@
 -- KEYS[3]  source of tokens: see ARGV[3]
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  'clock': KEYS[3] is the fencing clock of the lock's slot;
---          'counter': Redisson's counter of this lock
+-- ARGV[3]  'counter': KEYS[3] is Redisson's counter of this lock; otherwise it is the
+--          fencing clock of the lock's slot, and ARGV[3] how many more tokens to draw,
+--          for a client that hands the hold over
 -- Reply    token      held
+--          {1, token, n}  held; the n tokens that follow are the client's too
 --          {0, pttl, holder, others}  held by others for pttl ms (-1: no TTL);
 --                      see shared/hash.lua
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
@@ -27,14 +29,20 @@ local lock, tombstone, tokens = KEYS[1], KEYS[2], KEYS[3]
 local id, lease, source = ARGV[1], ARGV[2], ARGV[3]
 if redis.call('exists', lock, tombstone) == 0 then
   -- The usual case ends here, with as few commands as possible.
-  local token
+  local token, last
   if source == 'counter' then
     token = redis.call('incr', tokens)
   else
-    token = drawToken(tokens, micros())
+    token, last = drawToken(tokens, micros())
   end
   redis.call('hset', lock, id, '1')
   redis.call('pexpire', lock, lease)
+  if source ~= '0' and last then
+    -- Those below, down to the last: the clock does not run ahead of the time, which
+    -- takes its place if its key is lost.
+    local n = math.min(tonumber(source), token - last - 1)
+    return {1, token - n, n}
+  end
   return token
 end
 

@@ -6,7 +6,7 @@
 -- ARGV[3]  channel
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
---          1  freed
+--          1  freed; {1, n} if n connections listen: see shared/publish.lua
 --          0  no such lock
 --          -1 held by others
 -- Caller   Unlock, Shutdown
@@ -31,5 +31,4 @@ if entries ~= '0' then
 end
 -- Not HDEL: Redisson's release deletes the hash too, with what others may have put there.
 redis.call('del', lock)
-announce(how, channel, '0')
-return told(1)
+return told(1, announce(how, channel, '0'))

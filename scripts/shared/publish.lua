@@ -7,17 +7,22 @@ local unpublished -- why Redis refused to publish
 
 local function send(command, channel, payload)
   local reply = redis.pcall(command, channel, payload)
-  unpublished = unpublished or type(reply) == 'table' and reply.err
+  if type(reply) == 'table' then
+    unpublished = unpublished or reply.err
+    return 0
+  end
+  return reply
 end
 
--- announce publishes on a channel. how is 'publish', 'spublish', 'both' or 'none'.
+-- announce publishes on a channel. how is 'publish', 'spublish', 'both' or 'none'. It
+-- returns how many connections listen, as far as this server knows.
 local function announce(how, channel, payload)
   if how == 'both' then
-    send('publish', channel, payload)
-    send('spublish', channel, payload)
+    return send('publish', channel, payload) + send('spublish', channel, payload)
   elseif how ~= 'none' then
-    send(how, channel, payload)
+    return send(how, channel, payload)
   end
+  return 0
 end
 
 -- told returns the reply of a script that may have published: the reply itself, or

@@ -2,7 +2,8 @@
 -- of the slot, which all its locks share, so that no key remains for each name.
 --
 -- Defines  nextToken(clock, now), drawToken(clock, now, digits). digits is now as text,
---          if the caller has it
+--          if the caller has it. drawToken returns the token, and the last before it, if
+--          it is known
 
 -- nextToken returns the token that comes next: the time in µs, or more if the clock has
 -- given that already.
@@ -21,5 +22,5 @@ local function drawToken(clock, now, digits)
     now = last + 1
     redis.call('set', clock, now)
   end
-  return now
+  return now, last
 end

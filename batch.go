@@ -1,0 +1,25 @@
+package rlock
+
+// batch is what the hand-overs of one grant share. It is nil if nobody waited when the
+// lock was granted. Only the holder uses it, or who gives the lock to the next holder.
+type batch struct {
+	tokens int64   // how many tokens are left
+	last   int64   // the last of them; all were drawn at once
+	until  instant // no hand-over after that: other clients wait too
+}
+
+// next draws a token.
+func (b *batch) next() int64 {
+	b.tokens--
+	return b.last - b.tokens
+}
+
+// pass is a hold on its way to its next owner.
+type pass struct {
+	*batch
+	token  int64
+	number int64 // of the id
+	unsure bool
+
+	deadline, expires, renewAt, asked instant
+}

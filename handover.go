@@ -1,0 +1,58 @@
+package rlock
+
+import "time"
+
+// A hand-over passes the lock from one owner to the next inside a client, without Redis:
+// lock cohorting (Dice, Marathe, Shavit 2012). What Redis shows is the client's time at the
+// lock, under one hold id. What changes hands is the right to it, and each owner gets a
+// hold of its own here, with a fencing token of its own.
+//
+// Why no two owners hold the lock:
+//   - The lease of the owner before has ended when the next one is told (see depart).
+//   - The next one's deadline is the same: nothing in Redis has changed, so that what
+//     Redis promised is all there is. It is renewed like any other hold.
+//   - A hold is handed over only while no renewal of it is due or under way. So no answer
+//     that concerns the new hold goes to the old one.
+//   - Copies of earlier requests under the id that come late do no harm to it: a renewal
+//     lengthens the lease, an acquire finds its hold, a release was never sent. The last
+//     release leaves a tombstone if any of them may come still.
+//   - Its tokens were drawn by the enter script that began the batch, and each is used once.
+//
+// A removal by force, or a loss of the server's data, is noticed by the next renewal or
+// release, as by any holder. Until then the client may hand the lock over, within the
+// bounds of the batch.
+
+// passOn hands the hold to the first waiter of the client, if there is one that sleeps,
+// after its last lease has ended. It reports whether it did; otherwise the hold has to be
+// released.
+func (d *departure) passOn() bool {
+	h, c := d.h, d.h.core.c
+	if !h.handsOver() || h.batch.tokens <= 0 || d.task == nil || d.rest > 0 || !d.alone || c.isClosing() {
+		return false
+	}
+	h.lock()
+	p := &pass{
+		batch: h.batch, number: h.number, unsure: h.unsure,
+		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked,
+	}
+	quiet := h.attempts == 0 && !h.miscounted // the count in Redis is 1
+	h.unlock()
+	// Only its holder draws tokens. If nobody takes this one it is never seen.
+	if now := c.now(); !quiet || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {
+		return false
+	}
+	p.token = p.next()
+	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.time(p.expires)})
+}
+
+// letOthers makes the waiters of this client let those of others go first, if it had the
+// lock for a batch and others listen. They get time for a message and a request, which
+// take about as long as the release.
+func (d *departure) letOthers(heard int) {
+	c, h := d.h.core.c, d.h
+	if !h.handsOver() {
+		return
+	}
+	pause := min(2*d.took+time.Millisecond, h.core.opts.handOverBounds().within)
+	c.lines.yield(h.core.line(""), heard, c.now().Add(pause))
+}
