@@ -45,6 +45,15 @@ func (d *departure) passOn() bool {
 	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.time(p.expires)})
 }
 
+// hold makes the hold of the next owner.
+func (p *pass) hold(l *core, of *owned) *hold {
+	return &hold{
+		core: l, owned: of, number: p.number, token: p.token, unsure: p.unsure,
+		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
+		seldom: &seldom{asked: p.asked, batch: p.batch},
+	}
+}
+
 // letOthers makes the waiters of this client let those of others go first, if it had the
 // lock for a batch and others listen. They get time for a message and a request, which
 // take about as long as the release.

@@ -119,13 +119,6 @@ func (h *hold) begin(sent instant, a acquireConfig) *Lease {
 	return h.serve(sent, !a.hasLease)
 }
 
-// beginPassed puts a hold into service that was handed over.
-func (h *hold) beginPassed(p *pass, now instant) *Lease {
-	h.deadline, h.expires, h.renewAt = p.deadline, p.expires, p.renewAt
-	h.seldom = &seldom{asked: p.asked, batch: p.batch}
-	return h.serve(now, true)
-}
-
 // serve makes the first lease of a hold, and has the watchdog look after both.
 func (h *hold) serve(since instant, renewed bool) *Lease {
 	h.duty = h

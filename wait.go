@@ -223,8 +223,6 @@ func (a *attempt) takes() bool {
 // the reason why, it hands the hold on, or gives it back.
 func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, error) {
 	c, l := a.core.c, a.core
-	h := &hold{core: l, owned: a.owned, number: p.number, token: p.token, unsure: p.unsure}
-	lease := h.beginPassed(p, c.now())
 	c.env.Stop("passed")
 	switch {
 	case why != nil:
@@ -232,18 +230,17 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 		why = ctx.Err()
 	case c.isClosing():
 		why = ErrClosed
-	case !h.alive():
-		why = errTooLate // the process was stopped until the deadline
-	default:
-		return lease, nil
+	case !c.now().Before(p.deadline):
+		why = errTooLate // the process was stopped
 	}
-	d := h.depart(lease, c.now(), true)
-	h.owned.clear(h)
-	if d.task != nil && !d.passOn() {
-		h.lock()
-		until := h.untilLocked()
-		h.unlock()
-		a.undo(d.task, until)
+	h := p.hold(l, a.owned)
+	if why == nil {
+		return h.serve(c.now(), true), nil
+	}
+	d := departure{h: h, id: h.id(), alone: true}
+	d.task = h.releaseLocked(d.id, 0)
+	if !d.passOn() {
+		a.undo(d.task, h.untilLocked())
 	}
 	return nil, why
 }
