@@ -35,7 +35,7 @@ func ordinary(runs int) int {
 	switch {
 	case thorough():
 		return runs
-	case locktest.UnderRace(): // a run takes six times as long
+	case testing.Short(), locktest.UnderRace(): // under which a run takes six times as long
 		return (runs + 4) / 5
 	}
 	return (runs + 1) / 2
