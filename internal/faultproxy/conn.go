@@ -2,6 +2,7 @@ package faultproxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"net"
 	"slices"
@@ -189,8 +190,7 @@ func (c *conn) apply(cmd Command, action Action) bool {
 		c.say(nil)
 		return false
 	case Duplicate:
-		c.send(cmd, deliver)
-		c.send(cmd, drop)
+		c.send(cmd, deliver, drop)
 	case Error:
 		c.say([]byte(c.p.ErrorText + "\r\n"))
 	case Hold:
@@ -201,18 +201,21 @@ func (c *conn) apply(cmd Command, action Action) bool {
 	return true
 }
 
-// send forwards cmd. Its reply is expected before it is written: the server
-// may be faster than the lock.
-func (c *conn) send(cmd Command, f fate) {
-	w := &reply{fate: f, hello: cmd.Name == "hello"}
-	if n := cmd.confirmations(); n > 0 {
-		w.kind, w.left = cmd.Name, n
-	}
+// send forwards cmd, once for each fate. Its reply is expected before it is written: the
+// server may be faster than the lock. Copies are one write: the answer to the first one
+// cannot come before the second is there.
+func (c *conn) send(cmd Command, fates ...fate) {
 	c.mu.Lock()
-	c.want = append(c.want, w)
+	for _, f := range fates {
+		w := &reply{fate: f, hello: cmd.Name == "hello"}
+		if n := cmd.confirmations(); n > 0 {
+			w.kind, w.left = cmd.Name, n
+		}
+		c.want = append(c.want, w)
+	}
 	c.subscriber = c.subscriber || cmd.subscribes()
 	c.mu.Unlock()
-	c.up.Write(cmd.Raw) // readUpstream sees a failure too, and ends the connection
+	c.up.Write(bytes.Repeat(cmd.Raw, len(fates))) // readUpstream sees a failure too, and ends the connection
 }
 
 // say puts a reply of the proxy's own, or a reset if nil, in its place behind

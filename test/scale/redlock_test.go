@@ -156,7 +156,9 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 	if most > goroutines+60 {
 		t.Errorf("%d goroutines with %d holds, then %d", goroutines, len(held), most)
 	}
-	if alone > int64(len(held))/10 { // some acquires are still on their way to the last nodes
+	// Some acquires are still on their way to the last nodes, and a renewal that finds no
+	// other on its way goes alone.
+	if alone > renewed/20 {
 		t.Errorf("%d commands were sent alone", alone)
 	}
 	if renewed < int64(len(held)) {
