@@ -30,7 +30,9 @@ func TestFairDeadWaitersAreRemovedTogether(t *testing.T) {
 		if took < term-100*time.Millisecond || took > term+5*time.Second {
 			t.Fatalf("ten dead waiters cost %v with a waiter lease of %v", took, term)
 		}
-		if n := m.Looks.At("a"); n > 12 {
+		// Six, and one more for each that was put there a millisecond after the one before it, as a
+		// busy machine does: it dies as much later.
+		if n := m.Looks.At("a"); n > 6+10 {
 			t.Fatalf("%d looks in %v", n, took)
 		}
 		locktest.MustUnlock(t, lease)
