@@ -134,3 +134,23 @@ func TestLinesThatAreNotKept(t *testing.T) {
 		t.Fatalf("%d subscriptions are left after the end", q.open)
 	}
 }
+
+// After a batch the head makes way if more connections than its own listen.
+func TestHeadMakesWayForThoseWhoListen(t *testing.T) {
+	q := &lineTest{}
+	key := keyOf("a")
+	q.yield(key, 5, 100) // nobody waits
+	w := q.enter(key, 0)
+	if d := q.yieldsFor(w, 0); d > 0 {
+		t.Fatalf("it makes way for %v before any batch", d)
+	}
+	q.yield(key, 1, 100)
+	if d := q.yieldsFor(w, 0); d > 0 {
+		t.Fatalf("it makes way for %v for itself", d)
+	}
+	q.yield(key, 2, 100)
+	if d := q.yieldsFor(w, 40); d != 60 {
+		t.Fatalf("it makes way for %v, want 60ns", d)
+	}
+	q.leave(w, gotIt, 0)
+}

@@ -228,7 +228,7 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 			// Until the first request has timed out, each waits for its own time-out.
 			// After that nobody waits but for a PING, and what those few have left
 			// ends when go-redis gives up.
-			few := func() bool { return runtime.NumGoroutine() < before+60 }
+			few := func() bool { return runtime.NumGoroutine() < before+pairs }
 			locktest.Eventually(t, "what was begun has ended", few)
 			more := run()
 			if !few() {
