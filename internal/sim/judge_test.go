@@ -129,13 +129,22 @@ func (j *judge) left(lock string, l grip) {
 	defer j.mu.Unlock()
 	v := j.locks[lock]
 	if !slices.ContainsFunc(v.open, func(s *openHold) bool { return s.hold == l.hold() }) {
-		if _, still := j.s.kind.holdsIn(j.w, lock)[l.hold()]; still && j.s.kind.handsOver {
-			j.handedOver++
-			return
+		holds := j.s.kind.holdsIn(j.w, lock)
+		leaves := func(h hold) bool {
+			_, still := holds[h]
+			return !still || !j.s.kind.handsOver && !j.s.kind.membersHandOver
 		}
-		v.gone[l.hold()] = losses
+		all := []hold{l.hold()}
 		for _, m := range l.Members() {
-			v.gone[hold{m.Owner(), false}] = losses
+			all = append(all, hold{m.Owner(), false})
+		}
+		if !leaves(all[0]) {
+			j.handedOver++
+		}
+		for _, h := range all {
+			if leaves(h) {
+				v.gone[h] = losses
+			}
 		}
 		j.ghostsLocked(lock, losses)
 	}

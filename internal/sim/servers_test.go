@@ -26,6 +26,7 @@ type several struct {
 	everywhere, anywhere func(w *World, lock string) map[hold]string
 	ghost                func(w *World, lock string) string
 	uncounted            bool // the servers do not know how often an owner has entered
+	membersHandOver      bool // as handsOver, if others of the client wait for a member
 
 	sturdy    bool          // no loss of data and no clock excuses two holders
 	forgetful int           // how many of the servers may lose data
@@ -164,7 +165,7 @@ func always(name string) func(string) string { return func(string) string { retu
 
 func multiKind(name string, servers int, parts ...part) kind {
 	return kind{name: name, several: several{
-		servers: servers,
+		servers: servers, membersHandOver: true,
 		openAll: func(cs []*rlock.Client, name string) rlock.Locker {
 			var members []rlock.Locker
 			for _, p := range parts {
