@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,8 @@ type granting struct {
 	c       *Client
 	entered protocol.Request[protocol.Entered]
 	kept    protocol.Task
+
+	renewals atomic.Int32 // sent
 }
 
 type answer[T any] struct {
@@ -22,11 +25,13 @@ type answer[T any] struct {
 }
 
 func (a *answer[T]) Do(context.Context, time.Duration) protocol.Result[T] { return a.r }
+func (a *answer[T]) Send(protocol.Dispatch)                               {}
 
 func (g *granting) NewID() protocol.HoldID                                     { return g.c.newID() }
 func (g *granting) Ready(context.Context) error                                { return nil }
 func (g *granting) Enter(*protocol.Acquire) protocol.Request[protocol.Entered] { return g.entered }
 func (g *granting) Release(string, int) protocol.Task                          { return g.kept }
+func (g *granting) Renew(string, time.Duration) protocol.Task                  { g.renewals.Add(1); return g.kept }
 func (g *granting) QueuedInRedis() bool                                        { return false }
 func (g *granting) Listening(string) bool                                      { return false }
 func (g *granting) KeepsPlace() bool                                           { return false }

@@ -196,6 +196,8 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent instant, a acqu
 	renewAt := h.renewAt
 	if a.hasLease || r.OfQuorum || cfg.acks == 0 { // else the replicas may not know
 		h.confirmLocked(sent, a.lease)
+	} else if !renewAt.Before(h.deadline) {
+		h.renewAt = sent // what they know ends before a renewal would be due
 	}
 	switch {
 	case lease.renewed:

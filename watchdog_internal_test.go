@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -159,4 +160,24 @@ func TestShutdownWithAnObserverThatNeverReturns(t *testing.T) {
 		t.Error("Shutdown does not say that the Observer has not returned")
 	}
 	close(o.leave)
+}
+
+// A hold with a short fixed lease is entered again without one, and replicas have to
+// confirm leases: what they know ends with the fixed lease, so a renewal is due at once.
+func TestReentryThatReplicasDoNotKnowIsRenewedInTime(t *testing.T) {
+	c := unserved(t, WithReplicaAck(1, time.Second))
+	defer c.watchdog.close()
+	l := grantingLock(c, "a")
+	h := &hold{core: l, number: 1, token: 1}
+	short := h.begin(c.now(), acquireConfig{lease: 2 * time.Second, hasLease: true})
+	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
+	if _, err := h.reentered(&kept, c.now(), acquireConfig{lease: c.cfg.watchdogLease}); err != nil {
+		t.Fatal(err)
+	}
+	for l.asks.(*granting).renewals.Load() == 0 {
+		if err := short.Err(); err != nil {
+			t.Fatalf("%v, and no renewal was sent", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
