@@ -24,9 +24,8 @@ const (
 // begins with the first pause when it gets to the head of its client's line.
 type Backoff struct{ first, longest time.Duration }
 
-// ExponentialBackoff pauses for first, then twice as long each time, up to longest. The
-// pauses must be between [MinBackoff] and [MaxLease], and longest not shorter than
-// first.
+// ExponentialBackoff pauses for first, then twice as long each time, up to longest. They
+// must be between [MinBackoff] and [MaxLease], first not above longest.
 func ExponentialBackoff(first, longest time.Duration) Backoff { return Backoff{first, longest} }
 
 // ConstantBackoff pauses for d each time, which must be between [MinBackoff] and

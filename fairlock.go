@@ -30,13 +30,11 @@ var _ Locker = (*FairLock)(nil)
 // Deadlines are on the clock of Redis; the clocks of Java processes should agree with it
 // to within seconds. All waiters of a FairLock talk to Redis, also those of one process.
 // The cost of a request does not depend on their number, except for the removal of one
-// from the middle of the queue: some 0.1 ms of 10,000. Use a [Lock] where the order does
-// not matter.
+// from the middle of the queue: some 0.1 ms of 10,000.
 type FairLock struct{ *core }
 
-// NewFairLock returns the fair lock of a name, with the rules of [Client.NewLock].
-// State.Waiters is the length of the queue in Redis, with the waiters of Java and of
-// other processes.
+// NewFairLock returns the fair lock of a name: see [Client.NewLock]. State.Waiters is the
+// length of the queue in Redis, Java's waiters included.
 func (c *Client) NewFairLock(name string, opts ...LockOption) *FairLock {
 	cfg, err := lockOptions(opts)
 	l, names := newCore(c, hashFamily, name, cfg, err)

@@ -13,7 +13,7 @@ import "github.com/go-rlock/rlock/internal/protocol"
 // Redisson has no such lock. Its keys are rlock's own, and it does not exclude another
 // type of lock of the same name. While such a lock is held, Lock and TryLock fail with
 // ErrForeignKey, but the other type does not look here: to change the type of a lock in
-// use, change its name. (A RedLock and this ignore each other.)
+// use, change its name.
 //
 // The order is that of arrival in Redis, across clients and a failover that keeps the
 // data. Each waiter has a place of its own in the queue, looks each third of a waiter

@@ -136,7 +136,7 @@ func (l *Lease) Token() int64 {
 
 // Members are the leases of the members of a MultiLock, in the order of their names;
 // other locks have none. Each has the fencing token of its own lock, for a resource that
-// others guard by that lock. Unlocking one of them ends the whole.
+// others guard by that lock. To unlock one ends the whole.
 func (l *Lease) Members() []*Lease {
 	if l.none() {
 		return nil
@@ -277,7 +277,7 @@ func (l *Lease) endLocked(err error) {
 // Extend makes the lease last for at least d from now; it never shortens it. d has the
 // bounds of WithLease and is rounded up to whole milliseconds. ctx and the command
 // time-out bound the call. The error matches
-//   - ErrLeaseLost, and the cause, if the lease had been lost, or if Redis says so now;
+//   - ErrLeaseLost, and the cause, if the lease is lost, maybe as Redis says now;
 //   - ErrUnlocked, if the lease was unlocked;
 //   - ErrClosed, if the client shuts down: a renewed lease is still renewed, any other
 //     lasts until its Deadline;

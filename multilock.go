@@ -16,8 +16,8 @@ import (
 )
 
 // DefaultMultiLockRound is how long, per member, a MultiLock that holds some of them
-// waits for the rest before it gives back what it has and starts over. It is Redisson's,
-// and ends deadlocks of groups that take their members in different orders.
+// waits for the rest before it gives back what it has and starts over, as Redisson does:
+// it ends deadlocks of groups with different orders.
 const DefaultMultiLockRound = 1500 * time.Millisecond
 
 // MultiLock is several locks as one, all or nothing: the counterpart of Redisson's

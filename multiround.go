@@ -93,7 +93,8 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 func (r *round) take(ctx context.Context, wait bool) error {
 	if r.blocked < 0 {
 		done, err := r.together(ctx, wait)
-		if wait && err != nil && worthRepeating(err) && !errors.Is(err, ErrNotAcquired) {
+		open := ctx.Err() == nil && (r.end.IsZero() || time.Now().Before(r.end))
+		if wait && open && err != nil && worthRepeating(err) {
 			r.undo(ctx)
 			err = nil // the members' Lock outlasts that for longer
 		}

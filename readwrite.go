@@ -56,9 +56,8 @@ var (
 	_ Locker = WriteLock{}
 )
 
-// NewReadWriteLock returns the read-write lock of a name, with the rules of
-// [Client.NewLock]. The options are those of both sides. Where another type of lock
-// holds the name, this one waits until it is free.
+// NewReadWriteLock returns the read-write lock of a name: see [Client.NewLock]. Its options
+// are those of both sides. It waits where another type holds the name.
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	const family = "rwlock"
 	var cfg readWriteConfig

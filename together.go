@@ -97,7 +97,6 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	err = ans.Err
 	if err != nil {
 		first.seen.settle(c.clock.Now(), false)
-		err = first.interrupted(ctx, err)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {
@@ -114,6 +113,9 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 		if err == nil {
 			return true, nil
 		}
+	}
+	if err != nil {
+		err = first.interrupted(ctx, err) // a process that was stopped may find both ended
 	}
 	if err == nil && !wait && ans.Outcome.Verdict == protocol.Quarantined {
 		err = because(ErrNotAcquired, protocol.InQuarantine{Left: ans.Outcome.Rest})

@@ -165,3 +165,35 @@ func TestMultiLockIsNotHandedOutWhenItsLastMemberIsOver(t *testing.T) {
 		}
 	})
 }
+
+// One script took all members of a MultiLock, but the process was stopped until the lease
+// was over. If the caller's context has ended too, the error says so; if not, the wait goes
+// on, as for one lock.
+func TestMultiLockTakenAtOnceOutlastsALateReply(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"context over": lockLease, "context open": 10 * lockLease} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, Config{}, func(w *World) {
+				p := newPlayer(w, scenario{}, "a")
+				defer p.close()
+				m, err := rlock.NewMultiLock(p.cs[0].NewLock("{m}one"), p.cs[0].NewLock("{m}two"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				p.h.AtGate("granted", func() { p.h.Pause(2 * lockLease) })
+				l, err := m.Lock(ctx)
+				if over := ctx.Err(); !errors.Is(err, over) || over != nil && !errors.Is(err, rlock.ErrNotAcquired) {
+					t.Errorf("Lock: %v, with a context that says %v", err, over)
+				}
+				if err == nil {
+					err = errors.Join(l.Err(), l.Unlock(context.Background()))
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
