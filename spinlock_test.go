@@ -130,13 +130,13 @@ func (h *spinLooks) count() (looks, messages int) {
 func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		opts        []rlock.SpinLockOption
-		least, most int // looks within a second
+		opts []rlock.SpinLockOption
+		most int // looks within a second
 	}{
 		// Pauses are between half of their figure and all of it: 1 to 64 ms sum up to
-		// 127, and the rest are of 128. On a busy machine they are longer.
-		"default":  {nil, 5, 1 + 7 + (1000-64)/64 + 1},
-		"constant": {[]rlock.SpinLockOption{rlock.WithBackoff(rlock.ConstantBackoff(50 * time.Millisecond))}, 8, 1 + 1000/25 + 1},
+		// 127, and the rest are of 128. On a busy machine they are longer, without a bound.
+		"default":  {nil, 1 + 7 + (1000-64)/64 + 1},
+		"constant": {[]rlock.SpinLockOption{rlock.WithBackoff(rlock.ConstantBackoff(50 * time.Millisecond))}, 1 + 1000/25 + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,8 +154,8 @@ func TestSpinWaiterCostsLooksOnly(t *testing.T) {
 				// Should the end of the wait have come late, there is time for more.
 				most := c.most * int(took/time.Millisecond) / 1000
 				t.Logf("%d looks in %v", looks, took.Round(time.Millisecond))
-				if looks < c.least || looks > most {
-					t.Errorf("%d looks in %v, want between %d and %d", looks, took, c.least, most)
+				if looks < 2 || looks > most {
+					t.Errorf("%d looks in %v, want from 2 to %d", looks, took, most)
 				}
 				if messages > 0 {
 					t.Errorf("%d commands of pub/sub", messages)

@@ -198,8 +198,8 @@ func source(name string) (string, error) {
 }
 
 func TestSimulationFindsMutations(t *testing.T) {
-	if locktest.UnderRace() && !thorough() {
-		t.Skip("the race detector does not look into scripts, and it makes this take long")
+	if !thorough() && (testing.Short() || locktest.UnderRace()) {
+		t.Skip("takes long, and the race detector does not look into scripts")
 	}
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {

@@ -35,7 +35,9 @@ func ordinary(runs int) int {
 	switch {
 	case thorough():
 		return runs
-	case testing.Short(), locktest.UnderRace(): // under which a run takes six times as long
+	case testing.Short():
+		return (runs + 9) / 10
+	case locktest.UnderRace(): // under which a run takes six times as long
 		return (runs + 4) / 5
 	}
 	return (runs + 1) / 2
