@@ -20,8 +20,8 @@ type attempt struct {
 	opts    acquireConfig
 	outer   *hold // the caller's hold of the other side, which lets it in here
 	reentry bool
-	unsure  bool      // a copy of the acquire may be under way
-	failing time.Time // when the first look began since which Redis gives no answer; zero: it does
+	unsure  bool // a copy of the acquire may be under way
+	outage  outage
 	seen    sight
 	place   *waiter // its place in line, if it is the head: others see what it sees
 	listens bool    // its client listens already, and it has not looked yet
@@ -244,7 +244,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		case err != nil && (!a.Wait || !worthRepeating(err)):
 			return nil, err
 		case err != nil:
-			a.failing = began
+			a.outage.since = began
 		}
 	}
 	c.events.Contended(l.name())
@@ -343,13 +343,17 @@ func (a *attempt) giveUp() (answered bool) {
 // undo sends a task that ends a hold, and has it repeated until then if there is no answer.
 // It waits for the answer, and returns, as giveUp does.
 func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
-	c, l := a.core.c, a.core
-	u := c.cleanups.add(l.id(), t, c.now(), until)
+	return a.core.c.undo(a.core.id(), t, until)
+}
+
+// undo is attempt.undo, for whatever has the id.
+func (c *Client) undo(of lockID, t protocol.Task, until instant) (answered bool) {
+	u := c.cleanups.add(of, t, c.now(), until)
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {
 	case <-u.done:
-		c.lines.wake(l.id())
+		c.lines.wake(of)
 		return true
 	case <-grace.C:
 		return false
@@ -390,22 +394,7 @@ func (a *attempt) show() {
 // context or of the wait, or a single look at a lock that was not free. It contains what
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	stopped := wire.Ended(err)
-	separator := "; "
-	switch {
-	case caller.Err() != nil && (stopped || worthRepeating(err)):
-		if !stopped {
-			a.seen.err = err
-		}
-		err = ended(caller)
-	case stopped && !worthRepeating(err):
-		err = fmt.Errorf("%w: timed out after %v", ErrNotAcquired, a.opts.wait)
-	case err == ErrNotAcquired:
-		separator = ": "
-	default:
-		return err
-	}
-	return a.seen.explain(err, separator, a.core.c.clock.Now())
+	return interrupted(caller, err, ErrNotAcquired, a.opts.wait, &a.seen, a.core.c.clock.Now())
 }
 
 // error is the error of an acquire.

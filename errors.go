@@ -18,6 +18,9 @@ var (
 	// too; if Redis did not answer at its end, ErrUnreachable or ErrNoQuorum.
 	ErrNotAcquired = errors.New("not acquired")
 
+	// ErrNotSet: no permits were set, or the semaphore was deleted. Nothing waits for that.
+	ErrNotSet = errors.New("no permits were set")
+
 	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
 	// loss it means that no renewal got through before the deadline.
 	ErrUnreachable = wire.ErrUnreachable

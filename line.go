@@ -49,7 +49,9 @@ type line struct {
 
 	// news is the serial number of the latest reason to look: a message, a confirmed
 	// subscription, a local release. No two lines ever have the same.
-	news  int64
+	news   int64
+	joined int64 // how many waiters have ever joined it
+
 	place *list.Element // among the kept lines; nil: it has waiters
 	since time.Time     // when it was left, if it is kept
 
@@ -74,11 +76,16 @@ type waiter struct {
 	// lasts, there is no need to ask Redis. It is nil if the previous head left without
 	// the lock. It may have received a wake-up then, so the new head looks at once.
 	behind   passed
-	admitted bool  // the head got a hold that can be shared: look too
+	admitted bool  // there may be room beside what the head got: look too
 	round    int64 // the waiter counts as having waited since then; see protocol.Acquire.Round
 	err      error // why it should leave
 	takes    bool  // it sleeps, and takes a hold that is handed over
 	given    *pass // that hold; the waiter is not in its line any more
+
+	// Of an inquiry; see leave. The number says when it joined the line.
+	number int64
+	need   int64 // how much room it needs
+	served bool  // the head has found what it waits for; the waiter is not in its line any more
 
 	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
 	glancing bool           // a glance is under way
@@ -111,7 +118,8 @@ func (q *lines) join(key lineKey, now time.Time, news int64) (w *waiter, head bo
 		q.kept.Remove(l.place)
 		l.place = nil
 	}
-	w = &waiter{line: l, wake: make(chan struct{}, 1), since: now, round: protocol.NoRound}
+	l.joined++
+	w = &waiter{line: l, wake: make(chan struct{}, 1), since: now, round: protocol.NoRound, number: l.joined}
 	w.place = l.waiters.PushBack(w)
 	head = l.waiters.Len() == 1
 	if head && l.unsub != nil && l.news != news {
@@ -147,12 +155,14 @@ type passed interface {
 	restOfLease() time.Duration
 }
 
-// handOver is how the head of a line leaves it with a hold.
+// handOver is how the head of a line leaves it with a hold, or with what else it waited for.
 type handOver struct {
-	hold   passed
-	shared bool  // others can enter beside it
-	passes bool  // it may be handed over to those behind it
-	seen   sight // what those behind it see from now on
+	hold   passed // nil: it has none
+	shared bool   // others can enter beside it
+	passes bool   // it may be handed over to those behind it
+	seen   sight  // what those behind it see from now on
+	room   int64  // how much is left for those behind it, who may look together
+	upTo   int64  // those with a number up to that have what they waited for too
 }
 
 // leave takes a waiter out of the line. got is the hold with which it leaves; nil: none.
@@ -172,6 +182,9 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 		line.seen = got.seen
 	}
 	ends := q.takeOutLocked(w, got != nil)
+	if wasHead && got != nil && got.hold == nil {
+		ends = append(ends, q.serveLocked(line, got)...)
+	}
 	switch front := line.waiters.Front(); {
 	case front == nil || !wasHead:
 	case got != nil && got.shared:
@@ -197,6 +210,27 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	for _, end := range ends {
 		end()
 	}
+}
+
+// serveLocked lets those behind an inquiry have what it has found too. Those who look are no
+// more than there is room for. The first that is left is poked in any case: a wake-up is
+// never lost with a waiter that leaves.
+func (q *lines) serveLocked(l *line, got *handOver) (ends []func()) {
+	for w := l.head(); w != nil && w.number <= got.upTo; w = l.head() {
+		w.served = true
+		ends = append(ends, q.takeOutLocked(w, true)...)
+		w.poke()
+	}
+	room := got.room
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		w := e.Value.(*waiter)
+		if room -= max(w.need, 1); room < 0 {
+			break
+		}
+		w.admitted = true
+		w.poke()
+	}
+	return ends
 }
 
 // takeOutLocked takes a waiter out of its line. It returns what emptyLocked does.
@@ -362,9 +396,24 @@ func (q *lines) fail(w *waiter, since time.Time, err error) {
 	}
 }
 
+// needs notes how much room a waiter needs.
+func (q *lines) needs(w *waiter, n int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.need = n
+}
+
+// joinedBy is the number of the latest waiter in the line of w.
+func (q *lines) joinedBy(w *waiter) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.line.joined
+}
+
 // news is what a poked waiter learns: that it should leave; that it is the head now, and
 // behind which hold; or that it is admitted though it is not the head, once.
 type news struct {
+	served   bool
 	err      error
 	head     bool
 	behind   passed
@@ -375,7 +424,7 @@ type news struct {
 func (q *lines) news(w *waiter) news {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := news{w.err, w.line.waiters.Front() == w.place, w.behind, w.admitted, w.round}
+	n := news{w.served, w.err, w.line.waiters.Front() == w.place, w.behind, w.admitted, w.round}
 	w.admitted = false
 	return n
 }

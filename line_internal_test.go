@@ -1,7 +1,10 @@
 package rlock
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,4 +156,181 @@ func TestHeadMakesWayForThoseWhoListen(t *testing.T) {
 		t.Fatalf("it makes way for %v, want 60ns", d)
 	}
 	q.leave(w, gotIt, 0)
+}
+
+// pool is what inquiries of a test ask for: some units, as a semaphore has.
+type pool struct {
+	mu     sync.Mutex
+	free   int64
+	looks  int
+	looked func() // during a look
+}
+
+type poolSeeker struct {
+	*pool
+	need int64
+}
+
+func (p poolSeeker) look(context.Context) found {
+	p.mu.Lock()
+	p.looks++
+	free, looked := p.free, p.looked
+	if free >= p.need {
+		p.free -= p.need
+	}
+	p.mu.Unlock()
+	if looked != nil {
+		looked()
+	}
+	if free >= p.need {
+		return found{done: true, room: free - p.need}
+	}
+	return found{rest: -1, said: said{"%d are free", free}}
+}
+
+func (poolSeeker) giveUp() bool                      { return false }
+func (poolSeeker) listen(notify func()) (end func()) { notify(); return func() {} }
+func (poolSeeker) listening() bool                   { return false }
+func (p *pool) ask(c *Client, ctx context.Context, need int64, forAll bool) chan error {
+	q := &inquiry{c: c, of: lockID{name: "pool"}, asks: poolSeeker{p, need}, number: c.lastHold.Add(1), wait: true, need: need, forAll: forAll, sentinel: ErrNotAcquired}
+	done := make(chan error, 1)
+	go func() { done <- q.run(ctx, ctx) }()
+	return done
+}
+
+func (p *pool) add(c *Client, n int64) {
+	p.mu.Lock()
+	p.free += n
+	p.mu.Unlock()
+	c.lines.wake(lockID{name: "pool"})
+}
+
+// Each wake-up comes when the waiter that gets it is canceled too. None is lost, and
+// canceled waiters do not look.
+func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := unserved(t, WithLongestPoll(MaxLease))
+		defer c.watchdog.close()
+		p := &pool{}
+		const waiters = 1000
+		var ends []context.CancelFunc
+		var outcomes []chan error
+		for i := range waiters {
+			ctx, cancel := context.WithCancel(t.Context())
+			ends = append(ends, cancel)
+			outcomes = append(outcomes, p.ask(c, ctx, 1, false))
+			if i == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		last := p.ask(c, t.Context(), 1, false)
+		synctest.Wait()
+		before := p.looks
+		for _, cancel := range ends {
+			cancel()
+		}
+		p.add(c, 1)
+		for _, o := range outcomes {
+			if err := <-o; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrNotAcquired) {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		select {
+		case err := <-last:
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Fatal("the last waiter was not woken")
+		}
+		if n := p.looks - before; n > 2 {
+			t.Errorf("%d looks", n)
+		}
+		c.lines.close()
+	})
+}
+
+// Units that come together admit several waiters at once, in order, and no more look than
+// there is room for.
+func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := unserved(t, WithLongestPoll(MaxLease))
+		defer c.watchdog.close()
+		p := &pool{}
+		needs := []int64{2, 1, 1, 3, 1, 5, 1}
+		var outcomes []chan error
+		for _, n := range needs {
+			outcomes = append(outcomes, p.ask(c, t.Context(), n, false))
+			synctest.Wait()
+		}
+		p.mu.Lock()
+		p.looks = 0
+		p.looked = func() { time.Sleep(time.Second) } // a slow server
+		p.mu.Unlock()
+		start := time.Now()
+		p.add(c, 9) // not enough for the sixth, behind whom the seventh waits
+		for _, o := range outcomes[:5] {
+			if err := <-o; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("it took the time of %v looks", d)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if p.looks > 7 || p.free != 1 {
+			t.Errorf("%d looks, %d are left", p.looks, p.free)
+		}
+		p.add(c, 5)
+		for _, o := range outcomes[5:] {
+			if err := <-o; err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.lines.close()
+	})
+}
+
+// What the head has found is true for all who waited before it looked, and for no other.
+func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := unserved(t, WithLongestPoll(MaxLease))
+		defer c.watchdog.close()
+		p := &pool{}
+		var outcomes []chan error
+		for range 100 {
+			outcomes = append(outcomes, p.ask(c, t.Context(), 1, true))
+			synctest.Wait()
+		}
+		p.mu.Lock()
+		p.looks = 0
+		p.looked = func() { time.Sleep(time.Second) }
+		p.mu.Unlock()
+		p.add(c, 1)
+		synctest.Wait()
+		late := p.ask(c, t.Context(), 1, true)
+		for _, o := range outcomes {
+			if err := <-o; err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		select {
+		case <-late:
+			t.Fatal("a look served a waiter that came later")
+		default:
+		}
+		if p.looks > 3 {
+			t.Errorf("%d looks", p.looks)
+		}
+		p.add(c, 1)
+		if err := <-late; err != nil {
+			t.Fatal(err)
+		}
+		c.lines.close()
+	})
 }

@@ -20,29 +20,41 @@ type sight struct {
 	others int64     // how many other holders there were
 	until  time.Time // when the lease ends, by our clock; zero: not known
 	err    error     // Redis, or a quorum, gave no answer
+	said   said      // what an inquiry has found instead
 
 	// asked is when an unanswered look was sent; zero: none. The rest is then the
 	// outcome of the look before it.
 	asked time.Time
 }
 
+// said is what was found where there is no lock: a number, and a format for it.
+type said struct {
+	what string
+	n    int64
+}
+
 // answered notes the outcome of a look. within is the time that was given to replicas.
 func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
-	stopped := wire.Ended(r.Err)
-	switch {
-	case worthRepeating(r.Err):
-		*s = sight{err: r.Err}
-	case r.Err == nil && r.Outcome.Verdict == protocol.Busy:
+	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
 		*s = refusal(&r.Outcome, now)
-	case !stopped:
+		return
+	}
+	s.failed(r.Err, r.Last, r.OfQuorum, within)
+}
+
+// failed notes a look without an outcome, or whose outcome needs no explanation.
+func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
+	switch {
+	case worthRepeating(err):
+		*s = sight{err: err}
+	case !wire.Ended(err):
 		*s = sight{}
-	case r.Last != nil && !wire.CutOff(r.Last):
-		last := r.Last
+	case last != nil && !wire.CutOff(last):
 		if !worthRepeating(last) {
 			last = because(ErrUnreachable, last)
 		}
 		*s = sight{err: last}
-	case r.OfQuorum:
+	case ofQuorum:
 		// Some of the servers may have answered: this look says nothing.
 		s.asked = time.Time{}
 	default:
@@ -79,6 +91,9 @@ func (s *sight) left(now time.Time) time.Duration {
 
 // text says who held the lock.
 func (s *sight) text(now time.Time) string {
+	if s.said.what != "" {
+		return fmt.Sprintf(s.said.what, s.said.n)
+	}
 	who := "held by another"
 	switch {
 	case s.holder != "" && s.others > 0:
@@ -103,20 +118,22 @@ func (s *sight) explain(err error, separator string, now time.Time) error {
 	switch {
 	case s.err != nil && !errors.Is(err, ErrLeaseLost): // else that is why it ended
 		return fmt.Errorf("%w%s%w", err, separator, s.err)
-	case s.held:
+	case s.held || s.said.what != "":
 		return fmt.Errorf("%w%s%s", err, separator, s.text(now))
 	}
 	return err
 }
 
-// ended is the error of an acquire whose context has ended, with the cause if
-// the context has one of its own.
-func ended(ctx context.Context) error {
+// ended is the error of an acquire whose context has ended.
+func ended(ctx context.Context) error { return because(ErrNotAcquired, endOf(ctx)) }
+
+// endOf is why a context has ended, with the cause if it has one of its own.
+func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
-		return because(ErrNotAcquired, cause)
+		return cause
 	}
-	return fmt.Errorf("%w: %w: %w", ErrNotAcquired, err, cause)
+	return because(err, cause)
 }
 
 // worthRepeating reports whether Lock continues after err: Redis may come back, as after

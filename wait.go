@@ -31,8 +31,8 @@ func (a *attempt) lead(w *waiter) {
 // held; 0 means look at once. news is the latest of the line before the attempt looked.
 func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lease *Lease, err error) {
 	since := a.core.c.clock.Now()
-	if !a.failing.IsZero() {
-		since = a.failing // it has waited for an answer since then
+	if !a.outage.since.IsZero() {
+		since = a.outage.since // it has waited for an answer since then
 	}
 	for {
 		lease, err = a.waitInLine(ctx, since, rest, news)
@@ -145,7 +145,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 	if a.listens {
 		subscribe()
 	}
-	for failures, look := 0, 0; ; look++ {
+	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {
 			if lease, err = a.makeWay(ctx, w, s); lease != nil || err != nil {
 				return lease, err
@@ -161,19 +161,14 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			case lease != nil:
 				return lease, nil
 			case err == nil:
-				failures, a.failing = 0, time.Time{}
+				a.outage = outage{}
 			case !worthRepeating(err):
 				return nil, err
 			default:
-				if a.failing.IsZero() {
-					a.failing = began
-				}
-				if enough := c.clock.Now().Add(-c.cfg.watchdogLease); !a.failing.After(enough) {
-					c.lines.fail(w, enough, err)
+				var over bool
+				if rest, over = c.outlast(&a.outage, w, began, err); over {
 					return nil, err
 				}
-				rest = min(50*time.Millisecond<<min(failures, 5), time.Second)
-				failures++
 			}
 		}
 		if a.listens {

@@ -1,0 +1,295 @@
+package rlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// inquiry is one call that asks Redis for something that is no hold, and may wait for it:
+// permits of a semaphore, the end of a count. It waits as an attempt does: in the line
+// of its client, whose head listens, and looks after each message and at the longest poll.
+//
+// Whoever becomes the head of a line looks at once. So a wake-up is not lost with a
+// waiter that was woken and leaves.
+type inquiry struct {
+	c      *Client
+	of     lockID // what it asks for; its line has this name
+	asks   seeker
+	number int64         // for jitter
+	wait   bool          // until there is what it asks for
+	limit  time.Duration // of the wait, for the error; 0: there is none
+	need   int64         // how much it takes of what there is
+	// forAll: what the head finds is true for all who waited before it looked.
+	forAll bool
+	// sentinel is what an error of the end of the wait matches, beside that of the
+	// context; nil: nothing.
+	sentinel error
+
+	tries   int
+	seen    sight
+	place   *waiter // its place in line, if it is the head
+	listens bool    // its client listens already, and it has not looked yet
+	outage  outage
+}
+
+// seeker is what an inquiry asks for. One goroutine calls it.
+type seeker interface {
+	// look asks Redis once, and takes what it asks for if that is there. It must be safe to
+	// call again after an error.
+	look(ctx context.Context) found
+	// giveUp undoes what a look may have done, or may yet do, when the call has failed. It
+	// reports whether there was something to undo, and Redis has confirmed that soon.
+	giveUp() (answered bool)
+	// listen has notify called when it is time to look. It returns nil if it cannot, now or
+	// ever.
+	listen(notify func()) (end func())
+	// listening reports whether listen needs no command.
+	listening() bool
+}
+
+// found is the outcome of a look.
+type found struct {
+	done bool          // it is there, and taken
+	room int64         // done: how much is left for others
+	rest time.Duration // not done: look again within it; negative: as late as possible
+	said said          // not done: what there is instead
+	err  error         // there is no outcome
+	last error         // see protocol.Result
+}
+
+// run waits until there is what the inquiry asks for. caller is the context of the call,
+// which may have no end that ctx, of its own making, has.
+func (q *inquiry) run(caller, ctx context.Context) error {
+	err := q.ask(ctx)
+	if err == nil {
+		return nil
+	}
+	answered := q.asks.giveUp()
+	now := q.c.clock.Now()
+	q.seen.settle(now, answered)
+	return interrupted(caller, err, q.sentinel, q.limit, &q.seen, now)
+}
+
+func (q *inquiry) ask(ctx context.Context) error {
+	c := q.c
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var waiting int
+	var news int64
+	if q.wait {
+		waiting, news = c.lines.latest(q.line())
+	}
+	var rest time.Duration
+	q.listens = q.wait && q.asks.listening()
+	if waiting == 0 && !q.listens { // else waiters in line go first
+		began := c.clock.Now()
+		f := q.look(ctx)
+		switch {
+		case f.done:
+			return nil
+		case f.err == nil && !q.wait:
+			return ErrNotAcquired // see interrupted
+		case f.err != nil && (!q.wait || !worthRepeating(f.err)):
+			return f.err
+		case f.err != nil:
+			q.outage.since = began
+		}
+		rest = f.rest
+	}
+	c.events.Contended(q.of.name)
+	return q.waitInLine(ctx, rest, news)
+}
+
+func (q *inquiry) line() lineKey { return lineKey{lock: q.of} }
+
+// look asks once, and notes what it has seen.
+func (q *inquiry) look(ctx context.Context) found {
+	q.tries++
+	q.seen.asked = q.c.clock.Now()
+	q.show()
+	f := q.asks.look(ctx)
+	if f.err != nil || f.done {
+		q.seen.failed(f.err, f.last, false, 0)
+	} else {
+		q.seen = sight{said: f.said}
+	}
+	q.show()
+	return f
+}
+
+// show tells the waiters behind it what it sees.
+func (q *inquiry) show() {
+	if q.place != nil {
+		q.c.lines.saw(q.place, q.seen)
+	}
+}
+
+// waitInLine waits. rest and news are as in attempt.wait.
+func (q *inquiry) waitInLine(ctx context.Context, rest time.Duration, news int64) error {
+	c := q.c
+	since := c.clock.Now()
+	if !q.outage.since.IsZero() {
+		since = q.outage.since // it has waited for an answer since then
+	}
+	w, head := c.lines.join(q.line(), since, news)
+	c.lines.needs(w, q.need)
+	var got *handOver
+	defer func() {
+		q.seen = c.lines.seen(w, q.seen)
+		c.lines.leave(w, got, protocol.NoRound)
+	}()
+	s := newSleeper(&c.env)
+	defer s.stop()
+	if head {
+		q.place = w
+	} else {
+		rest = 0
+		room, done, err := q.waitBehind(ctx, w, s)
+		if done {
+			got = &handOver{room: room}
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	f, upTo, err := q.waitFirst(ctx, w, s, rest)
+	if err == nil {
+		got = &handOver{room: f.room, upTo: upTo}
+	}
+	return err
+}
+
+// sleep sleeps. It returns an error if the wait is over.
+func (q *inquiry) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <-chan struct{}) error {
+	if err := ctx.Err(); err != nil {
+		return err // whatever else has happened
+	}
+	switch s.sleep(d, wake, nil, ctx.Done(), q.c.closing) {
+	case wokenByEnd:
+		return ctx.Err()
+	case wokenByClosing:
+		return ErrClosed
+	}
+	q.c.stopOf("woken", q.number) // many may be, at once
+	// A thousand waiters that are canceled at once need not look.
+	return ctx.Err()
+}
+
+// waitBehind waits until the inquiry is the head of its line, or done.
+func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (room int64, done bool, err error) {
+	for {
+		if err := q.sleep(ctx, s, seam.FarAway, w.wake); err != nil {
+			return 0, false, err
+		}
+		n := q.c.lines.news(w)
+		switch {
+		case n.served:
+			q.seen = sight{}
+			return 0, true, nil
+		case n.err != nil:
+			return 0, false, n.err // the head has found out that Redis gives no answer
+		case n.head:
+			q.place = w
+			return 0, false, nil
+		case n.admitted:
+			f := q.look(ctx)
+			if f.done || f.err != nil && !worthRepeating(f.err) {
+				return f.room, f.done, f.err
+			}
+		}
+	}
+}
+
+// waitFirst waits as the head of the line. upTo is the last waiter that joined before the
+// look that found what it waits for, if that is true for all.
+func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (f found, upTo int64, err error) {
+	c := q.c
+	subscribe := func() { c.lines.subscribe(w, q.asks.listen) }
+	if q.listens {
+		subscribe()
+	}
+	for look := 0; ; look++ {
+		if rest == 0 || look > 0 {
+			if q.forAll {
+				upTo = c.lines.joinedBy(w)
+			}
+			w.looks()
+			began := c.clock.Now()
+			f = q.look(ctx)
+			rest = f.rest
+			switch {
+			case f.done:
+				return f, upTo, nil
+			case f.err == nil:
+				q.outage = outage{}
+			case !worthRepeating(f.err):
+				return f, 0, f.err
+			default:
+				var over bool
+				if rest, over = c.outlast(&q.outage, w, began, f.err); over {
+					return f, 0, f.err
+				}
+			}
+		}
+		subscribe()
+		pause := c.cfg.longestPoll
+		if rest > 0 {
+			pause = min(pause, rest+time.Millisecond+seam.Jitter(c.seed, q.number, look, 2*time.Millisecond))
+		}
+		if err := q.sleep(ctx, s, pause, w.wake); err != nil {
+			return f, 0, err
+		}
+	}
+}
+
+// outage is for how long Redis has given no answer to one call.
+type outage struct {
+	since    time.Time // when the first look began that was not answered; zero: the last one was
+	failures int       // of the head of a line
+}
+
+// outlast is called by the head of a line after a look without an answer that began then. It
+// returns the pause before the next; or whether the outage is too long, which it tells those
+// behind it.
+func (c *Client) outlast(o *outage, w *waiter, began time.Time, err error) (pause time.Duration, over bool) {
+	if o.since.IsZero() {
+		o.since = began
+	}
+	if enough := c.clock.Now().Add(-c.cfg.watchdogLease); !o.since.After(enough) {
+		c.lines.fail(w, enough, err)
+		return 0, true
+	}
+	pause = min(50*time.Millisecond<<min(o.failures, 5), time.Second)
+	o.failures++
+	return pause, false
+}
+
+// interrupted makes the error of a call from what stopped it: the end of the caller's
+// context or of the wait, limit, or a single look that found nothing. It contains what was
+// seen last. sentinel is what an error of the first two kinds matches too; nil: nothing.
+func interrupted(caller context.Context, err, sentinel error, limit time.Duration, seen *sight, now time.Time) error {
+	stopped := wire.Ended(err)
+	separator := "; "
+	switch {
+	case caller.Err() != nil && (stopped || worthRepeating(err)):
+		if !stopped {
+			seen.err = err
+		}
+		if err = endOf(caller); sentinel != nil {
+			err = because(sentinel, err)
+		}
+	case stopped && !worthRepeating(err) && sentinel != nil:
+		err = fmt.Errorf("%w: timed out after %v", sentinel, limit)
+	case err == ErrNotAcquired:
+		separator = ": "
+	default:
+		return err
+	}
+	return seen.explain(err, separator, now)
+}
