@@ -38,7 +38,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	if err := l.options(&a.opts, opts, wait); err != nil {
 		return nil, l.error(err)
 	}
-	a.Lease, a.Priority, a.Round = a.opts.lease, a.opts.priority, protocol.NoRound
+	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, a.opts.priority, a.opts.value, protocol.NoRound
 	if !c.begin() {
 		return nil, l.error(ErrClosed)
 	}

@@ -27,6 +27,7 @@ var costs = []cost{
 	{"fair ReadLock", 2, 28, 49},
 	{"fair WriteLock", 2, 32, 49},
 	{"PriorityLock", 2, 32, 50},
+	{"Election", 2, 31, 50},
 	{"MultiLock of three in a slot", 2, 29, 125},
 	{redLockCost, 10, 44, 165},
 }
@@ -74,7 +75,10 @@ func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.H
 			return k.Open(client(servers[0]), "cost:"+name)
 		}
 	}
-	if name == redLockCost {
+	switch name {
+	case "Election":
+		return locktest.Electing{Election: client(servers[0]).NewElection("cost:" + name)}
+	case redLockCost:
 		var clients []*rlock.Client
 		for _, s := range servers {
 			clients = append(clients, client(s))

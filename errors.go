@@ -62,6 +62,8 @@ var (
 	// FairReadWriteLock: another type of lock of this name is held.
 	ErrForeignKey = wire.ErrForeignKey
 
+	ErrNoLeader = errors.New("nobody leads") // of an Election
+
 	ErrInvalidArgument = quorum.ErrInvalidArgument // refused before anything was sent
 )
 

@@ -9,6 +9,7 @@ const (
 	// hashFamily are the types whose state is Redisson's hash of one owner.
 	hashFamily     = "lock"
 	priorityFamily = "priority"
+	electionFamily = "election"
 )
 
 // side is the side of a read-write lock. All other locks have one.

@@ -143,6 +143,7 @@ type acquireConfig struct {
 	hasWait     bool
 	priority    int
 	hasPriority bool
+	value       string // of an Election
 }
 
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds, and no

@@ -22,12 +22,24 @@ const watchYield = 2 * time.Millisecond
 // watch is one Watch under way.
 type watch struct {
 	poller *poller
-	states chan State // capacity 1: the latest state, if it was not read yet
+	tellee tellee
 
-	mu     sync.Mutex  // guards the rest, and sending and closing
-	some   bool        // a state was delivered
-	ended  bool        // the channel is closed
+	mu     sync.Mutex  // guards the rest, and the tellee
+	some   bool        // it was told something
+	ended  bool        // and the end
 	forget func() bool // stops waiting for the end of the context
+}
+
+// sighting is what a poller sees: the state of a lock, and the value of an election's leader.
+type sighting struct {
+	State
+	value string
+}
+
+// tellee is told what there is to see, by one caller at a time.
+type tellee interface {
+	tell(s *sighting)
+	end()
 }
 
 // until calls leave when the context ends, if the watch has not ended before.
@@ -39,21 +51,15 @@ func (w *watch) until(ctx context.Context, leave func()) {
 	}
 }
 
-// tell delivers a state if it is news to the watch, and replaces one that was not read.
-func (w *watch) tell(s State, changed bool) {
+// tell tells what is news to the watch.
+func (w *watch) tell(s *sighting, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended || w.some && !changed {
 		return
 	}
 	w.some = true
-	// The reader gets its own holders: those of the poller are compared later.
-	s.Holders = slices.Clone(s.Holders)
-	select {
-	case <-w.states:
-	default:
-	}
-	w.states <- s // there is room: nobody else sends
+	w.tellee.tell(s)
 }
 
 func (w *watch) end() {
@@ -63,7 +69,7 @@ func (w *watch) end() {
 		return
 	}
 	w.ended = true
-	close(w.states)
+	w.tellee.end()
 	if w.forget != nil {
 		w.forget()
 	}
@@ -94,7 +100,7 @@ type view struct {
 // viewed is a lock as a poller sees it.
 type viewed struct {
 	key  view
-	look func(ctx context.Context) (State, error)
+	look func(ctx context.Context) (sighting, error)
 	// listen has notify called when a release is announced. It returns nil if it
 	// cannot, now or ever.
 	listen func(ctx context.Context, notify func()) (end func())
@@ -113,8 +119,8 @@ type poller struct {
 
 	watches map[*watch]struct{} // guarded by pollers.mu
 
-	last State // the latest that was delivered
-	some bool  // there is one
+	last sighting // the latest that was delivered
+	some bool     // there is one
 }
 
 // join adds a watch to those of its lock.
@@ -226,7 +232,7 @@ func (p *poller) run() {
 		} else {
 			changed := p.see(&s)
 			for _, w := range audience {
-				w.tell(s, changed)
+				w.tell(&s, changed)
 			}
 			if s.Locked() && s.TTL >= 0 {
 				// Redis drops a key in the millisecond after its last one.
@@ -282,14 +288,14 @@ func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
 	return why
 }
 
-// see records a state, and reports whether it differs from the last.
-func (p *poller) see(s *State) (changed bool) {
+// see records what was seen, and reports whether it differs from the last.
+func (p *poller) see(s *sighting) (changed bool) {
 	if s.Token == 0 && s.held(exclusive) && p.last.held(exclusive) && s.Holders[0].Owner == p.last.Holders[0].Owner {
 		// If Redis has no room for the token, it is known only while this client holds
 		// the lock, which ends a moment before Redis shows it.
 		s.Token = p.last.Token
 	}
-	if p.some && s.Mode == p.last.Mode && s.Token == p.last.Token && slices.Equal(s.Holders, p.last.Holders) {
+	if p.some && s.Mode == p.last.Mode && s.Token == p.last.Token && s.value == p.last.value && slices.Equal(s.Holders, p.last.Holders) {
 		return false
 	}
 	p.last, p.some = *s, true

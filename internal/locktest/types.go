@@ -82,3 +82,20 @@ var HashTypes = map[string]func(c *rlock.Client, name string) rlock.Locker{
 	"FencedLock": func(c *rlock.Client, name string) rlock.Locker { return c.NewFencedLock(name) },
 	"SpinLock":   func(c *rlock.Client, name string) rlock.Locker { return c.NewSpinLock(name) },
 }
+
+// Electing is an election as a lock: its leader proclaims Value.
+type Electing struct {
+	*rlock.Election
+	Value string
+}
+
+var _ AnyLock = Electing{}
+
+func (e Electing) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
+	return e.Campaign(ctx, e.Value, opts...)
+}
+
+// TryLock is a Campaign that does not wait.
+func (e Electing) TryLock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
+	return e.Campaign(ctx, e.Value, append(opts, rlock.WithWait(0))...)
+}

@@ -21,7 +21,7 @@ func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
-		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n),
+		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n),
 	}
 }
 
@@ -45,6 +45,9 @@ func about(l Protocol, id string) []*wire.Request {
 		under := *e
 		under.Outer = "nobody:1"
 		requests = append(requests, of(l.Enter(&under)))
+	}
+	if e, ok := l.(*Election); ok {
+		requests = append(requests, of(e.Proclaim(id, "value", 1)))
 	}
 	return requests
 }

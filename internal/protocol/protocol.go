@@ -98,7 +98,8 @@ type Acquire struct {
 	Wait     bool   // if the lock is not free
 	Outer    string // id of the caller's hold of the other side, under which it may enter; empty: none
 	Priority int
-	Reserve  int // how many more tokens to draw, for holds to which this one is handed over
+	Value    string // what the leader of an Election proclaims from the beginning
+	Reserve  int    // how many more tokens to draw, for holds to which this one is handed over
 
 	Tries   int   // looks so far, including this one
 	Leads   bool  // it is the first of its client's waiters, as far as is known
@@ -160,6 +161,7 @@ type State struct {
 	TTL     time.Duration // rest of the longest lease; -1: it has none
 	Token   int64         // 0: Redis does not show it
 	Waiters int           // in Redis; -1: Redis does not keep them
+	Value   string        // what the leader of an Election proclaims
 }
 
 // Holder is one holder of a lock.

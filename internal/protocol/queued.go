@@ -8,8 +8,8 @@ import (
 
 var _ Protocol = (*Queued)(nil)
 
-// Queued is the protocol of FairReadWriteLock and PriorityLock, which Redisson does not
-// have. Their queue in Redis has a form of our own. Holds may be shared, and each has its
+// Queued is the protocol of FairReadWriteLock and PriorityLock, and of most of an Election,
+// which Redisson does not have. Their queue in Redis has a form of our own. Holds may be shared, and each has its
 // own expiry. Each waiter has a rank; the lowest is first.
 //
 // The rank is the time of arrival less the worth of the waiter's priority. A waiter keeps it
@@ -22,9 +22,10 @@ type Queued struct {
 	names *Names
 	mode  string
 	state []string // keys: see scripts/shared/queue.lua
-	// otherEnds is the key with the ends of the other such type of this name.
-	otherEnds string
-	channels  string // prefix of the channels of clients with waiters
+	// rivals are the keys of other types of this name, of which none may be held.
+	rivals   []string
+	channels string // prefix of the channels of clients with waiters
+	news     string // channel on which a change of the exclusive hold is announced; empty: none
 	// worth is the worth of one step of priority, in µs of waiting.
 	worth int64
 }
@@ -65,15 +66,20 @@ func NewFairWriteSide(site *Site, names *Names) *Queued {
 }
 
 func newQueued(site *Site, names *Names, what, other, mode string) *Queued {
+	q := queuedAt(site, names, what, mode)
+	q.rivals = []string{names.Lock, names.Derived(other + ":ends")}
+	return q
+}
+
+func queuedAt(site *Site, names *Names, what, mode string) *Queued {
 	names.keep()
 	base := names.Derived(what)
 	return &Queued{
-		site:      site,
-		names:     names,
-		mode:      mode,
-		state:     []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
-		otherEnds: names.Derived(other + ":ends"),
-		channels:  base + ":turn:",
+		site:     site,
+		names:    names,
+		mode:     mode,
+		state:    []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
+		channels: base + ":turn:",
 	}
 }
 
@@ -106,12 +112,23 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 	if e.Wait {
 		wait = 1
 	}
-	return q.site.entering("queue/enter",
-		q.keys(q.tombstone(e.ID), q.names.Clock(), q.names.Lock, q.otherEnds),
-		[]any{
-			e.ID, e.Lease.Milliseconds(), q.mode, q.term(), e.Outer, wait, int64(e.Priority) * q.worth,
-			q.channels, q.site.how(),
-		})
+	args := q.announcing(e.ID, e.Lease.Milliseconds(), q.mode, q.term(), e.Outer, wait, int64(e.Priority)*q.worth)
+	if q.news != "" {
+		args = append(args, e.Value)
+	}
+	keys := append(make([]string, 0, len(q.state)+5), q.state...) // one more for the quarantine
+	keys = append(keys, q.tombstone(e.ID), q.names.Clock())
+	return q.site.entering("queue/enter", append(keys, q.rivals...), args)
+}
+
+// announcing returns the arguments of a script that may wake waiters: those that are given,
+// and how to wake.
+func (q *Queued) announcing(args ...any) []any {
+	all := append(append(make([]any, 0, len(args)+5), args...), q.channels, q.site.how())
+	if q.news != "" {
+		all = append(all, q.news)
+	}
+	return all
 }
 
 // Reenter implements Protocol.
@@ -122,13 +139,13 @@ func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Re
 // Release implements Protocol.
 func (q *Queued) Release(id string, n int) Task {
 	return q.site.releasing("queue/release", n, q.keys(),
-		[]any{id, n, q.mode, q.term(), q.channels, q.site.how()})
+		q.announcing(id, n, q.mode, q.term()))
 }
 
 // Abandon implements Protocol.
 func (q *Queued) Abandon(id string, late bool) Task {
 	return q.site.leaving("queue/abandon", q.keys(q.tombstone(id)),
-		[]any{id, keep(late), q.mode, q.term(), q.channels, q.site.how()})
+		q.announcing(id, keep(late), q.mode, q.term()))
 }
 
 // Renew implements Protocol.
@@ -139,7 +156,7 @@ func (q *Queued) Renew(id string, lease time.Duration) Task {
 // ForceUnlock implements Protocol. Live waiters keep their places.
 func (q *Queued) ForceUnlock(owner string) Request[bool] {
 	return q.site.forcing("queue/force_unlock", owner, q.keys(),
-		[]any{owner, q.mode, q.term(), q.channels, q.site.how()})
+		q.announcing(owner, q.mode, q.term()))
 }
 
 // Inspect implements Protocol. It shows both sides.

@@ -121,6 +121,24 @@ func readProbed(a wire.Answer) (Probed, error) {
 	return Probed{held == 1, int(entries)}, err
 }
 
+// readLed reads the reply of election/inspect: a state, and the value of the leader if there
+// is one.
+func readLed(a wire.Answer) (State, error) {
+	const withLeader = 7
+	list, _ := a.Val.([]any)
+	if len(list) != withLeader {
+		return readState(a)
+	}
+	value, ok := list[withLeader-1].(string)
+	if !ok {
+		return State{}, wire.ErrReply(a.Val)
+	}
+	a.Val = list[:withLeader-1]
+	s, err := readState(a)
+	s.Value = value
+	return s, err
+}
+
 // readState reads the reply of an inspect script: see scripts/lock/inspect.lua.
 func readState(a wire.Answer) (State, error) {
 	ms, token, list, err := a.Pair()

@@ -64,7 +64,7 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 			j.handed(q, l)
 			losses := w.Stats().Losses
 			var open []*rlock.Lease
-			for range k.r.IntN(3) {
+			for n := k.r.IntN(3); n > 0 && !s.kind.enteredOnce; n-- {
 				inner, err := k.locks[lockNames[0]].Lock(l.Context(ctx))
 				if err != nil {
 					j.accuse("%s: in peace, a re-entry returned %v", k.who, err)

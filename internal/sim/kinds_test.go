@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // kinds are the other types of locks. Each plays what Lock does.
@@ -66,6 +69,31 @@ var kinds = []kind{
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }),
 		holds: queuedHolds("priority"), queuedInRedis: true,
 	},
+	{
+		name: "election",
+		open: alone(func(c *rlock.Client, name string) rlock.Locker {
+			return locktest.Electing{Election: c.NewElection(name), Value: c.ID() + ":"}
+		}),
+		holds: queuedHolds("election"), queuedInRedis: true, enteredOnce: true,
+		proclaim: func(l rlock.Locker, lease *rlock.Lease, n int) error {
+			value := fmt.Sprintf("%s %d", lease.Owner(), n)
+			return l.(locktest.Electing).Proclaim(context.Background(), lease, value)
+		},
+		several: several{ghost: misattributed},
+	},
+}
+
+// misattributed tells of a value in Redis that is not of the leader.
+func misattributed(w *World, lock string) string {
+	base, m := derived(lock, "rlock:election"), w.Redis(0)
+	if !m.Exists(base) {
+		return ""
+	}
+	owner, value := m.HGet(base, "exclusive"), m.HGet(base, "value")
+	if client := owner[:strings.LastIndexByte(owner, ':')+1]; value != client && !strings.HasPrefix(value, owner+" ") {
+		return fmt.Sprintf("%s proclaims %q", owner, value)
+	}
+	return ""
 }
 
 func alone(open func(c *rlock.Client, name string) rlock.Locker) func(*rlock.Client, string) (exclusive, shared rlock.Locker) {

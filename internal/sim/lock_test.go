@@ -48,6 +48,9 @@ type kind struct {
 	queuedInRedis bool // each waiter has a channel of its own
 	forgets       bool // a loss of data takes its tokens along
 	handsOver     bool // holds are handed over inside a client, under one id
+	enteredOnce   bool // there is no re-entry
+	// proclaim has a holder tell something, for the n-th time.
+	proclaim func(l rlock.Locker, lease *rlock.Lease, n int) error
 
 	several // servers
 }

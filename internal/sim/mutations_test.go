@@ -101,6 +101,18 @@ var mutations = []struct {
 		script: "fair/enter", old: "queued = redis.call('zscore', deadlines, id)", instead: "queued = false",
 	},
 	{
+		name: "a leader proclaims that does not lead any more", want: "proclaims", within: 20, in: "late", kind: "election",
+		script: "election/proclaim", old: "not held('exclusive', id)", instead: "false",
+	},
+	{
+		name: "a candidate does not look for a leader", want: "and so does", within: 5, kind: "election",
+		script: "queue/enter", old: "note(redis.call('zrevrange', ends, 0, 0, 'withscores')[2])", instead: "",
+	},
+	{
+		name: "the value comes after the leadership", want: "proclaims", within: 5, in: "calm", kind: "election",
+		script: "queue/enter", old: "'token', token, 'value', value)", instead: "'token', token)",
+	},
+	{
 		name: "a node votes twice", want: "and so does", within: 5, kind: "redlock",
 		script: "quorum/acquire", old: "elseif held then", instead: "elseif false then",
 	},
@@ -175,7 +187,7 @@ var mutations = []struct {
 	},
 	{
 		name: "one who leaves the queue tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "priority",
-		script: "queue/abandon", old: "wake(channels, how)", instead: "",
+		script: "queue/abandon", old: "wake(channels, how, ARGV[7])", instead: "",
 	},
 	{
 		name: "a message does not say whom in the queue it wakes", want: "the lock was free", within: 2, in: "calm", kind: "priority",

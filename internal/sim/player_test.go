@@ -220,7 +220,7 @@ func (k *worker) hold(name string, first grip, retries int) {
 		}
 		switch k.r.IntN(6) {
 		case 0, 1:
-			if len(open) > 3 {
+			if len(open) > 3 || k.j.s.kind.enteredOnce {
 				break
 			}
 			if inner, ok := k.enterAgain(name, l, open); ok {
@@ -238,6 +238,9 @@ func (k *worker) hold(name string, first grip, retries int) {
 				}
 			}
 		}
+	}
+	if k.j.s.kind.proclaim != nil {
+		k.proclaim(name, first)
 	}
 	for len(open) > 0 {
 		i := k.r.IntN(len(open))
@@ -300,6 +303,21 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 		k.j.accuse("%s: a re-entry failed with %v", k.who, err)
 	}
 	return grip{}, false
+}
+
+// proclaim has a holder tell something some times.
+func (k *worker) proclaim(name string, l grip) {
+	for n := k.r.IntN(4); n > 0; n-- {
+		err := k.j.s.kind.proclaim(k.locks[name], l.Lease, n)
+		k.j.say("%s proclaimed: %v", k.who, err)
+		switch {
+		case errors.Is(err, rlock.ErrLeaseLost):
+			k.j.loss(k.who, l.Lease, err)
+			return
+		case err != nil && (!unanswered(err) || k.j.s.calm()):
+			k.j.accuse("%s: Proclaim failed with %v", k.who, err)
+		}
+	}
 }
 
 func (k *worker) extend(l *rlock.Lease) {

@@ -1,10 +1,10 @@
--- queue/enter: enter a FairReadWriteLock or PriorityLock, or join its queue.
+-- queue/enter: enter a FairReadWriteLock or PriorityLock, lead an Election, or join the queue.
 --
 -- KEYS[1..6]  see shared/queue.lua
 -- KEYS[7]  tombstone of this hold
 -- KEYS[8]  fencing clock of the lock's slot
--- KEYS[9]  lock hash of the types that Redisson has too
--- KEYS[10]  ends of the other type with a queue
+-- KEYS[9]  lock hash of the types that Redisson has too; absent for an election
+-- KEYS[10]  ends of the other type with a queue; absent for an election
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  'exclusive' or 'shared'
@@ -14,6 +14,8 @@
 -- ARGV[7]  worth of the priority, in µs of waiting
 -- ARGV[8]  prefix of the channels of clients with waiters
 -- ARGV[9]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[10]  channel of those who observe an election; absent for a lock
+-- ARGV[11]  what its leader proclaims; absent for a lock
 -- Reply    {1, token}  held; the token is 0 for a shared hold
 --          {0, rest, holder, others}  not now: look again within rest ms. One of the
 --                      holders or '', and how many more there are
@@ -21,8 +23,8 @@
 --          {-2, 0|1}   the owner's exclusive hold is gone (1: others hold the lock)
 --          {-3, ms}    see shared/quarantine.lua
 --          {-4, 0}     another type of lock of this name is held
--- Caller   Lock, TryLock
--- Twice    An existing hold keeps its token, and a waiter in the queue keeps its rank. A
+-- Caller   Lock, TryLock, Campaign
+-- Twice    An existing hold keeps its token and its value, and a waiter in the queue keeps its rank. A
 --          copy that comes after the hold has ended finds its tombstone, which the client
 --          leaves if it knows of a copy that may be under way.
 -- Memory   At its memory limit Redis refuses the first write of a grant and of a new place
@@ -39,7 +41,7 @@
 local tombstone, tokens, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local id, lease, mode, term = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local outer, waits, worth = ARGV[5], ARGV[6] == '1', tonumber(ARGV[7])
-local channels, how = ARGV[8], ARGV[9]
+local channels, how, news, value = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local queue = mode == 'exclusive' and alone or together
 local hold = mode == 'exclusive' and mode or id
 
@@ -113,7 +115,12 @@ local function enter()
   local token = 0
   if mode == 'exclusive' then
     token = drawToken(tokens, clock)
-    redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', token)
+    if value then
+      redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', token, 'value', value)
+    else
+      redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', token)
+    end
+    leads()
   else
     redis.call('hset', holders, id, 1)
   end
@@ -133,11 +140,11 @@ if redis.call('exists', tombstone) == 1 then
 end
 -- Other types do not see this lock. If a program changed the type of a lock while others
 -- still use the old type, there would be two holders.
-if outer == '' and not held(mode, id) and
+if otherHash and outer == '' and not held(mode, id) and
   (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, string.format('%.0f', now), '+inf') > 0) then
   return {-4, 0}
 end
 reap(term)
 local reply = enter()
-wake(channels, how)
+wake(channels, how, news)
 return told(reply)

@@ -7,6 +7,7 @@
 -- ARGV[3]  waiter lease, ms
 -- ARGV[4]  prefix of the channels of clients with waiters
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[6]  channel of those who observe an election; absent for a lock
 -- Reply    1  ended
 --          0  there was no such hold
 -- Caller   ForceUnlock, ForceUnlockIf
@@ -46,5 +47,5 @@ else
     end
   end
 end
-wake(channels, how)
+wake(channels, how, ARGV[6])
 return told(reply)

@@ -1,10 +1,12 @@
--- queue: the state of a FairReadWriteLock or PriorityLock, which has a queue of waiters,
--- and what its scripts have in common. Work for each of many is done for some of them
+-- queue: the state of a FairReadWriteLock, PriorityLock or Election, which has a queue of
+-- waiters, and what its scripts have in common. Work for each of many is done for some of them
 -- only: expired holds and dead waiters that remain count for nothing and are removed by
 -- later scripts; readers that can enter together are woken a few at a time.
 --
 -- KEYS[1]  holders: hash. For the exclusive hold: exclusive -> hold id, count -> its
---          entries, token -> its fencing token. For each shared hold: hold id -> entries
+--          entries, token -> its fencing token; of an election also value -> what its
+--          leader proclaims, and edition -> the number of the Proclaim that set it. For
+--          each shared hold: hold id -> entries
 -- KEYS[2]  ends: zset, 'exclusive' or hold id -> the server ms in which the hold ends. A
 --          hold that is not in it, or has ended, does not exist
 -- KEYS[3]  alone: zset, waiter for an exclusive hold -> rank; the lowest is first
@@ -16,9 +18,11 @@
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY;
 --          live(hold), held(mode, id), others(mode, id), prolong(hold, lease),
 --          finish(hold), quit(id), leaves(exclusive, rank), slides(), reap(term),
---          first(queue), current(), below(n), wake(channels, how). A hold is named by
---          'exclusive' or its id; mode is 'exclusive' or 'shared'; term is a waiter
---          lease, ms; channels is the prefix of the channels of clients with waiters
+--          first(queue), current(), below(n), leads(), wake(channels, how, news). A hold
+--          is named by 'exclusive' or its id; mode is 'exclusive' or 'shared'; term is a
+--          waiter lease, ms; channels is the prefix of the channels of clients with
+--          waiters; news is the channel on which a change of the exclusive hold is
+--          announced, or nil
 -- include time
 -- include ttl
 -- include publish
@@ -44,6 +48,9 @@ local WINDOW = 32
 local gone
 local slid = 0
 
+-- changed: there is another exclusive hold than before, or none.
+local changed = false
+
 local function leaves(exclusive, rank)
   gone = gone or {rank = rank}
   gone.exclusive = gone.exclusive or exclusive
@@ -52,6 +59,10 @@ end
 
 local function slides()
   slid = slid + 1
+end
+
+local function leads()
+  changed = true
 end
 
 -- above is a bound for scores higher than n.
@@ -109,7 +120,8 @@ end
 local function finish(hold)
   redis.call('zrem', ends, hold)
   if hold == 'exclusive' then
-    redis.call('hdel', holders, 'exclusive', 'count', 'token')
+    redis.call('hdel', holders, 'exclusive', 'count', 'token', 'value', 'edition')
+    changed = true
   else
     redis.call('hdel', holders, hold)
   end
@@ -178,7 +190,10 @@ end
 -- wake wakes the waiters that can enter now and could not before something left. All
 -- shared waiters before the first exclusive one enter together; an exclusive one enters
 -- alone.
-local function wake(channels, how)
+local function wake(channels, how, news)
+  if news and changed then
+    announce(how, news, '0')
+  end
   if not gone and slid == 0 or live('exclusive') then
     return
   end

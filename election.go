@@ -1,0 +1,230 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// Election chooses one leader among the candidates of any number of processes. Campaign
+// waits in order of arrival, and returns the leadership as a [Lease]: it is renewed until
+// Unlock resigns, or until it is lost, and its token is higher than that of every leader
+// before. As with locks, no two leaders both trust their leases, but a leader that was
+// stopped may act on one that is over: have what it writes to check Lease.Token or its
+// [Lease.Context].
+//
+// The leader proclaims a value, such as its address. It is there from the moment in which
+// it leads, changes with [Election.Proclaim], and goes with the leadership: nobody ever
+// sees the value of one leader with the token of another.
+//
+// When a leader resigns, the next candidate leads at once; when it dies, at the end of its
+// lease. A candidate keeps its place by reporting each third of the waiter lease
+// ([WithWaiterLease]); one that died delays those behind it by at most a waiter lease. A
+// candidate that leads already, in the sense that its context descends from that lease,
+// gets ErrReentrant. [Inspector] methods see an election as a lock that its leader holds:
+// ForceUnlock deposes the leader.
+//
+// Redisson has no such type. Its keys are rlock's own, and a lock of the same name has
+// nothing to do with it.
+type Election struct{ inspected }
+
+// MaxValueLength is the longest value of a leader, in bytes. Each look of a candidate
+// carries its value.
+const MaxValueLength = 64 << 10
+
+// Leader is who leads an election; the zero Leader is nobody.
+type Leader struct {
+	Value string // what it proclaims
+	Owner string // Lease.Owner
+	Token int64  // Lease.Token
+}
+
+// NewElection returns the election of a name: see [Client.NewLock].
+func (c *Client) NewElection(name string, opts ...LockOption) *Election {
+	cfg, err := lockOptions(opts)
+	cfg.nonReentrant = true
+	l, names := newCore(c, electionFamily, name, cfg, err)
+	l.asks = protocol.NewElection(&l.c.site, names)
+	return &Election{inspected{l}}
+}
+
+// Campaign waits until it leads, with this value from the beginning. Options and errors are
+// those of [Locker]; WithWait(0) leads only if nobody does or goes first, and leaves no
+// place in the queue.
+func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOption) (*Lease, error) {
+	if err := e.checkValue(ctx, value); err != nil {
+		return nil, err
+	}
+	all := make([]AcquireOption, 0, len(opts)+1)
+	all = append(append(all, opts...), func(c *acquireConfig) { c.value = value })
+	return e.core.lock(ctx, true, all)
+}
+
+func (e *Election) checkValue(ctx context.Context, value string) error {
+	if err := e.core.check(ctx); err != nil {
+		return err
+	}
+	if len(value) > MaxValueLength {
+		return e.core.error(invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength))
+	}
+	return nil
+}
+
+// Proclaim changes the value of the leader that has the lease. Of several calls for a lease
+// the latest counts, whatever copies of their requests arrive when. The error matches
+//   - ErrLeaseLost, and the cause, if the lease is lost, maybe as Redis says now;
+//   - ErrUnlocked, ErrClosed or ErrNotHeld, if the lease has ended or is none;
+//   - ErrInvalidArgument, if the lease is not of this election and client, or the value is
+//     longer than MaxValueLength;
+//   - ErrUnreachable, if Redis did not answer within the command time-out, or ctx.Err():
+//     the value may change all the same, also a little later;
+//   - or it is an error of Redis.
+func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) error {
+	if err := e.checkValue(ctx, value); err != nil {
+		return err
+	}
+	if lease.none() {
+		return e.core.error(ErrNotHeld)
+	}
+	l := e.core
+	h, ok := lease.of.(*hold)
+	if !ok || h.core.c != l.c || h.core.id() != l.id() {
+		return l.error(invalid("the lease is not of this election"))
+	}
+	if !l.c.begin() {
+		return h.error(ErrClosed)
+	}
+	defer l.c.end()
+	if err := lease.Err(); err != nil {
+		return err
+	}
+	if err := l.asks.Ready(ctx); err != nil {
+		return h.error(err)
+	}
+	// The hold is of this client, and so are all numbers that are ever compared.
+	number := l.c.lastHold.Add(1)
+	r := l.asks.(*protocol.Election).Proclaim(h.id(), value, number).Do(ctx, l.c.cfg.commandTimeout)
+	switch {
+	case r.Err != nil:
+		return h.error(r.Err)
+	case r.Outcome != protocol.Done:
+		return h.error(h.isGone(r.Outcome))
+	}
+	return nil
+}
+
+// Leader returns who leads now. The error matches ErrNoLeader if nobody does; otherwise
+// bounds and errors are those of an [Inspector].
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	l := e.core
+	if err := l.check(ctx); err != nil {
+		return Leader{}, err
+	}
+	r, err := ask(ctx, l, l.asks.Inspect())
+	if err != nil {
+		return Leader{}, err
+	}
+	leader := leaderOf(&sighting{l.stateOf(&r.Outcome), r.Outcome.Value})
+	if leader == (Leader{}) {
+		return leader, l.error(ErrNoLeader)
+	}
+	return leader, nil
+}
+
+func leaderOf(s *sighting) Leader {
+	if !s.Locked() {
+		return Leader{}
+	}
+	return Leader{Value: s.value, Owner: s.Holders[0].Owner, Token: s.Token}
+}
+
+// Observe returns a channel on which the leader is sent, at once and after each change of
+// the leader or its value; the zero Leader if nobody leads. The channel has the latest:
+// what was not read in time is left out, and so are changes that come within some
+// milliseconds of each other. A change is announced by a message; without one, as after a
+// broken connection, it is seen at the longest poll or the end of the lease at the latest.
+// While Redis cannot be reached nothing is sent. All Observe and Watch of a client and an
+// election share one connection and one look.
+//
+// The channel is closed when ctx or the client ends; at once if the arguments of
+// NewElection were invalid or ctx is nil.
+func (e *Election) Observe(ctx context.Context) <-chan Leader {
+	leaders := make(latest[Leader], 1)
+	l := e.core
+	if l.check(ctx) != nil || !l.c.begin() {
+		leaders.end()
+		return leaders
+	}
+	defer l.c.end()
+	l.show(ctx, &watch{tellee: &leadersTo{latest: leaders}})
+	return leaders
+}
+
+// leadersTo tells an Observe.
+type leadersTo struct {
+	latest[Leader]
+	last Leader
+	some bool
+}
+
+func (to *leadersTo) tell(s *sighting) {
+	if leader := leaderOf(s); !to.some || leader != to.last {
+		to.last, to.some = leader, true
+		to.send(leader)
+	}
+}
+
+// Run campaigns, and calls fn with the context of the leadership: it ends with ctx, and when
+// the leadership is lost. When fn returns while it leads, Run resigns and returns the error
+// of fn. If the leadership was lost before that, Run drops what fn returned and campaigns
+// again. It does so too when Redis cannot be reached, or too few replicas confirm.
+//
+// Run returns the error of Campaign if that fails for another reason: the end of ctx, which
+// it matches, ErrClosed, ErrReentrant, ErrInvalidArgument, or an error of Redis. If Redis
+// does not confirm that it resigned, the error matches ErrUnconfirmed too. Run resigns if
+// fn panics.
+func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
+	if err := e.checkValue(ctx, value); err != nil {
+		return err
+	}
+	if fn == nil {
+		return e.core.error(invalid("Run needs a function"))
+	}
+	for {
+		lease, err := e.Campaign(ctx, value)
+		switch {
+		case err == nil:
+			if again, err := lead(ctx, lease, fn); !again {
+				return err
+			}
+		case ctx.Err() != nil || !worthRepeating(err) && !errors.Is(err, ErrNotAcquired):
+			return err
+		default:
+			s := newSleeper(&e.core.c.env)
+			s.sleep(time.Second, nil, nil, ctx.Done(), e.core.c.closing)
+			s.stop()
+		}
+	}
+}
+
+// lead calls fn and resigns. It reports whether the leadership was lost before.
+func lead(ctx context.Context, lease *Lease, fn func(ctx context.Context) error) (again bool, err error) {
+	returned := false
+	defer func() {
+		if !returned { // a panic
+			_ = lease.Unlock(ctx)
+		}
+	}()
+	err = fn(lease.Context(ctx))
+	returned = true
+	unlockErr := lease.Unlock(ctx)
+	switch {
+	case errors.Is(unlockErr, ErrLeaseLost):
+		return true, nil
+	case unlockErr != nil:
+		err = errors.Join(err, unlockErr)
+	}
+	return false, err
+}

@@ -1,0 +1,32 @@
+package rlock
+
+import "context"
+
+// inspected has the methods of an Inspector, and the others that all locks have beside Lock
+// and TryLock, for types that are acquired in other ways.
+type inspected struct{ core *core }
+
+var _ Inspector = inspected{}
+
+// Name is the name, with the prefix of the client.
+func (i inspected) Name() string { return i.core.Name() }
+
+// State is that of an [Inspector].
+func (i inspected) State(ctx context.Context) (State, error) { return i.core.State(ctx) }
+
+// IsLocked reports whether anybody has a lease: see [Inspector].
+func (i inspected) IsLocked(ctx context.Context) (bool, error) { return i.core.IsLocked(ctx) }
+
+// HeldBy is that of an [Inspector].
+func (i inspected) HeldBy(ctx context.Context) (int, error) { return i.core.HeldBy(ctx) }
+
+// ForceUnlock ends all leases: see [Inspector].
+func (i inspected) ForceUnlock(ctx context.Context) (bool, error) { return i.core.ForceUnlock(ctx) }
+
+// ForceUnlockIf ends the lease of one owner: see [Inspector].
+func (i inspected) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
+	return i.core.ForceUnlockIf(ctx, owner)
+}
+
+// Watch is that of every lock: see the documentation of the package.
+func (i inspected) Watch(ctx context.Context) (<-chan State, error) { return i.core.Watch(ctx) }
