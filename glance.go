@@ -112,7 +112,7 @@ func (g *glances) glance(heads []glanced) {
 	for i, h := range heads {
 		locks[i] = h.lock
 	}
-	round := g.wire.NewRound()
+	round := g.wire.NewRound(1)
 	protocol.Glance(locks, round, func(which []int, outcomes []protocol.Entered, err error) {
 		now, q := g.env.Clock.Now(), g.lines
 		q.mu.Lock()

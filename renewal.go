@@ -68,7 +68,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 }
 
 // answered implements duty.
-func (h *hold) answered(lease time.Duration, sent instant, r *protocol.Result[protocol.Kept]) instant {
+func (h *hold) answered(lease time.Duration, sent instant, r protocol.Result[protocol.Kept]) instant {
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
@@ -135,5 +135,5 @@ func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
 	r := h.core.asks.Renew(h.id(), 0).Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.move(&h.entry, h.answered(0, sent, &r))
+	c.watchdog.move(&h.entry, h.answered(0, sent, r))
 }

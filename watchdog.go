@@ -22,7 +22,7 @@ type duty interface {
 	due(now instant, slack time.Duration) (chore, instant)
 	// answered is called with the result of a chore for a lease that was sent at sent,
 	// if there ever is one. It returns when to be called again.
-	answered(lease time.Duration, sent instant, r *protocol.Result[protocol.Kept]) instant
+	answered(lease time.Duration, sent instant, r protocol.Result[protocol.Kept]) instant
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
 	// holds returns what is held: the lock, the number, and the token if the hold is
@@ -282,13 +282,17 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 		w.env.Stop("watchdog")
 		w.awake()
 		now := w.now()
+		due := w.pop(now)
 		var sends []sending
-		for _, e := range w.pop(now) {
+		for i, e := range due {
 			if w.drains(e) {
 				e.duty.drain()
 			}
 			do, next := e.duty.due(now, w.slack)
 			if do.task != nil {
+				if sends == nil {
+					sends = make([]sending, 0, len(due)-i)
+				}
 				sends = append(sends, sending{e, do})
 			}
 			w.move(e, next)
@@ -303,12 +307,17 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 	}
 }
 
-// pop takes what is due out of the heap.
+// pop takes what is due out of the heap, a few at a time: callers need the mutex meanwhile.
 func (w *watchdog) pop(now instant) (due []*entry) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for len(w.heap) > 0 && !w.heap[0].at.After(now.Add(w.slack)) {
-		due = append(due, heap.Pop(&w.heap).(*entry))
+	for more := true; more; {
+		w.mu.Lock()
+		for range 50 {
+			if more = len(w.heap) > 0 && !w.heap[0].at.After(now.Add(w.slack)); !more {
+				break
+			}
+			due = append(due, heap.Pop(&w.heap).(*entry))
+		}
+		w.mu.Unlock()
 	}
 	return due
 }
@@ -343,8 +352,9 @@ type sending struct {
 // send sends what is due. It returns when the nodes of one deployment have answered,
 // or are waited for by others.
 func (w *watchdog) send(sends []sending) {
-	round := w.wire.NewRound()
-	for _, s := range sends {
+	round := w.wire.NewRound(len(sends))
+	for i := range sends {
+		s := &sends[i]
 		s.do.task.Send(protocol.Dispatch{
 			Round: round, Lanes: w.lanes, Renewal: s.do.lease > 0,
 			GoesOn: func() bool { return w.has(s.e) },
@@ -352,7 +362,7 @@ func (w *watchdog) send(sends []sending) {
 				if r.OfQuorum && s.do.lease > 0 {
 					w.renewals(s.do.nodes, nil, r.Err == nil, r.Err)
 				}
-				w.move(s.e, s.e.duty.answered(s.do.lease, w.at(sent), &r))
+				w.move(s.e, s.e.duty.answered(s.do.lease, w.at(sent), r))
 			},
 		})
 	}

@@ -65,7 +65,10 @@ func (l *Lock) abandon(id string, how any) Task {
 
 // Renew implements Protocol.
 func (l *Lock) Renew(id string, lease time.Duration) Task {
-	return l.site.renewing("lock/renew", lease, []string{l.names.Lock}, []any{id, lease.Milliseconds()})
+	t := l.site.renewing("lock/renew", lease, nil, nil)
+	t.r.Put(1, l.names.Lock, id, l.site.millis(lease))
+	t.r.Many = l.site.Scripts["lock/renew_many"]
+	return t
 }
 
 // ForceUnlock implements Protocol.

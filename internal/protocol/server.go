@@ -40,7 +40,8 @@ func (t *task) OfQuorum() bool { return false }
 
 // Send implements Task.
 func (t *task) Send(d Dispatch) {
-	d.Round.Add(&t.r, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
+	done := d.Done
+	d.Round.Add(&t.r, d.Renewal, func(sent time.Time, a wire.Answer) { done(sent, t.result(a)) })
 }
 
 // entering makes the request of an enter script. If the client wants that, a server in

@@ -35,7 +35,7 @@ func TestReleaseLeavesASilentNodeToTheWatchdog(t *testing.T) {
 	h.pass()
 	// As the watchdog does.
 	done := make(chan protocol.Result[protocol.Kept], 1)
-	round := h.nodes[2].Wire.NewRound()
+	round := h.nodes[2].Wire.NewRound(1)
 	missed[0].task.Send(protocol.Dispatch{Round: round, Done: func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r }})
 	eventually(t, "the node is reachable", func() bool { return !h.nodes[2].Wire.IsLost(nodeTimeout) })
 	round.Send(func(redisClient, []wire.Answer) {})

@@ -46,7 +46,7 @@ var mutations = []struct {
 	},
 	{
 		name: "renew makes the lock anew", want: "", within: 50,
-		script: "lock/renew", old: "return -redis.call('exists', lock)", instead: "redis.call('hset', lock, id, 1)",
+		script: "shared/renewal", old: "return -redis.call('exists', lock)", instead: "redis.call('hset', lock, id, 1)",
 	},
 	{
 		name: "acquire does not look for a holder", want: "and so does", within: 3,

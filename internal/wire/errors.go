@@ -61,6 +61,9 @@ func Transient(err error) bool {
 
 // IsReply reports whether an error is Redis's reply.
 func IsReply(err error) bool {
+	if err == nil {
+		return false
+	}
 	var reply redis.Error
 	return errors.As(err, &reply)
 }

@@ -61,6 +61,12 @@ type Request struct {
 	// not run it now. The caller has other servers, or other ways.
 	FailFast bool
 
+	// Many is a script that does what Script does, for several requests of one server at
+	// once: it gets the keys of all of them, and then their arguments. It replies with a
+	// list, in which nil stands for a request that has to be sent by itself. It is only
+	// used in pipelines. nil: there is none.
+	Many *Script
+
 	first *firstCopy // nil: none is under way when Do is called
 }
 
@@ -119,6 +125,25 @@ func (r *Request) command(ctx context.Context, whole bool) once {
 	return once{cmd}
 }
 
+// together is the command for several requests with the same script for many.
+func together(ctx context.Context, all []*Request, whole bool) once {
+	keys, n := 0, 3
+	for _, r := range all {
+		keys += r.keys + len(r.Keys)
+		n += r.n + len(r.Keys) + len(r.Args)
+	}
+	words := all[0].Many.words(make([]any, 0, n), whole, keys)
+	for _, r := range all {
+		words = r.appendKeys(words)
+	}
+	for _, r := range all {
+		words = r.appendArgs(words)
+	}
+	cmd := redis.NewCmd(ctx, words...)
+	cmd.SetFirstKeyPos(3)
+	return once{cmd}
+}
+
 // words returns what is sent, in room if that is enough. With whole it has the text of the
 // script, for a server that does not know its hash.
 func (r *Request) words(room []any, whole bool) []any {
@@ -128,16 +153,27 @@ func (r *Request) words(room []any, whole bool) []any {
 	if n := 3 + len(r.Keys) + len(r.Args) + r.n; cap(room) < n {
 		room = make([]any, 0, n)
 	}
+	return r.appendArgs(r.appendKeys(r.Script.words(room, whole, r.keys+len(r.Keys))))
+}
+
+// words appends the first words of a command that runs the script.
+func (s *Script) words(to []any, whole bool, keys int) []any {
 	if whole {
-		room = append(room, "eval", r.Script.Text)
-	} else {
-		room = append(room, "evalsha", r.Script.sha)
+		return append(to, "eval", s.Text, keys)
 	}
-	room = append(append(room, r.keys+len(r.Keys)), r.boxed[:r.keys]...)
+	return append(to, "evalsha", s.sha, keys)
+}
+
+func (r *Request) appendKeys(to []any) []any {
+	to = append(to, r.boxed[:r.keys]...)
 	for _, k := range r.Keys {
-		room = append(room, k)
+		to = append(to, k)
 	}
-	return append(append(room, r.boxed[r.keys:r.n]...), r.Args...)
+	return to
+}
+
+func (r *Request) appendArgs(to []any) []any {
+	return append(append(to, r.boxed[r.keys:r.n]...), r.Args...)
 }
 
 // Answer is the outcome of a request.

@@ -10,21 +10,23 @@ import (
 // Round is a set of requests that are sent together, in pipelines: nodes side by side, the
 // pipelines to one node one after the other.
 type Round struct {
-	d        *Deployment
-	requests []*Request
-	told     []bool
-	done     []func(sent time.Time, a Answer)
+	d   *Deployment
+	all []inRound
 }
 
-// NewRound returns an empty round.
-func (d *Deployment) NewRound() *Round { return &Round{d: d} }
+type inRound struct {
+	*Request
+	told bool
+	done func(sent time.Time, a Answer)
+}
+
+// NewRound returns an empty round with room for n requests.
+func (d *Deployment) NewRound(n int) *Round { return &Round{d: d, all: make([]inRound, 0, n)} }
 
 // Add adds a request. done is called once, with the answer and the time of sending. With
 // told, the answer is also passed to the function that Send gets.
 func (r *Round) Add(request *Request, told bool, done func(sent time.Time, a Answer)) {
-	r.requests = append(r.requests, request)
-	r.told = append(r.told, told)
-	r.done = append(r.done, done)
+	r.all = append(r.all, inRound{request, told, done})
 }
 
 // Send sends the round and returns when all requests were answered or have failed; in a
@@ -33,26 +35,22 @@ func (r *Round) Add(request *Request, told bool, done func(sent time.Time, a Ans
 // that were added with told.
 func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	d := r.d
-	all := make([]int, len(r.requests))
-	for i := range all {
-		all[i] = i
-	}
 	if d.cluster == nil {
-		r.sendTo(d.rdb, d.io, all, told)
+		r.sendTo(d.rdb, d.io, r.all, told)
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout)
 	defer cancel()
-	nodes := map[redis.UniversalClient][]int{}
-	for _, i := range all {
+	nodes := map[redis.UniversalClient][]inRound{}
+	for _, q := range r.all {
 		// A pipeline of the cluster client would group requests too, but it waits for
 		// the slowest node before it returns any answer.
-		node, err := d.NodeFor(ctx, r.requests[i].route())
+		node, err := d.NodeFor(ctx, q.route())
 		if err != nil {
-			r.done[i](d.cfg.Clock.Now(), Answer{Err: err, Unsure: true})
+			q.done(d.cfg.Clock.Now(), Answer{Err: err, Unsure: true})
 			continue
 		}
-		nodes[node] = append(nodes[node], i)
+		nodes[node] = append(nodes[node], q)
 	}
 	for node, group := range nodes {
 		// Sent through the cluster client, which follows redirections. But WAIT has to
@@ -67,20 +65,21 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 
 // sendTo sends requests to one node, a pipeline at a time. If the node does not answer one
 // pipeline, the rest are not sent: they would only hang one after the other.
-func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int, told func(redis.UniversalClient, []Answer)) {
+func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, told func(redis.UniversalClient, []Answer)) {
 	d := r.d
+	most := min(len(which), BatchSize)
+	batch, heard := make([]*Request, 0, most), make([]Answer, 0, most)
 	for len(which) > 0 {
 		n := min(len(which), BatchSize)
-		batch := make([]*Request, n)
-		for j, i := range which[:n] {
-			batch[j] = r.requests[i]
+		batch, heard = batch[:0], heard[:0]
+		for _, q := range which[:n] {
+			batch = append(batch, q.Request)
 		}
 		ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout+d.cfg.AckTimeout)
 		sent := d.cfg.Clock.Now()
 		answers := d.sendBatch(ctx, to, batch)
 		cancel()
 		var silent error
-		var heard []Answer
 		for j := range answers {
 			a := &answers[j]
 			if a.Err != nil {
@@ -89,8 +88,8 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int
 			if a.Unsure && Transient(a.Err) {
 				silent = a.Err
 			}
-			r.done[which[j]](sent, *a)
-			if r.told[which[j]] {
+			which[j].done(sent, *a)
+			if which[j].told {
 				heard = append(heard, *a)
 			}
 		}
@@ -100,8 +99,8 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []int
 			continue
 		}
 		d.RefreshTopology()
-		for _, i := range which {
-			r.done[i](sent, Answer{Err: silent})
+		for _, q := range which {
+			q.done(sent, Answer{Err: silent})
 		}
 		return
 	}

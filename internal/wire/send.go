@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -98,7 +97,7 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 const BatchSize = 100
 
 // sendBatch sends requests to one node as one pipeline and returns their
-// answers in order.
+// answers in order. Requests that one script can do together become one command.
 func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request) []Answer {
 	defer d.gate("batch")
 	answers := make([]Answer, len(batch))
@@ -108,43 +107,4 @@ func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []
 		}
 	}
 	return answers
-}
-
-func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, answers []Answer) {
-	todo := make([]int, len(batch)) // indexes into batch
-	for i := range todo {
-		todo[i] = i
-	}
-	for round := 0; round < 3 && len(todo) > 0; round++ {
-		pipe := node.Pipeline()
-		cmds := make([]once, len(todo))
-		var acks int
-		var within time.Duration
-		loaded := map[*Script]bool{}
-		for j, i := range todo {
-			// The second attempt is for scripts that the node did not know: the first
-			// of each kind is sent in full, which loads it for the rest. The third is for
-			// a batch that redirections have spread over nodes.
-			r := batch[i]
-			cmds[j] = r.command(ctx, round == 2 || round == 1 && !loaded[r.Script])
-			loaded[r.Script] = true
-			_ = pipe.Process(ctx, cmds[j])
-			acks, within = max(acks, r.Acks), max(within, r.Within)
-		}
-		wait := once{redis.NewCmd(ctx, "wait", acks, within.Milliseconds())}
-		if acks > 0 {
-			_ = pipe.Process(ctx, wait)
-		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		confirmed, _ := wait.Int()
-		unknown := todo[:0]
-		for j, i := range todo {
-			answers[i] = d.answer(batch[i], cmds[j].Val())
-			answers[i].Acks, answers[i].Err = confirmed, cmds[j].Err()
-			if err := cmds[j].Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-				unknown = append(unknown, i)
-			}
-		}
-		todo = unknown
-	}
 }

@@ -10,12 +10,5 @@
 -- Twice    A lease only grows. This script never creates a hold.
 -- Replica  "Not there" must come from a master: see lock/release.
 
--- include ttl
-local lock = KEYS[1]
-local id, lease = ARGV[1], tonumber(ARGV[2])
-if redis.call('hexists', lock, id) == 0 then
-  redis.call('hdel', lock, '')
-  return -redis.call('exists', lock)
-end
-lengthen(lock, lease)
-return 1
+-- include renewal
+return renewed(KEYS[1], ARGV[1], tonumber(ARGV[2]))

@@ -1,0 +1,134 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// parcel is a command of a pipeline: one request of a batch, or several that one script
+// does together.
+type parcel struct {
+	script *Script
+	which  []int // indexes into the batch
+	many   bool
+	tries  int // how often the server did not know its script
+	cmd    once
+}
+
+// mostTries is how often a parcel is sent. The second time is for scripts that the node did
+// not know: the first of each kind is sent in full, which loads it for the rest. The third
+// is for a batch that redirections have spread over nodes.
+const mostTries = 3
+
+// parcels are the commands for a batch.
+func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
+	var kinds map[*Script]*parcel
+	for i, r := range batch {
+		if r.Many == nil || !d.OneServer() {
+			all = append(all, &parcel{script: r.Script, which: []int{i}})
+			continue
+		}
+		p := kinds[r.Many]
+		if p == nil {
+			if kinds == nil {
+				kinds = map[*Script]*parcel{}
+			}
+			p = &parcel{script: r.Many, which: make([]int, 0, len(batch)-i), many: true}
+			kinds[r.Many] = p
+			all = append(all, p)
+		}
+		p.which = append(p.which, i)
+	}
+	for _, p := range kinds {
+		if len(p.which) == 1 {
+			p.many, p.script = false, batch[p.which[0]].Script
+		}
+	}
+	return all
+}
+
+// pipeline sends the requests of a batch, and notes their answers.
+func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, answers []Answer) {
+	var acks int
+	var within time.Duration
+	for _, r := range batch {
+		acks, within = max(acks, r.Acks), max(within, r.Within)
+	}
+	for todo := d.parcels(batch); len(todo) > 0; {
+		pipe := node.Pipeline()
+		loaded := map[*Script]bool{}
+		for _, p := range todo {
+			whole := p.tries == 2 || p.tries == 1 && !loaded[p.script]
+			loaded[p.script] = true
+			if p.many {
+				p.cmd = together(ctx, pick(batch, p.which), whole)
+			} else {
+				p.cmd = batch[p.which[0]].command(ctx, whole)
+			}
+			_ = pipe.Process(ctx, p.cmd)
+		}
+		wait := once{redis.NewCmd(ctx, "wait", acks, within.Milliseconds())}
+		if acks > 0 {
+			_ = pipe.Process(ctx, wait)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		confirmed, _ := wait.Int()
+		var again []*parcel
+		for _, p := range todo {
+			err := p.cmd.Err()
+			p.tries++
+			if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && p.tries < mostTries {
+				again = append(again, p)
+				continue
+			}
+			for _, i := range d.open(p, batch, answers, confirmed) {
+				again = append(again, &parcel{script: batch[i].Script, which: []int{i}})
+			}
+		}
+		todo = again
+	}
+}
+
+// open notes the answers in a parcel. It returns those of its requests that have to be sent
+// by themselves: the server refused them, or what all of them together were. That may be
+// for one of them only: a key that its user must not use, or, at a node of a cluster, keys
+// of several slots.
+func (d *Deployment) open(p *parcel, batch []*Request, answers []Answer, confirmed int) (alone []int) {
+	err := p.cmd.Err()
+	if !p.many {
+		i := p.which[0]
+		answers[i] = d.answer(batch[i], p.cmd.Val())
+		answers[i].Acks, answers[i].Err = confirmed, err
+		return nil
+	}
+	if err != nil && !IsReply(err) {
+		for _, i := range p.which {
+			answers[i] = Answer{Err: err}
+		}
+		return nil
+	}
+	replies, _ := p.cmd.Val().([]any)
+	if len(replies) != len(p.which) {
+		return p.which
+	}
+	for j, i := range p.which {
+		if _, failed := replies[j].(error); failed || replies[j] == nil {
+			alone = append(alone, i)
+			continue
+		}
+		answers[i] = d.answer(batch[i], replies[j])
+		answers[i].Acks = confirmed
+	}
+	return alone
+}
+
+// pick returns some elements of a slice.
+func pick[T any](all []T, which []int) []T {
+	some := make([]T, len(which))
+	for j, i := range which {
+		some[j] = all[i]
+	}
+	return some
+}

@@ -1,0 +1,17 @@
+-- lock/renew_many: lengthen the leases of several holds, each as lock/renew does.
+--
+-- KEYS[1], KEYS[2], ...  lock hashes
+-- ARGV[1], ARGV[2], ...  for each the hold id and the lease, ms
+-- Reply    for each what lock/renew replies, or nil: Redis refused it, and lock/renew by
+--          itself will say why. The others are renewed all the same
+-- Caller   the watchdog
+-- Twice    As lock/renew.
+-- Replica  As lock/renew: nil for a hold that is not there.
+
+-- include renewal
+local replies = {}
+for i, lock in ipairs(KEYS) do
+  local ok, reply = pcall(renewed, lock, ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
+  replies[i] = ok and reply
+end
+return replies
