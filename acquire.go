@@ -26,6 +26,8 @@ type attempt struct {
 	place   *waiter // its place in line, if it is the head: others see what it sees
 	listens bool    // its client listens already, and it has not looked yet
 	refused int64   // the latest round that it was refused in itself, or NoRound
+	aside   bool    // it needs more permits than there are: others need not wait behind it
+	room    room    // what it left of a semaphore
 }
 
 // lock is Lock and TryLock of every type.
@@ -73,7 +75,9 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	}
 	a.Wait = wait && !(a.opts.hasWait && a.opts.wait == 0)
 
-	a.chain = chainFrom(ctx)
+	if _, again := l.asks.(protocol.Reentrant); again {
+		a.chain = chainFrom(ctx)
+	}
 	for {
 		h := a.chain.find(l, l.side)
 		if h == nil {
@@ -147,7 +151,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	sent := h.noteAsked(a.opts.lease)
 	// Through the lock that made the hold: another type of the same name may not know
 	// everything about it.
-	r := h.core.asks.Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
+	r := h.core.asks.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
 	case lease != nil:
@@ -278,9 +282,13 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			a.Granted = a.Granted || wire.MayHaveRun(r.Err)
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
+			a.room = room{c: c, left: e.Left, until: c.now().Add(e.Rest)}
 			lease, err = a.accept(sent, &r)
 			return lease, 0, err
+		case e.Verdict == protocol.NotSet:
+			return nil, 0, ErrNotSet
 		case e.Verdict == protocol.Busy:
+			a.aside = a.aside || e.Beyond
 			if e.HasRound {
 				a.refused = e.Round
 				a.waitsSince(e.Round)

@@ -29,6 +29,8 @@ var costs = []cost{
 	{"PriorityLock", 2, 32, 50},
 	{"Election", 2, 31, 50},
 	{"MultiLock of three in a slot", 2, 29, 125},
+	{permitCost, 2, 13, 35},
+	{permitsCost, 2, 14, 37},
 	{redLockCost, 10, 44, 165},
 }
 
@@ -42,6 +44,8 @@ type cost struct {
 // redLockCost is the most that a RedLock costs: a node that is still to answer when a
 // quorum has may be spared a request.
 const redLockCost = "RedLock on five nodes"
+
+const permitCost, permitsCost = "a permit of a PermitSemaphore", "five permits of a PermitSemaphore"
 
 func (c cost) String() string {
 	return fmt.Sprintf("{%q, %.4g, %.4g, %.4g}", c.name, c.commands, c.inside, c.allocs)
@@ -84,6 +88,10 @@ func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.H
 			clients = append(clients, client(s))
 		}
 		return locktest.NewRedLock(t, "cost:"+name, clients)
+	}
+	if n := map[string]int{permitCost: 1, permitsCost: 5}[name]; n > 0 {
+		s := client(servers[0]).NewPermitSemaphore("cost:" + name)
+		return locktest.PermitLocker{PermitSemaphore: locktest.MustSetPermits(t, s, 10), N: n}
 	}
 	return locktest.MultiLockOf(t, client(servers[0]), "{cost}:1", "{cost}:2", "{cost}:3")
 }

@@ -79,13 +79,16 @@ type waiter struct {
 	admitted bool  // there may be room beside what the head got: look too
 	round    int64 // the waiter counts as having waited since then; see protocol.Acquire.Round
 	err      error // why it should leave
+	looking  bool  // there was room for it: it looks, or is about to
+	saw      int64 // the news as of its last look
 	takes    bool  // it sleeps, and takes a hold that is handed over
 	given    *pass // that hold; the waiter is not in its line any more
 
+	need int64 // how much room it needs
+
 	// Of an inquiry; see leave. The number says when it joined the line.
 	number int64
-	need   int64 // how much room it needs
-	served bool  // the head has found what it waits for; the waiter is not in its line any more
+	served bool // the head has found what it waits for; the waiter is not in its line any more
 
 	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
 	glancing bool           // a glance is under way
@@ -163,6 +166,7 @@ type handOver struct {
 	seen   sight  // what those behind it see from now on
 	room   int64  // how much is left for those behind it, who may look together
 	upTo   int64  // those with a number up to that have what they waited for too
+	beside *room  // it has permits of a semaphore: others enter beside it
 }
 
 // leave takes a waiter out of the line. got is the hold with which it leaves; nil: none.
@@ -187,6 +191,8 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	}
 	switch front := line.waiters.Front(); {
 	case front == nil || !wasHead:
+	case got != nil && got.beside != nil:
+		q.admitLocked(line, w, got)
 	case got != nil && got.shared:
 		// All readers can enter beside it: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
@@ -394,13 +400,6 @@ func (q *lines) fail(w *waiter, since time.Time, err error) {
 			other.poke()
 		}
 	}
-}
-
-// needs notes how much room a waiter needs.
-func (q *lines) needs(w *waiter, n int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	w.need = n
 }
 
 // joinedBy is the number of the latest waiter in the line of w.

@@ -170,7 +170,7 @@ func WithPriority(p int) AcquireOption {
 	return func(c *acquireConfig) { c.priority, c.hasPriority = p, true }
 }
 
-var errTryWait = invalid("TryLock does not wait: use Lock with WithWait")
+var errTryWait = invalid("WithWait: TryLock and TryAcquire do not wait, Lock and Acquire do")
 
 // acquireOptions reads the options of an acquire into a.
 func (c *config) acquireOptions(a *acquireConfig, opts []AcquireOption, waits bool) error {

@@ -122,7 +122,9 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
 	d.letOthers(r.Heard)
-	c.lines.wake(h.core.id())
+	if h.core.asks.Takes() == 0 || r.Heard == 0 { // else a message comes, and one look is enough
+		c.lines.wake(h.core.id())
+	}
 	switch {
 	case r.Err != nil:
 		h.lock()

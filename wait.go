@@ -10,10 +10,11 @@ import (
 
 // line is where the attempt waits in this client. An attempt that may enter because of
 // its caller's hold of the other side does not wait behind others: they may wait for
-// that very hold to end.
+// that very hold to end. Nor do others wait behind one that needs more permits than there
+// are.
 func (a *attempt) line() lineKey {
 	key := a.core.line(a.ID)
-	if a.outer != nil {
+	if a.outer != nil || a.aside {
 		key.id = a.ID
 	}
 	return key
@@ -36,23 +37,30 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lea
 	}
 	for {
 		lease, err = a.waitInLine(ctx, since, rest, news)
-		if err != errTooLate {
+		switch err {
+		case errTooLate:
+			rest, news = 0, 0
+		case errAside:
+			rest, news = -1, 0 // it looks again when it has subscribed
+		default:
 			return lease, err
 		}
-		rest, news = 0, 0
 	}
 }
 
 func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (lease *Lease, err error) {
 	c := a.core.c
 	w, head := c.lines.join(a.line(), since, news)
+	if n := a.core.asks.Takes(); n > 0 {
+		c.lines.needs(w, int64(n))
+	}
 	a.place, a.Leads = nil, false
 	if head {
 		a.lead(w)
 	}
 	defer func() {
 		a.seen = c.lines.seen(w, a.seen)
-		c.lines.leave(w, handOverOf(lease), a.refused)
+		c.lines.leave(w, a.handOverOf(lease), a.refused)
 	}()
 	s := newSleeper(&c.env)
 	defer s.stop()
@@ -65,11 +73,17 @@ func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Dur
 }
 
 // handOverOf is how a waiter leaves its line with a lease; nil: it has none.
-func handOverOf(lease *Lease) *handOver {
+func (a *attempt) handOverOf(lease *Lease) *handOver {
 	if lease == nil {
 		return nil
 	}
 	h := lease.of.(*hold)
+	if a.core.asks.Takes() > 0 {
+		return &handOver{
+			hold: &a.room, beside: &a.room,
+			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.time(a.room.until)},
+		}
+	}
 	return &handOver{
 		hold: h, shared: h.core.side == shared, passes: h.handsOver(),
 		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.clock.Now().Add(h.restOfLease())},
@@ -129,9 +143,14 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease 
 			}
 			return nil, rest, nil
 		case n.admitted:
+			c.lines.sees(w)
 			if lease, _, err = a.try(ctx); lease != nil || err != nil && !worthRepeating(err) {
 				return lease, 0, err
 			}
+			if a.stepsAside(w) {
+				return nil, 0, errAside
+			}
+			c.lines.refused(w)
 		}
 	}
 }
@@ -155,11 +174,14 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				a.Reserve = l.opts.handOverBounds().passes
 			}
 			w.looks()
+			c.lines.sees(w)
 			began := c.clock.Now()
 			lease, rest, err = a.try(ctx)
 			switch {
 			case lease != nil:
 				return lease, nil
+			case a.stepsAside(w):
+				return nil, errAside
 			case err == nil:
 				a.outage = outage{}
 			case !worthRepeating(err):
@@ -239,6 +261,12 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	}
 	return nil, why
 }
+
+// stepsAside reports whether the attempt has to leave its line, and to wait in another.
+func (a *attempt) stepsAside(w *waiter) bool { return a.aside && w.line.key.id == "" }
+
+// errAside is why a waiter leaves its line: see attempt.aside.
+var errAside = errors.New("there are not so many permits")
 
 // errTooLate is why a hold that was handed over is of no use.
 var errTooLate = errors.New("the lease was over before the waiter had it")

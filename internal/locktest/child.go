@@ -161,6 +161,9 @@ func (c *Child) Signal(s syscall.Signal) {
 	}
 }
 
+// Pid is the number of the process.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
 // Kill ends the child, a stopped one too, and returns when it is gone.
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill()

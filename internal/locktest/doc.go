@@ -10,6 +10,7 @@
 //	queued.go     those that keep their waiters in Redis
 //	fair.go       the line of a FairLock; Redisson in it
 //	readwrite.go  the keys of a ReadWriteLock; Redisson as a reader
+//	permits.go    PermitSemaphores as if they were locks
 //	multilock.go  MultiLocks
 //	redlock.go    RedLocks
 //	faults.go     scripts, and the ways to lose a reply

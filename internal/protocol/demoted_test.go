@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ func protocols(site *Site, n *Names) []Protocol {
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
 		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n),
+		NewPermits(site, n), NewPermits(site, n).Of(3),
 	}
 }
 
@@ -29,9 +31,15 @@ func protocols(site *Site, n *Names) []Protocol {
 func about(l Protocol, id string) []*wire.Request {
 	e := entry(id)
 	requests := []*wire.Request{
-		of(l.Enter(e)), of(l.Reenter(id, time.Second, 2, false)), of(l.Release(id, 0)), of(l.Release(id, 1)),
+		of(l.Enter(e)), of(l.Release(id, 0)), of(l.Release(id, 1)),
 		of(l.Abandon(id, true)), of(l.Abandon(id, false)), of(l.Renew(id, time.Second)), of(l.Renew(id, 0)),
 		of(l.ForceUnlock(id)), of(l.ForceUnlock("")),
+	}
+	if l, ok := l.(Reentrant); ok {
+		requests = append(requests, of(l.Reenter(id, time.Second, 2, false)))
+	}
+	if c, ok := l.(PermitCounter); ok {
+		requests = append(requests, of(c.SetPermits(1)), of(c.AddPermits(1)), of(c.AddPermits(math.MaxInt32)))
 	}
 	waits := *e
 	waits.Wait, waits.Leads = true, true
@@ -105,6 +113,9 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 			blocker = NewWriteSide(site, s.names, !s.turns())
 		} else if q, ok := l.(*Queued); ok && q.mode == shared {
 			blocker = NewFairWriteSide(site, q.names)
+		}
+		if c, ok := l.(PermitCounter); ok {
+			must(t, c.SetPermits(l.Takes()))
 		}
 		e := entry("owner:1")
 		e.Lease = time.Hour

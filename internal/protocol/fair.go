@@ -1,6 +1,6 @@
 package protocol
 
-var _ Protocol = (*Fair)(nil)
+var _ Reentrant = (*Fair)(nil)
 
 // Fair is the protocol of a FairLock: a Lock with a line of waiters in Redis, shared with
 // Redisson's clients. A release wakes the next waiter only, on its own channel.

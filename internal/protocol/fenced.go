@@ -6,7 +6,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-var _ Protocol = (*Fenced)(nil)
+var _ Reentrant = (*Fenced)(nil)
 
 // Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
 // counter.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var _ Protocol = (*Lock)(nil)
+var _ Reentrant = (*Lock)(nil)
 
 // Lock is the protocol of a Lock, whose state is a hash with one field for its only hold.
 // Other types embed it and differ in part.

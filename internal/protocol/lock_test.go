@@ -7,11 +7,11 @@ import (
 
 // What all exclusive locks answer to a lone owner, and to one who comes second.
 func TestExclusiveLocksVerbs(t *testing.T) {
-	for name, open := range map[string]func(*Site, *Names) Protocol{
-		"Lock":   func(s *Site, n *Names) Protocol { return NewLock(s, n) },
-		"Spin":   func(s *Site, n *Names) Protocol { return NewSpin(s, n, nil) },
-		"Fenced": func(s *Site, n *Names) Protocol { return NewFenced(s, n) },
-		"Fair":   func(s *Site, n *Names) Protocol { return NewFair(s, n) },
+	for name, open := range map[string]func(*Site, *Names) Reentrant{
+		"Lock":   func(s *Site, n *Names) Reentrant { return NewLock(s, n) },
+		"Spin":   func(s *Site, n *Names) Reentrant { return NewSpin(s, n, nil) },
+		"Fenced": func(s *Site, n *Names) Reentrant { return NewFenced(s, n) },
+		"Fair":   func(s *Site, n *Names) Reentrant { return NewFair(s, n) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			site, _, _ := mini(t)

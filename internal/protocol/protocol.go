@@ -26,9 +26,6 @@ type Protocol interface {
 	// waiters in Redis adds this one, or gives a sign of life for its place. Enter may
 	// change e for the next look, the id included.
 	Enter(e *Acquire) Request[Entered]
-	// Reenter sets the count of a hold's entries to n, and makes the hold last for at
-	// least lease from now. With confirm, replicas confirm it if the client wants that.
-	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
 	// Release lowers the count of a hold's entries to n; 0 ends the hold.
 	Release(id string, n int) Task
 	// Abandon ends a hold, whether it was granted, is waiting, or neither. With late,
@@ -61,6 +58,9 @@ type Protocol interface {
 	// HandsOver reports whether a hold can be handed over inside a client: no order among
 	// clients is promised, and tokens can be drawn ahead.
 	HandsOver() bool
+	// Takes is how many permits of a semaphore a hold takes; 0: there are none, and a
+	// hold is either exclusive or shared with any number.
+	Takes() int
 	// QueuedInRedis reports whether Redis keeps the order of the waiters. Then each of
 	// them asks Redis, not only the head of the line in its client.
 	QueuedInRedis() bool
@@ -81,6 +81,15 @@ type Protocol interface {
 	Margin() time.Duration
 	// LongestLease bounds the leases of the lock; 0: only MaxLease does.
 	LongestLease() time.Duration
+}
+
+// Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
+// each acquire begins a hold of its own.
+type Reentrant interface {
+	Protocol
+	// Reenter sets the count of a hold's entries to n, and makes the hold last for at
+	// least lease from now. With confirm, replicas confirm it if the client wants that.
+	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
 }
 
 // HoldID names one hold: an owner's time at a lock, from the first entry to the last
@@ -122,6 +131,7 @@ const (
 	OuterHoldLost         // the owner's hold of the other side, under which it was to enter, is gone
 	Quarantined           // the server gives out no locks yet
 	OtherType             // a lock of another type, which has other keys, is held
+	NotSet                // a semaphore to which no permits were given yet
 )
 
 // Entered is the outcome of an Enter.
@@ -133,6 +143,11 @@ type Entered struct {
 	// Rest is how long the lock is held, as far as is known: look again within it.
 	// Negative: not known. Quarantined: how long the quarantine lasts.
 	Rest time.Duration
+	// Left is how many permits of a semaphore are left after a grant: others can enter
+	// beside it. None of the holds ends within Rest then.
+	Left int64
+	// Beyond: Busy, and there are not enough permits at all, held or free.
+	Beyond bool
 	// Holder is one holder of a Busy lock, and Others is how many more there are. Both are
 	// empty if the lock is free, but reserved for a waiter that goes first. Known says
 	// whether the reply told.
@@ -272,6 +287,7 @@ func (e InQuarantine) Error() string {
 type Everyday struct{}
 
 func (Everyday) HandsOver() bool                       { return false }
+func (Everyday) Takes() int                            { return 0 }
 func (Everyday) QueuedInRedis() bool                   { return false }
 func (Everyday) KeepsPlace() bool                      { return false }
 func (Everyday) Listening(string) bool                 { return false }

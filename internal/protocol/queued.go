@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-var _ Protocol = (*Queued)(nil)
+var _ Reentrant = (*Queued)(nil)
 
 // Queued is the protocol of FairReadWriteLock and PriorityLock, and of most of an Election,
 // which Redisson does not have. Their queue in Redis has a form of our own. Holds may be shared, and each has its

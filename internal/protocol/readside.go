@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var _ Protocol = (*ReadSide)(nil)
+var _ Reentrant = (*ReadSide)(nil)
 
 // ReadSide is the protocol of the shared side of a ReadWriteLock.
 type ReadSide struct{ readWrite }

@@ -21,6 +21,8 @@ const (
 	codeOuterHoldLost = -2
 	codeQuarantined   = -3
 	codeOtherType     = -4
+	codeNotSet        = -5
+	codeBeyond        = -6
 )
 
 // readEntered reads the reply of an enter script: a token, or {code, n}, and if the lock is
@@ -41,8 +43,8 @@ func readEntered(a wire.Answer) (Entered, error) {
 			e.Reserved, _ = rest[0].(int64)
 		}
 		return e, nil
-	case codeBusy:
-		e := Entered{Verdict: Busy, Rest: millis(n)}
+	case codeBusy, codeBeyond:
+		e := Entered{Verdict: Busy, Rest: millis(n), Beyond: code == codeBeyond}
 		if len(rest) >= 2 {
 			e.Known = true
 			e.Holder, _ = rest[0].(string)
@@ -60,6 +62,8 @@ func readEntered(a wire.Answer) (Entered, error) {
 		return Entered{Verdict: Quarantined, Rest: millis(n)}, nil
 	case codeOtherType:
 		return Entered{Verdict: OtherType}, nil
+	case codeNotSet:
+		return Entered{Verdict: NotSet}, nil
 	}
 	return Entered{}, wire.ErrReply(a.Val)
 }

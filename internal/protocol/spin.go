@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var _ Protocol = (*Spin)(nil)
+var _ Reentrant = (*Spin)(nil)
 
 // Spin is the protocol of a SpinLock: a Lock whose releases are not published, and whose
 // waiters pause instead of listening.

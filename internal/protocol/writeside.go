@@ -2,7 +2,7 @@ package protocol
 
 import "time"
 
-var _ Protocol = (*WriteSide)(nil)
+var _ Reentrant = (*WriteSide)(nil)
 
 // WriteSide is the protocol of the exclusive side of a ReadWriteLock.
 type WriteSide struct{ readWrite }

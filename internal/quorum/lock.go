@@ -82,7 +82,7 @@ type Lock struct {
 	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
 }
 
-var _ protocol.Protocol = (*Lock)(nil)
+var _ protocol.Reentrant = (*Lock)(nil)
 
 const (
 	// keyHighest is a node's highest counter of all locks, and keyAdmitted says which of

@@ -34,6 +34,7 @@ type aclType struct {
 	nodes    int // servers; 0 is 1
 	open     func(c []*rlock.Client, name string) []rlock.Locker
 	opts     []rlock.Option
+	use      func(t *testing.T, mine, theirs *rlock.Client) // instead of open
 }
 
 const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
@@ -64,6 +65,7 @@ var aclTypes = []aclType{
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			return []rlock.Locker{locktest.Electing{Election: c[0].NewElection(name)}}
 		}},
+	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l, err := rlock.NewMultiLock(c[0].NewLock("{x}"+name), c[0].NewLock("{x}2"+name), c[0].NewLock("other "+name))
@@ -226,6 +228,10 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		return all
 	}
 	a, b := clients(), clients()
+	if k.use != nil {
+		k.use(t, a[0], b[0])
+		return sent
+	}
 	if strings.Contains(k.name, "Quarantine") {
 		for _, c := range a {
 			if k.nodes == 0 {
@@ -313,6 +319,38 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		}
 	}
 	return sent
+}
+
+// usePermits does all that can be done with a PermitSemaphore.
+func usePermits(t *testing.T, mine, theirs *rlock.Client) {
+	s, other := locktest.MustSetPermits(t, mine.NewPermitSemaphore("stock"), 2), theirs.NewPermitSemaphore("stock")
+	if err := s.AddPermits(bg, 1); err != nil {
+		t.Error(err)
+	}
+	lease := locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: s, N: 3})
+	deadline := lease.Deadline()
+	if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.Acquire(bg, 1, rlock.WithWait(300*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(bg, -1)
+	cancel()
+	if _, err := other.Acquire(ctx, 1); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Error(err)
+	}
+	got := make(chan *rlock.Lease, 1)
+	go func() { got <- locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: other, N: 1}) }()
+	if n, err := s.Available(bg); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if state, err := s.State(bg); err != nil || len(state.Holders) != 1 {
+		t.Error(state, err)
+	}
+	locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, <-got)
 }
 
 // aclCommands are the commands that a type needs: those that were sent, and all that

@@ -1,0 +1,60 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+
+	"github.com/go-rlock/rlock"
+)
+
+// At most three requests to a partner's API are under way, in all processes together. The
+// permits of a process that dies come back when their leases are over.
+func ExamplePermitSemaphore() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	partner := client.NewPermitSemaphore("partner")
+	if _, err := partner.TrySetPermits(ctx, 3); err != nil { // the first process decides
+		log.Fatal(err)
+	}
+
+	request := func(weight int) error {
+		permits, err := partner.Acquire(ctx, weight)
+		if err != nil {
+			return err
+		}
+		defer permits.Unlock(ctx)
+		return permits.Err() // the request is sent with permits.Context(ctx)
+	}
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			if err := request(1 + i%2); err != nil {
+				log.Print(err)
+			}
+		})
+	}
+	all.Wait()
+
+	bulk, err := partner.Acquire(ctx, 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = partner.TryAcquire(ctx, 1)
+	fmt.Println("another beside it:", err != nil)
+	if err := bulk.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	free, err := partner.Available(ctx)
+	fmt.Println(free, "permits are free", err)
+
+	_, err = client.NewPermitSemaphore("nobody set it").TryAcquire(ctx, 1)
+	fmt.Println(errors.Is(err, rlock.ErrNotSet))
+	// Output:
+	// another beside it: true
+	// 3 permits are free <nil>
+	// true
+}

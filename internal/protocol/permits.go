@@ -1,0 +1,326 @@
+package protocol
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var _ Protocol = (*Permits)(nil)
+
+// Permits is the protocol of taking n permits of a PermitSemaphore at a time. They are
+// those of Redisson's RPermitExpirableSemaphore.
+type Permits struct {
+	Everyday
+	of *semaphore
+	n  int
+}
+
+// semaphore is what all Permits of one PermitSemaphore share.
+type semaphore struct {
+	site    *Site
+	names   *Names
+	state   []string // keys: see scripts/shared/permits.lua
+	channel string
+}
+
+// PermitCounter asks about the number of permits, of which no hold is the subject.
+type PermitCounter interface {
+	// Of returns the protocol of taking n permits at a time.
+	Of(n int) Protocol
+	// SetPermits sets the number of permits, unless it was set before.
+	SetPermits(n int) Request[bool]
+	// AddPermits adds to the number of permits; n may be negative. It reports whether
+	// there are not too many then.
+	AddPermits(n int) Request[bool]
+	// Count asks how many permits are free, and with holds who has the others.
+	Count(holds bool) Request[Counted]
+}
+
+// Counted is the state of a PermitSemaphore.
+type Counted struct {
+	Set     bool // permits were set
+	Free    int  // may be negative
+	Held    []HeldPermits
+	Waiters int // in Redis; -1: Redis does not keep them
+}
+
+// HeldPermits are the permits of one hold; those of Redisson are each of their own.
+type HeldPermits struct {
+	Owner string // see PermitOwner
+	N     int
+	Rest  time.Duration // of the lease; -1: it does not end
+}
+
+// NewPermits returns the protocol of taking one permit at a time.
+func NewPermits(site *Site, names *Names) *Permits {
+	names.keep()
+	return &Permits{n: 1, of: &semaphore{
+		site:    site,
+		names:   names,
+		state:   []string{names.Lock, names.Derived("timeout")},
+		channel: prefixed("redisson_sc", names.Lock),
+	}}
+}
+
+// Of implements PermitCounter.
+func (p *Permits) Of(n int) Protocol {
+	if n == p.n {
+		return p
+	}
+	return &Permits{of: p.of, n: n}
+}
+
+// keys returns the keys of the state, and more.
+func (s *semaphore) keys(more ...string) []string {
+	return append(s.state[:len(s.state):len(s.state)], more...)
+}
+
+// args returns the arguments that each script has, and more.
+func (s *semaphore) args(more ...any) []any {
+	return append([]any{s.channel, s.site.how()}, more...)
+}
+
+// A permit's id begins with the first nineBytes of its client's id and the number of its
+// hold, in 40 bits. Its number in the hold makes it as long as Java's ids.
+const (
+	nineBytes = 9
+	baseBytes = nineBytes + 5
+	permitLen = baseBytes + 2
+
+	// MostPermits is how many permits a hold can have: each is a member of a set.
+	MostPermits = 10_000
+)
+
+// permitBase is the beginning of the ids of a hold's permits, which no other hold has.
+func permitBase(id string) string {
+	var base [baseBytes + 3]byte
+	client := clientOf(id)
+	number, _ := strconv.ParseInt(id[min(len(client)+1, len(id)):], 10, 64)
+	binary.BigEndian.PutUint64(base[nineBytes:], uint64(number)<<24)
+	copyClient(base[:nineBytes], client)
+	return string(base[:baseBytes])
+}
+
+// copyClient copies the beginning of a client's id, which is a UUID.
+func copyClient(to []byte, client string) {
+	var digits [2 * nineBytes]byte
+	n := 0
+	for i := 0; i < len(client) && n < len(digits); i++ {
+		if client[i] != '-' {
+			digits[n] = client[i]
+			n++
+		}
+	}
+	if _, err := hex.Decode(to, digits[:n]); err != nil || n < len(digits) {
+		sum := sha256.Sum256([]byte(client))
+		copy(to, sum[:])
+	}
+}
+
+// PermitOwner is the id of the hold that has a permit, if its client has the given id: that
+// does not fit into 16 bytes. Otherwise it is the hexadecimal form that Redisson shows.
+func PermitOwner(permit, client string) string {
+	var own [nineBytes]byte
+	copyClient(own[:], client)
+	raw, err := hex.DecodeString(permit)
+	if err != nil || len(raw) != permitLen || string(raw[:nineBytes]) != string(own[:]) {
+		return permit
+	}
+	var number uint64
+	for _, b := range raw[nineBytes:baseBytes] {
+		number = number<<8 | uint64(b)
+	}
+	return client + ":" + strconv.FormatUint(number, 10)
+}
+
+// NewID implements Protocol.
+func (p *Permits) NewID() HoldID { return p.of.site.NewID() }
+
+// Enter implements Protocol.
+func (p *Permits) Enter(e *Acquire) Request[Entered] {
+	s := p.of
+	q := s.site.entering("permits/enter", s.keys(s.names.Tombstone(e.ID)),
+		s.args(permitBase(e.ID), p.n, s.site.millis(e.Lease)))
+	q.read = readPermits
+	return q
+}
+
+// readPermits reads the reply of an enter script for permits: see readEntered. That of a
+// grant has the free permits and the rest where others have tokens.
+func readPermits(a wire.Answer) (Entered, error) {
+	e, err := readEntered(a)
+	switch {
+	case err != nil:
+	case e.Verdict == Granted:
+		return Entered{Verdict: Granted, Left: e.Token, Rest: millis(e.Reserved)}, nil
+	case len(e.Holder) == permitLen:
+		e.Holder = hex.EncodeToString([]byte(e.Holder))
+	}
+	return e, err
+}
+
+// Release implements Protocol. The permits were taken together, and go together.
+func (p *Permits) Release(id string, n int) Task {
+	s := p.of
+	return s.site.releasing("permits/release", n, s.keys(), s.args(permitBase(id), p.n))
+}
+
+// Abandon implements Protocol. It always leaves a tombstone.
+func (p *Permits) Abandon(id string, _ bool) Task {
+	s := p.of
+	return s.site.leaving("permits/abandon", s.keys(s.names.Tombstone(id)),
+		s.args(permitBase(id), p.n, tombstoneMillis))
+}
+
+// Renew implements Protocol.
+func (p *Permits) Renew(id string, lease time.Duration) Task {
+	s := p.of
+	return s.site.renewing("permits/renew", lease, s.keys(),
+		s.args(permitBase(id), p.n, lease.Milliseconds()))
+}
+
+// ForceUnlock implements Protocol.
+func (p *Permits) ForceUnlock(owner string) Request[bool] {
+	base := ""
+	if raw, err := hex.DecodeString(owner); err == nil && len(raw) == permitLen {
+		base = string(raw)
+	} else if owner != "" {
+		base = permitBase(owner)
+	}
+	s := p.of
+	return s.site.forcing("permits/force_unlock", owner, s.keys(), s.args(base))
+}
+
+// Inspect implements Protocol.
+func (p *Permits) Inspect() Request[State] { return counts(p.inspect(true), stateOf) }
+
+// Probe implements Protocol.
+func (p *Permits) Probe(id string) Request[Probed] {
+	return counts(p.inspect(true), func(c Counted) Probed {
+		first := hex.EncodeToString([]byte(permitBase(id) + "\x00\x00"))
+		i := slices.IndexFunc(c.Held, func(h HeldPermits) bool { return h.Owner == first })
+		if i < 0 {
+			return Probed{Held: len(c.Held) > 0}
+		}
+		return Probed{true, c.Held[i].N}
+	})
+}
+
+// stateOf is what is counted as the state of a lock.
+func stateOf(c Counted) State {
+	s := State{Waiters: c.Waiters}
+	for _, h := range c.Held {
+		s.Holders = append(s.Holders, Holder{h.Owner, h.N, true})
+		if s.TTL >= 0 {
+			s.TTL = max(s.TTL, h.Rest)
+		}
+		if h.Rest < 0 {
+			s.TTL = -1
+		}
+	}
+	return s
+}
+
+// counts makes a request of another whose outcome is converted.
+func counts[T any](q *asked[Counted], convert func(Counted) T) Request[T] {
+	return &asked[T]{q.on, q.r, func(a wire.Answer) (T, error) {
+		c, err := q.read(a)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		return convert(c), nil
+	}}
+}
+
+// Count implements PermitCounter.
+func (p *Permits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
+
+func (p *Permits) inspect(holds bool) *asked[Counted] {
+	with := 0
+	if holds {
+		with = 1
+	}
+	s := p.of
+	return looking(s.site, "permits/inspect", s.keys(), s.args(with), readCounted)
+}
+
+// readCounted reads the reply of permits/inspect.
+func readCounted(a wire.Answer) (Counted, error) {
+	set, free, list, err := a.Pair()
+	if err != nil {
+		return Counted{}, err
+	}
+	c := Counted{Set: set == 1, Free: int(free), Waiters: -1}
+	var now int64
+	if len(list)%2 == 1 {
+		now, _ = list[0].(int64)
+	}
+	if now == 0 {
+		return Counted{}, wire.ErrReply(a.Val)
+	}
+	at := map[string]int{}
+	for list = list[1:]; len(list) > 0; list = list[2:] {
+		id, ok1 := list[0].(string)
+		text, ok2 := list[1].(string)
+		end, err := strconv.ParseFloat(text, 64)
+		if !ok1 || !ok2 || err != nil {
+			return Counted{}, wire.ErrReply(a.Val)
+		}
+		rest := time.Duration(-1)
+		if end != neverEnds {
+			rest = time.Duration(math.Min(max(end-float64(now), 0), float64(longestRest.Milliseconds()))) * time.Millisecond
+		}
+		base := id[:min(baseBytes, len(id))]
+		i, known := at[base]
+		if !known {
+			i = len(c.Held)
+			at[base] = i
+			c.Held = append(c.Held, HeldPermits{Owner: hex.EncodeToString([]byte(id)), Rest: rest})
+		}
+		c.Held[i].N++
+		// The number of the first permit is 0: that one names the hold.
+		c.Held[i].Owner = min(c.Held[i].Owner, hex.EncodeToString([]byte(id)))
+	}
+	return c, nil
+}
+
+// neverEnds is the end of a permit that does not expire: Redisson's.
+const neverEnds = 922337203685477
+
+// SetPermits implements PermitCounter.
+func (p *Permits) SetPermits(n int) Request[bool] {
+	s := p.of
+	return looking(s.site, "permits/set", s.keys(s.record()), s.args(n, tombstoneMillis), readBool)
+}
+
+// AddPermits implements PermitCounter.
+func (p *Permits) AddPermits(n int) Request[bool] {
+	s := p.of
+	return looking(s.site, "permits/add", s.keys(s.record()), s.args(n, tombstoneMillis, math.MaxInt32), readBool)
+}
+
+// record is the key that says that a request was done.
+func (s *semaphore) record() string { return s.names.Derived("rlock:done:" + s.site.NewID().ID) }
+
+// Takes implements Protocol.
+func (p *Permits) Takes() int { return p.n }
+
+// View implements Protocol.
+func (p *Permits) View() any { return view{"permits/inspect", p.of.names.Lock, p.of.channel} }
+
+// Ready implements Protocol.
+func (p *Permits) Ready(ctx context.Context) error { return p.of.site.Wire.Ready(ctx) }
+
+// Listen implements Protocol.
+func (p *Permits) Listen(_ string, notify func()) (end func()) {
+	return p.of.site.listen(p.of.channel, notify)
+}

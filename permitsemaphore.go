@@ -1,0 +1,212 @@
+package rlock
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// PermitSemaphore is a semaphore whose permits have leases, the counterpart of Redisson's
+// RPermitExpirableSemaphore. A [Lease] is one hold of n permits. It is renewed unless it
+// was acquired WithLease, so the permits of a process that dies come back when its lease is
+// over; those that Java holds without a lease never do.
+//
+// Each Acquire takes permits of its own, whatever its context descends from: nothing is
+// entered again, and who holds all permits and asks for more waits for itself. A lease has
+// no fencing token: Token is 0. If any of its permits is gone, the lease is lost as a whole,
+// and the rest is given back.
+//
+// Waiters of one client are served in the order of their calls, a request for many permits
+// before the smaller ones that came after it. Among clients there is no order. A request
+// for more permits than there are waits until permits are added, and others do not wait
+// behind it.
+//
+// The number of permits is in Redis for good, until it is deleted there: a program calls
+// TrySetPermits when it begins, and the first one decides. With no number every acquire
+// fails with ErrNotSet.
+//
+// Permits expire by the clock of the server, and in Java processes by their own: one whose
+// clock is ahead by most of a lease takes permits that are still held.
+type PermitSemaphore struct {
+	one     *core // takes one permit at a time
+	counter protocol.PermitCounter
+	most    int // that a lease can have
+}
+
+// MaxPermits is the most permits that a semaphore can have, as in Java. MaxLeasePermits is
+// the most that one lease of a PermitSemaphore can have: Redis has a record of each.
+const (
+	MaxPermits      = math.MaxInt32
+	MaxLeasePermits = protocol.MostPermits
+)
+
+// NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock]. Use one type
+// for a name.
+func (c *Client) NewPermitSemaphore(name string, opts ...LockOption) *PermitSemaphore {
+	cfg, err := lockOptions(opts)
+	if err == nil && cfg.nonReentrant {
+		err = invalid("WithNonReentrant: permits are never entered again")
+	}
+	l, names := newCore(c, "permits", name, cfg, err)
+	asks := protocol.NewPermits(&l.c.site, names)
+	l.asks = asks
+	return &PermitSemaphore{l, asks, MaxLeasePermits}
+}
+
+// Name is the name of the semaphore, with the client's prefix.
+func (s *PermitSemaphore) Name() string {
+	return s.core().Name()
+}
+
+func (s *PermitSemaphore) core() *core {
+	if s == nil {
+		return nil
+	}
+	return s.one
+}
+
+// TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none yet. It
+// reports whether it did.
+func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
+	l := s.core()
+	if err := l.check(ctx); err != nil {
+		return false, err
+	}
+	if n < 1 || n > MaxPermits {
+		return false, l.error(invalid("%d permits: must be from 1 to %d", n, MaxPermits))
+	}
+	return change(ctx, l, func() protocol.Request[bool] { return s.counter.SetPermits(n) })
+}
+
+// AddPermits adds permits, or with a negative n takes some away. If those are held, fewer
+// are free than none until they have been given back. It sets the number if there is none.
+// If there would be more than MaxPermits free ones, it changes nothing and the error matches
+// ErrInvalidArgument.
+func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
+	l := s.core()
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if n == 0 || n < -MaxPermits || n > MaxPermits {
+		return l.error(invalid("%d permits: must be from 1 to %d, or negative", n, MaxPermits))
+	}
+	done, err := change(ctx, l, func() protocol.Request[bool] { return s.counter.AddPermits(n) })
+	if err == nil && !done {
+		err = l.error(invalid("%d more permits: more than %d would be free", n, MaxPermits))
+	}
+	return err
+}
+
+// change sends a request that changes the number of permits. A copy of it changes nothing.
+func change(ctx context.Context, l *core, request func() protocol.Request[bool]) (bool, error) {
+	if !l.c.begin() {
+		return false, l.error(ErrClosed)
+	}
+	defer l.c.end()
+	if err := l.asks.Ready(ctx); err != nil {
+		return false, l.error(err)
+	}
+	r, err := ask(ctx, l, request())
+	if err == nil {
+		l.c.lines.wake(l.id())
+	}
+	return r.Outcome, err
+}
+
+// Available is how many permits are free; 0 if there is no number of permits.
+func (s *PermitSemaphore) Available(ctx context.Context) (int, error) {
+	c, err := s.count(ctx, false)
+	return c.Free, err
+}
+
+// PermitState is what Redis shows of a PermitSemaphore at one moment.
+type PermitState struct {
+	Set       bool // the number of permits was set
+	Permits   int  // how many there are
+	Available int  // how many of them are free
+	Holders   []PermitHolder
+	Waiters   int // in this client
+}
+
+// PermitHolder are the permits of one hold. Those of Java are a hold each.
+type PermitHolder struct {
+	// Owner is the Lease.Owner of a hold of this client. For others there is no room in
+	// Redis: it is the id of the first permit, in 32 hexadecimal digits as Redisson shows
+	// it. With a hold of this package these begin with 18 digits of the id of its
+	// client and 10 of its number.
+	Owner   string
+	Permits int
+	TTL     time.Duration // rest of the lease; -1: it does not end
+}
+
+// State returns who holds the permits, as Redis shows it now.
+func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
+	c, err := s.count(ctx, true)
+	if err != nil {
+		return PermitState{}, err
+	}
+	l := s.core()
+	state := PermitState{Set: c.Set, Permits: c.Free, Available: c.Free, Waiters: c.Waiters}
+	if c.Waiters < 0 {
+		state.Waiters = l.waiters()
+	}
+	for _, h := range c.Held {
+		state.Permits += h.N
+		state.Holders = append(state.Holders, PermitHolder{protocol.PermitOwner(h.Owner, l.c.id), h.N, h.Rest})
+	}
+	slices.SortFunc(state.Holders, func(a, b PermitHolder) int {
+		return cmp.Or(strings.Compare(a.Owner, b.Owner), cmp.Compare(a.Permits, b.Permits))
+	})
+	return state, nil
+}
+
+func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Counted, error) {
+	l := s.core()
+	if err := l.check(ctx); err != nil {
+		return protocol.Counted{}, err
+	}
+	if err := l.asks.Ready(ctx); err != nil {
+		return protocol.Counted{}, l.error(err)
+	}
+	r, err := ask(ctx, l, s.counter.Count(holds))
+	return r.Outcome, err
+}
+
+// Acquire waits until n permits are free and returns a lease of them. n is from 1 to
+// MaxLeasePermits. Its errors are those of [Locker]'s Lock; with no number of permits
+// the error matches ErrNotSet at once.
+func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
+	return s.acquire(ctx, n, true, opts)
+}
+
+// TryAcquire takes n permits if they are free, and does not wait. Its errors are those of
+// [Locker]'s TryLock, and ErrNotSet.
+func (s *PermitSemaphore) TryAcquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
+	return s.acquire(ctx, n, false, opts)
+}
+
+func (s *PermitSemaphore) acquire(ctx context.Context, n int, wait bool, opts []AcquireOption) (*Lease, error) {
+	l := s.core()
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	if n < 1 || n > s.most {
+		return nil, l.error(invalid("%d permits: must be from 1 to %d", n, s.most))
+	}
+	if n > 1 {
+		l = l.with(s.counter.Of(n))
+	}
+	return l.lock(ctx, wait, opts)
+}
+
+// with is the same core with another protocol.
+func (l *core) with(asks protocol.Protocol) *core {
+	other := &core{c: l.c, asks: asks, settings: l.settings, side: l.side}
+	other.names.Lock = l.names.Lock
+	return other
+}

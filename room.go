@@ -1,0 +1,66 @@
+package rlock
+
+import "time"
+
+// room is what a waiter that was given permits of a semaphore has left there. Those behind
+// it in line enter beside it as far as the permits go, all at once.
+//
+// Why none of them sleeps while there is room for it: the next in line becomes the head. If
+// the room is enough for it, it looks. Otherwise it sleeps; but if there was news after the
+// look that found the room, such as a release, it looks too. All news wakes the head.
+type room struct {
+	c     *Client
+	left  int64   // permits
+	until instant // none of those that others hold expires before
+}
+
+// alive implements passed: there is nothing to look for until then.
+func (r *room) alive() bool { return r.c.now().Before(r.until) }
+
+// restOfLease implements passed.
+func (r *room) restOfLease() time.Duration { return max(r.until.Sub(r.c.now()), 1) }
+
+// admitLocked wakes those waiters for whom there is room. What is left to others that look
+// already is counted, as they may not have been given it yet. w is the head that leaves.
+func (q *lines) admitLocked(line *line, w *waiter, got *handOver) {
+	left := got.beside.left
+	first := line.head()
+	if first == nil {
+		return
+	}
+	if left < first.need && w.saw == line.news {
+		first.behind = got.hold
+	}
+	first.poke()
+	for e := line.waiters.Front(); e != nil; e = e.Next() {
+		next := e.Value.(*waiter)
+		if left -= next.need; left < 0 {
+			return
+		}
+		if next != first && !next.looking {
+			next.admitted, next.looking = true, true
+			next.poke()
+		}
+	}
+}
+
+// needs notes how much room a waiter needs.
+func (q *lines) needs(w *waiter, n int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.need = n
+}
+
+// sees notes that a look begins, in answer to all news so far.
+func (q *lines) sees(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.saw = w.line.news
+}
+
+// refused notes that a look was in vain.
+func (q *lines) refused(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.looking = false
+}

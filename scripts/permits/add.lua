@@ -1,0 +1,31 @@
+-- permits/add: change how many permits a PermitSemaphore has.
+--
+-- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
+-- KEYS[3]  record of this request
+-- ARGV[3]  permits to add, maybe negative
+-- ARGV[4]  time to keep the record, ms
+-- ARGV[5]  the most that may be free then
+-- Reply    1  done
+--          0  refused: there would be more than that
+-- Caller   AddPermits
+-- Twice    The record tells a copy that the first run has done it.
+-- Replica  A refusal must come from a master.
+
+-- include permits
+local record = KEYS[3]
+local n, keep, most = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+if redis.call('exists', record) == 1 then
+  redis.call('zrem', held, '')
+  return 1
+end
+local left = tonumber(redis.call('get', free) or 0)
+if not left then
+  return redis.error_reply('FOREIGN the key is not a number')
+elseif left + n > most then
+  redis.call('zrem', held, '')
+  return 0
+end
+redis.call('set', free, left + n)
+redis.call('set', record, 1, 'px', keep)
+tell(n)
+return told(1)

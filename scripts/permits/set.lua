@@ -1,0 +1,23 @@
+-- permits/set: set how many permits a PermitSemaphore has, unless it was done before.
+--
+-- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
+-- KEYS[3]  record of this request
+-- ARGV[3]  permits
+-- ARGV[4]  time to keep the record, ms
+-- Reply    1  set
+--          0  they were set before
+-- Caller   TrySetPermits
+-- Twice    The record tells a copy that the first run has set them.
+-- Replica  "Set before" must come from a master.
+
+-- include permits
+local record = KEYS[3]
+local n, keep = tonumber(ARGV[3]), ARGV[4]
+if redis.call('exists', free) == 0 then
+  redis.call('set', free, n)
+  redis.call('set', record, 1, 'px', keep)
+  tell(n)
+  return told(1)
+end
+redis.call('zrem', held, '')
+return redis.call('exists', record)
