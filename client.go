@@ -123,7 +123,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	c.timeline = newTimeline(c.env.Clock)
 	c.events = newEvents(c.cfg.observer, c.cfg.logger, &c.running)
 	c.wire, err = wire.Open(rdb, wire.Config{
-		Clock: c.clock, Gate: c.env.Gate, Work: c.env.Work,
+		Clock: c.clock, Gate: c.env.Gate, Work: c.env.Work, Direct: c.env.Direct,
 		CommandTimeout: c.cfg.commandTimeout, LongestCall: max(c.cfg.commandTimeout, c.cfg.unlockTimeout),
 		Acks: c.cfg.acks > 0, AckTimeout: c.cfg.ackTimeout,
 		Publish: wire.PublishMode(c.cfg.pubsub), Events: c.events, Panics: &c.events.Panics,

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -55,6 +56,17 @@ func (h *ScriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 		}
 		return h.Pipe(cmds, func() error { return next(ctx, cmds) })
 	}
+}
+
+// forCallers are the scripts that are sent for callers, who wait for the answer.
+var forCallers = []string{
+	"lock/enter", "lock/reenter", "lock/release", "fair/enter", "fair/release", "queue/enter", "queue/reenter", "queue/release",
+	"rw/read_enter", "rw/read_reenter", "rw/read_release", "rw/write_enter", "rw/write_reenter", "rw/write_release",
+}
+
+// RunsForCaller reports whether a command runs such a script by its hash.
+func RunsForCaller(cmd redis.Cmder) bool {
+	return slices.ContainsFunc(forCallers, func(script string) bool { return Runs(cmd, script) })
 }
 
 // Runs reports whether a command runs a script by its hash.

@@ -76,8 +76,8 @@ func (m *Member) Parked(t testing.TB, name string, looks int) {
 }
 
 // Looks counts the scripts that were answered, by their first key: for a
-// waiter, how often it has looked at the lock. What goes in pipelines, as
-// renewals do, is not counted.
+// waiter, how often it has looked at the lock. In pipelines, in which renewals go too, only
+// acquires and releases are counted.
 type Looks struct {
 	mu    sync.Mutex // guards the rest
 	byKey map[string]int
@@ -89,21 +89,33 @@ func (l *Looks) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (l *Looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.all++
-		if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") {
-			if l.byKey == nil {
-				l.byKey = map[string]int{}
-			}
-			l.byKey[args[3].(string)]++
-		}
+		l.count(cmd)
 		return err
 	}
 }
 
 func (l *Looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if RunsForCaller(cmd) {
+				l.count(cmd)
+			}
+		}
+		return err
+	}
+}
+
+func (l *Looks) count(cmd redis.Cmder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all++
+	if args := cmd.Args(); cmd.Err() == nil && strings.HasPrefix(cmd.Name(), "eval") {
+		if l.byKey == nil {
+			l.byKey = map[string]int{}
+		}
+		l.byKey[args[3].(string)]++
+	}
 }
 
 // At is how many had this first key.

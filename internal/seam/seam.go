@@ -27,6 +27,9 @@ type Env struct {
 	// Attach is called once, with a function that makes the client ask Redis at once about
 	// its holds of a lock, so that it learns of a loss before the next renewal.
 	Attach func(check func(lock string))
+	// Direct is how many requests may be under way to one server before others are combined
+	// in pipelines.
+	Direct int
 	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test can show
 	// that it notices a mistake in one.
 	Scripts map[string]string

@@ -26,7 +26,7 @@ type judge struct {
 	log   []string
 
 	acquired, refused, unreachable, nested, extended, lost, released int
-	handedOver                                                       int
+	handedOver, combined                                             int
 	doubles, disorders                                               int // violations: two holders; tokens
 }
 

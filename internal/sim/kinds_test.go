@@ -24,6 +24,13 @@ var kinds = []kind{
 		holds: plainHolds,
 	},
 	{
+		name: "lock, combined",
+		open: alone(func(c *rlock.Client, name string) rlock.Locker {
+			return c.NewLock(name, rlock.WithHandOver(0, 0))
+		}),
+		holds: plainHolds, combined: true,
+	},
+	{
 		name:  "spin",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewSpinLock(name) }),
 		holds: plainHolds,
@@ -47,6 +54,14 @@ var kinds = []kind{
 			return l.Writer, l.Reader
 		},
 		holds: sidedHolds,
+	},
+	{
+		name: "read-write, combined",
+		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
+			l := c.NewReadWriteLock(name)
+			return l.Writer, l.Reader
+		},
+		holds: sidedHolds, combined: true,
 	},
 	{
 		name: "readers first",

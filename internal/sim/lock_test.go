@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 )
@@ -48,6 +49,7 @@ type kind struct {
 	queuedInRedis bool // each waiter has a channel of its own
 	forgets       bool // a loss of data takes its tokens along
 	handsOver     bool // holds are handed over inside a client, under one id
+	combined      bool // more workers, whose requests are combined if only two are under way
 	enteredOnce   bool // there is no re-entry
 	// proclaim has a holder tell something, for the n-th time.
 	proclaim func(l rlock.Locker, lease *rlock.Lease, n int) error
@@ -61,6 +63,14 @@ func (k kind) holdsIn(w *World, lock string) map[hold]string {
 		return k.everywhere(w, lock)
 	}
 	return k.holds(w.Redis(0), lock)
+}
+
+// workers is how many goroutines of a client use locks.
+func (k kind) workers() int {
+	if k.combined {
+		return 5
+	}
+	return 2
 }
 
 // traces are what holds have left behind, if only on some servers.
@@ -115,8 +125,9 @@ type scenario struct {
 	faults int
 	runs   int // seeds, if there is time
 
-	scripts  map[string]string // mutations of the library
-	heedless bool              // holders do not look at their leases
+	scripts  map[string]string        // mutations of the library
+	heedless bool                     // holders do not look at their leases
+	garble   func(cmds []redis.Cmder) // a mutation of what combined requests are told
 }
 
 func (s scenario) calm() bool { return s.faults == 0 && s.rates == Rates{} }
@@ -169,7 +180,7 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 				w.SetRates(s.rates)
 			}
 			players = append(players, p)
-			for n := range 2 {
+			for n := range s.kind.workers() {
 				who := fmt.Sprint(p.h.Name, n)
 				workers = append(workers, &worker{p, j, who, w.Rand("worker " + who), &bg})
 			}
@@ -200,6 +211,9 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 		j.say("all have left")
 		after(w, j, s, players, workers, healed)
 		bg.Wait()
+		for _, p := range players {
+			j.combined += int(p.combined.Load())
+		}
 		o.stats = w.Stats()
 	})
 	over = true

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
@@ -196,6 +198,36 @@ var mutations = []struct {
 	{
 		name: "a writer who leaves tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "read-write",
 		script: "shared/leave", old: "announce(how, channel, '1')", instead: "",
+	},
+	{
+		name: "an element of a batch that fails counts as done", want: "", within: 10, kind: "lock, combined",
+		mutate: func(s *scenario) {
+			s.garble = func(cmds []redis.Cmder) {
+				for _, cmd := range cmds {
+					if cmd.Err() != nil {
+						cmd.SetErr(nil)
+						cmd.(interface{ SetVal(any) }).SetVal(int64(1))
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "the replies of a batch are off by one", want: "", within: 10, kind: "read-write, combined",
+		mutate: func(s *scenario) {
+			s.garble = func(cmds []redis.Cmder) {
+				type reply interface {
+					redis.Cmder
+					Val() any
+					SetVal(any)
+				}
+				first := cmds[0].(reply).Val()
+				for i, cmd := range cmds[:len(cmds)-1] {
+					cmd.(reply).SetVal(cmds[i+1].(reply).Val())
+				}
+				cmds[len(cmds)-1].(reply).SetVal(first)
+			}
+		},
 	},
 	{
 		name: "a node whose vote is taken back tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "redlock",

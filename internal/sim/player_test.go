@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -25,6 +27,8 @@ type player struct {
 	locks   map[string]rlock.Locker
 	shared  map[string]rlock.Locker // the other sides, if there are
 	retries *retryCount
+
+	combined atomic.Int64 // pipelines in which several acquires or releases were
 }
 
 // retryCount counts the requests that were sent again, or may run later than
@@ -59,6 +63,10 @@ func newPlayer(w *World, s scenario, name string) *player {
 			env = p.h.EnvOf(i)
 		}
 		env.Scripts = s.scripts
+		if s.kind.combined {
+			env.Direct = 1
+			p.rdbs[i].AddHook(&combining{p, s.garble})
+		}
 		c, err := rlock.New(p.rdbs[i], seam.Option(env).(rlock.Option),
 			rlock.WithWatchdogLease(lockLease), rlock.WithLongestPoll(lockPoll), rlock.WithWaiterLease(lockWaiter),
 			rlock.WithCommandTimeout(lockCommand), rlock.WithUnlockTimeout(lockUnlock),
@@ -82,6 +90,33 @@ func newPlayer(w *World, s scenario, name string) *player {
 		}
 	}
 	return p
+}
+
+// combining is a hook that sees the requests that were combined.
+type combining struct {
+	p      *player
+	garble func([]redis.Cmder)
+}
+
+func (h *combining) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h *combining) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h *combining) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		n := 0
+		for _, cmd := range cmds {
+			if locktest.RunsForCaller(cmd) {
+				n++
+			}
+		}
+		if n > 1 {
+			h.p.combined.Add(1)
+			if h.garble != nil {
+				h.garble(cmds)
+			}
+		}
+		return err
+	}
 }
 
 func (p *player) close() {

@@ -25,8 +25,11 @@ type call struct {
 	ctx      context.Context // the caller's
 	deadline time.Time
 	late     time.Time // when the next copy is due; zero: it is not
-	waiting  int       // copies not yet answered
-	sent     int       // copies that may have run or may run yet
+	patience time.Duration
+	glance   time.Duration // how often it looks whether a copy still waits for a worker
+	queued   job           // such a copy; see combiner
+	waiting  int           // copies not yet answered
+	sent     int           // copies that may have run or may run yet
 }
 
 // newCall returns a call at rest.
@@ -62,26 +65,69 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	return a
 }
 
-// launch sends a copy.
-func (c *call) launch() {
+// launch sends a copy, or has it wait for a worker. With alone it does not wait, and it does
+// not if another copy is under way: workers that hang may be why that has no answer.
+func (c *call) launch(now time.Time, alone bool) {
+	d := c.d
 	c.waiting++
 	c.sent++
-	c.d.perform(job{call: c, r: c.r, copy: newCopy(c)})
+	d.sending.Add(1)
+	j := job{call: c, r: c.r, copy: newCopy(c), end: d.work()}
+	c.late = time.Time{}
+	if c.waiting < copies { // otherwise one of them has to be answered or fail first
+		c.late = now.Add(c.patience)
+	}
+	if !alone && c.waiting == 1 {
+		if j.combiner = d.combinerOf(c.r); j.combiner != nil && !j.combiner.admit(j, now) {
+			c.queued = j
+			c.late = now.Add(c.glance)
+			return
+		}
+	}
+	d.perform(j)
+}
+
+// withdraw takes back the copy that waits for a worker: it was never sent. It reports whether
+// there was one.
+func (c *call) withdraw() bool {
+	j := c.queued
+	c.queued = job{}
+	if j.combiner == nil || !j.combiner.withdraw(j) {
+		return false
+	}
+	c.waiting--
+	c.sent--
+	c.d.ended(j)
+	return true
+}
+
+// look is called when the copy that waits for a worker has waited for a while. If nothing was
+// taken meanwhile, it is sent by itself.
+func (c *call) look(now time.Time) {
+	waits, hang := c.queued.combiner.hangs(c.queued, c.glance)
+	switch {
+	case waits && !hang:
+		c.late = now.Add(c.glance)
+	case waits && c.withdraw():
+		c.launch(now, true)
+	default: // it was taken
+		c.queued = job{}
+		c.late = now.Add(c.patience)
+	}
 }
 
 // arm sets the timer to whatever comes first: the time for another copy, or the deadline.
-func (c *call) arm() {
+func (c *call) arm(now time.Time) {
 	next := c.deadline
 	if !c.late.IsZero() && c.late.Before(next) {
 		next = c.late
 	}
-	c.timer.Reset(time.Until(next))
+	c.timer.Reset(next.Sub(now))
 }
 
 // isLate reports, when the timer has fired, whether another copy is due; if not, the
 // deadline has passed.
-func (c *call) isLate() bool {
-	now := time.Now()
+func (c *call) isLate(now time.Time) bool {
 	return now.Before(c.deadline) && !c.late.IsZero() && !now.Before(c.late)
 }
 
@@ -93,11 +139,12 @@ func (c *call) do(budget time.Duration) Answer {
 		budget += r.Within
 		patience += r.Within
 	}
-	start := time.Now()
-	c.deadline, c.late = start.Add(budget), start.Add(patience)
-	c.waiting, c.sent = 0, 0
-	c.arm()
-	c.launch()
+	now := time.Now()
+	c.deadline = now.Add(budget)
+	c.patience, c.glance = patience, budget/stuckPart
+	c.waiting, c.sent, c.queued = 0, 0, job{}
+	c.launch(now, false)
+	c.arm(now)
 	pause := 10 * time.Millisecond
 	var last error
 	var absent *Answer // a copy found the work done, and others are still under way
@@ -106,6 +153,7 @@ func (c *call) do(budget time.Duration) Answer {
 		select {
 		case a := <-c.answers:
 			c.waiting--
+			c.queued = job{}
 			if a.Err == nil && r.OneEffect && a.Val != int64(1) {
 				answered++
 				a = a.after(absent)
@@ -140,32 +188,37 @@ func (c *call) do(budget time.Duration) Answer {
 			}
 			d.cfg.Events.Retried(r.Name(), a.Err)
 			d.RefreshTopology()
-			c.late = time.Now().Add(pause)
-			c.arm()
+			now = time.Now()
+			c.late = now.Add(pause)
+			c.arm(now)
 			pause = min(2*pause, 200*time.Millisecond)
 			continue
 		case <-c.timer.C:
-			if !c.isLate() {
+			now = time.Now()
+			if !c.isLate(now) {
 				break
+			}
+			if c.queued.combiner != nil {
+				c.look(now)
+				c.arm(now)
+				continue
 			}
 			c.late = time.Time{}
 			if c.waiting > 0 {
 				if r.NoResend || absent != nil {
-					c.arm()
+					c.arm(now)
 					continue
 				}
 				d.cfg.Events.Retried(r.Name(), errLate)
 				// Perhaps the node hangs and its replica has taken over.
 				d.RefreshTopology()
 			}
-			c.launch()
-			if c.waiting < copies { // otherwise one of them has to be answered or fail first
-				c.late = time.Now().Add(patience)
-			}
-			c.arm()
+			c.launch(now, false)
+			c.arm(now)
 			continue
 		case <-ctx.Done():
 		}
+		c.withdraw()
 		select {
 		case a := <-c.answers: // it came at the last moment, or while the process was stopped
 			c.waiting--

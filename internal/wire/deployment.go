@@ -5,6 +5,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -30,6 +31,9 @@ type Config struct {
 	Acks bool
 	// Publish is how to publish.
 	Publish PublishMode
+	// Direct is how many requests may be under way to one server before others are combined;
+	// 0: as many as is best.
+	Direct int
 	// Gate and Work are those of seam.Env; nil: none.
 	Gate func(point string)
 	Work func() (end func())
@@ -55,13 +59,14 @@ type Deployment struct {
 	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
 	cfg     Config
 
-	ctx     context.Context // ends when nothing may be sent any more
-	stop    context.CancelFunc
-	sending Tally // goroutines that talk to Redis, which may hang
-	spare   spare
-	health  health
-	desk    desk
-	mode    atomic.Value // of string: how to publish under PublishAuto, once known
+	ctx       context.Context // ends when nothing may be sent any more
+	stop      context.CancelFunc
+	sending   Tally // goroutines that talk to Redis, which may hang
+	spare     spare
+	health    health
+	desk      desk
+	combiners combiners
+	mode      atomic.Value // of string: how to publish under PublishAuto, once known
 }
 
 // clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a
@@ -79,6 +84,7 @@ const longestIO = 10 * time.Second
 // nil, a *redis.Ring, or a *redis.ClusterClient whose time-outs are off.
 func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	d := &Deployment{rdb: rdb, io: rdb, cfg: cfg}
+	pipelinePool := 0
 	bounded := func(d time.Duration) bool { return d > 0 && d <= longestIO }
 	switch r := rdb.(type) {
 	case nil:
@@ -94,6 +100,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
+		pipelinePool = r.Options().PipelinePoolSize
 	case *redis.ClusterClient:
 		if r == nil {
 			return nil, errNoRedis
@@ -102,11 +109,13 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 			return nil, errors.New("a cluster client without ReadTimeout or WriteTimeout: each reply that is lost would cost a connection for ever; set them, or ContextTimeoutEnabled")
 		}
 		d.cluster = r
+		pipelinePool = r.Options().PipelinePoolSize
 	case *redis.Ring:
 		return nil, errors.New("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server")
 	default:
 		d.cluster, _ = rdb.(clusterNodes)
 	}
+	d.combiners.open(cmp.Or(cfg.Direct, direct), pipelinePool)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }

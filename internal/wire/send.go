@@ -22,6 +22,7 @@ func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
 	}
 	err := d.io.Process(ctx, s)
 	if err == nil {
+		d.combiners.known(d)
 		return d.answer(r, s.Val())
 	}
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -8,10 +8,11 @@ import (
 
 // job is a copy to send. Whoever sends it answers its call, once.
 type job struct {
-	call *call
-	r    *Request
-	copy *sentCopy
-	end  func() // see seam.Env.Work
+	call     *call
+	r        *Request
+	copy     *sentCopy
+	end      func()    // see seam.Env.Work
+	combiner *combiner // whose worker sends it; nil: it is sent by itself
 }
 
 // worker is a goroutine that sends copies, one at a time. It keeps its stack, which a new
@@ -19,6 +20,7 @@ type job struct {
 type worker struct {
 	// jobs is of one: whoever takes a worker at rest gives it one job, or closes it.
 	jobs chan job
+	room []job // for a batch
 }
 
 // mostSpare is how many workers, and calls, at rest are kept. Workers that were not needed
@@ -62,8 +64,6 @@ func (s *spare) rest(c *call) {
 
 // perform has a worker do a job. It does not wait for that.
 func (d *Deployment) perform(j job) {
-	d.sending.Add(1)
-	j.end = d.work()
 	s := &d.spare
 	s.mu.Lock()
 	n := len(s.workers)
@@ -84,7 +84,11 @@ func (d *Deployment) perform(j job) {
 // it is not needed any more, and when the deployment is stopped.
 func (w *worker) run(d *Deployment, j job) {
 	for {
-		d.do(j)
+		if j.combiner == nil {
+			d.do(j)
+		} else {
+			w.serve(d, j.combiner, append(w.room, j))
+		}
 		j = job{} // while it rests, it keeps nothing alive
 		if !d.rests(w) {
 			return
@@ -107,9 +111,14 @@ func (w *worker) run(d *Deployment, j job) {
 // do sends a copy. A hook may end the goroutine: then the copy stays unanswered, as if its
 // reply were lost, and the worker with it.
 func (d *Deployment) do(j job) {
-	defer d.sending.Add(-1)
-	defer j.end()
+	defer d.ended(j)
 	j.call.answers <- d.send(j.copy, j.r)
+}
+
+// ended notes the end of a job that launch has begun.
+func (d *Deployment) ended(j job) {
+	j.end()
+	d.sending.Add(-1)
 }
 
 // rests puts a worker to rest, and reports whether it is needed.

@@ -1,0 +1,263 @@
+package wire
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Requests of concurrent callers to one server are combined. While few are under way, each is
+// sent at once, as a command of its own. Otherwise it waits, and a worker that has its answer
+// takes what waits as one pipeline: one write and one read for all of them.
+const (
+	// direct is how many workers send to one server at a time.
+	direct = 8
+
+	// pipelines is how many of them send several requests. The fewer they are, the longer are
+	// the pipelines; but if the server is far away, the longer a request waits.
+	pipelines = 4
+
+	// combined is how many requests go into one pipeline. Redis serves others between
+	// pipelines, not within one.
+	combined = 32
+
+	// stuckPart is the part of its budget after which a request that waits looks whether
+	// anything was taken meanwhile. If not, all workers hang, and it is sent without them.
+	stuckPart = 8
+)
+
+// combiner has the requests that wait for the workers of one server.
+type combiner struct {
+	of *combiners
+
+	mu        sync.Mutex // guards the rest
+	waiting   []job      // and those that were withdrawn, for a while
+	withdrawn int        // how many these are
+	busy      int        // workers that send
+	pipelines int        // those that send several requests
+	last      time.Time  // when a worker took what it sends
+}
+
+// combiners are those of a deployment.
+type combiners struct {
+	direct, pipelines int
+
+	one    combiner    // of a deployment that is one server, as far as is known
+	mapped atomic.Bool // go-redis knows which node of the cluster has which keys
+
+	mu     sync.Mutex // guards byNode
+	byNode map[string]*combiner
+}
+
+// open sets the limits of a deployment. pool is how many connections go-redis has for pipelines
+// alone; 0: that is not known. Some of them are left to renewals.
+func (s *combiners) open(direct, pool int) {
+	s.direct, s.pipelines = direct, pipelines
+	if pool > 0 {
+		s.pipelines = max(1, min(pipelines, pool-2))
+	}
+	s.one.of = s
+}
+
+// known notes that a command was answered: in a cluster, go-redis has its map then.
+func (s *combiners) known(d *Deployment) {
+	if d.cluster != nil && !s.mapped.Load() {
+		s.mapped.Store(true)
+	}
+}
+
+// combinerOf returns where a request waits while its server is busy with others. It returns nil
+// if the request does not wait: WAIT needs a connection of its own, and what is under way
+// already is not sent.
+func (d *Deployment) combinerOf(r *Request) *combiner {
+	s := &d.combiners
+	switch {
+	case r.Plain != nil || r.Acks > 0 || r.first != nil:
+		return nil
+	case d.cluster == nil:
+		return &s.one
+	case !s.mapped.Load():
+		return nil // go-redis may ask a server now, which takes time
+	}
+	// Each node has its own: a node that hangs does not hold up requests to the others.
+	node, err := d.NodeFor(d.ctx, r.route())
+	one, ok := node.(*redis.Client)
+	if err != nil || !ok {
+		return nil
+	}
+	address := one.Options().Addr
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.byNode[address]
+	if k == nil {
+		if s.byNode == nil {
+			s.byNode = map[string]*combiner{}
+		}
+		k = &combiner{of: s}
+		s.byNode[address] = k
+	}
+	return k
+}
+
+// admit reports whether a job is to be sent at once. Otherwise it waits.
+func (k *combiner) admit(j job, now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	// What waits comes first, and a worker is going to take it: see next.
+	if k.busy < k.of.direct && len(k.waiting) == 0 {
+		k.busy++
+		k.last = now
+		return true
+	}
+	j.copy.waits = true
+	k.waiting = append(k.waiting, j)
+	return false
+}
+
+// withdraw reports whether a job still waits. Then it is not sent any more.
+func (k *combiner) withdraw(j job) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !j.copy.waits {
+		return false
+	}
+	j.copy.waits = false
+	k.withdrawn++
+	if k.withdrawn > combined && k.withdrawn > len(k.waiting)/2 {
+		k.waiting = slices.DeleteFunc(k.waiting, func(j job) bool { return !j.copy.waits })
+		k.withdrawn = 0
+	}
+	return true
+}
+
+// hangs reports whether a job still waits, and nothing was taken for a while.
+func (k *combiner) hangs(j job, within time.Duration) (waits, hangs bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return j.copy.waits, time.Since(k.last) >= within
+}
+
+// next returns what a worker sends after a batch; if nothing, the worker has left. While
+// something waits, it leaves only if others send pipelines: they come here when they are done.
+func (k *combiner) next(batch []job) []job {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(batch) > 1 {
+		k.pipelines--
+	}
+	clear(batch)
+	batch = batch[:0]
+	if k.pipelines < k.of.pipelines {
+		n := 0
+		for ; n < len(k.waiting) && len(batch) < combined; n++ {
+			if j := k.waiting[n]; j.copy.waits {
+				j.copy.waits = false
+				batch = append(batch, j)
+			} else {
+				k.withdrawn--
+			}
+		}
+		rest := copy(k.waiting, k.waiting[n:])
+		clear(k.waiting[rest:])
+		k.waiting = k.waiting[:rest]
+	}
+	switch len(batch) {
+	case 0:
+		k.busy--
+		return batch
+	case 1:
+	default:
+		k.pipelines++
+	}
+	k.last = time.Now()
+	return batch
+}
+
+// serve sends a batch, and then what has come to wait meanwhile.
+func (w *worker) serve(d *Deployment, k *combiner, batch []job) {
+	defer func() {
+		if len(batch) == 0 {
+			return
+		}
+		// A hook of go-redis has ended the goroutine: another one goes on.
+		if batch = k.next(batch); len(batch) > 0 {
+			go (&worker{}).serve(d, k, batch)
+		}
+	}()
+	for len(batch) > 0 {
+		if len(batch) == 1 {
+			d.do(batch[0])
+		} else {
+			d.doTogether(batch)
+		}
+		batch = k.next(batch)
+	}
+	w.room = batch
+}
+
+// doTogether sends copies as one pipeline, and answers their calls. A hook may end the
+// goroutine: see do.
+func (d *Deployment) doTogether(batch []job) {
+	defer func() {
+		for _, j := range batch {
+			if j.call != nil {
+				d.ended(j)
+			}
+		}
+	}()
+	// No context of a caller is that of all, so hooks see the values of none.
+	last := batch[0].copy.limit()
+	for _, j := range batch[1:] {
+		if at := j.copy.limit(); at.After(last) {
+			last = at
+		}
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), last)
+	defer cancel()
+	failed := d.Safely(func() error {
+		pipe := d.io.Pipeline()
+		for _, j := range batch {
+			_ = pipe.Process(ctx, j.copy)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		return nil
+	})
+	answer := func(i int, a Answer) {
+		d.gate("reply") // as if each came by itself
+		j := batch[i]
+		batch[i] = job{}
+		j.call.answers <- a
+		d.ended(j)
+	}
+	var unknown, others []int
+	for i, j := range batch {
+		err := j.copy.Err()
+		switch {
+		case failed != nil:
+			answer(i, Answer{Err: failed})
+		case err == nil:
+			answer(i, d.answer(j.r, j.copy.Val()))
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+			unknown = append(unknown, i)
+		default:
+			others = append(others, i)
+		}
+	}
+	if len(unknown) > 0 {
+		requests := make([]*Request, len(unknown))
+		for n, i := range unknown {
+			requests[n] = batch[i].r
+		}
+		for n, a := range d.sendBatch(ctx, d.io, requests) {
+			a.Err = d.foreign(ctx, requests[n], a.Err)
+			answer(unknown[n], a)
+		}
+	}
+	for _, i := range others { // the last: it may take more commands to say why
+		answer(i, Answer{Err: d.foreign(ctx, batch[i].r, batch[i].copy.Err())})
+	}
+}

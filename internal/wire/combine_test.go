@@ -1,0 +1,527 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+)
+
+// crowd is a deployment all of whose workers wait for answers.
+type crowd struct {
+	*Deployment
+	t     *testing.T
+	proxy *faultproxy.Proxy
+	free  chan struct{}
+	first sync.WaitGroup
+	all   sync.WaitGroup
+}
+
+func echoOf(text string) *Request {
+	r := &Request{Script: echo}
+	r.Put(1, "key", text)
+	return r
+}
+
+// newCrowd has the first requests wait until free is closed: those that are sent at once. meets
+// decides about all others; nil: they pass.
+func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *crowd {
+	d, proxy := behind(t)
+	c := &crowd{Deployment: d, t: t, proxy: proxy, free: make(chan struct{})}
+	if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	reached := make(chan struct{}, direct)
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if isEcho(cmd, "first") {
+			reached <- struct{}{}
+			<-c.free
+		} else if meets != nil {
+			return meets(cmd)
+		}
+		return faultproxy.Pass
+	})
+	t.Cleanup(func() {
+		c.release()
+		c.first.Wait()
+		c.all.Wait()
+	})
+	for range direct {
+		c.first.Go(func() {
+			if a := d.Do(bg, time.Minute, echoOf("first")); a.Err != nil || a.Val != "first" {
+				t.Errorf("%+v", a)
+			}
+		})
+		<-reached
+	}
+	return c
+}
+
+func (c *crowd) release() {
+	select {
+	case <-c.free:
+	default:
+		close(c.free)
+	}
+}
+
+// do has a request made in a goroutine, and returns when it waits.
+func (c *crowd) do(ctx context.Context, budget time.Duration, r *Request, then func(Answer)) {
+	c.t.Helper()
+	n := c.queue()
+	c.all.Go(func() { then(c.Do(ctx, budget, r)) })
+	for c.queue() == n {
+		runtime.Gosched()
+	}
+}
+
+// must is do with a request for an echo.
+func (c *crowd) must(text string, unsure bool) {
+	c.do(bg, time.Minute, echoOf(text), func(a Answer) {
+		if a.Err != nil || a.Val != text || a.Unsure != unsure {
+			c.t.Errorf("%s: %+v", text, a)
+		}
+	})
+}
+
+func (c *crowd) queue() int {
+	k := &c.combiners.one
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.waiting)
+}
+
+func (c *crowd) sent(text string) int {
+	return c.proxy.Count(func(cmd faultproxy.Command) bool { return isEcho(cmd, text) })
+}
+
+// While many requests are under way, the next ones wait, and share a pipeline. Each has its own
+// answer, and one that fails, fails alone.
+func TestRequestsShareAPipeline(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	c.io.Set(bg, "key", "no hash", 0)
+	before := len(c.proxy.Commands())
+	for i := range combined {
+		if i == 11 {
+			c.do(bg, time.Minute, echoOf("bad"), func(a Answer) {
+				if !errors.Is(a.Err, ErrForeignKey) {
+					t.Errorf("%+v", a)
+				}
+			})
+			continue
+		}
+		c.must(fmt.Sprint(i), false)
+	}
+	if n := len(c.proxy.Commands()) - before; n != 0 {
+		t.Errorf("%d commands were sent beside those under way", n)
+	}
+	c.release()
+	c.all.Wait()
+	conns := map[int]bool{}
+	for _, cmd := range c.proxy.Commands()[before:] {
+		if cmd.IsScript(echo.SHA) {
+			conns[cmd.Conn] = true
+		}
+	}
+	if len(conns) != 1 {
+		t.Errorf("%d connections, not one pipeline", len(conns))
+	}
+}
+
+// Few requests do not wait for each other.
+func TestFewRequestsAreSentAtOnce(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	free, reached := make(chan struct{}), make(chan struct{}, direct)
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if cmd.Name == "evalsha" {
+			reached <- struct{}{}
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	var wg sync.WaitGroup
+	for i := range direct {
+		wg.Go(func() {
+			if a := d.Do(bg, time.Minute, echoOf(fmt.Sprint(i))); a.Err != nil {
+				t.Error(a.Err)
+			}
+		})
+	}
+	for range direct {
+		<-reached
+	}
+	close(free)
+	wg.Wait()
+}
+
+// What goes with a request on its connection, a resend that may be needed because workers hang,
+// and what is no script, do not wait for workers.
+func TestRequestsThatAreNotCombined(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	acked := echoOf("acked")
+	acked.Acks, acked.Within = 1, time.Millisecond
+	if a := c.Do(bg, time.Minute, acked); a.Val != "acked" {
+		t.Errorf("%+v", a)
+	}
+	if a := c.Do(bg, time.Minute, &Request{Plain: []any{"ping"}}); a.Val != "PONG" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A request that is canceled before a worker takes it was never sent, and the caller knows that.
+func TestCanceledBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	ctx, cancel := context.WithCancel(bg)
+	left := make(chan Answer, 1)
+	c.combiners.one.mu.Lock()
+	c.combiners.one.last = time.Now().Add(time.Hour) // as if workers took others
+	c.combiners.one.mu.Unlock()
+	c.do(ctx, time.Minute, echoOf("canceled"), func(a Answer) { left <- a })
+	c.do(bg, 50*time.Millisecond, echoOf("too late"), func(a Answer) {
+		if !errors.Is(a.Err, ErrUnreachable) || a.Unsure {
+			t.Errorf("%+v", a)
+		}
+		left <- Answer{}
+	})
+	<-left
+	c.must("other", false)
+	cancel()
+	if a := <-left; !errors.Is(a.Err, context.Canceled) || a.Unsure {
+		t.Errorf("%+v", a)
+	}
+	c.release()
+	c.all.Wait()
+	if n := c.sent("canceled") + c.sent("too late"); n != 0 {
+		t.Errorf("%d were sent", n)
+	}
+}
+
+// Those that were withdrawn are forgotten even if all workers hang.
+func TestWithdrawnAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	c.must("stays", false)
+	ctx, cancel := context.WithCancel(bg)
+	const many = 5 * combined
+	var left sync.WaitGroup
+	for range many {
+		left.Add(1)
+		c.do(ctx, time.Minute, echoOf("canceled"), func(Answer) { left.Done() })
+	}
+	cancel()
+	left.Wait()
+	if n := c.queue(); n > combined+1 {
+		t.Errorf("%d of %d are kept", n, many)
+	}
+	c.release()
+	c.all.Wait()
+	if n := c.queue(); n != 0 || c.combiners.one.withdrawn != 0 {
+		t.Errorf("%d, %d are left", n, c.combiners.one.withdrawn)
+	}
+}
+
+// A request that is canceled while its pipeline is under way returns at once. It may have run.
+// The others get their answers.
+func TestCanceledInAPipeline(t *testing.T) {
+	t.Parallel()
+	var c *crowd
+	ctx, cancel := context.WithCancel(bg)
+	left := make(chan struct{})
+	c = newCrowd(t, func(cmd faultproxy.Command) faultproxy.Action {
+		if isEcho(cmd, "canceled") {
+			cancel()
+			<-left // or this test hangs
+		}
+		return faultproxy.Pass
+	})
+	c.must("before", false)
+	c.do(ctx, time.Minute, echoOf("canceled"), func(a Answer) {
+		if !errors.Is(a.Err, context.Canceled) || !a.Unsure {
+			t.Errorf("%+v", a)
+		}
+		close(left)
+	})
+	c.must("after", false)
+	c.release()
+}
+
+// When the connection of a pipeline is lost, each of its requests may have run, and is sent
+// again. One that must not run twice is not.
+func TestPipelineLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	var lost atomic.Bool
+	c := newCrowd(t, func(cmd faultproxy.Command) faultproxy.Action {
+		if isEcho(cmd, "lost") && !lost.Swap(true) {
+			return faultproxy.ResetAfter
+		}
+		return faultproxy.Pass
+	})
+	c.must("lost", true)
+	c.must("behind", true)
+	only := echoOf("once")
+	only.NoResend = true
+	c.do(bg, time.Minute, only, func(a Answer) {
+		if !errors.Is(a.Err, ErrUnreachable) || !a.Unsure {
+			t.Errorf("%+v", a)
+		}
+	})
+	c.release()
+	c.all.Wait()
+	if n := c.sent("once"); n > 1 {
+		t.Errorf("sent %d times", n)
+	}
+}
+
+// One request that is sent again does not have the others of its pipeline sent again.
+func TestOneOfAPipelineIsSentAgain(t *testing.T) {
+	t.Parallel()
+	var refused atomic.Bool
+	c := newCrowd(t, func(cmd faultproxy.Command) faultproxy.Action {
+		if isEcho(cmd, "loading") && !refused.Swap(true) {
+			return faultproxy.Error
+		}
+		return faultproxy.Pass
+	})
+	for _, text := range []string{"a", "loading", "b"} {
+		c.must(text, false)
+	}
+	c.release()
+	c.all.Wait()
+	if a, again, b := c.sent("a"), c.sent("loading"), c.sent("b"); a != 1 || again != 2 || b != 1 {
+		t.Errorf("sent %d, %d, %d times", a, again, b)
+	}
+}
+
+// A server that has forgotten the script gets its text, from a pipeline too.
+func TestPipelineOfAForgottenScript(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	for i := range 5 {
+		c.must(fmt.Sprint(i), false)
+	}
+	if err := c.io.ScriptFlush(bg).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.release()
+}
+
+// If no worker gets an answer, those that wait are sent without them, in time.
+func TestWorkersThatHang(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	const budget = 8 * time.Second // they look after a second
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Add(1)
+		c.do(bg, budget, echoOf(fmt.Sprint(i)), func(a Answer) {
+			if a.Err != nil || a.Val != fmt.Sprint(i) || a.Unsure {
+				t.Errorf("%d: %+v", i, a)
+			}
+			wg.Done()
+		})
+	}
+	wg.Wait()
+	for i := range 20 {
+		if n := c.sent(fmt.Sprint(i)); n != 1 {
+			t.Errorf("%d was sent %d times", i, n)
+		}
+	}
+}
+
+// A hook that ends the goroutine, or panics, costs the requests of its pipeline their answers,
+// and no others.
+func TestPipelineThatAHookEnds(t *testing.T) {
+	t.Parallel()
+	for name, hurt := range map[string]func(){
+		"end":   runtime.Goexit,
+		"panic": func() { panic("hook") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, nil)
+			c.cfg.Panics.Report = func(string, error, string) {}
+			var pipes atomic.Int32
+			c.rdb.(*redis.Client).AddHook(pipelineHook(func() {
+				if pipes.Add(1) == 1 {
+					hurt()
+				}
+			}))
+			for i := range combined {
+				c.do(bg, 2*time.Second, echoOf(fmt.Sprint(i)), func(a Answer) {
+					switch {
+					case !a.Unsure:
+						t.Errorf("%+v", a)
+					case name == "panic" && !Panicked(a.Err), name == "end" && a.Err != nil:
+						t.Errorf("%+v", a)
+					}
+				})
+			}
+			c.must("next", false)
+			c.must("and next", false)
+			c.release()
+			c.all.Wait()
+			c.first.Wait()
+			c.Stop()
+			if err := c.Wait(bg); err != nil {
+				t.Error(err)
+			}
+			if k := &c.combiners.one; k.busy != 0 || k.pipelines != 0 {
+				t.Errorf("%d workers and %d pipelines count", k.busy, k.pipelines)
+			}
+		})
+	}
+}
+
+// pipelineHook is called before each pipeline.
+type pipelineHook func()
+
+func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h()
+		return next(ctx, cmds)
+	}
+}
+
+// Callers of all kinds, in any order: each gets its own answer, none is forgotten, and the
+// server's workers are as many as allowed.
+func TestCombinedCallers(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	var n atomic.Int64
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if cmd.Name == "evalsha" && n.Add(1)%97 == 0 {
+			return faultproxy.Error
+		}
+		return faultproxy.Pass
+	})
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			for j := range 30 {
+				text := fmt.Sprint(i, " ", j)
+				ctx, cancel := context.WithCancel(bg)
+				if (i+j)%5 == 0 {
+					time.AfterFunc(time.Duration(j)*20*time.Microsecond, cancel)
+				}
+				a := d.Do(ctx, time.Minute, echoOf(text))
+				if a.Err == nil && a.Val != text || a.Err != nil && !errors.Is(a.Err, context.Canceled) {
+					t.Errorf("%s: %+v", text, a)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if err := d.Wait(bg); err != nil {
+		t.Error(err)
+	}
+	k := &d.combiners.one
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.busy != 0 || k.pipelines != 0 || slices.ContainsFunc(k.waiting, func(j job) bool { return j.copy.waits }) {
+		t.Errorf("%d workers and %d pipelines count, %d wait", k.busy, k.pipelines, len(k.waiting))
+	}
+}
+
+// nodes is a cluster of two, as far as a Deployment sees: keys begin with "a" or "b".
+type nodes struct {
+	*redis.Client
+	of map[byte]*redis.Client
+}
+
+func (n *nodes) MasterForKey(_ context.Context, key string) (*redis.Client, error) {
+	return n.of[key[0]], nil
+}
+func (n *nodes) ReloadState(context.Context) {}
+
+// A node that hangs holds up no requests to others.
+func TestNodesDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	free := make(chan struct{})
+	answer := func(cmd redis.Cmder) {
+		key := cmd.Args()[3].(string)
+		if key[0] == 'a' {
+			<-free
+		}
+		cmd.(interface{ SetVal(any) }).SetVal(key)
+	}
+	n := &nodes{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), of: map[byte]*redis.Client{}}
+	n.AddHook(answering(answer))
+	defer n.Close()
+	for key, addr := range map[byte]string{'a': "127.0.0.1:2", 'b': "127.0.0.1:3"} {
+		n.of[key] = redis.NewClient(&redis.Options{Addr: addr})
+		defer n.of[key].Close()
+	}
+	d, err := Open(n, Config{CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	if err != nil || !d.IsCluster() {
+		t.Fatal(err)
+	}
+	defer d.Stop()
+	ask := func(key string) {
+		r := &Request{Script: echo}
+		r.Put(1, key)
+		if a := d.Do(bg, time.Minute, r); a.Err != nil || a.Val != key {
+			t.Errorf("%s: %+v", key, a)
+		}
+	}
+	ask("b")
+	var held, others sync.WaitGroup
+	for i := range 3 * direct {
+		held.Go(func() { ask(fmt.Sprint("a", i)) })
+	}
+	for k := (*combiner)(nil); ; runtime.Gosched() {
+		d.combiners.mu.Lock()
+		k = d.combiners.byNode["127.0.0.1:2"]
+		d.combiners.mu.Unlock()
+		if k == nil {
+			continue
+		}
+		k.mu.Lock()
+		n := len(k.waiting)
+		k.mu.Unlock()
+		if n == 2*direct {
+			break
+		}
+	}
+	began := time.Now()
+	for i := range 3 * direct {
+		others.Go(func() { ask(fmt.Sprint("b", i)) })
+	}
+	others.Wait()
+	if took := time.Since(began); took > time.Minute/stuckPart {
+		t.Errorf("they had to wait for %v", took)
+	}
+	close(free)
+	held.Wait()
+}
+
+// answering is a hook that answers instead of servers.
+type answering func(redis.Cmder)
+
+func (answering) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h answering) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { h(cmd); return nil }
+}
+func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			h(cmd)
+		}
+		return nil
+	}
+}
