@@ -1,7 +1,7 @@
 -- publish: wake waiters. A user of Redis may be permitted to hold locks but not to publish.
 -- Then a script does the rest of its work and reports that. Waiters look by themselves.
 --
--- Defines  announce(how, channel, payload), told(reply)
+-- Defines  announce(how, channel, payload), told(reply, heard)
 
 local unpublished -- why Redis refused to publish
 
@@ -25,11 +25,13 @@ local function announce(how, channel, payload)
   return 0
 end
 
--- told returns the reply of a script that may have published: the reply itself, or
--- {reply, why Redis refused to publish}.
-local function told(reply)
+-- told returns the reply of a script that may have published: the reply itself, {reply, why
+-- Redis refused to publish}, or {reply, heard} if heard connections listen.
+local function told(reply, heard)
   if unpublished then
     return {reply, unpublished}
+  elseif heard and heard > 0 then
+    return {reply, tostring(heard)}
   end
   return reply
 end
