@@ -398,6 +398,112 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 	}
 }
 
+// together sends requests in one round, and returns their results.
+func together[T any](site *Site, all []Request[T]) []Result[T] {
+	results := make([]Result[T], len(all))
+	round := site.Wire.NewRound(len(all))
+	for i, r := range all {
+		q, read := of(r), asked[T]{}
+		switch r := r.(type) {
+		case *asked[T]:
+			read = *r
+		case any:
+			read = any(r.(*task).asked).(asked[T])
+		}
+		round.Add(q, false, func(_ time.Time, a wire.Answer) { results[i] = read.result(a) })
+	}
+	round.Send(func(redis.UniversalClient, []wire.Answer) {})
+	return results
+}
+
+// Acquires and releases that are sent together: each has its own answer, which is the same as
+// by itself.
+func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) *redis.Client{
+		"standalone": func(t *testing.T) *redis.Client { return redistest.Start(t).Client() },
+		"miniredis": func(t *testing.T) *redis.Client {
+			_, _, rdb := mini(t)
+			return rdb
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := open(t)
+			site := siteOn(t, rdb)
+			lock := func(name string) *Lock { return NewLock(site, namesOf(t, name)) }
+			free, held, mine, over, foreign, strange := lock("free"), lock("held"), lock("mine"), lock("over"), lock("foreign"), lock("strange")
+			counted := NewFenced(site, namesOf(t, "counted"))
+			verdict(t, held, entry("b:1"), Granted)
+			first := verdict(t, mine, entry("a:3"), Granted)
+			must(t, over.Abandon("a:4", true))
+			rdb.Set(bg, "foreign", "another type", 0)
+			rdb.HSet(bg, "strange", "not a", "lock")
+			more := entry("a:8")
+			more.Reserve = 64
+			batch := lock("batch")
+			enters := []Request[Entered]{
+				free.Enter(entry("a:1")), held.Enter(entry("a:2")), mine.Enter(entry("a:3")), over.Enter(entry("a:4")),
+				foreign.Enter(entry("a:5")), strange.Enter(entry("a:6")), counted.Enter(entry("a:-7")), batch.Enter(more),
+			}
+			for turn := range 2 { // the second time with scripts that the server knows
+				got := together(site, enters)
+				for i, want := range []Verdict{Granted, Busy, Granted, Withdrawn, 0, 0, Granted, Granted} {
+					switch r := got[i]; {
+					case want == 0 && r.Err == nil, want != 0 && (r.Err != nil || r.Outcome.Verdict != want):
+						t.Errorf("%d: %+v, want verdict %d", i, r, want)
+					case want == Granted && r.Outcome.Token <= 0, i == 2 && r.Outcome.Token <= first.Token:
+						t.Errorf("%d: token %d", i, r.Outcome.Token)
+					case i == 1 && (r.Outcome.Holder != "b:1" || r.Outcome.Rest <= 0):
+						t.Errorf("%d: %+v", i, r.Outcome)
+					case i == 7 && turn == 0 && (r.Outcome.Reserved > 64 || r.Outcome.Token+r.Outcome.Reserved <= 0):
+						t.Errorf("%d: %+v", i, r.Outcome)
+					}
+				}
+			}
+			if n := rdb.HGet(bg, "free", "a:1").Val(); n != "1" || rdb.PTTL(bg, "free").Val() <= 0 {
+				t.Errorf("free: %q entries, %v left", n, rdb.PTTL(bg, "free").Val())
+			}
+
+			heard := rdb.Subscribe(bg, mine.names.Channel())
+			defer heard.Close()
+			if _, err := heard.Receive(bg); err != nil {
+				t.Fatal(err)
+			}
+			must(t, batch.Reenter("a:8", time.Minute, 3, true))
+			releases := []Request[Kept]{
+				free.Release("a:1", 0), held.Release("a:2", 0), mine.Release("a:3", 0), over.Release("a:4", 0),
+				foreign.Release("a:5", 0), counted.Release("a:-7", 0), batch.Release("a:8", 1),
+			}
+			for turn := range 2 {
+				got := together(site, releases)
+				for i, want := range []Kept{Done, TakenOver, Done, Removed, 0, Done, Done} {
+					if turn > 0 && (i == 0 || i == 2 || i == 5) {
+						want = Removed
+					}
+					if r := got[i]; i == 4 && r.Err == nil || i != 4 && (r.Err != nil || r.Outcome != want) {
+						t.Errorf("%d: %+v, want %v", i, r, want)
+					}
+					if listen := got[i].Heard; listen > 0 != (i == 2 && turn == 0) {
+						t.Errorf("%d: %d listened", i, listen)
+					}
+				}
+			}
+			if n := rdb.HGet(bg, "batch", "a:8").Val(); n != "1" {
+				t.Errorf("batch: %q entries", n)
+			}
+			if m, err := heard.ReceiveTimeout(bg, 5*time.Second); err != nil {
+				t.Errorf("%v, %v", m, err)
+			}
+			// By itself too.
+			verdict(t, mine, entry("a:9"), Granted)
+			if r := mine.Release("a:9", 0).Do(bg, 5*time.Second); r.Err != nil || r.Heard != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 // A node of a cluster runs no script for keys of several slots, if it is a client's only
 // one: each hold is renewed by itself then.
 func TestRenewalsThatCannotBeSentTogetherAreSentOneByOne(t *testing.T) {
