@@ -351,12 +351,13 @@ func (a *attempt) giveUp() (answered bool) {
 // undo sends a task that ends a hold, and has it repeated until then if there is no answer.
 // It waits for the answer, and returns, as giveUp does.
 func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
-	return a.core.c.undo(a.core.id(), t, until)
+	return a.core.c.undoThen(a.core.id(), t, until, nil)
 }
 
-// undo is attempt.undo, for whatever has the id.
-func (c *Client) undo(of lockID, t protocol.Task, until instant) (answered bool) {
-	u := c.cleanups.add(of, t, c.now(), until)
+// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
+// the task is not repeated any more.
+func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
+	u := c.cleanups.addThen(of, t, c.now(), until, then)
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {

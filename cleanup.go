@@ -52,6 +52,7 @@ type cleanup struct {
 	task  protocol.Task
 	until instant
 	done  chan struct{} // closed when it is over
+	then  func()        // called when it is over, if not nil; it must be quick
 
 	phase cleanupPhase // guarded by cleanups.mu
 
@@ -67,7 +68,12 @@ var _ duty = (*cleanup)(nil)
 
 // add begins a clean-up of a lock at the time from. It is repeated until the time until.
 func (s *cleanups) add(lock any, task protocol.Task, from, until instant) *cleanup {
-	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), next: from, pause: 50 * time.Millisecond}
+	return s.addThen(lock, task, from, until, nil)
+}
+
+// addThen is add, and calls then when the clean-up is over.
+func (s *cleanups) addThen(lock any, task protocol.Task, from, until instant, then func()) *cleanup {
+	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
 	u.duty = u
 	now := s.watchdog.now()
 	if task.OfQuorum() || from.After(now) {
@@ -195,6 +201,9 @@ func (u *cleanup) endLocked() {
 	if !u.over {
 		u.over = true
 		close(u.done)
+		if u.then != nil {
+			u.then()
+		}
 		u.yield()
 	}
 }

@@ -35,6 +35,7 @@ type Client struct {
 	cleanups *cleanups
 	hub      *hub
 	lines    lines
+	pages    pages
 	pollers  *pollers
 	glances  *glances
 

@@ -30,11 +30,10 @@ type inquiry struct {
 	// context; nil: nothing.
 	sentinel error
 
-	tries   int
-	seen    sight
-	place   *waiter // its place in line, if it is the head
-	listens bool    // its client listens already, and it has not looked yet
-	outage  outage
+	tries  int
+	seen   sight
+	place  *waiter // its place in line, if it is the head
+	outage outage
 }
 
 // seeker is what an inquiry asks for. One goroutine calls it.
@@ -48,8 +47,6 @@ type seeker interface {
 	// listen has notify called when it is time to look. It returns nil if it cannot, now or
 	// ever.
 	listen(notify func()) (end func())
-	// listening reports whether listen needs no command.
-	listening() bool
 }
 
 // found is the outcome of a look.
@@ -86,8 +83,7 @@ func (q *inquiry) ask(ctx context.Context) error {
 		waiting, news = c.lines.latest(q.line())
 	}
 	var rest time.Duration
-	q.listens = q.wait && q.asks.listening()
-	if waiting == 0 && !q.listens { // else waiters in line go first
+	if waiting == 0 { // else waiters in line go first
 		began := c.clock.Now()
 		f := q.look(ctx)
 		switch {
@@ -210,10 +206,6 @@ func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (room i
 // look that found what it waits for, if that is true for all.
 func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (f found, upTo int64, err error) {
 	c := q.c
-	subscribe := func() { c.lines.subscribe(w, q.asks.listen) }
-	if q.listens {
-		subscribe()
-	}
 	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {
 			if q.forAll {
@@ -232,12 +224,12 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				return f, 0, f.err
 			default:
 				var over bool
-				if rest, over = c.outlast(&q.outage, w, began, f.err); over {
+				if rest, over = c.outlast(&q.outage, longestInquiry, w, began, f.err); over {
 					return f, 0, f.err
 				}
 			}
 		}
-		subscribe()
+		c.lines.subscribe(w, q.asks.listen)
 		pause := c.cfg.longestPoll
 		if rest > 0 {
 			pause = min(pause, rest+time.Millisecond+seam.Jitter(c.seed, q.number, look, 2*time.Millisecond))
@@ -248,6 +240,10 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 	}
 }
 
+// longestInquiry bounds the outage that an inquiry outlasts: Redis must still know of a look
+// that was not answered. It is a little less than protocol.RecordTTL.
+const longestInquiry = protocol.RecordTTL - 2*protocol.TombstoneTTL
+
 // outage is for how long Redis has given no answer to one call.
 type outage struct {
 	since    time.Time // when the first look began that was not answered; zero: the last one was
@@ -256,12 +252,12 @@ type outage struct {
 
 // outlast is called by the head of a line after a look without an answer that began then. It
 // returns the pause before the next; or whether the outage is too long, which it tells those
-// behind it.
-func (c *Client) outlast(o *outage, w *waiter, began time.Time, err error) (pause time.Duration, over bool) {
+// behind it: longer than a watchdog lease, or than most.
+func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Time, err error) (pause time.Duration, over bool) {
 	if o.since.IsZero() {
 		o.since = began
 	}
-	if enough := c.clock.Now().Add(-c.cfg.watchdogLease); !o.since.After(enough) {
+	if enough := c.clock.Now().Add(-min(c.cfg.watchdogLease, most)); !o.since.After(enough) {
 		c.lines.fail(w, enough, err)
 		return 0, true
 	}

@@ -185,7 +185,7 @@ func (p poolSeeker) look(context.Context) found {
 	if free >= p.need {
 		return found{done: true, room: free - p.need}
 	}
-	return found{rest: -1, said: said{"%d are free", free}}
+	return found{rest: -1, said: said{"# are free", free}}
 }
 
 func (poolSeeker) giveUp() bool                      { return false }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -27,7 +29,7 @@ type sight struct {
 	asked time.Time
 }
 
-// said is what was found where there is no lock: a number, and a format for it.
+// said is what was found where there is no lock: a text, and the number for its #.
 type said struct {
 	what string
 	n    int64
@@ -92,7 +94,7 @@ func (s *sight) left(now time.Time) time.Duration {
 // text says who held the lock.
 func (s *sight) text(now time.Time) string {
 	if s.said.what != "" {
-		return fmt.Sprintf(s.said.what, s.said.n)
+		return strings.Replace(s.said.what, "#", strconv.FormatInt(s.said.n, 10), 1)
 	}
 	who := "held by another"
 	switch {

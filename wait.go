@@ -188,7 +188,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				return nil, err
 			default:
 				var over bool
-				if rest, over = c.outlast(&a.outage, w, began, err); over {
+				if rest, over = c.outlast(&a.outage, MaxLease, w, began, err); over {
 					return nil, err
 				}
 			}

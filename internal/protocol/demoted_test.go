@@ -17,6 +17,16 @@ import (
 // guard is a write that changes nothing: a server that is no master refuses it.
 var guard = regexp.MustCompile(`redis\.call\('(hdel|zrem)', [\w\[\]]+, ''\)`)
 
+// counting are all requests of what only counts.
+func counting(site *Site, n *Names) []*wire.Request {
+	op := Op{Page: uuid + ":1", Number: 1}
+	s, l, b := NewSemaphore(site, n), NewLatch(site, n), NewBarrier(site, n)
+	return []*wire.Request{
+		of(s.Acquire(op, 1)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(s.Seal(op)),
+		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Count()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.IsSet()),
+	}
+}
+
 // protocols are all that there are on one server, by the name that a lock is held under.
 func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
@@ -126,6 +136,9 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		}
 		all = append(all, about(l, other)...)
 	}
+	for _, name := range []string{"free", "permits", "recorded"} {
+		all = append(all, counting(site, namesOf(t, name))...)
+	}
 	seed := func(cmd ...any) {
 		t.Helper()
 		if err := master.Do(bg, cmd...).Err(); err != nil {
@@ -134,6 +147,9 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	}
 	seed("hset", "reads", "mode", "read", "me:1", 1)
 	seed("set", reads.timer("me:1", 1), 1, "px", 3600_000)
+	seed("set", "permits", 2)
+	seed("set", "recorded", 2)
+	seed("set", namesOf(t, "recorded").record(uuid+":1"), "1 -1")
 	seed("hset", "vote", "attempt", "me:1", "stamp", 1, "until", time.Now().Add(time.Hour).UnixMicro())
 	if n, err := master.Do(bg, "wait", 1, 20_000).Int(); n != 1 {
 		t.Fatal(n, err)
@@ -170,7 +186,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	// there for a server at its memory limit.)
 	decisive := 0
 	for name, s := range scripts {
-		if name == "lock/glance" || strings.HasSuffix(name, "inspect") || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
+		if name == "lock/glance" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
 			continue // a look changes nothing, and may be answered by a replica
 		}
 		if len(byScript[name]) == 0 {

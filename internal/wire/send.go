@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -79,6 +80,8 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	switch {
 	case err == nil || r.Script == nil:
 		return err
+	case redis.HasErrorPrefix(err, "FOREIGN") && strings.Contains(err.Error(), "string"):
+		return fmt.Errorf("%w: a string that is no number", ErrForeignKey)
 	case redis.HasErrorPrefix(err, "FOREIGN"):
 		return fmt.Errorf("%w: a hash with other data", ErrForeignKey)
 	case !IsWrongType(err):

@@ -1,0 +1,50 @@
+package rlock
+
+import (
+	"context"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// Barrier holds up goroutines in many processes while it is set. It stays set, without a
+// limit of time, until somebody lifts it, not only who set it. It has keys of its own.
+type Barrier struct {
+	core *core
+	asks *protocol.Barrier
+}
+
+const barrierFamily = "barrier"
+
+// NewBarrier returns the barrier of a name, for which the rules of [Client.NewLock] hold.
+// It sends nothing; invalid arguments are reported by the first call.
+func (c *Client) NewBarrier(name string) *Barrier {
+	l, names := newCore(c, barrierFamily, name, lockConfig{}, nil)
+	return &Barrier{l, protocol.NewBarrier(&l.c.site, names)}
+}
+
+// Name returns the name of the barrier, with the prefix of the client.
+func (b *Barrier) Name() string { return b.core.Name() }
+
+// Set sets the barrier. If it is set, nothing changes. If Redis gives no answer, or ctx
+// ends, the outcome is unknown, but will not change later.
+func (b *Barrier) Set(ctx context.Context) error { return b.change(ctx, b.asks.Set) }
+
+// Lift lifts the barrier and lets all pass who wait. Otherwise it is as Set.
+func (b *Barrier) Lift(ctx context.Context) error { return b.change(ctx, b.asks.Lift) }
+
+func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Request[protocol.Kept]) error {
+	if err := b.core.check(ctx); err != nil {
+		return err
+	}
+	_, err := change(ctx, b.core, to, b.asks.Seal)
+	return err
+}
+
+// Wait waits until the barrier is not set or ctx ends. It may miss that the barrier was
+// lifted if it is set again at once.
+func (b *Barrier) Wait(ctx context.Context) error {
+	if err := b.core.check(ctx); err != nil {
+		return err
+	}
+	return untilZero(ctx, b.core, b.asks.IsSet, b.asks.Listen, "the barrier is set")
+}

@@ -1,0 +1,37 @@
+package protocol
+
+// Barrier is the protocol of a Barrier, whose state is a key that exists while it is set.
+type Barrier struct {
+	site    *Site
+	names   *Names
+	key     string
+	channel string
+}
+
+// NewBarrier returns the protocol of a Barrier.
+func NewBarrier(site *Site, names *Names) *Barrier {
+	key := names.Derived("rlock:barrier")
+	return &Barrier{site, names, key, key + ":lifted"}
+}
+
+// Set sets the barrier.
+func (b *Barrier) Set(op Op) Request[Kept] { return b.change(op, "set") }
+
+// Lift lifts it.
+func (b *Barrier) Lift(op Op) Request[Kept] { return b.change(op, "lifted") }
+
+func (b *Barrier) change(op Op, to string) Request[Kept] {
+	return b.site.doing("barrier/change", b.key, b.names, op, to, b.channel, b.site.counting())
+}
+
+// Seal stops late copies of an operation.
+func (b *Barrier) Seal(op Op) Task { return b.site.seal(b.names, op) }
+
+// IsSet asks whether the barrier is set: 1, or 0.
+func (b *Barrier) IsSet() Request[int64] {
+	return looking(b.site, "barrier/look", []string{b.key}, nil, readCount)
+}
+
+// Listen has notify called when the barrier was lifted. It returns nil if it cannot, now or
+// ever.
+func (b *Barrier) Listen(notify func()) (end func()) { return b.site.listen(b.channel, notify) }

@@ -1,0 +1,84 @@
+package protocol
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// Op is one operation that changes something once, whatever becomes of its copies: see
+// scripts/shared/record.lua.
+type Op struct {
+	Page   string // "<client uuid>:<number of the page>": no other operation uses it
+	Number int64  // higher than that of any operation that used the page before
+}
+
+// RecordTTL is how long Redis knows what an operation did. A copy that comes later, or a
+// give-up, would do it again, or not find what to undo.
+const RecordTTL = 10 * time.Minute
+
+// ErrOverflow: there would be more permits than a semaphore can have. Nothing was changed.
+var ErrOverflow = errors.New("more permits than a semaphore can have")
+
+// record is the key of the record of a page for one object.
+func (n *Names) record(page string) string {
+	if strings.Contains(n.Lock, "{") {
+		return n.Lock + ":rlock:done:" + page
+	}
+	return "{" + n.Lock + "}:rlock:done:" + page
+}
+
+// recording makes a request of an operation: its keys are that of the object, and the record.
+func recording[T any](s *Site, script string, key any, n *Names, op Op, read func(wire.Answer) (T, error), args ...any) *asked[T] {
+	q := looking(s, script, nil, nil, read)
+	putOp(&q.r, key, n, op, args)
+	return q
+}
+
+// doing makes a recording request without an outcome, that can be repeated in the background.
+func (s *Site) doing(script string, key any, n *Names, op Op, args ...any) *task {
+	t := s.about(script, nil, nil)
+	t.read = readDone
+	putOp(&t.r, key, n, op, args)
+	return t
+}
+
+func putOp(r *wire.Request, key any, n *Names, op Op, args []any) {
+	var words [6]any
+	words[0], words[1], words[2] = key, n.record(op.Page), op.Number
+	r.Put(2, words[:3+copy(words[3:], args)]...)
+}
+
+// seal makes the request that stops late copies of an operation.
+func (s *Site) seal(n *Names, op Op) Task {
+	t := s.about("record/seal", nil, nil)
+	t.r.Put(1, n.record(op.Page), op.Number)
+	return t
+}
+
+// counting is how to publish for an operation that may come before it is known how.
+func (s *Site) counting() any {
+	if how := s.how(); how != "" {
+		return how
+	}
+	return "both"
+}
+
+func overflown(err error) error {
+	if err != nil && redis.HasErrorPrefix(err, "OVERFLOW") {
+		return ErrOverflow
+	}
+	return err
+}
+
+// readDone is readKept of a request that may be refused.
+func readDone(a wire.Answer) (Kept, error) {
+	a.Err = overflown(a.Err)
+	return readKept(a)
+}
+
+func readCount(a wire.Answer) (int64, error) { return a.Int() }

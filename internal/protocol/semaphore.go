@@ -1,0 +1,93 @@
+package protocol
+
+import "github.com/go-rlock/rlock/internal/wire"
+
+// Semaphore is the protocol of a Semaphore, whose state is a number: the free permits.
+type Semaphore struct {
+	site    *Site
+	names   *Names
+	permits any // the key, boxed once
+	channel string
+	to      any // channel, boxed once
+}
+
+// NewSemaphore returns the protocol of a Semaphore.
+func NewSemaphore(site *Site, names *Names) *Semaphore {
+	channel := prefixed("redisson_sc", names.Lock)
+	return &Semaphore{site, names, names.Lock, channel, channel}
+}
+
+// Taken is the outcome of an acquire of permits.
+type Taken struct {
+	Verdict Verdict // Granted, Busy, Withdrawn or NotSet
+	Free    int64   // how many are left, or how many there are
+}
+
+// Acquire takes n permits.
+func (s *Semaphore) Acquire(op Op, n int64) Request[Taken] {
+	return recording(s.site, "semaphore/acquire", s.permits, s.names, op, readTaken, n)
+}
+
+// Release puts n permits back.
+func (s *Semaphore) Release(op Op, n int64) Task {
+	return s.site.doing("semaphore/release", s.permits, s.names, op, n, s.to, s.site.counting())
+}
+
+// TrySet sets the number of permits if none was. It reports whether it did.
+func (s *Semaphore) TrySet(op Op, n int64) Request[bool] {
+	return recording(s.site, "semaphore/try_set", s.permits, s.names, op, readBool, n, s.to, s.site.counting())
+}
+
+// Add changes the number of permits by n.
+func (s *Semaphore) Add(op Op, n int64) Request[Kept] {
+	return s.site.doing("semaphore/add", s.permits, s.names, op, n, s.to, s.site.counting())
+}
+
+// Drain takes all free permits, and returns their number.
+func (s *Semaphore) Drain(op Op) Request[int64] {
+	return recording(s.site, "semaphore/drain", s.permits, s.names, op, readDrained)
+}
+
+// Undo undoes an Acquire, Add or Drain.
+func (s *Semaphore) Undo(op Op) Task {
+	return s.site.doing("semaphore/undo", s.permits, s.names, op, s.to, s.site.counting())
+}
+
+// Seal stops late copies of a TrySet.
+func (s *Semaphore) Seal(op Op) Task { return s.site.seal(s.names, op) }
+
+// Available asks how many permits are free.
+func (s *Semaphore) Available() Request[int64] {
+	return looking(s.site, "semaphore/available", []string{s.names.Lock}, nil, readCount)
+}
+
+// Listen has notify called when permits were released. It returns nil if it cannot, now or
+// ever.
+func (s *Semaphore) Listen(notify func()) (end func()) { return s.site.listen(s.channel, notify) }
+
+func readTaken(a wire.Answer) (Taken, error) {
+	if left, ok := a.Val.(int64); ok && a.Err == nil {
+		return Taken{Granted, left}, nil
+	}
+	code, n, _, err := a.Pair()
+	if err != nil {
+		return Taken{}, err
+	}
+	switch code {
+	case codeBusy:
+		return Taken{Busy, n}, nil
+	case codeWithdrawn:
+		return Taken{Verdict: Withdrawn}, nil
+	case codeNotSet:
+		return Taken{Verdict: NotSet}, nil
+	}
+	return Taken{}, wire.ErrReply(a.Val)
+}
+
+func readDrained(a wire.Answer) (int64, error) {
+	code, n, _, err := a.Pair()
+	if err == nil && code != codeGranted {
+		err = wire.ErrReply(a.Val)
+	}
+	return n, err
+}

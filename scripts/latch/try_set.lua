@@ -1,0 +1,35 @@
+-- latch/try_set: set the count of a latch that is open.
+--
+-- KEYS[1]  count; absent: the latch is open
+-- KEYS[2]  record of the page
+-- ARGV[1]  number of the operation
+-- ARGV[2]  count
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  set
+--          0  there is a count
+-- Caller   TrySetCount of a CountDownLatch
+-- Twice    A second run finds the record of the first, and replies the same.
+
+-- include record
+-- include count
+-- include publish
+local latch, record = KEYS[1], KEYS[2]
+local number, n, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local what = recorded(record, number)
+if what then
+  return what == 'set' and 1 or 0
+end
+local left, foreign = count(latch)
+if foreign then
+  return foreign
+elseif left then
+  note(record, number, 'unset')
+  return 0
+end
+local reply = once(record, number, 'set', 'set', latch, n)
+if reply.err then
+  return reply
+end
+announce(how, channel, '1') -- closes the gates of Java waiters
+return told(1)

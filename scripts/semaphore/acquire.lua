@@ -1,0 +1,31 @@
+-- semaphore/acquire: take permits.
+--
+-- KEYS[1]  free permits, a number
+-- KEYS[2]  record of the page
+-- ARGV[1]  number of the operation
+-- ARGV[2]  permits
+-- Reply    n        taken; n are left
+--          {0, n}   too few: n are free
+--          {-1, 0}  this acquire was given up: a late copy, nothing done
+--          {-5, 0}  no permits were set
+-- Caller   Acquire, TryAcquire of a Semaphore
+-- Twice    A second run finds the record of the first, or of its give-up.
+
+-- include record
+-- include count
+local permits, record = KEYS[1], KEYS[2]
+local number, n = ARGV[1], tonumber(ARGV[2])
+local what = recorded(record, number)
+local free, foreign = count(permits)
+if foreign then
+  return foreign
+elseif what == 'gone' or what == 'late' then
+  return {-1, 0}
+elseif what then
+  return math.max(free or 0, 0)
+elseif not free then
+  return {-5, 0}
+elseif free < n then
+  return {0, free}
+end
+return once(record, number, -n, 'decrby', permits, n)

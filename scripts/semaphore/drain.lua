@@ -1,0 +1,31 @@
+-- semaphore/drain: take all free permits. As Redisson's it ends a TTL of the key.
+--
+-- KEYS[1]  free permits, a number
+-- KEYS[2]  record of the page
+-- ARGV[1]  number of the operation
+-- Reply    {1, n}   n were free, and are taken; less than 0 if more had been removed
+--          {-1, 0}  this was given up: a late copy, nothing done
+-- Caller   Drain of a Semaphore
+-- Twice    A second run finds the record of the first, or of its give-up.
+
+-- include record
+-- include count
+local permits, record, number = KEYS[1], KEYS[2], ARGV[1]
+local what = recorded(record, number)
+if what == 'gone' or what == 'late' then
+  return {-1, 0}
+elseif what then
+  return {1, -tonumber(what)}
+end
+local free, foreign = count(permits)
+if foreign then
+  return foreign
+elseif not free then
+  note(record, number, 0)
+  return {1, 0}
+end
+local reply = once(record, number, string.format('%.0f', -free), 'set', permits, 0)
+if reply.err then
+  return reply
+end
+return {1, free}

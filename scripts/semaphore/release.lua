@@ -1,0 +1,33 @@
+-- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is
+-- none, as Redisson's does.
+--
+-- KEYS[1]  free permits, a number
+-- KEYS[2]  record of the page
+-- ARGV[1]  number of the operation
+-- ARGV[2]  permits
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1, or the error OVERFLOW: there would be too many
+-- Caller   Release of a Semaphore
+-- Twice    A second run finds the record of the first.
+
+-- include record
+-- include count
+-- include publish
+local permits, record = KEYS[1], KEYS[2]
+local number, n, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local what = recorded(record, number)
+local free, foreign = count(permits)
+if foreign then
+  return foreign
+elseif what then
+  return 1
+elseif (free or 0) + n > MOST then
+  return OVERFLOW
+end
+local now = once(record, number, n, 'incrby', permits, n)
+if type(now) == 'table' then
+  return now
+end
+announce(how, channel, now)
+return told(1)

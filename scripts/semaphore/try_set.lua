@@ -1,0 +1,35 @@
+-- semaphore/try_set: set the permits of a semaphore that has none.
+--
+-- KEYS[1]  free permits, a number
+-- KEYS[2]  record of the page
+-- ARGV[1]  number of the operation
+-- ARGV[2]  permits
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  set
+--          0  they were set before
+-- Caller   TrySetPermits of a Semaphore
+-- Twice    A second run finds the record of the first, and replies the same.
+
+-- include record
+-- include count
+-- include publish
+local permits, record = KEYS[1], KEYS[2]
+local number, n, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local what = recorded(record, number)
+if what then
+  return what == 'set' and 1 or 0
+end
+local free, foreign = count(permits)
+if foreign then
+  return foreign
+elseif free then
+  note(record, number, 'unset')
+  return 0
+end
+local reply = once(record, number, 'set', 'set', permits, n)
+if reply.err then
+  return reply
+end
+announce(how, channel, n)
+return told(1)

@@ -1,0 +1,36 @@
+-- semaphore/undo: undo what an operation did, and stop its late copies.
+--
+-- KEYS[1]  free permits, a number
+-- KEYS[2]  record of the page: what the operation did is by how much it changed KEYS[1]
+-- ARGV[1]  number of the operation
+-- ARGV[2]  channel
+-- ARGV[3]  'publish', 'spublish', 'both' or 'none'
+-- Reply    1  undone
+--          0  it had done nothing, or was undone before
+-- Caller   an Acquire, Drain or AddPermits that was given up
+-- Twice    A second run finds the record of the first.
+
+-- include record
+-- include count
+-- include publish
+local permits, record = KEYS[1], KEYS[2]
+local number, channel, how = ARGV[1], ARGV[2], ARGV[3]
+local what = recorded(record, number)
+if what == 'late' then
+  return 0
+end
+local change = tonumber(what or 0)
+local free = count(permits)
+if not change or change == 0 or not free then -- a semaphore that was deleted is not made again
+  note(record, number, 'gone')
+  return 0
+end
+local now = once(record, number, 'gone', 'incrby', permits, string.format('%.0f', -change))
+if type(now) == 'table' then
+  note(record, number, what)
+  return now
+end
+if change < 0 and now >= 0 then
+  announce(how, channel, now)
+end
+return told(1)

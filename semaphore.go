@@ -1,0 +1,230 @@
+package rlock
+
+import (
+	"context"
+	"math"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// MaxPermits is the largest number of permits, and the largest count of a
+// [CountDownLatch]: that of an int in Java.
+const MaxPermits = math.MaxInt32
+
+// Semaphore is a number of permits that owners in many processes take and put back, the
+// counterpart of Redisson's RSemaphore: Java processes can share it.
+//
+// Redis has only the number of free permits. Nothing records who has taken one: the permits
+// of a process that dies are gone, until somebody adds others. If that matters, use a
+// PermitSemaphore. Anybody may release permits, also those that were not taken.
+//
+// A permit is counted once even if replies are lost and requests sent again, unless Redis
+// cannot be reached for nine minutes then. A failover that loses the newest writes can
+// change the number of permits.
+type Semaphore struct {
+	core *core
+	asks *protocol.Semaphore
+}
+
+const semaphoreFamily = "semaphore"
+
+// NewSemaphore returns the semaphore of a name, for which the rules of
+// [Client.NewLock] hold. It sends nothing; invalid arguments are reported by the first
+// call. Before permits can be acquired, some must be set: see [Semaphore.TrySetPermits].
+func (c *Client) NewSemaphore(name string) *Semaphore {
+	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, nil)
+	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names)}
+}
+
+// Name returns the name of the semaphore, with the prefix of the client.
+func (s *Semaphore) Name() string { return s.core.Name() }
+
+// TrySetPermits sets the number of permits, if none was set before, and reports whether it
+// did. Each process may call it: the first one sets.
+//
+// If Redis gives no answer, or ctx ends, the outcome is unknown, but will not change later.
+func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
+	if err := s.check(ctx, "TrySetPermits", n); err != nil {
+		return false, err
+	}
+	return change(ctx, s.core, func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
+}
+
+// AddPermits changes the number of permits by n, which may be negative: then fewer are
+// free, or less than none until enough are released. It sets the permits if none were set.
+// After an error nothing is added: if need be, that is undone in the background.
+func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
+	switch {
+	case n == 0:
+		return s.core.check(ctx)
+	case n == math.MinInt:
+		n++ // it has no opposite
+	}
+	if err := s.check(ctx, "AddPermits", max(n, -n)); err != nil {
+		return err
+	}
+	_, err := change(ctx, s.core, func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
+	return err
+}
+
+// Acquire takes n permits. It waits until as many are free, ctx ends, or WithWait, the only
+// option that it takes, is over. Then the error matches ErrNotAcquired, and says how many
+// were free. If no permits were set, it returns ErrNotSet at once, and does not wait.
+//
+// The waiters of one client are served in the order in which they came; those for
+// many permits are not overtaken by those for few. Nothing is promised among clients.
+// After an error nothing is taken: if need be, permits are given back in the background.
+func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) error {
+	return s.acquire(ctx, "Acquire", n, true, opts)
+}
+
+// TryAcquire takes n permits if as many are free now. Otherwise it returns ErrNotAcquired.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
+	return s.acquire(ctx, "TryAcquire", n, false, nil)
+}
+
+// Release puts n permits back, and wakes waiters. Like Unlock it works even if ctx has
+// ended, WithUnlockTimeout bounds it, and if Redis does not confirm it the error matches
+// ErrUnconfirmed, and it is repeated in the background. As in Redisson it sets the permits
+// if none were set. If there would be more than MaxPermits, the error matches
+// ErrInvalidArgument.
+func (s *Semaphore) Release(ctx context.Context, n int) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if err := s.check(ctx, "Release", n); err != nil {
+		return err
+	}
+	err := surely(ctx, s.core, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, nil)
+	s.core.c.events.Unlocked(UnlockEvent{Lock: s.Name(), Err: err})
+	return err
+}
+
+// Drain takes all permits that are free, and returns their number; less than 0 if
+// AddPermits had removed more than were free, which is made up for. After an error nothing
+// is taken, as with Acquire.
+func (s *Semaphore) Drain(ctx context.Context) (int, error) {
+	if err := s.core.check(ctx); err != nil {
+		return 0, err
+	}
+	n, err := change(ctx, s.core, s.asks.Drain, s.asks.Undo)
+	return int(n), err
+}
+
+// Available returns how many permits are free; 0 if none were set, and less if AddPermits
+// has removed more than were free.
+func (s *Semaphore) Available(ctx context.Context) (int, error) {
+	if err := s.core.check(ctx); err != nil {
+		return 0, err
+	}
+	r, err := ask(ctx, s.core, s.asks.Available())
+	return int(r.Outcome), err
+}
+
+// check returns why the arguments of a method, or of the constructor, are invalid.
+func (s *Semaphore) check(ctx context.Context, method string, n int) error {
+	if err := s.core.check(ctx); err != nil {
+		return err
+	}
+	return s.core.checkCount(method, n)
+}
+
+// checkCount checks a number of permits.
+func (l *core) checkCount(method string, n int) error {
+	if n < 1 || n > MaxPermits {
+		return l.error(invalid("%s(%d): must be between 1 and %d", method, n, MaxPermits))
+	}
+	return nil
+}
+
+func (s *Semaphore) acquire(caller context.Context, method string, n int, wait bool, opts []AcquireOption) error {
+	if err := s.check(caller, method, n); err != nil {
+		return err
+	}
+	l, c := s.core, s.core.c
+	var o acquireConfig
+	err := c.cfg.acquireOptions(&o, opts, wait)
+	if err == nil && (o.hasLease || o.hasPriority) {
+		err = invalid("a Semaphore takes only WithWait")
+	}
+	if err != nil {
+		return l.error(err)
+	}
+	if !c.begin() {
+		return l.error(ErrClosed)
+	}
+	defer c.end()
+
+	start := c.clock.Now()
+	caller = c.events.AcquireStart(caller, l.name())
+	ctx := caller
+	if o.hasWait && o.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.wait)
+		defer cancel()
+	}
+	a := &taking{s: s, n: int64(n)}
+	a.inquiry = inquiry{
+		c: c, of: l.id(), asks: a, number: c.lastHold.Add(1), need: a.n,
+		wait: wait && !(o.hasWait && o.wait == 0), limit: o.wait, sentinel: ErrNotAcquired,
+	}
+	if err = a.run(caller, ctx); err != nil {
+		err = l.error(err)
+	}
+	c.events.AcquireEnd(caller, AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.tries, Err: err})
+	return err
+}
+
+// taking is one Acquire or TryAcquire. All its looks are one operation: the one that takes
+// the permits does so once, whatever became of the others.
+type taking struct {
+	inquiry
+	s      *Semaphore
+	n      int64
+	page   *page
+	op     protocol.Op
+	unsure bool // a copy of a look may be under way
+	took   bool // a look may have taken the permits
+}
+
+func (a *taking) look(ctx context.Context) found {
+	c := a.c
+	if err := c.wire.Ready(ctx); err != nil {
+		return found{err: err}
+	}
+	if a.page == nil {
+		a.page = c.pages.take(c.id)
+		a.op = a.page.next()
+	}
+	r := a.s.asks.Acquire(a.op, a.n).Do(ctx, c.cfg.commandTimeout)
+	a.unsure = a.unsure || r.Unsure
+	if r.Err != nil {
+		a.took = a.took || wire.MayHaveRun(r.Err)
+		return found{err: r.Err, last: r.Last}
+	}
+	switch r.Outcome.Verdict {
+	case protocol.Granted:
+		a.took = true
+		c.stopOf("granted", a.number)
+		if c.isClosing() {
+			return found{err: ErrClosed}
+		}
+		c.pages.give(a.page)
+		return found{done: true, room: r.Outcome.Free}
+	case protocol.Busy:
+		return found{rest: -1, said: said{"permits free: #", r.Outcome.Free}}
+	case protocol.NotSet:
+		return found{err: ErrNotSet}
+	}
+	return found{err: errWithdrawn}
+}
+
+func (a *taking) giveUp() (answered bool) {
+	if a.page == nil {
+		return false
+	}
+	return a.c.forget(a.of, a.page, a.unsure || a.took, func() protocol.Task { return a.s.asks.Undo(a.op) })
+}
+
+func (a *taking) listen(notify func()) (end func()) { return a.s.asks.Listen(notify) }
