@@ -36,7 +36,7 @@ func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Requ
 	if err := b.core.check(ctx); err != nil {
 		return err
 	}
-	_, err := change(ctx, b.core, to, b.asks.Seal)
+	_, err := changeOnce(ctx, b.core, to, b.asks.Seal)
 	return err
 }
 

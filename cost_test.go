@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -49,6 +50,115 @@ const permitCost, permitsCost = "a permit of a PermitSemaphore", "five permits o
 
 func (c cost) String() string {
 	return fmt.Sprintf("{%q, %.4g, %.4g, %.4g}", c.name, c.commands, c.inside, c.allocs)
+}
+
+// counting is what operations of types that are no locks cost.
+var counting = []struct {
+	cost
+	do func(ctx context.Context, c *rlock.Client) error
+}{
+	{cost{"Semaphore: Acquire and Release", 2, 9, 27}, func(ctx context.Context, c *rlock.Client) error {
+		s := c.NewSemaphore("permits")
+		return errors.Join(s.Acquire(ctx, 1), s.Release(ctx, 1))
+	}},
+	{cost{"Semaphore: TryAcquire, refused", 1, 2, 28}, func(ctx context.Context, c *rlock.Client) error {
+		if err := c.NewSemaphore("permits").TryAcquire(ctx, 11); !errors.Is(err, rlock.ErrNotAcquired) {
+			return err
+		}
+		return nil
+	}},
+	{cost{"Semaphore: Available", 1, 1, 16}, func(ctx context.Context, c *rlock.Client) error {
+		_, err := c.NewSemaphore("permits").Available(ctx)
+		return err
+	}},
+	{cost{"Semaphore: TrySetPermits", 1, 3, 16}, func(ctx context.Context, c *rlock.Client) error {
+		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
+		return err
+	}},
+	{cost{"Semaphore: AddPermits", 1, 5, 16}, func(ctx context.Context, c *rlock.Client) error {
+		return c.NewSemaphore("added").AddPermits(ctx, 1)
+	}},
+	{cost{"Semaphore: Drain", 1, 4, 18}, func(ctx context.Context, c *rlock.Client) error {
+		_, err := c.NewSemaphore("added").Drain(ctx)
+		return err
+	}},
+	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 10, 25}, func(ctx context.Context, c *rlock.Client) error {
+		l := c.NewCountDownLatch("latch")
+		_, err := l.TrySetCount(ctx, 1)
+		return errors.Join(err, l.CountDown(ctx))
+	}},
+	{cost{"CountDownLatch: TrySetCount and Delete", 2, 11, 24}, func(ctx context.Context, c *rlock.Client) error {
+		l := c.NewCountDownLatch("latch")
+		_, err1 := l.TrySetCount(ctx, 1)
+		_, err2 := l.Delete(ctx)
+		return errors.Join(err1, err2)
+	}},
+	{cost{"CountDownLatch: Wait, open", 1, 2, 18}, func(ctx context.Context, c *rlock.Client) error {
+		return c.NewCountDownLatch("open").Wait(ctx)
+	}},
+	{cost{"Barrier: Set and Lift", 2, 7, 28}, func(ctx context.Context, c *rlock.Client) error {
+		b := c.NewBarrier("barrier")
+		return errors.Join(b.Set(ctx), b.Lift(ctx))
+	}},
+	{cost{"Barrier: Wait, lifted", 1, 1, 18}, func(ctx context.Context, c *rlock.Client) error {
+		return c.NewBarrier("open").Wait(ctx)
+	}},
+}
+
+// The commands and allocations of the operations of counting. Not in parallel: see
+// TestCostInAllocations.
+func TestCostOfCounting(t *testing.T) {
+	servers := []*locktest.Backend{locktest.OnServer(t)}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	inside := func() (n int) {
+		for _, calls := range locktest.ScriptCommands(t, servers[0].Client(t)) {
+			n += calls
+		}
+		return n
+	}
+	for _, want := range counting {
+		t.Run(want.name, func(t *testing.T) {
+			sent := &locktest.SentCommands{}
+			rdb := servers[0].Client(t)
+			rdb.AddHook(sent)
+			c := locktest.NewClient(t, rdb)
+			if _, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10); err != nil {
+				t.Fatal(err)
+			}
+			do := func() {
+				if err := want.do(ctx, c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			do()
+			const times = 100
+			got := want.cost
+			commands, before := sent.N.Load(), inside()
+			for range times {
+				do()
+			}
+			got.commands, got.inside = float64(sent.N.Load()-commands)/times, float64(inside()-before)/times
+			// A reply that is a second late is asked for again: rare, but possible.
+			if got.commands < want.commands || got.commands > want.commands+0.02 || got.inside < want.inside || got.inside > want.inside+0.2 {
+				t.Errorf("it costs %v, not %v", got, want.cost)
+			}
+			if testing.Short() || locktest.UnderRace() {
+				return
+			}
+			c = servers[0].NewClient(t)
+			got.allocs = math.Inf(1)
+			for try := 0; try < 5 && got.allocs > want.allocs; try++ {
+				got.allocs = min(got.allocs, testing.AllocsPerRun(200, do))
+			}
+			switch {
+			case got.allocs > want.allocs:
+				t.Errorf("it costs %v, not %v", got, want.cost)
+			case got.allocs < want.allocs:
+				t.Logf("it costs %v: the table, with %v, can be lowered", got, want.allocs)
+			}
+		})
+	}
 }
 
 // contention is what a section costs when a lock is contended: its commands stay few,

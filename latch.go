@@ -40,7 +40,7 @@ func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
 	if err := l.core.checkCount("TrySetCount", n); err != nil {
 		return false, err
 	}
-	return change(ctx, l.core, func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, l.asks.Seal)
+	return changeOnce(ctx, l.core, func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, l.asks.Seal)
 }
 
 // CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens.
@@ -83,5 +83,5 @@ func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
 	if err := l.core.check(ctx); err != nil {
 		return false, err
 	}
-	return change(ctx, l.core, l.asks.Delete, l.asks.Seal)
+	return changeOnce(ctx, l.core, l.asks.Delete, l.asks.Seal)
 }

@@ -51,10 +51,10 @@ func (p *page) next() protocol.Op {
 	return protocol.Op{Page: p.id, Number: p.number}
 }
 
-// change runs a request that changes something once, and returns its outcome. If there is
+// changeOnce runs a request that changes something once, and returns its outcome. If there is
 // none, undo is sent, and repeated, until Redis confirms it: it undoes the change, or at
 // least stops late copies.
-func change[T any](ctx context.Context, l *core, request func(protocol.Op) protocol.Request[T], undo func(protocol.Op) protocol.Task) (T, error) {
+func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) protocol.Request[T], undo func(protocol.Op) protocol.Task) (T, error) {
 	var none T
 	c := l.c
 	if !c.begin() {

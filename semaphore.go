@@ -2,15 +2,10 @@ package rlock
 
 import (
 	"context"
-	"math"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
-
-// MaxPermits is the largest number of permits, and the largest count of a
-// [CountDownLatch]: that of an int in Java.
-const MaxPermits = math.MaxInt32
 
 // Semaphore is a number of permits that owners in many processes take and put back, the
 // counterpart of Redisson's RSemaphore: Java processes can share it.
@@ -48,23 +43,20 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	if err := s.check(ctx, "TrySetPermits", n); err != nil {
 		return false, err
 	}
-	return change(ctx, s.core, func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
+	return changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
 }
 
 // AddPermits changes the number of permits by n, which may be negative: then fewer are
 // free, or less than none until enough are released. It sets the permits if none were set.
 // After an error nothing is added: if need be, that is undone in the background.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
-	switch {
-	case n == 0:
-		return s.core.check(ctx)
-	case n == math.MinInt:
-		n++ // it has no opposite
-	}
-	if err := s.check(ctx, "AddPermits", max(n, -n)); err != nil {
+	if err := s.core.check(ctx); err != nil {
 		return err
 	}
-	_, err := change(ctx, s.core, func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
+	if n == 0 || n < -MaxPermits || n > MaxPermits {
+		return s.core.error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
+	}
+	_, err := changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
 	return err
 }
 
@@ -108,7 +100,7 @@ func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	if err := s.core.check(ctx); err != nil {
 		return 0, err
 	}
-	n, err := change(ctx, s.core, s.asks.Drain, s.asks.Undo)
+	n, err := changeOnce(ctx, s.core, s.asks.Drain, s.asks.Undo)
 	return int(n), err
 }
 

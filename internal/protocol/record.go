@@ -27,9 +27,9 @@ var ErrOverflow = errors.New("more permits than a semaphore can have")
 // record is the key of the record of a page for one object.
 func (n *Names) record(page string) string {
 	if strings.Contains(n.Lock, "{") {
-		return n.Lock + ":rlock:done:" + page
+		return n.Lock + ":rlock:op:" + page
 	}
-	return "{" + n.Lock + "}:rlock:done:" + page
+	return "{" + n.Lock + "}:rlock:op:" + page
 }
 
 // recording makes a request of an operation: its keys are that of the object, and the record.

@@ -19,9 +19,11 @@ if recorded(record, number) then
 end
 local reply
 if to == 'set' then
-  reply = once(record, number, to, 'set', barrier, 1)
+  note(record, number, to)
+  reply = done(record, redis.pcall('set', barrier, 1))
 else
-  reply = once(record, number, to, 'del', barrier)
+  note(record, number, to)
+  reply = done(record, redis.pcall('del', barrier))
 end
 if type(reply) == 'table' and reply.err then
   return reply

@@ -26,10 +26,12 @@ if foreign then
 elseif not left then
   return 0
 elseif left > 1 then
-  local reply = once(record, number, 'counted', 'decr', latch)
+  note(record, number, 'counted')
+  local reply = done(record, redis.pcall('decr', latch))
   return type(reply) == 'table' and reply or 1
 end
-local reply = once(record, number, 'counted', 'del', latch)
+note(record, number, 'counted')
+local reply = done(record, redis.pcall('del', latch))
 if type(reply) == 'table' then
   return reply
 end

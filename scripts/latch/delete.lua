@@ -26,7 +26,8 @@ elseif not left then
   note(record, number, 'unset')
   return 0
 end
-local reply = once(record, number, 'deleted', 'del', latch)
+note(record, number, 'deleted')
+local reply = done(record, redis.pcall('del', latch))
 if type(reply) == 'table' then
   return reply
 end

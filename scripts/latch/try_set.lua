@@ -27,7 +27,8 @@ elseif left then
   note(record, number, 'unset')
   return 0
 end
-local reply = once(record, number, 'set', 'set', latch, n)
+note(record, number, 'set')
+local reply = done(record, redis.pcall('set', latch, n))
 if reply.err then
   return reply
 end

@@ -28,4 +28,5 @@ elseif not free then
 elseif free < n then
   return {0, free}
 end
-return once(record, number, -n, 'decrby', permits, n)
+note(record, number, -n)
+return done(record, redis.pcall('decrby', permits, n))

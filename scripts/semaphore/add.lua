@@ -27,7 +27,8 @@ local now = (free or 0) + more
 if math.abs(now) > MOST then
   return OVERFLOW
 end
-local reply = once(record, number, more, 'set', permits, string.format('%.0f', now))
+note(record, number, more)
+local reply = done(record, redis.pcall('set', permits, string.format('%.0f', now)))
 if reply.err then
   return reply
 end

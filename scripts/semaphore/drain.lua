@@ -24,7 +24,8 @@ elseif not free then
   note(record, number, 0)
   return {1, 0}
 end
-local reply = once(record, number, string.format('%.0f', -free), 'set', permits, 0)
+note(record, number, string.format('%.0f', -free))
+local reply = done(record, redis.pcall('set', permits, 0))
 if reply.err then
   return reply
 end

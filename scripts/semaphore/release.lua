@@ -25,7 +25,8 @@ elseif what then
 elseif (free or 0) + n > MOST then
   return OVERFLOW
 end
-local now = once(record, number, n, 'incrby', permits, n)
+note(record, number, n)
+local now = done(record, redis.pcall('incrby', permits, n))
 if type(now) == 'table' then
   return now
 end

@@ -27,7 +27,8 @@ elseif free then
   note(record, number, 'unset')
   return 0
 end
-local reply = once(record, number, 'set', 'set', permits, n)
+note(record, number, 'set')
+local reply = done(record, redis.pcall('set', permits, n))
 if reply.err then
   return reply
 end

@@ -19,13 +19,12 @@ local what = recorded(record, number)
 if what == 'late' then
   return 0
 end
+note(record, number, 'gone')
 local change = tonumber(what or 0)
-local free = count(permits)
-if not change or change == 0 or not free then -- a semaphore that was deleted is not made again
-  note(record, number, 'gone')
-  return 0
+if not change or change == 0 or not count(permits) then
+  return 0 -- a semaphore that was deleted is not made again
 end
-local now = once(record, number, 'gone', 'incrby', permits, string.format('%.0f', -change))
+local now = done(record, redis.pcall('incrby', permits, string.format('%.0f', -change)))
 if type(now) == 'table' then
   note(record, number, what)
   return now

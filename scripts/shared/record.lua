@@ -8,8 +8,7 @@
 -- its memory limit Redis lets the rest pass, as it refuses SET and INCRBY only as the first
 -- write of a script.
 --
--- Defines  recorded(record, number), note(record, number, what),
---          once(record, number, what, command, ...)
+-- Defines  recorded(record, number), note(record, number, what), done(record, reply)
 
 -- KEEP is how long a record is known, ms: protocol.RecordTTL.
 local KEEP = 600 * 1000
@@ -33,11 +32,9 @@ local function note(record, number, what)
   redis.call('set', record, number .. ' ' .. what, 'px', KEEP)
 end
 
--- once records what an operation does, and does it by a command, whose reply it returns. If
--- the ACL forbids the command, that is the reply, and nothing is recorded.
-local function once(record, number, what, ...)
-  note(record, number, what)
-  local reply = redis.pcall(...)
+-- done returns the reply of the command that does what was recorded. If Redis refuses the
+-- command, nothing is recorded.
+local function done(record, reply)
   if type(reply) == 'table' and reply.err then
     redis.call('del', record)
   end

@@ -54,7 +54,7 @@ func text(t testing.TB, rdb redis.UniversalClient, key string) string {
 func records(t testing.TB, rdb redis.UniversalClient) (records, rest []string) {
 	t.Helper()
 	for _, key := range locktest.Keys(t, rdb) {
-		if strings.Contains(key, ":rlock:done:") {
+		if strings.Contains(key, ":rlock:op:") {
 			records = append(records, key)
 		} else {
 			rest = append(rest, key)

@@ -81,6 +81,9 @@ var aclTypes = []aclType{
 	{name: "Lock with WithFailoverQuarantine", keys: aclLock + " ~rlock:served", commands: append([]string{"info"}, pubsub...),
 		opts: []rlock.Option{rlock.WithFailoverQuarantine(30 * time.Second)},
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
+	{name: "Semaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: aclSemaphore},
+	{name: "CountDownLatch", keys: "~app:* ~{app:* &redisson_countdownlatch__channel__{app:*", commands: pubsub, use: aclLatch},
+	{name: "Barrier", keys: "~{app:* &{app:*", commands: pubsub, use: aclBarrier},
 }
 
 // pubsub is what a subscribed connection sends; PING shows that it is alive.
@@ -228,10 +231,6 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		return all
 	}
 	a, b := clients(), clients()
-	if k.use != nil {
-		k.use(t, a[0], b[0])
-		return sent
-	}
 	if strings.Contains(k.name, "Quarantine") {
 		for _, c := range a {
 			if k.nodes == 0 {
@@ -240,6 +239,10 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 				}
 			}
 		}
+	}
+	if k.use != nil {
+		k.use(t, a[0], b[0])
+		return sent
 	}
 	if l, ok := k.open(a, "first")[0].(*rlock.RedLock); ok && strings.Contains(k.name, "Quarantine") {
 		if err := l.BootstrapNodes(bg); err != nil {
@@ -408,4 +411,48 @@ func (s *aclSent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 		}
 		return next(ctx, cmds)
 	}
+}
+
+func aclOK(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func aclSemaphore(t *testing.T, a, b *rlock.Client) {
+	s := a.NewSemaphore("permits")
+	_, err := s.TrySetPermits(bg, 1)
+	aclOK(t, err, s.AddPermits(bg, 1), s.TryAcquire(bg, 1))
+	done := make(chan error, 1)
+	go func() { done <- b.NewSemaphore("permits").Acquire(bg, 2) }()
+	if err := s.Acquire(bg, 3, rlock.WithWait(300*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Error(err)
+	}
+	_, err = s.Available(bg)
+	aclOK(t, err, s.Release(bg, 1), <-done)
+	_, err = s.Drain(bg)
+	aclOK(t, err)
+}
+
+func aclLatch(t *testing.T, a, b *rlock.Client) {
+	l := a.NewCountDownLatch("latch")
+	_, err := l.TrySetCount(bg, 1)
+	aclOK(t, err)
+	done := make(chan error, 1)
+	go func() { done <- b.NewCountDownLatch("latch").Wait(bg) }()
+	_, err = l.Count(bg)
+	aclOK(t, err, l.CountDown(bg), <-done)
+	_, err = l.Delete(bg)
+	aclOK(t, err)
+}
+
+func aclBarrier(t *testing.T, a, b *rlock.Client) {
+	l := a.NewBarrier("barrier")
+	aclOK(t, l.Set(bg))
+	done := make(chan error, 1)
+	go func() { done <- b.NewBarrier("barrier").Wait(bg) }()
+	aclOK(t, l.Lift(bg), <-done)
 }

@@ -1,0 +1,88 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// At most two of the processes that share Redis convert images at a time.
+func ExampleSemaphore() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	converters := client.NewSemaphore("converters")
+	if _, err := converters.TrySetPermits(ctx, 2); err != nil { // the first process sets them
+		log.Fatal(err)
+	}
+
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			if err := converters.Acquire(ctx, 1); err != nil {
+				log.Fatal(err)
+			}
+			defer converters.Release(ctx, 1)
+			time.Sleep(time.Millisecond) // convert
+		})
+	}
+	all.Wait()
+
+	free, err := converters.Available(ctx)
+	fmt.Println("free:", free, err)
+	fmt.Println("three:", errors.Is(converters.TryAcquire(ctx, 3), rlock.ErrNotAcquired))
+	// Output:
+	// free: 2 <nil>
+	// three: true
+}
+
+// A report is written when all its parts are there, whichever processes made them.
+func ExampleCountDownLatch() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	parts := client.NewCountDownLatch("report:2026:parts")
+	if _, err := parts.TrySetCount(ctx, 3); err != nil {
+		log.Fatal(err)
+	}
+
+	for range 3 {
+		go func() {
+			time.Sleep(time.Millisecond) // make the part
+			if err := parts.CountDown(ctx); err != nil {
+				log.Print(err)
+			}
+		}()
+	}
+	fmt.Println("wait:", parts.Wait(ctx))
+	left, err := parts.Count(ctx)
+	fmt.Println("left:", left, err)
+	// Output:
+	// wait: <nil>
+	// left: 0 <nil>
+}
+
+// Workers pause while the database is migrated.
+func ExampleBarrier() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	migration := client.NewBarrier("migration")
+	if err := migration.Set(ctx); err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		time.Sleep(time.Millisecond) // migrate
+		if err := migration.Lift(ctx); err != nil {
+			log.Print(err)
+		}
+	}()
+	fmt.Println("wait:", migration.Wait(ctx))
+	// Output:
+	// wait: <nil>
+}
