@@ -1,14 +1,10 @@
 package rlock
 
 import (
-	"context"
-	"errors"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
-	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // pages are those of a client's operations that must count once: see protocol.Op. There are
@@ -50,128 +46,3 @@ func (p *page) next() protocol.Op {
 	p.number++
 	return protocol.Op{Page: p.id, Number: p.number}
 }
-
-// changeOnce runs a request that changes something once, and returns its outcome. If there is
-// none, undo is sent, and repeated, until Redis confirms it: it undoes the change, or at
-// least stops late copies.
-func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) protocol.Request[T], undo func(protocol.Op) protocol.Task) (T, error) {
-	var none T
-	c := l.c
-	if !c.begin() {
-		return none, l.error(ErrClosed)
-	}
-	defer c.end()
-	if err := c.wire.Ready(ctx); err != nil {
-		return none, l.error(err)
-	}
-	p := c.pages.take(c.id)
-	op := p.next()
-	r := request(op).Do(ctx, c.cfg.commandTimeout)
-	if r.Err == nil {
-		c.pages.give(p)
-		c.lines.wake(l.id())
-		return r.Outcome, nil
-	}
-	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task { return undo(op) })
-	return none, l.error(refusedCount(ctx, r.Err))
-}
-
-// forget ends an operation that has failed. If it may have had an effect, or may have one
-// yet, undo is sent. It reports whether that was answered.
-func (c *Client) forget(of lockID, p *page, effect bool, undo func() protocol.Task) (answered bool) {
-	give := func() { c.pages.give(p) }
-	if !effect {
-		give()
-		return false
-	}
-	return c.undoThen(of, undo(), c.now().Add(protocol.RecordTTL), give)
-}
-
-// refusedCount is the error of a request that has failed.
-func refusedCount(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(err, protocol.ErrOverflow):
-		return because(ErrInvalidArgument, err)
-	case ctx.Err() != nil && wire.Ended(err):
-		return endOf(ctx)
-	}
-	return err
-}
-
-// surely runs a request that changes something once and must do so even if ctx has ended:
-// without an answer it is repeated in the background, until Redis confirms it. Undone says
-// that nothing was there to be changed; then seal stops late copies, if there may be any.
-func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protocol.Task) error {
-	c := l.c
-	c.calls.Add(1) // also while the client shuts down, as Unlock
-	defer c.end()
-	if ctx.Done() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
-	limit := time.Now().Add(c.cfg.unlockTimeout)
-	if !c.wire.PublishKnown() {
-		asking, cancel := context.WithDeadline(ctx, limit)
-		_ = c.wire.Ready(asking) // otherwise it is published both ways
-		cancel()
-	}
-	p := c.pages.take(c.id)
-	op := p.next()
-	t := request(op)
-	r := t.Do(ctx, untilOrSoon(limit))
-	switch {
-	case errors.Is(r.Err, protocol.ErrOverflow), errors.Is(r.Err, ErrForeignKey):
-		c.pages.give(p)
-		return l.error(refusedCount(ctx, r.Err))
-	case r.Err != nil:
-		// No copy may be sent when the record of the first is gone.
-		c.cleanups.addThen(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.give(p) })
-		return l.error(because(ErrUnconfirmed, unanswered(r.Err)))
-	case r.Outcome != protocol.Done && r.Unsure && seal != nil:
-		c.cleanups.addThen(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.give(p) })
-	default:
-		c.pages.give(p)
-	}
-	c.lines.wake(l.id())
-	return nil
-}
-
-// untilZero waits until what is asked for is 0 or less, for all of a client at once. The
-// text says what is left; see said.
-func untilZero(ctx context.Context, l *core, ask func() protocol.Request[int64], listen func(notify func()) (end func()), text string) error {
-	c := l.c
-	if !c.begin() {
-		return l.error(ErrClosed)
-	}
-	defer c.end()
-	w := &zero{ask: ask, hear: listen, text: text}
-	w.inquiry = inquiry{c: c, of: l.id(), asks: w, number: c.lastHold.Add(1), wait: true, forAll: true}
-	if err := w.run(ctx, ctx); err != nil {
-		return l.error(err)
-	}
-	return nil
-}
-
-// zero is the seeker of untilZero.
-type zero struct {
-	inquiry
-	ask  func() protocol.Request[int64]
-	hear func(notify func()) (end func())
-	text string
-}
-
-func (w *zero) look(ctx context.Context) found {
-	if err := w.c.wire.Ready(ctx); err != nil {
-		return found{err: err}
-	}
-	r := w.ask().Do(ctx, w.c.cfg.commandTimeout)
-	switch {
-	case r.Err != nil:
-		return found{err: r.Err, last: r.Last}
-	case r.Outcome <= 0:
-		return found{done: true}
-	}
-	return found{rest: -1, said: said{w.text, r.Outcome}}
-}
-
-func (w *zero) giveUp() bool                      { return false }
-func (w *zero) listen(notify func()) (end func()) { return w.hear(notify) }
