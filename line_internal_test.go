@@ -190,7 +190,6 @@ func (p poolSeeker) look(context.Context) found {
 
 func (poolSeeker) giveUp() bool                      { return false }
 func (poolSeeker) listen(notify func()) (end func()) { notify(); return func() {} }
-func (poolSeeker) listening() bool                   { return false }
 func (p *pool) ask(c *Client, ctx context.Context, need int64, forAll bool) chan error {
 	q := &inquiry{c: c, of: lockID{name: "pool"}, asks: poolSeeker{p, need}, number: c.lastHold.Add(1), wait: true, need: need, forAll: forAll, sentinel: ErrNotAcquired}
 	done := make(chan error, 1)

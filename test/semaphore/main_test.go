@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
@@ -154,11 +152,4 @@ func (h heard) wants(rdb redis.UniversalClient, channel string, want ...string) 
 	if !slices.Equal(got, want) {
 		h.t.Fatalf("messages %q, want %q", got, want)
 	}
-}
-
-func itoa(n int) string { return strconv.Itoa(n) }
-
-// settle is how long the tests let clients wait for answers where they have to lose some.
-func quick() []rlock.Option {
-	return []rlock.Option{rlock.WithCommandTimeout(locktest.Ample(2 * time.Second)), rlock.WithUnlockTimeout(locktest.Ample(2 * time.Second))}
 }
