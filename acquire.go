@@ -25,6 +25,7 @@ type attempt struct {
 	seen    sight
 	place   *waiter // its place in line, if it is the head: others see what it sees
 	listens bool    // its client listens already, and it has not looked yet
+	rank    int64   // in Redis's order of waiters; 0: not known
 	refused int64   // the latest round that it was refused in itself, or NoRound
 	aside   bool    // it needs more permits than there are: others need not wait behind it
 	room    room    // what it left of a semaphore
@@ -292,6 +293,9 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			if e.HasRound {
 				a.refused = e.Round
 				a.waitsSince(e.Round)
+			}
+			if e.Rank != 0 {
+				a.rank = e.Rank
 			}
 			return nil, e.Rest, nil
 		case e.Verdict == protocol.Quarantined:

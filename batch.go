@@ -23,3 +23,16 @@ type pass struct {
 
 	deadline, expires, renewAt, asked instant
 }
+
+// grant is a hold that Redis has granted to a waiter at the release of the one before.
+type grant struct {
+	sent   instant // when the release was
+	token  int64
+	unsure bool // a copy of it may be under way
+}
+
+// gift is a hold that a waiter is given while it waits, or nothing.
+type gift struct {
+	pass  *pass
+	grant *grant
+}

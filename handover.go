@@ -1,6 +1,11 @@
 package rlock
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
 
 // A hand-over passes the lock from one owner to the next inside a client, without Redis:
 // lock cohorting (Dice, Marathe, Shavit 2012). What Redis shows is the client's time at the
@@ -64,4 +69,28 @@ func (d *departure) letOthers(heard int) {
 	}
 	pause := min(2*d.took+time.Millisecond, h.core.opts.handOverBounds().within)
 	c.lines.yield(h.core.line(""), heard, c.now().Add(pause))
+}
+
+// sendTo sends the release. The last one of a hold names the first waiter of this client, if
+// Redis keeps their order: see queue.go.
+func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
+	l, c := d.h.core, d.h.core.c
+	var w *waiter
+	var heir protocol.Heir
+	if d.rest == 0 && !d.h.unsure && l.asks.Passes() && !c.isClosing() {
+		w, heir = c.lines.heir(l.id())
+	}
+	if w == nil {
+		return d.task.Do(ctx, untilOrSoon(limit))
+	}
+	g := &grant{sent: c.now()}
+	r := l.asks.ReleaseTo(d.id, heir).Do(ctx, untilOrSoon(limit))
+	g.token, g.unsure = r.Outcome.Token, r.Unsure
+	switch {
+	case r.Err != nil:
+		c.lines.tell(w, nil)
+	case g.token != 0:
+		c.lines.tell(w, g)
+	}
+	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
 }

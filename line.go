@@ -13,7 +13,7 @@ import (
 // of processes, not of goroutines. Each side of a read-write lock has a line. Where
 // Redis keeps the order of waiters, each waiter has a line of its own.
 //
-// A hold can be handed over to the head, without Redis: see handover.go.
+// A hold can be handed over to the head: see handover.go, and queue.go.
 type lines struct {
 	mu     sync.Mutex // guards the rest and the lines
 	byKey  map[lineKey]*line
@@ -22,6 +22,7 @@ type lines struct {
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
 	rested bool        // the goroutine of glances runs
+	queues map[lockID]*queue
 }
 
 // A lock for which a waiter had to wait is likely to be waited for again soon. Its line
@@ -81,8 +82,9 @@ type waiter struct {
 	err      error // why it should leave
 	looking  bool  // there was room for it: it looks, or is about to
 	saw      int64 // the news as of its last look
-	takes    bool  // it sleeps, and takes a hold that is handed over
-	given    *pass // that hold; the waiter is not in its line any more
+	takes    bool  // it sleeps, and takes a hold that is handed over; it leaves its line then
+	given    gift
+	standing // if Redis keeps its place
 
 	need int64 // how much room it needs
 
@@ -243,6 +245,7 @@ func (q *lines) serveLocked(l *line, got *handOver) (ends []func()) {
 func (q *lines) takeOutLocked(w *waiter, got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
+	q.standsNoMoreLocked(w)
 	if w.line.waiters.Len() == 0 {
 		w.line.loudLocked()
 		ends = q.emptyLocked(w.line, got)

@@ -15,7 +15,7 @@ func (q *lines) give(key lineKey, p *pass, seen sight) bool {
 		q.mu.Unlock()
 		return false
 	}
-	w.takes, w.given = false, p
+	w.takes, w.given.pass = false, p
 	w.line.seen = seen
 	ends := q.takeOutLocked(w, true)
 	if w.line.waiters.Len() > 0 {
@@ -47,13 +47,13 @@ func (q *lines) sleeps(w *waiter, takes bool) {
 	w.takes = takes
 }
 
-// awake notes that a waiter has slept, and returns the hold that was handed over to it, if
-// there is one.
-func (q *lines) awake(w *waiter) *pass {
+// awake notes that a waiter has slept, and returns the hold that it was given meanwhile.
+func (q *lines) awake(w *waiter) gift {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.takes = false
-	return w.given
+	got := w.given
+	w.takes, w.given = false, gift{}
+	return got
 }
 
 // quietLocked lets the head sleep until the alarm, as the hold before it may be handed

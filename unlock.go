@@ -90,7 +90,7 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 		return d.err
 	}
 	sent := d.h.core.c.now()
-	r := d.task.Do(ctx, untilOrSoon(limit))
+	r := d.sendTo(ctx, limit)
 	d.took = d.h.core.c.now().Sub(sent)
 	if d.rest > 0 {
 		return d.h.partlyReleased(&r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -90,8 +91,8 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 	}
 }
 
-// sleep sleeps. It returns an error if the wait is over, or a lease of a hold that was
-// handed over meanwhile.
+// sleep sleeps. It returns an error if the wait is over, or a lease of a hold that it was given
+// meanwhile.
 func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Duration, wake <-chan struct{}) (lease *Lease, err error) {
 	c := a.core.c
 	if err := ctx.Err(); err != nil {
@@ -99,7 +100,7 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Durat
 	}
 	c.lines.sleeps(w, wake != nil && a.takes())
 	why := s.sleep(d, wake, nil, ctx.Done(), c.closing)
-	p := c.lines.awake(w)
+	got := c.lines.awake(w)
 	switch why {
 	case wokenByEnd:
 		err = ctx.Err()
@@ -112,8 +113,11 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Durat
 			c.env.Stop("woken")
 		}
 	}
-	if p != nil {
-		return a.receive(ctx, p, err)
+	switch {
+	case got.pass != nil:
+		return a.receive(ctx, got.pass, err)
+	case got.grant != nil:
+		return a.granted(ctx, got.grant, err)
 	}
 	return nil, err
 }
@@ -197,6 +201,9 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			a.listens = false
 			c.events.Contended(l.name())
 		}
+		if a.rank != 0 && l.asks.Passes() {
+			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
+		}
 		subscribe()
 		pause := a.pause(look, rest)
 		if err == nil && c.glances.relieve(w, l.asks, rest) {
@@ -268,7 +275,27 @@ func (a *attempt) stepsAside(w *waiter) bool { return a.aside && w.line.key.id =
 // errAside is why a waiter leaves its line: see attempt.aside.
 var errAside = errors.New("there are not so many permits")
 
-// errTooLate is why a hold that was handed over is of no use.
+// granted makes a lease of a hold that Redis has granted at the release of the one before. If
+// the wait has ended meanwhile, for the reason why, giveUp ends the hold.
+func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, error) {
+	a.core.c.env.Stop("passed")
+	a.unsure = a.unsure || g.unsure
+	if why == nil {
+		why = ctx.Err()
+	}
+	if why != nil {
+		return nil, why
+	}
+	lease, err := a.accept(g.sent, &protocol.Result[protocol.Entered]{
+		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token},
+	})
+	if worthRepeating(err) {
+		err = errTooLate
+	}
+	return lease, err
+}
+
+// errTooLate is why a hold that the waiter was given is of no use.
 var errTooLate = errors.New("the lease was over before the waiter had it")
 
 // makeWay lets waiters of other clients go first, after this client has had the lock for

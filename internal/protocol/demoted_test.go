@@ -59,6 +59,9 @@ func about(l Protocol, id string) []*wire.Request {
 		under.Outer = "nobody:1"
 		requests = append(requests, of(l.Enter(&under)))
 	}
+	if l.Passes() {
+		requests = append(requests, of(l.ReleaseTo(id, heir("nobody:1"))))
+	}
 	if q, ok := l.(*Queued); ok && q.mode == shared {
 		under := *e
 		under.Outer = "nobody:1"

@@ -31,6 +31,11 @@ type Protocol interface {
 	// Abandon ends a hold, whether it was granted, is waiting, or neither. With late,
 	// copies of its requests may come late, and a tombstone stops them.
 	Abandon(id string, late bool) Task
+	// Passes reports whether ReleaseTo can be asked.
+	Passes() bool
+	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
+	// step, if that is the next one in Redis.
+	ReleaseTo(id string, next Heir) Request[Released]
 	// Renew makes a hold last for at least lease from now. With a lease of 0 it only
 	// asks whether the hold exists.
 	Renew(id string, lease time.Duration) Task
@@ -118,6 +123,12 @@ type Acquire struct {
 	Round   int64 // of a read-write lock, in which it was first refused; or NoRound
 }
 
+// Heir is a waiter of the client that may hold the lock next.
+type Heir struct {
+	ID    string
+	Lease time.Duration
+}
+
 // NoRound is the round of an acquire that was not refused yet.
 const NoRound = math.MaxInt64
 
@@ -157,6 +168,9 @@ type Entered struct {
 	// Round is the round in which the acquire was refused, if HasRound.
 	Round    int64
 	HasRound bool
+	// Rank orders the waiters of a client as Redis does, the lowest first; 0: as before, or
+	// not known.
+	Rank int64
 	// TakenOver: the outer hold is lost, and others hold the lock.
 	TakenOver bool
 }
@@ -169,6 +183,12 @@ const (
 	Removed               // there is no such hold, and the lock is free
 	TakenOver             // there is no such hold, and others hold the lock
 )
+
+// Released is the outcome of a ReleaseTo.
+type Released struct {
+	Kept
+	Token int64 // of the heir, which holds the lock; 0: it does not
+}
 
 // State is who holds a lock.
 type State struct {
@@ -286,14 +306,16 @@ func (e InQuarantine) Error() string {
 // Everyday has the answers of most types, which embed it.
 type Everyday struct{}
 
-func (Everyday) HandsOver() bool                       { return false }
-func (Everyday) Takes() int                            { return 0 }
-func (Everyday) QueuedInRedis() bool                   { return false }
-func (Everyday) KeepsPlace() bool                      { return false }
-func (Everyday) Listening(string) bool                 { return false }
-func (Everyday) Glanced() *Lock                        { return nil }
-func (Everyday) LongestPause(int64, int) time.Duration { return math.MaxInt64 }
-func (Everyday) Hesitation() time.Duration             { return 0 }
-func (Everyday) GuardsFixedLease() bool                { return false }
-func (Everyday) Margin() time.Duration                 { return 0 }
-func (Everyday) LongestLease() time.Duration           { return 0 }
+func (Everyday) HandsOver() bool                          { return false }
+func (Everyday) Passes() bool                             { return false }
+func (Everyday) ReleaseTo(string, Heir) Request[Released] { return nil }
+func (Everyday) Takes() int                               { return 0 }
+func (Everyday) QueuedInRedis() bool                      { return false }
+func (Everyday) KeepsPlace() bool                         { return false }
+func (Everyday) Listening(string) bool                    { return false }
+func (Everyday) Glanced() *Lock                           { return nil }
+func (Everyday) LongestPause(int64, int) time.Duration    { return math.MaxInt64 }
+func (Everyday) Hesitation() time.Duration                { return 0 }
+func (Everyday) GuardsFixedLease() bool                   { return false }
+func (Everyday) Margin() time.Duration                    { return 0 }
+func (Everyday) LongestLease() time.Duration              { return 0 }

@@ -28,6 +28,8 @@ type Queued struct {
 	news     string // channel on which a change of the exclusive hold is announced; empty: none
 	// worth is the worth of one step of priority, in µs of waiting.
 	worth int64
+	// passes: a hold can be released to a waiter; see ReleaseTo.
+	passes bool
 }
 
 // The names in Redis of the types with such a queue, and of the modes of their holds.
@@ -48,6 +50,7 @@ const neverAges = 6e14
 // time it has waited for aging; 0: it gains none.
 func NewPriority(site *Site, names *Names, aging time.Duration) *Queued {
 	q := newQueued(site, names, priorityLock, fairReadWriteLock, exclusive)
+	q.passes = true
 	q.worth = neverAges
 	if aging > 0 {
 		q.worth = aging.Microseconds()
@@ -62,7 +65,9 @@ func NewFairReadSide(site *Site, names *Names) *Queued {
 
 // NewFairWriteSide returns the protocol of the exclusive side of a FairReadWriteLock.
 func NewFairWriteSide(site *Site, names *Names) *Queued {
-	return newQueued(site, names, fairReadWriteLock, priorityLock, exclusive)
+	q := newQueued(site, names, fairReadWriteLock, priorityLock, exclusive)
+	q.passes = true
+	return q
 }
 
 func newQueued(site *Site, names *Names, what, other, mode string) *Queued {
@@ -118,7 +123,9 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 	}
 	keys := append(make([]string, 0, len(q.state)+5), q.state...) // one more for the quarantine
 	keys = append(keys, q.tombstone(e.ID), q.names.Clock())
-	return q.site.entering("queue/enter", append(keys, q.rivals...), args)
+	r := q.site.entering("queue/enter", append(keys, q.rivals...), args)
+	r.read = readRanked
+	return r
 }
 
 // announcing returns the arguments of a script that may wake waiters: those that are given,
@@ -140,6 +147,17 @@ func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Re
 func (q *Queued) Release(id string, n int) Task {
 	return q.site.releasing("queue/release", n, q.keys(),
 		q.announcing(id, n, q.mode, q.term()))
+}
+
+// Passes implements Protocol. The servers of a client with a quarantine, or whose replicas
+// confirm a grant, decide about each.
+func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
+
+// ReleaseTo implements Protocol.
+func (q *Queued) ReleaseTo(id string, next Heir) Request[Released] {
+	return q.site.releasingTo("queue/release_to",
+		append(q.keys(q.names.Clock(), q.tombstone(next.ID)), q.rivals...),
+		q.announcing(id, next.ID, next.Lease.Milliseconds(), q.term()))
 }
 
 // Abandon implements Protocol.

@@ -76,6 +76,17 @@ func (s *Site) releasing(script string, n int, keys []string, args []any) *task 
 	return t
 }
 
+// releasingTo makes a request that ends a hold and may begin the next.
+func (s *Site) releasingTo(script string, keys []string, args []any) *asked[Released] {
+	q := looking(s, script, keys, args, readReleased)
+	q.r.OneEffect = true
+	return q
+}
+
+// grantsAtOnce reports whether each grant of the server counts: neither has it to be
+// confirmed by replicas, nor is a new server in quarantine.
+func (s *Site) grantsAtOnce() bool { return s.Acks == 0 && s.Quarantine == 0 }
+
 // renewing makes a request that lengthens a lease.
 func (s *Site) renewing(script string, lease time.Duration, keys []string, args []any) *task {
 	t := s.about(script, keys, args)

@@ -47,6 +47,9 @@ func handOvers(w *World, j *judge, s scenario) {
 		if round == 3 {
 			o.next = beside
 		}
+		if round >= 2 && s.kind.passes {
+			o.from = to // whose release names the first waiter
+		}
 		o.play()
 	}
 }

@@ -26,7 +26,7 @@ type judge struct {
 	log   []string
 
 	acquired, refused, unreachable, nested, extended, lost, released int
-	handedOver, combined                                             int
+	handedOver, combined, given                                      int
 	doubles, disorders                                               int // violations: two holders; tokens
 }
 

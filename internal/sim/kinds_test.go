@@ -80,9 +80,14 @@ var kinds = []kind{
 		holds: queuedHolds("fairrw"), queuedInRedis: true,
 	},
 	{
+		name:  "fair writers",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }),
+		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true,
+	},
+	{
 		name:  "priority",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }),
-		holds: queuedHolds("priority"), queuedInRedis: true,
+		holds: queuedHolds("priority"), queuedInRedis: true, passes: true,
 	},
 	{
 		name: "election",

@@ -99,6 +99,14 @@ var mutations = []struct {
 		script: "queue/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
+		name: "a late release grants again", want: "and so does", within: 20, in: "late", kind: "priority",
+		script: "queue/release_to", old: "local holds = held('exclusive', id)", instead: "local holds = true",
+	},
+	{
+		name: "a release grants to one who is not next", want: "", within: 20, in: "calm", kind: "priority",
+		script: "queue/release_to", old: "head[1] ~= waiter or current() > 1", instead: "current() > 1",
+	},
+	{
 		name: "a waiter in line is not known to be there", want: "", within: 20, kind: "fair",
 		script: "fair/enter", old: "queued = redis.call('zscore', deadlines, id)", instead: "queued = false",
 	},

@@ -29,6 +29,7 @@ type player struct {
 	retries *retryCount
 
 	combined atomic.Int64 // pipelines in which several acquires or releases were
+	given    atomic.Int64 // holds that its waiters were given
 }
 
 // retryCount counts the requests that were sent again, or may run later than
@@ -63,6 +64,13 @@ func newPlayer(w *World, s scenario, name string) *player {
 			env = p.h.EnvOf(i)
 		}
 		env.Scripts = s.scripts
+		gate := env.Gate
+		env.Gate = func(point string) {
+			if point == "passed" {
+				p.given.Add(1)
+			}
+			gate(point)
+		}
 		if s.kind.combined {
 			env.Direct = 1
 			p.rdbs[i].AddHook(&combining{p, s.garble})

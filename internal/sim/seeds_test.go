@@ -74,10 +74,10 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 	all := seedsOf(runs)
 	total := len(all)
 	t.Cleanup(func() {
-		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d of them hand-overs, %d pipelines of callers, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; %+v",
-			total, sum.acquired, sum.nested, sum.extended, sum.released, sum.handedOver, sum.combined, sum.refused, sum.unreachable, sum.lost, sum.doubles, sum.disorders, faults)
+		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d of them hand-overs, %d holds given to waiters, %d pipelines of callers, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; %+v",
+			total, sum.acquired, sum.nested, sum.extended, sum.released, sum.handedOver, sum.given, sum.combined, sum.refused, sum.unreachable, sum.lost, sum.doubles, sum.disorders, faults)
 		few := total < 3 // one or two seeds need not have everything
-		if sum.acquired < 3*total || !few && (sum.nested == 0 && !s.kind.enteredOnce || s.kind.combined && sum.combined == 0 || sum.refused == 0 || s.kind.handsOver && sum.handedOver == 0) || !enough(&sum) {
+		if sum.acquired < 3*total || !few && (sum.nested == 0 && !s.kind.enteredOnce || s.kind.combined && sum.combined == 0 || sum.refused == 0 || s.kind.handsOver && sum.handedOver == 0 || s.kind.passes && sum.given == 0) || !enough(&sum) {
 			t.Error("something that should be tried never happened")
 		}
 	})
@@ -95,6 +95,7 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 				sum.released += o.judge.released
 				sum.handedOver += o.judge.handedOver
 				sum.combined += o.judge.combined
+				sum.given += o.judge.given
 				sum.refused += o.judge.refused
 				sum.unreachable += o.judge.unreachable
 				sum.lost += o.judge.lost

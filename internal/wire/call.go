@@ -154,7 +154,7 @@ func (c *call) do(budget time.Duration) Answer {
 		case a := <-c.answers:
 			c.waiting--
 			c.queued = job{}
-			if a.Err == nil && r.OneEffect && a.Val != int64(1) {
+			if a.Err == nil && r.OneEffect && !a.didIt() {
 				answered++
 				a = a.after(absent)
 				if c.waiting > 0 {

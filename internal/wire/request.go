@@ -52,9 +52,9 @@ type Request struct {
 	// NoResend: the request must not run twice. It is not sent again once it may have run.
 	NoResend bool
 
-	// OneEffect: the reply 1 says that this copy did the work. Any other reply may come
-	// from a second copy, which found the work done by the first. So such a reply counts
-	// only when all copies have been answered or have failed.
+	// OneEffect: a positive number as the reply says that this copy did the work. Any other
+	// reply may come from a second copy, which found the work done by the first. So such a
+	// reply counts only when all copies have been answered or have failed.
 	OneEffect bool
 
 	// FailFast: the request is not sent again to a server that cannot be reached or does
@@ -193,6 +193,12 @@ type Answer struct {
 
 // ErrReply is the error of a reply of an unexpected form.
 func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100v", v) }
+
+// didIt reports whether the copy that was answered did the work of a request with OneEffect.
+func (a *Answer) didIt() bool {
+	n, ok := a.Val.(int64)
+	return ok && n > 0
+}
 
 // Int reads a reply that is an integer, and returns the error of the request.
 func (a *Answer) Int() (int64, error) {

@@ -18,7 +18,8 @@
 -- ARGV[11]  what its leader proclaims; absent for a lock
 -- Reply    {1, token}  held; the token is 0 for a shared hold
 --          {0, rest, holder, others}  not now: look again within rest ms. One of the
---                      holders or '', and how many more there are
+--                      holders or '', and how many more there are. Fifth: the rank, of
+--                      one who waits
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-2, 0|1}   the owner's exclusive hold is gone (1: others hold the lock)
 --          {-3, ms}    see shared/quarantine.lua
@@ -109,7 +110,9 @@ local function enter()
     for _, key in ipairs({queue, alive, notes}) do
       lengthen(key, term + LONGEST_AWAY)
     end
-    return refused(blocked - now)
+    local reply = refused(blocked - now)
+    reply[5] = rank
+    return reply
   end
 
   local token = 0

@@ -234,8 +234,10 @@ func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		defer rdb.ConfigSet(bg, "maxmemory", "0")
-		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second), rlock.WithWaiterLease(600*time.Millisecond))
-		l := k.Rival(c, "a")
+		opts := []rlock.Option{rlock.WithWatchdogLease(time.Second), rlock.WithWaiterLease(600 * time.Millisecond)}
+		// Not of one client, whose release would let the next one in: that takes no memory.
+		c, holder := locktest.NewClient(t, rdb, opts...), locktest.NewClient(t, rdb, opts...)
+		l := k.Rival(holder, "a")
 		outer := locktest.MustLock(t, l)
 		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 		inLine := k.Enqueue(t, rdb, k.Open(c, "a"))

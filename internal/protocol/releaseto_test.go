@@ -1,0 +1,233 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+)
+
+// passing are the types whose holds can be released to a waiter.
+var passing = map[string]func(s *Site, n *Names) Protocol{
+	"PriorityLock":   func(s *Site, n *Names) Protocol { return NewPriority(s, n, 0) },
+	"fair WriteLock": func(s *Site, n *Names) Protocol { return NewFairWriteSide(s, n) },
+}
+
+func eachPassing(t *testing.T, scenario func(t *testing.T, site *Site, n *Names, l Protocol)) {
+	for name, open := range passing {
+		t.Run(name, func(t *testing.T) {
+			site, _, _ := mini(t)
+			names := namesOf(t, "l")
+			scenario(t, site, names, open(site, names))
+		})
+	}
+}
+
+// waits lets waiters join the queue, one after the other, and returns the last one's reply.
+func waits(t *testing.T, l Protocol, ids ...string) (last Entered) {
+	t.Helper()
+	for _, id := range ids {
+		e := entry(id)
+		e.Wait = true
+		last = verdict(t, l, e, Busy)
+	}
+	return last
+}
+
+func heir(id string) Heir { return Heir{id, time.Minute} }
+
+// released checks the outcome of a request, and whether it has made its waiter the holder.
+func released(t *testing.T, r Request[Released], kept Kept, granted bool) Released {
+	t.Helper()
+	got := must(t, r)
+	if got.Kept != kept || got.Token != 0 != granted {
+		t.Fatalf("%+v, want %v, granted: %v", got, kept, granted)
+	}
+	return got
+}
+
+// holds checks who holds a lock, or that nobody does, and how many wait.
+func holds(t *testing.T, l Protocol, id string, waiters int) {
+	t.Helper()
+	s := must(t, l.Inspect())
+	switch {
+	case s.Waiters != waiters, len(s.Holders) > 1, (id == "") != (len(s.Holders) == 0):
+	case id == "" || s.Holders[0] == Holder{Owner: id, Count: 1}:
+		return
+	}
+	t.Fatalf("%+v; want %q, and %d waiters", s, id, waiters)
+}
+
+func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+		a := entry("a:1")
+		a.Lease = time.Hour
+		first := verdict(t, l, a, Granted)
+		waits(t, l, "a:2", "a:3")
+		next := released(t, l.ReleaseTo("a:1", heir("a:2")), Done, true)
+		if next.Token <= first.Token {
+			t.Errorf("token %d after %d", next.Token, first.Token)
+		}
+		holds(t, l, "a:2", 1)
+		if s := must(t, l.Inspect()); s.TTL <= 0 || s.TTL > time.Minute {
+			t.Errorf("TTL %v: the lease is that of the hold before", s.TTL)
+		}
+		// A copy. Then the waiter's own look.
+		if again := released(t, l.ReleaseTo("a:1", heir("a:2")), TakenOver, true); again.Token < next.Token {
+			t.Errorf("token %d, and then %d", next.Token, again.Token)
+		}
+		if own := verdict(t, l, entry("a:2"), Granted); own.Token < next.Token {
+			t.Errorf("token %d, and then %d", next.Token, own.Token)
+		}
+		holds(t, l, "a:2", 1)
+		want(t, l.(Reentrant).Reenter("a:2", time.Minute, 2, false), Done)
+		want(t, l.Release("a:2", 1), Done)
+		want(t, l.Renew("a:2", time.Minute), Done)
+		released(t, l.ReleaseTo("a:2", heir("a:3")), Done, true)
+		// Late copies.
+		released(t, l.ReleaseTo("a:1", heir("a:2")), TakenOver, false)
+		holds(t, l, "a:3", 0)
+		want(t, l.Release("a:3", 0), Done)
+		released(t, l.ReleaseTo("a:1", heir("a:2")), Removed, false)
+		released(t, l.ReleaseTo("a:2", heir("a:3")), Removed, false)
+		holds(t, l, "", 0)
+	})
+}
+
+func TestReleaseToAWaiterThatIsNotNext(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+		verdict(t, l, entry("a:1"), Granted)
+		waits(t, l, "b:1", "a:2")
+		released(t, l.ReleaseTo("a:1", heir("a:2")), Done, false)
+		holds(t, l, "", 2)
+		waits(t, l, "a:2")
+		verdict(t, l, entry("b:1"), Granted)
+
+		// It has left, before or after.
+		want(t, l.Abandon("a:2", false), TakenOver)
+		released(t, l.ReleaseTo("b:1", heir("a:2")), Done, false)
+		holds(t, l, "", 0)
+		verdict(t, l, entry("b:2"), Granted)
+		waits(t, l, "b:3")
+		released(t, l.ReleaseTo("b:2", heir("b:3")), Done, true)
+		want(t, l.Abandon("b:3", false), Done)
+		holds(t, l, "", 0)
+	})
+}
+
+func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, names *Names, l Protocol) {
+		verdict(t, l, entry("b:1"), Granted)
+		waits(t, l, "a:2")
+		released(t, l.ReleaseTo("a:1", heir("a:2")), TakenOver, false)
+		holds(t, l, "b:1", 1)
+		want(t, l.ForceUnlock(""), true)
+		released(t, l.ReleaseTo("a:1", heir("a:2")), Removed, false)
+		holds(t, l, "", 1)
+
+		// Not for one who has left for good, though the data say that it waits.
+		verdict(t, l, entry("a:2"), Granted)
+		waits(t, l, "a:3")
+		if err := site.Wire.IO().Set(bg, names.Tombstone("a:3"), 1, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		released(t, l.ReleaseTo("a:2", heir("a:3")), Done, false)
+		holds(t, l, "", 1)
+	})
+}
+
+func TestReleaseToAWriterAmongReaders(t *testing.T) {
+	site, _, _ := mini(t)
+	names := namesOf(t, "l")
+	r, w := NewFairReadSide(site, names), NewFairWriteSide(site, names)
+	if r.Passes() {
+		t.Error("a reader's hold passes to a writer")
+	}
+	verdict(t, w, entry("a:1"), Granted)
+	waits(t, r, "a:2")
+	waits(t, w, "a:3")
+	waits(t, r, "a:4")
+	released(t, w.ReleaseTo("a:1", heir("a:3")), Done, false) // a reader goes first
+	verdict(t, r, entry("a:2"), Granted)
+	waits(t, w, "a:3")
+	want(t, r.Release("a:2", 0), Done)
+	verdict(t, w, entry("a:3"), Granted)
+	waits(t, w, "a:5")
+	released(t, w.ReleaseTo("a:3", heir("a:5")), Done, false)
+	verdict(t, r, entry("a:4"), Granted)
+	want(t, r.Release("a:4", 0), Done)
+
+	// The writer reads on; the readers behind it wait.
+	verdict(t, w, entry("a:5"), Granted)
+	verdict(t, r, under("a:5", "a:5"), Granted)
+	waits(t, w, "a:6")
+	released(t, w.ReleaseTo("a:5", heir("a:6")), Done, false)
+	want(t, r.Release("a:5", 0), Done)
+	verdict(t, w, entry("a:6"), Granted)
+	waits(t, w, "a:7")
+	waits(t, r, "a:8")
+	released(t, w.ReleaseTo("a:6", heir("a:7")), Done, true)
+	waits(t, r, "a:8")
+}
+
+func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
+	for name, open := range passing {
+		for other := range passing {
+			if other == name {
+				other = "Lock"
+			}
+			t.Run(name+" beside "+other, func(t *testing.T) {
+				site, _, _ := mini(t)
+				names := namesOf(t, "l")
+				l, rival := open(site, names), Protocol(NewLock(site, names))
+				verdict(t, l, entry("a:1"), Granted)
+				waits(t, l, "a:2")
+				if other == "Lock" {
+					verdict(t, rival, entry("b:1"), Granted) // does not look here
+				} else {
+					rival = passing[other](site, namesOf(t, "l"))
+					end := float64(time.Now().Add(time.Minute).UnixMilli())
+					if err := site.Wire.IO().Do(bg, "zadd", rival.(*Queued).state[1], end, "exclusive").Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				released(t, l.ReleaseTo("a:1", heir("a:2")), Done, false)
+				verdict(t, l, entry("a:2"), OtherType)
+			})
+		}
+	}
+}
+
+func TestWaiterLearnsItsRank(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+		verdict(t, l, entry("a:1"), Granted)
+		first, second := waits(t, l, "a:2").Rank, waits(t, l, "a:3").Rank
+		if first == 0 || second <= first {
+			t.Errorf("ranks %d and %d", first, second)
+		}
+		if again := waits(t, l, "a:2").Rank; again != first && again != 0 {
+			t.Errorf("rank %d, and then %d", first, again)
+		}
+	})
+}
+
+func TestMoreUrgentWaiterHasALowerRank(t *testing.T) {
+	site, _, _ := mini(t)
+	l := NewPriority(site, namesOf(t, "l"), 0)
+	verdict(t, l, entry("a:1"), Granted)
+	usual := waits(t, l, "a:2").Rank
+	e := entry("a:3")
+	e.Wait, e.Priority = true, 10
+	if urgent := verdict(t, l, e, Busy).Rank; urgent >= usual {
+		t.Errorf("ranks %d and %d", usual, urgent)
+	}
+	released(t, l.ReleaseTo("a:1", heir("a:3")), Done, true)
+}
+
+func TestNobodyIsGrantedAHoldThatHasToBeConfirmed(t *testing.T) {
+	for _, s := range []*Site{{Acks: 1}, {Quarantine: time.Minute}} {
+		for name, open := range passing {
+			if open(s, namesOf(t, "l")).Passes() {
+				t.Errorf("%s with %d replicas, quarantine %v", name, s.Acks, s.Quarantine)
+			}
+		}
+	}
+}

@@ -1,0 +1,73 @@
+-- queue/release_to: end an exclusive hold, and make a waiter of its client the holder in the
+-- same step, if it is the next in the queue.
+--
+-- KEYS[1..6]  see shared/queue.lua
+-- KEYS[7]  fencing clock of the lock's slot
+-- KEYS[8]  tombstone of the waiter's hold
+-- KEYS[9]  lock hash of the types that Redisson has too
+-- KEYS[10]  ends of the other type with a queue
+-- ARGV[1]  hold id
+-- ARGV[2]  id of the waiter, which waits for an exclusive hold
+-- ARGV[3]  its lease, ms
+-- ARGV[4]  waiter lease, ms
+-- ARGV[5]  prefix of the channels of clients with waiters
+-- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- Reply    token  ended, and the waiter holds the lock with that token
+--          -token  there is no such hold, and the waiter holds the lock
+--          1, 0, -1  see queue/release: the waiter does not hold it
+-- Caller   Unlock
+-- Twice    Only the run that ends the hold makes the waiter the holder, so a late copy does
+--          nothing for a waiter that has left or waits for another holder. A second run
+--          that finds the waiter there lengthens its lease, as a copy of its own request
+--          does: who waits for the answer may count from the time of sending. A tombstone
+--          stops a copy that meets older data, as after a failover.
+-- Memory   The HDEL changes nothing, but lets the writes after it pass on a server at its
+--          memory limit.
+-- Replica  "No such hold" must come from a master: see lock/release.
+--
+-- Whoever asks knows that the waiter is alive. If anybody else is in front of it in the
+-- queue, dead or alive, this is queue/release, which wakes the next one.
+
+-- include token
+-- include queue
+local tokens, tombstone, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local channels, how = ARGV[5], ARGV[6]
+
+-- isNext reports whether the waiter can enter when the only hold has ended.
+local function isNext()
+  local head = redis.call('zrange', alone, 0, 0, 'withscores')
+  if head[1] ~= waiter or current() > 1 then
+    return false
+  end
+  local reader = redis.call('zrange', together, 0, 0, 'withscores')
+  return (not reader[1] or tonumber(reader[2]) > tonumber(head[2])) and
+    redis.call('exists', tombstone, otherHash) == 0 and
+    redis.call('zcount', otherEnds, string.format('%.0f', now), '+inf') == 0
+end
+
+redis.call('hdel', holders, '')
+local holds = held('exclusive', id)
+if holds and isNext() then
+  local token = drawToken(tokens, clock)
+  redis.call('hset', holders, 'exclusive', waiter, 'count', 1, 'token', token)
+  redis.call('zadd', ends, now + lease, 'exclusive')
+  redis.call('pexpire', holders, lease) -- of the only hold
+  redis.call('pexpire', ends, lease)
+  redis.call('zrem', alone, waiter)
+  unsign(alive, notes, waiter)
+  return token
+end
+if not holds and held('exclusive', waiter) then
+  prolong('exclusive', lease)
+  return -tonumber(redis.call('hget', holders, 'token'))
+end
+reap(term)
+local reply = 1
+if holds then
+  finish('exclusive')
+else
+  reply = -others('exclusive', id)
+end
+wake(channels, how)
+return told(reply)

@@ -1,0 +1,478 @@
+package queues
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// passingType is a type whose release makes the next waiter of the client the holder.
+type passingType struct {
+	locktest.OrderedType
+	scripts string // the folder of its scripts
+}
+
+func passingTypes() (all []passingType) {
+	for _, k := range locktest.OrderedTypes() {
+		switch k.Name {
+		case "write", "priority":
+			all = append(all, passingType{k, "queue"})
+		}
+	}
+	return all
+}
+
+// holder is a client that holds a lock, and whose waiters may stand behind it.
+type holder struct {
+	passingType
+	b     *locktest.Backend
+	rdb   redis.UniversalClient // of nobody else
+	m     *locktest.Member
+	l     locktest.AnyLock
+	held  *rlock.Lease
+	fault atomic.Pointer[func(cmd redis.Cmder, send func() error) error] // of the client
+	proxy *faultproxy.Proxy
+	busy  atomic.Int64 // goroutines of the client that do not sleep
+	seen  *locktest.Recorder
+}
+
+// eachPassing runs a scenario for each of them.
+func eachPassing(t *testing.T, scenario func(t *testing.T, h *holder), opts ...rlock.Option) {
+	t.Helper()
+	t.Parallel()
+	for _, k := range passingTypes() {
+		for on, open := range map[string]func(t testing.TB) *locktest.Backend{
+			"miniredis":  locktest.OnMiniredis,
+			"standalone": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
+		} {
+			t.Run(on+" "+k.Name, func(t *testing.T) {
+				t.Parallel()
+				scenario(t, newHolder(t, open(t), k, opts...))
+			})
+		}
+	}
+}
+
+func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.Option) *holder {
+	t.Helper()
+	h := &holder{passingType: k, b: b, rdb: b.Client(t), seen: &locktest.Recorder{}}
+	for _, verb := range []string{"enter", "release", "release_to", "abandon"} {
+		locktest.LoadScripts(t, h.rdb, k.scripts+"/"+verb)
+	}
+	h.proxy = faultproxy.New(t, b.Addr)
+	rdb := locktest.Dialer(h.proxy.Addr())(t, nil)
+	rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, send func() error) error {
+		if fn := h.fault.Load(); fn != nil {
+			return (*fn)(cmd, send)
+		}
+		return send()
+	}})
+	h.m = locktest.Join(t, rdb, append([]rlock.Option{
+		rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient),
+		rlock.WithCommandTimeout(locktest.Ample(2 * time.Second)), rlock.WithUnlockTimeout(locktest.Ample(2 * time.Second)),
+		rlock.WithObserver(h.seen),
+		seam.Option(seam.Env{Work: func() (end func()) {
+			h.busy.Add(1)
+			return func() { h.busy.Add(-1) }
+		}}).(rlock.Option),
+	}, opts...)...)
+	h.l = k.Open(h.m.Client, "a")
+	h.held = locktest.MustLock(t, h.l)
+	return h
+}
+
+// key is the first one of the scripts about the lock.
+func (h *holder) key() string {
+	if h.scripts == "fair" {
+		return "a"
+	}
+	return "{a}:rlock:" + strings.TrimSuffix(h.Signs, ":alive")
+}
+
+// join lets a waiter of the client join the queue. It sleeps then.
+func (h *holder) join(t *testing.T, opts ...rlock.AcquireOption) (e *locktest.Attempt, id string) {
+	t.Helper()
+	from := h.m.Looks.At(h.key())
+	e, id = h.Enqueue(t, h.rdb, h.l, opts...)
+	idle := 0 // for an instant it also seems to sleep before it stands in line
+	locktest.Eventually(t, "it sleeps", func() bool {
+		if idle++; h.m.Looks.At(h.key()) == from || h.busy.Load() > 0 {
+			idle = 0
+		}
+		return idle == 5
+	})
+	return e, id
+}
+
+// rival is a waiter of another client.
+func (h *holder) rival(t *testing.T) *locktest.Attempt {
+	t.Helper()
+	c := h.b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+	e, _ := h.Enqueue(t, h.rdb, h.Open(c, "a"))
+	return e
+}
+
+// on has a function send the commands of the client.
+func (h *holder) on(fn func(cmd redis.Cmder, send func() error) error) { h.fault.Store(&fn) }
+
+// sent is how often the client has sent a script about the lock.
+func (h *holder) sent(verb string) int {
+	sha := locktest.SHA(h.scripts + "/" + verb)
+	return h.proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(sha) })
+}
+
+// holds checks who holds the lock, or that nobody does, and how many wait.
+func (h *holder) holds(t *testing.T, l *rlock.Lease, waiters int) {
+	t.Helper()
+	s := locktest.MustState(t, h.Open(h.b.NewClient(t), "a"))
+	switch {
+	case s.Waiters != waiters, len(s.Holders) > 1, (l == nil) != (len(s.Holders) == 0):
+	case l == nil || s.Holders[0].Owner == l.Owner() && s.Holders[0].Count == 1:
+		return
+	}
+	t.Fatalf("%+v; want the holder %q, and %d waiters", s, l.Owner(), waiters)
+}
+
+// free checks that the lock can be had, and that nothing is left.
+func (h *holder) free(t *testing.T) {
+	t.Helper()
+	locktest.MustUnlock(t, locktest.MustLock(t, h.Open(h.b.NewClient(t), "a")))
+	locktest.OnlyTombstones(t, h.rdb)
+}
+
+func TestReleaseGrantsTheLockToTheNextWaiterOfTheClient(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		first, id := h.join(t)
+		second, _ := h.join(t, rlock.WithLease(time.Hour))
+		before := h.m.Looks.Commands()
+		locktest.MustUnlock(t, h.held)
+		a := first.Held()
+		if n := h.m.Looks.Commands() - before; n != 1 {
+			t.Errorf("a hand-over took %d commands", n)
+		}
+		if a.Owner() != id || a.Token() <= h.held.Token() || time.Until(a.Deadline()) > rlock.DefaultWatchdogLease {
+			t.Errorf("%s with token %d until %v, after %d", a.Owner(), a.Token(), a.Deadline(), h.held.Token())
+		}
+		h.holds(t, a, 1)
+		inner := locktest.MustLockCtx(t, a.Context(bg), h.l)
+		locktest.MustUnlock(t, inner)
+		if err := a.Extend(bg, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustUnlock(t, a)
+		b := second.Held()
+		if b.Token() <= a.Token() || time.Until(b.Deadline()) < 50*time.Minute {
+			t.Errorf("token %d until %v, after %d", b.Token(), b.Deadline(), a.Token())
+		}
+		h.holds(t, b, 0)
+		locktest.MustUnlock(t, b)
+		h.free(t)
+		h.seen.Mu.Lock()
+		defer h.seen.Mu.Unlock()
+		for _, e := range h.seen.Acquires[1:] {
+			if e.Token == 0 || e.Owner == "" || e.Attempts == 0 || e.Attempts > 2 {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// Between the holder and a waiter of its client is one of another client.
+func TestReleaseKeepsTheOrderAmongClients(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		rival := h.rival(t)
+		own, _ := h.join(t)
+		locktest.MustUnlock(t, h.held)
+		locktest.MustUnlock(t, rival.Held())
+		locktest.MustUnlock(t, own.Held())
+		h.free(t)
+	})
+}
+
+// Each reply, or request, of the release may be lost.
+func TestReleaseToAWaiterWithLostReply(t *testing.T) {
+	for name, action := range locktest.LossyActions {
+		t.Run(name, func(t *testing.T) {
+			eachPassing(t, func(t *testing.T, h *holder) {
+				next, _ := h.join(t)
+				rival := h.rival(t)
+				locktest.OnNth(t, h.proxy, h.scripts+"/release_to", 1, action)
+				locktest.MustUnlock(t, h.held)
+				a := next.Held()
+				h.holds(t, a, 1)
+				if err := a.Extend(bg, time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				locktest.MustUnlock(t, a)
+				locktest.MustUnlock(t, rival.Held())
+				h.free(t)
+			})
+		})
+	}
+}
+
+// The release is not answered at all: Unlock says so. The waiter looks.
+func TestReleaseToAWaiterWithoutAnAnswer(t *testing.T) {
+	for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "did not run": faultproxy.ResetBefore} {
+		t.Run(name, func(t *testing.T) {
+			eachPassing(t, func(t *testing.T, h *holder) {
+				next, _ := h.join(t)
+				sha := locktest.SHA(h.scripts + "/release_to")
+				h.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+					if cmd.IsScript(sha) {
+						return action
+					}
+					return faultproxy.Pass
+				})
+				locktest.WantErr(t, h.held.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrUnreachable)
+				locktest.MustUnlock(t, next.Held())
+				h.free(t)
+			}, rlock.WithUnlockTimeout(300*time.Millisecond))
+		})
+	}
+}
+
+// A copy of the release is held up on its way, and arrives when the waiter that it names has
+// left and another waits.
+func TestLateCopyOfAReleaseToAWaiterGrantsNothing(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		next, _ := h.join(t)
+		locktest.OnNth(t, h.proxy, h.scripts+"/release_to", 1, faultproxy.Hold)
+		locktest.MustUnlock(t, h.held) // by the resend
+		a := next.Held()
+		rival := h.rival(t)
+		own, _ := h.join(t)
+		locktest.MustUnlock(t, a)
+		b := rival.Held()
+		if n := h.proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		h.holds(t, b, 1)
+		locktest.MustUnlock(t, b)
+		locktest.MustUnlock(t, own.Held())
+		h.free(t)
+	})
+}
+
+// The waiter leaves while the release is under way: before it runs, or before it is answered.
+func TestWaiterLeavesDuringTheReleaseThatNamesIt(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		t.Run(map[bool]string{true: "before", false: "after"}[before], func(t *testing.T) {
+			eachPassing(t, func(t *testing.T, h *holder) {
+				next, _ := h.join(t)
+				rival := h.rival(t)
+				h.on(func(cmd redis.Cmder, send func() error) error {
+					if !locktest.Runs(cmd, h.scripts+"/release_to") {
+						return send()
+					}
+					var err error
+					if !before {
+						err = send()
+					}
+					next.Cancel()
+					<-next.Done
+					locktest.Eventually(t, "it has abandoned its hold", func() bool { return h.sent("abandon") > 0 && h.busy.Load() <= 1 })
+					if before {
+						err = send()
+					}
+					return err
+				})
+				locktest.MustUnlock(t, h.held)
+				<-next.Done
+				locktest.WantErr(t, next.Err, rlock.ErrNotAcquired, context.Canceled)
+				locktest.MustUnlock(t, rival.Held())
+				h.free(t)
+			})
+		})
+	}
+}
+
+// Canceled waiters and releases race.
+func TestCanceledWaiterRacesWithTheReleaseThatNamesIt(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		rounds := 20
+		for i := range rounds {
+			next, _ := h.join(t)
+			last, _ := h.join(t)
+			go func() {
+				time.Sleep(time.Duration(i) * 50 * time.Microsecond)
+				next.Cancel()
+			}()
+			locktest.MustUnlock(t, h.held)
+			<-next.Done
+			if next.Err == nil {
+				locktest.MustUnlock(t, next.Lease)
+			} else if !errors.Is(next.Err, context.Canceled) {
+				t.Fatal(next.Err)
+			}
+			h.held = last.Held()
+			h.holds(t, h.held, 0)
+		}
+		locktest.MustUnlock(t, h.held)
+		h.free(t)
+	})
+}
+
+// The waiter looks while the release is under way. Its look may run before the release, and is
+// answered after it; or it runs after it, and grants what the release has granted.
+func TestWaiterLooksDuringTheReleaseThatNamesIt(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		t.Run(map[bool]string{true: "runs before", false: "runs after"}[early], func(t *testing.T) {
+			eachPassing(t, func(t *testing.T, h *holder) {
+				next, _ := h.join(t)
+				last, _ := h.join(t)
+				looking, released := make(chan struct{}), make(chan struct{})
+				var once sync.Once
+				h.on(func(cmd redis.Cmder, send func() error) error {
+					if !locktest.Runs(cmd, h.scripts+"/enter") {
+						return send()
+					}
+					var err error
+					if early {
+						err = send()
+					}
+					once.Do(func() { close(looking) })
+					<-released
+					if !early {
+						err = send()
+					}
+					return err
+				})
+				<-looking // a sign of life, of the one or the other
+				locktest.MustUnlock(t, h.held)
+				close(released)
+				a := next.Held()
+				h.holds(t, a, 1)
+				locktest.MustUnlock(t, a)
+				locktest.MustUnlock(t, last.Held())
+				h.free(t)
+			}, rlock.WithWaiterLease(rlock.DefaultWaiterLease/10))
+		})
+	}
+}
+
+// The process is stopped when the release has run, until the lease that it granted is over.
+func TestWaiterIsToldOfItsGrantTooLate(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		lease := locktest.Ample(300 * time.Millisecond)
+		next, _ := h.join(t, rlock.WithLease(lease))
+		h.on(func(cmd redis.Cmder, send func() error) error {
+			err := send()
+			if locktest.Runs(cmd, h.scripts+"/release_to") {
+				time.Sleep(lease + 50*time.Millisecond)
+			}
+			return err
+		})
+		unlocked := time.Now()
+		locktest.MustUnlock(t, h.held)
+		a := next.Held()
+		if since := time.Since(unlocked); since < lease {
+			t.Fatalf("it was told after %v", since)
+		}
+		if err := a.Err(); err == nil {
+			h.holds(t, a, 0)
+		}
+		_ = a.Unlock(bg)
+		h.free(t)
+	})
+}
+
+// The client begins to shut down while the release is under way.
+func TestShutdownDuringAReleaseToAWaiter(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		next, _ := h.join(t)
+		rival := h.rival(t)
+		var done <-chan error
+		h.on(func(cmd redis.Cmder, send func() error) error {
+			err := send()
+			if locktest.Runs(cmd, h.scripts+"/release_to") {
+				done = locktest.ShutDown(bg, h.m.Client)
+				<-next.Done
+			}
+			return err
+		})
+		locktest.MustUnlock(t, h.held)
+		locktest.WantErr(t, next.Err, rlock.ErrClosed)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustUnlock(t, rival.Held())
+		h.free(t)
+	})
+}
+
+// A dead waiter is in front of that of the client.
+func TestDeadWaiterInFrontOfTheOneThatAReleaseNames(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		h.Put(t, h.rdb, "a", "dead:1", time.Hour)
+		next, _ := h.join(t)
+		h.Dies(t, h.rdb, "a", "dead:1")
+		locktest.MustUnlock(t, h.held)
+		locktest.MustUnlock(t, next.Held())
+		h.free(t)
+	})
+}
+
+// The hold is gone when it is released: the waiter is not granted what nobody has released.
+func TestReleaseOfALostHoldGrantsNothing(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		rival := h.rival(t)
+		next, _ := h.join(t)
+		if was, err := h.Open(h.b.NewClient(t), "a").ForceUnlock(bg); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		other := rival.Held()
+		locktest.WantErr(t, h.held.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+		h.holds(t, other, 1)
+		locktest.MustUnlock(t, other)
+		locktest.MustUnlock(t, next.Held())
+		h.free(t)
+	})
+}
+
+// Many goroutines of one client share a lock: two commands for each section, of which one
+// queues and one hands over.
+func TestCommandsOfACrowdInAQueue(t *testing.T) {
+	t.Parallel()
+	for _, k := range passingTypes() {
+		locktest.Beside(t, k.Name, func(t *testing.T) {
+			b := locktest.OnServer(t)
+			rdb, c := b.Client(t), b.NewClient(t)
+			l := k.Open(c, "a")
+			locktest.MustUnlock(t, locktest.MustLock(t, l))
+			before := locktest.CommandCount(t, rdb, "evalsha", "subscribe", "unsubscribe")
+			const goroutines, sections = 16, 40
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for range sections {
+						lease, err := l.Lock(bg)
+						if err == nil {
+							err = lease.Unlock(bg)
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			n := float64(locktest.CommandCount(t, rdb, "evalsha", "subscribe", "unsubscribe")-before) / (goroutines * sections)
+			t.Logf("a section took %.2f commands", n)
+			if n > 2.5 {
+				t.Errorf("a section took %.2f commands", n)
+			}
+		})
+	}
+}
