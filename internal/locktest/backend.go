@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"testing"
@@ -81,9 +82,15 @@ func Beside(t *testing.T, name string, test func(t *testing.T)) {
 func OnMiniredis(t testing.TB) *Backend {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
-	port, err := loopback.Port()
-	if err == nil {
-		err = m.StartAddr(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	err := errors.New("never started")
+	for range 3 { // a port that was free a moment ago may not be now
+		var port int
+		if port, err = loopback.Port(); err == nil {
+			err = m.StartAddr(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		}
+		if err == nil {
+			break
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

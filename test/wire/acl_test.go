@@ -77,6 +77,7 @@ var aclTypes = []aclType{
 	{name: "RedLock", nodes: 3, keys: "~{app:* ~rlock:red:* &{app:*", commands: pubsub,
 		open: aclRedLock()},
 	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~rlock:red:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
+		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)}, // the clocks may differ by a part of it
 		open: aclRedLock(rlock.WithRestartQuarantine())},
 	{name: "Lock with WithFailoverQuarantine", keys: aclLock + " ~rlock:served", commands: append([]string{"info"}, pubsub...),
 		opts: []rlock.Option{rlock.WithFailoverQuarantine(30 * time.Second)},
