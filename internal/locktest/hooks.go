@@ -64,6 +64,11 @@ var forCallers = []string{
 	"rw/read_enter", "rw/read_reenter", "rw/read_release", "rw/write_enter", "rw/write_reenter", "rw/write_release",
 }
 
+// RunsForCallers reports whether a command runs a script for several callers by its hash.
+func RunsForCallers(cmd redis.Cmder) bool {
+	return Runs(cmd, "lock/enter_many") || Runs(cmd, "lock/release_many")
+}
+
 // RunsForCaller reports whether a command runs such a script by its hash.
 func RunsForCaller(cmd redis.Cmder) bool {
 	return slices.ContainsFunc(forCallers, func(script string) bool { return Runs(cmd, script) })

@@ -113,8 +113,11 @@ func (h *combining) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 		err := next(ctx, cmds)
 		n := 0
 		for _, cmd := range cmds {
-			if locktest.RunsForCaller(cmd) {
+			switch {
+			case locktest.RunsForCaller(cmd):
 				n++
+			case locktest.RunsForCallers(cmd):
+				n += 2
 			}
 		}
 		if n > 1 {

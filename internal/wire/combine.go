@@ -12,7 +12,8 @@ import (
 
 // Requests of concurrent callers to one server are combined. While few are under way, each is
 // sent at once, as a command of its own. Otherwise it waits, and a worker that has its answer
-// takes what waits as one pipeline: one write and one read for all of them.
+// takes what waits as one pipeline: one write and one read for all of them. In it, a script
+// for several does what it can: see Request.Many.
 const (
 	// direct is how many workers send to one server at a time.
 	direct = 8
@@ -218,14 +219,10 @@ func (d *Deployment) doTogether(batch []job) {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), last)
 	defer cancel()
-	failed := d.Safely(func() error {
-		pipe := d.io.Pipeline()
-		for _, j := range batch {
-			_ = pipe.Process(ctx, j.copy)
-		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		return nil
-	})
+	requests := make([]*Request, len(batch))
+	for i, j := range batch {
+		requests[i] = j.r
+	}
 	answer := func(i int, a Answer) {
 		d.gate("reply") // as if each came by itself
 		j := batch[i]
@@ -233,31 +230,17 @@ func (d *Deployment) doTogether(batch []job) {
 		j.call.answers <- a
 		d.ended(j)
 	}
-	var unknown, others []int
-	for i, j := range batch {
-		err := j.copy.Err()
-		switch {
-		case failed != nil:
-			answer(i, Answer{Err: failed})
-		case err == nil:
-			answer(i, d.answer(j.r, j.copy.Val()))
-		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-			unknown = append(unknown, i)
-		default:
+	var others []int
+	answers := d.sendBatch(ctx, d.io, requests)
+	for i, a := range answers {
+		if a.Err == nil {
+			answer(i, a)
+		} else {
 			others = append(others, i)
 		}
 	}
-	if len(unknown) > 0 {
-		requests := make([]*Request, len(unknown))
-		for n, i := range unknown {
-			requests[n] = batch[i].r
-		}
-		for n, a := range d.sendBatch(ctx, d.io, requests) {
-			a.Err = d.foreign(ctx, requests[n], a.Err)
-			answer(unknown[n], a)
-		}
-	}
 	for _, i := range others { // the last: it may take more commands to say why
-		answer(i, Answer{Err: d.foreign(ctx, batch[i].r, batch[i].copy.Err())})
+		answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
+		answer(i, answers[i])
 	}
 }
