@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,8 @@ var costs = []cost{
 	{"fair WriteLock", 2, 32, 49},
 	{"PriorityLock", 2, 32, 50},
 	{"Election", 2, 31, 50},
+	{"Once that runs, with its NewOnce", 2, 14, 68},
+	{"Once with a result", 1, 1, 19},
 	{"MultiLock of three in a slot", 2, 29, 125},
 	{permitCost, 2, 13, 35},
 	{permitsCost, 2, 14, 37},
@@ -175,8 +178,22 @@ var contention = []struct {
 	{"two clients, one goroutine each", 2, 1, 6},
 }
 
-// costly opens the lock of a row of costs.
-func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.Hook) rlock.Locker {
+// costly returns the operation of a row of costs: a Lock and an Unlock of most.
+func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.Hook) func(ctx context.Context) error {
+	l, operation := costlyType(t, name, servers, hook)
+	if operation != nil {
+		return operation
+	}
+	return func(ctx context.Context) error {
+		lease, err := l.Lock(ctx)
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		return err
+	}
+}
+
+func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook redis.Hook) (l rlock.Locker, operation func(ctx context.Context) error) {
 	client := func(b *locktest.Backend) *rlock.Client {
 		rdb := b.Client(t)
 		if hook != nil {
@@ -186,25 +203,40 @@ func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.H
 	}
 	for _, k := range locktest.Types {
 		if k.Name == name {
-			return k.Open(client(servers[0]), "cost:"+name)
+			return k.Open(client(servers[0]), "cost:"+name), nil
 		}
 	}
 	switch name {
 	case "Election":
-		return locktest.Electing{Election: client(servers[0]).NewElection("cost:" + name)}
+		return locktest.Electing{Election: client(servers[0]).NewElection("cost:" + name)}, nil
+	case "Once that runs, with its NewOnce":
+		c, n := client(servers[0]), 0
+		return nil, func(ctx context.Context) error {
+			n++
+			_, _, err := c.NewOnce("cost:once:"+strconv.Itoa(n), time.Minute).Do(ctx, nothing)
+			return err
+		}
+	case "Once with a result":
+		o := client(servers[0]).NewOnce("cost:once", time.Minute)
+		return nil, func(ctx context.Context) error {
+			_, _, err := o.Do(ctx, nothing)
+			return err
+		}
 	case redLockCost:
 		var clients []*rlock.Client
 		for _, s := range servers {
 			clients = append(clients, client(s))
 		}
-		return locktest.NewRedLock(t, "cost:"+name, clients)
+		return locktest.NewRedLock(t, "cost:"+name, clients), nil
 	}
 	if n := map[string]int{permitCost: 1, permitsCost: 5}[name]; n > 0 {
 		s := client(servers[0]).NewPermitSemaphore("cost:" + name)
-		return locktest.PermitLocker{PermitSemaphore: locktest.MustSetPermits(t, s, 10), N: n}
+		return locktest.PermitLocker{PermitSemaphore: locktest.MustSetPermits(t, s, 10), N: n}, nil
 	}
-	return locktest.MultiLockOf(t, client(servers[0]), "{cost}:1", "{cost}:2", "{cost}:3")
+	return locktest.MultiLockOf(t, client(servers[0]), "{cost}:1", "{cost}:2", "{cost}:3"), nil
 }
+
+func nothing(context.Context) ([]byte, error) { return nil, nil }
 
 func costServers(t *testing.T) (servers []*locktest.Backend) {
 	for range 5 {
@@ -227,15 +259,21 @@ func TestCostOfPair(t *testing.T) {
 	for _, want := range costs {
 		t.Run(want.name, func(t *testing.T) {
 			sent := &locktest.SentCommands{}
-			l := costly(t, want.name, servers, sent)
+			operation := costly(t, want.name, servers, sent)
+			pair := func() {
+				t.Helper()
+				if err := operation(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for range 3 {
-				locktest.Pair(t, l) // loads the scripts
+				pair() // loads the scripts
 			}
 			settled(sent)
 			const pairs = 200
 			commands, before := sent.N.Load(), inside()
 			for range pairs {
-				locktest.Pair(t, l)
+				pair()
 			}
 			settled(sent)
 			got := want
@@ -274,17 +312,13 @@ func TestCostInAllocations(t *testing.T) {
 	t.Logf("two scripts by go-redis alone allocate %.0f times", testing.AllocsPerRun(500, func() { f.evalPair(t, "floor") }))
 	for _, want := range costs {
 		t.Run(want.name, func(t *testing.T) {
-			l := costly(t, want.name, servers, nil)
+			operation := costly(t, want.name, servers, nil)
 			got := want
 			got.allocs = math.Inf(1)
 			// What else allocates can only add: the least of some tries counts.
 			for try := 0; try < 5 && got.allocs > want.allocs; try++ {
 				got.allocs = min(got.allocs, testing.AllocsPerRun(300, func() {
-					lease, err := l.Lock(ctx)
-					if err == nil {
-						err = lease.Unlock(ctx)
-					}
-					if err != nil {
+					if err := operation(ctx); err != nil {
 						t.Error(err)
 					}
 				}))

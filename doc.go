@@ -67,7 +67,8 @@
 // not see them: to change the type of a lock in use, change its name. The file
 // docs/redisson.md says what was tested with Redisson, and what does not work together.
 //
-// An [Election] is no Locker: Campaign waits for the leadership, and hands out a Lease.
+// An [Election] is no Locker: Campaign waits for the leadership, and hands out a Lease. A
+// [Once] runs a function once, and lets all processes have the result.
 //
 // # What is guaranteed
 //

@@ -10,6 +10,7 @@ const (
 	hashFamily     = "lock"
 	priorityFamily = "priority"
 	electionFamily = "election"
+	onceFamily     = "once"
 )
 
 // side is the side of a read-write lock. All other locks have one.

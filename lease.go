@@ -335,6 +335,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	return l.end(ctx, l.of.release)
+}
+
+// end is Unlock by a function that ends the lease.
+func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) (owner string, err error)) error {
 	called, first := l.claim()
 	if !first {
 		return l.error(ErrUnlocked)
@@ -342,7 +347,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return l.told(l.of.release(ctx, l, called))
+	return l.told(release(ctx, l, called))
 }
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything

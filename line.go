@@ -391,7 +391,8 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 }
 
 // fail tells all waiters that joined before the given time what w has found out: that
-// Redis has not answered since then. Otherwise they would find out one after the other.
+// Redis has not answered since then, or that there is a result. Otherwise they would find
+// out one after the other.
 func (q *lines) fail(w *waiter, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

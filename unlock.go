@@ -11,6 +11,18 @@ import (
 
 // release implements holding.
 func (h *hold) release(ctx context.Context, l *Lease, called instant) (id string, err error) {
+	return h.leave(ctx, l, called, nil)
+}
+
+// finish is what ends a hold instead of a release.
+type finish struct {
+	task func(id string, late bool) protocol.Task
+	// shows is for how long a copy of the task finds out that another has ended the hold.
+	shows time.Duration
+}
+
+// leave ends a lease; by is for the last one of a hold that is not lost; nil: a release.
+func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) (id string, err error) {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
@@ -19,6 +31,9 @@ func (h *hold) release(ctx context.Context, l *Lease, called instant) (id string
 	alone := h.ops().takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.depart(l, called, alone)
 	defer d.end()
+	if by != nil && d.task != nil && d.rest == 0 {
+		d.task, d.shows = by.task(d.id, h.unsure), by.shows
+	}
 	if d.passOn() {
 		return d.id, nil
 	}
@@ -36,6 +51,7 @@ type departure struct {
 	err    error         // the result without a task
 	unsure bool          // the hold may have been ended by another request than task
 	took   time.Duration // until task was answered
+	shows  time.Duration // see finish
 }
 
 // depart ends a lease of the hold, in this process.
@@ -134,11 +150,11 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
 		return nil
-	case r.Unsure && d.called.Before(h.deadline):
+	case r.Unsure && d.took >= d.shows && d.called.Before(h.deadline):
 		// Another copy of this release was sent. The lease could not have run
 		// out when Unlock was called, so that copy has ended the hold.
 		return nil
-	case r.Unsure || !c.now().Before(h.deadline):
+	case r.Unsure && d.shows == 0 || !c.now().Before(h.deadline):
 		// It ran out before this release, or the copy that was answered, arrived.
 		h.tellLoss(c.now(), ErrExpired)
 		return because(ErrLeaseLost, ErrExpired)

@@ -189,6 +189,10 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			case err == nil:
 				a.outage = outage{}
 			case !worthRepeating(err):
+				var s *settled
+				if errors.As(err, &s) {
+					c.lines.fail(w, began, err) // those who came before the look need not look
+				}
 				return nil, err
 			default:
 				var over bool

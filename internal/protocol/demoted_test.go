@@ -32,7 +32,7 @@ func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
-		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n),
+		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute),
 		NewPermits(site, n), NewPermits(site, n).Of(3),
 	}
 }
@@ -66,6 +66,9 @@ func about(l Protocol, id string) []*wire.Request {
 		under := *e
 		under.Outer = "nobody:1"
 		requests = append(requests, of(l.Enter(&under)))
+	}
+	if o, ok := l.(*Once); ok {
+		requests = append(requests, of(o.Finish(id, 1, []byte("result"), false)), of(o.Finish(id, 1, nil, true)))
 	}
 	if e, ok := l.(*Election); ok {
 		requests = append(requests, of(e.Proclaim(id, "value", 1)))

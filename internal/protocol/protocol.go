@@ -143,6 +143,7 @@ const (
 	Quarantined           // the server gives out no locks yet
 	OtherType             // a lock of another type, which has other keys, is held
 	NotSet                // a semaphore to which no permits were given yet
+	Settled               // there is a result already
 )
 
 // Entered is the outcome of an Enter.
@@ -171,6 +172,8 @@ type Entered struct {
 	// Rank orders the waiters of a client as Redis does, the lowest first; 0: as before, or
 	// not known.
 	Rank int64
+	// Result is that of a Once that is Settled.
+	Result string
 	// TakenOver: the outer hold is lost, and others hold the lock.
 	TakenOver bool
 }

@@ -15,6 +15,7 @@ const longestRest = 365 * 24 * time.Hour
 // Codes of the replies to an Enter that are lists: the first item. The second is a token, a time in ms,
 // or whether others hold the lock.
 const (
+	codeSettled       = 2
 	codeGranted       = 1
 	codeBusy          = 0
 	codeWithdrawn     = -1
@@ -54,6 +55,12 @@ func readEntered(a wire.Answer) (Entered, error) {
 			e.Round, e.HasRound = rest[2].(int64)
 		}
 		return e, nil
+	case codeSettled:
+		if len(rest) == 1 {
+			if result, ok := rest[0].(string); ok {
+				return Entered{Verdict: Settled, Result: result}, nil
+			}
+		}
 	case codeWithdrawn:
 		return Entered{Verdict: Withdrawn}, nil
 	case codeOuterHoldLost:

@@ -66,6 +66,7 @@ var aclTypes = []aclType{
 			return []rlock.Locker{locktest.Electing{Election: c[0].NewElection(name)}}
 		}},
 	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits},
+	{name: "Once", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseOnce},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l, err := rlock.NewMultiLock(c[0].NewLock("{x}"+name), c[0].NewLock("{x}2"+name), c[0].NewLock("other "+name))
@@ -355,6 +356,51 @@ func usePermits(t *testing.T, mine, theirs *rlock.Client) {
 	locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
 	locktest.MustUnlock(t, lease)
 	locktest.MustUnlock(t, <-got)
+}
+
+// aclUseOnce does all that can be done with a Once.
+func aclUseOnce(t *testing.T, a, b *rlock.Client) {
+	mine, theirs := a.NewOnce("job", time.Minute), b.NewOnce("job", time.Minute)
+	failed := errors.New("failed")
+	_, ran, err := mine.Do(bg, func(ctx context.Context) ([]byte, error) {
+		none := func(context.Context) ([]byte, error) { return nil, nil }
+		short, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+		defer cancel()
+		if _, _, err := theirs.Do(short, none); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Error(err)
+		}
+		if held, err := theirs.IsLocked(bg); err != nil || !held {
+			t.Error(held, err)
+		}
+		if n, err := mine.HeldBy(ctx); err != nil || n != 1 {
+			t.Error(n, err)
+		}
+		watching, stop := context.WithCancel(bg)
+		defer stop()
+		if states, err := theirs.Watch(watching); err != nil || !(<-states).Locked() {
+			t.Error(err)
+		}
+		time.Sleep(1500 * time.Millisecond) // it is renewed
+		return nil, failed
+	})
+	if !ran || err != failed {
+		t.Error(ran, err)
+	}
+	_, _, err = mine.Do(bg, func(context.Context) ([]byte, error) {
+		if was, err := theirs.ForceUnlock(bg); err != nil || !was {
+			t.Error(was, err)
+		}
+		return nil, nil
+	})
+	if !errors.Is(err, rlock.ErrLeaseLost) {
+		t.Error(err)
+	}
+	for i := range 2 {
+		result, ran, err := theirs.Do(bg, func(context.Context) ([]byte, error) { return []byte("result"), nil })
+		if string(result) != "result" || ran != (i == 0) || err != nil {
+			t.Error(result, ran, err)
+		}
+	}
 }
 
 // aclCommands are the commands that a type needs: those that were sent, and all that

@@ -1,0 +1,43 @@
+package protocol
+
+import "time"
+
+var _ Protocol = (*Once)(nil)
+
+// Once is the protocol of a Once: a Lock on keys of its own, beside which its holder leaves a
+// result.
+type Once struct {
+	Lock
+	result string // key
+	keep   time.Duration
+}
+
+// NewOnce returns the protocol of a Once that keeps a result for so long. Locks of its name
+// have nothing to do with it.
+func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
+	base := names.Derived("rlock:once")
+	own := &Names{Lock: base, slot: names.slot}
+	own.derived.Store(&derived{channel: base + ":free", clock: clockKey(int(names.slot))})
+	return &Once{*NewLock(site, own), base + ":result", keep}
+}
+
+// Keep is how long a result is kept.
+func (o *Once) Keep() time.Duration { return o.keep }
+
+// HandsOver implements Protocol: whoever comes next finds a result.
+func (o *Once) HandsOver() bool { return false }
+
+// Enter implements Protocol. It does not enter if there is a result.
+func (o *Once) Enter(e *Acquire) Request[Entered] {
+	q := o.site.entering("once/enter", nil, nil)
+	q.r.Put(4, o.names.Lock, o.names.Tombstone(e.ID), o.names.Clock(), o.result, e.ID, o.site.millis(e.Lease))
+	return q
+}
+
+// Finish writes the result of the hold with an id and a token, and ends the hold. With late,
+// copies of its first request may come late.
+func (o *Once) Finish(id string, token int64, result []byte, late bool) Task {
+	return o.site.leaving("once/finish",
+		[]string{o.names.Lock, o.names.Tombstone(id), o.result},
+		[]any{id, token, result, o.keep.Milliseconds(), keep(late), o.names.Channel(), o.site.how()})
+}

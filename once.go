@@ -1,0 +1,129 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// Once runs a function once among all processes that use its key, and lets everybody have
+// the result for as long as it is kept: for jobs that many processes start at the same
+// time, or requests that may come twice (with the idempotency key in the key).
+//
+// One caller of Do runs the function, under a lease that is renewed; the others wait. A
+// function that fails or panics leaves no result, and the next caller runs its own. If the
+// process that runs it dies, the next one begins at the end of the lease; if it only lost
+// its lease, as after a long stop, its result is not written, so that of its successor
+// stays. A function may therefore have run in part, or to its end, before it is run again:
+// have what it does check the token, or make it harmless to repeat.
+//
+// While the result is kept, Do costs one command. It is written, and the lock is freed, by
+// one script. If Redis loses its data, the function runs again. [Inspector] methods see a
+// Once as a lock that is held while the function runs; the result is not part of it.
+//
+// Redisson has no such type. Its keys are rlock's own, and a lock of the same name has
+// nothing to do with it.
+type Once struct{ inspected }
+
+// Bounds of a [Once].
+const (
+	MinKeep = time.Millisecond
+	MaxKeep = 365 * 24 * time.Hour // a mistake, if it is longer: use a database
+
+	// MaxResultLength is the longest result, in bytes. Redis sends it to each client that
+	// waits, and does nothing else meanwhile.
+	MaxResultLength = 1 << 20
+)
+
+// NewOnce returns the Once of a key, which is like the name of a lock: see
+// [Client.NewLock]. A result is kept for so long after the function has returned, between
+// [MinKeep] and [MaxKeep], rounded up to whole milliseconds. A waiter that cannot look
+// within that time, because it is cut off, runs its own function.
+func (c *Client) NewOnce(key string, keep time.Duration) *Once {
+	var err error
+	if keep < MinKeep || keep > MaxKeep {
+		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
+	}
+	l, names := newCore(c, onceFamily, key, lockConfig{nonReentrant: true}, err)
+	l.asks = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
+	return &Once{inspected{l}}
+}
+
+// Do returns the result that is kept, or waits while another caller runs, or calls fn and
+// reports that it ran. fn gets the context of the lease ([Lease.Context]), which ends with
+// ctx and when the lease is lost.
+//
+// If fn ran and returned an error, Do returns that, and keeps nothing. If fn returned a
+// result, Do returns it too, and the error
+//   - is nil if the result was written; a nil result is kept as an empty one. (A write whose
+//     reply comes later than half of the time to keep it, by a resend, counts as done, even
+//     if the lock was removed by force before it);
+//   - matches ErrLeaseLost if the lease was lost before: the result of another caller
+//     counts, if there is one;
+//   - matches ErrUnconfirmed if Redis did not confirm the write, and ErrUnreachable if there
+//     was no answer: it is repeated in the background until the lease has run out. Until
+//     then nobody else runs;
+//   - matches ErrInvalidArgument if the result is longer than MaxResultLength; it is not
+//     kept.
+//
+// If fn did not run, the errors are those of Lock ([Locker]): ErrNotAcquired and ctx.Err() if
+// ctx ended first, ErrReentrant if ctx descends from the fn of this key, and so on. An
+// Observer sees a Do that finds a result as an acquire that was refused.
+func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, ran bool, err error) {
+	l := o.core
+	if err := l.check(ctx); err != nil {
+		return nil, false, err
+	}
+	if fn == nil {
+		return nil, false, l.error(invalid("Do needs a function"))
+	}
+	lease, err := l.lock(ctx, true, nil)
+	if err != nil {
+		var s *settled
+		if errors.As(err, &s) {
+			return []byte(s.result), false, nil
+		}
+		return nil, false, err
+	}
+	result, err = o.run(ctx, lease, fn)
+	return result, true, err
+}
+
+// run calls fn under a lease, and ends the lease.
+func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
+	returned := false
+	defer func() {
+		if !returned { // a panic
+			_ = lease.Unlock(ctx)
+		}
+	}()
+	result, err = fn(lease.Context(ctx))
+	returned = true
+	if err == nil && len(result) > MaxResultLength {
+		err = o.core.error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
+	}
+	if err != nil {
+		if unlockErr := lease.Unlock(ctx); unlockErr != nil {
+			err = errors.Join(err, unlockErr)
+		}
+		return result, err
+	}
+	h := lease.of.(*hold)
+	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {
+		asks := o.core.asks.(*protocol.Once)
+		return h.leave(ctx, l, called, &finish{
+			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, result, late) },
+			// Half of it, lest the clock of the server be quicker.
+			shows: asks.Keep() / 2,
+		})
+	})
+}
+
+// settled is why an acquire has no hold: there is a result.
+type settled struct{ result string }
+
+func (s *settled) Error() string { return "not acquired: there is a result" }
+
+func (s *settled) Is(target error) bool { return target == ErrNotAcquired }
