@@ -11,13 +11,17 @@ import (
 
 // granting is the protocol of a lock that is always free, whose requests cost nothing.
 type granting struct {
-	protocol.Protocol
+	protocol.Everyday
+	others
 	c       *Client
 	entered protocol.Request[protocol.Entered]
 	kept    protocol.Task
 
 	renewals atomic.Int32 // sent
 }
+
+// others are the methods that are not called.
+type others struct{ protocol.Protocol }
 
 type answer[T any] struct {
 	protocol.Task
@@ -32,12 +36,6 @@ func (g *granting) Ready(context.Context) error                                {
 func (g *granting) Enter(*protocol.Acquire) protocol.Request[protocol.Entered] { return g.entered }
 func (g *granting) Release(string, int) protocol.Task                          { return g.kept }
 func (g *granting) Renew(string, time.Duration) protocol.Task                  { g.renewals.Add(1); return g.kept }
-func (g *granting) QueuedInRedis() bool                                        { return false }
-func (g *granting) Listening(string) bool                                      { return false }
-func (g *granting) KeepsPlace() bool                                           { return false }
-func (g *granting) Margin() time.Duration                                      { return 0 }
-func (g *granting) LongestLease() time.Duration                                { return 0 }
-func (g *granting) GuardsFixedLease() bool                                     { return false }
 
 func grantingLock(c *Client, name string) *core {
 	l := c.NewLock(name).core
