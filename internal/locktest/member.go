@@ -98,7 +98,7 @@ func (l *Looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			if RunsForCaller(cmd) {
+			if RunsForCaller(cmd) || RunsForCallers(cmd) {
 				l.count(cmd)
 			}
 		}
@@ -114,7 +114,15 @@ func (l *Looks) count(cmd redis.Cmder) {
 		if l.byKey == nil {
 			l.byKey = map[string]int{}
 		}
-		l.byKey[args[3].(string)]++
+		keys, step := 1, 1
+		if Runs(cmd, "lock/enter_many") {
+			keys, step = args[2].(int), 3
+		} else if Runs(cmd, "lock/release_many") {
+			keys = args[2].(int)
+		}
+		for i := 0; i < keys; i += step {
+			l.byKey[args[3+i].(string)]++
+		}
 	}
 }
 

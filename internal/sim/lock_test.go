@@ -69,7 +69,7 @@ func (k kind) holdsIn(w *World, lock string) map[hold]string {
 // workers is how many goroutines of a client use locks.
 func (k kind) workers() int {
 	if k.combined {
-		return 5
+		return 9
 	}
 	if k.passes { // more often two of a client wait for each other
 		return 3

@@ -227,7 +227,7 @@ var mutations = []struct {
 		},
 	},
 	{
-		name: "the replies of a script for several callers are off by one", want: "", within: 100, kind: "lock, combined",
+		name: "the replies of a script for several callers are off by one", want: "", within: 20, kind: "lock, combined",
 		mutate: func(s *scenario) {
 			s.garble = func(cmds []redis.Cmder) {
 				for _, cmd := range cmds {

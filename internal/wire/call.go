@@ -27,7 +27,9 @@ type call struct {
 	late     time.Time // when the next copy is due; zero: it is not
 	patience time.Duration
 	glance   time.Duration // how often it looks whether a copy still waits for a worker
-	queued   job           // such a copy; see combiner
+	held     job           // such a copy; see combiner
+	queued   bool          // it waits still; guarded by combiner.mu
+	withdrew bool          // a copy was withdrawn: its job may be in a queue for a while
 	waiting  int           // copies not yet answered
 	sent     int           // copies that may have run or may run yet
 }
@@ -60,8 +62,10 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 		close(c.over) // go-redis sends no copy now that it has not sent yet
 		return a
 	}
-	c.d, c.r, c.ctx = nil, nil, nil
-	d.spare.rest(c)
+	if !c.withdrew {
+		c.d, c.r, c.ctx = nil, nil, nil
+		d.spare.rest(c)
+	}
 	return a
 }
 
@@ -72,14 +76,14 @@ func (c *call) launch(now time.Time, alone bool) {
 	c.waiting++
 	c.sent++
 	d.sending.Add(1)
-	j := job{call: c, r: c.r, copy: newCopy(c), end: d.work()}
+	j := job{call: c, r: c.r, end: d.work()}
 	c.late = time.Time{}
 	if c.waiting < copies { // otherwise one of them has to be answered or fail first
 		c.late = now.Add(c.patience)
 	}
-	if !alone && c.waiting == 1 {
+	if !alone && !c.withdrew && c.waiting == 1 {
 		if j.combiner = d.combinerOf(c.r); j.combiner != nil && !j.combiner.admit(j, now) {
-			c.queued = j
+			c.held = j
 			c.late = now.Add(c.glance)
 			return
 		}
@@ -90,11 +94,12 @@ func (c *call) launch(now time.Time, alone bool) {
 // withdraw takes back the copy that waits for a worker: it was never sent. It reports whether
 // there was one.
 func (c *call) withdraw() bool {
-	j := c.queued
-	c.queued = job{}
+	j := c.held
+	c.held = job{}
 	if j.combiner == nil || !j.combiner.withdraw(j) {
 		return false
 	}
+	c.withdrew = true
 	c.waiting--
 	c.sent--
 	c.d.ended(j)
@@ -104,14 +109,14 @@ func (c *call) withdraw() bool {
 // look is called when the copy that waits for a worker has waited for a while. If nothing was
 // taken meanwhile, it is sent by itself.
 func (c *call) look(now time.Time) {
-	waits, hang := c.queued.combiner.hangs(c.queued, c.glance)
+	waits, hang := c.held.combiner.hangs(c.held, c.glance)
 	switch {
 	case waits && !hang:
 		c.late = now.Add(c.glance)
 	case waits && c.withdraw():
 		c.launch(now, true)
 	default: // it was taken
-		c.queued = job{}
+		c.held = job{}
 		c.late = now.Add(c.patience)
 	}
 }
@@ -123,6 +128,14 @@ func (c *call) arm(now time.Time) {
 		next = c.late
 	}
 	c.timer.Reset(next.Sub(now))
+}
+
+// limit is when nobody waits for the answer any more.
+func (c *call) limit() time.Time {
+	if at, ok := c.ctx.Deadline(); ok && at.Before(c.deadline) {
+		return at
+	}
+	return c.deadline
 }
 
 // isLate reports, when the timer has fired, whether another copy is due; if not, the
@@ -142,7 +155,7 @@ func (c *call) do(budget time.Duration) Answer {
 	now := time.Now()
 	c.deadline = now.Add(budget)
 	c.patience, c.glance = patience, budget/stuckPart
-	c.waiting, c.sent, c.queued = 0, 0, job{}
+	c.waiting, c.sent = 0, 0
 	c.launch(now, false)
 	c.arm(now)
 	pause := 10 * time.Millisecond
@@ -153,7 +166,7 @@ func (c *call) do(budget time.Duration) Answer {
 		select {
 		case a := <-c.answers:
 			c.waiting--
-			c.queued = job{}
+			c.held = job{}
 			if a.Err == nil && r.OneEffect && !a.didIt() {
 				answered++
 				a = a.after(absent)
@@ -198,7 +211,7 @@ func (c *call) do(budget time.Duration) Answer {
 			if !c.isLate(now) {
 				break
 			}
-			if c.queued.combiner != nil {
+			if c.held.combiner != nil {
 				c.look(now)
 				c.arm(now)
 				continue

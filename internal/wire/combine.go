@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,11 +35,12 @@ type combiner struct {
 	of *combiners
 
 	mu        sync.Mutex // guards the rest
-	waiting   []job      // and those that were withdrawn, for a while
-	withdrawn int        // how many these are
-	busy      int        // workers that send
-	pipelines int        // those that send several requests
-	last      time.Time  // when a worker took what it sends
+	waiting   []job      // from head on, and those that were withdrawn, for a while
+	head      int
+	withdrawn int       // how many these are
+	busy      int       // workers that send
+	pipelines int       // those that send several requests
+	last      time.Time // when a worker took what it sends
 }
 
 // combiners are those of a deployment.
@@ -109,12 +109,15 @@ func (k *combiner) admit(j job, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	// What waits comes first, and a worker is going to take it: see next.
-	if k.busy < k.of.direct && len(k.waiting) == 0 {
+	if k.busy < k.of.direct && k.head == len(k.waiting) {
 		k.busy++
 		k.last = now
 		return true
 	}
-	j.copy.waits = true
+	j.call.queued = true
+	if k.head > 0 && len(k.waiting) == cap(k.waiting) {
+		k.keep(func(job) bool { return true })
+	}
 	k.waiting = append(k.waiting, j)
 	return false
 }
@@ -123,23 +126,35 @@ func (k *combiner) admit(j job, now time.Time) bool {
 func (k *combiner) withdraw(j job) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !j.copy.waits {
+	if !j.call.queued {
 		return false
 	}
-	j.copy.waits = false
+	j.call.queued = false
 	k.withdrawn++
-	if k.withdrawn > combined && k.withdrawn > len(k.waiting)/2 {
-		k.waiting = slices.DeleteFunc(k.waiting, func(j job) bool { return !j.copy.waits })
+	if k.withdrawn > combined && k.withdrawn > (len(k.waiting)-k.head)/2 {
+		k.keep(func(j job) bool { return j.call.queued })
 		k.withdrawn = 0
 	}
 	return true
+}
+
+// keep moves some of what waits to the front, and forgets the rest.
+func (k *combiner) keep(which func(job) bool) {
+	kept := k.waiting[:0]
+	for _, j := range k.waiting[k.head:] {
+		if which(j) {
+			kept = append(kept, j)
+		}
+	}
+	clear(k.waiting[len(kept):])
+	k.waiting, k.head = kept, 0
 }
 
 // hangs reports whether a job still waits, and nothing was taken for a while.
 func (k *combiner) hangs(j job, within time.Duration) (waits, hangs bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return j.copy.waits, time.Since(k.last) >= within
+	return j.call.queued, time.Since(k.last) >= within
 }
 
 // next returns what a worker sends after a batch; if nothing, the worker has left. While
@@ -153,18 +168,18 @@ func (k *combiner) next(batch []job) []job {
 	clear(batch)
 	batch = batch[:0]
 	if k.pipelines < k.of.pipelines {
-		n := 0
-		for ; n < len(k.waiting) && len(batch) < combined; n++ {
-			if j := k.waiting[n]; j.copy.waits {
-				j.copy.waits = false
+		for ; k.head < len(k.waiting) && len(batch) < combined; k.head++ {
+			if j := k.waiting[k.head]; j.call.queued {
+				j.call.queued = false
 				batch = append(batch, j)
 			} else {
 				k.withdrawn--
 			}
+			k.waiting[k.head] = job{}
 		}
-		rest := copy(k.waiting, k.waiting[n:])
-		clear(k.waiting[rest:])
-		k.waiting = k.waiting[:rest]
+		if k.head == len(k.waiting) {
+			k.waiting, k.head = k.waiting[:0], 0
+		}
 	}
 	switch len(batch) {
 	case 0:
@@ -200,8 +215,8 @@ func (w *worker) serve(d *Deployment, k *combiner, batch []job) {
 	w.room = batch
 }
 
-// doTogether sends copies as one pipeline, and answers their calls. A hook may end the
-// goroutine: see do.
+// doTogether sends the requests of jobs as one pipeline, and answers their calls. A hook may
+// end the goroutine: see do.
 func (d *Deployment) doTogether(batch []job) {
 	defer func() {
 		for _, j := range batch {
@@ -210,37 +225,30 @@ func (d *Deployment) doTogether(batch []job) {
 			}
 		}
 	}()
-	// No context of a caller is that of all, so hooks see the values of none.
-	last := batch[0].copy.limit()
-	for _, j := range batch[1:] {
-		if at := j.copy.limit(); at.After(last) {
-			last = at
-		}
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), last)
-	defer cancel()
+	var last time.Time
 	requests := make([]*Request, len(batch))
 	for i, j := range batch {
 		requests[i] = j.r
-	}
-	answer := func(i int, a Answer) {
-		d.gate("reply") // as if each came by itself
-		j := batch[i]
-		batch[i] = job{}
-		j.call.answers <- a
-		d.ended(j)
-	}
-	var others []int
-	answers := d.sendBatch(ctx, d.io, requests)
-	for i, a := range answers {
-		if a.Err == nil {
-			answer(i, a)
-		} else {
-			others = append(others, i)
+		if at := j.call.limit(); at.After(last) {
+			last = at
 		}
 	}
-	for _, i := range others { // the last: it may take more commands to say why
-		answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
-		answer(i, answers[i])
+	// No context of a caller is that of all, so hooks see the values of none.
+	ctx, cancel := context.WithDeadline(context.Background(), last)
+	defer cancel()
+	answers := d.sendBatch(ctx, d.io, requests)
+	// The failed ones are the last: it may take a command to say why.
+	for _, failed := range []bool{false, true} {
+		for i, a := range answers {
+			if failed != (a.Err != nil) {
+				continue
+			}
+			a.Err = d.foreign(ctx, requests[i], a.Err)
+			d.gate("reply") // as if each came by itself
+			j := batch[i]
+			batch[i] = job{}
+			j.call.answers <- a
+			d.ended(j)
+		}
 	}
 }

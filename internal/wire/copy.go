@@ -14,13 +14,6 @@ type sentCopy struct {
 	redis.Cmd // go-redis must not repeat it: see once
 	io        ioContext
 	room      [12]any // for the arguments of most scripts
-	waits     bool    // for a worker; guarded by combiner.mu
-}
-
-// limit is when nobody waits for the answer any more.
-func (s *sentCopy) limit() time.Time {
-	at, _ := s.io.Deadline()
-	return at
 }
 
 func (*sentCopy) NoRetry() bool { return true }

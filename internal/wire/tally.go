@@ -3,23 +3,27 @@ package wire
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // Tally counts operations under way, and lets a caller wait until there are none. Unlike a
 // sync.WaitGroup it may grow again during a wait, and ctx bounds a wait. Its zero value
 // counts nothing.
 type Tally struct {
-	mu   sync.Mutex
-	n    int
+	n atomic.Int64
+
+	mu   sync.Mutex    // guards zero
 	zero chan struct{} // closed when n falls to 0; nil: nothing waits
 }
 
 // Add changes the count by n.
 func (t *Tally) Add(n int) {
+	if t.n.Add(int64(n)) != 0 {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.n += n
-	if t.n == 0 && t.zero != nil {
+	if t.zero != nil {
 		close(t.zero)
 		t.zero = nil
 	}
@@ -27,23 +31,23 @@ func (t *Tally) Add(n int) {
 
 // None reports whether nothing is under way.
 func (t *Tally) None() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n == 0
+	return t.n.Load() == 0
 }
 
 // Wait waits until nothing is under way, or returns the error of ctx.
 func (t *Tally) Wait(ctx context.Context) error {
-	t.mu.Lock()
-	if t.n == 0 {
-		t.mu.Unlock()
+	if t.None() {
 		return nil
 	}
+	t.mu.Lock()
 	if t.zero == nil {
 		t.zero = make(chan struct{})
 	}
 	zero := t.zero
 	t.mu.Unlock()
+	if t.None() { // it may have fallen to 0 before zero was there
+		return nil
+	}
 	select {
 	case <-zero:
 		return nil

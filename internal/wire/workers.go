@@ -10,7 +10,6 @@ import (
 type job struct {
 	call     *call
 	r        *Request
-	copy     *sentCopy
 	end      func()    // see seam.Env.Work
 	combiner *combiner // whose worker sends it; nil: it is sent by itself
 }
@@ -112,7 +111,7 @@ func (w *worker) run(d *Deployment, j job) {
 // reply were lost, and the worker with it.
 func (d *Deployment) do(j job) {
 	defer d.ended(j)
-	j.call.answers <- d.send(j.copy, j.r)
+	j.call.answers <- d.send(newCopy(j.call), j.r)
 }
 
 // ended notes the end of a job that launch has begun.
