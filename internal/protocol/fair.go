@@ -39,14 +39,26 @@ func (l *Fair) Enter(e *Acquire) Request[Entered] {
 	if e.Wait {
 		wait = 1
 	}
-	return l.site.entering("fair/enter",
+	r := l.site.entering("fair/enter",
 		l.keys(l.names.Tombstone(e.ID), l.names.Clock()),
 		[]any{e.ID, e.Lease.Milliseconds(), l.term(), wait, l.channels, l.site.how()})
+	r.read = readRanked
+	return r
 }
 
 // Release implements Protocol.
 func (l *Fair) Release(id string, n int) Task {
 	return l.site.releasing("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
+}
+
+// Passes implements Protocol: see Queued.
+func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
+
+// ReleaseTo implements Protocol.
+func (l *Fair) ReleaseTo(id string, next Heir) Request[Released] {
+	return l.site.releasingTo("fair/release_to",
+		l.keys(l.names.Clock(), l.names.Tombstone(next.ID)),
+		[]any{id, next.ID, next.Lease.Milliseconds(), l.term(), l.channels, l.site.how()})
 }
 
 // Abandon implements Protocol.

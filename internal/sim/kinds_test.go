@@ -45,7 +45,7 @@ var kinds = []kind{
 	{
 		name:  "fair",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }),
-		holds: plainHolds, queuedInRedis: true,
+		holds: plainHolds, queuedInRedis: true, passes: true,
 	},
 	{
 		name: "read-write",

@@ -13,7 +13,9 @@
 -- Reply    {1, token}  held
 --          {0, rest, holder, others}  not now; see shared/hash.lua. Of a held lock, rest
 --                      is the PTTL (-1: no TTL, or others come first); of a free one,
---                      the ms until the head of the line may be removed
+--                      the ms until the head of the line may be removed. Fifth: the
+--                      rank of one who has just joined the line, drawn from the fencing
+--                      clock: those who join later have higher ones
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock
@@ -75,6 +77,7 @@ if free and (not head or head == id) then
   return told({1, token})
 end
 
+local rank
 if wait then
   local theirs = redis.call('zcard', deadlines) - redis.call('zcard', alive)
   if queued then
@@ -98,6 +101,7 @@ if wait then
     end
     redis.call('zadd', deadlines, deadline, id)
     redis.call('rpush', queue, id)
+    rank = drawToken(tokens, clock)
   end
   sign(alive, notes, now, term, id)
   outlast()
@@ -106,8 +110,10 @@ tell(id, term, channels, how)
 
 head = redis.call('lindex', queue, 0)
 if not free then
-  return told(refused(lock, wait and head ~= id and -1 or redis.call('pttl', lock)))
+  local reply = refused(lock, wait and head ~= id and -1 or redis.call('pttl', lock))
+  reply[5] = rank
+  return told(reply)
 end
 local heard = redis.call('zscore', alive, head)
 local ends = heard and lives(heard) or redis.call('zscore', deadlines, head)
-return told({0, math.min(math.max(math.ceil(ends - now), 1), YEAR), '', 0})
+return told({0, math.min(math.max(math.ceil(ends - now), 1), YEAR), '', 0, rank})

@@ -20,14 +20,17 @@ import (
 // passingType is a type whose release makes the next waiter of the client the holder.
 type passingType struct {
 	locktest.OrderedType
-	scripts string // the folder of its scripts
+	scripts string  // the folder of its scripts
+	most    float64 // commands that a section of a crowd takes
 }
 
 func passingTypes() (all []passingType) {
 	for _, k := range locktest.OrderedTypes() {
 		switch k.Name {
+		case "fair":
+			all = append(all, passingType{k, "fair", 5.3})
 		case "write", "priority":
-			all = append(all, passingType{k, "queue"})
+			all = append(all, passingType{k, "queue", 2.5})
 		}
 	}
 	return all
@@ -181,7 +184,7 @@ func TestReleaseGrantsTheLockToTheNextWaiterOfTheClient(t *testing.T) {
 		h.seen.Mu.Lock()
 		defer h.seen.Mu.Unlock()
 		for _, e := range h.seen.Acquires[1:] {
-			if e.Token == 0 || e.Owner == "" || e.Attempts == 0 || e.Attempts > 2 {
+			if e.Token == 0 || e.Owner == "" || e.Attempts == 0 || e.Attempts > 3 {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -470,7 +473,7 @@ func TestCommandsOfACrowdInAQueue(t *testing.T) {
 			wg.Wait()
 			n := float64(locktest.CommandCount(t, rdb, "evalsha", "subscribe", "unsubscribe")-before) / (goroutines * sections)
 			t.Logf("a section took %.2f commands", n)
-			if n > 2.5 {
+			if n > k.most {
 				t.Errorf("a section took %.2f commands", n)
 			}
 		})

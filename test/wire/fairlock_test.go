@@ -75,6 +75,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 			ear := listen(t, rdb)
 			m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(locktest.Patient))
 			l := m.NewFairLock(name)
+			another := b.NewClient(t, rlock.WithWaiterLease(term)).NewFairLock(name)
 			k := locktest.FairKeysOf(name)
 			begin := locktest.ServerNow(rdb)
 			ids := map[string]string{} // what the test calls them -> id
@@ -109,7 +110,10 @@ func TestFairLineOnTheWire(t *testing.T) {
 				ends  []float64 // deadlines, as the queue
 				heard string    // whose channels, in order
 			}{
-				{"first", func() { leases["h"] = locktest.MustLock(t, l, rlock.WithLease(lease)); ids["h"] = leases["h"].Owner() }, "h", "", nil, ""},
+				{"first", func() {
+					leases["h"] = locktest.MustLock(t, another, rlock.WithLease(lease))
+					ids["h"] = leases["h"].Owner()
+				}, "h", "", nil, ""},
 				{"ours, first in line", line("g1"), "h", "g1", []float64{40}, ""},
 				{"Java's", java("j1", 5*time.Minute), "h", "g1 j1", []float64{40, 45}, ""},
 				{"ours behind Java's", line("g2"), "h", "g1 j1 g2", []float64{40, 45, 55}, ""},
@@ -117,7 +121,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 				{"ours", line("g3"), "h", "g1 j1 g2 j2 g3", []float64{40, 45, 55, 75, 85}, ""},
 				{"ours", line("g4"), "h", "g1 j1 g2 j2 g3 g4", []float64{40, 45, 55, 75, 85, 85}, ""},
 				{"ours gives up", func() { turns["g3"].Cancel(); turns["g3"].Left(t) }, "h", "g1 j1 g2 j2 g4", []float64{40, 45, 55, 75, 85}, ""},
-				{"partial release", func() { locktest.MustUnlock(t, locktest.MustLockCtx(t, leases["h"].Context(bg), l)) }, "h", "g1 j1 g2 j2 g4", []float64{40, 45, 55, 75, 85}, ""},
+				{"partial release", func() { locktest.MustUnlock(t, locktest.MustLockCtx(t, leases["h"].Context(bg), another)) }, "h", "g1 j1 g2 j2 g4", []float64{40, 45, 55, 75, 85}, ""},
 				{"hand-over to ours", func() { locktest.MustUnlock(t, leases["h"]); takes("g1") }, "g1", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "g1"},
 				{"released, Java is next", func() { locktest.MustUnlock(t, leases["g1"]) }, "", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "j1"},
 				{"TryLock", func() { _, err := l.TryLock(bg); locktest.WantErr(t, err, rlock.ErrNotAcquired) }, "", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "j1"},
@@ -126,10 +130,12 @@ func TestFairLineOnTheWire(t *testing.T) {
 				{"force unlock", func() { _, _ = l.ForceUnlock(bg) }, "", "j2 g4", []float64{70, 80}, "j2"},
 				{"Java gives up in silence", func() { javas["j2"].GiveUp() }, "", "g4", []float64{60}, ""},
 				{"a look wakes the head", func() { _, _ = l.TryLock(bg); takes("g4") }, "g4", "", nil, "g4"},
-				{"Java's", java("j3", 5*time.Minute), "g4", "j3", []float64{35}, ""},
+				{"ours behind ours", line("g5"), "g4", "g5", []float64{40}, ""},
+				{"Java's", java("j3", 5*time.Minute), "g4", "g5 j3", []float64{40, 45}, ""},
+				{"hand-over inside a client", func() { locktest.MustUnlock(t, leases["g4"]); takes("g5") }, "g5", "j3", []float64{45}, ""},
 				{"release removes a dead one", func() {
-					rdb.ZIncrBy(bg, k.Deadlines, -float64((40 * time.Minute).Milliseconds()), ids["j3"])
-					locktest.MustUnlock(t, leases["g4"])
+					rdb.ZIncrBy(bg, k.Deadlines, -float64((50 * time.Minute).Milliseconds()), ids["j3"])
+					locktest.MustUnlock(t, leases["g5"])
 				}, "", "", nil, ""},
 			} {
 				step.do()
@@ -200,8 +206,9 @@ func TestFairHandOverByMessage(t *testing.T) {
 		rdb := b.Client(t)
 		for _, name := range []string{"order:7", "{t}x"} {
 			m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(time.Hour), rlock.WithLongestPoll(locktest.Patient))
-			lease := locktest.MustLock(t, m.NewFairLock(name))
-			w := []*locktest.FairWaiter{locktest.Parked(t, rdb, m, name), locktest.Parked(t, rdb, m, name), locktest.Parked(t, rdb, m, name)}
+			other := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(time.Hour), rlock.WithLongestPoll(locktest.Patient))
+			lease := locktest.MustLock(t, m.NewFairLock(name)) // a hand-over inside a client needs no message
+			w := []*locktest.FairWaiter{locktest.Parked(t, rdb, other, name), locktest.Parked(t, rdb, other, name), locktest.Parked(t, rdb, m, name)}
 			w[1].Cancel()
 			w[1].Left(t)
 			start := time.Now()

@@ -1,0 +1,52 @@
+-- fair/release_to: end a hold, and make a waiter of its client the holder in the same step,
+-- if it is the head of the line.
+--
+-- KEYS[1..5]  see shared/line.lua
+-- KEYS[6]  fencing clock of the lock's slot
+-- KEYS[7]  tombstone of the waiter's hold
+-- ARGV[1]  hold id
+-- ARGV[2]  id of the waiter
+-- ARGV[3]  its lease, ms
+-- ARGV[4]  waiter lease, ms
+-- ARGV[5]  prefix of the waiters' channels
+-- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- Reply    see queue/release_to
+-- Caller   Unlock
+-- Twice    See queue/release_to. A second run replies another token, which is higher.
+-- Memory   The HDEL changes nothing, but lets the writes after it pass on a server at its
+--          memory limit.
+-- Replica  "Not there" must come from a master: see lock/release.
+
+-- include ttl
+-- include token
+-- include line
+local tokens, tombstone = KEYS[6], KEYS[7]
+local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local channels, how = ARGV[5], ARGV[6]
+redis.call('hdel', lock, '')
+local holds = redis.call('hexists', lock, id) == 1
+if holds and first == waiter and redis.call('exists', tombstone) == 0 then
+  local token = drawToken(tokens, clock)
+  sweep(waiter, term)
+  redis.call('del', lock)
+  redis.call('hset', lock, waiter, 1)
+  redis.call('pexpire', lock, lease)
+  redis.call('lpop', queue)
+  forget(waiter)
+  tell(waiter, term, channels, how)
+  return told(token)
+end
+if not holds and redis.call('hexists', lock, waiter) == 1 then
+  local token = drawToken(tokens, clock)
+  lengthen(lock, lease)
+  return -token
+end
+local reply = 1
+if holds then
+  redis.call('del', lock)
+else
+  reply = -redis.call('exists', lock)
+end
+sweep('', term)
+tell('', term, channels, how)
+return told(reply)
