@@ -35,6 +35,7 @@ var costs = []cost{
 	{"MultiLock of three in a slot", 2, 29, 125},
 	{permitCost, 2, 13, 35},
 	{permitsCost, 2, 14, 37},
+	{fairPermitCost, 2, 25, 42},
 	{redLockCost, 10, 44, 165},
 }
 
@@ -49,7 +50,11 @@ type cost struct {
 // quorum has may be spared a request.
 const redLockCost = "RedLock on five nodes"
 
-const permitCost, permitsCost = "a permit of a PermitSemaphore", "five permits of a PermitSemaphore"
+const (
+	permitCost     = "a permit of a PermitSemaphore"
+	permitsCost    = "five permits of a PermitSemaphore"
+	fairPermitCost = "a permit of a fair PermitSemaphore"
+)
 
 func (c cost) String() string {
 	return fmt.Sprintf("{%q, %.4g, %.4g, %.4g}", c.name, c.commands, c.inside, c.allocs)
@@ -229,8 +234,12 @@ func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook red
 		}
 		return locktest.NewRedLock(t, "cost:"+name, clients), nil
 	}
-	if n := map[string]int{permitCost: 1, permitsCost: 5}[name]; n > 0 {
-		s := client(servers[0]).NewPermitSemaphore("cost:" + name)
+	if n := map[string]int{permitCost: 1, permitsCost: 5, fairPermitCost: 1}[name]; n > 0 {
+		var opts []rlock.PermitSemaphoreOption
+		if name == fairPermitCost {
+			opts = append(opts, rlock.WithFairness())
+		}
+		s := client(servers[0]).NewPermitSemaphore("cost:"+name, opts...)
 		return locktest.PermitLocker{PermitSemaphore: locktest.MustSetPermits(t, s, 10), N: n}, nil
 	}
 	return locktest.MultiLockOf(t, client(servers[0]), "{cost}:1", "{cost}:2", "{cost}:3"), nil

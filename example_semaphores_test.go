@@ -6,9 +6,53 @@ import (
 	"fmt"
 	"log"
 	"sync"
+	"time"
 
 	"github.com/go-rlock/rlock"
 )
+
+// A report that needs the whole pool is not starved by small jobs: those that come after it
+// wait for it.
+func ExampleWithFairness() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	pool := client.NewPermitSemaphore("pool", rlock.WithFairness())
+	if _, err := pool.TrySetPermits(ctx, 4); err != nil {
+		log.Fatal(err)
+	}
+	job, err := pool.Acquire(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		report, err := pool.Acquire(ctx, 4)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("the report runs")
+		_ = report.Unlock(ctx)
+	}()
+	for {
+		state, err := pool.State(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if state.Waiters == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_, err = pool.TryAcquire(ctx, 1)
+	fmt.Println("three are free, and the next job waits:", errors.Is(err, rlock.ErrNotAcquired))
+	_ = job.Unlock(ctx)
+	<-done
+	// Output:
+	// three are free, and the next job waits: true
+	// the report runs
+}
 
 // At most three requests to a partner's API are under way, in all processes together. The
 // permits of a process that dies come back when their leases are over.

@@ -8,6 +8,7 @@ type LockOption interface {
 	PriorityLockOption
 	ReadWriteLockOption
 	RedLockOption
+	PermitSemaphoreOption
 	lock(c *lockConfig)
 }
 
@@ -24,6 +25,9 @@ type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
 // RedLockOption configures a [RedLock]: a [LockOption], [WithQuorum],
 // [WithNodeTimeout], [WithRestartQuarantine] or [WithLongestLease].
 type RedLockOption interface{ redLock(c *redConfig) }
+
+// PermitSemaphoreOption configures a [PermitSemaphore]: a [LockOption], or [WithFairness].
+type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
 
 // lockConfig are the settings of every lock.
 type lockConfig struct {
@@ -65,6 +69,11 @@ type readWriteConfig struct {
 	readerPreference bool
 }
 
+type permitConfig struct {
+	lockConfig
+	fair bool
+}
+
 type redConfig struct {
 	lockConfig
 	quorum     int
@@ -81,6 +90,7 @@ func (o lockOption) spinLock(c *spinConfig)           { o(&c.lockConfig) }
 func (o lockOption) priorityLock(c *priorityConfig)   { o(&c.lockConfig) }
 func (o lockOption) readWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
 func (o lockOption) redLock(c *redConfig)             { o(&c.lockConfig) }
+func (o lockOption) permitSemaphore(c *permitConfig)  { o(&c.lockConfig) }
 
 // applyEach calls a function with each option, of which none may be nil.
 func applyEach[O comparable](opts []O, call func(O)) error {

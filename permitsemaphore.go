@@ -21,10 +21,10 @@ import (
 // no fencing token: Token is 0. If any of its permits is gone, the lease is lost as a whole,
 // and the rest is given back.
 //
-// Waiters of one client are served in the order of their calls, a request for many permits
-// before the smaller ones that came after it. Among clients there is no order. A request
-// for more permits than there are waits until permits are added, and others do not wait
-// behind it.
+// Without [WithFairness], waiters of one client are served in the order of their calls, a
+// request for many permits before the smaller ones that came after it. Among clients there
+// is no order. A request for more permits than there are waits until permits are added, and
+// others do not wait behind it.
 //
 // The number of permits is in Redis for good, until it is deleted there: a program calls
 // TrySetPermits when it begins, and the first one decides. With no number every acquire
@@ -39,7 +39,8 @@ type PermitSemaphore struct {
 }
 
 // MaxPermits is the most permits that a semaphore can have, as in Java. MaxLeasePermits is
-// the most that one lease of a PermitSemaphore can have: Redis has a record of each.
+// the most that one lease of a PermitSemaphore can have: Redis has a record of each. It has
+// none WithFairness, where a lease can have MaxPermits.
 const (
 	MaxPermits      = math.MaxInt32
 	MaxLeasePermits = protocol.MostPermits
@@ -47,15 +48,41 @@ const (
 
 // NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock]. Use one type
 // for a name.
-func (c *Client) NewPermitSemaphore(name string, opts ...LockOption) *PermitSemaphore {
-	cfg, err := lockOptions(opts)
+func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
+	var cfg permitConfig
+	err := applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) })
 	if err == nil && cfg.nonReentrant {
 		err = invalid("WithNonReentrant: permits are never entered again")
 	}
-	l, names := newCore(c, "permits", name, cfg, err)
+	if cfg.fair {
+		l, names := newCore(c, "fairpermits", name, cfg.lockConfig, err)
+		asks := protocol.NewFairPermits(&l.c.site, names)
+		l.asks = asks
+		return &PermitSemaphore{l, asks, MaxPermits}
+	}
+	l, names := newCore(c, "permits", name, cfg.lockConfig, err)
 	asks := protocol.NewPermits(&l.c.site, names)
 	l.asks = asks
 	return &PermitSemaphore{l, asks, MaxLeasePermits}
+}
+
+type permitOption func(c *permitConfig)
+
+func (o permitOption) permitSemaphore(c *permitConfig) { o(c) }
+
+// WithFairness makes a PermitSemaphore first come, first served among all processes: a
+// request waits for all that came before it, so one for many permits is not starved by
+// smaller ones, and TryAcquire takes permits only if nobody waits. What
+// [FairReadWriteLock] says of the queue and of dead waiters holds here too. A request for
+// more permits than there are does not stand in the queue; it looks each third of a waiter
+// lease whether there are enough, and queues then.
+//
+// It has keys of its own, its number of permits included. Java processes, and clients
+// without the option, do not see them: all clients of a name must use it. While permits
+// without it, or a lock, have the name, its methods fail with ErrForeignKey; the others do
+// not look here.
+func WithFairness() PermitSemaphoreOption {
+	return permitOption(func(c *permitConfig) { c.fair = true })
 }
 
 // Name is the name of the semaphore, with the client's prefix.
@@ -130,13 +157,13 @@ type PermitState struct {
 	Permits   int  // how many there are
 	Available int  // how many of them are free
 	Holders   []PermitHolder
-	Waiters   int // in this client
+	Waiters   int // in this client; WithFairness in all, with dead ones that are not removed yet
 }
 
 // PermitHolder are the permits of one hold. Those of Java are a hold each.
 type PermitHolder struct {
-	// Owner is the Lease.Owner of a hold of this client. For others there is no room in
-	// Redis: it is the id of the first permit, in 32 hexadecimal digits as Redisson shows
+	// Owner is the Lease.Owner of a hold of this client, and WithFairness of any hold. For
+	// others there is no room in Redis: it is the id of the first permit, in 32 hexadecimal digits as Redisson shows
 	// it. With a hold of this package these begin with 18 digits of the id of its
 	// client and 10 of its number.
 	Owner   string
@@ -178,7 +205,7 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 }
 
 // Acquire waits until n permits are free and returns a lease of them. n is from 1 to
-// MaxLeasePermits. Its errors are those of [Locker]'s Lock; with no number of permits
+// MaxLeasePermits, WithFairness to MaxPermits. Its errors are those of [Locker]'s Lock; with no number of permits
 // the error matches ErrNotSet at once.
 func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
 	return s.acquire(ctx, n, true, opts)

@@ -33,7 +33,7 @@ func protocols(site *Site, n *Names) []Protocol {
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
 		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute),
-		NewPermits(site, n), NewPermits(site, n).Of(3),
+		NewPermits(site, n), NewPermits(site, n).Of(3), NewFairPermits(site, n), NewFairPermits(site, n).Of(3),
 	}
 }
 

@@ -299,17 +299,17 @@ const neverEnds = 922337203685477
 // SetPermits implements PermitCounter.
 func (p *Permits) SetPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/set", s.keys(s.record()), s.args(n, tombstoneMillis), readBool)
+	return looking(s.site, "permits/set", s.keys(record(s.site, s.names)), s.args(n, tombstoneMillis), readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *Permits) AddPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/add", s.keys(s.record()), s.args(n, tombstoneMillis, math.MaxInt32), readBool)
+	return looking(s.site, "permits/add", s.keys(record(s.site, s.names)), s.args(n, tombstoneMillis, math.MaxInt32), readBool)
 }
 
 // record is the key that says that a request was done.
-func (s *semaphore) record() string { return s.names.Derived("rlock:done:" + s.site.NewID().ID) }
+func record(site *Site, names *Names) string { return names.Derived("rlock:done:" + site.NewID().ID) }
 
 // Takes implements Protocol.
 func (p *Permits) Takes() int { return p.n }

@@ -83,7 +83,7 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	case redis.HasErrorPrefix(err, "FOREIGN") && strings.Contains(err.Error(), "string"):
 		return fmt.Errorf("%w: a string that is no number", ErrForeignKey)
 	case redis.HasErrorPrefix(err, "FOREIGN"):
-		return fmt.Errorf("%w: a hash with other data", ErrForeignKey)
+		return fmt.Errorf("%w: %s", ErrForeignKey, strings.TrimPrefix(err.Error(), "FOREIGN "))
 	case !IsWrongType(err):
 		return err
 	}

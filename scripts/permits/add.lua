@@ -20,7 +20,7 @@ if redis.call('exists', record) == 1 then
 end
 local left = tonumber(redis.call('get', free) or 0)
 if not left then
-  return redis.error_reply('FOREIGN the key is not a number')
+  return redis.error_reply('FOREIGN a string that is not a number')
 elseif left + n > most then
   redis.call('zrem', held, '')
   return 0

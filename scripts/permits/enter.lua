@@ -57,7 +57,7 @@ elseif not left then
 end
 left = tonumber(left)
 if not left then
-  return redis.error_reply('FOREIGN the key is not a number')
+  return redis.error_reply('FOREIGN a string that is not a number')
 elseif left < n then
   local all = redis.call('zcard', held)
   return told({left + all < n and -6 or 0, rest(at), id or '', math.max(all - 1, 0)})

@@ -42,7 +42,7 @@ local function foreign(fields)
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
     if not holder(field, value) and not (field == 'mode' and (value == 'read' or value == 'write')) then
-      return redis.error_reply('FOREIGN the key is a hash that is not a lock')
+      return redis.error_reply('FOREIGN a hash with other data')
     end
   end
 end

@@ -20,7 +20,7 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-var acquisitions = flag.Int("permits.acquisitions", 1500, "by all processes of a run of TestKilledProcessesLosePermitsToNobody")
+var acquisitions = flag.Int("permits.acquisitions", 1000, "by all processes of a run of TestKilledProcessesLosePermitsToNobody")
 
 // TestChildProcess is what a child process runs.
 func TestChildProcess(t *testing.T) {
@@ -44,12 +44,17 @@ for _, n in ipairs(redis.call('hvals', KEYS[1])) do sum = sum + n end
 return {sum, redis.call('incr', KEYS[2])}`)
 
 // open makes the semaphore that a run is about.
-func open(c *rlock.Client, kind string) *rlock.PermitSemaphore { return c.NewPermitSemaphore(kind) }
+func open(c *rlock.Client, kind string) *rlock.PermitSemaphore {
+	if kind == "fair" {
+		return c.NewPermitSemaphore(kind, rlock.WithFairness())
+	}
+	return c.NewPermitSemaphore(kind)
+}
 
 func childSections(t *testing.T, p *locktest.Parent, addr string, args []string) {
 	permits, _ := strconv.Atoi(args[1])
 	total, _ := strconv.Atoi(args[2])
-	c, rdb := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(killLease))
+	c, rdb := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(killLease), rlock.WithWaiterLease(killLease))
 	s := open(c, args[0])
 	p.Report("ready")
 	p.Await("go")
@@ -100,6 +105,12 @@ func TestKilledProcessesLosePermitsToNobody(t *testing.T) {
 	killedProcesses(t, "plain")
 }
 
+// Here waiters die in the queue too.
+func TestKilledProcessesLoseFairPermitsToNobody(t *testing.T) {
+	t.Parallel()
+	killedProcesses(t, "fair")
+}
+
 func killedProcesses(t *testing.T, kind string) {
 	const permits = 10
 	total := *acquisitions
@@ -123,8 +134,12 @@ func killedProcesses(t *testing.T, kind string) {
 	for range processes {
 		children = append(children, start())
 	}
-	killed := 0
-	for at := total / 8; at < total*3/4; at += total / 8 {
+	kills, killed := 2, 0
+	if total > 10_000 {
+		kills = 8
+	}
+	for killed < kills {
+		at := total * (killed + 1) / (kills + 2)
 		locktest.Eventually(t, "they take permits", func() bool { return count() >= at })
 		victim := children[0]
 		victim.Kill()

@@ -65,7 +65,8 @@ var aclTypes = []aclType{
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			return []rlock.Locker{locktest.Electing{Election: c[0].NewElection(name)}}
 		}},
-	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits},
+	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits()},
+	{name: "PermitSemaphore with WithFairness", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: usePermits(rlock.WithFairness())},
 	{name: "Once", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseOnce},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
@@ -327,35 +328,37 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 }
 
 // usePermits does all that can be done with a PermitSemaphore.
-func usePermits(t *testing.T, mine, theirs *rlock.Client) {
-	s, other := locktest.MustSetPermits(t, mine.NewPermitSemaphore("stock"), 2), theirs.NewPermitSemaphore("stock")
-	if err := s.AddPermits(bg, 1); err != nil {
-		t.Error(err)
+func usePermits(opts ...rlock.PermitSemaphoreOption) func(t *testing.T, mine, theirs *rlock.Client) {
+	return func(t *testing.T, mine, theirs *rlock.Client) {
+		s, other := locktest.MustSetPermits(t, mine.NewPermitSemaphore("stock", opts...), 2), theirs.NewPermitSemaphore("stock", opts...)
+		if err := s.AddPermits(bg, 1); err != nil {
+			t.Error(err)
+		}
+		lease := locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: s, N: 3})
+		deadline := lease.Deadline()
+		if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		if _, err := other.Acquire(bg, 1, rlock.WithWait(300*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(bg, -1)
+		cancel()
+		if _, err := other.Acquire(ctx, 1); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Error(err)
+		}
+		got := make(chan *rlock.Lease, 1)
+		go func() { got <- locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: other, N: 1}) }()
+		if n, err := s.Available(bg); n != 0 || err != nil {
+			t.Error(n, err)
+		}
+		if state, err := s.State(bg); err != nil || len(state.Holders) != 1 {
+			t.Error(state, err)
+		}
+		locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, <-got)
 	}
-	lease := locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: s, N: 3})
-	deadline := lease.Deadline()
-	if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {
-		t.Error(err)
-	}
-	if _, err := other.Acquire(bg, 1, rlock.WithWait(300*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithTimeout(bg, -1)
-	cancel()
-	if _, err := other.Acquire(ctx, 1); !errors.Is(err, rlock.ErrNotAcquired) {
-		t.Error(err)
-	}
-	got := make(chan *rlock.Lease, 1)
-	go func() { got <- locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: other, N: 1}) }()
-	if n, err := s.Available(bg); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	if state, err := s.State(bg); err != nil || len(state.Holders) != 1 {
-		t.Error(state, err)
-	}
-	locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
-	locktest.MustUnlock(t, lease)
-	locktest.MustUnlock(t, <-got)
 }
 
 // aclUseOnce does all that can be done with a Once.

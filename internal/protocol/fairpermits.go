@@ -1,0 +1,203 @@
+package protocol
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var (
+	_ Protocol      = (*FairPermits)(nil)
+	_ PermitCounter = (*FairPermits)(nil)
+	_ PermitCounter = (*Permits)(nil)
+)
+
+// FairPermits is the protocol of taking n permits of a PermitSemaphore WithFairness at a
+// time. Its waiters stand in a queue in Redis, and only the first of them may enter.
+type FairPermits struct {
+	Everyday
+	of *fairSemaphore
+	n  int
+}
+
+// fairSemaphore is what all FairPermits of one PermitSemaphore share.
+type fairSemaphore struct {
+	site     *Site
+	names    *Names
+	state    []string // keys: see scripts/shared/permitqueue.lua
+	channels string   // prefix of the channels of clients with waiters
+}
+
+// NewFairPermits returns the protocol of taking one permit at a time.
+func NewFairPermits(site *Site, names *Names) *FairPermits {
+	names.keep()
+	base := names.Derived("rlock:permits")
+	return &FairPermits{n: 1, of: &fairSemaphore{
+		site:     site,
+		names:    names,
+		state:    []string{base, base + ":ends", base + ":queue", base + ":alive", base + ":line"},
+		channels: base + ":turn:",
+	}}
+}
+
+// Of implements PermitCounter.
+func (p *FairPermits) Of(n int) Protocol {
+	if n == p.n {
+		return p
+	}
+	return &FairPermits{of: p.of, n: n}
+}
+
+// keys returns the keys of the state, and more.
+func (s *fairSemaphore) keys(more ...string) []string {
+	return append(s.state[:len(s.state):len(s.state)], more...)
+}
+
+// hold returns the keys of the state that an existing hold needs: see Queued.hold.
+func (s *fairSemaphore) hold() []string { return s.state[:2:2] }
+
+// waking returns arguments, and those with which waiters are woken.
+func (s *fairSemaphore) waking(args ...any) []any {
+	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.how())
+}
+
+// NewID implements Protocol.
+func (p *FairPermits) NewID() HoldID { return p.of.site.NewID() }
+
+// Enter implements Protocol.
+func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
+	s, wait := p.of, 0
+	if e.Wait {
+		wait = 1
+	}
+	q := s.site.entering("fairpermits/enter", s.keys(s.names.Tombstone(e.ID), s.names.Clock(), s.names.Lock),
+		[]any{e.ID, s.site.millis(e.Lease), p.n, s.site.WaiterLease.Milliseconds(), wait, s.channels, s.site.how()})
+	q.read = readPermits
+	return q
+}
+
+// Release implements Protocol.
+func (p *FairPermits) Release(id string, n int) Task {
+	s := p.of
+	return s.site.releasing("fairpermits/release", n, s.keys(), s.waking(id))
+}
+
+// Abandon implements Protocol.
+func (p *FairPermits) Abandon(id string, late bool) Task {
+	s := p.of
+	return s.site.leaving("fairpermits/abandon", s.keys(s.names.Tombstone(id)), s.waking(id, keep(late)))
+}
+
+// Renew implements Protocol.
+func (p *FairPermits) Renew(id string, lease time.Duration) Task {
+	s := p.of
+	return s.site.renewing("fairpermits/renew", lease, s.hold(), []any{id, s.site.millis(lease)})
+}
+
+// ForceUnlock implements Protocol. Waiters keep their places.
+func (p *FairPermits) ForceUnlock(owner string) Request[bool] {
+	s := p.of
+	return s.site.forcing("fairpermits/force_unlock", owner, s.keys(), s.waking(owner))
+}
+
+// Inspect implements Protocol.
+func (p *FairPermits) Inspect() Request[State] { return counts(p.inspect(true), stateOf) }
+
+// Probe implements Protocol.
+func (p *FairPermits) Probe(id string) Request[Probed] {
+	return counts(p.inspect(true), func(c Counted) (r Probed) {
+		r.Held = len(c.Held) > 0
+		for _, h := range c.Held {
+			if h.Owner == id {
+				r.Entries = h.N
+			}
+		}
+		return r
+	})
+}
+
+// Count implements PermitCounter.
+func (p *FairPermits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
+
+func (p *FairPermits) inspect(holds bool) *asked[Counted] {
+	with := 0
+	if holds {
+		with = 1
+	}
+	s := p.of
+	return looking(s.site, "fairpermits/inspect", s.keys(), []any{with}, readFairCounted)
+}
+
+// readFairCounted reads the reply of fairpermits/inspect.
+func readFairCounted(a wire.Answer) (Counted, error) {
+	set, free, list, err := a.Pair()
+	if err != nil {
+		return Counted{}, err
+	}
+	if len(list)%3 != 2 {
+		return Counted{}, wire.ErrReply(a.Val)
+	}
+	now, ok1 := list[0].(int64)
+	waiters, ok2 := list[1].(int64)
+	if !ok1 || !ok2 {
+		return Counted{}, wire.ErrReply(a.Val)
+	}
+	c := Counted{Set: set == 1, Free: int(free), Waiters: int(waiters)}
+	for list = list[2:]; len(list) > 0; list = list[3:] {
+		var text [3]string
+		for i := range text {
+			text[i], _ = list[i].(string)
+		}
+		n, err1 := strconv.Atoi(text[1])
+		end, err2 := strconv.ParseFloat(text[2], 64)
+		if text[0] == "" || err1 != nil || err2 != nil {
+			return Counted{}, wire.ErrReply(a.Val)
+		}
+		c.Held = append(c.Held, HeldPermits{text[0], n, time.Duration(max(end-float64(now), 0)) * time.Millisecond})
+	}
+	return c, nil
+}
+
+// SetPermits implements PermitCounter.
+func (p *FairPermits) SetPermits(n int) Request[bool] {
+	s := p.of
+	return looking(s.site, "fairpermits/set", s.keys(record(s.site, s.names), s.names.Lock), []any{n, tombstoneMillis}, readBool)
+}
+
+// AddPermits implements PermitCounter.
+func (p *FairPermits) AddPermits(n int) Request[bool] {
+	s := p.of
+	return looking(s.site, "fairpermits/add", s.keys(record(s.site, s.names), s.names.Lock),
+		s.waking(n, tombstoneMillis, math.MaxInt32), readBool)
+}
+
+// Takes implements Protocol.
+func (p *FairPermits) Takes() int { return p.n }
+
+// View implements Protocol.
+func (p *FairPermits) View() any { return view{"fairpermits/inspect", p.of.state[0], p.of.channels} }
+
+// Ready implements Protocol.
+func (p *FairPermits) Ready(ctx context.Context) error { return p.of.site.Wire.Ready(ctx) }
+
+// Listen implements Protocol: see Queued.
+func (p *FairPermits) Listen(id string, notify func()) (end func()) {
+	if id == "" {
+		return nil
+	}
+	return p.of.site.listenFor(p.of.channels+clientOf(id), id, notify)
+}
+
+// Listening implements Protocol.
+func (p *FairPermits) Listening(id string) bool {
+	return p.of.site.Listening(p.of.channels, clientOf(id))
+}
+
+// QueuedInRedis implements Protocol.
+func (p *FairPermits) QueuedInRedis() bool { return true }
+
+// KeepsPlace implements Protocol.
+func (p *FairPermits) KeepsPlace() bool { return true }

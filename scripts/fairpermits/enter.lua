@@ -1,0 +1,97 @@
+-- fairpermits/enter: take permits of a PermitSemaphore WithFairness, or join its queue.
+--
+-- KEYS[1..5]  see shared/permitqueue.lua
+-- KEYS[6]  tombstone of this hold
+-- KEYS[7]  fencing clock of the slot, from which ranks are drawn
+-- KEYS[8]  the number of a PermitSemaphore without fairness, or another lock
+-- ARGV[1]  hold id
+-- ARGV[2]  lease, ms
+-- ARGV[3]  how many permits it takes
+-- ARGV[4]  waiter lease, ms
+-- ARGV[5]  '1': wait, that is join the queue and give a sign of life
+-- ARGV[6]  prefix of the channels of clients with waiters
+-- ARGV[7]  'publish', 'spublish', 'both' or 'none'
+-- Reply    {1, free, 0}     taken: how many more are free
+--          {0, rest, holder, others}  not now: look again within rest ms (-1: a message
+--                           comes). The hold that ends first or '', and how many others
+--          {-1, 0}          this hold was abandoned: a late copy, nothing done
+--          {-3, ms}         see shared/quarantine.lua
+--          {-4, 0}          another type of this name is in use
+--          {-5, 0}          no permits were ever set
+--          {-6, ...}        as 0, and there are too few even if all were free: it does not
+--                           stand in the queue, where it would keep all others out
+-- Caller   Acquire, TryAcquire of a PermitSemaphore WithFairness
+-- Twice    An existing hold keeps its permits, and a waiter its rank. A copy that comes
+--          after the hold has ended finds its tombstone, which the client leaves if it
+--          knows of a copy that may be under way.
+-- Memory   At its memory limit Redis refuses the first write of a grant and of a new place,
+--          and so the whole script. A waiter in the queue stays alive all the same.
+
+-- include quarantine when served
+-- include token
+-- include permitqueue
+local tombstone, tokens, other = KEYS[6], KEYS[7], KEYS[8]
+local id, lease, n, term = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local waits, channels, how = ARGV[5] == '1', ARGV[6], ARGV[7]
+
+local function refused(code, whenHeldEnd)
+  local next = redis.call('zrange', ends, 0, 0, 'withscores')
+  if not next[1] then
+    return {code, -1, '', 0}
+  end
+  local rest = whenHeldEnd and tonumber(next[2]) + 1 - now or -1
+  return {code, rest, next[1], redis.call('zcard', ends) - 1}
+end
+
+local function enter()
+  if live(id) then
+    prolong(id, lease)
+    return {1, free(), 0}
+  elseif redis.call('hexists', state, id) == 1 then
+    finish(id) -- expired, and not removed yet
+  end
+  local total = redis.call('hget', state, 'total')
+  if not total then
+    redis.call('zrem', ends, '') -- a demoted master refuses: its data may be old
+    return {-5, 0}
+  elseif n > tonumber(total) then
+    quit(id)
+    return refused(-6, false)
+  end
+  local head, left = first(), free()
+  if head and head ~= id or left < n then
+    if waits then
+      local place = redis.call('zscore', queue, id)
+      if place then
+        redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
+      else
+        local arrival = nextToken(tokens, clock)
+        redis.call('set', tokens, arrival)
+        redis.call('zadd', queue, arrival, id)
+      end
+      sign(alive, notes, now, term, id)
+      redis.call('hset', notes, id, n)
+      for _, key in ipairs({queue, alive, notes}) do
+        lengthen(key, term + LONGEST_AWAY)
+      end
+    end
+    return refused(0, not head or head == id)
+  end
+  redis.call('hincrby', state, 'free', -n)
+  redis.call('hset', state, id, n)
+  prolong(id, lease)
+  if head then
+    quit(id)
+  end
+  return {1, left - n, 0}
+end
+
+if redis.call('exists', tombstone) == 1 then
+  return {-1, 0}
+elseif redis.call('exists', other) == 1 then
+  return {-4, 0}
+end
+reap(term)
+local reply = enter()
+wake(channels, how)
+return told(reply)
