@@ -14,7 +14,6 @@ type core struct {
 	asks  protocol.Protocol
 	names protocol.Names
 	*settings
-	side side
 }
 
 // settings is what most locks of a type have in common.
@@ -22,6 +21,7 @@ type settings struct {
 	family string
 	opts   lockConfig
 	argErr error // why the arguments of the constructor are invalid
+	side   side
 }
 
 // usual are the settings of most locks.
@@ -55,7 +55,7 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 		}
 	}
 	if l.settings = &usual; family != usual.family || opts != usual.opts || argErr != nil {
-		l.settings = &settings{family, opts, argErr}
+		l.settings = &settings{family: family, opts: opts, argErr: argErr}
 	}
 	return l, &l.names
 }
