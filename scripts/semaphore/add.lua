@@ -27,7 +27,7 @@ local now = (free or 0) + more
 if math.abs(now) > MOST then
   return OVERFLOW
 end
-note(record, number, more)
+note(record, number, free and more or '+' .. more) -- the sign tells undo that there was none
 local reply = done(record, redis.pcall('set', permits, string.format('%.0f', now)))
 if reply.err then
   return reply

@@ -29,7 +29,9 @@ if type(now) == 'table' then
   note(record, number, what)
   return now
 end
-if change < 0 and now >= 0 then
+if now == 0 and string.find(what, '^%+') then
+  redis.call('del', permits) -- AddPermits had made it
+elseif change < 0 and now >= 0 then
   announce(how, channel, now)
 end
 return told(1)
