@@ -146,18 +146,15 @@ func (q *inquiry) waitInLine(ctx context.Context, rest time.Duration, news int64
 		q.place = w
 	} else {
 		rest = 0
-		room, done, err := q.waitBehind(ctx, w, s)
+		done, err := q.waitBehind(ctx, w, s)
 		if done {
-			got = &handOver{room: room}
+			got = &handOver{}
 		}
 		if done || err != nil {
 			return err
 		}
 	}
-	f, upTo, err := q.waitFirst(ctx, w, s, rest)
-	if err == nil {
-		got = &handOver{room: f.room, upTo: upTo}
-	}
+	got, err := q.waitFirst(ctx, w, s, rest)
 	return err
 }
 
@@ -178,54 +175,53 @@ func (q *inquiry) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <
 }
 
 // waitBehind waits until the inquiry is the head of its line, or done.
-func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (room int64, done bool, err error) {
+func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (done bool, err error) {
 	for {
 		if err := q.sleep(ctx, s, seam.FarAway, w.wake); err != nil {
-			return 0, false, err
+			return false, err
 		}
 		n := q.c.lines.news(w)
 		switch {
 		case n.served:
 			q.seen = sight{}
-			return 0, true, nil
+			return true, nil
 		case n.err != nil:
-			return 0, false, n.err // the head has found out that Redis gives no answer
+			return false, n.err // the head has found out that Redis gives no answer
 		case n.head:
 			q.place = w
-			return 0, false, nil
+			return false, nil
 		case n.admitted:
 			f := q.look(ctx)
 			if f.done || f.err != nil && !worthRepeating(f.err) {
-				return f.room, f.done, f.err
+				return f.done, f.err
 			}
 		}
 	}
 }
 
-// waitFirst waits as the head of the line. upTo is the last waiter that joined before the
-// look that found what it waits for, if that is true for all.
-func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (f found, upTo int64, err error) {
+// waitFirst waits as the head of the line, and returns what it leaves to those behind it.
+func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (*handOver, error) {
 	c := q.c
 	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {
-			if q.forAll {
-				upTo = c.lines.joinedBy(w)
-			}
+			joined, taken := c.lines.sofar(w)
 			w.looks()
 			began := c.clock.Now()
-			f = q.look(ctx)
+			f := q.look(ctx)
 			rest = f.rest
 			switch {
+			case f.done && q.forAll:
+				return &handOver{upTo: joined}, nil
 			case f.done:
-				return f, upTo, nil
+				return &handOver{room: f.room, taken: taken}, nil
 			case f.err == nil:
 				q.outage = outage{}
 			case !worthRepeating(f.err):
-				return f, 0, f.err
+				return nil, f.err
 			default:
 				var over bool
 				if rest, over = c.outlast(&q.outage, longestInquiry, w, began, f.err); over {
-					return f, 0, f.err
+					return nil, f.err
 				}
 			}
 		}
@@ -235,7 +231,7 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			pause = min(pause, rest+time.Millisecond+seam.Jitter(c.seed, q.number, look, 2*time.Millisecond))
 		}
 		if err := q.sleep(ctx, s, pause, w.wake); err != nil {
-			return f, 0, err
+			return nil, err
 		}
 	}
 }

@@ -52,6 +52,7 @@ type line struct {
 	// subscription, a local release. No two lines ever have the same.
 	news   int64
 	joined int64 // how many waiters have ever joined it
+	taken  int64 // how much inquiries have taken that have left it
 
 	place *list.Element // among the kept lines; nil: it has waiters
 	since time.Time     // when it was left, if it is kept
@@ -166,7 +167,8 @@ type handOver struct {
 	shared bool   // others can enter beside it
 	passes bool   // it may be handed over to those behind it
 	seen   sight  // what those behind it see from now on
-	room   int64  // how much is left for those behind it, who may look together
+	room   int64  // how much is left for those behind it, who may look together ...
+	taken  int64  // ... when the line had taken so much
 	upTo   int64  // those with a number up to that have what they waited for too
 	beside *room  // it has permits of a semaphore: others enter beside it
 }
@@ -188,8 +190,11 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 		line.seen = got.seen
 	}
 	ends := q.takeOutLocked(w, got != nil)
-	if wasHead && got != nil && got.hold == nil {
-		ends = append(ends, q.serveLocked(line, got)...)
+	if got != nil && got.hold == nil {
+		if wasHead {
+			ends = append(ends, q.serveLocked(line, got)...)
+		}
+		line.taken += w.need
 	}
 	switch front := line.waiters.Front(); {
 	case front == nil || !wasHead:
@@ -218,27 +223,6 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 	for _, end := range ends {
 		end()
 	}
-}
-
-// serveLocked lets those behind an inquiry have what it has found too. Those who look are no
-// more than there is room for. The first that is left is poked in any case: a wake-up is
-// never lost with a waiter that leaves.
-func (q *lines) serveLocked(l *line, got *handOver) (ends []func()) {
-	for w := l.head(); w != nil && w.number <= got.upTo; w = l.head() {
-		w.served = true
-		ends = append(ends, q.takeOutLocked(w, true)...)
-		w.poke()
-	}
-	room := got.room
-	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*waiter)
-		if room -= max(w.need, 1); room < 0 {
-			break
-		}
-		w.admitted = true
-		w.poke()
-	}
-	return ends
 }
 
 // takeOutLocked takes a waiter out of its line. It returns what emptyLocked does.
@@ -404,13 +388,6 @@ func (q *lines) fail(w *waiter, since time.Time, err error) {
 			other.poke()
 		}
 	}
-}
-
-// joinedBy is the number of the latest waiter in the line of w.
-func (q *lines) joinedBy(w *waiter) int64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return w.line.joined
 }
 
 // news is what a poked waiter learns: that it should leave; that it is the head now, and

@@ -244,7 +244,7 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 		default:
 			t.Fatal("the last waiter was not woken")
 		}
-		if n := p.looks - before; n > 2 {
+		if n := p.looks - before; n > 20 { // a few become the head before they are canceled
 			t.Errorf("%d looks", n)
 		}
 		c.lines.close()

@@ -64,3 +64,33 @@ func (q *lines) refused(w *waiter) {
 	defer q.mu.Unlock()
 	w.looking = false
 }
+
+// serveLocked lets those behind an inquiry have what it has found too. Those who look are no
+// more than there is room for. The first that is left is poked in any case: a wake-up is
+// never lost with a waiter that leaves.
+func (q *lines) serveLocked(l *line, got *handOver) (ends []func()) {
+	for w := l.head(); w != nil && w.number <= got.upTo; w = l.head() {
+		w.served = true
+		ends = append(ends, q.takeOutLocked(w, true)...)
+		w.poke()
+	}
+	// What others have taken since that look may be a part of the room that it saw: a waiter
+	// that it is too small for must not be overtaken.
+	room := got.room - (l.taken - got.taken)
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		w := e.Value.(*waiter)
+		if room -= max(w.need, 1); room < 0 {
+			break
+		}
+		w.admitted = true
+		w.poke()
+	}
+	return ends
+}
+
+// sofar is the number of the latest waiter in the line of w, and how much was taken there.
+func (q *lines) sofar(w *waiter) (joined, taken int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.line.joined, w.line.taken
+}
