@@ -305,6 +305,8 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			return nil, e.Rest, nil
 		case e.Verdict == protocol.OtherType:
 			return nil, 0, because(ErrForeignKey, errOtherType)
+		case e.Verdict == protocol.OtherNumber:
+			return nil, 0, invalid("others that use the barrier now say that it has %d members", e.Missing)
 		case e.Verdict == protocol.Settled:
 			return nil, 0, &settled{e.Result}
 		case e.Verdict != protocol.OuterHoldLost:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,8 @@ var costs = []cost{
 	{"fair WriteLock", 2, 32, 49},
 	{"PriorityLock", 2, 32, 50},
 	{"Election", 2, 31, 50},
+	{"DoubleBarrier of one, Enter and Unlock", 2, 30, 35},
+	{"DoubleBarrier of one, Enter and Leave", 3, 35, 50},
 	{"Once that runs, with its NewOnce", 2, 14, 68},
 	{"Once with a result", 1, 1, 19},
 	{"MultiLock of three in a slot", 2, 29, 125},
@@ -214,6 +217,19 @@ func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook red
 	switch name {
 	case "Election":
 		return locktest.Electing{Election: client(servers[0]).NewElection("cost:" + name)}, nil
+	case "DoubleBarrier of one, Enter and Unlock", "DoubleBarrier of one, Enter and Leave":
+		b := client(servers[0]).NewDoubleBarrier("cost:double", 1)
+		waits := strings.HasSuffix(name, "Leave")
+		return nil, func(ctx context.Context) error {
+			lease, err := b.Enter(ctx)
+			switch {
+			case err != nil:
+				return err
+			case waits:
+				return b.Leave(ctx, lease)
+			}
+			return lease.Unlock(ctx)
+		}
 	case "Once that runs, with its NewOnce":
 		c, n := client(servers[0]), 0
 		return nil, func(ctx context.Context) error {

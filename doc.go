@@ -68,7 +68,8 @@
 // docs/redisson.md says what was tested with Redisson, and what does not work together.
 //
 // An [Election] is no Locker: Campaign waits for the leadership, and hands out a Lease. A
-// [Once] runs a function once, and lets all processes have the result.
+// [Once] runs a function once, and lets all processes have the result. The members of a
+// [DoubleBarrier] begin and end together.
 //
 // # What is guaranteed
 //

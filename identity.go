@@ -11,6 +11,7 @@ const (
 	priorityFamily = "priority"
 	electionFamily = "election"
 	onceFamily     = "once"
+	doubleFamily   = "double barrier"
 )
 
 // side is the side of a read-write lock. All other locks have one.

@@ -67,6 +67,9 @@ func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
 // refusal is the sight of a lock that was busy.
 func refusal(e *protocol.Entered, now time.Time) sight {
 	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
+	if e.Missing > 0 {
+		s.said = said{"members that are still to come: #", e.Missing}
+	}
 	if e.Rest >= 0 {
 		s.until = now.Add(min(e.Rest, seam.FarAway))
 	}

@@ -32,7 +32,7 @@ func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
-		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute),
+		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute), NewPlaces(site, n, 1),
 		NewPermits(site, n), NewPermits(site, n).Of(3), NewFairPermits(site, n), NewFairPermits(site, n).Of(3),
 	}
 }
@@ -66,6 +66,9 @@ func about(l Protocol, id string) []*wire.Request {
 		under := *e
 		under.Outer = "nobody:1"
 		requests = append(requests, of(l.Enter(&under)))
+	}
+	if p, ok := l.(*Places); ok {
+		requests = append(requests, of(p.Left(1)))
 	}
 	if o, ok := l.(*Once); ok {
 		requests = append(requests, of(o.Finish(id, 1, []byte("result"), false)), of(o.Finish(id, 1, nil, true)))

@@ -144,6 +144,7 @@ const (
 	OtherType             // a lock of another type, which has other keys, is held
 	NotSet                // a semaphore to which no permits were given yet
 	Settled               // there is a result already
+	OtherNumber           // others have another number of members: Missing
 )
 
 // Entered is the outcome of an Enter.
@@ -172,6 +173,8 @@ type Entered struct {
 	// Rank orders the waiters of a client as Redis does, the lowest first; 0: as before, or
 	// not known.
 	Rank int64
+	// Missing is how many members of a Busy DoubleBarrier are still to come.
+	Missing int64
 	// Result is that of a Once that is Settled.
 	Result string
 	// TakenOver: the outer hold is lost, and others hold the lock.

@@ -22,6 +22,7 @@ const (
 	codeOuterHoldLost = -2
 	codeQuarantined   = -3
 	codeOtherType     = -4
+	codeOtherNumber   = -6
 	codeNotSet        = -5
 	codeBeyond        = -6
 )

@@ -68,6 +68,7 @@ var aclTypes = []aclType{
 	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits()},
 	{name: "PermitSemaphore with WithFairness", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: usePermits(rlock.WithFairness())},
 	{name: "Once", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseOnce},
+	{name: "DoubleBarrier", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l, err := rlock.NewMultiLock(c[0].NewLock("{x}"+name), c[0].NewLock("{x}2"+name), c[0].NewLock("other "+name))
@@ -402,6 +403,58 @@ func aclUseOnce(t *testing.T, a, b *rlock.Client) {
 		result, ran, err := theirs.Do(bg, func(context.Context) ([]byte, error) { return []byte("result"), nil })
 		if string(result) != "result" || ran != (i == 0) || err != nil {
 			t.Error(result, ran, err)
+		}
+	}
+}
+
+// aclUseDoubleBarrier does all that can be done with a DoubleBarrier.
+func aclUseDoubleBarrier(t *testing.T, a, b *rlock.Client) {
+	mine, theirs := a.NewDoubleBarrier("phase", 2), b.NewDoubleBarrier("phase", 2)
+	if _, err := mine.Enter(bg, rlock.WithWait(300*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Error(err)
+	}
+	for _, forced := range []bool{false, true} {
+		got := make(chan *rlock.Lease, 1)
+		go func() {
+			lease, err := theirs.Enter(bg)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		lease, err := mine.Enter(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := <-got
+		deadline := lease.Deadline()
+		if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		if s, err := mine.State(bg); err != nil || len(s.Holders) != 2 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if held, err := theirs.IsLocked(bg); err != nil || !held {
+			t.Error(held, err)
+		}
+		watching, stop := context.WithCancel(bg)
+		if states, err := theirs.Watch(watching); err != nil || !(<-states).Locked() {
+			t.Error(err)
+		}
+		stop()
+		locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(500 * time.Millisecond)) })
+		left := make(chan error, 1)
+		go func() { left <- mine.Leave(bg, lease) }()
+		if forced {
+			locktest.Eventually(t, "one is left", func() bool { s, err := mine.State(bg); return err == nil && len(s.Holders) == 1 })
+			if was, err := theirs.ForceUnlock(bg); err != nil || !was {
+				t.Error(was, err)
+			}
+		} else {
+			locktest.MustUnlock(t, other)
+		}
+		if err := <-left; err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -1,0 +1,114 @@
+package rlock
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// DoubleBarrier lets a fixed number of members begin together, and end together: Enter
+// waits until all have come, and Leave until all have left. Then the next generation can
+// begin; who comes before that waits for it. Members are calls of Enter, from any
+// process.
+//
+// Enter returns a [Lease], which is renewed unless it was entered WithLease. A member that
+// dies leaves at the end of its lease. That is so too for one that died while it waited to
+// enter, or lost its connection for longer than its lease: until then it counts, and the
+// others may enter without it. Lease.Token is the same for all members of a generation,
+// and higher than those of all before it. Nothing is entered again: each Enter takes a
+// place, whatever its context descends from.
+//
+// All members must give the same number. While anybody is in, or waits with another number,
+// Enter fails with ErrInvalidArgument. [Inspector] methods see the members that have
+// entered as readers that share a lock; ForceUnlock ends the generation.
+//
+// Redisson has no such type. Its keys are rlock's own.
+type DoubleBarrier struct{ inspected }
+
+// MaxMembers is the largest number of members of a [DoubleBarrier]: each looks when all
+// have come.
+const MaxMembers = 10_000
+
+// NewDoubleBarrier returns the double barrier of a name, with 1 to [MaxMembers] members: see
+// [Client.NewLock].
+func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
+	var err error
+	if members < 1 || members > MaxMembers {
+		err = invalid("%d members: must be from 1 to %d", members, MaxMembers)
+	}
+	l, names := newCore(c, doubleFamily, name, lockConfig{}, err)
+	l.asks = protocol.NewPlaces(&l.c.site, names, members)
+	return &DoubleBarrier{inspected{l}}
+}
+
+// Enter waits until as many members as there are have called it. Options and errors are
+// those of [Locker]; WithWait(0) enters only as the last of them. Who gives up leaves no
+// place.
+func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
+	return b.core.lock(ctx, true, opts)
+}
+
+// Leave unlocks the lease, which waits for nobody, and then waits until all members of its
+// generation have left. If it fails to unlock, it does not wait, and returns the error of
+// [Lease.Unlock]. Otherwise the member has left, and the error matches
+//   - ctx.Err(), if ctx ended first, and ErrUnreachable, if Redis did not answer then;
+//   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
+//   - ErrClosed, if the client shuts down, or it is an error of Redis.
+//
+// A lease of another barrier or client is refused with ErrInvalidArgument, and a nil one
+// with ErrNotHeld.
+func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease) error {
+	l := b.core
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if lease.none() {
+		return l.error(ErrNotHeld)
+	}
+	h, ok := lease.of.(*hold)
+	if !ok || h.core.c != l.c || h.core.id() != l.id() {
+		return l.error(invalid("the lease is not of this barrier"))
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		return err
+	}
+	c := l.c
+	if !c.begin() {
+		return l.error(ErrClosed)
+	}
+	defer c.end()
+	w := &leaving{generation: h.token, places: l.asks.(*protocol.Places)}
+	// Those of one generation stand in one line, and what the first finds is true for all.
+	of := lockID{family: doubleFamily + " " + strconv.FormatInt(h.token, 10), name: l.name()}
+	w.inquiry = inquiry{c: c, of: of, asks: w, number: c.lastHold.Add(1), wait: true, forAll: true}
+	if err := w.run(ctx, ctx); err != nil {
+		return l.error(err)
+	}
+	return nil
+}
+
+// leaving is the seeker of Leave: it waits for the end of a generation.
+type leaving struct {
+	inquiry
+	places     *protocol.Places
+	generation int64
+}
+
+func (w *leaving) look(ctx context.Context) found {
+	if err := w.places.Ready(ctx); err != nil {
+		return found{err: err}
+	}
+	r := w.places.Left(w.generation).Do(ctx, w.c.cfg.commandTimeout)
+	switch {
+	case r.Err != nil:
+		return found{err: r.Err, last: r.Last}
+	case r.Outcome.N == 0:
+		return found{done: true}
+	}
+	return found{rest: max(r.Outcome.Rest, time.Millisecond), said: said{"members that are still in: #", r.Outcome.N}}
+}
+
+func (w *leaving) giveUp() bool                      { return false }
+func (w *leaving) listen(notify func()) (end func()) { return w.places.Listen("", notify) }

@@ -1,0 +1,126 @@
+package protocol
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var _ Protocol = (*Places)(nil)
+
+// Places is the protocol of a DoubleBarrier. A hold is a place in it, which its members take
+// together, and leave one by one.
+type Places struct {
+	Everyday
+	site    *Site
+	names   *Names
+	state   []string // keys: see scripts/shared/places.lua
+	channel string
+	members int
+}
+
+// NewPlaces returns the protocol of a DoubleBarrier with so many members.
+func NewPlaces(site *Site, names *Names, members int) *Places {
+	names.keep()
+	base := names.Derived("rlock:double")
+	return &Places{site: site, names: names, state: []string{base, base + ":places"}, channel: base + ":changed", members: members}
+}
+
+// keys returns the keys of the state, and more.
+func (p *Places) keys(more ...string) []string { return append(p.state[:2:2], more...) }
+
+// NewID implements Protocol.
+func (p *Places) NewID() HoldID { return p.site.NewID() }
+
+// Enter implements Protocol.
+func (p *Places) Enter(e *Acquire) Request[Entered] {
+	waits := 0
+	if e.Wait {
+		waits = 1
+	}
+	// A waiter looks each third of a waiter lease. But it does not lose its place sooner
+	// than it would when it has entered: the others may rely on it.
+	wait := max(e.Lease, p.site.WaiterLease)
+	q := p.site.entering("places/enter", p.keys(p.names.Tombstone(e.ID), p.names.Clock()),
+		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), waits, p.members, p.channel, p.site.how()})
+	q.read = readPlaced
+	return q
+}
+
+// readPlaced reads the reply of places/enter.
+func readPlaced(a wire.Answer) (Entered, error) {
+	code, n, rest, err := a.Pair()
+	switch {
+	case err == nil && code == codeOtherNumber:
+		return Entered{Verdict: OtherNumber, Missing: n}, nil
+	case err == nil && code == codeBusy && len(rest) == 1:
+		missing, ok := rest[0].(int64)
+		if !ok {
+			return Entered{}, wire.ErrReply(a.Val)
+		}
+		return Entered{Verdict: Busy, Rest: millis(n), Missing: missing}, nil
+	}
+	return readEntered(a)
+}
+
+// Release implements Protocol.
+func (p *Places) Release(id string, n int) Task {
+	return p.site.releasing("places/release", n, p.keys(), []any{id, p.channel, p.site.how()})
+}
+
+// Abandon implements Protocol.
+func (p *Places) Abandon(id string, late bool) Task {
+	return p.site.leaving("places/abandon", p.keys(p.names.Tombstone(id)), []any{id, keep(late), p.channel, p.site.how()})
+}
+
+// Renew implements Protocol.
+func (p *Places) Renew(id string, lease time.Duration) Task {
+	return p.site.renewing("places/renew", lease, p.keys(), []any{id, lease.Milliseconds()})
+}
+
+// ForceUnlock implements Protocol.
+func (p *Places) ForceUnlock(owner string) Request[bool] {
+	return p.site.forcing("places/force_unlock", owner, p.keys(), []any{owner, p.channel, p.site.how()})
+}
+
+// Inspect implements Protocol.
+func (p *Places) Inspect() Request[State] {
+	return looking(p.site, "places/inspect", p.keys(), nil, readState)
+}
+
+// Probe implements Protocol.
+func (p *Places) Probe(id string) Request[Probed] {
+	return looking(p.site, "places/probe", p.keys(), []any{id}, readProbed)
+}
+
+// Inside is how many are still in a generation.
+type Inside struct {
+	N    int64
+	Rest time.Duration // until they are out, unless they prolong that
+}
+
+// Left asks how many are still in the generation with a token.
+func (p *Places) Left(generation int64) Request[Inside] {
+	return looking(p.site, "places/left", p.keys(), []any{generation, p.channel, p.site.how()}, func(a wire.Answer) (Inside, error) {
+		n, rest, _, err := a.Pair()
+		return Inside{n, millis(rest)}, err
+	})
+}
+
+// View implements Protocol.
+func (p *Places) View() any { return view{"places/inspect", p.state[0], p.channel} }
+
+// Ready implements Protocol.
+func (p *Places) Ready(ctx context.Context) error { return p.site.Wire.Ready(ctx) }
+
+// Listen implements Protocol. All listen to one channel: a message concerns all who wait.
+func (p *Places) Listen(_ string, notify func()) (end func()) {
+	return p.site.listen(p.channel, notify)
+}
+
+// QueuedInRedis implements Protocol: each waiter has a place of its own.
+func (p *Places) QueuedInRedis() bool { return true }
+
+// KeepsPlace implements Protocol.
+func (p *Places) KeepsPlace() bool { return true }

@@ -1,0 +1,363 @@
+package barrier
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+// fataler is a test, also of package rapid.
+type fataler interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// call is an Enter or a Leave under way.
+type call struct {
+	cancel context.CancelFunc
+	lease  *rlock.Lease
+	err    error
+	done   chan struct{}
+}
+
+func calls(do func(ctx context.Context) (*rlock.Lease, error)) *call {
+	ctx, cancel := context.WithCancel(bg)
+	c := &call{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.lease, c.err = do(ctx)
+	}()
+	return c
+}
+
+func enters(b *rlock.DoubleBarrier, opts ...rlock.AcquireOption) *call {
+	return calls(func(ctx context.Context) (*rlock.Lease, error) { return b.Enter(ctx, opts...) })
+}
+
+func leaves(b *rlock.DoubleBarrier, lease *rlock.Lease) *call {
+	return calls(func(ctx context.Context) (*rlock.Lease, error) { return nil, b.Leave(ctx, lease) })
+}
+
+// returns waits for the end of a call that succeeds.
+func (c *call) returns(t fataler) *rlock.Lease {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not return")
+	}
+	if c.err != nil {
+		t.Fatal(c.err)
+	}
+	return c.lease
+}
+
+func (c *call) waits(t fataler) {
+	t.Helper()
+	select {
+	case <-c.done:
+		t.Fatalf("it does not wait: %v, %v", c.lease, c.err)
+	case <-time.After(5 * time.Millisecond):
+	}
+}
+
+// inside waits until so many wait to enter, or are in.
+func inside(t testing.TB, b *rlock.DoubleBarrier, waiting, in int) {
+	t.Helper()
+	var s rlock.State
+	locktest.Eventually(t, "the members are there", func() bool {
+		var err error
+		s, err = b.State(bg)
+		return err == nil && s.Waiters == waiting && len(s.Holders) == in
+	})
+}
+
+func TestMembersBeginAndEndTogether(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		var all []*rlock.DoubleBarrier
+		for range 2 {
+			// Only messages wake: nobody polls.
+			c := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+			all = append(all, c.NewDoubleBarrier("phase", 4))
+		}
+		var token int64
+		for generation := range 2 {
+			var coming []*call
+			for i := range 3 {
+				coming = append(coming, enters(all[i%2]))
+			}
+			inside(t, all[0], 3, 0)
+			for _, c := range coming {
+				c.waits(t)
+			}
+			if held, err := all[0].IsLocked(bg); held || err != nil {
+				t.Fatal(held, err)
+			}
+			coming = append(coming, enters(all[1]))
+			var leases []*rlock.Lease
+			for _, c := range coming {
+				leases = append(leases, c.returns(t))
+			}
+			for _, l := range leases {
+				if l.Token() != leases[0].Token() || l.Token() <= token {
+					t.Errorf("token %d; %d before", l.Token(), token)
+				}
+			}
+			token = leases[0].Token()
+			inside(t, all[1], 0, 4)
+
+			// One more than there are members waits for the next generation.
+			var late *call
+			if generation == 0 {
+				late = enters(all[0])
+			}
+			locktest.MustUnlock(t, leases[3]) // waits for nobody
+			var going []*call
+			for i, l := range leases[:2] {
+				going = append(going, leaves(all[i%2], l))
+			}
+			inside(t, all[1], 0, 1)
+			for _, c := range going {
+				c.waits(t)
+			}
+			if err := all[0].Leave(bg, leases[2]); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range going {
+				c.returns(t)
+			}
+			if late != nil {
+				inside(t, all[1], 1, 0)
+				late.cancel()
+				<-late.done
+				locktest.WantErr(t, late.err, rlock.ErrNotAcquired, context.Canceled)
+			}
+		}
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+func TestDoubleBarrierOfOne(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t).NewClient(t).NewDoubleBarrier("phase", 1)
+	for range 3 {
+		lease := enters(b).returns(t)
+		if n, err := b.HeldBy(lease.Context(bg)); err != nil {
+			t.Error(n, err)
+		}
+		if err := b.Leave(bg, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMembersMustAgreeOnTheirNumber(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		two, three := c.NewDoubleBarrier("phase", 2), c.NewDoubleBarrier("phase", 3)
+		first := enters(two)
+		inside(t, two, 1, 0)
+		_, err := three.Enter(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		second := enters(two).returns(t)
+		_, err = three.Enter(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.MustUnlock(t, first.returns(t))
+		locktest.MustUnlock(t, second)
+		first = enters(three)
+		inside(t, three, 1, 0)
+		_, err = two.Enter(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		first.cancel()
+		<-first.done
+		locktest.OnlyTombstones(t, b.Client(t))
+	})
+}
+
+// Who gives up leaves no place, whether others wait or not; WithWait(0) never takes one.
+func TestEnterThatIsGivenUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		d := b.NewClient(t).NewDoubleBarrier("phase", 2)
+		_, err := d.Enter(bg, rlock.WithWait(0))
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		locktest.MustBeEmpty(t, rdb)
+		first := enters(d)
+		inside(t, d, 1, 0)
+		first.cancel()
+		<-first.done
+		locktest.WantErr(t, first.err, rlock.ErrNotAcquired, context.Canceled)
+		locktest.OnlyTombstones(t, rdb)
+		first = enters(d)
+		inside(t, d, 1, 0)
+		second, err := d.Enter(bg, rlock.WithWait(0)) // the last
+		if err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustUnlock(t, second)
+		locktest.MustUnlock(t, first.returns(t))
+		_, err = d.Enter(bg, rlock.WithWait(20*time.Millisecond))
+		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+// A member that dies leaves by its lease: before all have come, and after.
+func TestDeadMembersLeaveByTheirLeases(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		short := locktest.Ample(600 * time.Millisecond)
+		opts := []rlock.Option{rlock.WithWatchdogLease(short), rlock.WithWaiterLease(short)}
+		proxy := faultproxy.New(t, b.Addr)
+		dying := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), opts...).NewDoubleBarrier("phase", 2)
+		d := b.NewClient(t, opts...).NewDoubleBarrier("phase", 2)
+
+		dead := enters(dying)
+		inside(t, d, 1, 0)
+		proxy.Blackhole(true)
+		inside(t, d, 0, 0) // it does not count any more
+		first, second := enters(d), enters(d)
+		one, two := first.returns(t), second.returns(t)
+		locktest.MustUnlock(t, one)
+		locktest.MustUnlock(t, two)
+		dead.cancel()
+		proxy.Blackhole(false)
+		<-dead.done
+		if dead.err == nil {
+			t.Fatal("it has entered")
+		}
+
+		entering := enters(dying)
+		lease := enters(d).returns(t)
+		entering.returns(t)
+		proxy.Blackhole(true)
+		late := enters(d)
+		if err := d.Leave(bg, lease); err != nil { // waits until the other's lease is over
+			t.Fatal(err)
+		}
+		inside(t, d, 1, 0)
+		if held, err := d.IsLocked(bg); err != nil || held {
+			t.Error(held, err)
+		}
+		late.cancel()
+		<-late.done
+	})
+}
+
+func TestLeaveThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		d, other := c.NewDoubleBarrier("phase", 2), c.NewDoubleBarrier("other", 1)
+		entering := enters(d)
+		lease := enters(d).returns(t)
+		stays := entering.returns(t)
+		locktest.WantErr(t, other.Leave(bg, lease), rlock.ErrInvalidArgument)
+		locktest.WantErr(t, b.NewClient(t).NewDoubleBarrier("phase", 2).Leave(bg, lease), rlock.ErrInvalidArgument)
+		locktest.WantErr(t, d.Leave(bg, nil), rlock.ErrNotHeld)
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		defer cancel()
+		locktest.WantErr(t, d.Leave(ctx, lease), context.DeadlineExceeded, nil, rlock.ErrUnreachable)
+		inside(t, d, 0, 1) // it has left all the same
+		locktest.WantErr(t, d.Leave(bg, lease), rlock.ErrUnlocked)
+		if was, err := d.ForceUnlock(bg); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		locktest.WantErr(t, d.Leave(bg, stays), rlock.ErrLeaseLost)
+
+		entering = enters(d)
+		lease, stays = enters(d).returns(t), entering.returns(t)
+		going := leaves(d, lease)
+		inside(t, d, 0, 1)
+		if was, err := d.ForceUnlockIf(bg, stays.Owner()); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		going.returns(t)
+		locktest.OnlyTombstones(t, b.Client(t))
+	})
+}
+
+func TestInvalidArgumentsOfADoubleBarrier(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t)
+	for _, d := range []*rlock.DoubleBarrier{
+		c.NewDoubleBarrier("phase", 0), c.NewDoubleBarrier("phase", -1), c.NewDoubleBarrier("phase", rlock.MaxMembers+1),
+		c.NewDoubleBarrier("phase", math.MaxInt), c.NewDoubleBarrier("", 2), (*rlock.Client)(nil).NewDoubleBarrier("phase", 2), {},
+	} {
+		_, err := d.Enter(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		locktest.WantErr(t, d.Leave(bg, nil), rlock.ErrInvalidArgument)
+	}
+}
+
+func TestShutdownSendsThoseAwayWhoWait(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
+	d, other := c.NewDoubleBarrier("phase", 2), c.NewDoubleBarrier("other", 2)
+	first, second := enters(d), enters(d)
+	stays, goes := first.returns(t), second.returns(t)
+	coming, going := enters(other), leaves(d, goes)
+	inside(t, other, 1, 0)
+	inside(t, d, 0, 1)
+	done := locktest.ShutDown(bg, c, stays)
+	<-coming.done
+	<-going.done
+	locktest.WantErr(t, coming.err, rlock.ErrClosed)
+	locktest.WantErr(t, going.err, rlock.ErrClosed)
+	locktest.MustUnlock(t, stays)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	locktest.OnlyTombstones(t, b.Client(t))
+}
+
+func TestLostRepliesOfADoubleBarrier(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"places/enter", "places/release", "places/left"} {
+		locktest.EachLoss(t, script, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+			c, proxy, rdb := b.Faulty(t)
+			d, plain := c.NewDoubleBarrier("phase", 2), b.NewClient(t).NewDoubleBarrier("phase", 2)
+			locktest.LoadScripts(t, rdb, "places/enter", "places/release", "places/left")
+			locktest.OnNth(t, proxy, script, 1, action)
+			entering := enters(d)
+			inside(t, plain, 1, 0)
+			theirs := enters(plain).returns(t)
+			mine := entering.returns(t)
+			if mine.Token() != theirs.Token() {
+				t.Errorf("tokens %d and %d", mine.Token(), theirs.Token())
+			}
+			going := leaves(d, mine)
+			inside(t, plain, 0, 1)
+			locktest.MustUnlock(t, theirs)
+			going.returns(t)
+			locktest.OnlyTombstones(t, rdb)
+		})
+	}
+}
+
+// A copy of an Enter that comes when its hold is over takes no place.
+func TestLateCopyOfAnEnterTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		d := c.NewDoubleBarrier("phase", 1)
+		locktest.LoadScripts(t, rdb, "places/enter")
+		locktest.OnNth(t, proxy, "places/enter", 1, faultproxy.Hold)
+		locktest.MustUnlock(t, enters(d).returns(t)) // by a resend
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
