@@ -26,7 +26,8 @@ type pass struct {
 
 // grant is a hold that Redis has granted to a waiter at the release of the one before.
 type grant struct {
-	sent   instant // when the release was
+	asked  int64   // serial number of the release among the news of lines
+	sent   instant // when it was
 	token  int64
 	unsure bool // a copy of it may be under way
 }

@@ -77,13 +77,14 @@ func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	l, c := d.h.core, d.h.core.c
 	var w *waiter
 	var heir protocol.Heir
+	var g *grant
 	if d.rest == 0 && !d.h.unsure && l.asks.Passes() && !c.isClosing() {
-		w, heir = c.lines.heir(l.id())
+		w, heir, g = c.lines.heir(l.id())
 	}
 	if w == nil {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	g := &grant{sent: c.now()}
+	g.sent = c.now()
 	r := l.asks.ReleaseTo(d.id, heir).Do(ctx, untilOrSoon(limit))
 	g.token, g.unsure = r.Outcome.Token, r.Unsure
 	switch {

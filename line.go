@@ -229,7 +229,7 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 func (q *lines) takeOutLocked(w *waiter, got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
-	q.standsNoMoreLocked(w)
+	q.standsNoMoreLocked(w, got)
 	if w.line.waiters.Len() == 0 {
 		w.line.loudLocked()
 		ends = q.emptyLocked(w.line, got)
@@ -332,13 +332,6 @@ func (q *lines) wake(lock lockID) {
 	}
 }
 
-// wakeHead tells the head of one line to look at the lock.
-func (q *lines) wakeHead(l *line) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.newsLocked(l)
-}
-
 // newsLocked notes that there is a reason to look at the lock, for the head of the line or
 // for the next waiter that becomes it.
 func (q *lines) newsLocked(l *line) {
@@ -368,7 +361,7 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 		return
 	}
 	// Only the head subscribes, so nobody else does it in between.
-	unsub := open(func() { q.wakeHead(line) })
+	unsub := open(q.ear(line))
 	q.mu.Lock()
 	line.unsub = unsub
 	q.mu.Unlock()

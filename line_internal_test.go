@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // lineTest is the lines of a client, whose subscriptions are counted.
@@ -332,4 +334,109 @@ func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 		}
 		c.lines.close()
 	})
+}
+
+// stand lets a waiter stand in a queue in Redis, with a rank. notify confirms its subscription,
+// and then brings messages.
+func (q *lineTest) stand(id string, rank int64) (w *waiter, notify func()) {
+	key := keyOf("a")
+	key.id = id
+	w = q.enter(key, 0)
+	q.stands(w, rank, protocol.Heir{ID: id})
+	w.looks()
+	return w, q.notify
+}
+
+func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testing.T) {
+	type two struct {
+		lineTest
+		first, second *waiter
+		confirm       func() // the subscription of the second
+	}
+	for name, test := range map[string]struct {
+		play func(q *two)
+		look bool
+	}{
+		"confirmed": {func(q *two) { q.confirm() }, false},
+		"a message": {func(q *two) { q.confirm(); q.confirm() }, true},
+		"the first has left": {func(q *two) {
+			q.confirm()
+			q.leave(q.first, nil, 0)
+		}, true},
+		"the first has left, and then it is confirmed": {func(q *two) {
+			q.leave(q.first, gotIt, 0)
+			q.confirm()
+		}, true},
+		"a release grants the first its hold": {func(q *two) {
+			q.confirm()
+			_, _, g := q.heir(lockID{name: "a"})
+			q.tell(q.first, g)
+			q.leave(q.first, gotIt, 0)
+		}, false},
+		"a release grants it, and it is canceled": {func(q *two) {
+			q.confirm()
+			_, _, g := q.heir(lockID{name: "a"})
+			q.tell(q.first, g)
+			q.leave(q.first, nil, 0)
+		}, true},
+		"a release is under way when it is confirmed": {func(q *two) {
+			_, _, g := q.heir(lockID{name: "a"})
+			q.confirm()
+			q.tell(q.first, g)
+			q.leave(q.first, gotIt, 0)
+		}, true},
+		"the first looks and gets it": {func(q *two) {
+			q.confirm()
+			q.leave(q.first, gotIt, 0)
+		}, true},
+		"the first has lost its place, and stands behind it": {func(q *two) {
+			q.confirm()
+			q.stands(q.first, 9, protocol.Heir{})
+		}, true},
+		"a third comes, and leaves": {func(q *two) {
+			q.confirm()
+			third, _ := q.stand("c:3", 3)
+			q.leave(third, nil, 0)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := &two{}
+			defer q.close()
+			q.first, _ = q.stand("c:1", 1)
+			q.second, q.confirm = q.stand("c:2", 2)
+			test.play(q)
+			if look := poked(q.second); look != test.look {
+				t.Errorf("it looks: %v", look)
+			}
+		})
+	}
+}
+
+func TestHeirIsTheFirstInRedis(t *testing.T) {
+	var q lineTest
+	defer q.close()
+	lock := lockID{name: "a"}
+	want := func(id string) {
+		t.Helper()
+		w, heir, _ := q.heir(lock)
+		if (w == nil) != (id == "") || heir.ID != id {
+			t.Errorf("%q, want %q", heir.ID, id)
+		}
+	}
+	want("")
+	b, _ := q.stand("c:2", 20)
+	a, _ := q.stand("c:1", 10)
+	c, _ := q.stand("c:3", 30)
+	want("c:1")
+	q.stands(a, 40, protocol.Heir{ID: "c:1"})
+	want("c:2")
+	q.leave(b, nil, 0)
+	want("c:3")
+	q.leave(c, gotIt, 0)
+	want("c:1")
+	q.leave(a, nil, 0)
+	want("")
+	if len(q.queues) > 0 {
+		t.Error("an empty queue remains")
+	}
 }

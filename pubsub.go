@@ -37,7 +37,17 @@ type hub struct {
 	lost   []*topic         // topics that it has to route
 	unused list.List        // of *topic: those without users, the one that is longest so first
 	expiry *time.Timer      // runs while there are any
+
+	leaving []*topic    // those that were dropped and are still subscribed
+	leave   *time.Timer // runs while there are any
 }
+
+// Topics that were dropped are unsubscribed together, by one command: each waiter of a FairLock
+// has a channel of its own.
+const (
+	mostLeaving = 32
+	leaveWithin = 50 * time.Millisecond
+)
 
 type topicName struct {
 	channel string
@@ -202,7 +212,7 @@ func (h *hub) expire() {
 	}
 }
 
-// dropLocked unsubscribes a topic without users.
+// dropLocked has a topic without users unsubscribed, soon.
 func (h *hub) dropLocked(t *topic) {
 	if t.place != nil {
 		h.unused.Remove(t.place)
@@ -211,10 +221,35 @@ func (h *hub) dropLocked(t *topic) {
 	if h.topics[t.name] == t {
 		delete(h.topics, t.name)
 	}
-	if f := t.feed; f != nil {
-		delete(f.topics, t.name)
-		f.changeLocked(t.name)
+	if t.feed == nil {
+		return
 	}
+	h.leaving = append(h.leaving, t)
+	switch {
+	case len(h.leaving) >= mostLeaving:
+		h.leaveLocked()
+	case h.leave == nil:
+		h.leave = time.AfterFunc(leaveWithin, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.leaveLocked()
+		})
+	}
+}
+
+// leaveLocked unsubscribes the topics that were dropped.
+func (h *hub) leaveLocked() {
+	if h.leave != nil {
+		h.leave.Stop()
+		h.leave = nil
+	}
+	for _, t := range h.leaving {
+		if f := t.feed; f != nil && f.topics[t.name] == t { // else it has moved, or is used again
+			delete(f.topics, t.name)
+			f.changeLocked(t.name)
+		}
+	}
+	h.leaving = nil
 }
 
 // restLocked notes that a topic is not subscribed any more, or may not be: its users are
@@ -309,8 +344,10 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 func (h *hub) close() {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()
-	if h.expiry != nil {
-		h.expiry.Stop()
+	for _, t := range []*time.Timer{h.expiry, h.leave} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	h.mu.Unlock()
 }

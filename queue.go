@@ -23,12 +23,22 @@ import (
 //   - If the release is not answered, the waiter looks, and finds what has become of it.
 //   - A copy of the release that comes late finds its hold gone, and grants nothing.
 //   - A waiter that is told too late, since the process was stopped, looks again.
+//
+// A waiter need not look when its subscription is confirmed while another of its client is in
+// front of it: it is told of nothing before that one has left the queue. When that one leaves,
+// the waiter knows whether it has heard everything since then: if a release that was sent after
+// the confirmation has granted the other one its hold. Otherwise it looks.
 
 // standing is the place of a waiter in Redis.
 type standing struct {
 	rank  int64 // 0: not known
 	index int   // in the queue of this client
 	heir  protocol.Heir
+
+	// subscribed is the serial number of the confirmation after which the waiter did not
+	// look, since another was in front of it; 0: it did. asked is that of the release that
+	// has granted it its hold; 0: none has.
+	subscribed, asked int64
 }
 
 // queue is the waiters of this client for a lock whose order Redis keeps, in that order: a
@@ -66,9 +76,10 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 	switch {
 	case w.rank == rank:
 		return
-	case w.rank != 0:
+	case w.rank != 0: // it has lost its place, and has another
 		w.rank, w.heir = rank, as
 		heap.Fix(all, w.index)
+		q.frontLocked(all, 0)
 		return
 	case all == nil:
 		all = &queue{}
@@ -81,8 +92,8 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 	heap.Push(all, w)
 }
 
-// standsNoMoreLocked is called when a waiter leaves its line.
-func (q *lines) standsNoMoreLocked(w *waiter) {
+// standsNoMoreLocked is called when a waiter leaves its line, with a hold or without.
+func (q *lines) standsNoMoreLocked(w *waiter, got bool) {
 	if w.rank == 0 {
 		return
 	}
@@ -90,22 +101,55 @@ func (q *lines) standsNoMoreLocked(w *waiter) {
 	all := q.queues[lock]
 	heap.Remove(all, w.index)
 	w.rank = 0
+	if !got {
+		w.asked = 0
+	}
 	if all.Len() == 0 {
 		delete(q.queues, lock)
+	} else {
+		q.frontLocked(all, w.asked)
 	}
 }
 
-// heir returns the first of the waiters for a lock that have a place in Redis; nil: there is
-// none.
-func (q *lines) heir(lock lockID) (*waiter, protocol.Heir) {
+// frontLocked has the first waiter look, if it may have missed something. asked is the serial
+// number of the release that granted a hold to the one that was in front of it.
+func (q *lines) frontLocked(all *queue, asked int64) {
+	w := (*all)[0]
+	if w.subscribed > asked {
+		q.newsLocked(w.line)
+	}
+	w.subscribed = 0
+}
+
+// ear returns what is to be called when a line is subscribed, and for each message.
+func (q *lines) ear(l *line) (notify func()) {
+	first := true
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		w, all := l.head(), q.queues[l.key.lock]
+		if confirms := first; confirms && w != nil && w.rank != 0 && (*all)[0] != w {
+			q.serial++
+			w.subscribed = q.serial
+		} else {
+			q.newsLocked(l)
+		}
+		first = false
+	}
+}
+
+// heir returns the first of the waiters for a lock that have a place in Redis, before a release
+// names it; nil: there is none.
+func (q *lines) heir(lock lockID) (w *waiter, as protocol.Heir, g *grant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]
 	if all == nil {
-		return nil, protocol.Heir{}
+		return nil, protocol.Heir{}, nil
 	}
-	w := (*all)[0]
-	return w, w.heir
+	w = (*all)[0]
+	q.serial++
+	return w, w.heir, &grant{asked: q.serial}
 }
 
 // tell gives a grant to the waiter, unless it has left its line: then it knows, or abandons
@@ -117,7 +161,7 @@ func (q *lines) tell(w *waiter, g *grant) {
 		return
 	}
 	if g != nil {
-		w.given.grant = g
+		w.given.grant, w.asked = g, g.asked
 	}
 	w.poke()
 }

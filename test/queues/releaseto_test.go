@@ -28,7 +28,7 @@ func passingTypes() (all []passingType) {
 	for _, k := range locktest.OrderedTypes() {
 		switch k.Name {
 		case "fair":
-			all = append(all, passingType{k, "fair", 5.3})
+			all = append(all, passingType{k, "fair", 3.5})
 		case "write", "priority":
 			all = append(all, passingType{k, "queue", 2.5})
 		}
