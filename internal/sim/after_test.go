@@ -96,12 +96,18 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 
 	handOvers(w, j, s)
 
-	// Redis forgets everything but the clocks.
+	// Redis forgets everything but the clocks, and the number of permits.
 	time.Sleep(time.Minute + longestFix)
+	if s.kind.permits {
+		j.allBack(fresh)
+	}
 	var left []string
 	for i := range w.servers {
 		for _, key := range w.keysOf(i) {
 			// The record of a vote outlives the vote: the next one to vote replaces it.
+			if s.kind.permits && (slices.Contains(lockNames, key) || strings.HasSuffix(key, ":rlock:permits")) {
+				continue
+			}
 			if !remains(key) && !(strings.HasSuffix(key, ":rlock:red") && j.cameBack(i, w.Redis(i).HGet(key, "attempt"))) {
 				left = append(left, key)
 			}

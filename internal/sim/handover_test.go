@@ -71,7 +71,7 @@ type handOver struct {
 
 func (o *handOver) play() {
 	name, ctx := lockNames[0], context.Background()
-	shared := o.to.shared[name] != nil && o.r.IntN(2) == 0
+	shared := o.to.shared[name] != nil && !o.j.s.kind.permits && o.r.IntN(2) == 0
 	q := o.j.asks("from", name, false, nil)
 	held, err := o.from.locks[name].Lock(ctx, rlock.WithLease(o.most))
 	if err != nil {

@@ -205,7 +205,7 @@ func (j *judge) startsLocked(q question, lock string, s *openHold, losses int) {
 	j.excludeLocked(lock, s, losses)
 	wrong := len(j.wrong)
 	switch newest := q.parts[lock]; {
-	case s.shared:
+	case s.shared || j.s.kind.permits:
 		if s.token != 0 {
 			j.accuseLocked("%s shares %s and has token %d", q.who, lock, s.token)
 		}
@@ -226,6 +226,10 @@ func (j *judge) startsLocked(q question, lock string, s *openHold, losses int) {
 // excludeLocked looks for others who believe to hold what s holds. A loss of
 // the data that one of the two has lived through can have caused that.
 func (j *judge) excludeLocked(lock string, s *openHold, losses int) {
+	if j.s.kind.permits {
+		j.roomLocked(lock, s, losses)
+		return
+	}
 	wrong := len(j.wrong)
 	defer func() { j.doubles += len(j.wrong) - wrong }()
 	for _, other := range j.locks[lock].open {

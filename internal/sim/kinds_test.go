@@ -101,6 +101,16 @@ var kinds = []kind{
 		},
 		several: several{ghost: misattributed},
 	},
+	{
+		name: "permits", open: openPermits(),
+		holds: permitHolds, enteredOnce: true, permits: true,
+		several: several{ghost: miscounted},
+	},
+	{
+		name: "fair permits", open: openPermits(rlock.WithFairness()),
+		holds: fairPermitHolds, queuedInRedis: true, enteredOnce: true, permits: true,
+		several: several{ghost: fairMiscounted},
+	},
 }
 
 // misattributed tells of a value in Redis that is not of the leader.

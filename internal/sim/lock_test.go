@@ -51,6 +51,7 @@ type kind struct {
 	handsOver     bool // holds are handed over inside a client, under one id
 	combined      bool // more workers, whose requests are combined if only two are under way
 	enteredOnce   bool // there is no re-entry
+	permits       bool // a semaphore: see permits_test.go
 	// proclaim has a holder tell something, for the n-th time.
 	proclaim func(l rlock.Locker, lease *rlock.Lease, n int) error
 	passes   bool // a release grants the lock to the next waiter of the client

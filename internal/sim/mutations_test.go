@@ -131,6 +131,34 @@ var mutations = []struct {
 		script: "queue/enter", old: "'token', token, 'value', value)", instead: "'token', token)",
 	},
 	{
+		name: "an acquire does not count the free permits", want: "permits of", within: 5, kind: "permits",
+		script: "permits/enter", old: "left < n", instead: "false",
+	},
+	{
+		name: "permits are reclaimed twice", want: "permits are free", within: 5, kind: "permits",
+		script: "shared/permits", old: "tell(give(n))", instead: "give(n)\n    tell(give(n))",
+	},
+	{
+		name: "a renewal makes permits anew", want: "permits are free", within: 20, kind: "permits",
+		script: "permits/renew", old: "giveBack(there)\n  return told(0)", instead: "first = 0",
+	},
+	{
+		name: "an acquire of permits does not look for its tombstone", want: "held by nobody", within: 20, in: "late", kind: "permits",
+		script: "permits/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
+	},
+	{
+		name: "a fair acquire does not count the free permits", want: "permits of", within: 5, kind: "fair permits",
+		script: "fairpermits/enter", old: "or left < n then", instead: "then",
+	},
+	{
+		name: "a fair hold that ends gives its permits back twice", want: "permits of", within: 5, kind: "fair permits",
+		script: "shared/permitqueue", old: "redis.call('hdel', state, hold)", instead: "",
+	},
+	{
+		name: "a fair acquire does not look for its tombstone", want: "", within: 20, in: "late", kind: "fair permits",
+		script: "fairpermits/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
+	},
+	{
 		name: "a node votes twice", want: "and so does", within: 5, kind: "redlock",
 		script: "quorum/acquire", old: "elseif held then", instead: "elseif false then",
 	},

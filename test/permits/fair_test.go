@@ -266,11 +266,11 @@ func TestFairPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
 					t.Fatal(err)
 				}
 				free("5")
-				lease, err := s.Acquire(bg, 3)
+				lease, err := s.Acquire(bg, 2)
 				if err != nil {
 					t.Fatal(err)
 				}
-				free("2")
+				free("3")
 				if err := lease.Extend(bg, time.Hour); err != nil {
 					t.Fatal(err)
 				}
