@@ -171,7 +171,7 @@ func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
 }
 
 // answered implements duty.
-func (u *cleanup) answered(_ time.Duration, _ instant, r protocol.Result[protocol.Kept]) instant {
+func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept]) instant {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {

@@ -151,6 +151,15 @@
 // and the Observer is told (Retry). Watch itself fails only with ErrInvalidArgument or
 // ErrClosed, at once.
 //
+// # Asking holders to leave
+//
+// Whoever wants a lock may ask those who keep it from others, in any process, to release it
+// ([Locker], RequestRelease). A holder hears that by [Lease.ReleaseRequested], if it listens,
+// and decides. A request is for the holds that there are, never for a later one. It is left in
+// Redis for ten minutes, and announced by a message: who listens later, or missed the
+// message, finds it. Listening costs a subscription and two looks, and one look each third of
+// a watchdog lease; a holder who does not listen pays nothing.
+//
 // # What it costs
 //
 // The acquire and the release of a free lock are one script call each. A held lock costs

@@ -103,3 +103,45 @@ func ExampleLock_watch() {
 	// exclusive true
 	// free
 }
+
+// Whoever wants a lock may ask its holder for it. The holder decides when it is done.
+func ExampleLease_ReleaseRequested() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	index := client.NewLock("index")
+
+	lease, err := index.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { // what takes hours, in small steps
+		for {
+			select {
+			case <-lease.ReleaseRequested():
+				fmt.Println("somebody is in a hurry")
+				done <- lease.Unlock(ctx)
+				return
+			case <-lease.Done():
+				done <- lease.Err()
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+
+	// In another process:
+	asked, err := index.RequestRelease(ctx)
+	fmt.Println("asked:", asked, err)
+	urgent, err := index.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("unlocked:", <-done)
+	_ = urgent.Unlock(ctx)
+	// Unordered output:
+	// asked: true <nil>
+	// somebody is in a hurry
+	// unlocked: <nil>
+}

@@ -98,6 +98,17 @@ func (g *group) endLocked(cause error) {
 	}
 }
 
+// listen implements holding: the group is asked when a member is.
+func (g *group) listen(l *Lease) {
+	for _, m := range g.members {
+		m.askedFor(func() {
+			g.lock()
+			l.tellLocked()
+			g.unlock()
+		})
+	}
+}
+
 func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	err := each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
 	if err != nil {

@@ -41,6 +41,7 @@ func (d *departure) passOn() bool {
 		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked,
 	}
 	quiet := h.attempts == 0 && !h.miscounted // the count in Redis is 1
+	quiet = quiet && !h.wasAskedLocked()      // others asked for the lock, and this holder heard it
 	h.unlock()
 	// Only its holder draws tokens. If nobody takes this one it is never seen.
 	if now := c.now(); !quiet || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {

@@ -67,6 +67,7 @@ type seldom struct {
 	guardAt instant // next look after a fixed lease; zero: when a renewal would be due
 
 	batch      *batch // to hand the hold over inside the client; nil: it is released
+	hears      *hears // how requests to release the lock are heard; nil: nobody listens
 	miscounted bool   // a re-entry or a partial release was not confirmed
 }
 
@@ -357,6 +358,7 @@ func (h *hold) endLocked(s state, cause error) {
 		l.endLocked(cause)
 	}
 	h.core.c.watchdog.remove(&h.entry)
+	h.deafenLocked()
 	if s == over {
 		h.core.c.lines.wake(h.core.id())
 	}

@@ -28,5 +28,10 @@ func (i inspected) ForceUnlockIf(ctx context.Context, owner string) (bool, error
 	return i.core.ForceUnlockIf(ctx, owner)
 }
 
+// RequestRelease asks those who have a lease to end it: see [Locker].
+func (i inspected) RequestRelease(ctx context.Context) (asked bool, err error) {
+	return i.core.RequestRelease(ctx)
+}
+
 // Watch is that of every lock: see the documentation of the package.
 func (i inspected) Watch(ctx context.Context) (<-chan State, error) { return i.core.Watch(ctx) }

@@ -34,6 +34,7 @@ type Lease struct {
 type listeners struct {
 	done     chan struct{}              // closed at the end; nil: nobody waits so
 	contexts map[*leaseContext]struct{} // to be canceled at the end
+	wanted   *wanted                    // nil: nobody listens for requests to release
 }
 
 type leaseContext struct{ cancel context.CancelCauseFunc }
@@ -56,6 +57,8 @@ type holding interface {
 	deadlineLocked() time.Time
 	// checkLocked ends the leases if their time is over.
 	checkLocked(now instant)
+	// listen begins to listen for requests to release, on behalf of a lease: see Lease.askedFor.
+	listen(l *Lease)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
 	// release ends a lease for which Unlock was called at the given time. It returns the
 	// owner too, for the observer.

@@ -94,6 +94,21 @@ func (m *MultiLock) ForceUnlockIf(ctx context.Context, owner string) (bool, erro
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlockIf(ctx, owner) })
 }
 
+// RequestRelease asks the holders of all members, and reports whether any was asked. It goes on
+// after an error, and joins the errors. See [Locker].
+func (m *MultiLock) RequestRelease(ctx context.Context) (asked bool, err error) {
+	if err := m.check(ctx); err != nil {
+		return false, err
+	}
+	var failed []error
+	for _, l := range m.members {
+		one, err := l.RequestRelease(ctx)
+		asked = asked || one
+		failed = append(failed, err)
+	}
+	return asked, errors.Join(failed...)
+}
+
 func (m *MultiLock) force(ctx context.Context, fn func(l Inspector) (bool, error)) (held bool, err error) {
 	var failed []error
 	err = m.each(ctx, func(l Inspector) (bool, error) {

@@ -23,6 +23,9 @@ func (h *hold) nextLocked() instant {
 	} else if h.guardsLocked() && h.guardLocked().Before(next) {
 		next = h.guardLocked()
 	}
+	if h.listensLocked() && h.hears.next.Before(next) {
+		next = h.hears.next
+	}
 	return next
 }
 
@@ -52,7 +55,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{h.core.asks.Renew(h.id(), lease), lease, h.core.family}
+		do = chore{task: h.core.asks.Renew(h.id(), lease), lease: lease, nodes: h.core.family}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -63,12 +66,14 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	} else if h.renewed == 0 && h.guardsLocked() && !h.guardLocked().After(now.Add(slack)) {
 		do = chore{task: h.core.asks.Renew(h.id(), 0)}
 		h.seldomLocked().guardAt = now.Add(lease / 3)
+	} else if h.listensLocked() && !h.hears.next.After(now.Add(slack)) {
+		do = h.askLocked(now)
 	}
 	return do, h.nextLocked()
 }
 
 // answered implements duty.
-func (h *hold) answered(lease time.Duration, sent instant, r protocol.Result[protocol.Kept]) instant {
+func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept]) instant {
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
@@ -76,7 +81,11 @@ func (h *hold) answered(lease time.Duration, sent instant, r protocol.Result[pro
 	if h.state != held {
 		return 0 // a release came first: the answer may mean that
 	}
-	err := r.Err
+	if did.asks {
+		h.toldLocked(now, r)
+		return h.nextLocked()
+	}
+	lease, err := did.lease, r.Err
 	if err == nil && r.TooFew != nil {
 		err = r.TooFew
 	}
@@ -135,5 +144,5 @@ func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
 	r := h.core.asks.Renew(h.id(), 0).Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.move(&h.entry, h.answered(0, sent, r))
+	c.watchdog.move(&h.entry, h.answered(chore{}, sent, r))
 }

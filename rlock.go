@@ -44,6 +44,16 @@ type Locker interface {
 	// not wait for another holder. Its errors are those of Lock, and ErrUnreachable if
 	// Redis does not answer within the command time-out (WithReplicaAck adds its own).
 	TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
+
+	// RequestRelease asks whoever keeps others out of the lock to release it: its holder;
+	// for the write side of a read-write lock the writer and all readers, for the read side
+	// the writer. It returns whether there was anybody to ask. The holder decides: it hears
+	// the request by [Lease.ReleaseRequested], if it listens, which nobody else can see. Java
+	// processes do not. A request concerns these holds, never a later one, however late
+	// or often it arrives, and stands for ten minutes, for a holder who listens later. It
+	// takes two commands. After ErrUnreachable, ErrNoQuorum or ctx.Err() it is unknown
+	// whether anybody was asked; to ask again does no harm.
+	RequestRelease(ctx context.Context) (asked bool, err error)
 }
 
 // Inspector looks at a lock, and frees it for an operator, without a lease. Every lock

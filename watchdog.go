@@ -20,9 +20,9 @@ type duty interface {
 	// early. It returns what to do now, if anything, and when to be called
 	// again; the zero time ends the duty.
 	due(now instant, slack time.Duration) (chore, instant)
-	// answered is called with the result of a chore for a lease that was sent at sent,
-	// if there ever is one. It returns when to be called again.
-	answered(lease time.Duration, sent instant, r protocol.Result[protocol.Kept]) instant
+	// answered is called with the result of a chore that was sent at sent, if there ever is
+	// one. It returns when to be called again.
+	answered(did chore, sent instant, r protocol.Result[protocol.Kept]) instant
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
 	// holds returns what is held: the lock, the number, and the token if the hold is
@@ -37,6 +37,7 @@ type chore struct {
 	task  protocol.Task // nil: nothing
 	lease time.Duration // of a renewal: what it confirms
 	nodes string        // of the renewal of a RedLock: which nodes are asked
+	asks  bool          // it asks whether the holder was asked to release the lock
 }
 
 // entry is a duty's place in the watchdog's heap.
@@ -362,7 +363,7 @@ func (w *watchdog) send(sends []sending) {
 				if r.OfQuorum && s.do.lease > 0 {
 					w.renewals(s.do.nodes, nil, r.Err == nil, r.Err)
 				}
-				w.move(s.e, s.e.duty.answered(s.do.lease, w.at(sent), r))
+				w.move(s.e, s.e.duty.answered(s.do, w.at(sent), r))
 			},
 		})
 	}

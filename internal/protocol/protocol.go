@@ -86,6 +86,8 @@ type Protocol interface {
 	Margin() time.Duration
 	// LongestLease bounds the leases of the lock; 0: only MaxLease does.
 	LongestLease() time.Duration
+	// Revocation is how holders are asked to release the lock; nil: they cannot be asked.
+	Revocation() Revocation
 }
 
 // Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
@@ -325,3 +327,4 @@ func (Everyday) Hesitation() time.Duration                { return 0 }
 func (Everyday) GuardsFixedLease() bool                   { return false }
 func (Everyday) Margin() time.Duration                    { return 0 }
 func (Everyday) LongestLease() time.Duration              { return 0 }
+func (Everyday) Revocation() Revocation                   { return nil }

@@ -167,10 +167,13 @@ func (l *Lock) View() any { return l }
 func (l *Lock) Ready(context.Context) error { return nil }
 
 // Listen implements protocol.Protocol. Every node announces a release.
-func (l *Lock) Listen(_ string, notify func()) (end func()) {
+func (l *Lock) Listen(_ string, notify func()) (end func()) { return l.listen(l.channel, notify) }
+
+// listen subscribes to a channel of each node.
+func (l *Lock) listen(channel string, notify func()) (end func()) {
 	var ends []func()
 	for _, n := range l.nodes {
-		if end := n.Listen(l.channel, notify); end != nil {
+		if end := n.Listen(channel, notify); end != nil {
 			ends = append(ends, end)
 		}
 	}

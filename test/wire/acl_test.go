@@ -35,6 +35,7 @@ type aclType struct {
 	open     func(c []*rlock.Client, name string) []rlock.Locker
 	opts     []rlock.Option
 	use      func(t *testing.T, mine, theirs *rlock.Client) // instead of open
+	asks     bool                                           // holders are asked to release it
 }
 
 const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
@@ -88,6 +89,8 @@ var aclTypes = []aclType{
 	{name: "Semaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: aclSemaphore},
 	{name: "CountDownLatch", keys: "~app:* ~{app:* &redisson_countdownlatch__channel__{app:*", commands: pubsub, use: aclLatch},
 	{name: "Barrier", keys: "~{app:* &{app:*", commands: pubsub, use: aclBarrier},
+	{name: "Lock with RequestRelease", keys: aclLock + " &{app:*", commands: pubsub, asks: true,
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 }
 
 // pubsub is what a subscribed connection sends; PING shows that it is alive.
@@ -263,6 +266,13 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			entries, again = 2, locktest.MustLockCtx(t, lease.Context(bg), l)
 		} else if err := e.Proclaim(bg, lease, "value"); err != nil {
 			t.Error(err)
+		}
+		if k.asks {
+			requested := lease.ReleaseRequested()
+			if asked, err := theirs[i].RequestRelease(bg); !asked || err != nil {
+				t.Errorf("RequestRelease: %v, %v", asked, err)
+			}
+			<-requested
 		}
 		deadline := lease.Deadline()
 		if err := lease.Extend(bg, 2900*time.Millisecond); err != nil {

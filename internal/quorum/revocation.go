@@ -1,0 +1,112 @@
+package quorum
+
+import (
+	"context"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// revocation implements protocol.Revocation. A request is written to a quorum of the nodes at
+// least, and the holder asks nodes until one of them has it, or a quorum cannot have it: two
+// quorums have a node in common. Messages of any node tell the holder to ask.
+type revocation struct{ l *Lock }
+
+// Revocation implements protocol.Protocol.
+func (l *Lock) Revocation() protocol.Revocation { return revocation{l} }
+
+// Ready implements protocol.Revocation; see Lock.Ready.
+func (r revocation) Ready(context.Context) error { return nil }
+
+// Listen implements protocol.Revocation.
+func (r revocation) Listen(notify func()) (end func()) {
+	return r.l.listen(r.l.cfg.Names.AskedChannel(), notify)
+}
+
+// RequestRelease implements protocol.Revocation.
+func (r revocation) RequestRelease(ids []string) protocol.Request[bool] {
+	l, names := r.l, r.l.cfg.Names
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = names.AskedKey(id)
+	}
+	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
+		f := l.fanout()
+		defer f.end()
+		f.ask(ctx, question{
+			request: func(i int) (*wire.Request, error) {
+				return &wire.Request{
+					Script: l.cfg.Scripts["lock/request_release"],
+					Keys:   keys,
+					Args:   []any{protocol.RequestStands.Milliseconds(), names.AskedChannel(), l.nodes[i].Wire.PublishCommand()},
+				}, nil
+			},
+			read: readRaise,
+		})
+		t := askTally{size: l.size, failed: failures{}}
+		err := f.collect(ctx, func(r reply) (over bool) {
+			t.count(r)
+			return t.written() || t.blocks(len(t.failed))
+		})
+		switch {
+		case err != nil:
+			return failed[bool](err)
+		case !t.written():
+			return failed[bool](l.noQuorum(t.failed))
+		}
+		return outcome(true)
+	}}
+}
+
+// Asked implements protocol.Revocation.
+func (r revocation) Asked(id string) protocol.Task {
+	l, key := r.l, r.l.cfg.Names.AskedKey(id)
+	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
+		f := l.fanout()
+		defer f.end()
+		f.ask(ctx, question{
+			request: func(int) (*wire.Request, error) {
+				return &wire.Request{Script: l.cfg.Scripts["lock/asked"], Keys: []string{key}}, nil
+			},
+			read: readRaise,
+		})
+		t := askTally{size: l.size, failed: failures{}}
+		err := f.collect(ctx, func(r reply) (over bool) {
+			t.count(r)
+			return t.yes > 0 || t.unasked()
+		})
+		switch {
+		case err != nil:
+			return failed[protocol.Kept](err)
+		case t.yes > 0:
+			return outcome(protocol.Done)
+		case t.unasked():
+			return outcome(protocol.Removed)
+		}
+		return failed[protocol.Kept](l.noQuorum(t.failed))
+	}}}
+}
+
+// askTally counts the nodes that have a request to the holder, or to which one was written.
+type askTally struct {
+	size
+	yes, no int
+	failed  failures
+}
+
+func (t *askTally) count(r reply) {
+	switch {
+	case r.err != nil:
+		t.failed[r.node] = r.err
+	case r.says == written:
+		t.yes++
+	default:
+		t.no++
+	}
+}
+
+// written reports whether a quorum has the request.
+func (t *askTally) written() bool { return t.enough(t.yes) }
+
+// unasked reports whether no quorum can have the request.
+func (t *askTally) unasked() bool { return t.yes == 0 && t.blocks(t.no) }

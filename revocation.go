@@ -1,0 +1,230 @@
+package rlock
+
+import (
+	"context"
+	"slices"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// Revocation: whoever wants a lock asks its holder to give it up (RequestRelease), and the
+// holder decides (ReleaseRequested).
+//
+// A request is a key in Redis for each hold that is meant, named after its id, and a message
+// that somebody was asked. The message carries nothing: a holder who gets one looks for its
+// key. A holder who does not listen pays nothing: no key of its own, no command, no channel.
+// The first ReleaseRequested of a hold subscribes and looks for the key. Nothing is missed:
+//   - A request that came before the subscription was confirmed, as while the lock was being
+//     acquired, has left its key before the look that follows the confirmation.
+//   - The same holds for each time that the subscription is broken and confirmed again.
+//   - If messages do not come at all (PUBLISH or SUBSCRIBE is forbidden), the watchdog looks
+//     each third of a watchdog lease.
+//
+// And nothing is heard that does not concern the hold: ids are not used again, so a request
+// that arrives late, or twice, or was never heard, means nothing to the next hold. Nobody has
+// to remove the key, which expires.
+//
+// Owners to whom a hold is handed over (see handover.go) share its id: each who listens hears
+// the request. But a hold whose holder has heard it is released through Redis, not handed
+// over, so that the one who asked comes before the others of that client.
+
+// wanted is whether others have asked for a lease. It is guarded as the lease is.
+type wanted struct {
+	done chan struct{} // closed when they have
+	is   bool
+	then []func() // called when they have
+}
+
+// ReleaseRequested returns a channel that is closed when somebody asks for the lock by
+// RequestRelease, in any process: at once if that was before, for this very hold, while the
+// lock was being acquired included. The holder may finish and call Unlock, or ignore it. With
+// the first call the hold begins to listen, by the client's subscription; before that it costs
+// nothing. A message tells it. Where none can be sent, it hears within a third of the watchdog
+// lease.
+//
+// Re-entries hear what their hold is asked, and a lease of a MultiLock what one of its members
+// is. The channel is never closed after the end of the lease: wait for Done too. That of a nil
+// lease is nil.
+func (l *Lease) ReleaseRequested() <-chan struct{} {
+	if l.none() {
+		return nil
+	}
+	return l.askedFor(nil)
+}
+
+// askedFor makes the lease listen for requests. then, if it is given, is called when it is
+// asked for, at once if it was.
+func (l *Lease) askedFor(then func()) <-chan struct{} {
+	l.of.lock()
+	on := l.listenersLocked()
+	begins := on.wanted == nil
+	if begins {
+		on.wanted = &wanted{done: make(chan struct{})}
+	}
+	w := on.wanted
+	already := w.is
+	if then != nil && !already {
+		w.then = append(w.then, then)
+	}
+	l.of.unlock()
+	if then != nil && already {
+		then()
+	}
+	if begins {
+		l.of.listen(l)
+	}
+	return w.done
+}
+
+// tellLocked tells a lease that it is asked for, once, unless it has ended.
+func (l *Lease) tellLocked() {
+	if l.err != nil || l.listeners == nil || l.listeners.wanted == nil || l.listeners.wanted.is {
+		return
+	}
+	w := l.listeners.wanted
+	w.is = true
+	close(w.done)
+	for _, then := range w.then {
+		l.of.cancelLocked(func(error) { then() }, nil) // it locks another guard
+	}
+	w.then = nil
+}
+
+// hears is how a hold hears of requests. It is guarded as the hold is.
+type hears struct {
+	next instant // when the watchdog looks for the key
+	was  bool    // it was asked for
+	end  func()  // ends the subscription; nil: there is none
+}
+
+// listen implements holding.
+func (h *hold) listen(l *Lease) {
+	c, requests := h.core.c, h.core.asks.Revocation()
+	h.lock()
+	h.checkLocked(c.now())
+	switch {
+	case requests == nil || h.state != held || h.closing:
+		h.unlock()
+		return
+	case h.seldomLocked().hears != nil:
+		if h.hears.was {
+			l.tellLocked()
+		}
+		h.unlock()
+		return
+	}
+	h.hears = &hears{}
+	h.unlock()
+	// It looks even if the subscription fails, and again when it is confirmed.
+	h.looksNow()
+	if end := requests.Listen(h.looksNow); end != nil {
+		h.hearsBy(end)
+		return
+	}
+	c.wire.Go(func() { // it is not known yet how to publish
+		if requests.Ready(c.wire.Context()) != nil {
+			return
+		}
+		if end := requests.Listen(h.looksNow); end != nil {
+			h.hearsBy(end)
+		}
+	})
+}
+
+// hearsBy keeps the subscription of a hold, unless it is not needed any more.
+func (h *hold) hearsBy(end func()) {
+	h.lock()
+	if h.listensLocked() {
+		h.hears.end = end
+		end = nil
+	}
+	h.unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// listensLocked reports whether the hold has yet to hear a request.
+func (h *hold) listensLocked() bool {
+	return h.seldom != nil && h.hears != nil && !h.hears.was && h.state == held
+}
+
+// wasAskedLocked reports whether the holder has heard a request.
+func (h *hold) wasAskedLocked() bool { return h.seldom != nil && h.hears != nil && h.hears.was }
+
+// looksNow has the watchdog look for the key at once: there may have been a request.
+func (h *hold) looksNow() {
+	h.lock()
+	defer h.unlock()
+	if h.listensLocked() {
+		h.hears.next = h.core.c.now()
+		h.core.c.watchdog.move(&h.entry, h.nextLocked())
+	}
+}
+
+// askLocked is a look for the key. A message that comes from now on calls for another one.
+func (h *hold) askLocked(now instant) chore {
+	h.hears.next = now.Add(h.core.c.cfg.watchdogLease / 3)
+	return chore{task: h.core.asks.Revocation().Asked(h.id()), asks: true}
+}
+
+// toldLocked handles the answer to a look for the key.
+func (h *hold) toldLocked(now instant, r protocol.Result[protocol.Kept]) {
+	switch {
+	case !h.listensLocked():
+	case r.Err != nil:
+		h.hears.next = min(h.hears.next, now.Add(h.core.retryAfter()))
+		events, err := h.core.c.events, r.Err
+		events.later(func() { events.Retry("asked", err) })
+	case r.Outcome == protocol.Done:
+		h.deafenLocked()
+		h.hears.was = true
+		for l := h.leases; l != nil; l = l.next {
+			l.tellLocked()
+		}
+	}
+}
+
+// deafenLocked ends the subscription.
+func (h *hold) deafenLocked() {
+	if h.seldom != nil && h.hears != nil && h.hears.end != nil {
+		h.hears.end()
+		h.hears.end = nil
+	}
+}
+
+func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
+	if err := l.check(ctx); err != nil {
+		return false, err
+	}
+	requests := l.asks.Revocation()
+	if requests == nil {
+		return false, l.error(invalid("its holders cannot be asked to release it"))
+	}
+	if !l.c.begin() {
+		return false, l.error(ErrClosed)
+	}
+	defer l.c.end()
+	if err := requests.Ready(ctx); err != nil {
+		return false, l.error(err)
+	}
+	// First who they are: a request that does not name them could reach the next ones.
+	s, err := ask(ctx, l, l.asks.Inspect())
+	if err != nil {
+		return false, err
+	}
+	var ids []string
+	for _, h := range s.Outcome.Holders {
+		if l.side == exclusive || !h.Shared {
+			ids = append(ids, h.Owner)
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids) // a writer that reads has one id for both
+	for some := range slices.Chunk(ids, protocol.MostAsked) {
+		if _, err := ask(ctx, l, requests.RequestRelease(some)); err != nil {
+			return false, err
+		}
+	}
+	return len(ids) > 0, nil
+}
