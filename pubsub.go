@@ -226,7 +226,7 @@ func (h *hub) dropLocked(t *topic) {
 	}
 	h.leaving = append(h.leaving, t)
 	switch {
-	case len(h.leaving) >= mostLeaving:
+	case !t.live || len(h.leaving) >= mostLeaving: // a subscribe that is under way is revoked at once
 		h.leaveLocked()
 	case h.leave == nil:
 		h.leave = time.AfterFunc(leaveWithin, func() {
