@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,9 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 		}
 	}
 	suspects = append(suspects,
+		suspect{"Election", func(c *rlock.Client) rlock.Locker {
+			return locktest.Electing{Election: c.NewElection("election"), Value: "value"}
+		}},
 		suspect{"MultiLock", func(c *rlock.Client) rlock.Locker {
 			l, err := rlock.NewMultiLock(c.NewLock("{m}:1"), c.NewLock("{m}:2"))
 			if err != nil {
@@ -100,5 +104,76 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 				t.Errorf("%d lines", n)
 			}
 		})
+	}
+}
+
+// The same for what is no lock: whoever waits looks by itself.
+func TestOnceAndDoubleBarrierThatMayNotPublish(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	if err := s.Client().Do(bg, "acl", "setuser", "poor", "on", ">pw", "~*", "+@all", "resetchannels").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var told unheard
+	client := func() *rlock.Client {
+		return locktest.NewClient(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "poor", "pw" }),
+			rlock.WithObserver(&told), rlock.WithLongestPoll(50*time.Millisecond), rlock.WithWaiterLease(300*time.Millisecond))
+	}
+	a, b := client(), client()
+	inside, results := make(chan struct{}), make(chan string, 2)
+	do := func(c *rlock.Client, fn func(context.Context) ([]byte, error)) {
+		result, _, err := c.NewOnce("job", time.Minute).Do(bg, fn)
+		if err != nil {
+			t.Error(err)
+		}
+		results <- string(result)
+	}
+	go do(a, func(context.Context) ([]byte, error) {
+		close(inside)
+		time.Sleep(100 * time.Millisecond) // the other waits
+		return []byte("result"), nil
+	})
+	<-inside
+	go do(b, func(context.Context) ([]byte, error) { return []byte("another"), nil })
+	for range 2 {
+		if got := <-results; got != "result" {
+			t.Errorf("%q", got)
+		}
+	}
+
+	var members sync.WaitGroup
+	for _, c := range []*rlock.Client{a, b} {
+		members.Go(func() {
+			b := c.NewDoubleBarrier("phase", 2)
+			lease, err := b.Enter(bg)
+			if err == nil {
+				err = b.Leave(bg, lease)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	members.Wait()
+
+	e := a.NewElection("job")
+	seen := b.NewElection("job").Observe(t.Context())
+	lease, err := e.Campaign(bg, "one")
+	if err == nil {
+		err = e.Proclaim(bg, lease, "two")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range seen {
+		if l.Value == "two" {
+			break
+		}
+	}
+	locktest.MustUnlock(t, lease)
+	told.mu.Lock()
+	defer told.mu.Unlock()
+	if len(told.errs) == 0 {
+		t.Error("nobody was told")
 	}
 }

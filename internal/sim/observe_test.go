@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// observeRun plays a seed: three hosts that campaign, proclaim and observe. When the faults
+// are over each Observe has told the leader and the value that there are.
+func observeRun(t *testing.T, seed uint64, s scenario) (told int) {
+	bubble(t, seed, Config{Rates: s.rates}, func(w *World) {
+		const span = 8 * time.Second
+		ctx := context.Background()
+		var players []*player
+		var elections []*rlock.Election
+		var work, ends sync.WaitGroup
+		var mu sync.Mutex // guards the latest leaders
+		latest := make([]rlock.Leader, 3)
+		for i := range latest {
+			p := newPlayer(w, s, string(rune('a'+i)))
+			e := p.c.NewElection("job")
+			players, elections = append(players, p), append(elections, e)
+			leaders := e.Observe(ctx)
+			ends.Go(func() {
+				for l := range leaders {
+					mu.Lock()
+					latest[i] = l
+					told++
+					mu.Unlock()
+				}
+			})
+			r := w.Rand(fmt.Sprint("worker", i))
+			work.Go(func() {
+				for n := 0; w.Elapsed() < span; n++ {
+					p.h.Sleep(p.h.Name, time.Duration(r.Int64N(int64(300*time.Millisecond))))
+					l, err := e.Campaign(ctx, fmt.Sprint(p.h.Name, n), rlock.WithWait(giveUpWithin))
+					if err != nil {
+						continue
+					}
+					for m := range r.IntN(3) {
+						p.h.Sleep(p.h.Name, time.Duration(r.Int64N(int64(50*time.Millisecond))))
+						_ = e.Proclaim(ctx, l, fmt.Sprint(p.h.Name, n, " ", m))
+					}
+					_ = l.Unlock(ctx) // what it says is the other tests' business
+				}
+			})
+		}
+		w.Play(w.Schedule(s.mix, s.faults, span))
+		time.Sleep(max(0, span-w.Elapsed())) // the rates stay until then
+		w.Heal()
+		work.Wait()
+
+		check := func(when string, want rlock.Leader) {
+			// A command that hangs, the pause after it, and the longest poll.
+			time.Sleep(2*lockCommand + time.Second + lockPoll)
+			mu.Lock()
+			defer mu.Unlock()
+			for i, l := range latest {
+				if l != want {
+					t.Errorf("seed %d, %s: observer %d was told %+v, not %+v", seed, when, i, l, want)
+				}
+			}
+		}
+		time.Sleep(lockLease + lockPoll + 10*time.Second) // what was left behind has run out
+		l, err := elections[0].Campaign(ctx, "first")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		check("at first", rlock.Leader{Value: "first", Owner: l.Owner(), Token: l.Token()})
+		if err := elections[0].Proclaim(ctx, l, "second"); err != nil {
+			t.Error(err)
+		}
+		check("later", rlock.Leader{Value: "second", Owner: l.Owner(), Token: l.Token()})
+		if err := l.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		check("in the end", rlock.Leader{})
+		for _, p := range players {
+			p.close()
+		}
+		ends.Wait()
+	})
+	return told
+}
+
+func TestObserveTellsTheLeaderInTheEnd(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for _, seed := range seedsOf(2) {
+				if told := observeRun(t, seed, s); told < 8 {
+					t.Errorf("seed %d: only %d leaders were told", seed, told)
+				}
+			}
+		})
+	}
+}
