@@ -274,3 +274,34 @@ func TestPermitsUnderContention(t *testing.T) {
 		}
 	})
 }
+
+// Only the first of the waiters of a client has anything to undo.
+func TestThousandWaitersForPermitsLeaveAtOnce(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	sent := &locktest.CountHook{}
+	rdb := b.Client(t)
+	rdb.AddHook(sent)
+	s := semaphore(t, locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)), "s", 5)
+	lease := mustAcquire(t, s, 5, rlock.WithLease(time.Hour))
+	const waiters = 1000
+	ctx, cancel := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			if _, err := s.Acquire(ctx, 1); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	stand(t, s, waiters)
+	listened(t, b.Client(t), "s", 1)
+	before := sent.N.Load()
+	cancel()
+	wg.Wait()
+	if n := sent.N.Load() - before; n > 10 {
+		t.Errorf("%d waiters sent %d commands when they left", waiters, n)
+	}
+	locktest.MustUnlock(t, lease)
+	wantFree(t, b.Client(t), "s", 5, 0)
+}
