@@ -73,8 +73,9 @@ local function obstacle(rank)
 end
 
 local function refused(rest)
-  local last = redis.call('zrevrange', ends, 0, 0)[1]
-  if not last or not live(last) then
+  local entry = redis.call('zrevrange', ends, 0, 0, 'withscores')
+  local last = entry[1]
+  if not last or tonumber(entry[2]) < now then
     return {0, rest, '', 0}
   elseif last == 'exclusive' then
     return {0, rest, redis.call('hget', holders, last) or '', 0}
@@ -82,8 +83,8 @@ local function refused(rest)
   return {0, rest, last, current() - 1}
 end
 
-local function enter()
-  if held(mode, id) then
+local function enter(mine)
+  if mine then
     prolong(hold, lease)
     return {1, mode == 'exclusive' and tonumber(redis.call('hget', holders, 'token')) or 0}
   end
@@ -108,7 +109,9 @@ local function enter()
     redis.call('zadd', queue, rank, id) -- first() removes a waiter without a sign of life
     sign(alive, notes, now, term, id)
     for _, key in ipairs({queue, alive, notes}) do
-      lengthen(key, term + LONGEST_AWAY)
+      if redis.call('pttl', key) < LONGEST_AWAY + term / 2 then -- not anew at each look
+        redis.call('pexpire', key, LONGEST_AWAY + term)
+      end
     end
     local reply = refused(blocked - now)
     reply[5] = rank
@@ -143,11 +146,12 @@ if redis.call('exists', tombstone) == 1 then
 end
 -- Other types do not see this lock. If a program changed the type of a lock while others
 -- still use the old type, there would be two holders.
-if otherHash and outer == '' and not held(mode, id) and
+local mine = held(mode, id)
+if otherHash and outer == '' and not mine and
   (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, string.format('%.0f', now), '+inf') > 0) then
   return {-4, 0}
 end
 reap(term)
-local reply = enter()
+local reply = enter(mine)
 wake(channels, how, news)
 return told(reply)
