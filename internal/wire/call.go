@@ -11,14 +11,18 @@ import (
 // multiply the load of a server that is merely slow.
 const copies = 2
 
-var errLate = errors.New("no reply yet")
+var (
+	errLate = errors.New("no reply yet")
+	errTick = errors.New("the timer has fired") // not an answer
+)
 
 // call is a Do under way. It is used again when all its copies were answered: then nobody
 // else has it.
 type call struct {
-	answers chan Answer   // never full: no more than copies are under way
+	answers chan Answer   // has room for all copies under way, and for a tick of the timer
 	over    chan struct{} // closed if Do returns while a copy is under way
-	timer   *time.Timer
+	timer   *time.Timer   // a channel of its own would make each wait dearer
+	armed   time.Time     // when the timer fires, unless its tick is in answers; zero: neither
 
 	d        *Deployment
 	r        *Request
@@ -36,9 +40,15 @@ type call struct {
 
 // newCall returns a call at rest.
 func newCall() *call {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &call{answers: make(chan Answer, copies), over: make(chan struct{}), timer: timer}
+	c := &call{answers: make(chan Answer, copies+1), over: make(chan struct{})}
+	c.timer = time.AfterFunc(time.Hour, func() {
+		select {
+		case c.answers <- Answer{Err: errTick}:
+		default: // an earlier tick is there
+		}
+	})
+	c.timer.Stop()
+	return c
 }
 
 // Do runs a request until it is answered, ctx ends, or the budget and the time for
@@ -57,15 +67,15 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	c := d.spare.call()
 	c.d, c.r, c.ctx = d, r, ctx
 	a := c.do(budget)
-	c.timer.Stop()
 	if c.waiting > 0 {
 		close(c.over) // go-redis sends no copy now that it has not sent yet
+	}
+	if c.waiting > 0 || c.withdrew {
+		c.timer.Stop()
 		return a
 	}
-	if !c.withdrew {
-		c.d, c.r, c.ctx = nil, nil, nil
-		d.spare.rest(c)
-	}
+	c.d, c.r, c.ctx = nil, nil, nil
+	d.spare.rest(c)
 	return a
 }
 
@@ -121,13 +131,21 @@ func (c *call) look(now time.Time) {
 	}
 }
 
-// arm sets the timer to whatever comes first: the time for another copy, or the deadline.
-func (c *call) arm(now time.Time) {
-	next := c.deadline
-	if !c.late.IsZero() && c.late.Before(next) {
-		next = c.late
+// next is whatever comes first: the time for another copy, or the deadline.
+func (c *call) next() time.Time {
+	if !c.late.IsZero() && c.late.Before(c.deadline) {
+		return c.late
 	}
-	c.timer.Reset(next.Sub(now))
+	return c.deadline
+}
+
+// arm has the timer fire at the next time, or before. It is left as it was armed for an earlier
+// request: to set and to stop it for each costs more than a tick too early once in a while.
+func (c *call) arm(now time.Time) {
+	if next := c.next(); c.armed.IsZero() || c.armed.After(next) {
+		c.armed = next
+		c.timer.Reset(next.Sub(now))
+	}
 }
 
 // limit is when nobody waits for the answer any more.
@@ -163,92 +181,109 @@ func (c *call) do(budget time.Duration) Answer {
 	var absent *Answer // a copy found the work done, and others are still under way
 	answered := 0
 	for {
+		var a Answer
 		select {
-		case a := <-c.answers:
-			c.waiting--
-			c.held = job{}
-			if a.Err == nil && r.OneEffect && !a.didIt() {
-				answered++
-				a = a.after(absent)
-				if c.waiting > 0 {
-					found := a // only this one is allocated
-					absent = &found
-					continue
-				}
-				a.Unsure = c.sent > answered
-				return a
+		case a = <-c.answers:
+		case <-ctx.Done():
+			return c.leave(budget, last, absent)
+		}
+		if a.Err == errTick {
+			if !c.tick(absent) {
+				return c.leave(budget, last, absent)
 			}
-			if a.Err == nil || !Transient(a.Err) {
-				a.Unsure = c.sent > 1 || a.Err != nil && Panicked(a.Err)
-				return a
-			}
-			last = a.Err
-			if NotExecuted(a.Err) {
-				c.sent--
-			}
-			if absent != nil && c.waiting == 0 {
-				absent.Unsure = c.sent > answered
-				return *absent
-			}
-			if r.NoResend && !NotExecuted(a.Err) {
-				return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: true}
-			}
-			if r.FailFast && NotExecuted(a.Err) {
-				if c.waiting > 0 {
-					continue
-				}
-				return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: c.sent > 0}
-			}
-			d.cfg.Events.Retried(r.Name(), a.Err)
-			d.RefreshTopology()
-			now = time.Now()
-			c.late = now.Add(pause)
-			c.arm(now)
-			pause = min(2*pause, 200*time.Millisecond)
 			continue
-		case <-c.timer.C:
-			now = time.Now()
-			if !c.isLate(now) {
-				break
-			}
-			if c.held.combiner != nil {
-				c.look(now)
-				c.arm(now)
+		}
+		c.waiting--
+		c.held = job{}
+		if a.Err == nil && r.OneEffect && !a.didIt() {
+			answered++
+			a = a.after(absent)
+			if c.waiting > 0 {
+				found := a // only this one is allocated
+				absent = &found
 				continue
 			}
-			c.late = time.Time{}
-			if c.waiting > 0 {
-				if r.NoResend || absent != nil {
-					c.arm(now)
-					continue
-				}
-				d.cfg.Events.Retried(r.Name(), errLate)
-				// Perhaps the node hangs and its replica has taken over.
-				d.RefreshTopology()
-			}
-			c.launch(now, false)
-			c.arm(now)
-			continue
-		case <-ctx.Done():
+			a.Unsure = c.sent > answered
+			return a
 		}
-		c.withdraw()
-		select {
-		case a := <-c.answers: // it came at the last moment, or while the process was stopped
-			c.waiting--
-			if a.Err == nil {
-				a = a.after(absent)
-				a.Unsure = c.sent > 1
-				return a
-			}
-		default:
+		if a.Err == nil || !Transient(a.Err) {
+			a.Unsure = c.sent > 1 || a.Err != nil && Panicked(a.Err)
+			return a
 		}
-		if absent != nil {
-			absent.Unsure = true
+		last = a.Err
+		if NotExecuted(a.Err) {
+			c.sent--
+		}
+		if absent != nil && c.waiting == 0 {
+			absent.Unsure = c.sent > answered
 			return *absent
 		}
-		if err := ctx.Err(); err != nil {
-			return Answer{Err: err, Unsure: c.sent > 0, Last: last}
+		if r.NoResend && !NotExecuted(a.Err) {
+			return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: true}
 		}
-		return Answer{Err: NoAnswer(budget, last), Unsure: c.sent > 0}
+		if r.FailFast && NotExecuted(a.Err) {
+			if c.waiting > 0 {
+				continue
+			}
+			return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: c.sent > 0}
+		}
+		d.cfg.Events.Retried(r.Name(), a.Err)
+		d.RefreshTopology()
+		now := time.Now()
+		c.late = now.Add(pause)
+		c.arm(now)
+		pause = min(2*pause, 200*time.Millisecond)
 	}
+}
+
+// tick is called when the timer has fired. It reports whether to wait on: the deadline has not
+// passed. absent: a copy found the work done.
+func (c *call) tick(absent *Answer) bool {
+	now := time.Now()
+	c.armed = time.Time{}
+	switch {
+	case now.Before(c.next()): // it was armed for an earlier request
+	case !c.isLate(now):
+		return false
+	case c.held.combiner != nil:
+		c.look(now)
+	case c.waiting > 0 && (c.r.NoResend || absent != nil):
+		c.late = time.Time{}
+	default:
+		if c.waiting > 0 {
+			c.d.cfg.Events.Retried(c.r.Name(), errLate)
+			// Perhaps the node hangs and its replica has taken over.
+			c.d.RefreshTopology()
+		}
+		c.launch(now, false)
+	}
+	c.arm(now)
+	return true
+}
+
+// leave is the answer of a call whose context has ended, or whose time is over.
+func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
+	c.withdraw()
+	select {
+	case a := <-c.answers: // it came at the last moment, or while the process was stopped
+		if a.Err == errTick {
+			c.armed = time.Time{}
+			return c.leave(budget, last, absent)
+		}
+		c.waiting--
+		if a.Err == nil {
+			a = a.after(absent)
+			a.Unsure = c.sent > 1
+			return a
+		}
+	default:
+	}
+	if absent != nil {
+		absent.Unsure = true
+		return *absent
+	}
+	if err := c.ctx.Err(); err != nil {
+		return Answer{Err: err, Unsure: c.sent > 0, Last: last}
+	}
+	return Answer{Err: NoAnswer(budget, last), Unsure: c.sent > 0}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,4 +248,36 @@ func TestTrimmedWorkersLoseNoJob(t *testing.T) {
 	callers.Wait()
 	close(quit)
 	wg.Wait()
+}
+
+// The timer of a call stays armed for the next request that uses the call again. It neither ends
+// that request early, nor sends a copy early, nor forgets its deadline.
+func TestTimerOfAnEarlierRequest(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int32
+	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
+		sent.Add(1)
+		switch cmd.Args()[4] {
+		case "slow":
+			time.Sleep(50 * time.Millisecond)
+		case "silent":
+			time.Sleep(400 * time.Millisecond)
+		}
+		return "ok", nil
+	})
+	for _, pause := range []time.Duration{0, 60 * time.Millisecond} { // it fires during the next request, or before it
+		if a := d.Do(bg, 40*time.Millisecond, asking(script, "quick")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		time.Sleep(pause)
+		sent.Store(0)
+		if a := d.Do(bg, time.Minute, asking(script, "slow")); a.Err != nil || a.Unsure || sent.Load() != 1 {
+			t.Errorf("after %v: %+v, sent %d times", pause, a, sent.Load())
+		}
+		sent.Store(0)
+		began := time.Now()
+		if a := d.Do(bg, 100*time.Millisecond, asking(script, "silent")); !errors.Is(a.Err, ErrUnreachable) || sent.Load() != copies {
+			t.Errorf("after %v: %+v after %v, sent %d times", pause, a, time.Since(began), sent.Load())
+		}
+	}
 }

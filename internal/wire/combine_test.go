@@ -227,9 +227,7 @@ func TestWithdrawnAreForgotten(t *testing.T) {
 	}
 	c.release()
 	c.all.Wait()
-	if n := c.queue(); n != 0 || c.combiners.one.withdrawn != 0 {
-		t.Errorf("%d, %d are left", n, c.combiners.one.withdrawn)
-	}
+	idle(t, c.Deployment)
 }
 
 // A request that is canceled while its pipeline is under way returns at once. It may have run.
@@ -352,9 +350,8 @@ func TestPipelineThatAHookEnds(t *testing.T) {
 			t.Parallel()
 			c := newCrowd(t, nil)
 			c.cfg.Panics.Report = func(string, error, string) {}
-			var pipes atomic.Int32
-			c.rdb.(*redis.Client).AddHook(pipelineHook(func() {
-				if pipes.Add(1) == 1 {
+			c.rdb.(*redis.Client).AddHook(pipelineHook(func(n int) {
+				if n == combined { // the other one has two
 					hurt()
 				}
 			}))
@@ -377,21 +374,19 @@ func TestPipelineThatAHookEnds(t *testing.T) {
 			if err := c.Wait(bg); err != nil {
 				t.Error(err)
 			}
-			if k := &c.combiners.one; k.busy != 0 || k.pipelines != 0 {
-				t.Errorf("%d workers and %d pipelines count", k.busy, k.pipelines)
-			}
+			idle(t, c.Deployment)
 		})
 	}
 }
 
-// pipelineHook is called before each pipeline.
-type pipelineHook func()
+// pipelineHook is called before each pipeline, with its length.
+type pipelineHook func(n int)
 
 func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
 func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h()
+		h(len(cmds))
 		return next(ctx, cmds)
 	}
 }
@@ -429,11 +424,23 @@ func TestCombinedCallers(t *testing.T) {
 	if err := d.Wait(bg); err != nil {
 		t.Error(err)
 	}
+	idle(t, d)
+}
+
+// idle waits until nothing waits, and no worker counts as busy.
+func idle(t *testing.T, d *Deployment) {
+	t.Helper()
 	k := &d.combiners.one
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.busy != 0 || k.pipelines != 0 || len(k.waiting) != 0 {
-		t.Errorf("%d workers and %d pipelines count, %d wait", k.busy, k.pipelines, len(k.waiting))
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		k.mu.Lock()
+		busy, pipelines, waiting, withdrawn := k.busy, k.pipelines, len(k.waiting), k.withdrawn
+		k.mu.Unlock()
+		if busy == 0 && pipelines == 0 && waiting == 0 && withdrawn == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d workers and %d pipelines count, %d wait, %d of them withdrawn", busy, pipelines, waiting, withdrawn)
+		}
 	}
 }
 
