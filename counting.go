@@ -57,8 +57,8 @@ func refusedCount(ctx context.Context, err error) error {
 }
 
 // surely runs a request that changes something once and must do so even if ctx has ended:
-// without an answer it is repeated in the background, until Redis confirms it. Undone says
-// that nothing was there to be changed; then seal stops late copies, if there may be any.
+// without an answer it is repeated in the background, until Redis confirms it. If it is
+// refused, or there was nothing to change, seal stops late copies.
 func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protocol.Task) error {
 	c := l.c
 	c.calls.Add(1) // also while the client shuts down, as Unlock
@@ -78,13 +78,13 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 	r := t.Do(ctx, untilOrSoon(limit))
 	switch {
 	case errors.Is(r.Err, protocol.ErrOverflow), errors.Is(r.Err, ErrForeignKey):
-		c.pages.give(p)
+		c.forget(l.id(), p, r.Unsure, func() protocol.Task { return seal(op) })
 		return l.error(refusedCount(ctx, r.Err))
 	case r.Err != nil:
 		// No copy may be sent when the record of the first is gone.
 		c.cleanups.addThen(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.give(p) })
 		return l.error(because(ErrUnconfirmed, unanswered(r.Err)))
-	case r.Outcome != protocol.Done && r.Unsure && seal != nil:
+	case r.Outcome != protocol.Done && r.Unsure:
 		c.cleanups.addThen(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.give(p) })
 	default:
 		c.pages.give(p)

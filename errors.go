@@ -64,7 +64,9 @@ var (
 
 	ErrNoLeader = errors.New("nobody leads") // of an Election
 
-	ErrInvalidArgument = quorum.ErrInvalidArgument // refused before anything was sent
+	// ErrInvalidArgument: refused before anything was sent; or by Redis, if there would be
+	// more permits than MaxPermits. Nothing was changed.
+	ErrInvalidArgument = quorum.ErrInvalidArgument
 )
 
 // Causes of a loss. An error that matches ErrLeaseLost matches one of these, or

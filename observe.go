@@ -26,7 +26,7 @@ type Observer interface {
 	Contended(lock string)             // an acquire found the lock held and begins to wait
 	Renewed(lock, owner string)        // the watchdog has renewed a lease
 	Lost(e LossEvent)                  // a hold has ended other than by Unlock or Shutdown
-	Unlocked(e UnlockEvent)            // the first Unlock of a lease has ended
+	Unlocked(e UnlockEvent)            // the first Unlock of a lease, or a Release of a Semaphore, has ended
 	Retry(operation string, err error) // it has failed on Redis and is tried again
 	// Subscription is called when a subscription is confirmed (on), or ends or breaks.
 	Subscription(channel string, on bool)

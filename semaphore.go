@@ -71,7 +71,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) e
 	return s.acquire(ctx, "Acquire", n, true, opts)
 }
 
-// TryAcquire takes n permits if as many are free now. Otherwise it returns ErrNotAcquired.
+// TryAcquire takes n permits if as many are free now, whoever waits. Otherwise it returns
+// ErrNotAcquired, or ErrNotSet.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.acquire(ctx, "TryAcquire", n, false, nil)
 }
@@ -88,7 +89,7 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if err := s.check(ctx, "Release", n); err != nil {
 		return err
 	}
-	err := surely(ctx, s.core, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, nil)
+	err := surely(ctx, s.core, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
 	s.core.c.events.Unlocked(UnlockEvent{Lock: s.Name(), Err: err})
 	return err
 }
