@@ -56,6 +56,7 @@ func TestMatrix(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			a := newArena(t, kind)
 			t.Run("handover", a.handOver)
+			t.Run("counting", a.counting)
 			t.Run("exclusion", a.exclusion)
 			// What follows waits most of the time, and so runs at once.
 			t.Run("patience", func(t *testing.T) {
@@ -128,8 +129,13 @@ func derived(prefix, name string) string {
 
 // channelOf is where the release of a lock is published, but for fair ones.
 func channelOf(kind, name string) string {
-	if kind == "read" || kind == "write" {
+	switch kind {
+	case "read", "write":
 		return derived("redisson_rwlock", name)
+	case "semaphore":
+		return derived("redisson_sc", name)
+	case "latch":
+		return "redisson_countdownlatch__channel__{" + name + "}"
 	}
 	return derived("redisson_lock__channel", name)
 }

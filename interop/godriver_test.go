@@ -190,8 +190,13 @@ func (w *worker) execute(verb string, args []string) ([]string, error) {
 	w.mu.Lock()
 	w.cancel = cancel
 	w.mu.Unlock()
-	if verb == "sections" {
+	switch verb {
+	case "sections":
 		return w.sections(ctx, args)
+	case "semaphore":
+		return w.semaphore(ctx, args)
+	case "latch":
+		return w.latch(ctx, args)
 	}
 	l, err := w.d.open(args[0], args[1])
 	if err != nil {
@@ -337,6 +342,89 @@ func (w *worker) sections(ctx context.Context, args []string) ([]string, error) 
 		}
 	}
 	return []string{strconv.Itoa(writes)}, nil
+}
+
+// semaphore does what the Java driver does; see there.
+func (w *worker) semaphore(ctx context.Context, args []string) ([]string, error) {
+	s := w.d.client.NewSemaphore(args[0])
+	n := 0
+	if len(args) > 2 {
+		n, _ = strconv.Atoi(args[2])
+	}
+	begin := now()
+	switch args[1] {
+	case "set":
+		if set, err := s.TrySetPermits(ctx, n); err != nil || set {
+			return []string{begin}, err
+		}
+		return nil, errNo
+	case "add":
+		return []string{begin}, s.AddPermits(ctx, n)
+	case "acquire":
+		var opts []rlock.AcquireOption
+		if wait := duration(args[3]); wait >= 0 {
+			opts = append(opts, rlock.WithWait(wait))
+		}
+		err := s.Acquire(ctx, n, opts...)
+		if errors.Is(err, rlock.ErrNotAcquired) && ctx.Err() == nil {
+			err = errNo
+		}
+		return []string{now()}, err
+	case "release":
+		return []string{begin}, s.Release(ctx, n)
+	case "drain":
+		n, err := s.Drain(ctx)
+		return []string{strconv.Itoa(n)}, err
+	case "available":
+		n, err := s.Available(ctx)
+		return []string{strconv.Itoa(n)}, err
+	case "inside":
+		times, _ := strconv.Atoi(args[3])
+		most, _ := strconv.ParseInt(args[4], 10, 64)
+		for i := range times {
+			take := 1 + i%2
+			if err := s.Acquire(ctx, take); err != nil {
+				return nil, err
+			}
+			inside, err := w.d.rdb.IncrBy(ctx, args[2], int64(take)).Result()
+			if err != nil || inside > most {
+				return nil, fmt.Errorf("%d permits are taken (%w)", inside, err)
+			}
+			if err := errors.Join(w.d.rdb.DecrBy(ctx, args[2], int64(take)).Err(), s.Release(ctx, take)); err != nil {
+				return nil, err
+			}
+		}
+		return []string{begin}, nil
+	}
+	return nil, fmt.Errorf("no command %s", args[1])
+}
+
+// latch does what the Java driver does; see there.
+func (w *worker) latch(ctx context.Context, args []string) ([]string, error) {
+	l := w.d.client.NewCountDownLatch(args[0])
+	begin := now()
+	no := func(did bool, err error) ([]string, error) {
+		if err == nil && !did {
+			err = errNo
+		}
+		return []string{begin}, err
+	}
+	switch args[1] {
+	case "set":
+		n, _ := strconv.Atoi(args[2])
+		return no(l.TrySetCount(ctx, n))
+	case "down":
+		return []string{begin}, l.CountDown(ctx)
+	case "count":
+		n, err := l.Count(ctx)
+		return []string{strconv.Itoa(n)}, err
+	case "wait":
+		err := l.Wait(ctx)
+		return []string{now()}, err
+	case "delete":
+		return no(l.Delete(ctx))
+	}
+	return nil, fmt.Errorf("no command %s", args[1])
 }
 
 func duration(ms string) time.Duration {

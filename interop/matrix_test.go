@@ -41,17 +41,19 @@ const (
 	caseExpired   = "a lease that is over frees the lock"
 	caseStopped   = "a holder that was stopped does its successor no harm"
 	caseCrashed   = "a crash frees the lock after the lease"
+	casePermits   = "permits are set, taken, added, drained and put back by either"
+	caseCounts    = "each counts the other's latch down, and it opens"
+	caseDeleted   = "a latch that is deleted frees who waits"
 )
 
 var cases = []string{
 	caseExclusion, caseRefused, caseRelease, caseForce, caseReentry, caseNames, caseReaders, caseTurns, caseLong, caseDowngrade,
 	caseInner, caseMulti, caseTokens, caseOnce, caseOrder, caseOutlives, caseCancelled, caseKilled, caseRenewal, caseShorten,
-	caseForced, caseExpired, caseStopped, caseCrashed,
+	caseForced, caseExpired, caseStopped, caseCrashed, casePermits, caseCounts, caseDeleted,
 }
 
-// columns are the types, as the table calls them. Semaphores and latches have
-// their place behind these.
-var columns = []string{"Lock", "FairLock", "FencedLock", "SpinLock", "ReadWriteLock"}
+// columns are the types, as the table calls them.
+var columns = []string{"Lock", "FairLock", "FencedLock", "SpinLock", "ReadWriteLock", "Semaphore", "CountDownLatch"}
 
 // pair is how two meet at a lock: one holds it, and the other wants it. Both are
 // types as the peers know them.

@@ -11,9 +11,12 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 
+import org.redisson.api.RAtomicLong;
 import org.redisson.api.RBucket;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RTopic;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.RedisTimeoutException;
@@ -47,7 +50,9 @@ final class Commands {
                 Map.entry("name", this::name),
                 Map.entry("subscribe", this::subscribe),
                 Map.entry("heard", this::heard),
-                Map.entry("sections", this::sections));
+                Map.entry("sections", this::sections),
+                Map.entry("semaphore", this::semaphore),
+                Map.entry("latch", this::latch));
     }
 
     String[] execute(String verb, String[] args) throws Exception {
@@ -222,6 +227,77 @@ final class Commands {
             lock.unlock();
         }
         return new String[] {Long.toString(writes)};
+    }
+
+    /**
+     * semaphore NAME set | add | acquire | release N, drain or available; acquire N WAIT, below 0 for however long it takes;
+     * inside COUNTER TIMES PERMITS takes permits that often, and adds what it has to a counter meanwhile.
+     */
+    private String[] semaphore(String[] args) throws InterruptedException {
+        RSemaphore permits = redisson.getSemaphore(args[0]);
+        int n = args.length > 2 && !args[1].equals("inside") ? Integer.parseInt(args[2]) : 0;
+        String begin = now();
+        switch (args[1]) {
+            case "set" -> {
+                return permits.trySetPermits(n) ? new String[] {begin} : null;
+            }
+            case "add" -> permits.addPermits(n);
+            case "acquire" -> {
+                long wait = Long.parseLong(args[3]);
+                if (wait < 0) {
+                    permits.acquire(n);
+                } else if (!permits.tryAcquire(n, wait, TimeUnit.MILLISECONDS)) {
+                    return null;
+                }
+                return new String[] {now()};
+            }
+            case "release" -> permits.release(n);
+            case "drain" -> {
+                return new String[] {"" + permits.drainPermits()};
+            }
+            case "available" -> {
+                return new String[] {"" + permits.availablePermits()};
+            }
+            case "inside" -> {
+                RAtomicLong inside = redisson.getAtomicLong(args[2]);
+                for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+                    int take = 1 + i % 2;
+                    permits.acquire(take);
+                    long now = inside.addAndGet(take);
+                    if (now > Long.parseLong(args[4])) {
+                        throw new IllegalStateException(now + " permits are taken");
+                    }
+                    inside.addAndGet(-take);
+                    permits.release(take);
+                }
+            }
+            default -> throw new IllegalArgumentException("no command " + args[1]);
+        }
+        return new String[] {begin};
+    }
+
+    /** latch NAME set N, down, count, wait or delete. */
+    private String[] latch(String[] args) throws InterruptedException {
+        RCountDownLatch latch = redisson.getCountDownLatch(args[0]);
+        String begin = now();
+        switch (args[1]) {
+            case "set" -> {
+                return latch.trySetCount(Long.parseLong(args[2])) ? new String[] {begin} : null;
+            }
+            case "down" -> latch.countDown();
+            case "count" -> {
+                return new String[] {"" + latch.getCount()};
+            }
+            case "wait" -> {
+                latch.await();
+                return new String[] {now()};
+            }
+            case "delete" -> {
+                return latch.delete() ? new String[] {begin} : null;
+            }
+            default -> throw new IllegalArgumentException("no command " + args[1]);
+        }
+        return new String[] {begin};
     }
 
     private static String now() {

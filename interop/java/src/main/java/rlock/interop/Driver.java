@@ -109,9 +109,10 @@ public final class Driver {
             start();
         }
 
-        /** Tells whether it waits for a lock: Redisson's waiters sleep at a semaphore. */
+        /** Tells whether it waits: Redisson's waiters sleep at a semaphore, those of a latch at one of its own. */
         boolean asleep() {
-            return Arrays.stream(getStackTrace()).anyMatch(f -> f.getClassName().equals("java.util.concurrent.Semaphore"));
+            return Arrays.stream(getStackTrace()).map(StackTraceElement::getClassName)
+                    .anyMatch(c -> c.equals("java.util.concurrent.Semaphore") || c.equals("org.redisson.misc.ReclosableLatch"));
         }
 
         @Override
