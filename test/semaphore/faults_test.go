@@ -286,7 +286,7 @@ func TestUnconfirmedReleasesAreRepeated(t *testing.T) {
 func TestWaitersOutlastShortOutages(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		f := newFaulty(t, b, rlock.WithCommandTimeout(locktest.Ample(time.Second)), rlock.WithLongestPoll(100*time.Millisecond), rlock.WithWatchdogLease(locktest.Ample(2*time.Second)))
+		f := newFaulty(t, b, rlock.WithCommandTimeout(locktest.Ample(time.Second)), rlock.WithLongestPoll(100*time.Millisecond), rlock.WithWatchdogLease(locktest.Ample(4*time.Second)))
 		is(t, true)(f.plain.s.TrySetPermits(bg, 1))
 		is(t, true)(f.plain.l.TrySetCount(bg, 1))
 		ok(t, f.plain.b.Set(bg))
