@@ -233,6 +233,8 @@ func (s *Server) check(method string, d time.Duration) {
 // the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
 // Of a RedLock it is the vote of this server that vanishes: the hold lasts until it
 // has been removed from so many servers that the others are no quorum.
+// Semaphores lose their number of permits with it, latches their count, a Once its result;
+// a barrier is lifted, without waking anybody.
 //
 // The holder is told at once (rlock.ErrRemoved), as if it had renewed its lease in
 // this moment. No time passes, and other locks are left alone.
@@ -245,16 +247,20 @@ func (s *Server) Remove(name string) {
 	check(name)
 }
 
-// remove deletes what says that a lock is held.
+// remove deletes what says that a lock is held, and what a type that is no lock consists of.
 func (s *Server) remove(name string) {
+	prefix := "{" + name + "}:"
+	if strings.Contains(name, "{") {
+		prefix = name + ":"
+	}
 	s.mini.Del(name)
-	for _, what := range []string{"fairrw", "priority", "red"} { // types with keys of rlock's own
-		key := "{" + name + "}:rlock:" + what
-		if strings.Contains(name, "{") {
-			key = name + ":rlock:" + what
+	s.mini.Del(prefix + "timeout") // held permits
+	// Types with keys of rlock's own.
+	for _, what := range []string{"fairrw", "priority", "red", "election", "permits", "double", "once", "barrier"} {
+		key := prefix + "rlock:" + what
+		for _, part := range []string{"", ":ends", ":places", ":result"} {
+			s.mini.Del(key + part)
 		}
-		s.mini.Del(key)
-		s.mini.Del(key + ":ends")
 	}
 }
 

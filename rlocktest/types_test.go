@@ -1,0 +1,86 @@
+package rlocktest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/rlocktest"
+)
+
+// What is acquired in other ways than by Lock vanishes too, and its holder is told.
+func TestRemoveTellsHoldersOfAllTypes(t *testing.T) {
+	t.Parallel()
+	for name, acquire := range map[string]func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error){
+		"election": func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error) {
+			return c.NewElection("a").Campaign(ctx, "me")
+		},
+		"permits": func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error) {
+			s := c.NewPermitSemaphore("a")
+			if _, err := s.TrySetPermits(ctx, 3); err != nil {
+				return nil, err
+			}
+			return s.Acquire(ctx, 2)
+		},
+		"fair permits": func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error) {
+			s := c.NewPermitSemaphore("a", rlock.WithFairness())
+			if _, err := s.TrySetPermits(ctx, 3); err != nil {
+				return nil, err
+			}
+			return s.Acquire(ctx, 2)
+		},
+		"double barrier": func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error) {
+			return c.NewDoubleBarrier("a", 1).Enter(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := rlocktest.New(t)
+			for range 2 { // the second time shows that nothing was left
+				lease, err := acquire(t.Context(), srv.Client())
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := lease.Done()
+				srv.Remove("a")
+				wantLost(t, lease, done, rlock.ErrRemoved)
+			}
+		})
+	}
+}
+
+// What nobody holds vanishes.
+func TestRemoveOfWhatNobodyHolds(t *testing.T) {
+	t.Parallel()
+	srv := rlocktest.New(t)
+	ctx, c := t.Context(), srv.Client()
+	s, latch, barrier, once := c.NewSemaphore("s"), c.NewCountDownLatch("l"), c.NewBarrier("b"), c.NewOnce("o", rlock.MaxLease)
+	run := func() (ran bool) {
+		_, ran, err := once.Do(ctx, func(context.Context) ([]byte, error) { return nil, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ran
+	}
+	_, err1 := s.TrySetPermits(ctx, 3)
+	_, err2 := latch.TrySetCount(ctx, 3)
+	if err := errors.Join(err1, err2, barrier.Set(ctx)); err != nil || !run() || run() {
+		t.Fatal("not set", err)
+	}
+	for _, name := range []string{"s", "l", "b", "o"} {
+		srv.Remove(name)
+	}
+	if err := s.TryAcquire(ctx, 1); !errors.Is(err, rlock.ErrNotSet) {
+		t.Error(err)
+	}
+	if n, err := latch.Count(ctx); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if err := barrier.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	if !run() {
+		t.Error("a result is left")
+	}
+}
