@@ -70,6 +70,8 @@
 // An [Election] is no Locker: Campaign waits for the leadership, and hands out a Lease. A
 // [Once] runs a function once, and lets all processes have the result. The members of a
 // [DoubleBarrier] begin and end together.
+// A [PermitSemaphore] hands out leases of some of its permits. A [Semaphore], a
+// [CountDownLatch] and a [Barrier] have no leases: nobody holds them.
 //
 // # What is guaranteed
 //

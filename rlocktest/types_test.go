@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-// What is acquired in other ways than by Lock vanishes too, and its holder is told.
+// What is acquired in other ways than by Lock vanishes too, and its holder is told. It is renewed, and
+// lost to a pause, like a lock.
 func TestRemoveTellsHoldersOfAllTypes(t *testing.T) {
 	t.Parallel()
 	for name, acquire := range map[string]func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error){
@@ -46,6 +48,17 @@ func TestRemoveTellsHoldersOfAllTypes(t *testing.T) {
 				srv.Remove("a")
 				wantLost(t, lease, done, rlock.ErrRemoved)
 			}
+			lease, err := acquire(t.Context(), srv.Client())
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv.Advance(time.Hour)
+			if err := lease.Err(); err != nil {
+				t.Error(err)
+			}
+			done := lease.Done()
+			srv.Pause(time.Hour)
+			wantLost(t, lease, done, rlock.ErrExpired)
 		})
 	}
 }

@@ -184,6 +184,26 @@ func TestMultiLockHearsWhatAMemberIsAsked(t *testing.T) {
 	}
 }
 
+func TestLeaderHearsThatItShouldResign(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		e, other := b.NewClient(t, patient).NewElection("a"), b.NewClient(t).NewElection("a")
+		if asked, err := other.RequestRelease(bg); asked || err != nil {
+			t.Error(asked, err)
+		}
+		lease, err := e.Campaign(bg, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		deaf(t, lease)
+		if asked, err := other.RequestRelease(bg); !asked || err != nil {
+			t.Error(asked, err)
+		}
+		hears(t, lease)
+		locktest.MustUnlock(t, lease)
+	})
+}
+
 // A request stands at a hold that is handed over: who did not listen could not hear it. Who has
 // heard it does not hand over, so that the one who asked is next.
 func TestHandOver(t *testing.T) {
