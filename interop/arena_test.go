@@ -64,6 +64,7 @@ func TestMatrix(t *testing.T) {
 				t.Run("renewal", func(t *testing.T) { t.Parallel(); a.renewal(t) })
 				t.Run("fair", func(t *testing.T) { t.Parallel(); a.fair(t) })
 				t.Run("apart", func(t *testing.T) { t.Parallel(); a.apart(t) })
+				t.Run("leased permits", func(t *testing.T) { t.Parallel(); a.leasedPermits(t) })
 			})
 			a.leave(t)
 		})

@@ -198,6 +198,9 @@ func (w *worker) execute(verb string, args []string) ([]string, error) {
 	case "latch":
 		return w.latch(ctx, args)
 	}
+	if values, err, ok := w.permits(ctx, verb, args); ok {
+		return values, err
+	}
 	l, err := w.d.open(args[0], args[1])
 	if err != nil {
 		return nil, err

@@ -44,16 +44,17 @@ const (
 	casePermits   = "permits are set, taken, added, drained and put back by either"
 	caseCounts    = "each counts the other's latch down, and it opens"
 	caseDeleted   = "a latch that is deleted frees who waits"
+	caseSeveral   = "several permits are taken and given back at once"
 )
 
 var cases = []string{
 	caseExclusion, caseRefused, caseRelease, caseForce, caseReentry, caseNames, caseReaders, caseTurns, caseLong, caseDowngrade,
 	caseInner, caseMulti, caseTokens, caseOnce, caseOrder, caseOutlives, caseCancelled, caseKilled, caseRenewal, caseShorten,
-	caseForced, caseExpired, caseStopped, caseCrashed, casePermits, caseCounts, caseDeleted,
+	caseForced, caseExpired, caseStopped, caseCrashed, casePermits, caseCounts, caseDeleted, caseSeveral,
 }
 
 // columns are the types, as the table calls them.
-var columns = []string{"Lock", "FairLock", "FencedLock", "SpinLock", "ReadWriteLock", "Semaphore", "CountDownLatch"}
+var columns = []string{"Lock", "FairLock", "FencedLock", "SpinLock", "ReadWriteLock", "Semaphore", "CountDownLatch", permitColumn}
 
 // pair is how two meet at a lock: one holds it, and the other wants it. Both are
 // types as the peers know them.

@@ -39,7 +39,14 @@ final class Commands {
 
     Commands(RedissonClient redisson) {
         this.redisson = redisson;
+        Permits permits = new Permits(redisson);
         commands = Map.ofEntries(
+                Map.entry("permits", permits::set),
+                Map.entry("add", permits::add),
+                Map.entry("available", permits::available),
+                Map.entry("take", permits::take),
+                Map.entry("give", permits::give),
+                Map.entry("stints", permits::stints),
                 Map.entry("lock", this::lock),
                 Map.entry("try", this::tryLock),
                 Map.entry("unlock", this::unlock),
