@@ -244,7 +244,9 @@ func TestSameSeedSameLockRun(t *testing.T) {
 	for i, s := range append(slices.Clone(scenarios), repeatable("everything")...) {
 		few := 2
 		if i >= len(scenarios) {
-			few = 1
+			if few = 1; !thorough() && (i%3 > 0 || testing.Short()) {
+				continue
+			}
 		} else if thorough() {
 			few = 4
 		}

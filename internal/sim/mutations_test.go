@@ -18,7 +18,6 @@ var mutations = []struct {
 	want    string // part of a violation
 	within  int    // seeds
 	soak    bool   // it takes too many of them for every day and for CI
-	long    bool   // it takes too many of them for every day
 	in      string // scenario, if not "harsh"
 	kind    string // of lock, if not "lock"
 	mutate  func(s *scenario)
@@ -171,11 +170,11 @@ var mutations = []struct {
 		script: "quorum/raise", old: "raise(counter, highest, tonumber(token))", instead: "",
 	},
 	{
-		name: "a node votes for one who has left", want: "held by nobody", within: 20, long: true, in: "late", kind: "redlock",
+		name: "a node votes for one who has left", want: "held by nobody", within: 20, in: "late", kind: "redlock",
 		script: "quorum/acquire", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
-		name: "a renewal votes for one who has left", want: "held by nobody", within: 40, long: true, in: "late", kind: "redlock",
+		name: "a renewal votes for one who has left", want: "held by nobody", within: 40, in: "late", kind: "redlock",
 		script: "quorum/renew", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
@@ -183,11 +182,11 @@ var mutations = []struct {
 		script: "quorum/release", old: "redis.call('hget', record, 'attempt') == id", instead: "true",
 	},
 	{
-		name: "no quarantine", want: "and so does", within: 30, long: true, in: "losses", kind: "redlock",
+		name: "no quarantine", want: "and so does", within: 30, in: "losses", kind: "redlock",
 		mutate: func(s *scenario) { s.kind.forgetful = 5 },
 	},
 	{
-		name: "no quarantine for tokens", want: "not above", within: 30, long: true, in: "losses", kind: "redlock",
+		name: "no quarantine for tokens", want: "not above", within: 30, in: "losses", kind: "redlock",
 		mutate: func(s *scenario) { s.kind.forgetful = 5 },
 	},
 	{
@@ -195,7 +194,7 @@ var mutations = []struct {
 		mutate: func(s *scenario) { s.kind.forgetful = 3 },
 	},
 	{
-		name: "all masters may vote", want: "and so does", within: 30, long: true, in: "losses", kind: "redlock with quarantine",
+		name: "all masters may vote", want: "and so does", within: 30, in: "losses", kind: "redlock with quarantine",
 		mutate: func(s *scenario) {
 			const name = "shared/admission"
 			text, err := source(name)
@@ -305,17 +304,14 @@ func source(name string) (string, error) {
 }
 
 func TestSimulationFindsMutations(t *testing.T) {
-	if !thorough() && (testing.Short() || locktest.UnderRace()) {
-		t.Skip("takes long, and the race detector does not look into scripts")
+	if !thorough() {
+		t.Skip("needs -sim.seeds or -sim.fresh: it takes a minute")
 	}
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			if m.soak && lockSeeds(0) == 0 {
 				t.Skip("needs -sim.seeds")
-			}
-			if m.long && !thorough() {
-				t.Skip("needs -sim.seeds or -sim.fresh")
 			}
 			all := append(slices.Clone(scenarios), redScenarios...)
 			s := all[slices.IndexFunc(all, func(s scenario) bool { return s.name == cmp.Or(m.in, "harsh") })]

@@ -40,7 +40,7 @@ func ordinary(runs int) int {
 	case locktest.UnderRace(): // under which a run takes six times as long
 		return (runs + 4) / 5
 	}
-	return (runs + 1) / 2
+	return (runs + 3) / 4
 }
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
