@@ -28,11 +28,11 @@ local holds = redis.call('hexists', lock, id) == 1
 if holds and first == waiter and redis.call('exists', tombstone) == 0 then
   local token = drawToken(tokens, clock)
   sweep(waiter, term)
+  redis.call('lpop', queue)
+  forget(waiter)
   redis.call('del', lock)
   redis.call('hset', lock, waiter, 1)
   redis.call('pexpire', lock, lease)
-  redis.call('lpop', queue)
-  forget(waiter)
   tell(waiter, term, channels, how)
   return told(token)
 end

@@ -144,9 +144,18 @@ func (m *fairModel) wait(t *rapid.T) {
 	}
 	p.deadline = m.formula()
 	m.line = append(m.line, p)
-	// Until it has looked again after the confirmation of its subscription. Its
-	// first look may have made the head take the lock, with a look of its own.
+	// Until its subscription was confirmed, and it has looked again after that unless
+	// another of its client is in front of it. Its first look may have made the head take
+	// the lock, with a look of its own.
 	looks := from + 2
+	if slices.ContainsFunc(m.line[:len(m.line)-1], func(p *fairPerson) bool { return p.of == who }) {
+		looks--
+		for end := time.Now().Add(20 * time.Second); who.Events.Confirmations(m.k.Channel+p.id) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("its subscription was not confirmed")
+			}
+		}
+	}
 	if m.holder == nil && m.line[0].of == who {
 		looks++
 	}

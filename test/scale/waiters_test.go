@@ -102,17 +102,13 @@ func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 					}
 					holder := locktest.MustLock(t, k.Rival(m.Client, name), rlock.WithLease(time.Hour))
 					head := parked(2)
-					again := 1 // its client listens already
-					if k.Name == "fair" {
-						again = 2
-					}
 					for i := range java {
 						j := &locktest.JavaFairLock{RDB: rdb, Keys: locktest.FairKeysOf(name), Owner: fmt.Sprint("java:", i), Wait: 300_000}
 						j.Try(time.Hour)
 					}
 					fill(t, k, rdb, name, n)
 					var newcomer *locktest.Attempt
-					measure("a newcomer", func() { newcomer = parked(again) })
+					measure("a newcomer", func() { newcomer = parked(1) })
 					measure("a visitor", func() { _, _ = l.TryLock(bg) })
 					measure("one gives up", func() { newcomer.Cancel(); <-newcomer.Done })
 					if k.Name != "read" { // whose successors come in beside it
