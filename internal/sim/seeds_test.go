@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // lockSeeds is how many seeds a test plays: what it says, unless -sim.seeds
@@ -32,15 +30,10 @@ func thorough() bool { return len(seedsOf(0)) > 0 }
 
 // ordinary is how many of so many seeds a test plays where there is not.
 func ordinary(runs int) int {
-	switch {
-	case thorough():
+	if thorough() {
 		return runs
-	case testing.Short():
-		return (runs + 9) / 10
-	case locktest.UnderRace(): // under which a run takes six times as long
-		return (runs + 4) / 5
 	}
-	return (runs + 3) / 4
+	return (runs + 9) / 10
 }
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they

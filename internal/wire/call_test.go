@@ -170,6 +170,7 @@ func TestWorkerThatAHookEnds(t *testing.T) {
 // Few workers stay when many callers have left, none when nobody has needed them for a
 // while, and none when the deployment is stopped. Requests after that are still sent.
 func TestWorkersEnd(t *testing.T) {
+	t.Parallel()
 	all := make(chan struct{})
 	var here sync.WaitGroup
 	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
@@ -183,7 +184,8 @@ func TestWorkersEnd(t *testing.T) {
 	here.Add(callers)
 	var wg sync.WaitGroup
 	for range callers {
-		wg.Go(func() { d.Do(bg, time.Minute, asking(script, "together")) })
+		// Those that wait for others are sent after an eighth of that.
+		wg.Go(func() { d.Do(bg, 10*time.Second, asking(script, "together")) })
 	}
 	here.Wait()
 	close(all)
