@@ -265,11 +265,11 @@ func (s *Server) remove(name string) {
 }
 
 // Steal gives a lock to another owner, whoever has it now: a holder is told
-// (rlock.ErrTakenOver), at once, as Remove describes. A free lock is simply taken. The other owner's lease is renewed; Unlock it to
-// hand the lock back to those who wait.
+// (rlock.ErrTakenOver), at once, as Remove describes. A free lock is simply taken. The other
+// owner's lease is renewed; Unlock it to hand the lock back to those who wait.
 //
 // Steal takes a lock of type rlock.Lock, and of those that exclude it. For other
-// types there is StealWith.
+// types of locks there is StealWith, and StealBy for what is no lock.
 func (s *Server) Steal(name string) *rlock.Lease {
 	s.t.Helper()
 	return s.StealWith(func(c *rlock.Client) rlock.Locker { return c.NewLock(name) })
@@ -281,8 +281,22 @@ func (s *Server) Steal(name string) *rlock.Lease {
 // waiters have a queue in Redis can be taken only while nobody stands in it.
 func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease {
 	s.t.Helper()
-	s.moving.Lock()
-	defer s.moving.Unlock()
+	l := lock(s.thief())
+	return s.steal(l.Name(), func(ctx context.Context) (*rlock.Lease, error) { return l.TryLock(ctx) })
+}
+
+// StealBy is Steal for what is no rlock.Locker: the leadership of an Election, permits, a
+// place at a DoubleBarrier. take is called with a client that is not the holder's, after
+// Remove of the name, perhaps several times, and must not wait: it has TryAcquire, or
+// rlock.WithWait(0). Before it takes permits it has to set them again.
+func (s *Server) StealBy(name string, take func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error)) *rlock.Lease {
+	s.t.Helper()
+	c := s.thief()
+	return s.steal(name, func(ctx context.Context) (*rlock.Lease, error) { return take(ctx, c) })
+}
+
+// thief is the client of the other owner.
+func (s *Server) thief() *rlock.Client {
 	s.mu.Lock()
 	other := s.other
 	s.mu.Unlock()
@@ -292,14 +306,20 @@ func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease
 		s.other = other
 		s.mu.Unlock()
 	}
-	l := lock(other)
+	return other
+}
+
+func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease, error)) *rlock.Lease {
+	s.t.Helper()
+	s.moving.Lock()
+	defer s.moving.Unlock()
 	s.settle()
 	var err error
 	for range 100 { // a waiter may be quicker
-		s.remove(l.Name())
+		s.remove(name)
 		var lease *rlock.Lease
-		if lease, err = l.TryLock(context.Background()); err == nil {
-			check(l.Name())
+		if lease, err = take(context.Background()); err == nil {
+			check(name)
 			return lease
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-// What is acquired in other ways than by Lock vanishes too, and its holder is told. It is renewed, and
-// lost to a pause, like a lock.
-func TestRemoveTellsHoldersOfAllTypes(t *testing.T) {
+// What is acquired in other ways than by Lock vanishes too, and its holder is told. It is renewed,
+// lost to a pause, and stolen, like a lock.
+func TestHoldersOfAllTypesAreTold(t *testing.T) {
 	t.Parallel()
 	for name, acquire := range map[string]func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error){
 		"election": func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error) {
@@ -59,6 +59,17 @@ func TestRemoveTellsHoldersOfAllTypes(t *testing.T) {
 			done := lease.Done()
 			srv.Pause(time.Hour)
 			wantLost(t, lease, done, rlock.ErrExpired)
+
+			srv.Remove("a")
+			if lease, err = acquire(t.Context(), srv.Client()); err != nil {
+				t.Fatal(err)
+			}
+			done = lease.Done()
+			other := srv.StealBy("a", acquire)
+			wantLost(t, lease, done, rlock.ErrLeaseLost)
+			if err := other.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
