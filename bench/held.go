@@ -22,7 +22,7 @@ func (b *bench) held() {
 	if b.quick {
 		window = 2 * time.Second
 	}
-	for _, n := range b.choose([]int{1_000, 10_000, 100_000, 1_000_000}, []int{10_000}, []int{1_000}) {
+	for _, n := range b.choose([]int{1_000, 10_000, 100_000, 1_000_000}, []int{10_000}, []int{10_000}) {
 		// A goroutine, or a timer and its goroutine, for each: what comes next
 		// takes gigabytes, or more time than a lease.
 		names := []string{ours, rueidisN, redisson}
