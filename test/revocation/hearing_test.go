@@ -3,6 +3,7 @@ package revocation
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,23 +58,23 @@ func TestRequestBeforeTheHolderListens(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		other := b.NewClient(t).NewLock("a")
-		hook := &locktest.ScriptHook{}
-		rdb.AddHook(hook)
+		var early atomic.Bool
+		rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+			err := next()
+			if args := cmd.Args(); early.Load() && len(args) > 1 && args[1] == locktest.SHA("lock/enter") && err == nil {
+				if asked, err := other.RequestRelease(bg); !asked || err != nil {
+					t.Errorf("the lock is granted, but nobody was asked: %v", err)
+				}
+			}
+			return err
+		}})
 		l := locktest.NewClient(t, rdb, patient).NewLock("a")
 		lease := locktest.MustLock(t, l)
 		request(t, other, true)
 		hears(t, lease)
 		locktest.MustUnlock(t, lease)
 
-		hook.One = func(cmd redis.Cmder, next func() error) error {
-			err := next()
-			if args := cmd.Args(); len(args) > 1 && args[1] == locktest.SHA("lock/enter") && err == nil {
-				if asked, err := other.RequestRelease(bg); !asked || err != nil {
-					t.Errorf("the lock is granted, but nobody was asked: %v", err)
-				}
-			}
-			return err
-		}
+		early.Store(true)
 		lease = locktest.MustLock(t, l)
 		hears(t, lease)
 		locktest.MustUnlock(t, lease)
