@@ -111,10 +111,11 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		return result, err
 	}
 	h := lease.of.(*hold)
+	written := string(result) // perhaps later, when the caller uses the slice for something else
 	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {
 		asks := o.core.asks.(*protocol.Once)
 		return h.leave(ctx, l, called, &finish{
-			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, result, late) },
+			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
 			// Half of it, lest the clock of the server be quicker.
 			shows: asks.Keep() / 2,
 		})

@@ -36,7 +36,7 @@ func (o *Once) Enter(e *Acquire) Request[Entered] {
 
 // Finish writes the result of the hold with an id and a token, and ends the hold. With late,
 // copies of its first request may come late.
-func (o *Once) Finish(id string, token int64, result []byte, late bool) Task {
+func (o *Once) Finish(id string, token int64, result string, late bool) Task {
 	return o.site.leaving("once/finish",
 		[]string{o.names.Lock, o.names.Tombstone(id), o.result},
 		[]any{id, token, result, o.keep.Milliseconds(), keep(late), o.names.Channel(), o.site.how()})

@@ -279,6 +279,35 @@ func TestLostRepliesOfAOnce(t *testing.T) {
 	}
 }
 
+// Do has given up the write of a result, and its caller uses the slice for something else: what
+// is written in the background is what the function returned.
+func TestResultThatIsWrittenLaterIsThatOfTheFunction(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithUnlockTimeout(100*time.Millisecond))
+		o := c.NewOnce("job", time.Minute)
+		locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+		var away atomic.Bool
+		away.Store(true)
+		id := locktest.SHA("once/finish")
+		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(id) && away.Load() {
+				return faultproxy.Error
+			}
+			return faultproxy.Pass
+		})
+		result, ran, err := o.Do(bg, returns("result"))
+		if !ran || string(result) != "result" {
+			t.Fatalf("Do: %q, ran: %v", result, ran)
+		}
+		locktest.WantErr(t, err, rlock.ErrUnconfirmed)
+		copy(result, "reused")
+		away.Store(false)
+		locktest.Eventually(t, "the result is written", func() bool { return rdb.Exists(bg, resultKey).Val() == 1 })
+		wantDo(t, o, unwanted, "result", false)
+	})
+}
+
 // A copy of the first request that comes late neither holds the lock nor brings the result
 // back.
 func TestLateCopiesOfAOnceChangeNothing(t *testing.T) {
