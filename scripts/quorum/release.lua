@@ -21,13 +21,19 @@
 --          hold.
 -- Memory   The DEL, or the HDEL, lets the SETs pass on a node at its memory limit.
 
--- include time
 -- include publish
+local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+if #KEYS == 4 and keep == '0' and token <= 0 and redis.call('hget', record, 'attempt') == id then
+  -- Most often; the rest is not even defined.
+  redis.call('del', record)
+  announce(how, channel, '0')
+  return told(1)
+end
+-- include time
 -- include admission
 -- include vote
 -- include counter
-local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local floor, unfit = mayVote()
 if unfit then
   return unfit

@@ -5,24 +5,20 @@
 
 local unpublished -- why Redis refused to publish
 
-local function send(command, channel, payload)
-  local reply = redis.pcall(command, channel, payload)
+-- announce publishes on a channel. how is 'publish', 'spublish', 'both' or 'none'. It
+-- returns how many connections listen, as far as this server knows.
+local function announce(how, channel, payload)
+  if how == 'both' then
+    return announce('publish', channel, payload) + announce('spublish', channel, payload)
+  elseif how == 'none' then
+    return 0
+  end
+  local reply = redis.pcall(how, channel, payload)
   if type(reply) == 'table' then
     unpublished = unpublished or reply.err
     return 0
   end
   return reply
-end
-
--- announce publishes on a channel. how is 'publish', 'spublish', 'both' or 'none'. It
--- returns how many connections listen, as far as this server knows.
-local function announce(how, channel, payload)
-  if how == 'both' then
-    return send('publish', channel, payload) + send('spublish', channel, payload)
-  elseif how ~= 'none' then
-    return send(how, channel, payload)
-  end
-  return 0
 end
 
 -- told returns the reply of a script that may have published: the reply itself, {reply, why
