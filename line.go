@@ -338,6 +338,9 @@ func (q *lines) newsLocked(l *line) {
 	q.serial++
 	l.news = q.serial
 	if head := l.head(); head != nil && !l.quiet {
+		if _, is := head.behind.(*room); is {
+			head.behind = nil // its poke may not be consumed yet, and be the same as this one
+		}
 		head.poke()
 	}
 }

@@ -43,6 +43,29 @@ func poked(w *waiter) bool {
 
 var gotIt = &handOver{hold: &hold{}}
 
+// A waiter becomes the head, behind room that is too small for it. There is news before it has
+// woken up to that, so both are one poke.
+func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
+	for _, news := range []bool{false, true} {
+		var q lineTest
+		key := keyOf("a")
+		first := q.enter(key, 0)
+		second, _ := q.join(key, time.Now(), 0)
+		q.needs(second, 2)
+		q.sees(first)
+		left := &room{left: 1}
+		q.leave(first, &handOver{hold: left, beside: left}, 0)
+		if news {
+			q.notify()
+		}
+		if n := q.news(second); !poked(second) || !n.head || (n.behind == nil) != news {
+			t.Errorf("with news: %v, it learns %+v", news, n)
+		}
+		q.leave(second, nil, 0)
+		q.close()
+	}
+}
+
 func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		between func(q *lineTest, key lineKey)

@@ -7,7 +7,8 @@ import "time"
 //
 // Why none of them sleeps while there is room for it: the next in line becomes the head. If
 // the room is enough for it, it looks. Otherwise it sleeps; but if there was news after the
-// look that found the room, such as a release, it looks too. All news wakes the head.
+// look that found the room, such as a release, it looks too. All news wakes the head, and a
+// head that has yet to learn of the room does not sleep behind it after news.
 type room struct {
 	c     *Client
 	left  int64   // permits
