@@ -483,7 +483,7 @@ func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
 		for _, call := range aclCall.FindAllStringSubmatch(text, -1) {
 			if name := call[1]; name != "" {
 				all[name] = struct{}{}
-			} else if call[0] != "redis.pcall(command" { // publish
+			} else if call[0] != "redis.pcall(how" { // publish
 				t.Errorf("a script calls a command whose name is not written there: %s", call[0])
 			}
 		}
