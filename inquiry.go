@@ -41,8 +41,9 @@ type seeker interface {
 	// look asks Redis once, and takes what it asks for if that is there. It must be safe to
 	// call again after an error.
 	look(ctx context.Context) found
-	// giveUp undoes what a look may have done, or may yet do, when the call has failed. It
-	// reports whether there was something to undo, and Redis has confirmed that soon.
+	// giveUp undoes what a look may have done, or may yet do, when the call has failed, or
+	// does not look again for now. It reports whether there was something to undo, and Redis
+	// has confirmed that soon.
 	giveUp() (answered bool)
 	// listen has notify called when it is time to look. It returns nil if it cannot, now or
 	// ever.
@@ -146,6 +147,7 @@ func (q *inquiry) waitInLine(ctx context.Context, rest time.Duration, news int64
 		q.place = w
 	} else {
 		rest = 0
+		q.asks.giveUp() // those before it may wait for what it has taken and does not know of
 		done, err := q.waitBehind(ctx, w, s)
 		if done {
 			got = &handOver{}
@@ -195,6 +197,7 @@ func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (done b
 			if f.done || f.err != nil && !worthRepeating(f.err) {
 				return f.done, f.err
 			}
+			q.asks.giveUp() // see waitInLine
 		}
 	}
 }

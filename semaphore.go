@@ -169,8 +169,9 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	return err
 }
 
-// taking is one Acquire or TryAcquire. All its looks are one operation: the one that takes
-// the permits does so once, whatever became of the others.
+// taking is one Acquire or TryAcquire. Its looks are one operation: the one that takes the
+// permits does so once, whatever became of the others. When it is given up, the next look,
+// if there is one, begins another.
 type taking struct {
 	inquiry
 	s      *Semaphore
@@ -206,6 +207,9 @@ func (a *taking) look(ctx context.Context) found {
 		c.pages.give(a.page)
 		return found{done: true, room: r.Outcome.Free}
 	case protocol.Busy:
+		if a.unsure {
+			a.giveUp() // a copy that comes later would take what this wait never learns of
+		}
 		return found{rest: -1, said: said{"permits free: #", r.Outcome.Free}}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
@@ -217,7 +221,9 @@ func (a *taking) giveUp() (answered bool) {
 	if a.page == nil {
 		return false
 	}
-	return a.c.forget(a.of, a.page, a.unsure || a.took, func() protocol.Task { return a.s.asks.Undo(a.op) })
+	p, op, effect := a.page, a.op, a.unsure || a.took
+	a.page, a.unsure, a.took = nil, false, false // the next look is a new operation
+	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.asks.Undo(op) })
 }
 
 func (a *taking) listen(notify func()) (end func()) { return a.s.asks.Listen(notify) }

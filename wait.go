@@ -66,6 +66,7 @@ func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Dur
 	s := newSleeper(&c.env)
 	defer s.stop()
 	if !head {
+		a.withdraw()
 		if lease, rest, err = a.waitBehind(ctx, w, s); lease != nil || err != nil {
 			return lease, err
 		}
@@ -154,9 +155,22 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease 
 			if a.stepsAside(w) {
 				return nil, 0, errAside
 			}
+			a.withdraw()
 			c.lines.refused(w)
 		}
 	}
+}
+
+// withdraw ends what a look without an answer may have been granted, or a copy of it may be
+// yet, before the attempt waits behind others. Those may wait for that very grant, and only
+// a look would find it. The next look is for another hold.
+func (a *attempt) withdraw() {
+	if !a.unsure && !a.Granted {
+		return
+	}
+	a.giveUp()
+	a.HoldID = a.core.asks.NewID()
+	a.unsure, a.Granted, a.Placed = false, false, false
 }
 
 // waitFirst waits as the head of the line.

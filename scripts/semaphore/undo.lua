@@ -20,8 +20,8 @@ if what == 'late' then
   return 0
 end
 note(record, number, 'gone')
-local change = tonumber(what or 0)
-if not change or change == 0 or not count(permits) then
+local change = tonumber(what and string.match(what, '%-?%d+$') or 0) -- without the sign of add
+if change == 0 or not count(permits) then
   return 0 -- a semaphore that was deleted is not made again
 end
 local now = done(record, redis.pcall('incrby', permits, string.format('%.0f', -change)))
