@@ -12,15 +12,17 @@
 -- Replica  A refusal must come from a master.
 
 -- include permits
+-- include count
 local record = KEYS[3]
 local n, keep, most = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 if redis.call('exists', record) == 1 then
   redis.call('zrem', held, '')
   return 1
 end
-local left = tonumber(redis.call('get', free) or 0)
-if not left then
-  return redis.error_reply('FOREIGN a string that is not a number')
+local left, foreign = count(free)
+left = left or 0
+if foreign then
+  return foreign
 elseif left + n > most then
   redis.call('zrem', held, '')
   return 0

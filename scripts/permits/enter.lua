@@ -22,6 +22,7 @@
 
 -- include quarantine when served
 -- include permits
+-- include count
 local tombstone = KEYS[3]
 local base, n, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
@@ -45,19 +46,17 @@ if #there > 0 and #there < n then
   giveBack(there) -- a copy came so late that some of the permits have expired
   there = {}
 end
-local left = redis.call('get', free)
-if #there == n then
+local left, foreign = count(free)
+if foreign then
+  return foreign
+elseif #there == n then
   if first < ends then
     put(base, n, ends)
   end
-  return told({1, tonumber(left or 0), rest(at)})
+  return told({1, left or 0, rest(at)})
 elseif not left then
   redis.call('zrem', held, '') -- a demoted master refuses: its data may be old
   return told({-5, 0})
-end
-left = tonumber(left)
-if not left then
-  return redis.error_reply('FOREIGN a string that is not a number')
 elseif left < n then
   local all = redis.call('zcard', held)
   return told({left + all < n and -6 or 0, rest(at), id or '', math.max(all - 1, 0)})

@@ -8,9 +8,13 @@
 -- Twice    What has expired is freed once.
 
 -- include permits
+-- include count
 reclaim()
-local left = redis.call('get', free)
-local reply = {left and 1 or 0, tonumber(left or 0), now}
+local left, foreign = count(free)
+if foreign then
+  return foreign
+end
+local reply = {left and 1 or 0, left or 0, now}
 if ARGV[3] == '1' then
   each(redis.call('zrange', held, 0, -1, 'withscores'), MOST, function(...)
     for _, item in ipairs({...}) do

@@ -11,9 +11,13 @@
 -- Replica  "Set before" must come from a master.
 
 -- include permits
+-- include count
 local record = KEYS[3]
 local n, keep = tonumber(ARGV[3]), ARGV[4]
-if redis.call('exists', free) == 0 then
+local left, foreign = count(free)
+if foreign then
+  return foreign
+elseif not left then
   redis.call('set', free, n)
   redis.call('set', record, 1, 'px', keep)
   tell(n)

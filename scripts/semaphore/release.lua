@@ -30,5 +30,7 @@ local now = done(record, redis.pcall('incrby', permits, n))
 if type(now) == 'table' then
   return now
 end
-announce(how, channel, now)
+if now >= 0 then -- a negative number would be an error in a Java client
+  announce(how, channel, now)
+end
 return told(1)
