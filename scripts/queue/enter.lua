@@ -46,36 +46,34 @@ local channels, how, news, value = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local queue = mode == 'exclusive' and alone or together
 local hold = mode == 'exclusive' and mode or id
 
--- obstacle returns until when a hold or a waiter may be in the way of the given rank, nil
--- if none is. Of the waiters ahead it checks only the first. Between equal ranks, which
--- only priorities can produce, Redis's own order decides.
-local function obstacle(rank)
-  local latest
-  local function note(at)
-    if at and tonumber(at) >= now then
-      latest = math.max(latest or 0, tonumber(at))
-    end
+-- occupied returns until when holds are in the way, nil if none is. last is the hold that
+-- ends last, at that time.
+local function occupied(last, at)
+  if mode == 'shared' and last ~= 'exclusive' then
+    at = last and tonumber(redis.call('zscore', ends, 'exclusive') or 0)
   end
+  return at and at >= now and at
+end
+
+-- preceded returns until when waiters ahead of the given rank may be in the way, nil if none
+-- is. Of those it checks only the first. Between equal ranks, which only priorities can
+-- produce, Redis's own order decides. A dead waiter that first() had to leave is in the way
+-- until a later look has removed it: others may wait behind it.
+local function preceded(rank)
   local ahead, its, at = first(alone)
-  if ahead and ahead ~= id and its <= rank then
-    note(at)
-  end
-  if mode == 'shared' then
-    note(redis.call('zscore', ends, 'exclusive'))
-    return latest
-  end
-  note(redis.call('zrevrange', ends, 0, 0, 'withscores')[2])
-  ahead, its, at = first(together)
-  if ahead and its < rank then
-    note(at)
+  local latest = ahead and ahead ~= id and its <= rank and math.max(at, now) or nil
+  if mode == 'exclusive' then
+    ahead, its, at = first(together)
+    if ahead and its < rank then
+      latest = math.max(latest or now, at)
+    end
   end
   return latest
 end
 
-local function refused(rest)
-  local entry = redis.call('zrevrange', ends, 0, 0, 'withscores')
-  local last = entry[1]
-  if not last or tonumber(entry[2]) < now then
+-- refused is the reply while holds or waiters are in the way.
+local function refused(rest, last)
+  if not last then
     return {0, rest, '', 0}
   elseif last == 'exclusive' then
     return {0, rest, redis.call('hget', holders, last) or '', 0}
@@ -93,38 +91,37 @@ local function enter(mine)
     return {-2, others('exclusive', outer)}
   end
 
+  local last, at = latest()
   local place = redis.call('zscore', queue, id)
-  local arrival = not place and nextToken(tokens, clock)
-  local rank = place and tonumber(place) or arrival - worth
-  local blocked = outer == '' and obstacle(rank)
+  local rank = place and tonumber(place)
+  local blocked = outer == '' and occupied(last, at)
+  if not blocked and outer == '' then
+    -- Only now does it matter who waits.
+    blocked = preceded(rank or nextToken(tokens, clock) - worth)
+  end
   if blocked then
     if not waits then
-      return refused(blocked - now)
+      return refused(blocked - now, last)
     end
     if place then
       redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
     else
-      redis.call('set', tokens, arrival)
+      rank = drawToken(tokens, clock, digits) - worth
     end
-    redis.call('zadd', queue, rank, id) -- first() removes a waiter without a sign of life
-    sign(alive, notes, now, term, id)
-    for _, key in ipairs({queue, alive, notes}) do
-      if redis.call('pttl', key) < LONGEST_AWAY + term / 2 then -- not anew at each look
-        redis.call('pexpire', key, LONGEST_AWAY + term)
-      end
-    end
-    local reply = refused(blocked - now)
+    redis.call('zadd', queue, whole(rank), id) -- first() removes a waiter without a sign of life
+    outlast(queue, sign(alive, notes, now, term, id), term)
+    local reply = refused(blocked - now, last)
     reply[5] = rank
     return reply
   end
 
   local token = 0
   if mode == 'exclusive' then
-    token = drawToken(tokens, clock)
+    token = drawToken(tokens, clock, digits)
     if value then
-      redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', token, 'value', value)
+      redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', whole(token), 'value', value)
     else
-      redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', token)
+      redis.call('hset', holders, 'exclusive', id, 'count', 1, 'token', whole(token))
     end
     leads()
   else
@@ -141,14 +138,16 @@ local function enter(mine)
   return {1, token}
 end
 
-if redis.call('exists', tombstone) == 1 then
+-- Most often there is none of these, and one command tells.
+local marked = redis.call('exists', tombstone, otherHash or tombstone, otherEnds or tombstone) > 0
+if marked and redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
 -- Other types do not see this lock. If a program changed the type of a lock while others
 -- still use the old type, there would be two holders.
 local mine = held(mode, id)
-if otherHash and outer == '' and not mine and
-  (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, string.format('%.0f', now), '+inf') > 0) then
+if marked and outer == '' and not mine and
+  (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, whole(now), '+inf') > 0) then
   return {-4, 0}
 end
 reap(term)

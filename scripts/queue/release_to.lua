@@ -34,24 +34,27 @@ local tokens, tombstone, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[
 local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 
--- isNext reports whether the waiter can enter when the only hold has ended.
+-- isNext reports whether the waiter can enter when the hold has ended.
 local function isNext()
+  local others = redis.call('zrange', ends, 1, 1) -- beside the hold, or one that has expired
   local head = redis.call('zrange', alone, 0, 0, 'withscores')
-  if head[1] ~= waiter or current() > 1 then
+  if others[1] or head[1] ~= waiter then
     return false
+  elseif redis.call('exists', together, tombstone, otherHash, otherEnds) == 0 then
+    return true -- most often
   end
   local reader = redis.call('zrange', together, 0, 0, 'withscores')
   return (not reader[1] or tonumber(reader[2]) > tonumber(head[2])) and
     redis.call('exists', tombstone, otherHash) == 0 and
-    redis.call('zcount', otherEnds, string.format('%.0f', now), '+inf') == 0
+    redis.call('zcount', otherEnds, whole(now), '+inf') == 0
 end
 
 redis.call('hdel', holders, '')
 local holds = held('exclusive', id)
 if holds and isNext() then
-  local token = drawToken(tokens, clock)
-  redis.call('hset', holders, 'exclusive', waiter, 'count', 1, 'token', token)
-  redis.call('zadd', ends, now + lease, 'exclusive')
+  local token = drawToken(tokens, clock, digits)
+  redis.call('hset', holders, 'exclusive', waiter, 'count', 1, 'token', whole(token))
+  redis.call('zadd', ends, whole(now + lease), 'exclusive')
   redis.call('pexpire', holders, lease) -- of the only hold
   redis.call('pexpire', ends, lease)
   redis.call('zrem', alone, waiter)

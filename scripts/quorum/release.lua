@@ -24,11 +24,18 @@
 -- include publish
 local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-if #KEYS == 4 and keep == '0' and token <= 0 and redis.call('hget', record, 'attempt') == id then
-  -- Most often; the rest is not even defined.
+-- Also if the time of the record is over: no other hold has had the vote since, and the
+-- clock may be wrong and be set right.
+local had = redis.call('hget', record, 'attempt') == id
+
+local function takeBack()
   redis.call('del', record)
   announce(how, channel, '0')
   return told(1)
+end
+
+if had and #KEYS == 4 and keep == '0' and token <= 0 then -- most often; the rest is not even defined
+  return takeBack()
 end
 -- include time
 -- include admission
@@ -38,11 +45,9 @@ local floor, unfit = mayVote()
 if unfit then
   return unfit
 end
--- Also if the time of the record is over: no other hold has had the vote since, and the
--- clock may be wrong and be set right.
-local had = redis.call('hget', record, 'attempt') == id
+local reply
 if had then
-  redis.call('del', record)
+  reply = takeBack()
 else
   redis.call('hdel', record, '')
 end
@@ -56,8 +61,7 @@ if token > 0 or token < 0 and not had then
   end
 end
 if had then
-  announce(how, channel, '0')
-  return told(1)
+  return reply
 end
 local _, held = voted(record, micros())
 return held and -1 or 0

@@ -51,20 +51,21 @@ local function silenced(alive, now, some)
   return redis.call('zrangebyscore', alive, from, now, 'limit', 0, some)
 end
 
--- sign notes a sign of life of a waiter with this waiter lease.
+-- sign notes a sign of life of a waiter with this waiter lease. It reports whether the notes
+-- were changed, and so may be new.
 local function sign(alive, notes, now, term, id)
-  redis.call('zadd', alive, now + term, id)
-  if tonumber(redis.call('hget', notes, 'term') or 0) ~= term then
-    redis.call('hset', notes, 'term', term)
+  redis.call('zadd', alive, string.format('%d', now + term), id)
+  if tonumber(redis.call('hget', notes, 'term') or 0) == term then
+    return false
   end
+  redis.call('hset', notes, 'term', term)
+  return true
 end
 
--- unsign forgets a waiter.
+-- unsign forgets the signs of life of a waiter.
 local function unsign(alive, notes, id)
   redis.call('zrem', alive, id)
   if redis.call('exists', alive) == 0 then
     redis.call('del', notes)
-  else
-    redis.call('hdel', notes, id)
   end
 end

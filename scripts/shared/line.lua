@@ -44,6 +44,7 @@ end
 local function forget(id)
   redis.call('zrem', deadlines, id)
   unsign(alive, notes, id)
+  redis.call('hdel', notes, id)
 end
 
 -- leave takes a waiter out of the line, wherever it is.

@@ -73,6 +73,7 @@ local function quit(id)
     changes()
   end
   unsign(alive, notes, id)
+  redis.call('hdel', notes, id)
 end
 
 -- reap removes expired holds, and waiters without a sign of life for a waiter lease.

@@ -16,20 +16,21 @@
 -- KEYS[6]  notes: hash; see life.lua. KEYS[3..6] are absent where the queue is not needed
 --
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY;
---          live(hold), held(mode, id), others(mode, id), prolong(hold, lease),
---          finish(hold), quit(id), leaves(exclusive, rank), slides(), reap(term),
---          first(queue), current(), below(n), leads(), wake(channels, how, news). A hold
---          is named by 'exclusive' or its id; mode is 'exclusive' or 'shared'; term is a
---          waiter lease, ms; channels is the prefix of the channels of clients with
---          waiters; news is the channel on which a change of the exclusive hold is
---          announced, or nil
+--          digits: the time in µs as text; whole(n); live(hold), latest(), held(mode, id),
+--          others(mode, id), prolong(hold, lease), finish(hold), quit(id),
+--          leaves(exclusive, rank), slides(), reap(term), first(queue),
+--          outlast(queue, noted, term), current(), below(n), leads(),
+--          wake(channels, how, news). A hold is named by 'exclusive' or its id; mode is
+--          'exclusive' or 'shared'; term is a waiter lease, ms; channels is the prefix of
+--          the channels of clients with waiters; news is the channel on which a change of
+--          the exclusive hold is announced, or nil
 -- include time
 -- include ttl
 -- include publish
 -- include life
 local holders, ends = KEYS[1], KEYS[2]
 local alone, together, alive, notes = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local clock = micros()
+local clock, digits = micros()
 local now = math.floor(clock / 1000)
 
 -- LONGEST_AWAY is how long, in ms, waiters that are all silent may still be alive: longer
@@ -65,18 +66,32 @@ local function leads()
   changed = true
 end
 
+-- whole is a whole number as text. Redis would write it by '%.17g', which is slow.
+local function whole(n)
+  return string.format('%.0f', n)
+end
+
 -- above is a bound for scores higher than n.
 local function above(n)
-  return n == -math.huge and '-inf' or string.format('(%.0f', n)
+  return n == -math.huge and '-inf' or '(' .. whole(n)
 end
 
 local function below(n)
-  return string.format('(%.0f', n)
+  return '(' .. whole(n)
 end
 
 -- current is how many holds there are.
 local function current()
-  return redis.call('zcount', ends, string.format('%.0f', now), '+inf')
+  return redis.call('zcount', ends, whole(now), '+inf')
+end
+
+-- latest returns the hold that ends last, and when, or nil if there is none.
+local function latest()
+  local entry = redis.call('zrevrange', ends, 0, 0, 'withscores')
+  local at = tonumber(entry[2] or 0)
+  if at >= now then
+    return entry[1], at
+  end
 end
 
 -- live reports whether a hold exists. It ends when its last ms is over, as a key does.
@@ -89,7 +104,7 @@ end
 -- id, though a caller may pass it.
 local function held(mode, id)
   if mode == 'exclusive' then
-    return live(mode) and redis.call('hget', holders, mode) == id
+    return redis.call('hget', holders, mode) == id and live(mode)
   end
   return id ~= 'exclusive' and live(id)
 end
@@ -110,7 +125,7 @@ end
 local function prolong(hold, lease)
   local at = redis.call('zscore', ends, hold)
   if not at or tonumber(at) < now + lease then
-    redis.call('zadd', ends, now + lease, hold)
+    redis.call('zadd', ends, whole(now + lease), hold)
   end
   lengthen(holders, lease)
   lengthen(ends, lease)
@@ -178,6 +193,20 @@ local function first(queue)
     end
     most = most - 1
     quit(entry[1])
+  end
+end
+
+-- outlast gives a queue, and what is known of all waiters, a TTL beyond the next looks, in
+-- case no waiter ever comes back. The notes live as long as the signs of life. noted: they
+-- may have no TTL yet.
+local function outlast(queue, noted, term)
+  local least, ttl = LONGEST_AWAY + term / 2, LONGEST_AWAY + term -- not anew at each look
+  if redis.call('pttl', queue) < least then
+    redis.call('pexpire', queue, ttl)
+  end
+  if noted or redis.call('pttl', alive) < least then
+    redis.call('pexpire', alive, ttl)
+    redis.call('pexpire', notes, ttl)
   end
 end
 

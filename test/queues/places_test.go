@@ -47,6 +47,33 @@ func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
 	})
 }
 
+// One script does not remove all of the dead if they are many. Nobody enters before a waiter
+// that lives and stands behind those that remain.
+func TestNobodyOvertakesAWaiterBehindManyDead(t *testing.T) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
+		for i := range 250 {
+			k.Put(t, rdb, "a", fmt.Sprint("dead:", i), time.Hour)
+		}
+		k.Put(t, rdb, "a", "next:1", time.Hour)
+		for i := range 250 {
+			k.Dies(t, rdb, "a", fmt.Sprint("dead:", i))
+		}
+		for range 5 {
+			if _, err := k.Open(c, "a").TryLock(bg); err == nil {
+				t.Fatalf("a visitor has the lock, before %d", len(k.Line(rdb, "a")))
+			}
+		}
+		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{"next:1"}) {
+			t.Fatalf("the line is %q", line)
+		}
+		k.Dies(t, rdb, "a", "next:1")
+		locktest.MustUnlock(t, locktest.MustLock(t, k.Open(c, "a")))
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
 // A waiter whose turn does not come keeps its place by looking, however long the
 // longest poll is and whoever else is there.
 func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {

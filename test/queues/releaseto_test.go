@@ -203,6 +203,26 @@ func TestReleaseKeepsTheOrderAmongClients(t *testing.T) {
 	})
 }
 
+// Between them is a reader of another client.
+func TestReleaseLetsAReaderInBeforeAWriterOfTheClient(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		if h.Name != "write" {
+			return
+		}
+		for _, k := range locktest.OrderedTypes() {
+			if k.Name == "read" {
+				c := h.b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
+				reader, _ := k.Enqueue(t, h.rdb, k.Open(c, "a"))
+				own, _ := h.join(t)
+				locktest.MustUnlock(t, h.held)
+				locktest.MustUnlock(t, reader.Held())
+				locktest.MustUnlock(t, own.Held())
+			}
+		}
+		h.free(t)
+	})
+}
+
 // Each reply, or request, of the release may be lost.
 func TestReleaseToAWaiterWithLostReply(t *testing.T) {
 	for name, action := range locktest.LossyActions {
