@@ -157,7 +157,9 @@ type PermitState struct {
 	Permits   int  // how many there are
 	Available int  // how many of them are free
 	Holders   []PermitHolder
-	Waiters   int // in this client; WithFairness in all, with dead ones that are not removed yet
+	// Waiters in this client, without those that need more permits than there are;
+	// WithFairness in all clients, with dead ones that are not removed yet.
+	Waiters int
 }
 
 // PermitHolder are the permits of one hold. Those of Java are a hold each.

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -15,8 +16,11 @@ import (
 // are.
 func (a *attempt) line() lineKey {
 	key := a.core.line(a.ID)
-	if a.outer != nil || a.aside {
+	switch {
+	case a.outer != nil:
 		key.id = a.ID
+	case a.aside && key.id == "":
+		key.id = strconv.Itoa(a.core.asks.Takes()) // those that need as many stand together
 	}
 	return key
 }
