@@ -79,9 +79,9 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	return a
 }
 
-// launch sends a copy, or has it wait for a worker. With alone it does not wait, and it does
-// not if another copy is under way: workers that hang may be why that has no answer.
-func (c *call) launch(now time.Time, alone bool) {
+// launch sends a copy, or has it wait for a worker. It does not wait if another copy is under
+// way: workers that hang may be why that has no answer.
+func (c *call) launch(now time.Time) {
 	d := c.d
 	c.waiting++
 	c.sent++
@@ -91,11 +91,14 @@ func (c *call) launch(now time.Time, alone bool) {
 	if c.waiting < copies { // otherwise one of them has to be answered or fail first
 		c.late = now.Add(c.patience)
 	}
-	if !alone && !c.withdrew && c.waiting == 1 {
-		if j.combiner = d.combinerOf(c.r); j.combiner != nil && !j.combiner.admit(j, now) {
-			c.held = j
-			c.late = now.Add(c.glance)
-			return
+	if c.waiting == 1 {
+		if j.combiner = d.combinerOf(c.r); j.combiner != nil {
+			var at bool
+			if j.term, at = j.combiner.admit(j, now); !at {
+				c.held = j
+				c.late = now.Add(c.glance)
+				return
+			}
 		}
 	}
 	d.perform(j)
@@ -116,19 +119,14 @@ func (c *call) withdraw() bool {
 	return true
 }
 
-// look is called when the copy that waits for a worker has waited for a while. If nothing was
-// taken meanwhile, it is sent by itself.
+// look is called when the copy that waits for a worker has waited for a while.
 func (c *call) look(now time.Time) {
-	waits, hang := c.held.combiner.hangs(c.held, c.glance)
-	switch {
-	case waits && !hang:
+	if c.held.combiner.relieve(c.held, c.glance) {
 		c.late = now.Add(c.glance)
-	case waits && c.withdraw():
-		c.launch(now, true)
-	default: // it was taken
-		c.held = job{}
-		c.late = now.Add(c.patience)
+		return
 	}
+	c.held = job{} // it was taken
+	c.late = now.Add(c.patience)
 }
 
 // next is whatever comes first: the time for another copy, or the deadline.
@@ -174,7 +172,7 @@ func (c *call) do(budget time.Duration) Answer {
 	c.deadline = now.Add(budget)
 	c.patience, c.glance = patience, budget/stuckPart
 	c.waiting, c.sent = 0, 0
-	c.launch(now, false)
+	c.launch(now)
 	c.arm(now)
 	pause := 10 * time.Millisecond
 	var last error
@@ -255,7 +253,7 @@ func (c *call) tick(absent *Answer) bool {
 			// Perhaps the node hangs and its replica has taken over.
 			c.d.RefreshTopology()
 		}
-		c.launch(now, false)
+		c.launch(now)
 	}
 	c.arm(now)
 	return true

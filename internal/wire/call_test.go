@@ -181,11 +181,11 @@ func TestWorkersEnd(t *testing.T) {
 		return "ok", nil
 	})
 	const callers = 5 * mostSpare
+	d.combiners.direct = callers
 	here.Add(callers)
 	var wg sync.WaitGroup
 	for range callers {
-		// Those that wait for others are sent after an eighth of that.
-		wg.Go(func() { d.Do(bg, 10*time.Second, asking(script, "together")) })
+		wg.Go(func() { d.Do(bg, time.Minute, asking(script, "together")) })
 	}
 	here.Wait()
 	close(all)

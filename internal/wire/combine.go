@@ -26,7 +26,7 @@ const (
 	combined = 32
 
 	// stuckPart is the part of its budget after which a request that waits looks whether
-	// anything was taken meanwhile. If not, all workers hang, and it is sent without them.
+	// anything was taken meanwhile. If not, all workers hang: see relieve.
 	stuckPart = 8
 )
 
@@ -41,6 +41,7 @@ type combiner struct {
 	busy      int       // workers that send
 	pipelines int       // those that send several requests
 	last      time.Time // when a worker took what it sends
+	term      int       // workers of an earlier one do not count: see relieve
 }
 
 // combiners are those of a deployment.
@@ -104,22 +105,24 @@ func (d *Deployment) combinerOf(r *Request) *combiner {
 	return k
 }
 
-// admit reports whether a job is to be sent at once. Otherwise it waits.
-func (k *combiner) admit(j job, now time.Time) bool {
+// admit reports whether a job is to be sent at once, by a worker of that term. Otherwise it
+// waits.
+func (k *combiner) admit(j job, now time.Time) (term int, at bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// What waits comes first, and a worker is going to take it: see next.
-	if k.busy < k.of.direct && k.head == len(k.waiting) {
+	// What waits comes first, and a worker is going to take it: see next. What was withdrawn
+	// does not count: it would wait for a pipeline that may hang, and has nobody to relieve it.
+	if k.busy < k.of.direct && len(k.waiting)-k.head == k.withdrawn {
 		k.busy++
 		k.last = now
-		return true
+		return k.term, true
 	}
 	j.call.queued = true
 	if k.head > 0 && len(k.waiting) == cap(k.waiting) {
 		k.keep(func(job) bool { return true })
 	}
 	k.waiting = append(k.waiting, j)
-	return false
+	return 0, false
 }
 
 // withdraw reports whether a job still waits. Then it is not sent any more.
@@ -150,23 +153,35 @@ func (k *combiner) keep(which func(job) bool) {
 	k.waiting, k.head = kept, 0
 }
 
-// hangs reports whether a job still waits, and nothing was taken for a while.
-func (k *combiner) hangs(j job, within time.Duration) (waits, hangs bool) {
+// relieve is called for a job that has waited for a while, and reports whether it waits still.
+// If nothing was taken meanwhile, all workers hang. Perhaps only their connections do, so they
+// do not count any more, and a new worker begins, with one pipeline. When that is answered
+// others follow: see next. Until then one more begins after each such while.
+//
+// Why not all that waits is sent: the server, or this process, may only have been short of time.
+// Ten thousand requests that are sent one by one would keep it so until all were too late.
+func (k *combiner) relieve(j job, within time.Duration) (waits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return j.call.queued, time.Since(k.last) >= within
+	if j.call.queued && time.Since(k.last) >= within {
+		k.term++
+		k.busy, k.pipelines = 0, 0
+		k.addLocked(j.call.d)
+	}
+	return j.call.queued
 }
 
-// next returns what a worker sends after a batch; if nothing, the worker has left. While
-// something waits, it leaves only if others send pipelines: they come here when they are done.
-func (k *combiner) next(batch []job) []job {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(batch) > 1 {
-		k.pipelines--
+// addLocked has one more worker begin with what waits.
+func (k *combiner) addLocked(d *Deployment) {
+	k.busy++
+	if batch := k.takeLocked(nil); len(batch) > 0 {
+		go (&worker{}).serve(d, k, batch, k.term)
 	}
-	clear(batch)
-	batch = batch[:0]
+}
+
+// takeLocked returns what a worker sends next, in room. If nothing, the worker has left.
+func (k *combiner) takeLocked(room []job) []job {
+	batch := room
 	if k.pipelines < k.of.pipelines {
 		for ; k.head < len(k.waiting) && len(batch) < combined; k.head++ {
 			if j := k.waiting[k.head]; j.call.queued {
@@ -193,15 +208,40 @@ func (k *combiner) next(batch []job) []job {
 	return batch
 }
 
+// next returns what a worker of a term sends after a batch, and in which term; if nothing, the
+// worker has left. While something waits, it leaves only if others send pipelines: they come
+// here when they are done. Since a relieve there may be fewer workers than there is work for:
+// then another one begins.
+func (k *combiner) next(d *Deployment, batch []job, term int) ([]job, int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := len(batch)
+	clear(batch)
+	batch = batch[:0]
+	switch {
+	case term != k.term && k.busy >= k.of.direct:
+		return batch, term // others are in the places of those that hung
+	case term != k.term:
+		k.busy++
+	case n > 1:
+		k.pipelines--
+	}
+	batch = k.takeLocked(batch)
+	if k.term > 0 && len(batch) > 0 && k.head < len(k.waiting) && k.pipelines < k.of.pipelines && k.busy < k.of.direct {
+		k.addLocked(d)
+	}
+	return batch, k.term
+}
+
 // serve sends a batch, and then what has come to wait meanwhile.
-func (w *worker) serve(d *Deployment, k *combiner, batch []job) {
+func (w *worker) serve(d *Deployment, k *combiner, batch []job, term int) {
 	defer func() {
 		if len(batch) == 0 {
 			return
 		}
 		// A hook of go-redis has ended the goroutine: another one goes on.
-		if batch = k.next(batch); len(batch) > 0 {
-			go (&worker{}).serve(d, k, batch)
+		if batch, term = k.next(d, batch, term); len(batch) > 0 {
+			go (&worker{}).serve(d, k, batch, term)
 		}
 	}()
 	for len(batch) > 0 {
@@ -210,7 +250,7 @@ func (w *worker) serve(d *Deployment, k *combiner, batch []job) {
 		} else {
 			d.doTogether(batch)
 		}
-		batch = k.next(batch)
+		batch, term = k.next(d, batch, term)
 	}
 	w.room = batch
 }

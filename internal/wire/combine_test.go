@@ -315,7 +315,7 @@ func TestPipelineOfAForgottenScript(t *testing.T) {
 	c.release()
 }
 
-// If no worker gets an answer, those that wait are sent without them, in time.
+// If no worker gets an answer, another one sends what waits, in time.
 func TestWorkersThatHang(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -529,5 +529,217 @@ func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessP
 			h(cmd)
 		}
 		return nil
+	}
+}
+
+// crowded is a hook for each command, alone or in a pipeline, that answers what its key says.
+func crowded(t *testing.T, meets func(text string)) *Deployment {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is asked
+	rdb.AddHook(answering(func(cmd redis.Cmder) {
+		text := cmd.Args()[4].(string)
+		meets(text)
+		cmd.(interface{ SetVal(any) }).SetVal(text)
+	}))
+	d, err := Open(rdb, Config{CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Stop()
+		if err := d.Wait(bg); err != nil {
+			t.Error(err)
+		}
+		rdb.Close()
+	})
+	return d
+}
+
+// While no worker gets an answer, what waits is sent one pipeline at a time, not all at once: a
+// server or a process that was only short of time could not catch up. When one is answered,
+// workers share the rest again, and those that hang are not missed.
+func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	stuck, free := make(chan struct{}), make(chan struct{})
+	var sent atomic.Int64
+	d := crowded(t, func(text string) {
+		switch text {
+		case "stuck":
+			sent.Add(1)
+			<-stuck
+		case "waits":
+			sent.Add(1)
+			<-free
+		}
+	})
+	var first, all sync.WaitGroup
+	for range direct {
+		first.Go(func() { d.Do(bg, time.Minute, echoOf("stuck")) })
+	}
+	for sent.Load() < direct {
+		time.Sleep(time.Millisecond)
+	}
+	const budget = 8 * time.Second // they look after a second
+	for range 10 * combined {
+		all.Go(func() {
+			if a := d.Do(bg, budget, echoOf("waits")); a.Err != nil || a.Val != "waits" {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+	for sent.Load() == direct {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond) // for those that should not be sent
+	n := sent.Load() - direct
+	if most := combined * int64(time.Since(began)/(budget/stuckPart)); n > most {
+		t.Errorf("%d were sent after %v", n, time.Since(began))
+	}
+	close(free)
+	all.Wait()
+	if took := time.Since(began); took > budget-time.Second {
+		t.Errorf("it took %v", took)
+	}
+	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	defer cancel()
+	if a := d.Do(ctx, time.Hour, echoOf("next")); a.Err != nil { // it would look after minutes
+		t.Errorf("the next one: %+v", a)
+	}
+	close(stuck)
+	first.Wait()
+	idle(t, d)
+}
+
+// What was withdrawn keeps nothing waiting: the workers that would come for it may hang.
+func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	all := &combiners{direct: 2, pipelines: 1}
+	k := &combiner{of: all}
+	ask := func() (job, bool) {
+		j := job{call: &call{}, combiner: k}
+		_, at := k.admit(j, time.Now())
+		return j, at
+	}
+	one, _ := ask()
+	two, _ := ask()
+	ask()
+	ask()
+	if batch, _ := k.next(nil, []job{one}, 0); len(batch) != 2 {
+		t.Fatalf("a pipeline of %d", len(batch)) // it hangs from now on
+	}
+	k.next(nil, []job{two}, 0)
+	if three, at := ask(); !at {
+		t.Fatal("there was room")
+	} else if four, at := ask(); at {
+		t.Fatal("there was no room")
+	} else if batch, _ := k.next(nil, []job{three}, 0); len(batch) != 0 || !k.withdraw(four) {
+		t.Fatal("it was taken")
+	}
+	if _, at := ask(); !at {
+		t.Error("it waits, though nothing else does")
+	}
+}
+
+// A hook may panic at the command that tells why a request of a pipeline has failed.
+func TestHookPanicsAtWhyAPipelineFailed(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	c.cfg.Panics.Report = func(string, error, string) {}
+	c.io.Set(bg, "key", "no hash", 0)
+	c.rdb.(*redis.Client).AddHook(answeringTypes{})
+	for range 2 {
+		c.do(bg, time.Minute, echoOf("bad"), func(a Answer) {
+			if !errors.Is(a.Err, ErrForeignKey) {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+	c.release()
+	c.all.Wait()
+}
+
+// So may it where drains send the requests.
+func TestHookPanicsAtWhyADrainFailed(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	release := hold(t, d, proxy)
+	defer release()
+	d.cfg.Panics.Report = func(string, error, string) {}
+	d.io.Set(bg, "key", "no hash", 0)
+	d.rdb.(*redis.Client).AddHook(answeringTypes{})
+	var bad [2]*errand
+	for i := range bad {
+		bad[i] = newErrand("bad")
+		d.Ask(bg, bad[i])
+	}
+	release()
+	for _, e := range bad {
+		if a := <-e.answer; !errors.Is(a.Err, ErrForeignKey) {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// answeringTypes panics at a TYPE.
+type answeringTypes struct{}
+
+func (answeringTypes) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (answeringTypes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "type" {
+			panic("hook")
+		}
+		return next(ctx, cmd)
+	}
+}
+func (answeringTypes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Callers that come together ask once how to publish. Whoever leaves does not take the answer
+// away from the others.
+func TestOneAsksHowToPublish(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bg)
+	var hellos atomic.Int64
+	arrived := make(chan struct{}, 100)
+	left := make(chan struct{})
+	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
+		hellos.Add(1)
+		arrived <- struct{}{}
+		if cmd.Args()[0] != "hello" {
+			t.Errorf("%v", cmd)
+		}
+		<-left
+		return []any{"mode", "standalone"}, nil
+	})
+	d.cfg.Publish = PublishAuto
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := d.Ready(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		close(left)
+	})
+	<-arrived
+	for range 50 {
+		all.Go(func() {
+			if err := d.Ready(bg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	select {
+	case <-arrived: // if they do not share
+	case <-time.After(50 * time.Millisecond):
+	}
+	if n := hellos.Load(); n != 1 {
+		t.Errorf("%d ask", n)
+	}
+	cancel()
+	all.Wait()
+	if n := hellos.Load(); n > 2 || !d.PublishKnown() {
+		t.Errorf("%d have asked", n)
 	}
 }

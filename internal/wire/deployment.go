@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,9 @@ type Deployment struct {
 	desk      desk
 	combiners combiners
 	mode      atomic.Value // of string: how to publish under PublishAuto, once known
+
+	helloMu sync.Mutex // guards hello
+	hello   *greeting  // under way; nil: none is
 }
 
 // clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a

@@ -53,15 +53,59 @@ func (d *Deployment) publishCommand() (command string, known bool) {
 // In auto mode the server says what it is. The type of the go-redis client does not tell:
 // a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any kind to a
 // cluster. HELLO needs no permission.
+//
+// Callers that come together share the answer to one request, and its error: ten thousand of
+// them would otherwise wait for as many answers before the first lock is asked for. Only the end
+// of the context of the one that asks is not shared: then another one asks.
 func (d *Deployment) Ready(ctx context.Context) error {
-	if d.PublishKnown() {
-		return nil
+	for !d.PublishKnown() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		h, mine := d.greeting()
+		if mine {
+			return d.greet(ctx, h)
+		}
+		select {
+		case <-h.done:
+			if h.err != nil && !h.left {
+				return h.err
+			}
+		case <-ctx.Done():
+		}
 	}
+	return nil
+}
+
+// greeting is a HELLO under way.
+type greeting struct {
+	done chan struct{}
+	// Once done is closed:
+	err  error
+	left bool // the context of the one that asked has ended
+}
+
+// greeting returns the HELLO that is under way, or one that the caller is to send.
+func (d *Deployment) greeting() (h *greeting, mine bool) {
+	d.helloMu.Lock()
+	defer d.helloMu.Unlock()
+	if d.hello == nil {
+		d.hello, mine = &greeting{done: make(chan struct{})}, true
+	}
+	return d.hello, mine
+}
+
+// greet sends a HELLO.
+func (d *Deployment) greet(ctx context.Context, h *greeting) error {
 	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Plain: []any{"hello"}})
 	command, err := readHello(a)
 	if err == nil {
 		d.mode.Store(command)
 	}
+	d.helloMu.Lock()
+	h.err, h.left, d.hello = err, ctx.Err() != nil, nil
+	d.helloMu.Unlock()
+	close(h.done)
 	return err
 }
 

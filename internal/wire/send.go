@@ -89,7 +89,8 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	}
 	for _, key := range r.main() {
 		kind := once{redis.NewCmd(ctx, "type", key)}
-		if d.io.Process(ctx, kind) == nil && kind.Val() != "hash" && kind.Val() != "none" {
+		// Those of a pipeline are not in the care of send.
+		if d.Safely(func() error { return d.io.Process(ctx, kind) }) == nil && kind.Val() != "hash" && kind.Val() != "none" {
 			return fmt.Errorf("%w: %.200q is a %v (WRONGTYPE)", ErrForeignKey, key, kind.Val())
 		}
 	}

@@ -12,6 +12,7 @@ type job struct {
 	r        *Request
 	end      func()    // see seam.Env.Work
 	combiner *combiner // whose worker sends it; nil: it is sent by itself
+	term     int       // of the worker that begins with it
 }
 
 // worker is a goroutine that sends copies, one at a time. It keeps its stack, which a new
@@ -86,7 +87,7 @@ func (w *worker) run(d *Deployment, j job) {
 		if j.combiner == nil {
 			d.do(j)
 		} else {
-			w.serve(d, j.combiner, append(w.room, j))
+			w.serve(d, j.combiner, append(w.room, j), j.term)
 		}
 		j = job{} // while it rests, it keeps nothing alive
 		if !d.rests(w) {
