@@ -45,6 +45,9 @@ if redis.call('hexists', lock, id) == 1 then
   return {1, token}
 end
 
+local ttl = redis.call('pttl', lock)
+local free = ttl == -2
+
 -- The deadlines tell whether it is in line, without a walk along the queue.
 local queued
 local apart = wait and torn()
@@ -60,37 +63,37 @@ if queued then
 end
 local anybody = sweep(id, term)
 
-local free = redis.call('exists', lock) == 0
-local head = redis.call('lindex', queue, 0)
 if free and (not head or head == id) then
-  local token = drawToken(tokens, clock)
+  local token = drawToken(tokens, clock, digits)
   if head then
-    redis.call('lpop', queue)
-    forget(id)
+    pop()
   elseif wait and (apart or anybody) then
     redis.call('del', deadlines) -- of an empty line
     forget(id)
   end
   redis.call('hset', lock, id, 1)
   redis.call('pexpire', lock, lease)
-  tell(id, term, channels, how)
+  tell(id, term, channels, how, lease)
   return told({1, token})
 end
 
 local rank
 if wait then
-  local theirs = redis.call('zcard', deadlines) - redis.call('zcard', alive)
+  local ours = redis.call('zcard', alive)
+  local theirs = redis.call('zcard', deadlines) - ours
+  local deadline, settled -- settled: all keys of the line were there
   if queued then
     -- A live waiter never reaches its deadline: neither by the time that passes, nor
     -- by what those before it subtract when they leave. Redisson's subtract what they
     -- added when they came, which may be more than is left.
-    local deadline = redis.call('zscore', deadlines, id) or now
+    deadline = redis.call('zscore', deadlines, id) or now
     local heard = redis.call('zscore', alive, id)
     local before = theirs > 0 and math.min(redis.call('hget', notes, id) or 0, theirs) or 0
     deadline = deadline + (heard and silence(heard, term) or 0)
-    redis.call('zadd', deadlines, math.max(deadline, now + term + before * THEIR_TERM), id)
+    deadline = math.max(deadline, now + term + before * THEIR_TERM)
+    settled = heard
   else
-    local deadline = now + math.max(redis.call('pttl', lock), 0) + term
+    deadline = now + math.max(ttl, 0) + term
     if theirs > 0 then
       -- Redisson adds its time to the deadline of the last in line. That is the latest
       -- deadline, unless the last waiter is dead or has waited for very long.
@@ -99,21 +102,23 @@ if wait then
       deadline = math.max(deadline, latest[2] - counted + term)
       redis.call('hset', notes, id, theirs)
     end
-    redis.call('zadd', deadlines, deadline, id)
-    redis.call('rpush', queue, id)
-    rank = drawToken(tokens, clock)
   end
-  sign(alive, notes, now, term, id)
-  outlast()
+  redis.call('zadd', deadlines, string.format('%.0f', deadline), id)
+  if not queued then
+    settled = redis.call('rpush', queue, id) > 1 and ours > 0
+    head = head or id
+    rank = drawToken(tokens, clock, digits)
+  end
+  local noted = sign(alive, notes, now, term, id)
+  outlast(settled and theirs == 0 and not noted and not apart and deadline)
 end
-tell(id, term, channels, how)
+tell(id, term, channels, how, ttl)
 
-head = redis.call('lindex', queue, 0)
 if not free then
-  local reply = refused(lock, wait and head ~= id and -1 or redis.call('pttl', lock))
+  local reply = refused(lock, wait and head ~= id and -1 or ttl)
   reply[5] = rank
   return told(reply)
 end
-local heard = redis.call('zscore', alive, head)
+local heard = headsSign()
 local ends = heard and lives(heard) or redis.call('zscore', deadlines, head)
 return told({0, math.min(math.max(math.ceil(ends - now), 1), YEAR), '', 0, rank})

@@ -26,14 +26,13 @@ local channels, how = ARGV[5], ARGV[6]
 redis.call('hdel', lock, '')
 local holds = redis.call('hexists', lock, id) == 1
 if holds and first == waiter and redis.call('exists', tombstone) == 0 then
-  local token = drawToken(tokens, clock)
+  local token = drawToken(tokens, clock, digits)
   sweep(waiter, term)
-  redis.call('lpop', queue)
-  forget(waiter)
+  pop()
   redis.call('del', lock)
   redis.call('hset', lock, waiter, 1)
   redis.call('pexpire', lock, lease)
-  tell(waiter, term, channels, how)
+  tell(waiter, term, channels, how, lease)
   return told(token)
 end
 if not holds and redis.call('hexists', lock, waiter) == 1 then

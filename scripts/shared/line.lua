@@ -12,18 +12,21 @@
 -- KEYS[5]  notes: see life.lua; and hold id -> how many of Redisson's waiters were in
 --          line when the waiter came, if there were any
 --
--- Defines  lock, queue, deadlines, alive, notes: these keys; clock, now: the time in µs
---          and ms; YEAR, THEIR_TERM; silence(heard, term), forget(id), leave(id), torn(),
---          sweep(me, term), outlast(), tell(me, term, channels, how). term is a waiter
+-- Defines  lock, queue, deadlines, alive, notes: these keys; clock, digits, now: the time
+--          in µs, also as text, and in ms; YEAR, THEIR_TERM; head: the head of the line, or
+--          false; headsSign(), silence(heard, term), forget(id), pop(), leave(id), torn(),
+--          sweep(me, term), outlast(deadline), tell(me, term, channels, how, ttl). term is a waiter
 --          lease, ms: how long a sign of life is valid. channels is the prefix of the
---          waiters' channels; the id of the waiter follows
+--          waiters' channels; the id of the waiter follows. ttl is the PTTL of the lock
 -- include time
 -- include publish
 -- include life
 local lock, queue, deadlines, alive, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local clock = micros()
+local clock, digits = micros()
 local now = math.floor(clock / 1000)
-local first = redis.call('lindex', queue, 0) -- the head as the script began
+local head = redis.call('lindex', queue, 0)
+local first = head -- the head as the script began
+local itsSign -- what headsSign has read
 
 -- How long Redisson's waiters wait by default. Each subtracts its time from the deadlines
 -- of all behind it when it leaves.
@@ -40,6 +43,20 @@ local function silence(heard, term)
   return math.max(now - (heard - term), 0)
 end
 
+-- headsSign returns the sign of life of the head, or false. Whoever changes that of the head
+-- does not ask afterwards.
+local function headsSign()
+  if itsSign == nil then
+    itsSign = redis.call('zscore', alive, head)
+  end
+  return itsSign
+end
+
+-- advance reads who is the head now.
+local function advance()
+  head, itsSign = redis.call('lindex', queue, 0), nil
+end
+
 -- forget drops what is known of a waiter.
 local function forget(id)
   redis.call('zrem', deadlines, id)
@@ -47,10 +64,20 @@ local function forget(id)
   redis.call('hdel', notes, id)
 end
 
+-- pop takes the head out of the line.
+local function pop()
+  redis.call('lpop', queue)
+  forget(head)
+  advance()
+end
+
 -- leave takes a waiter out of the line, wherever it is.
 local function leave(id)
   redis.call('lrem', queue, 1, id)
   forget(id)
+  if id == head then
+    advance()
+  end
 end
 
 -- torn reports whether the queue and the deadlines differ: one of them was evicted or
@@ -64,11 +91,10 @@ end
 local function sweep(me, term)
   local anybody, silent = listen(alive, notes, now, term)
   for _ = 1, MOST_HEADS do
-    local head = redis.call('lindex', queue, 0)
     if not head or head == me then
       break
     end
-    local heard = redis.call('zscore', alive, head)
+    local heard = headsSign()
     if heard then
       if lives(heard) > now then
         break
@@ -85,8 +111,7 @@ local function sweep(me, term)
         break
       end
     end
-    redis.call('lpop', queue)
-    forget(head)
+    pop()
   end
   if silent then
     for _, id in ipairs(silenced(alive, now, MOST_OTHERS)) do
@@ -100,13 +125,17 @@ end
 
 -- outlast gives the line a TTL, in case no waiter ever comes back. The TTL is so far
 -- beyond all deadlines that waiters of Redisson, which do not set one, do not outlive it.
-local function outlast()
-  local last = redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now
+-- All keys get the same, so that of the queue tells for all, unless one of them may be new.
+-- With deadline none is, and no other waiter has a later deadline and set no TTL.
+local function outlast(deadline)
+  local kept = redis.call('pttl', queue)
+  local last = deadline or redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now
   local ttl = math.min(math.ceil(math.max(last - now, 0)), YEAR) + DAY
+  if deadline and kept >= ttl - DAY / 2 then
+    return
+  end
   for _, key in ipairs({queue, deadlines, alive, notes}) do
-    if redis.call('pttl', key) < ttl - DAY / 2 then
-      redis.call('pexpire', key, ttl)
-    end
+    redis.call('pexpire', key, math.max(ttl, kept))
   end
 end
 
@@ -115,19 +144,18 @@ end
 -- the holder's lease. It also moves the deadline of a head of ours, so that Redisson does
 -- not remove it before that look. If the head is dead, because sweep had too many to
 -- remove, a live waiter is woken to go on with that.
-local function tell(me, term, channels, how)
-  local head = redis.call('lindex', queue, 0)
+local function tell(me, term, channels, how, ttl)
   if not head or head == me then
     return
   end
-  local heard = redis.call('zscore', alive, head)
+  local whom, heard = head, headsSign()
   if heard and lives(heard) <= now then
-    head = redis.call('zrevrange', alive, 0, 0)[1]
+    whom = redis.call('zrevrange', alive, 0, 0)[1]
   elseif heard and (redis.call('zscore', deadlines, head) or now) - now < term then
     redis.call('zadd', deadlines, now + term, head)
   end
-  local ttl = redis.call('pttl', lock)
-  if ttl == -2 or head ~= first and ttl >= 0 and ttl < term / 3 then
-    announce(how, channels .. head, '0')
+  ttl = ttl or redis.call('pttl', lock)
+  if ttl == -2 or whom ~= first and ttl >= 0 and ttl < term / 3 then
+    announce(how, channels .. whom, '0')
   end
 end
