@@ -26,7 +26,8 @@ func (c *Client) NewBarrier(name string) *Barrier {
 func (b *Barrier) Name() string { return b.core.Name() }
 
 // Set sets the barrier. If it is set, nothing changes. If Redis gives no answer, or ctx
-// ends, the outcome is unknown, but will not change later.
+// ends, the outcome is unknown. When Redis answers again, the client sees to it that late
+// copies of the request change nothing.
 func (b *Barrier) Set(ctx context.Context) error { return b.change(ctx, b.asks.Set) }
 
 // Lift lifts the barrier and lets all pass who wait. Otherwise it is as Set.
@@ -41,7 +42,8 @@ func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Requ
 }
 
 // Wait waits until the barrier is not set or ctx ends. It may miss that the barrier was
-// lifted if it is set again at once.
+// lifted if it is set again at once. If Redis gives no answer for as long as a watchdog
+// lease, the error matches ErrUnreachable.
 func (b *Barrier) Wait(ctx context.Context) error {
 	if err := b.core.check(ctx); err != nil {
 		return err

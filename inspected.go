@@ -28,7 +28,9 @@ func (i inspected) ForceUnlockIf(ctx context.Context, owner string) (bool, error
 	return i.core.ForceUnlockIf(ctx, owner)
 }
 
-// RequestRelease asks those who have a lease to end it: see [Locker].
+// RequestRelease asks those who have a lease to end it: see [Locker]. The members of a
+// [DoubleBarrier] cannot be asked: the error matches ErrInvalidArgument. Who runs the function
+// of a [Once], or of [Election.Run], has no lease to hear it by.
 func (i inspected) RequestRelease(ctx context.Context) (asked bool, err error) {
 	return i.core.RequestRelease(ctx)
 }

@@ -31,8 +31,8 @@ func (c *Client) NewCountDownLatch(name string) *CountDownLatch {
 func (l *CountDownLatch) Name() string { return l.core.Name() }
 
 // TrySetCount sets the count, between 1 and [MaxPermits], if the latch is open, and reports
-// whether it did. If Redis gives no answer, or ctx ends, the outcome is unknown, but will
-// not change later.
+// whether it did. If Redis gives no answer, or ctx ends, the outcome is unknown. When Redis
+// answers again, the client sees to it that late copies of the request change nothing.
 func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
 	if err := l.core.check(ctx); err != nil {
 		return false, err
@@ -46,7 +46,8 @@ func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
 // CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens.
 // If it is open, nothing happens. Like Unlock it works even if ctx has ended,
 // WithUnlockTimeout bounds it, and if Redis does not confirm it the error matches
-// ErrUnconfirmed, and it is repeated in the background.
+// ErrUnconfirmed, and it is repeated in the background: a count that was set meanwhile may
+// be lowered instead.
 func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -67,8 +68,9 @@ func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
 }
 
 // Wait waits until the latch is open or ctx ends. It may miss that the latch was open if a
-// new count is set at once. The error then matches that of the context, and says what is
-// left of the count.
+// new count is set at once. If ctx ends, the error matches that of the context, and says what
+// is left of the count; if Redis gives no answer for as long as a watchdog lease,
+// ErrUnreachable.
 func (l *CountDownLatch) Wait(ctx context.Context) error {
 	if err := l.core.check(ctx); err != nil {
 		return err
@@ -77,8 +79,7 @@ func (l *CountDownLatch) Wait(ctx context.Context) error {
 }
 
 // Delete opens the latch, and frees all who wait, in Java too. It reports whether there was
-// a count. If Redis gives no answer, or ctx ends, the outcome is unknown, but will not
-// change later.
+// a count. Without an answer it is as with TrySetCount.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
 	if err := l.core.check(ctx); err != nil {
 		return false, err

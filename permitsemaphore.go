@@ -98,7 +98,8 @@ func (s *PermitSemaphore) core() *core {
 }
 
 // TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none yet. It
-// reports whether it did.
+// reports whether it did. If Redis gives no answer, or ctx ends, the outcome is unknown; a
+// request that is still under way may set it a little later.
 func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -112,19 +113,20 @@ func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error
 
 // AddPermits adds permits, or with a negative n takes some away. If those are held, fewer
 // are free than none until they have been given back. It sets the number if there is none.
-// If there would be more than MaxPermits free ones, it changes nothing and the error matches
-// ErrInvalidArgument.
+// If there would be more than MaxPermits, held ones included, or as many less than none, it
+// changes nothing and the error matches ErrInvalidArgument. Without an answer the outcome
+// is unknown, as that of TrySetPermits: unlike [Semaphore.AddPermits] it is not undone.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
 		return err
 	}
 	if n == 0 || n < -MaxPermits || n > MaxPermits {
-		return l.error(invalid("%d permits: must be from 1 to %d, or negative", n, MaxPermits))
+		return l.error(invalid("AddPermits(%d): must be from 1 to %d, or negative", n, MaxPermits))
 	}
 	done, err := change(ctx, l, func() protocol.Request[bool] { return s.counter.AddPermits(n) })
 	if err == nil && !done {
-		err = l.error(invalid("%d more permits: more than %d would be free", n, MaxPermits))
+		err = l.error(invalid("AddPermits(%d): there would be more than %d permits, or as many less than none", n, MaxPermits))
 	}
 	return err
 }

@@ -38,7 +38,8 @@ func (s *Semaphore) Name() string { return s.core.Name() }
 // TrySetPermits sets the number of permits, if none was set before, and reports whether it
 // did. Each process may call it: the first one sets.
 //
-// If Redis gives no answer, or ctx ends, the outcome is unknown, but will not change later.
+// If Redis gives no answer, or ctx ends, the outcome is unknown. When Redis answers again,
+// the client sees to it that late copies of the request change nothing.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	if err := s.check(ctx, "TrySetPermits", n); err != nil {
 		return false, err
@@ -65,8 +66,10 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // were free. If no permits were set, it returns ErrNotSet at once, and does not wait.
 //
 // The waiters of one client are served in the order in which they came; those for
-// many permits are not overtaken by those for few. Nothing is promised among clients.
-// After an error nothing is taken: if need be, permits are given back in the background.
+// many permits are not overtaken by those for few, and all wait behind one that asks for
+// more than there are. Nothing is promised among clients. If Redis gives no answer for as
+// long as a watchdog lease, the error matches ErrUnreachable. After an error nothing is
+// taken: if need be, permits are given back in the background.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) error {
 	return s.acquire(ctx, "Acquire", n, true, opts)
 }

@@ -38,7 +38,7 @@ type PermitCounter interface {
 	// SetPermits sets the number of permits, unless it was set before.
 	SetPermits(n int) Request[bool]
 	// AddPermits adds to the number of permits; n may be negative. It reports whether
-	// there are not too many then.
+	// there are not too many, or too few, then.
 	AddPermits(n int) Request[bool]
 	// Count asks how many permits are free, and with holds who has the others.
 	Count(holds bool) Request[Counted]

@@ -5,12 +5,12 @@
 -- KEYS[7]  the number of a PermitSemaphore without fairness, or another lock
 -- ARGV[1]  permits to add, maybe negative
 -- ARGV[2]  time to keep the record, ms
--- ARGV[3]  the most that there may be then
+-- ARGV[3]  the most that there may be then; and the most less than none
 -- ARGV[4]  waiter lease, ms
 -- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  done
---          0  refused: there would be more than that
+--          0  refused: it would be beyond that
 -- Caller   AddPermits
 -- Twice    The record tells a copy that the first run has done it.
 -- Replica  A refusal must come from a master.
@@ -23,7 +23,7 @@ if redis.call('exists', record) == 1 then
   return 1
 elseif redis.call('exists', other) == 1 then
   return redis.error_reply('FOREIGN another type of this name is in use')
-elseif tonumber(redis.call('hget', state, 'total') or 0) + n > limit then
+elseif math.abs(tonumber(redis.call('hget', state, 'total') or 0) + n) > limit then
   redis.call('zrem', ends, '')
   return 0
 end

@@ -4,9 +4,9 @@
 -- KEYS[3]  record of this request
 -- ARGV[3]  permits to add, maybe negative
 -- ARGV[4]  time to keep the record, ms
--- ARGV[5]  the most that may be free then
+-- ARGV[5]  the most that there may be then, held ones included; and the most less than none
 -- Reply    1  done
---          0  refused: there would be more than that
+--          0  refused: it would be beyond that
 -- Caller   AddPermits
 -- Twice    The record tells a copy that the first run has done it.
 -- Replica  A refusal must come from a master.
@@ -23,7 +23,7 @@ local left, foreign = count(free)
 left = left or 0
 if foreign then
   return foreign
-elseif left + n > most then
+elseif math.abs(left + redis.call('zcard', held) + n) > most then
   redis.call('zrem', held, '')
   return 0
 end

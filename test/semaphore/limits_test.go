@@ -72,3 +72,33 @@ func TestForeignKeysAreTold(t *testing.T) {
 		}
 	})
 }
+
+// A PermitSemaphore has at most MaxPermits, those that are held included: more could not all
+// come back. And at least as many less than none, which Java can read.
+func TestPermitsHaveBounds(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		for name, p := range map[string]*rlock.PermitSemaphore{
+			"plain": c.NewPermitSemaphore("plain"), "fair": c.NewPermitSemaphore("fair", rlock.WithFairness()),
+		} {
+			is(t, true)(p.TrySetPermits(bg, rlock.MaxPermits))
+			lease, err := p.TryAcquire(bg, 1)
+			ok(t, err)
+			if err := p.AddPermits(bg, 1); !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%s: one more than can be: %v", name, err)
+			}
+			locktest.MustUnlock(t, lease)
+			is(t, rlock.MaxPermits)(p.Available(bg))
+			ok(t, p.AddPermits(bg, -rlock.MaxPermits))
+			ok(t, p.AddPermits(bg, -rlock.MaxPermits))
+			if err := p.AddPermits(bg, -1); !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%s: one less than can be: %v", name, err)
+			}
+			is(t, -rlock.MaxPermits)(p.Available(bg))
+			ok(t, p.AddPermits(bg, rlock.MaxPermits))
+			ok(t, p.AddPermits(bg, 1))
+			is(t, 1)(p.Available(bg))
+		}
+	})
+}
