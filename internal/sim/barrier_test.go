@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock"
-	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 const barrierMembers = 3
@@ -157,32 +155,10 @@ func TestDoubleBarrierKeepsItsPromises(t *testing.T) {
 }
 
 func TestSimulationFindsMutationsOfDoubleBarrier(t *testing.T) {
-	if !thorough() && (testing.Short() || locktest.UnderRace()) {
-		t.Skip("takes long, and the race detector does not look into scripts")
-	}
-	for _, m := range []struct{ name, want, script, old, instead string }{
+	finds(t, []mistake{
 		{"a late comer enters", "one too many", "places/enter", "if lasts and mine then", "if lasts then"},
 		{"nobody waits until all have left", "need not wait", "places/left", "if generation() ~= of then", "if true then"},
 		{"the first that leaves ends the generation", "and another in", "shared/places",
 			"redis.call('exists', places) == 0 and", ""},
-	} {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			text, err := source(m.script)
-			if err != nil || strings.Count(text, m.old) != 1 {
-				t.Fatalf("%s.lua does not have %q once: %v", m.script, m.old, err)
-			}
-			s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == "late" })]
-			s.scripts = map[string]string{m.script: strings.Replace(text, m.old, m.instead, 1)}
-			for seed := uint64(1); seed <= 20; seed++ {
-				for _, v := range barrierRun(t, seed, s).wrong {
-					if strings.Contains(v, m.want) {
-						t.Logf("seed %d: %s", seed, v)
-						return
-					}
-				}
-			}
-			t.Error("not found in 20 seeds")
-		})
-	}
+	}, func(t *testing.T, seed uint64, s scenario) []string { return barrierRun(t, seed, s).wrong })
 }

@@ -139,15 +139,24 @@ func TestOnceKeepsItsPromises(t *testing.T) {
 }
 
 func TestSimulationFindsMutationsOfOnce(t *testing.T) {
-	if !thorough() && (testing.Short() || locktest.UnderRace()) {
-		t.Skip("takes long, and the race detector does not look into scripts")
-	}
-	for _, m := range []struct{ name, want, script, old, instead string }{
+	finds(t, []mistake{
 		{"a result is written without a look at the token", "an earlier one", "once/finish",
 			"if redis.call('hexists', lock, id) == 0 then", "if false then"},
 		{"nobody looks for one who runs", "and another began", "once/enter",
 			"redis.call('exists', lock, tombstone) > 0", "redis.call('exists', tombstone) > 0"},
-	} {
+	}, func(t *testing.T, seed uint64, s scenario) []string { return onceRun(t, seed, s).wrong })
+}
+
+// mistake is one that somebody could make in a script, and a part of a violation that shows it.
+type mistake struct{ name, want, script, old, instead string }
+
+// finds checks that runs show each mistake.
+func finds(t *testing.T, mistakes []mistake, run func(t *testing.T, seed uint64, s scenario) (wrong []string)) {
+	t.Helper()
+	if !thorough() && (testing.Short() || locktest.UnderRace()) {
+		t.Skip("takes long, and the race detector does not look into scripts")
+	}
+	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			text, err := source(m.script)
@@ -157,7 +166,7 @@ func TestSimulationFindsMutationsOfOnce(t *testing.T) {
 			s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == "late" })]
 			s.scripts = map[string]string{m.script: strings.Replace(text, m.old, m.instead, 1)}
 			for seed := uint64(1); seed <= 20; seed++ {
-				for _, v := range onceRun(t, seed, s).wrong {
+				for _, v := range run(t, seed, s) {
 					if strings.Contains(v, m.want) {
 						t.Logf("seed %d: %s", seed, v)
 						return
