@@ -33,7 +33,7 @@ soak: ## the simulation with many seeds (SEEDS=500)
 scale: ## ten thousand waiters, as many RedLocks through an outage of two nodes, permits of processes that are killed
 	go test -count=1 -timeout 10m -v -run '^(TestThousandsOfPlacesAreGivenUpAtOnce|TestRedLocksAreRenewedThroughOutages)$$' ./test/scale \
 		-args -waiters=10000 -redlock.holds=10000 -redlock.lease=30s -redlock.outage=12s
-	go test -count=1 -timeout 10m -v -run '^TestKilledProcesses' ./test/permits -args -permits.acquisitions=20000
+	go test -count=1 -timeout 10m -v -run '^TestKilledProcesses' ./test/counting -args -permits.acquisitions=20000
 
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check

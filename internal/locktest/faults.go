@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -74,4 +75,20 @@ func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backen
 	}
 	Beside(t, "miniredis", func(t *testing.T) { each(t, OnMiniredis) })
 	Beside(t, "standalone", func(t *testing.T) { each(t, func(t testing.TB) *Backend { return OnServer(t) }) })
+}
+
+// Lossy loses an eighth of the scripts or their replies, or lets them run twice: in ways after
+// which they are sent again at once. Other commands, such as those of a new connection, get
+// lost less often.
+func Lossy(p *faultproxy.Proxy) {
+	p.Handle(func(c faultproxy.Command) faultproxy.Action {
+		one := 40
+		if c.Name == "evalsha" {
+			one = 8
+		}
+		if rand.IntN(one) > 0 {
+			return faultproxy.Pass
+		}
+		return []faultproxy.Action{faultproxy.ResetAfter, faultproxy.ResetBefore, faultproxy.Duplicate}[rand.IntN(3)]
+	})
 }

@@ -77,60 +77,10 @@ func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, 
 	return e
 }
 
-// Attempt is a Lock call under way.
-type Attempt struct {
-	t      testing.TB
-	Cancel context.CancelFunc
-	Done   chan struct{} // closed when the call has returned
-	Lease  *rlock.Lease
-	Err    error
-}
-
-// Begin makes a Lock call in a goroutine. It is canceled at the end of the test.
-func Begin(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *Attempt {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	e := &Attempt{t: t, Cancel: cancel, Done: make(chan struct{})}
-	go func() {
-		defer close(e.Done)
-		e.Lease, e.Err = l.Lock(ctx, opts...)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-e.Done
-		if e.Err == nil {
-			_ = e.Lease.Unlock(bg)
-		}
-	})
-	return e
-}
-
-// Held waits until the call has returned, with the lock.
-func (e *Attempt) Held() *rlock.Lease {
-	e.t.Helper()
-	select {
-	case <-e.Done:
-	case <-time.After(20 * time.Second): // far above what a busy machine needs
-		e.t.Fatal("waited too long for the lock")
-	}
-	if e.Err != nil {
-		e.t.Fatal(e.Err)
-	}
-	return e.Lease
-}
-
-// Waits reports whether the call has not returned.
-func (e *Attempt) Waits() bool {
-	select {
-	case <-e.Done:
-		return false
-	default:
-		return true
-	}
-}
-
 // MustState is what State tells.
-func MustState(t testing.TB, l AnyLock) rlock.State {
+func MustState(t testing.TB, l interface {
+	State(context.Context) (rlock.State, error)
+}) rlock.State {
 	t.Helper()
 	s, err := l.State(bg)
 	if err != nil {

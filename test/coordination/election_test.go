@@ -1,0 +1,289 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+func mustLead(t testing.TB, e *rlock.Election, value string, opts ...rlock.AcquireOption) *rlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	lease, err := e.Campaign(ctx, value, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// led is the leader with a lease and a value.
+func led(l *rlock.Lease, value string) rlock.Leader {
+	return rlock.Leader{Value: value, Owner: l.Owner(), Token: l.Token()}
+}
+
+func wantLeader(t testing.TB, e *rlock.Election, want rlock.Leader) {
+	t.Helper()
+	got, err := e.Leader(bg)
+	if want == (rlock.Leader{}) {
+		locktest.WantErr(t, err, rlock.ErrNoLeader)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Fatalf("leader %+v, want %+v", got, want)
+	}
+}
+
+// candidate is a Campaign that waits.
+type candidate struct {
+	*locktest.Attempt
+	value string
+}
+
+func campaigns(t locktest.TB, e *rlock.Election, value string) candidate {
+	return candidate{locktest.Call(t, bg, func(ctx context.Context) (*rlock.Lease, error) { return e.Campaign(ctx, value) }), value}
+}
+
+// candidates waits until so many wait.
+func candidates(t testing.TB, e *rlock.Election, n int) {
+	t.Helper()
+	locktest.Eventually(t, "the candidates wait", func() bool { return locktest.MustState(t, e).Waiters == n })
+}
+
+func TestCandidatesLeadInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		opts := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)}
+		one, two := b.NewClient(t, opts...).NewElection("job"), b.NewClient(t, opts...).NewElection("job")
+		wantLeader(t, one, rlock.Leader{})
+		lease := mustLead(t, one, "a")
+		wantLeader(t, two, led(lease, "a"))
+		if _, err := two.Campaign(bg, "x", rlock.WithWait(0)); !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+		var next []candidate
+		for i, value := range []string{"b", "c", "d"} {
+			next = append(next, campaigns(t, []*rlock.Election{one, two}[i%2], value))
+			candidates(t, one, i+1)
+		}
+		for _, c := range next {
+			token := lease.Token()
+			locktest.MustUnlock(t, lease) // a message wakes the next: nobody polls
+			lease = c.Held()
+			wantLeader(t, one, led(lease, c.value))
+			if lease.Token() <= token {
+				t.Errorf("token %d after %d", lease.Token(), token)
+			}
+		}
+		locktest.MustUnlock(t, lease)
+		wantLeader(t, two, rlock.Leader{})
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+func TestProclaimNeedsTheLeadership(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		e, other := c.NewElection("job"), c.NewElection("other")
+		lease := mustLead(t, e, "a")
+		if err := e.Proclaim(bg, lease, "b"); err != nil {
+			t.Fatal(err)
+		}
+		wantLeader(t, e, led(lease, "b"))
+		wantLeader(t, other, rlock.Leader{})
+		for _, test := range []struct {
+			e     *rlock.Election
+			lease *rlock.Lease
+			value string
+			want  error
+		}{
+			{other, lease, "x", rlock.ErrInvalidArgument},
+			{b.NewClient(t).NewElection("job"), lease, "x", rlock.ErrInvalidArgument},
+			{e, locktest.MustLock(t, c.NewLock("job")), "x", rlock.ErrInvalidArgument},
+			{e, lease, strings.Repeat("x", rlock.MaxValueLength+1), rlock.ErrInvalidArgument},
+			{e, nil, "x", rlock.ErrNotHeld},
+		} {
+			locktest.WantErr(t, test.e.Proclaim(bg, test.lease, test.value), test.want)
+		}
+		wantLeader(t, e, led(lease, "b"))
+
+		// It is deposed, and does not know it yet.
+		if was, err := b.NewClient(t).NewElection("job").ForceUnlock(bg); err != nil || !was {
+			t.Fatal(was, err)
+		}
+		next := mustLead(t, e, "c")
+		locktest.WantErr(t, e.Proclaim(bg, lease, "x"), rlock.ErrLeaseLost, rlock.ErrTakenOver)
+		wantLeader(t, e, led(next, "c"))
+		locktest.WantErr(t, e.Proclaim(bg, lease, "x"), rlock.ErrLeaseLost)
+		locktest.MustUnlock(t, next)
+		locktest.WantErr(t, e.Proclaim(bg, next, "x"), rlock.ErrUnlocked)
+		wantLeader(t, e, rlock.Leader{})
+	})
+}
+
+func TestCampaignIsNotReentrant(t *testing.T) {
+	t.Parallel()
+	e := locktest.OnMiniredis(t).NewClient(t).NewElection("job")
+	lease := mustLead(t, e, "a")
+	_, err := e.Campaign(lease.Context(bg), "b")
+	locktest.WantErr(t, err, rlock.ErrReentrant)
+	if _, err := e.Campaign(bg, strings.Repeat("x", rlock.MaxValueLength+1)); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+	if _, err := e.Campaign(bg, "b", rlock.WithPriority(1)); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+	if _, ok := <-(&rlock.Election{}).Observe(bg); ok {
+		t.Error("an election that was not made by a constructor is observed")
+	}
+	if err := e.Run(bg, "a", nil); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+}
+
+// A lock of the same name, and its types with a queue, have nothing to do with an election.
+func TestElectionDoesNotExcludeLocksOfItsName(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		lease := mustLead(t, c.NewElection("job"), "a")
+		p := locktest.MustLock(t, c.NewPriorityLock("job"))
+		locktest.MustUnlock(t, p)
+		l := locktest.MustLock(t, c.NewLock("job"))
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, mustLead(t, c.NewElection("job"), "b"))
+		locktest.MustUnlock(t, l)
+	})
+}
+
+// A copy of a Proclaim that comes late does not undo a later one, or touch the next leader.
+func TestLateCopyOfAProclaimChangesNothing(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		e := c.NewElection("job")
+		locktest.LoadScripts(t, rdb, "election/proclaim", "election/inspect", "queue/enter", "queue/release")
+		lease := mustLead(t, e, "a")
+		locktest.OnNth(t, proxy, "election/proclaim", 1, faultproxy.Hold)
+		for _, value := range []string{"b", "c"} { // the first by a resend
+			if err := e.Proclaim(bg, lease, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		wantLeader(t, e, led(lease, "c"))
+		locktest.OnNth(t, proxy, "election/proclaim", 1, faultproxy.Hold)
+		if err := e.Proclaim(bg, lease, "d"); err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustUnlock(t, lease)
+		next := mustLead(t, e, "e")
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		wantLeader(t, e, led(next, "e"))
+		locktest.MustUnlock(t, next)
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+func TestLostRepliesOfAnElection(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"queue/enter", "election/proclaim", "queue/release"} {
+		locktest.EachLoss(t, script, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+			c, proxy, rdb := b.Faulty(t)
+			e := c.NewElection("job")
+			locktest.LoadScripts(t, rdb, "queue/enter", "queue/release", "election/proclaim", "election/inspect")
+			locktest.OnNth(t, proxy, script, 1, action)
+			lease := mustLead(t, e, "a")
+			if err := e.Proclaim(bg, lease, "b"); err != nil {
+				t.Fatal(err)
+			}
+			wantLeader(t, e, led(lease, "b"))
+			locktest.MustUnlock(t, lease)
+			wantLeader(t, e, rlock.Leader{})
+			locktest.OnlyTombstones(t, rdb)
+		})
+	}
+}
+
+func TestRunCampaignsAgainAfterALoss(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		e := b.NewClient(t, rlock.WithWatchdogLease(locktest.Ample(time.Second))).NewElection("job")
+		admin := b.NewClient(t).NewElection("job")
+		failed := errors.New("failed")
+		var turns atomic.Int64
+		err := e.Run(bg, "a", func(ctx context.Context) error {
+			if turns.Add(1) == 3 {
+				return failed
+			}
+			if _, err := admin.ForceUnlock(bg); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return nil // is dropped: it does not lead any more
+		})
+		if err != failed || turns.Load() != 3 {
+			t.Fatal(turns.Load(), err)
+		}
+		wantLeader(t, e, rlock.Leader{})
+		if err := e.Run(bg, "a", func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+
+		// The end of the context, while it leads and while it waits.
+		ctx, cancel := context.WithCancel(bg)
+		err = e.Run(ctx, "a", func(ctx context.Context) error {
+			cancel()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		lease := mustLead(t, admin, "b")
+		ctx, cancel = context.WithTimeout(bg, 50*time.Millisecond)
+		defer cancel()
+		err = e.Run(ctx, "a", func(context.Context) error { panic("it leads") })
+		locktest.WantErr(t, err, context.DeadlineExceeded, rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, lease)
+
+		func() {
+			defer func() { _ = recover() }()
+			_ = e.Run(bg, "a", func(context.Context) error { panic("on purpose") })
+		}()
+		wantLeader(t, e, rlock.Leader{})
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+func TestRunEndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
+	e := c.NewElection("job")
+	lease := mustLead(t, b.NewClient(t).NewElection("job"), "other")
+	ran := make(chan error, 1)
+	go func() { ran <- e.Run(bg, "a", func(context.Context) error { return nil }) }()
+	candidates(t, e, 1)
+	if err := c.Shutdown(bg); err != nil {
+		t.Fatal(err)
+	}
+	locktest.WantErr(t, <-ran, rlock.ErrClosed)
+	locktest.MustUnlock(t, lease)
+	locktest.OnlyTombstones(t, b.Client(t))
+}

@@ -1,0 +1,431 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+const (
+	lockKey   = "{job}:rlock:once"
+	resultKey = "{job}:rlock:once:result"
+)
+
+// returns is a function that returns a text.
+func returns(text string) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) { return []byte(text), nil }
+}
+
+func unwanted(context.Context) ([]byte, error) { panic("it ran") }
+
+func wantDo(t testing.TB, o *rlock.Once, fn func(context.Context) ([]byte, error), want string, ran bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	got, did, err := o.Do(ctx, fn)
+	if string(got) != want || did != ran || err != nil {
+		t.Fatalf("Do: %.50q, ran: %v, %v; want %.50q, %v", got, did, err, want, ran)
+	}
+}
+
+// doing is a Do under way.
+type doing struct {
+	inside chan struct{}     // closed when its function has begun
+	fate   chan func() error // what the function does
+	result string
+	cancel context.CancelFunc
+	got    []byte
+	ran    bool
+	err    error
+	done   chan struct{}
+}
+
+func does(o *rlock.Once, result string) *doing {
+	ctx, cancel := context.WithCancel(bg)
+	d := &doing{inside: make(chan struct{}), fate: make(chan func() error, 1), result: result, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		defer func() {
+			if p := recover(); p != nil {
+				d.ran, d.err = true, fmt.Errorf("panic: %v", p)
+			}
+		}()
+		d.got, d.ran, d.err = o.Do(ctx, func(context.Context) ([]byte, error) {
+			close(d.inside)
+			err := (<-d.fate)()
+			if err != nil {
+				return nil, err
+			}
+			return []byte(result), nil
+		})
+	}()
+	return d
+}
+
+// runs waits until its function runs.
+func (d *doing) runs(t locktest.TB) {
+	t.Helper()
+	select {
+	case <-d.inside:
+	case <-d.done:
+		t.Fatalf("it does not run: %q, %v, %v", d.got, d.ran, d.err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not run")
+	}
+}
+
+// end waits for its end.
+func (d *doing) end(t locktest.TB) {
+	t.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Do does not return")
+	}
+}
+
+// succeeds lets it end well.
+func (d *doing) succeeds(t locktest.TB) {
+	t.Helper()
+	d.fate <- func() error { return nil }
+	d.end(t)
+}
+
+func (d *doing) want(t locktest.TB, result string, ran bool) {
+	t.Helper()
+	d.end(t)
+	if string(d.got) != result || d.ran != ran || d.err != nil {
+		t.Fatalf("Do: %q, ran: %v, %v; want %q, %v", d.got, d.ran, d.err, result, ran)
+	}
+}
+
+func TestOneRunsAndAllHaveTheResult(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		// Waiters are woken by messages: nobody polls.
+		var all []*rlock.Once
+		for range 2 {
+			all = append(all, b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewOnce("job", time.Minute))
+		}
+		rdb := b.Client(t)
+		first := does(all[0], "result")
+		first.runs(t)
+		var waiting []*doing
+		for i := range 20 {
+			waiting = append(waiting, does(all[i%2], "another"))
+		}
+		if held, err := all[1].IsLocked(bg); err != nil || !held {
+			t.Fatal(held, err)
+		}
+		first.succeeds(t)
+		first.want(t, "result", true)
+		for _, d := range waiting {
+			d.want(t, "result", false)
+		}
+		wantDo(t, all[1], unwanted, "result", false)
+		locktest.WantTTL(t, rdb, resultKey, time.Minute)
+		if err := rdb.Del(bg, resultKey).Err(); err != nil { // its time is over
+			t.Fatal(err)
+		}
+		wantDo(t, all[1], returns(""), "", true)
+		wantDo(t, all[0], unwanted, "", false)
+		locktest.WantTTL(t, rdb, resultKey, time.Minute)
+	})
+}
+
+func TestResultIsKeptForItsTime(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		o := b.NewClient(t).NewOnce("job", time.Millisecond)
+		for i := range 3 {
+			text := fmt.Sprint(i)
+			wantDo(t, o, returns(text), text, true)
+			locktest.Eventually(t, "the result is gone", func() bool { return b.Client(t).Exists(bg, resultKey).Val() == 0 })
+		}
+	})
+}
+
+func TestFailureIsNotKept(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	for name, fail := range map[string]func() error{
+		"error":  func() error { return failed },
+		"panic":  func() error { panic("on purpose") },
+		"goexit": func() error { runtime.Goexit(); return nil },
+	} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			b := locktest.OnMiniredis(t)
+			opts := rlock.WithLongestPoll(locktest.Patient)
+			o, other := b.NewClient(t, opts).NewOnce("job", time.Minute), b.NewClient(t, opts).NewOnce("job", time.Minute)
+			first := does(o, "")
+			first.runs(t)
+			waiting := []*doing{does(o, "a"), does(other, "b")}
+			first.fate <- fail
+			first.end(t)
+			if name == "error" && (first.err != failed || !first.ran) {
+				t.Fatal(first.ran, first.err)
+			}
+			var next, last *doing
+			select {
+			case <-waiting[0].inside:
+				next, last = waiting[0], waiting[1]
+			case <-waiting[1].inside:
+				next, last = waiting[1], waiting[0]
+			case <-time.After(20 * time.Second):
+				t.Fatal("nobody runs")
+			}
+			next.succeeds(t)
+			next.want(t, next.result, true)
+			last.want(t, next.result, false)
+		})
+	}
+}
+
+// A runner that lost its lease does not overwrite the result of its successor, and what it
+// brings before that has one is not kept either.
+func TestLateRunnerDoesNotOverwrite(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		o, other := b.NewClient(t).NewOnce("job", time.Minute), b.NewClient(t).NewOnce("job", time.Minute)
+		for _, early := range []bool{true, false} {
+			locktest.DeleteAll(t, rdb)
+			late := does(o, "late")
+			late.runs(t)
+			if was, err := other.ForceUnlock(bg); !was || err != nil {
+				t.Fatal(was, err)
+			}
+			next := does(other, "next")
+			next.runs(t)
+			if !early {
+				next.succeeds(t)
+			}
+			late.succeeds(t)
+			locktest.WantErr(t, late.err, rlock.ErrLeaseLost)
+			if string(late.got) != "late" || !late.ran {
+				t.Fatalf("%q, %v", late.got, late.ran)
+			}
+			if early {
+				if n := rdb.Exists(bg, resultKey).Val(); n != 0 {
+					t.Fatal("the late result was written")
+				}
+				next.succeeds(t)
+			}
+			next.want(t, "next", true)
+			wantDo(t, o, unwanted, "next", false)
+		}
+	})
+}
+
+// The reply that the result of a late runner was not written is lost too.
+func TestLateRunnerWithLostReplyKnowsThatItIsLate(t *testing.T) {
+	t.Parallel()
+	locktest.EachLoss(t, "once/finish", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
+		locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+		other := b.NewClient(t).NewOnce("job", time.Minute)
+		late := does(c.NewOnce("job", time.Minute), "late")
+		late.runs(t)
+		if was, err := other.ForceUnlock(bg); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		locktest.OnNth(t, proxy, "once/finish", 1, action)
+		late.succeeds(t)
+		locktest.WantErr(t, late.err, rlock.ErrLeaseLost, rlock.ErrRemoved)
+		wantDo(t, other, returns("next"), "next", true)
+	})
+}
+
+func TestLostRepliesOfAOnce(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"once/enter", "once/finish"} {
+		locktest.EachLoss(t, script, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+			c, proxy, rdb := b.Faulty(t)
+			o := c.NewOnce("job", time.Minute)
+			locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+			locktest.OnNth(t, proxy, script, 1, action)
+			var runs atomic.Int64
+			for i := range 3 {
+				wantDo(t, o, func(context.Context) ([]byte, error) {
+					runs.Add(1)
+					return []byte("result"), nil
+				}, "result", i == 0)
+			}
+			if runs.Load() != 1 {
+				t.Errorf("it ran %d times", runs.Load())
+			}
+			if rdb.Exists(bg, lockKey).Val() != 0 {
+				t.Error("the lock is held")
+			}
+		})
+	}
+}
+
+// Do has given up the write of a result, and its caller uses the slice for something else: what
+// is written in the background is what the function returned.
+func TestResultThatIsWrittenLaterIsThatOfTheFunction(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithUnlockTimeout(100*time.Millisecond))
+		o := c.NewOnce("job", time.Minute)
+		locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+		var away atomic.Bool
+		away.Store(true)
+		id := locktest.SHA("once/finish")
+		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(id) && away.Load() {
+				return faultproxy.Error
+			}
+			return faultproxy.Pass
+		})
+		result, ran, err := o.Do(bg, returns("result"))
+		if !ran || string(result) != "result" {
+			t.Fatalf("Do: %q, ran: %v", result, ran)
+		}
+		locktest.WantErr(t, err, rlock.ErrUnconfirmed)
+		copy(result, "reused")
+		away.Store(false)
+		locktest.Eventually(t, "the result is written", func() bool { return rdb.Exists(bg, resultKey).Val() == 1 })
+		wantDo(t, o, unwanted, "result", false)
+	})
+}
+
+// A copy of the first request that comes late neither holds the lock nor brings the result
+// back.
+func TestLateCopiesOfAOnceChangeNothing(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"once/enter", "once/finish"} {
+		locktest.Beside(t, script, func(t *testing.T) {
+			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+				c, proxy, rdb := b.Faulty(t)
+				o := c.NewOnce("job", time.Minute)
+				locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+				locktest.OnNth(t, proxy, script, 1, faultproxy.Hold)
+				wantDo(t, o, returns("first"), "first", true) // by a resend
+				rdb.Del(bg, resultKey)                        // its time is over
+				if script == "once/finish" {
+					wantDo(t, o, returns("second"), "second", true)
+				}
+				if n := proxy.Release(); n != 1 {
+					t.Fatalf("%d copies were late", n)
+				}
+				if rdb.Exists(bg, lockKey).Val() != 0 {
+					t.Error("the lock is held")
+				}
+				if script == "once/finish" {
+					wantDo(t, o, unwanted, "second", false)
+				} else if rdb.Exists(bg, resultKey).Val() != 0 {
+					t.Error("the result is back")
+				}
+			})
+		})
+	}
+}
+
+func TestInvalidArgumentsOfAOnce(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t)
+	for _, o := range []*rlock.Once{
+		c.NewOnce("", time.Minute), c.NewOnce("job", 0), c.NewOnce("job", time.Microsecond), c.NewOnce("job", rlock.MaxKeep+1),
+		c.NewOnce("job", math.MinInt64), c.NewOnce("a{b", time.Minute), (*rlock.Client)(nil).NewOnce("job", time.Minute), {},
+	} {
+		_, ran, err := o.Do(bg, unwanted)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		if ran {
+			t.Error("it ran")
+		}
+	}
+	o := c.NewOnce("job", time.Minute)
+	_, _, err := o.Do(bg, nil)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	_, ran, err := o.Do(bg, returns(strings.Repeat("x", rlock.MaxResultLength+1)))
+	if locktest.WantErr(t, err, rlock.ErrInvalidArgument); !ran {
+		t.Error("it did not run")
+	}
+	_, _, err = o.Do(bg, func(ctx context.Context) ([]byte, error) {
+		_, _, err := o.Do(ctx, unwanted)
+		return nil, err
+	})
+	locktest.WantErr(t, err, rlock.ErrReentrant)
+	longest := strings.Repeat("x", rlock.MaxResultLength)
+	wantDo(t, o, returns(longest), longest, true)
+	wantDo(t, o, unwanted, longest, false)
+
+	// The end of the context of one who waits.
+	o = c.NewOnce("another", time.Minute)
+	first := does(o, "")
+	first.runs(t)
+	ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+	defer cancel()
+	_, _, err = o.Do(ctx, unwanted)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
+	first.succeeds(t)
+}
+
+// The client shuts down while a function runs: its result is kept all the same.
+func TestResultOfARunnerWhoseClientShutsDown(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
+	first := does(c.NewOnce("job", time.Minute), "result")
+	first.runs(t)
+	second := does(c.NewOnce("job", time.Minute), "")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := c.Shutdown(bg); err != nil {
+			t.Error(err)
+		}
+	})
+	second.end(t)
+	locktest.WantErr(t, second.err, rlock.ErrClosed)
+	first.succeeds(t)
+	first.want(t, "result", true)
+	wg.Wait()
+	wantDo(t, b.NewClient(t).NewOnce("job", time.Minute), unwanted, "result", false)
+}
+
+// Many waiters of a client cost few commands: what the first of them finds is for all.
+func TestWaitersOfAClientShareOneLook(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	sent := &locktest.CountHook{}
+	rdb.AddHook(sent)
+	c := locktest.NewClient(t, rdb)
+	first := does(b.NewClient(t).NewOnce("job", time.Minute), "result")
+	first.runs(t)
+	o := c.NewOnce("job", time.Minute)
+	var all []*doing
+	for _, n := range []int{1, 500} { // those behind the first do not look, so they have no copies to stop
+		for len(all) < n {
+			all = append(all, does(o, ""))
+		}
+		locktest.Eventually(t, "all wait", func() bool { return locktest.MustState(t, o).Waiters == n })
+	}
+	before := sent.N.Load()
+	first.succeeds(t)
+	for _, d := range all {
+		d.want(t, "result", false)
+	}
+	if n := sent.N.Load() - before; n > 20 {
+		t.Errorf("%d commands", n)
+	}
+	before = sent.N.Load()
+	for range 10 {
+		wantDo(t, o, unwanted, "result", false)
+	}
+	if n := sent.N.Load() - before; n != 10 {
+		t.Errorf("%d commands for 10 results", n)
+	}
+}

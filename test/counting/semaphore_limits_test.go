@@ -1,0 +1,104 @@
+package counting
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+// While fewer than no permits are free, a release is not announced: Redisson's clients cannot
+// read a negative number, and nobody can enter.
+func TestReleaseThatLeavesLessThanNoneIsNotAnnounced(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		s := b.NewClient(t).NewSemaphore("s")
+		h := listen(t, rdb, "redisson_sc:{s}")
+		ok(t, s.AddPermits(bg, -3))
+		ok(t, s.Release(bg, 1))
+		ok(t, s.Release(bg, 3))
+		is(t, 1)(s.Available(bg))
+		h.wants(rdb, "redisson_sc:{s}", "1")
+	})
+}
+
+// A key that is in use for something else is told by each method, and not changed.
+func TestForeignKeysAreTold(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb, c := b.Client(t), b.NewClient(t)
+		for what, put := range map[string]func(key string) error{
+			"hash":   func(key string) error { return rdb.HSet(bg, key, "a", "b").Err() },
+			"list":   func(key string) error { return rdb.RPush(bg, key, "a").Err() },
+			"set":    func(key string) error { return rdb.SAdd(bg, key, "a").Err() },
+			"zset":   func(key string) error { return rdb.ZAdd(bg, key, redis.Z{Score: 1, Member: "a"}).Err() },
+			"string": func(key string) error { return rdb.Set(bg, key, "text", 0).Err() },
+		} {
+			key := "n:" + what
+			ok(t, put(key))
+			s, l, p := c.NewSemaphore(key), c.NewCountDownLatch(key), c.NewPermitSemaphore(key)
+			for method, call := range map[string]func() error{
+				"Semaphore.TrySetPermits":         func() error { _, err := s.TrySetPermits(bg, 1); return err },
+				"Semaphore.AddPermits":            func() error { return s.AddPermits(bg, 1) },
+				"Semaphore.Acquire":               func() error { return s.Acquire(bg, 1) },
+				"Semaphore.TryAcquire":            func() error { return s.TryAcquire(bg, 1) },
+				"Semaphore.Release":               func() error { return s.Release(bg, 1) },
+				"Semaphore.Drain":                 func() error { _, err := s.Drain(bg); return err },
+				"Semaphore.Available":             func() error { _, err := s.Available(bg); return err },
+				"CountDownLatch.TrySetCount":      func() error { _, err := l.TrySetCount(bg, 1); return err },
+				"CountDownLatch.CountDown":        func() error { return l.CountDown(bg) },
+				"CountDownLatch.Count":            func() error { _, err := l.Count(bg); return err },
+				"CountDownLatch.Wait":             func() error { return l.Wait(bg) },
+				"CountDownLatch.Delete":           func() error { _, err := l.Delete(bg); return err },
+				"PermitSemaphore.TrySetPermits":   func() error { _, err := p.TrySetPermits(bg, 1); return err },
+				"PermitSemaphore.AddPermits":      func() error { return p.AddPermits(bg, 1) },
+				"PermitSemaphore.Acquire":         func() error { _, err := p.Acquire(bg, 1); return err },
+				"PermitSemaphore.TryAcquire of 2": func() error { _, err := p.TryAcquire(bg, 2); return err },
+				"PermitSemaphore.Available":       func() error { _, err := p.Available(bg); return err },
+				"PermitSemaphore.State":           func() error { _, err := p.State(bg); return err },
+			} {
+				before := rdb.Dump(bg, key).Val()
+				if err := call(); !errors.Is(err, rlock.ErrForeignKey) {
+					t.Errorf("%s of a %s: %v", method, what, err)
+				}
+				if rdb.Dump(bg, key).Val() != before {
+					t.Errorf("%s of a %s changes it", method, what)
+				}
+			}
+		}
+	})
+}
+
+// A PermitSemaphore has at most MaxPermits, those that are held included: more could not all
+// come back. And at least as many less than none, which Java can read.
+func TestPermitsHaveBounds(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		for name, p := range map[string]*rlock.PermitSemaphore{
+			"plain": c.NewPermitSemaphore("plain"), "fair": c.NewPermitSemaphore("fair", rlock.WithFairness()),
+		} {
+			is(t, true)(p.TrySetPermits(bg, rlock.MaxPermits))
+			lease, err := p.TryAcquire(bg, 1)
+			ok(t, err)
+			if err := p.AddPermits(bg, 1); !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%s: one more than can be: %v", name, err)
+			}
+			locktest.MustUnlock(t, lease)
+			is(t, rlock.MaxPermits)(p.Available(bg))
+			ok(t, p.AddPermits(bg, -rlock.MaxPermits))
+			ok(t, p.AddPermits(bg, -rlock.MaxPermits))
+			if err := p.AddPermits(bg, -1); !errors.Is(err, rlock.ErrInvalidArgument) {
+				t.Errorf("%s: one less than can be: %v", name, err)
+			}
+			is(t, -rlock.MaxPermits)(p.Available(bg))
+			ok(t, p.AddPermits(bg, rlock.MaxPermits))
+			ok(t, p.AddPermits(bg, 1))
+			is(t, 1)(p.Available(bg))
+		}
+	})
+}
