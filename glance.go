@@ -128,5 +128,12 @@ func (g *glances) glance(heads []glanced) {
 			}
 		}
 	})
-	round.Send(func(redis.UniversalClient, []wire.Answer) {})
+	// In a goroutine of its own, which a hook of go-redis may end: the next glances are still
+	// needed.
+	over := make(chan struct{})
+	g.wire.Go(func() {
+		defer close(over)
+		round.Send(func(redis.UniversalClient, []wire.Answer) {})
+	})
+	<-over
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -109,4 +113,32 @@ func TestGlanceFindsWhatNoMessageTells(t *testing.T) {
 			t.Errorf("the lock was free, and the waiter: %v after %v", err, took)
 		}
 	})
+}
+
+// A hook that ends the goroutine of a glance costs that glance its answer, and no later one.
+func TestGlancesOutlastAHookThatEndsOne(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	const poll = 300 * time.Millisecond
+	rdb := b.Client(t)
+	ended := make(chan struct{})
+	var once sync.Once
+	rdb.AddHook(&locktest.ScriptHook{Pipe: func(cmds []redis.Cmder, next func() error) error {
+		if locktest.Runs(cmds[0], "lock/glance") {
+			once.Do(func() {
+				close(ended)
+				runtime.Goexit()
+			})
+		}
+		return next()
+	}})
+	w := newIdle(t, b, locktest.NewClient(t, rdb, rlock.WithLongestPoll(poll)), 2)
+	<-ended
+	time.Sleep(2 * poll) // they leave looking to glances again
+	for i, name := range w.names {
+		b.Client(t).Del(bg, name)
+		if took, err := w.ends(t, i); err != nil || took > 5*time.Second {
+			t.Errorf("the lock was free, and the waiter: %v after %v", err, took)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -63,10 +64,19 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	}
 }
 
+var errEnded = errors.New("a hook of go-redis has ended the goroutine that sends")
+
 // sendTo sends requests to one node, a pipeline at a time. If the node does not answer one
-// pipeline, the rest are not sent: they would only hang one after the other.
+// pipeline, the rest are not sent: they would only hang one after the other. A hook may end the
+// goroutine: then it is as if the replies were lost.
 func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, told func(redis.UniversalClient, []Answer)) {
 	d := r.d
+	sent := d.cfg.Clock.Now()
+	defer func() {
+		for _, q := range which {
+			q.done(sent, Answer{Err: Because(ErrUnreachable, errEnded), Unsure: true})
+		}
+	}()
 	most := min(len(which), BatchSize)
 	batch, heard := make([]*Request, 0, most), make([]Answer, 0, most)
 	for len(which) > 0 {
@@ -76,7 +86,7 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 			batch = append(batch, q.Request)
 		}
 		ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout+d.cfg.AckTimeout)
-		sent := d.cfg.Clock.Now()
+		sent = d.cfg.Clock.Now()
 		answers := d.sendBatch(ctx, to, batch)
 		cancel()
 		var silent error
@@ -102,6 +112,6 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 		for _, q := range which {
 			q.done(sent, Answer{Err: silent})
 		}
-		return
+		which = nil
 	}
 }
