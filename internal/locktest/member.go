@@ -76,12 +76,13 @@ func (m *Member) Parked(t testing.TB, name string, looks int) {
 }
 
 // Looks counts the scripts that were answered, by their first key: for a
-// waiter, how often it has looked at the lock. In pipelines, in which renewals go too, only
+// waiter, how often it has looked at the lock; and by their hold. In pipelines, in which renewals go too, only
 // acquires and releases are counted.
 type Looks struct {
-	mu    sync.Mutex // guards the rest
-	byKey map[string]int
-	all   int // commands, answered or not
+	mu     sync.Mutex // guards the rest
+	byKey  map[string]int
+	byHold map[string]int
+	all    int // commands, answered or not
 }
 
 func (l *Looks) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -112,7 +113,10 @@ func (l *Looks) count(cmd redis.Cmder) {
 	l.all++
 	if args := cmd.Args(); cmd.Err() == nil && strings.HasPrefix(cmd.Name(), "eval") {
 		if l.byKey == nil {
-			l.byKey = map[string]int{}
+			l.byKey, l.byHold = map[string]int{}, map[string]int{}
+		}
+		if hold := 3 + args[2].(int); hold < len(args) {
+			l.byHold[fmt.Sprint(args[hold])]++ // the first argument of each script
 		}
 		keys, step := 1, 1
 		if Runs(cmd, "lock/enter_many") {
@@ -131,6 +135,13 @@ func (l *Looks) At(key string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byKey[key]
+}
+
+// Of is how many were of this hold, or of who waits for it: by its id.
+func (l *Looks) Of(hold string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byHold[hold]
 }
 
 // Commands is how many commands were sent, answered or not.

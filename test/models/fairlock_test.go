@@ -39,6 +39,7 @@ type fairPerson struct {
 	lease    *rlock.Lease           // ours, when it has the lock
 	java     *locktest.JavaFairLock // Redisson's
 	dead     bool                   // ours, dead
+	unlooked bool                   // ours: it has looked once, since another of its client is in front of it
 	deadline float64                // what its score should be, less what it has lived since
 }
 
@@ -52,9 +53,11 @@ const (
 	fairLease = 30 * time.Minute
 )
 
-func (m *fairModel) lock(t *rapid.T) *rlock.FairLock {
-	return m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")].NewFairLock(m.k.Lock)
+func (m *fairModel) member(t *rapid.T) *locktest.Member {
+	return m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")]
 }
+
+func (m *fairModel) lock(t *rapid.T) *rlock.FairLock { return m.member(t).NewFairLock(m.k.Lock) }
 
 func (m *fairModel) one(t *rapid.T, what string, is func(i int, p *fairPerson) bool) int {
 	var all []int
@@ -80,6 +83,34 @@ func (m *fairModel) remove(i int) {
 	m.line = slices.Delete(m.line, i, i+1)
 }
 
+// leave takes one of ours out of the line. If that was the first of its client, the next one
+// of the client looks now, for the second time, unless a release of the client has granted the
+// hold to the one that leaves: see queue.go. It reports whether that look was made, which
+// sweeps the line.
+func (m *fairModel) leave(i int, byRelease bool) (looked bool) {
+	of := m.line[i].of
+	m.remove(i)
+	next := slices.IndexFunc(m.line, func(p *fairPerson) bool { return p.of == of })
+	if next < i || !m.line[next].unlooked {
+		return false
+	}
+	m.line[next].unlooked = false
+	if byRelease {
+		return false
+	}
+	m.looked(m.line[next], 2)
+	return true
+}
+
+// looked waits until one of ours has looked so often.
+func (m *fairModel) looked(p *fairPerson, times int) {
+	for end := time.Now().Add(20 * time.Second); p.of.Looks.Of(p.id) < times; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			m.t.Fatalf("%s has looked %d times, not %d", p.id, p.of.Looks.Of(p.id), times)
+		}
+	}
+}
+
 // sweep is what each script of ours begins with.
 func (m *fairModel) sweep() {
 	for i := 0; i < len(m.line); {
@@ -96,7 +127,11 @@ func (m *fairModel) sweep() {
 
 // settle is what each of them ends with: if the lock is free its head is told, and
 // takes it if it is ours.
-func (m *fairModel) settle() {
+func (m *fairModel) settle() { m.settleAfter(nil) }
+
+// settleAfter is settle after a release of a client, which has granted the lock in the same
+// step if the head was of that client; nil: after anything else.
+func (m *fairModel) settleAfter(release *locktest.Member) {
 	if m.holder != nil || len(m.line) == 0 || m.line[0].turn == nil {
 		return
 	}
@@ -109,8 +144,11 @@ func (m *fairModel) settle() {
 	if p.turn.Err != nil {
 		m.t.Fatal(p.turn.Err)
 	}
-	m.remove(0)
+	looked := m.leave(0, p.of == release)
 	m.enter(p, p.turn.Lease)
+	if looked {
+		m.sweep()
+	}
 }
 
 func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
@@ -123,8 +161,7 @@ func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
 
 // wait begins a Lock.
 func (m *fairModel) wait(t *rapid.T) {
-	who := m.members[rapid.IntRange(0, len(m.members)-1).Draw(t, "client")]
-	from := who.Looks.At(m.k.Lock)
+	who := m.member(t)
 	turn, err := locktest.LineUp(m.rdb, who.NewFairLock(m.k.Lock), rlock.WithLease(fairLease))
 	if err != nil {
 		t.Fatal(err)
@@ -143,31 +180,23 @@ func (m *fairModel) wait(t *rapid.T) {
 		t.Fatalf("it has not had to wait: %v, %v", turn.Lease, turn.Err)
 	}
 	p.deadline = m.formula()
+	p.unlooked = slices.ContainsFunc(m.line, func(p *fairPerson) bool { return p.of == who })
 	m.line = append(m.line, p)
-	// Until its subscription was confirmed, and it has looked again after that unless
-	// another of its client is in front of it. Its first look may have made the head take
-	// the lock, with a look of its own.
-	looks := from + 2
-	if slices.ContainsFunc(m.line[:len(m.line)-1], func(p *fairPerson) bool { return p.of == who }) {
-		looks--
+	// Until its subscription was confirmed, and it has looked again after that unless another of
+	// its client is in front of it.
+	if !p.unlooked {
+		m.looked(p, 2)
+	} else {
 		for end := time.Now().Add(20 * time.Second); who.Events.Confirmations(m.k.Channel+p.id) == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("its subscription was not confirmed")
 			}
 		}
 	}
-	if m.holder == nil && m.line[0].of == who {
-		looks++
-	}
-	for end := time.Now().Add(20 * time.Second); who.Looks.At(m.k.Lock) < looks; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d looks, not %d", who.Looks.At(m.k.Lock), looks)
-		}
-	}
 	if m.holder == nil {
 		m.settle()
-		// Whether its second look came before or after the head has taken the lock
-		// is open, and so whether it has swept the line behind that. This does.
+		// Its first look may have made the head take the lock. Whether its second look came
+		// before or after that is open, and so whether it has swept the line behind that. This does.
 		if _, err := who.NewFairLock(m.k.Lock).ForceUnlockIf(bg, "nobody:1"); err != nil {
 			t.Fatal(err)
 		}
@@ -272,19 +301,20 @@ func (m *fairModel) cancel(t *rapid.T) {
 			t.Fatal("it does not leave the queue")
 		}
 	}
-	m.remove(i)
+	m.leave(i, false)
 	m.sweep()
 	m.settle()
 }
 
 func (m *fairModel) tryLock(t *rapid.T) {
-	lease, err := m.lock(t).TryLock(bg, rlock.WithLease(fairLease))
+	who := m.member(t)
+	lease, err := who.NewFairLock(m.k.Lock).TryLock(bg, rlock.WithLease(fairLease))
 	m.sweep()
 	if m.holder == nil && len(m.line) == 0 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.enter(&fairPerson{}, lease)
+		m.enter(&fairPerson{of: who}, lease)
 		return
 	}
 	if !errors.Is(err, rlock.ErrNotAcquired) {
@@ -307,12 +337,18 @@ func (m *fairModel) unlock(t *rapid.T) {
 		m.swept()
 		return
 	}
+	// The release names the first of its client, who is granted the lock if nobody, dead or
+	// alive, is in front of it.
+	var release *locktest.Member
+	if len(m.line) > 0 && m.line[0].of == p.of {
+		release = p.of
+	}
 	if err := p.lease.Unlock(bg); err != nil {
 		t.Fatal(err)
 	}
 	m.holder = nil
 	m.sweep()
-	m.settle()
+	m.settleAfter(release)
 }
 
 // swept is settle after Redisson's message: whom it wakes sweeps the line first.
