@@ -242,9 +242,12 @@ func TestLockKeepsItsPromises(t *testing.T) {
 func TestSameSeedSameLockRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for i, s := range append(slices.Clone(scenarios), repeatable("everything")...) {
-		few := 2
+		few, runs := 1, 2
+		if thorough() {
+			runs = 3
+		}
 		if i >= len(scenarios) {
-			if few = 1; !thorough() && (i%3 > 0 || testing.Short()) {
+			if !thorough() && (i%3 > 0 || testing.Short()) {
 				continue
 			}
 		} else if thorough() {
@@ -252,7 +255,7 @@ func TestSameSeedSameLockRun(t *testing.T) {
 		}
 		for seed := range uint64(min(lockSeeds(few), 50)) {
 			var first outcome
-			for run := range 3 {
+			for run := range runs {
 				runtime.GOMAXPROCS(1 + run%2)
 				o := lockRun(t, seed+1, s)
 				if run == 0 {

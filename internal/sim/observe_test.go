@@ -93,7 +93,7 @@ func TestObserveTellsTheLeaderInTheEnd(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			for _, seed := range seedsOf(2) {
+			for _, seed := range seedsOf(ordinary(2)) {
 				if told := observeRun(t, seed, s); told < 8 {
 					t.Errorf("seed %d: only %d leaders were told", seed, told)
 				}

@@ -202,8 +202,8 @@ func TestHoldersHearWhatTheyAreAsked(t *testing.T) {
 			s.kind = k
 			t.Run(k.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				runs := 4
-				if k.servers > 1 || testing.Short() || locktest.UnderRace() {
+				runs := ordinary(4)
+				if k.servers > 1 {
 					runs = 1
 				}
 				heard, asked := 0, 0

@@ -33,7 +33,7 @@ func ordinary(runs int) int {
 	if thorough() {
 		return runs
 	}
-	return (runs + 9) / 10
+	return (runs + 19) / 20
 }
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they

@@ -219,9 +219,13 @@ func writeHolds(m *miniredis.Miniredis, lock string) map[hold]string {
 // (rule 3).
 func TestRedLockKeepsItsPromises(t *testing.T) {
 	everyDay := map[string][]string{
-		"redlock":                 {"calm", "network", "harsh", "everything"},
+		"redlock":                 {"calm", "network", "everything"},
 		"redlock, 4 of 5":         {"harsh"},
-		"redlock with quarantine": {"harsh", "everything", "losses", "clocks"},
+		"redlock with quarantine": {"everything", "losses", "clocks"},
+	}
+	if testing.Short() {
+		everyDay["redlock"] = everyDay["redlock"][:2]
+		everyDay["redlock with quarantine"] = everyDay["redlock with quarantine"][:2]
 	}
 	for _, kind := range redKinds {
 		for _, s := range append(slices.Clone(scenarios), redScenarios...) {
@@ -241,10 +245,13 @@ func TestRedLockKeepsItsPromises(t *testing.T) {
 }
 
 func TestMultiLockKeepsItsPromises(t *testing.T) {
-	for _, kind := range multiKinds {
-		for _, s := range scenarios {
+	for i, kind := range multiKinds {
+		for j, s := range scenarios {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
+				if (i+j)%2 > 0 && !thorough() && *seedFlag == 0 {
+					t.Skip("needs -sim.seeds or -sim.fresh")
+				}
 				t.Parallel()
 				s.play(t, (ordinary(s.runs)+49)/50, func(*judge) bool { return true })
 			})

@@ -90,7 +90,8 @@ func watchRun(t *testing.T, seed uint64, s scenario) (trace []string, told int) 
 func TestWatchTellsTheStateInTheEnd(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			for i, seed := range seedsOf(2) {
+			t.Parallel()
+			for i, seed := range seedsOf(ordinary(2)) {
 				trace, told := watchRun(t, seed, s)
 				if told < 5 {
 					t.Errorf("seed %d: only %d states were told", seed, told)

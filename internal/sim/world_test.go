@@ -178,11 +178,15 @@ func eachSeed(t *testing.T, f func(t *testing.T, seed uint64)) {
 
 func TestSameSeedSameRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	runs := 2
+	if thorough() {
+		runs = 3
+	}
 	for _, servers := range []int{1, 3} {
 		digests := map[uint64]bool{}
 		eachSeed(t, func(t *testing.T, seed uint64) {
 			var first report
-			for run := range 3 {
+			for run := range runs {
 				runtime.GOMAXPROCS(1 + run%2)
 				r := play(t, seed, servers, 12, Harsh)
 				if run == 0 {
