@@ -239,22 +239,25 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 		const waiters = 1000
 		var ends []context.CancelFunc
 		var outcomes []chan error
-		for i := range waiters {
+		for range waiters {
 			ctx, cancel := context.WithCancel(t.Context())
 			ends = append(ends, cancel)
 			outcomes = append(outcomes, p.ask(c, ctx, 1, false))
-			if i == 0 {
-				synctest.Wait()
-			}
+			synctest.Wait()
 		}
-		synctest.Wait()
 		last := p.ask(c, t.Context(), 1, false)
 		synctest.Wait()
 		before := p.looks
-		for _, cancel := range ends {
-			cancel()
-		}
+		// Who is woken goes on when the test says so.
+		woken := make(chan struct{})
+		c.env.Gate = func(string) { <-woken }
 		p.add(c, 1)
+		for _, cancel := range ends {
+			synctest.Wait() // the first of them has been woken
+			cancel()
+			woken <- struct{}{}
+		}
+		woken <- struct{}{} // the last waiter
 		for _, o := range outcomes {
 			if err := <-o; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrNotAcquired) {
 				t.Fatal(err)
@@ -269,8 +272,8 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 		default:
 			t.Fatal("the last waiter was not woken")
 		}
-		if n := p.looks - before; n > 20 { // a few become the head before they are canceled
-			t.Errorf("%d looks", n)
+		if n := p.looks - before; n != 1 {
+			t.Errorf("%d looks, not that of the last waiter alone", n)
 		}
 		c.lines.close()
 	})
