@@ -18,5 +18,6 @@ func HeadSleeps(l *Lock) bool {
 		return true
 	}
 	w := q.takerLocked(line.key)
-	return w != nil && !line.quiet && len(w.wake) == 0
+	// A waiter that has been woken, and is about to say so, has not looked since then.
+	return w != nil && !line.quiet && len(w.wake) == 0 && w.saw == line.news
 }

@@ -38,8 +38,17 @@ func newCrowd(t *testing.T, b *locktest.Backend, n int, bound rlock.LockOption, 
 	k.c = locktest.NewClient(t, k.rdb, append([]rlock.Option{rlock.WithLongestPoll(locktest.Patient)}, opts...)...)
 	k.l = k.c.NewLock("a", bound)
 	k.rival = locktest.MustLock(t, b.NewClient(t).NewLock("a"))
-	for range n {
+	looks := &locktest.Looks{}
+	k.rdb.AddHook(looks)
+	for i := range n {
 		k.join(t, k.l)
+		if i == 0 {
+			// It hears the release of the rival, and nothing later that would wake who has
+			// become the head then.
+			locktest.Eventually(t, "the head of the line has looked after its subscription", func() bool {
+				return looks.At("a") >= locktest.LooksBeforeSleep
+			})
+		}
 	}
 	k.rdb.AddHook(k.sent)
 	return k
@@ -336,7 +345,19 @@ func TestHoldThatWasRemovedIsNotHandedOverForEver(t *testing.T) {
 				t.Fatal(freed, err)
 			}
 			err := held.Unlock(bg)
-			if second := k.lease(t, 1); second.Owner() == held.Owner() {
+			second := k.lease(t, 1)
+			if err == nil && second.Owner() != held.Owner() {
+				// The second one had found the lock free before that, so the third was given
+				// the hold that was removed.
+				third := k.lease(t, 2)
+				if third.Owner() != held.Owner() {
+					t.Errorf("who was %s handed over to?", held.Owner())
+				}
+				locktest.WantErr(t, third.Unlock(bg), rlock.ErrLeaseLost)
+				locktest.MustUnlock(t, second)
+				continue
+			}
+			if second.Owner() == held.Owner() {
 				seen = true
 				if err != nil {
 					t.Fatal(err) // it has handed the lock over, and asked nobody
