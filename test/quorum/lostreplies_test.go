@@ -20,6 +20,12 @@ import (
 // requests that come late neither vote nor take anything from the next holder.
 func TestRedLockWithLostReplies(t *testing.T) {
 	t.Parallel()
+	for _, script := range []string{"quorum/acquire", "quorum/raise", "quorum/renew", "quorum/release"} {
+		locktest.Beside(t, script, func(t *testing.T) { redLockWithLostReplies(t, script) })
+	}
+}
+
+func redLockWithLostReplies(t *testing.T, script string) {
 	n := startMasters(t)
 	n.warm(t)
 	const timeout = 1500 * time.Millisecond // a lost reply is asked for again after half of it
@@ -28,67 +34,65 @@ func TestRedLockWithLostReplies(t *testing.T) {
 	l := locktest.NewRedLock(t, "stock", home, rlock.WithNodeTimeout(timeout))
 	locktest.MustUnlock(t, locktest.MustLock(t, l)) // connections are made
 	var lastToken int64
-	for _, script := range []string{"quorum/acquire", "quorum/raise", "quorum/renew", "quorum/release"} {
-		for _, action := range slices.Sorted(maps.Keys(locktest.LossyActions)) {
-			for where, nodes := range map[string][]int{"two": {1, 3}, "all": {0, 1, 2, 3, 4}} {
-				t.Run(fmt.Sprintf("%s %s on %s", script, action, where), func(t *testing.T) {
-					n.pass()
-					for _, p := range n.proxies {
-						p.ResetLog()
+	for _, action := range slices.Sorted(maps.Keys(locktest.LossyActions)) {
+		for where, nodes := range map[string][]int{"two": {1, 3}, "all": {0, 1, 2, 3, 4}} {
+			t.Run(fmt.Sprintf("%s on %s", action, where), func(t *testing.T) {
+				n.pass()
+				for _, p := range n.proxies {
+					p.ResetLog()
+				}
+				// So that there is something to write back, and tokens go on growing.
+				for i, rdb := range n.plain {
+					if err := rdb.Set(bg, counterKey("stock"), lastToken+int64(10*(i+1)), 0).Err(); err != nil {
+						t.Fatal(err)
 					}
-					// So that there is something to write back, and tokens go on growing.
-					for i, rdb := range n.plain {
-						if err := rdb.Set(bg, counterKey("stock"), lastToken+int64(10*(i+1)), 0).Err(); err != nil {
-							t.Fatal(err)
-						}
+				}
+				struck := n.onFirst(script, locktest.LossyActions[action], nodes)
+				lease := locktest.MustLock(t, l)
+				if lease.Token() <= lastToken {
+					t.Errorf("token %d after %d", lease.Token(), lastToken)
+				}
+				for range 2 {
+					// All may refuse the first time: the lease is as it was then.
+					if err := lease.Extend(bg, time.Minute); err != nil && action != "loading" {
+						t.Errorf("Extend: %v", err)
 					}
-					struck := n.onFirst(script, locktest.LossyActions[action], nodes)
-					lease := locktest.MustLock(t, l)
-					if lease.Token() <= lastToken {
-						t.Errorf("token %d after %d", lease.Token(), lastToken)
-					}
-					for range 2 {
-						// All may refuse the first time: the lease is as it was then.
-						if err := lease.Extend(bg, time.Minute); err != nil && action != "loading" {
-							t.Errorf("Extend: %v", err)
-						}
-					}
-					if rest := time.Until(lease.Deadline()); rest < 50*time.Second {
-						t.Errorf("valid for %v after Extend", rest)
-					}
-					if err := lease.Err(); err != nil {
-						t.Error(err)
-					}
-					if err := lease.Unlock(bg); err != nil && !(action == "loading" && errors.Is(err, rlock.ErrUnreachable)) {
-						t.Errorf("Unlock: %v", err)
-					}
-					// Of five nodes only some have to be written back to.
-					if script != "quorum/raise" {
-						locktest.Eventually(t, "the fault has happened", func() bool { return struck() == len(nodes) })
-					} else if where == "all" && struck() == 0 {
-						t.Errorf("nothing was written back")
-					}
-					n.pass()
-					n.nothing(t, "stock")
+				}
+				if rest := time.Until(lease.Deadline()); rest < 50*time.Second {
+					t.Errorf("valid for %v after Extend", rest)
+				}
+				if err := lease.Err(); err != nil {
+					t.Error(err)
+				}
+				if err := lease.Unlock(bg); err != nil && !(action == "loading" && errors.Is(err, rlock.ErrUnreachable)) {
+					t.Errorf("Unlock: %v", err)
+				}
+				// Of five nodes only some have to be written back to.
+				if script != "quorum/raise" {
+					locktest.Eventually(t, "the fault has happened", func() bool { return struck() == len(nodes) })
+				} else if where == "all" && struck() == 0 {
+					t.Errorf("nothing was written back")
+				}
+				n.pass()
+				n.nothing(t, "stock")
 
-					copies := n.replay(t)
-					if left := strings.Join(n.votes(t, "stock"), ""); left != "" {
-						t.Errorf("after %d late copies: votes for %s", copies, left)
-					}
-					next := locktest.MustLock(t, others)
-					if next.Token() <= lease.Token() {
-						t.Errorf("token %d after %d", next.Token(), lease.Token())
-					}
-					n.replay(t)
-					n.onlyVoteFor(t, next)
-					if err := next.Extend(bg, time.Minute); err != nil {
-						t.Error(err)
-					}
-					locktest.MustUnlock(t, next)
-					n.nothing(t, "stock")
-					lastToken = next.Token()
-				})
-			}
+				copies := n.replay(t)
+				if left := strings.Join(n.votes(t, "stock"), ""); left != "" {
+					t.Errorf("after %d late copies: votes for %s", copies, left)
+				}
+				next := locktest.MustLock(t, others)
+				if next.Token() <= lease.Token() {
+					t.Errorf("token %d after %d", next.Token(), lease.Token())
+				}
+				n.replay(t)
+				n.onlyVoteFor(t, next)
+				if err := next.Extend(bg, time.Minute); err != nil {
+					t.Error(err)
+				}
+				locktest.MustUnlock(t, next)
+				n.nothing(t, "stock")
+				lastToken = next.Token()
+			})
 		}
 	}
 }

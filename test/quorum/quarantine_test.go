@@ -24,7 +24,7 @@ import (
 // Of it the clocks may be 25 ms apart, and a request under way for 50 ms.
 const shortLease = 1500 * time.Millisecond
 
-var roundsOfFaults = flag.Int("quarantine.rounds", 6, "number of rounds of restarts or clock jumps, for each test that has rounds")
+var roundsOfFaults = flag.Int("quarantine.rounds", 4, "number of rounds of restarts or clock jumps, for each test that has rounds")
 
 func addressesOf(servers []*redistest.Server) (addrs []string) {
 	for _, s := range servers {

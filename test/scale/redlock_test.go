@@ -22,7 +22,7 @@ import (
 var (
 	redHolds  = flag.Int("redlock.holds", 500, "number of RedLocks held through an outage of nodes")
 	redLease  = flag.Duration("redlock.lease", locktest.RedLockLease, "their watchdog lease")
-	redOutage = flag.Duration("redlock.outage", 2*locktest.RedLockLease, "length of the outage of two nodes; of all, a quarter of the lease")
+	redOutage = flag.Duration("redlock.outage", locktest.RedLockLease*3/2, "length of the outage of two nodes; of all, a quarter of the lease")
 )
 
 // wayHook counts the commands that were sent alone, and the pipelines.

@@ -29,24 +29,33 @@ func nameOn(c *redistest.Cluster, s *redistest.Server, prefix string) string {
 
 func TestClusterLocks(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	on := nodes(c)
-	t.Run("OfAllSlotsAreHandedOverByMessageAndLeaveNothing", func(t *testing.T) { clusterHandsOver(t, c, on) })
-	t.Run("HaveNamesOfEveryKind", func(t *testing.T) { clusterNames(t, c) })
-	t.Run("WithNamesOfTwoSlotsAreRefusedBeforeAnythingIsSent", func(t *testing.T) { clusterRefusesNames(t, c) })
+	// They count what is in the whole cluster, or disturb it: a cluster for each group.
+	locktest.Beside(t, "Used", func(t *testing.T) {
+		c := redistest.StartCluster(t, 3, 0)
+		on := nodes(c)
+		t.Run("OfAllSlotsAreHandedOverByMessageAndLeaveNothing", func(t *testing.T) { clusterHandsOver(t, c, on) })
+		t.Run("HaveNamesOfEveryKind", func(t *testing.T) { clusterNames(t, c) })
+		t.Run("WithNamesOfTwoSlotsAreRefusedBeforeAnythingIsSent", func(t *testing.T) { clusterRefusesNames(t, c) })
+		t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) { clusterConfirmsBoth(t, c) })
+		t.Run("AreAwaitedInTheRightChannelAfterABadStart", func(t *testing.T) { clusterBadStart(t, c) })
+	})
+	locktest.Beside(t, "Disturbed", func(t *testing.T) {
+		c := redistest.StartCluster(t, 3, 0)
+		on := nodes(c)
+		t.Run("HaveManyWaitersWhoseSubscriptionsAreKilled", func(t *testing.T) { clusterManyWaiters(t, c, on) })
+		t.Run("OutliveScriptFlush", func(t *testing.T) { clusterScriptFlush(t, c, on) })
+	})
 	for _, mode := range []pubSubMode{
 		{name: "Auto", mode: rlock.PubSubAuto, sharded: true},
 		{name: "Sharded", mode: rlock.PubSubSharded, sharded: true},
 		{name: "Plain", mode: rlock.PubSubPlain, plain: true},
 		{name: "Both", mode: rlock.PubSubBoth, sharded: true, plain: true},
 	} {
-		t.Run("AreAnnounced"+mode.name, func(t *testing.T) { clusterPubSub(t, c, on, mode) })
+		locktest.Beside(t, "AreAnnounced"+mode.name, func(t *testing.T) {
+			c := redistest.StartCluster(t, 3, 0)
+			clusterPubSub(t, c, nodes(c), mode)
+		})
 	}
-
-	t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) { clusterConfirmsBoth(t, c) })
-	t.Run("AreAwaitedInTheRightChannelAfterABadStart", func(t *testing.T) { clusterBadStart(t, c) })
-	t.Run("HaveManyWaitersWhoseSubscriptionsAreKilled", func(t *testing.T) { clusterManyWaiters(t, c, on) })
-	t.Run("OutliveScriptFlush", func(t *testing.T) { clusterScriptFlush(t, c, on) })
 }
 
 func clusterHandsOver(t *testing.T, c *redistest.Cluster, on []*redis.Client) {
