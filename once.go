@@ -20,8 +20,9 @@ import (
 // have what it does check the token, or make it harmless to repeat.
 //
 // While the result is kept, Do costs one command. It is written, and the lock is freed, by
-// one script. If Redis loses its data, the function runs again. [Inspector] methods see a
-// Once as a lock that is held while the function runs; the result is not part of it.
+// one script, which waits for no replicas (WithReplicaAck). If Redis loses its data, the
+// function runs again. [Inspector] methods see a Once as a lock that is held while the
+// function runs; the result is not part of it.
 //
 // Redisson has no such type. Its keys are rlock's own, and a lock of the same name has
 // nothing to do with it.

@@ -42,9 +42,10 @@ type wanted struct {
 // nothing. A message tells it. Where none can be sent, it hears within a third of the watchdog
 // lease.
 //
-// Re-entries hear what their hold is asked, and a lease of a MultiLock what one of its members
-// is. The channel is never closed after the end of the lease: wait for Done too. That of a nil
-// lease is nil.
+// Re-entries hear what their hold is asked, and so do those to whom it is handed over
+// (WithHandOver), if nobody before them listened; a lease of a MultiLock hears what one of its
+// members is asked. Permits and members of a DoubleBarrier are never asked. The channel is never
+// closed after the end of the lease: wait for Done too. That of a nil lease is nil.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	if l.none() {
 		return nil

@@ -15,8 +15,9 @@ import (
 // PermitSemaphore. Anybody may release permits, also those that were not taken.
 //
 // A permit is counted once even if replies are lost and requests sent again, unless Redis
-// cannot be reached for nine minutes then. A failover that loses the newest writes can
-// change the number of permits.
+// cannot be reached, or the process is stopped, for nine minutes then. A failover that loses
+// the newest writes can change the number of permits: WithReplicaAck and
+// WithFailoverQuarantine are not for a Semaphore, a CountDownLatch or a Barrier.
 type Semaphore struct {
 	core *core
 	asks *protocol.Semaphore
