@@ -164,14 +164,14 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 // SetPermits implements PermitCounter.
 func (p *FairPermits) SetPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/set", s.keys(record(s.site, s.names), s.names.Lock), []any{n, tombstoneMillis}, readBool)
+	return looking(s.site, "fairpermits/set", s.keys(record(s.site, s.names), s.names.Lock), []any{n, s.site.doneMillis()}, readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *FairPermits) AddPermits(n int) Request[bool] {
 	s := p.of
 	return looking(s.site, "fairpermits/add", s.keys(record(s.site, s.names), s.names.Lock),
-		s.waking(n, tombstoneMillis, math.MaxInt32), readBool)
+		s.waking(n, s.site.doneMillis(), math.MaxInt32), readBool)
 }
 
 // Takes implements Protocol.

@@ -299,17 +299,21 @@ const neverEnds = 922337203685477
 // SetPermits implements PermitCounter.
 func (p *Permits) SetPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/set", s.keys(record(s.site, s.names)), s.args(n, tombstoneMillis), readBool)
+	return looking(s.site, "permits/set", s.keys(record(s.site, s.names)), s.args(n, s.site.doneMillis()), readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *Permits) AddPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/add", s.keys(record(s.site, s.names)), s.args(n, tombstoneMillis, math.MaxInt32), readBool)
+	return looking(s.site, "permits/add", s.keys(record(s.site, s.names)), s.args(n, s.site.doneMillis(), math.MaxInt32), readBool)
 }
 
 // record is the key that says that a request was done.
 func record(site *Site, names *Names) string { return names.Derived("rlock:done:" + site.NewID().ID) }
+
+// doneMillis is for how long that key is kept: copies are sent until the command time-out,
+// which may be long, and are under way for less than a tombstone lasts.
+func (s *Site) doneMillis() int64 { return (s.CommandTimeout + TombstoneTTL).Milliseconds() }
 
 // Takes implements Protocol.
 func (p *Permits) Takes() int { return p.n }
