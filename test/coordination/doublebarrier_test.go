@@ -247,7 +247,7 @@ func TestInvalidArgumentsOfADoubleBarrier(t *testing.T) {
 	}
 }
 
-func TestShutdownSendsThoseAwayWhoWait(t *testing.T) {
+func TestShutdownSendsThoseAwayWhoWaitForMembers(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c := b.NewClient(t)

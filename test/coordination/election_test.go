@@ -271,7 +271,7 @@ func TestRunCampaignsAgainAfterALoss(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithTheClient(t *testing.T) {
+func TestRunOfAnElectionEndsWithTheClient(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c := b.NewClient(t)

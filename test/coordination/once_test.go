@@ -156,7 +156,7 @@ func TestResultIsKeptForItsTime(t *testing.T) {
 	})
 }
 
-func TestFailureIsNotKept(t *testing.T) {
+func TestFailureOfAOnceIsNotKept(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")
 	for name, fail := range map[string]func() error{
@@ -194,7 +194,7 @@ func TestFailureIsNotKept(t *testing.T) {
 
 // A runner that lost its lease does not overwrite the result of its successor, and what it
 // brings before that has one is not kept either.
-func TestLateRunnerDoesNotOverwrite(t *testing.T) {
+func TestLateRunnerOfAOnceDoesNotOverwrite(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

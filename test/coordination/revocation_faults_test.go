@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,15 +181,19 @@ func TestLateRequestIsNotForTheNextHolder(t *testing.T) {
 				}
 				id := locktest.SHA("lock/request_release")
 				locktest.LoadScripts(t, b.Client(t), "lock/request_release")
+				var held atomic.Bool
 				other.p.Handle(func(c faultproxy.Command) faultproxy.Action {
 					if c.IsScript(id) {
+						held.Store(true)
 						return faultproxy.Hold
 					}
 					return faultproxy.Pass
 				})
 				lease := locktest.MustLock(t, l)
-				_, err := ask.RequestRelease(bg)
-				locktest.WantErr(t, err, rlock.ErrUnreachable)
+				for !held.Load() { // a busy machine may not even have sent it
+					_, err := ask.RequestRelease(bg)
+					locktest.WantErr(t, err, rlock.ErrUnreachable)
+				}
 				locktest.MustUnlock(t, lease)
 				next := locktest.MustLock(t, l)
 				h.listens(t, next)

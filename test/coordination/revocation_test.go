@@ -169,7 +169,7 @@ func TestMoreReadersThanOneRequestAsks(t *testing.T) {
 	hears(t, leases...)
 }
 
-func TestEachEntryOfAHoldHearsIt(t *testing.T) {
+func TestEachEntryOfAHoldHearsARequest(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c := b.NewClient(t, patient)
@@ -244,7 +244,7 @@ func TestLeaderHearsThatItShouldResign(t *testing.T) {
 
 // A request stands at a hold that is handed over: who did not listen could not hear it. Who has
 // heard it does not hand over, so that the one who asked is next.
-func TestHandOver(t *testing.T) {
+func TestRequestAtAHandOver(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rival := b.NewClient(t).NewLock("a")
@@ -293,7 +293,7 @@ func handsOver(t *testing.T, rival, l *rlock.Lock) bool {
 	return handed
 }
 
-func TestRedLock(t *testing.T) {
+func TestHoldersOfARedLockHearARequest(t *testing.T) {
 	t.Parallel()
 	b := make([]*locktest.Backend, 5)
 	open := func(opts ...rlock.Option) *rlock.RedLock {
@@ -335,7 +335,7 @@ func TestRedLock(t *testing.T) {
 	_ = lease.Unlock(bg)
 }
 
-func TestNothingIsLeftWhenTheLeaseHasEnded(t *testing.T) {
+func TestListeningEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -368,7 +368,7 @@ func TestNothingIsLeftWhenTheLeaseHasEnded(t *testing.T) {
 	})
 }
 
-func TestNoLeaseAndNoLock(t *testing.T) {
+func TestRequestsOfNoLeaseAndNoLock(t *testing.T) {
 	t.Parallel()
 	var none *rlock.Lease
 	if none.ReleaseRequested() != nil || (&rlock.Lease{}).ReleaseRequested() != nil {
