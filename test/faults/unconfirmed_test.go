@@ -20,7 +20,10 @@ func TestLeaseThatRunsOutDuringUnlockIsExpired(t *testing.T) {
 			t.Parallel()
 			b := locktest.OnMiniredis(t)
 			proxy := faultproxy.New(t, b.Addr)
-			c := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), rlock.WithCommandTimeout(10*time.Second), rlock.WithUnlockTimeout(10*time.Second))
+			// Nothing is sent again meanwhile: a second copy could not tell that the first one has
+			// not ended the hold.
+			rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+			c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Minute), rlock.WithUnlockTimeout(time.Minute))
 			other := b.NewClient(t)
 			for _, taken := range []bool{false, true} {
 				l := k.Open(c, "a")
