@@ -38,15 +38,21 @@ func newCrowd(t *testing.T, b *locktest.Backend, n int, bound rlock.LockOption, 
 	k.c = locktest.NewClient(t, k.rdb, append([]rlock.Option{rlock.WithLongestPoll(locktest.Patient)}, opts...)...)
 	k.l = k.c.NewLock("a", bound)
 	k.rival = locktest.MustLock(t, b.NewClient(t).NewLock("a"))
-	looks := &locktest.Looks{}
-	k.rdb.AddHook(looks)
+	var looks atomic.Int64
+	k.rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+		err := next()
+		if err == nil && locktest.Runs(cmd, "lock/enter") {
+			looks.Add(1)
+		}
+		return err
+	}})
 	for i := range n {
 		k.join(t, k.l)
 		if i == 0 {
 			// It hears the release of the rival, and nothing later that would wake who has
 			// become the head then.
 			locktest.Eventually(t, "the head of the line has looked after its subscription", func() bool {
-				return looks.At("a") >= locktest.LooksBeforeSleep
+				return looks.Load() >= locktest.LooksBeforeSleep
 			})
 		}
 	}
