@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	lua "github.com/yuin/gopher-lua"
 	"go.uber.org/goleak"
 )
 
@@ -32,6 +33,9 @@ func parallel() int {
 // go-redis logs, and lets many tests run side by side.
 func Main(m *testing.M) {
 	redis.SetLogger(quiet{})
+	debug.SetGCPercent(400) // on miniredis each script that runs makes a Lua state ...
+	lua.RegistrySize = 2048 // ... of 80 kB, of which our scripts use little
+	lua.CallStackSize = 64
 	flag.Parse()
 	if !given("test.parallel") {
 		_ = flag.Set("test.parallel", strconv.Itoa(parallel()))
