@@ -19,7 +19,7 @@ var (
 // call is a Do under way. It is used again when all its copies were answered: then nobody
 // else has it.
 type call struct {
-	answers chan Answer   // has room for all copies under way, and for a tick of the timer
+	answers chan Answer   // has room for all copies under way, and for the ticks of the timer
 	over    chan struct{} // closed if Do returns while a copy is under way
 	timer   *time.Timer   // a channel of its own would make each wait dearer
 	armed   time.Time     // when the timer fires, unless its tick is in answers; zero: neither
@@ -40,7 +40,9 @@ type call struct {
 
 // newCall returns a call at rest.
 func newCall() *call {
-	c := &call{answers: make(chan Answer, copies+1), over: make(chan struct{})}
+	// There is one tick at a time; two if the timer fires just before it is set again, and the
+	// process is stopped then. A worker must not wait for room: nobody may take answers any more.
+	c := &call{answers: make(chan Answer, copies+2), over: make(chan struct{})}
 	c.timer = time.AfterFunc(time.Hour, func() {
 		select {
 		case c.answers <- Answer{Err: errTick}:
