@@ -33,8 +33,7 @@ func parallel() int {
 // go-redis logs, and lets many tests run side by side.
 func Main(m *testing.M) {
 	redis.SetLogger(quiet{})
-	debug.SetGCPercent(400) // on miniredis each script that runs makes a Lua state ...
-	lua.RegistrySize = 2048 // ... of 80 kB, of which our scripts use little
+	lua.RegistrySize = 2048 // on miniredis each script that runs makes a Lua state of 80 kB, and uses little of it
 	lua.CallStackSize = 64
 	flag.Parse()
 	if !given("test.parallel") {
