@@ -3,12 +3,14 @@ package counting
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // A waiter whose look took a permit, but was not answered, and that then has to wait behind
@@ -68,7 +70,12 @@ func TestPermitsTakenAwayFromNoneAreUndone(t *testing.T) {
 func TestLateCopyOfALookInVainTakesNothing(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		f := newFaulty(t, b, rlock.WithCommandTimeout(locktest.Ample(200*time.Millisecond)), rlock.WithLongestPoll(time.Hour))
+		var busy atomic.Int64 // goroutines of the client that do not sleep
+		f := newFaulty(t, b, rlock.WithCommandTimeout(locktest.Ample(200*time.Millisecond)), rlock.WithLongestPoll(time.Hour),
+			seam.Option(seam.Env{Work: func() (end func()) {
+				busy.Add(1)
+				return func() { busy.Add(-1) }
+			}}).(rlock.Option))
 		ok(t, f.plain.s.AddPermits(bg, 1))
 		ok(t, f.plain.s.Acquire(bg, 1))
 		f.proxy.DropMessages(true)
@@ -85,8 +92,17 @@ func TestLateCopyOfALookInVainTakesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		waiter := begun(func() error { return f.s.Acquire(ctx, 1) })
-		locktest.Eventually(t, "the look is undone", func() bool {
-			return f.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(undo) }) > 0
+		sent := func(script string) int {
+			return f.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(script) })
+		}
+		// The two copies are one look, and the other comes after the subscription. The worker
+		// that waits for the first copy is busy still.
+		idle := 0
+		locktest.Eventually(t, "the look is undone, and the waiter sleeps", func() bool {
+			if idle++; sent(undo) == 0 || sent(acquire) < 1+locktest.LooksBeforeSleep || busy.Load() > 1 {
+				idle = 0
+			}
+			return idle == 5
 		})
 		wait(t, waiter)
 		ok(t, f.plain.s.Release(bg, 1))
