@@ -167,9 +167,11 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease 
 
 // withdraw ends what a look without an answer may have been granted, or a copy of it may be
 // yet, before the attempt waits behind others. Those may wait for that very grant, and only
-// a look would find it. The next look is for another hold.
+// a look would find it. A place among the readers is given up too: if those are admitted,
+// writers wait until each of them comes, and those in front of it may wait for the writers.
+// The next look is for another hold.
 func (a *attempt) withdraw() {
-	if !a.unsure && !a.Granted {
+	if !a.unsure && !a.Granted && !(a.Placed && a.core.side == shared) {
 		return
 	}
 	a.giveUp()

@@ -42,6 +42,47 @@ func waitFor(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rloc
 	return got
 }
 
+// A reader that is admitted goes before the writers, which wait until it comes. It does not if
+// another of its client has come to stand in front of it, and waits for the writers.
+func TestReaderThatStandsBehindAnotherKeepsNoWriterOut(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), rlock.WithCommandTimeout(locktest.Ample(2 * time.Second))}
+		rdb := b.Client(t)
+		listening := func(n int64) func() bool {
+			return func() bool { return locktest.ReadWriteSubscribers(t, rdb, "a") == n }
+		}
+		writes := b.NewClient(t, patient...).NewReadWriteLock("a").Writer
+		locktest.LoadScripts(t, rdb, "rw/read_enter")
+		of := b.Client(t)
+		looked, goOn := make(chan struct{}), make(chan struct{})
+		var looks atomic.Int64
+		of.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, send func() error) error {
+			err := send()
+			if locktest.Runs(cmd, "rw/read_enter") && looks.Add(1) == 1 {
+				close(looked)
+				<-goOn
+			}
+			return err
+		}})
+		reads := locktest.NewClient(t, of, patient...).NewReadWriteLock("a").Reader
+
+		write := locktest.MustLock(t, writes)
+		next := locktest.Begin(t, bg, writes)
+		locktest.Eventually(t, "the next writer waits", listening(1))
+		late := locktest.Begin(t, bg, reads)
+		<-looked
+		locktest.MustUnlock(t, write) // which admits it
+		first := locktest.Begin(t, bg, reads)
+		locktest.Eventually(t, "another reader waits", listening(2))
+		close(goOn)
+		locktest.MustUnlock(t, next.Held())
+		locktest.MustUnlock(t, first.Held())
+		locktest.MustUnlock(t, late.Held())
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
 // Nobody is let in one by one: each of fifty readers holds the lock until all do.
 func TestWaitingReadersComeInTogether(t *testing.T) {
 	t.Parallel()
@@ -241,14 +282,16 @@ func TestCancelledReaderPassesItsWakeUpOn(t *testing.T) {
 // must be alone, and everybody who is not cancelled must get in.
 func TestReadersAndWritersAtRandom(t *testing.T) {
 	t.Parallel()
+	// Whoever is in the way of others, and does not come, is so for the rest of the test.
+	patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)}
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, opts := range [][]rlock.ReadWriteLockOption{nil, {rlock.WithReaderPreference()}} {
 			t.Run(fmt.Sprint("options ", len(opts)), func(t *testing.T) {
 				rdb := b.Client(t)
 				rdb.FlushDB(bg) // of tombstones
 				locks := []*rlock.ReadWriteLock{
-					b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a", opts...),
-					b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a", opts...),
+					b.NewClient(t, patient...).NewReadWriteLock("a", opts...),
+					b.NewClient(t, patient...).NewReadWriteLock("a", opts...),
 				}
 				var first, second, readers, writers atomic.Int64
 				var sections [2]atomic.Int64
