@@ -315,14 +315,23 @@ func TestHoldersOfARedLockHearARequest(t *testing.T) {
 	locktest.MustUnlock(t, lease)
 	request(t, other, false)
 
+	// A hold needs three votes, and the others may come a little later.
+	voted := func(down int) {
+		for _, node := range b[down:] {
+			rdb := node.Client(t)
+			locktest.Eventually(t, "all nodes have voted", func() bool { return rdb.Exists(bg, "{a}:rlock:red").Val() == 1 })
+		}
+	}
 	// With two of five nodes down, those that heard the request before it listened included.
 	lease = locktest.MustLock(t, l)
+	voted(0)
 	b[0].Real.Kill()
 	request(t, other, true)
 	b[1].Real.Kill()
 	hears(t, lease)
 	locktest.MustUnlock(t, lease)
 	lease = locktest.MustLock(t, l)
+	voted(2)
 	deaf(t, lease)
 	request(t, other, true)
 	hears(t, lease)
