@@ -315,23 +315,38 @@ func TestHoldersOfARedLockHearARequest(t *testing.T) {
 	locktest.MustUnlock(t, lease)
 	request(t, other, false)
 
-	// A hold needs three votes, and the others may come a little later.
-	voted := func(down int) {
-		for _, node := range b[down:] {
-			rdb := node.Client(t)
-			locktest.Eventually(t, "all nodes have voted", func() bool { return rdb.Exists(bg, "{a}:rlock:red").Val() == 1 })
-		}
+	// A hold needs three votes. A node that has yet to hear of the release of the one before
+	// refuses the fourth or fifth.
+	var nodes []redis.UniversalClient
+	for _, node := range b {
+		nodes = append(nodes, node.Client(t))
+	}
+	allVote := func(down int) (lease *rlock.Lease) {
+		locktest.Eventually(t, "all nodes vote for a hold", func() bool {
+			lease = locktest.MustLock(t, l)
+			for range 100 {
+				votes := 0
+				for _, rdb := range nodes[down:] {
+					votes += int(rdb.Exists(bg, "{a}:rlock:red").Val())
+				}
+				if votes == len(b)-down {
+					return true
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			locktest.MustUnlock(t, lease)
+			return false
+		})
+		return lease
 	}
 	// With two of five nodes down, those that heard the request before it listened included.
-	lease = locktest.MustLock(t, l)
-	voted(0)
+	lease = allVote(0)
 	b[0].Real.Kill()
 	request(t, other, true)
 	b[1].Real.Kill()
 	hears(t, lease)
 	locktest.MustUnlock(t, lease)
-	lease = locktest.MustLock(t, l)
-	voted(2)
+	lease = allVote(2)
 	deaf(t, lease)
 	request(t, other, true)
 	hears(t, lease)
