@@ -36,7 +36,7 @@ local channels, how = ARGV[5], ARGV[6]
 
 -- isNext reports whether the waiter can enter when the hold has ended.
 local function isNext()
-  local others = redis.call('zrange', ends, 1, 1) -- beside the hold, or one that has expired
+  local others = redis.call('zrange', ends, 1, 1) -- or expired ones that are still there
   local head = redis.call('zrange', alone, 0, 0, 'withscores')
   if others[1] or head[1] ~= waiter then
     return false

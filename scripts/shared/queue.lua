@@ -197,16 +197,16 @@ local function first(queue)
 end
 
 -- outlast gives a queue, and what is known of all waiters, a TTL beyond the next looks, in
--- case no waiter ever comes back. The notes live as long as the signs of life. noted: they
--- may have no TTL yet.
+-- case no waiter ever comes back. It shortens none: others may have longer waiter leases. The
+-- notes live as long as the signs of life. noted: they may have no TTL yet.
 local function outlast(queue, noted, term)
   local least, ttl = LONGEST_AWAY + term / 2, LONGEST_AWAY + term -- not anew at each look
   if redis.call('pttl', queue) < least then
     redis.call('pexpire', queue, ttl)
   end
   if noted or redis.call('pttl', alive) < least then
-    redis.call('pexpire', alive, ttl)
-    redis.call('pexpire', notes, ttl)
+    lengthen(alive, ttl)
+    lengthen(notes, ttl)
   end
 end
 

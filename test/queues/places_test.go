@@ -3,6 +3,7 @@ package queues
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,33 @@ func livesBesideACompetitor(t *testing.T, b *locktest.Backend, k locktest.Ordere
 	k.Dies(t, rdb, name, "behind:1")
 	k.Visit(c, name)
 	return !late
+}
+
+// Clients have waiter leases of their own. One with a short lease that comes into the line does not
+// shorten the time for which Redis knows that another, which looks seldom, is alive.
+func TestSignsOfLifeLastAsLongAsTheLongestWaiterLease(t *testing.T) {
+	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
+		rdb := b.Client(t)
+		seldom := locktest.NewClient(t, rdb, rlock.WithWaiterLease(3*time.Hour), rlock.WithLongestPoll(locktest.Patient))
+		often := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Minute), rlock.WithLongestPoll(locktest.Patient))
+		holder := locktest.MustLock(t, k.Rival(seldom, "a"), rlock.WithLease(time.Hour))
+		first, _ := k.Enqueue(t, rdb, k.Open(seldom, "a"))
+		second, _ := k.Enqueue(t, rdb, k.Open(often, "a"))
+		base := "{a}:rlock:" + k.Signs
+		notes := strings.TrimSuffix(base, ":alive") + ":line"
+		if k.Name == "fair" {
+			notes = "{a}:rlock:line"
+		}
+		for _, key := range []string{base, notes} {
+			if ttl := rdb.PTTL(bg, key).Val(); ttl < 2*time.Hour {
+				t.Errorf("the TTL of %s is %v", key, ttl)
+			}
+		}
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, first.Held())
+		locktest.MustUnlock(t, second.Held())
+		locktest.OnlyTombstones(t, rdb)
+	})
 }
 
 // After an outage the silent keep their places for one waiter lease: theirs, not
