@@ -95,17 +95,19 @@ func (d *Deployment) greeting() (h *greeting, mine bool) {
 	return d.hello, mine
 }
 
-// greet sends a HELLO.
-func (d *Deployment) greet(ctx context.Context, h *greeting) error {
+// greet sends a HELLO. Those that share it go on whatever happens here.
+func (d *Deployment) greet(ctx context.Context, h *greeting) (err error) {
+	defer func() {
+		d.helloMu.Lock()
+		h.err, h.left, d.hello = err, ctx.Err() != nil, nil
+		d.helloMu.Unlock()
+		close(h.done)
+	}()
 	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Plain: []any{"hello"}})
 	command, err := readHello(a)
 	if err == nil {
 		d.mode.Store(command)
 	}
-	d.helloMu.Lock()
-	h.err, h.left, d.hello = err, ctx.Err() != nil, nil
-	d.helloMu.Unlock()
-	close(h.done)
 	return err
 }
 
