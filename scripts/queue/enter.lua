@@ -71,17 +71,18 @@ local function preceded(rank)
   return latest
 end
 
--- refused is the reply while holds or waiters are in the way.
-local function refused(rest, last)
+-- refused is the reply while holds or waiters are in the way. leader is whose the exclusive
+-- hold is, if the caller knows.
+local function refused(rest, last, leader)
   if not last then
     return {0, rest, '', 0}
   elseif last == 'exclusive' then
-    return {0, rest, redis.call('hget', holders, last) or '', 0}
+    return {0, rest, leader or redis.call('hget', holders, last) or '', 0}
   end
   return {0, rest, last, current() - 1}
 end
 
-local function enter(mine)
+local function enter(mine, leader, soonest)
   if mine then
     prolong(hold, lease)
     return {1, mode == 'exclusive' and tonumber(redis.call('hget', holders, 'token')) or 0}
@@ -91,7 +92,7 @@ local function enter(mine)
     return {-2, others('exclusive', outer)}
   end
 
-  local last, at = latest()
+  local last, at = latest(soonest)
   local place = redis.call('zscore', queue, id)
   local rank = place and tonumber(place)
   local blocked = outer == '' and occupied(last, at)
@@ -101,7 +102,7 @@ local function enter(mine)
   end
   if blocked then
     if not waits then
-      return refused(blocked - now, last)
+      return refused(blocked - now, last, leader)
     end
     if place then
       redis.call('zrem', alive, '') -- lets the ZADD pass at the memory limit
@@ -110,7 +111,7 @@ local function enter(mine)
     end
     redis.call('zadd', queue, whole(rank), id) -- first() removes a waiter without a sign of life
     outlast(queue, sign(alive, notes, now, term, id), term)
-    local reply = refused(blocked - now, last)
+    local reply = refused(blocked - now, last, leader)
     reply[5] = rank
     return reply
   end
@@ -145,12 +146,11 @@ if marked and redis.call('exists', tombstone) == 1 then
 end
 -- Other types do not see this lock. If a program changed the type of a lock while others
 -- still use the old type, there would be two holders.
-local mine = held(mode, id)
+local mine, leader = held(mode, id)
 if marked and outer == '' and not mine and
   (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, whole(now), '+inf') > 0) then
   return {-4, 0}
 end
-reap(term)
-local reply = enter(mine)
+local reply = enter(mine, leader, reap(term))
 wake(channels, how, news)
 return told(reply)

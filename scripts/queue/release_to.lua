@@ -21,8 +21,8 @@
 --          that finds the waiter there lengthens its lease, as a copy of its own request
 --          does: who waits for the answer may count from the time of sending. A tombstone
 --          stops a copy that meets older data, as after a failover.
--- Memory   The HDEL changes nothing, but lets the writes after it pass on a server at its
---          memory limit.
+-- Memory   The ZREM or HDEL that comes first is never refused, and lets the writes after it
+--          pass on a server at its memory limit.
 -- Replica  "No such hold" must come from a master: see lock/release.
 --
 -- Whoever asks knows that the waiter is alive. If anybody else is in front of it in the
@@ -34,11 +34,18 @@ local tokens, tombstone, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[
 local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 
+local head = redis.call('zrange', alone, 0, 1, 'withscores') -- and who is behind it
+
+-- isOnly reports whether the hold is there, and no other, be it an expired one.
+local function isOnly()
+  local hold = redis.call('zrange', ends, 0, 1, 'withscores')
+  return #hold == 2 and hold[1] == 'exclusive' and tonumber(hold[2]) >= now and
+    redis.call('hget', holders, 'exclusive') == id
+end
+
 -- isNext reports whether the waiter can enter when the hold has ended.
 local function isNext()
-  local others = redis.call('zrange', ends, 1, 1) -- or expired ones that are still there
-  local head = redis.call('zrange', alone, 0, 0, 'withscores')
-  if others[1] or head[1] ~= waiter then
+  if head[1] ~= waiter then
     return false
   elseif redis.call('exists', together, tombstone, otherHash, otherEnds) == 0 then
     return true -- most often
@@ -49,18 +56,21 @@ local function isNext()
     redis.call('zcount', otherEnds, whole(now), '+inf') == 0
 end
 
-redis.call('hdel', holders, '')
-local holds = held('exclusive', id)
-if holds and isNext() then
+if isNext() and isOnly() then
+  redis.call('zrem', alone, waiter)
   local token = drawToken(tokens, clock, digits)
   redis.call('hset', holders, 'exclusive', waiter, 'count', 1, 'token', whole(token))
   redis.call('zadd', ends, whole(now + lease), 'exclusive')
   redis.call('pexpire', holders, lease) -- of the only hold
   redis.call('pexpire', ends, lease)
-  redis.call('zrem', alone, waiter)
+  -- Who is behind it has a sign of life too. If an eviction has taken that away, the notes
+  -- remain until it gives another or is removed.
+  signs = head[3] and 2 or 0
   unsign(alive, notes, waiter)
   return token
 end
+redis.call('hdel', holders, '')
+local holds = held('exclusive', id)
 if not holds and held('exclusive', waiter) then
   prolong('exclusive', lease)
   return -tonumber(redis.call('hget', holders, 'token'))

@@ -10,19 +10,21 @@
 -- the queue.
 --
 -- Defines  listen(alive, notes, now, term), pardonEnds, lives(sign),
---          silenced(alive, now, some), sign(alive, notes, now, term, id),
+--          silenced(alive, now, some), signs, sign(alive, notes, now, term, id),
 --          unsign(alive, notes, id). now is in ms. Call listen before lives and silenced
 
 local LONGEST_OUTAGE = 60 * 1000 -- twice the outage after which Lock gives up by default
 local pardoned, pardonEnds = 0, 0 -- signs up to pardoned are valid until pardonEnds
+local signs = 0 -- at least so many signs of life are known to be there
 
 -- listen reports whether there are signs of life, whether some of them have expired,
 -- and whether it has pardoned those. term is the waiter lease of the caller.
 local function listen(alive, notes, now, term)
-  local oldest = redis.call('zrange', alive, 0, 0, 'withscores')[2]
-  if not oldest then
+  local oldest = redis.call('zrange', alive, 0, 1, 'withscores')
+  signs = #oldest / 2
+  if signs == 0 then
     return false, false, false
-  elseif tonumber(oldest) > now then
+  elseif tonumber(oldest[2]) > now then
     return true, false, false
   end
   local noted = redis.call('hmget', notes, 'term', 'pardoned', 'until')
@@ -51,12 +53,12 @@ local function silenced(alive, now, some)
   return redis.call('zrangebyscore', alive, from, now, 'limit', 0, some)
 end
 
--- sign notes a sign of life of a waiter with this waiter lease. It reports whether the notes
--- were changed, and so may be new.
+-- sign notes a sign of life of a waiter with this waiter lease. It reports whether alive or
+-- the notes may be new: its sign is the first, as far as is known, or the notes were changed.
 local function sign(alive, notes, now, term, id)
-  redis.call('zadd', alive, string.format('%d', now + term), id)
+  local first = redis.call('zadd', alive, string.format('%d', now + term), id) == 1 and signs == 0
   if tonumber(redis.call('hget', notes, 'term') or 0) == term then
-    return false
+    return first
   end
   redis.call('hset', notes, 'term', term)
   return true
@@ -65,7 +67,8 @@ end
 -- unsign forgets the signs of life of a waiter.
 local function unsign(alive, notes, id)
   redis.call('zrem', alive, id)
-  if redis.call('exists', alive) == 0 then
+  signs = signs > 1 and signs - 1 or redis.call('exists', alive)
+  if signs == 0 then
     redis.call('del', notes)
   end
 end

@@ -16,10 +16,10 @@
 -- KEYS[6]  notes: hash; see life.lua. KEYS[3..6] are absent where the queue is not needed
 --
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY;
---          digits: the time in µs as text; whole(n); live(hold), latest(), held(mode, id),
+--          digits: the time in µs as text; whole(n); live(hold), latest(soonest), held(mode, id),
 --          others(mode, id), prolong(hold, lease), finish(hold), quit(id),
 --          leaves(exclusive, rank), slides(), reap(term), first(queue),
---          outlast(queue, noted, term), current(), below(n), leads(),
+--          outlast(queue, new, term), current(), below(n), leads(),
 --          wake(channels, how, news). A hold is named by 'exclusive' or its id; mode is
 --          'exclusive' or 'shared'; term is a waiter lease, ms; channels is the prefix of
 --          the channels of clients with waiters; news is the channel on which a change of
@@ -85,9 +85,10 @@ local function current()
   return redis.call('zcount', ends, whole(now), '+inf')
 end
 
--- latest returns the hold that ends last, and when, or nil if there is none.
-local function latest()
-  local entry = redis.call('zrevrange', ends, 0, 0, 'withscores')
+-- latest returns the hold that ends last, and when, or nil if there is none. soonest is what
+-- reap has returned: if it has only one, that is the last too.
+local function latest(soonest)
+  local entry = soonest and #soonest <= 2 and soonest or redis.call('zrevrange', ends, 0, 0, 'withscores')
   local at = tonumber(entry[2] or 0)
   if at >= now then
     return entry[1], at
@@ -100,11 +101,12 @@ local function live(hold)
   return at and tonumber(at) >= now
 end
 
--- held reports whether there is a hold of the given mode with an id. 'exclusive' is no hold
--- id, though a caller may pass it.
+-- held reports whether there is a hold of the given mode with an id; and whose the exclusive
+-- hold is, if it has looked. 'exclusive' is no hold id, though a caller may pass it.
 local function held(mode, id)
   if mode == 'exclusive' then
-    return redis.call('hget', holders, mode) == id and live(mode)
+    local whose = redis.call('hget', holders, mode)
+    return whose == id and live(mode), whose
   end
   return id ~= 'exclusive' and live(id)
 end
@@ -158,10 +160,15 @@ local function quit(id)
   unsign(alive, notes, id)
 end
 
--- reap removes expired holds, and waiters without a sign of life for a waiter lease.
+-- reap removes expired holds, and waiters without a sign of life for a waiter lease. It
+-- returns the hold that ends first, and the next, as entries of ends, if no hold had expired.
 local function reap(term)
-  for _, hold in ipairs(redis.call('zrangebyscore', ends, '-inf', below(now), 'limit', 0, most)) do
-    finish(hold)
+  local soonest = redis.call('zrange', ends, 0, 1, 'withscores')
+  if soonest[2] and tonumber(soonest[2]) < now then
+    for _, hold in ipairs(redis.call('zrangebyscore', ends, '-inf', below(now), 'limit', 0, most)) do
+      finish(hold)
+    end
+    soonest = nil
   end
   local _, silent, forgiven = listen(alive, notes, now, term)
   if forgiven then
@@ -174,6 +181,7 @@ local function reap(term)
       quit(id)
     end
   end
+  return soonest
 end
 
 -- first returns the first waiter of a queue, its rank, and until when it counts as alive.
@@ -198,16 +206,21 @@ end
 
 -- outlast gives a queue, and what is known of all waiters, a TTL beyond the next looks, in
 -- case no waiter ever comes back. It shortens none: others may have longer waiter leases. The
--- notes live as long as the signs of life. noted: they may have no TTL yet.
-local function outlast(queue, noted, term)
+-- signs of life and the notes live at least as long as each queue. So the TTL of the queue
+-- tells for all, unless one of these two may be new.
+local function outlast(queue, new, term)
   local least, ttl = LONGEST_AWAY + term / 2, LONGEST_AWAY + term -- not anew at each look
-  if redis.call('pttl', queue) < least then
+  local kept = redis.call('pttl', queue)
+  if kept < least then
     redis.call('pexpire', queue, ttl)
+  elseif not new then
+    return
   end
-  if noted or redis.call('pttl', alive) < least then
-    lengthen(alive, ttl)
-    lengthen(notes, ttl)
+  if new then
+    ttl = math.max(ttl, kept, redis.call('pttl', queue == alone and together or alone))
   end
+  lengthen(alive, ttl)
+  lengthen(notes, ttl)
 end
 
 -- call wakes a waiter. Its client listens for all its waiters on one channel, and the message

@@ -23,15 +23,16 @@ type passingType struct {
 	locktest.OrderedType
 	scripts string  // the folder of its scripts
 	most    float64 // commands that a section of a crowd takes
+	inside  float64 // commands that its scripts call, which are a release and a look
 }
 
 func passingTypes() (all []passingType) {
 	for _, k := range locktest.OrderedTypes() {
 		switch k.Name {
 		case "fair":
-			all = append(all, passingType{k, "fair", 3.5})
+			all = append(all, passingType{k, "fair", 3.5, 39})
 		case "write", "priority":
-			all = append(all, passingType{k, "queue", 2.5})
+			all = append(all, passingType{k, "queue", 2.5, 23})
 		}
 	}
 	return all
@@ -502,7 +503,13 @@ func TestCommandsOfACrowdInAQueue(t *testing.T) {
 			rdb, c := b.Client(t), b.NewClient(t)
 			l := k.Open(c, "a")
 			locktest.MustUnlock(t, locktest.MustLock(t, l))
-			before := locktest.CommandCount(t, rdb, "evalsha", "subscribe", "unsubscribe")
+			inside := func() (n int) {
+				for _, calls := range locktest.ScriptCommands(t, rdb) {
+					n += calls
+				}
+				return n
+			}
+			before, called := locktest.CommandCount(t, rdb, "evalsha", "subscribe", "unsubscribe"), inside()
 			const goroutines, sections = 16, 40
 			var wg sync.WaitGroup
 			for range goroutines {
@@ -520,9 +527,11 @@ func TestCommandsOfACrowdInAQueue(t *testing.T) {
 			}
 			wg.Wait()
 			n := float64(locktest.CommandCount(t, rdb, "evalsha", "subscribe", "unsubscribe")-before) / (goroutines * sections)
-			t.Logf("a section took %.2f commands", n)
-			if n > k.most {
-				t.Errorf("a section took %.2f commands", n)
+			calls := float64(inside()-called) / (goroutines * sections)
+			t.Logf("a section took %.2f commands, and %.2f inside", n, calls)
+			// Some look once more, as when a pause of the machine is over.
+			if n > k.most || calls > k.inside+0.9 {
+				t.Errorf("a section took %.2f commands, and %.2f inside", n, calls)
 			}
 		})
 	}
