@@ -67,7 +67,7 @@ var mutations = []struct {
 	},
 	{
 		name: "who is first in line does not look for a holder", want: "and so does", within: 5, kind: "fair",
-		script: "fair/enter", old: "local free = ttl == -2", instead: "local free = true",
+		script: "fair/enter", old: "local free = #holders == 0", instead: "local free = true",
 	},
 	{
 		name: "a reader does not look for a writer", want: "and so does", within: 5, kind: "read-write",
@@ -107,7 +107,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a late release grants a fair lock again", want: "and so does", within: 20, in: "late", kind: "fair",
-		script: "fair/release_to", old: "local holds = redis.call('hexists', lock, id) == 1", instead: "local holds = true",
+		script: "fair/release_to", old: "local holds = redis.call('hdel', lock, id) == 1", instead: "redis.call('del', lock)\nlocal holds = true",
 	},
 	{
 		name: "a release grants a fair lock to one who is not next", want: "", within: 80, in: "calm", kind: "fair",
@@ -115,7 +115,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a waiter in line is not known to be there", want: "", within: 20, kind: "fair",
-		script: "fair/enter", old: "queued = redis.call('zscore', deadlines, id)", instead: "queued = false",
+		script: "fair/enter", old: "queued = deadline\n", instead: "queued = false\n",
 	},
 	{
 		name: "a leader proclaims that does not lead any more", want: "proclaims", within: 20, in: "late", kind: "election",
@@ -228,7 +228,7 @@ var mutations = []struct {
 	},
 	{
 		name: "one who leaves the line tells nobody", want: "the lock was free", within: 10, in: "calm", kind: "fair",
-		script: "fair/abandon", old: "tell('', term, channels, how)", instead: "",
+		script: "fair/abandon", old: "tell('', term, channels, how, freed and -2)", instead: "",
 	},
 	{
 		name: "one who leaves the queue tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "priority",

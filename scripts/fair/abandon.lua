@@ -14,25 +14,19 @@
 -- Caller   an abandoned acquire; the last release of a hold whose first acquire
 --          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
--- Memory   The HDEL lets the rest pass on a server at its memory limit: Redis
---          refuses SET and ZADD only as the first write of a script.
+-- Memory   Redis never refuses the HDEL, and it lets the rest pass on a server at its
+--          memory limit: SET and ZADD are refused only as the first write of a script.
 
 -- include line
 local tombstone = KEYS[6]
 local id, keep, term, channels, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local reply = 1
-redis.call('hdel', lock, '')
+local freed = redis.call('hdel', lock, id) == 1
 if keep ~= '0' then
   redis.call('set', tombstone, 1, 'px', keep)
 end
-if redis.call('zscore', deadlines, id) or redis.call('zscore', alive, id) or torn() then
+if redis.call('zscore', deadlines, id) or redis.call('zscore', alive, id) or torn(total()) then
   leave(id)
 end
-if redis.call('hexists', lock, id) == 0 then
-  reply = -redis.call('exists', lock)
-else
-  redis.call('del', lock)
-end
 sweep('', term)
-tell('', term, channels, how)
-return told(reply)
+tell('', term, channels, how, freed and -2)
+return told(freed and 1 or -redis.call('exists', lock))

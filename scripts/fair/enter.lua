@@ -39,29 +39,33 @@ local channels, how = ARGV[5], ARGV[6]
 if redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
-if redis.call('hexists', lock, id) == 1 then
+local holders = some(lock)
+if has(lock, holders, id) then
   local token = drawToken(tokens, clock)
   lengthen(lock, lease)
   return {1, token}
 end
 
-local ttl = redis.call('pttl', lock)
-local free = ttl == -2
+local free = #holders == 0
+local ttl = free and -2 or redis.call('pttl', lock)
 
--- The deadlines tell whether it is in line, without a walk along the queue.
-local queued
-local apart = wait and torn()
+local queued, deadline, apart
+local theirs -- how many of Redisson's waiters are in line
 if wait then
+  local n = total()
+  apart, theirs = torn(n), without(n)
+  -- The deadlines tell whether it is in line, without a walk along the queue.
+  deadline = n > 0 and redis.call('zscore', deadlines, id)
+  queued = deadline
   if apart then
     queued = redis.call('lpos', queue, id)
-  else
-    queued = redis.call('zscore', deadlines, id)
   end
 end
 if queued then
   redis.call('hdel', lock, '')
 end
-local anybody = sweep(id, term)
+local ours = wait and theirs == 0 and not apart -- all in line are ours
+local anybody = sweep(id, term, ours)
 
 if free and (not head or head == id) then
   local token = drawToken(tokens, clock, digits)
@@ -79,19 +83,18 @@ end
 
 local rank
 if wait then
-  local ours = redis.call('zcard', alive)
-  local theirs = redis.call('zcard', deadlines) - ours
-  local deadline, settled -- settled: all keys of the line were there
+  if not ours or silent then
+    theirs = without(total()) -- sweep may have removed some
+  end
+  local settled = queued -- all keys of the line were there
   if queued then
     -- A live waiter never reaches its deadline: neither by the time that passes, nor
     -- by what those before it subtract when they leave. Redisson's subtract what they
     -- added when they came, which may be more than is left.
-    deadline = redis.call('zscore', deadlines, id) or now
     local heard = redis.call('zscore', alive, id)
     local before = theirs > 0 and math.min(redis.call('hget', notes, id) or 0, theirs) or 0
-    deadline = deadline + (heard and silence(heard, term) or 0)
+    deadline = (deadline or now) + (heard and silence(heard, term) or 0)
     deadline = math.max(deadline, now + term + before * THEIR_TERM)
-    settled = heard
   else
     deadline = now + math.max(ttl, 0) + term
     if theirs > 0 then
@@ -105,17 +108,17 @@ if wait then
   end
   redis.call('zadd', deadlines, string.format('%.0f', deadline), id)
   if not queued then
-    settled = redis.call('rpush', queue, id) > 1 and ours > 0
+    settled = redis.call('rpush', queue, id) > 1
     head = head or id
     rank = drawToken(tokens, clock, digits)
   end
-  local noted = sign(alive, notes, now, term, id)
-  outlast(settled and theirs == 0 and not noted and not apart and deadline)
+  local new = sign(alive, notes, now, term, id)
+  outlast(settled and theirs == 0 and not new and not apart and deadline)
 end
 tell(id, term, channels, how, ttl)
 
 if not free then
-  local reply = refused(lock, wait and head ~= id and -1 or ttl)
+  local reply = refused(lock, wait and head ~= id and -1 or ttl, nil, holders)
   reply[5] = rank
   return told(reply)
 end

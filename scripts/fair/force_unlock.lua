@@ -11,7 +11,7 @@
 -- Caller   ForceUnlock, ForceUnlockIf
 -- Twice    With a hold id: the hold is gone, only the line is swept. Without one a copy
 --          would end a newer hold, which is why this request is sent only once.
--- Replica  A demoted master, whose data may be old, refuses the HDEL.
+-- Replica  A demoted master, whose data may be old, refuses DEL and HDEL.
 
 -- include line
 -- include hash
@@ -20,11 +20,7 @@ local reply = foreign(redis.call('hgetall', lock))
 if reply then
   return reply
 end
-reply = 0
-redis.call('hdel', lock, '')
-if id == '' or redis.call('hexists', lock, id) == 1 then
-  reply = redis.call('del', lock)
-end
+reply = id == '' and redis.call('del', lock) or redis.call('hdel', lock, id)
 sweep('', term)
 tell('', term, channels, how)
 return told(reply)

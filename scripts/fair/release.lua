@@ -14,22 +14,21 @@
 -- Twice    The count is absolute. After the first full release the hold id is gone and
 --          never used again: a copy only sweeps the line, and may wake its head once
 --          more.
--- Memory   The HDEL changes nothing, but lets the HSET pass on a server at its memory
---          limit: see lock/release.
+-- Memory   An HDEL lets the HSET pass on a server at its memory limit: see lock/release.
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include line
 local id, entries, term, channels, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local reply = 1
-redis.call('hdel', lock, '')
-if redis.call('hexists', lock, id) == 0 then
-  reply = -redis.call('exists', lock)
-elseif entries ~= '0' then
-  redis.call('hset', lock, id, entries)
-  return 2
+local freed
+if entries == '0' then
+  freed = redis.call('hdel', lock, id) == 1
 else
-  redis.call('del', lock)
+  redis.call('hdel', lock, '')
+  if redis.call('hexists', lock, id) == 1 then
+    redis.call('hset', lock, id, entries)
+    return 2
+  end
 end
 sweep('', term)
-tell('', term, channels, how)
-return told(reply)
+tell('', term, channels, how, freed and -2)
+return told(freed and 1 or -redis.call('exists', lock))

@@ -13,8 +13,8 @@
 -- Reply    see queue/release_to
 -- Caller   Unlock
 -- Twice    See queue/release_to. A second run replies another token, which is higher.
--- Memory   The HDEL changes nothing, but lets the writes after it pass on a server at its
---          memory limit.
+-- Memory   Redis never refuses the HDEL, and it lets the writes after it pass on a server at
+--          its memory limit.
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include ttl
@@ -23,13 +23,11 @@
 local tokens, tombstone = KEYS[6], KEYS[7]
 local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
-redis.call('hdel', lock, '')
-local holds = redis.call('hexists', lock, id) == 1
+local holds = redis.call('hdel', lock, id) == 1
 if holds and first == waiter and redis.call('exists', tombstone) == 0 then
   local token = drawToken(tokens, clock, digits)
   sweep(waiter, term)
   pop()
-  redis.call('del', lock)
   redis.call('hset', lock, waiter, 1)
   redis.call('pexpire', lock, lease)
   tell(waiter, term, channels, how, lease)
@@ -40,12 +38,6 @@ if not holds and redis.call('hexists', lock, waiter) == 1 then
   lengthen(lock, lease)
   return -token
 end
-local reply = 1
-if holds then
-  redis.call('del', lock)
-else
-  reply = -redis.call('exists', lock)
-end
 sweep('', term)
-tell('', term, channels, how)
-return told(reply)
+tell('', term, channels, how, holds and -2)
+return told(holds and 1 or -redis.call('exists', lock))

@@ -6,7 +6,8 @@
 -- "<hash>:<holder>:lock_count" -> numbers. Redis itself refuses a key of another type,
 -- with WRONGTYPE.
 --
--- Defines  foreign(fields), foreignAt(lock), refused(lock, rest, lives), plainly(fields),
+-- Defines  foreign(fields), some(lock), has(lock, fields, id), foreignAt(lock),
+--          refused(lock, rest, lives, fields), plainly(fields),
 --          report(fields, ttl, token, waiters). fields is a list of fields and values,
 --          as HGETALL returns it
 
@@ -50,29 +51,50 @@ end
 -- FEW is how many fields a script reads to tell who holds the lock.
 local FEW = 8
 
--- foreignAt is foreign for the hash at a key. It reads no more than FEW fields: only a
--- read-write lock has more.
+-- some returns the fields of the hash at a key; if there are more than FEW, a sample, which
+-- is too long by one.
+local function some(lock)
+  return redis.call('hrandfield', lock, FEW + 1, 'withvalues')
+end
+
+local function isSample(fields)
+  return #fields > 2 * FEW
+end
+
+-- has reports whether the hash, of which some(lock) has returned fields, has that of a hold.
+local function has(lock, fields, id)
+  if isSample(fields) then
+    return redis.call('hexists', lock, id) == 1
+  end
+  for i = 1, #fields, 2 do
+    if fields[i] == id then
+      return true
+    end
+  end
+  return false
+end
+
+-- foreignAt is foreign for the hash at a key. Only a read-write lock has more than FEW
+-- fields.
 local function foreignAt(lock)
-  if redis.call('hlen', lock) > FEW then
+  local fields = some(lock)
+  if isSample(fields) then
     return foreign({'mode', redis.call('hget', lock, 'mode') or ''})
   end
-  return foreign(redis.call('hgetall', lock))
+  return foreign(fields)
 end
 
 -- refused is the reply to an acquire that finds the lock held by others: {0, rest, one of
 -- the holders or '', how many more there are}. lives, if given, reports whether a holder
--- is alive; the others are not counted.
-local function refused(lock, rest, lives)
-  local n, fields = redis.call('hlen', lock), nil
-  if n <= FEW then
-    fields = redis.call('hgetall', lock)
-  else
+-- is alive; the others are not counted. fields is what some(lock) has returned, if the
+-- caller has it. Of a large group, a sample has to do.
+local function refused(lock, rest, lives, fields)
+  fields = fields or some(lock)
+  if isSample(fields) then
     local mode = redis.call('hget', lock, 'mode')
     if mode then
-      return foreign({'mode', mode}) or {0, rest, '', n - 1}
+      return foreign({'mode', mode}) or {0, rest, '', redis.call('hlen', lock) - 1}
     end
-    -- A large group: a sample has to do.
-    fields = redis.call('hrandfield', lock, FEW, 'withvalues')
   end
   local reply = foreign(fields)
   if reply then

@@ -14,19 +14,23 @@
 --
 -- Defines  lock, queue, deadlines, alive, notes: these keys; clock, digits, now: the time
 --          in µs, also as text, and in ms; YEAR, THEIR_TERM; head: the head of the line, or
---          false; headsSign(), silence(heard, term), forget(id), pop(), leave(id), torn(),
---          sweep(me, term), outlast(deadline), tell(me, term, channels, how, ttl). term is a waiter
---          lease, ms: how long a sign of life is valid. channels is the prefix of the
---          waiters' channels; the id of the waiter follows. ttl is the PTTL of the lock
+--          false; headsSign(), silence(heard, term), forget(id), pop(), leave(id), total(),
+--          torn(n), without(n), sweep(me, term, ours), silent: sweep has found signs of life
+--          that have expired; outlast(deadline), tell(me, term, channels, how, ttl). term is a waiter lease,
+--          ms: how long a sign of life is valid. channels is the prefix of the waiters'
+--          channels; the id of the waiter follows. ttl is the PTTL of the lock. Call sweep
+--          before tell
 -- include time
 -- include publish
 -- include life
 local lock, queue, deadlines, alive, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local clock, digits = micros()
 local now = math.floor(clock / 1000)
-local head = redis.call('lindex', queue, 0)
+local two = redis.call('lrange', queue, 0, 1)
+local head, behind = two[1] or false, two[2] or false -- nil: it is not known who is behind
 local first = head -- the head as the script began
 local itsSign -- what headsSign has read
+local silent
 
 -- How long Redisson's waiters wait by default. Each subtracts its time from the deadlines
 -- of all behind it when it leaves.
@@ -52,9 +56,12 @@ local function headsSign()
   return itsSign
 end
 
--- advance reads who is the head now.
+-- advance makes the one behind the head, if any, the head.
 local function advance()
-  head, itsSign = redis.call('lindex', queue, 0), nil
+  if behind == nil then
+    behind = redis.call('lindex', queue, 0)
+  end
+  head, behind, itsSign = behind, behind and nil, nil
 end
 
 -- forget drops what is known of a waiter.
@@ -77,19 +84,39 @@ local function leave(id)
   forget(id)
   if id == head then
     advance()
+  elseif id == behind then
+    behind = nil
   end
 end
 
--- torn reports whether the queue and the deadlines differ: one of them was evicted or
--- removed. Until the waiters have restored it, only the queue tells who is in line.
-local function torn()
-  return redis.call('llen', queue) ~= redis.call('zcard', deadlines)
+-- total is how many have deadlines.
+local function total()
+  return redis.call('zcard', deadlines)
+end
+
+-- torn reports whether the queue and the deadlines differ, of which there are n: one of them
+-- was evicted or removed. Until the waiters have restored it, only the queue tells who is in
+-- line.
+local function torn(n)
+  return n ~= (head and redis.call('llen', queue) or 0)
+end
+
+-- without returns how many of n in line have given no sign of life: Redisson's waiters.
+local function without(n)
+  return n > 0 and n - redis.call('zcard', alive) or 0
 end
 
 -- sweep removes dead waiters, but never me, the caller, who is alive. It reports whether
--- there is any sign of life, old or new.
-local function sweep(me, term)
-  local anybody, silent = listen(alive, notes, now, term)
+-- there is any sign of life, old or new. If all in line are ours, as far as their numbers
+-- tell, nobody is dead as long as no sign has expired. The sign of a waiter that Redisson has
+-- removed may stand for one of Redisson's: if that is dead, it is removed when the sign has
+-- expired.
+local function sweep(me, term, ours)
+  local anybody
+  anybody, silent = listen(alive, notes, now, term)
+  if ours and not silent then
+    return anybody
+  end
   for _ = 1, MOST_HEADS do
     if not head or head == me then
       break
@@ -141,17 +168,22 @@ end
 
 -- tell wakes the head of the line, unless that is me: if the lock is free, or if the head
 -- is new and its next look, within a third of a waiter lease, could come after the end of
--- the holder's lease. It also moves the deadline of a head of ours, so that Redisson does
--- not remove it before that look. If the head is dead, because sweep had too many to
--- remove, a live waiter is woken to go on with that.
+-- the holder's lease. If the head is dead, because sweep had too many to remove, a live
+-- waiter is woken to go on with that.
+--
+-- Redisson removes a head whose deadline is over. A waiter of ours is not dead as long as
+-- its sign of life is valid, and its deadline is not earlier: fair/enter gives both with
+-- each look, and adds to the deadline what those of Redisson before it subtract when they
+-- leave. Only one that was pardoned outlives its sign. So its deadline is moved here, lest
+-- it be removed before its next look.
 local function tell(me, term, channels, how, ttl)
   if not head or head == me then
     return
   end
-  local whom, heard = head, headsSign()
+  local whom, heard = head, silent and headsSign()
   if heard and lives(heard) <= now then
     whom = redis.call('zrevrange', alive, 0, 0)[1]
-  elseif heard and (redis.call('zscore', deadlines, head) or now) - now < term then
+  elseif heard and tonumber(heard) <= now and (redis.call('zscore', deadlines, head) or now) - now < term then
     redis.call('zadd', deadlines, now + term, head)
   end
   ttl = ttl or redis.call('pttl', lock)

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -145,14 +146,24 @@ func TestSignsOfLifeLastAsLongAsTheLongestWaiterLease(t *testing.T) {
 		if k.Name == "fair" {
 			notes = "{a}:rlock:line"
 		}
-		for _, key := range []string{base, notes} {
-			if ttl := rdb.PTTL(bg, key).Val(); ttl < 2*time.Hour {
-				t.Errorf("the TTL of %s is %v", key, ttl)
+		last := func() {
+			t.Helper()
+			for _, key := range []string{base, notes} {
+				if ttl := rdb.PTTL(bg, key).Val(); ttl < 2*time.Hour {
+					t.Errorf("the TTL of %s is %v", key, ttl)
+				}
 			}
 		}
+		last()
+		// As if Redis had evicted them.
+		rdb.Del(bg, base)
+		third, _ := k.Enqueue(t, rdb, k.Open(often, "a"))
+		last()
+		for _, e := range []*locktest.Attempt{first, second} {
+			locktest.WantErr(t, e.GiveUp(), context.Canceled)
+		}
 		locktest.MustUnlock(t, holder)
-		locktest.MustUnlock(t, first.Held())
-		locktest.MustUnlock(t, second.Held())
+		locktest.MustUnlock(t, third.Held())
 		locktest.OnlyTombstones(t, rdb)
 	})
 }

@@ -30,7 +30,7 @@ func passingTypes() (all []passingType) {
 	for _, k := range locktest.OrderedTypes() {
 		switch k.Name {
 		case "fair":
-			all = append(all, passingType{k, "fair", 3.5, 39})
+			all = append(all, passingType{k, "fair", 3.5, 28})
 		case "write", "priority":
 			all = append(all, passingType{k, "queue", 2.5, 23})
 		}
