@@ -68,3 +68,29 @@ func TestExclusiveLocksVerbs(t *testing.T) {
 		})
 	}
 }
+
+// A release takes its own field out of the hash. What others may have put there remains, with
+// the TTL that the hash has.
+func TestReleaseLeavesWhatOthersHavePutIntoTheHash(t *testing.T) {
+	const other = theirs + ":7"
+	for how, end := range map[string]func(l Protocol, id string) Request[Kept]{
+		"Release": func(l Protocol, id string) Request[Kept] { return l.Release(id, 0) },
+		"Abandon": func(l Protocol, id string) Request[Kept] { return l.Abandon(id, true) },
+	} {
+		site, m, rdb := mini(t)
+		n := namesOf(t, "l")
+		for _, l := range []Protocol{NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n)} {
+			id := l.NewID().ID
+			verdict(t, l, entry(id), Granted)
+			if err := rdb.HSet(bg, n.Lock, other, 1).Err(); err != nil {
+				t.Fatal(err)
+			}
+			want(t, end(l, id), Done)
+			want(t, end(l, id), TakenOver)
+			if rest, err := rdb.HGetAll(bg, n.Lock).Result(); err != nil || len(rest) != 1 || rest[other] != "1" || m.TTL(n.Lock) <= 0 {
+				t.Errorf("%s of %T leaves %v (%v), for %v", how, l, rest, err, m.TTL(n.Lock))
+			}
+			rdb.Del(bg, n.Lock)
+		}
+	}
+}

@@ -141,7 +141,7 @@ func TestOnceKeepsItsPromises(t *testing.T) {
 func TestSimulationFindsMutationsOfOnce(t *testing.T) {
 	finds(t, []mistake{
 		{"a result is written without a look at the token", "an earlier one", "once/finish",
-			"if redis.call('hexists', lock, id) == 0 then", "if false then"},
+			"local freed = redis.call('hdel', lock, id) == 1", "redis.call('del', lock)\nlocal freed = true"},
 		{"nobody looks for one who runs", "and another began", "once/enter",
 			"redis.call('exists', lock, tombstone) > 0", "redis.call('exists', tombstone) > 0"},
 	}, func(t *testing.T, seed uint64, s scenario) []string { return onceRun(t, seed, s).wrong })

@@ -12,17 +12,16 @@
 -- Caller   an abandoned acquire; the last release of a hold whose first acquire
 --          may have copies under way
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
--- Memory   The DEL lets the SET pass on a server at its memory limit: Redis
+-- Memory   The HDEL lets the SET pass on a server at its memory limit: Redis
 --          refuses SET only as the first write of a script.
 
 -- include publish
 local lock, tombstone = KEYS[1], KEYS[2]
 local id, keep, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-redis.call('del', tombstone)
+local freed = redis.call('hdel', lock, id) == 1
 redis.call('set', tombstone, 1, 'px', keep)
-if redis.call('hexists', lock, id) == 0 then
+if not freed then
   return -redis.call('exists', lock)
 end
-redis.call('del', lock)
 announce(how, channel, '0')
 return told(1)

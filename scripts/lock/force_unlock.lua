@@ -19,11 +19,9 @@ local reply = foreign(redis.call('hgetall', lock))
 if reply then
   return reply
 end
-if id ~= '' and redis.call('hexists', lock, id) == 0 then
-  redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
-  return 0
-end
-if redis.call('del', lock) == 0 then
+-- A demoted master, whose data may be old, refuses both.
+local freed = id == '' and redis.call('del', lock) or redis.call('hdel', lock, id)
+if freed == 0 then
   return 0
 end
 announce(how, channel, '0')

@@ -12,23 +12,25 @@
 -- Caller   Unlock, Shutdown
 -- Twice    The count is absolute. After the first full release the hold id is
 --          gone and never used again, so a copy finds nothing to do.
--- Memory   At its memory limit Redis refuses HSET only as the first write of a script.
---          HDEL, of a field that cannot exist, comes before it and changes nothing.
+-- Memory   At its memory limit Redis never refuses HDEL, and HSET only as the first write of
+--          a script: the HDEL before it, of a field that cannot exist, changes nothing.
 -- Replica  "Not there" must come from a master: a demoted master, whose data may be
---          old, refuses the HDEL with READONLY.
+--          old, refuses each HDEL with READONLY.
 
 -- include publish
 local lock = KEYS[1]
 local id, entries, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-if redis.call('hexists', lock, id) == 0 then
-  redis.call('hdel', lock, '')
-  return -redis.call('exists', lock)
-end
 if entries ~= '0' then
   redis.call('hdel', lock, '')
+  if redis.call('hexists', lock, id) == 0 then
+    return -redis.call('exists', lock)
+  end
   redis.call('hset', lock, id, entries)
   return 2
 end
--- Not HDEL: Redisson's release deletes the hash too, with what others may have put there.
-redis.call('del', lock)
+-- The hash goes with its only field. Redisson's release deletes it with what others may have
+-- put there; here that remains, until the TTL of the hash.
+if redis.call('hdel', lock, id) == 0 then
+  return -redis.call('exists', lock)
+end
 return told(1, announce(how, channel, '0'))

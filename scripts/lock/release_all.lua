@@ -15,24 +15,21 @@
 
 -- include publish
 local how = ARGV[#ARGV]
-local replies = {}
-for i = 1, #KEYS / 2 do -- a key that is no hash fails here, before any write
-  local lock, id = KEYS[2 * i - 1], ARGV[3 * i - 2]
-  replies[i] = redis.call('hexists', lock, id)
+for i = 1, #KEYS, 2 do
+  redis.call('hlen', KEYS[i]) -- a key that is no hash fails here, before any write
 end
-local all = 1
-for i, mine in ipairs(replies) do
+local all, replies = 1, {}
+for i = 1, #KEYS / 2 do
   local lock, tombstone = KEYS[2 * i - 1], KEYS[2 * i]
-  local keep, channel = ARGV[3 * i - 1], ARGV[3 * i]
+  local id, keep, channel = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   if keep ~= '0' then
     redis.call('del', tombstone)
     redis.call('set', tombstone, 1, 'px', keep)
   end
-  if mine == 1 then
-    redis.call('del', lock)
+  replies[i] = redis.call('hdel', lock, id)
+  if replies[i] == 1 then
     announce(how, channel, '0')
   else
-    redis.call('hdel', lock, '')
     replies[i] = -redis.call('exists', lock)
     all = replies
   end

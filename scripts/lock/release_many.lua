@@ -11,11 +11,10 @@
 -- include publish
 
 local function release(lock, id, entries, channel, how)
-  if entries ~= '0' or redis.call('hexists', lock, id) == 0 then
+  if entries ~= '0' or redis.call('hdel', lock, id) == 0 then
     return false
   end
   unpublished = nil -- of the one before
-  redis.call('del', lock)
   return told(1, announce(how, channel, '0'))
 end
 

@@ -16,7 +16,7 @@
 -- Caller   Do
 -- Twice    The first run ends the hold, and its token stays with the result: a copy finds
 --          it there, and writes nothing.
--- Memory   The HDEL changes nothing, but lets the writes after it pass on a server at its
+-- Memory   Redis never refuses the HDEL, and it lets the writes after it pass on a server at its
 --          memory limit: the result was paid for, and the longest is bounded.
 -- Replica  "Gone" must come from a master: see lock/release.
 
@@ -24,12 +24,12 @@
 local lock, tombstone, result = KEYS[1], KEYS[2], KEYS[3]
 local id, token, value, keep, late = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local channel, how = ARGV[6], ARGV[7]
-redis.call('hdel', lock, '')
+local last = redis.call('hget', result, 'token')
+local freed = redis.call('hdel', lock, id) == 1
 if late ~= '0' then
   redis.call('set', tombstone, 1, 'px', late)
 end
-local last = redis.call('hget', result, 'token')
-if redis.call('hexists', lock, id) == 0 then
+if not freed then
   return last == token and 1 or -math.min(redis.call('exists', lock, result), 1)
 end
 local newer = last and tonumber(last) > tonumber(token)
@@ -37,6 +37,5 @@ if not newer then
   redis.call('hset', result, 'token', token, 'value', value)
   redis.call('pexpire', result, keep)
 end
-redis.call('del', lock)
 announce(how, channel, '0')
 return told(newer and -1 or 1)
