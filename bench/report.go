@@ -12,9 +12,9 @@ var reasons = map[string]string{
 		"And a request wakes a worker, and the worker its caller: 4.0 futex calls a pair (strace), where a caller that does its own I/O makes 0.7. That lets a caller return at once when its context ends or a server hangs, as go-redis cannot interrupt a read. " +
 		"A caller that does its own I/O was tried: 4 to 9 µs less, 1.36 to 1.43 × raw and 1.20 to 1.28 × redislock. Needed: a client of Redis whose reads end with a context, and the next row.",
 	"throughput": "The clients need 11 µs and the server 9 µs a pair, on two cores that they share; with the time of the kernel that is all there is. " +
-		"Auto-pipelined raw commands need 5 µs and 3 µs. Most of the server's part is the seven commands inside the two scripts; see the next row.",
+		"Auto-pipelined raw commands need 5 µs and 3 µs. Most of the server's part is the six commands inside the two scripts; see the next row.",
 	"server": "An empty script takes 1.6 µs, our enter 6.3 µs, our release 3.2 µs; in a script for many, 4.4 µs and 2.4 µs. What remains are the commands inside, at 0.5 to 0.9 µs each: " +
-		"the look for a tombstone, the time, the token, the hash and its TTL that Redisson reads, the look at the owner, DEL and PUBLISH. Raw has two and no token, no re-entry, no wake-up. " +
+		"the look for a tombstone, the time, the token, the hash and its TTL that Redisson reads, the end of the hold and PUBLISH. Raw has two and no token, no re-entry, no wake-up. " +
 		"Shared closures, a single MGET, MSET or DEL for a batch were tried and won nothing. Needed: another wire than Redisson's, or locks without tokens.",
 	"hand-over": "Five commands a round; the fiftieth more is not of each round, but of how the measurement begins (rueidislock has 5.01).",
 	"held":      "350 to 355 B of the heap at 10,000 and at 100,000 holds; the rest are stacks of the goroutines that took them, which Go keeps for a while.",
@@ -22,7 +22,7 @@ var reasons = map[string]string{
 		"Needed: renewals that allocate nothing.",
 	"RedLock": "Each node runs two scripts with eight commands, which keep tokens in the order of holds (8.3 µs and 4.3 µs in a row; two to three times that when five servers and the client take turns on two cores, and find their caches cold). The fail-fast redsync sends one SET, and a script with two. " +
 		"Needed: more cores, or RedLocks without ordered tokens.",
-	"queues": "A hand-over is two scripts, the release that makes the next waiter the holder, and the look of the one that queues again: 39 commands inside them for a FairLock, which keeps Redisson's two structures beside ours, and 29 for the others, 0.7 to 1 µs each; it lets in nobody before the dead are out of the line. " +
+	"queues": "A hand-over is two scripts, the release that makes the next waiter the holder, and the look of the one that queues again: 28 commands inside them for a FairLock, which keeps Redisson's two structures beside ours, and 23 for the others, 0.7 to 1 µs each; it lets in nobody before the dead are out of the line. " +
 		"Needed: fewer of them where nobody can be dead.",
 }
 
