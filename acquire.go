@@ -23,6 +23,7 @@ type attempt struct {
 	unsure  bool // a copy of the acquire may be under way
 	outage  outage
 	seen    sight
+	behind  []turn  // who comes next in Redis, if it was granted its hold by a release
 	place   *waiter // its place in line, if it is the head: others see what it sees
 	listens bool    // its client listens already, and it has not looked yet
 	rank    int64   // in Redis's order of waiters; 0: not known
@@ -192,8 +193,12 @@ func (a *attempt) checkOtherSide() error {
 	case l.side == exclusive:
 		return h.error(ErrUpgrade)
 	}
+	entered, first := h.lend()
+	if !entered {
+		return nil // all unlocked meanwhile
+	}
 	a.outer, a.Outer = h, h.id()
-	if h.lend() {
+	if first {
 		// Once only: a late copy of the release of one read hold could end the next one
 		// if that had the same id.
 		a.ID, a.Number = h.id(), h.number
@@ -339,7 +344,7 @@ func (a *attempt) accept(sent instant, r *protocol.Result[protocol.Entered]) (*L
 	}
 	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
 	if n := r.Outcome.Reserved; n > 0 {
-		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: sent.Add(l.opts.handOverBounds().within)}}
+		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: sent.Add(l.handOver().within), behind: a.behind}}
 	}
 	a.Granted = false
 	return h.begin(sent, a.opts), nil

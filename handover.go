@@ -18,10 +18,12 @@ import (
 //     Redis promised is all there is. It is renewed like any other hold.
 //   - A hold is handed over only while no renewal of it is due or under way. So no answer
 //     that concerns the new hold goes to the old one.
+//   - The hold of a writer is not handed over once a reader was let in under it, who may read
+//     on: Redis decides when others can enter.
 //   - Copies of earlier requests under the id that come late do no harm to it: a renewal
 //     lengthens the lease, an acquire finds its hold, a release was never sent. The last
 //     release leaves a tombstone if any of them may come still.
-//   - Its tokens were drawn by the enter script that began the batch, and each is used once.
+//   - Its tokens were drawn by the script that began the batch, and each is used once.
 //
 // A removal by force, or a loss of the server's data, is noticed by the next renewal or
 // release, as by any holder. Until then the client may hand the lock over, within the
@@ -41,6 +43,7 @@ func (d *departure) passOn() bool {
 		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked,
 	}
 	quiet := h.attempts == 0 && !h.miscounted // the count in Redis is 1
+	quiet = quiet && !h.lent                  // nothing else has the id
 	quiet = quiet && !h.wasAskedLocked()      // others asked for the lock, and this holder heard it
 	h.unlock()
 	// Only its holder draws tokens. If nobody takes this one it is never seen.
@@ -68,31 +71,32 @@ func (d *departure) letOthers(heard int) {
 	if !h.handsOver() {
 		return
 	}
-	pause := min(2*d.took+time.Millisecond, h.core.opts.handOverBounds().within)
+	pause := min(2*d.took+time.Millisecond, h.core.handOver().within)
 	c.lines.yield(h.core.line(""), heard, c.now().Add(pause))
 }
 
-// sendTo sends the release. The last one of a hold names the first waiter of this client, if
+// sendTo sends the release. The last one of a hold names the first waiters of this client, if
 // Redis keeps their order: see queue.go.
 func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
-	var w *waiter
-	var heir protocol.Heir
-	var g *grant
-	if d.rest == 0 && !d.h.unsure && l.asks.Passes() && !c.isClosing() {
-		w, heir, g = c.lines.heir(l.id())
-	}
-	if w == nil {
+	if d.rest > 0 || d.h.unsure || !l.asks.Passes() {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	g.sent = c.now()
-	r := l.asks.ReleaseTo(d.id, heir).Do(ctx, untilOrSoon(limit))
-	g.token, g.unsure = r.Outcome.Token, r.Unsure
-	switch {
-	case r.Err != nil:
-		c.lines.tell(w, nil)
-	case g.token != 0:
-		c.lines.tell(w, g)
+	var to protocol.Succession
+	var g *grant // nil: there is no waiter
+	if !c.isClosing() {
+		g = c.lines.heirs(l.id(), l.handOver().passes, &to)
+	}
+	if d.h.handsOver() {
+		to.Left = d.h.batch.left
+	}
+	if g == nil && len(to.Left) == 0 {
+		return d.task.Do(ctx, untilOrSoon(limit))
+	}
+	sent := c.now()
+	r := l.asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
+	if g != nil {
+		c.lines.tell(g, sent, &r)
 	}
 	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
 }

@@ -1,7 +1,8 @@
 package rlock
 
 import (
-	"container/heap"
+	"cmp"
+	"slices"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 )
@@ -28,12 +29,20 @@ import (
 // front of it: it is told of nothing before that one has left the queue. When that one leaves,
 // the waiter knows whether it has heard everything since then: if a release that was sent after
 // the confirmation has granted the other one its hold. Otherwise it looks.
+//
+// If WithHandOver asks for it, the release names more of the client's waiters, and Redis tells how
+// many of them come next behind the heir, without anybody in between. The heir hands the hold over to them, in this order
+// and without Redis: see handover.go. So who comes later gets the lock later, wherever it waits, as
+// if each release had asked Redis. The waiters keep their places meanwhile, in case the client dies,
+// and the release at the end of the batch takes them out of the queue. Nobody else is woken before
+// that: they stand in front. If the hold is lost, or the release not answered, they abandon their
+// places.
 
 // standing is the place of a waiter in Redis.
 type standing struct {
-	rank  int64 // 0: not known
-	index int   // in the queue of this client
-	heir  protocol.Heir
+	rank    int64 // 0: not known
+	heir    protocol.Heir
+	willing bool // it takes a hold that is handed over
 
 	// subscribed is the serial number of the confirmation after which the waiter did not
 	// look, since another was in front of it; 0: it did. asked is that of the release that
@@ -41,44 +50,45 @@ type standing struct {
 	subscribed, asked int64
 }
 
-// queue is the waiters of this client for a lock whose order Redis keeps, in that order: a
-// heap by rank.
+// queue is the waiters of this client for a lock whose order Redis keeps, in that order.
 type queue []*waiter
 
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].rank < q[j].rank }
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
+func (q *queue) add(w *waiter) {
+	i, _ := q.find(w.rank + 1)
+	*q = slices.Insert(*q, i, w)
 }
 
-func (q *queue) Push(x any) {
-	w := x.(*waiter)
-	w.index = len(*q)
-	*q = append(*q, w)
+func (q *queue) remove(w *waiter) {
+	i, _ := q.find(w.rank)
+	for (*q)[i] != w { // priorities can make ranks equal
+		i++
+	}
+	if i == 0 {
+		(*q)[0] = nil
+		*q = (*q)[1:]
+	} else {
+		*q = slices.Delete(*q, i, i+1)
+	}
 }
 
-func (q *queue) Pop() any {
-	old := *q
-	n := len(old) - 1
-	w := old[n]
-	old[n] = nil
-	*q = old[:n]
-	return w
+func (q *queue) find(rank int64) (int, bool) {
+	return slices.BinarySearchFunc(*q, rank, func(w *waiter, rank int64) int { return cmp.Compare(w.rank, rank) })
 }
 
 // stands notes that a waiter has a place in Redis, and which.
-func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
+func (q *lines) stands(w *waiter, rank int64, as protocol.Heir, willing bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lock := w.line.key.lock
 	all := q.queues[lock]
+	w.willing = willing
 	switch {
 	case w.rank == rank:
 		return
 	case w.rank != 0: // it has lost its place, and has another
+		all.remove(w)
 		w.rank, w.heir = rank, as
-		heap.Fix(all, w.index)
+		all.add(w)
 		q.frontLocked(all, 0)
 		return
 	case all == nil:
@@ -89,7 +99,7 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 		q.queues[lock] = all
 	}
 	w.rank, w.heir = rank, as
-	heap.Push(all, w)
+	all.add(w)
 }
 
 // standsNoMoreLocked is called when a waiter leaves its line, with a hold or without.
@@ -99,12 +109,12 @@ func (q *lines) standsNoMoreLocked(w *waiter, got bool) {
 	}
 	lock := w.line.key.lock
 	all := q.queues[lock]
-	heap.Remove(all, w.index)
+	all.remove(w)
 	w.rank = 0
 	if !got {
 		w.asked = 0
 	}
-	if all.Len() == 0 {
+	if len(*all) == 0 {
 		delete(q.queues, lock)
 	} else {
 		q.frontLocked(all, w.asked)
@@ -138,30 +148,75 @@ func (q *lines) ear(l *line) (notify func()) {
 	}
 }
 
-// heir returns the first of the waiters for a lock that have a place in Redis, before a release
-// names it; nil: there is none.
-func (q *lines) heir(lock lockID) (w *waiter, as protocol.Heir, g *grant) {
+// mostBehind bounds how many waiters a release names behind the heir: a script compares as many
+// ids.
+const mostBehind = 32
+
+// turn is a waiter that comes next, if it still has that rank.
+type turn struct {
+	w    *waiter
+	rank int64
+}
+
+// heirs names the waiters for a lock that have a place in Redis, before a release says so: the
+// first one, and others to whom it may hand the hold over, so many at the most. It returns nil if
+// there is none.
+func (q *lines) heirs(lock lockID, most int, to *protocol.Succession) *grant {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]
 	if all == nil {
-		return nil, protocol.Heir{}, nil
+		return nil
 	}
-	w = (*all)[0]
+	w := (*all)[0]
 	q.serial++
-	return w, w.heir, &grant{asked: q.serial}
+	g := &grant{to: w, asked: q.serial}
+	to.Heir = w.heir
+	if !w.willing {
+		return g // nor does it hand its own hold over
+	}
+	for _, w := range (*all)[1:] {
+		if !w.willing || len(g.behind) == min(most, mostBehind) {
+			break
+		}
+		g.behind = append(g.behind, turn{w, w.rank})
+		to.Behind = append(to.Behind, w.heir.ID)
+	}
+	return g
 }
 
-// tell gives a grant to the waiter, unless it has left its line: then it knows, or abandons
-// it. With nil the waiter finds out by itself.
-func (q *lines) tell(w *waiter, g *grant) {
+// tell gives the heir what a release that was sent then has granted it, unless it has left its
+// line: then it knows, or abandons it. If the release has no answer, the heir finds out by itself.
+func (q *lines) tell(g *grant, sent instant, r *protocol.Result[protocol.Released]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.place == nil {
+	w := g.to
+	if w.place == nil || r.Err == nil && r.Outcome.Token == 0 {
 		return
 	}
-	if g != nil {
+	if r.Err == nil {
+		g.sent, g.token, g.unsure = sent, r.Outcome.Token, r.Unsure
+		g.behind = g.behind[:min(r.Outcome.Behind, len(g.behind))]
 		w.given.grant, w.asked = g, g.asked
 	}
 	w.poke()
+}
+
+// nextLocked is the waiter that comes next in Redis, if it can be given the hold of a batch now.
+func (q *lines) nextLocked(lock lockID, b *batch) *waiter {
+	all := q.queues[lock]
+	for ; len(b.behind) > 0; b.behind = b.behind[1:] {
+		w := b.behind[0].w
+		if w.place == nil {
+			continue // it has left, and abandons its place
+		}
+		if w.rank != b.behind[0].rank || w != (*all)[0] || !w.takes {
+			return nil
+		}
+		b.left = append(b.left, w.heir.ID)
+		// Nobody behind it was told anything: it stands in front of them in Redis still.
+		w.asked = q.serial
+		return w
+	}
+	return nil
 }

@@ -195,7 +195,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			}
 			a.Reserve = 0
 			if a.takes() && c.lines.othersBehind(w) {
-				a.Reserve = l.opts.handOverBounds().passes
+				a.Reserve = l.handOver().passes
 			}
 			w.looks()
 			c.lines.sees(w)
@@ -226,7 +226,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			c.events.Contended(l.name())
 		}
 		if a.rank != 0 && l.asks.Passes() {
-			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
+			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease}, a.takes())
 		}
 		subscribe()
 		pause := a.pause(look, rest)
@@ -288,6 +288,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	d := departure{h: h, id: h.id(), alone: true}
 	d.task = h.releaseLocked(d.id, 0)
 	if !d.passOn() {
+		h.vacateLocked()
 		a.undo(d.task, h.untilLocked())
 	}
 	return nil, why
@@ -310,8 +311,11 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 	if why != nil {
 		return nil, why
 	}
+	if a.takes() {
+		a.behind = g.behind
+	}
 	lease, err := a.accept(g.sent, &protocol.Result[protocol.Entered]{
-		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token},
+		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token, Reserved: int64(len(a.behind))},
 	})
 	if worthRepeating(err) {
 		err = errTooLate

@@ -60,7 +60,7 @@ func about(l Protocol, id string) []*wire.Request {
 		requests = append(requests, of(l.Enter(&under)))
 	}
 	if l.Passes() {
-		requests = append(requests, of(l.ReleaseTo(id, heir("nobody:1"))))
+		requests = append(requests, of(l.ReleaseTo(id, to("nobody:1"))))
 	}
 	if q, ok := l.(*Queued); ok && q.mode == shared {
 		under := *e

@@ -55,10 +55,10 @@ func (l *Fair) Release(id string, n int) Task {
 func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 
 // ReleaseTo implements Protocol.
-func (l *Fair) ReleaseTo(id string, next Heir) Request[Released] {
+func (l *Fair) ReleaseTo(id string, to Succession) Request[Released] {
 	return l.site.releasingTo("fair/release_to",
-		l.keys(l.names.Clock(), l.names.Tombstone(next.ID)),
-		[]any{id, next.ID, next.Lease.Milliseconds(), l.term(), l.channels, l.site.how()})
+		l.keys(l.names.Clock(), l.names.Tombstone(to.ID)),
+		to.after(id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()))
 }
 
 // Abandon implements Protocol.
@@ -99,5 +99,5 @@ func (l *Fair) KeepsPlace() bool { return true }
 // Glanced implements Protocol.
 func (l *Fair) Glanced() *Lock { return nil }
 
-// HandsOver implements Protocol: other clients may have been waiting for longer.
-func (l *Fair) HandsOver() bool { return false }
+// HandsOver implements Protocol.
+func (l *Fair) HandsOver() bool { return l.Passes() }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,7 +34,9 @@ func waits(t *testing.T, l Protocol, ids ...string) (last Entered) {
 	return last
 }
 
-func heir(id string) Heir { return Heir{id, time.Minute} }
+func to(id string, behind ...string) Succession {
+	return Succession{Heir: Heir{id, time.Minute}, Behind: behind}
+}
 
 // released checks the outcome of a request, and whether it has made its waiter the holder.
 func released(t *testing.T, r Request[Released], kept Kept, granted bool) Released {
@@ -63,7 +66,7 @@ func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
 		a.Lease = time.Hour
 		first := verdict(t, l, a, Granted)
 		waits(t, l, "a:2", "a:3")
-		next := released(t, l.ReleaseTo("a:1", heir("a:2")), Done, true)
+		next := released(t, l.ReleaseTo("a:1", to("a:2")), Done, true)
 		if next.Token <= first.Token {
 			t.Errorf("token %d after %d", next.Token, first.Token)
 		}
@@ -72,7 +75,7 @@ func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
 			t.Errorf("TTL %v: the lease is that of the hold before", s.TTL)
 		}
 		// A copy. Then the waiter's own look.
-		if again := released(t, l.ReleaseTo("a:1", heir("a:2")), TakenOver, true); again.Token < next.Token {
+		if again := released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, true); again.Token < next.Token {
 			t.Errorf("token %d, and then %d", next.Token, again.Token)
 		}
 		if own := verdict(t, l, entry("a:2"), Granted); own.Token < next.Token {
@@ -82,13 +85,13 @@ func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
 		want(t, l.(Reentrant).Reenter("a:2", time.Minute, 2, false), Done)
 		want(t, l.Release("a:2", 1), Done)
 		want(t, l.Renew("a:2", time.Minute), Done)
-		released(t, l.ReleaseTo("a:2", heir("a:3")), Done, true)
+		released(t, l.ReleaseTo("a:2", to("a:3")), Done, true)
 		// Late copies.
-		released(t, l.ReleaseTo("a:1", heir("a:2")), TakenOver, false)
+		released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, false)
 		holds(t, l, "a:3", 0)
 		want(t, l.Release("a:3", 0), Done)
-		released(t, l.ReleaseTo("a:1", heir("a:2")), Removed, false)
-		released(t, l.ReleaseTo("a:2", heir("a:3")), Removed, false)
+		released(t, l.ReleaseTo("a:1", to("a:2")), Removed, false)
+		released(t, l.ReleaseTo("a:2", to("a:3")), Removed, false)
 		holds(t, l, "", 0)
 	})
 }
@@ -97,31 +100,141 @@ func TestReleaseToAWaiterThatIsNotNext(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
 		verdict(t, l, entry("a:1"), Granted)
 		waits(t, l, "b:1", "a:2")
-		released(t, l.ReleaseTo("a:1", heir("a:2")), Done, false)
+		released(t, l.ReleaseTo("a:1", to("a:2")), Done, false)
 		holds(t, l, "", 2)
 		waits(t, l, "a:2")
 		verdict(t, l, entry("b:1"), Granted)
 
 		// It has left, before or after.
 		want(t, l.Abandon("a:2", false), TakenOver)
-		released(t, l.ReleaseTo("b:1", heir("a:2")), Done, false)
+		released(t, l.ReleaseTo("b:1", to("a:2")), Done, false)
 		holds(t, l, "", 0)
 		verdict(t, l, entry("b:2"), Granted)
 		waits(t, l, "b:3")
-		released(t, l.ReleaseTo("b:2", heir("b:3")), Done, true)
+		released(t, l.ReleaseTo("b:2", to("b:3")), Done, true)
 		want(t, l.Abandon("b:3", false), Done)
 		holds(t, l, "", 0)
 	})
+}
+
+// Those who follow the heir in the hold that it hands over stay in the queue until its release.
+func TestReleaseTellsWhoComesNext(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, names *Names, l Protocol) {
+		verdict(t, l, entry("a:1"), Granted)
+		waits(t, l, "a:2", "a:3", "a:4", "b:1", "a:5")
+		next := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4", "a:5")), Done, true)
+		if next.Behind != 2 {
+			t.Fatalf("%d come next", next.Behind)
+		}
+		if drawn, err := site.Wire.IO().Get(bg, names.Clock()).Int64(); err != nil || drawn < next.Token+2 {
+			t.Errorf("tokens up to %d were drawn, %v; want %d and two more", drawn, err, next.Token)
+		}
+		holds(t, l, "a:2", 4)
+		// A copy of the release, and the look of the heir: they have no right to the tokens.
+		if again := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4", "a:5")), TakenOver, true); again.Behind != 0 {
+			t.Errorf("%d come next, by a copy", again.Behind)
+		}
+		holds(t, l, "a:2", 4)
+		end := to("")
+		end.Left = []string{"a:3", "a:4"}
+		if after := released(t, l.ReleaseTo("a:2", end), Done, false); after.Behind != 0 {
+			t.Errorf("%d come next behind nobody", after.Behind)
+		}
+		holds(t, l, "", 2)
+		if rival := verdict(t, l, entry("b:1"), Granted); rival.Token <= next.Token+2 {
+			t.Errorf("token %d, after %d and two more", rival.Token, next.Token)
+		}
+		// A late copy.
+		released(t, l.ReleaseTo("a:2", end), TakenOver, false)
+		holds(t, l, "b:1", 1)
+		want(t, l.Release("b:1", 0), Done)
+		verdict(t, l, entry("a:5"), Granted)
+		want(t, l.Release("a:5", 0), Done)
+		left(t, site)
+	})
+}
+
+// The release at the end of a batch names the next heir.
+func TestReleaseOfABatchMakesTheNextWaiterTheHolder(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+		verdict(t, l, entry("a:1"), Granted)
+		waits(t, l, "a:2", "a:3", "a:4", "a:5", "a:6")
+		first := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4")), Done, true)
+		if first.Behind != 2 {
+			t.Fatalf("%d come next", first.Behind)
+		}
+		want(t, l.Abandon("a:4", false), TakenOver) // it is canceled
+		next := to("a:5", "a:6")
+		next.Left = []string{"a:3"}
+		second := released(t, l.ReleaseTo("a:2", next), Done, true)
+		if second.Behind != 1 || second.Token <= first.Token+2 {
+			t.Fatalf("%+v, after %+v", second, first)
+		}
+		holds(t, l, "a:5", 1)
+		// The hold is gone before the batch ends: those in front leave all the same.
+		want(t, l.ForceUnlock(""), true)
+		holds(t, l, "", 1)
+		waits(t, l, "b:1")
+		last := to("")
+		last.Left = []string{"a:6"}
+		released(t, l.ReleaseTo("a:5", last), Removed, false)
+		holds(t, l, "", 1)
+		verdict(t, l, entry("b:1"), Granted)
+		want(t, l.Release("b:1", 0), Done)
+		left(t, site)
+	})
+}
+
+// Some of those who have left were removed before.
+func TestReleaseOfABatchWhoseWaitersAreNotInFront(t *testing.T) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+		verdict(t, l, entry("a:1"), Granted)
+		waits(t, l, "a:2", "a:3", "a:4")
+		released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4")), Done, true)
+		want(t, l.Abandon("a:3", false), TakenOver)
+		waits(t, l, "a:5", "b:1")
+		end := to("a:5")
+		end.Left = []string{"a:3", "a:4"}
+		released(t, l.ReleaseTo("a:2", end), Done, true)
+		holds(t, l, "a:5", 1)
+	})
+}
+
+func TestReaderIsNotOvertakenByABatchOfWriters(t *testing.T) {
+	site, _, _ := mini(t)
+	names := namesOf(t, "l")
+	r, w := NewFairReadSide(site, names), NewFairWriteSide(site, names)
+	verdict(t, w, entry("a:1"), Granted)
+	waits(t, w, "a:2", "a:3")
+	waits(t, r, "b:1")
+	waits(t, w, "a:4")
+	if got := released(t, w.ReleaseTo("a:1", to("a:2", "a:3", "a:4")), Done, true); got.Behind > 1 {
+		t.Errorf("%d writers come next", got.Behind)
+	}
+}
+
+// left checks that a lock has left nothing but the fencing clock.
+func left(t *testing.T, site *Site) {
+	t.Helper()
+	keys, err := site.Wire.IO().Keys(bg, "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if !strings.Contains(k, "rlock:clock") {
+			t.Errorf("%s is left", k)
+		}
+	}
 }
 
 func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, names *Names, l Protocol) {
 		verdict(t, l, entry("b:1"), Granted)
 		waits(t, l, "a:2")
-		released(t, l.ReleaseTo("a:1", heir("a:2")), TakenOver, false)
+		released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, false)
 		holds(t, l, "b:1", 1)
 		want(t, l.ForceUnlock(""), true)
-		released(t, l.ReleaseTo("a:1", heir("a:2")), Removed, false)
+		released(t, l.ReleaseTo("a:1", to("a:2")), Removed, false)
 		holds(t, l, "", 1)
 
 		// Not for one who has left for good, though the data say that it waits.
@@ -130,7 +243,7 @@ func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 		if err := site.Wire.IO().Set(bg, names.Tombstone("a:3"), 1, time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		released(t, l.ReleaseTo("a:2", heir("a:3")), Done, false)
+		released(t, l.ReleaseTo("a:2", to("a:3")), Done, false)
 		holds(t, l, "", 1)
 	})
 }
@@ -146,13 +259,13 @@ func TestReleaseToAWriterAmongReaders(t *testing.T) {
 	waits(t, r, "a:2")
 	waits(t, w, "a:3")
 	waits(t, r, "a:4")
-	released(t, w.ReleaseTo("a:1", heir("a:3")), Done, false) // a reader goes first
+	released(t, w.ReleaseTo("a:1", to("a:3")), Done, false) // a reader goes first
 	verdict(t, r, entry("a:2"), Granted)
 	waits(t, w, "a:3")
 	want(t, r.Release("a:2", 0), Done)
 	verdict(t, w, entry("a:3"), Granted)
 	waits(t, w, "a:5")
-	released(t, w.ReleaseTo("a:3", heir("a:5")), Done, false)
+	released(t, w.ReleaseTo("a:3", to("a:5")), Done, false)
 	verdict(t, r, entry("a:4"), Granted)
 	want(t, r.Release("a:4", 0), Done)
 
@@ -160,12 +273,12 @@ func TestReleaseToAWriterAmongReaders(t *testing.T) {
 	verdict(t, w, entry("a:5"), Granted)
 	verdict(t, r, under("a:5", "a:5"), Granted)
 	waits(t, w, "a:6")
-	released(t, w.ReleaseTo("a:5", heir("a:6")), Done, false)
+	released(t, w.ReleaseTo("a:5", to("a:6")), Done, false)
 	want(t, r.Release("a:5", 0), Done)
 	verdict(t, w, entry("a:6"), Granted)
 	waits(t, w, "a:7")
 	waits(t, r, "a:8")
-	released(t, w.ReleaseTo("a:6", heir("a:7")), Done, true)
+	released(t, w.ReleaseTo("a:6", to("a:7")), Done, true)
 	waits(t, r, "a:8")
 }
 
@@ -195,7 +308,7 @@ func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				released(t, l.ReleaseTo("a:1", heir("a:2")), Done, false)
+				released(t, l.ReleaseTo("a:1", to("a:2")), Done, false)
 				verdict(t, l, entry("a:2"), OtherType)
 			})
 		}
@@ -225,7 +338,7 @@ func TestMoreUrgentWaiterHasALowerRank(t *testing.T) {
 	if urgent := verdict(t, l, e, Busy).Rank; urgent >= usual {
 		t.Errorf("ranks %d and %d", usual, urgent)
 	}
-	released(t, l.ReleaseTo("a:1", heir("a:3")), Done, true)
+	released(t, l.ReleaseTo("a:1", to("a:3")), Done, true)
 }
 
 func TestNobodyIsGrantedAHoldThatHasToBeConfirmed(t *testing.T) {

@@ -40,10 +40,11 @@ func handOvers(w *World, j *judge, s scenario) {
 		}
 	}
 	for round := range 4 {
-		o := &handOver{w: w, j: j, r: r, from: from, to: to, next: to, most: longestFix, told: round%2 == 0}
+		most := longestFix
 		if s.kind.longest > 0 {
-			o.most = s.kind.longest
+			most = s.kind.longest
 		}
+		o := &handOver{w: w, j: j, r: r, from: from, to: to, next: to, lease: []rlock.AcquireOption{rlock.WithLease(most)}, told: round%2 == 0}
 		if round == 3 {
 			o.next = beside
 		}
@@ -61,9 +62,9 @@ type handOver struct {
 	j        *judge
 	r        *rand.Rand
 	from, to *player
-	next     *player       // where those wait that are not canceled: to, or beside it
-	told     bool          // the very ones that were told are canceled, before they look
-	most     time.Duration // of a lease
+	next     *player // where those wait that are not canceled: to, or beside it
+	told     bool    // the very ones that were told are canceled, before they look
+	lease    []rlock.AcquireOption
 
 	mu    sync.Mutex // guards the rest; never held while waiting
 	freed time.Duration
@@ -73,12 +74,19 @@ func (o *handOver) play() {
 	name, ctx := lockNames[0], context.Background()
 	shared := o.to.shared[name] != nil && !o.j.s.kind.permits && o.r.IntN(2) == 0
 	q := o.j.asks("from", name, false, nil)
-	held, err := o.from.locks[name].Lock(ctx, rlock.WithLease(o.most))
+	if o.j.s.kind.ordered() && o.r.IntN(3) > 0 {
+		o.lease = nil
+	}
+	began := o.w.Elapsed()
+	held, err := o.from.locks[name].Lock(ctx, o.lease...)
 	if err != nil {
 		o.j.accuse("from: Lock before a hand-over: %v", err)
 		return
 	}
 	o.j.handed(q, held)
+	if took := o.w.Elapsed() - began; took > handOverWithin {
+		o.j.accuse("from: all had left the lock, and it was free for %v", took)
+	}
 
 	canceled := 1 + o.r.IntN(2)
 	var cancels []context.CancelFunc
@@ -130,7 +138,7 @@ func (o *handOver) wait(ctx context.Context, p *player, who string, shared, canc
 		lock = p.shared[name]
 	}
 	q := o.j.asks(who, name, shared, nil)
-	l, err := lock.Lock(ctx, rlock.WithLease(o.most), rlock.WithWait(10*lockPoll))
+	l, err := lock.Lock(ctx, append([]rlock.AcquireOption{rlock.WithWait(10 * lockPoll)}, o.lease...)...)
 	if canceled && errors.Is(err, context.Canceled) {
 		o.j.say("%s is canceled", who)
 		return

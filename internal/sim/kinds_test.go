@@ -48,6 +48,13 @@ var kinds = []kind{
 		holds: plainHolds, queuedInRedis: true, passes: true,
 	},
 	{
+		name: "fair, handed over",
+		open: alone(func(c *rlock.Client, name string) rlock.Locker {
+			return c.NewFairLock(name, rlock.WithHandOver(4, time.Minute))
+		}),
+		holds: plainHolds, queuedInRedis: true, passes: true, handsOver: true,
+	},
+	{
 		name: "read-write",
 		open: func(c *rlock.Client, name string) (exclusive, shared rlock.Locker) {
 			l := c.NewReadWriteLock(name)
@@ -83,6 +90,13 @@ var kinds = []kind{
 		name:  "fair writers",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }),
 		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true,
+	},
+	{
+		name: "fair writers, handed over",
+		open: alone(func(c *rlock.Client, name string) rlock.Locker {
+			return c.NewFairReadWriteLock(name, rlock.WithHandOver(4, time.Minute)).Writer
+		}),
+		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true, handsOver: true,
 	},
 	{
 		name:  "priority",

@@ -67,9 +67,12 @@ func (k kind) holdsIn(w *World, lock string) map[hold]string {
 	return k.holds(w.Redis(0), lock)
 }
 
+// ordered reports whether holds are handed over in the order that Redis keeps.
+func (k kind) ordered() bool { return k.passes && k.handsOver }
+
 // workers is how many goroutines of a client use locks.
 func (k kind) workers() int {
-	if k.combined {
+	if k.combined || k.ordered() { // several of a client stand in line
 		return 9
 	}
 	if k.passes { // more often two of a client wait for each other

@@ -208,7 +208,11 @@ func (k *worker) turn() {
 
 // lease draws a fixed lease or none.
 func (k *worker) lease() []rlock.AcquireOption {
-	switch k.r.IntN(6) {
+	n := 6
+	if k.j.s.kind.ordered() { // with fixed leases, which are not handed over, a batch is rare
+		n = 30
+	}
+	switch k.r.IntN(n) {
 	case 0:
 		return []rlock.AcquireOption{rlock.WithLease(k.fix(k.between(100*time.Millisecond, 2*time.Second)))}
 	case 1:

@@ -195,7 +195,7 @@ func (c *call) do(budget time.Duration) Answer {
 		}
 		c.waiting--
 		c.held = job{}
-		if a.Err == nil && r.OneEffect && !a.didIt() {
+		if a.Err == nil && r.OneEffect && !a.didIt(r) {
 			answered++
 			a = a.after(absent)
 			if c.waiting > 0 {

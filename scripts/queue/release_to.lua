@@ -7,12 +7,18 @@
 -- KEYS[9]  lock hash of the types that Redisson has too
 -- KEYS[10]  ends of the other type with a queue
 -- ARGV[1]  hold id
--- ARGV[2]  id of the waiter, which waits for an exclusive hold
+-- ARGV[2]  id of the waiter, which waits for an exclusive hold; '': there is none
 -- ARGV[3]  its lease, ms
 -- ARGV[4]  waiter lease, ms
 -- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[7]  how many ids follow of waiters of the client behind that one, in this order; they
+--          wait for an exclusive hold too
+-- ARGV[8], ...  these, and then the ids of those to whom the client has handed the hold over:
+--          they leave the queue now
 -- Reply    token  ended, and the waiter holds the lock with that token
+--          {token, n}  the same; the first n of those behind it come next, and the n tokens
+--                 that follow are theirs, if the client hands the hold over to them
 --          -token  there is no such hold, and the waiter holds the lock
 --          1, 0, -1  see queue/release: the waiter does not hold it
 -- Caller   Unlock
@@ -34,13 +40,34 @@ local tokens, tombstone, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[
 local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 
-local head = redis.call('zrange', alone, 0, 1, 'withscores') -- and who is behind it
+-- The ids at the end of ARGV: of those who may follow, and of those who have followed.
+local FOLLOW = 8
+local most = tonumber(ARGV[7])
+local LEFT = FOLLOW + most
+
+if #ARGV >= LEFT and redis.call('zrem', alone, unpack(ARGV, LEFT)) > 0 then
+  unsign(alive, notes, unpack(ARGV, LEFT))
+  leaves(true, -math.huge)
+end
+local head = redis.call('zrange', alone, 0, math.max(most, 1), 'withscores') -- and who is behind it
 
 -- isOnly reports whether the hold is there, and no other, be it an expired one.
 local function isOnly()
   local hold = redis.call('zrange', ends, 0, 1, 'withscores')
   return #hold == 2 and hold[1] == 'exclusive' and tonumber(hold[2]) >= now and
     redis.call('hget', holders, 'exclusive') == id
+end
+
+-- follow returns how many of those who may follow come next behind the head. A reader may have
+-- to go before them.
+local function follow()
+  local n = 0
+  if most > 0 and redis.call('exists', together) == 0 then
+    while n < most and head[2 * n + 3] == ARGV[FOLLOW + n] do
+      n = n + 1
+    end
+  end
+  return n
 end
 
 -- isNext reports whether the waiter can enter when the hold has ended.
@@ -58,7 +85,10 @@ end
 
 if isNext() and isOnly() then
   redis.call('zrem', alone, waiter)
-  local token = drawToken(tokens, clock, digits)
+  local n = follow()
+  local token, last = drawToken(tokens, clock, digits)
+  n = last and math.min(n, token - last - 1) or 0 -- theirs are those below: see lock/enter
+  token = token - n
   redis.call('hset', holders, 'exclusive', waiter, 'count', 1, 'token', whole(token))
   redis.call('zadd', ends, whole(now + lease), 'exclusive')
   redis.call('pexpire', holders, lease) -- of the only hold
@@ -67,7 +97,7 @@ if isNext() and isOnly() then
   -- remain until it gives another or is removed.
   signs = head[3] and 2 or 0
   unsign(alive, notes, waiter)
-  return token
+  return n > 0 and {token, n} or token
 end
 redis.call('hdel', holders, '')
 local holds = held('exclusive', id)

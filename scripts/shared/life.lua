@@ -11,7 +11,7 @@
 --
 -- Defines  listen(alive, notes, now, term), pardonEnds, lives(sign),
 --          silenced(alive, now, some), signs, sign(alive, notes, now, term, id),
---          unsign(alive, notes, id). now is in ms. Call listen before lives and silenced
+--          unsign(alive, notes, ids...). now is in ms. Call listen before lives and silenced
 
 local LONGEST_OUTAGE = 60 * 1000 -- twice the outage after which Lock gives up by default
 local pardoned, pardonEnds = 0, 0 -- signs up to pardoned are valid until pardonEnds
@@ -64,10 +64,11 @@ local function sign(alive, notes, now, term, id)
   return true
 end
 
--- unsign forgets the signs of life of a waiter.
-local function unsign(alive, notes, id)
-  redis.call('zrem', alive, id)
-  signs = signs > 1 and signs - 1 or redis.call('exists', alive)
+-- unsign forgets the signs of life of waiters.
+local function unsign(alive, notes, ...)
+  redis.call('zrem', alive, ...)
+  local n = select('#', ...)
+  signs = signs > n and signs - n or redis.call('exists', alive)
   if signs == 0 then
     redis.call('del', notes)
   end

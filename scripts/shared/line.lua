@@ -14,7 +14,7 @@
 --
 -- Defines  lock, queue, deadlines, alive, notes: these keys; clock, digits, now: the time
 --          in µs, also as text, and in ms; YEAR, THEIR_TERM; head: the head of the line, or
---          false; headsSign(), silence(heard, term), forget(id), pop(), leave(id), total(),
+--          false; headsSign(), silence(heard, term), begin(more), forget(ids...), pop(), leave(id), total(),
 --          torn(n), without(n), sweep(me, term, ours), silent: sweep has found signs of life
 --          that have expired; outlast(deadline), tell(me, term, channels, how, ttl). term is a waiter lease,
 --          ms: how long a sign of life is valid. channels is the prefix of the waiters'
@@ -26,9 +26,7 @@
 local lock, queue, deadlines, alive, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local clock, digits = micros()
 local now = math.floor(clock / 1000)
-local two = redis.call('lrange', queue, 0, 1)
-local head, behind = two[1] or false, two[2] or false -- nil: it is not known who is behind
-local first = head -- the head as the script began
+local head, behind -- the latter is nil if it is not known
 local itsSign -- what headsSign has read
 local silent
 
@@ -64,11 +62,20 @@ local function advance()
   head, behind, itsSign = behind, behind and nil, nil
 end
 
--- forget drops what is known of a waiter.
-local function forget(id)
-  redis.call('zrem', deadlines, id)
-  unsign(alive, notes, id)
-  redis.call('hdel', notes, id)
+-- begin reads who is in front: the first two, and so many more. It returns all of them.
+local function begin(more)
+  local line = redis.call('lrange', queue, 0, 1 + more)
+  head, behind, itsSign = line[1] or false, line[2] or false, nil
+  return line
+end
+begin(0)
+local first = head -- the head as the script began
+
+-- forget drops what is known of waiters.
+local function forget(...)
+  redis.call('zrem', deadlines, ...)
+  unsign(alive, notes, ...)
+  redis.call('hdel', notes, ...)
 end
 
 -- pop takes the head out of the line.

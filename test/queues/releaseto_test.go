@@ -24,15 +24,34 @@ type passingType struct {
 	scripts string  // the folder of its scripts
 	most    float64 // commands that a section of a crowd takes
 	inside  float64 // commands that its scripts call, which are a release and a look
+	// handing opens a lock whose holds are handed over inside a client.
+	handing func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock
+	bounds  rlock.LockOption // nil: there is no such lock in the test
+}
+
+// open opens the lock of a test.
+func (k passingType) open(c *rlock.Client) locktest.AnyLock {
+	if k.bounds == nil {
+		return k.Open(c, "a")
+	}
+	return k.handing(c, "a", k.bounds)
 }
 
 func passingTypes() (all []passingType) {
 	for _, k := range locktest.OrderedTypes() {
 		switch k.Name {
 		case "fair":
-			all = append(all, passingType{k, "fair", 3.5, 28})
-		case "write", "priority":
-			all = append(all, passingType{k, "queue", 2.5, 23})
+			all = append(all, passingType{k, "fair", 3.5, 28, func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock {
+				return c.NewFairLock(name, bounds)
+			}, nil})
+		case "write":
+			all = append(all, passingType{k, "queue", 2.5, 23, func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock {
+				return locktest.FairWrite(c, name, bounds)
+			}, nil})
+		case "priority":
+			all = append(all, passingType{k, "queue", 2.5, 23, func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock {
+				return c.NewPriorityLock(name, bounds.(rlock.PriorityLockOption))
+			}, nil})
 		}
 	}
 	return all
@@ -80,8 +99,15 @@ func (l *listening) hears(id string) bool {
 // eachPassing runs a scenario for each of them.
 func eachPassing(t *testing.T, scenario func(t *testing.T, h *holder), opts ...rlock.Option) {
 	t.Helper()
+	eachBounded(t, nil, scenario, opts...)
+}
+
+// eachBounded runs a scenario for each of them, with holds that are handed over within bounds.
+func eachBounded(t *testing.T, bounds rlock.LockOption, scenario func(t *testing.T, h *holder), opts ...rlock.Option) {
+	t.Helper()
 	t.Parallel()
 	for _, k := range passingTypes() {
+		k.bounds = bounds
 		for on, open := range map[string]func(t testing.TB) *locktest.Backend{
 			"miniredis":  locktest.OnMiniredis,
 			"standalone": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
@@ -117,7 +143,7 @@ func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.O
 			return func() { h.busy.Add(-1) }
 		}}).(rlock.Option),
 	}, opts...)...)
-	h.l = k.Open(h.m.Client, "a")
+	h.l = k.open(h.m.Client)
 	h.held = locktest.MustLock(t, h.l)
 	return h
 }
@@ -136,14 +162,20 @@ func (h *holder) join(t *testing.T, opts ...rlock.AcquireOption) (e *locktest.At
 	t.Helper()
 	from := h.m.Looks.At(h.key())
 	e, id = h.Enqueue(t, h.rdb, h.l, opts...)
+	h.sleeps(t, func() bool { return h.m.Looks.At(h.key()) > from && h.seen.hears(id) })
+	return e, id
+}
+
+// sleeps waits until a waiter of the client has done something, and sleeps.
+func (h *holder) sleeps(t *testing.T, after func() bool) {
+	t.Helper()
 	idle := 0 // for an instant it also seems to sleep before it stands in line
 	locktest.Eventually(t, "it sleeps", func() bool {
-		if idle++; h.m.Looks.At(h.key()) == from || !h.seen.hears(id) || h.busy.Load() > 0 {
+		if idle++; !after() || h.busy.Load() > 0 {
 			idle = 0
 		}
 		return idle == 5
 	})
-	return e, id
 }
 
 // rival is a waiter of another client.
