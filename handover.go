@@ -51,7 +51,8 @@ func (d *departure) passOn() bool {
 		return false
 	}
 	p.token = p.next()
-	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.time(p.expires)})
+	// The line of an id where Redis keeps the order, not that of a Lock of the same name.
+	return c.lines.give(h.core.line(d.id), p, sight{held: true, known: true, holder: d.id, until: c.time(p.expires)})
 }
 
 // hold makes the hold of the next owner.

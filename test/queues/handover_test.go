@@ -439,3 +439,26 @@ func TestReadUnderAWriterRacesWithItsHandOver(t *testing.T) {
 		h.free(t)
 	})
 }
+
+// A Lock of the same name waits in the client too. The hold goes to the next in the queue.
+func TestHoldOfAFairLockIsNotHandedOverToALock(t *testing.T) {
+	eachHanding(t, func(t *testing.T, h *holder) {
+		if h.Name != "fair" {
+			return
+		}
+		first, _ := h.join(t)
+		second, _ := h.join(t)
+		rival := h.rival(t)
+		plain := locktest.Begin(t, bg, h.m.Client.NewLock("a"))
+		sha := locktest.SHA("lock/enter")
+		h.sleeps(t, func() bool { return h.proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(sha) }) >= 2 })
+		locktest.MustUnlock(t, h.held)
+		a := first.Held()
+		h.sleeps(t, func() bool { return true })
+		b := h.handsOver(t, a, second)
+		locktest.WantErr(t, plain.GiveUp(), rlock.ErrNotAcquired)
+		locktest.MustUnlock(t, b)
+		locktest.MustUnlock(t, rival.Held())
+		h.free(t)
+	})
+}
