@@ -291,6 +291,11 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 		h.vacateLocked()
 		a.undo(d.task, h.untilLocked())
 	}
+	if why == errTooLate {
+		// Its place is given up, and a copy of that may come late: it waits for another hold.
+		a.HoldID = l.asks.NewID()
+		a.Placed, a.rank = false, 0
+	}
 	return nil, why
 }
 

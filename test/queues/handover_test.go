@@ -462,3 +462,41 @@ func TestHoldOfAFairLockIsNotHandedOverToALock(t *testing.T) {
 		h.free(t)
 	})
 }
+
+// A waiter is stopped while a hold is handed over to it, until the lease is over. It waits again, and
+// what ends its former place late does not end its new hold.
+func TestHoldIsHandedOverTooLate(t *testing.T) {
+	lease := locktest.Ample(time.Second)
+	eachHanding(t, func(t *testing.T, h *holder) {
+		first, _ := h.join(t)
+		second, _ := h.join(t)
+		locktest.MustUnlock(t, h.held)
+		a := first.Held()
+		stop := func(point string) {
+			if point == "passed" {
+				h.gate.Store(nil)
+				time.Sleep(time.Until(a.Deadline()) + 100*time.Millisecond)
+			}
+		}
+		h.gate.Store(&stop)
+		sha := locktest.SHA(h.scripts + "/abandon")
+		h.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if cmd.IsScript(sha) {
+				return faultproxy.ResetBefore
+			}
+			return faultproxy.Pass
+		})
+		looks := h.sent("enter")
+		locktest.MustUnlock(t, a)
+		locktest.Eventually(t, "it looks again", func() bool { return h.sent("enter") > looks })
+		abandoned := h.sent("abandon")
+		h.proxy.Handle(nil)
+		b := second.Held()
+		h.sleeps(t, func() bool { return h.sent("abandon") > abandoned })
+		if err := b.Extend(bg, lease); err != nil {
+			t.Error(err)
+		}
+		locktest.MustUnlock(t, b)
+		h.free(t)
+	}, rlock.WithWatchdogLease(lease))
+}

@@ -67,7 +67,8 @@ type holder struct {
 	held  *rlock.Lease
 	fault atomic.Pointer[func(cmd redis.Cmder, send func() error) error] // of the client
 	proxy *faultproxy.Proxy
-	busy  atomic.Int64 // goroutines of the client that do not sleep
+	busy  atomic.Int64                       // goroutines of the client that do not sleep
+	gate  atomic.Pointer[func(point string)] // where they could be stopped
 	seen  *listening
 }
 
@@ -138,10 +139,17 @@ func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.O
 		rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient),
 		rlock.WithCommandTimeout(locktest.Ample(2 * time.Second)), rlock.WithUnlockTimeout(locktest.Ample(2 * time.Second)),
 		rlock.WithObserver(h.seen),
-		seam.Option(seam.Env{Work: func() (end func()) {
-			h.busy.Add(1)
-			return func() { h.busy.Add(-1) }
-		}}).(rlock.Option),
+		seam.Option(seam.Env{
+			Work: func() (end func()) {
+				h.busy.Add(1)
+				return func() { h.busy.Add(-1) }
+			},
+			Gate: func(point string) {
+				if stop := h.gate.Load(); stop != nil {
+					(*stop)(point)
+				}
+			},
+		}).(rlock.Option),
 	}, opts...)...)
 	h.l = k.open(h.m.Client)
 	h.held = locktest.MustLock(t, h.l)
