@@ -316,6 +316,7 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 	if why != nil {
 		return nil, why
 	}
+	a.behind = nil
 	if a.takes() {
 		a.behind = g.behind
 	}

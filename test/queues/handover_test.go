@@ -500,3 +500,35 @@ func TestHoldIsHandedOverTooLate(t *testing.T) {
 		h.free(t)
 	}, rlock.WithWatchdogLease(lease))
 }
+
+// A waiter is stopped until its hold is over, and waits again. Its next hold has no batch: nobody
+// drew tokens for one.
+func TestBatchIsOfOneGrant(t *testing.T) {
+	eachHanding(t, func(t *testing.T, h *holder) {
+		if h.Name != "priority" {
+			return
+		}
+		urgent, _ := h.join(t, rlock.WithPriority(rlock.MaxPriority))
+		second, _ := h.join(t)
+		third, _ := h.join(t)
+		goOn := make(chan struct{})
+		stop := func(point string) {
+			if point == "passed" {
+				h.gate.Store(nil)
+				<-goOn
+			}
+		}
+		h.gate.Store(&stop)
+		locktest.MustUnlock(t, h.held)
+		b := second.Held() // when the hold of the other one was over
+		looks := h.sent("enter")
+		close(goOn)
+		h.sleeps(t, func() bool { return h.sent("enter") > looks+1 })
+		locktest.MustUnlock(t, b)
+		if n := h.unlock(t, urgent.Held()); n != 1 {
+			t.Errorf("%d releases", n)
+		}
+		locktest.MustUnlock(t, third.Held())
+		h.free(t)
+	}, rlock.WithWatchdogLease(locktest.Ample(time.Second)))
+}
