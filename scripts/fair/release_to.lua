@@ -45,7 +45,7 @@ local line = left + most > 0 and begin(math.max(left, most))
 if left > 0 then
   -- They stand in front, unless they were removed.
   if same(line, 1, LEFT, left) == left then
-    redis.call('ltrim', queue, left, -1)
+    redis.call('lpop', queue, left)
     forget(unpack(ARGV, LEFT))
   else
     for i = LEFT, #ARGV do

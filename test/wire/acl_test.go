@@ -36,7 +36,11 @@ type aclType struct {
 	opts     []rlock.Option
 	use      func(t *testing.T, mine, theirs *rlock.Client) // instead of open
 	asks     bool                                           // holders are asked to release it
+	// handing opens a lock whose holds are handed over inside a client, in the order of a queue.
+	handing func(c *rlock.Client, name string) locktest.AnyLock
 }
+
+var aclHandOver = rlock.WithHandOver(10, time.Hour)
 
 const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
 
@@ -48,7 +52,8 @@ var aclTypes = []aclType{
 	{name: "SpinLock", keys: "~app:* ~{app:* ~rlock:clock:*",
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewSpinLock(name)} }},
 	{name: "FairLock", keys: aclLock + " ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:*", commands: pubsub,
-		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} }},
+		open:    func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} },
+		handing: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFairLock(name, aclHandOver) }},
 	{name: "ReadWriteLock", keys: "~app:* ~{app:* ~rlock:clock:* &redisson_rwlock:{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l := c[0].NewReadWriteLock(name)
@@ -59,9 +64,13 @@ var aclTypes = []aclType{
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l := c[0].NewFairReadWriteLock(name)
 			return []rlock.Locker{l.Writer, l.Reader}
-		}},
+		},
+		handing: func(c *rlock.Client, name string) locktest.AnyLock { return locktest.FairWrite(c, name, aclHandOver) }},
 	{name: "PriorityLock", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
-		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewPriorityLock(name)} }},
+		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewPriorityLock(name)} },
+		handing: func(c *rlock.Client, name string) locktest.AnyLock {
+			return c.NewPriorityLock(name, aclHandOver.(rlock.PriorityLockOption))
+		}},
 	{name: "Election", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			return []rlock.Locker{locktest.Electing{Election: c[0].NewElection(name)}}
@@ -255,6 +264,20 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		if err := l.BootstrapNodes(bg); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if k.handing != nil {
+		l := k.handing(a[0], "stock")
+		lease := locktest.MustLock(t, l)
+		var all []*locktest.Attempt
+		for range 3 {
+			all = append(all, locktest.Begin(t, bg, l))
+			locktest.Eventually(t, "it waits", func() bool { return locktest.MustState(t, l).Waiters == len(all) })
+		}
+		for _, next := range all {
+			locktest.MustUnlock(t, lease)
+			lease = next.Held()
+		}
+		locktest.MustUnlock(t, lease)
 	}
 	mine, theirs := k.open(a, "stock"), k.open(b, "stock")
 	for i, l := range mine {
