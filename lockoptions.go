@@ -138,8 +138,9 @@ func WithMaxHold(d time.Duration) LockOption {
 // most 32 times. Two or three times as many sections fit into a second then. Whoever came
 // first still goes first; but a more urgent waiter of a PriorityLock that another client adds
 // meanwhile waits until the hold is released, and those to whom the hold was handed over
-// count as waiting until then: in [State], and for Redisson. Without the option these
-// types ask Redis each time.
+// count as waiting until then: in [State], and for Redisson. After a ForceUnlock nobody gets in
+// before the client has noticed, by its next renewal or release, or before their waiter leases
+// are over. Without the option these types ask Redis each time.
 //
 // Other types ignore it.
 func WithHandOver(passes int, within time.Duration) LockOption {
