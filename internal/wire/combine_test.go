@@ -743,3 +743,29 @@ func TestOneAsksHowToPublish(t *testing.T) {
 		t.Errorf("%d have asked", n)
 	}
 }
+
+// A caller that finds out that the way to publish is not known, just before it is, does not ask
+// again.
+func TestNobodyAsksAgainHowToPublish(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		var hellos atomic.Int64
+		d := open(t, func(context.Context, redis.Cmder) (any, error) {
+			hellos.Add(1)
+			return []any{"mode", "standalone"}, nil
+		})
+		d.cfg.Publish = PublishAuto
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := d.Ready(bg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := hellos.Load(); n != 1 {
+			t.Fatalf("%d have asked", n)
+		}
+	}
+}

@@ -99,7 +99,10 @@ func (d *Deployment) greeting() (h *greeting, mine bool) {
 func (d *Deployment) greet(ctx context.Context, h *greeting) (err error) {
 	defer func() {
 		d.helloMu.Lock()
-		h.err, h.left, d.hello = err, ctx.Err() != nil, nil
+		h.err, h.left = err, ctx.Err() != nil
+		if !d.PublishKnown() { // otherwise a caller that has just found it unknown would ask again
+			d.hello = nil
+		}
 		d.helloMu.Unlock()
 		close(h.done)
 	}()
