@@ -219,5 +219,8 @@ func (u *cleanup) drain() {
 // holds implements duty.
 func (*cleanup) holds() (lock string, number, token int64) { return "", 0, 0 }
 
+// nodes implements duty.
+func (*cleanup) nodes() string { return "" }
+
 // askNow implements duty.
 func (*cleanup) askNow() {}

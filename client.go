@@ -107,7 +107,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.site = protocol.Site{
 		Wire: c.wire, Scripts: scripts, NewID: c.newID, Listen: c.hub.listen, ListenFor: c.hub.listenFor, Listening: c.hub.listening,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
-		Acks: c.cfg.acks, AckTimeout: c.cfg.ackTimeout, Quarantine: c.cfg.quarantine(),
+		Quarantine: c.cfg.quarantine(),
 	}
 	if attach := c.env.Attach; attach != nil {
 		attach(c.watchdog.check)
@@ -126,7 +126,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	c.wire, err = wire.Open(rdb, wire.Config{
 		Clock: c.clock, Gate: c.env.Gate, Work: c.env.Work, Direct: c.env.Direct,
 		CommandTimeout: c.cfg.commandTimeout, LongestCall: max(c.cfg.commandTimeout, c.cfg.unlockTimeout),
-		Acks: c.cfg.acks > 0, AckTimeout: c.cfg.ackTimeout,
+		Acks: c.cfg.acks, AckTimeout: c.cfg.ackTimeout,
 		Publish: wire.PublishMode(c.cfg.pubsub), Events: c.events, Panics: &c.events.Panics,
 	})
 	if err != nil {

@@ -1,6 +1,9 @@
 package rlock
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // BackoffPause is how long a waiter sleeps after a look.
 func BackoffPause(b Backoff, seed uint64, who int64, look int) time.Duration {
@@ -20,4 +23,35 @@ func HeadSleeps(l *Lock) bool {
 	w := q.takerLocked(line.key)
 	// A waiter that has been woken, and is about to say so, has not looked since then.
 	return w != nil && !line.quiet && len(w.wake) == 0 && w.saw == line.news
+}
+
+// Renewing begins n holds of a client that has none, and returns a function that renews each of
+// them once and reports whether all were confirmed.
+func Renewing(c *Client, n int) (renew func() bool) {
+	w := c.watchdog
+	w.ended = make(chan struct{}) // the caller takes the turns
+	close(w.ended)
+	var all []*hold
+	for i := range n {
+		h := &hold{core: c.NewLock("renewed:" + strconv.Itoa(i)).core, number: int64(i + 1)}
+		h.begin(c.now(), acquireConfig{lease: c.cfg.watchdogLease})
+		all = append(all, h)
+	}
+	var room []*entry
+	return func() bool {
+		now := c.now()
+		for _, h := range all {
+			h.renewAt = now
+			w.move(&h.entry, now)
+		}
+		var sends []sending
+		sends, room = w.turn(now, room)
+		w.send(sends)
+		for _, h := range all {
+			if h.attempts > 0 || !h.renewAt.After(now) {
+				return false
+			}
+		}
+		return true
+	}
 }

@@ -55,7 +55,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{task: h.core.asks.Renew(h.id(), lease), lease: lease, nodes: h.core.family}
+		do = chore{task: h.core.asks.Renew(h.id(), lease), renews: true}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -85,7 +85,7 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 		h.toldLocked(now, r)
 		return h.nextLocked()
 	}
-	lease, err := did.lease, r.Err
+	err := r.Err
 	if err == nil && r.TooFew != nil {
 		err = r.TooFew
 	}
@@ -93,12 +93,12 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 	case err == nil && r.Outcome != protocol.Done:
 		h.loseLocked(now, absence(r.Outcome))
 		return 0
-	case lease > 0 && err == nil:
-		h.confirmLocked(sent, lease)
+	case did.renews && err == nil:
+		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
 		if events := h.core.c.events; events.listens { // very many holds are renewed
 			events.later(func() { events.Renewed(h.core.name(), h.id()) })
 		}
-	case lease > 0:
+	case did.renews:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case err != nil:
 		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
@@ -138,6 +138,9 @@ func (h *hold) drain() {
 func (h *hold) holds() (lock string, number, token int64) {
 	return h.core.name(), h.number, h.token
 }
+
+// nodes implements duty.
+func (h *hold) nodes() string { return h.core.family }
 
 // askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {

@@ -12,43 +12,6 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// duty is something that the watchdog must do in time: renew a hold and end it at its
-// deadline, or send a clean-up. The watchdog calls a duty from one goroutine at a time,
-// except answered, which may come late and concurrently.
-type duty interface {
-	// due is called at about the time that was asked for, perhaps a slack too
-	// early. It returns what to do now, if anything, and when to be called
-	// again; the zero time ends the duty.
-	due(now instant, slack time.Duration) (chore, instant)
-	// answered is called with the result of a chore that was sent at sent, if there ever is
-	// one. It returns when to be called again.
-	answered(did chore, sent instant, r protocol.Result[protocol.Kept]) instant
-	// drain is called when the client shuts down. The duty is due then.
-	drain()
-	// holds returns what is held: the lock, the number, and the token if the hold is
-	// exclusive. The name is empty if nothing is.
-	holds() (lock string, number, token int64)
-	// askNow asks Redis whether the hold is still there, and waits for the answer.
-	askNow()
-}
-
-// chore is something to send.
-type chore struct {
-	task  protocol.Task // nil: nothing
-	lease time.Duration // of a renewal: what it confirms
-	nodes string        // of the renewal of a RedLock: which nodes are asked
-	asks  bool          // it asks whether the holder was asked to release the lock
-}
-
-// entry is a duty's place in the watchdog's heap.
-type entry struct {
-	duty    duty
-	at      instant // guarded by watchdog.mu, as the rest
-	index   int32   // in the heap, or -1
-	drained bool
-	ended   bool
-}
-
 // watchdog serves all holds of a client with one goroutine, one timer and one heap. It
 // never waits for Redis itself: goroutines that last as long as a round send the requests,
 // so that a server that hangs delays neither the deadlines nor the renewals on other
@@ -76,8 +39,8 @@ type watchdog struct {
 	failing    map[any]instant // since when renewals fail, by node
 }
 
-// keptTokens is how large the map of tokens may have been if it is kept while it is empty.
-const keptTokens = 1000
+// spare is for how many holds that have ended the watchdog keeps room.
+const spare = 1000
 
 func newWatchdog(env *seam.Env, t timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
 	return &watchdog{
@@ -196,7 +159,7 @@ func (w *watchdog) endLocked(e *entry) {
 	if _, number, _ := e.duty.holds(); w.tokens[number] == e {
 		delete(w.tokens, number)
 		w.mostTokens = max(w.mostTokens, len(w.tokens)+1)
-		if len(w.tokens) == 0 && w.mostTokens > keptTokens {
+		if len(w.tokens) == 0 && w.mostTokens > spare {
 			w.tokens, w.mostTokens = nil, 0 // a map does not shrink by itself
 		}
 	}
@@ -279,26 +242,13 @@ func (w *watchdog) close() (left []duty) {
 func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 	defer close(ended)
 	defer s.stop()
+	var room []*entry
 	for {
 		w.env.Stop("watchdog")
 		w.awake()
 		now := w.now()
-		due := w.pop(now)
 		var sends []sending
-		for i, e := range due {
-			if w.drains(e) {
-				e.duty.drain()
-			}
-			do, next := e.duty.due(now, w.slack)
-			if do.task != nil {
-				if sends == nil {
-					sends = make([]sending, 0, len(due)-i)
-				}
-				sends = append(sends, sending{e, do})
-			}
-			w.move(e, next)
-		}
-		if len(sends) > 0 {
+		if sends, room = w.turn(now, room); len(sends) > 0 {
 			w.wire.Go(func() { w.send(sends) })
 		}
 		if s.sleep(w.arm(now), w.poke, nil, w.quit, nil) == wokenByEnd {
@@ -308,8 +258,35 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 	}
 }
 
+// turn does what is due, and returns what is to be sent. It takes and returns room for what is
+// due in the next turn.
+func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry) {
+	due := w.pop(now, room)
+	for i, e := range due {
+		if w.drains(e) {
+			e.duty.drain()
+		}
+		do, next := e.duty.due(now, w.slack)
+		if do.task != nil {
+			if sends == nil {
+				sends = make([]sending, 0, len(due)-i)
+			}
+			sends = append(sends, sending{w, e, do})
+		}
+		w.move(e, next)
+	}
+	clear(due) // what ends must not be kept
+	return sends, due
+}
+
 // pop takes what is due out of the heap, a few at a time: callers need the mutex meanwhile.
-func (w *watchdog) pop(now instant) (due []*entry) {
+// It returns it in room if that is enough, and not much too large.
+func (w *watchdog) pop(now instant, room []*entry) (due []*entry) {
+	w.mu.Lock()
+	if cap(room) <= len(w.heap)+spare {
+		due = room[:0]
+	}
+	w.mu.Unlock()
 	for more := true; more; {
 		w.mu.Lock()
 		for range 50 {
@@ -345,9 +322,22 @@ func (w *watchdog) arm(now instant) time.Duration {
 	return max(w.armed.Sub(w.now()), 0)
 }
 
+// sending is a chore that is sent. It is the recipient of the outcome.
 type sending struct {
+	w  *watchdog
 	e  *entry
 	do chore
+}
+
+// GoesOn implements protocol.Recipient.
+func (s *sending) GoesOn() bool { return s.w.has(s.e) }
+
+// Done implements protocol.Recipient.
+func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
+	if r.OfQuorum && s.do.renews {
+		s.w.renewals(s.e.duty.nodes(), nil, r.Err == nil, r.Err)
+	}
+	s.w.move(s.e, s.e.duty.answered(s.do, s.w.at(sent), r))
 }
 
 // send sends what is due. It returns when the nodes of one deployment have answered,
@@ -356,22 +346,13 @@ func (w *watchdog) send(sends []sending) {
 	round := w.wire.NewRound(len(sends))
 	for i := range sends {
 		s := &sends[i]
-		s.do.task.Send(protocol.Dispatch{
-			Round: round, Lanes: w.lanes, Renewal: s.do.lease > 0,
-			GoesOn: func() bool { return w.has(s.e) },
-			Done: func(sent time.Time, r protocol.Result[protocol.Kept]) {
-				if r.OfQuorum && s.do.lease > 0 {
-					w.renewals(s.do.nodes, nil, r.Err == nil, r.Err)
-				}
-				w.move(s.e, s.e.duty.answered(s.do, w.at(sent), r))
-			},
-		})
+		s.do.task.Send(protocol.Dispatch{Round: round, Lanes: w.lanes, Recipient: s})
 	}
 	round.Send(func(node redis.UniversalClient, renewals []wire.Answer) {
 		renewed, failed := false, error(nil)
 		for _, a := range renewals {
 			renewed = renewed || a.Err == nil
-			if wire.Transient(a.Err) {
+			if a.Err != nil && wire.Transient(a.Err) {
 				failed = a.Err
 			}
 		}
@@ -404,30 +385,4 @@ func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, f
 		attrs = append(attrs, "error", failed)
 		w.events.later(func() { w.events.logger.Warn("rlock: renewals fail, trying again", attrs...) })
 	}
-}
-
-// entries is a heap by time.
-type entries []*entry
-
-func (h entries) Len() int           { return len(h) }
-func (h entries) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h entries) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = int32(i), int32(j)
-}
-
-func (h *entries) Push(x any) {
-	e := x.(*entry)
-	e.index = int32(len(*h))
-	*h = append(*h, e)
-}
-
-func (h *entries) Pop() any {
-	old := *h
-	n := len(old) - 1
-	e := old[n]
-	old[n] = nil
-	e.index = -1
-	*h = old[:n]
-	return e
 }

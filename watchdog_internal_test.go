@@ -90,7 +90,7 @@ func TestTokensAreFoundAmongManyHolds(t *testing.T) {
 		}
 		took := time.Since(start) / looks
 		c.watchdog.move(&last.entry, c.now().Add(-time.Second))
-		c.watchdog.pop(c.now()) // or its own goroutine was quicker
+		c.watchdog.pop(c.now(), nil) // or its own goroutine was quicker
 		if got := c.watchdog.tokenOf(last.number); got != int64(holds) {
 			t.Fatalf("token %d while the watchdog has the hold in its hands, want %d", got, holds)
 		}

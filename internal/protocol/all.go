@@ -18,14 +18,13 @@ func (l *Lock) Slot() any {
 // EnterAll asks for a hold of each of several Locks of one Slot, or of none of them. The
 // holds have one id and one token.
 func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
-	keys, main := make([]string, 1, 2*len(locks)+2), make([]string, 0, len(locks))
+	keys := make([]string, 1, 2*len(locks)+2)
 	keys[0] = locks[0].names.Clock()
 	for _, l := range locks {
 		keys = append(keys, l.names.Lock, l.names.Tombstone(id))
-		main = append(main, l.names.Lock)
 	}
 	q := locks[0].site.entering("lock/enter_all", keys, []any{id, lease.Milliseconds()})
-	q.r.Main = main
+	q.r.Main, q.r.Step = 1, 2 // the locks
 	return q
 }
 
@@ -42,19 +41,18 @@ type Leaving struct {
 // each hold by itself, which is retried for longer.
 func ReleaseAll(all []Leaving) Request[[]Kept] {
 	site := all[0].Lock.site
-	keys, main := make([]string, 0, 2*len(all)), make([]string, 0, len(all))
+	keys := make([]string, 0, 2*len(all))
 	args := make([]any, 0, 3*len(all)+1)
 	for _, one := range all {
 		names := one.Lock.names
 		keys = append(keys, names.Lock, names.Tombstone(one.ID))
-		main = append(main, names.Lock)
 		args = append(args, one.ID, keep(one.Late), names.Channel())
 	}
 	return &asked[[]Kept]{site.Wire, wire.Request{
 		Script:    site.Scripts["lock/release_all"],
 		Keys:      keys,
 		Args:      append(args, site.how()),
-		Main:      main,
+		Step:      2,
 		OneEffect: true,
 		FailFast:  true,
 	}, readAllKept(len(all))}

@@ -32,7 +32,7 @@ func Glance(locks []*Lock, round *wire.Round, done func(which []int, outcomes []
 			keys[j] = locks[i].names.Lock
 		}
 		q := looking(locks[which[0]].site, "lock/glance", keys, nil, readGlance(len(keys)))
-		round.Add(&q.r, false, func(_ time.Time, a wire.Answer) {
+		round.Add(&q.r, func(_ time.Time, a wire.Answer) {
 			r := q.result(a)
 			done(which, r.Outcome, r.Err)
 		})

@@ -37,9 +37,6 @@ func (l *Lock) Enter(e *Acquire) Request[Entered] {
 	}
 	q := l.site.entering("lock/enter", nil, nil)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
-	if l.site.Quarantine == 0 {
-		q.r.Many = l.site.Scripts["lock/enter_many"]
-	}
 	return q
 }
 
@@ -54,7 +51,6 @@ func (l *Lock) Release(id string, n int) Task { return l.release(id, n, l.site.h
 func (l *Lock) release(id string, n int, how any) Task {
 	t := l.site.releasing("lock/release", n, nil, nil)
 	t.r.Put(1, l.names.Lock, id, n, l.names.Channel(), how)
-	t.r.Many = l.site.Scripts["lock/release_many"]
 	return t
 }
 
@@ -71,7 +67,6 @@ func (l *Lock) abandon(id string, how any) Task {
 func (l *Lock) Renew(id string, lease time.Duration) Task {
 	t := l.site.renewing("lock/renew", lease, nil, nil)
 	t.r.Put(1, l.names.Lock, id, l.site.millis(lease))
-	t.r.Many = l.site.Scripts["lock/renew_many"]
 	return t
 }
 

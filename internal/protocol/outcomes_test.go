@@ -248,8 +248,7 @@ func TestNewServerIsInQuarantine(t *testing.T) {
 func TestTooFewReplicas(t *testing.T) {
 	redistest.Need(t)
 	t.Parallel()
-	site := siteOn(t, redistest.Start(t).Client())
-	site.Acks, site.AckTimeout = 1, 10*time.Millisecond
+	site := siteOn(t, redistest.Start(t).Client(), func(cfg *wire.Config) { cfg.Acks, cfg.AckTimeout = 1, 10*time.Millisecond })
 	for _, l := range protocols(site, namesOf(t, "l"))[:4] {
 		id := l.NewID().ID
 		for name, few := range map[string]bool{
@@ -366,7 +365,7 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 			renew := func() (all [n]Result[Kept]) {
 				round := site.Wire.NewRound(n)
 				for i, l := range locks {
-					l.Renew("a:1", 2*time.Minute).Send(Dispatch{Round: round, Done: func(_ time.Time, r Result[Kept]) { all[i] = r }})
+					l.Renew("a:1", 2*time.Minute).Send(Dispatch{Round: round, Recipient: recipient(func(r Result[Kept]) { all[i] = r })})
 				}
 				round.Send(func(redis.UniversalClient, []wire.Answer) {})
 				return all
@@ -399,19 +398,19 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 	}
 }
 
+// recipient is called with the outcome of a task.
+type recipient func(r Result[Kept])
+
+func (recipient) GoesOn() bool                        { return true }
+func (fn recipient) Done(_ time.Time, r Result[Kept]) { fn(r) }
+
 // together sends requests in one round, and returns their results.
 func together[T any](site *Site, all []Request[T]) []Result[T] {
 	results := make([]Result[T], len(all))
 	round := site.Wire.NewRound(len(all))
 	for i, r := range all {
-		q, read := of(r), asked[T]{}
-		switch r := r.(type) {
-		case *asked[T]:
-			read = *r
-		case any:
-			read = any(r.(*task).asked).(asked[T])
-		}
-		round.Add(q, false, func(_ time.Time, a wire.Answer) { results[i] = read.result(a) })
+		read := r.(interface{ result(wire.Answer) Result[T] })
+		round.Add(of(r), func(_ time.Time, a wire.Answer) { results[i] = read.result(a) })
 	}
 	round.Send(func(redis.UniversalClient, []wire.Answer) {})
 	return results
@@ -525,11 +524,11 @@ func TestRenewalsThatCannotBeSentTogetherAreSentOneByOne(t *testing.T) {
 	}
 	round := site.Wire.NewRound(len(locks))
 	for i, l := range locks {
-		l.Renew("a:1", 2*time.Minute).Send(Dispatch{Round: round, Done: func(_ time.Time, r Result[Kept]) {
+		l.Renew("a:1", 2*time.Minute).Send(Dispatch{Round: round, Recipient: recipient(func(r Result[Kept]) {
 			if r.Err != nil || r.Outcome != Done {
 				t.Errorf("%d: %+v", i, r)
 			}
-		}})
+		})})
 	}
 	round.Send(func(redis.UniversalClient, []wire.Answer) {})
 	for _, l := range locks {

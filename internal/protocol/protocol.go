@@ -268,13 +268,16 @@ type Task interface {
 type Dispatch struct {
 	Round *wire.Round // for a request to one deployment; sent when all tasks were added
 	Lanes *wire.Lanes // for requests to several deployments
-	// Renewal: the sender of the round needs its outcome.
-	Renewal bool
+	Recipient
+}
+
+// Recipient is for whom a task is sent.
+type Recipient interface {
 	// GoesOn reports whether the outcome still matters: nothing is sent otherwise.
-	GoesOn func() bool
+	GoesOn() bool
 	// Done is called with the outcome and the time of sending. It may never be called if
 	// the same request is already under way.
-	Done func(sent time.Time, r Result[Kept])
+	Done(sent time.Time, r Result[Kept])
 }
 
 // Site is the deployment of a client's locks, and how the client uses them.
@@ -294,9 +297,6 @@ type Site struct {
 	CommandTimeout time.Duration
 	// WaiterLease is how long a sign of life of a waiter is valid.
 	WaiterLease time.Duration
-	// Acks is how many replicas confirm each lease, within AckTimeout.
-	Acks       int
-	AckTimeout time.Duration
 	// Quarantine is how long a new server grants no locks; 0: there is no quarantine.
 	Quarantine time.Duration
 

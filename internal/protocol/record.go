@@ -42,7 +42,6 @@ func recording[T any](s *Site, script string, key any, n *Names, op Op, read fun
 // doing makes a recording request without an outcome, that can be repeated in the background.
 func (s *Site) doing(script string, key any, n *Names, op Op, args ...any) *task {
 	t := s.about(script, nil, nil)
-	t.read = readDone
 	putOp(&t.r, key, n, op, args)
 	return t
 }
@@ -73,12 +72,6 @@ func overflown(err error) error {
 		return ErrOverflow
 	}
 	return err
-}
-
-// readDone is readKept of a request that may be refused.
-func readDone(a wire.Answer) (Kept, error) {
-	a.Err = overflown(a.Err)
-	return readKept(a)
 }
 
 func readCount(a wire.Answer) (int64, error) { return a.Int() }

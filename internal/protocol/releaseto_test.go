@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // passing are the types whose holds can be released to a waiter.
@@ -342,10 +346,14 @@ func TestMoreUrgentWaiterHasALowerRank(t *testing.T) {
 }
 
 func TestNobodyIsGrantedAHoldThatHasToBeConfirmed(t *testing.T) {
-	for _, s := range []*Site{{Acks: 1}, {Quarantine: time.Minute}} {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is asked
+	defer rdb.Close()
+	acked, quarantined := siteOn(t, rdb, func(cfg *wire.Config) { cfg.Acks = 1 }), siteOn(t, rdb)
+	quarantined.Quarantine = time.Minute
+	for _, s := range []*Site{acked, quarantined} {
 		for name, open := range passing {
 			if open(s, namesOf(t, "l")).Passes() {
-				t.Errorf("%s with %d replicas, quarantine %v", name, s.Acks, s.Quarantine)
+				t.Errorf("%s with replicas %v, quarantine %v", name, s.acks(), s.Quarantine)
 			}
 		}
 	}

@@ -92,7 +92,7 @@ func millis(n int64) time.Duration {
 // 0 if there is no such hold, -1 if others hold the lock.
 func readKept(a wire.Answer) (Kept, error) {
 	n, err := a.Int()
-	return kept(n), err
+	return kept(n), overflown(err)
 }
 
 func kept(n int64) Kept {

@@ -16,6 +16,10 @@ type Scripts map[string]*wire.Script
 // included is the folder of the parts that scripts share.
 const included = "shared"
 
+// forMany is the suffix of the name of a script that does what another one does, for several
+// requests; see wire.Script.
+const forMany = "_many"
+
 // WhenServed is the suffix of the name of a script's variant that does nothing on a server
 // in quarantine. Scripts with a line "-- include quarantine when served" have one.
 const WhenServed = " when served"
@@ -105,6 +109,13 @@ func (f *Files) Scripts(override map[string]string) (Scripts, error) {
 				return nil, err
 			}
 			break
+		}
+	}
+	for name, many := range changed.scripts {
+		if name, ok := strings.CutSuffix(name, forMany); ok {
+			one := *changed.scripts[name] // others may have different scripts for many
+			one.Many = many
+			changed.scripts[name] = &one
 		}
 	}
 	return changed.scripts, nil

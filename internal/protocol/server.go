@@ -20,17 +20,31 @@ func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
 	return q.result(q.on.Do(ctx, budget, &q.r))
 }
 
+func (q *asked[T]) result(a wire.Answer) Result[T] { return result(q.on, &q.r, a, q.read) }
+
 // result reads an answer. Only this function checks whether enough replicas have confirmed.
-func (q *asked[T]) result(a wire.Answer) (r Result[T]) {
+func result[T any](on *wire.Deployment, q *wire.Request, a wire.Answer, read func(wire.Answer) (T, error)) (r Result[T]) {
 	r.Unsure, r.Last, r.Heard = a.Unsure, a.Last, a.Heard
-	if r.Outcome, r.Err = q.read(a); r.Err == nil && a.Acks < q.r.Acks {
-		r.TooFew = fmt.Errorf("%d of %d replicas confirmed within %v", a.Acks, q.r.Acks, q.r.Within)
+	if r.Outcome, r.Err = read(a); r.Err == nil && q.Acked {
+		if n, within := on.Acks(); a.Acks < n {
+			r.TooFew = fmt.Errorf("%d of %d replicas confirmed within %v", a.Acks, n, within)
+		}
 	}
 	return r
 }
 
 // task is a request about a hold to one server.
-type task struct{ asked[Kept] }
+type task struct {
+	on *wire.Deployment
+	r  wire.Request
+}
+
+// Do implements Request.
+func (t *task) Do(ctx context.Context, budget time.Duration) Result[Kept] {
+	return t.result(t.on.Do(ctx, budget, &t.r))
+}
+
+func (t *task) result(a wire.Answer) Result[Kept] { return result(t.on, &t.r, a, readKept) }
 
 // Name implements Task.
 func (t *task) Name() string { return t.r.Name() }
@@ -40,8 +54,8 @@ func (t *task) OfQuorum() bool { return false }
 
 // Send implements Task.
 func (t *task) Send(d Dispatch) {
-	done := d.Done
-	d.Round.Add(&t.r, d.Renewal, func(sent time.Time, a wire.Answer) { done(sent, t.result(a)) })
+	to := d.Recipient // not all of d
+	d.Round.Add(&t.r, func(sent time.Time, a wire.Answer) { to.Done(sent, t.result(a)) })
 }
 
 // entering makes the request of an enter script. If the client wants that, a server in
@@ -53,13 +67,13 @@ func (s *Site) entering(script string, keys []string, args []any) *asked[Entered
 		args = append(args, s.Quarantine.Milliseconds())
 	}
 	q := looking(s, script, keys, args, readEntered)
-	s.acked(&q.r)
+	q.r.Acked = s.acks()
 	return q
 }
 
-// about makes a request about a hold; see readKept.
+// about makes a request about a hold.
 func (s *Site) about(script string, keys []string, args []any) *task {
-	return &task{asked[Kept]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, readKept}}
+	return &task{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}}
 }
 
 // leaving makes a request that ends a hold: a second copy finds the hold gone.
@@ -96,25 +110,28 @@ func (s *Succession) after(args ...any) []any {
 	return all
 }
 
+// acks reports whether replicas have to confirm each lease.
+func (s *Site) acks() bool {
+	n, _ := s.Wire.Acks()
+	return n > 0
+}
+
 // grantsAtOnce reports whether each grant of the server counts: neither has it to be
 // confirmed by replicas, nor is a new server in quarantine.
-func (s *Site) grantsAtOnce() bool { return s.Acks == 0 && s.Quarantine == 0 }
+func (s *Site) grantsAtOnce() bool { return !s.acks() && s.Quarantine == 0 }
 
 // renewing makes a request that lengthens a lease.
 func (s *Site) renewing(script string, lease time.Duration, keys []string, args []any) *task {
 	t := s.about(script, keys, args)
-	if lease > 0 {
-		s.acked(&t.r)
-	}
+	t.r.Told = lease > 0
+	t.r.Acked = lease > 0 && s.acks()
 	return t
 }
 
 // reentering makes a request that enters a hold once more.
 func (s *Site) reentering(script string, confirm bool, keys []string, args []any) *task {
 	t := s.about(script, keys, args)
-	if confirm {
-		s.acked(&t.r)
-	}
+	t.r.Acked = confirm && s.acks()
 	return t
 }
 
@@ -130,9 +147,6 @@ func (s *Site) forcing(script, owner string, keys []string, args []any) *asked[b
 func looking[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
 	return &asked[T]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read}
 }
-
-// acked makes replicas confirm a request, if the client wants that.
-func (s *Site) acked(r *wire.Request) { r.Acks, r.Within = s.Acks, s.AckTimeout }
 
 // how returns how scripts publish. It is known when Ready has succeeded.
 func (s *Site) how() any {

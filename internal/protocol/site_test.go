@@ -26,15 +26,19 @@ func (deaf) Unpublished(error)     {}
 const uuid = "0189a6c4-9f5e-8abc-8def-0123456789ab" // of a client of this module
 
 // siteOn is a site of a client at a server.
-func siteOn(t testing.TB, rdb redis.UniversalClient) *Site {
+func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config)) *Site {
 	t.Helper()
-	d, err := wire.Open(rdb, wire.Config{
+	cfg := wire.Config{
 		Clock:          seam.SystemClock{},
 		CommandTimeout: 5 * time.Second,
 		LongestCall:    5 * time.Second,
 		Publish:        wire.PublishPlain,
 		Events:         deaf{},
-	})
+	}
+	for _, fn := range change {
+		fn(&cfg)
+	}
+	d, err := wire.Open(rdb, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

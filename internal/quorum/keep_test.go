@@ -17,9 +17,8 @@ var renewers = map[string]func(h *home, id string) protocol.Result[protocol.Kept
 	"watchdog": func(h *home, id string) protocol.Result[protocol.Kept] {
 		done := make(chan protocol.Result[protocol.Kept], 1)
 		h.Renew(id, lease).Send(protocol.Dispatch{
-			Lanes:  wire.NewLanes(h.home().Wire),
-			GoesOn: func() bool { return true },
-			Done:   func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r },
+			Lanes:     wire.NewLanes(h.home().Wire),
+			Recipient: recipient{goesOn: true, done: done},
 		})
 		select {
 		case r := <-done:
@@ -29,6 +28,15 @@ var renewers = map[string]func(h *home, id string) protocol.Result[protocol.Kept
 		}
 	},
 }
+
+// recipient is sent the outcome of a task.
+type recipient struct {
+	goesOn bool
+	done   chan<- protocol.Result[protocol.Kept]
+}
+
+func (r recipient) GoesOn() bool                                         { return r.goesOn }
+func (r recipient) Done(_ time.Time, got protocol.Result[protocol.Kept]) { r.done <- got }
 
 func eachRenewer(t *testing.T, fn func(t *testing.T, h *home, renew func(id string) protocol.Result[protocol.Kept])) {
 	for name, renew := range renewers {
@@ -189,9 +197,8 @@ func TestNothingIsSentForAHoldThatIsOver(t *testing.T) {
 	}
 	done := make(chan protocol.Result[protocol.Kept], 1)
 	h.Renew(id, lease).Send(protocol.Dispatch{
-		Lanes:  wire.NewLanes(h.home().Wire),
-		GoesOn: func() bool { return false },
-		Done:   func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r },
+		Lanes:     wire.NewLanes(h.home().Wire),
+		Recipient: recipient{done: done},
 	})
 	if got := <-done; !errors.Is(got.Err, ErrNoQuorum) {
 		t.Errorf("%+v", got)

@@ -159,7 +159,8 @@ func (t *nodeTask) OfQuorum() bool { return false }
 
 // Send implements protocol.Task.
 func (t *nodeTask) Send(d protocol.Dispatch) {
-	d.Round.Add(t.req, d.Renewal, func(sent time.Time, a wire.Answer) { d.Done(sent, t.result(a)) })
+	to := d.Recipient
+	d.Round.Add(t.req, func(sent time.Time, a wire.Answer) { to.Done(sent, t.result(a)) })
 }
 
 func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {

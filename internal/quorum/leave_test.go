@@ -36,7 +36,7 @@ func TestReleaseLeavesASilentNodeToTheWatchdog(t *testing.T) {
 	// As the watchdog does.
 	done := make(chan protocol.Result[protocol.Kept], 1)
 	round := h.nodes[2].Wire.NewRound(1)
-	missed[0].task.Send(protocol.Dispatch{Round: round, Done: func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r }})
+	missed[0].task.Send(protocol.Dispatch{Round: round, Recipient: recipient{done: done}})
 	eventually(t, "the node is reachable", func() bool { return !h.nodes[2].Wire.IsLost(nodeTimeout) })
 	round.Send(func(redisClient, []wire.Answer) {})
 	if got := <-done; got.Err != nil || got.Outcome != protocol.Done || h.votes() != "- - -" {
@@ -64,7 +64,7 @@ func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
 	}
 	h.pass()
 	done := make(chan protocol.Result[protocol.Kept], 1)
-	missed[0].task.Send(protocol.Dispatch{Done: func(_ time.Time, r protocol.Result[protocol.Kept]) { done <- r }})
+	missed[0].task.Send(protocol.Dispatch{Recipient: recipient{done: done}})
 	if got := <-done; got.Err != nil || got.Outcome != protocol.Done || h.votes() != "- - -" {
 		t.Errorf("%+v, votes %s", got, h.votes())
 	}

@@ -305,10 +305,10 @@ func (w *drain) send() bool {
 	answers := one[:]
 	if len(asks) == 1 {
 		c := call{r: requests[0], ctx: asks[0].values, deadline: time.Now().Add(timeout), over: w.over}
-		one[0] = d.send(newCopy(&c), requests[0])
+		one[0] = d.send(newCopy(&c), requests[0], nil)
 	} else {
 		ctx := &ioContext{Context: context.Background(), deadline: time.Now().Add(timeout), over: w.over}
-		answers = d.sendBatch(ctx, d.io, requests)
+		answers = d.sendBatch(ctx, d.io, requests, nil)
 		for i := range answers {
 			answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
 		}
@@ -402,9 +402,7 @@ func (w *drain) overdue() {
 // resume goes on with an errand whose first copy has failed, or has not been answered yet. The
 // answer to that copy comes, or has come, from first.
 func (d *Deployment) resume(a asked, r *Request, sent, began time.Time, first chan Answer) {
-	again := *r
-	again.first = &firstCopy{answer: first}
-	got := d.Do(a.values, max(a.Timeout()-time.Since(began), time.Millisecond), &again)
+	got := d.doAfter(a.values, max(a.Timeout()-time.Since(began), time.Millisecond), r, &firstCopy{answer: first})
 	if got.Err != nil {
 		d.Failed(got.Err)
 	}

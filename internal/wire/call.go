@@ -26,6 +26,7 @@ type call struct {
 
 	d        *Deployment
 	r        *Request
+	first    *firstCopy      // nil: none was under way before
 	ctx      context.Context // the caller's
 	deadline time.Time
 	late     time.Time // when the next copy is due; zero: it is not
@@ -63,11 +64,16 @@ func newCall() *call {
 // script may run twice. After errors that mean "not now" or "not here" the request is sent
 // again until the budget is spent.
 func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) Answer {
+	return d.doAfter(ctx, budget, r, nil)
+}
+
+// doAfter is Do; first, unless it is nil, is a copy that is under way already.
+func (d *Deployment) doAfter(ctx context.Context, budget time.Duration, r *Request, first *firstCopy) Answer {
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
 	}
 	c := d.spare.call()
-	c.d, c.r, c.ctx = d, r, ctx
+	c.d, c.r, c.first, c.ctx = d, r, first, ctx
 	a := c.do(budget)
 	if c.waiting > 0 {
 		close(c.over) // go-redis sends no copy now that it has not sent yet
@@ -76,7 +82,7 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 		c.timer.Stop()
 		return a
 	}
-	c.d, c.r, c.ctx = nil, nil, nil
+	c.d, c.r, c.first, c.ctx = nil, nil, nil, nil
 	d.spare.rest(c)
 	return a
 }
@@ -93,7 +99,7 @@ func (c *call) launch(now time.Time) {
 	if c.waiting < copies { // otherwise one of them has to be answered or fail first
 		c.late = now.Add(c.patience)
 	}
-	if c.waiting == 1 {
+	if c.waiting == 1 && c.first == nil {
 		if j.combiner = d.combinerOf(c.r); j.combiner != nil {
 			var at bool
 			if j.term, at = j.combiner.admit(j, now); !at {
@@ -166,9 +172,9 @@ func (c *call) do(budget time.Duration) Answer {
 	d, r, ctx := c.d, c.r, c.ctx
 	// Waiting for replicas is not a delay of the reply.
 	patience := budget / copies
-	if r.Acks > 0 {
-		budget += r.Within
-		patience += r.Within
+	if r.Acked {
+		budget += d.cfg.AckTimeout
+		patience += d.cfg.AckTimeout
 	}
 	now := time.Now()
 	c.deadline = now.Add(budget)

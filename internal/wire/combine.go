@@ -12,7 +12,7 @@ import (
 // Requests of concurrent callers to one server are combined. While few are under way, each is
 // sent at once, as a command of its own. Otherwise it waits, and a worker that has its answer
 // takes what waits as one pipeline: one write and one read for all of them. In it, a script
-// for several does what it can: see Request.Many.
+// for several does what it can: see Script.Many.
 const (
 	// direct is how many workers send to one server at a time.
 	direct = 8
@@ -73,12 +73,11 @@ func (s *combiners) known(d *Deployment) {
 }
 
 // combinerOf returns where a request waits while its server is busy with others. It returns nil
-// if the request does not wait: WAIT needs a connection of its own, and what is under way
-// already is not sent.
+// if the request does not wait: WAIT needs a connection of its own.
 func (d *Deployment) combinerOf(r *Request) *combiner {
 	s := &d.combiners
 	switch {
-	case r.Plain != nil || r.Acks > 0 || r.first != nil:
+	case r.Script == nil || r.Acked:
 		return nil
 	case d.cluster == nil:
 		return &s.one
@@ -276,7 +275,7 @@ func (d *Deployment) doTogether(batch []job) {
 	// No context of a caller is that of all, so hooks see the values of none.
 	ctx, cancel := context.WithDeadline(context.Background(), last)
 	defer cancel()
-	answers := d.sendBatch(ctx, d.io, requests)
+	answers := d.sendBatch(ctx, d.io, requests, nil)
 	// The failed ones are the last: it may take a command to say why.
 	for _, failed := range []bool{false, true} {
 		for i, a := range answers {

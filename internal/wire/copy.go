@@ -23,7 +23,7 @@ func newCopy(c *call) *sentCopy {
 	s := &sentCopy{io: ioContext{Context: c.ctx, deadline: c.deadline, over: c.over}}
 	// NewCmd's result does not leave this line, so it is not allocated.
 	s.Cmd = *redis.NewCmd(&s.io, c.r.words(s.room[:0], false)...)
-	if c.r.Plain == nil {
+	if c.r.Script != nil {
 		s.SetFirstKeyPos(3)
 	}
 	return s

@@ -26,10 +26,10 @@ type Config struct {
 	// LongestCall is the longest budget of any call. It bounds I/O where the time-outs
 	// of go-redis do not.
 	LongestCall time.Duration
-	// AckTimeout is how long replicas get to confirm a request that asks for it.
+	// Acks is how many replicas confirm the requests that ask for it, and AckTimeout how long
+	// they get.
+	Acks       int
 	AckTimeout time.Duration
-	// Acks reports whether requests ask for the confirmation of replicas.
-	Acks bool
 	// Publish is how to publish.
 	Publish PublishMode
 	// Direct is how many requests may be under way to one server before others are combined;
@@ -141,6 +141,9 @@ func (d *Deployment) OneServer() bool {
 	_, one := d.rdb.(*redis.Client)
 	return one
 }
+
+// Acks is how many replicas confirm the requests that ask for it, and how long they get.
+func (d *Deployment) Acks() (n int, within time.Duration) { return d.cfg.Acks, d.cfg.AckTimeout }
 
 // Clock is the time as leases see it.
 func (d *Deployment) Clock() seam.Clock { return d.cfg.Clock }

@@ -2,7 +2,7 @@ package wire
 
 import (
 	"context"
-	"time"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,17 +26,18 @@ const mostTries = 3
 func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 	var kinds map[*Script]*parcel
 	for i, r := range batch {
-		if r.Many == nil || !d.OneServer() {
+		many := r.many()
+		if many == nil || !d.OneServer() {
 			all = append(all, &parcel{script: r.Script, which: []int{i}})
 			continue
 		}
-		p := kinds[r.Many]
+		p := kinds[many]
 		if p == nil {
 			if kinds == nil {
 				kinds = map[*Script]*parcel{}
 			}
-			p = &parcel{script: r.Many, which: make([]int, 0, len(batch)-i), many: true}
-			kinds[r.Many] = p
+			p = &parcel{script: many, which: make([]int, 0, len(batch)-i), many: true}
+			kinds[many] = p
 			all = append(all, p)
 		}
 		p.which = append(p.which, i)
@@ -51,11 +52,7 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 
 // pipeline sends the requests of a batch, and notes their answers.
 func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, answers []Answer) {
-	var acks int
-	var within time.Duration
-	for _, r := range batch {
-		acks, within = max(acks, r.Acks), max(within, r.Within)
-	}
+	acked := slices.ContainsFunc(batch, func(r *Request) bool { return r.Acked })
 	for todo := d.parcels(batch); len(todo) > 0; {
 		pipe := node.Pipeline()
 		loaded := map[*Script]bool{}
@@ -63,14 +60,14 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 			whole := p.tries == 2 || p.tries == 1 && !loaded[p.script]
 			loaded[p.script] = true
 			if p.many {
-				p.cmd = together(ctx, pick(batch, p.which), whole)
+				p.cmd = together(ctx, p.script, batch, p.which, whole)
 			} else {
 				p.cmd = batch[p.which[0]].command(ctx, whole)
 			}
 			_ = pipe.Process(ctx, p.cmd)
 		}
-		wait := once{redis.NewCmd(ctx, "wait", acks, within.Milliseconds())}
-		if acks > 0 {
+		wait := d.wait(ctx)
+		if acked {
 			_ = pipe.Process(ctx, wait)
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own error
@@ -122,13 +119,4 @@ func (d *Deployment) open(p *parcel, batch []*Request, answers []Answer, confirm
 		answers[i].Acks = confirmed
 	}
 	return alone
-}
-
-// pick returns some elements of a slice.
-func pick[T any](all []T, which []int) []T {
-	some := make([]T, len(which))
-	for j, i := range which {
-		some[j] = all[i]
-	}
-	return some
 }

@@ -106,7 +106,7 @@ func (d *Deployment) greet(ctx context.Context, h *greeting) (err error) {
 		d.helloMu.Unlock()
 		close(h.done)
 	}()
-	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Plain: []any{"hello"}})
+	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Args: []any{"hello"}})
 	command, err := readHello(a)
 	if err == nil {
 		d.mode.Store(command)

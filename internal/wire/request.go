@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,6 +18,12 @@ type Script struct {
 	sha             any // SHA, boxed once
 	// Publishes: its reply may be {reply, why Redis refused to publish}.
 	Publishes bool
+
+	// Many does what the script does, for several requests of one server at once: it gets the
+	// keys of all of them, and then their arguments. It replies with a list, in which nil
+	// stands for a request that has to be sent by itself. It is only used in pipelines. nil:
+	// there is none.
+	Many *Script
 }
 
 // NewScript returns the script of a text.
@@ -28,26 +33,17 @@ func NewScript(name, text string, publishes bool) *Script {
 	return &Script{Name: name, Text: text, SHA: sha, sha: sha, Publishes: publishes}
 }
 
-// Request is one run of a script. Its first key routes it in a cluster.
+// Request is one run of a script. Its first key routes it in a cluster. There is one for each
+// renewal, so its size counts.
 type Request struct {
-	Script *Script
-	Plain  []any // a command that any node may answer, instead of a script
+	Script *Script // nil: Args is a command, which any node may answer
 	Keys   []string
 	Args   []any
 
 	// boxed are the n words of Put, the first of which are keys. They come before Keys
 	// and Args.
 	boxed   [6]any
-	n, keys int
-
-	// Main are the keys that may be of another type when Redis says that one is; nil: the
-	// first key.
-	Main []string
-
-	// Acks is for how many replicas to wait after the script (0: none), and Within for
-	// how long. They are asked on the same connection.
-	Acks   int
-	Within time.Duration
+	n, keys uint8
 
 	// NoResend: the request must not run twice. It is not sent again once it may have run.
 	NoResend bool
@@ -63,19 +59,22 @@ type Request struct {
 	// not run it now. The caller has other servers, or other ways.
 	FailFast bool
 
-	// Many is a script that does what Script does, for several requests of one server at
-	// once: it gets the keys of all of them, and then their arguments. It replies with a
-	// list, in which nil stands for a request that has to be sent by itself. It is only
-	// used in pipelines. nil: there is none.
-	Many *Script
+	// Acked: replicas have to confirm what the script did, as many and within the time that
+	// the Config says. They are asked on the same connection.
+	Acked bool
 
-	first *firstCopy // nil: none is under way when Do is called
+	// Told: the sender of a Round is told of the answer.
+	Told bool
+
+	// Main is the index of the key that may be of another type when Redis says that one is.
+	// With Step, each key so many further may be.
+	Main, Step uint8
 }
 
 // Name is a name for the request, for observers.
 func (r *Request) Name() string {
-	if r.Plain != nil {
-		return fmt.Sprint(r.Plain[0])
+	if r.Script == nil {
+		return fmt.Sprint(r.Args[0])
 	}
 	return r.Script.Name
 }
@@ -83,10 +82,10 @@ func (r *Request) Name() string {
 // Put sets the first keys and arguments. It copies them into the request, so that they do
 // not need slices of their own.
 func (r *Request) Put(keys int, words ...any) {
-	r.keys, r.n = keys, copy(r.boxed[:], words)
-	if r.n < len(words) {
+	if len(words) > len(r.boxed) {
 		panic("too many words")
 	}
+	r.keys, r.n = uint8(keys), uint8(copy(r.boxed[:], words))
 }
 
 // Words returns the keys and the arguments.
@@ -105,12 +104,24 @@ func (r *Request) route() string {
 	return r.Keys[0]
 }
 
-// main are the keys that may be of another type; see Main.
-func (r *Request) main() []string {
-	if r.Main == nil {
-		return []string{r.route()}
+// many is the script for several such requests; nil: there is none.
+func (r *Request) many() *Script {
+	if r.Script == nil {
+		return nil
 	}
-	return r.Main
+	return r.Script.Many
+}
+
+// main are the keys that may be of another type; see Main.
+func (r *Request) main() (some []string) {
+	keys, _ := r.Words()
+	if r.Step == 0 {
+		return keys[r.Main : r.Main+1]
+	}
+	for i := int(r.Main); i < len(keys); i += int(r.Step) {
+		some = append(some, keys[i])
+	}
+	return some
 }
 
 // once is a command that go-redis must not repeat: this package resends by itself, because
@@ -121,25 +132,25 @@ func (once) NoRetry() bool { return true }
 
 func (r *Request) command(ctx context.Context, whole bool) once {
 	cmd := redis.NewCmd(ctx, r.words(nil, whole)...)
-	if r.Plain == nil {
+	if r.Script != nil {
 		cmd.SetFirstKeyPos(3)
 	}
 	return once{cmd}
 }
 
-// together is the command for several requests with the same script for many.
-func together(ctx context.Context, all []*Request, whole bool) once {
+// together is the command of a script for many, for those requests of a batch that have it.
+func together(ctx context.Context, many *Script, batch []*Request, which []int, whole bool) once {
 	keys, n := 0, 3
-	for _, r := range all {
-		keys += r.keys + len(r.Keys)
-		n += r.n + len(r.Keys) + len(r.Args)
+	for _, i := range which {
+		keys += batch[i].nKeys()
+		n += batch[i].nKeys() + batch[i].nArgs()
 	}
-	words := all[0].Many.words(make([]any, 0, n), whole, keys)
-	for _, r := range all {
-		words = r.appendKeys(words)
+	words := many.words(make([]any, 0, n), whole, keys)
+	for _, i := range which {
+		words = batch[i].appendKeys(words)
 	}
-	for _, r := range all {
-		words = r.appendArgs(words)
+	for _, i := range which {
+		words = batch[i].appendArgs(words)
 	}
 	cmd := redis.NewCmd(ctx, words...)
 	cmd.SetFirstKeyPos(3)
@@ -149,14 +160,17 @@ func together(ctx context.Context, all []*Request, whole bool) once {
 // words returns what is sent, in room if that is enough. With whole it has the text of the
 // script, for a server that does not know its hash.
 func (r *Request) words(room []any, whole bool) []any {
-	if r.Plain != nil {
-		return append(room, r.Plain...)
+	if r.Script == nil {
+		return append(room, r.Args...)
 	}
-	if n := 3 + len(r.Keys) + len(r.Args) + r.n; cap(room) < n {
+	if n := 3 + r.nKeys() + r.nArgs(); cap(room) < n {
 		room = make([]any, 0, n)
 	}
-	return r.appendArgs(r.appendKeys(r.Script.words(room, whole, r.keys+len(r.Keys))))
+	return r.appendArgs(r.appendKeys(r.Script.words(room, whole, r.nKeys())))
 }
+
+func (r *Request) nKeys() int { return int(r.keys) + len(r.Keys) }
+func (r *Request) nArgs() int { return int(r.n-r.keys) + len(r.Args) }
 
 // words appends the first words of a command that runs the script.
 func (s *Script) words(to []any, whole bool, keys int) []any {

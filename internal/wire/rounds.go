@@ -17,23 +17,21 @@ type Round struct {
 
 type inRound struct {
 	*Request
-	told bool
 	done func(sent time.Time, a Answer)
 }
 
 // NewRound returns an empty round with room for n requests.
 func (d *Deployment) NewRound(n int) *Round { return &Round{d: d, all: make([]inRound, 0, n)} }
 
-// Add adds a request. done is called once, with the answer and the time of sending. With
-// told, the answer is also passed to the function that Send gets.
-func (r *Round) Add(request *Request, told bool, done func(sent time.Time, a Answer)) {
-	r.all = append(r.all, inRound{request, told, done})
+// Add adds a request. done is called once, with the answer and the time of sending.
+func (r *Round) Add(request *Request, done func(sent time.Time, a Answer)) {
+	r.all = append(r.all, inRound{request, done})
 }
 
 // Send sends the round and returns when all requests were answered or have failed; in a
 // cluster it returns sooner, and waits for each node in a goroutine. told is called after
 // each pipeline, when done was called for its requests, with the answers to the requests
-// that were added with told.
+// that say Told.
 func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	d := r.d
 	if d.cluster == nil {
@@ -57,7 +55,7 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 		// Sent through the cluster client, which follows redirections. But WAIT has to
 		// go to the node that got the requests.
 		var to redis.Cmdable = d.io
-		if d.cfg.Acks {
+		if d.cfg.Acks > 0 {
 			to = node
 		}
 		d.Go(func() { r.sendTo(node, to, group, told) })
@@ -78,17 +76,18 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 		}
 	}()
 	most := min(len(which), BatchSize)
-	batch, heard := make([]*Request, 0, most), make([]Answer, 0, most)
+	batch, room := make([]*Request, 0, most), make([]Answer, 0, most)
 	for len(which) > 0 {
 		n := min(len(which), BatchSize)
-		batch, heard = batch[:0], heard[:0]
+		batch = batch[:0]
 		for _, q := range which[:n] {
 			batch = append(batch, q.Request)
 		}
 		ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout+d.cfg.AckTimeout)
 		sent = d.cfg.Clock.Now()
-		answers := d.sendBatch(ctx, to, batch)
+		answers := d.sendBatch(ctx, to, batch, room)
 		cancel()
+		heard := answers[:0] // in the same room: each answer is read before
 		var silent error
 		for j := range answers {
 			a := &answers[j]
@@ -99,7 +98,7 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 				silent = a.Err
 			}
 			which[j].done(sent, *a)
-			if which[j].told {
+			if which[j].Told {
 				heard = append(heard, *a)
 			}
 		}

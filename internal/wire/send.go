@@ -11,14 +11,14 @@ import (
 
 // send sends one copy and reads its reply. A script that the server does not know has not
 // run, so its full text is sent at once.
-func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
+func (d *Deployment) send(s *sentCopy, r *Request, first *firstCopy) (a Answer) {
 	defer d.gate("reply")
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
 	ctx := &s.io
-	if a, ok := r.first.await(ctx); ok {
+	if a, ok := first.await(ctx); ok {
 		return a
 	}
-	if r.Acks > 0 {
+	if r.Acked {
 		return d.sendAcked(ctx, r)
 	}
 	err := d.io.Process(ctx, s)
@@ -45,7 +45,7 @@ func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
 	}
 	for _, whole := range []bool{false, true} {
 		cmd := r.command(ctx, whole)
-		wait := once{redis.NewCmd(ctx, "wait", r.Acks, r.Within.Milliseconds())}
+		wait := d.wait(ctx)
 		pipe := node.Pipeline()
 		_ = pipe.Process(ctx, cmd)
 		_ = pipe.Process(ctx, wait)
@@ -62,6 +62,11 @@ func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
 		return a
 	}
 	panic("unreachable")
+}
+
+// wait is the command that waits for replicas.
+func (d *Deployment) wait(ctx context.Context) once {
+	return once{redis.NewCmd(ctx, "wait", d.cfg.Acks, d.cfg.AckTimeout.Milliseconds())}
 }
 
 // answer is what a script has replied. It reports to Events if Redis did not let the
@@ -101,11 +106,11 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 // pipelines, so background requests do not starve waiting callers.
 const BatchSize = 100
 
-// sendBatch sends requests to one node as one pipeline and returns their
-// answers in order. Requests that one script can do together become one command.
-func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request) []Answer {
+// sendBatch sends requests to one node as one pipeline and returns their answers in order,
+// in room if that is enough. Requests that one script can do together become one command.
+func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request, room []Answer) []Answer {
 	defer d.gate("batch")
-	answers := make([]Answer, len(batch))
+	answers := append(room[:0], make([]Answer, len(batch))...)
 	if err := d.Safely(func() error { d.pipeline(ctx, node, batch, answers); return nil }); err != nil {
 		for i := range answers {
 			answers[i] = Answer{Err: err}

@@ -112,7 +112,7 @@ func (w *worker) run(d *Deployment, j job) {
 // reply were lost, and the worker with it.
 func (d *Deployment) do(j job) {
 	defer d.ended(j)
-	j.call.answers <- d.send(newCopy(j.call), j.r)
+	j.call.answers <- d.send(newCopy(j.call), j.r, j.call.first)
 }
 
 // ended notes the end of a job that launch has begun.

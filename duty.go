@@ -1,0 +1,71 @@
+package rlock
+
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// duty is something that the watchdog must do in time: renew a hold and end it at its
+// deadline, or send a clean-up. The watchdog calls a duty from one goroutine at a time,
+// except answered, which may come late and concurrently.
+type duty interface {
+	// due is called at about the time that was asked for, perhaps a slack too
+	// early. It returns what to do now, if anything, and when to be called
+	// again; the zero time ends the duty.
+	due(now instant, slack time.Duration) (chore, instant)
+	// answered is called with the result of a chore that was sent at sent, if there ever is
+	// one. It returns when to be called again.
+	answered(did chore, sent instant, r protocol.Result[protocol.Kept]) instant
+	// drain is called when the client shuts down. The duty is due then.
+	drain()
+	// holds returns what is held: the lock, the number, and the token if the hold is
+	// exclusive. The name is empty if nothing is.
+	holds() (lock string, number, token int64)
+	// nodes tells which nodes are asked for a hold of a RedLock.
+	nodes() string
+	// askNow asks Redis whether the hold is still there, and waits for the answer.
+	askNow()
+}
+
+// chore is something to send.
+type chore struct {
+	task   protocol.Task // nil: nothing
+	renews bool          // it confirms a watchdog lease
+	asks   bool          // it asks whether the holder was asked to release the lock
+}
+
+// entry is a duty's place in the watchdog's heap.
+type entry struct {
+	duty    duty
+	at      instant // guarded by watchdog.mu, as the rest
+	index   int32   // in the heap, or -1
+	drained bool
+	ended   bool
+}
+
+// entries is a heap by time.
+type entries []*entry
+
+func (h entries) Len() int           { return len(h) }
+func (h entries) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entries) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = int32(i), int32(j)
+}
+
+func (h *entries) Push(x any) {
+	e := x.(*entry)
+	e.index = int32(len(*h))
+	*h = append(*h, e)
+}
+
+func (h *entries) Pop() any {
+	old := *h
+	n := len(old) - 1
+	e := old[n]
+	old[n] = nil
+	e.index = -1
+	*h = old[:n]
+	return e
+}
