@@ -30,6 +30,7 @@ type Client struct {
 
 	wire     *wire.Deployment
 	site     protocol.Site // for the protocols of its locks
+	usual    settings      // of most of its locks
 	events   *events
 	watchdog *watchdog
 	cleanups *cleanups
@@ -48,6 +49,15 @@ type Client struct {
 	once     sync.Once     // of closing
 	calls    wire.Tally    // acquires and unlocks under way
 	running  wire.Tally    // goroutines that run code of users: watches, and what tells observers
+}
+
+// settings is what most locks of a client have in common: see Client.usual.
+type settings struct {
+	c      *Client
+	family string
+	opts   lockConfig
+	argErr error // why the arguments of the constructor are invalid
+	side   side
 }
 
 // clients counts the Clients of this process.
@@ -73,6 +83,7 @@ var clients atomic.Int64
 // the default.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
+	c.usual = settings{c: c, family: hashFamily}
 	err := apply(opts, &c.cfg)
 	if err == nil {
 		err = c.cfg.validate()

@@ -10,22 +10,10 @@ import (
 // core is what every lock type is made of: a name, and a protocol, which is all that
 // tells the types apart. Its exported methods are those of every type.
 type core struct {
-	c     *Client
 	asks  protocol.Protocol
 	names protocol.Names
 	*settings
 }
-
-// settings is what most locks of a type have in common.
-type settings struct {
-	family string
-	opts   lockConfig
-	argErr error // why the arguments of the constructor are invalid
-	side   side
-}
-
-// usual are the settings of most locks.
-var usual = settings{family: hashFamily}
 
 // newCore makes the core of a lock type of the given family. The caller adds the
 // protocol, for the names that are returned, unless argErr is set.
@@ -34,7 +22,7 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 	if !made {
 		c = noClient
 	}
-	l := &core{c: c}
+	l := &core{}
 	var argErr error
 	over := opts.handOverBounds()
 	l.names.Lock = c.cfg.prefix + name // also if it is invalid
@@ -54,8 +42,8 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 			argErr = invalid("%v", err)
 		}
 	}
-	if l.settings = &usual; family != usual.family || opts != usual.opts || argErr != nil {
-		l.settings = &settings{family: family, opts: opts, argErr: argErr}
+	if l.settings = &c.usual; family != c.usual.family || opts != c.usual.opts || argErr != nil {
+		l.settings = &settings{c: c, family: family, opts: opts, argErr: argErr}
 	}
 	return l, &l.names
 }

@@ -237,7 +237,7 @@ func (s *PermitSemaphore) acquire(ctx context.Context, n int, wait bool, opts []
 
 // with is the same core with another protocol.
 func (l *core) with(asks protocol.Protocol) *core {
-	other := &core{c: l.c, asks: asks, settings: l.settings}
+	other := &core{asks: asks, settings: l.settings}
 	other.names.Lock = l.names.Lock
 	return other
 }

@@ -11,8 +11,8 @@ import (
 func (l *Lock) Slot() any {
 	return struct {
 		site *Site
-		slot uint16
-	}{l.site, l.names.slot}
+		slot int
+	}{l.site, l.names.slot()}
 }
 
 // EnterAll asks for a hold of each of several Locks of one Slot, or of none of them. The

@@ -10,13 +10,14 @@ var _ Reentrant = (*Fenced)(nil)
 
 // Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
 // counter.
-type Fenced struct{ Lock }
+type Fenced struct {
+	Lock
+	counter string // the key
+}
 
 // NewFenced returns the protocol of a FencedLock.
 func NewFenced(site *Site, names *Names) *Fenced {
-	l := NewLock(site, names)
-	l.counter = prefixed("redisson_lock_token", names.Lock)
-	return &Fenced{*l}
+	return &Fenced{*NewLock(site, names), prefixed("redisson_lock_token", names.Lock)}
 }
 
 // NewID implements Protocol. The number in the id is negative, which marks the hold as one
@@ -26,6 +27,9 @@ func (l *Fenced) NewID() HoldID {
 	at := strings.LastIndexByte(id.ID, ':') + 1
 	return HoldID{id.ID[:at] + "-" + id.ID[at:], -id.Number}
 }
+
+// Enter implements Protocol. Tokens come from the counter.
+func (l *Fenced) Enter(e *Acquire) Request[Entered] { return l.enter(e, l.counter, "counter") }
 
 // counted reports whether a hold has raised the counter, as far as its id shows.
 func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }

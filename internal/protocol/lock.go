@@ -13,9 +13,6 @@ type Lock struct {
 	Everyday
 	site  *Site
 	names *Names
-	// counter is the key of the counter that tokens come from; empty: they come from the
-	// fencing clock of the slot.
-	counter string
 }
 
 // NewLock returns the protocol of a Lock.
@@ -29,12 +26,13 @@ func (l *Lock) HandsOver() bool { return true }
 // NewID implements Protocol.
 func (l *Lock) NewID() HoldID { return l.site.NewID() }
 
-// Enter implements Protocol.
+// Enter implements Protocol. Tokens come from the fencing clock of the slot.
 func (l *Lock) Enter(e *Acquire) Request[Entered] {
-	tokens, source := l.counter, any("counter")
-	if tokens == "" {
-		tokens, source = l.names.Clock(), any(e.Reserve) // a small number is not boxed anew
-	}
+	return l.enter(e, l.names.Clock(), e.Reserve) // a small number is not boxed anew
+}
+
+// enter is Enter with the key that tokens come from, and what kind it is.
+func (l *Lock) enter(e *Acquire, tokens string, source any) Request[Entered] {
 	q := l.site.entering("lock/enter", nil, nil)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
 	return q

@@ -21,7 +21,6 @@ const MaxNameLength = 64 << 10
 // unless that has a brace of its own.
 type Names struct {
 	Lock string // the hash; it has the name of the lock
-	slot uint16
 	// derived are the names that each hold needs again. A lock that is taken once, as one of
 	// very many, has none of them for as long as it is held.
 	derived atomic.Pointer[derived]
@@ -44,7 +43,7 @@ func (n *Names) Derive(name string) error {
 		// server and fail in a cluster, so it is refused everywhere.
 		return fmt.Errorf("the lock's name %.100q has a brace but no usable hash tag such as {tag}: its keys would not share a cluster slot", name)
 	}
-	n.Lock, n.slot = name, uint16(slot)
+	n.Lock = name
 	return nil
 }
 
@@ -56,7 +55,7 @@ func (n *Names) Channel() string { return n.keep().channel }
 func (n *Names) keep() *derived {
 	d := n.derived.Load()
 	if d == nil { // two callers at once make the same
-		d = &derived{prefixed("redisson_lock__channel", n.Lock), clockKey(int(n.slot))}
+		d = &derived{prefixed("redisson_lock__channel", n.Lock), clockKey(n.slot())}
 		n.derived.Store(d)
 	}
 	return d
@@ -67,8 +66,11 @@ func (n *Names) Clock() string {
 	if d := n.derived.Load(); d != nil {
 		return d.clock
 	}
-	return clockKey(int(n.slot))
+	return clockKey(n.slot())
 }
+
+// slot is that of all its keys. A held lock does not keep it.
+func (n *Names) slot() int { return wire.Slot(n.Lock) }
 
 // Tombstone is the key that says that a hold has ended.
 func (n *Names) Tombstone(id string) string {

@@ -16,8 +16,8 @@ type Once struct {
 // have nothing to do with it.
 func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 	base := names.Derived("rlock:once")
-	own := &Names{Lock: base, slot: names.slot}
-	own.derived.Store(&derived{channel: base + ":free", clock: clockKey(int(names.slot))})
+	own := &Names{Lock: base}
+	own.derived.Store(&derived{channel: base + ":free", clock: clockKey(names.slot())})
 	return &Once{*NewLock(site, own), base + ":result", keep}
 }
 

@@ -17,7 +17,7 @@ func TestBytesOfAHeldLock(t *testing.T) {
 	if !locktest.Alone(t) || locktest.UnderRace() {
 		return
 	}
-	const locks, most = 10_000, 400
+	const locks, most = 10_000, 360
 	b := locktest.OnServer(t)
 	c := b.NewClient(t)
 	held := make([]*rlock.Lease, locks)
