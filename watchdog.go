@@ -368,21 +368,25 @@ func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, f
 	defer w.mu.Unlock()
 	since, failing := w.failing[key]
 	now := w.now()
-	attrs := []any{}
-	if one, ok := node.(*redis.Client); ok {
-		attrs = append(attrs, "node", one.Options().Addr)
-	}
 	switch {
 	case renewed && failing:
 		delete(w.failing, key)
-		attrs = append(attrs, "after", now.Sub(since).Round(time.Millisecond))
+		attrs := ofNode(node, "after", now.Sub(since).Round(time.Millisecond))
 		w.events.later(func() { w.events.logger.Info("rlock: renewals get through again", attrs...) })
 	case !renewed && !failing && failed != nil:
 		if w.failing == nil {
 			w.failing = map[any]instant{}
 		}
 		w.failing[key] = now
-		attrs = append(attrs, "error", failed)
+		attrs := ofNode(node, "error", failed)
 		w.events.later(func() { w.events.logger.Warn("rlock: renewals fail, trying again", attrs...) })
 	}
+}
+
+// ofNode are attributes for the log, after the address of a node if that is known.
+func ofNode(node redis.UniversalClient, attrs ...any) []any {
+	if one, ok := node.(*redis.Client); ok {
+		attrs = append([]any{"node", one.Options().Addr}, attrs...)
+	}
+	return attrs
 }

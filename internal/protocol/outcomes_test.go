@@ -349,7 +349,7 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 			t.Parallel()
 			rdb := open(t)
 			site := siteOn(t, rdb)
-			const n = wire.BatchSize + 5
+			const n = wire.RoundSize + 5
 			var locks []*Lock
 			for i := range n {
 				locks = append(locks, NewLock(site, namesOf(t, fmt.Sprint("lock ", i))))

