@@ -84,6 +84,14 @@ func (p *papers) ask(node int) bool {
 	return !p.over
 }
 
+// wanted reports whether votes are of use still. A request for one that is sent after the release
+// could outlast its tombstone, if the node restarts without data.
+func (p *papers) wanted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.over
+}
+
 // answered notes the reply to such a request.
 func (p *papers) answered(node int, r reply) {
 	p.mu.Lock()

@@ -288,6 +288,9 @@ func (a *ask) sendReady() {
 // Timeout implements wire.Errand.
 func (a *ask) Timeout() time.Duration { return a.f.l.cfg.NodeTimeout }
 
+// Wanted implements wire.Errand.
+func (a *ask) Wanted() bool { return a.papers == nil || a.papers.wanted() }
+
 // Request implements wire.Errand.
 func (a *ask) Request() (*wire.Request, error) {
 	if p := a.q.papers; p != nil {

@@ -288,6 +288,9 @@ func (n *round) note(r reply, sent time.Time) {
 // Timeout implements wire.Errand.
 func (e *errand) Timeout() time.Duration { return e.l.cfg.NodeTimeout }
 
+// Wanted implements wire.Errand.
+func (e *errand) Wanted() bool { return e.ballot.papers.wanted() }
+
 // Request implements wire.Errand.
 func (e *errand) Request() (*wire.Request, error) {
 	rs := &e.ballot.rounds

@@ -47,6 +47,43 @@ func TestReleaseLeavesASilentNodeToTheWatchdog(t *testing.T) {
 	}
 }
 
+// A request for a vote is repeated while its node fails, but not when the hold is over: the
+// node could restart, forget the tombstone, and vote.
+func TestNodeIsNotAskedForItsVoteAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"acquire", "renew"} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 3))
+			h.warm()
+			sha := loaded()["quorum/"+script].SHA
+			asked := func() int {
+				return h.servers[2].proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) })
+			}
+			before := asked()
+			var id string
+			if script == "acquire" {
+				h.on(2, script, faultproxy.ResetBefore)
+				id, _ = h.mustEnter()
+			} else {
+				id, _ = h.mustEnter()
+				h.quiet()
+				h.on(2, script, faultproxy.ResetBefore)
+				if got := h.Renew(id, lease).Do(bg, budget); got.Err != nil {
+					t.Fatal(got.Err)
+				}
+			}
+			eventually(t, "it is repeated", func() bool { return asked() >= before+2 })
+			h.mustRelease(id)
+			then := asked()
+			h.quiet() // no request is under way, nor will be repeated
+			if n := asked() - then; n > 1 {
+				t.Errorf("the node was asked %d times after the release: one copy may have been on its way", n)
+			}
+		})
+	}
+}
+
 // Where a node's client was shut down, the home goes on.
 func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
 	t.Parallel()

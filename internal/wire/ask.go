@@ -402,7 +402,7 @@ func (w *drain) overdue() {
 // resume goes on with an errand whose first copy has failed, or has not been answered yet. The
 // answer to that copy comes, or has come, from first.
 func (d *Deployment) resume(a asked, r *Request, sent, began time.Time, first chan Answer) {
-	got := d.doAfter(a.values, max(a.Timeout()-time.Since(began), time.Millisecond), r, &firstCopy{answer: first})
+	got := d.doAfter(a.values, max(a.Timeout()-time.Since(began), time.Millisecond), r, &firstCopy{answer: first, wanted: a.Wanted})
 	if got.Err != nil {
 		d.Failed(got.Err)
 	}
@@ -414,6 +414,7 @@ func (d *Deployment) resume(a asked, r *Request, sent, began time.Time, first ch
 type firstCopy struct {
 	taken  atomic.Bool
 	answer chan Answer
+	wanted func() bool // reports whether the others are to be sent
 }
 
 // await waits for the first copy. It returns false if that was waited for before.

@@ -66,6 +66,7 @@ func (e *errand) Request() (*Request, error) {
 
 func (e *errand) Answered(_ time.Time, a Answer) { e.answer <- a }
 func (e *errand) Timeout() time.Duration         { return e.timeout }
+func (e *errand) Wanted() bool                   { return true }
 
 // must waits for the answer, which is the echo.
 func (e *errand) must(t *testing.T, unsure bool) {

@@ -243,7 +243,7 @@ func (c *call) do(budget time.Duration) Answer {
 }
 
 // tick is called when the timer has fired. It reports whether to wait on: the deadline has not
-// passed. absent: a copy found the work done.
+// passed, and a copy is under way or is sent now. absent: a copy found the work done.
 func (c *call) tick(absent *Answer) bool {
 	now := time.Now()
 	c.armed = time.Time{}
@@ -253,6 +253,11 @@ func (c *call) tick(absent *Answer) bool {
 		return false
 	case c.held.combiner != nil:
 		c.look(now)
+	case c.first != nil && !c.first.wanted():
+		if c.waiting == 0 {
+			return false
+		}
+		c.late = time.Time{}
 	case c.waiting > 0 && (c.r.NoResend || absent != nil):
 		c.late = time.Time{}
 	default:

@@ -15,6 +15,9 @@ type Errand interface {
 	Answered(sent time.Time, a Answer)
 	// Timeout bounds the wait for the answer, from when the request is sent.
 	Timeout() time.Duration
+	// Wanted reports whether the answer is of use still. When it is not, the request is not
+	// sent again.
+	Wanted() bool
 }
 
 // Lanes send requests to several deployments: one lane for each, with one pipeline under
