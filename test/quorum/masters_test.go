@@ -23,6 +23,7 @@ type masters struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy
 	plain   []redis.UniversalClient // past the proxies
+	calls   locktest.CountHook      // of all clients
 
 	mu         sync.Mutex
 	unanswered map[request]bool // requests that were sent and not answered
@@ -48,9 +49,23 @@ func startMasters(t testing.TB) *masters {
 func (n *masters) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, p := range n.proxies {
-		cs = append(cs, locktest.NewClient(t, locktest.Dialer(p.Addr())(t, locktest.DialOnce), opts...))
+		cs = append(cs, n.client(t, p.Addr(), opts))
 	}
 	return cs
+}
+
+func (n *masters) client(t testing.TB, addr string, opts []rlock.Option) *rlock.Client {
+	t.Helper()
+	rdb := locktest.Dialer(addr)(t, locktest.DialOnce)
+	rdb.AddHook(&n.calls)
+	return locktest.NewClient(t, rdb, opts...)
+}
+
+// answered waits until no client waits for an answer. A request that is on its way while a node
+// dies twice could outlast its tombstone.
+func (n *masters) answered(t testing.TB) {
+	t.Helper()
+	locktest.Eventually(t, "all requests are answered", func() bool { return n.calls.UnderWay.Load() == 0 })
 }
 
 // straight is clients without the proxies: the second process of a test whose
@@ -58,7 +73,7 @@ func (n *masters) clients(t testing.TB, opts ...rlock.Option) (cs []*rlock.Clien
 func (n *masters) straight(t testing.TB, opts ...rlock.Option) (cs []*rlock.Client) {
 	t.Helper()
 	for _, s := range n.servers {
-		cs = append(cs, locktest.NewClient(t, locktest.Dialer(s.Addr())(t, locktest.DialOnce), opts...))
+		cs = append(cs, n.client(t, s.Addr(), opts))
 	}
 	return cs
 }

@@ -189,6 +189,7 @@ func mustBeMended(t *testing.T, n *masters, fault nodeFault, struck []int, name 
 		t.Errorf("token %d after %d", lease.Token(), token)
 	}
 	locktest.MustUnlock(t, lease)
+	n.answered(t)
 	n.nothing(t, name)
 }
 
