@@ -23,11 +23,14 @@ import (
 func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
-		other := b.NewClient(t)
+		rdb := b.Client(t)
+		other := locktest.NewClient(t, rdb)
 		for _, k := range locktest.Types {
 			t.Run(k.Name, func(t *testing.T) {
 				t.Parallel()
-				c := b.NewClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithUnlockTimeout(10*time.Second))
+				const term = time.Minute // longer than the test, so what Redis has left of it shows the renewals
+				var clock locktest.Clock
+				c := b.NewClient(t, clock.Option(), rlock.WithWatchdogLease(term), rlock.WithUnlockTimeout(10*time.Second))
 				l, name := k.Open(c, k.Name), k.Name
 				lease := locktest.MustLock(t, l)
 				nested := locktest.MustLockCtx(t, lease.Context(bg), l)
@@ -38,8 +41,24 @@ func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 					locktest.WantErr(t, err, rlock.ErrClosed, nil, rlock.ErrLeaseLost)
 				}
 				for range 4 { // so that the first lease is over
+					var keys []string
+					for _, key := range locktest.Keys(t, rdb) {
+						if (key == name || strings.HasPrefix(key, "{"+name+"}:rlock:")) && rdb.PTTL(bg, key).Val() > term/2 {
+							keys = append(keys, key)
+							rdb.PExpire(bg, key, term/2)
+						}
+					}
+					if len(keys) == 0 {
+						t.Fatal("Redis has nothing of it that ends")
+					}
 					was := lease.Deadline()
+					clock.Forward(term / 3)
 					locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
+					for _, key := range keys {
+						if ttl := rdb.PTTL(bg, key).Val(); ttl <= term/2 {
+							t.Errorf("it was renewed, and %s ends in %v", key, ttl)
+						}
+					}
 					_, err := k.Blocker(other, name).TryLock(bg)
 					locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				}
@@ -108,7 +127,10 @@ func TestShutdownBesideForcedHolds(t *testing.T) {
 func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, other := b.NewClient(t, rlock.WithWatchdogLease(time.Second)), b.NewClient(t)
+		const term = time.Minute // longer than the test
+		var clock locktest.Clock
+		rdb := b.Client(t)
+		c, other := b.NewClient(t, clock.Option(), rlock.WithWatchdogLease(term)), locktest.NewClient(t, rdb)
 		var leases []*rlock.Lease
 		for i := range 7 {
 			leases = append(leases, locktest.MustLock(t, c.NewLock(fmt.Sprint("lock ", i))))
@@ -132,7 +154,15 @@ func TestShutdownWithoutTimeNamesWhatIsHeld(t *testing.T) {
 		}
 		locktest.MustUnlock(t, leases[5])
 		locktest.MustUnlock(t, locktest.MustLock(t, other.NewLock("lock 5"), rlock.WithWait(0)))
+		rdb.PExpire(bg, "lock 6", term/2) // so that a renewal would show
+		clock.Forward(term / 2)
+		locktest.MustUnlock(t, leases[4])
+		clock.Forward(term / 2)
 		locktest.Eventually(t, "the lease is over", func() bool { return errors.Is(leases[6].Err(), rlock.ErrExpired) })
+		if ttl := rdb.PTTL(bg, "lock 6").Val(); ttl <= 0 || ttl > term/2 {
+			t.Errorf("what was left of the lease in Redis is %v", ttl)
+		}
+		rdb.PExpire(bg, "lock 6", time.Millisecond)
 		locktest.MustUnlock(t, locktest.MustLock(t, other.NewLock("lock 6")))
 		locktest.WantErr(t, leases[6].Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		if err := c.Shutdown(bg); err == nil {
@@ -439,13 +469,17 @@ func TestBlockedLoggerHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		h := &blockedHandler{entered: make(chan struct{}), leave: make(chan struct{})}
-		c := b.NewClient(t, rlock.WithWatchdogLease(600*time.Millisecond), rlock.WithLogger(slog.New(h)))
+		const term = time.Minute
+		var clock locktest.Clock
+		c := b.NewClient(t, clock.Option(), rlock.WithWatchdogLease(term), rlock.WithLogger(slog.New(h)))
 		other := locktest.MustLock(t, c.NewLock("b"))
-		lost := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(50*time.Millisecond))
+		lost := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(term/6))
+		clock.Forward(term / 6)
 		<-h.entered
 		locktest.WantErr(t, lost.Err(), rlock.ErrExpired) // the lease can be looked at meanwhile
 		for range 4 {
 			was := other.Deadline()
+			clock.Forward(term / 3)
 			locktest.Eventually(t, "the other is renewed", func() bool { return other.Deadline().After(was) })
 		}
 		locktest.MustUnlock(t, other)

@@ -5,6 +5,7 @@
 //	main.go       how a package's tests run: side by side, no leaked goroutines
 //	backend.go    miniredis, a server, a cluster; clients of them
 //	attempt.go    calls that wait
+//	clock.go      a clock that a test puts forward
 //	must.go       locks, errors and conditions that a test must get
 //	keys.go       what is in Redis, and what is left there
 //	types.go      every type of lock, for scenarios that each has to pass
