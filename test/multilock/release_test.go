@@ -292,10 +292,11 @@ func (h *lateReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestMultiLockIsReleasedByAServerWithoutMemory(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
-	c, proxy, rdb := b.Faulty(t)
+	// So that only a reset connection has a request sent again, on a busy machine too.
+	c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
 	loadScripts(t, rdb)
 	names := []string{"{m}a", "{m}b", "{m}c"}
-	locktest.OnNth(t, proxy, "lock/enter_all", 1, faultproxy.SwallowReply)
+	locktest.OnNth(t, proxy, "lock/enter_all", 1, faultproxy.ResetAfter)
 	lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 	if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
