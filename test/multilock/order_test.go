@@ -182,20 +182,32 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
-		// Two thirds of it are above any pause of a busy machine, and it would be
-		// over twice before the last member is free.
-		const fixed = 2 * time.Second
-		last := locktest.MustLock(t, other.NewLock("c"))
+		var clock locktest.Clock
+		c, other := locktest.NewClient(t, rdb, clock.Option()), locktest.NewClient(t, rdb)
+		// They are extended each third of it. The rest is for a busy machine.
+		const fixed = 5 * time.Second
+		third := locktest.MustLock(t, other.NewLock("c"))
+		// So many that a round lasts for far longer than the test.
+		names := strings.Split("abcdefghijklmnop", "")
+		m := locktest.Begin(t, bg, locktest.MultiLockOf(t, c, names...), rlock.WithLease(fixed))
 		var owners []string
-		time.AfterFunc(2*fixed, func() {
-			for _, n := range []string{"a", "b"} {
-				owners = append(owners, strings.Join(rdb.HKeys(bg, n).Val(), ","))
+		for _, n := range names[:2] {
+			locktest.Eventually(t, "it is taken", func() bool { return len(rdb.HKeys(bg, n).Val()) > 0 })
+			owners = append(owners, strings.Join(rdb.HKeys(bg, n).Val(), ","))
+		}
+		left := []time.Duration{fixed, fixed}
+		for range 2 {
+			for i, n := range names[:2] {
+				locktest.Eventually(t, "it is extended", func() bool {
+					was := left[i]
+					left[i] = rdb.PTTL(bg, n).Val()
+					return left[i] > was
+				})
 			}
-			_ = last.Unlock(bg)
-		})
-		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, "a", "b", "c"), rlock.WithLease(fixed))
-		newest := lease.Members()[2]
+		}
+		locktest.MustUnlock(t, third)
+		lease := m.Held()
+		newest := lease.Members()[len(names)-1]
 		for i, l := range lease.Members()[:2] {
 			if owners[i] != l.Owner() {
 				t.Errorf("%s was held by %q", l.Name(), owners[i])
@@ -204,9 +216,18 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 				t.Errorf("%s has less time than the last: %v, %v", l.Name(), l.Deadline(), newest.Deadline())
 			}
 		}
-		<-lease.Done() // it is not renewed any longer
+		deadline := lease.Deadline()
+		time.Sleep(fixed/3 + 100*time.Millisecond)
+		if now := lease.Deadline(); !now.Equal(deadline) {
+			t.Errorf("it is extended still: the deadline was %v and is %v", deadline, now)
+		}
+		clock.Forward(fixed)
+		<-lease.Done()
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+		for _, n := range names {
+			rdb.PExpire(bg, n, time.Millisecond) // nothing else ends the leases in Redis
+		}
 		locktest.NothingLeft(t, rdb)
 	})
 }
