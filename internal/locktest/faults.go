@@ -1,12 +1,15 @@
 package locktest
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -75,6 +78,22 @@ func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backen
 	}
 	Beside(t, "miniredis", func(t *testing.T) { each(t, OnMiniredis) })
 	Beside(t, "standalone", func(t *testing.T) { each(t, func(t testing.TB) *Backend { return OnServer(t) }) })
+}
+
+// Unhurried runs a scenario in which a reply is lost. Half of the time-out has to do for the
+// request that is sent again, and may be too short for a busy machine: when the scenario returns
+// ErrUnreachable, it is run once more with twice the time-out.
+func Unhurried(t testing.TB, scenario func(timeout time.Duration) error) {
+	t.Helper()
+	for timeout := Ample(2 * time.Second); ; timeout *= 2 {
+		err := scenario(timeout)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, rlock.ErrUnreachable) || timeout > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Lossy loses an eighth of the scripts or their replies, or lets them run twice: in ways after

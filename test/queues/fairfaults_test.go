@@ -45,22 +45,25 @@ func fairOrder(t testing.TB, rdb redis.UniversalClient, name string, ids ...stri
 func TestFairAcquireWithLostReplyHoldsOnce(t *testing.T) {
 	t.Parallel()
 	locktest.EachLoss(t, "fair/enter", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
-		c, proxy, rdb := fairFaulty(t, b)
 		for _, acquire := range []func(*rlock.FairLock) (*rlock.Lease, error){
 			func(l *rlock.FairLock) (*rlock.Lease, error) { return l.Lock(bg) },
 			func(l *rlock.FairLock) (*rlock.Lease, error) { return l.TryLock(bg) },
 		} {
-			locktest.OnNth(t, proxy, "fair/enter", 1, action)
-			lease, err := acquire(c.NewFairLock("a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
-				t.Fatalf("count %q", n)
-			}
-			fairOrder(t, rdb, "a")
-			locktest.MustUnlock(t, lease)
-			locktest.OnlyTombstones(t, rdb)
+			locktest.Unhurried(t, func(timeout time.Duration) error {
+				c, proxy, rdb := fairFaulty(t, b, rlock.WithCommandTimeout(timeout), rlock.WithUnlockTimeout(20*time.Second))
+				locktest.OnNth(t, proxy, "fair/enter", 1, action)
+				lease, err := acquire(c.NewFairLock("a"))
+				if err != nil {
+					return err
+				}
+				if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
+					t.Fatalf("count %q", n)
+				}
+				fairOrder(t, rdb, "a")
+				locktest.MustUnlock(t, lease)
+				locktest.OnlyTombstones(t, rdb)
+				return nil
+			})
 		}
 	})
 }
@@ -127,23 +130,31 @@ func TestFairWaiterThatLeavesWithLostReplyLeavesNothing(t *testing.T) {
 func TestFairUnlockWithLostReplyReportsSuccess(t *testing.T) {
 	t.Parallel()
 	locktest.EachLoss(t, "fair/release", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
-		c, proxy, rdb := fairFaulty(t, b)
-		outer := locktest.MustLock(t, c.NewFairLock("a"))
-		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewFairLock("a"))
-		w := locktest.MustLineUp(t, rdb, locktest.NewClient(t, rdb).NewFairLock("a"))
-		locktest.OnNth(t, proxy, "fair/release", 1, action)
-		locktest.MustUnlock(t, inner)
-		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
-			t.Fatalf("count %q after the inner unlock", n)
-		}
-		locktest.OnNth(t, proxy, "fair/release", 1, action)
-		locktest.MustUnlock(t, outer) // a resend may find the next one there
-		next := w.Wait(t)
-		if err := next.Err(); err != nil {
-			t.Fatal(err)
-		}
-		locktest.MustUnlock(t, next)
-		locktest.OnlyTombstones(t, rdb)
+		locktest.Unhurried(t, func(timeout time.Duration) error {
+			c, proxy, rdb := fairFaulty(t, b, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(timeout))
+			outer := locktest.MustLock(t, c.NewFairLock("a"))
+			inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewFairLock("a"))
+			w := locktest.MustLineUp(t, rdb, locktest.NewClient(t, rdb).NewFairLock("a"))
+			defer func() { w.Cancel(); <-w.Done }()
+			locktest.OnNth(t, proxy, "fair/release", 1, action)
+			if err := inner.Unlock(bg); err != nil {
+				return err
+			}
+			if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
+				t.Fatalf("count %q after the inner unlock", n)
+			}
+			locktest.OnNth(t, proxy, "fair/release", 1, action)
+			if err := outer.Unlock(bg); err != nil { // a resend may find the next one there
+				return err
+			}
+			next := w.Wait(t)
+			if err := next.Err(); err != nil {
+				t.Fatal(err)
+			}
+			locktest.MustUnlock(t, next)
+			locktest.OnlyTombstones(t, rdb)
+			return nil
+		})
 	})
 }
 
