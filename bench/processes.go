@@ -87,24 +87,28 @@ func (b *bench) handOver() {
 		waiter := b.child(e.name, s.Addr(), lease)
 		key := "handover:" + e.name
 		h := e.handle(key)
+		round := func(t *times) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer time.AfterFunc(2*hang, cancel).Stop()
+			if h.lock(ctx) != nil {
+				return
+			}
+			b.host.must(waiter.send(order{Op: "take", Name: key}))
+			time.Sleep(settle)
+			start := time.Now()
+			err := h.unlock(ctx)
+			var a answer
+			if err = errors.Join(err, waiter.receive(&a)); err == nil {
+				t.add(time.Duration(a.At - start.UnixNano()))
+			}
+		}
 		turn := func() sample {
+			round(newTimes()) // others had their turns: subscriptions may have ended
 			before := s.counts()
 			t := newTimes()
 			for range turns {
-				ctx, cancel := context.WithCancel(ctx)
-				stop := time.AfterFunc(2*hang, cancel)
-				if h.lock(ctx) == nil {
-					b.host.must(waiter.send(order{Op: "take", Name: key}))
-					time.Sleep(settle)
-					start := time.Now()
-					err := h.unlock(ctx)
-					var a answer
-					if err = errors.Join(err, waiter.receive(&a)); err == nil {
-						t.add(time.Duration(a.At - start.UnixNano()))
-					}
-				}
-				stop.Stop()
-				cancel()
+				round(t)
 			}
 			w := before.until(s.counts(), e.direct)
 			n := float64(turns)

@@ -16,8 +16,7 @@ var reasons = map[string]string{
 	"server": "An empty script takes 1.6 µs, our enter 6.3 µs, our release 3.2 µs; in a script for many, 4.4 µs and 2.4 µs. What remains are the commands inside, at 0.5 to 0.9 µs each: " +
 		"the look for a tombstone, the time, the token, the hash and its TTL that Redisson reads, the end of the hold and PUBLISH. Raw has two and no token, no re-entry, no wake-up. " +
 		"Shared closures, a single MGET, MSET or DEL for a batch were tried and won nothing. Needed: another wire than Redisson's, or locks without tokens.",
-	"hand-over": "Five commands a round; the fiftieth more is not of each round, but of how the measurement begins (rueidislock has 5.01).",
-	"held":      "350 to 355 B of the heap at 10,000 and at 100,000 holds; the rest are stacks of the goroutines that took them, which Go keeps for a while.",
+	"held": "350 to 355 B of the heap at 10,000 and at 100,000 holds; the rest are stacks of the goroutines that took them, which Go keeps for a while.",
 	"renewed": "Of the processor time of 100,000 holds a quarter is Go's collector, which marks them each time that the renewals have left as much garbage, and competes with the server for two cores meanwhile: acquires wait for it. " +
 		"Needed: renewals that allocate nothing.",
 	"RedLock": "Each node runs two scripts with eight commands, which keep tokens in the order of holds (8.3 µs and 4.3 µs in a row; two to three times that when five servers and the client take turns on two cores, and find their caches cold). The fail-fast redsync sends one SET, and a script with two. " +
