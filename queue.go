@@ -31,12 +31,12 @@ import (
 // the confirmation has granted the other one its hold. Otherwise it looks.
 //
 // If WithHandOver asks for it, the release names more of the client's waiters, and Redis tells how
-// many of them come next behind the heir, without anybody in between. The heir hands the hold over to them, in this order
-// and without Redis: see handover.go. So who comes later gets the lock later, wherever it waits, as
-// if each release had asked Redis. The waiters keep their places meanwhile, in case the client dies,
-// and the release at the end of the batch takes them out of the queue. Nobody else is woken before
-// that: they stand in front. If the hold is lost, or the release not answered, they abandon their
-// places.
+// many of them come next behind the heir, without anybody in between. The heir hands the hold over
+// to them, in this order and without Redis: see handover.go. So who comes later gets the lock later,
+// wherever it waits, as if each release had asked Redis. The waiters keep their places meanwhile, in
+// case the client dies, and the release at the end of the batch takes them out of the queue. Nobody
+// else is woken before that: they stand in front. If the hold is lost, or the release not answered,
+// they abandon their places.
 
 // standing is the place of a waiter in Redis.
 type standing struct {
