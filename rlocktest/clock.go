@@ -137,6 +137,35 @@ func (c *clock) due() bool {
 	return false
 }
 
+// hold keeps all timers from firing until release is called. It holds none if one has fired, or is
+// about to, and its owner has not dealt with that.
+func (c *clock) hold() (release func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.nowLocked()
+	for t := range c.timers {
+		if !t.ignore && !t.at.After(now) {
+			return func() {}, false
+		}
+	}
+	var held []*timer
+	for t := range c.timers {
+		if t.real.Stop() {
+			held = append(held, t)
+		}
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		now := c.nowLocked()
+		for _, t := range held {
+			if _, armed := c.timers[t]; armed {
+				t.real.Reset(max(t.at.Sub(now), 0))
+			}
+		}
+	}, true
+}
+
 // forget stops waiting for the owners of the timers that are due.
 func (c *clock) forget() {
 	c.mu.Lock()

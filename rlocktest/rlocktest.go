@@ -313,7 +313,13 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 	s.t.Helper()
 	s.moving.Lock()
 	defer s.moving.Unlock()
-	s.settle()
+	// A holder that renews between the two would find that nobody has the lock.
+	release, held := func() {}, false
+	for try := 0; try < 100 && !held; try++ {
+		s.settle()
+		release, held = s.clock.hold()
+	}
+	defer release()
 	var err error
 	for range 100 { // a waiter may be quicker
 		s.remove(name)
