@@ -169,8 +169,9 @@ func (t *try) vote(ctx context.Context) bool {
 		}
 		if heard && verdict == wait {
 			// The other nodes may take twice as long as the quorum did. If there are not
-			// enough votes then, a rival has some. It may be waiting for the votes that
-			// this try has, while this try waits for a silent node.
+			// enough votes then because a rival has some, it may be waiting for the votes
+			// that this try has, while this try waits for a silent node. If no rival was
+			// seen, nodes have failed at the write-back, and the others are waited for.
 			ring(max(took, hurryGrace))
 		}
 		return verdict != wait

@@ -44,7 +44,7 @@ type grantTally struct {
 	asking int     // outstanding replies to requests for a vote (ACQ)
 	raises int     // outstanding replies to writes of the token (RAISE)
 	heard  int     // nodes that have answered
-	hurry  bool    // do not wait for silent nodes any more
+	hurry  bool    // do not wait for silent nodes any more, if a rival has votes
 
 	failed failures
 	rivals map[string]int  // how many nodes have voted for another hold, by its id
@@ -158,7 +158,7 @@ func (t *grantTally) next() decision {
 	switch {
 	case t.enough(t.counted()):
 		return yes
-	case !t.enough(votes + t.asking), !t.enough(votes) && t.hurry:
+	case !t.enough(votes + t.asking), !t.enough(votes) && t.hurry && len(t.rivals) > 0:
 		return no
 	case !t.enough(votes) || t.raises > 0:
 		return wait

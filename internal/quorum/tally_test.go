@@ -253,6 +253,35 @@ func TestGrantTallyInAHurry(t *testing.T) {
 	}
 }
 
+// Votes that are lost at the write-back are no rival's: the silent nodes may make up for them.
+func TestGrantTallyInAHurryWithoutARival(t *testing.T) {
+	t.Parallel()
+	tally := newGrantTally(size{5, 3})
+	for i := range 5 {
+		tally.asked(i)
+	}
+	for i := range 3 {
+		tally.granted(i, "1:1", int64(i))
+	}
+	next := func(want decision) {
+		t.Helper()
+		if got := tally.next(); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	next(raise)
+	for i := range 2 {
+		tally.writes()
+		tally.refused(i, errors.New("it has just died"))
+	}
+	tally.hurry = true
+	next(wait)
+	tally.granted(3, "1:1", 2)
+	next(wait)
+	tally.granted(4, "1:1", 2)
+	next(yes)
+}
+
 // The rest of a rival's hold is told if it has so many votes that nobody else can have a
 // quorum; split votes come back by themselves.
 func TestGrantTallyKnowsItsRival(t *testing.T) {
