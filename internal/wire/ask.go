@@ -402,7 +402,8 @@ func (w *drain) overdue() {
 // resume goes on with an errand whose first copy has failed, or has not been answered yet. The
 // answer to that copy comes, or has come, from first.
 func (d *Deployment) resume(a asked, r *Request, sent, began time.Time, first chan Answer) {
-	got := d.doAfter(a.values, max(a.Timeout()-time.Since(began), time.Millisecond), r, &firstCopy{answer: first, wanted: a.Wanted})
+	got := d.doAfter(a.values, max(a.Timeout()-time.Since(began), time.Millisecond), r,
+		&firstCopy{answer: first, wanted: a.Wanted, within: a.Timeout()})
 	if got.Err != nil {
 		d.Failed(got.Err)
 	}
@@ -414,7 +415,8 @@ func (d *Deployment) resume(a asked, r *Request, sent, began time.Time, first ch
 type firstCopy struct {
 	taken  atomic.Bool
 	answer chan Answer
-	wanted func() bool // reports whether the others are to be sent
+	wanted func() bool   // reports whether the others are to be sent
+	within time.Duration // of which the budget of Do is what is left
 }
 
 // await waits for the first copy. It returns false if that was waited for before.

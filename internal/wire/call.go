@@ -296,5 +296,8 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 	if err := c.ctx.Err(); err != nil {
 		return Answer{Err: err, Unsure: c.sent > 0, Last: last}
 	}
+	if c.first != nil {
+		budget = c.first.within
+	}
 	return Answer{Err: NoAnswer(budget, last), Unsure: c.sent > 0}
 }

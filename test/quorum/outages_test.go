@@ -44,7 +44,8 @@ func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
 				if step != "held" && step != "at the renewal" {
 					lease *= 3 // no renewal is waited for: the living have more time to answer
 				}
-				home, other := n.clients(t, rlock.WithWatchdogLease(lease)), n.straight(t, rlock.WithWatchdogLease(lease))
+				opts := []rlock.Option{rlock.WithWatchdogLease(lease), rlock.WithCommandTimeout(lease), rlock.WithUnlockTimeout(lease)}
+				home, other := n.clients(t, opts...), n.straight(t, opts...)
 				for dead := range 4 {
 					if dead == 0 && step != "before the write-back" {
 						continue // nothing happens: one of them is enough
