@@ -94,7 +94,12 @@ func strikeAtStep(t *testing.T, n *masters, home, other []*rlock.Client, timeout
 		happened = n.onScript("quorum/raise", strike)
 	}
 	var lease *rlock.Lease
-	err := timed("TryLock", func() (err error) { lease, err = l.TryLock(bg); return err })
+	var err error
+	if strings.HasPrefix(step, "before ") {
+		err = timed("TryLock", func() (err error) { lease, err = l.TryLock(bg); return err })
+	} else {
+		lease = lockPatiently(t, l)
+	}
 	if !happened() {
 		t.Error("no write-back")
 	}
