@@ -35,37 +35,11 @@ type chore struct {
 	asks   bool          // it asks whether the holder was asked to release the lock
 }
 
-// entry is a duty's place in the watchdog's heap.
+// entry is a duty's place in the agenda of the watchdog.
 type entry struct {
 	duty    duty
 	at      instant // guarded by watchdog.mu, as the rest
-	index   int32   // in the heap, or -1
+	index   int32   // in the heap or on the sheet, or -1: see agenda
 	drained bool
 	ended   bool
-}
-
-// entries is a heap by time.
-type entries []*entry
-
-func (h entries) Len() int           { return len(h) }
-func (h entries) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h entries) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = int32(i), int32(j)
-}
-
-func (h *entries) Push(x any) {
-	e := x.(*entry)
-	e.index = int32(len(*h))
-	*h = append(*h, e)
-}
-
-func (h *entries) Pop() any {
-	old := *h
-	n := len(old) - 1
-	e := old[n]
-	old[n] = nil
-	e.index = -1
-	*h = old[:n]
-	return e
 }

@@ -1,7 +1,6 @@
 package rlock
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// watchdog serves all holds of a client with one goroutine, one timer and one heap. It
+// watchdog serves all holds of a client with one goroutine, one timer and one agenda. It
 // never waits for Redis itself: goroutines that last as long as a round send the requests,
 // so that a server that hangs delays neither the deadlines nor the renewals on other
 // servers.
@@ -29,7 +28,7 @@ type watchdog struct {
 	ended  chan struct{} // closed when the goroutine has ended; nil: never began
 
 	mu         sync.Mutex // guards the rest, ended, and the entries
-	heap       entries
+	agenda     agenda
 	tokens     map[int64]*entry // by the number of the hold: the exclusive ones
 	mostTokens int              // that it had
 	armed      instant          // when the goroutine will look next
@@ -108,12 +107,7 @@ func (w *watchdog) pushLocked(e *entry, at instant) {
 	if w.draining && !e.drained {
 		at = w.now()
 	}
-	e.at = at
-	if e.index >= 0 {
-		heap.Fix(&w.heap, int(e.index))
-	} else {
-		heap.Push(&w.heap, e)
-	}
+	w.agenda.set(e, at)
 	if at.Before(w.armed) && !w.closed {
 		w.wakeLocked()
 	}
@@ -152,9 +146,7 @@ func (w *watchdog) endLocked(e *entry) {
 		return
 	}
 	e.ended = true
-	if e.index >= 0 {
-		heap.Remove(&w.heap, int(e.index))
-	}
+	w.agenda.remove(e)
 	w.left.Add(-1)
 	if _, number, _ := e.duty.holds(); w.tokens[number] == e {
 		delete(w.tokens, number)
@@ -173,11 +165,11 @@ func (w *watchdog) drain() {
 		return
 	}
 	w.draining = true
-	now := w.now()
-	for _, e := range w.heap {
-		e.at = now // all of them: still a heap
+	all, now := w.agenda.all(), w.now()
+	for _, e := range all {
+		w.agenda.set(e, now)
 	}
-	if len(w.heap) > 0 && !w.closed { // else close may follow at once
+	if len(all) > 0 && !w.closed { // else close may follow at once
 		w.wakeLocked()
 	}
 }
@@ -198,7 +190,7 @@ func (w *watchdog) tokenOf(number int64) int64 {
 func (w *watchdog) check(lock string) {
 	w.mu.Lock()
 	var holds []duty
-	for _, e := range w.heap {
+	for _, e := range w.agenda.all() {
 		if name, _, _ := e.duty.holds(); name == lock {
 			holds = append(holds, e.duty)
 		}
@@ -229,7 +221,7 @@ func (w *watchdog) close() (left []duty) {
 		<-ended
 	}
 	w.mu.Lock()
-	for _, e := range w.heap {
+	for _, e := range w.agenda.all() {
 		left = append(left, e.duty)
 	}
 	w.mu.Unlock()
@@ -279,21 +271,22 @@ func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry
 	return sends, due
 }
 
-// pop takes what is due out of the heap, a few at a time: callers need the mutex meanwhile.
+// pop takes what is due out of the agenda, a few at a time: callers need the mutex meanwhile.
 // It returns it in room if that is enough, and not much too large.
 func (w *watchdog) pop(now instant, room []*entry) (due []*entry) {
 	w.mu.Lock()
-	if cap(room) <= len(w.heap)+spare {
+	if cap(room) <= w.agenda.n+spare {
 		due = room[:0]
 	}
 	w.mu.Unlock()
 	for more := true; more; {
 		w.mu.Lock()
 		for range 50 {
-			if more = len(w.heap) > 0 && !w.heap[0].at.After(now.Add(w.slack)); !more {
+			e := w.agenda.next(now.Add(w.slack))
+			if more = e != nil; !more {
 				break
 			}
-			due = append(due, heap.Pop(&w.heap).(*entry))
+			due = append(due, e)
 		}
 		w.mu.Unlock()
 	}
@@ -315,10 +308,11 @@ func (w *watchdog) drains(e *entry) bool {
 func (w *watchdog) arm(now instant) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.armed = now.Add(seam.FarAway)
-	if len(w.heap) > 0 {
-		w.armed = w.heap[0].at
+	at, any := w.agenda.first()
+	if !any {
+		at = now.Add(seam.FarAway)
 	}
+	w.armed = at
 	return max(w.armed.Sub(w.now()), 0)
 }
 
