@@ -74,16 +74,18 @@ func (b *bench) race(s *server, p peer, children []*child, path, name string, d 
 const settle = 6 * time.Millisecond
 
 // handOver measures from the call of an unlock until the lock of a waiter in another
-// process has returned. The clock is that of the machine.
+// process has returned. The clock is that of the machine. Each peer has a server of its own:
+// connections that wait for their turn send PINGs, which are not to count for others.
 func (b *bench) handOver() {
-	s := b.server()
 	ctx := context.Background()
 	turns := 100
 	if b.quick {
 		turns = 20
 	}
 	var jobs []job
-	for _, e := range b.enter(s.Addr(), lease, ours, rueidisN, redisson) {
+	for _, name := range b.wanted(ours, rueidisN, redisson) {
+		s := b.server()
+		e := b.enter(s.Addr(), lease, name)[0]
 		waiter := b.child(e.name, s.Addr(), lease)
 		key := "handover:" + e.name
 		h := e.handle(key)
@@ -102,6 +104,7 @@ func (b *bench) handOver() {
 			if err = errors.Join(err, waiter.receive(&a)); err == nil {
 				t.add(time.Duration(a.At - start.UnixNano()))
 			}
+			time.Sleep(settle / 6) // the waiter's own release is announced to it too
 		}
 		turn := func() sample {
 			round(newTimes()) // others had their turns: subscriptions may have ended
@@ -117,6 +120,7 @@ func (b *bench) handOver() {
 		turn()
 		jobs = append(jobs, job{"handover", e.name, 0, turn})
 	}
+	s := b.server()
 	listener := b.child(rawName, s.Addr(), lease)
 	b.host.must(listener.do(order{Op: "listen", Name: "floor"}, nil))
 	jobs = append(jobs, job{"handover", publishName, 0, func() sample {

@@ -148,6 +148,7 @@ func (r *results) rows() []row {
 		}},
 		{"hand-over", "release to the next waiter in another process, p50; commands a round", handOver, []goal{
 			atMost("", get("handover", ours, 0, "p50"), 390e-6, seconds),
+			below("× rueidislock", ratio("handover", 0, "p50", ours, rueidisN), 1, times2),
 			atMost("commands", get("handover", ours, 0, "commands"), 5, tenth),
 		}},
 		{"held", fmt.Sprintf("%s held: bytes and goroutines each", thousands(x10)), r.cells("held", x10, "each", "goroutines"), []goal{
