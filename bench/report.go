@@ -12,7 +12,7 @@ var reasons = map[string]string{
 		"And a request wakes a worker, and the worker its caller: 4.0 futex calls a pair (strace), where a caller that does its own I/O makes 0.7. That lets a caller return at once when its context ends or a server hangs, as go-redis cannot interrupt a read. " +
 		"A caller that does its own I/O was tried: 4 to 9 µs less, 1.36 to 1.43 × raw and 1.20 to 1.28 × redislock. Needed: a client of Redis whose reads end with a context, and the next row.",
 	"throughput": "The clients need 11 µs and the server 9 µs a pair, on two cores that they share; with the time of the kernel that is all there is. " +
-		"Auto-pipelined raw commands need 5 µs and 3 µs. Most of the server's part is the six commands inside the two scripts; see the next row.",
+		"Auto-pipelined raw commands need 5 µs and 3 µs. Most of the server's part is the seven commands inside the two scripts; see the next row.",
 	"server": "An empty script takes 1.6 µs, our enter 6.3 µs, our release 3.2 µs; in a script for many, 4.4 µs and 2.4 µs. What remains are the commands inside, at 0.5 to 0.9 µs each: " +
 		"the look for a tombstone, the time, the token, the hash and its TTL that Redisson reads, the end of the hold and PUBLISH. Raw has two and no token, no re-entry, no wake-up. " +
 		"Shared closures, a single MGET, MSET or DEL for a batch were tried and won nothing. Needed: another wire than Redisson's, or locks without tokens.",
