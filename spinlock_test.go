@@ -176,12 +176,14 @@ func TestSpinWaitersOfOneClientAreWokenByItsReleases(t *testing.T) {
 		lease := locktest.MustLock(t, l, rlock.WithLease(2*time.Hour))
 		const n = 20
 		order := make(chan int, n)
+		var wg sync.WaitGroup
+		defer wg.Wait() // the last one unlocks after the test has heard of it
 		for i := range n {
-			go func() {
+			wg.Go(func() {
 				lease := locktest.MustLock(t, l, rlock.WithLease(2*time.Hour))
 				order <- i
 				locktest.MustUnlock(t, lease)
-			}()
+			})
 			locktest.Eventually(t, "it stands in line", func() bool {
 				s, err := l.State(bg)
 				return err == nil && s.Waiters == i+1

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -239,12 +240,14 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 		lease := locktest.MustLock(t, l)
 		const n = 20
 		order := make(chan int, n)
+		var wg sync.WaitGroup
+		defer wg.Wait() // the last one unlocks after the test has heard of it
 		for i := range n {
-			go func() {
+			wg.Go(func() {
 				lease := locktest.MustLock(t, l)
 				order <- i
 				locktest.MustUnlock(t, lease)
-			}()
+			})
 			locktest.Eventually(t, "it stands in line", func() bool { return locktest.Waiters(t, l) == i+1 })
 		}
 		locktest.MustUnlock(t, lease)
