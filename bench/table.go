@@ -229,7 +229,7 @@ func (w row) verdict() string {
 
 // How figures look.
 
-func whole(v float64) string      { return fmt.Sprintf("%.0f", v) }
+func whole(v float64) string      { return fmt.Sprintf("%.0f", math.RoundToEven(v)+0) } // no "-0"
 func tenth(v float64) string      { return fmt.Sprintf("%.1f", v) }
 func hundredth(v float64) string  { return fmt.Sprintf("%.2f", v) }
 func thousandth(v float64) string { return fmt.Sprintf("%.3f", v) }
