@@ -26,6 +26,8 @@ type attempt struct {
 	behind  []turn  // who comes next in Redis, if it was granted its hold by a release
 	place   *waiter // its place in line, if it is the head: others see what it sees
 	listens bool    // its client listens already, and it has not looked yet
+	inRow   int     // see seldom
+	stands  standby // see passing.go
 	rank    int64   // in Redis's order of waiters; 0: not known
 	refused int64   // the latest round that it was refused in itself, or NoRound
 	aside   bool    // it needs more permits than there are: others need not wait behind it
@@ -58,7 +60,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 			e.Owner = h.id() // it was entered again
 		}
 	}
-	c.events.AcquireEnd(ctx, e)
+	lease.granted(ctx, c.events, e)
 	return lease, err
 }
 
@@ -116,7 +118,14 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if err := a.checkOtherSide(); err != nil {
 		return nil, err
 	}
+	over := false
+	defer func() {
+		if !over { // an Observer has ended the goroutine
+			a.giveUp()
+		}
+	}()
 	lease, err := a.run(ctx)
+	over = true
 	if err == nil {
 		return lease, nil
 	}
@@ -257,7 +266,9 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			a.outage.since = began
 		}
 	}
-	c.events.Contended(l.name())
+	if !a.listens { // else it has not looked yet
+		c.events.Contended(l.name())
+	}
 	return a.wait(ctx, rest, news)
 }
 
@@ -273,12 +284,20 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			return nil, 0, err
 		}
 		sent := c.now()
+		if a.StandBy = a.mayStandBy(); a.StandBy {
+			a.Placed = true
+			if a.takes() { // others may come to wait behind it
+				a.Reserve = l.handOver().passes
+			}
+		}
 		ask := l.asks.Enter(&a.Acquire)
 		if l.asks.KeepsPlace() && a.Wait && (l.asks.QueuedInRedis() || a.Leads) {
 			a.Placed = true
 		}
+		unsure := a.unsure
+		a.unsure = true // until it is answered: an Observer may end the goroutine
 		r := ask.Do(ctx, c.cfg.commandTimeout)
-		a.unsure = a.unsure || r.Unsure
+		a.unsure = unsure || r.Unsure
 		a.sees(&r, true)
 		e := &r.Outcome
 		switch {
@@ -288,8 +307,14 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			a.Granted = a.Granted || wire.MayHaveRun(r.Err)
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
+			if a.StandBy {
+				a.inRow = c.lines.inRow(a.line(), a.ID) // a release may have granted it
+				if e.Found && a.inRow == 0 {
+					a.inRow = mostInRow // the message is still to come: its own release is for all
+				}
+			}
 			a.room = room{c: c, left: e.Left, until: c.now().Add(e.Rest)}
-			lease, err = a.accept(sent, &r)
+			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
 		case e.Verdict == protocol.NotSet:
 			return nil, 0, ErrNotSet
@@ -301,6 +326,15 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			}
 			if e.Rank != 0 {
 				a.rank = e.Rank
+			}
+			if a.StandBy {
+				a.Placed, a.stands = e.Stands || a.unsure, standby{a.ID, a.Tries, sent}
+				if r.Unsure {
+					// A release may have granted it the lock after another copy, and the hold
+					// be over: the message would name this look. None names look 0, so that
+					// it looks what has become of it.
+					a.stands.look = 0
+				}
 			}
 			return nil, e.Rest, nil
 		case e.Verdict == protocol.Quarantined:
@@ -329,7 +363,7 @@ var errOtherType = errors.New("another type of lock holds the name, and the two 
 
 // accept makes a lease of a grant. From here the grant is either handed out or
 // given back.
-func (a *attempt) accept(sent instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
+func (a *attempt) accept(sent, since instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
 	c, l := a.core.c, a.core
 	a.Granted = true
 	if r.TooFew != nil {
@@ -344,10 +378,13 @@ func (a *attempt) accept(sent instant, r *protocol.Result[protocol.Entered]) (*L
 	}
 	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
 	if n := r.Outcome.Reserved; n > 0 {
-		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: sent.Add(l.handOver().within), behind: a.behind}}
+		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.handOver().within), behind: a.behind}}
+	}
+	if a.inRow > 0 {
+		h.seldomLocked().inRow = a.inRow
 	}
 	a.Granted = false
-	return h.begin(sent, a.opts), nil
+	return h.begin(sent, since, a.opts), nil
 }
 
 // giveUp undoes what the attempt may have left in Redis, now or when a copy of its acquire
@@ -386,29 +423,6 @@ func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()
 func (a *attempt) waitsSince(round int64) {
 	if a.Round == protocol.NoRound {
 		a.Round = round
-	}
-}
-
-// looks notes that a look begins.
-func (a *attempt) looks() {
-	a.seen.asked = a.core.c.clock.Now()
-	a.show()
-}
-
-// sees notes the outcome of a look, to which replicas had to answer or not.
-func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
-	var within time.Duration
-	if acked {
-		within = a.core.c.cfg.ackTimeout
-	}
-	a.seen.answered(r, a.core.c.clock.Now(), within)
-	a.show()
-}
-
-// show tells the waiters behind the attempt what it sees.
-func (a *attempt) show() {
-	if a.place != nil {
-		a.core.c.lines.saw(a.place, a.seen)
 	}
 }
 

@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -212,7 +213,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	for i, opt := range []rlock.Option{
 		rlock.WithWatchdogLease(time.Millisecond), rlock.WithWatchdogLease(25 * time.Hour),
 		rlock.WithCommandTimeout(0), rlock.WithUnlockTimeout(-1), rlock.WithLongestPoll(0),
-		rlock.WithDrift(-1, 0), rlock.WithDrift(0.1, -1), rlock.WithDrift(0.5, time.Hour),
+		rlock.WithDrift(-1, 0), rlock.WithDrift(math.NaN(), 0), rlock.WithDrift(0.1, -1), rlock.WithDrift(0.5, time.Hour),
 		rlock.WithReplicaAck(-1, time.Second), rlock.WithReplicaAck(1, 0),
 		rlock.WithPubSub("loud"), rlock.WithObserver(nil), rlock.WithLogger(nil),
 	} {

@@ -114,9 +114,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
 	c.hub = newHub(&c.env, c.wire, c.events)
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
-	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
+	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	c.site = protocol.Site{
-		Wire: c.wire, Scripts: scripts, NewID: c.newID, Listen: c.hub.listen, ListenFor: c.hub.listenFor, Listening: c.hub.listening,
+		Wire: c.wire, Scripts: scripts, NewID: c.newID, Listen: c.hub.listen, ListenFor: c.hub.listenFor,
+		ListenTo: c.hub.listenTo, Listening: c.hub.listening, Client: c.id,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
 		Quarantine: c.cfg.quarantine(),
 	}

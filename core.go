@@ -108,6 +108,14 @@ func (l *core) options(a *acquireConfig, opts []AcquireOption, wait bool) error 
 	return nil
 }
 
+// checkOptions reports why the lock refuses options of an acquire. It reads them into a.
+func (l *core) checkOptions(a *acquireConfig, opts []AcquireOption) error {
+	if err := l.options(a, opts, true); err != nil {
+		return l.error(err)
+	}
+	return nil
+}
+
 // longestLease bounds the leases of the lock; 0: nothing but MaxLease does.
 func (l *core) longestLease() time.Duration {
 	if own := l.asks.LongestLease(); own > 0 {

@@ -41,7 +41,7 @@ var costs = []cost{
 	{permitCost, 2, 13, 35},
 	{permitsCost, 2, 14, 37},
 	{fairPermitCost, 2, 25, 42},
-	{redLockCost, 10, 44, 165},
+	{redLockCost, 10, 41, 125},
 }
 
 type cost struct {
@@ -250,7 +250,7 @@ func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook red
 		for _, s := range servers {
 			clients = append(clients, client(s))
 		}
-		return locktest.NewRedLock(t, "cost:"+name, clients), nil
+		return locktest.NewRedLock(t, "cost:"+name, clients, rlock.WithNodeTimeout(5*time.Second)), nil
 	}
 	if n := map[string]int{permitCost: 1, permitsCost: 5, fairPermitCost: 1}[name]; n > 0 {
 		var opts []rlock.PermitSemaphoreOption

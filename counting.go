@@ -68,7 +68,7 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 	}
 	limit := time.Now().Add(c.cfg.unlockTimeout)
 	if !c.wire.PublishKnown() {
-		asking, cancel := context.WithDeadline(ctx, limit)
+		asking, cancel := context.WithTimeout(ctx, c.cfg.unlockTimeout/2)
 		_ = c.wire.Ready(asking) // otherwise it is published both ways
 		cancel()
 	}

@@ -172,11 +172,14 @@
 // locks by one command per WithLongestPoll (in a cluster, at those of one slot).
 // Subscriptions share one connection (in a cluster with sharded pub/sub, one per node),
 // opened by the first wait. A lock stays subscribed for three seconds after its last
-// waiter got it: the next one then waits at no further cost.
+// waiter got it: the next one then waits at no further cost, and a release may make it the
+// holder before it looks again. After eight such releases in a row, whoever looks first has
+// the lock: the chance of a TryLock, of a wait for a lease WithLease, and of a client that has
+// not had the lock lately.
 //
 // In Redis a held lock is one key, which ends with the hold. Fencing tokens need one
 // small key per hash slot in use. An acquire whose outcome is unknown, or that was given
-// up when it was or may have been granted, leaves a tombstone for one minute, which
+// up when it was, may have been or could be granted, leaves a tombstone for one minute, which
 // stops late copies of it. docs/keys.md lists all keys and channels, docs/acl.md the
 // commands of each type as lines of ACL SETUSER.
 //

@@ -69,24 +69,42 @@ func (e *events) add(fn func(), always bool) {
 	}
 	e.running = true
 	e.underWay.Add(1)
-	e.goOn(func() {
-		defer e.underWay.Add(-1)
-		for {
-			queue, dropped := e.take()
-			if len(queue) == 0 {
-				return
-			}
-			for _, fn := range queue {
-				e.call(fn)
-			}
-			if dropped > 0 {
-				e.Dropped(dropped)
-				e.call(func() {
-					e.logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", dropped)
-				})
-			}
+	e.goOn(e.deliver)
+}
+
+// deliver calls what is in the queue until that is empty. If what it calls ends the goroutine,
+// another one goes on with the next.
+func (e *events) deliver() {
+	var queue []func()
+	over := false
+	defer func() {
+		if over {
+			e.underWay.Add(-1)
+			return
 		}
-	})
+		e.mu.Lock()
+		e.queue = append(queue, e.queue...)
+		e.mu.Unlock()
+		e.goOn(e.deliver)
+	}()
+	for {
+		var dropped int
+		if queue, dropped = e.take(); len(queue) == 0 {
+			over = true
+			return
+		}
+		for len(queue) > 0 {
+			fn := queue[0]
+			queue = queue[1:]
+			e.call(fn)
+		}
+		if dropped > 0 {
+			e.Dropped(dropped)
+			e.call(func() {
+				e.logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", dropped)
+			})
+		}
+	}
 }
 
 func (e *events) take() (queue []func(), dropped int) {

@@ -10,6 +10,17 @@ func BackoffPause(b Backoff, seed uint64, who int64, look int) time.Duration {
 	return b.pause(seed, who, look)
 }
 
+// MostInRow is how many releases in a row grant a lock to one that stands by.
+const MostInRow = mostInRow
+
+// Listens reports whether the line of a lock is subscribed, and that is confirmed.
+func Listens(l *Lock) bool { return l.c.hub.listening(l.names.Channel(), "") }
+
+// HearsTurns reports whether the line of a lock listens for turns, and that is confirmed.
+func HearsTurns(l *Lock) bool {
+	return l.c.lines.hearsTurns(l.line("")) && l.c.hub.listening(l.names.Channel()+":", l.c.id)
+}
+
 // HeadSleeps reports whether the first waiter of a lock in its client has looked at the
 // lock and sleeps, so that it can be given a hold; or that nobody waits.
 func HeadSleeps(l *Lock) bool {
@@ -34,7 +45,7 @@ func Renewing(c *Client, n int) (renew func() bool) {
 	var all []*hold
 	for i := range n {
 		h := &hold{core: c.NewLock("renewed:" + strconv.Itoa(i)).core, number: int64(i + 1)}
-		h.begin(c.now(), acquireConfig{lease: c.cfg.watchdogLease})
+		h.begin(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
 		all = append(all, h)
 	}
 	var room []*entry
@@ -54,4 +65,13 @@ func Renewing(c *Client, n int) (renew func() bool) {
 		}
 		return true
 	}
+}
+
+// Given reports whether the head of the line of a lock was given a hold that it has not taken yet.
+func Given(l *Lock) bool {
+	q := &l.c.lines
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	line := q.byKey[l.line("")]
+	return line != nil && line.head() != nil && line.head().given.grant != nil
 }

@@ -81,11 +81,21 @@ func (f *feed) retire() bool {
 	return true
 }
 
-// run has a session while there are topics, and ends after a while without topics.
-func (f *feed) run() {
+// run has a session while there are topics, and ends after a while without topics. pause comes
+// before the second of two sessions; it grows while connections do not work.
+func (f *feed) run(pause time.Duration) {
 	h := f.hub
-	defer h.work.Add(-1)
-	pause := retryFeed
+	over := false
+	defer func() {
+		if over || h.ctx.Err() != nil {
+			h.work.Add(-1)
+			return
+		}
+		go func() { // a hook of go-redis has ended the goroutine: another one goes on
+			h.sleep(pause)
+			f.run(min(2*pause, retryFeedMax))
+		}()
+	}()
 	f.settle()
 	for h.ctx.Err() == nil {
 		if f.idle() {
@@ -95,6 +105,7 @@ func (f *feed) run() {
 			case <-h.ctx.Done():
 			case <-unused.C:
 				if f.retire() {
+					over = true
 					return
 				}
 			}
@@ -109,7 +120,7 @@ func (f *feed) run() {
 		h.events.later(func() {
 			h.events.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
 		})
-		if worked {
+		if worked && err != errReaderEnded {
 			pause = retryFeed // the connection worked: no reason to hesitate
 		}
 		f.evacuate()
@@ -138,14 +149,17 @@ func (f *feed) evacuate() {
 
 // session is the life of one connection.
 type session struct {
-	f    *feed
-	ps   *redis.PubSub
-	sent map[topicName]progress // guarded by hub.mu
+	f     *feed
+	ps    *redis.PubSub
+	sent  map[topicName]progress // guarded by hub.mu
+	apart bool                   // one channel in a command, as the server has refused one; guarded by hub.mu
 
 	// leaving counts the unanswered unsubscribes. Answers come in the order of the
 	// commands, so while there is one, a confirmation belongs to a subscribe that has
 	// been revoked since. Guarded by hub.mu.
 	leaving map[topicName]int
+
+	receiving bool // the reader is in go-redis; of the reader only
 
 	mu     sync.Mutex // guards the rest
 	heard  time.Time  // when anything last came in, or the session began
@@ -155,9 +169,12 @@ type session struct {
 type progress int
 
 const (
-	asked      progress = iota + 1 // subscribe was sent
+	asked      progress = iota + 1 // subscribe was sent, perhaps for others as well
+	askedAlone                     // by a command of its own
 	subscribed                     // and confirmed
 )
+
+var errReaderEnded = errors.New("a hook of go-redis or an Observer has ended the goroutine that reads")
 
 var errSilent = errors.New("no reply to PING on the subscribed connection")
 
@@ -176,11 +193,23 @@ func (f *feed) session() (worked bool, err error) {
 	}
 	h.mu.Unlock()
 	var failed chan error // made when there is a reader
+	crashed := make(chan struct{})
 	defer func() {
 		cancel() // also ends a dial of go-redis that is under way
-		_ = s.ps.Close()
+		// If a hook or dialer has ended the reader, go-redis has closed the connection, and left a
+		// mutex locked for which Close waits.
+		closed := make(chan struct{})
+		select {
+		case <-crashed:
+		default:
+			go func() { defer close(closed); _ = s.ps.Close() }()
+		}
 		if failed != nil {
 			<-failed
+		}
+		select {
+		case <-closed:
+		case <-crashed:
 		}
 	}()
 
@@ -192,7 +221,14 @@ func (f *feed) session() (worked bool, err error) {
 	failed = make(chan error, 1)
 	go func() {
 		defer close(failed)
-		failed <- h.wire.Safely(func() error { return s.read(ctx) })
+		err := errReaderEnded
+		defer func() {
+			if s.receiving {
+				close(crashed)
+			}
+			failed <- err
+		}()
+		err = h.wire.Safely(func() error { return s.read(ctx) })
 	}()
 
 	defer func() { worked = s.worked() }()
@@ -248,23 +284,30 @@ func (s *session) lastHeard() time.Time {
 // update makes the connection's subscriptions what they should be.
 func (s *session) update(ctx context.Context) error {
 	h := s.f.hub
-	var plain, drop []string
+	var plain, aside, drop []string
 	var sharded, sdrop []string
 	var notify []func()
 	h.mu.Lock()
+	apart, alone := s.apart, asked
+	if apart {
+		alone = askedAlone
+	}
 	for name := range s.f.dirty {
 		t := s.f.topics[name]
 		state := s.sent[name]
 		switch {
-		case t == nil && state == 0, t != nil && state == asked:
+		case t == nil && state == 0, t != nil && (state == asked || state == askedAlone):
 		case t != nil && state == subscribed:
 			t.live = true
 			notify = append(notify, t.untold()...) // it came after the confirmation
 		case t != nil && name.sharded:
-			s.sent[name] = asked
+			s.sent[name] = askedAlone
 			sharded = append(sharded, name.channel)
+		case t != nil && t.aside:
+			s.sent[name] = alone
+			aside = append(aside, name.channel)
 		case t != nil:
-			s.sent[name] = asked
+			s.sent[name] = alone
 			plain = append(plain, name.channel)
 		case name.sharded:
 			delete(s.sent, name)
@@ -281,12 +324,19 @@ func (s *session) update(ctx context.Context) error {
 	call(notify)
 
 	// The order of a map differs from run to run, and a simulation must be repeatable.
-	for _, channels := range [][]string{plain, drop, sharded, sdrop} {
+	for _, channels := range [][]string{plain, aside, drop, sharded, sdrop} {
 		slices.Sort(channels)
 	}
-	if len(plain) > 0 {
-		if err := s.ps.Subscribe(ctx, plain...); err != nil {
-			return err
+	for _, channels := range [][]string{plain, aside} {
+		for len(channels) > 0 {
+			n := len(channels)
+			if apart {
+				n = 1
+			}
+			if err := s.ps.Subscribe(ctx, channels[:n]...); err != nil {
+				return err
+			}
+			channels = channels[n:]
 		}
 	}
 	if len(drop) > 0 {
@@ -307,29 +357,13 @@ func (s *session) update(ctx context.Context) error {
 	return nil
 }
 
-// untold returns the callbacks of the users that were not told yet that the topic is
-// subscribed. It is called with hub.mu locked; the callbacks are called without.
-func (t *topic) untold() (notify []func()) {
-	for u, told := range t.users {
-		if !told {
-			t.users[u] = true
-			notify = append(notify, u.notify)
-		}
-	}
-	return notify
-}
-
-func call(notify []func()) {
-	for _, fn := range notify {
-		fn()
-	}
-}
-
 // read hands on what comes in until the connection fails.
 func (s *session) read(ctx context.Context) error {
 	h := s.f.hub
 	for {
+		s.receiving = true
 		event, err := s.ps.Receive(ctx)
+		s.receiving = false
 		h.env.Stop("message")
 		if err != nil {
 			if wire.IsReply(err) && !s.refused(err) {
@@ -343,37 +377,14 @@ func (s *session) read(ctx context.Context) error {
 		switch e := event.(type) {
 		case *redis.Message:
 			// It does not say whether it is sharded; a spurious wake-up is harmless.
-			s.message(topicName{e.Channel, false}, e.Payload)
-			s.message(topicName{e.Channel, true}, e.Payload)
+			h.message(topicName{e.Channel, false}, e.Payload)
+			h.message(topicName{e.Channel, true}, e.Payload)
 		case *redis.Subscription:
 			if err := s.answered(e); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-// message notifies the users of a topic, if it has any: all without a name, and the one that
-// the message names.
-func (s *session) message(name topicName, payload string) {
-	h := s.f.hub
-	h.mu.Lock()
-	var notify []func()
-	if t := h.topics[name]; t != nil {
-		t.heard = true
-		if u := t.named[payload]; u != nil {
-			notify = append(notify, u.notify)
-		}
-		if len(t.named) < len(t.users) {
-			for u := range t.users {
-				if u.name == "" {
-					notify = append(notify, u.notify)
-				}
-			}
-		}
-	}
-	h.mu.Unlock()
-	call(notify)
 }
 
 var errUnsubscribed = errors.New("the node has ended a subscription")
@@ -420,8 +431,20 @@ func (s *session) refused(err error) bool {
 	if wire.Transient(err) {
 		return true
 	}
+	// Redis refuses a command as a whole, even if the user lacks the right to one of its channels
+	// only. Those that are still to be confirmed are asked for again, each alone: to ask twice
+	// does no harm, and what was asked alone is not asked for again.
+	h.mu.Lock()
+	s.apart = true
+	for name, state := range s.sent {
+		if state == asked && s.f.topics[name] != nil {
+			delete(s.sent, name)
+			s.f.changeLocked(name)
+		}
+	}
+	h.mu.Unlock()
 	h.events.later(func() {
-		h.events.logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
+		h.events.logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
 	})
 	return false
 }

@@ -14,7 +14,8 @@ import (
 
 // glances look at locks for their waiters, one request for many locks, once in a longest
 // poll. The head of a line whose lock is held for long leaves that to them: it sleeps until
-// it is poked by a message, or by a glance because the lock is free or its lease ends soon.
+// it is poked by a message, or by a glance because the lock is free, is its own by now, or its
+// lease ends soon.
 // So idle waiters cost one command for each hundred locks, and yet each lock is looked at
 // as often as if each head did.
 //
@@ -28,6 +29,7 @@ type glances struct {
 	closing chan struct{} // closed when Shutdown begins
 	seed    uint64
 	longest time.Duration // between two glances
+	within  time.Duration // the answer to one comes, or its heads look by themselves
 }
 
 // isLong reports whether a lock is held for so long that a glance comes before the end of
@@ -79,6 +81,7 @@ func (g *glances) run(s *sleeper) {
 type glanced struct {
 	*waiter
 	lock *protocol.Lock
+	at   time.Time // when the glance began
 }
 
 // due returns the heads for which a glance is due. It reports whether there are any at all
@@ -88,15 +91,20 @@ func (g *glances) due() (heads []glanced, goOn bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.rested = false
+	now := time.Now() // by the real clock, as other bounds of I/O
 	for _, l := range q.byKey {
 		w := l.head()
 		if w == nil || w.look == nil {
 			continue
 		}
 		q.rested = true
-		if !w.glancing { // else a node is slow to answer
-			w.glancing = true
-			heads = append(heads, glanced{w, w.look})
+		switch {
+		case w.glancing.IsZero():
+			w.glancing = now
+			heads = append(heads, glanced{w, w.look, now})
+		case now.Sub(w.glancing) >= g.within: // go-redis may wait for an answer for much longer
+			w.glancing = time.Time{}
+			w.poke()
 		}
 	}
 	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
@@ -119,21 +127,32 @@ func (g *glances) glance(heads []glanced) {
 		defer q.mu.Unlock()
 		for j, i := range which {
 			w := heads[i].waiter
-			w.glancing = false
+			if w.glancing != heads[i].at {
+				continue // it came too late, and says what was
+			}
+			w.glancing = time.Time{}
 			switch {
 			case err != nil || outcomes[j].Verdict != protocol.Busy || !g.isLong(outcomes[j].Rest):
 				w.poke()
+			case w.standsBy.id != "" && outcomes[j].Holder == w.standsBy.id:
+				w.poke() // a release has made it the holder, and it has not heard of that
 			case w.look != nil && w == w.line.head():
 				w.line.seen = refusal(&outcomes[j], now) // it may have missed that another holds the lock now
 			}
 		}
 	})
-	// In a goroutine of its own, which a hook of go-redis may end: the next glances are still
-	// needed.
+	// In a goroutine of its own, which a hook of go-redis may end, or an answer that is lost hold
+	// up for as long as the time-outs of go-redis last: the next glances are still needed.
 	over := make(chan struct{})
 	g.wire.Go(func() {
 		defer close(over)
 		round.Send(func(redis.UniversalClient, []wire.Answer) {})
 	})
-	<-over
+	late := time.NewTimer(g.within)
+	defer late.Stop()
+	select {
+	case <-over:
+	case <-g.closing:
+	case <-late.C:
+	}
 }

@@ -30,7 +30,11 @@ func newGroup(name string, members []*Lease) *Lease {
 			}
 			// In a goroutine of its own: the caller that ends a member may have the
 			// guard of the group locked.
-			g.client().wire.Go(func() { g.lost(cause) })
+			end := g.client().env.Begin() // a test that moves the clock waits for it
+			g.client().wire.Go(func() {
+				defer end()
+				g.lost(cause)
+			})
 		})
 	}
 	return g.lease

@@ -34,13 +34,13 @@ import (
 // released.
 func (d *departure) passOn() bool {
 	h, c := d.h, d.h.core.c
-	if !h.handsOver() || h.batch.tokens <= 0 || d.task == nil || d.rest > 0 || !d.alone || c.isClosing() {
+	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || !d.alone || c.isClosing() {
 		return false
 	}
 	h.lock()
 	p := &pass{
-		batch: h.batch, number: h.number, unsure: h.unsure,
-		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked,
+		batch: d.batch, number: h.number, unsure: h.unsure,
+		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked, inRow: h.inRow,
 	}
 	quiet := h.attempts == 0 && !h.miscounted // the count in Redis is 1
 	quiet = quiet && !h.lent                  // nothing else has the id
@@ -60,19 +60,24 @@ func (p *pass) hold(l *core, of *owned) *hold {
 	return &hold{
 		core: l, owned: of, number: p.number, token: p.token, unsure: p.unsure,
 		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
-		seldom: &seldom{asked: p.asked, batch: p.batch},
+		seldom: &seldom{asked: p.asked, batch: p.batch, inRow: p.inRow},
 	}
 }
 
 // letOthers makes the waiters of this client let those of others go first, if it had the
-// lock for a batch and others listen. They get time for a message and a request, which
-// take about as long as the release.
+// lock for a batch, or for one that stood by, and others listen. They get time for a message and a
+// request, which take about as long as the release.
 func (d *departure) letOthers(heard int) {
 	c, h := d.h.core.c, d.h
-	if !h.handsOver() {
+	var pause time.Duration
+	switch {
+	case d.batch != nil:
+		pause = min(2*d.took+time.Millisecond, h.core.handOver().within)
+	case d.next:
+		pause = 2 * d.took
+	default:
 		return
 	}
-	pause := min(2*d.took+time.Millisecond, h.core.handOver().within)
 	c.lines.yield(h.core.line(""), heard, c.now().Add(pause))
 }
 
@@ -80,7 +85,15 @@ func (d *departure) letOthers(heard int) {
 // Redis keeps their order: see queue.go.
 func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
-	if d.rest > 0 || d.h.unsure || !l.asks.Passes() {
+	switch {
+	case d.rest > 0 || d.h.unsure:
+		return d.task.Do(ctx, untilOrSoon(limit))
+	case l.asks.StandsBy():
+		if d.next = d.inRow < mostInRow && c.lines.sought(l.line("")); d.next {
+			return l.asks.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
+		}
+		return d.task.Do(ctx, untilOrSoon(limit))
+	case !l.asks.Passes():
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	var to protocol.Succession
@@ -88,8 +101,8 @@ func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	if !c.isClosing() {
 		g = c.lines.heirs(l.id(), l.handOver().passes, &to)
 	}
-	if d.h.handsOver() {
-		to.Left = d.h.batch.left
+	if d.batch != nil {
+		to.Left = d.batch.left
 	}
 	if g == nil && len(to.Left) == 0 {
 		return d.task.Do(ctx, untilOrSoon(limit))

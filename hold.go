@@ -43,13 +43,21 @@ type hold struct {
 
 var _ holding = (*hold)(nil)
 
-func (h *hold) client() *Client           { return h.core.c }
-func (h *hold) lockName() string          { return h.core.name() }
-func (h *hold) ownerID() string           { return h.id() }
-func (h *hold) fence() int64              { return h.token }
-func (h *hold) chain(up *chain) *chain    { return up.with(h) }
-func (h *hold) memberLeases() []*Lease    { return nil }
-func (h *hold) deadlineLocked() time.Time { return h.core.c.time(h.deadline) }
+func (h *hold) client() *Client        { return h.core.c }
+func (h *hold) lockName() string       { return h.core.name() }
+func (h *hold) ownerID() string        { return h.id() }
+func (h *hold) fence() int64           { return h.token }
+func (h *hold) chain(up *chain) *chain { return up.with(h) }
+func (h *hold) memberLeases() []*Lease { return nil }
+
+// deadlineLocked is when the leases end if nothing prolongs them.
+func (h *hold) deadlineLocked() time.Time {
+	end := h.deadline
+	if m := h.maxHoldAt(); h.renewed > 0 && !m.IsZero() && m.Before(end) {
+		end = m
+	}
+	return h.core.c.time(end)
+}
 
 // id is what Redis and Java clients know the hold by. It is made anew each time: a held lock
 // costs its number only.
@@ -67,6 +75,7 @@ type seldom struct {
 	guardAt instant // next look after a fixed lease; zero: when a renewal would be due
 
 	batch      *batch // to hand the hold over inside the client; nil: it is released
+	inRow      int    // how many releases in a row have granted the lock, with the one of this hold
 	hears      *hears // how requests to release the lock are heard; nil: nobody listens
 	miscounted bool   // a re-entry or a partial release was not confirmed
 }
@@ -114,10 +123,11 @@ func (h *hold) ops() *opLock {
 // handsOver reports whether the hold may be handed over.
 func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
 
-// begin puts a fresh hold into service. The grant was asked for at sent.
-func (h *hold) begin(sent instant, a acquireConfig) *Lease {
+// begin puts a fresh hold into service, which its owner has since then. The lease counts from
+// when it was asked for.
+func (h *hold) begin(sent, since instant, a acquireConfig) *Lease {
 	h.confirmLocked(sent, a.lease) // nobody else knows the hold yet
-	return h.serve(sent, !a.hasLease)
+	return h.serve(since, !a.hasLease)
 }
 
 // serve makes the first lease of a hold, and has the watchdog look after both.
@@ -406,11 +416,14 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	c := h.core.c
 	sent := h.noteAsked(d)
 	r := h.core.asks.Renew(h.id(), d).Do(ctx, c.cfg.commandTimeout)
-	if err := confirmed(&r); err != nil {
-		return h.error(err)
-	}
 	h.lock()
 	defer h.unlock()
+	if err := confirmed(&r); err != nil {
+		if l.err != nil { // it has ended meanwhile, which may have cut the request off
+			err = l.err
+		}
+		return h.error(err)
+	}
 	if h.state == held && l.err == nil {
 		h.checkLocked(c.now()) // a deadline that has passed stays passed
 		if r.Outcome != protocol.Done {

@@ -147,7 +147,8 @@ func (l *Lease) Members() []*Lease {
 	return slices.Clone(l.of.memberLeases())
 }
 
-// Deadline is the current end of the lease's validity. Renewals move it.
+// Deadline is the current end of the lease's validity. Renewals move it, up to the end of
+// WithMaxHold.
 func (l *Lease) Deadline() time.Time {
 	if l.none() {
 		return time.Time{}
@@ -380,4 +381,29 @@ func (l *Lease) told(owner string, err error) error {
 	}
 	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: owner, Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
 	return err
+}
+
+// granted tells the Observer of the end of an acquire. If that ends the goroutine, nobody gets
+// the lease. l is nil if the acquire was refused.
+func (l *Lease) granted(ctx context.Context, events *events, e AcquireEvent) {
+	told := false
+	defer func() {
+		if l != nil && !told {
+			l.giveBack(context.Background(), func() {})
+		}
+	}()
+	events.AcquireEnd(ctx, e)
+	told = true
+}
+
+// giveBack unlocks in the background, where Shutdown waits for it. The watchdog repeats
+// what fails.
+func (l *Lease) giveBack(ctx context.Context, done func()) {
+	c := l.of.client()
+	c.calls.Add(1)
+	c.wire.Go(func() {
+		defer c.end()
+		defer done()
+		_ = l.Unlock(ctx)
+	})
 }

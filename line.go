@@ -44,9 +44,11 @@ type lineKey struct {
 // line is the waiters of one lock. It exists while it has a waiter or is kept.
 type line struct {
 	key     lineKey
-	waiters list.List // of *waiter; the head is the one that asks Redis
-	unsub   func()    // ends the subscription, if there is one
-	seen    sight     // what the head saw; or the hold that the previous head got
+	waiters list.List     // of *waiter; the head is the one that asks Redis
+	unsub   func()        // ends the subscription, if there is one
+	turns   func()        // ends the subscription to turns, if there is one: see passing.go
+	turn    protocol.Turn // the latest
+	seen    sight         // what the head saw; or the hold that the previous head got
 
 	// news is the serial number of the latest reason to look: a message, a confirmed
 	// subscription, a local release. No two lines ever have the same.
@@ -54,8 +56,10 @@ type line struct {
 	joined int64 // how many waiters have ever joined it
 	taken  int64 // how much inquiries have taken that have left it
 
-	place *list.Element // among the kept lines; nil: it has waiters
-	since time.Time     // when it was left, if it is kept
+	place  *list.Element // among the kept lines; nil: it has waiters
+	since  time.Time     // when it was left, if it is kept
+	served bool          // a waiter has left it with the lock
+	others time.Time     // when other clients were last known to listen
 
 	// quiet: an owner in this client has a hold that may be handed over. Until the alarm,
 	// news does not wake the head: it is of the release before that hold.
@@ -85,7 +89,8 @@ type waiter struct {
 	saw      int64 // the news as of its last look
 	takes    bool  // it sleeps, and takes a hold that is handed over; it leaves its line then
 	given    gift
-	standing // if Redis keeps its place
+	standing         // if Redis keeps its place
+	standsBy standby // see passing.go
 
 	need int64 // how much room it needs
 
@@ -94,7 +99,7 @@ type waiter struct {
 	served bool // the head has found what it waits for; the waiter is not in its line any more
 
 	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
-	glancing bool           // a glance is under way
+	glancing time.Time      // when the glance began that is under way; zero: none is
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the head. news is
@@ -113,12 +118,7 @@ func (q *lines) join(key lineKey, now time.Time, news int64) (w *waiter, head bo
 	defer q.mu.Unlock()
 	l := q.byKey[key]
 	if l == nil {
-		l = &line{key: key}
-		q.newsLocked(l)
-		if q.byKey == nil {
-			q.byKey = map[lineKey]*line{}
-		}
-		q.byKey[key] = l
+		l = q.makeLocked(key)
 	}
 	if l.place != nil {
 		q.kept.Remove(l.place)
@@ -132,6 +132,17 @@ func (q *lines) join(key lineKey, now time.Time, news int64) (w *waiter, head bo
 		w.poke()
 	}
 	return w, head
+}
+
+// makeLocked makes a line.
+func (q *lines) makeLocked(key lineKey) *line {
+	l := &line{key: key}
+	q.newsLocked(l)
+	if q.byKey == nil {
+		q.byKey = map[lineKey]*line{}
+	}
+	q.byKey[key] = l
+	return l
 }
 
 // latest returns the length of a line, and the serial number of its latest news; 0: it does
@@ -185,6 +196,7 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 		return
 	}
 	line := w.line
+	line.served = line.served || got != nil
 	wasHead := line.waiters.Front() == w.place
 	if wasHead && got != nil {
 		line.seen = got.seen
@@ -245,6 +257,11 @@ func (q *lines) emptyLocked(l *line, got bool) (ends []func()) {
 		return q.removeLocked(l, nil)
 	}
 	l.seen = sight{}
+	return q.keepLocked(l)
+}
+
+// keepLocked keeps a line that has no waiters. It returns what emptyLocked does.
+func (q *lines) keepLocked(l *line) (ends []func()) {
 	l.since = time.Now() // as of subscriptions: by the real clock
 	l.place = q.kept.PushBack(l)
 	if q.kept.Len() > mostKept {
@@ -262,9 +279,11 @@ func (q *lines) removeLocked(l *line, ends []func()) []func() {
 		q.kept.Remove(l.place)
 		l.place = nil
 	}
-	if l.unsub != nil {
-		ends = append(ends, l.unsub)
-		l.unsub = nil
+	for _, end := range []*func(){&l.unsub, &l.turns} {
+		if *end != nil {
+			ends = append(ends, *end)
+			*end = nil
+		}
 	}
 	return ends
 }

@@ -434,7 +434,7 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 			g := q.released()
 			q.grants(g)
 			q.leave(zeroth, gotIt, 0)
-			q.sleeps(q.first, true)
+			q.sleeps(q.first, true, standby{})
 			q.confirm()
 			q.give(keyOf("a"), &pass{batch: &batch{behind: g.behind}}, sight{})
 		}, false},
@@ -510,7 +510,7 @@ func TestBatchIsHandedOverInTheOrderOfRedis(t *testing.T) {
 			var w []*waiter
 			for i, id := range []string{"c:0", "c:1", "c:2", "c:3"} {
 				one, _ := q.stand(id, int64(10*(i+1)))
-				q.sleeps(one, true)
+				q.sleeps(one, true, standby{})
 				w = append(w, one)
 			}
 			var to protocol.Succession
@@ -571,4 +571,66 @@ func TestReleaseNamesWhoTakesAHoldOfAnother(t *testing.T) {
 	named(5, "c:0", "c:1")
 	q.stands(w[0], 1, protocol.Heir{}, false)
 	named(5, "c:0")
+}
+
+// aboutToListen returns the head of a line, which is about to listen for turns, and has been given
+// a hold of its client just then.
+func aboutToListen(t *testing.T, q *lines, key lineKey) *waiter {
+	t.Helper()
+	w, _ := q.join(key, time.Now(), 0)
+	w.line.unsub = func() {}
+	w.line.served = true
+	if !q.sleeps(w, true, standby{}) {
+		t.Fatal("does not listen")
+	}
+	if !q.give(key, &pass{}, sight{}) {
+		t.Fatal("not given")
+	}
+	return w
+}
+
+func TestNextWaiterListensForTurns(t *testing.T) {
+	var q lines
+	key := lineKey{lock: lockID{"lock", "a"}}
+	ended := 0
+	w := aboutToListen(t, &q, key)
+	next, _ := q.join(key, time.Now(), 0)
+	if !q.sleeps(next, true, standby{}) {
+		t.Fatal("does not listen")
+	}
+	q.hearTurns(next, func() { ended++ })
+	q.hearTurns(w, func() { ended++ })
+	q.leave(next, nil, 0)
+	q.close()
+	if ended != 2 {
+		t.Errorf("%d of 2 subscriptions were ended", ended)
+	}
+}
+
+func TestTurnsOfARemovedLine(t *testing.T) {
+	var q lines
+	ended := 0
+	w := aboutToListen(t, &q, lineKey{lock: lockID{"lock", "a"}})
+	q.close() // or expire, or the line is the oldest of too many
+	q.hearTurns(w, func() { ended++ })
+	if ended != 1 {
+		t.Error("the subscription is not ended")
+	}
+}
+
+// A message that comes between a look and the sleep after it gives the waiter its hold, once: if it
+// cannot use that, it has to look, and not to be given the same again.
+func TestTurnBeforeTheWaiterSleeps(t *testing.T) {
+	var q lines
+	w, _ := q.join(lineKey{lock: lockID{"lock", "a"}}, time.Now(), 0)
+	q.turn(w.line, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
+	for _, is := range []struct {
+		standby
+		given bool
+	}{{standby{id: "c:1", look: 2}, false}, {standby{id: "c:2", look: 1}, false}, {standby{}, false}, {standby{id: "c:1", look: 1}, true}, {standby{id: "c:1", look: 1}, false}, {standby{id: "c:1"}, false}} {
+		q.sleeps(w, true, is.standby)
+		if got := q.awake(w); (got.grant != nil) != is.given || is.given && got.grant.token != 7 {
+			t.Errorf("%+v: %+v", is, got)
+		}
+	}
 }

@@ -124,7 +124,8 @@ func TestNewMultiLockRefusesRedLocksThatShareVotes(t *testing.T) {
 		nodes, again = append(nodes, locktest.NewClient(t, rdb)), append(again, locktest.NewClient(t, rdb))
 	}
 	same := locktest.Dialer(rdbs[2].(*redis.Client).Options().Addr)(t, nil) // by another go-redis client
-	one := func() *rlock.RedLock { return locktest.NewRedLock(t, "a", nodes[:3]) }
+	patient := rlock.WithNodeTimeout(5 * time.Second)
+	one := func() *rlock.RedLock { return locktest.NewRedLock(t, "a", nodes[:3], patient) }
 	for name, c := range map[string]struct {
 		locks   []rlock.Locker
 		refused bool
@@ -135,8 +136,8 @@ func TestNewMultiLockRefusesRedLocksThatShareVotes(t *testing.T) {
 		"by another go-redis client":          {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", []*rlock.Client{locktest.NewClient(t, same)})}, true},
 		"one node in common":                  {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", nodes[2:])}, true},
 		"in another MultiLock":                {[]rlock.Locker{one(), locktest.NewMultiLock(t, locktest.NewRedLock(t, "a", nodes[2:]), nodes[0].NewLock("b"))}, true},
-		"other nodes":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", nodes[3:])}, false},
-		"other names":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "b", nodes[:3])}, false},
+		"other nodes":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "a", nodes[3:], patient)}, false},
+		"other names":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "b", nodes[:3], patient)}, false},
 		"a plain lock, which has its own key": {[]rlock.Locker{one(), nodes[0].NewLock("a")}, false},
 	} {
 		m, err := rlock.NewMultiLock(c.locks...)

@@ -70,8 +70,32 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 	if !wait {
 		r.end = time.Time{} // one look, which takes what it takes
 	}
+	for _, l := range m.members {
+		if l, ok := l.(interface {
+			checkOptions(a *acquireConfig, opts []AcquireOption) error
+		}); ok {
+			given = acquireConfig{}
+			if err := l.checkOptions(&given, r.opts); err != nil {
+				return nil, m.error(err) // before anything is sent
+			}
+		}
+	}
 	r.outer = chainFrom(ctx)
 	r.chain = r.outer
+	over := false
+	defer func() {
+		if !over { // a member of a type of the caller's has panicked, or an Observer has ended the goroutine
+			r.undo(ctx)
+		}
+	}()
+	lease, err := r.run(ctx, wait)
+	over = true
+	return lease, err
+}
+
+// run takes all members, round after round.
+func (r *round) run(ctx context.Context, wait bool) (*Lease, error) {
+	m := r.m
 	for {
 		err := r.take(ctx, wait)
 		if err == nil {
@@ -145,7 +169,9 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			if err != nil {
 				return err
 			}
-			r.add(holding, lease)
+			if err := r.add(holding, l, lease); err != nil {
+				return err
+			}
 			continue
 		}
 		lease, err := l.Lock(r.chain.in(ctx), r.until(earlier(r.end, limit))...)
@@ -158,7 +184,9 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			}
 			return err
 		}
-		r.add(holding, lease)
+		if err := r.add(holding, l, lease); err != nil {
+			return err
+		}
 		if limit.IsZero() {
 			limit = time.Now().Add(DefaultMultiLockRound * time.Duration(len(r.m.members)))
 		}
@@ -175,7 +203,9 @@ func (r *round) around(ctx, holding context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.add(holding, lease)
+	if err := r.add(holding, r.m.members[first], lease); err != nil {
+		return err
+	}
 	for i, l := range r.m.members {
 		if i == first {
 			continue
@@ -191,7 +221,9 @@ func (r *round) around(ctx, holding context.Context) error {
 			}
 			return errAgain
 		}
-		r.add(holding, lease)
+		if err := r.add(holding, l, lease); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -215,7 +247,10 @@ func earlier(a, b time.Time) time.Time {
 // add notes that a member is held, and extends its lease until all are held, if it is a
 // fixed one. Each member has a goroutine for that, so that a server that hangs costs no
 // other member.
-func (r *round) add(holding context.Context, l *Lease) {
+func (r *round) add(holding context.Context, of Locker, l *Lease) error {
+	if l.none() {
+		return fmt.Errorf("the member %.100q, a %T, returned neither a lease nor an error: %w", of.Name(), of, ErrNotHeld)
+	}
 	r.leases = append(r.leases, l)
 	r.chain = l.of.chain(r.chain)
 	closed := r.closed
@@ -226,7 +261,7 @@ func (r *round) add(holding context.Context, l *Lease) {
 	})
 	context.AfterFunc(holding, forget)
 	if !r.given.hasLease {
-		return
+		return nil
 	}
 	r.keepers.Go(func() {
 		tick := time.NewTicker(r.given.lease / 3)
@@ -240,6 +275,7 @@ func (r *round) add(holding context.Context, l *Lease) {
 			}
 		}
 	})
+	return nil
 }
 
 // complete makes sure that all members are held, and for as long as was asked.
@@ -308,18 +344,6 @@ func (r *round) undo(ctx context.Context) {
 	case <-done:
 	case <-grace.C:
 	}
-}
-
-// giveBack unlocks in the background, where Shutdown waits for it. The watchdog repeats
-// what fails.
-func (l *Lease) giveBack(ctx context.Context, done func()) {
-	c := l.of.client()
-	c.calls.Add(1)
-	c.wire.Go(func() {
-		defer c.end()
-		defer done()
-		_ = l.Unlock(ctx)
-	})
 }
 
 // pause puts a random time between two rounds.

@@ -13,8 +13,11 @@ import (
 // clean-ups may come late: one goroutine calls them, one at a time and in order. A
 // method that blocks there delays only later events and Shutdown, no lease and no
 // renewal; while a thousand wait, more are dropped and counted (Dropped), but never
-// Lost. The goroutine that does the work calls all others, and waits for them. A panic
-// in a method is caught, and the first of each method is logged.
+// Lost. The goroutine that does the work calls all others, and waits for them: while Contended
+// takes its time, a release may make that very acquire the holder. A panic
+// in a method is caught, and the first of each method is logged. A method that ends its
+// goroutine, as t.FailNow does, ends the call that waits for it: what that has taken is given
+// back, at the latest when its lease is over.
 //
 // Embed NopObserver to implement only some methods, and to stay compatible when methods
 // are added.

@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,10 +34,11 @@ func TestObserverIsTold(t *testing.T) {
 		if r.Contentions != 0 {
 			t.Errorf("TryLock does not wait, but is told as contended")
 		}
-		if _, err = l.Lock(bg, rlock.WithWait(50*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
+		const wait = time.Second // long enough for the answer to a look
+		if _, err = l.Lock(bg, rlock.WithWait(wait)); !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Fatal(err)
 		}
-		if e := last(); !errors.Is(e.Err, rlock.ErrNotAcquired) || e.Wait < 50*time.Millisecond || r.Contentions != 1 {
+		if e := last(); !errors.Is(e.Err, rlock.ErrNotAcquired) || e.Wait < wait || r.Contentions != 1 {
 			t.Errorf("waited in vain: %+v, contended %d", e, r.Contentions)
 		}
 		locktest.MustUnlock(t, inner)
@@ -70,4 +72,37 @@ func TestObserverIsTold(t *testing.T) {
 			t.Errorf("%d acquires began, %d ended", r.Starts, len(r.Acquires))
 		}
 	})
+}
+
+// contended counts acquires that found the lock held.
+type contended struct {
+	rlock.NopObserver
+	n atomic.Int64
+}
+
+func (o *contended) Contended(string) { o.n.Add(1) }
+
+func TestContendedIsToldOnceWhereTheClientListens(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	o := &contended{}
+	mine := b.NewClient(t).NewPriorityLock("a")
+	theirs := locktest.NewClient(t, b.Client(t), rlock.WithObserver(o)).NewPriorityLock("a")
+	wait := func() {
+		lease := locktest.MustLock(t, mine)
+		next := locktest.Begin(t, bg, theirs)
+		locktest.Eventually(t, "it waits", func() bool { return o.n.Load() > 0 })
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, next.Held())
+	}
+	wait()
+	o.n.Store(0)
+	locktest.MustUnlock(t, locktest.MustLock(t, theirs))
+	if n := o.n.Load(); n != 0 {
+		t.Errorf("%d times for a lock that was free", n)
+	}
+	wait()
+	if n := o.n.Load(); n != 1 {
+		t.Errorf("%d times for one wait", n)
+	}
 }

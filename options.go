@@ -124,7 +124,7 @@ func (c *config) validate() error {
 	if c.waiterLease < MinWaiterLease || c.waiterLease > MaxLease {
 		return invalid("WithWaiterLease(%v): must be between %v and %v", c.waiterLease, MinWaiterLease, MaxLease)
 	}
-	if c.driftFactor < 0 || c.driftFactor > 0.5 || c.driftFloor < 0 {
+	if !(c.driftFactor >= 0 && c.driftFactor <= 0.5) || c.driftFloor < 0 { // NaN too
 		return invalid("WithDrift(%v, %v): the factor must be between 0 and 0.5, the floor not negative", c.driftFactor, c.driftFloor)
 	}
 	if c.validity(c.watchdogLease) <= c.watchdogLease/3 {

@@ -1,6 +1,10 @@
 package rlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
 
 // batch is what the hand-overs of one grant share. It is nil if nobody waited when the
 // lock was granted. Only the holder uses it, or who gives the lock to the next holder.
@@ -27,6 +31,8 @@ type pass struct {
 	number int64 // of the id
 	unsure bool
 
+	inRow int // see seldom
+
 	deadline, expires, renewAt, asked instant
 }
 
@@ -38,6 +44,11 @@ type grant struct {
 	token  int64
 	behind []turn // who comes next, and may have the hold handed over
 	unsure bool   // a copy of it may be under way
+
+	// If another client has released it:
+	look     int   // the last of the waiter before that
+	reserved int64 // how many tokens were drawn for hand-overs
+	inRow    int   // see seldom
 }
 
 // gift is a hold that a waiter is given while it waits, or nothing.
@@ -87,12 +98,21 @@ func (q *lines) takerLocked(key lineKey) *waiter {
 	return nil
 }
 
-// sleeps notes that a waiter is about to sleep, and whether it takes a hold that is
-// handed over meanwhile.
-func (q *lines) sleeps(w *waiter, takes bool) {
+// sleeps notes that a waiter is about to sleep, whether it takes a hold that is handed over
+// meanwhile, and how it stands by. It reports whether its line should listen for turns, and does
+// not yet: it is subscribed, and a waiter has got the lock there before.
+func (q *lines) sleeps(w *waiter, takes bool, as standby) (listen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.takes = takes
+	w.takes, w.standsBy = takes, as
+	l := w.line
+	if g := w.given.grant; g != nil && g.look != as.look {
+		w.given.grant = nil // a later look has found another holder; and it looks again, as it was poked
+	}
+	if as.id != "" && as.id == l.turn.ID && as.look == l.turn.Look {
+		w.grantLocked(&l.turn) // it came between that look and now
+	}
+	return l.served && l.unsub != nil && l.turns == nil && l.head() == w
 }
 
 // awake notes that a waiter has slept, and returns the hold that it was given meanwhile.
@@ -159,4 +179,133 @@ func (q *lines) othersBehind(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.waiters.Len() > 1
+}
+
+// A release that is published costs the next waiter a round trip more: it has to look. So a Lock for
+// which several clients wait again and again is granted by the release itself. The look that finds
+// it held notes in Redis that its waiter stands by. The release of the holder makes that waiter the
+// holder in the same script, and tells its client, on a channel of its own. See
+// scripts/lock/stand_by.lua and release_next.lua.
+//
+// Why a hold has one owner, and a grant is not lost:
+//   - It is a grant like any other: the waiter has its own id, lease and token. Redis grants it
+//     after the look that the message names has run, so the deadline counts from when that look
+//     was sent: a message that comes late, or to a process that was stopped, promises no more
+//     than is left. If much of the lease is over, or another look was sent since, the waiter
+//     looks, and finds what has become of its hold.
+//   - Only the run of the release that ends a hold grants the next one.
+//   - A waiter that leaves with nothing abandons its id. If Redis runs that first, the waiter
+//     does not stand by any more; otherwise the hold ends. The same if it leaves with a hold
+//     that was handed over to it.
+//   - A waiter that gets the lock by a look does not stand by any more, by the same script.
+//   - A waiter that looks while the message is under way finds its hold. It leaves the line
+//     with one lease, and does not take what it is given later.
+//   - A look that was refused after the message came knows better: that hold is over, and the
+//     waiter sleeps on. So does one of which two copies were sent, as the first may have had the
+//     grant and the second have been refused: no message names it.
+//   - A message for nobody who sleeps in line has the head look: the waiter may be about to
+//     join the line. If the message is lost with its connection, the head looks when it is
+//     subscribed again; and whatever happens to the message, a look or a glance comes in time.
+//   - A waiter whose client has died since it looked stands by for a moment only, and Redis does
+//     not grant it the lock if the connection of its client is closed.
+//
+// Others are woken by such a release too, to stand by. So that clients that never do get the lock
+// as well, as those of Redisson, a release grants it to nobody after mostInRow that did.
+
+// mostInRow is how many releases in a row may grant the lock to a waiter that stands by.
+const mostInRow = 8
+
+// standby is the part of a waiter that stands by.
+type standby struct {
+	id   string  // of its hold to be; empty: it does not stand by
+	look int     // its last look that Redis refused,
+	sent instant // and when that was sent
+}
+
+// hearTurns notes that the line of w listens for turns, until end is called.
+func (q *lines) hearTurns(w *waiter, end func()) {
+	q.mu.Lock()
+	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.turns == nil {
+		l.turns, end = end, nil
+	}
+	q.mu.Unlock()
+	if end != nil { // w was given a hold meanwhile, and its line is gone or listens by the next one
+		end()
+	}
+}
+
+// turn gives a waiter what a release of another client has granted it. A look that was sent less
+// than fresh ago is not needed.
+func (q *lines) turn(l *line, t *protocol.Turn, now instant, fresh time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l.turn = *t
+	w := l.head()
+	if w == nil || w.standsBy.id != t.ID || w.standsBy.look != t.Look || now.Sub(w.standsBy.sent) > fresh {
+		q.newsLocked(l) // it looks what has become of its hold
+		return
+	}
+	w.grantLocked(t)
+}
+
+// grantLocked gives a waiter what a release has granted it after its last look.
+func (w *waiter) grantLocked(t *protocol.Turn) {
+	w.given.grant = &grant{to: w, sent: w.standsBy.sent, token: t.Token, reserved: t.Reserved, inRow: t.InRow, look: t.Look}
+	w.line.turn.Look = -1 // once
+	w.poke()
+}
+
+// inRow is how many releases in a row have granted a lock, with that of the hold with an id, as far
+// as is known.
+func (q *lines) inRow(key lineKey, id string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.byKey[key]; l != nil && l.turn.ID == id {
+		return l.turn.InRow
+	}
+	return 0
+}
+
+// hearsTurns reports whether a line listens for turns, so that a look may stand by.
+func (q *lines) hearsTurns(key lineKey) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	return l != nil && l.turns != nil
+}
+
+// sought reports whether waiters of other clients may stand by for a lock: its line listens for
+// turns itself, or others have listened to a release of this client not long ago.
+func (q *lines) sought(key lineKey) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	return l != nil && (l.turns != nil || time.Since(l.others) < keepLine)
+}
+
+// heard notes how many connections have listened to a release. If there are others than that of
+// this client, their waiters may stand by at the next one.
+func (q *lines) heard(key lineKey, n int) {
+	if n == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	if l != nil && l.unsub != nil {
+		n-- // its own
+	}
+	switch {
+	case n == 0 || q.closed:
+	case l != nil:
+		l.others = time.Now()
+		if l.place != nil && l.unsub == nil { // it is kept for this only
+			l.since = l.others
+			q.kept.MoveToBack(l.place)
+		}
+	case q.kept.Len() < mostKept: // else those that are subscribed are worth more
+		l = q.makeLocked(key)
+		l.others = time.Now()
+		q.keepLocked(l)
+	}
 }

@@ -3,6 +3,7 @@ package rlock
 import (
 	"container/list"
 	"context"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -68,6 +69,7 @@ type topic struct {
 	// live: it is subscribed. If the connection is broken by now, all users are told when it
 	// is subscribed again.
 	live  bool
+	aside bool          // it is subscribed apart from others: the user of Redis may not be permitted to
 	heard bool          // a message has come
 	place *list.Element // among the unused topics; nil: it has users
 	since time.Time     // when it lost its last user
@@ -79,6 +81,7 @@ type subscription struct {
 	topics []*topic
 	name   string // it is told only of messages with this payload; empty: of all
 	notify func()
+	heard  func(message string) // instead of notify, for messages only
 }
 
 func newHub(env *seam.Env, d *wire.Deployment, events *events) *hub {
@@ -92,7 +95,10 @@ func newHub(env *seam.Env, d *wire.Deployment, events *events) *hub {
 // whenever messages may have been missed. It must be quick. With a name, only messages that
 // consist of it count.
 func (h *hub) subscribe(channel, name string, notify func()) *subscription {
-	s := &subscription{hub: h, name: name, notify: notify}
+	return h.open(channel, &subscription{hub: h, name: name, notify: notify})
+}
+
+func (h *hub) open(channel string, s *subscription) *subscription {
 	live := false
 	h.mu.Lock()
 	for _, n := range h.namesOf(channel) {
@@ -102,7 +108,7 @@ func (h *hub) subscribe(channel, name string, notify func()) *subscription {
 	}
 	h.mu.Unlock()
 	if live {
-		notify()
+		s.notify()
 	}
 	return s
 }
@@ -145,6 +151,7 @@ func (h *hub) listenLocked(name topicName, s *subscription) *topic {
 		t.place = nil
 	}
 	t.users[s] = t.live
+	t.aside = s.heard != nil
 	if s.name != "" {
 		if t.named == nil {
 			t.named = map[string]*subscription{}
@@ -165,6 +172,12 @@ func (h *hub) listen(channel string, notify func()) (end func()) {
 // listenFor is listen to the messages that consist of a name.
 func (h *hub) listenFor(channel, name string, notify func()) (end func()) {
 	return h.subscribe(channel, name, notify).close
+}
+
+// listenTo begins to listen to a channel, as subscribe does. heard is called with what each message
+// says, and not otherwise. It must be quick.
+func (h *hub) listenTo(channel string, heard func(message string)) (end func()) {
+	return h.open(channel, &subscription{hub: h, notify: func() {}, heard: heard}).close
 }
 
 // close ends the subscription. The last user of a topic unsubscribes it. If its users have
@@ -283,20 +296,79 @@ func (h *hub) placeLocked(t *topic) {
 	}
 }
 
+// message notifies the users of a topic, if it has any: all without a name, and the one that
+// the message names.
+func (h *hub) message(name topicName, payload string) {
+	h.mu.Lock()
+	var notify []func()
+	if t := h.topics[name]; t != nil {
+		t.heard = true
+		if u := t.named[payload]; u != nil {
+			notify = append(notify, u.notify)
+		}
+		if len(t.named) < len(t.users) {
+			for u := range t.users {
+				switch {
+				case u.heard != nil:
+					notify = append(notify, func() { u.heard(payload) }, runtime.Gosched) // the waiter goes first
+				case u.name == "":
+					notify = append(notify, u.notify)
+				}
+			}
+		}
+	}
+	h.mu.Unlock()
+	call(notify)
+}
+
+// untold returns the callbacks of the users that were not told yet that the topic is
+// subscribed. It is called with hub.mu locked; the callbacks are called without.
+func (t *topic) untold() (notify []func()) {
+	for u, told := range t.users {
+		if !told {
+			t.users[u] = true
+			notify = append(notify, u.notify)
+		}
+	}
+	return notify
+}
+
+func call(notify []func()) {
+	for _, fn := range notify {
+		fn()
+	}
+}
+
 // route finds the nodes of sharded topics until none is left.
 func (h *hub) route() {
-	defer h.work.Add(-1)
+	var lost []*topic
+	over := false
+	defer func() {
+		if over {
+			h.work.Add(-1)
+			return
+		}
+		h.mu.Lock() // a hook of go-redis has ended the goroutine: another one goes on
+		h.lost = append(h.lost, lost...)
+		h.mu.Unlock()
+		go func() {
+			h.sleep(retryFeed)
+			h.route()
+		}()
+	}()
 	for {
 		h.mu.Lock()
-		lost := h.lost
+		lost = h.lost
 		h.lost = nil
 		if len(lost) == 0 || h.ctx.Err() != nil {
 			h.router = false
 			h.mu.Unlock()
+			over = true
 			return
 		}
 		h.mu.Unlock()
-		for _, t := range lost {
+		for len(lost) > 0 {
+			t := lost[0]
 			node, err := h.wire.NodeFor(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
@@ -307,7 +379,9 @@ func (h *hub) route() {
 				h.feedLocked(node.(*redis.Client).Options().Addr, node).addLocked(t)
 			}
 			h.mu.Unlock()
+			lost = lost[1:]
 			if err != nil && !h.sleep(retryFeed) {
+				over = true
 				return
 			}
 		}
@@ -332,7 +406,7 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 		h.feeds[addr] = f
 		if h.ctx.Err() == nil {
 			h.work.Add(1)
-			go f.run()
+			go f.run(retryFeed)
 		}
 	}
 	f.node = node // a cluster client may have made a new one for the address

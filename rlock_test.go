@@ -341,7 +341,11 @@ func TestMaxHoldEndsARenewedHold(t *testing.T) {
 		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Minute))
 		l := c.NewLock("a", rlock.WithMaxHold(100*time.Millisecond))
 		lease := locktest.MustLock(t, l)
+		deadline := lease.Deadline()
 		<-lease.Done()
+		if early := time.Until(deadline); early > 0 {
+			t.Errorf("lost %v before its Deadline", early)
+		}
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrMaxHold)
 		// Nobody gets in while the holder may still be at it ...
 		_, err := l.TryLock(bg)
@@ -490,6 +494,32 @@ func TestExtendLengthensAndNeverShortens(t *testing.T) {
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 		locktest.WantErr(t, lease.Extend(bg, time.Second), rlock.ErrLeaseLost)
 	})
+}
+
+// The one succeeds, and the other says that it came too late.
+func TestExtendBesideUnlock(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t)
+	for name, l := range map[string]rlock.Locker{
+		"lock": c.NewLock("a"), "redlock": locktest.NewRedLock(t, "red", []*rlock.Client{c}, rlock.WithNodeTimeout(5*time.Second)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 200 {
+				lease := locktest.MustLock(t, l)
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() {
+						if err := lease.Extend(bg, time.Minute); err != nil && !errors.Is(err, rlock.ErrUnlocked) {
+							t.Error(err)
+						}
+					})
+				}
+				all.Go(func() { locktest.MustUnlock(t, lease) })
+				all.Wait()
+			}
+		})
+	}
 }
 
 func TestDo(t *testing.T) {

@@ -169,7 +169,14 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)
 	}
+	told := false
+	defer func() {
+		if !told && err == nil { // an Observer has ended the goroutine: nobody puts the permits back
+			_ = surely(context.Background(), l, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
+		}
+	}()
 	c.events.AcquireEnd(caller, AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.tries, Err: err})
+	told = true
 	return err
 }
 
@@ -195,8 +202,10 @@ func (a *taking) look(ctx context.Context) found {
 		a.page = c.pages.take(c.id)
 		a.op = a.page.next()
 	}
+	unsure := a.unsure
+	a.unsure = true // until it is answered: an Observer may end the goroutine
 	r := a.s.asks.Acquire(a.op, a.n).Do(ctx, c.cfg.commandTimeout)
-	a.unsure = a.unsure || r.Unsure
+	a.unsure = unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
 		return found{err: r.Err, last: r.Last}

@@ -41,6 +41,10 @@ func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, wi
 		*s = refusal(&r.Outcome, now)
 		return
 	}
+	if r.Err == nil && r.Outcome.Verdict == protocol.Quarantined {
+		*s = sight{said: said{what: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}
+		return
+	}
 	s.failed(r.Err, r.Last, r.OfQuorum, within)
 }
 
@@ -67,7 +71,10 @@ func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
 // refusal is the sight of a lock that was busy.
 func refusal(e *protocol.Entered, now time.Time) sight {
 	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
-	if e.Missing > 0 {
+	switch {
+	case e.Beyond:
+		s.said.what = "there are fewer permits than it asks for, held ones included"
+	case e.Missing > 0:
 		s.said = said{"members that are still to come: #", e.Missing}
 	}
 	if e.Rest >= 0 {

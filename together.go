@@ -105,7 +105,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	if granted {
 		for _, a := range attempts {
 			var lease *Lease
-			if lease, err = a.accept(sent, &ans); err != nil {
+			if lease, err = a.accept(sent, sent, &ans); err != nil {
 				break
 			}
 			r.leases = append(r.leases, lease)

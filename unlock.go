@@ -47,9 +47,12 @@ type departure struct {
 	called instant
 	alone  bool          // no other operation is under way at the hold
 	rest   int           // how many leases are left
+	batch  *batch        // of the hold; nil: it is not handed over
+	inRow  int           // how many releases in a row have granted the lock, with that of the hold
 	task   protocol.Task // to send to Redis; nil: nothing
 	err    error         // the result without a task
 	unsure bool          // the hold may have been ended by another request than task
+	next   bool          // the release grants the lock to one that stands by
 	took   time.Duration // until task was answered
 	shows  time.Duration // see finish
 }
@@ -61,7 +64,8 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 	defer h.unlock()
 	h.checkLocked(called)
 	h.closeLocked(l)
-	d := departure{h: h, id: h.id(), called: called, alone: alone, rest: int(h.open)}
+	d := h.departureLocked()
+	d.called, d.alone, d.rest = called, alone, int(h.open)
 	switch {
 	case h.state != held:
 		d.err = h.causeLocked()
@@ -78,6 +82,15 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 		h.endLocked(releasing, ErrUnlocked)
 	}
 	d.task = h.releaseLocked(d.id, d.rest)
+	return d
+}
+
+// departureLocked is what a departure needs of the hold.
+func (h *hold) departureLocked() departure {
+	d := departure{h: h, id: h.id()}
+	if h.seldom != nil {
+		d.batch, d.inRow = h.batch, h.inRow
+	}
 	return d
 }
 
@@ -106,13 +119,25 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 		return d.err
 	}
 	sent := d.h.core.c.now()
-	r := d.sendTo(ctx, limit)
+	r, over := protocol.Result[protocol.Kept]{Err: ErrUnreachable, Unsure: true}, false
+	defer func() {
+		if !over { // an Observer has ended the goroutine: as if there were no answer
+			_ = d.result(&r)
+		}
+	}()
+	r = d.sendTo(ctx, limit)
+	over = true
 	d.took = d.h.core.c.now().Sub(sent)
+	return d.result(&r)
+}
+
+// result is that of the task, which was answered so.
+func (d *departure) result(r *protocol.Result[protocol.Kept]) error {
 	if d.rest > 0 {
-		return d.h.partlyReleased(&r)
+		return d.h.partlyReleased(r)
 	}
 	r.Unsure = r.Unsure || d.unsure
-	return d.released(&r)
+	return d.released(r)
 }
 
 // partlyReleased is the result of a release that lowers the count in Redis to the number
@@ -138,6 +163,9 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
 	d.letOthers(r.Heard)
+	if h.core.asks.StandsBy() {
+		c.lines.heard(h.core.line(""), r.Heard)
+	}
 	if h.core.asks.Takes() == 0 || r.Heard == 0 { // else a message comes, and one look is enough
 		c.lines.wake(h.core.id())
 	}

@@ -103,7 +103,13 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Durat
 	if err := ctx.Err(); err != nil {
 		return nil, err // whatever else has happened
 	}
-	c.lines.sleeps(w, wake != nil && a.takes())
+	as := a.stands
+	if !a.Placed || as.id != a.ID { // not any more
+		as = standby{}
+	}
+	if c.lines.sleeps(w, wake != nil && a.takes(), as) && a.core.asks.StandsBy() {
+		a.listenForTurns(w)
+	}
 	why := s.sleep(d, wake, nil, ctx.Done(), c.closing)
 	got := c.lines.awake(w)
 	switch why {
@@ -112,11 +118,7 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Durat
 	case wokenByClosing:
 		err = ErrClosed
 	default:
-		if a.core.side == shared || a.core.asks.QueuedInRedis() {
-			c.stopOf("woken", a.Number) // many may be, at once
-		} else {
-			c.env.Stop("woken")
-		}
+		c.stopOf("woken", a.Number) // many may be, at once
 	}
 	switch {
 	case got.pass != nil:
@@ -171,7 +173,7 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease 
 // writers wait until each of them comes, and those in front of it may wait for the writers.
 // The next look is for another hold.
 func (a *attempt) withdraw() {
-	if !a.unsure && !a.Granted && !(a.Placed && a.core.side == shared) {
+	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == shared || a.core.asks.StandsBy())) {
 		return
 	}
 	a.giveUp()
@@ -244,6 +246,44 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 	}
 }
 
+// looks notes that a look begins.
+func (a *attempt) looks() {
+	a.seen.asked = a.core.c.clock.Now()
+	a.show()
+}
+
+// sees notes the outcome of a look, to which replicas had to answer or not.
+func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
+	var within time.Duration
+	if acked {
+		within = a.core.c.cfg.ackTimeout
+	}
+	a.seen.answered(r, a.core.c.clock.Now(), within)
+	a.show()
+}
+
+// show tells the waiters behind the attempt what it sees.
+func (a *attempt) show() {
+	if a.place != nil {
+		a.core.c.lines.saw(a.place, a.seen)
+	}
+}
+
+// mayStandBy reports whether a look may stand by, or end that: see passing.go.
+func (a *attempt) mayStandBy() bool {
+	l := a.core
+	return l.asks.StandsBy() && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
+		l.c.lines.hearsTurns(a.line()) && l.c.hub.listening(l.names.Channel()+":", l.c.id))
+}
+
+// listenForTurns has the line of w listen for turns from now on.
+func (a *attempt) listenForTurns(w *waiter) {
+	c := a.core.c
+	c.lines.hearTurns(w, a.core.asks.ListenForTurns(func(t protocol.Turn) {
+		c.lines.turn(w.line, &t, c.now(), c.cfg.watchdogLease/3)
+	}))
+}
+
 // pause is how long the head of a line sleeps at most after a look.
 func (a *attempt) pause(look int, rest time.Duration) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
@@ -281,11 +321,17 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	case !c.now().Before(p.deadline):
 		why = errTooLate // the process was stopped
 	}
+	if a.Placed && l.asks.StandsBy() {
+		// The next release of another client must not grant it anything.
+		c.cleanups.add(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL))
+		a.Placed = false
+	}
 	h := p.hold(l, a.owned)
 	if why == nil {
 		return h.serve(c.now(), true), nil
 	}
-	d := departure{h: h, id: h.id(), alone: true}
+	d := h.departureLocked() // nobody else knows the hold
+	d.alone = true
 	d.task = h.releaseLocked(d.id, 0)
 	if !d.passOn() {
 		h.vacateLocked()
@@ -316,12 +362,12 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 	if why != nil {
 		return nil, why
 	}
-	a.behind = nil
+	a.behind, a.inRow = nil, g.inRow
 	if a.takes() {
 		a.behind = g.behind
 	}
-	lease, err := a.accept(g.sent, &protocol.Result[protocol.Entered]{
-		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token, Reserved: int64(len(a.behind))},
+	lease, err := a.accept(g.sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
+		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token, Reserved: g.reserved + int64(len(a.behind))},
 	})
 	if worthRepeating(err) {
 		err = errTooLate

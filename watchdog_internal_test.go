@@ -169,7 +169,7 @@ func TestReentryThatReplicasDoNotKnowIsRenewedInTime(t *testing.T) {
 	defer c.watchdog.close()
 	l := grantingLock(c, "a")
 	h := &hold{core: l, number: 1, token: 1}
-	short := h.begin(c.now(), acquireConfig{lease: 2 * time.Second, hasLease: true})
+	short := h.begin(c.now(), c.now(), acquireConfig{lease: 2 * time.Second, hasLease: true})
 	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
 	if _, err := h.reentered(&kept, c.now(), acquireConfig{lease: c.cfg.watchdogLease}); err != nil {
 		t.Fatal(err)

@@ -229,7 +229,8 @@ func (s *Server) check(method string, d time.Duration) {
 }
 
 // Remove makes a lock, of any type, vanish from Redis without a word, as a flush, an
-// eviction or the restart of a server without persistence would. The name is with
+// eviction or the restart of a server without persistence would. A MultiLock is lost
+// with any of its members: remove one of those. The name is with
 // the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
 // Of a RedLock it is the vote of this server that vanishes: the hold lasts until it
 // has been removed from so many servers that the others are no quorum.
@@ -245,6 +246,7 @@ func (s *Server) Remove(name string) {
 	s.settle() // a renewal that is under way has not seen it yet
 	s.remove(name)
 	check(name)
+	s.settle() // a MultiLock learns of its members' losses
 }
 
 // remove deletes what says that a lock is held, and what a type that is no lock consists of.
@@ -275,8 +277,8 @@ func (s *Server) Steal(name string) *rlock.Lease {
 	return s.StealWith(func(c *rlock.Client) rlock.Locker { return c.NewLock(name) })
 }
 
-// StealWith is Steal for any type of lock. It is called with a client that is not
-// the holder's, and returns the lock to take, such as
+// StealWith is Steal for any type of lock; of a MultiLock, take a member. It is called
+// with a client that is not the holder's, and returns the lock to take, such as
 // c.NewReadWriteLock("prices").Writer. The client has no prefix. A lock whose
 // waiters have a queue in Redis can be taken only while nobody stands in it.
 func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease {
@@ -313,6 +315,7 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 	s.t.Helper()
 	s.moving.Lock()
 	defer s.moving.Unlock()
+	defer s.settle() // a MultiLock learns of its members' losses
 	// A holder that renews between the two would find that nobody has the lock.
 	release, held := func() {}, false
 	for try := 0; try < 100 && !held; try++ {

@@ -226,7 +226,7 @@ func TestRemoveTakesTheVotesOfARedLock(t *testing.T) {
 		srv := rlocktest.New(t)
 		servers, clients = append(servers, srv), append(clients, srv.Client())
 	}
-	l, err := rlock.NewRedLock("job", clients)
+	l, err := rlock.NewRedLock("job", clients, rlock.WithNodeTimeout(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,6 +440,38 @@ func TestEachTypeCanBeRemovedAndStolen(t *testing.T) {
 			_ = lease.Unlock(ctx)
 			if err := other.Unlock(ctx); err != nil {
 				t.Fatalf("the other's lease: %v", err)
+			}
+		})
+	}
+}
+
+// A MultiLock has been told when the method has returned, as a lock has.
+func TestMultiLockIsTold(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(srv *rlocktest.Server){
+		"Remove": func(srv *rlocktest.Server) { srv.Remove("a") },
+		"Steal":  func(srv *rlocktest.Server) { srv.Steal("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 30 {
+				srv := rlocktest.New(t)
+				m, err := rlock.NewMultiLock(srv.Client().NewLock("a"), srv.Client().NewFairLock("b"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lease := lock(t, m)
+				ctx := lease.Context(context.Background())
+				done := lease.Done()
+				take(srv)
+				select {
+				case <-done:
+				default:
+					t.Fatal("Done is open")
+				}
+				if ctx.Err() == nil {
+					t.Fatal("the context has not ended")
+				}
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func (h *ScriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 
 // forCallers are the scripts that are sent for callers, who wait for the answer.
 var forCallers = []string{
-	"lock/enter", "lock/reenter", "lock/release", "fair/enter", "fair/release", "queue/enter", "queue/reenter", "queue/release",
+	"lock/enter", "lock/stand_by", "lock/reenter", "lock/release", "lock/release_next", "fair/enter", "fair/release", "queue/enter", "queue/reenter", "queue/release",
 	"rw/read_enter", "rw/read_reenter", "rw/read_release", "rw/write_enter", "rw/write_reenter", "rw/write_release",
 }
 

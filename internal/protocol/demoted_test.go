@@ -62,6 +62,11 @@ func about(l Protocol, id string) []*wire.Request {
 	if l.Passes() {
 		requests = append(requests, of(l.ReleaseTo(id, to("nobody:1"))))
 	}
+	if l.StandsBy() {
+		stands := waits
+		stands.StandBy = true
+		requests = append(requests, of(l.Enter(&stands)), of(l.ReleaseNext(id, 1, 1)))
+	}
 	if q, ok := l.(*Queued); ok && q.mode == shared {
 		under := *e
 		under.Outer = "nobody:1"
@@ -117,8 +122,9 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		request("quorum/highest", []string{"rlock:red:highest", "rlock:red:admitted"}, 0),
 		request("quorum/raise", vote("free")[:3], other, "1", "1"),
 		request("quorum/raise", vote("vote")[:3], other, "1", "1"),
-		request("quorum/release", vote("free"), other, 1000, 0, "channel", "publish"),
-		request("quorum/release", vote("free"), other, 0, 0, "channel", "publish"),
+		request("quorum/release", vote("free"), other, "channel", 0, "publish", 1000),
+		request("quorum/release", vote("free")[:3], other, "channel", 0, "publish"),
+		request("quorum/release", vote("free")[:1], other, "channel"),
 		request("quorum/renew", vote("free"), other, 1000, "1"),
 		request("lock/renew_many", []string{"free", "held 0"}, other, 1000, other, 1000),
 		request("lock/enter_many", []string{"free", "gone:1", "clock", "free 2", "gone:2", "clock"}, other, 1000, "0", other, 1000, "0"),
@@ -179,7 +185,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		if strings.HasSuffix(q.Name(), "_many") {
 			return reply, slices.ContainsFunc(list, func(one any) bool { return one != nil }) // refused one by one
 		}
-		notNow := len(list) > 1 && list[0] == int64(0) && (strings.Contains(q.Name(), "enter") || strings.Contains(q.Name(), "acquire"))
+		notNow := len(list) > 1 && list[0] == int64(0) && (strings.Contains(q.Name(), "enter") || q.Name() == "lock/stand_by" || strings.Contains(q.Name(), "acquire"))
 		return reply, !notNow
 	}
 	byScript := map[string][]*wire.Request{}

@@ -51,6 +51,9 @@ func (l *Fair) Release(id string, n int) Task {
 	return l.site.releasing("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
 }
 
+// StandsBy implements Protocol: see Passes.
+func (l *Fair) StandsBy() bool { return false }
+
 // Passes implements Protocol: see Queued.
 func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 

@@ -31,6 +31,11 @@ func (l *Fenced) NewID() HoldID {
 // Enter implements Protocol. Tokens come from the counter.
 func (l *Fenced) Enter(e *Acquire) Request[Entered] { return l.enter(e, l.counter, "counter") }
 
+// ReleaseNext implements Protocol.
+func (l *Fenced) ReleaseNext(id string, token int64, inRow int) Task {
+	return l.releaseNext(id, token, inRow, l.counter)
+}
+
 // counted reports whether a hold has raised the counter, as far as its id shows.
 func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }
 

@@ -2,6 +2,8 @@ package protocol
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -31,8 +33,69 @@ func (l *Lock) Enter(e *Acquire) Request[Entered] {
 	return l.enter(e, l.names.Clock(), e.Reserve) // a small number is not boxed anew
 }
 
+// StandsBy implements Protocol. Elsewhere than on one server a release does not know whether the
+// waiter's client listens.
+func (l *Lock) StandsBy() bool {
+	return l.site.Wire.OneServer() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
+}
+
+// standByMost is how long a waiter stands by after a look; or a third of its lease, if that is
+// less.
+const standByMost = 3 * time.Second
+
+// standBy is enter for a waiter that stands by.
+func (l *Lock) standBy(e *Acquire, tokens string, source any) Request[Entered] {
+	within := min(standByMost, e.Lease/3)
+	return looking(l.site, "lock/stand_by",
+		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens, l.names.standing()},
+		[]any{e.ID, e.Lease.Milliseconds(), source, within.Milliseconds(), l.site.Client + ":", e.Tries}, readStood)
+}
+
+// ReleaseNext implements Protocol.
+func (l *Lock) ReleaseNext(id string, token int64, inRow int) Task {
+	return l.releaseNext(id, token, inRow)
+}
+
+func (l *Lock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
+	return l.site.releasing("lock/release_next", 0,
+		append([]string{l.names.Lock, l.names.standing()}, counter...),
+		[]any{id, token, l.names.Channel(), l.site.how(), l.names.turns(""), inRow})
+}
+
+// ListenForTurns implements Protocol.
+func (l *Lock) ListenForTurns(told func(Turn)) (end func()) {
+	if !l.site.Wire.PublishKnown() {
+		return nil
+	}
+	return l.site.ListenTo(l.names.turns(l.site.Client), func(message string) {
+		if t, ok := readTurn(message); ok {
+			told(t)
+		}
+	})
+}
+
+// readTurn reads a message of lock/release_next.
+func readTurn(message string) (t Turn, ok bool) {
+	words := strings.Split(message, " ")
+	if len(words) != 5 || words[0] == "" {
+		return t, false
+	}
+	var numbers [4]int64
+	for i, word := range words[1:] {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return t, false
+		}
+		numbers[i] = n
+	}
+	return Turn{words[0], numbers[0], numbers[1], int(numbers[2]), int(numbers[3])}, true
+}
+
 // enter is Enter with the key that tokens come from, and what kind it is.
 func (l *Lock) enter(e *Acquire, tokens string, source any) Request[Entered] {
+	if e.StandBy {
+		return l.standBy(e, tokens, source)
+	}
 	q := l.site.entering("lock/enter", nil, nil)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
 	return q
@@ -57,7 +120,7 @@ func (l *Lock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how
 
 func (l *Lock) abandon(id string, how any) Task {
 	return l.site.leaving("lock/abandon",
-		[]string{l.names.Lock, l.names.Tombstone(id)},
+		[]string{l.names.Lock, l.names.Tombstone(id), l.names.standing()},
 		[]any{id, tombstoneMillis, l.names.Channel(), how})
 }
 

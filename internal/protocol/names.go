@@ -80,6 +80,12 @@ func (n *Names) Tombstone(id string) string {
 	return "{" + n.Lock + "}:rlock:gone:" + id
 }
 
+// standing is the key that says which waiter stands by.
+func (n *Names) standing() string { return n.Derived("rlock:next") }
+
+// turns is the channel of a client whose waiter stands by.
+func (n *Names) turns(client string) string { return n.Channel() + ":" + client }
+
 // Derived returns a key or channel in the lock's slot.
 func (n *Names) Derived(suffix string) string { return suffixed(n.Lock, suffix) }
 

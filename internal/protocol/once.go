@@ -27,6 +27,9 @@ func (o *Once) Keep() time.Duration { return o.keep }
 // HandsOver implements Protocol: whoever comes next finds a result.
 func (o *Once) HandsOver() bool { return false }
 
+// StandsBy implements Protocol: see HandsOver.
+func (o *Once) StandsBy() bool { return false }
+
 // Enter implements Protocol. It does not enter if there is a result.
 func (o *Once) Enter(e *Acquire) Request[Entered] {
 	q := o.site.entering("once/enter", nil, nil)

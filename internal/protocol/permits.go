@@ -29,6 +29,7 @@ type semaphore struct {
 	names   *Names
 	state   []string // keys: see scripts/shared/permits.lua
 	channel string
+	entered func(wire.Answer) (Entered, error) // see permitReader
 }
 
 // PermitCounter asks about the number of permits, of which no hold is the subject.
@@ -67,6 +68,7 @@ func NewPermits(site *Site, names *Names) *Permits {
 		names:   names,
 		state:   []string{names.Lock, names.Derived("timeout")},
 		channel: prefixed("redisson_sc", names.Lock),
+		entered: permitReader(site.Client),
 	}}
 }
 
@@ -149,20 +151,27 @@ func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	s := p.of
 	q := s.site.entering("permits/enter", s.keys(s.names.Tombstone(e.ID)),
 		s.args(permitBase(e.ID), p.n, s.site.millis(e.Lease)))
-	q.read = readPermits
+	q.read = s.entered
 	return q
+}
+
+// permitReader returns what reads the reply of permits/enter to a client.
+func permitReader(client string) func(wire.Answer) (Entered, error) {
+	return func(a wire.Answer) (Entered, error) {
+		e, err := readPermits(a)
+		if len(e.Holder) == permitLen {
+			e.Holder = PermitOwner(hex.EncodeToString([]byte(e.Holder)), client)
+		}
+		return e, err
+	}
 }
 
 // readPermits reads the reply of an enter script for permits: see readEntered. That of a
 // grant has the free permits and the rest where others have tokens.
 func readPermits(a wire.Answer) (Entered, error) {
 	e, err := readEntered(a)
-	switch {
-	case err != nil:
-	case e.Verdict == Granted:
+	if err == nil && e.Verdict == Granted {
 		return Entered{Verdict: Granted, Left: e.Token, Rest: millis(e.Reserved)}, nil
-	case len(e.Holder) == permitLen:
-		e.Holder = hex.EncodeToString([]byte(e.Holder))
 	}
 	return e, err
 }

@@ -36,6 +36,13 @@ type Protocol interface {
 	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
 	// step, if that is the next one in Redis.
 	ReleaseTo(id string, to Succession) Request[Released]
+	// StandsBy reports whether ReleaseNext can be asked.
+	StandsBy() bool
+	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
+	// step, if one stands by: see Acquire.StandBy. token is that of the hold; inRow is how many
+	// holders in a row have become so by a release, with the next one.
+	ReleaseNext(id string, token int64, inRow int) Task
+
 	// Renew makes a hold last for at least lease from now. With a lease of 0 it only
 	// asks whether the hold exists.
 	Renew(id string, lease time.Duration) Task
@@ -56,6 +63,9 @@ type Protocol interface {
 	// Listen has notify called when the waiter with an id should look; with an empty id,
 	// when the lock was released. It returns nil if there is no channel to listen to.
 	Listen(id string, notify func()) (end func())
+	// ListenForTurns has told called for each waiter of the client that a release has made the
+	// holder. It returns nil if there is no channel to listen to.
+	ListenForTurns(told func(Turn)) (end func())
 	// Listening reports whether Listen needs no command, since the channel for the waiter
 	// with that id is subscribed already.
 	Listening(id string) bool
@@ -116,10 +126,13 @@ type Acquire struct {
 	Priority int
 	Value    string // what the leader of an Election proclaims from the beginning
 	Reserve  int    // how many more tokens to draw, for holds to which this one is handed over
+	// StandBy: it waits, and its client listens for turns. If a hold of another client keeps it
+	// out, a release can make it the holder: see ReleaseNext.
+	StandBy bool
 
 	Tries   int   // looks so far, including this one
 	Leads   bool  // it is the first of its client's waiters, as far as is known
-	Placed  bool  // an earlier look may have left a place in Redis
+	Placed  bool  // an earlier look may have left a place in Redis, or stood by
 	Granted bool  // an earlier look may have been granted, and no lease was made of it
 	Splits  int   // looks in a row at which no owner had a quorum
 	Round   int64 // of a read-write lock, in which it was first refused; or NoRound
@@ -162,6 +175,9 @@ type Entered struct {
 	Token   int64 // Granted; 0 for a shared hold
 	// Reserved is how many more tokens were drawn: those that follow Token.
 	Reserved int64
+	// Found: Granted to a waiter that would have stood by, by another request before: a release,
+	// or a copy of this one. Stands: Busy, and it stands by.
+	Found, Stands bool
 	// Rest is how long the lock is held, as far as is known: look again within it.
 	// Negative: not known. Quarantined: how long the quarantine lasts.
 	Rest time.Duration
@@ -204,6 +220,15 @@ type Released struct {
 	Kept
 	Token  int64 // of the heir, which holds the lock; 0: it does not
 	Behind int   // so many of those that may follow come next; the tokens after Token are theirs
+}
+
+// Turn is a message that a release has made a waiter the holder.
+type Turn struct {
+	ID       string
+	Token    int64
+	Reserved int64 // how many more tokens were drawn: those that follow Token
+	InRow    int   // how many holders in a row have become so, with this one
+	Look     int   // the last look (Acquire.Tries) of the waiter before that
 }
 
 // State is who holds a lock.
@@ -290,9 +315,13 @@ type Site struct {
 	// name.
 	Listen    func(channel string, notify func()) (end func())
 	ListenFor func(channel, name string, notify func()) (end func())
+	// ListenTo subscribes to a channel too, and hands on what each message says.
+	ListenTo func(channel string, heard func(message string)) (end func())
 	// Listening reports whether the channel with a prefix and the rest of its name is
 	// subscribed.
 	Listening func(prefix, rest string) bool
+	// Client is the first part of the ids that NewID makes.
+	Client string
 	// CommandTimeout bounds a request that has no budget of its own.
 	CommandTimeout time.Duration
 	// WaiterLease is how long a sign of life of a waiter is valid.
@@ -325,6 +354,9 @@ type Everyday struct{}
 func (Everyday) HandsOver() bool                                { return false }
 func (Everyday) Passes() bool                                   { return false }
 func (Everyday) ReleaseTo(string, Succession) Request[Released] { return nil }
+func (Everyday) StandsBy() bool                                 { return false }
+func (Everyday) ReleaseNext(string, int64, int) Task            { return nil }
+func (Everyday) ListenForTurns(func(Turn)) (end func())         { return nil }
 func (Everyday) Takes() int                                     { return 0 }
 func (Everyday) QueuedInRedis() bool                            { return false }
 func (Everyday) KeepsPlace() bool                               { return false }

@@ -21,7 +21,7 @@ type Queued struct {
 	site  *Site
 	names *Names
 	mode  string
-	state []string // keys: see scripts/shared/queue.lua
+	state []string // keys: see scripts/shared/queuekeys.lua
 	// rivals are the keys of other types of this name, of which none may be held.
 	rivals   []string
 	channels string // prefix of the channels of clients with waiters

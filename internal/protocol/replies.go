@@ -84,6 +84,20 @@ func readRanked(a wire.Answer) (Entered, error) {
 	return e, err
 }
 
+// readStood reads the reply of lock/stand_by.
+func readStood(a wire.Answer) (Entered, error) {
+	list, _ := a.Val.([]any)
+	told := false // something of its own
+	switch {
+	case a.Err != nil:
+	case len(list) == 4 && list[0] == int64(codeGranted), len(list) == 5:
+		a.Val, told = list[:len(list)-1], true
+	}
+	e, err := readEntered(a)
+	e.Found, e.Stands = told && e.Verdict == Granted, told && e.Verdict == Busy
+	return e, err
+}
+
 func millis(n int64) time.Duration {
 	return time.Duration(min(n, longestRest.Milliseconds())) * time.Millisecond
 }

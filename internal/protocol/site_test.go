@@ -52,6 +52,8 @@ func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config
 			return HoldID{fmt.Sprint(uuid, ":", n), n}
 		},
 		Listen:         func(string, func()) func() { return func() {} },
+		Listening:      func(string, string) bool { return false },
+		Client:         uuid,
 		CommandTimeout: 5 * time.Second,
 		WaiterLease:    30 * time.Second,
 	}

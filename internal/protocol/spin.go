@@ -46,5 +46,8 @@ func (l *Spin) LongestPause(who int64, turn int) time.Duration { return l.pause(
 // Glanced implements Protocol.
 func (l *Spin) Glanced() *Lock { return nil }
 
+// StandsBy implements Protocol: nobody listens.
+func (l *Spin) StandsBy() bool { return false }
+
 // HandsOver implements Protocol: nobody can see whether other clients wait.
 func (l *Spin) HandsOver() bool { return false }

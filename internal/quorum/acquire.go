@@ -230,12 +230,17 @@ func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 			if same != nil && t.quarantine == nil {
 				return same, nil
 			}
-			same = &wire.Request{Script: t.script("acquire"), Args: []any{kept(t.lease)}, FailFast: true}
+			same = &wire.Request{Script: t.script("acquire"), FailFast: true}
 			same.Put(4, t.keys[0], t.keys[1], t.keys[2], t.gone+t.ID, t.ID, t.lease.Milliseconds())
 			return t.guarded(i, true, same)
 		},
 		read:   readAcquire,
 		papers: &t.ballot.papers,
+		heard: func(r reply) {
+			if r.err == nil && r.says == granted {
+				t.ballot.votes.reached(r.node, r.count)
+			}
+		},
 	})
 }
 

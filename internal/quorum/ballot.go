@@ -232,6 +232,13 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 	return slices.Clone(v.stamps), v.era
 }
 
+// reached notes the value that a node's counter got by its first grant.
+func (v *votes) reached(node int, count int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.level[node] = max(v.level[node], count)
+}
+
 // first notes a grant whose reply came after the acquire had ended.
 func (v *votes) first(node int, stamp string, count int64) {
 	v.mu.Lock()

@@ -88,6 +88,9 @@ type question struct {
 
 	papers   *papers // of the hold that the question asks votes for; nil: it asks for none
 	raisedTo int64   // of a RAISE
+	// heard is called with each answer, also after end, before the papers are told: what a
+	// release to that node has to know, which may only wait for this. nil: nothing.
+	heard func(reply)
 
 	// back are the papers of the hold whose votes are taken back; nil: none are. Then request
 	// is not used, but release, when earlier requests to the node are answered, or have not
@@ -95,6 +98,8 @@ type question struct {
 	// saying nothing.
 	back    *papers
 	release func(i int, stray bool) *wire.Request
+	// rest returns what a node is asked after that request if it had no vote; nil: nothing.
+	rest func(i int, req *wire.Request) *wire.Request
 	// missed is called with a request that a node did not answer, also after end. If it is
 	// set, the shutdown of the home and of the node waits for the question: no caller does.
 	missed func(i int, req *wire.Request)
@@ -110,6 +115,8 @@ type ask struct {
 
 	sent   time.Time
 	papers *papers // that have been told that the node is asked
+	again  bool    // it is asked for the rest, after
+	said   reply   // this, which is what counts
 }
 
 // ask asks nodes side by side, and returns how many. Their replies come within the node
@@ -310,6 +317,16 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 		l.nodes[a.node].took.Store(int64(l.clock.Now().Sub(a.sent)))
 	}
 	got := l.read(a.node, answer, a.q.read)
+	if a.q.heard != nil {
+		a.q.heard(got)
+	}
+	if a.q.rest != nil && !a.again && got.err == nil && got.says != released {
+		if rest := a.q.rest(a.node, a.req); rest != nil {
+			a.again, a.said = true, got
+			a.send(rest)
+			return
+		}
+	}
 	if a.papers != nil {
 		a.papers.answered(a.node, got)
 	}
@@ -319,10 +336,13 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 // answer passes the reply on.
 func (a *ask) answer(got reply) {
 	f := a.f
-	got.node, got.raisedTo = a.node, a.q.raisedTo
 	if got.err != nil && a.q.missed != nil {
 		a.q.missed(a.node, a.req)
 	}
+	if a.again {
+		got = a.said // whether it had a vote does not depend on the rest
+	}
+	got.node, got.raisedTo = a.node, a.q.raisedTo
 	f.deliver(got)
 	if a.q.missed != nil {
 		f.l.home().Calls.Add(-1)

@@ -54,7 +54,7 @@ func (n *round) request(i int) (*wire.Request, error) {
 	return n.guarded(i, true, &wire.Request{
 		Script: n.script("renew"),
 		Keys:   []string{n.record, n.counter, keyHighest, n.gone + n.id},
-		Args:   []any{n.id, n.lease.Milliseconds(), kept(n.lease), n.stamps[i]},
+		Args:   []any{n.id, n.lease.Milliseconds(), n.stamps[i]},
 	})
 }
 

@@ -28,8 +28,12 @@ func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) {
 		release: func(i int, stray bool) *wire.Request {
 			return all.request(i, b.votes.owes(i), stray)
 		},
+		rest: func(i int, req *wire.Request) *wire.Request { return all.rest(b.votes.owes(i), req) },
 		read: readRelease,
 		missed: func(i int, req *wire.Request) {
+			if rest := all.rest(b.votes.owes(i), req); rest != nil {
+				req = rest
+			}
 			n, home := l.nodes[i], l.home()
 			now := n.Wire.Clock().Now()
 			until := now.Add(lease + protocol.TombstoneTTL)
@@ -61,25 +65,44 @@ type made struct {
 
 // request is REL. stray: a copy of a request may come late, so a tombstone is needed.
 func (l *releases) request(i int, token int64, stray bool) *wire.Request {
-	tombstone, announce := int64(0), "none"
-	if stray {
-		tombstone = protocol.TombstoneTTL.Milliseconds()
-	}
+	announce := "none"
 	if l.tell {
 		announce = l.nodes[i].Wire.PublishCommand()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m := (made{token, stray, announce}); l.last == nil || l.from != m {
-		l.last, l.from = l.make(token, tombstone, announce), m
+		l.last, l.from = l.make(m), m
 	}
 	return l.last
 }
 
-func (l *releases) make(token, tombstone int64, announce string) *wire.Request {
-	r := &wire.Request{Script: l.script("release"), Args: []any{token, l.channel, announce}, OneEffect: true, FailFast: true}
-	r.Put(4, l.keys[0], l.keys[1], l.keys[2], l.gone+l.id, l.id, tombstone)
+func (l *releases) make(m made) *wire.Request {
+	r := &wire.Request{Script: l.script("release"), OneEffect: true, FailFast: true}
+	if !m.stray && m.token <= 0 && m.announce == "publish" { // most often
+		r.Put(1, l.keys[0], l.id, l.freed)
+		return r
+	}
+	return l.whole(r, m)
+}
+
+// whole has the request say all.
+func (l *releases) whole(r *wire.Request, m made) *wire.Request {
+	r.Put(3, l.keys[0], l.keys[1], l.keys[2], l.id, l.freed, m.token)
+	r.Args = []any{m.announce}
+	if m.stray {
+		r.Keys, r.Args = []string{l.gone + l.id}, append(r.Args, protocol.TombstoneTTL.Milliseconds())
+	}
 	return r
+}
+
+// rest is REL for a node that may have forgotten its vote, and with it the token, which the
+// request did not have; nil: it had.
+func (l *releases) rest(token int64, req *wire.Request) *wire.Request {
+	if keys, _ := req.Words(); len(keys) > 1 || token == 0 {
+		return nil
+	}
+	return l.whole(&wire.Request{Script: req.Script, OneEffect: true, FailFast: true}, made{token: token, announce: "publish"})
 }
 
 // Release implements protocol.Protocol. The nodes need not know how often the owner has

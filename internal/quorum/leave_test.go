@@ -257,3 +257,110 @@ func TestPapersSettleBeforeVotesAreTakenBack(t *testing.T) {
 type told []string
 
 func (s *told) settled(given, stray bool) { *s = append(*s, fmt.Sprint(given, stray)) }
+
+// A node whose vote comes when its release waits for it is not asked to write the token: its
+// counter is there. That would cost it as much again as the rest of the release.
+func TestReleaseKnowsTheCounterOfAVoteThatCameLate(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5))
+	h.warm()
+	acquire, release := loaded()["quorum/acquire"].SHA, loaded()["quorum/release"].SHA
+	late := func(c faultproxy.Command) time.Duration {
+		if c.IsScript(acquire) {
+			return 200 * time.Millisecond
+		}
+		return 0
+	}
+	for i := range 2 {
+		h.servers[i].proxy.Delay(late)
+	}
+	before := len(h.servers[0].proxy.Commands())
+	id, token := h.mustEnter()
+	h.mustRelease(id)
+	h.settled()
+	var told []string
+	for _, c := range h.servers[0].proxy.Commands()[before:] {
+		if c.IsScript(release) {
+			told = append(told, c.Args...)
+		}
+	}
+	if len(told) == 0 || slices.Contains(told, fmt.Sprint(token)) {
+		t.Errorf("the release is %q: the token is %d", told, token)
+	}
+}
+
+// A node that has forgotten its vote is told the token by the release, also when the reply to
+// that is lost: the next hold needs one round trip.
+func TestReleaseTellsTheTokenToNodesThatHaveForgottenIt(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	release := loaded()["quorum/release"].SHA
+	for _, lost := range []int{-1, 0, 1} { // which of the releases to the node
+		id, token := h.mustEnter()
+		h.quiet()
+		h.servers[0].rdb.FlushAll(bg)
+		n := 0
+		h.servers[0].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(release) {
+				if n++; n == lost+1 {
+					return faultproxy.SwallowReply
+				}
+			}
+			return faultproxy.Pass
+		})
+		h.mustRelease(id)
+		h.settled()
+		if c := h.counters(); slices.Min(c) < token {
+			t.Errorf("reply %d lost: counters %v, token %d", lost, c, token)
+		}
+		h.pass()
+	}
+	h.quiet()
+	id, token := h.mustEnter()
+	h.quiet()
+	h.servers[0].rdb.FlushAll(bg)
+	h.on(0, "release", faultproxy.Error)
+	h.mustRelease(id)
+	h.settled()
+	h.pass()
+	for _, m := range h.missed() {
+		eventually(t, "the node is reachable", func() bool { return !h.nodes[m.by].Wire.IsLost(nodeTimeout) })
+		if got := m.task.(*nodeTask).Do(bg, budget); got.Err != nil {
+			t.Error(got.Err)
+		}
+	}
+	if c := h.counters(); slices.Min(c) < token {
+		t.Errorf("after the clean-up: counters %v, token %d", c, token)
+	}
+}
+
+// Two of three nodes have said that they had no vote: the hold was lost. That one of them cannot be
+// told the token afterwards does not change that.
+func TestReleaseOfALostHoldWhoseTokenCannotBeTold(t *testing.T) {
+	t.Parallel()
+	for _, action := range []faultproxy.Action{faultproxy.Error, faultproxy.SwallowReply} {
+		h := join(t, miniServers(t, 3))
+		h.warm()
+		id, _ := h.mustEnter()
+		h.quiet()
+		for i := range 2 {
+			h.servers[i].rdb.FlushAll(bg)
+		}
+		release := loaded()["quorum/release"].SHA
+		n := 0
+		h.servers[0].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(release) {
+				if n++; n > 1 { // it has answered the release itself
+					return action
+				}
+			}
+			return faultproxy.Pass
+		})
+		if got := h.Release(id, 0).Do(bg, budget); got.Err != nil || got.Outcome != protocol.Removed {
+			t.Errorf("%v: %+v", action, got)
+		}
+		h.pass()
+		h.settled()
+	}
+}

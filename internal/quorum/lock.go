@@ -76,7 +76,8 @@ type Lock struct {
 	counter string // the counter of the lock,
 	gone    string // tombstones, by the id of the hold,
 	channel string // and where it announces a release
-	keys    [3]any // record, counter and keyHighest, boxed once
+	keys    [3]any // record, counter and keyHighest, boxed once,
+	freed   any    // and so the channel
 
 	quarantine *quarantine  // nil: none
 	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
@@ -93,14 +94,7 @@ const (
 	// hesitation spreads the waiters that hear of a release over time, so that they do not
 	// split the votes.
 	hesitation = 5 * time.Millisecond
-
-	// garbage is when Redis deletes a record whose lease is over. A node's clock may be ahead
-	// by so much for a while.
-	garbage = 30 * 24 * time.Hour
 )
-
-// kept is how long a node keeps the record of a hold, in ms.
-func kept(lease time.Duration) int64 { return (lease + garbage).Milliseconds() }
 
 // New returns the lock of a name on some nodes; the first one is the home. It sends nothing.
 // The caller has checked the arguments, except those for the quarantine: for them the error
@@ -115,7 +109,7 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 		gone:    cfg.Names.Tombstone(""),
 		channel: cfg.Names.Derived("rlock:red:free"),
 	}
-	l.keys = [3]any{l.record, l.counter, keyHighest}
+	l.keys, l.freed = [3]any{l.record, l.counter, keyHighest}, l.channel
 	for _, n := range nodes {
 		l.nodes = append(l.nodes, &node{Node: n})
 	}

@@ -1,6 +1,8 @@
 package quorum
 
 import (
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -91,27 +93,30 @@ func first(a wire.Answer) (n int64, rest []any, err error) {
 
 // readAcquire reads the reply of quorum/acquire.
 func readAcquire(a wire.Answer) (r reply, err error) {
+	if stamp, ok := a.Val.(string); ok && a.Err == nil {
+		count, _, _ := strings.Cut(stamp, ":")
+		n, err := strconv.ParseInt(count, 10, 64)
+		if err != nil {
+			return r, wire.ErrReply(a.Val)
+		}
+		return reply{says: granted, stamp: stamp, count: n}, nil
+	}
 	n, rest, err := first(a)
 	if err != nil {
 		return r, err
 	}
-	var number int64
-	var whose string
-	ok := n < 0
-	if len(rest) == 2 {
-		number, ok = rest[0].(int64)
-		whose, _ = rest[1].(string)
-		ok = ok && whose != ""
-	}
-	switch {
-	case !ok:
-		return r, wire.ErrReply(a.Val)
-	case n < 0:
+	if n < 0 {
 		return reply{says: abandoned}, nil
-	case n == 0:
-		return reply{says: busy, id: whose, rest: millis(number)}, nil
 	}
-	return reply{says: granted, stamp: whose, count: number}, nil
+	id, ok := text(rest, 1)
+	if !ok || id == "" {
+		return r, wire.ErrReply(a.Val)
+	}
+	ms, ok := rest[0].(int64)
+	if !ok {
+		return r, wire.ErrReply(a.Val)
+	}
+	return reply{says: busy, id: id, rest: millis(ms)}, nil
 }
 
 // readRaise reads the reply of quorum/raise.

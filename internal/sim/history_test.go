@@ -49,7 +49,7 @@ func (j *judge) cameBack(server int, id string) bool {
 			lost, came, tombstone = lost || tombstone, false, false
 		case s.tombstone:
 			tombstone, lost, came = true, false, false
-		case lost && s.late && slices.Contains(asking, s.script):
+		case lost && s.late && asks(s.script):
 			came = true
 		}
 	}
@@ -59,11 +59,14 @@ func (j *judge) cameBack(server int, id string) bool {
 	return came
 }
 
-// asking are the scripts that can give a lock to a hold id that does not have it. The renewal of a
-// RedLock is one: it gives the vote anew where nobody has it.
-var asking = []string{
-	"lock/enter", "lock/enter_all", "fair/enter", "rw/read_enter", "rw/write_enter", "queue/enter",
-	"quorum/acquire", "quorum/renew",
+// asks reports whether a script can give a lock to a hold id that does not have it. The renewal
+// of a RedLock is one: it gives the vote anew where nobody has it.
+func asks(script string) bool {
+	switch _, verb, _ := strings.Cut(script, "/"); verb {
+	case "enter", "enter_all", "enter_many", "read_enter", "write_enter", "stand_by":
+		return true
+	}
+	return script == "quorum/acquire" || script == "quorum/renew"
 }
 
 // step is what a server did for a hold id, or a loss of its data.

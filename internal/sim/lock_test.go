@@ -142,7 +142,7 @@ func (s scenario) calm() bool { return s.faults == 0 && s.rates == Rates{} }
 
 var scenarios = []scenario{
 	{name: "calm", runs: 10},
-	{name: "network", mix: Network, faults: 14, runs: 50},
+	{name: "network", mix: Network, faults: 14, runs: 80},
 	{name: "late", rates: Rates{Swallow: 0.1, ResetAfter: 0.1, Late: 1, LateWithin: 6 * time.Second}, runs: 20},
 	{name: "harsh", rates: Harsh, mix: Network, faults: 8, runs: 70},
 	{name: "everything", rates: Harsh, mix: Everything, faults: 14, runs: 50},

@@ -58,6 +58,30 @@ var mutations = []struct {
 		script: "lock/enter", old: "return {1, token - n, n}", instead: "return {1, last, n}",
 	},
 	{
+		name: "a late release grants a lock that was stood by for", want: "and so does", within: 40, in: "late",
+		script: "lock/release_next", old: "redis.call('hdel', lock, id) == 0", instead: "redis.call('del', lock) == 2",
+	},
+	{
+		name: "who has the lock stands by still", want: "", within: 20, in: "calm", kind: "fenced",
+		script: "lock/stand_by", old: "if mine then\n  redis.call('del', standing)\nend\nreturn (", instead: "return (",
+	},
+	{
+		name: "who was granted the lock stands by still", want: "", within: 20, in: "calm", kind: "fenced",
+		script: "lock/release_next", old: "redis.pcall('getdel', standing)", instead: "redis.pcall('get', standing)",
+	},
+	{
+		name: "who stands by does not look for its tombstone", want: "", within: 40, in: "late", kind: "fenced",
+		script: "lock/stand_by", old: "redis.call('exists', tombstone) == 1", instead: "false",
+	},
+	{
+		name: "who stands by has the token of then", want: "not above", within: 40, in: "late",
+		script: "lock/release_next", old: "tonumber(token) <= tonumber(last)", instead: "false",
+	},
+	{
+		name: "a release that grants tells nobody else", want: "the lock was free", within: 10, in: "calm",
+		script: "lock/release_next", old: "return told(1, announce(how, channel, '0'))", instead: "return 1",
+	},
+	{
 		name: "tokens do not grow", want: "not above", within: 3,
 		script: "shared/token", old: "return now", instead: "return 1",
 	},
@@ -103,15 +127,15 @@ var mutations = []struct {
 	},
 	{
 		name: "a release grants to one who is not next", want: "", within: 20, in: "calm", kind: "priority",
-		script: "queue/release_to", old: "if head[1] ~= waiter", instead: "if false",
+		script: "queue/release_to", old: "local isNext = line[1] == waiter", instead: "local isNext = true",
 	},
 	{
 		name: "a late release grants a fair lock again", want: "and so does", within: 20, in: "late", kind: "fair",
 		script: "fair/release_to", old: "local holds = redis.call('hdel', lock, id) == 1", instead: "redis.call('del', lock)\nlocal holds = true",
 	},
 	{
-		name: "a release grants a fair lock to one who is not next", want: "", within: 40, in: "network", kind: "fair",
-		script: "fair/release_to", old: "holds and head == waiter", instead: "holds",
+		name: "a release grants a fair lock to one who is not next", want: "", within: 20, in: "calm", kind: "fair",
+		script: "fair/release_to", old: "holds and line[ahead + 1] == waiter", instead: "holds",
 	},
 	{
 		name: "who has had the hold of a batch stays in the queue", want: "", within: 40, in: "calm", kind: "fair writers, handed over",
@@ -171,7 +195,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a node forgets its counter", want: "not above", within: 5, kind: "redlock",
-		script: "shared/counter", old: "local n = redis.call('incr', counter)\n  local new = n == 1", instead: "local n, new = 2, false",
+		script: "quorum/acquire", old: "n = redis.call('incr', counter)", instead: "n = 2",
 	},
 	{
 		name: "the token is not written back", want: "not above", within: 100, soak: true, in: "everything", kind: "redlock",
@@ -301,7 +325,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a node whose vote is taken back tells nobody", want: "the lock was free", within: 2, in: "calm", kind: "redlock",
-		script: "quorum/release", old: "announce(how, channel, '0')", instead: "",
+		script: "quorum/release", old: "redis.pcall('publish', channel, '0')", instead: "0",
 	},
 }
 

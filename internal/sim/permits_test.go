@@ -175,7 +175,8 @@ func (j *judge) roomLocked(lock string, s *openHold, losses int) {
 	}
 }
 
-// allBack looks whether all permits are free when everybody has left.
+// allBack looks whether all permits are free when everybody has left. Who comes next removes
+// what there is of holds that have expired.
 func (j *judge) allBack(p *player) {
 	for _, name := range lockNames {
 		state, err := p.locks[name].(permitTaker).State(context.Background())
@@ -186,6 +187,16 @@ func (j *judge) allBack(p *player) {
 		}
 		if err != nil || state.Set && (state.Available != permitsOfAll || state.Permits != permitsOfAll) {
 			j.accuse("permits of %s are missing: %+v %v", name, state, err)
+		}
+		if !state.Set {
+			continue
+		}
+		l, err := p.locks[name].Lock(context.Background())
+		if err == nil {
+			err = l.Unlock(context.Background())
+		}
+		if err != nil {
+			j.accuse("permits of %s: the next one to come: %v", name, err)
 		}
 	}
 }

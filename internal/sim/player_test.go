@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,6 +254,11 @@ func unanswered(err error) bool {
 	return errors.Is(err, rlock.ErrUnreachable) || errors.Is(err, rlock.ErrNoQuorum)
 }
 
+// tooLate reports whether what was granted had run out when the answer came.
+func tooLate(err error) bool {
+	return errors.Is(err, rlock.ErrNotAcquired) && strings.Contains(err.Error(), "over before Redis answered")
+}
+
 // hold does things with a lease and ends it.
 func (k *worker) hold(name string, first grip, retries int) {
 	open := []grip{first}
@@ -349,7 +355,7 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 		k.j.loss(k.who, under, err)
 	case errors.Is(err, rlock.ErrNotAcquired) && l.Err() != nil: // its context ended with the lease
 	case upgrade && errors.Is(err, rlock.ErrUpgrade):
-	case upgrade, !unanswered(err), k.j.s.calm():
+	case upgrade, !unanswered(err) && !tooLate(err), k.j.s.calm():
 		k.j.accuse("%s: a re-entry failed with %v", k.who, err)
 	}
 	return grip{}, false

@@ -53,7 +53,7 @@ var rules = []struct {
 	},
 	{
 		name:   "a vote that was given anew by a node that lost its data is not the one of before",
-		script: "shared/counter", old: "string.format('%d:%d', n, now)", instead: "string.format('%d:%d', n, 0)",
+		script: "shared/grant", old: "string.format('%.0f:%.0f', n, now)", instead: "string.format('%.0f:%.0f', n, 0)",
 		broken: countersRecur,
 	},
 	{
@@ -175,7 +175,7 @@ func voteGivenAnew(t *testing.T, w *World, s scenario) string {
 	}
 	for _, e := range w.events() {
 		ws := words(e.b)
-		if strings.HasPrefix(e.who, "a>0#") && len(ws) > 7 && ws[len(ws)-3] == first && ws[len(ws)-2] == "2000" {
+		if strings.HasPrefix(e.who, "a>0#") && len(ws) > 7 && ws[len(ws)-2] == first && ws[len(ws)-1] == "2000" {
 			w.servers[0].run(ws...)
 			break
 		}

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +35,7 @@ type desk struct {
 	mu      sync.Mutex // guards the rest, and what drains say that it guards
 	waiting []asked
 	busy    int       // drains that are not idle, and not overdue
+	passing int       // those of them that pass answers on, and then take what waits
 	idle    []*drain  // drains that wait for their channel
 	last    time.Time // when a drain began to send
 }
@@ -83,6 +83,13 @@ func (d *Deployment) End(end func()) {
 
 // afterPing has an errand wait for a PING, unless the server is known to answer. See Ask for w.
 func (d *Deployment) afterPing(a asked) (w *Waiting, waits bool) {
+	if !d.lost() { // most often; the rest would have each errand allocated
+		return nil, false
+	}
+	return d.awaitPing(a)
+}
+
+func (d *Deployment) awaitPing(a asked) (w *Waiting, waits bool) {
 	h := &d.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +148,13 @@ func (d *Deployment) put(a asked) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waiting = append(k.waiting, a)
-	if k.busy < drains || k.busy < drainsMost && time.Since(k.last) > stagger {
+	switch {
+	case k.busy < drains:
+		// An answer may have brought the next request about: its drain is about to send that.
+		if k.passing == 0 {
+			d.begin()
+		}
+	case k.busy < drainsMost && time.Since(k.last) > stagger:
 		d.begin()
 	}
 }
@@ -160,243 +173,6 @@ func (d *Deployment) begin() {
 	}
 	w := &drain{d: d, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	go w.run()
-}
-
-// drain is a goroutine that sends pipelines to a server.
-type drain struct {
-	d    *Deployment
-	wake chan struct{}
-	over chan struct{} // closed when the answers are overdue for so long that nobody waits
-
-	batch    []asked
-	requests []*Request
-
-	patience *time.Timer // ends the sleep, if it is not ended before
-	ticking  bool        // patience may fire
-
-	// Guarded by desk.mu.
-	sending bool
-	sent    time.Time     // by the real clock
-	late    *time.Timer   // runs overdue
-	armed   time.Time     // when late fires; zero: it does not
-	within  time.Duration // from sent on, until the batch is overdue
-	copies  []chan Answer // overdue: where the answers go
-}
-
-// run sends what waits until there has been nothing for a while.
-func (w *drain) run() {
-	for w.take() {
-		if !w.work() {
-			return
-		}
-	}
-}
-
-// work sends the batch. It returns false if another drain is in the place of this one. A hook of
-// go-redis may end the goroutine: then the batch stays unanswered, as if the replies were lost.
-func (w *drain) work() (goesOn bool) {
-	defer func() {
-		if !goesOn {
-			w.d.sending.Add(-1)
-		}
-	}()
-	defer w.d.work()()
-	return w.send()
-}
-
-// take takes errands that wait, and waits for some. It returns false when the drain ends.
-func (w *drain) take() bool {
-	k := &w.d.desk
-	k.mu.Lock()
-	// A drain that was added because answers took long stays away when they do not: the
-	// others take what waits, in larger pipelines.
-	for len(k.waiting) == 0 || k.busy > drains && time.Since(k.last) < stagger {
-		k.busy--
-		over := w.d.ctx.Err() != nil
-		if !over {
-			k.idle = append(k.idle, w)
-		}
-		k.mu.Unlock()
-		w.d.sending.Add(-1)
-		if over || !w.sleep() {
-			return false
-		}
-		k.mu.Lock()
-	}
-	defer k.mu.Unlock()
-	n := min(len(k.waiting), BatchSize)
-	w.batch = append(w.batch[:0], k.waiting[:n]...)
-	k.waiting = slices.Delete(k.waiting, 0, n)
-	k.last = time.Now()
-	return true
-}
-
-// sleep waits until the drain is woken, which then counts as busy. It returns false if that does
-// not happen for a while, or the deployment is stopped.
-func (w *drain) sleep() bool {
-	since := time.Now()
-	if w.patience == nil {
-		w.patience = time.NewTimer(idleDrain)
-	} else if !w.ticking {
-		w.patience.Reset(idleDrain)
-	}
-	for w.ticking = true; w.ticking; {
-		select {
-		case <-w.wake:
-			return true // the timer may go on: to set it each time costs more
-		case <-w.patience.C:
-			if rest := idleDrain - time.Since(since); rest > 0 {
-				w.patience.Reset(rest)
-				continue
-			}
-		case <-w.d.ctx.Done():
-		}
-		w.ticking = false
-	}
-	k := &w.d.desk
-	k.mu.Lock()
-	i := slices.Index(k.idle, w)
-	if i >= 0 {
-		k.idle = slices.Delete(k.idle, i, i+1)
-	}
-	k.mu.Unlock()
-	if i >= 0 {
-		w.patience.Stop()
-		return false
-	}
-	<-w.wake // it was woken in between
-	w.patience.Stop()
-	return true
-}
-
-// send sends the batch, and passes the answers on. It returns false if the batch was overdue:
-// another drain is in the place of this one.
-func (w *drain) send() bool {
-	d := w.d
-	if d.lost() {
-		// It would cost each batch a time-out to find that out again.
-		for _, a := range w.batch {
-			if _, waits := d.afterPing(a); !waits {
-				d.put(a)
-			}
-		}
-		return true
-	}
-	timeout := time.Duration(0)
-	asks, requests := w.batch[:0], w.requests[:0]
-	sent := d.cfg.Clock.Now()
-	for _, a := range w.batch {
-		r, err := a.Request()
-		if err != nil { // it is not needed any more
-			a.Answered(sent, Answer{Err: err})
-			continue
-		}
-		asks, requests = append(asks, a), append(requests, r)
-		if t := a.Timeout(); timeout == 0 || t < timeout {
-			timeout = t
-		}
-	}
-	if len(asks) == 0 {
-		return true
-	}
-	w.batch, w.requests = asks, requests
-	w.expect(timeout / overduePart)
-	var one [1]Answer
-	answers := one[:]
-	if len(asks) == 1 {
-		c := call{r: requests[0], ctx: asks[0].values, deadline: time.Now().Add(timeout), over: w.over}
-		one[0] = d.send(newCopy(&c), requests[0], nil)
-	} else {
-		ctx := &ioContext{Context: context.Background(), deadline: time.Now().Add(timeout), over: w.over}
-		answers = d.sendBatch(ctx, d.io, requests, nil)
-		for i := range answers {
-			answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
-		}
-	}
-	copies := w.expected()
-	for i, a := range answers {
-		switch {
-		case copies != nil:
-			copies[i] <- a // has room
-		case a.Err == nil:
-			asks[i].Answered(sent, a)
-		default:
-			ask, r, began, first := asks[i], requests[i], w.sent, make(chan Answer, 1)
-			first <- a
-			d.Go(func() { d.resume(ask, r, sent, began, first) })
-		}
-	}
-	if copies == nil {
-		clear(asks)
-		clear(requests)
-	}
-	return copies == nil
-}
-
-// expect begins the wait for the answers to the batch. The timer is set only if it would fire
-// too late: a drain that is answered all the time does not set it for each batch.
-func (w *drain) expect(within time.Duration) {
-	k := &w.d.desk
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	w.sending, w.sent, w.within = true, time.Now(), within
-	due := w.sent.Add(within)
-	switch {
-	case w.late == nil:
-		w.late = time.AfterFunc(within, w.overdue)
-	case w.armed.IsZero() || w.armed.After(due):
-		w.late.Reset(within)
-	default:
-		return
-	}
-	w.armed = due
-}
-
-// expected ends the wait, and returns where the answers go if they were overdue.
-func (w *drain) expected() (copies []chan Answer) {
-	k := &w.d.desk
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	w.sending = false
-	return w.copies
-}
-
-// overdue is called when the answers may be overdue. Then each errand goes on in a goroutine of
-// its own, and another drain may take the place of this one. Perhaps the server hangs: if all
-// that waits were sent now, it would have as many stale commands to run when it recovers.
-func (w *drain) overdue() {
-	d := w.d
-	k := &d.desk
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	w.armed = time.Time{}
-	if !w.sending || w.copies != nil {
-		return
-	}
-	if rest := time.Until(w.sent.Add(w.within)); rest > 0 {
-		w.armed = w.sent.Add(w.within)
-		w.late.Reset(rest)
-		return
-	}
-	d.doubt() // what waits is not sent before the answer to a PING
-	k.busy--
-	under := new(atomic.Int64)
-	under.Store(int64(len(w.batch)))
-	began := w.sent
-	sent := d.cfg.Clock.Now().Add(-time.Since(began))
-	for i, a := range w.batch {
-		r, first := w.requests[i], make(chan Answer, 1)
-		w.copies = append(w.copies, first)
-		d.Go(func() {
-			d.resume(a, r, sent, began, first)
-			if under.Add(-1) == 0 {
-				close(w.over) // a copy that waits for a connection need not be sent
-			}
-		})
-	}
-	if len(k.waiting) > 0 && k.busy < drains {
-		d.begin()
-	}
 }
 
 // resume goes on with an errand whose first copy has failed, or has not been answered yet. The

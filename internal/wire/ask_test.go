@@ -417,3 +417,58 @@ func (h *seenHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *seenHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
+// chained is an errand whose answer brings the next one about.
+type chained struct {
+	*errand
+	next func()
+}
+
+func (c chained) Answered(sent time.Time, a Answer) {
+	c.next()
+	c.errand.Answered(sent, a)
+}
+
+// What an answer brings about is sent by the drain that passes the answer on: no other one is
+// woken for it.
+func TestAnswerIsFollowedByTheSameDrain(t *testing.T) {
+	t.Parallel()
+	d, _ := behind(t)
+	last := newErrand("last")
+	next := func() { d.Ask(bg, last) }
+	for i := range 20 {
+		c, then := chained{errand: newErrand(fmt.Sprint(i))}, next
+		c.next = then
+		next = func() { d.Ask(bg, c) }
+	}
+	next()
+	last.must(t, false)
+	if err := d.Wait(bg); err != nil {
+		t.Fatal(err)
+	}
+	d.desk.mu.Lock()
+	defer d.desk.mu.Unlock()
+	if n := len(d.desk.idle); n != 1 || d.desk.passing != 0 {
+		t.Errorf("%d drains, %d of them passing answers on", n, d.desk.passing)
+	}
+}
+
+// What waits for a drain that passes answers on is sent also if that ends meanwhile.
+func TestDrainThatEndsWithAnAnswer(t *testing.T) {
+	t.Parallel()
+	d, _ := behind(t)
+	last := newErrand("last")
+	d.Ask(bg, chained{newErrand("first"), func() {
+		d.Ask(bg, last)
+		runtime.Goexit()
+	}})
+	last.must(t, false)
+	if err := d.Wait(bg); err != nil {
+		t.Fatal(err)
+	}
+	d.desk.mu.Lock()
+	defer d.desk.mu.Unlock()
+	if k := &d.desk; k.passing != 0 || k.busy != 0 {
+		t.Errorf("%d drains are busy, %d of them pass answers on", k.busy, k.passing)
+	}
+}

@@ -213,21 +213,22 @@ func (c *call) do(budget time.Duration) Answer {
 			return a
 		}
 		if a.Err == nil || !Transient(a.Err) {
-			a.Unsure = c.sent > 1 || a.Err != nil && Panicked(a.Err)
+			a.Unsure = a.Unsure || c.sent > 1 || a.Err != nil && Panicked(a.Err)
 			return a
 		}
 		last = a.Err
-		if NotExecuted(a.Err) {
+		ran := a.Unsure || !NotExecuted(a.Err)
+		if !ran {
 			c.sent--
 		}
 		if absent != nil && c.waiting == 0 {
 			absent.Unsure = c.sent > answered
 			return *absent
 		}
-		if r.NoResend && !NotExecuted(a.Err) {
+		if r.NoResend && ran {
 			return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: true}
 		}
-		if r.FailFast && NotExecuted(a.Err) {
+		if r.FailFast && !ran {
 			if c.waiting > 0 {
 				continue
 			}

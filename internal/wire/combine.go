@@ -249,6 +249,7 @@ func (w *worker) serve(d *Deployment, k *combiner, batch []job, term int) {
 		} else {
 			d.doTogether(batch)
 		}
+		d.gate("next") // its callers go on meanwhile
 		batch, term = k.next(d, batch, term)
 	}
 	w.room = batch

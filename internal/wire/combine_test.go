@@ -356,7 +356,7 @@ func TestPipelineThatAHookEnds(t *testing.T) {
 				}
 			}))
 			for i := range combined {
-				c.do(bg, 6*time.Second, echoOf(fmt.Sprint(i)), func(a Answer) {
+				c.do(bg, 12*time.Second, echoOf(fmt.Sprint(i)), func(a Answer) {
 					switch {
 					case !a.Unsure:
 						t.Errorf("%+v", a)

@@ -62,8 +62,8 @@ func (d *Deployment) Ready(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		h, mine := d.greeting()
-		if mine {
+		h, seat := d.greeting()
+		if seat == 0 {
 			return d.greet(ctx, h)
 		}
 		select {
@@ -73,26 +73,33 @@ func (d *Deployment) Ready(ctx context.Context) error {
 			}
 		case <-ctx.Done():
 		}
+		if d.cfg.Gate != nil {
+			d.gate("ready " + strconv.Itoa(seat)) // all in the same instant otherwise
+		}
 	}
 	return nil
 }
 
 // greeting is a HELLO under way.
 type greeting struct {
-	done chan struct{}
+	done  chan struct{}
+	seats int // how many wait for it; guarded by Deployment.helloMu
 	// Once done is closed:
 	err  error
 	left bool // the context of the one that asked has ended
 }
 
-// greeting returns the HELLO that is under way, or one that the caller is to send.
-func (d *Deployment) greeting() (h *greeting, mine bool) {
+// greeting returns the HELLO that is under way, or one that the caller is to send: then it is
+// the first of those that share it, with the seat 0.
+func (d *Deployment) greeting() (h *greeting, seat int) {
 	d.helloMu.Lock()
 	defer d.helloMu.Unlock()
 	if d.hello == nil {
-		d.hello, mine = &greeting{done: make(chan struct{})}, true
+		d.hello = &greeting{done: make(chan struct{})}
+		return d.hello, 0
 	}
-	return d.hello, mine
+	d.hello.seats++
+	return d.hello, d.hello.seats
 }
 
 // greet sends a HELLO. Those that share it go on whatever happens here.

@@ -59,6 +59,7 @@ func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
 		}
 		a := d.answer(r, cmd.Val())
 		a.Acks, a.Err = wait.Int()
+		a.Unsure = a.Err != nil // the script has run, whatever WAIT says
 		return a
 	}
 	panic("unreachable")

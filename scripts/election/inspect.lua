@@ -1,6 +1,6 @@
 -- election/inspect: who leads an Election, and what it proclaims.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- Reply    see lock/inspect; if somebody leads, its value follows at the end
 -- Caller   Leader, Observe, State, Watch
 -- Twice    Reads only.

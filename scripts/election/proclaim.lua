@@ -1,6 +1,6 @@
 -- election/proclaim: set the value of the leader of an Election.
 --
--- KEYS[1..2]  see shared/queue.lua
+-- KEYS[1..2]  see shared/queuekeys.lua
 -- ARGV[1]  hold id of the leader
 -- ARGV[2]  value
 -- ARGV[3]  number of this request: its client's later requests have higher ones

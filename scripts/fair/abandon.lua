@@ -1,7 +1,7 @@
 -- fair/abandon: end a hold for good, whatever happened to its requests. It leaves the
 -- line, and frees the lock if it has it.
 --
--- KEYS[1..5]  see shared/line.lua
+-- KEYS[1..5]  see shared/linekeys.lua
 -- KEYS[6]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms; 0: none is needed

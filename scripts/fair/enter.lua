@@ -1,7 +1,7 @@
 -- fair/enter: take a fair lock if it is free and no waiter is before the caller; otherwise
 -- join the line, or keep the place there.
 --
--- KEYS[1..5]  see shared/line.lua
+-- KEYS[1..5]  see shared/linekeys.lua
 -- KEYS[6]  tombstone of this hold
 -- KEYS[7]  fencing clock of the lock's slot
 -- ARGV[1]  hold id
@@ -28,10 +28,9 @@
 --          line begins with an HDEL, and is never refused.
 
 -- include quarantine when served
--- include ttl
 -- include token
--- include line
--- include hash
+-- include linekeys
+-- include signs
 local tombstone, tokens = KEYS[6], KEYS[7]
 local id, lease, term, wait = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local channels, how = ARGV[5], ARGV[6]
@@ -39,7 +38,42 @@ local channels, how = ARGV[5], ARGV[6]
 if redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
-local holders = some(lock)
+local holders = redis.call('hrandfield', lock, '2', 'withvalues') -- all of a plain lock
+local reply, deadline, new
+
+-- The usual case under contention: a plain lock is another's, and others are in line. If their
+-- numbers tell that all are ours, and no sign of life has expired, then there is nothing to
+-- remove or to restore, nobody to wake, and it does not matter who they are.
+if wait and #holders == 2 and holders[1] ~= id and
+  holders[1]:find('^[^:]+:%-?%d+$') and holders[2]:find('^%d+$') then
+  local n = redis.call('llen', queue)
+  if n > 0 and redis.call('zcard', deadlines) == n and redis.call('zcard', alive) == n and
+    not expired(alive, nowText) then
+    deadline = now + math.max(redis.call('pttl', lock), 0) + term
+    -- One that is in line has a deadline, and goes on below. At the memory limit Redis refuses
+    -- this as the first write of a script, but not those below.
+    if redis.pcall('zadd', deadlines, 'nx', string.format('%.0f', deadline), id) == 1 then
+      redis.call('rpush', queue, id)
+      signs = n
+      reply = {0, -1, holders[1], 0, (drawToken(tokens, clock, digits))}
+      new = sign(alive, notes, now, term, id)
+      if not new and redis.call('pttl', queue) >= deadline - now + DAY / 2 then
+        return reply
+      end
+    end
+  end
+end
+
+-- include ttl
+-- include line
+-- include hash
+if reply then
+  outlast(not new and deadline)
+  return reply
+end
+if #holders > 2 then
+  holders = some(lock)
+end
 if has(lock, holders, id) then
   local token = drawToken(tokens, clock)
   lengthen(lock, lease)
@@ -49,7 +83,8 @@ end
 local free = #holders == 0
 local ttl = free and -2 or redis.call('pttl', lock)
 
-local queued, deadline, apart
+local queued, apart
+deadline = nil
 local theirs -- how many of Redisson's waiters are in line
 if wait then
   local n = total()
@@ -112,13 +147,13 @@ if wait then
     head = head or id
     rank = drawToken(tokens, clock, digits)
   end
-  local new = sign(alive, notes, now, term, id)
+  new = sign(alive, notes, now, term, id)
   outlast(settled and theirs == 0 and not new and not apart and deadline)
 end
 tell(id, term, channels, how, ttl)
 
 if not free then
-  local reply = refused(lock, wait and head ~= id and -1 or ttl, nil, holders)
+  reply = refused(lock, wait and head ~= id and -1 or ttl, nil, holders)
   reply[5] = rank
   return told(reply)
 end

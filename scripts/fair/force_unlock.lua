@@ -1,7 +1,7 @@
 -- fair/force_unlock: free a lock, whoever holds it, or only if a given hold has it. Live
 -- waiters keep their places.
 --
--- KEYS[1..5]  see shared/line.lua
+-- KEYS[1..5]  see shared/linekeys.lua
 -- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  waiter lease, ms
 -- ARGV[3]  prefix of the waiters' channels

@@ -1,6 +1,6 @@
 -- fair/release: lower the count of a hold, or end it and wake the head of the line.
 --
--- KEYS[1..5]  see shared/line.lua
+-- KEYS[1..5]  see shared/linekeys.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 frees the lock
 -- ARGV[3]  waiter lease, ms

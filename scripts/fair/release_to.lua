@@ -1,7 +1,7 @@
 -- fair/release_to: end a hold, and make a waiter of its client the holder in the same step,
 -- if it is the head of the line.
 --
--- KEYS[1..5]  see shared/line.lua
+-- KEYS[1..5]  see shared/linekeys.lua
 -- KEYS[6]  fencing clock of the lock's slot
 -- KEYS[7]  tombstone of the waiter's hold
 -- ARGV[1]  hold id
@@ -18,11 +18,11 @@
 --          its memory limit.
 -- Replica  "Not there" must come from a master: see lock/release.
 
--- include ttl
 -- include token
--- include line
+-- include linekeys
+-- include signs
 local tokens, tombstone = KEYS[6], KEYS[7]
-local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local id, waiter, lease, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 
 -- The ids at the end of ARGV: of those who may follow, and of those who have followed.
@@ -41,34 +41,55 @@ local function same(line, i, a, most)
 end
 
 local holds = redis.call('hdel', lock, id) == 1
-local line = left + most > 0 and begin(math.max(left, most))
-if left > 0 then
-  -- They stand in front, unless they were removed.
-  if same(line, 1, LEFT, left) == left then
-    redis.call('lpop', queue, left)
-    forget(unpack(ARGV, LEFT))
-  else
-    for i = LEFT, #ARGV do
-      leave(ARGV[i])
-    end
+local line = redis.call('lrange', queue, '0', left + most > 0 and left + most + 1 or '1')
+local began = line[1] or false -- the head as the script began
+local ahead = left -- so many of those who have left stand in front still
+if same(line, 1, LEFT, left) < left then
+  -- Some of them were removed before.
+  for i = LEFT, #ARGV do
+    redis.call('lrem', queue, 1, ARGV[i])
   end
-  line = begin(most)
+  ahead, line = 0, redis.call('lrange', queue, 0, most + 1)
 end
-if holds and head == waiter and redis.call('exists', tombstone) == 0 then
-  local n = most > 0 and same(line, 2, FOLLOW, most) or 0
+local granted
+if holds and line[ahead + 1] == waiter and redis.call('exists', tombstone) == 0 then
+  local n = same(line, ahead + 2, FOLLOW, most)
   local token, last = drawToken(tokens, clock, digits)
   n = last and math.min(n, token - last - 1) or 0 -- theirs are those below: see lock/enter
   token = token - n
-  sweep(waiter, term)
-  pop()
-  redis.call('hset', lock, waiter, 1)
+  redis.call('lpop', queue, ahead > 0 and ahead + 1 or '1')
+  redis.call('zrem', deadlines, waiter, unpack(ARGV, LEFT))
+  redis.call('hdel', notes, waiter, unpack(ARGV, LEFT))
+  redis.call('hset', lock, waiter, '1')
   redis.call('pexpire', lock, lease)
-  tell(waiter, term, channels, how, n > 0 and -1 or lease) -- who follows need not look
-  return told(n > 0 and {token, n} or token)
+  granted = n > 0 and {token, n} or token
+  -- Most often nobody's sign of life has expired, so nobody is removed; and whoever is the head
+  -- now need not be told, as it looks before the lease ends, or follows.
+  if (n > 0 or tonumber(lease) >= term / 3) and not expired(alive, nowText) then
+    unsign(alive, notes, waiter, unpack(ARGV, LEFT))
+    return granted
+  end
+end
+
+-- include line
+-- include ttl
+first = began
+if granted then
+  sweep(waiter, term)
+  unsign(alive, notes, waiter, unpack(ARGV, LEFT))
+  tell(waiter, term, channels, how, type(granted) == 'table' and -1 or tonumber(lease)) -- who follows need not look
+  return told(granted)
+end
+if left > 0 then
+  if ahead > 0 then
+    redis.call('lpop', queue, ahead)
+    begin()
+  end
+  forget(unpack(ARGV, LEFT))
 end
 if not holds and redis.call('hexists', lock, waiter) == 1 then
   local token = drawToken(tokens, clock)
-  lengthen(lock, lease)
+  lengthen(lock, tonumber(lease))
   return -token
 end
 sweep('', term)

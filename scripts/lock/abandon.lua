@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this hold
+-- KEYS[3]  who stands by: see lock/stand_by; absent where nobody does
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms
 -- ARGV[3]  channel
@@ -16,10 +17,14 @@
 --          refuses SET only as the first write of a script.
 
 -- include publish
-local lock, tombstone = KEYS[1], KEYS[2]
+local lock, tombstone, standing = KEYS[1], KEYS[2], KEYS[3]
 local id, keep, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local freed = redis.call('hdel', lock, id) == 1
 redis.call('set', tombstone, 1, 'px', keep)
+local who = standing and redis.call('get', standing)
+if who and who:sub(1, #id + 1) == id .. ' ' then
+  redis.call('del', standing)
+end
 if not freed then
   return -redis.call('exists', lock)
 end

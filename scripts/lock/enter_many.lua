@@ -9,24 +9,15 @@
 -- Memory   As lock/enter: if the server refuses the first token, it refuses all.
 -- Replica  As lock/enter: nil for a lock that is free.
 
--- include time
--- include token
+-- include take
 -- include hash
 
 -- enter takes one lock, or looks who holds it.
 local function enter(lock, tombstone, tokens, id, lease, source, now, digits)
   if redis.call('exists', lock, tombstone) == 0 then
-    local token, last
-    if source == 'counter' then
-      token = redis.call('incr', tokens)
-    else
-      token, last = drawToken(tokens, now, digits)
-    end
-    redis.call('hset', lock, id, '1')
-    redis.call('pexpire', lock, lease)
-    if source ~= '0' and last then
-      local n = math.min(tonumber(source), token - last - 1)
-      return {1, token - n, n}
+    local token, n = take(lock, id, lease, tokens, source, now, digits)
+    if n > 0 then
+      return {1, token, n}
     end
     return token
   end

@@ -1,6 +1,6 @@
 -- queue/abandon: end a hold for good, whether it was granted, waiting, or neither.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- KEYS[7]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms; 0: none is needed

@@ -1,6 +1,6 @@
 -- queue/enter: enter a FairReadWriteLock or PriorityLock, lead an Election, or join the queue.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- KEYS[7]  tombstone of this hold
 -- KEYS[8]  fencing clock of the lock's slot
 -- KEYS[9]  lock hash of the types that Redisson has too; absent for an election
@@ -38,12 +38,63 @@
 
 -- include quarantine when served
 -- include token
--- include queue
+-- include queuekeys
+-- include signs
 local tombstone, tokens, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local id, lease, mode, term = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local outer, waits, worth = ARGV[5], ARGV[6] == '1', tonumber(ARGV[7])
 local channels, how, news, value = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local queue = mode == 'exclusive' and alone or together
+
+-- Most often there is none of these, and one command tells.
+local marked = redis.call('exists', tombstone, otherHash or tombstone, otherEnds or tombstone) > 0
+if marked and redis.call('exists', tombstone) == 1 then
+  return {-1, 0}
+end
+
+-- joined returns the reply to a waiter that looks while there is one hold, which is exclusive,
+-- another's, and has not ended; soonest is its entry of ends. This is the usual case under
+-- contention: if nobody's sign of life has expired, there is nothing to remove and nobody to
+-- wake, and who else waits does not matter yet. It returns nil, and has changed nothing, if
+-- anything is unusual. It also returns whether the keys need a TTL, and whether alive or the
+-- notes may be new: see outlast.
+local function joined(soonest)
+  local leader = redis.call('hget', holders, 'exclusive')
+  if not leader or leader == id or expired(alive, nowText) then
+    return nil
+  end
+  signs = redis.call('zcard', alive)
+  -- At the memory limit Redis refuses this as the first write of a script, but not those below.
+  local came = redis.pcall('zadd', alive, whole(now + term), id)
+  if type(came) ~= 'number' then
+    return nil
+  end
+  -- Who has no sign of life has no place, unless an eviction has taken the sign away.
+  local rank = came == 0 and redis.call('zscore', queue, id)
+  if not rank then
+    rank = drawToken(tokens, clock, digits) - worth
+    if redis.call('zadd', queue, 'nx', whole(rank), id) == 0 then
+      rank = redis.call('zscore', queue, id)
+    end
+  end
+  local new = noted(notes, term) or signs == 0
+  return {0, soonest[2] - now, leader, 0, tonumber(rank)}, new or not outlasts(redis.call('pttl', queue), term), new
+end
+
+local soonest = redis.call('zrange', ends, '0', '1', 'withscores')
+local reply, short, new
+if waits and outer == '' and not marked and #soonest == 2 and soonest[1] == 'exclusive' and tonumber(soonest[2]) >= now then
+  reply, short, new = joined(soonest)
+  if reply and not short then
+    return reply
+  end
+end
+
+-- include queue
+if reply then
+  outlast(queue, new, term)
+  return reply
+end
 local hold = mode == 'exclusive' and mode or id
 
 -- occupied returns until when holds are in the way, nil if none is. last is the hold that
@@ -82,7 +133,7 @@ local function refused(rest, last, leader)
   return {0, rest, last, current() - 1}
 end
 
-local function enter(mine, leader, soonest)
+local function enter(mine, leader)
   if mine then
     prolong(hold, lease)
     return {1, mode == 'exclusive' and tonumber(redis.call('hget', holders, 'token')) or 0}
@@ -111,9 +162,9 @@ local function enter(mine, leader, soonest)
     end
     redis.call('zadd', queue, whole(rank), id) -- first() removes a waiter without a sign of life
     outlast(queue, sign(alive, notes, now, term, id), term)
-    local reply = refused(blocked - now, last, leader)
-    reply[5] = rank
-    return reply
+    local answer = refused(blocked - now, last, leader)
+    answer[5] = rank
+    return answer
   end
 
   local token = 0
@@ -139,11 +190,6 @@ local function enter(mine, leader, soonest)
   return {1, token}
 end
 
--- Most often there is none of these, and one command tells.
-local marked = redis.call('exists', tombstone, otherHash or tombstone, otherEnds or tombstone) > 0
-if marked and redis.call('exists', tombstone) == 1 then
-  return {-1, 0}
-end
 -- Other types do not see this lock. If a program changed the type of a lock while others
 -- still use the old type, there would be two holders.
 local mine, leader = held(mode, id)
@@ -151,6 +197,7 @@ if marked and outer == '' and not mine and
   (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, whole(now), '+inf') > 0) then
   return {-4, 0}
 end
-local reply = enter(mine, leader, reap(term))
+soonest = reap(term, soonest)
+reply = enter(mine, leader)
 wake(channels, how, news)
 return told(reply)

@@ -1,7 +1,7 @@
 -- queue/force_unlock: end all holds of one mode, or only a given one. Live waiters keep
 -- their places.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  'exclusive' or 'shared'
 -- ARGV[3]  waiter lease, ms

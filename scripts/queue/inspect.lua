@@ -1,6 +1,6 @@
 -- queue/inspect: one consistent look at a FairReadWriteLock or PriorityLock.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- Reply    see lock/inspect; the token is 0 if no hold is exclusive
 -- Caller   State, Watch
 -- Twice    Reads only.

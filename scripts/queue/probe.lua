@@ -1,7 +1,7 @@
 -- queue/probe: whether a FairReadWriteLock or PriorityLock is held in a mode, and how often
 -- one hold in that mode has been entered.
 --
--- KEYS[1..2]  see shared/queue.lua
+-- KEYS[1..2]  see shared/queuekeys.lua
 -- ARGV[1]  hold id, or ''
 -- ARGV[2]  'exclusive' or 'shared'
 -- Reply    {held, entries}: 1 if anybody holds it in that mode, else 0; entries of that hold

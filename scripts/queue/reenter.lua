@@ -1,6 +1,6 @@
 -- queue/reenter: raise the count of a hold that its owner has.
 --
--- KEYS[1..2]  see shared/queue.lua
+-- KEYS[1..2]  see shared/queuekeys.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  'exclusive' or 'shared'

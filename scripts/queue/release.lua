@@ -1,7 +1,7 @@
 -- queue/release: lower the count of a hold, or end it and wake the waiters that can enter
 -- then.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 ends the hold
 -- ARGV[3]  'exclusive' or 'shared'

@@ -1,7 +1,7 @@
 -- queue/release_to: end an exclusive hold, and make a waiter of its client the holder in the
 -- same step, if it is the next in the queue.
 --
--- KEYS[1..6]  see shared/queue.lua
+-- KEYS[1..6]  see shared/queuekeys.lua
 -- KEYS[7]  fencing clock of the lock's slot
 -- KEYS[8]  tombstone of the waiter's hold
 -- KEYS[9]  lock hash of the types that Redisson has too
@@ -35,9 +35,10 @@
 -- queue, dead or alive, this is queue/release, which wakes the next one.
 
 -- include token
--- include queue
+-- include queuekeys
+-- include signs
 local tokens, tombstone, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local id, waiter, lease, term = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local id, waiter, lease, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 
 -- The ids at the end of ARGV: of those who may follow, and of those who have followed.
@@ -45,64 +46,56 @@ local FOLLOW = 8
 local most = tonumber(ARGV[7])
 local LEFT = FOLLOW + most
 
-if #ARGV >= LEFT and redis.call('zrem', alone, unpack(ARGV, LEFT)) > 0 then
-  unsign(alive, notes, unpack(ARGV, LEFT))
-  leaves(true, -math.huge)
-end
-local head = redis.call('zrange', alone, 0, math.max(most, 1), 'withscores') -- and who is behind it
+local left = #ARGV >= LEFT and redis.call('zrem', alone, unpack(ARGV, LEFT)) > 0
+-- The head, and who is behind it.
+local line = redis.call('zrange', alone, '0', most > 1 and ARGV[7] or '1')
 
--- isOnly reports whether the hold is there, and no other, be it an expired one.
-local function isOnly()
-  local hold = redis.call('zrange', ends, 0, 1, 'withscores')
-  return #hold == 2 and hold[1] == 'exclusive' and tonumber(hold[2]) >= now and
-    redis.call('hget', holders, 'exclusive') == id
-end
-
--- follow returns how many of those who may follow come next behind the head. A reader may have
--- to go before them.
-local function follow()
-  local n = 0
-  if most > 0 and redis.call('exists', together) == 0 then
-    while n < most and head[2 * n + 3] == ARGV[FOLLOW + n] do
-      n = n + 1
-    end
-  end
-  return n
-end
-
--- isNext reports whether the waiter can enter when the hold has ended.
-local function isNext()
-  if head[1] ~= waiter then
-    return false
-  elseif redis.call('exists', together, tombstone, otherHash, otherEnds) == 0 then
-    return true -- most often
-  end
+-- Whether the waiter can enter when the hold has ended. Most often there is none of these, and
+-- one command tells.
+local isNext = line[1] == waiter
+local readers = false
+if isNext and redis.call('exists', together, tombstone, otherHash, otherEnds) > 0 then
   local reader = redis.call('zrange', together, 0, 0, 'withscores')
-  return (not reader[1] or tonumber(reader[2]) > tonumber(head[2])) and
+  readers = reader[1] ~= nil
+  isNext = (not readers or tonumber(reader[2]) > tonumber(redis.call('zscore', alone, waiter))) and
     redis.call('exists', tombstone, otherHash) == 0 and
     redis.call('zcount', otherEnds, whole(now), '+inf') == 0
 end
 
-if isNext() and isOnly() then
+-- Whether the hold is there, and no other, be it an expired one.
+local hold = isNext and redis.call('zrange', ends, '0', '1', 'withscores')
+if hold and #hold == 2 and hold[1] == 'exclusive' and tonumber(hold[2]) >= now and
+  redis.call('hget', holders, 'exclusive') == id then
   redis.call('zrem', alone, waiter)
-  local n = follow()
+  -- How many of those who may follow come next behind the head. A reader may have to go before
+  -- them.
+  local n = 0
+  while n < most and not readers and line[n + 2] == ARGV[FOLLOW + n] do
+    n = n + 1
+  end
   local token, last = drawToken(tokens, clock, digits)
   n = last and math.min(n, token - last - 1) or 0 -- theirs are those below: see lock/enter
   token = token - n
-  redis.call('hset', holders, 'exclusive', waiter, 'count', 1, 'token', whole(token))
+  redis.call('hset', holders, 'exclusive', waiter, 'count', '1', 'token', whole(token))
   redis.call('zadd', ends, whole(now + lease), 'exclusive')
   redis.call('pexpire', holders, lease) -- of the only hold
   redis.call('pexpire', ends, lease)
   -- Who is behind it has a sign of life too. If an eviction has taken that away, the notes
   -- remain until it gives another or is removed.
-  signs = head[3] and 2 or 0
-  unsign(alive, notes, waiter)
+  signs = line[2] and #ARGV or 0
+  unsign(alive, notes, waiter, unpack(ARGV, LEFT))
   return n > 0 and {token, n} or token
+end
+
+-- include queue
+if left then
+  unsign(alive, notes, unpack(ARGV, LEFT))
+  leaves(true, -math.huge)
 end
 redis.call('hdel', holders, '')
 local holds = held('exclusive', id)
 if not holds and held('exclusive', waiter) then
-  prolong('exclusive', lease)
+  prolong('exclusive', tonumber(lease))
   return -tonumber(redis.call('hget', holders, 'token'))
 end
 reap(term)

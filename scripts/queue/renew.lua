@@ -1,6 +1,6 @@
 -- queue/renew: lengthen the lease of a hold, if it is still there.
 --
--- KEYS[1..2]  see shared/queue.lua
+-- KEYS[1..2]  see shared/queuekeys.lua
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms; 0: only look
 -- ARGV[3]  'exclusive' or 'shared'

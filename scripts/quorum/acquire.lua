@@ -6,28 +6,35 @@
 -- KEYS[4]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  when Redis may delete the record, ms from now: long after the lease
 -- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
--- Reply    {1, count, stamp}  granted; count is the value that the counter got by this grant
---          {0, ms, id}        that hold has the vote, for ms more
---          {-1}               this hold was abandoned: a late copy, nothing done
+-- Reply    'count:µs'   granted: the stamp of the vote. count is the value that the counter got
+--                       by this grant
+--          {0, ms, id}  that hold has the vote, for ms more
+--          {-1}         this hold was abandoned: a late copy, nothing done
 -- Caller   Lock, TryLock of a RedLock, on all nodes at once
 -- Twice    A node that has voted for the hold answers as it did the first time, and
 --          changes nothing.
 -- Memory   The counter is written first: a node at its memory limit refuses it, and with it
 --          the vote.
 
+-- include grant
+local record, counter, tombstone = KEYS[1], KEYS[2], KEYS[4]
+local id, lease = ARGV[1], ARGV[2]
+local new, n = redis.call('exists', tombstone, record) == 0, nil
+if new and #KEYS == 4 then
+  -- The usual case ends here. One string is a reply that Redis writes much faster than a list.
+  n = redis.call('incr', counter)
+  if isNext(n) then
+    local time = redis.call('time')
+    return grant(record, n, time[1] * 1000000 + time[2], id, lease)
+  end
+end
+
 -- include time
 -- include counter
-local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, lease, keep = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now = micros()
-local new = redis.call('exists', tombstone, record) == 0
-if new and #KEYS == 4 then -- most often; the rest is not even defined
-  return {1, grant(record, counter, highest, 0, now, id, lease, keep)}
-end
 -- include admission
 -- include vote
+local now = micros()
 local floor, unfit = mayVote(now)
 if unfit then
   return unfit
@@ -39,9 +46,13 @@ if not new then
   local vote, held = voted(record, now)
   if held == id then
     redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
-    return {1, counted(vote[3]), vote[3]}
+    return vote[3]
   elseif held then
     return {0, left(vote, now), held}
   end
 end
-return {1, grant(record, counter, highest, floor, now, id, lease, keep, not new)}
+n = draw(counter, KEYS[3], floor, n)
+if not new then
+  redis.call('del', record)
+end
+return grant(record, n, now, id, lease)

@@ -3,15 +3,16 @@
 -- KEYS[1]  record of the hold
 -- KEYS[2]  counter of the lock
 -- KEYS[3]  highest counter of all locks
--- KEYS[4]  tombstone of this hold
--- ARGV[1]  hold id
--- ARGV[2]  time to keep the tombstone, ms; 0: none is needed, because the node has answered
+-- KEYS[4]  tombstone of this hold; without it none is needed, because the node has answered
 --          all requests for its vote
+-- ARGV[1]  hold id
+-- ARGV[2]  channel
 -- ARGV[3]  token of the hold; 0: it never was one. Negative: the node was at the token while
 --          it voted for the hold, so the counter matters only if it has forgotten that
--- ARGV[4]  channel
--- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[5]  time to keep the tombstone, ms; only with KEYS[4]
+-- With KEYS[1], ARGV[1] and ARGV[2] alone it publishes by 'publish' and leaves the counter alone: the
+-- node was at the token, or there is none. If the reply is not 1, the client asks again with the token.
 -- Reply    1  taken back
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
@@ -21,42 +22,39 @@
 --          hold.
 -- Memory   The DEL, or the HDEL, lets the SETs pass on a node at its memory limit.
 
--- include publish
-local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, keep, token, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local record, tombstone = KEYS[1], KEYS[4]
+local id, channel = ARGV[1], ARGV[2]
 -- Also if the time of the record is over: no other hold has had the vote since, and the
 -- clock may be wrong and be set right.
 local had = redis.call('hget', record, 'attempt') == id
-
-local function takeBack()
+if had then
   redis.call('del', record)
-  announce(how, channel, '0')
-  return told(1)
+  if #KEYS == 1 then
+    -- The usual case ends here: this is announce and told, which are not even defined.
+    local heard = redis.pcall('publish', channel, '0')
+    return type(heard) == 'table' and {1, heard.err} or 1
+  end
 end
 
-if had and #KEYS == 4 and keep == '0' and token <= 0 then -- most often; the rest is not even defined
-  return takeBack()
-end
+-- include publish
 -- include time
--- include admission
 -- include vote
 -- include counter
-local floor, unfit = mayVote()
-if unfit then
-  return unfit
-end
+local token, how = tonumber(ARGV[3] or 0), ARGV[4]
 local reply
 if had then
-  reply = takeBack()
+  announce(how, channel, '0')
+  reply = told(1)
 else
   redis.call('hdel', record, '')
 end
-if keep ~= '0' then
-  redis.call('set', tombstone, 1, 'px', keep)
+if tombstone then
+  redis.call('set', tombstone, 1, 'px', ARGV[5])
 end
 if token > 0 or token < 0 and not had then
+  local counter, highest = KEYS[2], KEYS[3]
   token = math.abs(token)
-  if count(counter, highest, floor) < token then
+  if count(counter, highest, 0) < token then
     raise(counter, highest, token) -- so that the next hold needs one round trip
   end
 end

@@ -6,8 +6,7 @@
 -- KEYS[4]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- ARGV[3]  when Redis may delete the record, ms from now: long after the lease
--- ARGV[4]  stamp of the vote that the client knows, or ''
+-- ARGV[3]  stamp of the vote that the client knows, or ''
 -- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    {1, µs, stamp}  continuous: the vote has lasted for µs, since that grant
 --          {2, µs, stamp}  fresh: it was granted anew, and counts from the next round on
@@ -24,7 +23,7 @@
 -- include vote
 -- include counter
 local record, counter, highest, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, lease, keep, met = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local id, lease, met = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now = micros()
 local floor, unfit = mayVote(now)
 if unfit then
@@ -33,15 +32,17 @@ end
 local abandoned = redis.call('exists', tombstone) == 1
 local vote, held = voted(record, now)
 if not abandoned and held == id and vote[2] < now + lease * 1000 then
-  redis.call('pexpire', record, keep)
-  redis.call('hset', record, 'until', string.format('%d', now + lease * 1000))
+  redis.call('pexpire', record, KEEP)
+  redis.call('hset', record, 'until', string.format('%.0f', now + lease * 1000))
 else
   redis.call('hdel', record, '')
 end
 if abandoned then
   return {0}
 elseif not held then
-  local _, stamp = grant(record, counter, highest, floor, now, id, lease, keep, true)
+  local n = draw(counter, highest, floor)
+  redis.call('del', record)
+  local stamp = grant(record, n, now, id, lease)
   return {2, 0, stamp}
 elseif held ~= id then
   return {-1}

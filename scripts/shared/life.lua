@@ -10,12 +10,12 @@
 -- the queue.
 --
 -- Defines  listen(alive, notes, now, term), pardonEnds, lives(sign),
---          silenced(alive, now, some), signs, sign(alive, notes, now, term, id),
---          unsign(alive, notes, ids...). now is in ms. Call listen before lives and silenced
+--          silenced(alive, now, some). now is in ms. Call listen before lives and silenced,
+--          and before sign: a new sign must not keep the others from being pardoned
+-- include signs
 
 local LONGEST_OUTAGE = 60 * 1000 -- twice the outage after which Lock gives up by default
 local pardoned, pardonEnds = 0, 0 -- signs up to pardoned are valid until pardonEnds
-local signs = 0 -- at least so many signs of life are known to be there
 
 -- listen reports whether there are signs of life, whether some of them have expired,
 -- and whether it has pardoned those. term is the waiter lease of the caller.
@@ -51,25 +51,4 @@ end
 local function silenced(alive, now, some)
   local from = pardonEnds > now and string.format('(%.0f', pardoned) or '-inf'
   return redis.call('zrangebyscore', alive, from, now, 'limit', 0, some)
-end
-
--- sign notes a sign of life of a waiter with this waiter lease. It reports whether alive or
--- the notes may be new: its sign is the first, as far as is known, or the notes were changed.
-local function sign(alive, notes, now, term, id)
-  local first = redis.call('zadd', alive, string.format('%d', now + term), id) == 1 and signs == 0
-  if tonumber(redis.call('hget', notes, 'term') or 0) == term then
-    return first
-  end
-  redis.call('hset', notes, 'term', term)
-  return true
-end
-
--- unsign forgets the signs of life of waiters.
-local function unsign(alive, notes, ...)
-  redis.call('zrem', alive, ...)
-  local n = select('#', ...)
-  signs = signs > n and signs - n or redis.call('exists', alive)
-  if signs == 0 then
-    redis.call('del', notes)
-  end
 end

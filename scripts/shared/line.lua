@@ -1,31 +1,18 @@
 -- line: the line of waiters of a fair lock. The queue and the deadlines are Redisson's and
 -- follow its rules; alive and notes are ours. Nothing here walks the line: a step costs
--- the same however many wait, except for one LREM when a waiter leaves from the middle.
+-- the same however many wait, except for one LREM when a waiter leaves from the middle. The
+-- keys are in linekeys.lua.
 --
--- KEYS[1]  lock hash
--- KEYS[2]  queue: list of hold ids; the head is next
--- KEYS[3]  deadlines: zset, hold id -> epoch ms from which Redisson may remove
---          the waiter if it is the head. A waiter of Redisson adds its waiting time
---          to the deadline of the last in line, and subtracts it from all behind it
---          when it leaves. Ours together add one waiter lease, and subtract nothing.
--- KEYS[4]  alive: see life.lua. It does not have Redisson's waiters.
--- KEYS[5]  notes: see life.lua; and hold id -> how many of Redisson's waiters were in
---          line when the waiter came, if there were any
---
--- Defines  lock, queue, deadlines, alive, notes: these keys; clock, digits, now: the time
---          in µs, also as text, and in ms; YEAR, THEIR_TERM; head: the head of the line, or
---          false; headsSign(), silence(heard, term), begin(more), forget(ids...), pop(), leave(id), total(),
+-- Defines  YEAR, THEIR_TERM; head: the head of the line, or false; first: that as the script
+--          began; headsSign(), silence(heard, term), begin(), forget(ids...), pop(), leave(id), total(),
 --          torn(n), without(n), sweep(me, term, ours), silent: sweep has found signs of life
 --          that have expired; outlast(deadline), tell(me, term, channels, how, ttl). term is a waiter lease,
 --          ms: how long a sign of life is valid. channels is the prefix of the waiters'
 --          channels; the id of the waiter follows. ttl is the PTTL of the lock. Call sweep
 --          before tell
--- include time
+-- include linekeys
 -- include publish
 -- include life
-local lock, queue, deadlines, alive, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local clock, digits = micros()
-local now = math.floor(clock / 1000)
 local head, behind -- the latter is nil if it is not known
 local itsSign -- what headsSign has read
 local silent
@@ -33,7 +20,6 @@ local silent
 -- How long Redisson's waiters wait by default. Each subtracts its time from the deadlines
 -- of all behind it when it leaves.
 local THEIR_TERM = 5 * 60 * 1000
-local DAY = 24 * 60 * 60 * 1000
 -- The deadline of an endless wait may be too large for a TTL or a reply.
 local YEAR = 365 * DAY
 -- How many dead waiters one script removes at most: from the head of the line, and from
@@ -62,13 +48,12 @@ local function advance()
   head, behind, itsSign = behind, behind and nil, nil
 end
 
--- begin reads who is in front: the first two, and so many more. It returns all of them.
-local function begin(more)
-  local line = redis.call('lrange', queue, 0, 1 + more)
+-- begin reads who is in front.
+local function begin()
+  local line = redis.call('lrange', queue, '0', '1')
   head, behind, itsSign = line[1] or false, line[2] or false, nil
-  return line
 end
-begin(0)
+begin()
 local first = head -- the head as the script began
 
 -- forget drops what is known of waiters.

@@ -1,41 +1,21 @@
 -- queue: the state of a FairReadWriteLock, PriorityLock or Election, which has a queue of
 -- waiters, and what its scripts have in common. Work for each of many is done for some of them
 -- only: expired holds and dead waiters that remain count for nothing and are removed by
--- later scripts; readers that can enter together are woken a few at a time.
+-- later scripts; readers that can enter together are woken a few at a time. The keys are in
+-- queuekeys.lua.
 --
--- KEYS[1]  holders: hash. For the exclusive hold: exclusive -> hold id, count -> its
---          entries, token -> its fencing token; of an election also value -> what its
---          leader proclaims, and edition -> the number of the Proclaim that set it. For
---          each shared hold: hold id -> entries
--- KEYS[2]  ends: zset, 'exclusive' or hold id -> the server ms in which the hold ends. A
---          hold that is not in it, or has ended, does not exist
--- KEYS[3]  alone: zset, waiter for an exclusive hold -> rank; the lowest is first
--- KEYS[4]  together: zset, waiter for a shared hold -> rank
--- KEYS[5]  alive: zset, waiter -> the server ms until which it counts as alive; see
---          life.lua
--- KEYS[6]  notes: hash; see life.lua. KEYS[3..6] are absent where the queue is not needed
---
--- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY;
---          digits: the time in µs as text; whole(n); live(hold), latest(soonest), held(mode, id),
+-- Defines  live(hold), latest(soonest), held(mode, id),
 --          others(mode, id), prolong(hold, lease), finish(hold), quit(id),
---          leaves(exclusive, rank), slides(), reap(term), first(queue),
+--          leaves(exclusive, rank), slides(), reap(term, soonest), first(queue),
 --          outlast(queue, new, term), current(), below(n), leads(),
 --          wake(channels, how, news). A hold is named by 'exclusive' or its id; mode is
 --          'exclusive' or 'shared'; term is a waiter lease, ms; channels is the prefix of
 --          the channels of clients with waiters; news is the channel on which a change of
 --          the exclusive hold is announced, or nil
--- include time
+-- include queuekeys
 -- include ttl
 -- include publish
 -- include life
-local holders, ends = KEYS[1], KEYS[2]
-local alone, together, alive, notes = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local clock, digits = micros()
-local now = math.floor(clock / 1000)
-
--- LONGEST_AWAY is how long, in ms, waiters that are all silent may still be alive: longer
--- than the outage after which they give up by default (a watchdog lease, 30 s).
-local LONGEST_AWAY = 60000
 
 -- most is how many holds, and how many waiters, one script removes.
 local most = 100
@@ -64,11 +44,6 @@ end
 
 local function leads()
   changed = true
-end
-
--- whole is a whole number as text. Redis would write it by '%.17g', which is slow.
-local function whole(n)
-  return string.format('%.0f', n)
 end
 
 -- above is a bound for scores higher than n.
@@ -162,8 +137,9 @@ end
 
 -- reap removes expired holds, and waiters without a sign of life for a waiter lease. It
 -- returns the hold that ends first, and the next, as entries of ends, if no hold had expired.
-local function reap(term)
-  local soonest = redis.call('zrange', ends, 0, 1, 'withscores')
+-- soonest are these two, if the caller has read them.
+local function reap(term, soonest)
+  soonest = soonest or redis.call('zrange', ends, '0', '1', 'withscores')
   if soonest[2] and tonumber(soonest[2]) < now then
     for _, hold in ipairs(redis.call('zrangebyscore', ends, '-inf', below(now), 'limit', 0, most)) do
       finish(hold)
@@ -209,9 +185,9 @@ end
 -- signs of life and the notes live at least as long as each queue. So the TTL of the queue
 -- tells for all, unless one of these two may be new.
 local function outlast(queue, new, term)
-  local least, ttl = LONGEST_AWAY + term / 2, LONGEST_AWAY + term -- not anew at each look
+  local ttl = LONGEST_AWAY + term
   local kept = redis.call('pttl', queue)
-  if kept < least then
+  if not outlasts(kept, term) then
     redis.call('pexpire', queue, ttl)
   elseif not new then
     return

@@ -6,8 +6,8 @@
 --
 -- record   hash: attempt -> hold id, stamp -> stamp of the vote, until -> server µs, token
 --
--- Defines  voted(record, now), left(vote, now), counted(stamp), age(stamp, now). now is in µs,
---          and vote is what voted returned
+-- Defines  voted(record, now), left(vote, now), age(stamp, now). now is in µs, and vote is what
+--          voted returned
 
 -- voted reads the record: {hold id, until, stamp, token}. It also returns the id of the hold
 -- that has the node's vote at that time, or false.
@@ -20,11 +20,6 @@ end
 -- left returns for how many ms that hold has it.
 local function left(vote, now)
   return math.ceil((vote[2] - now) / 1000)
-end
-
--- counted returns the value that the counter got by the grant with that stamp.
-local function counted(stamp)
-  return tonumber(string.match(stamp, '^%d+'))
 end
 
 -- age returns for how many µs that vote has lasted.

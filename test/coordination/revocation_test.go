@@ -304,7 +304,7 @@ func TestHoldersOfARedLockHearARequest(t *testing.T) {
 			}
 			clients = append(clients, b[i].NewClient(t, opts...))
 		}
-		return locktest.NewRedLock(t, "a", clients)
+		return locktest.NewRedLock(t, "a", clients, rlock.WithNodeTimeout(5*time.Second))
 	}
 	l, other := open(patient), open()
 	request(t, other, false)

@@ -80,6 +80,7 @@ func TestFairPermitsInRedis(t *testing.T) {
 			locktest.WantTTL(t, rdb, key, rlock.DefaultWaiterLease+time.Minute)
 		}
 		w.GiveUp()
+		locktest.Eventually(t, "it has left the queue", func() bool { return rdb.Exists(bg, fairBase+":queue").Val() == 0 })
 		wantFair(t, rdb, 5, 0, 2, 0)
 		locktest.MustUnlock(t, three)
 		locktest.MustUnlock(t, two)
@@ -301,7 +302,7 @@ func TestFairPermitsThatAreLostAreTold(t *testing.T) {
 			t.Fatalf("left: %q", locktest.Keys(t, rdb))
 		}
 		s = fairPermits(t, b.NewClient(t), 3)
-		l = mustAcquire(t, s, 2, rlock.WithLease(100*time.Millisecond))
+		l = mustAcquire(t, s, 2, rlock.WithLease(time.Second))
 		start := time.Now()
 		three, err := s.Acquire(bg, 3)
 		if err != nil || time.Since(start) > 15*time.Second {

@@ -2,6 +2,8 @@ package counting
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -52,5 +54,27 @@ func stand(t testing.TB, s *rlock.PermitSemaphore, n int) {
 	locktest.Eventually(t, "they wait", func() bool {
 		state, err := s.State(bg)
 		return err == nil && state.Waiters == n
+	})
+}
+
+// The error says who has the permits, as Lease.Owner does, and that there are not as many.
+func TestRefusalOfPermitsSaysWhy(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for name, opts := range map[string][]rlock.PermitSemaphoreOption{"s": nil, "fair": {rlock.WithFairness()}} {
+			s := locktest.MustSetPermits(t, b.NewClient(t).NewPermitSemaphore(name, opts...), 3)
+			if _, err := s.TryAcquire(bg, 5); err == nil || !strings.Contains(err.Error(), "fewer permits") {
+				t.Errorf("%s: 5 of 3: %v", name, err)
+			}
+			lease, err := s.Acquire(bg, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e *rlock.Error
+			if _, err := s.TryAcquire(bg, 1); !errors.As(err, &e) || e.Holder != lease.Owner() {
+				t.Errorf("%s: held by %s: %v", name, lease.Owner(), err)
+			}
+			locktest.MustUnlock(t, lease)
+		}
 	})
 }

@@ -57,7 +57,7 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 			return l
 		}},
 		suspect{"RedLock", func(c *rlock.Client) rlock.Locker {
-			l, err := rlock.NewRedLock("red", []*rlock.Client{c})
+			l, err := rlock.NewRedLock("red", []*rlock.Client{c}, rlock.WithNodeTimeout(5*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -170,3 +170,33 @@ func TestForbiddenChannelMeansPolling(t *testing.T) {
 	locktest.MustUnlock(t, lease)
 	locktest.MustUnlock(t, <-got) // though it may not publish either
 }
+
+// Redis refuses a SUBSCRIBE as a whole, also when its user may not listen to one of the channels
+// only: the client listens to the others.
+func TestForbiddenChannelAmongOthers(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	admin := b.Client(t)
+	if err := admin.Do(bg, "acl", "setuser", "app", "on", ">p", "~*", "resetchannels", "&redisson_lock__channel:{mine}*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: "app", Password: "p"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient))
+	other := b.NewClient(t)
+	mine := locktest.MustLock(t, other.NewLock("mine"), rlock.WithLease(time.Hour))
+	theirs := locktest.MustLock(t, other.NewLock("theirs"), rlock.WithLease(time.Hour))
+	listens := func() bool { return locktest.Subscribers(t, admin, "mine") == 1 }
+	next := locktest.Begin(t, bg, c.NewLock("mine"))
+	locktest.Eventually(t, "it listens", listens)
+	in := locktest.Begin(t, bg, c.NewLock("theirs"))
+	locktest.Eventually(t, "it waits", func() bool { return locktest.Waiters(t, c.NewLock("theirs")) == 1 })
+	if err := admin.ClientKillByFilter(bg, "type", "pubsub").Err(); err != nil { // both are asked for at once now
+		t.Fatal(err)
+	}
+	locktest.Eventually(t, "it listens again", listens)
+	locktest.MustUnlock(t, mine)
+	locktest.MustUnlock(t, next.Held())
+	_ = in.GiveUp()
+	locktest.MustUnlock(t, theirs)
+}

@@ -343,12 +343,18 @@ func (m *fairModel) unlock(t *rapid.T) {
 	if len(m.line) > 0 && m.line[0].of == p.of {
 		release = p.of
 	}
+	// Where any sign of life has expired, a release that grants sweeps when the one it has
+	// granted the lock is out of the line.
+	sweeps := release != nil && !m.line[0].dead && slices.ContainsFunc(m.line, func(p *fairPerson) bool { return p.dead })
 	if err := p.lease.Unlock(bg); err != nil {
 		t.Fatal(err)
 	}
 	m.holder = nil
 	m.sweep()
 	m.settleAfter(release)
+	if sweeps {
+		m.sweep()
+	}
 }
 
 // swept is settle after Redisson's message: whom it wakes sweeps the line first.

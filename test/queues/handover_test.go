@@ -466,7 +466,7 @@ func TestHoldOfAFairLockIsNotHandedOverToALock(t *testing.T) {
 // A waiter is stopped while a hold is handed over to it, until the lease is over. It waits again, and
 // what ends its former place late does not end its new hold.
 func TestHoldIsHandedOverTooLate(t *testing.T) {
-	lease := locktest.Ample(time.Second)
+	lease := locktest.Ample(3 * time.Second)
 	eachHanding(t, func(t *testing.T, h *holder) {
 		first, _ := h.join(t)
 		second, _ := h.join(t)

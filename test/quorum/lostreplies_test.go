@@ -201,8 +201,9 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Run("acquire of a wait that was given up", func(t *testing.T) {
 		l := fresh()
 		hold("quorum/acquire", 0, 1, 2, 3, 4)
-		_, err := l.Lock(bg, rlock.WithWait(timeout/2))
-		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		w := locktest.Begin(t, bg, l)
+		reached(0, 1, 2, 3, 4)
+		locktest.WantErr(t, w.GiveUp(), rlock.ErrNotAcquired)
 		arrive(t, 5, 5)
 	})
 	t.Run("acquire of a hold", func(t *testing.T) {

@@ -107,3 +107,23 @@ func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
 		})
 	}
 }
+
+// Redis deletes the record of a vote 30 days after the longest lease at the earliest: until
+// then a node's clock may be ahead for a while.
+func TestRedLockRecordsOutlastTheLongestLease(t *testing.T) {
+	t.Parallel()
+	n := startMasters(t)
+	lease := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)), rlock.WithLease(rlock.MaxLease))
+	defer locktest.MustUnlock(t, lease)
+	n.allVoteFor(t, lease)
+	for _, what := range []string{"acquired", "renewed"} {
+		for i, rdb := range n.plain {
+			if ttl := rdb.PTTL(bg, recordKey("stock")).Val(); ttl < rlock.MaxLease+30*24*time.Hour-time.Minute {
+				t.Errorf("%s: node %d deletes the record in %v", what, i+1, ttl)
+			}
+		}
+		if err := lease.Extend(bg, rlock.MaxLease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -230,3 +230,18 @@ func TestFailoverQuarantineArguments(t *testing.T) {
 		t.Errorf("Bootstrap without the option: %v", err)
 	}
 }
+
+// An acquire that waits in vain says that it waited for the end of a quarantine.
+func TestQuarantineIsTold(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnServer(t).NewClient(t, rlock.WithWatchdogLease(10*time.Second), rlock.WithFailoverQuarantine(10*time.Second))
+	for _, k := range locktest.Types {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			_, err := k.Open(c, k.Name).Lock(bg, rlock.WithWait(time.Second))
+			if locktest.WantErr(t, err, rlock.ErrNotAcquired); !strings.Contains(err.Error(), "quarantine") {
+				t.Error(err)
+			}
+		})
+	}
+}

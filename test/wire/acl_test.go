@@ -36,6 +36,7 @@ type aclType struct {
 	opts     []rlock.Option
 	use      func(t *testing.T, mine, theirs *rlock.Client) // instead of open
 	asks     bool                                           // holders are asked to release it
+	turns    bool                                           // a release can make a waiter of another client the holder
 	// handing opens a lock whose holds are handed over inside a client, in the order of a queue.
 	handing func(c *rlock.Client, name string) locktest.AnyLock
 }
@@ -45,9 +46,9 @@ var aclHandOver = rlock.WithHandOver(10, time.Hour)
 const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
 
 var aclTypes = []aclType{
-	{name: "Lock", keys: aclLock, commands: pubsub,
+	{name: "Lock", keys: aclLock, commands: pubsub, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
-	{name: "FencedLock", keys: aclLock + " ~redisson_lock_token:{app:*", commands: append([]string{"get"}, pubsub...),
+	{name: "FencedLock", keys: aclLock + " ~redisson_lock_token:{app:*", commands: append([]string{"get"}, pubsub...), turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFencedLock(name)} }},
 	{name: "SpinLock", keys: "~app:* ~{app:* ~rlock:clock:*",
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewSpinLock(name)} }},
@@ -79,7 +80,7 @@ var aclTypes = []aclType{
 	{name: "PermitSemaphore with WithFairness", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: usePermits(rlock.WithFairness())},
 	{name: "Once", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseOnce},
 	{name: "DoubleBarrier", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
-	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub,
+	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l, err := rlock.NewMultiLock(c[0].NewLock("{x}"+name), c[0].NewLock("{x}2"+name), c[0].NewLock("other "+name))
 			if err != nil {
@@ -98,7 +99,7 @@ var aclTypes = []aclType{
 	{name: "Semaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: aclSemaphore},
 	{name: "CountDownLatch", keys: "~app:* ~{app:* &redisson_countdownlatch__channel__{app:*", commands: pubsub, use: aclLatch},
 	{name: "Barrier", keys: "~{app:* &{app:*", commands: pubsub, use: aclBarrier},
-	{name: "Lock with RequestRelease", keys: aclLock + " &{app:*", commands: pubsub, asks: true,
+	{name: "Lock with RequestRelease", keys: aclLock + " &{app:*", commands: pubsub, asks: true, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 }
 
@@ -278,6 +279,26 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			lease = next.Held()
 		}
 		locktest.MustUnlock(t, lease)
+	}
+	if k.turns {
+		mine, theirs := k.open(a, "turns")[0], k.open(b, "turns")[0]
+		admin := servers[0].Client()
+		listens := func(pattern string) bool { return len(admin.PubSubChannels(bg, pattern).Val()) > 0 }
+		for i := range 4 {
+			lease := locktest.MustLock(t, mine)
+			next := locktest.Begin(t, bg, theirs)
+			locktest.Eventually(t, "it listens, then for turns too, and from the third time on it stands by", func() bool {
+				switch i {
+				case 0:
+					return listens("redisson_lock__channel:*turns*")
+				case 1:
+					return listens("redisson_lock__channel:*turns*:*")
+				}
+				return len(admin.Keys(bg, "*turns*:rlock:next").Val()) > 0
+			})
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, next.Held())
+		}
 	}
 	mine, theirs := k.open(a, "stock"), k.open(b, "stock")
 	for i, l := range mine {
@@ -505,6 +526,9 @@ func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
 	for text := range sent.texts {
 		for _, call := range aclCall.FindAllStringSubmatch(text, -1) {
 			if name := call[1]; name != "" {
+				if name == "pubsub" {
+					name += "|" + call[2]
+				}
 				all[name] = struct{}{}
 			} else if call[0] != "redis.pcall(how" { // publish
 				t.Errorf("a script calls a command whose name is not written there: %s", call[0])
@@ -514,7 +538,7 @@ func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-var aclCall = regexp.MustCompile(`redis\.p?call\((?:'([a-z]+)'|[^,)]*)`)
+var aclCall = regexp.MustCompile(`redis\.p?call\((?:'([a-z]+)'(?:, '(\w+)')?|[^,)]*)`)
 
 // aclSent are the scripts that were sent in full, as each is once.
 type aclSent struct {
