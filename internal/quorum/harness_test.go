@@ -251,15 +251,22 @@ func (h *home) quiet() {
 	}
 }
 
-// on has a node do something with each run of a script.
-func (h *home) on(node int, script string, action faultproxy.Action) {
+// on has a node do something with each run of a script. met waits until it has been done: a
+// request that a call does not wait for may come to the node after the call.
+func (h *home) on(node int, script string, action faultproxy.Action) (met func()) {
 	sha := loaded()["quorum/"+script].SHA
+	var n atomic.Int64
 	h.servers[node].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(sha) {
+			n.Add(1)
 			return action
 		}
 		return faultproxy.Pass
 	})
+	return func() {
+		h.t.Helper()
+		eventually(h.t, fmt.Sprintf("node %d is asked for %s", node+1, script), func() bool { return n.Load() > 0 })
+	}
 }
 
 func (h *home) pass() {
