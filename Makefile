@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench fresh soak scale model interop quickstart ci
+.PHONY: help test race lint bench microbench soak nightly model interop quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,22 +24,17 @@ bench: ## measure beside other libraries and write docs/benchmarks.md, in a quar
 microbench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
 
-fresh: ## the simulation with seeds that no run had before (FRESH=12 in each scenario)
-	go test -timeout 30m -count=1 ./internal/sim -args -sim.fresh=$${FRESH:-12}
-
 soak: ## the simulation with many seeds (SEEDS=500)
 	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}
 
-scale: ## ten thousand waiters, as many RedLocks through an outage of two nodes, permits of processes that are killed
-	go test -count=1 -timeout 10m -v -run '^(TestThousandsOfPlacesAreGivenUpAtOnce|TestRedLocksAreRenewedThroughOutages)$$' ./test/scale \
-		-args -waiters=10000 -redlock.holds=10000 -redlock.lease=30s -redlock.outage=12s
-	go test -count=1 -timeout 10m -v -run '^TestKilledProcesses' ./test/counting -args -permits.acquisitions=20000
+nightly: ## what may find a fault that nobody knows: new seeds, killed processes, ten thousand of everything, Redisson (FRESH=12 seeds a scenario)
+	.ci/nightly
 
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check
 
 interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)
-	cd interop && RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)
+	cd interop && RLOCK_NIGHTLY=1 RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)
 
 quickstart: ## the first program of a newcomer
 	go run ./examples/quickstart

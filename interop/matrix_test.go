@@ -169,6 +169,9 @@ const (
 // compare fails if the table in the documentation is not that of this run, or
 // writes it there. A run of a part of the tests says nothing.
 func (m *matrix) compare(update bool) error {
+	if !nightly {
+		return nil
+	}
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if flag.Lookup(name).Value.String() != "" {
 			return nil

@@ -39,6 +39,9 @@ func Main(m *testing.M) {
 	if !given("test.parallel") {
 		_ = flag.Set("test.parallel", strconv.Itoa(parallel()))
 	}
+	if flag.Lookup("rapid.seed") != nil && !given("rapid.seed") && !nightly() {
+		_ = flag.Set("rapid.seed", "1") // every day the same operations, each night new ones
+	}
 	if os.Getenv(childEnv) != "" {
 		os.Exit(m.Run()) // a child process of a test
 	}

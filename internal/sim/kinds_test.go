@@ -205,7 +205,7 @@ func TestEachTypeKeepsItsPromises(t *testing.T) {
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
 				usual := j == i%len(scenarios) || s.name == "everything" && i%2 == 0 && !testing.Short()
 				if !usual && !thorough() && *seedFlag == 0 {
-					t.Skip("needs -sim.seeds or -sim.fresh")
+					t.Skip("needs -sim.all")
 				}
 				t.Parallel()
 				s.play(t, (ordinary(s.runs)+9)/10, func(*judge) bool { return true })

@@ -337,7 +337,7 @@ func source(name string) (string, error) {
 
 func TestSimulationFindsMutations(t *testing.T) {
 	if !thorough() {
-		t.Skip("needs -sim.seeds or -sim.fresh: it takes a minute")
+		t.Skip("needs -sim.all: it takes a minute")
 	}
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {

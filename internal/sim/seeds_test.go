@@ -24,9 +24,9 @@ func lockSeeds(n int) int {
 	return n
 }
 
-// thorough reports whether there is time for what takes long: in CI and in the
-// soak.
-func thorough() bool { return len(seedsOf(0)) > 0 }
+// thorough reports whether there is time for what takes long: in CI, in the nightly run and in
+// the soak.
+func thorough() bool { return *all || len(seedsOf(0)) > 0 }
 
 // ordinary is how many of so many seeds a test plays where there is not.
 func ordinary(runs int) int {
@@ -38,14 +38,14 @@ func ordinary(runs int) int {
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
 // are asked for.
-func seedsOf(n int) (all []uint64) {
+func seedsOf(n int) (chosen []uint64) {
 	for i := range lockSeeds(n) {
-		all = append(all, uint64(i)+1)
+		chosen = append(chosen, uint64(i)+1)
 	}
 	for i := range *fresh {
-		all = append(all, *first+uint64(i))
+		chosen = append(chosen, *first+uint64(i))
 	}
-	return all
+	return chosen
 }
 
 // play plays a number of seeds, or the one that is asked for, and sees to it that

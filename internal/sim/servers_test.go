@@ -235,7 +235,7 @@ func TestRedLockKeepsItsPromises(t *testing.T) {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
 				if !thorough() && *seedFlag == 0 && !slices.Contains(everyDay[kind.name], s.name) {
-					t.Skip("needs -sim.seeds or -sim.fresh")
+					t.Skip("needs -sim.all")
 				}
 				t.Parallel()
 				s.play(t, 1, func(*judge) bool { return true })
@@ -250,7 +250,7 @@ func TestMultiLockKeepsItsPromises(t *testing.T) {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
 				if (i+j)%2 > 0 && !thorough() && *seedFlag == 0 {
-					t.Skip("needs -sim.seeds or -sim.fresh")
+					t.Skip("needs -sim.all")
 				}
 				t.Parallel()
 				s.play(t, (ordinary(s.runs)+49)/50, func(*judge) bool { return true })

@@ -35,6 +35,7 @@ func childMember(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 // One of three processes is killed while it is in, and one while it waits: the others get
 // out, and in again with those that replace them.
 func TestKilledMembersAreReplaced(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)
 	watching := b.NewClient(t).NewDoubleBarrier("phase", 3)

@@ -58,6 +58,7 @@ func childLead(t *testing.T, p *locktest.Parent, addr string, args []string) {
 // Leaders are killed, one after the other. The next one leads when the lease is over, never
 // before, and nobody believes to lead at the same time.
 func TestKilledLeadersAreFollowedAndNeverOverlap(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	for _, name := range []string{"one", "two"} { // which take half of the time
 		locktest.Beside(t, name, func(t *testing.T) { killLeaders(t, (*kills+1)/2) })

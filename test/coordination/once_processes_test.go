@@ -61,6 +61,7 @@ func childDo(t *testing.T, p *locktest.Parent, addr string, args []string) {
 // Four processes ask for the same results over connections that lose replies, and some of
 // those that run are killed.
 func TestProcessesShareResults(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	for _, test := range []struct {
 		name  string

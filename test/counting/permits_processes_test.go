@@ -96,12 +96,14 @@ func childSections(t *testing.T, p *locktest.Parent, addr string, args []string)
 // Processes that take permits are killed one after the other. There are never more inside
 // than there are permits, and none is missing at the end.
 func TestKilledProcessesLosePermitsToNobody(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	killedProcesses(t, "plain")
 }
 
 // Here waiters die in the queue too.
 func TestKilledProcessesLoseFairPermitsToNobody(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	killedProcesses(t, "fair")
 }

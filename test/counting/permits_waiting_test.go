@@ -225,6 +225,7 @@ func TestPermitsUnderContention(t *testing.T) {
 
 // Only the first of the waiters of a client has anything to undo.
 func TestThousandWaitersForPermitsLeaveAtOnce(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)
 	sent := &locktest.CountHook{}

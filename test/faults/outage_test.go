@@ -204,14 +204,14 @@ func TestLockBearsAnOutageForAWatchdogLease(t *testing.T) {
 	p := faultproxy.New(t, b.Addr)
 	r := &locktest.Recorder{}
 	c := locktest.NewClient(t, locktest.Dialer(p.Addr())(t, nil), rlock.WithObserver(r),
-		rlock.WithCommandTimeout(300*time.Millisecond), rlock.WithWatchdogLease(900*time.Millisecond))
+		rlock.WithCommandTimeout(3*time.Second), rlock.WithWatchdogLease(9*time.Second))
 	l := c.NewLock("stock")
 	locktest.MustUnlock(t, locktest.MustLock(t, l))
 	p.Blackhole(true)
 	start := time.Now()
 	_, err := l.Lock(bg)
 	took := time.Since(start)
-	if !errors.Is(err, rlock.ErrUnreachable) || took < 900*time.Millisecond {
+	if !errors.Is(err, rlock.ErrUnreachable) || took < 9*time.Second {
 		t.Fatalf("%v, after %v", err, took)
 	}
 	// Each look is given the whole command time-out, so the third ends after the lease.

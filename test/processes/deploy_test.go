@@ -21,6 +21,7 @@ import (
 // main returns, and with it a deferred Close. No two workers are ever in the
 // section at once.
 func TestDeployWithHoldersAtWork(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	const rounds, abreast = 6, 2
 	b := locktest.OnServer(t)

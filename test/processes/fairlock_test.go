@@ -76,6 +76,7 @@ var fairCommand = regexp.MustCompile(`^\+(\d+\.\d+) \[\d+ lua\] (.*)$`)
 // oldest who still waits, and the line never stands still for longer than a lease
 // and a waiter lease.
 func TestFairOrderAcrossProcesses(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)

@@ -113,6 +113,7 @@ const lockLease = time.Second
 // The lock of a process that was killed is free when its lease is over, and
 // not before.
 func TestKilledHolderFreesAfterItsLease(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)
 	holder := locktest.StartChild(t, "hold", b.Addr)
@@ -152,6 +153,7 @@ func childHold(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 // A holder that was stopped for longer than its lease sees the loss with its
 // first look, and its Unlock does not touch its successor.
 func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)
 	ctx, rdb := context.Background(), b.Client(t)
@@ -220,6 +222,7 @@ func childWatch(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 // Processes that are killed while they wait leave nothing, and the others get
 // the lock.
 func TestKilledWaitersLeaveNothing(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	const waiters = 4
 	b := locktest.OnServer(t)

@@ -22,6 +22,7 @@ const multiLockLease = 3 * time.Second
 // on two servers, never wait for each other in a circle; and the death of one
 // that holds all holds the others up for no longer than its leases last.
 func TestProcessesWithMultiLocksInOppositeOrder(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	const processes, sections, killedAfter = 4, 60, 20
 	one, two := locktest.OnServer(t), locktest.OnServer(t)

@@ -34,6 +34,7 @@ func childPriority(t *testing.T, p *locktest.Parent, addr string, args []string)
 // The holder is killed, and the most urgent waiter too: the others come in by
 // their priorities when the leases of both are over, and nothing is left.
 func TestKilledHolderAndKilledUrgentWaiter(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)

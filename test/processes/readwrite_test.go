@@ -119,6 +119,7 @@ func childReadWriteSections(t *testing.T, p *locktest.Parent, addr string, args 
 // A side whose process is killed is free when its lease is over, and not
 // before, whatever other readers do.
 func TestKilledSideFreesAfterItsLease(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	for _, side := range []string{"read", "write", "both"} {
 		t.Run(side, func(t *testing.T) {

@@ -51,6 +51,7 @@ func childRedLock(t *testing.T, addrs string) *rlock.RedLock {
 // holds the lock: a number that is read and written by separate commands is never
 // given twice, and the tokens grow in the order of the sections.
 func TestRedLockProcessesOneOfWhichIsKilled(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	const processes, goroutines, sections = 4, 3, 240
 	servers := redistest.StartMasters(t, 5)
@@ -135,6 +136,7 @@ func childRedSections(t *testing.T, p *locktest.Parent, addrs string, args []str
 // The lock of a process that was killed is free when its lease is over on the
 // nodes, and not before, also if two nodes die with it.
 func TestRedLockKilledHolderFreesAfterItsLease(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel() // it waits for leases to run out
 	servers := redistest.StartMasters(t, 5)
 	var cs []*rlock.Client

@@ -15,6 +15,7 @@ import (
 // has the lock then, and not before. With pauses and polls of an hour it is the
 // rest of the lease that makes it look.
 func TestWaitersGetTheLockOfAKilledProcess(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	for kind, open := range map[string]func(*rlock.Client) rlock.Locker{
 		"FencedLock": func(c *rlock.Client) rlock.Locker { return c.NewFencedLock("processes") },

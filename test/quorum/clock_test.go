@@ -133,6 +133,7 @@ func TestNodeDoesNotVoteWhileItsClockIsOff(t *testing.T) {
 // leases in both directions, and stay so or jump back. Never do two hold, and
 // tokens grow.
 func TestContendersWhileClocksJump(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	servers, addrs := startClocked(t)
 	bootstrap(t, addrs)
@@ -157,6 +158,7 @@ func TestContendersWhileClocksJump(t *testing.T) {
 // When the clocks of three of five nodes jump together, two may hold. The tokens
 // grow all the same.
 func TestTokensGrowWhileMostClocksJump(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	servers, addrs := startClocked(t)
 	bootstrap(t, addrs)

@@ -28,6 +28,7 @@ func directLock(t testing.TB, n *masters, name string, opts ...rlock.Option) *rl
 // Sixteen processes want one lock, all the time: each gets it as often as it wants,
 // nobody waits for ever, and splitting the votes costs little.
 func TestRedLockSixteenClientsMakeProgress(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	const clients, rounds = 16, 8
 	n := startMasters(t)
@@ -141,6 +142,7 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 // Whatever the network and up to two stopped nodes do, nobody believes to hold
 // what another one holds, and tokens grow.
 func TestRedLockUnderFire(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	lasts := 5 * time.Second
 	if testing.Short() {

@@ -34,6 +34,7 @@ var (
 // and no call takes longer than the node time-out; with three it says so, and
 // leaves nothing on those that live.
 func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	for _, fault := range []nodeFault{killNode, stopNode} {
 		for _, step := range []string{"before the acquire", "before the write-back", "held", "at the renewal", "at the release"} {

@@ -492,6 +492,7 @@ func votes(t testing.TB, rdb *redis.Client) bool {
 // without data or with old data. Never do two hold, and tokens grow. A node does
 // not vote within the longest lease, and does so after that.
 func TestContendersWhileNodesForget(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	servers := redistest.StartMasters(t, 5)
 	addrs := addressesOf(servers)

@@ -14,6 +14,7 @@ import (
 // A held lock costs bytes, and no goroutine: all that its hold keeps alive is counted, with the
 // Lock that the caller has dropped, and its name.
 func TestBytesOfAHeldLock(t *testing.T) {
+	locktest.Nightly(t)
 	if !locktest.Alone(t) || locktest.UnderRace() {
 		return
 	}

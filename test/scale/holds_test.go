@@ -21,6 +21,7 @@ import (
 // lost, no goroutine is added, and each costs one command for each third of
 // its lease.
 func TestTenThousandHoldsAreRenewed(t *testing.T) {
+	locktest.Nightly(t)
 	if !locktest.Alone(t) {
 		return
 	}
@@ -122,6 +123,7 @@ func names(n int) []string {
 // A thousand waiters that are cancelled at once return at once and leave
 // nothing, whether they wait for one lock or for a lock each.
 func TestThousandWaitersCancelledAtOnce(t *testing.T) {
+	locktest.Nightly(t)
 	if !locktest.Alone(t) {
 		return
 	}
@@ -203,6 +205,7 @@ func cancelAtOnce(t *testing.T, b *locktest.Backend, locks int) {
 
 // Locks that come and go leave nothing in the client.
 func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
+	locktest.Nightly(t)
 	if !locktest.Alone(t) {
 		return
 	}
@@ -245,6 +248,7 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 
 // Waiters that come and go leave nothing either: no channel, no place in line.
 func TestManyWaitersLeaveNoGrowth(t *testing.T) {
+	locktest.Nightly(t)
 	if !locktest.Alone(t) {
 		return
 	}

@@ -109,6 +109,7 @@ func redRelease(t testing.TB, held []*rlock.Lease) (lost int) {
 // one. No hold is lost. All are renewed in pipelines, and there are no more
 // goroutines for many of them than for few.
 func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
+	locktest.Nightly(t)
 	if !locktest.Alone(t) {
 		return
 	}

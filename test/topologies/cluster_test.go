@@ -222,6 +222,7 @@ func clusterScriptFlush(t *testing.T, c *redistest.Cluster, on []*redis.Client) 
 }
 
 func TestClusterFailover(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	t.Run("ReplicaConfirmsBeforeAnAcquireReturns", func(t *testing.T) { clusterAcks(t, c) })
@@ -381,6 +382,7 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 
 // A master that hangs refuses nothing and redirects nobody.
 func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	master := c.Nodes[0]

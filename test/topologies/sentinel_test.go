@@ -24,6 +24,7 @@ func successor(t testing.TB, s *redistest.Sentinel, old *redistest.Server) *redi
 }
 
 func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	ctx := context.Background()
@@ -196,6 +197,7 @@ func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
 
 // A master that hangs closes no connection, and tells subscribers nothing.
 func TestSentinelMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
+	locktest.Nightly(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	lease := rlock.WithWatchdogLease(30 * time.Second)
