@@ -67,7 +67,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		t.first = t.foremost()
 	}
 	if t.vote(ctx) {
-		t.ballot.votes.won(t.tally.token, t.tally.got)
+		t.ballot.votes.won(t.tally.token, t.tally.got, t.clock.Now())
 		t.cfg.Ballots.add(t.ID, t.ballot)
 		won := outcome(protocol.Entered{Verdict: protocol.Granted, Token: t.tally.token})
 		won.Unsure = true
@@ -121,11 +121,6 @@ func (l *Lock) prepare(ctx context.Context) error {
 func (t *try) vote(ctx context.Context) bool {
 	f := t.fanout()
 	defer f.end()
-	f.late = func(r reply) {
-		if r.err == nil && r.says == granted {
-			t.ballot.votes.first(r.node, r.stamp, r.count)
-		}
-	}
 	var alarm seam.Timer // nil: it was not needed yet
 	defer func() {
 		if alarm != nil {
@@ -238,7 +233,7 @@ func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 		papers: &t.ballot.papers,
 		heard: func(r reply) {
 			if r.err == nil && r.says == granted {
-				t.ballot.votes.reached(r.node, r.count)
+				t.ballot.votes.granted(r, t.clock.Now(), t.prompt(r.usual))
 			}
 		},
 	})

@@ -172,22 +172,22 @@ type votes struct {
 	mu      sync.Mutex    // guards the rest
 	stamps  []string      // by node; "": none
 	anew    []bool        // by node: it has voted anew (FRESH) since the last confirmation
-	late    []bool        // by node: it has voted anew, before it or after: the reply came late
-	era     int           // how often the hold was confirmed
-	since   time.Time     // the last confirmation
+	late    []bool        // by node: it has voted before it or after: the reply came late
+	era     int           // how often the hold was confirmed by a renewal
+	since   time.Time     // the last confirmation, which the first grant of a quorum is too
 	lease   time.Duration // the longest requested one
 	token   int64
 	level   []int64 // by node: the highest known value of its counter, while it has voted for the hold
 	entries int     // of the owner; the nodes do not know it
 }
 
-// won notes the token of the hold, and the grants that were read.
-func (v *votes) won(token int64, got []grant) {
+// won notes the token of the hold, and which of the grants that were counted do count still.
+func (v *votes) won(token int64, got []grant, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.token = token
+	v.token, v.since = token, now
 	for i, g := range got {
-		if g.stamp != "" {
+		if g.count > 0 {
 			v.stamps[i] = g.stamp
 		}
 		v.level[i] = max(v.level[i], g.level)
@@ -232,18 +232,13 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 	return slices.Clone(v.stamps), v.era
 }
 
-// reached notes the value that a node's counter got by its first grant.
-func (v *votes) reached(node int, count int64) {
+// granted notes a node's grant. If the reply comes later than prompt after the hold has begun, it
+// is not known whether the grant is as old as the hold.
+func (v *votes) granted(r reply, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.level[node] = max(v.level[node], count)
-}
-
-// first notes a grant whose reply came after the acquire had ended.
-func (v *votes) first(node int, stamp string, count int64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.stamps[node], v.level[node] = stamp, count
+	v.stamps[r.node], v.level[r.node] = r.stamp, max(v.level[r.node], r.count)
+	v.late[r.node] = !v.since.IsZero() && now.Sub(v.since) > prompt
 }
 
 // fresh notes that a node has voted anew, according to the reply to a request of some era. A
@@ -269,6 +264,13 @@ func (v *votes) lasted(node int, granted time.Time) bool {
 	}
 	v.late[node] = false
 	return !granted.After(v.since)
+}
+
+// old reports whether a node's vote is known to be older than the last confirmation.
+func (v *votes) old(node int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.stamps[node] != "" && !v.anew[node] && !v.late[node]
 }
 
 // confirm begins a new era: a quorum of votes has lasted until now.

@@ -313,10 +313,10 @@ func (a *ask) Request() (*wire.Request, error) {
 // Answered implements wire.Errand.
 func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 	l := a.f.l
-	if !a.sent.IsZero() {
-		l.nodes[a.node].took.Store(int64(l.clock.Now().Sub(a.sent)))
-	}
 	got := l.read(a.node, answer, a.q.read)
+	if !a.sent.IsZero() {
+		got.usual = time.Duration(l.nodes[a.node].took.Swap(int64(l.clock.Now().Sub(a.sent))))
+	}
 	if a.q.heard != nil {
 		a.q.heard(got)
 	}

@@ -292,3 +292,11 @@ type fixedClock struct {
 }
 
 func (c fixedClock) Now() time.Time { return c.now }
+
+// shiftedClock is ahead of the time by what it was told.
+type shiftedClock struct {
+	seam.SystemClock
+	by atomic.Int64
+}
+
+func (c *shiftedClock) Now() time.Time { return c.SystemClock.Now().Add(time.Duration(c.by.Load())) }

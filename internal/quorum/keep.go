@@ -21,6 +21,7 @@ import (
 // So what matters is when a vote was granted, not when the client heard of it. A renewal
 // that was sent before the confirmation may reach a node late, after another hold has had
 // its vote and the lock. If its reply is late too, only the node can tell: see votes.lasted.
+// The same is true of an acquire. The first confirmation of a hold is the grant of its quorum.
 type round struct {
 	*Lock
 	id     string

@@ -2,7 +2,9 @@ package quorum
 
 import (
 	"errors"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,7 +218,7 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	t.Parallel()
 	v := (&Lock{size: size{3, 2}}).newBallot(lease)
 	start := time.Now()
-	v.votes.won(7, []grant{{stamp: "7:1"}, {stamp: "7:1"}, {stamp: "7:1"}})
+	v.votes.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}}, start)
 	_, before := v.votes.renews(lease)
 	v.votes.confirm(start)
 	v.votes.fresh(2, "9:9", before) // sent before the confirmation, heard of after it
@@ -283,4 +285,95 @@ func TestRenewalDoesNotWaitForANodeThatIsKnownToHang(t *testing.T) {
 	h.servers[3].rdb.Del(bg, h.record)
 	h.quiet()
 	h.mustRelease(id)
+}
+
+// late makes a hold with the votes of the first three nodes of five. The acquires to the fourth and,
+// unless it is to refuse, the fifth are held back until the function is called that is returned.
+func (h *home) late(refuse bool) (id string, arrive func()) {
+	h.t.Helper()
+	h.servers[4].proxy.ErrorText = "-ERR refused"
+	h.warm()
+	e, held := h.entry(), make(chan struct{})
+	acquire := loaded()["quorum/acquire"].SHA
+	for i := 3; i < 5; i++ {
+		h.servers[i].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			switch {
+			case !c.IsScript(acquire) || !strings.Contains(strings.Join(c.Args, " "), e.ID):
+				return faultproxy.Pass
+			case refuse && i == 4:
+				return faultproxy.Error
+			}
+			<-held
+			return faultproxy.Pass
+		})
+	}
+	let := sync.OnceFunc(func() { close(held) })
+	h.t.Cleanup(let)
+	if got := h.look(e); got.Err != nil || got.Outcome.Verdict != protocol.Granted {
+		h.t.Fatalf("%+v", got)
+	}
+	return e.ID, func() {
+		let()
+		h.quiet()
+	}
+}
+
+// enders are the calls that tell what has become of a hold.
+func enders() map[string]func(h *home, id string) protocol.Result[protocol.Kept] {
+	all := maps.Clone(renewers)
+	all["release"] = func(h *home, id string) protocol.Result[protocol.Kept] { return h.Release(id, 0).Do(bg, budget) }
+	return all
+}
+
+// An acquire that reaches a node after another hold has had its vote, and the lock, brings a vote
+// that is younger than the hold: it does not hide that the hold was lost.
+func TestVoteOfALateAcquireDoesNotHideALoss(t *testing.T) {
+	t.Parallel()
+	for name, end := range enders() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := miniServers(t, 5)
+			patient := func(c *Config) { c.NodeTimeout = budget }
+			h, rival := join(t, servers, patient), join(t, servers, patient)
+			clock := &shiftedClock{}
+			h.clock = clock
+			id, arrive := h.late(true)
+			servers[2].rdb.FlushAll(bg)
+			var other string
+			eventually(t, "another hold has the other three", func() bool {
+				e := rival.entry()
+				other = e.ID
+				return rival.look(e).Outcome.Verdict == protocol.Granted
+			})
+			rival.quiet()
+			rival.mustRelease(other)
+			rival.settled()
+			clock.by.Store(int64(time.Minute))
+			arrive()
+			if v := strings.Fields(h.votes()); v[3] != id {
+				t.Fatalf("votes %s: the late acquire did nothing", v)
+			}
+			if got := end(h, id); got.Err != nil || got.Outcome != protocol.Removed {
+				t.Errorf("another has had the lock meanwhile: %+v", got)
+			}
+		})
+	}
+}
+
+// Votes that come a little later than those of the quorum are as old as the hold.
+func TestVotesALittleLaterThanTheQuorumCount(t *testing.T) {
+	t.Parallel()
+	for name, end := range enders() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = budget })
+			h.clock = fixedClock{now: time.Now()}
+			id, arrive := h.late(false)
+			arrive()
+			h.servers[2].rdb.FlushAll(bg)
+			if got := end(h, id); got.Err != nil || got.Outcome != protocol.Done {
+				t.Errorf("four of five votes have lasted: %+v", got)
+			}
+		})
+	}
 }

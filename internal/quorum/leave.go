@@ -141,7 +141,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			switch {
 			case r.err != nil:
 				t.unanswered(r.node, r.err)
-			case r.says == released || r.unsure:
+			case (r.says == released || r.unsure) && b.votes.old(r.node):
 				t.released(r.node)
 			default:
 				t.gone(r.node, r.says == busy)

@@ -32,6 +32,12 @@ func (l *Lock) patience() time.Duration {
 	return max(8*time.Duration(l.pace.Load()), 5*time.Millisecond)
 }
 
+// prompt is how much later than those of the quorum the answer of a node may come that usually
+// takes so long: a slow process, or a distant node, must not look like a late request.
+func (l *Lock) prompt(usual time.Duration) time.Duration {
+	return max(2*usual, 2*time.Duration(l.pace.Load()), 5*time.Millisecond)
+}
+
 // reply is the reply of a node, read once. It has the fields for all kinds of requests;
 // fields that do not apply are zero.
 type reply struct {
@@ -39,6 +45,7 @@ type reply struct {
 	err    error // why there is no usable reply
 	unsure bool  // another copy of the request may have done more than the reply says
 	says   says
+	usual  time.Duration // how long the answer before this one took
 
 	raisedTo int64         // of a RAISE: the token; of a request for a vote: 0
 	stamp    string        // granted, continuous, fresh: of the vote
