@@ -56,6 +56,7 @@ type found struct {
 	room int64         // done: how much is left for others
 	rest time.Duration // not done: look again within it; negative: as late as possible
 	said said          // not done: what there is instead
+	free permits       // of a semaphore
 	err  error         // there is no outcome
 	last error         // see protocol.Result
 }
@@ -77,6 +78,7 @@ func (q *inquiry) run(caller, ctx context.Context) error {
 	answered := q.asks.giveUp()
 	now := q.c.clock.Now()
 	q.seen.settle(now, answered)
+	q.seen.wants(q.need)
 	return interrupted(caller, err, q.sentinel, q.limit, &q.seen, now)
 }
 
@@ -121,7 +123,7 @@ func (q *inquiry) look(ctx context.Context) found {
 	if f.err != nil || f.done {
 		q.seen.failed(f.err, f.last, false, 0)
 	} else {
-		q.seen = sight{said: f.said}
+		q.seen = sight{said: f.said, room: f.free}
 	}
 	q.show()
 	return f

@@ -209,7 +209,8 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 }
 
 // Acquire waits until n permits are free and returns a lease of them. n is from 1 to
-// MaxLeasePermits, WithFairness to MaxPermits. Its errors are those of [Locker]'s Lock; with no number of permits
+// MaxLeasePermits, WithFairness to MaxPermits. Its errors are those of [Locker]'s Lock, and
+// say how many permits there are and how many of them were free; with no number of permits
 // the error matches ErrNotSet at once.
 func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
 	return s.acquire(ctx, n, true, opts)

@@ -223,7 +223,7 @@ func (a *taking) look(ctx context.Context) found {
 		if a.unsure {
 			a.giveUp() // a copy that comes later would take what this wait never learns of
 		}
-		return found{rest: -1, said: said{"permits free: #", r.Outcome.Free}}
+		return found{rest: -1, free: permits{known: true, free: r.Outcome.Free}}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}

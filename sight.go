@@ -23,6 +23,7 @@ type sight struct {
 	until  time.Time // when the lease ends, by our clock; zero: not known
 	err    error     // Redis, or a quorum, gave no answer
 	said   said      // what an inquiry has found instead
+	room   permits   // of a semaphore
 
 	// asked is when an unanswered look was sent; zero: none. The rest is then the
 	// outcome of the look before it.
@@ -34,6 +35,25 @@ type said struct {
 	what string
 	n    int64
 }
+
+// permits are those of a semaphore that had too few.
+type permits struct {
+	known   bool
+	counted bool // also how many there are
+	all     int64
+	free    int64
+	wanted  int64
+}
+
+func (p permits) String() string {
+	if !p.counted {
+		return fmt.Sprintf("permits free: %d, wanted: %d", p.free, p.wanted)
+	}
+	return fmt.Sprintf("permits free: %d of %d, wanted: %d", p.free, p.all, p.wanted)
+}
+
+// wants notes what the asker itself needs: what it has seen may be from another.
+func (s *sight) wants(permits int64) { s.room.wanted = permits }
 
 // answered notes the outcome of a look. within is the time that was given to replicas.
 func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
@@ -71,11 +91,11 @@ func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
 // refusal is the sight of a lock that was busy.
 func refusal(e *protocol.Entered, now time.Time) sight {
 	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
-	switch {
-	case e.Beyond:
-		s.said.what = "there are fewer permits than it asks for, held ones included"
-	case e.Missing > 0:
+	if e.Missing > 0 {
 		s.said = said{"members that are still to come: #", e.Missing}
+	}
+	if e.Counted {
+		s.room = permits{known: true, counted: true, all: e.All, free: e.Left}
 	}
 	if e.Rest >= 0 {
 		s.until = now.Add(min(e.Rest, seam.FarAway))
@@ -101,11 +121,21 @@ func (s *sight) left(now time.Time) time.Duration {
 	return max(s.until.Sub(now), 0)
 }
 
-// text says who held the lock.
+// text says why the lock was not to be had.
 func (s *sight) text(now time.Time) string {
-	if s.said.what != "" {
+	switch {
+	case s.said.what != "":
 		return strings.Replace(s.said.what, "#", strconv.FormatInt(s.said.n, 10), 1)
+	case !s.room.known:
+		return s.holders(now)
+	case !s.held || s.holder == "" && s.others == 0 && s.room.free < s.room.wanted:
+		return s.room.String() // nobody has the others, and nobody goes first
 	}
+	return s.room.String() + "; " + s.holders(now)
+}
+
+// holders says who held the lock.
+func (s *sight) holders(now time.Time) string {
 	who := "held by another"
 	switch {
 	case s.holder != "" && s.others > 0:
@@ -130,7 +160,7 @@ func (s *sight) explain(err error, separator string, now time.Time) error {
 	switch {
 	case s.err != nil && !errors.Is(err, ErrLeaseLost): // else that is why it ended
 		return fmt.Errorf("%w%s%w", err, separator, s.err)
-	case s.held || s.said.what != "":
+	case s.held || s.said.what != "" || s.room.known:
 		return fmt.Errorf("%w%s%s", err, separator, s.text(now))
 	}
 	return err

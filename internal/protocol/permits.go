@@ -167,11 +167,19 @@ func permitReader(client string) func(wire.Answer) (Entered, error) {
 }
 
 // readPermits reads the reply of an enter script for permits: see readEntered. That of a
-// grant has the free permits and the rest where others have tokens.
+// grant has the free permits and the rest where others have tokens; that of a refusal ends
+// with how many permits there are, and how many of them are free.
 func readPermits(a wire.Answer) (Entered, error) {
+	const counted = 6
 	e, err := readEntered(a)
-	if err == nil && e.Verdict == Granted {
+	switch list, _ := a.Val.([]any); {
+	case err != nil:
+	case e.Verdict == Granted:
 		return Entered{Verdict: Granted, Left: e.Token, Rest: millis(e.Reserved)}, nil
+	case e.Verdict == Busy && len(list) == counted:
+		e.Round, e.HasRound = 0, false
+		e.All, _ = list[counted-2].(int64)
+		e.Left, e.Counted = list[counted-1].(int64)
 	}
 	return e, err
 }

@@ -182,8 +182,12 @@ type Entered struct {
 	// Negative: not known. Quarantined: how long the quarantine lasts.
 	Rest time.Duration
 	// Left is how many permits of a semaphore are left after a grant: others can enter
-	// beside it. None of the holds ends within Rest then.
+	// beside it. None of the holds ends within Rest then. Of a Busy one that is Counted: how
+	// many are free.
 	Left int64
+	// All is how many permits a Busy semaphore has, if it is Counted.
+	All     int64
+	Counted bool
 	// Beyond: Busy, and there are not enough permits at all, held or free.
 	Beyond bool
 	// Holder is one holder of a Busy lock, and Others is how many more there are. Both are

@@ -12,8 +12,9 @@
 -- ARGV[6]  prefix of the channels of clients with waiters
 -- ARGV[7]  'publish', 'spublish', 'both' or 'none'
 -- Reply    {1, free, 0}     taken: how many more are free
---          {0, rest, holder, others}  not now: look again within rest ms (-1: a message
---                           comes). The hold that ends first or '', and how many others
+--          {0, rest, holder, others, all, free}  not now: look again within rest ms (-1: a
+--                           message comes). The hold that ends first or '', how many others
+--                           there are, and how many permits
 --          {-1, 0}          this hold was abandoned: a late copy, nothing done
 --          {-3, ms}         see shared/quarantine.lua
 --          {-4, 0}          another type of this name is in use
@@ -34,13 +35,13 @@ local tombstone, tokens, other = KEYS[6], KEYS[7], KEYS[8]
 local id, lease, n, term = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local waits, channels, how = ARGV[5] == '1', ARGV[6], ARGV[7]
 
-local function refused(code, whenHeldEnd)
+local function refused(code, all, left, whenHeldEnd)
   local next = redis.call('zrange', ends, 0, 0, 'withscores')
   if not next[1] then
-    return {code, -1, '', 0}
+    return {code, -1, '', 0, all, left}
   end
   local rest = whenHeldEnd and tonumber(next[2]) + 1 - now or -1
-  return {code, rest, next[1], redis.call('zcard', ends) - 1}
+  return {code, rest, next[1], redis.call('zcard', ends) - 1, all, left}
 end
 
 local function enter()
@@ -50,13 +51,13 @@ local function enter()
   elseif redis.call('hexists', state, id) == 1 then
     finish(id) -- expired, and not removed yet
   end
-  local total = redis.call('hget', state, 'total')
+  local total = tonumber(redis.call('hget', state, 'total'))
   if not total then
     redis.call('zrem', ends, '') -- a demoted master refuses: its data may be old
     return {-5, 0}
-  elseif n > tonumber(total) then
+  elseif n > total then
     quit(id)
-    return refused(-6, false)
+    return refused(-6, total, free(), false)
   end
   local head, left = first(), free()
   if head and head ~= id or left < n then
@@ -75,7 +76,7 @@ local function enter()
         lengthen(key, term + LONGEST_AWAY)
       end
     end
-    return refused(0, not head or head == id)
+    return refused(0, total, left, not head or head == id)
   end
   redis.call('hincrby', state, 'free', -n)
   redis.call('hset', state, id, n)

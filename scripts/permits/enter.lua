@@ -7,9 +7,9 @@
 -- ARGV[5]  lease, ms
 -- Reply    {1, free, rest}   taken: how many more are free, and for how long none of the
 --                            held ones expires, ms
---          {0, rest, holder, others}  too few are free: look again within rest ms (-1:
---                            none expires). The permit that expires first, or '', and
---                            how many others are held
+--          {0, rest, holder, others, all, free}  too few are free: look again within rest
+--                            ms (-1: none expires). The permit that expires first, or '',
+--                            how many others are held, and how many permits there are
 --          {-1, 0}           this hold was abandoned: a late copy, nothing done
 --          {-3, ms}          see shared/quarantine.lua
 --          {-5, 0}           no permits were ever set
@@ -59,7 +59,7 @@ elseif not left then
   return told({-5, 0})
 elseif left < n then
   local all = redis.call('zcard', held)
-  return told({left + all < n and -6 or 0, rest(at), id or '', math.max(all - 1, 0)})
+  return told({left + all < n and -6 or 0, rest(at), id or '', math.max(all - 1, 0), left + all, left})
 end
 redis.call('decrby', free, n)
 put(base, n, ends)

@@ -3,8 +3,10 @@ package counting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -57,24 +59,70 @@ func stand(t testing.TB, s *rlock.PermitSemaphore, n int) {
 	})
 }
 
-// The error says who has the permits, as Lease.Owner does, and that there are not as many.
+// The error says how many permits exist, are free and are wanted, and who has the others, as
+// Lease.Owner does.
 func TestRefusalOfPermitsSaysWhy(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for name, opts := range map[string][]rlock.PermitSemaphoreOption{"s": nil, "fair": {rlock.WithFairness()}} {
-			s := locktest.MustSetPermits(t, b.NewClient(t).NewPermitSemaphore(name, opts...), 3)
-			if _, err := s.TryAcquire(bg, 5); err == nil || !strings.Contains(err.Error(), "fewer permits") {
-				t.Errorf("%s: 5 of 3: %v", name, err)
+			c := b.NewClient(t, rlock.WithWatchdogLease(time.Hour))
+			s := locktest.MustSetPermits(t, c.NewPermitSemaphore(name, opts...), 3)
+			says := func(n int, want string) {
+				t.Helper()
+				_, err := s.TryAcquire(bg, n)
+				want = fmt.Sprintf(`rlock: "%s": not acquired: %s`, name, want)
+				if err == nil || !strings.HasPrefix(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
 			}
-			lease, err := s.Acquire(bg, 3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			says(5, "permits free: 3 of 3, wanted: 5")
+			first := mustAcquire(t, s, 2, rlock.WithLease(30*time.Minute)) // ends before the other
+			who := "held by " + first.Owner()
+			says(2, "permits free: 1 of 3, wanted: 2; "+who)
+			second := mustAcquire(t, s, 1)
+			says(4, "permits free: 0 of 3, wanted: 4; "+who)
 			var e *rlock.Error
-			if _, err := s.TryAcquire(bg, 1); !errors.As(err, &e) || e.Holder != lease.Owner() {
-				t.Errorf("%s: held by %s: %v", name, lease.Owner(), err)
+			if _, err := s.TryAcquire(bg, 1); !errors.As(err, &e) || e.Holder != first.Owner() {
+				t.Errorf("%s: held by %s: %v", name, first.Owner(), err)
 			}
-			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, first)
+			locktest.MustUnlock(t, second)
+			ok(t, s.AddPermits(bg, -4))
+			says(1, "permits free: -1 of -1, wanted: 1")
 		}
+	})
+}
+
+// Who does not look, as others of its client wait before it, is told what it wants itself.
+func TestRefusalSaysWhatTheWaiterItselfWants(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		s := permitsOf(t, c, "s", 5)
+		mustAcquire(t, s, 4)
+		head := acquires(t, s, 2)
+		stand(t, s, 1)
+		locktest.Eventually(t, "the head tells what it sees", func() bool {
+			behind := acquires(t, s, 3)
+			stand(t, s, 2)
+			err := behind.GiveUp()
+			return strings.Contains(err.Error(), "permits free: 1 of 5, wanted: 3; held by")
+		})
+		head.GiveUp()
+	})
+}
+
+// With fairness, permits may be free and be for those who came before.
+func TestRefusalSaysThatOthersGoFirst(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		s := fairPermits(t, b.NewClient(t), 3)
+		mustAcquire(t, s, 2)
+		head := acquires(t, s, 2)
+		stand(t, s, 1)
+		if _, err := s.TryAcquire(bg, 1); err == nil || !strings.Contains(err.Error(), "permits free: 1 of 3, wanted: 1; held by") {
+			t.Error(err)
+		}
+		head.GiveUp()
 	})
 }

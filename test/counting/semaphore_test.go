@@ -30,12 +30,12 @@ func TestSemaphoreOnAnOrdinaryDay(t *testing.T) {
 		is(t, 1)(s.Available(bg))
 		err := s.TryAcquire(bg, 2)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		if want := `rlock: "app:s": not acquired: permits free: 1`; err.Error() != want {
+		if want := `rlock: "app:s": not acquired: permits free: 1, wanted: 2`; err.Error() != want {
 			t.Fatalf("%v, want %s", err, want)
 		}
 		err = s.Acquire(bg, 2, rlock.WithWait(time.Second))
 		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded, rlock.ErrUnreachable)
-		if want := `rlock: "app:s": not acquired: timed out after 1s; permits free: 1`; err.Error() != want {
+		if want := `rlock: "app:s": not acquired: timed out after 1s; permits free: 1, wanted: 2`; err.Error() != want {
 			t.Fatalf("%v, want %s", err, want)
 		}
 		ok(t, s.Release(bg, 2))
