@@ -108,7 +108,8 @@
 //   - Late copies of a request are stopped only if the library knows that there may be
 //     some: the request was not answered, or was sent twice. A proxy that repeats an
 //     answered acquire after the release can bring back a hold that no caller owns, until
-//     its lease is over.
+//     its lease is over. So can a copy that runs after the server has lost its data, and
+//     with it the tombstone that would have stopped the copy.
 //   - The monotonic clock of most systems stands still while the machine is suspended. A
 //     lease that ran out meanwhile is found lost only by the next renewal, Extend or Unlock.
 //   - Lock, SpinLock, FencedLock and ReadWriteLock keep the order of waiters within a

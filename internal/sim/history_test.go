@@ -20,7 +20,7 @@ func (j *judge) revived(lock string) (back, others int) {
 	for h := range j.s.kind.traces(j.w, lock) {
 		found, came := 0, 0
 		for i := range j.w.servers {
-			if j.w.mentions(i, h.owner) {
+			if j.mentions(i, h.owner) {
 				found++
 				if j.cameBack(i, h.owner) {
 					came++
@@ -83,12 +83,13 @@ func (s step) String() string { return fmt.Sprint(s.at, " ", s.text) }
 // history is what has become of a hold id on a server, as far as that has seen it.
 func (j *judge) history(server int, id string) (steps []step) {
 	link := fmt.Sprint(">", server, "#")
+	called := j.called(id)
 	for _, e := range j.w.events() {
-		if !strings.Contains(e.who, link) || !bytes.Contains(e.b, []byte(id)) {
+		if !strings.Contains(e.who, link) || !bytes.Contains(e.b, []byte(called)) {
 			continue
 		}
 		names := j.scriptNames()
-		if ws := words(e.b); slices.Contains(ws, id) {
+		if ws := words(e.b); slices.Contains(ws, called) {
 			script := "?"
 			if len(ws) > 1 {
 				script = cmp.Or(names[ws[1]], script)
@@ -116,7 +117,7 @@ func (j *judge) histories() string {
 			for _, word := range words(e.b) {
 				if strings.Count(word, "-") == 4 && strings.Count(word, ":") == 1 && !seen[word] {
 					seen[word] = true
-					if j.w.mentions(i, word) {
+					if j.mentions(i, word) {
 						for _, s := range j.history(i, word) {
 							out = append(out, fmt.Sprintf("server %d, %s: %v", i, word, s))
 						}
@@ -169,16 +170,29 @@ var files = sync.OnceValue(func() *protocol.Files {
 	return all
 })
 
+// called is what Redis and its commands have for a hold id.
+func (j *judge) called(id string) string {
+	if j.s.kind.called != nil {
+		return j.s.kind.called(id)
+	}
+	return id
+}
+
 // mentions reports whether a server has something for a hold id, but for tombstones.
-func (w *World) mentions(server int, id string) bool {
-	m := w.Redis(server)
-	return slices.ContainsFunc(w.keysOf(server), func(key string) bool {
-		if m.Type(key) != "hash" {
-			return false
+func (j *judge) mentions(server int, id string) bool {
+	m := j.w.Redis(server)
+	called := j.called(id)
+	return slices.ContainsFunc(j.w.keysOf(server), func(key string) bool {
+		switch m.Type(key) {
+		case "hash":
+			fields, _ := m.HKeys(key)
+			return slices.ContainsFunc(fields, func(f string) bool {
+				return f == id || f == id+":write" || m.HGet(key, f) == id
+			})
+		case "zset":
+			members, _ := m.ZMembers(key)
+			return called != id && slices.ContainsFunc(members, func(m string) bool { return strings.HasPrefix(m, called) })
 		}
-		fields, _ := m.HKeys(key)
-		return slices.ContainsFunc(fields, func(f string) bool {
-			return f == id || f == id+":write" || m.HGet(key, f) == id
-		})
+		return false
 	})
 }

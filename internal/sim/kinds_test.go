@@ -117,7 +117,7 @@ var kinds = []kind{
 	},
 	{
 		name: "permits", open: openPermits(),
-		holds: permitHolds, enteredOnce: true, permits: true,
+		holds: permitHolds, enteredOnce: true, permits: true, called: permitBase,
 		several: several{ghost: miscounted},
 	},
 	{

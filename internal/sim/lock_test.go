@@ -52,6 +52,8 @@ type kind struct {
 	combined      bool // more workers, whose requests are combined if only two are under way
 	enteredOnce   bool // there is no re-entry
 	permits       bool // a semaphore: see permits_test.go
+	// called is what Redis has instead of a hold id; nil: the id.
+	called func(id string) string
 	// proclaim has a holder tell something, for the n-th time.
 	proclaim func(l rlock.Locker, lease *rlock.Lease, n int) error
 	passes   bool // a release grants the lock to the next waiter of the client

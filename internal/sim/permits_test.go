@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -94,6 +95,14 @@ func permitHolds(m *miniredis.Miniredis, lock string) map[hold]string {
 		holds[hold{fmt.Sprintf("%v:%d", client, number), n == permitsToBeside}] = "1"
 	}
 	return holds
+}
+
+// permitBase is what the ids of a hold's permits begin with.
+func permitBase(id string) string {
+	client, number, _ := strings.Cut(id, ":")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	base, _ := hex.DecodeString(fmt.Sprintf("%.18s%010x", strings.ReplaceAll(client, "-", ""), n))
+	return string(base)
 }
 
 // fairPermitHolds are those of a PermitSemaphore WithFairness.
