@@ -32,6 +32,7 @@ type attempt struct {
 	refused int64   // the latest round that it was refused in itself, or NoRound
 	aside   bool    // it needs more permits than there are: others need not wait behind it
 	room    room    // what it left of a semaphore
+	split   bool    // its last look has seen no holder, but others that try too
 }
 
 // lock is Lock and TryLock of every type.
@@ -238,29 +239,26 @@ func (a *attempt) outerHoldLost(e *protocol.Entered) error {
 // run makes the hold's first entry.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
+	if !a.Wait {
+		return a.once(ctx)
+	}
 	var rest time.Duration
 	// Waiters in line go first. Without any, look.
-	var waiting int
-	var news int64
-	if a.Wait {
-		waiting, news = c.lines.latest(a.line())
-	}
+	waiting, news := c.lines.latest(a.line())
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
-	a.listens = a.Wait && a.outer == nil && l.asks.Listening(a.ID)
+	a.listens = a.outer == nil && l.asks.Listening(a.ID)
 	if waiting == 0 && !a.listens {
 		var lease *Lease
 		var err error
-		a.Leads = a.Wait // as far as is known
+		a.Leads = true // as far as is known
 		began := c.clock.Now()
 		lease, rest, err = a.try(ctx)
 		if lease != nil {
 			return lease, nil
 		}
 		switch {
-		case err == nil && !a.Wait:
-			return nil, ErrNotAcquired // see attempt.error
-		case err != nil && (!a.Wait || !worthRepeating(err)):
+		case err != nil && !worthRepeating(err):
 			return nil, err
 		case err != nil:
 			a.outage.since = began
@@ -319,6 +317,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		case e.Verdict == protocol.NotSet:
 			return nil, 0, ErrNotSet
 		case e.Verdict == protocol.Busy:
+			a.split = e.Split
 			a.aside = a.aside || e.Beyond
 			if e.HasRound {
 				a.refused = e.Round

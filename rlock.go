@@ -42,7 +42,9 @@ type Locker interface {
 
 	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does
 	// not wait for another holder. Its errors are those of Lock, and ErrUnreachable if
-	// Redis does not answer within the command time-out (WithReplicaAck adds its own).
+	// Redis does not answer within the command time-out (WithReplicaAck adds its own). For
+	// as long, it goes on trying for a RedLock of which it has seen no holder, but others
+	// that try at the same time.
 	TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 
 	// RequestRelease asks whoever keeps others out of the lock to release it: its holder;

@@ -90,6 +90,9 @@ func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
 
 // refusal is the sight of a lock that was busy.
 func refusal(e *protocol.Entered, now time.Time) sight {
+	if e.Split {
+		return sight{said: said{what: "no holder was seen, but others try at the same time"}}
+	}
 	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
 	if e.Missing > 0 {
 		s.said = said{"members that are still to come: #", e.Missing}

@@ -25,6 +25,32 @@ func (a *attempt) line() lineKey {
 	return key
 }
 
+// once takes the lock if nobody has it. If others try at the same time, they may keep each other
+// from it, and none of them holds it then: so it tries again, within the time of one request.
+func (a *attempt) once(ctx context.Context) (*Lease, error) {
+	c := a.core.c
+	until := c.clock.Now().Add(c.cfg.commandTimeout)
+	lease, rest, err := a.try(ctx)
+	if lease == nil && err == nil && a.split {
+		s := newSleeper(&c.env)
+		defer s.stop()
+		for lease == nil && err == nil && a.split && c.clock.Now().Add(rest).Before(until) {
+			switch s.sleep(rest, nil, nil, ctx.Done(), c.closing) {
+			case wokenByEnd:
+				return nil, ctx.Err()
+			case wokenByClosing:
+				return nil, ErrClosed
+			}
+			c.stopOf("woken", a.Number)
+			lease, rest, err = a.try(ctx)
+		}
+	}
+	if lease == nil && err == nil {
+		err = ErrNotAcquired // see attempt.error
+	}
+	return lease, err
+}
+
 // lead notes that the attempt is the head of a line.
 func (a *attempt) lead(w *waiter) {
 	a.place, a.Leads = w, true

@@ -196,6 +196,8 @@ type Entered struct {
 	Holder string
 	Others int64
 	Known  bool
+	// Split: Busy, but no holder was seen: others ask for the votes of a RedLock at the same time.
+	Split bool
 	// Round is the round in which the acquire was refused, if HasRound.
 	Round    int64
 	HasRound bool

@@ -91,14 +91,15 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		return failed[protocol.Entered](t.noQuorum(t.tally.failed))
 	}
 	rest, holder := t.tally.rest()
-	if rest > 0 {
+	held := t.tally.held()
+	if rest > 0 && (held || e.Wait) { // else who does not wait tries again
 		e.Splits = 0
 	} else {
 		pause := seam.Jitter(t.cfg.Seed, t.Number, e.Splits, min(backoff<<min(e.Splits, 10), backoffMax))
 		rest = (time.Millisecond + pause).Truncate(time.Millisecond)
 		e.Splits++
 	}
-	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true})
+	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true, Split: !held})
 }
 
 // prepare is called before the nodes are asked for votes.

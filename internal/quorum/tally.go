@@ -33,8 +33,7 @@ const (
 	unknown                 // replies that were not read could make it yes
 )
 
-// failures are the nodes that gave no usable answer, and why.
-type failures map[int]error
+type failures map[int]error // the nodes that gave no usable answer, and why
 
 // grantTally counts the votes of one try to acquire.
 type grantTally struct {
@@ -176,16 +175,28 @@ func (t *grantTally) next() decision {
 	return raise
 }
 
-// rest returns how long, as far as is known, another hold has a quorum, or so many votes that
-// no other can have one, and its id. It is 0 if votes were split: the clients that split
-// them take them back.
-func (t *grantTally) rest() (rest time.Duration, holder string) {
-	most := 0
+// most returns the hold for which most of the other votes are, and how many these are.
+func (t *grantTally) most() (holder string, most int) {
 	for id, votes := range t.rivals {
 		if votes > most || votes == most && id < holder {
 			most, holder = votes, id
 		}
 	}
+	return holder, most
+}
+
+// held reports whether another hold was seen: it keeps all others from a quorum, and has one
+// itself unless nodes that did not answer have voted for others.
+func (t *grantTally) held() bool {
+	_, most := t.most()
+	return t.blocks(most) && t.enough(most+t.n-t.heard)
+}
+
+// rest returns how long, as far as is known, another hold has a quorum, or so many votes that
+// no other can have one, and its id. It is 0 if votes were split: the clients that split
+// them take them back.
+func (t *grantTally) rest() (rest time.Duration, holder string) {
+	holder, most := t.most()
 	if !t.blocks(most) {
 		return 0, ""
 	}

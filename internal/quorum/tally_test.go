@@ -283,7 +283,8 @@ func TestGrantTallyInAHurryWithoutARival(t *testing.T) {
 }
 
 // The rest of a rival's hold is told if it has so many votes that nobody else can have a
-// quorum; split votes come back by themselves.
+// quorum; split votes come back by themselves. It was seen to hold the lock if it may have a
+// quorum itself.
 func TestGrantTallyKnowsItsRival(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -292,19 +293,22 @@ func TestGrantTallyKnowsItsRival(t *testing.T) {
 		rivals string // by node: whom it has voted for; '-': no answer, '+': us
 		rest   time.Duration
 		holder string
+		held   bool
 	}{
-		{size{5, 3}, "aaa++", 1 * ms, "a"}, // when the first of them is free, we can have three
-		{size{5, 3}, "aaaa+", 2 * ms, "a"},
-		{size{5, 3}, "aaaaa", 3 * ms, "a"},
-		{size{5, 3}, "aab++", 0, ""},
-		{size{5, 3}, "aa+++", 0, ""},
-		{size{5, 3}, "aaa--", 3 * ms, "a"},
-		{size{5, 4}, "aa+++", 1 * ms, "a"},
-		{size{5, 4}, "aab++", 2 * ms, "a"},
-		{size{5, 4}, "abc++", 0, ""},
-		{size{3, 3}, "a++", 1 * ms, "a"},
-		{size{3, 2}, "+++", 0, ""},
-		{size{3, 2}, "aa-", 2 * ms, "a"},
+		{size{5, 3}, "aaa++", 1 * ms, "a", true}, // when the first of them is free, we can have three
+		{size{5, 3}, "aaaa+", 2 * ms, "a", true},
+		{size{5, 3}, "aaaaa", 3 * ms, "a", true},
+		{size{5, 3}, "aab++", 0, "", false},
+		{size{5, 3}, "aa+++", 0, "", false},
+		{size{5, 3}, "aaa--", 3 * ms, "a", true},
+		{size{5, 4}, "aa+++", 1 * ms, "a", false},
+		{size{5, 4}, "aab++", 2 * ms, "a", false},
+		{size{5, 4}, "aaa++", 2 * ms, "a", false},
+		{size{5, 4}, "aaa+-", 3 * ms, "a", true},
+		{size{5, 4}, "abc++", 0, "", false},
+		{size{3, 3}, "a++", 1 * ms, "a", false},
+		{size{3, 2}, "+++", 0, "", false},
+		{size{3, 2}, "aa-", 2 * ms, "a", true},
 	} {
 		tally := newGrantTally(c.size)
 		for i, whose := range c.rivals {
@@ -320,6 +324,9 @@ func TestGrantTallyKnowsItsRival(t *testing.T) {
 		}
 		if rest, holder := tally.rest(); rest != c.rest || holder != c.holder {
 			t.Errorf("%v %s: %v of %q, want %v of %q", c.size, c.rivals, rest, holder, c.rest, c.holder)
+		}
+		if held := tally.held(); held != c.held {
+			t.Errorf("%v %s: held: %v", c.size, c.rivals, held)
 		}
 	}
 }

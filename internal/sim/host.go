@@ -27,9 +27,10 @@ type Host struct {
 
 	mu    sync.Mutex // guards all below; never held while waiting
 	dials map[int]int
-	pause time.Time         // the process is stopped until then
-	cut   map[int]time.Time // server index: unreachable until then
-	slow  time.Time         // the network is slow until then
+	pause time.Time             // the process is stopped until then
+	cut   map[int]time.Time     // server index: unreachable until then
+	slow  time.Time             // the network is slow until then
+	far   map[int]time.Duration // server index: how much longer each way takes
 
 	atGate func() // is called at the next gate ...
 	gate   string // ... whose name begins so
@@ -65,6 +66,13 @@ func (h *Host) PartitionFrom(server int, d time.Duration) {
 func (h *Host) Slow(d time.Duration) {
 	h.w.count(func(s *Stats) { s.Slows++ })
 	h.until(&h.slow, d)
+}
+
+// Far has whatever goes to a server, or comes from it, take d more.
+func (h *Host) Far(server int, d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.far[server] = d
 }
 
 // Reset breaks every connection of the host. Requests and replies on the wire
@@ -206,7 +214,7 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 		l.fast.Store(true)
 	} else {
 		off := h.w.offset("dial " + l.name)
-		for d := h.latency(h.w.Rand("dial " + l.name)); d > 0; {
+		for d := h.latency(sv.index, h.w.Rand("dial "+l.name)); d > 0; {
 			if !sleep(ctx, d) {
 				return fail(os.ErrDeadlineExceeded)
 			}
@@ -251,8 +259,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// latency is that of a data centre, with a tail.
-func (h *Host) latency(r *rand.Rand) time.Duration {
+// latency is that of a data centre, with a tail, and what Far has added.
+func (h *Host) latency(server int, r *rand.Rand) time.Duration {
 	d := 50*time.Microsecond + time.Duration(r.Int64N(int64(400*time.Microsecond)))
 	if r.IntN(200) == 0 {
 		d += time.Duration(r.Int64N(int64(40 * time.Millisecond)))
@@ -262,7 +270,7 @@ func (h *Host) latency(r *rand.Rand) time.Duration {
 	if time.Now().Before(h.slow) {
 		d *= 100
 	}
-	return d
+	return d + h.far[server]
 }
 
 func (h *Host) until(t *time.Time, d time.Duration) {

@@ -71,7 +71,7 @@ func (s *stream) write(segs ...*segment) error {
 		if resume := s.link.host.resumesAt(); !s.toClient && resume.After(at) {
 			at = resume // a goroutine without a gate ran in a paused process
 		}
-		at = at.Add(s.link.host.latency(s.rng))
+		at = at.Add(s.link.host.latency(s.link.server.index, s.rng))
 		if !at.After(s.lastAt) {
 			at = s.lastAt.Add(1)
 		}
@@ -89,7 +89,7 @@ func (s *stream) closeWrite() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.eofAt.IsZero() {
-		s.eofAt = time.Now().Add(s.link.host.latency(s.rng))
+		s.eofAt = time.Now().Add(s.link.host.latency(s.link.server.index, s.rng))
 		if !s.eofAt.After(s.lastAt) {
 			s.eofAt = s.lastAt.Add(1)
 		}

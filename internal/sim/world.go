@@ -78,7 +78,7 @@ func New(seed uint64, cfg Config) *World {
 
 // Host adds a client machine.
 func (w *World) Host(name string) *Host {
-	h := &Host{Name: name, w: w, dials: map[int]int{}, cut: map[int]time.Time{}}
+	h := &Host{Name: name, w: w, dials: map[int]int{}, cut: map[int]time.Time{}, far: map[int]time.Duration{}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hosts = append(w.hosts, h)

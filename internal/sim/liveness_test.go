@@ -1,0 +1,216 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// process is a process that only uses one lock, with the defaults of the library.
+type process struct {
+	h    *Host
+	rdbs []*redis.Client
+	cs   []*rlock.Client // one for each server
+	lock rlock.Locker
+}
+
+// newProcess makes one whose lock is on all servers: a RedLock if there are several. Each way
+// to a server takes as much longer as away says.
+func newProcess(w *World, name string, away func(server int) time.Duration, opts ...rlock.Option) *process {
+	p := &process{h: w.Host(name)}
+	for i := range w.servers {
+		p.h.Far(i, away(i))
+		o := p.h.Options(i)
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 5*time.Second, 5*time.Second, 5*time.Second
+		rdb := redis.NewClient(o)
+		env := p.h.Env()
+		if len(w.servers) > 1 {
+			env = p.h.EnvOf(i)
+		}
+		c, err := rlock.New(rdb, append([]rlock.Option{seam.Option(env).(rlock.Option)}, opts...)...)
+		if err != nil {
+			panic(err)
+		}
+		p.rdbs, p.cs = append(p.rdbs, rdb), append(p.cs, c)
+	}
+	if len(w.servers) == 1 {
+		p.lock = p.cs[0].NewLock("stock")
+		return p
+	}
+	l, err := rlock.NewRedLock("stock", p.cs)
+	if err != nil {
+		panic(err)
+	}
+	p.lock = l
+	return p
+}
+
+// near is the distance of servers in one site.
+func near(int) time.Duration { return 0 }
+
+// warm has the process take and release its lock, so that its connections are there and the
+// servers know the scripts.
+func (p *process) warm() {
+	for range 3 {
+		lease, err := p.lock.Lock(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		if err := lease.Unlock(context.Background()); err != nil {
+			panic(err)
+		}
+	}
+	p.h.Sleep("warm "+p.h.Name, time.Second)
+}
+
+func (p *process) close() {
+	for i, c := range p.cs {
+		if err := c.Close(); err != nil {
+			panic(err)
+		}
+		p.rdbs[i].Close()
+	}
+}
+
+// Ten processes try for a free lock at once, from zones that are 0.5 to 2 ms apart. They split
+// the votes, but none of them holds the lock then: one gets it.
+func TestTryLockAtOnceGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 10) }
+
+// The same, more often.
+func TestTryLockAtOnceALot(t *testing.T) {
+	if os.Getenv("RLOCK_NIGHTLY") == "" {
+		t.Skip("part of make nightly")
+	}
+	for _, hosts := range []int{2, 5, 10} {
+		for seed := range uint64(3) {
+			tryAtOnce(t, seed, hosts, 100)
+		}
+	}
+}
+
+func tryAtOnce(t *testing.T, seed uint64, hosts, rounds int) {
+	bubble(t, seed, Config{Servers: 5}, func(w *World) {
+		var all []*process
+		zones := w.Rand("zones")
+		for i := range hosts {
+			all = append(all, newProcess(w, fmt.Sprint("h", i), func(int) time.Duration {
+				return 250*time.Microsecond + time.Duration(zones.Int64N(int64(750*time.Microsecond)))
+			}))
+		}
+		for _, p := range all {
+			p.warm()
+		}
+		nobody := 0
+		for range rounds {
+			leases := make([]*rlock.Lease, hosts)
+			var wg sync.WaitGroup
+			for i, p := range all {
+				wg.Go(func() {
+					p.h.Sleep("cron "+p.h.Name, time.Second)
+					lease, err := p.lock.TryLock(context.Background())
+					if err != nil && !errors.Is(err, rlock.ErrNotAcquired) {
+						t.Error(err)
+					}
+					leases[i] = lease
+				})
+			}
+			wg.Wait()
+			holders := 0
+			for _, l := range leases {
+				if l == nil {
+					continue
+				}
+				holders++
+				if err := l.Unlock(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+			if holders == 0 {
+				nobody++
+			}
+			if holders > 1 {
+				t.Errorf("%d hold it", holders)
+			}
+			time.Sleep(time.Second)
+		}
+		if nobody > 0 {
+			t.Errorf("%d at once: nobody got the free lock in %d of %d rounds", hosts, nobody, rounds)
+		}
+		for _, p := range all {
+			p.close()
+		}
+	})
+}
+
+// plant has the servers vote as told, for a minute: whoever voted so is gone.
+func plant(w *World, votes ...string) {
+	for i, id := range votes {
+		m, record := w.Redis(i), derived("stock", "rlock:red")
+		m.Del(record)
+		if id != "" {
+			m.HSet(record, "attempt", id, "stamp", "1:1", "until", fmt.Sprint(w.Now(i).Add(time.Minute).UnixMicro()))
+		}
+	}
+}
+
+// looks counts the looks of the acquires that have ended.
+type looks struct {
+	rlock.NopObserver
+	n int
+}
+
+func (l *looks) AcquireEnd(_ context.Context, e rlock.AcquireEvent) { l.n += e.Attempts }
+
+// A TryLock ends with the first look if that shows a holder. If it shows split votes only, it looks
+// again, until its time is over, and does not say that somebody holds the lock.
+func TestTryLockThatSeesNoHolder(t *testing.T) {
+	seen := &looks{}
+	bubble(t, 9, Config{Servers: 5}, func(w *World) {
+		p := newProcess(w, "a", near, rlock.WithObserver(seen))
+		defer p.close()
+		p.warm()
+		try := func() (took time.Duration, err error) {
+			seen.n = 0
+			began := w.Elapsed()
+			_, err = p.lock.TryLock(context.Background())
+			return w.Elapsed() - began, err
+		}
+		plant(w, "b:1", "b:1", "b:1")
+		if _, err := try(); !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "held by b:1") || seen.n != 1 {
+			t.Errorf("held: %v after %d looks", err, seen.n)
+		}
+		plant(w, "b:1", "b:1", "c:1", "c:1", "d:1")
+		took, err := try()
+		if !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "no holder was seen") || strings.Contains(err.Error(), "held by") {
+			t.Errorf("split: %v", err)
+		}
+		if took > rlock.DefaultCommandTimeout+time.Second || seen.n < 5 || seen.n > 100 {
+			t.Errorf("split: %d looks in %v", seen.n, took)
+		}
+		time.AfterFunc(time.Second, func() { plant(w, "b:1", "b:1", "", "", "") }) // one takes its votes back
+		lease, err := p.lock.TryLock(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Unlock(context.Background()); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		plant(w, "b:1", "b:1", "c:1", "c:1", "d:1")
+		if _, err := p.lock.TryLock(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no holder was seen") {
+			t.Errorf("ended: %v", err)
+		}
+		plant(w, "", "", "", "", "")
+	})
+}
