@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -52,7 +53,8 @@ func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Leas
 
 // Leave unlocks the lease, which waits for nobody, and then waits until all members of its
 // generation have left. If it fails to unlock, it does not wait, and returns the error of
-// [Lease.Unlock]. Otherwise the member has left, and the error matches
+// [Lease.Unlock]; it waits if that is ErrUnconfirmed since a reply was lost, which it returns then.
+// Otherwise the member has left, and the error matches
 //   - ctx.Err(), if ctx ended first, and ErrUnreachable, if Redis did not answer then;
 //   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
 //   - ErrClosed, if the client shuts down, or it is an error of Redis.
@@ -71,8 +73,9 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease) error {
 	if !ok || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this barrier"))
 	}
-	if err := lease.Unlock(ctx); err != nil {
-		return err
+	unlocked := lease.Unlock(ctx)
+	if unlocked != nil && !errors.Is(unlocked, errGone) {
+		return unlocked
 	}
 	c := l.c
 	if !c.begin() {
@@ -86,7 +89,7 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease) error {
 	if err := w.run(ctx, ctx); err != nil {
 		return l.error(err)
 	}
-	return nil
+	return unlocked
 }
 
 // leaving is the seeker of Leave: it waits for the end of a generation.

@@ -329,9 +329,13 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //     and the release is repeated in the background until Redis confirms it, the lease
 //     has run out, or the Client is shut down.
 //
+// It matches ErrUnconfirmed and ErrUnreachable too if a reply was lost, the release was sent
+// again, and that found the hold gone. Most often the first release has ended it. But Redis
+// may also have lost it before, as in a failover, which breaks connections too; then another
+// owner may have had the lock. Nothing is repeated: nothing is left of the hold.
+//
 // It works the same during and after Shutdown, but then nothing is repeated in the
-// background. If the reply to a release is lost and the lock is removed by force in the
-// same moment, Unlock returns nil.
+// background.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return errNoLease

@@ -58,14 +58,13 @@ func (c *Client) NewOnce(key string, keep time.Duration) *Once {
 //
 // If fn ran and returned an error, Do returns that, and keeps nothing. If fn returned a
 // result, Do returns it too, and the error
-//   - is nil if the result was written; a nil result is kept as an empty one. (A write whose
-//     reply comes later than half of the time to keep it, by a resend, counts as done, even
-//     if the lock was removed by force before it);
+//   - is nil if the result was written; a nil result is kept as an empty one;
 //   - matches ErrLeaseLost if the lease was lost before: the result of another caller
 //     counts, if there is one;
 //   - matches ErrUnconfirmed if Redis did not confirm the write, and ErrUnreachable if there
 //     was no answer: it is repeated in the background until the lease has run out. Until
-//     then nobody else runs;
+//     then nobody else runs. (If the answer comes later than half of the time to keep a
+//     result, by a resend, the write may be done: it may have been forgotten since);
 //   - matches ErrInvalidArgument if the result is longer than MaxResultLength; it is not
 //     kept.
 //

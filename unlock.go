@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -43,8 +44,7 @@ func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) 
 // departure is the Unlock of one lease of a hold.
 type departure struct {
 	h      *hold
-	id     string // of h: made once for all that tell it
-	called instant
+	id     string        // of h: made once for all that tell it
 	alone  bool          // no other operation is under way at the hold
 	rest   int           // how many leases are left
 	batch  *batch        // of the hold; nil: it is not handed over
@@ -65,7 +65,7 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 	h.checkLocked(called)
 	h.closeLocked(l)
 	d := h.departureLocked()
-	d.called, d.alone, d.rest = called, alone, int(h.open)
+	d.alone, d.rest = alone, int(h.open)
 	switch {
 	case h.state != held:
 		d.err = h.causeLocked()
@@ -179,18 +179,27 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
 		return nil
-	case r.Unsure && d.took >= d.shows && d.called.Before(h.deadline):
-		// Another copy of this release was sent. The lease could not have run
-		// out when Unlock was called, so that copy has ended the hold.
-		return nil
-	case r.Unsure && d.shows == 0 || !c.now().Before(h.deadline):
-		// It ran out before this release, or the copy that was answered, arrived.
+	case r.Unsure && d.took >= d.shows:
+		// Another copy of this release was sent, and may have ended the hold. Or it has not
+		// arrived, and the hold was gone before: the deadline proves nothing, since what makes
+		// a server lose a hold breaks connections too. Whoever has the lock now may have had it
+		// for long.
+		found := errGone
+		if r.Outcome == protocol.TakenOver {
+			found = fmt.Errorf("%w: another owner has the lock", errGone)
+		}
+		return because(ErrUnconfirmed, because(ErrUnreachable, found))
+	case !c.now().Before(h.deadline):
+		// It ran out before this release arrived.
 		h.tellLoss(c.now(), ErrExpired)
 		return because(ErrLeaseLost, ErrExpired)
 	}
 	h.tellLoss(c.now(), absence(r.Outcome))
 	return because(ErrLeaseLost, absence(r.Outcome))
 }
+
+// errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.
+var errGone = errors.New("a reply was lost, and the release that was sent again found the hold gone")
 
 // untilOrSoon is the rest of a time-out, or a moment: a release is sent even if waiting for
 // other operations has used the time-out up.

@@ -3,6 +3,7 @@ package locktest
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,6 +79,31 @@ func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backen
 	}
 	Beside(t, "miniredis", func(t *testing.T) { each(t, OnMiniredis) })
 	Beside(t, "standalone", func(t *testing.T) { each(t, func(t testing.TB) *Backend { return OnServer(t) }) })
+}
+
+// LosesReply reports whether a request runs whose reply does not come.
+func LosesReply(action faultproxy.Action) bool {
+	return action == faultproxy.SwallowReply || action == faultproxy.ResetAfter
+}
+
+// UnlockLossy unlocks a lease that is not lost while an action befalls its last release. If that ran and
+// its reply was lost, the hold has ended, and nobody can confirm it.
+func UnlockLossy(t testing.TB, l *rlock.Lease, action faultproxy.Action) {
+	t.Helper()
+	if err := l.Unlock(bg); LosesReply(action) {
+		WantErr(t, err, rlock.ErrUnconfirmed, rlock.ErrUnreachable, nil, rlock.ErrLeaseLost)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ended is the error of an Unlock over a connection that loses replies, but nil if only that keeps
+// it from being confirmed that the hold has ended.
+func Ended(err error) error {
+	if errors.Is(err, rlock.ErrUnconfirmed) && strings.Contains(err.Error(), "found the hold gone") {
+		return nil
+	}
+	return err
 }
 
 // Unhurried runs a scenario in which a reply is lost. Half of the time-out has to do for the

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,7 +93,7 @@ func (m *doubleBarrierModel) gone(t *rapid.T) {
 }
 
 func (m *doubleBarrierModel) unlock(t *rapid.T) {
-	if err := m.goes(t).Unlock(bg); err != nil {
+	if err := locktest.Ended(m.goes(t).Unlock(bg)); err != nil {
 		t.Fatal(err)
 	}
 	m.gone(t)
@@ -100,7 +101,10 @@ func (m *doubleBarrierModel) unlock(t *rapid.T) {
 
 func (m *doubleBarrierModel) leave(t *rapid.T) {
 	l := m.goes(t)
-	m.leaving = append(m.leaving, leaves(t, m.of[l], l))
+	b := m.of[l]
+	m.leaving = append(m.leaving, locktest.Call(t, bg, func(ctx context.Context) (*rlock.Lease, error) {
+		return nil, locktest.Ended(b.Leave(ctx, l))
+	}))
 	m.gone(t)
 }
 

@@ -286,8 +286,15 @@ func TestLostRepliesOfADoubleBarrier(t *testing.T) {
 			}
 			going := leaves(t, d, mine)
 			inside(t, plain, 0, 1)
+			if !going.Waits() {
+				t.Error("it does not wait for the other")
+			}
 			locktest.MustUnlock(t, theirs)
-			going.Held()
+			if <-going.Done; script == "places/release" && locktest.LosesReply(action) {
+				locktest.WantErr(t, going.Err, rlock.ErrUnconfirmed, rlock.ErrUnreachable)
+			} else if going.Err != nil {
+				t.Error(going.Err)
+			}
 			locktest.OnlyTombstones(t, rdb)
 		})
 	}

@@ -89,7 +89,7 @@ func (m *electionModel) resign(t *rapid.T) {
 	if m.leader == nil {
 		t.Skip("nobody leads")
 	}
-	if err := m.leader.Unlock(bg); err != nil {
+	if err := locktest.Ended(m.leader.Unlock(bg)); err != nil {
 		t.Fatal(err)
 	}
 	m.next(t)

@@ -152,7 +152,7 @@ func (m *permitModel) pick(t *rapid.T) int {
 
 func (m *permitModel) unlock(t *rapid.T) {
 	i := m.pick(t)
-	if err := m.holds[i].lease.Unlock(bg); err != nil {
+	if err := locktest.Ended(m.holds[i].lease.Unlock(bg)); err != nil {
 		t.Fatal(err)
 	}
 	m.holds = slices.Delete(m.holds, i, i+1)

@@ -65,7 +65,7 @@ func (m *lockModel) unlock(t *rapid.T) {
 		t.Skip("free")
 	}
 	i := rapid.IntRange(0, len(m.leases)-1).Draw(t, "lease")
-	if err := m.leases[i].Unlock(bg); err != nil {
+	if err := locktest.Ended(m.leases[i].Unlock(bg)); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.leases[i].Unlock(bg); !errors.Is(err, rlock.ErrUnlocked) {

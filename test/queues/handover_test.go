@@ -179,7 +179,9 @@ func TestReleaseOfABatchWithLostReply(t *testing.T) {
 					}
 					rival := h.rival(t)
 					locktest.OnNth(t, h.proxy, h.scripts+"/release_to", int64(nth+1), action)
-					locktest.MustUnlock(t, h.held)
+					if err := locktest.Ended(h.held.Unlock(bg)); err != nil {
+						t.Fatal(err)
+					}
 					token := h.held.Token()
 					for _, e := range append(all, rival) {
 						l := e.Held()
@@ -187,7 +189,9 @@ func TestReleaseOfABatchWithLostReply(t *testing.T) {
 							t.Errorf("token %d after %d", l.Token(), token)
 						}
 						token = l.Token()
-						locktest.MustUnlock(t, l)
+						if err := locktest.Ended(l.Unlock(bg)); err != nil {
+							t.Fatal(err)
+						}
 					}
 					h.free(t)
 				})
