@@ -214,3 +214,30 @@ func TestTryLockThatSeesNoHolder(t *testing.T) {
 		plant(w, "", "", "", "", "")
 	})
 }
+
+// At a node that is far away, but answers as it always does, Lock and Unlock take one round trip
+// each: no answer is late that takes as long as usual.
+func TestFarNodesCostOneRoundTrip(t *testing.T) {
+	for _, trip := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond} {
+		bubble(t, 10, Config{Servers: 5}, func(w *World) {
+			p := newProcess(w, "a", func(int) time.Duration { return trip / 2 })
+			defer p.close()
+			p.warm()
+			most := trip + min(trip/2, 50*time.Millisecond)
+			for range 5 {
+				began := w.Elapsed()
+				lease, err := p.lock.Lock(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				held := w.Elapsed()
+				if err := lease.Unlock(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if lock, unlock := held-began, w.Elapsed()-held; lock > most || unlock > most {
+					t.Errorf("%v away: Lock took %v, Unlock %v", trip, lock, unlock)
+				}
+			}
+		})
+	}
+}

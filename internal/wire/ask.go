@@ -26,9 +26,24 @@ const (
 
 	// overduePart is the part of its time-out after which a request that has no answer gets a
 	// goroutine, which decides about a second copy and about the end of the wait; see Do. The
-	// pipeline of which it is a part does not hold up other requests from then on.
+	// pipeline of which it is a part does not hold up other requests from then on. If the
+	// server is so far away that it usually takes more than half of that, its answer is late
+	// after twice as long as usual. Some of the time-out is left in any case.
 	overduePart = 8
 )
+
+// patience is how long to wait for the answers to a pipeline until they are overdue.
+func (k *desk) patience(timeout time.Duration) time.Duration {
+	return min(max(timeout/overduePart, 2*k.usual), timeout*3/4)
+}
+
+// took notes how long the server took to answer.
+func (k *desk) took(d time.Duration) {
+	if k.usual == 0 {
+		k.usual = d
+	}
+	k.usual += (d - k.usual) / 8
+}
 
 // desk has the requests that wait for one server, and its drains.
 type desk struct {
@@ -38,6 +53,8 @@ type desk struct {
 	passing int       // those of them that pass answers on, and then take what waits
 	idle    []*drain  // drains that wait for their channel
 	last    time.Time // when a drain began to send
+
+	usual time.Duration // how long the server takes to answer, on average; 0: not known
 }
 
 // asked is an errand, and the context whose values the hooks of go-redis see if it is sent

@@ -472,3 +472,30 @@ func TestDrainThatEndsWithAnAnswer(t *testing.T) {
 		t.Errorf("%d drains are busy, %d of them pass answers on", k.busy, k.passing)
 	}
 }
+
+// What is late follows what the server usually takes: an eighth of the time-out at least, twice the
+// usual time if that is more, and never so long that no time is left.
+func TestWhatIsLateFollowsTheServer(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	var k desk
+	for _, c := range []struct {
+		takes time.Duration // from now on
+		times int
+		late  time.Duration // after that
+	}{
+		{0, 0, 100 * ms},
+		{10 * ms, 3, 100 * ms},
+		{400 * ms, 1, 120 * ms}, // once means little
+		{200 * ms, 50, 400 * ms},
+		{700 * ms, 50, 600 * ms},
+		{10 * ms, 50, 100 * ms},
+	} {
+		for range c.times {
+			k.took(c.takes)
+		}
+		if got := k.patience(800 * ms).Round(5 * ms); got != c.late {
+			t.Errorf("after %d of %v: %v, want %v", c.times, c.takes, got, c.late)
+		}
+	}
+}

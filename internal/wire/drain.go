@@ -178,7 +178,7 @@ func (w *drain) send() bool {
 		return true
 	}
 	w.batch, w.requests = asks, requests
-	w.expect(timeout / overduePart)
+	w.expect(timeout)
 	var one [1]Answer
 	answers := one[:]
 	if len(asks) == 1 {
@@ -191,7 +191,7 @@ func (w *drain) send() bool {
 			answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
 		}
 	}
-	copies := w.expected()
+	copies := w.expected(answers[0].Err == nil)
 	for i, a := range answers {
 		switch {
 		case copies != nil:
@@ -213,10 +213,11 @@ func (w *drain) send() bool {
 
 // expect begins the wait for the answers to the batch. The timer is set only if it would fire
 // too late: a drain that is answered all the time does not set it for each batch.
-func (w *drain) expect(within time.Duration) {
+func (w *drain) expect(timeout time.Duration) {
 	k := &w.d.desk
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	within := k.patience(timeout)
 	w.sending, w.sent, w.within = true, w.began, within
 	due := w.sent.Add(within)
 	switch {
@@ -230,12 +231,15 @@ func (w *drain) expect(within time.Duration) {
 	w.armed = due
 }
 
-// expected ends the wait, and returns where the answers go if they were overdue. If not, the drain is
-// passing them on from here until it takes what waits then.
-func (w *drain) expected() (copies []chan Answer) {
+// expected ends the wait, by answers or by none, and returns where they go if they were overdue. If
+// not, the drain is passing them on from here until it takes what waits then.
+func (w *drain) expected(answered bool) (copies []chan Answer) {
 	k := &w.d.desk
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if answered {
+		k.took(time.Since(w.sent))
+	}
 	w.sending = false
 	if w.copies == nil {
 		w.passes(true)
