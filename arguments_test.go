@@ -196,6 +196,69 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	})
 }
 
+// No type takes a name that has the form of a key or channel beside another lock, whether it is in
+// the name, in the prefix of the client, or begins in one and ends in the other.
+func TestNoTypeTakesANameOfAnotherLocksKeys(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	plain := b.NewClient(t)
+	const client = "0189a6c4-9f5e-8abc-8def-0123456789ab" // its version is that of our clients
+	for _, named := range []struct {
+		c    *rlock.Client
+		name string
+	}{
+		{plain, "redisson_lock_queue:{victim}"},
+		{plain, "redisson_sc:{tag}victim"},
+		{plain, "redisson_countdownlatch__channel__{victim}"},
+		{plain, "{victim}:timeout"},
+		{plain, "{victim}:rlock:gone:" + client + ":7"},
+		{plain, "tag{victim}:" + client + ":7:rwlock_timeout:1"},
+		{plain, "{victim}:" + client},
+		{plain, "{victim}:" + client + ":7"},
+		{plain, "{victim}"},
+		{plain, "rlock:served"},
+		{plain, "rlock:red:highest"},
+		{plain, "rlock:clock:{7}"},
+		{b.NewClient(t, rlock.WithPrefix("redisson_lock_queue:")), "{victim}"},
+		{b.NewClient(t, rlock.WithPrefix("{app}:")), "victim:timeout"},
+		{b.NewClient(t, rlock.WithPrefix("{app}:rlo")), "ck:next"},
+		{b.NewClient(t, rlock.WithPrefix("{")), "victim}"},
+		{b.NewClient(t, rlock.WithPrefix("rlock:")), "served"},
+	} {
+		c, name := named.c, named.name
+		refused := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), "name") {
+				t.Errorf("%s of the name %q: %v", what, name, err)
+			}
+		}
+		for _, k := range locktest.Types {
+			_, err := k.Open(c, name).TryLock(bg)
+			refused(k.Name, err)
+		}
+		_, err := c.NewElection(name).Campaign(bg, "")
+		refused("Election", err)
+		_, _, err = c.NewOnce(name, time.Minute).Do(bg, func(context.Context) ([]byte, error) { return nil, nil })
+		refused("Once", err)
+		_, err = c.NewDoubleBarrier(name, 1).Enter(bg)
+		refused("DoubleBarrier", err)
+		_, err = c.NewPermitSemaphore(name).TrySetPermits(bg, 1)
+		refused("PermitSemaphore", err)
+		_, err = c.NewPermitSemaphore(name, rlock.WithFairness()).TrySetPermits(bg, 1)
+		refused("PermitSemaphore with WithFairness", err)
+		_, err = c.NewSemaphore(name).TrySetPermits(bg, 1)
+		refused("Semaphore", err)
+		_, err = c.NewCountDownLatch(name).TrySetCount(bg, 1)
+		refused("CountDownLatch", err)
+		refused("Barrier", c.NewBarrier(name).Set(bg))
+		_, err = rlock.NewRedLock(name, []*rlock.Client{c})
+		refused("RedLock", err)
+	}
+	if keys := b.Client(t).Keys(bg, "*").Val(); len(keys) > 0 {
+		t.Errorf("Redis has %v", keys)
+	}
+}
+
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})

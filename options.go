@@ -236,6 +236,7 @@ func WithDrift(factor float64, floor time.Duration) Option {
 
 // WithPrefix puts a prefix, by default none, before the name of each lock. Redis and
 // other clients see the result (a Java client needs a NameMapper that does the same).
+// What is said of names is true for both together.
 // The keys of the fencing clocks, rlock:clock:{...}, have no prefix: clients with
 // different prefixes share them.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }

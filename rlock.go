@@ -113,9 +113,12 @@ const MaxNameLength = protocol.MaxNameLength
 //
 // A name is any string of 1 to MaxNameLength bytes; Java clients need UTF-8. In a
 // cluster, a part in braces decides the slot: "{orders}:1" and "{orders}:2" are on one
-// node. A name with a brace but without such a part is refused. Use one type for a name:
-// Lock, FairLock, SpinLock and FencedLock exclude each other, but do not wake each
-// other's waiters in time.
+// node. A name with a brace but without such a part is refused. So is one that, with the
+// prefix of the client, has the form of a key or channel beside another lock (such as
+// "{orders}:timeout"; docs/keys.md lists them), or that is all in braces: the lock "{orders}"
+// would have the same keys beside it as "orders". README.md says how to make names from
+// input. Use one type for a name: Lock, FairLock, SpinLock and FencedLock exclude each
+// other, but do not wake each other's waiters in time.
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(opts)
 	l, names := newCore(c, hashFamily, name, cfg, err)

@@ -116,7 +116,7 @@ func (a *arena) deleted(t *testing.T, w *wakeUps) {
 func (a *arena) inside(t *testing.T) {
 	shown.by(t, a, caseExclusion, together, "Semaphore")
 	const permits = 3
-	name := "{" + a.name("inside") + "}"
+	name := "{" + a.name("inside") + "}permits"
 	a.gos[0].do(t, "1", "semaphore", name, "set", permits)
 	var calls []*call
 	for _, p := range slices.Concat(a.javas, a.gos) {

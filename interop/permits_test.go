@@ -17,7 +17,7 @@ func (a *arena) leasedPermits(t *testing.T) {
 	t.Run("exclusion", func(t *testing.T) {
 		shown.by(t, a, caseExclusion, together, permitColumn)
 		// Under one hash tag, so that a cluster has all on one node.
-		name := "{" + a.name("permits") + "}"
+		name := "{" + a.name("permits") + "}permits"
 		a.gos[0].do(t, "permits 1", "permits", name, 3)
 		var calls []*call
 		for _, p := range slices.Concat(a.javas, a.gos) {

@@ -43,8 +43,64 @@ func (n *Names) Derive(name string) error {
 		// server and fail in a cluster, so it is refused everywhere.
 		return fmt.Errorf("the lock's name %.100q has a brace but no usable hash tag such as {tag}: its keys would not share a cluster slot", name)
 	}
+	if why := reserved(name); why != "" {
+		return fmt.Errorf("the lock's name %.100q %s", name, why)
+	}
 	n.Lock = name
 	return nil
+}
+
+// beside are the beginnings of what Redisson has beside a lock: each with the name of that lock
+// after it, which has a brace then.
+var beside = []string{
+	"redisson_lock__channel:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
+	"redisson_rwlock:", "redisson_sc:", "redisson_countdownlatch__channel__{",
+}
+
+// reserved returns why no lock may have a name: because it has the form of a key or channel that
+// belongs to another lock, or to all; empty: it has none. Names often come from outside, and a
+// lock of such a name could shut the other one, or be taken for it.
+func reserved(name string) (why string) {
+	const form = "has the form of a key or channel of another lock, which it could block: "
+	if strings.HasPrefix(name, "rlock:clock:") || strings.HasPrefix(name, "rlock:red:") || name == servedKey {
+		return "is reserved for a key that all locks share"
+	}
+	open := strings.IndexByte(name, '{')
+	if open < 0 {
+		return "" // all others have a brace
+	}
+	for _, begin := range beside {
+		if strings.HasPrefix(name, begin) {
+			return form + "it begins with " + begin
+		}
+	}
+	for _, part := range []string{":rlock:", ":rwlock_timeout:"} {
+		if strings.Contains(name[open:], part) {
+			return form + "it has a brace, and " + part + " after that"
+		}
+	}
+	switch {
+	case strings.HasSuffix(name, ":timeout"):
+		return form + "it has a brace, and ends with :timeout"
+	case endsWithID(name):
+		return form + "it has a brace, and ends with the id of a client or hold"
+	case open == 0 && strings.LastIndexByte(name, '{') == 0 && strings.HasSuffix(name, "}"):
+		return "is all in braces: what is in them is the name of another lock that has the same keys beside it"
+	}
+	return ""
+}
+
+// endsWithID reports whether a name ends with a colon and the id of a client or hold of this
+// module. The release of a lock of that name would be published where that client, or the waiter
+// that would get the hold, listens; and who waits for it would be counted as listening there.
+func endsWithID(name string) bool {
+	at := strings.LastIndexByte(name, ':')
+	if number := name[at+1:]; at > 0 && number != "" && strings.Trim(number, "0123456789") == "" {
+		name = name[:at]
+		at = strings.LastIndexByte(name, ':')
+	}
+	id := name[at+1:]
+	return at >= 0 && len(id) == 36 && id[8] == '-' && id[13] == '-' && id[14] == '0'+UUIDVersion && id[18] == '-' && id[23] == '-'
 }
 
 // Channel is where a release is published.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,7 @@ func TestUsersOfTheACLPage(t *testing.T) {
 					permitted = append(permitted, name)
 				}
 			}
+			aclNames(t, servers[0].Client(), sent)
 			if want := aclCommands(t, k, sent); !slices.Equal(permitted, want) {
 				t.Errorf("the page permits\n%q, needed are\n%q\n(go test -run UsersOfTheACLPage . -args -acl.update writes it)", permitted, want)
 			}
@@ -169,6 +171,28 @@ func TestUsersOfTheACLPage(t *testing.T) {
 		if err := os.WriteFile(aclPage, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// aclNames checks that of all keys that were sent only the names of the locks can be names of
+// locks: whoever may choose a name must not reach what is beside another lock.
+func aclNames(t *testing.T, rdb redis.UniversalClient, sent *aclSent) {
+	t.Helper()
+	c := locktest.NewClient(t, rdb)
+	over, cancel := context.WithCancel(bg)
+	cancel()
+	sent.mu.Lock()
+	defer sent.mu.Unlock()
+	for key := range sent.keys {
+		_, err := c.NewLock(key).TryLock(over)
+		refused := errors.Is(err, rlock.ErrInvalidArgument)
+		name, isName := strings.CutPrefix(key, "app:")
+		if isName = isName && !strings.Contains(name, ":"); refused == isName {
+			t.Errorf("the key %q as the name of a lock: %v", key, err)
+		}
+	}
+	if len(sent.keys) < 2 {
+		t.Errorf("only the keys %v were noted", sent.keys)
 	}
 }
 
@@ -235,7 +259,7 @@ func aclDo(t *testing.T, rdb redis.UniversalClient, line string) {
 // returns what was sent.
 func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 	t.Helper()
-	sent := &aclSent{texts: map[string]struct{}{}}
+	sent := &aclSent{texts: map[string]struct{}{}, keys: map[string]struct{}{}}
 	clients := func() (all []*rlock.Client) {
 		for _, s := range servers {
 			rdb := s.Client(func(o *redis.Options) {
@@ -540,19 +564,27 @@ func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
 
 var aclCall = regexp.MustCompile(`redis\.p?call\((?:'([a-z]+)'(?:, '(\w+)')?|[^,)]*)`)
 
-// aclSent are the scripts that were sent in full, as each is once.
+// aclSent are the scripts that were sent in full, as each is once, and the keys of all.
 type aclSent struct {
 	mu    sync.Mutex // guards the rest
 	texts map[string]struct{}
+	keys  map[string]struct{}
 }
 
 func (s *aclSent) note(cmd redis.Cmder) {
-	if cmd.Name() != "eval" {
+	if cmd.Name() != "eval" && cmd.Name() != "evalsha" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.texts[fmt.Sprint(cmd.Args()[1])] = struct{}{}
+	args := cmd.Args()
+	if cmd.Name() == "eval" {
+		s.texts[fmt.Sprint(args[1])] = struct{}{}
+	}
+	n, _ := strconv.Atoi(fmt.Sprint(args[2]))
+	for _, key := range args[3 : 3+n] {
+		s.keys[fmt.Sprint(key)] = struct{}{}
+	}
 }
 
 func (s *aclSent) DialHook(next redis.DialHook) redis.DialHook { return next }
