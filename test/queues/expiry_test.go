@@ -273,7 +273,7 @@ func TestQueuedLockAtTheMemoryLimit(t *testing.T) {
 		}
 		was, last := outer.Deadline(), signs[1].Score
 		clock.Forward(leases / 2)
-		locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was.Add(leases / 4)) || outer.Err() != nil })
+		locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was.Add(leases/4)) || outer.Err() != nil })
 		if err := outer.Err(); err != nil {
 			t.Fatal(err)
 		}
