@@ -141,8 +141,11 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			switch {
 			case r.err != nil:
 				t.unanswered(r.node, r.err)
-			case (r.says == released || r.unsure) && b.votes.old(r.node):
+			case r.says == released && b.votes.old(r.node):
 				t.released(r.node)
+			case r.says != released && r.says != busy && r.unsure:
+				// A copy before may have taken the vote back, or the node had lost it.
+				t.unanswered(r.node, errRepeated)
 			default:
 				t.gone(r.node, r.says == busy)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,7 +112,9 @@ func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
 func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		votes string // after the loss, by node: '+' ours, '-' nobody's, 'b' another's, '!' no answer
+		// After the loss, by node: '+' ours, '-' nobody's, 'b' another's, '!' no answer; 'l' ours, and the
+		// reply to the first copy is lost; 'L' another's, and the first copy is lost.
+		votes string
 		want  protocol.Kept
 		err   error
 	}{
@@ -124,6 +127,10 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 		{"+!!bb", protocol.Done, nil}, // those that are silent may have voted
 		{"-!!--", protocol.Removed, nil},
 		{"++!!!", 0, ErrNoQuorum},
+		{"+++ll", protocol.Done, nil},
+		{"++lll", 0, ErrNoQuorum},
+		{"lllll", 0, ErrNoQuorum},
+		{"++LLL", protocol.TakenOver, nil},
 	} {
 		t.Run(c.votes, func(t *testing.T) {
 			t.Parallel()
@@ -131,6 +138,16 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 			h.warm()
 			id, _ := h.mustEnter()
 			h.quiet()
+			first := func(node int, action faultproxy.Action) {
+				h.servers[node].rdb.ScriptLoad(bg, loaded()["quorum/release"].Text)
+				sha, struck := loaded()["quorum/release"].SHA, new(atomic.Bool)
+				h.servers[node].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+					if c.IsScript(sha) && !struck.Swap(true) {
+						return action
+					}
+					return faultproxy.Pass
+				})
+			}
 			for i, vote := range c.votes {
 				switch rdb := h.servers[i].rdb; vote {
 				case '-':
@@ -139,6 +156,11 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 					rdb.HSet(bg, h.record, "attempt", "another:1")
 				case '!':
 					h.on(i, "release", faultproxy.Error)
+				case 'l':
+					first(i, faultproxy.ResetAfter)
+				case 'L':
+					rdb.HSet(bg, h.record, "attempt", "another:1")
+					first(i, faultproxy.ResetBefore)
 				}
 			}
 			got := h.Release(id, 0).Do(bg, budget)
@@ -152,7 +174,7 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 			if n := strings.Count(c.votes, "!"); len(h.missed()) != n {
 				t.Errorf("not %d clean-ups", n)
 			}
-			if strings.Contains(h.votes(), "another:1") != strings.Contains(c.votes, "b") {
+			if strings.Contains(h.votes(), "another:1") != strings.ContainsAny(c.votes, "bL") {
 				t.Errorf("votes %s", h.votes())
 			}
 		})
