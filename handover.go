@@ -15,7 +15,9 @@ import (
 // Why no two owners hold the lock:
 //   - The lease of the owner before has ended when the next one is told (see depart).
 //   - The next one's deadline is the same: nothing in Redis has changed, so that what
-//     Redis promised is all there is. It is renewed like any other hold.
+//     Redis promised is all there is. It is renewed like any other hold. A lease that Extend or
+//     a re-entry has made longer than its own would be is not handed over, nor one that they may
+//     have: if it died, others would wait for that long.
 //   - A hold is handed over only while no renewal of it is due or under way. So no answer
 //     that concerns the new hold goes to the old one.
 //   - The hold of a writer is not handed over once a reader was let in under it, who may read
@@ -46,8 +48,11 @@ func (d *departure) passOn() bool {
 	quiet = quiet && !h.lent                  // nothing else has the id
 	quiet = quiet && !h.wasAskedLocked()      // others asked for the lock, and this holder heard it
 	h.unlock()
+	now := c.now()
+	own := now.Add(c.cfg.watchdogLease)
+	longer := p.expires.After(own) || p.asked.After(own.Add(c.cfg.commandTimeout))
 	// Only its holder draws tokens. If nobody takes this one it is never seen.
-	if now := c.now(); !quiet || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {
+	if !quiet || longer || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {
 		return false
 	}
 	p.token = p.next()

@@ -219,6 +219,32 @@ func TestHandOverIsForRenewedHoldsOnly(t *testing.T) {
 				t.Fatal("a partial release that failed returned nil")
 			}
 		},
+		// The next owner would have what is left of it, and if it died others would wait as long.
+		"a lease that Extend made longer": func(t *testing.T, k *crowd, held *rlock.Lease) {
+			if err := held.Extend(bg, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a lease that a re-entry made longer": func(t *testing.T, k *crowd, held *rlock.Lease) {
+			locktest.MustUnlock(t, locktest.MustLockCtx(t, held.Context(bg), k.l, rlock.WithLease(time.Hour)))
+		},
+		"a lease that an Extend without an answer may have made longer": func(t *testing.T, k *crowd, held *rlock.Lease) {
+			locktest.LoadScripts(t, k.rdb, "lock/renew")
+			ctx, cancel := context.WithCancel(bg)
+			over := make(chan struct{})
+			defer close(over)
+			k.rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+				err := next()
+				if locktest.Runs(cmd, "lock/renew") && err == nil {
+					cancel()
+					<-over // the reply comes too late
+				}
+				return err
+			}})
+			if held.Extend(ctx, time.Hour) == nil {
+				t.Fatal("an Extend without an answer returned nil")
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,6 +263,9 @@ func TestHandOverIsForRenewedHoldsOnly(t *testing.T) {
 			next := k.lease(t, 1)
 			if next.Owner() == held.Owner() {
 				t.Error("the hold was handed over")
+			}
+			if ttl, most := k.rdb.PTTL(bg, "a").Val(), time.Minute; ttl > most || time.Until(next.Deadline()) > most {
+				t.Errorf("the next owner has a lease of %v, until %v", ttl, next.Deadline())
 			}
 			locktest.MustUnlock(t, next)
 		})
