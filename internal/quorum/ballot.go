@@ -232,13 +232,14 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 	return slices.Clone(v.stamps), v.era
 }
 
-// granted notes a node's grant. If the reply comes later than prompt after the hold has begun, it
-// is not known whether the grant is as old as the hold.
+// granted notes a node's grant. A hold that has ended there before had a lower count; so one that
+// came after this hold, with a higher token, did not, if the count is not past the token. Nor did
+// it if the reply comes soon. Otherwise it is not known whether the grant is as old as the hold.
 func (v *votes) granted(r reply, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stamps[r.node], v.level[r.node] = r.stamp, max(v.level[r.node], r.count)
-	v.late[r.node] = !v.since.IsZero() && now.Sub(v.since) > prompt
+	v.late[r.node] = !v.since.IsZero() && r.count > v.token && now.Sub(v.since) > prompt
 }
 
 // fresh notes that a node has voted anew, according to the reply to a request of some era. A

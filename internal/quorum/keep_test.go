@@ -288,11 +288,15 @@ func TestRenewalDoesNotWaitForANodeThatIsKnownToHang(t *testing.T) {
 }
 
 // late makes a hold with the votes of the first three nodes of five. The acquires to the fourth and,
-// unless it is to refuse, the fifth are held back until the function is called that is returned.
-func (h *home) late(refuse bool) (id string, arrive func()) {
+// unless it is to refuse, the fifth are held back until the function is called that is returned. The
+// counters of these two are ahead of the others.
+func (h *home) late(refuse bool, ahead int64) (id string, arrive func()) {
 	h.t.Helper()
 	h.servers[4].proxy.ErrorText = "-ERR refused"
 	h.warm()
+	for _, s := range h.servers[3:] {
+		s.rdb.IncrBy(bg, h.counter, ahead)
+	}
 	e, held := h.entry(), make(chan struct{})
 	acquire := loaded()["quorum/acquire"].SHA
 	for i := 3; i < 5; i++ {
@@ -337,7 +341,7 @@ func TestVoteOfALateAcquireDoesNotHideALoss(t *testing.T) {
 			h, rival := join(t, servers, patient), join(t, servers, patient)
 			clock := &shiftedClock{}
 			h.clock = clock
-			id, arrive := h.late(true)
+			id, arrive := h.late(true, 0)
 			servers[2].rdb.FlushAll(bg)
 			var other string
 			eventually(t, "another hold has the other three", func() bool {
@@ -360,7 +364,8 @@ func TestVoteOfALateAcquireDoesNotHideALoss(t *testing.T) {
 	}
 }
 
-// Votes that come a little later than those of the quorum are as old as the hold.
+// Votes that come a little later than those of the quorum are as old as the hold, also if their
+// counters are past its token. If they are not, the votes may come at any time.
 func TestVotesALittleLaterThanTheQuorumCount(t *testing.T) {
 	t.Parallel()
 	for name, end := range enders() {
@@ -368,7 +373,20 @@ func TestVotesALittleLaterThanTheQuorumCount(t *testing.T) {
 			t.Parallel()
 			h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = budget })
 			h.clock = fixedClock{now: time.Now()}
-			id, arrive := h.late(false)
+			id, arrive := h.late(false, 1000)
+			arrive()
+			h.servers[2].rdb.FlushAll(bg)
+			if got := end(h, id); got.Err != nil || got.Outcome != protocol.Done {
+				t.Errorf("four of five votes have lasted: %+v", got)
+			}
+		})
+		t.Run(name+", much later, not past the token", func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = budget })
+			clock := &shiftedClock{}
+			h.clock = clock
+			id, arrive := h.late(false, 0)
+			clock.by.Store(int64(time.Minute))
 			arrive()
 			h.servers[2].rdb.FlushAll(bg)
 			if got := end(h, id); got.Err != nil || got.Outcome != protocol.Done {
