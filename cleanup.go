@@ -12,7 +12,9 @@ import (
 // cleanups are what a client still has to end in Redis after the callers have returned.
 // Only some clean-ups of a lock run at once: if ten thousand waiters are canceled
 // together, as at a deploy, Redis serves others between them. A clean-up that is not
-// answered soon lets the next one run, and is repeated with growing pauses.
+// answered soon lets the next one run, and is repeated with growing pauses. While the server does
+// not answer, only a PING asks whether it does. What was held up by that comes a few at a
+// time afterwards: an outage may leave tens of thousands, and the server has to serve others.
 type cleanups struct {
 	env      *seam.Env
 	wire     *wire.Deployment
@@ -22,10 +24,15 @@ type cleanups struct {
 
 	mu    sync.Mutex // guards the rest, and cleanup.phase
 	lines map[any]*cleanupLine
+	turn  instant // the last that a clean-up was given
+	taken int     // how many have that turn
 }
 
 // mostCleanups is how many clean-ups of one lock a client has under way at once.
 const mostCleanups = 32
+
+// One pipeline of clean-ups that were held up is sent each turnEvery: a thousand in a second.
+const turnEvery = wire.RoundSize * time.Millisecond
 
 // cleanupLine are the clean-ups of one lock.
 type cleanupLine struct {
@@ -60,6 +67,9 @@ type cleanup struct {
 	pause  time.Duration
 	copies int // sent since the last answer
 	next   instant
+	late   bool // the copy that was sent last is, and the server was doubted for that
+	held   bool // it was held up, and has to wait for its turn
+	turn   bool // which it has
 	over   bool
 	last   bool // the client shuts down: a lasting error ends the clean-up
 }
@@ -134,6 +144,20 @@ func (s *cleanups) pass(u *cleanup) (next *cleanup) {
 	return nil
 }
 
+// turnAfter returns when a clean-up that was held up may be sent.
+func (s *cleanups) turnAfter(now instant) instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.turn.Before(now):
+		s.turn, s.taken = now, 0
+	case s.taken == wire.RoundSize:
+		s.turn, s.taken = s.turn.Add(turnEvery), 0
+	}
+	s.taken++
+	return s.turn
+}
+
 // yield lets the next clean-up of the lock run.
 func (u *cleanup) yield() {
 	if next := u.of.pass(u); next != nil {
@@ -152,12 +176,25 @@ func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
 	if now.Before(u.next) {
 		return chore{}, u.next
 	}
-	if !u.task.OfQuorum() && u.of.wire.IsLost(u.of.patience) {
-		// There may be very many of these for one node of a RedLock.
-		u.yield()
-		u.next = now.Add(u.pause)
-		u.pause = min(2*u.pause, time.Second)
-		return chore{}, u.next
+	if !u.task.OfQuorum() {
+		if u.copies > 0 && !u.late {
+			u.late, u.held = true, true
+			u.of.wire.Failed(wire.NoAnswer(u.of.patience, nil)) // not to be sure, but a PING will tell
+		}
+		if u.of.wire.IsLost(u.of.patience) {
+			u.yield()
+			u.held, u.turn = true, false
+			u.next = now.Add(u.pause)
+			u.pause = min(2*u.pause, time.Second)
+			return chore{}, u.next
+		}
+		if u.held && !u.turn {
+			u.turn = true
+			if at := u.of.turnAfter(now); at.After(now) {
+				u.next = at
+				return chore{}, at
+			}
+		}
 	}
 	// The next copy is sent if this one is not answered: it may hang. The server may
 	// also be slow, so the pauses grow.
@@ -166,6 +203,7 @@ func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
 	}
 	patience := u.of.patience << min(u.copies, 4)
 	u.copies++
+	u.late, u.held, u.turn = false, false, false
 	u.next = now.Add(max(u.pause, patience))
 	return chore{task: u.task}, u.next
 }
@@ -187,7 +225,10 @@ func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept])
 	name, err := u.task.Name(), r.Err
 	u.of.events.later(func() { u.of.events.Retry(name, err) })
 	u.yield()
-	u.copies = 0
+	u.copies, u.held = 0, true
+	if !u.task.OfQuorum() {
+		u.of.wire.Failed(err)
+	}
 	u.next = u.of.watchdog.now().Add(u.pause)
 	longest := time.Second
 	if lasts {

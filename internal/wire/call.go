@@ -3,6 +3,8 @@ package wire
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,6 +39,10 @@ type call struct {
 	withdrew bool          // a copy was withdrawn: its job may be in a queue for a while
 	waiting  int           // copies not yet answered
 	sent     int           // copies that may have run or may run yet
+	taken    [copies]bool  // the slots of those that are not answered
+
+	// Of the copy in each slot, when a worker has begun with it; grounded: it may not begin.
+	flights [copies]atomic.Pointer[flight]
 }
 
 // newCall returns a call at rest.
@@ -94,7 +100,7 @@ func (c *call) launch(now time.Time) {
 	c.waiting++
 	c.sent++
 	d.sending.Add(1)
-	j := job{call: c, r: c.r, end: d.work()}
+	j := job{call: c, r: c.r, end: d.work(), slot: c.slot()}
 	c.late = time.Time{}
 	if c.waiting < copies { // otherwise one of them has to be answered or fail first
 		c.late = now.Add(c.patience)
@@ -112,6 +118,34 @@ func (c *call) launch(now time.Time) {
 	d.perform(j)
 }
 
+// slot takes a slot for a copy. There is one: no more copies than slots are under way.
+func (c *call) slot() uint8 {
+	i := slices.Index(c.taken[:], false)
+	c.taken[i] = true
+	c.flights[i].Store(nil)
+	return uint8(i)
+}
+
+// begins notes that a worker begins with a copy, and reports whether it may. If another copy is
+// under way that takes the place of the first, it counts as sent.
+func (c *call) begins(j job, f *flight) bool {
+	if c.first != nil && !c.first.taken.Load() {
+		f.leave()
+	}
+	return c.flights[j.slot].CompareAndSwap(nil, f)
+}
+
+// recall withdraws the copies that have not left the process yet.
+func (c *call) recall() {
+	for i, taken := range c.taken {
+		if taken {
+			if f := c.flights[i].Swap(grounded); f == nil || f.withdraw() {
+				c.sent--
+			}
+		}
+	}
+}
+
 // withdraw takes back the copy that waits for a worker: it was never sent. It reports whether
 // there was one.
 func (c *call) withdraw() bool {
@@ -120,7 +154,7 @@ func (c *call) withdraw() bool {
 	if j.combiner == nil || !j.combiner.withdraw(j) {
 		return false
 	}
-	c.withdrew = true
+	c.withdrew, c.taken[j.slot] = true, false
 	c.waiting--
 	c.sent--
 	c.d.ended(j)
@@ -179,7 +213,7 @@ func (c *call) do(budget time.Duration) Answer {
 	now := time.Now()
 	c.deadline = now.Add(budget)
 	c.patience, c.glance = patience, budget/stuckPart
-	c.waiting, c.sent = 0, 0
+	c.waiting, c.sent, c.taken = 0, 0, [copies]bool{}
 	c.launch(now)
 	c.arm(now)
 	pause := 10 * time.Millisecond
@@ -200,6 +234,7 @@ func (c *call) do(budget time.Duration) Answer {
 			continue
 		}
 		c.waiting--
+		c.taken[a.slot] = false
 		c.held = job{}
 		if a.Err == nil && r.OneEffect && !a.didIt(r) {
 			answered++
@@ -213,11 +248,12 @@ func (c *call) do(budget time.Duration) Answer {
 			return a
 		}
 		if a.Err == nil || !Transient(a.Err) {
+			c.recall()
 			a.Unsure = a.Unsure || c.sent > 1 || a.Err != nil && Panicked(a.Err)
 			return a
 		}
 		last = a.Err
-		ran := a.Unsure || !NotExecuted(a.Err)
+		ran := a.Unsure || !a.unsent && !NotExecuted(a.Err)
 		if !ran {
 			c.sent--
 		}
@@ -283,13 +319,19 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 			return c.leave(budget, last, absent)
 		}
 		c.waiting--
+		c.taken[a.slot] = false
 		if a.Err == nil {
+			c.recall()
 			a = a.after(absent)
 			a.Unsure = c.sent > 1
 			return a
 		}
+		if a.unsent {
+			c.sent--
+		}
 	default:
 	}
+	c.recall()
 	if absent != nil {
 		absent.Unsure = true
 		return *absent

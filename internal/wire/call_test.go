@@ -109,6 +109,7 @@ func TestContextOfACopy(t *testing.T) {
 	seen := make(chan context.Context)
 	ended := make(chan error)
 	d := open(t, func(ctx context.Context, cmd redis.Cmder) (any, error) {
+		cmd.Args() // to send it
 		seen <- ctx
 		<-ctx.Done()
 		ended <- ctx.Err()

@@ -266,9 +266,12 @@ func (d *Deployment) doTogether(batch []job) {
 		}
 	}()
 	var last time.Time
-	requests := make([]*Request, len(batch))
+	requests, flights := make([]*Request, len(batch)), make([]flight, len(batch))
 	for i, j := range batch {
 		requests[i] = j.r
+		if !j.call.begins(j, &flights[i]) {
+			flights[i].withdraw()
+		}
 		if at := j.call.limit(); at.After(last) {
 			last = at
 		}
@@ -276,7 +279,7 @@ func (d *Deployment) doTogether(batch []job) {
 	// No context of a caller is that of all, so hooks see the values of none.
 	ctx, cancel := context.WithDeadline(context.Background(), last)
 	defer cancel()
-	answers := d.sendBatch(ctx, d.io, requests, nil)
+	answers := d.sendBatch(ctx, d.io, requests, flights, nil)
 	// The failed ones are the last: it may take a command to say why.
 	for _, failed := range []bool{false, true} {
 		for i, a := range answers {
@@ -287,7 +290,7 @@ func (d *Deployment) doTogether(batch []job) {
 			d.gate("reply") // as if each came by itself
 			j := batch[i]
 			batch[i] = job{}
-			j.call.answers <- a
+			j.answer(a)
 			d.ended(j)
 		}
 	}

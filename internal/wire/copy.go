@@ -2,21 +2,71 @@ package wire
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// flight says whether a copy of a request may have left this process. go-redis asks a command for its
+// words when it writes them, and its errors do not say whether it came to that: a dial, a handshake
+// or the wait for a connection may have failed or taken too long. A hook or the router of a
+// cluster that reads the words sooner has them count as written.
+type flight struct{ state atomic.Uint32 }
+
+const (
+	atHome    = iota // nobody has asked for the words
+	written          // they may have been sent
+	withdrawn        // they are not given out any more
+)
+
+// leave is called when the words are asked for, and reports whether they may be given out.
+func (f *flight) leave() bool {
+	return f.state.CompareAndSwap(atHome, written) || f.state.Load() == written
+}
+
+// withdraw reports whether the copy has not left the process. Then it never will.
+func (f *flight) withdraw() bool {
+	return f.state.CompareAndSwap(atHome, withdrawn) || f.state.Load() == withdrawn
+}
+
+// grounded is the flight of a copy that was withdrawn before it was made.
+var grounded = new(flight)
+
+// void returns what is given out instead of the words of a script that was withdrawn: a script
+// that does nothing, in the same form, since hooks may rely on that.
+func void(words []any) []any {
+	if len(words) < 3 {
+		return words // a command that only reads
+	}
+	return append([]any{"eval", "return nil"}, words[2:]...)
+}
 
 // sentCopy is one copy of a request on its way through go-redis: the command, its context
 // and its arguments in one block of memory. It is never used again: go-redis or a hook may
 // keep it for longer than the request takes.
 type sentCopy struct {
 	redis.Cmd // go-redis must not repeat it: see once
+	flight    flight
 	io        ioContext
 	room      [12]any // for the arguments of most scripts
 }
 
 func (*sentCopy) NoRetry() bool { return true }
+
+// Args implements redis.Cmder.
+func (s *sentCopy) Args() []any {
+	words := s.Cmd.Args()
+	if s.flight.leave() {
+		return words
+	}
+	return void(words)
+}
+
+// Clone implements redis.Cmder. A hook may have the clone sent.
+func (s *sentCopy) Clone() redis.Cmder { return redis.NewCmd(context.Background(), s.Args()...) }
 
 // newCopy returns a copy of the request of a call.
 func newCopy(c *call) *sentCopy {
@@ -27,6 +77,60 @@ func newCopy(c *call) *sentCopy {
 		s.SetFirstKeyPos(3)
 	}
 	return s
+}
+
+// packed is a parcel on its way through go-redis. When its words are asked for, those of requests
+// that were withdrawn are left out.
+type packed struct {
+	redis.Cmd
+	which   []int                           // the requests in it
+	flights []flight                        // of the requests of the batch
+	some    func(which []int) (words []any) // for these only
+
+	mu    sync.Mutex // guards the rest
+	words []any      // that were given out
+	kept  []int      // the requests that they are for
+	over  bool       // no request is given out any more
+}
+
+func (*packed) NoRetry() bool { return true }
+
+// Args implements redis.Cmder.
+func (c *packed) Args() []any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.words != nil {
+		return c.words
+	}
+	c.words = c.Cmd.Args()
+	switch c.kept = c.leaveLocked(); len(c.kept) {
+	case len(c.which):
+	case 0:
+		c.words = void(c.words)
+	default:
+		c.words = c.some(c.kept)
+	}
+	return c.words
+}
+
+func (c *packed) leaveLocked() []int {
+	if c.over {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.which), func(i int) bool { return !c.flights[i].leave() })
+}
+
+// Clone implements redis.Cmder. A hook may have the clone sent.
+func (c *packed) Clone() redis.Cmder { return redis.NewCmd(context.Background(), c.Args()...) }
+
+// sent returns the requests that may have been sent with it, or were answered by a hook. No others will be sent.
+func (c *packed) sent() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over = true; c.words == nil && c.Err() == nil {
+		return c.which
+	}
+	return c.kept
 }
 
 // ioContext is the context of one copy of a request. It has the values of the caller's, and

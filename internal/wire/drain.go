@@ -186,7 +186,7 @@ func (w *drain) send() bool {
 		one[0] = d.send(newCopy(&c), requests[0], nil)
 	} else {
 		ctx := &ioContext{Context: context.Background(), deadline: w.began.Add(timeout), over: w.over}
-		answers = d.sendBatch(ctx, d.io, requests, nil)
+		answers = d.sendBatch(ctx, d.io, requests, make([]flight, len(requests)), nil)
 		for i := range answers {
 			answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
 		}

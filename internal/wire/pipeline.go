@@ -14,7 +14,13 @@ type parcel struct {
 	which  []int // indexes into the batch
 	many   bool
 	tries  int // how often the server did not know its script
-	cmd    once
+	cmd    command
+}
+
+// command is one whose reply may be anything.
+type command interface {
+	redis.Cmder
+	Val() any
 }
 
 // mostTries is how often a parcel is sent. The second time is for scripts that the node did
@@ -50,8 +56,31 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 	return all
 }
 
+// command makes the command of a parcel.
+func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight, whole bool) command {
+	words := func(which []int) []any {
+		if p.many {
+			return together(p.script, batch, which, whole)
+		}
+		return batch[which[0]].words(nil, whole)
+	}
+	if flights == nil {
+		cmd := once{redis.NewCmd(ctx, words(p.which)...)}
+		if p.script != nil {
+			cmd.SetFirstKeyPos(3)
+		}
+		return cmd
+	}
+	cmd := &packed{which: p.which, flights: flights, some: words}
+	cmd.Cmd = *redis.NewCmd(ctx, words(p.which)...) // not allocated by itself
+	if p.script != nil {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
+}
+
 // pipeline sends the requests of a batch, and notes their answers.
-func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, answers []Answer) {
+func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, flights []flight, answers []Answer) {
 	acked := slices.ContainsFunc(batch, func(r *Request) bool { return r.Acked })
 	for todo := d.parcels(batch); len(todo) > 0; {
 		pipe := node.Pipeline()
@@ -59,11 +88,7 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		for _, p := range todo {
 			whole := p.tries == 2 || p.tries == 1 && !loaded[p.script]
 			loaded[p.script] = true
-			if p.many {
-				p.cmd = together(ctx, p.script, batch, p.which, whole)
-			} else {
-				p.cmd = batch[p.which[0]].command(ctx, whole)
-			}
+			p.cmd = p.command(ctx, batch, flights, whole)
 			_ = pipe.Process(ctx, p.cmd)
 		}
 		var wait once
@@ -80,6 +105,9 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		for _, p := range todo {
 			err := p.cmd.Err()
 			p.tries++
+			if p.keep(answers); len(p.which) == 0 {
+				continue
+			}
 			if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && p.tries < mostTries {
 				again = append(again, p)
 				continue
@@ -90,6 +118,28 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		}
 		todo = again
 	}
+}
+
+// keep leaves in a parcel the requests that were sent, and answers the others.
+func (p *parcel) keep(answers []Answer) {
+	cmd, ok := p.cmd.(*packed)
+	if !ok {
+		return
+	}
+	sent := cmd.sent()
+	if len(sent) == len(p.which) {
+		return
+	}
+	err := p.cmd.Err()
+	if err == nil {
+		err = context.Canceled
+	}
+	for _, i := range p.which {
+		if !slices.Contains(sent, i) {
+			answers[i] = Answer{Err: err, unsent: true}
+		}
+	}
+	p.which = sent
 }
 
 // open notes the answers in a parcel. It returns those of its requests that have to be sent

@@ -138,8 +138,8 @@ func (r *Request) command(ctx context.Context, whole bool) once {
 	return once{cmd}
 }
 
-// together is the command of a script for many, for those requests of a batch that have it.
-func together(ctx context.Context, many *Script, batch []*Request, which []int, whole bool) once {
+// together are the words of a script for many, for some requests of a batch that have it.
+func together(many *Script, batch []*Request, which []int, whole bool) []any {
 	keys, n := 0, 3
 	for _, i := range which {
 		keys += batch[i].nKeys()
@@ -152,9 +152,7 @@ func together(ctx context.Context, many *Script, batch []*Request, which []int, 
 	for _, i := range which {
 		words = batch[i].appendArgs(words)
 	}
-	cmd := redis.NewCmd(ctx, words...)
-	cmd.SetFirstKeyPos(3)
-	return once{cmd}
+	return words
 }
 
 // words returns what is sent, in room if that is enough. With whole it has the text of the
@@ -203,6 +201,9 @@ type Answer struct {
 	// Unsure: a copy of the request other than the one that was answered may have run, or
 	// may run yet.
 	Unsure bool
+	// unsent: the copy that failed so has not left this process, and never will.
+	unsent bool
+	slot   uint8 // which copy of its call was answered
 	// Last is the last failure of a copy, if a context ended the call and Err says so.
 	Last error
 }

@@ -18,8 +18,9 @@ func (d *Deployment) send(s *sentCopy, r *Request, first *firstCopy) (a Answer) 
 	if a, ok := first.await(ctx); ok {
 		return a
 	}
+	defer func() { a.unsent = a.Err != nil && s.flight.withdraw() }()
 	if r.Acked {
-		return d.sendAcked(ctx, r)
+		return d.sendAcked(ctx, s, r)
 	}
 	err := d.io.Process(ctx, s)
 	if err == nil {
@@ -38,13 +39,16 @@ func (d *Deployment) send(s *sentCopy, r *Request, first *firstCopy) (a Answer) 
 
 // sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
 // replicas that have caught up with what that connection wrote last.
-func (d *Deployment) sendAcked(ctx context.Context, r *Request) Answer {
+func (d *Deployment) sendAcked(ctx context.Context, s *sentCopy, r *Request) Answer {
 	node, err := d.NodeFor(ctx, r.route())
 	if err != nil {
 		return Answer{Err: err}
 	}
 	for _, whole := range []bool{false, true} {
-		cmd := r.command(ctx, whole)
+		var cmd command = s
+		if whole {
+			cmd = r.command(ctx, whole)
+		}
 		wait := d.wait(ctx)
 		pipe := node.Pipeline()
 		_ = pipe.Process(ctx, cmd)
@@ -109,10 +113,11 @@ const BatchSize = 100
 
 // sendBatch sends requests to one node as one pipeline and returns their answers in order,
 // in room if that is enough. Requests that one script can do together become one command.
-func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request, room []Answer) []Answer {
+// flights, unless it is nil, says which of them have left the process.
+func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request, flights []flight, room []Answer) []Answer {
 	defer d.gate("batch")
 	answers := append(room[:0], make([]Answer, len(batch))...)
-	if err := d.Safely(func() error { d.pipeline(ctx, node, batch, answers); return nil }); err != nil {
+	if err := d.Safely(func() error { d.pipeline(ctx, node, batch, flights, answers); return nil }); err != nil {
 		for i := range answers {
 			answers[i] = Answer{Err: err}
 		}

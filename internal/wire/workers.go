@@ -13,6 +13,13 @@ type job struct {
 	end      func()    // see seam.Env.Work
 	combiner *combiner // whose worker sends it; nil: it is sent by itself
 	term     int       // of the worker that begins with it
+	slot     uint8     // of the copy in its call
+}
+
+// answer answers the call of a job.
+func (j *job) answer(a Answer) {
+	a.slot = j.slot
+	j.call.answers <- a
 }
 
 // worker is a goroutine that sends copies, one at a time. It keeps its stack, which a new
@@ -112,7 +119,11 @@ func (w *worker) run(d *Deployment, j job) {
 // reply were lost, and the worker with it.
 func (d *Deployment) do(j job) {
 	defer d.ended(j)
-	j.call.answers <- d.send(newCopy(j.call), j.r, j.call.first)
+	s := newCopy(j.call)
+	if !j.call.begins(j, &s.flight) {
+		return
+	}
+	j.answer(d.send(s, j.r, j.call.first))
 }
 
 // ended notes the end of a job that launch has begun.
