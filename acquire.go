@@ -430,7 +430,11 @@ func (a *attempt) waitsSince(round int64) {
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.seen.wants(int64(a.core.asks.Takes()))
-	return interrupted(caller, err, ErrNotAcquired, a.opts.wait, &a.seen, a.core.c.clock.Now())
+	limit := a.opts.wait
+	if a.opts.waits > 0 {
+		limit = a.opts.waits
+	}
+	return interrupted(caller, err, ErrNotAcquired, limit, &a.seen, a.core.c.clock.Now())
 }
 
 // error is the error of an acquire.

@@ -110,8 +110,11 @@ func (w *leaving) look(ctx context.Context) found {
 	case r.Outcome.N == 0:
 		return found{done: true}
 	}
-	return found{rest: max(r.Outcome.Rest, time.Millisecond), said: said{"members that are still in: #", r.Outcome.N}}
+	return found{rest: max(r.Outcome.Rest, time.Millisecond), said: said{membersInside, r.Outcome.N}}
 }
+
+// membersInside is what a member waits for that wants to leave, or to enter with the next generation.
+const membersInside = "members that are still in: #"
 
 func (w *leaving) giveUp() bool                      { return false }
 func (w *leaving) listen(notify func()) (end func()) { return w.places.Listen("", notify) }

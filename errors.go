@@ -99,9 +99,11 @@ type Error struct {
 	Err error // what happened
 }
 
-func (e *Error) Error() string {
+func (e *Error) Error() string { return "rlock: " + e.text() }
+
+func (e *Error) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "rlock: %.200q", e.Lock)
+	fmt.Fprintf(&b, "%.200q", e.Lock)
 	if e.Owner != "" {
 		fmt.Fprintf(&b, " (owner %s)", e.Owner)
 	}

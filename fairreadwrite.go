@@ -37,12 +37,11 @@ type FairReadWriteLock struct {
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairReadWriteLock {
-	const family = "fairrw"
 	cfg, err := lockOptions(opts)
-	read, names := newCore(c, family, name, cfg, err)
+	read, names := newCore(c, fairRWFamily, name, cfg, err)
 	read.side = shared
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)
-	write, names := newCore(c, family, name, cfg, err)
+	write, names := newCore(c, fairRWFamily, name, cfg, err)
 	write.asks = protocol.NewFairWriteSide(&write.c.site, names)
 	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
 }

@@ -8,6 +8,8 @@ type lockID struct{ family, name string }
 const (
 	// hashFamily are the types whose state is Redisson's hash of one owner.
 	hashFamily     = "lock"
+	rwFamily       = "rwlock"
+	fairRWFamily   = "fairrw"
 	priorityFamily = "priority"
 	electionFamily = "election"
 	onceFamily     = "once"

@@ -162,6 +162,7 @@ type acquireConfig struct {
 	hasLease    bool
 	wait        time.Duration
 	hasWait     bool
+	waits       time.Duration // what an error says instead of wait, of which it may be the rest
 	priority    int
 	hasPriority bool
 	value       string // of an Election

@@ -49,9 +49,9 @@ var _ Locker = (*MultiLock)(nil)
 
 // NewMultiLock returns the lock of all the given locks. The error matches
 // ErrInvalidArgument if there are none, one is nil or was made with invalid arguments,
-// the same lock of one Client occurs twice (both sides of a read-write lock are the same
-// lock), or two RedLocks of one name share a node. A MultiLock among them stands for its
-// members.
+// two of one Client have the same name (also locks of different types, or both sides of a
+// read-write lock: one would wait for the other), or two RedLocks of one name share a node.
+// A MultiLock among them stands for its members.
 func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 	m := &MultiLock{}
 	for i, l := range locks {
@@ -72,7 +72,7 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 		return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: no locks"))
 	}
 	var names []string
-	seen := map[any]bool{}
+	seen := map[any]Locker{}
 	taken := map[quorum.VoteKey]bool{} // by the RedLocks
 	for _, l := range m.members {
 		if l, ok := l.(interface{ check(context.Context) error }); ok {
@@ -85,10 +85,12 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 		if !reflect.ValueOf(id).Comparable() {
 			continue // a type of the caller's, of which nothing is known
 		}
-		if seen[id] {
+		if other := seen[id]; other != nil && reflect.TypeOf(other) != reflect.TypeOf(l) {
+			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: a %T and a %T have the name %.100q, and exclude each other", other, l, l.Name()))
+		} else if other != nil {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %.100q occurs twice", l.Name()))
 		}
-		seen[id] = true
+		seen[id] = l
 		if r, ok := l.(*RedLock); ok {
 			for _, key := range r.asks.(*quorum.Lock).Votes() {
 				if taken[key] {
@@ -126,7 +128,7 @@ func (l *core) place() []string {
 	return []string{where, l.family, fmt.Sprintf("%019d", l.c.serial)}
 }
 
-// identity is equal for Lockers that are the same lock.
+// identity is equal for Lockers that are the same lock, or keep each other out.
 func identity(l Locker) any {
 	if l, ok := l.(interface{ identity() any }); ok {
 		return l.identity()
@@ -135,10 +137,15 @@ func identity(l Locker) any {
 }
 
 func (l *core) identity() any {
+	id := l.id()
+	switch id.family {
+	case rwFamily, fairRWFamily, priorityFamily: // they see whether another type has the name
+		id.family = hashFamily
+	}
 	return struct {
 		c  *Client
 		id lockID
-	}{l.c, l.id()}
+	}{l.c, id}
 }
 
 // Name is the names of the members in the given order.
@@ -166,8 +173,17 @@ func (m *MultiLock) error(err error) error {
 	if errors.As(err, &member) {
 		e.Holder, e.Left = member.Holder, member.Left
 	}
+	if err == error(member) {
+		e.Err = ofMember{member}
+	}
 	return e
 }
+
+// ofMember is the error of a member in that of the whole.
+type ofMember struct{ of *Error }
+
+func (e ofMember) Error() string { return "member " + e.of.text() }
+func (e ofMember) Unwrap() error { return e.of }
 
 // Lock waits until it holds all members, and returns one lease of them. Its errors are
 // those of the members' Lock; after any of them, what was taken is given back, in the

@@ -79,6 +79,9 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 		"twice":          {c.NewLock("a"), c.NewLock("b"), c.NewLock("a")},
 		"two types":      {c.NewLock("a"), c.NewFairLock("a")},
 		"both sides":     {rw.Reader, rw.Writer},
+		"a writer":       {c.NewLock("rw"), rw.Writer},
+		"fair sides":     {rw.Reader, c.NewFairReadWriteLock("rw").Writer},
+		"by priority":    {c.NewPriorityLock("a"), c.NewSpinLock("a")},
 		"in another one": {c.NewLock("a"), locktest.MultiLockOf(t, c, "b", "a")},
 		"no name":        {c.NewLock("a"), c.NewLock("")},
 		"bad name":       {c.NewLock("{}a"), c.NewLock("b")},
@@ -110,6 +113,28 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 		t.Errorf("longer than the longest lease: %v, %v", lease, err)
 	}
 	locktest.MustBeEmpty(t, b.Client(t))
+}
+
+// The wait that an error tells is the one that was asked for, though a member had only the rest
+// of it; and the member is named once, within the name of the whole.
+func TestMultiLockErrorSaysTheWaitThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
+	for _, names := range [][2]string{{"a", "b"}, {"{x}a", "{x}b"}} { // one by one, and by one script
+		first, second := c.NewLock(names[0]), c.NewLock(names[1])
+		held := locktest.MustLock(t, b.NewClient(t).NewLock(names[1]))
+		_, err := locktest.MultiLockOf(t, c, names[0], names[1]).Lock(bg, rlock.WithWait(2*time.Second))
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		want := fmt.Sprintf(`rlock: "%s + %s": member %q: not acquired: timed out after 2s; held by %s, `, first.Name(), second.Name(), second.Name(), held.Owner())
+		if !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v\nis not %s...", err, want)
+		}
+		var whole *rlock.Error
+		if !errors.As(err, &whole) || whole.Lock != first.Name()+" + "+second.Name() || whole.Holder != held.Owner() || whole.Left <= 0 {
+			t.Errorf("%+v", whole)
+		}
+	}
 }
 
 // RedLocks of one name that share a node have one vote there: a MultiLock of them would

@@ -59,13 +59,12 @@ var (
 // NewReadWriteLock returns the read-write lock of a name: see [Client.NewLock]. Its options
 // are those of both sides. It waits where another type holds the name.
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
-	const family = "rwlock"
 	var cfg readWriteConfig
 	err := applyEach(opts, func(o ReadWriteLockOption) { o.readWriteLock(&cfg) })
-	read, names := newCore(c, family, name, cfg.lockConfig, err)
+	read, names := newCore(c, rwFamily, name, cfg.lockConfig, err)
 	read.side = shared
 	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
-	write, names := newCore(c, family, name, cfg.lockConfig, err)
+	write, names := newCore(c, rwFamily, name, cfg.lockConfig, err)
 	write.asks = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
 	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }

@@ -94,8 +94,11 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 		return sight{said: said{what: "no holder was seen, but others try at the same time"}}
 	}
 	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
-	if e.Missing > 0 {
+	switch {
+	case e.Missing > 0:
 		s.said = said{"members that are still to come: #", e.Missing}
+	case e.Inside > 0:
+		s.said = said{membersInside, e.Inside}
 	}
 	if e.Counted {
 		s.room = permits{known: true, counted: true, all: e.All, free: e.Left}

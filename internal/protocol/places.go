@@ -61,7 +61,9 @@ func readPlaced(a wire.Answer) (Entered, error) {
 		}
 		return Entered{Verdict: Busy, Rest: millis(n), Missing: missing}, nil
 	}
-	return readEntered(a)
+	e, err := readEntered(a)
+	e.Inside, e.Others = e.Others, 0 // members, of which none keeps others out by itself
+	return e, err
 }
 
 // Release implements Protocol.

@@ -204,8 +204,9 @@ type Entered struct {
 	// Rank orders the waiters of a client as Redis does, the lowest first; 0: as before, or
 	// not known.
 	Rank int64
-	// Missing is how many members of a Busy DoubleBarrier are still to come.
-	Missing int64
+	// Missing is how many members of a Busy DoubleBarrier are still to come, and Inside how many
+	// are in, of the generation before.
+	Missing, Inside int64
 	// Result is that of a Once that is Settled.
 	Result string
 	// TakenOver: the outer hold is lost, and others hold the lock.

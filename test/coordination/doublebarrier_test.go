@@ -3,6 +3,7 @@ package coordination
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,6 +132,23 @@ func TestMembersMustAgreeOnTheirNumber(t *testing.T) {
 		first.GiveUp()
 		locktest.OnlyTombstones(t, b.Client(t))
 	})
+}
+
+// Who comes too early waits for the members of the generation before, of which there is a number
+// and no names.
+func TestEnterThatComesTooEarlySaysWhoIsStillIn(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	one := b.NewClient(t).NewDoubleBarrier("phase", 2)
+	first, second := enters(t, one), enters(t, one)
+	lease := first.Held()
+	locktest.MustUnlock(t, second.Held())
+	_, err := b.NewClient(t).NewDoubleBarrier("phase", 2).Enter(bg, rlock.WithWait(0))
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	if !strings.HasSuffix(err.Error(), ": not acquired: members that are still in: 1") {
+		t.Error(err)
+	}
+	locktest.MustUnlock(t, lease)
 }
 
 // Who gives up leaves no place, whether others wait or not; WithWait(0) never takes one.
