@@ -148,18 +148,20 @@ func leaderOf(s *sighting) Leader {
 // While Redis cannot be reached nothing is sent. All Observe and Watch of a client and an
 // election share one connection and one look.
 //
-// The channel is closed when ctx or the client ends; at once if the arguments of
-// NewElection were invalid or ctx is nil.
-func (e *Election) Observe(ctx context.Context) <-chan Leader {
-	leaders := make(latest[Leader], 1)
+// The channel is closed when ctx or the client ends. The error matches ErrInvalidArgument, or
+// ErrClosed if the client has shut down; there is no channel then.
+func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := e.core
-	if l.check(ctx) != nil || !l.c.begin() {
-		leaders.end()
-		return leaders
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	if !l.c.begin() {
+		return nil, l.error(ErrClosed)
 	}
 	defer l.c.end()
+	leaders := make(latest[Leader], 1)
 	l.show(ctx, &watch{tellee: &leadersTo{latest: leaders}})
-	return leaders
+	return leaders, nil
 }
 
 // leadersTo tells an Observe.

@@ -13,7 +13,10 @@ func ExampleElection() {
 	ctx := context.Background()
 	scheduler := client.NewElection("scheduler")
 
-	leaders := scheduler.Observe(ctx) // in any process
+	leaders, err := scheduler.Observe(ctx) // in any process
+	if err != nil {
+		log.Fatal(err)
+	}
 	fmt.Printf("at first %q\n", (<-leaders).Value)
 
 	lease, err := scheduler.Campaign(ctx, "10.0.0.7:9000") // waits until it leads

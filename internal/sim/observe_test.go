@@ -25,7 +25,10 @@ func observeRun(t *testing.T, seed uint64, s scenario) (told int) {
 			p := newPlayer(w, s, string(rune('a'+i)))
 			e := p.c.NewElection("job")
 			players, elections = append(players, p), append(elections, e)
-			leaders := e.Observe(ctx)
+			leaders, err := e.Observe(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
 			ends.Go(func() {
 				for l := range leaders {
 					mu.Lock()

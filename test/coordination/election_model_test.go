@@ -217,7 +217,7 @@ func TestElectionFollowsItsModel(t *testing.T) {
 				m.all = append(m.all, c.NewElection(name))
 			}
 			ctx, cancel := context.WithCancel(bg)
-			m.seen = m.all[0].Observe(ctx)
+			m.seen = mustObserve(t, ctx, m.all[0])
 			end := func(rt *rapid.T) {
 				defer cancel()
 				m.end(rt)

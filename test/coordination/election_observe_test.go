@@ -30,6 +30,26 @@ func endsOn(t testing.TB, seen <-chan rlock.Leader, want rlock.Leader) {
 	}
 }
 
+func mustObserve(t testing.TB, ctx context.Context, e *rlock.Election) <-chan rlock.Leader {
+	t.Helper()
+	seen, err := e.Observe(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+func TestObserveOfAClosedClientSaysWhy(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t)
+	locktest.Stop(c)
+	seen, err := c.NewElection("job").Observe(bg)
+	locktest.WantErr(t, err, rlock.ErrClosed)
+	if seen != nil {
+		t.Error("there is a channel")
+	}
+}
+
 func TestObserveShowsEachLeaderAndValue(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -37,8 +57,8 @@ func TestObserveShowsEachLeaderAndValue(t *testing.T) {
 		e := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewElection("job")
 		c := b.NewClient(t)
 		ctx, cancel := context.WithCancel(bg)
-		seen := c.NewElection("job").Observe(ctx)
-		second := c.NewElection("job").Observe(bg)
+		seen := mustObserve(t, ctx, c.NewElection("job"))
+		second := mustObserve(t, bg, c.NewElection("job"))
 		endsOn(t, seen, rlock.Leader{})
 		for i := range 3 {
 			value := fmt.Sprint(i)
@@ -70,7 +90,7 @@ func TestObserveShowsEachLeaderAndValue(t *testing.T) {
 func TestObserveSeesTheEndOfALeaseWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		seen := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewElection("job").Observe(bg)
+		seen := mustObserve(t, bg, b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewElection("job"))
 		lease := mustLead(t, b.NewClient(t).NewElection("job"), "a", rlock.WithLease(locktest.Ample(500*time.Millisecond)))
 		endsOn(t, seen, led(lease, "a"))
 		endsOn(t, seen, rlock.Leader{})
@@ -83,7 +103,7 @@ func TestObserveEndsOnTheLatestAcrossReconnects(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		proxy := faultproxy.New(t, b.Addr)
 		c := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), rlock.WithLongestPoll(locktest.Patient))
-		seen := c.NewElection("job").Observe(bg)
+		seen := mustObserve(t, bg, c.NewElection("job"))
 		e := b.NewClient(t).NewElection("job")
 		lease := mustLead(t, e, "a")
 		endsOn(t, seen, led(lease, "a"))

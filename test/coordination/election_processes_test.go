@@ -68,7 +68,7 @@ func TestKilledLeadersAreFollowedAndNeverOverlap(t *testing.T) {
 func killLeaders(t *testing.T, kills int) {
 	b := locktest.OnServer(t)
 	e := b.NewClient(t).NewElection("job")
-	seen := e.Observe(bg)
+	seen := mustObserve(t, bg, e)
 	dir := t.TempDir()
 	type leader struct {
 		*locktest.Child

@@ -143,8 +143,8 @@ func TestCampaignIsNotReentrant(t *testing.T) {
 	if _, err := e.Campaign(bg, "b", rlock.WithPriority(1)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)
 	}
-	if _, ok := <-(&rlock.Election{}).Observe(bg); ok {
-		t.Error("an election that was not made by a constructor is observed")
+	if seen, err := (&rlock.Election{}).Observe(bg); seen != nil || !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error("an election that was not made by a constructor:", err)
 	}
 	if err := e.Run(bg, "a", nil); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)

@@ -157,7 +157,10 @@ func TestOnceAndDoubleBarrierThatMayNotPublish(t *testing.T) {
 	members.Wait()
 
 	e := a.NewElection("job")
-	seen := b.NewElection("job").Observe(t.Context())
+	seen, err := b.NewElection("job").Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	lease, err := e.Campaign(bg, "one")
 	if err == nil {
 		err = e.Proclaim(bg, lease, "two")
