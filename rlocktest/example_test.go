@@ -65,6 +65,36 @@ func ExampleServer_Steal() {
 	}
 }
 
+// A RedLock needs servers that share a clock.
+func ExampleNewServers() {
+	var t *testing.T // what the test was given
+
+	nodes := rlocktest.NewServers(t, 5)
+	var clients []*rlock.Client
+	for _, node := range nodes {
+		clients = append(clients, node.Client())
+	}
+	l, err := rlock.NewRedLock("report", clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	nodes[0].Advance(time.Minute) // on all nodes: the lease is renewed
+	for _, node := range nodes[:3] {
+		if err := lease.Err(); err != nil {
+			t.Errorf("lost with a quorum of votes: %v", err)
+		}
+		node.Remove(l.Name())
+	}
+	if err := lease.Err(); !errors.Is(err, rlock.ErrRemoved) {
+		t.Errorf("Err() = %v without a quorum, want %v", err, rlock.ErrRemoved)
+	}
+}
+
 // The examples, as the tests that they are.
 
 func TestReporterStops(t *testing.T) {

@@ -21,6 +21,9 @@
 // When one of these methods has returned, the holder has been told: its
 // lease's Done is closed and the contexts made by Lease.Context have ended.
 //
+// A RedLock, or a MultiLock over several deployments, needs servers that share a clock: NewServers.
+// Each server that New makes has a clock of its own, which renews only the holds of its own clients.
+//
 // What runs on the clock of the test are leases, renewals and the polling of
 // waiters. Contexts with a deadline, rlock.WithWait and the time-outs of single
 // commands run in real time.
@@ -28,7 +31,6 @@ package rlocktest
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -54,17 +56,12 @@ import (
 // cluster, does not replicate and loses its data with the test. Tests of those
 // need a real Redis.
 type Server struct {
-	t     testing.TB
+	*common
 	mini  *miniredis.Miniredis
-	clock *clock
-	works works // of all clients
 	first *rlock.Client
 	raw   *redis.Client // Redis()
 
 	failing atomic.Pointer[string] // what Fail has the server answer; nil: it works
-
-	moving sync.Mutex   // held by who moves the clock
-	hung   map[int]bool // guarded by moving: works that did not end in time
 
 	mu      sync.Mutex // guards the rest
 	clients []*rlock.Client
@@ -95,41 +92,7 @@ func check(lock string) {
 // with the server, and is no error.
 func New(t testing.TB, opts ...rlock.Option) *Server {
 	t.Helper()
-	mini := miniredis.NewMiniRedis()
-	if err := mini.Start(); err != nil {
-		t.Fatalf("rlocktest: %v", err)
-	}
-	// Leases run out, and scripts see the time, by the clock of the clients.
-	mini.ClockTTL(true)
-	s := &Server{t: t, mini: mini, clock: newClock(), hung: map[int]bool{}}
-	mini.Server().SetPreHook(s.before)
-	t.Cleanup(s.close)
-	s.raw = s.dial()
-	s.first = s.NewClient(opts...)
-	return s
-}
-
-func (s *Server) close() {
-	s.Recover() // or holders could not unlock
-	s.mu.Lock()
-	clients, redises := s.clients, s.redises
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		wg.Go(func() { _ = c.Shutdown(ctx) }) // a test may leave its locks held
-	}
-	wg.Wait()
-	checks.mu.Lock()
-	for _, c := range clients {
-		delete(checks.byClient, c)
-	}
-	checks.mu.Unlock()
-	for _, rdb := range redises {
-		_ = rdb.Close()
-	}
-	s.mini.Close()
+	return NewServers(t, 1, opts...)[0]
 }
 
 // dial makes a go-redis client that is closed with the server.
@@ -233,7 +196,7 @@ func (s *Server) check(method string, d time.Duration) {
 // with any of its members: remove one of those. The name is with
 // the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
 // Of a RedLock it is the vote of this server that vanishes: the hold lasts until it
-// has been removed from so many servers that the others are no quorum.
+// has been removed from so many servers that the others are no quorum ([NewServers]).
 // Semaphores lose their number of permits with it, latches their count, a Once its result;
 // a barrier is lifted, without waking anybody.
 //
@@ -386,65 +349,4 @@ func (s *Server) before(p *server.Peer, _ string, _ ...string) bool {
 		s.clock.show(s.mini.SetTime)
 	}
 	return false
-}
-
-// jump moves both clocks, that of the clients and that of Redis.
-func (s *Server) jump(to time.Time) { s.clock.jump(to, s.mini.SetTime) }
-
-const (
-	// settleWithin bounds how long a step waits for the clients to do what was
-	// due. It is far above what a busy machine needs.
-	settleWithin = 30 * time.Second
-
-	// leaveWithin is how long holders have to unlock at the end of the test.
-	leaveWithin = 50 * time.Millisecond
-
-	// settleFailing is that bound while Fail is on: a waiter then repeats its
-	// command for as long as its time-out, and time goes on without it.
-	settleFailing = 500 * time.Millisecond
-)
-
-// settle waits until all clients have done what is due, so that what comes next
-// finds them as it would if time had passed at its own pace. What others begin
-// meanwhile is not waited for, nor what did not end last time.
-func (s *Server) settle() {
-	within := settleWithin
-	if s.failing.Load() != nil {
-		within = settleFailing
-	}
-	end := time.Now().Add(within)
-	for pause := range pauses(end) {
-		if !s.clock.due() {
-			break
-		}
-		time.Sleep(pause)
-	}
-	if !time.Now().Before(end) {
-		s.clock.forget()
-	}
-	// Who has dealt with a timer has begun the commands that follow from it.
-	begun := s.works.underWay()
-	maps.DeleteFunc(begun, func(n int, _ struct{}) bool { return s.hung[n] })
-	for pause := range pauses(end) {
-		if len(begun) == 0 {
-			return
-		}
-		time.Sleep(pause)
-		still := s.works.underWay()
-		maps.DeleteFunc(begun, func(n int, _ struct{}) bool { _, ok := still[n]; return !ok })
-	}
-	for n := range begun {
-		s.hung[n] = true
-	}
-}
-
-// pauses are ever longer ones, until end.
-func pauses(end time.Time) iter.Seq[time.Duration] {
-	return func(yield func(time.Duration) bool) {
-		for d := 20 * time.Microsecond; time.Now().Before(end); d = min(2*d, time.Millisecond) {
-			if !yield(d) {
-				return
-			}
-		}
-	}
 }

@@ -220,16 +220,8 @@ func TestRemoveAndStealLeaveOtherLocksAlone(t *testing.T) {
 // Of a RedLock Remove takes the vote of one server.
 func TestRemoveTakesTheVotesOfARedLock(t *testing.T) {
 	t.Parallel()
-	var servers []*rlocktest.Server
-	var clients []*rlock.Client
-	for range 5 {
-		srv := rlocktest.New(t)
-		servers, clients = append(servers, srv), append(clients, srv.Client())
-	}
-	l, err := rlock.NewRedLock("job", clients, rlock.WithNodeTimeout(5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers := rlocktest.NewServers(t, 5)
+	l := redLock(t, servers, false)
 	lease := lock(t, l)
 	done := lease.Done()
 	for i, srv := range servers[:3] {

@@ -1,0 +1,153 @@
+package rlocktest
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/go-rlock/rlock"
+)
+
+// common is what servers that were made together share.
+type common struct {
+	t       testing.TB
+	clock   *clock
+	works   works // of all clients
+	servers []*Server
+
+	moving sync.Mutex   // held by who moves the clock
+	hung   map[int]bool // guarded by moving: works that did not end in time
+}
+
+// NewServers starts n servers that share a clock: the nodes of an rlock.RedLock, or the
+// deployments that the members of an rlock.MultiLock are in. Each has its data, its clients and
+// its failures by itself. Advance and Pause of any of them let time pass for all of them, once,
+// and keep what they promise for holds that reach over several servers. Otherwise each is as
+// New makes it.
+func NewServers(t testing.TB, n int, opts ...rlock.Option) []*Server {
+	t.Helper()
+	if n < 1 {
+		t.Fatalf("rlocktest: NewServers(%d): need at least one", n)
+	}
+	c := &common{t: t, clock: newClock(), hung: map[int]bool{}}
+	t.Cleanup(c.close)
+	for range n {
+		mini := miniredis.NewMiniRedis()
+		if err := mini.Start(); err != nil {
+			t.Fatalf("rlocktest: %v", err)
+		}
+		// Leases run out, and scripts see the time, by the clock of the clients.
+		mini.ClockTTL(true)
+		s := &Server{common: c, mini: mini}
+		c.servers = append(c.servers, s)
+		mini.Server().SetPreHook(s.before)
+		s.raw = s.dial()
+		s.first = s.NewClient(opts...)
+	}
+	return c.servers
+}
+
+func (c *common) close() {
+	var clients []*rlock.Client
+	for _, s := range c.servers {
+		s.Recover() // or holders could not unlock
+		s.mu.Lock()
+		clients = append(clients, s.clients...)
+		s.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		wg.Go(func() { _ = c.Shutdown(ctx) }) // a test may leave its locks held
+	}
+	wg.Wait()
+	checks.mu.Lock()
+	for _, c := range clients {
+		delete(checks.byClient, c)
+	}
+	checks.mu.Unlock()
+	for _, s := range c.servers {
+		s.mu.Lock()
+		redises := s.redises
+		s.mu.Unlock()
+		for _, rdb := range redises {
+			_ = rdb.Close()
+		}
+		s.mini.Close()
+	}
+}
+
+// jump moves all clocks, that of the clients and that of each Redis.
+func (c *common) jump(to time.Time) {
+	c.clock.jump(to, func(now time.Time) {
+		for _, s := range c.servers {
+			s.mini.SetTime(now)
+		}
+	})
+}
+
+const (
+	// settleWithin bounds how long a step waits for the clients to do what was
+	// due. It is far above what a busy machine needs.
+	settleWithin = 30 * time.Second
+
+	// leaveWithin is how long holders have to unlock at the end of the test.
+	leaveWithin = 50 * time.Millisecond
+
+	// settleFailing is that bound while Fail is on: a waiter then repeats its
+	// command for as long as its time-out, and time goes on without it.
+	settleFailing = 500 * time.Millisecond
+)
+
+// settle waits until all clients have done what is due, so that what comes next
+// finds them as it would if time had passed at its own pace. What others begin
+// meanwhile is not waited for, nor what did not end last time.
+func (c *common) settle() {
+	within := settleWithin
+	for _, s := range c.servers {
+		if s.failing.Load() != nil {
+			within = settleFailing
+		}
+	}
+	end := time.Now().Add(within)
+	for pause := range pauses(end) {
+		if !c.clock.due() {
+			break
+		}
+		time.Sleep(pause)
+	}
+	if !time.Now().Before(end) {
+		c.clock.forget()
+	}
+	// Who has dealt with a timer has begun the commands that follow from it.
+	begun := c.works.underWay()
+	maps.DeleteFunc(begun, func(n int, _ struct{}) bool { return c.hung[n] })
+	for pause := range pauses(end) {
+		if len(begun) == 0 {
+			return
+		}
+		time.Sleep(pause)
+		still := c.works.underWay()
+		maps.DeleteFunc(begun, func(n int, _ struct{}) bool { _, ok := still[n]; return !ok })
+	}
+	for n := range begun {
+		c.hung[n] = true
+	}
+}
+
+// pauses are ever longer ones, until end.
+func pauses(end time.Time) iter.Seq[time.Duration] {
+	return func(yield func(time.Duration) bool) {
+		for d := 20 * time.Microsecond; time.Now().Before(end); d = min(2*d, time.Millisecond) {
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
