@@ -6,6 +6,14 @@ import (
 	"net"
 )
 
+// Held is how many commands are held, for Release. One for which the function given to Handle
+// has returned Hold may not be among them yet.
+func (p *Proxy) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.held)
+}
+
 // Release executes the held commands, oldest first, one after the other, and
 // returns for how many a reply came. Commands of one client connection share a
 // fresh connection that is logged in and set up like theirs. It reaches the

@@ -303,8 +303,14 @@ func TestHeldCommandsRunLateInOrderAndInTheirDatabase(t *testing.T) {
 			}
 		}
 		f.wantValue("s", "")
+		if n := f.p.Held(); n != 3 {
+			t.Fatalf("holds %d", n)
+		}
 		if n := f.p.Release(); n != 3 {
 			t.Fatalf("released %d", n)
+		}
+		if n := f.p.Held(); n != 0 {
+			t.Fatalf("holds %d after their release", n)
 		}
 		f.wantValue("s", "012")
 		if n := f.p.Release(); n != 0 {

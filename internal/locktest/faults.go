@@ -59,6 +59,13 @@ func OnNth(t testing.TB, proxy *faultproxy.Proxy, script string, n int64, action
 	return &seen
 }
 
+// HeldUp waits until a proxy holds that many commands, for Release. That its handler has seen
+// them is not enough: they may still be on their way to where Release takes them from.
+func HeldUp(t testing.TB, proxy *faultproxy.Proxy, n int) {
+	t.Helper()
+	Eventually(t, "requests are held up on their way", func() bool { return proxy.Held() >= n })
+}
+
 // LossyActions are the ways to lose a reply, or the request.
 var LossyActions = map[string]faultproxy.Action{
 	"reply swallowed":     faultproxy.SwallowReply,

@@ -117,20 +117,29 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	n := startMasters(t)
 	n.warm(t)
-	timeout := locktest.Ample(600 * time.Millisecond)
-	// Each case has clients that know nothing of the trouble of the one before.
-	fresh := func() *rlock.RedLock {
-		return locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(timeout))
+	// A quorum answers within it on a busy machine, too; the clients wait for that longer.
+	const timeout = 3 * time.Second
+	patient := []rlock.Option{rlock.WithCommandTimeout(5 * timeout), rlock.WithUnlockTimeout(5 * timeout)}
+	// Each case has clients that know nothing of the trouble of the one before. They have their
+	// connections: a request that waits for one need not be sent any more when it is late.
+	fresh := func(t *testing.T, opts ...rlock.Option) *rlock.RedLock {
+		l := locktest.NewRedLock(t, "stock", n.clients(t, append(opts, patient...)...), rlock.WithNodeTimeout(timeout))
+		lease := locktest.MustLock(t, l)
+		n.allVoteFor(t, lease)
+		locktest.MustUnlock(t, lease)
+		n.nothing(t, "stock")
+		return l
 	}
-	others := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
-	var held [5]atomic.Int64 // by the nodes, since hold
+	others := locktest.NewRedLock(t, "stock", n.straight(t, patient...), rlock.WithNodeTimeout(timeout))
+	gone := make([]int, len(n.plain)) // tombstones of what was before
 	hold := func(script string, nodes ...int) {
+		for i, rdb := range n.plain {
+			gone[i] = locktest.Tombstones(locktest.Keys(t, rdb))
+		}
 		id := locktest.SHA(script)
 		for _, i := range nodes {
-			held[i].Store(0)
 			n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 				if c.IsScript(id) {
-					held[i].Add(1)
 					n.faulty(i, c, faultproxy.Hold)
 					return faultproxy.Hold
 				}
@@ -140,12 +149,11 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 	}
 	// reached waits until a request to each of some nodes is held up: a quorum of the others
 	// is quicker.
-	reached := func(nodes ...int) {
+	reached := func(t *testing.T, nodes ...int) {
 		for _, i := range nodes {
-			locktest.Eventually(t, "a request is on its way", func() bool { return held[i].Load() > 0 })
+			locktest.HeldUp(t, n.proxies[i], 1)
 		}
 	}
-	gone := make([]int, len(n.plain)) // tombstones of the cases before
 	// arrive lets what was held up through, while another holds the lock and after that.
 	// Tombstones stop it on so many nodes: before they are there a vote may come, which
 	// the release that brings the tombstone takes back.
@@ -187,52 +195,55 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 			}
 			n.nothing(t, "stock")
 		}
-		for i, p := range n.proxies {
+		for _, p := range n.proxies {
 			p.ResetLog()
-			gone[i] = locktest.Tombstones(locktest.Keys(t, n.plain[i]))
 		}
 	}
 	t.Run("acquire of a try that failed", func(t *testing.T) {
-		l := fresh()
+		l := fresh(t)
 		hold("quorum/acquire", 0, 2, 4)
 		_, err := l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNoQuorum)
+		reached(t, 0, 2, 4)
 		arrive(t, 3, 3)
 	})
 	t.Run("acquire of a wait that was given up", func(t *testing.T) {
-		l := fresh()
+		l := fresh(t)
 		hold("quorum/acquire", 0, 1, 2, 3, 4)
 		w := locktest.Begin(t, bg, l)
-		reached(0, 1, 2, 3, 4)
+		reached(t, 0, 1, 2, 3, 4)
 		locktest.WantErr(t, w.GiveUp(), rlock.ErrNotAcquired)
 		arrive(t, 5, 5)
 	})
 	t.Run("acquire of a hold", func(t *testing.T) {
-		l := fresh()
+		l := fresh(t)
 		hold("quorum/acquire", 0, 3)
 		lease := locktest.MustLock(t, l)
-		reached(0, 3)
+		reached(t, 0, 3)
 		locktest.MustUnlock(t, lease)
 		arrive(t, 2, 2)
 	})
 	t.Run("renewal of a hold", func(t *testing.T) {
-		l := fresh()
+		l := fresh(t)
 		lease := locktest.MustLock(t, l)
 		hold("quorum/renew", 0, 3)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		reached(0, 3)
+		reached(t, 0, 3)
 		locktest.MustUnlock(t, lease)
 		arrive(t, 2, 2)
 	})
 	t.Run("renewal of a hold that is lost", func(t *testing.T) {
-		l := fresh()
-		lease := locktest.MustLock(t, l, rlock.WithLease(time.Second))
+		var clock locktest.Clock
+		l := fresh(t, clock.Option())
+		lease := locktest.MustLock(t, l, rlock.WithLease(time.Minute))
 		hold("quorum/renew", 0, 1, 3)
-		if err := lease.Extend(bg, time.Minute); err == nil {
+		if err := lease.Extend(bg, 2*time.Minute); err == nil {
 			t.Fatal("Extend without a quorum")
 		}
+		reached(t, 0, 1, 3)
+		clock.Forward(time.Minute)
 		<-lease.Done()
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
@@ -240,11 +251,11 @@ func TestRedLockRequestsThatComeLate(t *testing.T) {
 		arrive(t, 3, 3)
 	})
 	t.Run("release of a hold", func(t *testing.T) {
-		l := fresh()
+		l := fresh(t)
 		lease := locktest.MustLock(t, l)
 		hold("quorum/release", 0, 3)
 		locktest.MustUnlock(t, lease)
-		reached(0, 3)
+		reached(t, 0, 3)
 		arrive(t, 2, 0)
 	})
 }
