@@ -130,12 +130,14 @@ type Acquire struct {
 	// out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
 
-	Tries   int   // looks so far, including this one
-	Leads   bool  // it is the first of its client's waiters, as far as is known
-	Placed  bool  // an earlier look may have left a place in Redis, or stood by
-	Granted bool  // an earlier look may have been granted, and no lease was made of it
-	Splits  int   // looks in a row at which no owner had a quorum
-	Round   int64 // of a read-write lock, in which it was first refused; or NoRound
+	Tries   int    // looks so far, including this one
+	Leads   bool   // it is the first of its client's waiters, as far as is known
+	Placed  bool   // an earlier look may have left a place in Redis, or stood by
+	Granted bool   // an earlier look may have been granted, and no lease was made of it
+	Splits  int    // looks in a row at which no owner had a quorum,
+	Rival   string // which hold had the most other votes at the last of them,
+	Again   int    // and at how many in a row it had
+	Round   int64  // of a read-write lock, in which it was first refused; or NoRound
 }
 
 // Heir is a waiter of the client that may hold the lock next.

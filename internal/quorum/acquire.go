@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// backoff is the pause after votes were split, at random up to this the first time,
-	// and doubling up to backoffMax.
-	backoff    = 4 * time.Millisecond
-	backoffMax = 128 * time.Millisecond
+	// backoff is the pause after votes were split, at random up to this the first time, or up
+	// to what a quorum takes to answer, and doubling up to the longest poll.
+	backoff = 4 * time.Millisecond
 
 	// hurryGrace is the shortest wait for silent nodes when a quorum has answered: timers
 	// are not much finer.
 	hurryGrace = time.Millisecond
 
-	// togetherEvery: of that many looks in a row that showed no holder, one asks all nodes
-	// at once.
+	// togetherEvery: of that many looks in a row that showed no holder, but votes for the same
+	// hold, one asks all nodes at once.
 	togetherEvery = 4
 )
 
@@ -37,7 +36,7 @@ func (l *Lock) Enter(e *protocol.Acquire) protocol.Request[protocol.Entered] {
 		e.HoldID = l.cfg.NewID()
 	}
 	t := &try{Lock: l, HoldID: e.HoldID, lease: e.Lease}
-	together := !e.Wait || e.Tries <= 1 || e.Splits%togetherEvery == togetherEvery-1
+	together := !e.Wait || e.Tries <= 1 || e.Again%togetherEvery == togetherEvery-1
 	return request[protocol.Entered]{func(ctx context.Context) protocol.Result[protocol.Entered] {
 		return t.enter(ctx, e, together)
 	}}
@@ -93,13 +92,23 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	rest, holder := t.tally.rest()
 	held := t.tally.held()
 	if rest > 0 && (held || e.Wait) { // else who does not wait tries again
-		e.Splits = 0
+		e.Splits, e.Rival, e.Again = 0, "", 0
 	} else {
-		pause := seam.Jitter(t.cfg.Seed, t.Number, e.Splits, min(backoff<<min(e.Splits, 10), backoffMax))
+		if rival, _ := t.tally.most(); rival == e.Rival {
+			e.Again++
+		} else {
+			e.Rival, e.Again = rival, 1
+		}
+		pause := seam.Jitter(t.cfg.Seed, t.Number, e.Splits, t.backOff(e.Splits))
 		rest = (time.Millisecond + pause).Truncate(time.Millisecond)
 		e.Splits++
 	}
 	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true, Split: !held})
+}
+
+// backOff is the longest pause after a look at split votes, and so many before it.
+func (l *Lock) backOff(splits int) time.Duration {
+	return min(max(backoff, time.Duration(l.pace.Load()))<<min(splits, 20), l.cfg.LongestPoll)
 }
 
 // prepare is called before the nodes are asked for votes.
@@ -117,8 +126,9 @@ func (l *Lock) prepare(ctx context.Context) error {
 //
 // Of the waiters that have heard of a release, only the one that gets the vote of the first
 // node asks the others. So they do not split the votes among them. The first node's vote may
-// belong to a client that died before it asked the others, so every few looks all nodes are
-// asked at once.
+// belong to a client that died before it asked the others, so every few looks that find the same
+// vote there, all nodes are asked at once. If they find others, somebody gets on, and would lose
+// votes to that.
 func (t *try) vote(ctx context.Context) bool {
 	f := t.fanout()
 	defer f.end()

@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -165,12 +166,36 @@ func TestSplitVotesAreGivenBack(t *testing.T) {
 	e := h.entry()
 	e.Wait = true
 	got := h.look(e).Outcome
-	if got.Verdict != protocol.Busy || got.Holder != "" || !got.Known || got.Rest < time.Millisecond || got.Rest > 5*time.Millisecond {
+	if got.Verdict != protocol.Busy || got.Holder != "" || !got.Known || got.Rest < time.Millisecond || got.Rest > h.backOff(0)+time.Millisecond {
 		t.Errorf("%+v", got)
 	}
 	h.settled() // a vote that came too late is given back too
 	if e.Splits != 1 || h.votes() != "a:1 a:1 b:1 b:1 -" {
 		t.Errorf("%d splits, votes %s", e.Splits, h.votes())
+	}
+}
+
+// The pauses after split votes grow from what a quorum takes to answer up to the longest poll.
+func TestBackOffFollowsTheNodes(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	h := join(t, miniServers(t, 3), func(cfg *Config) { cfg.LongestPoll = 5 * time.Second })
+	for _, c := range []struct {
+		pace time.Duration
+		want []time.Duration // by splits
+	}{
+		{ms / 2, []time.Duration{4 * ms, 8 * ms, 16 * ms}},
+		{200 * ms, []time.Duration{200 * ms, 400 * ms, 800 * ms}},
+	} {
+		h.pace.Store(int64(c.pace))
+		for splits, want := range c.want {
+			if got := h.backOff(splits); got != want {
+				t.Errorf("nodes answer within %v, %d splits: %v, want %v", c.pace, splits, got, want)
+			}
+		}
+		if got := h.backOff(1e9); got != h.cfg.LongestPoll {
+			t.Errorf("at last: %v", got)
+		}
 	}
 }
 
@@ -241,6 +266,36 @@ func TestWaiterAsksTheForemostNodeFirst(t *testing.T) {
 	waiter.quiet()
 	if got := asked(); !slices.Equal(got, []int{1, 1, 1}) {
 		t.Errorf("asked %v", got)
+	}
+}
+
+// If the first node's vote is for another hold each time, somebody gets on, and the other nodes are
+// not asked. If it is for the same hold, its client may be dead: every few looks all are asked.
+func TestWaiterAsksAllNodesWhenNobodyGetsOn(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	e := h.entry()
+	e.Wait, e.Tries = true, 2
+	sha := loaded()["quorum/acquire"].SHA
+	asked := func(rival func(look int) string) (all int) {
+		h.servers[1].proxy.ResetLog()
+		for look := range 2 * togetherEvery {
+			h.servers[0].rdb.HSet(bg, h.record, "attempt", rival(look), "stamp", "1:1", "until", time.Now().Add(lease).UnixMicro())
+			h.servers[2].rdb.HSet(bg, h.record, "attempt", "other:1", "stamp", "1:1", "until", time.Now().Add(lease).UnixMicro())
+			h.pace.Store(int64(time.Hour)) // a busy machine
+			if got := h.look(e); got.Outcome.Verdict != protocol.Busy || !got.Outcome.Split {
+				t.Fatalf("%+v", got)
+			}
+			h.settled()
+		}
+		return h.servers[1].proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) })
+	}
+	if n := asked(func(look int) string { return fmt.Sprint("alive:", look) }); n != 0 {
+		t.Errorf("all nodes were asked %d times while others got on", n)
+	}
+	if n := asked(func(int) string { return "dead:1" }); n != 2 {
+		t.Errorf("all nodes were asked %d times, in %d looks, while nobody got on", n, 2*togetherEvery)
 	}
 }
 

@@ -98,7 +98,7 @@ func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 	var serial atomic.Int64
 	client := clients.Add(1)
 	cfg := Config{
-		Names: stock, Quorum: len(servers)/2 + 1, NodeTimeout: nodeTimeout, CommandTimeout: budget,
+		Names: stock, Quorum: len(servers)/2 + 1, NodeTimeout: nodeTimeout, CommandTimeout: budget, LongestPoll: time.Second,
 		Scripts: loaded(), Ballots: &Ballots{}, WatchdogLease: lease, LongestLease: lease,
 		NewID: func() protocol.HoldID {
 			n := serial.Add(1)

@@ -48,6 +48,7 @@ type Config struct {
 	Quorum         int             // from a majority of the nodes to all
 	NodeTimeout    time.Duration
 	CommandTimeout time.Duration // bounds a task that is sent without a waiting caller
+	LongestPoll    time.Duration // of a waiter
 	Scripts        protocol.Scripts
 	Seed           uint64 // of jitter
 	NewID          func() protocol.HoldID
