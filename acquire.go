@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -430,11 +431,7 @@ func (a *attempt) waitsSince(round int64) {
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.seen.wants(int64(a.core.asks.Takes()))
-	limit := a.opts.wait
-	if a.opts.waits > 0 {
-		limit = a.opts.waits
-	}
-	return interrupted(caller, err, ErrNotAcquired, limit, &a.seen, a.core.c.clock.Now())
+	return interrupted(caller, err, ErrNotAcquired, cmp.Or(a.opts.waits, a.opts.wait), &a.seen, a.core.c.clock.Now())
 }
 
 // error is the error of an acquire.
