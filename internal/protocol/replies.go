@@ -125,6 +125,9 @@ func kept(n int64) Kept {
 func readReleased(a wire.Answer) (Released, error) {
 	if _, is := a.Val.([]any); is {
 		token, behind, _, err := a.Pair()
+		if err == nil && (token <= 0 || behind < 0) {
+			err = wire.ErrReply(a.Val)
+		}
 		return Released{Kept: Done, Token: token, Behind: int(behind)}, err
 	}
 	n, err := a.Int()

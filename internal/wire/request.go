@@ -209,7 +209,7 @@ type Answer struct {
 }
 
 // ErrReply is the error of a reply of an unexpected form.
-func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100v", v) }
+func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100s", fmt.Sprint(v)) }
 
 // didIt reports whether the copy of a request with OneEffect that was answered did its work.
 func (a *Answer) didIt(r *Request) bool {

@@ -585,3 +585,26 @@ func TestCommandsOfACrowdInAQueue(t *testing.T) {
 		})
 	}
 }
+
+// A reply that no script of ours gives is an error of Unlock. The waiter finds what has become of
+// its hold.
+func TestReleaseToAWaiterWithAReplyThatCannotBe(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		next, _ := h.join(t)
+		sha := locktest.SHA(h.scripts + "/release_to")
+		other := func(cmd redis.Cmder, send func() error) error {
+			err := send()
+			if c, is := cmd.(interface{ SetVal(any) }); is && err == nil && len(cmd.Args()) > 1 && (cmd.Args()[1] == sha || cmd.Name() == "eval") {
+				c.SetVal([]any{int64(5), int64(-1)})
+			}
+			return err
+		}
+		h.fault.Store(&other)
+		err := h.held.Unlock(bg)
+		locktest.WantErr(t, err, rlock.ErrUnconfirmed, nil, rlock.ErrLeaseLost)
+		if !strings.HasSuffix(err.Error(), "[5 -1]") {
+			t.Errorf("%v does not say what it was", err)
+		}
+		locktest.MustUnlock(t, next.Held())
+	})
+}
