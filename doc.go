@@ -104,7 +104,9 @@
 //     a hold, and give the lock to a second owner while the first has a valid lease; the
 //     first learns of it with its next renewal. A flush, an eviction, and a restart
 //     without persistence do the same. [WithReplicaAck] and RedLock are against that.
-//   - Tokens may repeat if the server loses its data and its clock goes back, both at once.
+//   - Tokens may repeat if the server loses its data and its clock goes back, both at once,
+//     and those of a RedLock if several of its servers come back with old data
+//     (docs/failover.md).
 //   - Late copies of a request are stopped only if the library knows that there may be
 //     some: the request was not answered, or was sent twice. A proxy that repeats an
 //     answered acquire after the release can bring back a hold that no caller owns, until

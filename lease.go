@@ -129,7 +129,8 @@ func (l *Lease) Owner() string {
 // the same for each re-entry. A resource that refuses tokens lower than the highest it
 // has seen is safe from holders that continue after a loss. Tokens grow across expiry,
 // restarts and failovers, unless the server loses its data and its clock goes back, both
-// at once. A [FencedLock] promises less.
+// at once; those of a [RedLock] without a quarantine also unless several of its servers
+// come back with old data. A [FencedLock] promises less.
 func (l *Lease) Token() int64 {
 	if l.none() {
 		return 0

@@ -20,7 +20,8 @@ const DefaultNodeTimeout = 500 * time.Millisecond
 // acquired, as long as a majority of them answers and keeps its data. It does not
 // survive that so many of the nodes that voted for a hold lose their data within one
 // lease that they and the others are a quorum: with N nodes and a quorum of q, at least
-// 2q-N of them. Then there may be two holders; the token of the first is lower.
+// 2q-N of them. Then there may be two holders; the token of the first is lower, unless
+// so many nodes came back with old data, or with a clock that is behind.
 // [WithRestartQuarantine] and docs/failover.md say more.
 //
 // Unlike Redlock as its author specified it, and Redisson's, its tokens strictly

@@ -28,9 +28,16 @@
  *   COUNT_PAST    nodes count although their stamp is past the token
  *   NO_RESTORE    a node that lost its data comes back with a counter of zero
  *   NO_WAIT       it comes back while rounds that counted on it still run
+ *   NO_CLOCK      with CLOCK: it begins at zero
+ * CLOCK is the default mode, without a quarantine: any number of nodes lose their
+ * data, and each votes on at once, from its clock on.
  * PROBE asserts that the interesting runs do not exist: it has to fail.
  * SYMMETRY looks at one of the states that differ only in who is who.
  */
+
+#ifdef NO_CLOCK
+#define CLOCK
+#endif
 
 #ifndef K
 #define K 3      /* at most 8, see COUNTED */
@@ -74,6 +81,8 @@ Attempt att[3];
 bool used[K + 1];
 byte newest;
 
+#define larger(a, b) (a > b -> a : b)
+#define highest larger(larger(counter[0], counter[1]), counter[2])
 #define votes(c, n) (att[c].got[n] != 0 && att[c].got[n] != GONE)
 #define granted(c) (votes(c, 0) + votes(c, 1) + votes(c, 2))
 #define isCounted(c, n) (votes(c, n) && att[c].got[n] > COUNTED)
@@ -417,6 +426,23 @@ inline raisedElsewhere() {
 	}
 }
 
+#ifdef CLOCK
+/* A node loses its data, and begins at its clock, which is not below any counter
+   that a node ever had: none is ever lowered here, so the highest is still there. */
+inline loseData() {
+	STEP {
+		holder[n] != NOBODY || counter[n] < highest ->
+#ifdef NO_CLOCK
+		counter[n] = 0;
+#else
+		counter[n] = highest;
+#endif
+		free(n);
+		printf("node %d: loses its data, counter %d\n", n, counter[n]);
+		rename()
+	}
+}
+#else
 /* A node loses its data; one at a time. It answers nothing until it is
    admitted again. */
 inline loseData() {
@@ -460,6 +486,7 @@ inline admit() {
 		rename()
 	}
 }
+#endif
 
 proctype node(byte n) {
 	do
@@ -470,8 +497,10 @@ proctype node(byte n) {
 	:: raisedElsewhere()
 #ifndef NO_LOSS
 	:: loseData()
+#ifndef CLOCK
 	:: readCounter()
 	:: admit()
+#endif
 #endif
 	od
 }

@@ -85,6 +85,96 @@ func TestCounterGrowsAfterItHasExpired(t *testing.T) {
 	pairs(50)
 }
 
+// However many nodes lose their data, and when, tokens go on growing: also if the release of an
+// earlier hold tells such a node its token.
+func TestTokensGrowWhenNodesLoseTheirData(t *testing.T) {
+	t.Parallel()
+	servers := miniServers(t, 3)
+	h, other := join(t, servers), join(t, servers)
+	for _, s := range servers {
+		s.rdb.Set(bg, h.counter, 20, 0) // as far as it came without such a loss
+		s.rdb.Set(bg, keyHighest, 64, 0)
+	}
+	forget := func(nodes ...int) {
+		for _, i := range nodes {
+			servers[i].rdb.FlushAll(bg)
+		}
+	}
+	var last int64
+	grows := func(token int64, when string) {
+		t.Helper()
+		if token <= last {
+			t.Errorf("%s: token %d after %d", when, token, last)
+		}
+		last = token
+	}
+	lost, token := h.mustEnter()
+	h.quiet()
+	grows(token, "at first")
+	forget(0, 1)
+	var id string
+	eventually(t, "another hold has the votes of nodes that have forgotten the first", func() bool {
+		e := other.entry()
+		got := other.look(e)
+		id, token = e.ID, got.Outcome.Token
+		return got.Outcome.Verdict == protocol.Granted
+	})
+	other.quiet()
+	grows(token, "two owners")
+	other.mustRelease(id)
+	other.settled()
+	forget(0, 1, 2)
+	if got := h.Release(lost, 0).Do(bg, budget); got.Err != nil || got.Outcome == protocol.Done {
+		t.Errorf("%+v", got)
+	}
+	h.settled()
+	id, token = other.mustEnter()
+	other.quiet()
+	grows(token, "all have lost their data")
+	other.mustRelease(id)
+	other.settled()
+	for i := range servers {
+		forget(i)
+		id, token = h.mustEnter()
+		h.quiet()
+		grows(token, "one after the other")
+		h.mustRelease(id)
+		h.settled()
+	}
+}
+
+// The highest counter of all locks may be lost alone. What one lock writes there then is not below
+// the counters of the others.
+func TestCountersGrowWhenTheHighestIsLost(t *testing.T) {
+	t.Parallel()
+	servers := miniServers(t, 3)
+	flour := &protocol.Names{}
+	if err := flour.Derive("flour"); err != nil {
+		t.Fatal(err)
+	}
+	h, other := join(t, servers), join(t, servers, func(c *Config) { c.Names = flour })
+	id, token := other.mustEnter()
+	other.quiet()
+	other.mustRelease(id)
+	other.settled()
+	for _, s := range servers {
+		s.rdb.Del(bg, keyHighest)
+		s.rdb.Set(bg, h.counter, 62, 0)
+	}
+	for range 3 { // the second has the highest of all written
+		id, _ := h.mustEnter()
+		h.quiet()
+		h.mustRelease(id)
+		h.settled()
+	}
+	for _, s := range servers {
+		s.rdb.Del(bg, other.counter) // its time is over
+	}
+	if _, next := other.mustEnter(); next <= token {
+		t.Errorf("token %d after %d", next, token)
+	}
+}
+
 // A node whose RAISE is refused does not count: another grant may have been in between.
 func TestRefusedRaiseDoesNotCount(t *testing.T) {
 	t.Parallel()

@@ -181,6 +181,14 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 	}
 }
 
+// rollBack sets a node back to old data, in which there is no vote.
+func (h *home) rollBack(node int) {
+	rdb := h.servers[node].rdb
+	rdb.Del(bg, h.record)
+	rdb.Set(bg, h.counter, 50, 0)
+	rdb.Set(bg, keyHighest, 64, 0)
+}
+
 // A release need not write the token to nodes that were at it: unless they have forgotten
 // that, whether they vote for nobody since then or have voted anew.
 func TestReleaseWritesTheTokenToNodesThatForgot(t *testing.T) {
@@ -191,8 +199,8 @@ func TestReleaseWritesTheTokenToNodesThatForgot(t *testing.T) {
 	}
 	id, token := h.mustEnter()
 	h.quiet()
-	h.servers[1].rdb.FlushAll(bg)
-	h.servers[2].rdb.FlushAll(bg)
+	h.rollBack(1)
+	h.rollBack(2)
 	h.on(1, "renew", faultproxy.Error)
 	if got := h.Renew(id, lease).Do(bg, budget); got.Err != nil {
 		t.Fatal(got.Err)
@@ -321,7 +329,7 @@ func TestReleaseTellsTheTokenToNodesThatHaveForgottenIt(t *testing.T) {
 	for _, lost := range []int{-1, 0, 1} { // which of the releases to the node
 		id, token := h.mustEnter()
 		h.quiet()
-		h.servers[0].rdb.FlushAll(bg)
+		h.rollBack(0)
 		n := 0
 		h.servers[0].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(release) {
@@ -341,7 +349,7 @@ func TestReleaseTellsTheTokenToNodesThatHaveForgottenIt(t *testing.T) {
 	h.quiet()
 	id, token := h.mustEnter()
 	h.quiet()
-	h.servers[0].rdb.FlushAll(bg)
+	h.rollBack(0)
 	h.on(0, "release", faultproxy.Error)
 	h.mustRelease(id)
 	h.settled()

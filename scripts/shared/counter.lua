@@ -4,11 +4,13 @@
 --          without a vote, and begins again at the highest
 -- highest  not below any counter of the node, of all locks. So that not every vote has to
 --          write it, it is ahead of them: it is at least the end of the BLOCK that a counter
---          is in
+--          is in. A node that does not have it may have lost its data, and begins at its clock
+--          in µs: no counter comes so far, unless it counts a million votes in a second
 --
 -- Defines  raise(counter, highest, n), count(counter, highest, floor),
 --          draw(counter, highest, floor, n)
 -- include grant
+-- include time
 
 local MONTH = '2592000000'
 
@@ -16,9 +18,9 @@ local MONTH = '2592000000'
 -- higher.
 local function raise(counter, highest, n)
   redis.call('set', counter, string.format('%.0f', n), 'px', MONTH)
-  local last = n + BLOCK - n % BLOCK
-  if tonumber(redis.call('get', highest) or 0) < last then
-    redis.call('set', highest, string.format('%.0f', last))
+  local last, known = n + BLOCK - n % BLOCK, redis.call('get', highest)
+  if not known or tonumber(known) < last then
+    redis.call('set', highest, string.format('%.0f', known and last or math.max(last, micros())))
   end
 end
 
@@ -26,7 +28,7 @@ end
 -- the result is never below the floor: what the others knew when it was admitted again.
 local function count(counter, highest, floor)
   local known = redis.call('mget', counter, highest)
-  return math.max(tonumber(known[1] or known[2] or 0), floor)
+  return math.max(tonumber(known[1] or known[2] or micros()), floor)
 end
 
 -- draw counts one vote more, and returns the new value of the counter. n is that value, if
@@ -36,7 +38,7 @@ local function draw(counter, highest, floor, n)
   local new = n == 1
   if new then
     redis.call('del', counter) -- a script that fails half-way must not leave it so low
-    n = tonumber(redis.call('get', highest) or 0) + 1
+    n = tonumber(redis.call('get', highest) or micros()) + 1
   end
   if new or n <= floor or n % BLOCK == 0 then
     n = math.max(n, floor + 1)
