@@ -21,7 +21,8 @@ var (
 	// ErrNotSet: no permits were set, or the semaphore was deleted. Nothing waits for that.
 	ErrNotSet = errors.New("no permits were set")
 
-	// ErrUnreachable: Redis gave no usable answer in time. As the cause of a
+	// ErrUnreachable: Redis gave no usable answer in time. If the request waited in this
+	// process behind too many others, and was never sent, the message says so. As the cause of a
 	// loss it means that no renewal got through before the deadline.
 	ErrUnreachable = wire.ErrUnreachable
 

@@ -30,11 +30,13 @@ type call struct {
 	r        *Request
 	first    *firstCopy      // nil: none was under way before
 	ctx      context.Context // the caller's
+	began    time.Time
 	deadline time.Time
 	late     time.Time // when the next copy is due; zero: it is not
 	patience time.Duration
 	glance   time.Duration // how often it looks whether a copy still waits for a worker
 	held     job           // such a copy; see combiner
+	in       *combiner     // where copies wait; nil: nowhere
 	queued   bool          // it waits still; guarded by combiner.mu
 	withdrew bool          // a copy was withdrawn: its job may be in a queue for a while
 	waiting  int           // copies not yet answered
@@ -88,7 +90,7 @@ func (d *Deployment) doAfter(ctx context.Context, budget time.Duration, r *Reque
 		c.timer.Stop()
 		return a
 	}
-	c.d, c.r, c.first, c.ctx = nil, nil, nil, nil
+	c.d, c.r, c.first, c.ctx, c.in = nil, nil, nil, nil, nil
 	d.spare.rest(c)
 	return a
 }
@@ -107,6 +109,7 @@ func (c *call) launch(now time.Time) {
 	}
 	if c.waiting == 1 && c.first == nil {
 		if j.combiner = d.combinerOf(c.r); j.combiner != nil {
+			c.in = j.combiner
 			var at bool
 			if j.term, at = j.combiner.admit(j, now); !at {
 				c.held = j
@@ -211,9 +214,9 @@ func (c *call) do(budget time.Duration) Answer {
 		patience += d.cfg.AckTimeout
 	}
 	now := time.Now()
-	c.deadline = now.Add(budget)
+	c.began, c.deadline = now, now.Add(budget)
 	c.patience, c.glance = patience, budget/stuckPart
-	c.waiting, c.sent, c.taken = 0, 0, [copies]bool{}
+	c.waiting, c.sent, c.taken, c.in = 0, 0, [copies]bool{}, nil
 	c.launch(now)
 	c.arm(now)
 	pause := 10 * time.Millisecond
@@ -336,11 +339,19 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 		absent.Unsure = true
 		return *absent
 	}
+	waited := time.Since(c.began)
+	local := last == nil && c.sent == 0 && waited >= c.glance && c.in.answersSince(c.began)
 	if err := c.ctx.Err(); err != nil {
+		if local {
+			last = &notSent{waited}
+		}
 		return Answer{Err: err, Unsure: c.sent > 0, Last: last}
 	}
 	if c.first != nil {
 		budget = c.first.within
+	}
+	if local {
+		return Answer{Err: &notSent{budget}}
 	}
 	return Answer{Err: NoAnswer(budget, last), Unsure: c.sent > 0}
 }

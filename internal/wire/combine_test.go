@@ -624,15 +624,15 @@ func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	two, _ := ask()
 	ask()
 	ask()
-	if batch, _ := k.next(nil, []job{one}, 0); len(batch) != 2 {
+	if batch, _ := k.next(nil, []job{one}, 0, true); len(batch) != 2 {
 		t.Fatalf("a pipeline of %d", len(batch)) // it hangs from now on
 	}
-	k.next(nil, []job{two}, 0)
+	k.next(nil, []job{two}, 0, true)
 	if three, at := ask(); !at {
 		t.Fatal("there was room")
 	} else if four, at := ask(); at {
 		t.Fatal("there was no room")
-	} else if batch, _ := k.next(nil, []job{three}, 0); len(batch) != 0 || !k.withdraw(four) {
+	} else if batch, _ := k.next(nil, []job{three}, 0, true); len(batch) != 0 || !k.withdraw(four) {
 		t.Fatal("it was taken")
 	}
 	if _, at := ask(); !at {
@@ -767,5 +767,66 @@ func TestNobodyAsksAgainHowToPublish(t *testing.T) {
 		if n := hellos.Load(); n != 1 {
 			t.Fatalf("%d have asked", n)
 		}
+	}
+}
+
+// One script does as many requests as does not keep others from the server for long; a pipeline may
+// have several.
+func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	if err := c.rdb.ScriptLoad(bg, echoes.Text).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := len(c.proxy.Commands())
+	const n = 2*mostTogether + 20
+	for i := range n {
+		text := fmt.Sprint(i)
+		c.do(bg, time.Hour, echoWithOthers(text), func(a Answer) {
+			if a.Err != nil || a.Val != text || a.Unsure {
+				t.Errorf("%s: %+v", text, a)
+			}
+		})
+	}
+	c.release()
+	c.all.Wait()
+	conns, scripts := map[int]bool{}, map[string]int{} // by number of keys
+	for _, cmd := range c.proxy.Commands()[before:] {
+		if cmd.IsScript(echoes.SHA) && cmd.Name == "evalsha" {
+			conns[cmd.Conn] = true
+			scripts[cmd.Args[1]]++
+		}
+	}
+	if len(conns) != 1 || scripts[fmt.Sprint(mostTogether)] != 2 || scripts["20"] != 1 {
+		t.Errorf("%d connections, scripts by keys: %v", len(conns), scripts)
+	}
+}
+
+// A request whose time was over while it waited in this process says so, if the server answers
+// others meanwhile. If it answers nobody, that is said.
+func TestRequestThatWaitedInThisProcess(t *testing.T) {
+	t.Parallel()
+	d, _ := behind(t)
+	k := &d.combiners.one
+	set := func(heard time.Time) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.busy, k.pipelines, k.last, k.heard = direct, pipelines, time.Now().Add(time.Hour), heard // others are in front
+	}
+	const budget = 200 * time.Millisecond
+	set(time.Now().Add(time.Hour))
+	a := d.Do(bg, budget, echoOf("late"))
+	if !errors.Is(a.Err, ErrUnreachable) || a.Unsure || a.Err.Error() != (&notSent{budget}).Error() {
+		t.Errorf("%+v", a)
+	}
+	ctx, cancel := context.WithTimeout(bg, budget)
+	defer cancel()
+	var why *notSent
+	if a := d.Do(ctx, time.Second, echoOf("late")); !errors.Is(a.Err, context.DeadlineExceeded) || !errors.As(a.Last, &why) || a.Unsure {
+		t.Errorf("%+v", a)
+	}
+	set(time.Now().Add(-time.Second))
+	if a := d.Do(bg, budget, echoOf("late")); !errors.Is(a.Err, ErrUnreachable) || a.Unsure || errors.As(a.Err, &why) {
+		t.Errorf("%+v", a)
 	}
 }

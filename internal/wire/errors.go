@@ -32,6 +32,17 @@ func NoAnswer(within time.Duration, last error) error {
 	return Because(err, last)
 }
 
+// notSent is the error of a request that waited in this process until its time was over, while
+// the server answered others: that has not failed, there is too much to ask it. It matches
+// ErrUnreachable: there is no answer.
+type notSent struct{ within time.Duration }
+
+func (e *notSent) Error() string {
+	return fmt.Sprintf("not sent within %v: it waited in this process behind other requests, which Redis answers", e.within.Round(time.Millisecond))
+}
+
+func (*notSent) Is(target error) bool { return target == ErrUnreachable }
+
 // Ended reports whether an error says that a context has ended.
 func Ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)

@@ -23,6 +23,10 @@ type command interface {
 	Val() any
 }
 
+// mostTogether is how many requests one script does at most. A server serves nobody else
+// meanwhile.
+const mostTogether = RoundSize
+
 // mostTries is how often a parcel is sent. The second time is for scripts that the node did
 // not know: the first of each kind is sent in full, which loads it for the rest. The third
 // is for a batch that redirections have spread over nodes.
@@ -30,7 +34,7 @@ const mostTries = 3
 
 // parcels are the commands for a batch.
 func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
-	var kinds map[*Script]*parcel
+	var kinds map[*Script]*parcel // those with room
 	for i, r := range batch {
 		many := r.many()
 		if many == nil || !d.OneServer() {
@@ -38,11 +42,11 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 			continue
 		}
 		p := kinds[many]
-		if p == nil {
+		if p == nil || len(p.which) == mostTogether {
 			if kinds == nil {
 				kinds = map[*Script]*parcel{}
 			}
-			p = &parcel{script: many, which: make([]int, 0, len(batch)-i), many: true}
+			p = &parcel{script: many, which: make([]int, 0, min(len(batch)-i, mostTogether)), many: true}
 			kinds[many] = p
 			all = append(all, p)
 		}

@@ -115,15 +115,17 @@ func (w *worker) run(d *Deployment, j job) {
 	}
 }
 
-// do sends a copy. A hook may end the goroutine: then the copy stays unanswered, as if its
-// reply were lost, and the worker with it.
-func (d *Deployment) do(j job) {
+// do sends a copy, and reports whether the server has answered. A hook may end the goroutine: then
+// the copy stays unanswered, as if its reply were lost, and the worker with it.
+func (d *Deployment) do(j job) (answered bool) {
 	defer d.ended(j)
 	s := newCopy(j.call)
 	if !j.call.begins(j, &s.flight) {
-		return
+		return false
 	}
-	j.answer(d.send(s, j.r, j.call.first))
+	a := d.send(s, j.r, j.call.first)
+	j.answer(a)
+	return a.Err == nil || IsReply(a.Err)
 }
 
 // ended notes the end of a job that launch has begun.

@@ -76,6 +76,7 @@ func TestThousandsOfPlacesAreGivenUpAtOnce(t *testing.T) {
 			other.Report("ready")
 			rdb.Do(bg, "config", "resetstat")
 			rdb.ConfigSet(bg, "slowlog-log-slower-than", "1000")
+			most.forget() // their looks were combined as well
 			start := time.Now()
 			cancel()
 			wg.Wait()
@@ -122,6 +123,12 @@ func (h *pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 		h.mu.Unlock()
 		return next(ctx, cmds)
 	}
+}
+
+func (h *pipelineHook) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n = 0
 }
 
 func (h *pipelineHook) most() int {
