@@ -113,8 +113,5 @@ func (w *leaving) look(ctx context.Context) found {
 	return found{rest: max(r.Outcome.Rest, time.Millisecond), said: said{membersInside, r.Outcome.N}}
 }
 
-// membersInside is what a member waits for that wants to leave, or to enter with the next generation.
-const membersInside = "members that are still in: #"
-
 func (w *leaving) giveUp() bool                      { return false }
 func (w *leaving) listen(notify func()) (end func()) { return w.places.Listen("", notify) }

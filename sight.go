@@ -55,6 +55,10 @@ func (p permits) String() string {
 // wants notes what the asker itself needs: what it has seen may be from another.
 func (s *sight) wants(permits int64) { s.room.wanted = permits }
 
+// membersInside is what a member of a DoubleBarrier waits for that wants to leave, or to enter
+// with the next generation.
+const membersInside = "members that are still in: #"
+
 // answered notes the outcome of a look. within is the time that was given to replicas.
 func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
 	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
