@@ -106,7 +106,8 @@ func TestRenewalsBesideBlockingCommands(t *testing.T) {
 	rdb := locktest.Dialer(b.Addr)(t, func(o *redis.Options) {
 		o.PoolSize, o.PoolTimeout, o.PipelineReadBufferSize = size, time.Minute, 32<<10
 	})
-	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second))
+	var clock locktest.Clock
+	c := locktest.NewClient(t, rdb, clock.Option())
 	lease := locktest.MustLock(t, c.NewLock("a"))
 	ctx, cancel := context.WithCancel(bg)
 	done := make(chan struct{}, size)
@@ -120,8 +121,9 @@ func TestRenewalsBesideBlockingCommands(t *testing.T) {
 	locktest.Eventually(t, "all connections are blocked", func() bool {
 		return strings.Contains(plain.Info(bg, "clients").Val(), "blocked_clients:4")
 	})
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // three leases
+	for range 3 {
 		was := lease.Deadline()
+		clock.Forward(locktest.Lease / 3)
 		locktest.Eventually(t, "it is renewed, or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 		if err := lease.Err(); err != nil {
 			t.Fatal(err)

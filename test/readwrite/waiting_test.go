@@ -47,7 +47,7 @@ func waitFor(t testing.TB, rdb redis.UniversalClient, side rlock.Locker, l *rloc
 func TestReaderThatStandsBehindAnotherKeepsNoWriterOut(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), rlock.WithCommandTimeout(locktest.Ample(2 * time.Second))}
+		patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), rlock.WithCommandTimeout(5 * time.Minute)} // a copy of the look that is held up would be granted
 		rdb := b.Client(t)
 		listening := func(n int64) func() bool {
 			return func() bool { return locktest.ReadWriteSubscribers(t, rdb, "a") == n }
@@ -128,28 +128,39 @@ func TestWaitingReadersComeInTogether(t *testing.T) {
 // before it has its answer.
 func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	const readers, trip = 20, 200 * time.Millisecond
+	const readers = 20
 	b := locktest.OnServer(t)
-	c, proxy, rdb := faulty(t, b, rlock.WithCommandTimeout(10*time.Second))
+	c, proxy, rdb := faulty(t, b, rlock.WithCommandTimeout(5*time.Minute)) // no copies
 	writer := locktest.NewClient(t, rdb).NewReadWriteLock("a")
 	write := locktest.MustLock(t, writer.Writer, rlock.WithLease(time.Hour))
 	l := c.NewReadWriteLock("a")
 	got := waitFor(t, rdb, l.Reader, l, readers, 1)
+	// The first one of a client looks by itself. None of the others has its answer before most of
+	// them have asked.
+	id := locktest.SHA("rw/read_enter")
+	var asked, answered atomic.Int64
+	most := make(chan struct{})
+	let := sync.OnceFunc(func() { close(most) })
 	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
-		if cmd.IsScript(locktest.SHA("rw/read_enter")) {
-			return trip
+		if cmd.IsScript(id) && asked.Add(1) == readers/2 {
+			let()
 		}
 		return 0
 	})
-	start := time.Now()
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if cmd.IsScript(id) && answered.Add(1) > 1 {
+			select {
+			case <-most:
+			case <-time.After(locktest.Patience):
+				t.Errorf("%d have asked, and the others wait for their answers", asked.Load())
+				let()
+			}
+		}
+		return faultproxy.Pass
+	})
 	locktest.MustUnlock(t, write)
 	for range readers {
 		defer locktest.MustUnlock(t, <-got)
-	}
-	if took := time.Since(start); took > readers*trip/2 { // two or three trips, on a machine that is not busy
-		t.Fatalf("it took %v until all were in, a trip takes %v", took, trip)
-	} else {
-		t.Logf("all were in after %v, a trip takes %v", took, trip)
 	}
 }
 
