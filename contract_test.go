@@ -33,11 +33,11 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 			if (lease.Token() > 0) == k.Shared || lease.Name() != name || !strings.HasPrefix(lease.Owner(), c.ID()+":") {
 				t.Fatalf("name %q, owner %s, token %d", lease.Name(), lease.Owner(), lease.Token())
 			}
-			if left := time.Until(lease.Deadline()); left < 25*time.Second || left > 30*time.Second {
+			if left := time.Until(lease.Deadline()); left < locktest.Lease-locktest.Patience || left > locktest.Lease {
 				t.Fatalf("deadline in %v", left)
 			}
 			s, err := k.Open(other, name).State(bg)
-			if err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: lease.Owner(), Count: 1, Shared: k.Shared}) || s.TTL < 25*time.Second {
+			if err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: lease.Owner(), Count: 1, Shared: k.Shared}) || s.TTL < locktest.Lease-locktest.Patience {
 				t.Fatalf("state %+v, %v", s, err)
 			}
 			if s.Mode == rlock.ModeShared != k.Shared {

@@ -466,7 +466,7 @@ func TestHoldIsNotHandedOverWhenARenewalIsDue(t *testing.T) {
 	}
 	locktest.MustUnlock(t, k.rival)
 	first := k.lease(t, 0)
-	clock.Forward(rlock.DefaultWatchdogLease / 3)
+	clock.Forward(locktest.Lease / 3)
 	locktest.Eventually(t, "a renewal has failed", func() bool { return renewals.Load() > 0 })
 	locktest.MustUnlock(t, first)
 	second := k.lease(t, 1)

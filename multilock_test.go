@@ -108,7 +108,7 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, lease, err)
 		}
 	}
-	bounded := locktest.MultiLockOf(t, b.NewClient(t, rlock.WithFailoverQuarantine(time.Minute)), "{m}a", "{m}b")
+	bounded := locktest.MultiLockOf(t, b.NewClient(t, rlock.WithFailoverQuarantine(time.Minute), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease)), "{m}a", "{m}b")
 	if lease, err := bounded.TryLock(bg, rlock.WithLease(time.Hour)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("longer than the longest lease: %v, %v", lease, err)
 	}

@@ -156,7 +156,7 @@ func TestGrantThatIsHeardLateLastsNoLonger(t *testing.T) {
 					<-goOn
 				}
 			}}).(rlock.Option)
-			r := newRivals(t, b.Client(t), b.Client(t), env)
+			r := newRivals(t, b.Client(t), b.Client(t), env, rlock.WithWatchdogLease(rlock.DefaultWatchdogLease))
 			r.warm(t)
 			lease := locktest.MustLock(t, r.mine)
 			began := clock.Now()
@@ -173,7 +173,7 @@ func TestGrantThatIsHeardLateLastsNoLonger(t *testing.T) {
 			if n := r.looks.standBy.Load() - looks; n != late.looks {
 				t.Errorf("it has looked %d times, want %d", n, late.looks)
 			}
-			const watchdogLease = 30 * time.Second
+			const watchdogLease = rlock.DefaultWatchdogLease
 			if late.looks == 1 {
 				if d := got.Deadline(); d.After(looked.Add(watchdogLease)) || d.Before(began) {
 					t.Errorf("the deadline is %v after the look", d.Sub(looked))

@@ -54,7 +54,7 @@ func (e *Attempt) Held() *rlock.Lease {
 	e.t.Helper()
 	select {
 	case <-e.Done:
-	case <-time.After(20 * time.Second): // far above what a busy machine needs
+	case <-time.After(Patience):
 		e.t.Fatal("waited too long for the lease")
 	}
 	if e.Err != nil {

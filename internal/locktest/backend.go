@@ -132,10 +132,14 @@ func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalC
 	}
 }
 
+// Lease is the watchdog lease of clients whose test sets none. It is longer than Patience: who
+// waits for a lock until a hold that leaked has run out waits in vain.
+const Lease = 5 * time.Minute
+
 // NewClient is a Client that is stopped at the end of the test, before rdb is closed.
 func NewClient(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *rlock.Client {
 	t.Helper()
-	c, err := rlock.New(rdb, opts...)
+	c, err := rlock.New(rdb, append([]rlock.Option{rlock.WithWatchdogLease(Lease)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

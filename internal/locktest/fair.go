@@ -98,7 +98,7 @@ func (w *FairWaiter) Wait(t testing.TB) *rlock.Lease {
 	t.Helper()
 	select {
 	case <-w.Done:
-	case <-time.After(40 * time.Second):
+	case <-time.After(Patience):
 		t.Fatalf("the waiter %s got nothing", w.ID)
 	}
 	if w.Err != nil {

@@ -224,7 +224,7 @@ func (w *Waiter) Lease(t testing.TB, since time.Time) (*rlock.Lease, time.Durati
 			t.Fatal(g.Err)
 		}
 		return g.Lease, g.At.Sub(since)
-	case <-time.After(40 * time.Second):
+	case <-time.After(Patience):
 		t.Fatal("a waiter got nothing")
 		return nil, 0
 	}

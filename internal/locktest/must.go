@@ -12,11 +12,14 @@ import (
 
 var bg = context.Background()
 
-// Eventually waits for a condition that must come true soon. The bound is far
-// above what a busy machine needs.
+// Patience bounds every wait for what must come soon. It is far above what a busy machine
+// needs, and below Lease.
+const Patience = time.Minute
+
+// Eventually waits for a condition that must come true soon.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); {
+	for end := time.Now().Add(Patience); !ok(); {
 		if time.Now().After(end) {
 			t.Fatalf("waited too long until %s", what)
 		}
@@ -24,7 +27,8 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// MustLock takes a lock within 30 s.
+// MustLock takes a lock that is free, or soon is: not one that becomes free when the lease of
+// a dead holder is over.
 func MustLock(t testing.TB, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
 	t.Helper()
 	return MustLockCtx(t, context.Background(), l, opts...)
@@ -33,7 +37,7 @@ func MustLock(t testing.TB, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.
 // MustLockCtx is MustLock for the owner that ctx carries.
 func MustLockCtx(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	lease, err := l.Lock(ctx, opts...)
 	if err != nil {

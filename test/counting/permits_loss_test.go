@@ -108,7 +108,7 @@ func TestLeaseThatLostAPermitIsLost(t *testing.T) {
 		locktest.Beside(t, name, func(t *testing.T) {
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 				r := &locktest.Recorder{}
-				lease := rlock.DefaultWatchdogLease
+				lease := locktest.Lease
 				if name == "renewal" {
 					lease = time.Second
 				}

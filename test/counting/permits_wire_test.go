@@ -56,8 +56,8 @@ func TestPermitsAreThoseOfRedisson(t *testing.T) {
 			if len(id) != 16 {
 				t.Fatalf("id %x", id)
 			}
-			lease, most := one, rlock.DefaultWatchdogLease
-			if left > time.Minute {
+			lease, most := one, locktest.Lease
+			if left > locktest.Lease {
 				lease, most = three, time.Hour
 			}
 			client, number, _ := strings.Cut(lease.Owner(), ":")

@@ -190,7 +190,7 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			var refused *rlock.Error
-			if !errors.As(err, &refused) || refused.Holder != held.Owner() || refused.Left <= 0 || refused.Left > rlock.DefaultWatchdogLease {
+			if !errors.As(err, &refused) || refused.Holder != held.Owner() || refused.Left <= 0 || refused.Left > locktest.Lease {
 				t.Errorf("%v, %+v", err, refused)
 			}
 		})

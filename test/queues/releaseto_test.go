@@ -238,7 +238,7 @@ func TestReleaseGrantsTheLockToTheNextWaiterOfTheClient(t *testing.T) {
 		if n := looks() - before; n > 0 {
 			t.Errorf("it looked %d times", n)
 		}
-		if a.Owner() != id || a.Token() <= h.held.Token() || time.Until(a.Deadline()) > rlock.DefaultWatchdogLease {
+		if a.Owner() != id || a.Token() <= h.held.Token() || time.Until(a.Deadline()) > locktest.Lease {
 			t.Errorf("%s with token %d until %v, after %d", a.Owner(), a.Token(), a.Deadline(), h.held.Token())
 		}
 		h.holds(t, a, 1)

@@ -105,7 +105,7 @@ func TestLockLastsAsLongAsItsLongestReader(t *testing.T) {
 		java.Release("other:1")
 		java.Release(locktest.JavaOwner)
 		java.Release(locktest.JavaOwner)
-		locktest.WantTTL(t, rdb, "a", rlock.DefaultWatchdogLease)
+		locktest.WantTTL(t, rdb, "a", locktest.Lease)
 		locktest.MustUnlock(t, renewed)
 
 		// A writer's time stays while it writes, and goes with it.

@@ -222,7 +222,7 @@ func TestFailoverQuarantineArguments(t *testing.T) {
 			t.Errorf("%T, %v: %v", bad.rdb, bad.longest, err)
 		}
 	}
-	c := locktest.NewClient(t, rdb, rlock.WithFailoverQuarantine(time.Minute))
+	c := locktest.NewClient(t, rdb, rlock.WithFailoverQuarantine(time.Minute), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease))
 	if _, err := c.NewLock("x").TryLock(context.Background(), rlock.WithLease(2*time.Minute)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Errorf("a longer lease: %v", err)
 	}

@@ -95,7 +95,7 @@ var aclTypes = []aclType{
 		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)}, // the clocks may differ by a part of it
 		open: aclRedLock(rlock.WithRestartQuarantine())},
 	{name: "Lock with WithFailoverQuarantine", keys: aclLock + " ~rlock:served", commands: append([]string{"info"}, pubsub...),
-		opts: []rlock.Option{rlock.WithFailoverQuarantine(30 * time.Second)},
+		opts: []rlock.Option{rlock.WithFailoverQuarantine(rlock.DefaultWatchdogLease), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease)},
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 	{name: "Semaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: aclSemaphore},
 	{name: "CountDownLatch", keys: "~app:* ~{app:* &redisson_countdownlatch__channel__{app:*", commands: pubsub, use: aclLatch},

@@ -17,7 +17,7 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		for _, name := range []string{"order:7", "{t}x", "a b"} {
-			c := locktest.NewClient(t, rdb, rlock.WithPubSub(rlock.PubSubPlain))
+			c := locktest.NewClient(t, rdb, rlock.WithPubSub(rlock.PubSubPlain), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease))
 			l := c.NewReadWriteLock(name)
 			heard := locktest.HearReadWrite(t, rdb, name)
 			var first, second, third, write, again *rlock.Lease
