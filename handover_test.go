@@ -264,7 +264,7 @@ func TestHandOverIsForRenewedHoldsOnly(t *testing.T) {
 			if next.Owner() == held.Owner() {
 				t.Error("the hold was handed over")
 			}
-			if ttl, most := k.rdb.PTTL(bg, "a").Val(), time.Minute; ttl > most || time.Until(next.Deadline()) > most {
+			if ttl, most := k.rdb.PTTL(bg, "a").Val(), locktest.Lease; ttl > most || time.Until(next.Deadline()) > most {
 				t.Errorf("the next owner has a lease of %v, until %v", ttl, next.Deadline())
 			}
 			locktest.MustUnlock(t, next)
