@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,6 +271,42 @@ func TestHandOverIsForRenewedHoldsOnly(t *testing.T) {
 			locktest.MustUnlock(t, next)
 		})
 	}
+}
+
+// A copy of the acquire that began a batch comes when the batch is over: the last owner has left a
+// tombstone.
+func TestLateCopyOfAnAcquireAfterABatch(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		const n = 3
+		k := newCrowd(t, b, n, rlock.WithHandOver(n, long), rlock.WithWatchdogLease(long)) // no renewal comes in between
+		var late atomic.Pointer[[]any]
+		k.rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+			if args := cmd.Args(); locktest.Runs(cmd, "lock/enter") && late.CompareAndSwap(nil, &args) {
+				return io.ErrUnexpectedEOF // it is under way, and is sent again
+			}
+			return next()
+		}})
+		locktest.MustUnlock(t, k.rival)
+		first := k.lease(t, 0)
+		for i, last := 1, first; i <= n; i++ {
+			if last.Owner() != first.Owner() {
+				t.Fatal("the hold was not handed over")
+			}
+			if i < n {
+				k.settle(t)
+			}
+			locktest.MustUnlock(t, last)
+			if i < n {
+				last = k.lease(t, i)
+			}
+		}
+		plain := b.Client(t)
+		if reply, err := plain.Do(bg, *late.Load()...).Slice(); err != nil || len(reply) != 2 || reply[0] != int64(-1) {
+			t.Errorf("the late copy: %v, %v", reply, err)
+		}
+		locktest.OnlyTombstones(t, plain)
+	})
 }
 
 // The waiter is canceled when the lock was handed over to it already: the next one has
