@@ -84,11 +84,11 @@ var counting = []struct {
 		_, err := c.NewSemaphore("permits").Available(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits", 1, 3, 16}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits", 1, 3, 19}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
 		return err
 	}},
-	{cost{"Semaphore: AddPermits", 1, 5, 16}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: AddPermits", 1, 7, 19}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
 	{cost{"Semaphore: Drain", 1, 4, 18}, func(ctx context.Context, c *rlock.Client) error {

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -31,6 +32,7 @@ type inquiry struct {
 	sentinel error
 
 	tries  int
+	aside  bool // it needs more than there can be: others need not wait behind it
 	seen   sight
 	place  *waiter // its place in line, if it is the head
 	outage outage
@@ -57,8 +59,10 @@ type found struct {
 	rest time.Duration // not done: look again within it; negative: as late as possible
 	said said          // not done: what there is instead
 	free permits       // of a semaphore
-	err  error         // there is no outcome
-	last error         // see protocol.Result
+	// beyond: not done, and it needs more than there are, free or not.
+	beyond bool
+	err    error // there is no outcome
+	last   error // see protocol.Result
 }
 
 // run waits until there is what the inquiry asks for. caller is the context of the call,
@@ -109,10 +113,26 @@ func (q *inquiry) ask(ctx context.Context) error {
 		rest = f.rest
 	}
 	c.events.Contended(q.of.name)
-	return q.waitInLine(ctx, rest, news)
+	for {
+		if err := q.waitInLine(ctx, rest, news); err != errAside {
+			return err
+		}
+		rest, news = -1, 0 // it looks again when it has subscribed
+	}
 }
 
-func (q *inquiry) line() lineKey { return lineKey{lock: q.of} }
+// line is where the inquiry waits in its client.
+func (q *inquiry) line() lineKey {
+	key := lineKey{lock: q.of}
+	if q.aside {
+		key.id = strconv.FormatInt(q.need, 10) // those that need as much stand together
+	}
+	return key
+}
+
+// stepsAside reports whether the inquiry has to leave its line, and to wait in another; see
+// attempt.aside.
+func (q *inquiry) stepsAside(w *waiter) bool { return q.aside && w.line.key.id == "" }
 
 // look asks once, and notes what it has seen.
 func (q *inquiry) look(ctx context.Context) found {
@@ -120,6 +140,7 @@ func (q *inquiry) look(ctx context.Context) found {
 	q.seen.asked = q.c.clock.Now()
 	q.show()
 	f := q.asks.look(ctx)
+	q.aside = q.aside || f.beyond
 	if f.err != nil || f.done {
 		q.seen.failed(f.err, f.last, false, 0)
 	} else {
@@ -206,6 +227,9 @@ func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (done b
 			if f.done || f.err != nil && !worthRepeating(f.err) {
 				return f.done, f.err
 			}
+			if q.stepsAside(w) {
+				return false, errAside
+			}
 			q.asks.giveUp() // see waitInLine
 		}
 	}
@@ -226,6 +250,8 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				return &handOver{upTo: joined}, nil
 			case f.done:
 				return &handOver{room: f.room, taken: taken}, nil
+			case q.stepsAside(w):
+				return nil, errAside
 			case f.err == nil:
 				q.outage = outage{}
 			case !worthRepeating(f.err):

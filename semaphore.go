@@ -67,8 +67,10 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // were free. If no permits were set, it returns ErrNotSet at once, and does not wait.
 //
 // The waiters of one client are served in the order in which they came; those for
-// many permits are not overtaken by those for few, and all wait behind one that asks for
-// more than there are. Nothing is promised among clients. If Redis gives no answer for as
+// many permits are not overtaken by those for few. Others do not wait behind one that asks
+// for more permits than clients of this package have set and added: it gets them if others
+// that nobody had taken are released, but then it may be overtaken. If Java has set the
+// permits, nobody is overtaken. Nothing is promised among clients. If Redis gives no answer for as
 // long as a watchdog lease, the error matches ErrUnreachable. After an error nothing is
 // taken: if need be, permits are given back in the background.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) error {
@@ -203,8 +205,9 @@ func (a *taking) look(ctx context.Context) found {
 		a.op = a.page.next()
 	}
 	unsure := a.unsure
-	a.unsure = true // until it is answered: an Observer may end the goroutine
-	r := a.s.asks.Acquire(a.op, a.n).Do(ctx, c.cfg.commandTimeout)
+	a.unsure = true                         // until it is answered: an Observer may end the goroutine
+	inLine := a.place != nil || a.tries > 1 // else this may be the only look
+	r := a.s.asks.Acquire(a.op, a.n, inLine).Do(ctx, c.cfg.commandTimeout)
 	a.unsure = unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
@@ -223,7 +226,8 @@ func (a *taking) look(ctx context.Context) found {
 		if a.unsure {
 			a.giveUp() // a copy that comes later would take what this wait never learns of
 		}
-		return found{rest: -1, free: permits{known: true, free: r.Outcome.Free}}
+		t := &r.Outcome
+		return found{rest: -1, free: permits{known: true, counted: t.Counted, all: t.All, free: t.Free}, beyond: t.Counted && a.n > t.All}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}

@@ -17,15 +17,35 @@ func NewSemaphore(site *Site, names *Names) *Semaphore {
 	return &Semaphore{site, names, names.Lock, channel, channel}
 }
 
+// all is the key with how many permits there are, free or not.
+func (s *Semaphore) all() string { return s.names.Derived("rlock:all") }
+
 // Taken is the outcome of an acquire of permits.
 type Taken struct {
 	Verdict Verdict // Granted, Busy, Withdrawn or NotSet
-	Free    int64   // how many are left, or how many there are
+	Free    int64   // how many are left, or free
+	All     int64   // Busy: how many there are ...
+	Counted bool    // ... if that is known
 }
 
-// Acquire takes n permits.
-func (s *Semaphore) Acquire(op Op, n int64) Request[Taken] {
-	return recording(s.site, "semaphore/acquire", s.permits, s.names, op, readTaken, n)
+// Acquire takes n permits. If count is set, the outcome says how many there are, if that is
+// known; it costs a little more.
+func (s *Semaphore) Acquire(op Op, n int64, count bool) Request[Taken] {
+	if !count {
+		return recording(s.site, "semaphore/acquire", s.permits, s.names, op, readTaken, n)
+	}
+	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
+	s.counted(&q.r, op, n)
+	return q
+}
+
+// counted puts what a script gets that knows how many permits there are.
+func (s *Semaphore) counted(r *wire.Request, op Op, args ...any) {
+	var words [6]any
+	words[0], words[1], words[2], words[3] = s.permits, s.names.record(op.Page), s.all(), op.Number
+	n := copy(words[4:], args)
+	r.Put(3, words[:4+n]...)
+	r.Args = args[n:]
 }
 
 // Release puts n permits back.
@@ -35,12 +55,16 @@ func (s *Semaphore) Release(op Op, n int64) Task {
 
 // TrySet sets the number of permits if none was. It reports whether it did.
 func (s *Semaphore) TrySet(op Op, n int64) Request[bool] {
-	return recording(s.site, "semaphore/try_set", s.permits, s.names, op, readBool, n, s.to, s.site.counting())
+	q := looking(s.site, "semaphore/try_set", nil, nil, readBool)
+	s.counted(&q.r, op, n, s.to, s.site.counting())
+	return q
 }
 
 // Add changes the number of permits by n.
 func (s *Semaphore) Add(op Op, n int64) Request[Kept] {
-	return s.site.doing("semaphore/add", s.permits, s.names, op, n, s.to, s.site.counting())
+	t := s.site.about("semaphore/add", nil, nil)
+	s.counted(&t.r, op, n, s.to, s.site.counting())
+	return t
 }
 
 // Drain takes all free permits, and returns their number.
@@ -50,7 +74,9 @@ func (s *Semaphore) Drain(op Op) Request[int64] {
 
 // Undo undoes an Acquire, Add or Drain.
 func (s *Semaphore) Undo(op Op) Task {
-	return s.site.doing("semaphore/undo", s.permits, s.names, op, s.to, s.site.counting())
+	t := s.site.about("semaphore/undo", nil, nil)
+	s.counted(&t.r, op, s.to, s.site.counting())
+	return t
 }
 
 // Seal stops late copies of a TrySet.
@@ -67,15 +93,19 @@ func (s *Semaphore) Listen(notify func()) (end func()) { return s.site.listen(s.
 
 func readTaken(a wire.Answer) (Taken, error) {
 	if left, ok := a.Val.(int64); ok && a.Err == nil {
-		return Taken{Granted, left}, nil
+		return Taken{Verdict: Granted, Free: left}, nil
 	}
-	code, n, _, err := a.Pair()
+	code, n, more, err := a.Pair()
 	if err != nil {
 		return Taken{}, err
 	}
 	switch code {
 	case codeBusy:
-		return Taken{Busy, n}, nil
+		t := Taken{Verdict: Busy, Free: n}
+		if len(more) > 0 {
+			t.All, t.Counted = more[0].(int64)
+		}
+		return t, nil
 	case codeWithdrawn:
 		return Taken{Verdict: Withdrawn}, nil
 	case codeNotSet:

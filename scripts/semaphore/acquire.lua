@@ -2,10 +2,11 @@
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
+-- KEYS[3]  how many permits there are; absent, or not there: that is not known
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- Reply    n        taken; n are left
---          {0, n}   too few: n are free
+--          {0, n, all}  too few: n of all are free; without all if that is not known
 --          {-1, 0}  this acquire was given up: a late copy, nothing done
 --          {-5, 0}  no permits were set
 -- Caller   Acquire, TryAcquire of a Semaphore
@@ -13,7 +14,8 @@
 
 -- include record
 -- include count
-local permits, record = KEYS[1], KEYS[2]
+-- include total
+local permits, record, known = KEYS[1], KEYS[2], KEYS[3]
 local number, n = ARGV[1], tonumber(ARGV[2])
 local what = recorded(record, number)
 local free, foreign = count(permits)
@@ -26,6 +28,10 @@ elseif what then
 elseif not free then
   return {-5, 0}
 elseif free < n then
+  local all = known and total(known)
+  if all and all >= free then -- else somebody has released more than were taken
+    return {0, free, all}
+  end
   return {0, free}
 end
 note(record, number, -n)

