@@ -19,7 +19,7 @@ import (
 // with it.
 func TestReleaseLeavesASilentNodeToTheWatchdog(t *testing.T) {
 	t.Parallel()
-	h := join(t, miniServers(t, 3), func(c *Config) { c.NodeTimeout = 500 * time.Millisecond })
+	h := join(t, miniServers(t, 3))
 	h.warm()
 	id, token := h.mustEnter()
 	h.quiet()
@@ -88,7 +88,7 @@ func TestNodeIsNotAskedForItsVoteAfterTheRelease(t *testing.T) {
 // Where a node's client was shut down, the home goes on.
 func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
 	t.Parallel()
-	h := join(t, miniServers(t, 3), func(c *Config) { c.NodeTimeout = 500 * time.Millisecond })
+	h := join(t, miniServers(t, 3))
 	h.warm()
 	id, _ := h.mustEnter()
 	h.quiet()
@@ -134,7 +134,7 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 	} {
 		t.Run(c.votes, func(t *testing.T) {
 			t.Parallel()
-			h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = 2 * time.Second })
+			h := join(t, miniServers(t, 5))
 			h.warm()
 			id, _ := h.mustEnter()
 			h.quiet()

@@ -12,7 +12,7 @@ import (
 )
 
 // longest is the longest lease here, and how long a quarantine takes at least.
-const longest = 3 * time.Second
+const longest = 12 * time.Second
 
 func quarantined(c *Config) {
 	c.Quarantine, c.LongestLease, c.WatchdogLease = true, longest, longest
