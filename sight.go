@@ -115,9 +115,10 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 
 // settle decides about an unanswered look. A server that does not answer for protocol.GiveUpGrace
 // counts as unreachable. A look that was cut off earlier says nothing, nor does an
-// unanswered look if the give-up that followed was answered.
+// unanswered look if the give-up that followed was answered. If the look before it has found out
+// why there is no answer, that says more.
 func (s *sight) settle(now time.Time, answered bool) {
-	if silent := now.Sub(s.asked); !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace {
+	if silent := now.Sub(s.asked); s.err == nil && !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, silent.Round(time.Millisecond))
 	}
 	s.asked = time.Time{}

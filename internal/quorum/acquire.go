@@ -76,6 +76,9 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	// read here.
 	_, given := t.ballot.papers.given()
 	t.giveBack(ctx, t.blocks(given))
+	if rest, _ := t.tally.rest(); rest == 0 {
+		t.missLost()
+	}
 	switch {
 	case ctx.Err() != nil:
 		cut := failed[protocol.Entered](ctx.Err())
@@ -193,6 +196,9 @@ func (t *try) vote(ctx context.Context) bool {
 	}
 	_ = f.collect(ctx, func(r reply) (over bool) {
 		t.count(r)
+		if ctx.Err() != nil {
+			return false // nothing more is asked
+		}
 		if t.first >= 0 {
 			if r.err == nil && r.says == busy {
 				return true
@@ -271,6 +277,16 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 		read:     readRaise,
 		raisedTo: token,
 	})
+}
+
+// missLost counts nodes that are known not to answer as failed. A try in which no holder was seen may
+// have ended before they have failed, by votes for rivals on the others.
+func (t *try) missLost() {
+	for i, n := range t.nodes {
+		if t.tally.failed[i] == nil && n.Wire.IsLost(t.cfg.NodeTimeout) {
+			t.tally.failed[i] = errUnanswered
+		}
+	}
 }
 
 // silent is ErrNoQuorum if a context ended the try, and too many nodes had failed by then or

@@ -175,6 +175,60 @@ func TestCountersGrowWhenTheHighestIsLost(t *testing.T) {
 	}
 }
 
+// Three of five nodes hang: the other two have answered when the caller's time is over.
+func TestTryThatIsCutOffDoesNotBlameNodesThatHaveAnswered(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = 2 * time.Second })
+	h.warm()
+	for i := range 3 {
+		h.on(i, "acquire", faultproxy.Hold)
+	}
+	eventually(t, "the error names those that hang", func() bool {
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		time.AfterFunc(5*protocol.GiveUpGrace, cancel)
+		got := h.Enter(h.entry()).Do(ctx, budget)
+		if !errors.Is(got.Err, context.Canceled) || !errors.Is(got.Last, ErrNoQuorum) {
+			t.Fatalf("%+v", got)
+		}
+		said := got.Last.Error()
+		return strings.Contains(said, "3 of 5 nodes could not vote, 3 have to") &&
+			strings.Contains(said, "node 3: ") && !strings.Contains(said, "node 4: ")
+	})
+	h.pass()
+}
+
+// Passing votes for another hold do not look like a holder where so many nodes are known not to
+// answer that nobody can have a quorum.
+func TestSplitVotesOfTooFewNodesAreNoHolder(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = 2 * budget })
+	h.warm()
+	for _, s := range h.servers[:2] {
+		s.rdb.HSet(bg, h.record, "attempt", "rival:1", "stamp", "7:7", "until", time.Now().Add(time.Hour).UnixMicro())
+	}
+	h.servers[2].proxy.Refuse(true)
+	h.servers[2].proxy.ResetAll()
+	for i := 2; i < 5; i++ {
+		h.servers[i].proxy.Handle(func(faultproxy.Command) faultproxy.Action { return faultproxy.Hold })
+		h.nodes[i].Wire.Failed(errors.New("no reply"))
+	}
+	got := h.look(h.entry())
+	if !errors.Is(got.Err, ErrNoQuorum) {
+		t.Fatalf("%+v", got)
+	}
+	for i, blamed := range []bool{false, false, true, true, true} {
+		if strings.Contains(got.Err.Error(), h.nodes[i].Name+": ") != blamed {
+			t.Errorf("%v", got.Err)
+		}
+	}
+	h.servers[2].proxy.Refuse(false)
+	for i := 2; i < 5; i++ {
+		h.servers[i].proxy.Release()
+	}
+	h.pass()
+}
+
 // A node whose RAISE is refused does not count: another grant may have been in between.
 func TestRefusedRaiseDoesNotCount(t *testing.T) {
 	t.Parallel()

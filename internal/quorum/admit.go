@@ -76,6 +76,21 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 	return nodes, failed
 }
 
+// kept returns how many nodes that have forgotten a vote are in quarantine: they have voted for no
+// other hold since.
+func (q *quarantine) kept(ctx context.Context, forgot []int) (n int) {
+	if len(forgot) == 0 {
+		return 0
+	}
+	nodes, _ := q.survey(ctx, nil)
+	for _, i := range forgot {
+		if a := nodes[i]; a != nil && !a.admitted {
+			n++
+		}
+	}
+	return n
+}
+
 // meet notes what a node has reported. It returns an error if the node is unfit.
 func (q *quarantine) meet(i int, a *about, sent time.Time) error {
 	known, now := q.nodes[i].Knowledge, q.clock.Now()

@@ -22,7 +22,7 @@ func argErr(format string, args ...any) error {
 }
 
 var (
-	errUnanswered = errors.New("it does not answer, or has not answered the last renewal yet")
+	errUnanswered = errors.New("it does not answer, or has not answered the last request yet")
 	errRepeated   = errors.New("the repeated request found nothing")
 	errUnknown    = errors.New("not known yet: it has not told its run_id")
 	errRestarted  = errors.New("restarted meanwhile")

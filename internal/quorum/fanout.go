@@ -400,7 +400,8 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 
 // collect passes each reply to count, until that reports that it is over, or no reply is
 // outstanding. Only here does anything wait for the replies of nodes. If ctx ends first,
-// collect returns its error and does not wait for the nodes that have not answered.
+// collect returns its error and does not wait for the nodes that have not answered; those that
+// have are counted.
 func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
 	for f.open > 0 {
 		if r, ok := f.next(); ok {
@@ -417,6 +418,13 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 				return nil
 			}
 		case <-ctx.Done():
+			// The collector was not woken for what cannot decide alone.
+			for r, ok := f.next(); ok; r, ok = f.next() {
+				f.open--
+				if count(r) {
+					return nil
+				}
+			}
 			return ctx.Err()
 		}
 	}

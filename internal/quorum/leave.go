@@ -135,6 +135,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	defer f.end()
 	l.takeBack(f, id, b, true)
 	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
+	var forgot []int // nodes that had voted, and have no vote for any hold
 	verdict := t.next()
 	if verdict == wait {
 		err := f.collect(ctx, func(r reply) (over bool) {
@@ -146,6 +147,9 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			case r.says != released && r.says != busy && r.unsure:
 				// A copy before may have taken the vote back, or the node had lost it.
 				t.unanswered(r.node, errRepeated)
+			case r.says == nothing && b.votes.old(r.node):
+				forgot = append(forgot, r.node)
+				t.gone(r.node, false)
 			default:
 				t.gone(r.node, r.says == busy)
 			}
@@ -155,6 +159,10 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		if err != nil {
 			return failed[protocol.Kept](err) // the watchdogs repeat it on nodes that did not answer
 		}
+	}
+	if verdict == no && l.quarantine != nil {
+		t.had += l.quarantine.kept(ctx, forgot)
+		verdict = t.next()
 	}
 	switch verdict {
 	case yes:

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
@@ -128,6 +129,38 @@ func TestRestartedNodeIsAdmittedAfterTheLongestLease(t *testing.T) {
 	})
 	if highest, _ := servers[2].rdb.Get(bg, keyHighest).Int64(); highest < token-2 {
 		t.Errorf("the node counts from %d, the last token was %d", highest, token)
+	}
+}
+
+// A voter that has come back without its data has forgotten its vote, but can have voted for no
+// other hold since: the hold has lasted.
+func TestReleaseCountsVotersInQuarantine(t *testing.T) {
+	t.Parallel()
+	servers, _ := realServers(t, 5)
+	for _, s := range servers {
+		s.proxy.ErrorText = "-ERR refused"
+	}
+	h := join(t, servers, quarantined, func(c *Config) {
+		c.LongestLease, c.WatchdogLease, c.NodeTimeout = lease, lease, nodeTimeout
+	})
+	h.bootstraps()
+	hold := func(refuse ...int) string {
+		for _, i := range refuse {
+			h.on(i, "acquire", faultproxy.Error)
+		}
+		id, _ := h.enters()
+		h.quiet()
+		h.pass()
+		return id
+	}
+	id := hold(3, 4)
+	servers[2].rdb.FlushAll(bg)
+	h.mustRelease(id)
+	h.settled()
+	id = hold(4) // nor does the third node vote, in quarantine
+	servers[3].rdb.Del(bg, h.record)
+	if got := h.Release(id, 0).Do(bg, budget); got.Err != nil || got.Outcome != protocol.Removed {
+		t.Errorf("a node that may vote may have voted for another: %+v", got)
 	}
 }
 
