@@ -405,6 +405,54 @@ func TestWaitersOfOtherClientsComeInBetweenBatches(t *testing.T) {
 	})
 }
 
+// After a batch the client makes way for others, if any listen: its next waiter does not look for
+// as long as they need to hear the release and to ask. By a clock that stands still nobody depends
+// on who is quicker.
+func TestClientMakesWayAfterABatch(t *testing.T) {
+	t.Parallel()
+	for name, others := range map[string]bool{"others listen": true, "nobody else does": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+				clock := &locktest.Clock{}
+				k := newCrowd(t, b, 3, rlock.WithHandOver(1, long), rlock.WithWatchdogLease(long), clock.Option())
+				rdb := b.Client(t)
+				if others {
+					heard := rdb.Subscribe(bg, "redisson_lock__channel:{a}")
+					defer func() { _ = heard.Close() }()
+					if _, err := heard.Receive(bg); err != nil {
+						t.Fatal(err)
+					}
+				}
+				locktest.MustUnlock(t, k.rival)
+				first := k.lease(t, 0)
+				k.settle(t)
+				locktest.MustUnlock(t, first)
+				second := k.lease(t, 1)
+				if second.Owner() != first.Owner() {
+					t.Fatal("the hold was not handed over")
+				}
+				const took = time.Minute // by the clock of the client
+				k.rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+					err := next()
+					if locktest.Runs(cmd, "lock/release") || locktest.Runs(cmd, "lock/release_next") {
+						clock.Forward(took)
+					}
+					return err
+				}})
+				locktest.LoadScripts(t, rdb, "lock/release", "lock/release_next")
+				locktest.MustUnlock(t, second)
+				if others {
+					other := b.NewClient(t).NewLock("a")
+					locktest.MustBeFree(t, other, other)
+					clock.Forward(2 * took)
+				}
+				locktest.MustUnlock(t, k.lease(t, 2))
+			})
+		})
+	}
+}
+
 // A hold that was removed by force is handed over at most until its batch ends, and the
 // one that has it then is told. A head that sleeps no longer takes the lock by itself.
 func TestHoldThatWasRemovedIsNotHandedOverForEver(t *testing.T) {
