@@ -177,10 +177,12 @@ func TestEachEntryOfAHoldHearsARequest(t *testing.T) {
 	outer := locktest.MustLock(t, l)
 	inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 	left := locktest.MustLockCtx(t, outer.Context(bg), c.NewFencedLock("a"))
-	deaf(t, inner, left)
+	newest := locktest.MustLockCtx(t, outer.Context(bg), l)
+	deaf(t, outer, inner, newest, left) // from now on they listen
+	unheard := locktest.MustLockCtx(t, outer.Context(bg), l)
 	locktest.MustUnlock(t, left)
 	request(t, other, true)
-	hears(t, inner, outer)
+	hears(t, outer, newest, inner, unheard)
 	deaf(t, left) // it had ended
 	later := locktest.MustLockCtx(t, outer.Context(bg), l)
 	select {
@@ -188,7 +190,7 @@ func TestEachEntryOfAHoldHearsARequest(t *testing.T) {
 	default:
 		t.Error("a re-entry of a hold that was asked hears nothing")
 	}
-	for _, lease := range []*rlock.Lease{later, inner, outer} {
+	for _, lease := range []*rlock.Lease{later, unheard, newest, inner, outer} {
 		locktest.MustUnlock(t, lease)
 	}
 }
