@@ -175,6 +175,7 @@ type votes struct {
 	late    []bool        // by node: it has voted before it or after: the reply came late
 	era     int           // how often the hold was confirmed by a renewal
 	since   time.Time     // the last confirmation, which the first grant of a quorum is too
+	grace   time.Duration // how much younger than that a vote of an acquire may be
 	lease   time.Duration // the longest requested one
 	token   int64
 	level   []int64 // by node: the highest known value of its counter, while it has voted for the hold
@@ -239,7 +240,9 @@ func (v *votes) granted(r reply, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stamps[r.node], v.level[r.node] = r.stamp, max(v.level[r.node], r.count)
-	v.late[r.node] = !v.since.IsZero() && r.count > v.token && now.Sub(v.since) > prompt
+	if !v.since.IsZero() && r.count > v.token && now.Sub(v.since) > prompt {
+		v.late[r.node], v.grace = true, prompt // the next renewal tells how old it is
+	}
 }
 
 // fresh notes that a node has voted anew, according to the reply to a request of some era. A
@@ -264,7 +267,7 @@ func (v *votes) lasted(node int, granted time.Time) bool {
 		return true
 	}
 	v.late[node] = false
-	return !granted.After(v.since)
+	return !granted.After(v.since.Add(v.grace))
 }
 
 // old reports whether a node's vote is known to be older than the last confirmation.
@@ -279,7 +282,7 @@ func (v *votes) confirm(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.era++
-	v.since = now
+	v.since, v.grace = now, 0
 	clear(v.anew)
 	clear(v.late)
 }

@@ -287,6 +287,28 @@ func TestRenewalDoesNotWaitForANodeThatIsKnownToHang(t *testing.T) {
 	h.mustRelease(id)
 }
 
+// A vote whose reply came late, and whose count is past the token, counts as soon as a renewal tells
+// that it was granted in time.
+func TestRenewalTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	late := reply{node: 2, says: granted, stamp: "9:9", count: 9}
+	for _, c := range []struct {
+		granted time.Duration // after the hold has begun
+		counts  bool
+	}{{50 * time.Millisecond, true}, {time.Second, false}} {
+		v := &(&Lock{size: size{3, 2}}).newBallot(lease).votes
+		v.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {}}, start)
+		v.granted(late, start.Add(time.Minute), promptFloor)
+		if v.old(2) || !v.old(1) {
+			t.Error("it is not known whether it is as old as the hold")
+		}
+		if got := v.lasted(2, start.Add(c.granted)); got != c.counts {
+			t.Errorf("granted after %v: %v", c.granted, got)
+		}
+	}
+}
+
 // late makes a hold with the votes of the first three nodes of five. The acquires to the fourth and,
 // unless it is to refuse, the fifth are held back until the function is called that is returned. The
 // counters of these two are ahead of the others.

@@ -32,10 +32,14 @@ func (l *Lock) patience() time.Duration {
 	return max(8*time.Duration(l.pace.Load()), 5*time.Millisecond)
 }
 
+// promptFloor is what a busy process or server may take now and then. That a node loses its data
+// and another hold comes and goes in that time is not to be expected.
+const promptFloor = 100 * time.Millisecond
+
 // prompt is how much later than those of the quorum the answer of a node may come that usually
-// takes so long: a slow process, or a distant node, must not look like a late request.
+// takes so long: a distant node must not look like a late request.
 func (l *Lock) prompt(usual time.Duration) time.Duration {
-	return max(2*usual, 2*time.Duration(l.pace.Load()), 5*time.Millisecond)
+	return max(2*usual, 2*time.Duration(l.pace.Load()), promptFloor)
 }
 
 // reply is the reply of a node, read once. It has the fields for all kinds of requests;
