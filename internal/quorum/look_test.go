@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -138,4 +139,24 @@ func TestRepeatedForceUnlockDoesNotKnow(t *testing.T) {
 	if h.votes() != "- - -" {
 		t.Errorf("votes %s", h.votes())
 	}
+}
+
+// A replica that is listed as a node beside its master does not repeat the vote of that.
+func TestReplicaAmongTheNodesHasNoVote(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	pair := redistest.StartReplicated(t, 1)
+	h := join(t, []*server{
+		newServer(t, pair.Master.Addr()), newServer(t, pair.Replicas[0].Addr()), newServer(t, redistest.Start(t).Addr()),
+	}, func(c *Config) { c.NodeTimeout = 500 * time.Millisecond })
+	master, replica := h.servers[0].rdb, h.servers[1].rdb
+	master.HSet(bg, h.record, "attempt", "rival:1", "stamp", "7:7", "until", time.Now().Add(time.Hour).UnixMicro())
+	eventually(t, "the replica has it", func() bool { return replica.Exists(bg, h.record).Val() == 1 })
+	if got := h.Inspect().Do(bg, budget); len(got.Outcome.Holders) > 0 {
+		t.Errorf("one node has voted, and that is a holder: %+v", got)
+	}
+	if got := h.look(h.entry()); got.Outcome.Holder != "" {
+		t.Errorf("one node has voted, and that is a holder: %+v", got)
+	}
+	h.settled()
 }

@@ -40,12 +40,14 @@ if unfit then
   return unfit
 end
 if not new then
-  if redis.call('exists', tombstone) == 1 then
-    return {-1}
-  end
   local vote, held = voted(record, now)
-  if held == id then
-    redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
+  local abandoned = redis.call('exists', tombstone) == 1
+  if held or abandoned then
+    redis.call('hdel', record, '') -- a replica refuses: its data may be old, or those of another node
+  end
+  if abandoned then
+    return {-1}
+  elseif held == id then
     return vote[3]
   elseif held then
     return {0, left(vote, now), held}

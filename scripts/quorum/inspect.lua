@@ -6,7 +6,8 @@
 --          the vote, and for how long; token 0: not (yet) a hold. A node does not know how
 --          often the owner has entered. {-2, 0, -1}: no hold has it
 -- Caller   IsLocked, State, HeldBy, Watch of a RedLock
--- Twice    Reads only.
+-- Twice    It changes nothing.
+-- Replica  It refuses the HDEL with READONLY: its data may be old, or those of another node.
 
 -- include time
 -- include admission
@@ -17,6 +18,7 @@ local _, unfit = mayVote(now)
 if unfit then
   return unfit
 end
+redis.call('hdel', record, '')
 local vote, held = voted(record, now)
 if not held then
   return {-2, 0, -1}
