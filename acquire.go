@@ -245,11 +245,12 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	}
 	var rest time.Duration
 	// Waiters in line go first. Without any, look.
-	waiting, news := c.lines.latest(a.line())
+	waiting, news, yields := c.lines.latest(a.line())
+	a.Yields = yields > 0 && c.now().Before(yields) // this client has had it just now
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
 	a.listens = a.outer == nil && l.asks.Listening(a.ID)
-	if waiting == 0 && !a.listens {
+	if waiting == 0 && !a.listens && !a.Yields {
 		var lease *Lease
 		var err error
 		a.Leads = true // as far as is known

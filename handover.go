@@ -69,21 +69,25 @@ func (p *pass) hold(l *core, of *owned) *hold {
 	}
 }
 
-// letOthers makes the waiters of this client let those of others go first, if it had the
-// lock for a batch, or for one that stood by, and others listen. They get time for a message and a
-// request, which take about as long as the release.
-func (d *departure) letOthers(heard int) {
-	c, h := d.h.core.c, d.h
-	var pause time.Duration
+// letOthers makes this client let the waiters of others go first, if others listen: after a batch,
+// or after each release if those who hear of it rush for the lock. They get time for a message and
+// a request, which take about as long as the release.
+func (d *departure) letOthers(heard int, rush bool) {
+	h, c := d.h, d.h.core.c
+	key := h.core.line("")
+	others := c.lines.heard(key, heard, rush)
+	pause := 2 * d.took
 	switch {
-	case d.batch != nil:
-		pause = min(2*d.took+time.Millisecond, h.core.handOver().within)
-	case d.next:
-		pause = 2 * d.took
-	default:
+	case others == 0 || d.batch == nil && !rush:
 		return
+	case d.next && others == 1 && c.lines.waiting(key) == 0:
+		return // most likely that one has it now
+	case d.batch != nil:
+		pause = min(pause+time.Millisecond, h.core.handOver().within)
+	default:
+		pause += h.core.asks.Hesitation(0, others > 1)
 	}
-	c.lines.yield(h.core.line(""), heard, c.now().Add(pause))
+	c.lines.yield(key, c.now().Add(pause))
 }
 
 // sendTo sends the release. The last one of a hold names the first waiters of this client, if

@@ -94,7 +94,7 @@ func (q *inquiry) ask(ctx context.Context) error {
 	var waiting int
 	var news int64
 	if q.wait {
-		waiting, news = c.lines.latest(q.line())
+		waiting, news, _ = c.lines.latest(q.line())
 	}
 	var rest time.Duration
 	if waiting == 0 { // else waiters in line go first

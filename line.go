@@ -59,7 +59,8 @@ type line struct {
 	place  *list.Element // among the kept lines; nil: it has waiters
 	since  time.Time     // when it was left, if it is kept
 	served bool          // a waiter has left it with the lock
-	others time.Time     // when other clients were last known to listen
+	others time.Time     // when other clients were last known to listen,
+	rivals int           // and how many connections they had
 
 	// quiet: an owner in this client has a hold that may be handed over. Until the alarm,
 	// news does not wake the head: it is of the release before that hold.
@@ -145,15 +146,15 @@ func (q *lines) makeLocked(key lineKey) *line {
 	return l
 }
 
-// latest returns the length of a line, and the serial number of its latest news; 0: it does
-// not exist.
-func (q *lines) latest(key lineKey) (waiting int, news int64) {
+// latest returns the length of a line, the serial number of its latest news, and until when it lets
+// others go first; 0: it does not exist.
+func (q *lines) latest(key lineKey) (waiting int, news int64, yields instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if line := q.byKey[key]; line != nil {
-		return line.waiters.Len(), line.news
+		return line.waiters.Len(), line.news, line.yields
 	}
-	return 0, 0
+	return 0, 0, 0
 }
 
 // waiting is the length of a line.
@@ -253,7 +254,7 @@ func (q *lines) takeOutLocked(w *waiter, got bool) (ends []func()) {
 // removes it. A line of one waiter only is never needed again. It returns what ends the
 // subscriptions that are not needed any more, to be called without the mutex.
 func (q *lines) emptyLocked(l *line, got bool) (ends []func()) {
-	if !got || l.unsub == nil || l.key.id != "" || q.closed {
+	if !got || l.unsub == nil && time.Since(l.others) > keepLine || l.key.id != "" || q.closed {
 		return q.removeLocked(l, nil)
 	}
 	l.seen = sight{}

@@ -90,7 +90,7 @@ func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 			defer q.close()
 			key := keyOf("a")
 			q.leave(q.enter(key, 0), gotIt, 0)
-			_, news := q.latest(key)
+			_, news, _ := q.latest(key)
 			test.between(&q, key) // while the first look is under way
 			w := q.enter(key, news)
 			if q.open != 1 {
@@ -164,24 +164,35 @@ func TestLinesThatAreNotKept(t *testing.T) {
 	}
 }
 
-// After a batch the head makes way if more connections than its own listen.
+// A client knows of those who listen beside it, and lets them go first.
 func TestHeadMakesWayForThoseWhoListen(t *testing.T) {
 	q := &lineTest{}
 	key := keyOf("a")
-	q.yield(key, 5, 100) // nobody waits
+	if n := q.heard(key, 5, false); n != 5 || q.byKey[key] != nil {
+		t.Fatalf("%d others listen, and a line was made: %v", n, q.byKey[key])
+	}
 	w := q.enter(key, 0)
-	if d := q.yieldsFor(w, 0); d > 0 {
-		t.Fatalf("it makes way for %v before any batch", d)
+	for heard, others := range []int{0, 0, 1, 2} {
+		if n := q.heard(key, heard, false); n != others || q.crowded(w) != (others > 1) {
+			t.Fatalf("%d listen: %d others, a crowd: %v", heard, n, q.crowded(w))
+		}
 	}
-	q.yield(key, 1, 100)
 	if d := q.yieldsFor(w, 0); d > 0 {
-		t.Fatalf("it makes way for %v for itself", d)
+		t.Fatalf("it makes way for %v before it has had the lock", d)
 	}
-	q.yield(key, 2, 100)
+	q.yield(key, 100)
 	if d := q.yieldsFor(w, 40); d != 60 {
 		t.Fatalf("it makes way for %v, want 60ns", d)
 	}
 	q.leave(w, gotIt, 0)
+	if n := q.heard(keyOf("b"), 1, true); n != 1 {
+		t.Fatalf("%d others", n)
+	}
+	q.yield(keyOf("b"), 100) // nobody waits, but the next one of this client knows it
+	if waiting, _, yields := q.latest(keyOf("b")); waiting != 0 || yields != 100 {
+		t.Fatalf("%d wait, it makes way until %v", waiting, yields)
+	}
+	q.close()
 }
 
 // pool is what inquiries of a test ask for: some units, as a semaphore has.

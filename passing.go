@@ -150,23 +150,6 @@ func (l *line) loudLocked() {
 	}
 }
 
-// yield makes the head of a line let waiters of other clients go first, if more
-// connections than its own listen.
-func (q *lines) yield(key lineKey, heard int, until instant) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	line := q.byKey[key]
-	if line == nil {
-		return
-	}
-	if line.unsub != nil {
-		heard--
-	}
-	if heard > 0 {
-		line.yields = until
-	}
-}
-
 // yieldsFor is for how long w still lets others go first.
 func (q *lines) yieldsFor(w *waiter, now instant) time.Duration {
 	q.mu.Lock()
@@ -283,11 +266,12 @@ func (q *lines) sought(key lineKey) bool {
 	return l != nil && (l.turns != nil || time.Since(l.others) < keepLine)
 }
 
-// heard notes how many connections have listened to a release. If there are others than that of
-// this client, their waiters may stand by at the next one.
-func (q *lines) heard(key lineKey, n int) {
+// heard notes how many connections have listened to a release, and returns how many of them are of
+// other clients. If there are any, their waiters may stand by at the next one. The line is made and
+// kept for that, if keeps says so.
+func (q *lines) heard(key lineKey, n int, keeps bool) (others int) {
 	if n == 0 {
-		return
+		return 0
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -297,15 +281,34 @@ func (q *lines) heard(key lineKey, n int) {
 	}
 	switch {
 	case n == 0 || q.closed:
+		return n
 	case l != nil:
-		l.others = time.Now()
 		if l.place != nil && l.unsub == nil { // it is kept for this only
-			l.since = l.others
+			l.since = time.Now()
 			q.kept.MoveToBack(l.place)
 		}
-	case q.kept.Len() < mostKept: // else those that are subscribed are worth more
+	case !keeps || q.kept.Len() >= mostKept: // those that are subscribed are worth more
+		return n
+	default:
 		l = q.makeLocked(key)
-		l.others = time.Now()
 		q.keepLocked(l)
 	}
+	l.others, l.rivals = time.Now(), n
+	return n
+}
+
+// yield makes this client let waiters of others go first, until then.
+func (q *lines) yield(key lineKey, until instant) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.byKey[key]; l != nil {
+		l.yields = until
+	}
+}
+
+// crowded reports whether several other clients have listened to a release of this one not long ago.
+func (q *lines) crowded(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.line.rivals > 1 && time.Since(w.line.others) < keepLine
 }

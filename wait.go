@@ -264,7 +264,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		if lease, err = a.sleep(ctx, w, s, pause, w.wake); lease != nil || err != nil {
 			return lease, err
 		}
-		if most := l.asks.Hesitation(); most > 0 {
+		if most := l.asks.Hesitation(a.Clashes, c.lines.crowded(w)); most > 0 {
 			if _, err := a.sleep(ctx, w, s, a.jitter(look, most), nil); err != nil {
 				return nil, err
 			}

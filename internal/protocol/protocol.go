@@ -87,8 +87,9 @@ type Protocol interface {
 	Glanced() *Lock
 	// LongestPause bounds a waiter's pause after its look number turn, from 0.
 	LongestPause(who int64, turn int) time.Duration
-	// Hesitation bounds the random pause between a message and the look.
-	Hesitation() time.Duration
+	// Hesitation bounds the random pause between a message and the look, after so many looks in
+	// a row with split votes. crowd: several other clients wait.
+	Hesitation(clashes int, crowd bool) time.Duration
 	// GuardsFixedLease reports whether other clients may shorten a fixed lease in Redis,
 	// so that it has to be restored.
 	GuardsFixedLease() bool
@@ -134,7 +135,9 @@ type Acquire struct {
 	Leads   bool   // it is the first of its client's waiters, as far as is known
 	Placed  bool   // an earlier look may have left a place in Redis, or stood by
 	Granted bool   // an earlier look may have been granted, and no lease was made of it
+	Yields  bool   // waiters of other clients have gone first, which are likely to ask for it now
 	Splits  int    // looks in a row at which no owner had a quorum,
+	Clashes int    // and those of them that asked all nodes;
 	Rival   string // which hold had the most other votes at the last of them,
 	Again   int    // and at how many in a row it had
 	Round   int64  // of a read-write lock, in which it was first refused; or NoRound
@@ -372,7 +375,7 @@ func (Everyday) KeepsPlace() bool                               { return false }
 func (Everyday) Listening(string) bool                          { return false }
 func (Everyday) Glanced() *Lock                                 { return nil }
 func (Everyday) LongestPause(int64, int) time.Duration          { return math.MaxInt64 }
-func (Everyday) Hesitation() time.Duration                      { return 0 }
+func (Everyday) Hesitation(int, bool) time.Duration             { return 0 }
 func (Everyday) GuardsFixedLease() bool                         { return false }
 func (Everyday) Margin() time.Duration                          { return 0 }
 func (Everyday) LongestLease() time.Duration                    { return 0 }

@@ -22,6 +22,9 @@ const (
 	// togetherEvery: of that many looks in a row that showed no holder, but votes for the same
 	// hold, one asks all nodes at once.
 	togetherEvery = 4
+
+	// hesitations: after so many clashes the hesitation does not grow any more.
+	hesitations = 4
 )
 
 // Enter implements protocol.Protocol. Each try has a new id: the votes for the one before
@@ -36,7 +39,7 @@ func (l *Lock) Enter(e *protocol.Acquire) protocol.Request[protocol.Entered] {
 		e.HoldID = l.cfg.NewID()
 	}
 	t := &try{Lock: l, HoldID: e.HoldID, lease: e.Lease}
-	together := !e.Wait || e.Tries <= 1 || e.Again%togetherEvery == togetherEvery-1
+	together := !e.Wait || e.Tries <= 1 && !e.Yields || e.Again%togetherEvery == togetherEvery-1
 	return request[protocol.Entered]{func(ctx context.Context) protocol.Result[protocol.Entered] {
 		return t.enter(ctx, e, together)
 	}}
@@ -95,7 +98,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	rest, holder := t.tally.rest()
 	held := t.tally.held()
 	if rest > 0 && (held || e.Wait) { // else who does not wait tries again
-		e.Splits, e.Rival, e.Again = 0, "", 0
+		e.Splits, e.Clashes, e.Rival, e.Again = 0, 0, "", 0
 	} else {
 		if rival, _ := t.tally.most(); rival == e.Rival {
 			e.Again++
@@ -105,6 +108,9 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		pause := seam.Jitter(t.cfg.Seed, t.Number, e.Splits, t.backOff(e.Splits))
 		rest = (time.Millisecond + pause).Truncate(time.Millisecond)
 		e.Splits++
+		if together {
+			e.Clashes++
+		}
 	}
 	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true, Split: !held})
 }

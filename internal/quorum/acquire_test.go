@@ -413,6 +413,37 @@ func TestWaiterAsksTheForemostNodeFirst(t *testing.T) {
 	}
 }
 
+// Who hears of a release looks at once, unless several wait or have met.
+func TestHesitationGrowsWithTheClashes(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	h := join(t, miniServers(t, 5))
+	if got := h.Hesitation(0, false); got != 0 {
+		t.Errorf("a lone waiter hesitates for %v", got)
+	}
+	if got := h.Hesitation(0, true); got != 4*ms {
+		t.Errorf("in a crowd: %v", got)
+	}
+	for clashes, want := range map[int]time.Duration{1: 8 * ms, 3: 32 * ms, 100: 64 * ms} {
+		if got := h.Hesitation(clashes, false); got != want {
+			t.Errorf("after %d: %v, want %v", clashes, got, want)
+		}
+	}
+	for i, id := range []string{"a:1", "a:1", "b:1", "c:1"} {
+		h.servers[i].rdb.HSet(bg, h.record, "attempt", id, "stamp", "1:1", "until", time.Now().Add(lease).UnixMicro())
+	}
+	e := h.entry()
+	e.Wait = true
+	for tries, clashes := range []int{1, 1, 1, 2} { // between them only the first node is asked
+		h.pace.Store(int64(time.Hour)) // a busy machine
+		e.Tries = tries + 1
+		if h.look(e); e.Splits != tries+1 || e.Clashes != clashes {
+			t.Errorf("look %d: %d splits, %d clashes", e.Tries, e.Splits, e.Clashes)
+		}
+	}
+	h.settled()
+}
+
 // If the first node's vote is for another hold each time, somebody gets on, and the other nodes are
 // not asked. If it is for the same hold, its client may be dead: every few looks all are asked.
 func TestWaiterAsksAllNodesWhenNobodyGetsOn(t *testing.T) {

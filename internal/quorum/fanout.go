@@ -394,7 +394,7 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	if wire.Ended(err) {
 		err = wire.NoAnswer(l.cfg.NodeTimeout, nil) // not the end of the caller's context
 	}
-	got.node, got.err, got.unsure = i, err, a.Unsure
+	got.node, got.err, got.unsure, got.heard = i, err, a.Unsure, a.Heard
 	return got
 }
 

@@ -136,9 +136,10 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	l.takeBack(f, id, b, true)
 	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
 	var forgot []int // nodes that had voted, and have no vote for any hold
-	verdict := t.next()
+	verdict, heard := t.next(), 0
 	if verdict == wait {
 		err := f.collect(ctx, func(r reply) (over bool) {
+			heard = max(heard, r.heard)
 			switch {
 			case r.err != nil:
 				t.unanswered(r.node, r.err)
@@ -166,7 +167,9 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	switch verdict {
 	case yes:
-		return outcome(protocol.Done)
+		done := outcome(protocol.Done)
+		done.Heard = heard
+		return done
 	case unknown:
 		return failed[protocol.Kept](wire.Because(wire.ErrUnreachable, l.noQuorum(t.failed)))
 	}

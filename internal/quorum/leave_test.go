@@ -394,3 +394,33 @@ func TestReleaseOfALostHoldWhoseTokenCannotBeTold(t *testing.T) {
 		h.settled()
 	}
 }
+
+// A release tells how many connections have heard of it on one node, whatever it had to say there.
+func TestReleaseTellsWhoListens(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	for listeners := range 3 {
+		for _, stray := range []bool{false, true} {
+			id, _ := h.mustEnter()
+			h.quiet()
+			if stray {
+				for i := range h.nodes {
+					h.cfg.Ballots.of(id).papers.nodes[i].stray = true
+				}
+			}
+			got := h.Release(id, 0).Do(bg, budget)
+			if got.Err != nil || got.Outcome != protocol.Done || got.Heard != listeners {
+				t.Errorf("%d listen: %+v", listeners, got)
+			}
+			h.settled()
+		}
+		for _, s := range h.servers {
+			ps := s.rdb.Subscribe(bg, h.channel)
+			t.Cleanup(func() { ps.Close() })
+			if _, err := ps.Receive(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -91,10 +91,6 @@ const (
 	// its processes may vote.
 	keyHighest  = "rlock:red:highest"
 	keyAdmitted = "rlock:red:admitted"
-
-	// hesitation spreads the waiters that hear of a release over time, so that they do not
-	// split the votes.
-	hesitation = 5 * time.Millisecond
 )
 
 // New returns the lock of a name on some nodes; the first one is the home. It sends nothing.
@@ -179,8 +175,14 @@ func (l *Lock) listen(channel string, notify func()) (end func()) {
 	}
 }
 
-// Hesitation implements protocol.Protocol.
-func (l *Lock) Hesitation() time.Duration { return hesitation }
+// Hesitation implements protocol.Protocol. It spreads those that hear of a release over time if they
+// have met, so that they do not split the votes, and that not always the same one is the first.
+func (l *Lock) Hesitation(clashes int, crowd bool) time.Duration {
+	if clashes == 0 && !crowd {
+		return 0
+	}
+	return l.backOff(min(clashes, hesitations))
+}
 
 // Margin implements protocol.Protocol. With a quarantine it covers the skew of the nodes'
 // clocks and late copies.

@@ -48,6 +48,7 @@ type reply struct {
 	node   int
 	err    error // why there is no usable reply
 	unsure bool  // another copy of the request may have done more than the reply says
+	heard  int   // how many connections listened to what was published
 	says   says
 	usual  time.Duration // how long the answer before this one took
 

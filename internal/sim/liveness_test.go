@@ -357,3 +357,42 @@ func TestWaiterBehindAPartitionLooksRarely(t *testing.T) {
 		b.close()
 	})
 }
+
+// jain is Jain's index: 1 if all have had it equally often, 1/n if only one has.
+func jain(holds []int) float64 {
+	sum, squares := 0.0, 0.0
+	for _, n := range holds {
+		sum += float64(n)
+		squares += float64(n * n)
+	}
+	return sum * sum / squares / float64(len(holds))
+}
+
+// Processes that want a lock again and again have it equally often: who has just released it lets
+// the others go first.
+func TestProcessesShareALockFairly(t *testing.T) {
+	for _, servers := range []int{1, 5} {
+		for _, hosts := range []int{2, 4} {
+			bubble(t, 13, Config{Servers: servers}, func(w *World) {
+				var all []*process
+				for i := range hosts {
+					all = append(all, newProcess(w, fmt.Sprint("h", i), near))
+				}
+				for _, p := range all {
+					p.warm()
+				}
+				holds := contend(t, w, all, 8*time.Second, 50*time.Millisecond)
+				sum := 0
+				for _, n := range holds {
+					sum += n
+				}
+				if j := jain(holds); j < 0.95 || sum < 140 {
+					t.Errorf("%d servers, %d processes: Jain's index %.2f of %v", servers, hosts, j, holds)
+				}
+				for _, p := range all {
+					p.close()
+				}
+			})
+		}
+	}
+}

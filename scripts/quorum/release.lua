@@ -13,7 +13,7 @@
 -- ARGV[5]  time to keep the tombstone, ms; only with KEYS[4]
 -- With KEYS[1], ARGV[1] and ARGV[2] alone it publishes by 'publish' and leaves the counter alone: the
 -- node was at the token, or there is none. If the reply is not 1, the client asks again with the token.
--- Reply    1  taken back
+-- Reply    1  taken back; {1, n} if n connections listen: see shared/publish.lua
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
 -- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or
@@ -32,7 +32,10 @@ if had then
   if #KEYS == 1 then
     -- The usual case ends here: this is announce and told, which are not even defined.
     local heard = redis.pcall('publish', channel, '0')
-    return type(heard) == 'table' and {1, heard.err} or 1
+    if type(heard) == 'table' then
+      return {1, heard.err}
+    end
+    return heard > 0 and {1, tostring(heard)} or 1
   end
 end
 
@@ -43,8 +46,7 @@ end
 local token, how = tonumber(ARGV[3] or 0), ARGV[4]
 local reply
 if had then
-  announce(how, channel, '0')
-  reply = told(1)
+  reply = told(1, announce(how, channel, '0'))
 else
   redis.call('hdel', record, '')
 end

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -430,5 +431,55 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 			}
 			locktest.MustUnlock(t, lease)
 		})
+	}
+}
+
+// Processes that want a lock again and again get it equally often: who has just released it lets
+// the others go first.
+func TestClientsShareALockFairly(t *testing.T) {
+	if os.Getenv("RLOCK_NIGHTLY") == "" {
+		t.Skip("part of make nightly")
+	}
+	n := startMasters(t)
+	for _, kind := range []struct {
+		name string
+		jain float64 // 1: all have had it equally often; 1/n: only one has
+		open func() rlock.Locker
+	}{
+		{"RedLock", 0.9, func() rlock.Locker { return directLock(t, n, "stock") }},
+		{"Lock", 0.95, func() rlock.Locker { return n.straight(t)[0].NewLock("stock") }},
+	} {
+		for _, clients := range []int{2, 4, 8} {
+			t.Run(fmt.Sprint(clients, " of a ", kind.name), func(t *testing.T) {
+				holds := make([]int, clients)
+				var locks []rlock.Locker
+				for range clients {
+					locks = append(locks, kind.open())
+				}
+				var wg sync.WaitGroup
+				end := time.Now().Add(15 * time.Second)
+				for i, l := range locks {
+					wg.Go(func() {
+						for time.Now().Before(end) {
+							lease := locktest.MustLock(t, l)
+							holds[i]++
+							time.Sleep(50 * time.Millisecond)
+							locktest.MustUnlock(t, lease)
+						}
+					})
+				}
+				wg.Wait()
+				sum, squares := 0.0, 0.0
+				for _, h := range holds {
+					sum += float64(h)
+					squares += float64(h) * float64(h)
+				}
+				jain := sum * sum / squares / float64(clients)
+				t.Logf("Jain's index %.3f: %v", jain, holds)
+				if jain < kind.jain {
+					t.Errorf("Jain's index %.3f: %v", jain, holds)
+				}
+			})
+		}
 	}
 }
