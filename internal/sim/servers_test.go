@@ -320,6 +320,9 @@ func TestFiguresOfRedLock(t *testing.T) {
 				}
 				work.Wait()
 				t.Logf("%d holds, %d double, %d tokens out of order, %+v", holds, doubles, disorders, faults)
+				if disorders > 0 && faults.Jumps == 0 {
+					t.Error("tokens are in order whoever forgets")
+				}
 				if len(wrong) > 0 && f.breaks != kind.name || holds == 0 {
 					t.Errorf("%d of %d seeds went wrong: %s", len(wrong), lockSeeds(0), strings.Join(wrong[:min(5, len(wrong))], "\n"))
 				}
