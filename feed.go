@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -174,9 +175,10 @@ const (
 	subscribed                     // and confirmed
 )
 
-var errReaderEnded = errors.New("a hook of go-redis or an Observer has ended the goroutine that reads")
-
-var errSilent = errors.New("no reply to PING on the subscribed connection")
+var (
+	errReaderEnded = errors.New("a hook of go-redis or an Observer has ended the goroutine that reads")
+	errSilent      = errors.New("no reply to PING on the subscribed connection")
+)
 
 // session subscribes what the feed should carry, until the connection fails or has not
 // been needed for a while. It reports whether anything was heard.
@@ -231,7 +233,7 @@ func (f *feed) session() (worked bool, err error) {
 		err = h.wire.Safely(func() error { return s.read(ctx) })
 	}()
 
-	defer func() { worked = s.worked() }()
+	defer func() { _, worked = s.lastHeard() }()
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
 	var pinged time.Time // zero: no PONG awaited
@@ -251,7 +253,7 @@ func (f *feed) session() (worked bool, err error) {
 				return false, err
 			}
 		case now := <-tick.C:
-			heard := s.lastHeard()
+			heard, _ := s.lastHeard()
 			switch {
 			case f.idle():
 				if now.Sub(heard) >= idleFeed {
@@ -269,16 +271,10 @@ func (f *feed) session() (worked bool, err error) {
 	}
 }
 
-func (s *session) worked() bool {
+func (s *session) lastHeard() (at time.Time, spoken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.spoken
-}
-
-func (s *session) lastHeard() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.heard
+	return s.heard, s.spoken
 }
 
 // update makes the connection's subscriptions what they should be.
@@ -365,15 +361,15 @@ func (s *session) read(ctx context.Context) error {
 		event, err := s.ps.Receive(ctx)
 		s.receiving = false
 		h.env.Stop("message")
-		if err != nil {
-			if wire.IsReply(err) && !s.refused(err) {
-				continue
-			}
+		if err != nil && !wire.IsReply(err) {
 			return err
 		}
 		s.mu.Lock()
-		s.heard, s.spoken = time.Now(), true
+		s.heard, s.spoken = time.Now(), s.spoken || err == nil // a refused PING is a sign of life too
 		s.mu.Unlock()
+		if err != nil && s.refused(err) {
+			return err
+		}
 		switch e := event.(type) {
 		case *redis.Message:
 			// It does not say whether it is sharded; a spurious wake-up is harmless.
@@ -423,13 +419,12 @@ func (s *session) answered(e *redis.Subscription) error {
 	return nil
 }
 
-// refused handles an error reply, which can only answer a subscribe. It reports whether the
-// session should end, because the topics belong to another node or should be subscribed
-// again a little later.
+// refused handles an error reply, to a subscribe or a PING. It reports whether the session should
+// end, because the topics belong to another node or should be subscribed again a little later.
 func (s *session) refused(err error) bool {
 	h := s.f.hub
-	if wire.Transient(err) {
-		return true
+	if transient := wire.Transient(err); transient || strings.Contains(err.Error(), "'ping'") {
+		return transient
 	}
 	// Redis refuses a command as a whole, even if the user lacks the right to one of its channels
 	// only. Those that are still to be confirmed are asked for again, each alone: to ask twice

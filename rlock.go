@@ -26,6 +26,15 @@ type Locker interface {
 	//   - ErrClosed or ErrInvalidArgument;
 	//   - or it is an error of Redis, such as NOPERM or OOM.
 	//
+	// Some error replies count as no answer: those of a server that serves nobody now and soon may,
+	// as after a restart, in a failover, or while a script or a failed save blocks it: LOADING,
+	// BUSY, MISCONF, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, and too many clients. Lock
+	// waits them out, as any outage, and TryLock asks again for the command time-out. Any
+	// other reply refuses this very request, and is returned at once, to waiters too: NOPERM,
+	// and OOM, with which Redis goes on renewing and releasing locks, and grants none until somebody
+	// makes room. The Limiter of a go-redis client counts as no answer too; TryLock returns its
+	// error at once.
+	//
 	// An error that matches ErrNotAcquired says what the last look at the lock saw:
 	// who held it and how much of the lease was left (Error.Holder, Error.Left), or
 	// that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. (A

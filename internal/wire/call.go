@@ -267,7 +267,7 @@ func (c *call) do(budget time.Duration) Answer {
 		if r.NoResend && ran {
 			return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: true}
 		}
-		if r.FailFast && !ran {
+		if !ran && (r.FailFast || !r.OneEffect && d.barred(&a)) { // the end of a hold is worth its whole time
 			if c.waiting > 0 {
 				continue
 			}

@@ -59,6 +59,7 @@ type Deployment struct {
 	io      redis.UniversalClient // rdb, with our time-outs if rdb allows that
 	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
 	cfg     Config
+	limited bool // rdb has a Limiter
 
 	ctx       context.Context // ends when nothing may be sent any more
 	stop      context.CancelFunc
@@ -104,7 +105,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
-		pipelinePool = r.Options().PipelinePoolSize
+		pipelinePool, d.limited = r.Options().PipelinePoolSize, r.Options().Limiter != nil
 	case *redis.ClusterClient:
 		if r == nil {
 			return nil, errNoRedis

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -107,6 +108,15 @@ func NotExecuted(err error) bool {
 	return refused(err) ||
 		errors.As(err, &dial) && dial.Op == "dial" ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// barred reports whether the Limiter of go-redis, such as a circuit breaker that is open, may have
+// refused a request: it was not sent, and that is no error of the network. The same would
+// come back at once.
+func (d *Deployment) barred(a *Answer) bool {
+	var network net.Error
+	return d.limited && a.unsent && !IsReply(a.Err) && !CutOff(a.Err) && !errors.As(a.Err, &network) &&
+		!errors.Is(a.Err, io.EOF) && !strings.HasPrefix(a.Err.Error(), "redis: ")
 }
 
 // IsWrongType reports whether Redis says that a key is of another type.

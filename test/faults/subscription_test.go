@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
@@ -199,4 +200,40 @@ func TestForbiddenChannelAmongOthers(t *testing.T) {
 	locktest.MustUnlock(t, next.Held())
 	_ = in.GiveUp()
 	locktest.MustUnlock(t, theirs)
+}
+
+// The subscribed connection of a user who may not PING stays: an error reply is a sign of life.
+func TestUserWhoMayNotPing(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	admin := b.Client(t)
+	if err := admin.Do(bg, "acl", "setuser", "app", "on", ">p", "~*", "&*", "+@all", "-ping").Err(); err != nil {
+		t.Fatal(err)
+	}
+	proxy := faultproxy.New(t, b.Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), Username: "app", Password: "p"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	said := &locktest.LogLines{}
+	c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithLogger(said.Logger()))
+	held := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(time.Hour))
+	next := locktest.Begin(t, bg, c.NewLock("a"))
+	locktest.Eventually(t, "a connection outlasts a PING", func() bool {
+		pings := map[int]int{}
+		for _, cmd := range proxy.Commands() {
+			if cmd.Name == "ping" {
+				pings[cmd.Conn]++
+			}
+		}
+		for _, n := range pings {
+			if n > 1 {
+				return true
+			}
+		}
+		return false
+	})
+	if said.With("refused") > 0 {
+		t.Error(said)
+	}
+	locktest.MustUnlock(t, held)
+	locktest.MustUnlock(t, next.Held())
 }
