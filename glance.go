@@ -50,6 +50,10 @@ func (g *glances) relieve(w *waiter, p protocol.Protocol, rest time.Duration) bo
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.look = l
+	if l != nil && !w.listed {
+		w.listed = true
+		q.relieved = append(q.relieved, w)
+	}
 	if l != nil && !q.rested {
 		q.rested = true
 		g.running.Add(1) // while begin holds up Shutdown, which waits for it
@@ -84,20 +88,44 @@ type glanced struct {
 	at   time.Time // when the glance began
 }
 
+// mostListed is how many heads due looks at before others get the mutex of the lines: each Lock
+// needs it, and tens of thousands may wait.
+const mostListed = 500
+
 // due returns the heads for which a glance is due. It reports whether there are any at all
 // for which glances look; if not, the next one starts a goroutine again.
 func (g *glances) due() (heads []glanced, goOn bool) {
 	q := g.lines
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.rested = false
+	all := q.relieved
+	q.relieved = nil
+	q.mu.Unlock()
 	now := time.Now() // by the real clock, as other bounds of I/O
-	for _, l := range q.byKey {
-		w := l.head()
-		if w == nil || w.look == nil {
+	for some := range slices.Chunk(all, mostListed) {
+		heads = g.dueOf(some, now, heads)
+	}
+	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
+		x, y := a.line.key.lock, b.line.key.lock
+		return cmp.Or(cmp.Compare(x.name, y.name), cmp.Compare(x.family, y.family))
+	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rested = len(q.relieved) > 0
+	return heads, q.rested
+}
+
+// dueOf appends those of some heads for which a glance is due, and lists them again if glances still
+// look for them.
+func (g *glances) dueOf(some []*waiter, now time.Time, heads []glanced) []glanced {
+	q := g.lines
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, w := range some {
+		if w.look == nil || w.line.head() != w {
+			w.listed = false
 			continue
 		}
-		q.rested = true
+		q.relieved = append(q.relieved, w)
 		switch {
 		case w.glancing.IsZero():
 			w.glancing = now
@@ -107,11 +135,7 @@ func (g *glances) due() (heads []glanced, goOn bool) {
 			w.poke()
 		}
 	}
-	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
-		x, y := a.line.key.lock, b.line.key.lock
-		return cmp.Or(cmp.Compare(x.name, y.name), cmp.Compare(x.family, y.family))
-	})
-	return heads, q.rested
+	return heads
 }
 
 // glance looks at the locks of heads, and pokes those that should look by themselves.

@@ -22,7 +22,9 @@ type lines struct {
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
 	rested bool        // the goroutine of glances runs
-	queues map[lockID]*queue
+	// relieved are the heads for which glances look, and some that have left or look by themselves.
+	relieved []*waiter
+	queues   map[lockID]*queue
 }
 
 // A lock for which a waiter had to wait is likely to be waited for again soon. Its line
@@ -101,6 +103,7 @@ type waiter struct {
 
 	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
 	glancing time.Time      // when the glance began that is under way; zero: none is
+	listed   bool           // it is in lines.relieved
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the head. news is
