@@ -34,6 +34,8 @@ type attempt struct {
 	aside   bool    // it needs more permits than there are: others need not wait behind it
 	room    room    // what it left of a semaphore
 	split   bool    // its last look has seen no holder, but others that try too
+
+	hearsMore bool // it listens for permits that are added
 }
 
 // lock is Lock and TryLock of every type.

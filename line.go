@@ -48,7 +48,7 @@ type line struct {
 	key     lineKey
 	waiters list.List     // of *waiter; the head is the one that asks Redis
 	unsub   func()        // ends the subscription, if there is one
-	turns   func()        // ends the subscription to turns, if there is one: see passing.go
+	turns   func()        // ends the subscription to turns, or to permits that are added: see passing.go
 	turn    protocol.Turn // the latest
 	seen    sight         // what the head saw; or the hold that the previous head got
 

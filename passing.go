@@ -217,6 +217,13 @@ func (q *lines) hearTurns(w *waiter, end func()) {
 	}
 }
 
+// newsFor notes news for one line.
+func (q *lines) newsFor(l *line) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.newsLocked(l)
+}
+
 // turn gives a waiter what a release of another client has granted it. A look that was sent less
 // than fresh ago is not needed.
 func (q *lines) turn(l *line, t *protocol.Turn, now instant, fresh time.Duration) {

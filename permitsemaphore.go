@@ -74,8 +74,13 @@ func (o permitOption) permitSemaphore(c *permitConfig) { o(c) }
 // request waits for all that came before it, so one for many permits is not starved by
 // smaller ones, and TryAcquire takes permits only if nobody waits. What
 // [FairReadWriteLock] says of the queue and of dead waiters holds here too. A request for
-// more permits than there are does not stand in the queue; it looks each third of a waiter
-// lease whether there are enough, and queues then.
+// more permits than there are does not stand in the queue; when permits are added it looks
+// whether there are enough, and queues then.
+//
+// It is also what makes a semaphore cheap where many processes wait for it: a release wakes
+// the one request that comes next, and only if there is room for it. Without fairness it
+// wakes the first waiter of each client, as Redisson's does, and all but one of them look in
+// vain: with fifty clients that is more than thirty scripts for each permit, instead of two.
 //
 // It has keys of its own, its number of permits included. Java processes, and clients
 // without the option, do not see them: all clients of a name must use it. While permits

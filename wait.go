@@ -257,6 +257,9 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease}, a.takes())
 		}
 		subscribe()
+		if a.aside {
+			a.listenForMore(w)
+		}
 		pause := a.pause(look, rest)
 		if err == nil && c.glances.relieve(w, l.asks, rest) {
 			pause = seam.FarAway
@@ -308,6 +311,17 @@ func (a *attempt) listenForTurns(w *waiter) {
 	c.lines.hearTurns(w, a.core.asks.ListenForTurns(func(t protocol.Turn) {
 		c.lines.turn(w.line, &t, c.now(), c.cfg.watchdogLease/3)
 	}))
+}
+
+// listenForMore has the line of w listen for permits that are added: one that needs more than
+// there are does not stand in the queue in Redis, and nobody else wakes it.
+func (a *attempt) listenForMore(w *waiter) {
+	c := a.core.c
+	if asks, is := a.core.asks.(protocol.Growing); is && !a.hearsMore {
+		end := asks.ListenForMore(func() { c.lines.newsFor(w.line) })
+		a.hearsMore = end != nil
+		c.lines.hearTurns(w, end)
+	}
 }
 
 // pause is how long the head of a line sleeps at most after a look.

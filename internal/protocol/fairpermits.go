@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	_ Protocol      = (*FairPermits)(nil)
+	_ Growing       = (*FairPermits)(nil)
 	_ PermitCounter = (*FairPermits)(nil)
 	_ PermitCounter = (*Permits)(nil)
 )
@@ -55,6 +55,9 @@ func (p *FairPermits) Of(n int) Protocol {
 func (s *fairSemaphore) keys(more ...string) []string {
 	return append(s.state[:len(s.state):len(s.state)], more...)
 }
+
+// more is the channel on which those listen who want more permits than there are.
+func (s *fairSemaphore) more() string { return s.state[0] + ":more" }
 
 // hold returns the keys of the state that an existing hold needs: see Queued.hold.
 func (s *fairSemaphore) hold() []string { return s.state[:2:2] }
@@ -171,7 +174,7 @@ func (p *FairPermits) SetPermits(n int) Request[bool] {
 func (p *FairPermits) AddPermits(n int) Request[bool] {
 	s := p.of
 	return looking(s.site, "fairpermits/add", s.keys(record(s.site, s.names), s.names.Lock),
-		s.waking(n, s.site.doneMillis(), math.MaxInt32), readBool)
+		append(s.waking(n, s.site.doneMillis(), math.MaxInt32), s.more()), readBool)
 }
 
 // Takes implements Protocol.
@@ -189,6 +192,11 @@ func (p *FairPermits) Listen(id string, notify func()) (end func()) {
 		return nil
 	}
 	return p.of.site.listenFor(p.of.channels+clientOf(id), id, notify)
+}
+
+// ListenForMore implements Growing.
+func (p *FairPermits) ListenForMore(notify func()) (end func()) {
+	return p.of.site.listen(p.of.more(), notify)
 }
 
 // Listening implements Protocol.

@@ -110,6 +110,15 @@ type Reentrant interface {
 	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
 }
 
+// Growing is a protocol whose waiters stay outside of the queue while there is too little for
+// them, whoever leaves.
+type Growing interface {
+	Protocol
+	// ListenForMore has notify called when there is more. It returns nil if it cannot, now or
+	// ever.
+	ListenForMore(notify func()) (end func())
+}
+
 // HoldID names one hold: an owner's time at a lock, from the first entry to the last
 // release. It is never used again, so a late copy of a request about one hold cannot
 // affect another. Holds that are handed over inside a client share one: see handover.go.

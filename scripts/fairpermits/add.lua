@@ -9,6 +9,7 @@
 -- ARGV[4]  waiter lease, ms
 -- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[7]  channel on which those listen who want more permits than there are
 -- Reply    1  done
 --          0  refused: it would be beyond that
 -- Caller   AddPermits
@@ -32,5 +33,8 @@ redis.call('hincrby', state, 'free', n)
 redis.call('set', record, 1, 'px', keep)
 changes()
 reap(term)
+if n > 0 then
+  announce(ARGV[6], ARGV[7], n)
+end
 wake(ARGV[5], ARGV[6])
 return told(1)

@@ -321,3 +321,34 @@ func TestFairPermitsThatAreLostAreTold(t *testing.T) {
 		wantFair(t, rdb, 3, 3, 0, 0)
 	})
 }
+
+// A request for more permits than there are hears of those that are added, from whichever client,
+// and one of those that hear of too few goes on waiting.
+func TestFairRequestForMoreHearsOfThoseThatAreAdded(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)}
+		s, other := fairPermits(t, b.NewClient(t, patient...), 1), fairPermits(t, b.NewClient(t, patient...), 1)
+		all := []*locktest.Attempt{acquires(t, s, 2), acquires(t, s, 3), acquires(t, other, 2)}
+		channel := fairBase + ":more"
+		locktest.Eventually(t, "both clients listen", func() bool {
+			return rdb.PubSubNumSub(bg, channel).Val()[channel] == 2
+		})
+		locktest.MustUnlock(t, mustAcquire(t, other, 1)) // they do not keep it out
+		ok(t, s.AddPermits(bg, 1))
+		first, second := all[0], all[2]
+		select {
+		case <-first.Done:
+		case <-second.Done:
+			first, second = second, first
+		case <-time.After(60 * time.Second):
+			t.Fatal("nobody has heard of it")
+		}
+		locktest.MustUnlock(t, first.Held())
+		locktest.MustUnlock(t, second.Held())
+		ok(t, other.AddPermits(bg, 1))
+		locktest.MustUnlock(t, all[1].Held())
+		wantFair(t, rdb, 3, 3, 0, 0)
+	})
+}
