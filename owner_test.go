@@ -226,6 +226,52 @@ func TestAcquireEntersOnlyWhatItsContextDescendsFrom(t *testing.T) {
 	})
 }
 
+// A context enters again what its own client holds. At another client the same name is another
+// owner's, in the same Redis, or another lock, in another Redis.
+func TestContextEntersNothingOfAnotherClient(t *testing.T) {
+	t.Parallel()
+	for _, k := range exclusiveLocks() {
+		for name, parent := range map[string]context.Context{"lease": bg, "WithOwner": rlock.WithOwner(bg)} {
+			t.Run(k.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				b, elsewhere := locktest.OnMiniredis(t), locktest.OnMiniredis(t)
+				mine := k.open(t, b, b.NewClient(t), "a")
+				beside := k.open(t, b, b.NewClient(t), "a")
+				other := k.open(t, elsewhere, elsewhere.NewClient(t), "a")
+				held := locktest.MustLockCtx(t, parent, mine)
+				ctx := held.Context(parent)
+				lease, err := beside.TryLock(ctx)
+				if lease != nil {
+					t.Error("two clients hold the lock")
+					locktest.MustUnlock(t, lease)
+				} else {
+					locktest.WantErr(t, err, rlock.ErrNotAcquired)
+				}
+				if l, is := beside.(locktest.AnyLock); is {
+					if n, err := l.HeldBy(ctx); n != 0 || err != nil {
+						t.Errorf("the other client holds it %d times, %v", n, err)
+					}
+				}
+				locktest.MustBeFree(t, other)
+				own, err := other.TryLock(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if own.Owner() == held.Owner() {
+					t.Errorf("%s of one Redis is entered again in another", own.Owner())
+				}
+				locktest.MustBeHeld(t, other)
+				locktest.MustUnlock(t, own)
+				if err := held.Err(); err != nil {
+					t.Error(err)
+				}
+				locktest.MustUnlock(t, held)
+				locktest.MustBeFree(t, mine, beside, other)
+			})
+		}
+	}
+}
+
 // A hold that is lost lets nobody enter below it, until it is unlocked.
 func TestBelowALostHoldNothingIsEnteredAgain(t *testing.T) {
 	t.Parallel()
