@@ -59,7 +59,7 @@ func newProcess(w *World, name string, away func(server int) time.Duration, opts
 func near(int) time.Duration { return 0 }
 
 // warm has the process take and release its lock, so that its connections are there and the
-// servers know the scripts.
+// servers know the scripts. It ends when its client does not listen any more.
 func (p *process) warm() {
 	for range 3 {
 		lease, err := p.lock.Lock(context.Background())
@@ -70,7 +70,7 @@ func (p *process) warm() {
 			panic(err)
 		}
 	}
-	p.h.Sleep("warm "+p.h.Name, time.Second)
+	p.h.Sleep("warm "+p.h.Name, 5*time.Second)
 }
 
 func (p *process) close() {
