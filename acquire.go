@@ -34,8 +34,7 @@ type attempt struct {
 	aside   bool    // it needs more permits than there are: others need not wait behind it
 	room    room    // what it left of a semaphore
 	split   bool    // its last look has seen no holder, but others that try too
-
-	hearsMore bool // it listens for permits that are added
+	more    bool    // it listens for permits that are added
 }
 
 // lock is Lock and TryLock of every type.
@@ -405,21 +404,6 @@ func (a *attempt) giveUp() (answered bool) {
 // It waits for the answer, and returns, as giveUp does.
 func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
 	return a.core.c.undoThen(a.core.id(), t, until, nil)
-}
-
-// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
-// the task is not repeated any more.
-func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
-	u := c.cleanups.addThen(of, t, c.now(), until, then)
-	grace := time.NewTimer(protocol.GiveUpGrace)
-	defer grace.Stop()
-	select {
-	case <-u.done:
-		c.lines.wake(of)
-		return true
-	case <-grace.C:
-		return false
-	}
 }
 
 // waitsSince notes the round that the attempt has waited since.

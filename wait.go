@@ -317,9 +317,9 @@ func (a *attempt) listenForTurns(w *waiter) {
 // there are does not stand in the queue in Redis, and nobody else wakes it.
 func (a *attempt) listenForMore(w *waiter) {
 	c := a.core.c
-	if asks, is := a.core.asks.(protocol.Growing); is && !a.hearsMore {
+	if asks, is := a.core.asks.(protocol.Growing); is && !a.more {
 		end := asks.ListenForMore(func() { c.lines.newsFor(w.line) })
-		a.hearsMore = end != nil
+		a.more = end != nil
 		c.lines.hearTurns(w, end)
 	}
 }
