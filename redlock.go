@@ -29,6 +29,10 @@ const DefaultNodeTimeout = 500 * time.Millisecond
 // voted, and is written back to a majority of them before the hold is granted. The
 // masters need not agree on anything, and their clocks must only run at the same speed.
 //
+// All clients of a lock must name the same nodes, in any order, and the same prefix: two
+// sets of nodes are two locks, even if most of the nodes are the same. docs/failover.md
+// says how to replace a node, and how to have more of them.
+//
 // The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
 // MultiLock of plain locks does.
 //
