@@ -1,7 +1,7 @@
 -- counter: how a node of a RedLock counts its votes.
 --
--- counter  of the lock: how many votes it has seen, or more. It expires after about a month
---          without a vote, and begins again at the highest
+-- counter  of the lock: how many votes it has seen, or more. It expires within an hour, and
+--          begins again at the highest
 -- highest  not below any counter of the node, of all locks. So that not every vote has to
 --          write it, it is ahead of them: it is at least the end of the BLOCK that a counter
 --          is in. A node that does not have it may have lost its data, and begins at its clock
@@ -12,12 +12,12 @@
 -- include grant
 -- include time
 
-local MONTH = '2592000000'
+local HOUR = '3600000'
 
 -- raise sets the counter to n, and the highest of all to the end of its block, unless that is
 -- higher.
 local function raise(counter, highest, n)
-  redis.call('set', counter, string.format('%.0f', n), 'px', MONTH)
+  redis.call('set', counter, string.format('%.0f', n), 'px', HOUR)
   local last, known = n + BLOCK - n % BLOCK, redis.call('get', highest)
   if not known or tonumber(known) < last then
     redis.call('set', highest, string.format('%.0f', known and last or math.max(last, micros())))
