@@ -36,6 +36,19 @@ func HeadSleeps(l *Lock) bool {
 	return w != nil && !line.quiet && len(w.wake) == 0 && w.saw == line.news
 }
 
+// InLine is how many of a client wait for a lock.
+func InLine(l Locker) int {
+	switch l := l.(type) {
+	case *Lock:
+		return l.c.lines.waiting(l.line(""))
+	case *FencedLock:
+		return l.c.lines.waiting(l.line(""))
+	case *SpinLock:
+		return l.c.lines.waiting(l.line(""))
+	}
+	panic("a type that keeps its waiters in Redis")
+}
+
 // Renewing begins n holds of a client that has none, and returns a function that renews each of
 // them once and reports whether all were confirmed.
 func Renewing(c *Client, n int) (renew func() bool) {

@@ -35,6 +35,63 @@ func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
 	})
 }
 
+// Only the head of a line asks Redis: who comes while others wait does not look, neither where the
+// client listens already nor where it does not.
+func TestNewcomersBehindOthersDoNotLook(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(c *rlock.Client) rlock.Locker{
+		"Lock":       func(c *rlock.Client) rlock.Locker { return c.NewLock("a") },
+		"FencedLock": func(c *rlock.Client) rlock.Locker { return c.NewFencedLock("a") },
+		"SpinLock": func(c *rlock.Client) rlock.Locker {
+			return c.NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(time.Hour)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := locktest.OnMiniredis(t)
+			rival := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(time.Hour))
+			rdb := b.Client(t)
+			var mu sync.Mutex         // guards looks
+			looks := map[string]int{} // by the id of the hold to be
+			rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+				err := next()
+				if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+					mu.Lock()
+					looks[fmt.Sprint(args[3+args[2].(int)])]++ // the first argument of each script of theirs
+					mu.Unlock()
+				}
+				return err
+			}})
+			looked := func() (by, n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, of := range looks {
+					n += of
+				}
+				return len(looks), n
+			}
+			l := open(locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)))
+			all := []*locktest.Attempt{locktest.Begin(t, bg, l)}
+			locktest.Eventually(t, "the head sleeps", func() bool {
+				_, n := looked()
+				listens := name == "SpinLock" || n >= locktest.LooksBeforeSleep
+				return rlock.InLine(l) == 1 && n > 0 && listens
+			})
+			for range 10 {
+				all = append(all, locktest.Begin(t, bg, l))
+			}
+			locktest.Eventually(t, "they stand in line", func() bool { return rlock.InLine(l) == len(all) })
+			if by, n := looked(); by != 1 {
+				t.Errorf("%d looks, by %d waiters", n, by)
+			}
+			locktest.MustUnlock(t, rival)
+			for _, a := range all {
+				a.Cancel()
+			}
+		})
+	}
+}
+
 // A lock that was waited for stays subscribed for a while. Then a hand-over between two
 // processes takes three commands: the look of the waiter that comes, the release, and its
 // look after the message.
