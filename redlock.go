@@ -36,6 +36,11 @@ const DefaultNodeTimeout = 500 * time.Millisecond
 // The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
 // MultiLock of plain locks does.
 //
+// Unlock returns when so many nodes have taken their votes back that the others are no
+// quorum, and waits for these for as long again. The rest goes on in the background, where
+// Close of the first client waits for it. A process that ends without Close may leave votes
+// on nodes that were slow or dead, until their lease is over.
+//
 // The first client is the home of the lock: its options, watchdog and observer apply,
 // and its Shutdown ends the leases. The others only supply connections to their nodes.
 type RedLock struct{ *core }

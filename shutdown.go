@@ -121,8 +121,9 @@ func unreleased(left []duty) string {
 	return strings.Join(what, "; ")
 }
 
-// Close is Shutdown bounded by the unlock time-out. If workers need longer to leave,
-// call Shutdown with a context of your own.
+// Close is Shutdown bounded by the unlock time-out: it waits for the holders, and for
+// releases that are under way, as on the slower nodes of a RedLock. If workers need longer
+// to leave, call Shutdown with a context of your own.
 func (c *Client) Close() error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

@@ -136,7 +136,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	l.takeBack(f, id, b, true)
 	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
 	var forgot []int // nodes that had voted, and have no vote for any hold
-	verdict, heard := t.next(), 0
+	verdict, heard, began := t.next(), 0, l.clock.Now()
 	if verdict == wait {
 		err := f.collect(ctx, func(r reply) (over bool) {
 			heard = max(heard, r.heard)
@@ -167,6 +167,8 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	switch verdict {
 	case yes:
+		// The process may end when this returns. What was not sent then would keep its vote.
+		f.linger(ctx, max(l.clock.Now().Sub(began), hurryGrace))
 		done := outcome(protocol.Done)
 		done.Heard = heard
 		return done
@@ -174,6 +176,23 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		return failed[protocol.Kept](wire.Because(wire.ErrUnreachable, l.noQuorum(t.failed)))
 	}
 	return outcome(t.lost())
+}
+
+// linger waits for the rest of the replies, for a while, except for those of nodes that are not known
+// to answer.
+func (f *fanout) linger(ctx context.Context, within time.Duration) {
+	enough := func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.open <= len(f.parked)
+	}
+	if enough() {
+		return
+	}
+	timer := f.l.clock.NewTimer(within)
+	defer timer.Stop()
+	f.alarm, f.rang = timer.C(), func() (over bool) { return true }
+	_ = f.collect(ctx, func(reply) (over bool) { return enough() })
 }
 
 // nodeTask is a release on one node. The watchdog of the node's client repeats it. It

@@ -396,3 +396,49 @@ func TestProcessesShareALockFairly(t *testing.T) {
 		}
 	}
 }
+
+// Unlock waits for the nodes that answer a little later than the quorum, so that a process that ends
+// then leaves no votes; but for as long again as the quorum took at the most, and not for nodes that
+// are known not to answer.
+func TestUnlockWaitsForTheOtherNodes(t *testing.T) {
+	const ms = time.Millisecond
+	bubble(t, 14, Config{Servers: 5}, func(w *World) {
+		p := newProcess(w, "a", func(server int) time.Duration { return []time.Duration{10, 10, 10, 15, 15}[server] * ms })
+		p.warm()
+		unlock := func() (took time.Duration) {
+			lease, err := p.lock.Lock(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.h.Sleep("section", time.Second)
+			began := w.Elapsed()
+			if err := lease.Unlock(context.Background()); err != nil {
+				t.Error(err)
+			}
+			return w.Elapsed() - began
+		}
+		if took := unlock(); took < 30*ms || took > 35*ms {
+			t.Errorf("all answer: %v", took)
+		}
+		lease, err := p.lock.Lock(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.h.Sleep("section", time.Second)
+		p.h.PartitionFrom(3, time.Minute)
+		p.h.PartitionFrom(4, time.Minute)
+		began := w.Elapsed()
+		if err := lease.Unlock(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if took := w.Elapsed() - began; took < 40*ms || took > 45*ms {
+			t.Errorf("two have just been cut off: %v", took)
+		}
+		p.h.Sleep("they are known to be lost", 5*time.Second)
+		if took := unlock(); took < 20*ms || took > 25*ms {
+			t.Errorf("two are lost: %v", took)
+		}
+		w.Heal()
+		p.close()
+	})
+}
