@@ -139,7 +139,7 @@ func (f *feed) evacuate() {
 	for name, t := range f.topics {
 		h.events.later(func() { h.events.Subscription(name.channel, false) })
 		t.restLocked()
-		if h.wire.IsCluster() && name.sharded {
+		if !h.wire.OneServer() && name.sharded {
 			delete(f.topics, name)
 			t.feed = nil
 			h.placeLocked(t)

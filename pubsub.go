@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
@@ -280,13 +279,6 @@ func (h *hub) placeLocked(t *topic) {
 		h.feedLocked("", h.wire.IO()).addLocked(t)
 		return
 	}
-	if !h.wire.IsCluster() {
-		// A wrapper does not tell which node has a slot. go-redis finds it for each
-		// connection.
-		slot := wire.Slot(t.name.channel)
-		h.feedLocked("slot "+strconv.Itoa(slot), h.wire.IO()).addLocked(t)
-		return
-	}
 	// Finding the node of the slot may take a round trip.
 	h.lost = append(h.lost, t)
 	if !h.router && h.ctx.Err() == nil {
@@ -369,14 +361,14 @@ func (h *hub) route() {
 		h.mu.Unlock()
 		for len(lost) > 0 {
 			t := lost[0]
-			node, err := h.wire.NodeFor(h.ctx, t.name.channel)
+			addr, node, err := h.wire.Carrier(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
 			case h.topics[t.name] != t: // nobody needs it any more
 			case err != nil:
 				h.lost = append(h.lost, t)
 			default:
-				h.feedLocked(node.(*redis.Client).Options().Addr, node).addLocked(t)
+				h.feedLocked(addr, node).addLocked(t)
 			}
 			h.mu.Unlock()
 			lost = lost[1:]

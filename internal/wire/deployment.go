@@ -68,7 +68,8 @@ type Deployment struct {
 	health    health
 	desk      desk
 	combiners combiners
-	mode      atomic.Value // of string: how to publish under PublishAuto, once known
+	slots     atomic.Pointer[[]redis.ClusterSlot] // for a wrapper: see masterOf; nil: to be asked for
+	mode      atomic.Value                        // of string: how to publish under PublishAuto, once known
 
 	helloMu sync.Mutex // guards hello
 	hello   *greeting  // under way; nil: none is
@@ -203,6 +204,7 @@ func (d *Deployment) NodeFor(ctx context.Context, key string) (node redis.Univer
 // failure: go-redis itself does so only when a node redirects it, which a dead node does
 // not.
 func (d *Deployment) RefreshTopology() {
+	d.slots.Store(nil)
 	if d.cluster != nil {
 		d.cluster.ReloadState(d.ctx)
 	}

@@ -1,6 +1,13 @@
 package wire
 
-import "strings"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // Slots is the number of hash slots of a Redis Cluster.
 const Slots = 16384
@@ -18,6 +25,45 @@ func Slot(key string) int {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
 	}
 	return int(crc) % Slots
+}
+
+// Carrier returns who carries a sharded channel: a name, and the client to subscribe with.
+func (d *Deployment) Carrier(ctx context.Context, channel string) (name string, node redis.UniversalClient, err error) {
+	if d.cluster == nil {
+		name, err = d.masterOf(ctx, Slot(channel))
+		return name, d.io, err
+	}
+	if node, err = d.NodeFor(ctx, channel); err != nil {
+		return "", nil, err
+	}
+	return node.(*redis.Client).Options().Addr, node, nil
+}
+
+// masterOf names the node that serves a slot. A wrapper of a cluster client does not tell, so the
+// cluster is asked. What subscriptions of one name are is on one connection: go-redis finds the
+// node by the first channel. If the cluster does not say, each slot is by itself.
+func (d *Deployment) masterOf(ctx context.Context, slot int) (name string, err error) {
+	all := d.slots.Load()
+	if all == nil {
+		ctx, cancel := context.WithTimeout(ctx, d.cfg.CommandTimeout)
+		defer cancel()
+		var found []redis.ClusterSlot
+		err := d.Safely(func() (err error) {
+			found, err = d.io.ClusterSlots(ctx).Result()
+			return err
+		})
+		if err != nil && !IsReply(err) {
+			return "", err
+		}
+		all = &found
+		d.slots.Store(all)
+	}
+	for _, r := range *all {
+		if r.Start <= slot && slot <= r.End && len(r.Nodes) > 0 {
+			return "master " + cmp.Or(r.Nodes[0].ID, r.Nodes[0].Addr), nil
+		}
+	}
+	return fmt.Sprint("slot ", slot), nil
 }
 
 var crcTable = func() (table [256]uint16) {
