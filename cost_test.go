@@ -84,23 +84,23 @@ var counting = []struct {
 		_, err := c.NewSemaphore("permits").Available(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits", 1, 3, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits", 1, 4, 21}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
 		return err
 	}},
-	{cost{"Semaphore: AddPermits", 1, 7, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: AddPermits", 1, 8, 21}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
 	{cost{"Semaphore: Drain", 1, 4, 18}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err
 	}},
-	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 10, 25}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 12, 32}, func(ctx context.Context, c *rlock.Client) error {
 		l := c.NewCountDownLatch("latch")
 		_, err := l.TrySetCount(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx))
 	}},
-	{cost{"CountDownLatch: TrySetCount and Delete", 2, 11, 24}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: TrySetCount and Delete", 2, 13, 31}, func(ctx context.Context, c *rlock.Client) error {
 		l := c.NewCountDownLatch("latch")
 		_, err1 := l.TrySetCount(ctx, 1)
 		_, err2 := l.Delete(ctx)

@@ -61,7 +61,8 @@ var (
 
 	// ErrForeignKey: the lock's key has another type, as with other lock libraries, or
 	// is a hash of other data. It is not changed. Or, for a PriorityLock and a
-	// FairReadWriteLock: another type of lock of this name is held.
+	// FairReadWriteLock: another type of lock of this name is held; for a Semaphore, a
+	// PermitSemaphore and a CountDownLatch: the number is that of another of the three.
 	ErrForeignKey = wire.ErrForeignKey
 
 	ErrNoLeader = errors.New("nobody leads") // of an Election

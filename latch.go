@@ -11,6 +11,8 @@ import (
 // is open if it has no count: before TrySetCount, after as many calls of CountDown, and
 // after Delete.
 //
+// Use a name for one type: see [Semaphore].
+//
 // In a cluster a latch whose name has a brace cannot be shared with Java, as Redisson's
 // fails there.
 type CountDownLatch struct {

@@ -18,6 +18,12 @@ import (
 // cannot be reached, or the process is stopped, for nine minutes then. A failover that loses
 // the newest writes can change the number of permits: WithReplicaAck and
 // WithFailoverQuarantine are not for a Semaphore, a CountDownLatch or a Barrier.
+//
+// A PermitSemaphore and a CountDownLatch of the same name would use the same number: use one
+// type for a name. As far as the keys beside it tell, methods that set or change the number
+// of another type fail with ErrForeignKey: TrySetPermits and AddPermits of both semaphores,
+// and those of a latch. What Java has set is told only while permits of an
+// RPermitExpirableSemaphore are held, and a latch is never told.
 type Semaphore struct {
 	core *core
 	asks *protocol.Semaphore

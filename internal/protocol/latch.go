@@ -1,14 +1,18 @@
 package protocol
 
-import "strings"
+import (
+	"strings"
+	"sync/atomic"
+)
 
 // Latch is the protocol of a CountDownLatch, whose state is a number: its count.
 type Latch struct {
 	site    *Site
 	names   *Names
-	key     any    // boxed once
-	channel string // Redisson's
-	own     string // ours, if Redisson's is in another slot of a cluster; empty: it is not
+	key     any                    // boxed once
+	beside  atomic.Pointer[[2]any] // see told
+	channel string                 // Redisson's
+	own     string                 // ours, if Redisson's is in another slot of a cluster; empty: it is not
 }
 
 // NewLatch returns the protocol of a CountDownLatch.
@@ -35,23 +39,39 @@ func (l *Latch) where() (channel string, how any) {
 	return l.own, how
 }
 
+// told are more keys of a script that tells a semaphore from this. Who only waits has none.
+func (l *Latch) told() [2]any {
+	keys := l.beside.Load()
+	if keys == nil { // two callers at once make the same
+		keys = &[2]any{l.names.held(), l.names.all()}
+		l.beside.Store(keys)
+	}
+	return *keys
+}
+
 // TrySet sets the count of an open latch. It reports whether it did.
 func (l *Latch) TrySet(op Op, n int64) Request[bool] {
 	channel, how := l.where()
-	return recording(l.site, "latch/try_set", l.key, l.names, op, readBool, n, channel, how)
+	q := looking(l.site, "latch/try_set", nil, nil, readBool)
+	putWords(&q.r, l.key, l.names, op, l.told(), n, channel, how)
+	return q
 }
 
 // CountDown lowers the count by one. If the latch is open, the outcome is Removed, and a
 // late copy is not stopped.
 func (l *Latch) CountDown(op Op) Task {
 	channel, how := l.where()
-	return l.site.doing("latch/count_down", l.key, l.names, op, channel, how)
+	t := l.site.about("latch/count_down", nil, nil)
+	putWords(&t.r, l.key, l.names, op, l.told(), channel, how)
+	return t
 }
 
 // Delete opens the latch. It reports whether there was a count.
 func (l *Latch) Delete(op Op) Request[bool] {
 	channel, how := l.where()
-	return recording(l.site, "latch/delete", l.key, l.names, op, readBool, channel, how)
+	q := looking(l.site, "latch/delete", nil, nil, readBool)
+	putWords(&q.r, l.key, l.names, op, l.told(), channel, how)
+	return q
 }
 
 // Seal stops late copies of an operation.

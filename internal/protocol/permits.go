@@ -66,7 +66,7 @@ func NewPermits(site *Site, names *Names) *Permits {
 	return &Permits{n: 1, of: &semaphore{
 		site:    site,
 		names:   names,
-		state:   []string{names.Lock, names.Derived("timeout")},
+		state:   []string{names.Lock, names.held()},
 		channel: prefixed("redisson_sc", names.Lock),
 		entered: permitReader(site.Client),
 	}}
@@ -316,13 +316,13 @@ const neverEnds = 922337203685477
 // SetPermits implements PermitCounter.
 func (p *Permits) SetPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/set", s.keys(record(s.site, s.names)), s.args(n, s.site.doneMillis()), readBool)
+	return looking(s.site, "permits/set", s.keys(record(s.site, s.names), s.names.all()), s.args(n, s.site.doneMillis()), readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *Permits) AddPermits(n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/add", s.keys(record(s.site, s.names)), s.args(n, s.site.doneMillis(), math.MaxInt32), readBool)
+	return looking(s.site, "permits/add", s.keys(record(s.site, s.names), s.names.all()), s.args(n, s.site.doneMillis(), math.MaxInt32), readBool)
 }
 
 // record is the key that says that a request was done.

@@ -52,6 +52,27 @@ func putOp(r *wire.Request, key any, n *Names, op Op, args []any) {
 	r.Put(2, words[:3+copy(words[3:], args)]...)
 }
 
+// putWords is putOp with more keys, of which those that are nil are none, and with any number
+// of arguments.
+func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...any) {
+	const boxed = 6
+	var words [10]any
+	words[0], words[1] = key, n.record(op.Page)
+	keys := 2
+	for _, k := range more {
+		if k != nil {
+			words[keys] = k
+			keys++
+		}
+	}
+	words[keys] = op.Number
+	all := keys + 1 + copy(words[keys+1:], args)
+	r.Put(keys, words[:min(all, boxed)]...)
+	if all > boxed {
+		r.Args = append(r.Args, words[boxed:all]...)
+	}
+}
+
 // seal makes the request that stops late copies of an operation.
 func (s *Site) seal(n *Names, op Op) Task {
 	t := s.about("record/seal", nil, nil)

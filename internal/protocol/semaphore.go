@@ -17,8 +17,11 @@ func NewSemaphore(site *Site, names *Names) *Semaphore {
 	return &Semaphore{site, names, names.Lock, channel, channel}
 }
 
-// all is the key with how many permits there are, free or not.
-func (s *Semaphore) all() string { return s.names.Derived("rlock:all") }
+// all is the key with how many permits a Semaphore has, free or not.
+func (n *Names) all() string { return n.Derived("rlock:all") }
+
+// held is the key with the held permits of a PermitSemaphore.
+func (n *Names) held() string { return n.Derived("timeout") }
 
 // Taken is the outcome of an acquire of permits.
 type Taken struct {
@@ -35,17 +38,8 @@ func (s *Semaphore) Acquire(op Op, n int64, count bool) Request[Taken] {
 		return recording(s.site, "semaphore/acquire", s.permits, s.names, op, readTaken, n)
 	}
 	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
-	s.counted(&q.r, op, n)
+	putWords(&q.r, s.permits, s.names, op, [2]any{s.names.all()}, n)
 	return q
-}
-
-// counted puts what a script gets that knows how many permits there are.
-func (s *Semaphore) counted(r *wire.Request, op Op, args ...any) {
-	var words [6]any
-	words[0], words[1], words[2], words[3] = s.permits, s.names.record(op.Page), s.all(), op.Number
-	n := copy(words[4:], args)
-	r.Put(3, words[:4+n]...)
-	r.Args = args[n:]
 }
 
 // Release puts n permits back.
@@ -53,17 +47,20 @@ func (s *Semaphore) Release(op Op, n int64) Task {
 	return s.site.doing("semaphore/release", s.permits, s.names, op, n, s.to, s.site.counting())
 }
 
+// told are more keys of a script that tells a PermitSemaphore from this.
+func (s *Semaphore) told() [2]any { return [2]any{s.names.all(), s.names.held()} }
+
 // TrySet sets the number of permits if none was. It reports whether it did.
 func (s *Semaphore) TrySet(op Op, n int64) Request[bool] {
 	q := looking(s.site, "semaphore/try_set", nil, nil, readBool)
-	s.counted(&q.r, op, n, s.to, s.site.counting())
+	putWords(&q.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
 	return q
 }
 
 // Add changes the number of permits by n.
 func (s *Semaphore) Add(op Op, n int64) Request[Kept] {
 	t := s.site.about("semaphore/add", nil, nil)
-	s.counted(&t.r, op, n, s.to, s.site.counting())
+	putWords(&t.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
 	return t
 }
 
@@ -75,7 +72,7 @@ func (s *Semaphore) Drain(op Op) Request[int64] {
 // Undo undoes an Acquire, Add or Drain.
 func (s *Semaphore) Undo(op Op) Task {
 	t := s.site.about("semaphore/undo", nil, nil)
-	s.counted(&t.r, op, s.to, s.site.counting())
+	putWords(&t.r, s.permits, s.names, op, [2]any{s.names.all()}, s.to, s.site.counting())
 	return t
 }
 

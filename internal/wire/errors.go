@@ -17,7 +17,7 @@ var (
 	ErrUnreachable = errors.New("no answer from Redis")
 
 	// ErrForeignKey: a key is in use for something else. Nothing was changed.
-	ErrForeignKey = errors.New("the key is not a lock of this type")
+	ErrForeignKey = errors.New("the name is in use for something else")
 )
 
 // Because joins a sentinel and its cause in one line of text; both match.

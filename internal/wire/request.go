@@ -124,6 +124,15 @@ func (r *Request) main() (some []string) {
 	return some
 }
 
+// kind is what type such keys have if they are in use for what they should be.
+func (r *Request) kind() string {
+	switch of, _, _ := strings.Cut(r.Name(), "/"); of {
+	case "semaphore", "permits", "latch", "barrier":
+		return "string"
+	}
+	return "hash"
+}
+
 // once is a command that go-redis must not repeat: this package resends by itself, because
 // it must know of each copy.
 type once struct{ *redis.Cmd }

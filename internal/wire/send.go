@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -97,12 +98,24 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	case !IsWrongType(err):
 		return err
 	}
-	for _, key := range r.main() {
+	main := r.main()
+	keys, _ := r.Words()
+	var others []string
+	for _, key := range slices.Concat(main, keys) {
 		kind := once{redis.NewCmd(ctx, "type", key)}
 		// Those of a pipeline are not in the care of send.
-		if d.Safely(func() error { return d.io.Process(ctx, kind) }) == nil && kind.Val() != "hash" && kind.Val() != "none" {
-			return fmt.Errorf("%w: %.200q is a %v (WRONGTYPE)", ErrForeignKey, key, kind.Val())
+		if d.Safely(func() error { return d.io.Process(ctx, kind) }) != nil || kind.Val() == "none" {
+			continue
 		}
+		isMain := slices.Contains(main, key)
+		if isMain && kind.Val() != r.kind() {
+			return fmt.Errorf("%w: %.200q is a %v (WRONGTYPE)", ErrForeignKey, key, kind.Val())
+		} else if !isMain {
+			others = append(others, fmt.Sprintf("%.200q is a %v", key, kind.Val()))
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("%w: one of its keys has another type (WRONGTYPE): %s", ErrForeignKey, strings.Join(others, ", "))
 	}
 	return Because(ErrForeignKey, err)
 }

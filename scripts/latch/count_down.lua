@@ -2,6 +2,8 @@
 --
 -- KEYS[1]  count; absent: the latch is open
 -- KEYS[2]  record of the page
+-- KEYS[3]  held permits of a PermitSemaphore of this name
+-- KEYS[4]  how many permits a Semaphore of this name has
 -- ARGV[1]  number of the operation
 -- ARGV[2]  channel
 -- ARGV[3]  'publish', 'spublish', 'both' or 'none'
@@ -14,6 +16,7 @@
 -- include record
 -- include count
 -- include publish
+-- include others
 local latch, record = KEYS[1], KEYS[2]
 local number, channel, how = ARGV[1], ARGV[2], ARGV[3]
 local what = recorded(record, number)
@@ -21,6 +24,9 @@ if what then
   return 1
 end
 local left, foreign = count(latch)
+if left then
+  foreign = others('semaphore', KEYS[3], KEYS[4])
+end
 if foreign then
   return foreign
 elseif not left then

@@ -2,6 +2,7 @@
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of this request
+-- KEYS[4]  how many permits a Semaphore of this name has
 -- ARGV[3]  permits to add, maybe negative
 -- ARGV[4]  time to keep the record, ms
 -- ARGV[5]  the most that there may be then, held ones included; and the most less than none
@@ -13,6 +14,7 @@
 
 -- include permits
 -- include count
+-- include others
 local record = KEYS[3]
 local n, keep, most = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 if redis.call('exists', record) == 1 then
@@ -20,6 +22,9 @@ if redis.call('exists', record) == 1 then
   return 1
 end
 local left, foreign = count(free)
+if left then
+  foreign = others('Semaphore', KEYS[4])
+end
 left = left or 0
 if foreign then
   return foreign

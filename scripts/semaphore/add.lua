@@ -3,6 +3,7 @@
 -- KEYS[1]  free permits, a number; less than 0 if more were removed than were free
 -- KEYS[2]  record of the page
 -- KEYS[3]  how many permits there are
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  how many more; may be negative
 -- ARGV[3]  channel
@@ -16,10 +17,12 @@
 -- include count
 -- include publish
 -- include total
+-- include others
 local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
 local number, more, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
 local free, foreign = count(permits)
+foreign = foreign or others('PermitSemaphore', KEYS[4])
 if foreign then
   return foreign
 elseif what then

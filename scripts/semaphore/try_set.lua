@@ -3,6 +3,7 @@
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
 -- KEYS[3]  how many permits there are
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- ARGV[3]  channel
@@ -16,6 +17,7 @@
 -- include count
 -- include publish
 -- include total
+-- include others
 local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
 local number, n, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local what = recorded(record, number)
@@ -23,6 +25,7 @@ if what then
   return what == 'set' and 1 or 0
 end
 local free, foreign = count(permits)
+foreign = foreign or others('PermitSemaphore', KEYS[4])
 if foreign then
   return foreign
 elseif free then

@@ -3,6 +3,7 @@ package counting
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -169,5 +170,72 @@ func TestNumberOfPermitsThatIsKnown(t *testing.T) {
 		ok(t, rdb.Del(bg, "s").Err())
 		ok(t, s.AddPermits(bg, 4))
 		known("4")
+	})
+}
+
+// Semaphore, PermitSemaphore and latch of one name would use one number. Where the keys beside it
+// tell, a method that would change the number of another type fails, and changes nothing.
+func TestNumbersOfOtherTypesAreTold(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, rdb := b.NewClient(t), b.Client(t)
+		ofSemaphore, ofPermits := objectsOf(c).s, permitsOf(t, c, "p", 2)
+		is(t, true)(ofSemaphore.TrySetPermits(bg, 3))
+		mustAcquire(t, ofPermits, 1)
+		refused := func(key, want string, calls map[string]func(name string) error) {
+			t.Helper()
+			for method, call := range calls {
+				err := call(key)
+				if locktest.WantErr(t, err, rlock.ErrForeignKey); !strings.Contains(err.Error(), "in use for something else: it is a ") {
+					t.Errorf("%s: %v", method, err)
+				}
+				if got := text(t, rdb, key); got != want {
+					t.Fatalf("%s of another type: %s are left, want %s", method, got, want)
+				}
+			}
+		}
+		latch := map[string]func(name string) error{
+			"TrySetCount": func(name string) error { _, err := c.NewCountDownLatch(name).TrySetCount(bg, 1); return err },
+			"CountDown":   func(name string) error { return c.NewCountDownLatch(name).CountDown(bg) },
+			"Delete":      func(name string) error { _, err := c.NewCountDownLatch(name).Delete(bg); return err },
+		}
+		refused("s", "3", latch)
+		refused("p", "1", latch)
+		refused("s", "3", map[string]func(name string) error{
+			"TrySetPermits": func(name string) error { _, err := c.NewPermitSemaphore(name).TrySetPermits(bg, 1); return err },
+			"AddPermits":    func(name string) error { return c.NewPermitSemaphore(name).AddPermits(bg, 1) },
+		})
+		refused("p", "1", map[string]func(name string) error{
+			"TrySetPermits": func(name string) error { _, err := c.NewSemaphore(name).TrySetPermits(bg, 1); return err },
+			"AddPermits":    func(name string) error { return c.NewSemaphore(name).AddPermits(bg, 1) },
+		})
+		// What is left of a semaphore that Java has deleted is in nobody's way.
+		ok(t, rdb.Del(bg, "s").Err())
+		is(t, true)(c.NewCountDownLatch("s").TrySetCount(bg, 1))
+		ok(t, c.NewCountDownLatch("s").CountDown(bg))
+		is(t, true)(ofSemaphore.TrySetPermits(bg, 3))
+		ok(t, rdb.Del(bg, "s").Err())
+		is(t, true)(c.NewPermitSemaphore("s").TrySetPermits(bg, 1))
+		ok(t, c.NewPermitSemaphore("s").AddPermits(bg, 1))
+	})
+}
+
+// A key of another type beside the number is told in words too.
+func TestForeignKeysBesideANumberAreTold(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, rdb := b.NewClient(t), b.Client(t)
+		p := permitsOf(t, c, "p", 1)
+		ok(t, rdb.Set(bg, "{p}:timeout", "text", 0).Err())
+		_, err := p.TryAcquire(bg, 1)
+		locktest.WantErr(t, err, rlock.ErrForeignKey)
+		if want := `in use for something else: one of its keys has another type (WRONGTYPE): "{p}:timeout" is a string`; !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		ok(t, rdb.HSet(bg, "h", "a", "b").Err())
+		_, err = c.NewCountDownLatch("h").Count(bg)
+		if want := `in use for something else: "h" is a hash (WRONGTYPE)`; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	})
 }
