@@ -352,3 +352,47 @@ func TestFairRequestForMoreHearsOfThoseThatAreAdded(t *testing.T) {
 		wantFair(t, rdb, 3, 3, 0, 0)
 	})
 }
+
+// A copy of an acquire that comes late changes nothing, whoever has the only permit by then: its
+// own hold, nobody, or another with a waiter behind it.
+func TestLateCopyOfAFairAcquireChangesNothing(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), rlock.WithWatchdogLease(locktest.Patient)}
+		c, proxy, rdb := b.Faulty(t, append(patient, rlock.WithCommandTimeout(time.Minute))...)
+		locktest.LoadScripts(t, rdb, "fairpermits/enter")
+		s := fairPermits(t, b.NewClient(t, patient...), 1)
+		locktest.OnNth(t, proxy, "fairpermits/enter", 1, faultproxy.ResetAfter) // so that there may be a copy
+		first, err := c.NewPermitSemaphore("s", rlock.WithFairness()).Acquire(bg, 1)
+		ok(t, err)
+		var late []any
+		for _, cmd := range proxy.Commands() {
+			if cmd.IsScript(locktest.SHA("fairpermits/enter")) {
+				late = []any{"evalsha"}
+				for _, arg := range cmd.Args {
+					late = append(late, arg)
+				}
+			}
+		}
+		copyComes := func(holds, waiters int) {
+			t.Helper()
+			for range 2 {
+				ok(t, rdb.Do(bg, late...).Err())
+				wantFair(t, rdb, 1, 1-holds, holds, waiters)
+			}
+		}
+		copyComes(1, 0)
+		locktest.MustUnlock(t, first)
+		copyComes(0, 0)
+		second := mustAcquire(t, s, 1)
+		copyComes(1, 0)
+		third := acquires(t, s, 1)
+		stand(t, s, 1)
+		copyComes(1, 1)
+		locktest.MustUnlock(t, second)
+		lease := third.Held()
+		copyComes(1, 0)
+		locktest.MustUnlock(t, lease)
+		copyComes(0, 0)
+	})
+}
