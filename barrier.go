@@ -41,6 +41,15 @@ func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Requ
 	return err
 }
 
+// IsSet reports whether the barrier is set. It takes one request, and does not wait.
+func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
+	if err := b.core.check(ctx); err != nil {
+		return false, err
+	}
+	r, err := ask(ctx, b.core, b.asks.IsSet())
+	return r.Outcome > 0, err
+}
+
 // Wait waits until the barrier is not set or ctx ends. It may miss that the barrier was
 // lifted if it is set again at once. If Redis gives no answer for as long as a watchdog
 // lease, the error matches ErrUnreachable.

@@ -3,7 +3,7 @@
 -- KEYS[1]  barrier; absent: it is lifted
 -- Reply    1  set
 --          0  lifted
--- Caller   Wait of a Barrier
+-- Caller   Wait, IsSet of a Barrier
 -- Twice    Changes nothing.
 -- Replica  "Lifted" must come from a master. GETEX, which changes nothing, counts as a
 --          write: another refuses it.

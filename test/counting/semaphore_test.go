@@ -264,3 +264,21 @@ func TestShutdownSendsWaitersAway(t *testing.T) {
 		is(t, 0)(other.NewCountDownLatch("l").Count(bg))
 	})
 }
+
+func TestBarrierTellsWhetherItIsSet(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		set := c.NewBarrier("b")
+		is(t, false)(set.IsSet(bg))
+		ok(t, set.Set(bg))
+		is(t, true)(b.NewClient(t).NewBarrier("b").IsSet(bg))
+		ok(t, set.Lift(bg))
+		is(t, false)(set.IsSet(bg))
+		_, err := c.NewBarrier("").IsSet(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		ok(t, c.Close())
+		_, err = set.IsSet(bg)
+		locktest.WantErr(t, err, rlock.ErrClosed)
+	})
+}
