@@ -1,14 +1,12 @@
 package rlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
-	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -35,6 +33,8 @@ type attempt struct {
 	room    room    // what it left of a semaphore
 	split   bool    // its last look has seen no holder, but others that try too
 	more    bool    // it listens for permits that are added
+	came    time.Time
+	joins   bool // it has not looked yet, as another of its client looks
 }
 
 // lock is Lock and TryLock of every type.
@@ -54,6 +54,7 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	defer c.end()
 
 	start := c.clock.Now()
+	a.came = start
 	ctx = c.events.AcquireStart(ctx, l.name())
 	lease, err = l.acquire(ctx, a, wait)
 	e := AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
@@ -251,12 +252,13 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
 	a.listens = a.outer == nil && l.asks.Listening(a.ID)
-	if waiting == 0 && !a.listens && !a.Yields {
+	a.joins = waiting == 0 && !a.listens && !a.Yields && l.asks.Shares() && !c.lines.looksFirst(a.line())
+	if waiting == 0 && !a.listens && !a.Yields && !a.joins {
 		var lease *Lease
 		var err error
 		a.Leads = true // as far as is known
 		began := c.clock.Now()
-		lease, rest, err = a.try(ctx)
+		lease, rest, err = a.tryFirst(ctx)
 		if lease != nil {
 			return lease, nil
 		}
@@ -267,7 +269,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			a.outage.since = began
 		}
 	}
-	if !a.listens { // else it has not looked yet
+	if !a.listens && !a.joins { // else it has not looked yet
 		c.events.Contended(l.name())
 	}
 	return a.wait(ctx, rest, news)
@@ -280,6 +282,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 	for {
 		a.Tries++
 		a.looks()
+		a.waited()
 		if err := l.asks.Ready(ctx); err != nil {
 			a.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
 			return nil, 0, err
@@ -349,7 +352,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		case e.Verdict == protocol.OtherNumber:
 			return nil, 0, invalid("others that use the barrier now say that it has %d members", e.Missing)
 		case e.Verdict == protocol.Settled:
-			return nil, 0, &settled{e.Result}
+			return nil, 0, settledBy(e)
 		case e.Verdict != protocol.OuterHoldLost:
 			return nil, 0, errWithdrawn
 		}
@@ -418,7 +421,7 @@ func (a *attempt) waitsSince(round int64) {
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.seen.wants(int64(a.core.asks.Takes()))
-	return interrupted(caller, err, ErrNotAcquired, cmp.Or(a.opts.waits, a.opts.wait), &a.seen, a.core.c.clock.Now())
+	return interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &a.seen, a.core.c.clock.Now())
 }
 
 // error is the error of an acquire.
@@ -428,9 +431,4 @@ func (a *attempt) error(err error) *Error {
 		e.Holder, e.Left = s.holder, s.left(a.core.c.clock.Now())
 	}
 	return e
-}
-
-// jitter is a random part of d that depends on the attempt and the number of its look.
-func (a *attempt) jitter(look int, d time.Duration) time.Duration {
-	return seam.Jitter(a.core.c.seed, a.Number, look, d)
 }

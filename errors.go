@@ -65,6 +65,10 @@ var (
 	// PermitSemaphore and a CountDownLatch: the number is that of another of the three.
 	ErrForeignKey = wire.ErrForeignKey
 
+	// ErrFailed: another caller ran the function of a Once, and it failed while this one waited.
+	// The error matches the function's too if both are of one Client; otherwise it has its text.
+	ErrFailed = errors.New("the function has failed")
+
 	ErrNoLeader = errors.New("nobody leads") // of an Election
 
 	// ErrInvalidArgument: refused before anything was sent; or by Redis, if there would be

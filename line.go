@@ -25,6 +25,7 @@ type lines struct {
 	// relieved are the heads for which glances look, and some that have left or look by themselves.
 	relieved []*waiter
 	queues   map[lockID]*queue
+	looking  map[lineKey]bool // of a Once: see looksFirst
 }
 
 // A lock for which a waiter had to wait is likely to be waited for again soon. Its line
@@ -402,7 +403,7 @@ func (q *lines) fail(w *waiter, since time.Time, err error) {
 	// A waiter that becomes the head meanwhile may have consumed the poke, and finds out
 	// by itself. w is the head now, so that is at most the next one.
 	for e := w.line.waiters.Front(); e != nil; e = e.Next() {
-		if other := e.Value.(*waiter); other != w && !other.since.After(since) {
+		if other := e.Value.(*waiter); other != w && other.err == nil && !other.since.After(since) {
 			other.err = err
 			other.poke()
 		}

@@ -168,6 +168,14 @@ type acquireConfig struct {
 	value       string // of an Election
 }
 
+// limit is the wait that was asked for.
+func (c *acquireConfig) limit() time.Duration {
+	if c.waits > 0 {
+		return c.waits
+	}
+	return c.wait
+}
+
 // WithLease gives the hold a fixed lease, rounded up to whole milliseconds, and no
 // renewal: Redis frees the lock when it is over. It must be between [MinLease] and
 // [MaxLease], and WithDrift must leave some of it. Without WithLease the hold has the

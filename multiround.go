@@ -66,7 +66,7 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 		r.end = time.Now().Add(given.wait)
 		wait = given.wait > 0
 	}
-	r.opts = append(slices.Clone(opts), func(a *acquireConfig) { a.hasWait, a.waits = false, r.given.wait })
+	r.opts = append(slices.Clone(opts), func(a *acquireConfig) { a.waits, a.wait, a.hasWait = a.wait, 0, false })
 	if !wait {
 		r.end = time.Time{} // one look, which takes what it takes
 	}

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -12,11 +13,12 @@ import (
 // the result for as long as it is kept: for jobs that many processes start at the same
 // time, or requests that may come twice (with the idempotency key in the key).
 //
-// One caller of Do runs the function, under a lease that is renewed; the others wait. A
-// function that fails or panics leaves no result, and the next caller runs its own. If the
-// process that runs it dies, the next one begins at the end of the lease; if it only lost
-// its lease, as after a long stop, its result is not written, so that of its successor
-// stays. A function may therefore have run in part, or to its end, before it is run again:
+// One caller of Do runs the function, under a lease that is renewed; the others wait. If the
+// function fails, those that wait then fail too (ErrFailed), and those that come later run
+// their own. If it panics, or fails because the context of its caller has ended or the lease
+// is lost, the next one that waits runs its own. If the process that runs it dies, the next
+// one begins at the end of the lease; if it only lost its lease, as after a long stop, its
+// result is not written, so that of its successor stays. A function may therefore have run in part, or to its end, before it is run again:
 // have what it does check the token, or make it harmless to repeat.
 //
 // While the result is kept, Do costs one command. It is written, and the lock is freed, by
@@ -36,6 +38,9 @@ const (
 	// MaxResultLength is the longest result, in bytes. Redis sends it to each client that
 	// waits, and does nothing else meanwhile.
 	MaxResultLength = 1 << 20
+
+	// maxFailure is how much of the text of an error others hear, in bytes.
+	maxFailure = 1 << 10
 )
 
 // NewOnce returns the Once of a key, which is like the name of a lock: see
@@ -56,7 +61,10 @@ func (c *Client) NewOnce(key string, keep time.Duration) *Once {
 // reports that it ran. fn gets the context of the lease ([Lease.Context]), which ends with
 // ctx and when the lease is lost.
 //
-// If fn ran and returned an error, Do returns that, and keeps nothing. If fn returned a
+// A result that is kept is shared with other callers: do not change it.
+//
+// If fn ran and returned an error, Do returns that, and keeps nothing; Redis has its text, up to
+// 1 KiB, for a minute, for those that wait in other processes. If fn returned a
 // result, Do returns it too, and the error
 //   - is nil if the result was written; a nil result is kept as an empty one;
 //   - matches ErrLeaseLost if the lease was lost before: the result of another caller
@@ -68,7 +76,9 @@ func (c *Client) NewOnce(key string, keep time.Duration) *Once {
 //   - matches ErrInvalidArgument if the result is longer than MaxResultLength; it is not
 //     kept.
 //
-// If fn did not run, the errors are those of Lock ([Locker]): ErrNotAcquired and ctx.Err() if
+// If fn did not run, the error matches ErrFailed if that of another caller failed while this one
+// waited, and its error too if both are of one Client. Other errors are those of Lock ([Locker]):
+// ErrNotAcquired and ctx.Err() if
 // ctx ended first, ErrReentrant if ctx descends from the fn of this key, and so on. An
 // Observer sees a Do that finds a result as an acquire that was refused.
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, ran bool, err error) {
@@ -82,8 +92,12 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	lease, err := l.lock(ctx, true, nil)
 	if err != nil {
 		var s *settled
-		if errors.As(err, &s) {
-			return []byte(s.result), false, nil
+		switch {
+		case !errors.As(err, &s):
+		case s.failed != nil:
+			return nil, false, l.error(because(ErrFailed, s.failed))
+		default:
+			return s.result, false, nil
 		}
 		return nil, false, err
 	}
@@ -104,16 +118,22 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err == nil && len(result) > MaxResultLength {
 		err = o.core.error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
+	h, asks := lease.of.(*hold), o.core.asks.(*protocol.Once)
 	if err != nil {
-		if unlockErr := lease.Unlock(ctx); unlockErr != nil {
+		unlock := lease.Unlock
+		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
+			// Before the lock is free: all who wait now waited for this run. Who comes from now on
+			// does not hear of it.
+			o.core.c.lines.failAll(o.core.line(""), &settled{failed: err})
+			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
+		}
+		if unlockErr := unlock(ctx); unlockErr != nil {
 			err = errors.Join(err, unlockErr)
 		}
 		return result, err
 	}
-	h := lease.of.(*hold)
 	written := string(result) // perhaps later, when the caller uses the slice for something else
 	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {
-		asks := o.core.asks.(*protocol.Once)
 		return h.leave(ctx, l, called, &finish{
 			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
 			// Half of it, lest the clock of the server be quicker.
@@ -122,9 +142,15 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	})
 }
 
-// settled is why an acquire has no hold: there is a result.
-type settled struct{ result string }
-
-func (s *settled) Error() string { return "not acquired: there is a result" }
-
-func (s *settled) Is(target error) bool { return target == ErrNotAcquired }
+// fail is Unlock by a script that tells those who wait elsewhere why the function has failed.
+func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
+	text := err.Error()
+	if len(text) > maxFailure {
+		text = strings.ToValidUTF8(text[:maxFailure], "")
+	}
+	return lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {
+		return l.of.(*hold).leave(ctx, l, called, &finish{task: func(id string, late bool) protocol.Task {
+			return o.core.asks.(*protocol.Once).Fail(id, text, late)
+		}})
+	})
+}

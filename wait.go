@@ -237,9 +237,13 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			case err == nil:
 				a.outage = outage{}
 			case !worthRepeating(err):
+				if why := a.told(w); why != nil {
+					return nil, why // it says more
+				}
 				var s *settled
 				if errors.As(err, &s) {
-					c.lines.fail(w, began, err) // those who came before the look need not look
+					// Those who came before the look, or before the failure that it found, need not look.
+					c.lines.fail(w, began.Add(-s.ago), err)
 				}
 				return nil, err
 			default:
@@ -249,8 +253,8 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				}
 			}
 		}
-		if a.listens {
-			a.listens = false
+		if a.listens || a.joins {
+			a.listens, a.joins = false, false
 			c.events.Contended(l.name())
 		}
 		if a.rank != 0 && l.asks.Passes() {
@@ -264,8 +268,14 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		if err == nil && c.glances.relieve(w, l.asks, rest) {
 			pause = seam.FarAway
 		}
+		if err = a.told(w); err != nil { // its look may have consumed the poke
+			return nil, err
+		}
 		if lease, err = a.sleep(ctx, w, s, pause, w.wake); lease != nil || err != nil {
 			return lease, err
+		}
+		if err = a.told(w); err != nil {
+			return nil, err
 		}
 		if most := l.asks.Hesitation(a.Clashes, c.lines.crowded(w)); most > 0 {
 			if _, err := a.sleep(ctx, w, s, a.jitter(look, most), nil); err != nil {
@@ -338,6 +348,11 @@ func (a *attempt) pause(look int, rest time.Duration) time.Duration {
 		pause = min(pause, rest+time.Millisecond+a.jitter(look, 2*time.Millisecond))
 	}
 	return pause
+}
+
+// jitter is a random part of d that depends on the attempt and the number of its look.
+func (a *attempt) jitter(look int, d time.Duration) time.Duration {
+	return seam.Jitter(a.core.c.seed, a.Number, look, d)
 }
 
 // takes reports whether the attempt can be given a hold of its client. Otherwise it needs

@@ -76,7 +76,7 @@ func about(l Protocol, id string) []*wire.Request {
 		requests = append(requests, of(p.Left(1)))
 	}
 	if o, ok := l.(*Once); ok {
-		requests = append(requests, of(o.Finish(id, 1, "result", false)), of(o.Finish(id, 1, "", true)))
+		requests = append(requests, of(o.Finish(id, 1, "result", false)), of(o.Finish(id, 1, "", true)), of(o.Fail(id, "why", false)))
 	}
 	if e, ok := l.(*Election); ok {
 		requests = append(requests, of(e.Proclaim(id, "value", 1)))

@@ -32,9 +32,24 @@ func (o *Once) StandsBy() bool { return false }
 
 // Enter implements Protocol. It does not enter if there is a result.
 func (o *Once) Enter(e *Acquire) Request[Entered] {
-	q := o.site.entering("once/enter", nil, nil)
+	var args []any
+	if e.Waited > 0 {
+		args = []any{e.Waited.Milliseconds()}
+	}
+	q := o.site.entering("once/enter", nil, args)
 	q.r.Put(4, o.names.Lock, o.names.Tombstone(e.ID), o.names.Clock(), o.result, e.ID, o.site.millis(e.Lease))
 	return q
+}
+
+// Shares implements Protocol.
+func (o *Once) Shares() bool { return true }
+
+// Fail ends the hold with an id, and tells those who wait that its function has failed, and why.
+// With late, copies of its first request may come late.
+func (o *Once) Fail(id, text string, late bool) Task {
+	return o.site.leaving("once/fail",
+		[]string{o.names.Lock, o.names.Tombstone(id), o.result},
+		[]any{id, text, tombstoneMillis, keep(late), o.names.Channel(), o.site.how()})
 }
 
 // Finish writes the result of the hold with an id and a token, and ends the hold. With late,

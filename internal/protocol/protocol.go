@@ -36,6 +36,9 @@ type Protocol interface {
 	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
 	// step, if that is the next one in Redis.
 	ReleaseTo(id string, to Succession) Request[Released]
+	// Shares reports whether what a look finds out, if it is not Granted, is true for all who came
+	// before it.
+	Shares() bool
 	// StandsBy reports whether ReleaseNext can be asked.
 	StandsBy() bool
 	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
@@ -134,8 +137,9 @@ type Acquire struct {
 	Wait     bool   // if the lock is not free
 	Outer    string // id of the caller's hold of the other side, under which it may enter; empty: none
 	Priority int
-	Value    string // what the leader of an Election proclaims from the beginning
-	Reserve  int    // how many more tokens to draw, for holds to which this one is handed over
+	Value    string        // what the leader of an Election proclaims from the beginning
+	Waited   time.Duration // of one that Shares: since its call began
+	Reserve  int           // how many more tokens to draw, for holds to which this one is handed over
 	// StandBy: it waits, and its client listens for turns. If a hold of another client keeps it
 	// out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
@@ -221,8 +225,11 @@ type Entered struct {
 	// Missing is how many members of a Busy DoubleBarrier are still to come, and Inside how many
 	// are in, of the generation before.
 	Missing, Inside int64
-	// Result is that of a Once that is Settled.
+	// Result is that of a Once that is Settled; or, if Failed, why its function has failed so long
+	// Ago, while the caller waited.
 	Result string
+	Failed bool
+	Ago    time.Duration
 	// TakenOver: the outer hold is lost, and others hold the lock.
 	TakenOver bool
 }
@@ -376,6 +383,7 @@ func (Everyday) HandsOver() bool                                { return false }
 func (Everyday) Passes() bool                                   { return false }
 func (Everyday) ReleaseTo(string, Succession) Request[Released] { return nil }
 func (Everyday) StandsBy() bool                                 { return false }
+func (Everyday) Shares() bool                                   { return false }
 func (Everyday) ReleaseNext(string, int64, int) Task            { return nil }
 func (Everyday) ListenForTurns(func(Turn)) (end func())         { return nil }
 func (Everyday) Takes() int                                     { return 0 }

@@ -15,6 +15,7 @@ const longestRest = 365 * 24 * time.Hour
 // Codes of the replies to an Enter that are lists: the first item. The second is a token, a time in ms,
 // or whether others hold the lock.
 const (
+	codeFailed        = 3
 	codeSettled       = 2
 	codeGranted       = 1
 	codeBusy          = 0
@@ -56,10 +57,10 @@ func readEntered(a wire.Answer) (Entered, error) {
 			e.Round, e.HasRound = rest[2].(int64)
 		}
 		return e, nil
-	case codeSettled:
+	case codeSettled, codeFailed:
 		if len(rest) == 1 {
 			if result, ok := rest[0].(string); ok {
-				return Entered{Verdict: Settled, Result: result}, nil
+				return Entered{Verdict: Settled, Result: result, Failed: code == codeFailed, Ago: millis(n)}, nil
 			}
 		}
 	case codeWithdrawn:

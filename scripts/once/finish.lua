@@ -24,7 +24,7 @@
 local lock, tombstone, result = KEYS[1], KEYS[2], KEYS[3]
 local id, token, value, keep, late = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local channel, how = ARGV[6], ARGV[7]
-local last = redis.call('hget', result, 'token')
+local last, failed = unpack(redis.call('hmget', result, 'token', 'failed'))
 local freed = redis.call('hdel', lock, id) == 1
 if late ~= '0' then
   redis.call('set', tombstone, 1, 'px', late)
@@ -35,6 +35,9 @@ end
 local newer = last and tonumber(last) > tonumber(token)
 if not newer then
   redis.call('hset', result, 'token', token, 'value', value)
+  if failed then
+    redis.call('hdel', result, 'failed', 'error')
+  end
   redis.call('pexpire', result, keep)
 end
 announce(how, channel, '0')

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -49,6 +51,8 @@ type doing struct {
 	ran    bool
 	err    error
 	done   chan struct{}
+
+	mayFail bool // of the model: a run has failed while it waited
 }
 
 func does(o *rlock.Once, result string) *doing {
@@ -156,13 +160,81 @@ func TestResultIsKeptForItsTime(t *testing.T) {
 	})
 }
 
-func TestFailureOfAOnceIsNotKept(t *testing.T) {
+// inLine waits until so many calls wait in the client of o.
+func inLine(t testing.TB, o *rlock.Once, n int) {
+	t.Helper()
+	locktest.Eventually(t, "all wait", func() bool { return locktest.MustState(t, o).Waiters == n })
+}
+
+// Those that wait when the function fails fail too, in all processes, and it does not run for each
+// of them. Who comes later runs anew.
+func TestFailureOfAOnceIsForAllWhoWait(t *testing.T) {
 	t.Parallel()
-	failed := errors.New("failed")
-	for name, fail := range map[string]func() error{
-		"error":  func() error { return failed },
-		"panic":  func() error { panic("on purpose") },
-		"goexit": func() error { runtime.Goexit(); return nil },
+	failed := errors.New("failed: 100 % of it")
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		opts := rlock.WithLongestPoll(locktest.Patient) // only messages wake
+		// Those that wait elsewhere have done so for longer than a look takes.
+		var clock locktest.Clock
+		all := []*rlock.Once{b.NewClient(t, opts).NewOnce("job", time.Minute)}
+		for range 7 {
+			all = append(all, b.NewClient(t, opts, clock.Option()).NewOnce("job", time.Minute))
+		}
+		for range 2 {
+			first := does(all[0], "")
+			first.runs(t)
+			var waiting []*doing
+			for i := range 40 {
+				d := does(all[i%8], "")
+				d.fate <- func() error { return failed }
+				waiting = append(waiting, d)
+			}
+			for _, o := range all {
+				inLine(t, o, 5)
+			}
+			clock.Forward(20 * time.Second)
+			first.fate <- func() error { return failed }
+			if first.end(t); !first.ran || first.err != failed {
+				t.Fatal(first.ran, first.err)
+			}
+			ran := 0
+			for i, d := range waiting {
+				d.end(t)
+				switch {
+				case d.ran:
+					if ran++; d.err != failed {
+						t.Fatal(d.err)
+					}
+				case !errors.Is(d.err, rlock.ErrFailed) || errors.Is(d.err, rlock.ErrNotAcquired) || !strings.Contains(d.err.Error(), failed.Error()):
+					t.Fatal(i, d.err)
+				case i%8 == 0 && !errors.Is(d.err, failed):
+					t.Fatal(i, "of the same client:", d.err)
+				}
+			}
+			if ran > 3 { // a look may have been under way when it failed, or when the clock was put forward
+				t.Errorf("%d of %d that waited ran", ran, len(waiting))
+			}
+		}
+		next := does(all[1], "result")
+		next.runs(t)
+		last := does(all[0], "")
+		inLine(t, all[0], 1)
+		next.succeeds(t)
+		next.want(t, "result", true)
+		last.want(t, "result", false)
+		if b.Client(t).HExists(bg, resultKey, "error").Val() {
+			t.Error("the failure is kept beside the result")
+		}
+	})
+}
+
+// A run that ends by itself in another way, or because of its caller, is none that failed: the next
+// one that waits runs its own.
+func TestRunThatIsBrokenOffIsFollowedByTheNext(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(d *doing) error{
+		"panic":  func(*doing) error { panic("on purpose") },
+		"goexit": func(*doing) error { runtime.Goexit(); return nil },
+		"cancel": func(d *doing) error { d.cancel(); return context.Canceled },
 	} {
 		locktest.Beside(t, name, func(t *testing.T) {
 			b := locktest.OnMiniredis(t)
@@ -171,11 +243,10 @@ func TestFailureOfAOnceIsNotKept(t *testing.T) {
 			first := does(o, "")
 			first.runs(t)
 			waiting := []*doing{does(o, "a"), does(other, "b")}
-			first.fate <- fail
+			inLine(t, o, 1)
+			inLine(t, other, 1)
+			first.fate <- func() error { return fail(first) }
 			first.end(t)
-			if name == "error" && (first.err != failed || !first.ran) {
-				t.Fatal(first.ran, first.err)
-			}
 			var next, last *doing
 			select {
 			case <-waiting[0].inside:
@@ -189,6 +260,91 @@ func TestFailureOfAOnceIsNotKept(t *testing.T) {
 			next.want(t, next.result, true)
 			last.want(t, next.result, false)
 		})
+	}
+}
+
+// The reply that a failure was noted is lost: nothing is left of the run, and those who wait hear of
+// it. A copy that comes late changes nothing.
+func TestFailureOfAOnceWithLostReplies(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	fails := func(context.Context) ([]byte, error) { return nil, failed }
+	locktest.EachLoss(t, "once/fail", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		var clock locktest.Clock
+		c, proxy, rdb := b.Faulty(t)
+		o, other := c.NewOnce("job", time.Minute), b.NewClient(t, clock.Option()).NewOnce("job", time.Minute)
+		locktest.LoadScripts(t, rdb, "once/enter", "once/finish", "once/fail")
+		locktest.OnNth(t, proxy, "once/fail", 1, action)
+		first := does(o, "")
+		first.runs(t)
+		waits := does(other, "")
+		waits.fate <- func() error { return failed }
+		inLine(t, other, 1)
+		clock.Forward(20 * time.Second)
+		first.fate <- func() error { return failed }
+		if first.end(t); first.err != failed {
+			t.Fatal(first.err)
+		}
+		if waits.end(t); !waits.ran && !errors.Is(waits.err, rlock.ErrFailed) { // it may have looked before the clock was put forward
+			t.Fatal(waits.err)
+		}
+		wantDo(t, o, returns("result"), "result", true)
+	})
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		o := c.NewOnce("job", time.Minute)
+		locktest.LoadScripts(t, rdb, "once/enter", "once/finish", "once/fail")
+		locktest.OnNth(t, proxy, "once/fail", 1, faultproxy.Hold)
+		if _, ran, err := o.Do(bg, fails); !ran || err != failed { // by a resend
+			t.Fatal(ran, err)
+		}
+		wantDo(t, o, returns("result"), "result", true)
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		if rdb.HExists(bg, resultKey, "error").Val() {
+			t.Error("a late copy has noted the failure")
+		}
+		wantDo(t, o, unwanted, "result", false)
+	})
+}
+
+// Of those that come while others look, one looks for all.
+func TestLateCallersOfAOnceShareLooks(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	var looks atomic.Int64
+	var held atomic.Bool
+	goOn := make(chan struct{})
+	rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+		if locktest.Runs(cmd, "once/enter") && held.Load() {
+			looks.Add(1)
+			<-goOn
+		}
+		return next()
+	}})
+	o := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Hour)).NewOnce("job", time.Minute)
+	result := strings.Repeat("r", rlock.MaxResultLength)
+	wantDo(t, o, returns(result), result, true)
+	held.Store(true)
+	var all []*doing
+	for i := range 100 {
+		all = append(all, does(o, ""))
+		// The first looks, the second comes meanwhile and looks for those that come before it does.
+		locktest.Eventually(t, "it looks, or waits", func() bool { return int(looks.Load()) == min(i+1, 2) && locktest.MustState(t, o).Waiters == i })
+	}
+	close(goOn)
+	copies := map[*byte]bool{}
+	for _, d := range all {
+		d.want(t, result, false)
+		copies[&d.got[0]] = true
+	}
+	if len(copies) > 3 {
+		t.Errorf("%d copies of the result", len(copies))
+	}
+	if n := looks.Load(); n != 3 {
+		t.Errorf("%d looks for 100 calls", n)
 	}
 }
 
