@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,10 @@ const (
 	// attempt; it doubles up to retryFeedMax.
 	retryFeed    = 20 * time.Millisecond
 	retryFeedMax = time.Second
+
+	// askAgain is how often a channel that was refused is asked for again: its waiters look
+	// as often.
+	askAgain = DefaultLongestPoll
 )
 
 // feed is one connection that carries messages from a node. One goroutine decides what is
@@ -130,30 +135,13 @@ func (f *feed) run(pause time.Duration) {
 	}
 }
 
-// evacuate has sharded topics routed again: the session may have ended because their
-// slots moved to another node.
-func (f *feed) evacuate() {
-	h := f.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for name, t := range f.topics {
-		h.events.later(func() { h.events.Subscription(name.channel, false) })
-		t.restLocked()
-		if !h.wire.OneServer() && name.sharded {
-			delete(f.topics, name)
-			t.feed = nil
-			h.placeLocked(t)
-		}
-	}
-	h.wire.RefreshTopology()
-}
-
 // session is the life of one connection.
 type session struct {
 	f     *feed
 	ps    *redis.PubSub
 	sent  map[topicName]progress // guarded by hub.mu
 	apart bool                   // one channel in a command, as the server has refused one; guarded by hub.mu
+	again int                    // of these, how many were asked for again and not refused again; guarded by hub.mu
 
 	// leaving counts the unanswered unsubscribes. Answers come in the order of the
 	// commands, so while there is one, a confirmation belongs to a subscribe that has
@@ -236,6 +224,7 @@ func (f *feed) session() (worked bool, err error) {
 	defer func() { _, worked = s.lastHeard() }()
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
+	repeated := time.Now()
 	var pinged time.Time // zero: no PONG awaited
 	for {
 		select {
@@ -253,6 +242,10 @@ func (f *feed) session() (worked bool, err error) {
 				return false, err
 			}
 		case now := <-tick.C:
+			if now.Sub(repeated) >= askAgain {
+				repeated = now
+				s.repeat()
+			}
 			heard, _ := s.lastHeard()
 			switch {
 			case f.idle():
@@ -319,35 +312,26 @@ func (s *session) update(ctx context.Context) error {
 	h.mu.Unlock()
 	call(notify)
 
-	// The order of a map differs from run to run, and a simulation must be repeatable.
-	for _, channels := range [][]string{plain, aside, drop, sharded, sdrop} {
-		slices.Sort(channels)
+	all, most := math.MaxInt, math.MaxInt
+	if apart {
+		most = 1
 	}
-	for _, channels := range [][]string{plain, aside} {
-		for len(channels) > 0 {
-			n := len(channels)
-			if apart {
-				n = 1
-			}
-			if err := s.ps.Subscribe(ctx, channels[:n]...); err != nil {
+	for _, c := range []struct {
+		channels []string
+		most     int // in a command
+		send     func(context.Context, ...string) error
+	}{
+		{plain, most, s.ps.Subscribe},
+		{aside, most, s.ps.Subscribe},
+		{drop, all, s.ps.Unsubscribe},
+		{sharded, 1, s.ps.SSubscribe}, // a command is for one slot
+		{sdrop, 1, s.ps.SUnsubscribe},
+	} {
+		slices.Sort(c.channels) // the order of a map differs from run to run, and a simulation must be repeatable
+		for some := range slices.Chunk(c.channels, c.most) {
+			if err := c.send(ctx, some...); err != nil {
 				return err
 			}
-			channels = channels[n:]
-		}
-	}
-	if len(drop) > 0 {
-		if err := s.ps.Unsubscribe(ctx, drop...); err != nil {
-			return err
-		}
-	}
-	for _, channel := range sharded { // one slot for each command
-		if err := s.ps.SSubscribe(ctx, channel); err != nil {
-			return err
-		}
-	}
-	for _, channel := range sdrop {
-		if err := s.ps.SUnsubscribe(ctx, channel); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -419,6 +403,23 @@ func (s *session) answered(e *redis.Subscription) error {
 	return nil
 }
 
+// repeat asks again for the channels that were refused: the user of Redis may listen to them by now.
+// When there are none, because of that or as nobody needs them, channels share commands again.
+func (s *session) repeat() {
+	h := s.f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.again = 0
+	for name, state := range s.sent {
+		if s.apart && state == askedAlone && s.f.topics[name] != nil {
+			delete(s.sent, name)
+			s.f.changeLocked(name)
+			s.again++
+		}
+	}
+	s.apart = s.again > 0
+}
+
 // refused handles an error reply, to a subscribe or a PING. It reports whether the session should
 // end, because the topics belong to another node or should be subscribed again a little later.
 func (s *session) refused(err error) bool {
@@ -431,6 +432,8 @@ func (s *session) refused(err error) bool {
 	// does no harm, and what was asked alone is not asked for again.
 	h.mu.Lock()
 	s.apart = true
+	known := s.again > 0
+	s.again = max(s.again-1, 0)
 	for name, state := range s.sent {
 		if state == asked && s.f.topics[name] != nil {
 			delete(s.sent, name)
@@ -438,8 +441,10 @@ func (s *session) refused(err error) bool {
 		}
 	}
 	h.mu.Unlock()
-	h.events.later(func() {
-		h.events.logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
-	})
+	if !known {
+		h.events.later(func() {
+			h.events.logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
+		})
+	}
 	return false
 }

@@ -288,6 +288,24 @@ func (h *hub) placeLocked(t *topic) {
 	}
 }
 
+// evacuate has sharded topics routed again: the session may have ended because their
+// slots moved to another node.
+func (f *feed) evacuate() {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, t := range f.topics {
+		h.events.later(func() { h.events.Subscription(name.channel, false) })
+		t.restLocked()
+		if !h.wire.OneServer() && name.sharded {
+			delete(f.topics, name)
+			t.feed = nil
+			h.placeLocked(t)
+		}
+	}
+	h.wire.RefreshTopology()
+}
+
 // message notifies the users of a topic, if it has any: all without a name, and the one that
 // the message names.
 func (h *hub) message(name topicName, payload string) {

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -236,4 +237,75 @@ func TestUserWhoMayNotPing(t *testing.T) {
 	}
 	locktest.MustUnlock(t, held)
 	locktest.MustUnlock(t, next.Held())
+}
+
+// When its user is permitted to listen to a channel that was refused, the client does. Whoever waits for another one was not disturbed; holders that want to
+// hear of requests and waiters of other types are in the same command.
+func TestForbiddenChannelIsPermittedLater(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	admin := b.Client(t)
+	if err := admin.Do(bg, "acl", "setuser", "app", "on", ">p", "~*", "resetchannels", "&*{mine}*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: "app", Password: "p"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c, other := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)), b.NewClient(t)
+	types := func(c *rlock.Client, name string) []rlock.Locker {
+		return []rlock.Locker{c.NewLock(name), c.NewReadWriteLock(name + ":rw").Writer, c.NewPriorityLock(name + ":queue"), c.NewFairLock(name + ":fair")}
+	}
+	var held []*rlock.Lease
+	var waiters []*locktest.Attempt
+	for _, name := range []string{"{theirs}", "{mine}"} {
+		for i, l := range types(other, name) {
+			held = append(held, locktest.MustLock(t, l, rlock.WithLease(time.Hour)))
+			waiters = append(waiters, locktest.Begin(t, bg, types(c, name)[i]))
+		}
+	}
+	// It holds this one, and listens to requests.
+	asked := locktest.MustLock(t, c.NewLock("{theirs}:asked"), rlock.WithLease(time.Hour))
+	requested := asked.ReleaseRequested()
+	channels := func(tag string) (n int) {
+		for _, channel := range admin.PubSubChannels(bg, "*").Val() {
+			if strings.Contains(channel, tag) {
+				n++
+			}
+		}
+		return n
+	}
+	listens := func() bool { return channels("{mine}") >= 4 }
+	locktest.Eventually(t, "it listens where it may", listens)
+	if err := admin.ClientKillByFilter(bg, "type", "pubsub").Err(); err != nil { // all are asked for at once now
+		t.Fatal(err)
+	}
+	locktest.Eventually(t, "it listens again", listens)
+	before := refusals(t, admin)
+	locktest.Eventually(t, "it asks again, in vain", func() bool { return refusals(t, admin) > before })
+	if n := channels("{theirs}"); n > 0 {
+		t.Errorf("it listens to %d channels that are forbidden", n)
+	}
+	if err := admin.Do(bg, "acl", "setuser", "app", "&*{theirs}*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	locktest.Eventually(t, "it listens to all", func() bool { return channels("{theirs}") >= 5 && listens() })
+	if ok, err := other.NewLock("{theirs}:asked").RequestRelease(bg); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	<-requested
+	locktest.MustUnlock(t, asked)
+	for i := range held {
+		locktest.MustUnlock(t, held[i])
+		locktest.MustUnlock(t, waiters[i].Held())
+	}
+}
+
+// refusals is how often the server has refused somebody a channel.
+func refusals(t *testing.T, admin redis.UniversalClient) (n int64) {
+	t.Helper()
+	for _, e := range admin.Do(bg, "acl", "log").Val().([]any) {
+		if m, ok := e.(map[any]any); ok && m["reason"] == "channel" {
+			n += m["count"].(int64)
+		}
+	}
+	return n
 }
