@@ -59,7 +59,26 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 	}
 	all := make([]AcquireOption, 0, len(opts)+1)
 	all = append(append(all, opts...), func(c *acquireConfig) { c.value = value })
-	return e.core.lock(ctx, true, all)
+	lease, err := e.core.lock(ctx, true, all)
+	if err == nil {
+		e.tell(lease)
+	}
+	return lease, err
+}
+
+// tell tells the Observer of a leadership, and of its end.
+func (e *Election) tell(lease *Lease) {
+	events := e.core.c.events
+	if !events.listens {
+		return
+	}
+	begins := LeadershipEvent{Election: lease.Name(), Owner: lease.Owner(), Token: lease.Token(), Leads: true}
+	events.surely(func() { events.Leadership(begins) })
+	lease.onEnd(func(cause error) {
+		ends := begins
+		ends.Leads, ends.Cause = false, cause
+		events.surely(func() { events.Leadership(ends) })
+	})
 }
 
 func (e *Election) checkValue(ctx context.Context, value string) error {
@@ -131,6 +150,19 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		return leader, l.error(ErrNoLeader)
 	}
 	return leader, nil
+}
+
+// Candidates returns the owners that wait to lead, in the order in which they would: what
+// Leader.Owner would be of each. The client of one is what precedes the colon ([Client.ID]). The
+// leader is not among them; one that has died is, for a waiter lease at the most. Bounds and errors
+// are those of an [Inspector].
+func (e *Election) Candidates(ctx context.Context) (owners []string, err error) {
+	l := e.core
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	r, err := ask(ctx, l, l.asks.(*protocol.Election).Candidates())
+	return r.Outcome, err
 }
 
 func leaderOf(s *sighting) Leader {

@@ -50,7 +50,7 @@ func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
 // later has another goroutine call fn soon, or drops it if the queue is full.
 func (e *events) later(fn func()) { e.add(fn, false) }
 
-// surely is later for events that must not be dropped. There is at most one per hold.
+// surely is later for events that must not be dropped. There are few per hold.
 func (e *events) surely(fn func()) { e.add(fn, true) }
 
 func (e *events) add(fn func(), always bool) {
@@ -170,6 +170,11 @@ func (o safeObserver) Renewed(lock, owner string) {
 func (o safeObserver) Lost(e LossEvent) {
 	defer o.panics.Caught("Observer.Lost", nil)
 	o.to.Lost(e)
+}
+
+func (o safeObserver) Leadership(e LeadershipEvent) {
+	defer o.panics.Caught("Observer.Leadership", nil)
+	o.to.Leadership(e)
 }
 
 func (o safeObserver) Unlocked(e UnlockEvent) {

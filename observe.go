@@ -9,11 +9,11 @@ import (
 // called concurrently at any time; they must be quick and must not call back into the
 // Client.
 //
-// Lost, Renewed, Unpublished, Subscription (off), and Retry of renewals and background
+// Lost, Leadership, Renewed, Unpublished, Subscription (off), and Retry of renewals and background
 // clean-ups may come late: one goroutine calls them, one at a time and in order. A
 // method that blocks there delays only later events and Shutdown, no lease and no
 // renewal; while a thousand wait, more are dropped and counted (Dropped), but never
-// Lost. The goroutine that does the work calls all others, and waits for them: while Contended
+// Lost or Leadership. The goroutine that does the work calls all others, and waits for them: while Contended
 // takes its time, a release may make that very acquire the holder. A panic
 // in a method is caught, and the first of each method is logged. A method that ends its
 // goroutine, as t.FailNow does, ends the call that waits for it: what that has taken is given
@@ -29,6 +29,7 @@ type Observer interface {
 	Contended(lock string)             // an acquire found the lock held and begins to wait
 	Renewed(lock, owner string)        // the watchdog has renewed a lease
 	Lost(e LossEvent)                  // a hold has ended other than by Unlock or Shutdown
+	Leadership(e LeadershipEvent)      // a Campaign of this client leads an Election, or does not any more
 	Unlocked(e UnlockEvent)            // the first Unlock of a lease, or a Release of a Semaphore, has ended
 	Retry(operation string, err error) // it has failed on Redis and is tried again
 	// Subscription is called when a subscription is confirmed (on), or ends or breaks.
@@ -61,6 +62,15 @@ type LossEvent struct {
 	Cause       error // matches one of the causes, such as ErrTakenOver
 }
 
+// LeadershipEvent is the beginning of a leadership, or its end: the lease is over, whether it was
+// unlocked, was lost, or the client shuts down.
+type LeadershipEvent struct {
+	Election, Owner string
+	Token           int64
+	Leads           bool  // it begins
+	Cause           error // of the end: Lease.Err
+}
+
 // UnlockEvent is the end of an Unlock.
 type UnlockEvent struct {
 	Lock, Owner string
@@ -79,6 +89,7 @@ func (NopObserver) AcquireEnd(context.Context, AcquireEvent)                   {
 func (NopObserver) Contended(string)                                           {}
 func (NopObserver) Renewed(string, string)                                     {}
 func (NopObserver) Lost(LossEvent)                                             {}
+func (NopObserver) Leadership(LeadershipEvent)                                 {}
 func (NopObserver) Unlocked(UnlockEvent)                                       {}
 func (NopObserver) Retry(string, error)                                        {}
 func (NopObserver) Subscription(string, bool)                                  {}

@@ -47,12 +47,17 @@ const (
 // [Client.NewLock]. A result is kept for so long after the function has returned, between
 // [MinKeep] and [MaxKeep], rounded up to whole milliseconds. A waiter that cannot look
 // within that time, because it is cut off, runs its own function.
-func (c *Client) NewOnce(key string, keep time.Duration) *Once {
-	var err error
+//
+// A function that hangs keeps the others waiting, as long as its process renews the lease.
+// [WithMaxHold] bounds that: then its context ends, its result is not kept any more, and another
+// runs as soon as it has returned, or its lease is over.
+func (c *Client) NewOnce(key string, keep time.Duration, opts ...LockOption) *Once {
+	cfg, err := lockOptions(opts)
 	if keep < MinKeep || keep > MaxKeep {
 		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
 	}
-	l, names := newCore(c, onceFamily, key, lockConfig{nonReentrant: true}, err)
+	cfg.nonReentrant = true
+	l, names := newCore(c, onceFamily, key, cfg, err)
 	l.asks = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
 	return &Once{inspected{l}}
 }
@@ -103,6 +108,33 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	}
 	result, err = o.run(ctx, lease, fn)
 	return result, true, err
+}
+
+// Peek returns the result that is kept, if there is one. It waits for nobody, and runs nothing.
+// Bounds and errors are those of an [Inspector].
+func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
+	l := o.core
+	if err := l.check(ctx); err != nil {
+		return nil, false, err
+	}
+	r, err := ask(ctx, l, l.asks.(*protocol.Once).Peek())
+	if err != nil || !r.Outcome.Kept {
+		return nil, false, err
+	}
+	return []byte(r.Outcome.Result), true, nil
+}
+
+// Forget deletes the result that is kept, so that the next Do runs its function, and reports
+// whether there was one. A function that runs now is not affected: its result will be kept.
+// The request is sent once only. Bounds and errors are those of an [Inspector]; after
+// ErrUnreachable it may have been done.
+func (o *Once) Forget(ctx context.Context) (was bool, err error) {
+	l := o.core
+	if err := l.check(ctx); err != nil {
+		return false, err
+	}
+	r, err := ask(ctx, l, l.asks.(*protocol.Once).Forget())
+	return r.Outcome, err
 }
 
 // run calls fn under a lease, and ends the lease.

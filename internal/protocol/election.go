@@ -1,5 +1,11 @@
 package protocol
 
+import (
+	"cmp"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
 var _ Protocol = (*Election)(nil)
 
 // Election is the protocol of an Election: a lock with a queue whose exclusive hold is the
@@ -21,6 +27,24 @@ func (e *Election) Proclaim(id, value string, number int64) Request[Kept] {
 // Inspect implements Protocol.
 func (e *Election) Inspect() Request[State] {
 	return looking(e.site, "election/inspect", e.keys(), nil, readLed)
+}
+
+// Candidates asks for the ids of those that wait to lead, in order.
+func (e *Election) Candidates() Request[[]string] {
+	return looking(e.site, "election/candidates", e.keys(), nil, func(a wire.Answer) (ids []string, err error) {
+		list, ok := a.Val.([]any)
+		if a.Err != nil || !ok {
+			return nil, cmp.Or(a.Err, wire.ErrReply(a.Val))
+		}
+		for _, one := range list {
+			id, ok := one.(string)
+			if !ok {
+				return nil, wire.ErrReply(a.Val)
+			}
+			ids = append(ids, id)
+		}
+		return ids, nil
+	})
 }
 
 // View implements Protocol.

@@ -1,6 +1,10 @@
 package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
 
 var _ Protocol = (*Once)(nil)
 
@@ -58,4 +62,31 @@ func (o *Once) Finish(id string, token int64, result string, late bool) Task {
 	return o.site.leaving("once/finish",
 		[]string{o.names.Lock, o.names.Tombstone(id), o.result},
 		[]any{id, token, result, o.keep.Milliseconds(), keep(late), o.names.Channel(), o.site.how()})
+}
+
+// Peeked is the result that is kept, if there is one.
+type Peeked struct {
+	Result string
+	Kept   bool
+}
+
+// Peek asks for the result.
+func (o *Once) Peek() Request[Peeked] {
+	return looking(o.site, "once/peek", []string{o.result}, nil, func(a wire.Answer) (Peeked, error) {
+		kept, _, rest, err := a.Pair()
+		switch {
+		case err != nil || kept == 0:
+			return Peeked{}, err
+		case len(rest) == 1:
+			if result, ok := rest[0].(string); ok {
+				return Peeked{result, true}, nil
+			}
+		}
+		return Peeked{}, wire.ErrReply(a.Val)
+	})
+}
+
+// Forget deletes the result. It reports whether there was one.
+func (o *Once) Forget() Request[bool] {
+	return o.site.forcing("once/forget", "", []string{o.result}, nil)
 }

@@ -131,6 +131,110 @@ func TestProclaimNeedsTheLeadership(t *testing.T) {
 	})
 }
 
+// Candidates are told by their owners, in the order in which they will lead.
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		one, two := b.NewClient(t), b.NewClient(t)
+		e := one.NewElection("job")
+		waiting := func(want int) []string {
+			t.Helper()
+			var owners []string
+			locktest.Eventually(t, "they wait", func() bool {
+				var err error
+				owners, err = e.Candidates(bg)
+				return err == nil && len(owners) == want
+			})
+			return owners
+		}
+		waiting(0)
+		lease := mustLead(t, e, "a")
+		var all []*locktest.Attempt
+		for i, c := range []*rlock.Client{two, one, two} {
+			all = append(all, locktest.Call(t, bg, func(ctx context.Context) (*rlock.Lease, error) {
+				return c.NewElection("job").Campaign(ctx, "b")
+			}))
+			waiting(i + 1)
+		}
+		owners := waiting(3)
+		for i, c := range []*rlock.Client{two, one, two} {
+			if client, _, _ := strings.Cut(owners[i], ":"); client != c.ID() {
+				t.Errorf("candidate %d is %s, not of %s", i, owners[i], c.ID())
+			}
+		}
+		for i, next := range all {
+			locktest.MustUnlock(t, lease)
+			if lease = next.Held(); lease.Owner() != owners[i] {
+				t.Errorf("%s leads, not %s", lease.Owner(), owners[i])
+			}
+			waiting(2 - i)
+		}
+		locktest.MustUnlock(t, lease)
+	})
+	_, err := (&rlock.Election{}).Candidates(bg)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+}
+
+// leadership notes the leaderships of a client.
+type leadership struct {
+	rlock.NopObserver
+	events chan rlock.LeadershipEvent
+}
+
+func (l *leadership) Leadership(e rlock.LeadershipEvent) { l.events <- e }
+
+// An Observer hears of each leadership, of its end however it ends, and of nothing else.
+func TestObserverHearsOfLeaderships(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	o := &leadership{events: make(chan rlock.LeadershipEvent, 100)}
+	var clock locktest.Clock
+	c := b.NewClient(t, rlock.WithObserver(o), clock.Option())
+	e := c.NewElection("job")
+	hears := func(lease *rlock.Lease, leads bool, cause error) {
+		t.Helper()
+		select {
+		case e := <-o.events:
+			if e.Election != "job" || e.Owner != lease.Owner() || e.Token != lease.Token() || e.Leads != leads || !errors.Is(e.Cause, cause) {
+				t.Errorf("%+v, want leads: %v, %v", e, leads, cause)
+			}
+		case <-time.After(30 * time.Second): // it never comes
+			t.Fatal("no event")
+		}
+	}
+	lease := mustLead(t, e, "a")
+	hears(lease, true, nil)
+	_, err := b.NewClient(t).NewElection("job").Campaign(bg, "b", rlock.WithWait(0))
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	_, err = e.Campaign(bg, "b", rlock.WithWait(0)) // that is no change
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	locktest.MustUnlock(t, lease)
+	hears(lease, false, rlock.ErrUnlocked)
+	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("job"))) // nor this
+
+	lease = mustLead(t, e, "c")
+	hears(lease, true, nil)
+	if was, err := e.ForceUnlock(bg); !was || err != nil {
+		t.Fatal(was, err)
+	}
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
+	hears(lease, false, rlock.ErrUnlocked) // the caller had left; that it was deposed is the error of Unlock
+
+	fixed := mustLead(t, e, "d", rlock.WithLease(time.Minute))
+	hears(fixed, true, nil)
+	clock.Forward(time.Minute)
+	hears(fixed, false, rlock.ErrExpired)
+	locktest.WantErr(t, fixed.Unlock(bg), rlock.ErrExpired) // it leaves Redis too
+
+	lease = mustLead(t, e, "e")
+	hears(lease, true, nil)
+	locktest.Stop(c)
+	hears(lease, false, rlock.ErrClosed)
+	if len(o.events) > 0 {
+		t.Errorf("and %+v", <-o.events)
+	}
+}
+
 func TestCampaignIsNotReentrant(t *testing.T) {
 	t.Parallel()
 	e := locktest.OnMiniredis(t).NewClient(t).NewElection("job")

@@ -17,6 +17,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/rlocktest"
 )
 
 const (
@@ -489,18 +490,111 @@ func TestLateCopiesOfAOnceChangeNothing(t *testing.T) {
 	}
 }
 
+func TestPeekAndForget(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		o, other := c.NewOnce("job", time.Minute), b.NewClient(t).NewOnce("job", time.Minute)
+		peeks := func(want string, is bool) {
+			t.Helper()
+			if got, kept, err := other.Peek(bg); string(got) != want || kept != is || err != nil {
+				t.Fatalf("%.20q, %v, %v", got, kept, err)
+			}
+		}
+		forgets := func(want bool) {
+			t.Helper()
+			if was, err := other.Forget(bg); was != want || err != nil {
+				t.Fatal(was, err)
+			}
+		}
+		peeks("", false)
+		forgets(false)
+		first := does(o, "first")
+		first.runs(t)
+		peeks("", false) // and does not wait for it
+		forgets(false)   // nor does it keep the result from being kept
+		first.succeeds(t)
+		first.want(t, "first", true)
+		peeks("first", true)
+		wantDo(t, other, unwanted, "first", false)
+		forgets(true)
+		peeks("", false)
+		if n := b.Client(t).Exists(bg, resultKey).Val(); n != 0 {
+			t.Error("the key is there")
+		}
+		wantDo(t, other, returns(""), "", true)
+		peeks("", true)
+		forgets(true)
+		if _, _, err := other.Do(bg, func(context.Context) ([]byte, error) { return nil, errors.New("failed") }); err == nil {
+			t.Error("no error")
+		}
+		peeks("", false) // a failure is no result
+		forgets(false)
+
+		locktest.Stop(c)
+		_, _, err := o.Peek(bg)
+		locktest.WantErr(t, err, rlock.ErrClosed)
+		_, err = o.Forget(bg)
+		locktest.WantErr(t, err, rlock.ErrClosed)
+	})
+}
+
+// A Forget whose reply is lost is not sent again: it could take a newer result.
+func TestForgetIsSentOnce(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		o := c.NewOnce("job", time.Minute)
+		locktest.LoadScripts(t, rdb, "once/forget")
+		wantDo(t, b.NewClient(t).NewOnce("job", time.Minute), returns("a"), "a", true)
+		sent := locktest.OnNth(t, proxy, "once/forget", 1, faultproxy.ResetAfter)
+		_, err := o.Forget(bg)
+		locktest.WantErr(t, err, rlock.ErrUnreachable)
+		if n := sent.Load(); n != 1 {
+			t.Errorf("sent %d times", n)
+		}
+	})
+}
+
+// A function that hangs, and does not heed its context, keeps the others waiting no longer than
+// it may.
+func TestOnceThatHangsIsBounded(t *testing.T) {
+	t.Parallel()
+	srv := rlocktest.New(t)
+	first := does(srv.Client().NewOnce("job", time.Hour, rlock.WithMaxHold(10*time.Minute)), "late")
+	first.runs(t)
+	second := does(srv.NewClient().NewOnce("job", time.Hour), "second")
+	locktest.Eventually(t, "it waits", func() bool { return srv.Redis().Exists(bg, lockKey).Val() == 1 })
+	srv.Advance(9 * time.Minute)
+	select {
+	case <-second.inside:
+		t.Fatal("it runs beside the first")
+	default:
+	}
+	srv.Advance(2 * time.Minute)
+	second.runs(t)
+	first.succeeds(t)
+	locktest.WantErr(t, first.err, rlock.ErrLeaseLost, rlock.ErrMaxHold)
+	second.succeeds(t)
+	second.want(t, "second", true)
+}
+
 func TestInvalidArgumentsOfAOnce(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	for _, o := range []*rlock.Once{
 		c.NewOnce("", time.Minute), c.NewOnce("job", 0), c.NewOnce("job", time.Microsecond), c.NewOnce("job", rlock.MaxKeep+1),
-		c.NewOnce("job", math.MinInt64), c.NewOnce("a{b", time.Minute), (*rlock.Client)(nil).NewOnce("job", time.Minute), {},
+		c.NewOnce("job", math.MinInt64), c.NewOnce("job", time.Minute, rlock.WithMaxHold(-1)), c.NewOnce("job", time.Minute, nil), c.NewOnce("a{b", time.Minute), (*rlock.Client)(nil).NewOnce("job", time.Minute), {},
 	} {
 		_, ran, err := o.Do(bg, unwanted)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		if ran {
 			t.Error("it ran")
 		}
+		_, _, err = o.Peek(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, err = o.Forget(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
 	o := c.NewOnce("job", time.Minute)
 	_, _, err := o.Do(bg, nil)

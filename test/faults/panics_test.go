@@ -150,6 +150,8 @@ func (o *panickyObserver) Renewed(string, string) { o.boom("Renewed") }
 
 func (o *panickyObserver) Lost(rlock.LossEvent) { o.boom("Lost") }
 
+func (o *panickyObserver) Leadership(rlock.LeadershipEvent) { o.boom("Leadership") }
+
 func (o *panickyObserver) Unlocked(rlock.UnlockEvent) { o.boom("Unlocked") }
 
 func (o *panickyObserver) Retry(string, error) { o.boom("Retry") }
@@ -182,7 +184,12 @@ func TestPanicsOfAnObserver(t *testing.T) {
 	lost := locktest.MustLock(t, l, rlock.WithLease(300*time.Millisecond))
 	<-lost.Done()
 	locktest.WantErr(t, lost.Unlock(bg), rlock.ErrExpired)
-	want := []string{"AcquireStart", "AcquireEnd", "Contended", "Renewed", "Lost", "Unlocked", "Retry", "Subscription"}
+	led, err := c.NewElection("job").Campaign(bg, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	locktest.MustUnlock(t, led)
+	want := []string{"AcquireStart", "AcquireEnd", "Contended", "Renewed", "Lost", "Leadership", "Unlocked", "Retry", "Subscription"}
 	for _, method := range want {
 		locktest.Eventually(t, method+" is logged", func() bool { return log.count("Observer."+method) > 0 })
 		if n := log.count("where=Observer." + method + " "); n != 1 {

@@ -334,6 +334,8 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			entries, again = 2, locktest.MustLockCtx(t, lease.Context(bg), l)
 		} else if err := e.Proclaim(bg, lease, "value"); err != nil {
 			t.Error(err)
+		} else if _, err := e.Candidates(bg); err != nil {
+			t.Error(err)
 		}
 		if k.asks {
 			requested := lease.ReleaseRequested()
@@ -482,6 +484,12 @@ func aclUseOnce(t *testing.T, a, b *rlock.Client) {
 		if string(result) != "result" || ran != (i == 0) || err != nil {
 			t.Error(result, ran, err)
 		}
+	}
+	if result, kept, err := mine.Peek(bg); string(result) != "result" || !kept || err != nil {
+		t.Error(result, kept, err)
+	}
+	if was, err := mine.Forget(bg); !was || err != nil {
+		t.Error(was, err)
 	}
 }
 
