@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // observeRun plays a seed: three hosts that campaign, proclaim and observe. When the faults
@@ -100,6 +103,80 @@ func TestObserveTellsTheLeaderInTheEnd(t *testing.T) {
 				if told := observeRun(t, seed, s); told < 8 {
 					t.Errorf("seed %d: only %d leaders were told", seed, told)
 				}
+			}
+		})
+	}
+}
+
+// After a quiet time, in which observers look rarely, a message still tells them of each change at
+// once, and the end of a lease without one as soon as it is over.
+func TestObserveTellsAtOnceAfterAQuietTime(t *testing.T) {
+	t.Parallel()
+	for _, quiet := range []time.Duration{6 * time.Second, 10 * time.Minute} {
+		bubble(t, 1, Config{}, func(w *World) {
+			ctx := context.Background()
+			var clients []*rlock.Client
+			var rdbs []*redis.Client
+			var seen []<-chan rlock.Leader
+			for _, name := range []string{"a", "b"} {
+				h := w.Host(name)
+				rdb := redis.NewClient(h.Options(0))
+				c, err := rlock.New(rdb, seam.Option(h.Env()).(rlock.Option), rlock.WithLongestPoll(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				leaders, err := c.NewElection("job").Observe(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rdbs, clients, seen = append(rdbs, rdb), append(clients, c), append(seen, leaders)
+			}
+			tells := func(what string, want rlock.Leader, within time.Duration) {
+				t.Helper()
+				limit := time.After(within)
+				for i, leaders := range seen {
+					select {
+					case l := <-leaders:
+						if l != want {
+							t.Fatalf("%s: observer %d is told %+v, not %+v", what, i, l, want)
+						}
+					case <-limit:
+						t.Fatalf("%s: observer %d is not told within %v", what, i, within)
+					}
+				}
+				time.Sleep(quiet)
+			}
+			const soon = time.Second
+			tells("nobody", rlock.Leader{}, soon)
+			e := clients[0].NewElection("job")
+			l, err := e.Campaign(ctx, "one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			leader := rlock.Leader{Value: "one", Owner: l.Owner(), Token: l.Token()}
+			tells("a leader", leader, soon)
+			for i := range 3 {
+				leader.Value = fmt.Sprint("value ", i)
+				if err := e.Proclaim(ctx, l, leader.Value); err != nil {
+					t.Fatal(err)
+				}
+				tells("news", leader, soon)
+			}
+			if err := l.Unlock(ctx); err != nil {
+				t.Fatal(err)
+			}
+			tells("its end", rlock.Leader{}, soon)
+			const lease = 5 * time.Minute
+			if l, err = e.Campaign(ctx, "two", rlock.WithLease(lease)); err != nil {
+				t.Fatal(err)
+			}
+			tells("the next", rlock.Leader{Value: "two", Owner: l.Owner(), Token: l.Token()}, soon)
+			tells("the end of its lease", rlock.Leader{}, max(lease-quiet, 0)+soon)
+			for i, c := range clients {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				_ = rdbs[i].Close()
 			}
 		})
 	}

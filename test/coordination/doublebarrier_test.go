@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -216,6 +218,56 @@ func TestDeadMembersLeaveByTheirLeases(t *testing.T) {
 			t.Error(held, err)
 		}
 		late.GiveUp()
+	})
+}
+
+// A member that has died counts no more when its time is over, though others live beside it: while
+// it waited, and when it was in. Else the others would begin one short.
+func TestDeadMemberCountsNoMoreBesideLivingOnes(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		const places = "{phase}:rlock:double:places"
+		rdb := b.Client(t)
+		d := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)).NewDoubleBarrier("phase", 3)
+		dies := func() {
+			t.Helper()
+			if n, err := rdb.ZAdd(bg, places, redis.Z{Score: 1, Member: "dead:1"}).Result(); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		first := enters(t, d)
+		inside(t, d, 1, 0)
+		dies()
+		inside(t, d, 1, 0)
+		_, err := d.Enter(bg, rlock.WithWait(0)) // the second of three
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		if !strings.HasSuffix(err.Error(), "members that are still to come: 1") {
+			t.Error(err)
+		}
+		if n := rdb.ZCard(bg, places).Val(); n != 1 {
+			t.Errorf("%d places, want that of the first", n)
+		}
+		second := enters(t, d)
+		inside(t, d, 2, 0)
+		dies()
+		third := enters(t, d)
+		leases := []*rlock.Lease{first.Held(), second.Held(), third.Held()}
+
+		dies()
+		inside(t, d, 0, 3)
+		_, err = d.Enter(bg, rlock.WithWait(0))
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		if !strings.HasSuffix(err.Error(), "members that are still in: 3") {
+			t.Error(err)
+		}
+		locktest.MustUnlock(t, leases[0])
+		locktest.MustUnlock(t, leases[1])
+		dies()
+		leaving := leaves(t, d, leases[2])
+		<-leaving.Done // it does not wait for one that is dead
+		if leaving.Err != nil {
+			t.Error(leaving.Err)
+		}
 	})
 }
 
