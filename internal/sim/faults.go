@@ -128,6 +128,7 @@ func (w *World) Restart(i int, d time.Duration, lose bool) {
 		st.Restarts++
 		if lose {
 			st.Losses++
+			w.lost = time.Now()
 		}
 	})
 	s.until(&s.down, d)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type judge struct {
 
 	mu    sync.Mutex // guards the rest; never held while waiting
 	locks map[string]*verdicts
+	holds map[*rlock.Lease][]*openHold // of each lease, also when they are over
 	wrong []string
 	log   []string
 
@@ -43,8 +45,11 @@ type openHold struct {
 	hold
 	token  int64
 	who    string
-	losses int // data losses before it was asked for
 	leases []*rlock.Lease
+
+	losses  int           // data losses before it was asked for
+	until   time.Time     // its first deadline
+	longest time.Duration // of the leases that were asked for
 }
 
 func (j *judge) sayLocked(format string, args ...any) {
@@ -166,17 +171,26 @@ func (j *judge) handed(q question, l *rlock.Lease) {
 		}
 		for _, s := range j.openHoldsLocked(q.within) {
 			s.leases = append(s.leases, l)
+			j.holds[l] = append(j.holds[l], s)
 		}
 		return
 	}
 	j.acquired++
-	j.startsLocked(q, q.lock, &openHold{hold{l.Owner(), q.shared}, l.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
+	starts := func(lock string, h hold, token int64) {
+		s := &openHold{
+			hold: h, token: token, who: q.who, leases: []*rlock.Lease{l},
+			losses: q.losses, until: l.Deadline(), longest: max(lockLease, time.Until(l.Deadline())),
+		}
+		j.holds[l] = append(j.holds[l], s)
+		j.startsLocked(q, lock, s, losses)
+	}
+	starts(q.lock, hold{l.Owner(), q.shared}, l.Token())
 	for _, m := range l.Members() {
 		part := member(m)
 		if j.locks[part] == nil {
 			j.locks[part] = &verdicts{gone: map[hold]int{}}
 		}
-		j.startsLocked(q, part, &openHold{hold{m.Owner(), false}, m.Token(), q.who, q.losses, []*rlock.Lease{l}}, losses)
+		starts(part, hold{m.Owner(), false}, m.Token())
 	}
 }
 
@@ -223,6 +237,26 @@ func (j *judge) startsLocked(q question, lock string, s *openHold, losses int) {
 	v.open = append(v.open, s)
 }
 
+// longer is called before a lease is to be lengthened to d, or to any length if d is 0.
+func (j *judge) longer(l *rlock.Lease, d time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, s := range j.holds[l] {
+		s.longest = max(s.longest, cmp.Or(d, longestFix))
+	}
+}
+
+// excusedLocked reports whether a loss of the data can be why there is another holder, or why the
+// hold is lost: it has lived through the loss, and no renewal can have been confirmed since. One
+// that was sent before the loss counts from then; one that was sent after it finds nothing.
+func (j *judge) excusedLocked(s *openHold, losses int) bool {
+	if s.losses == losses {
+		return false
+	}
+	now := time.Now()
+	return now.Before(s.until) || now.Before(j.w.LastLoss().Add(s.longest))
+}
+
 // excludeLocked looks for others who believe to hold what s holds. A loss of
 // the data that one of the two has lived through can have caused that.
 func (j *judge) excludeLocked(lock string, s *openHold, losses int) {
@@ -233,7 +267,7 @@ func (j *judge) excludeLocked(lock string, s *openHold, losses int) {
 	wrong := len(j.wrong)
 	defer func() { j.doubles += len(j.wrong) - wrong }()
 	for _, other := range j.locks[lock].open {
-		if other == s || other.losses != losses || s.losses != losses {
+		if other == s || j.excusedLocked(other, losses) || j.excusedLocked(s, losses) {
 			continue
 		}
 		if s.shared && other.shared || s.shared != other.shared && s.who == other.who {
@@ -302,7 +336,11 @@ func (j *judge) loss(who string, l *rlock.Lease, err error) {
 	if n != 1 {
 		j.accuse("%s: a loss with %d causes: %v", who, n, err)
 	}
-	if st := j.w.Stats(); st.Losses == 0 && st.Jumps == 0 && time.Now().Before(l.Deadline()) {
+	st := j.w.Stats()
+	j.mu.Lock()
+	excused := st.Jumps > 0 || slices.ContainsFunc(j.holds[l], func(s *openHold) bool { return j.excusedLocked(s, st.Losses) })
+	j.mu.Unlock()
+	if !excused && time.Now().Before(l.Deadline()) {
 		j.accuse("%s: lost before the deadline %v: %v", who, l.Deadline().Sub(j.w.Start()), err)
 	}
 }

@@ -169,7 +169,7 @@ func lockRun(t *testing.T, seed uint64, s scenario) (o outcome) {
 		}
 	}()
 	bubble(t, seed, Config{Servers: s.kind.servers, Rates: s.rates}, func(w *World) {
-		j := &judge{w: w, s: s, locks: map[string]*verdicts{}, forgot: make([][]time.Duration, len(w.servers))}
+		j := &judge{w: w, s: s, locks: map[string]*verdicts{}, holds: map[*rlock.Lease][]*openHold{}, forgot: make([][]time.Duration, len(w.servers))}
 		o = outcome{world: w, judge: j}
 		for _, name := range lockNames {
 			j.locks[name] = &verdicts{gone: map[hold]int{}}

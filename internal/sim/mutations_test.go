@@ -49,6 +49,10 @@ var mutations = []struct {
 		name: "renew makes the lock anew", want: "", within: 50,
 		script: "shared/renewal", old: "return -redis.call('exists', lock)", instead: "redis.call('hset', lock, id, 1)",
 	},
+	{ // only a loss of the data ends a hold that is renewed in time
+		name: "a renewal does not find out that the hold is gone", want: "and so does", within: 20, in: "everything",
+		script: "shared/renewal", old: "return -redis.call('exists', lock)", instead: "return 1",
+	},
 	{
 		name: "acquire does not look for a holder", want: "and so does", within: 3,
 		script: "lock/enter", old: "redis.call('exists', lock, tombstone) == 0", instead: "redis.call('exists', tombstone) == 0",

@@ -167,7 +167,7 @@ func fairMiscounted(w *World, lock string) string {
 func (j *judge) roomLocked(lock string, s *openHold, losses int) {
 	out, who := permitsOf(s.hold), s.who
 	for _, other := range j.locks[lock].open {
-		if other == s || other.losses != losses || s.losses != losses {
+		if other == s || j.excusedLocked(other, losses) || j.excusedLocked(s, losses) {
 			continue
 		}
 		for _, l := range other.leases {

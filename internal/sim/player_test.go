@@ -337,7 +337,11 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 	for _, o := range open {
 		ctx = context.WithoutCancel(o.Context(ctx))
 	}
-	inner, err := lock.Lock(l.Context(ctx), k.lease()...)
+	opts := k.lease()
+	if within != nil && len(opts) > 0 {
+		k.j.longer(within, 0)
+	}
+	inner, err := lock.Lock(l.Context(ctx), opts...)
 	upgrade := within == nil && !shared
 	if err == nil {
 		if upgrade {
@@ -379,6 +383,7 @@ func (k *worker) proclaim(name string, l grip) {
 func (k *worker) extend(l *rlock.Lease) {
 	d := k.fix(k.between(100*time.Millisecond, longestFix))
 	before := l.Deadline()
+	k.j.longer(l, d)
 	k.j.say("%s extends by %v", k.who, d)
 	err := l.Extend(context.Background(), d)
 	k.j.say("%s extended: %v", k.who, err)

@@ -38,6 +38,7 @@ type World struct {
 	links  map[string]*link
 	rates  Rates
 	stats  Stats
+	lost   time.Time // when a server last lost its data
 	trace  []event
 	closed bool
 }
@@ -119,6 +120,13 @@ func (w *World) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stats
+}
+
+// LastLoss is when a server last lost its data; zero: none has.
+func (w *World) LastLoss() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
 }
 
 // Heal sets all rates to zero and returns when the last pause, partition and
