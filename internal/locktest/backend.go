@@ -35,6 +35,10 @@ func (b *Backend) NewClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
 	return NewClient(t, b.Client(t), opts...)
 }
 
+// faultyTimeout is for the commands of Faulty: a lost reply costs half of it, and the other half is
+// for the answer to the copy.
+const faultyTimeout = 4 * time.Second
+
 // Faulty is a client behind a proxy, and another client around it.
 func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
@@ -42,7 +46,7 @@ func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *fa
 	// go-redis with its defaults where they could hurt: it would retry by
 	// itself, and does not look at contexts.
 	rdb := Dialer(proxy.Addr())(t, nil)
-	opts = append([]rlock.Option{rlock.WithCommandTimeout(Ample(2 * time.Second)), rlock.WithUnlockTimeout(Ample(2 * time.Second))}, opts...)
+	opts = append([]rlock.Option{rlock.WithCommandTimeout(faultyTimeout), rlock.WithUnlockTimeout(faultyTimeout)}, opts...)
 	c := NewClient(t, rdb, opts...)
 	plain := b.Client(t)
 	// Load the scripts, so that the first EVALSHA is the one that counts.

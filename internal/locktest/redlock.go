@@ -27,6 +27,6 @@ var (
 	// RedLockLease is the watchdog lease of tests that wait for renewals and losses,
 	// and RedLockTimeout the longest node time-out that goes with it: a busy machine
 	// answers within it.
-	RedLockLease   = Ample(4500 * time.Millisecond)
+	RedLockLease   = Ample(9 * time.Second)
 	RedLockTimeout = RedLockLease / 6
 )

@@ -35,6 +35,9 @@ type request struct {
 	raw  string
 }
 
+// patience is how long clients wait for a quorum whose test says nothing else.
+const patience = 20 * time.Second
+
 func startMasters(t testing.TB) *masters {
 	t.Helper()
 	n := &masters{servers: redistest.StartMasters(t, 5)}
@@ -58,6 +61,8 @@ func (n *masters) client(t testing.TB, addr string, opts []rlock.Option) *rlock.
 	t.Helper()
 	rdb := locktest.Dialer(addr)(t, locktest.DialOnce)
 	rdb.AddHook(&n.calls)
+	// Node time-outs are the subject of tests; those of the clients end what lasts longer.
+	opts = append([]rlock.Option{rlock.WithCommandTimeout(patience), rlock.WithUnlockTimeout(patience)}, opts...)
 	return locktest.NewClient(t, rdb, opts...)
 }
 
@@ -163,7 +168,7 @@ func (n *masters) nothing(t testing.TB, lock string, nodes ...int) {
 				case k == "rlock:red:highest", strings.HasSuffix(k, ":rlock:red:counter"):
 				case strings.Contains(k, ":rlock:gone:"):
 					// A negative one: it has just gone.
-					if ttl := n.plain[i].PTTL(bg, k).Val(); ttl == -1 || ttl > 2*time.Minute {
+					if ttl := n.plain[i].PTTL(bg, k).Val(); ttl == -1 || ttl > locktest.Lease+2*time.Minute {
 						t.Errorf("node %d: tombstone %s has TTL %v", i+1, k, ttl)
 					}
 				default:

@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
-	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(200*time.Millisecond))
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	for i := range 3 {
@@ -145,21 +146,23 @@ func TestRedLockTakesBackFromTheNodeOfAClosedClient(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
 	cs := n.clients(t)
-	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(5*time.Second))
 	if err := cs[1].Close(); err != nil {
 		t.Fatal(err)
 	}
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	id := locktest.SHA("quorum/release")
+	var reset atomic.Int64
 	n.proxies[1].Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(id) {
+			reset.Add(1)
 			return faultproxy.ResetBefore
 		}
 		return faultproxy.Pass
 	})
 	locktest.MustUnlock(t, lease)
-	time.Sleep(time.Second) // the fault lasts for longer than the node time-out
+	locktest.Eventually(t, "the release is repeated in vain", func() bool { return reset.Load() > 1 })
 	n.pass()
 	n.nothing(t, "stock")
 }
@@ -170,7 +173,7 @@ func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
 	cs := n.straight(t)
-	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(500*time.Millisecond))
+	l := locktest.NewRedLock(t, "stock", cs, rlock.WithNodeTimeout(2*time.Second))
 	if err := cs[1].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +181,7 @@ func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
 	n.allVoteFor(t, lease)
 	n.servers[1].Pause()
 	locktest.MustUnlock(t, lease)
-	time.Sleep(2 * time.Second) // the node hangs for longer than its time-outs
+	time.Sleep(4 * time.Second) // the node hangs for longer than its time-outs
 	n.servers[1].Kill()
 	n.servers[1].Restart()
 	n.servers[2].Kill()

@@ -18,7 +18,7 @@ func TestRedLockPairsLeaveNoTombstones(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
 	// As long as the test bears: nothing must be sent twice on a busy machine.
-	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(12*time.Second))
 	for range 100 {
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
 	}
@@ -42,7 +42,7 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	n := startMasters(t)
 	var wg sync.WaitGroup
 	for range clients {
-		l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+		l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(12*time.Second))
 		wg.Go(func() {
 			for range holds {
 				locktest.MustUnlock(t, locktest.MustLock(t, l))
@@ -56,10 +56,10 @@ func TestRedLockWaitersLeaveNoTombstones(t *testing.T) {
 	}
 	t.Logf("%.1f scripts for each hold", float64(scriptCalls(t, n))/(clients*holds))
 
-	holder := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)))
+	holder := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(12*time.Second)))
 	n.allVoteFor(t, holder)
 	before := scriptCalls(t, n)
-	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(12*time.Second))
 	const looks = 20
 	for range looks {
 		if _, err := l.TryLock(bg); err == nil {
@@ -113,7 +113,7 @@ func TestRedLockTombstonesOnlyForWhatMayComeLate(t *testing.T) {
 func TestRedLockRecordsOutlastTheLongestLease(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
-	lease := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second)), rlock.WithLease(rlock.MaxLease))
+	lease := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(12*time.Second)), rlock.WithLease(rlock.MaxLease))
 	defer locktest.MustUnlock(t, lease)
 	n.allVoteFor(t, lease)
 	for _, what := range []string{"acquired", "renewed"} {
