@@ -37,7 +37,7 @@ func (b *Backend) NewClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
 
 // faultyTimeout is for the commands of Faulty: a lost reply costs half of it, and the other half is
 // for the answer to the copy.
-const faultyTimeout = 4 * time.Second
+const faultyTimeout = 6 * time.Second
 
 // Faulty is a client behind a proxy, and another client around it.
 func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {

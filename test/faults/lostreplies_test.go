@@ -101,13 +101,18 @@ func TestUnlockWithLostReplyDoesNotTouchTheSuccessor(t *testing.T) {
 func TestRenewalWithLostReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	locktest.EachLoss(t, "lock/renew", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
-		c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(locktest.Ample(3*time.Second)))
-		seen := locktest.OnNth(t, proxy, "lock/renew", 1, action)
+		var clock locktest.Clock
+		c, proxy, rdb := b.Faulty(t, clock.Option())
+		locktest.OnNth(t, proxy, "lock/renew", 1, action)
 		name := t.Name()
 		lease := locktest.MustLock(t, c.NewLock(name))
-		locktest.Eventually(t, "it was renewed a few times", func() bool { return seen.Load() >= 4 })
-		if err := lease.Err(); err != nil {
-			t.Fatal(err)
+		for range 3 {
+			was := lease.Deadline()
+			clock.Forward(locktest.Lease / 3)
+			locktest.Eventually(t, "it is renewed, or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
+			if err := lease.Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		locktest.MustUnlock(t, lease)
 		if n := rdb.Exists(bg, name).Val(); n != 0 {
@@ -322,7 +327,8 @@ func TestRenewalDuringUnlock(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		lost := &lossObserver{}
-		c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(1500*time.Millisecond), rlock.WithObserver(lost))
+		var clock locktest.Clock
+		c, proxy, rdb := b.Faulty(t, clock.Option(), rlock.WithObserver(lost))
 		id := locktest.SHA("lock/renew")
 		arrived := make(chan struct{}, 100)
 		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
@@ -334,6 +340,7 @@ func TestRenewalDuringUnlock(t *testing.T) {
 		})
 		for range 5 {
 			lease := locktest.MustLock(t, c.NewLock("a"))
+			clock.Forward(locktest.Lease / 3)
 			<-arrived
 			locktest.MustUnlock(t, lease)
 			locktest.WantErr(t, lease.Err(), rlock.ErrUnlocked, nil, rlock.ErrLeaseLost)
