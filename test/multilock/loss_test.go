@@ -31,15 +31,15 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 				_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
 					p.Del(bg, l.Name())
 					p.HSet(bg, l.Name(), "another:1", 1)
-					p.PExpire(bg, l.Name(), 2*time.Second)
+					p.PExpire(bg, l.Name(), time.Hour)
 					return nil
 				})
 				if err != nil {
 					t.Error(err)
 				}
 			}, want: []error{rlock.ErrLeaseLost, rlock.ErrTakenOver}},
-			"expired":  {lease: []rlock.AcquireOption{rlock.WithLease(500 * time.Millisecond)}, want: []error{rlock.ErrLeaseLost, rlock.ErrExpired}},
-			"too long": {lock: []rlock.LockOption{rlock.WithMaxHold(300 * time.Millisecond)}, want: []error{rlock.ErrLeaseLost, rlock.ErrMaxHold}},
+			"expired":  {lease: []rlock.AcquireOption{rlock.WithLease(time.Minute)}, want: []error{rlock.ErrLeaseLost, rlock.ErrExpired}},
+			"too long": {lock: []rlock.LockOption{rlock.WithMaxHold(time.Minute)}, want: []error{rlock.ErrLeaseLost, rlock.ErrMaxHold}},
 			"unlocked": {end: func(_, _ *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
 				locktest.MustUnlock(t, l)
 			}, want: []error{rlock.ErrUnlocked, nil, rlock.ErrLeaseLost}},
@@ -50,13 +50,13 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 					rdb, rest := b.Client(t), locktest.OnMiniredis(t).Client(t)
 					// Three members, each of a client of its own, of which one has the trouble.
 					prefix := rlock.WithPrefix(strings.ReplaceAll(t.Name(), "/", "_") + ":")
+					var clock locktest.Clock // of that one
 					var locks []rlock.Locker
 					var clients []*rlock.Client
 					for i := range 3 {
 						c, opts := locktest.NewClient(t, rest, prefix), []rlock.LockOption(nil)
 						if i == at {
-							// Short, so that the watchdog looks soon.
-							c, opts = locktest.NewClient(t, rdb, prefix, rlock.WithWatchdogLease(1500*time.Millisecond)), test.lock
+							c, opts = locktest.NewClient(t, rdb, prefix, clock.Option()), test.lock
 						}
 						clients = append(clients, c)
 						locks = append(locks, c.NewLock(fmt.Sprint("m", i), opts...))
@@ -68,9 +68,10 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 						// By name: ForceUnlock of a client without the prefix.
 						test.end(clients[at], locktest.NewClient(t, rdb), rdb, bad)
 					}
+					clock.Forward(locktest.Lease / 3) // the watchdog looks, and what is shorter is over
 					select {
 					case <-lease.Done():
-					case <-time.After(20 * time.Second):
+					case <-time.After(locktest.Patience):
 						t.Fatal("the loss was not told")
 					}
 					<-ctx.Done()

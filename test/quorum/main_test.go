@@ -11,4 +11,4 @@ import (
 
 var bg = context.Background()
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { locktest.MainAtMost(m, 6) }
