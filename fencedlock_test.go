@@ -135,7 +135,7 @@ func TestFencedTryLockReturnsAtOnceAndLockKeepsItsLease(t *testing.T) {
 			t.Fatalf("token %d", n)
 		}
 		// Two round trips; the bound is that of a machine that does other things.
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Fatalf("it took %v to see that the lock is held", took)
 		}
 		locktest.MustUnlock(t, lease)

@@ -213,7 +213,7 @@ func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
 		start := time.Now()
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
-		if took := time.Since(start); took < 250*time.Millisecond || took > 3*time.Second {
+		if took := time.Since(start); took < 250*time.Millisecond || took > locktest.Patience {
 			t.Fatalf("waited %v for a lease of 300ms", took)
 		}
 	})
@@ -280,7 +280,7 @@ func TestWaitIsBounded(t *testing.T) {
 				if took < short && name != "WithWait 0" {
 					t.Fatalf("waited only %v", took)
 				}
-				if took > 5*time.Second { // a wait of 60ms, on a machine that does other things
+				if took > 30*time.Second { // a wait of 60ms, on a machine that does other things
 					t.Fatalf("took %v", took)
 				}
 			})

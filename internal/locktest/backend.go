@@ -140,10 +140,14 @@ func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalC
 // waits for a lock until a hold that leaked has run out waits in vain.
 const Lease = 5 * time.Minute
 
+// timeout is for the commands of clients whose test sets none: a busy machine answers within half
+// of it.
+const timeout = 10 * time.Second
+
 // NewClient is a Client that is stopped at the end of the test, before rdb is closed.
 func NewClient(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option) *rlock.Client {
 	t.Helper()
-	c, err := rlock.New(rdb, append([]rlock.Option{rlock.WithWatchdogLease(Lease)}, opts...)...)
+	c, err := rlock.New(rdb, append([]rlock.Option{rlock.WithWatchdogLease(Lease), rlock.WithCommandTimeout(timeout), rlock.WithUnlockTimeout(timeout)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func (p *Parent) Await(order string) {
 // ChildClient is a Client in a child. It is not closed: processes just end.
 func ChildClient(t *testing.T, addr string, opts ...rlock.Option) (*rlock.Client, *redis.Client) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	c, err := rlock.New(rdb, opts...)
+	c, err := rlock.New(rdb, append([]rlock.Option{rlock.WithCommandTimeout(timeout), rlock.WithUnlockTimeout(timeout)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

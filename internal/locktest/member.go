@@ -15,9 +15,9 @@ import (
 
 const (
 	// longPoll is the longest poll of waiters that only a message should wake.
-	longPoll = 30 * time.Second
+	longPoll = 45 * time.Second
 	// ByMessage is how long a busy machine may take to wake one by a message.
-	ByMessage = 10 * time.Second
+	ByMessage = 30 * time.Second
 )
 
 // Member is a client of a deployment, with a view of what it does.

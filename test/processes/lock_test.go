@@ -135,7 +135,7 @@ func TestKilledHolderFreesAfterItsLease(t *testing.T) {
 	}
 	// PTTL rounds to milliseconds; the upper bound leaves room for a busy
 	// machine.
-	if took < rest-time.Millisecond || took > lockLease+5*time.Second {
+	if took < rest-time.Millisecond || took > lockLease+30*time.Second {
 		t.Errorf("the lock of a killed process, locked for another %v, was taken after %v", rest, took)
 	}
 	t.Logf("locked for another %v, taken after %v", rest, took.Round(time.Millisecond))

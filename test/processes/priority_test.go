@@ -61,7 +61,7 @@ func TestKilledHolderAndKilledUrgentWaiter(t *testing.T) {
 			took := time.Since(killed)
 			t.Logf("taken %v after both were killed", took.Round(time.Millisecond))
 			// Both leases run out beside each other; the rest is for a busy machine.
-			if took > waiterLease+6*time.Second {
+			if took > waiterLease+30*time.Second {
 				t.Errorf("taken %v after both were killed", took)
 			}
 		}

@@ -149,7 +149,7 @@ func TestKilledSideFreesAfterItsLease(t *testing.T) {
 			lease := locktest.MustLock(t, l.Writer)
 			took := time.Since(killed)
 			// PTTL rounds to milliseconds; the upper bound leaves room for a busy machine.
-			if took < rest-time.Millisecond || took > lockLease+6*time.Second {
+			if took < rest-time.Millisecond || took > lockLease+30*time.Second {
 				t.Errorf("locked for another %v, taken after %v", rest, took)
 			}
 			t.Logf("locked for another %v, taken after %v", rest, took.Round(time.Millisecond))

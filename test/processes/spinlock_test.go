@@ -40,7 +40,7 @@ func TestWaitersGetTheLockOfAKilledProcess(t *testing.T) {
 			lease := <-got
 			// PTTL rounds to milliseconds; the upper bound leaves room for a busy
 			// machine, and for a renewal that was under way.
-			if took := time.Since(killed); took < rest-time.Millisecond || took > 2*lockLease+5*time.Second {
+			if took := time.Since(killed); took < rest-time.Millisecond || took > 2*lockLease+30*time.Second {
 				t.Errorf("the lock of a killed process, locked for another %v, was taken after %v", rest, took)
 			}
 			locktest.MustUnlock(t, lease)

@@ -221,7 +221,7 @@ func TestReleaseOfABatchWithoutAnAnswer(t *testing.T) {
 				locktest.WantErr(t, b.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrUnreachable)
 				locktest.MustUnlock(t, rival.Held())
 				h.free(t)
-			}, rlock.WithUnlockTimeout(300*time.Millisecond))
+			}, rlock.WithUnlockTimeout(2*time.Second))
 		})
 	}
 }

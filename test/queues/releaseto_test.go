@@ -137,7 +137,7 @@ func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.O
 	}})
 	h.m = locktest.Join(t, rdb, append([]rlock.Option{
 		rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient),
-		rlock.WithCommandTimeout(locktest.Ample(2 * time.Second)), rlock.WithUnlockTimeout(locktest.Ample(2 * time.Second)),
+		rlock.WithCommandTimeout(4 * time.Second), rlock.WithUnlockTimeout(4 * time.Second),
 		rlock.WithObserver(h.seen),
 		seam.Option(seam.Env{
 			Work: func() (end func()) {
@@ -338,7 +338,7 @@ func TestReleaseToAWaiterWithoutAnAnswer(t *testing.T) {
 				locktest.WantErr(t, h.held.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrUnreachable)
 				locktest.MustUnlock(t, next.Held())
 				h.free(t)
-			}, rlock.WithUnlockTimeout(300*time.Millisecond))
+			}, rlock.WithUnlockTimeout(2*time.Second))
 		})
 	}
 }

@@ -118,7 +118,7 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 func TestRedLockUnlockTimeout(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
-	l := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(4*time.Second))
+	l := locktest.NewRedLock(t, "stock", n.straight(t, rlock.WithUnlockTimeout(100*time.Millisecond)), rlock.WithNodeTimeout(40*time.Second))
 	lease := locktest.MustLock(t, l)
 	n.allVoteFor(t, lease)
 	for i := range 3 {
@@ -128,7 +128,7 @@ func TestRedLockUnlockTimeout(t *testing.T) {
 	err := lease.Unlock(bg)
 	took := time.Since(start)
 	locktest.WantErr(t, err, rlock.ErrUnreachable)
-	if took > 2*time.Second {
+	if took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}
 	for i := range 3 {
