@@ -106,6 +106,7 @@ func TestLateCopyOfALookInVainTakesNothing(t *testing.T) {
 		})
 		wait(t, waiter)
 		ok(t, f.plain.s.Release(bg, 1))
+		locktest.HeldUp(t, f.proxy, 1)
 		f.proxy.Release()
 		is(t, 1)(f.plain.s.Available(bg))
 		cancel()

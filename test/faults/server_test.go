@@ -203,7 +203,8 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)
-	c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(time.Second))
+	var clock locktest.Clock
+	c := locktest.NewClient(t, rdb, clock.Option())
 	l := c.NewLock("a")
 	outer := locktest.MustLock(t, l)
 	inner := locktest.MustLockCtx(t, outer.Context(bg), l)
@@ -216,6 +217,7 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 		t.Fatal("an acquire at the memory limit:", err)
 	}
 	was := outer.Deadline()
+	clock.Forward(locktest.Lease / 3)
 	locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
 	locktest.MustUnlock(t, inner)
 	if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {

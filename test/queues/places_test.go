@@ -123,6 +123,9 @@ func livesBesideACompetitor(t *testing.T, b *locktest.Backend, k locktest.Ordere
 	if late {
 		e.Cancel()
 		<-e.Done
+		if e.Err == nil { // it was quicker
+			locktest.MustUnlock(t, e.Lease)
+		}
 	} else {
 		locktest.MustUnlock(t, e.Held())
 	}
