@@ -125,8 +125,12 @@ func TestMultiLockOfEveryType(t *testing.T) {
 			if _, err := m.Lock(bg, rlock.WithWait(20*time.Millisecond)); !errors.Is(err, rlock.ErrNotAcquired) {
 				t.Fatal(err)
 			}
-			locktest.MustBeFree(t, strangers[:i]...)
-			locktest.MustBeFree(t, strangers[i+1:]...)
+			// What a slow server granted at the last moment is given back a moment later.
+			for other, l := range strangers {
+				if other != i {
+					locktest.MustUnlock(t, locktest.MustLock(t, l))
+				}
+			}
 			locktest.MustUnlock(t, taken)
 		}
 		locktest.NothingLeft(t, rdbs...)
