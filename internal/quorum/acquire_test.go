@@ -483,15 +483,31 @@ func TestCutOffTryTakesItsVotesBack(t *testing.T) {
 	for _, node := range []int{0, 1} {
 		h.on(node, "acquire", faultproxy.SwallowReply)
 	}
-	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+	h.nodes[2].took.Store(0)
+	for i := range 2 {
+		h.servers[i].proxy.ResetLog()
+	}
+	sha := loaded()["quorum/acquire"].SHA
+	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	began := time.Now()
+	go func() {
+		defer cancel()
+		// Two nodes have been asked, one has answered, and that for long enough to call the others
+		// silent.
+		for end := began.Add(budget); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			asked := 0
+			for _, s := range h.servers[:2] {
+				asked += min(s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }), 1)
+			}
+			if asked == 2 && h.nodes[2].took.Load() > 0 && time.Since(began) > 2*protocol.GiveUpGrace {
+				return
+			}
+		}
+	}()
 	got := h.Enter(h.entry()).Do(ctx, budget)
-	if !errors.Is(got.Err, context.DeadlineExceeded) || !errors.Is(got.Last, ErrNoQuorum) || !got.OfQuorum {
+	if !errors.Is(got.Err, context.Canceled) || !errors.Is(got.Last, ErrNoQuorum) || !got.OfQuorum {
 		t.Errorf("%+v", got)
-	}
-	if took := time.Since(began); took > nodeTimeout {
-		t.Errorf("it took %v", took)
 	}
 	h.pass()
 	h.settled()

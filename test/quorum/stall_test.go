@@ -87,15 +87,18 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			n := startMasters(t)
 			n.warm(t)
 			acquire := locktest.SHA("quorum/acquire")
+			var refused [5]atomic.Int64
 			for _, i := range []int{3, 4} {
 				n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
 					if c.IsScript(acquire) {
+						refused[i].Add(1)
 						return faultproxy.Error
 					}
 					return faultproxy.Pass
 				})
 			}
 			lease := locktest.MustLock(t, locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease*3/2)), rlock.WithNodeTimeout(locktest.RedLockTimeout)))
+			locktest.Eventually(t, "two have refused", func() bool { return refused[3].Load() > 0 && refused[4].Load() > 0 })
 			n.pass()
 			away.strike(n, 2)
 			var wg sync.WaitGroup
