@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -88,9 +88,7 @@ func TestTryLockAtOnceGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 10
 
 // The same, more often.
 func TestTryLockAtOnceALot(t *testing.T) {
-	if os.Getenv("RLOCK_NIGHTLY") == "" {
-		t.Skip("part of make nightly")
-	}
+	locktest.Nightly(t)
 	for _, hosts := range []int{2, 5, 10} {
 		for seed := range uint64(3) {
 			tryAtOnce(t, seed, hosts, 100)

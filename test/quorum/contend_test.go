@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -438,9 +437,7 @@ func TestRedLockWithNodesThatRefuse(t *testing.T) {
 // Processes that want a lock again and again get it equally often: who has just released it lets
 // the others go first.
 func TestClientsShareALockFairly(t *testing.T) {
-	if os.Getenv("RLOCK_NIGHTLY") == "" {
-		t.Skip("part of make nightly")
-	}
+	locktest.Nightly(t)
 	n := startMasters(t)
 	for _, kind := range []struct {
 		name string
