@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -415,6 +416,8 @@ func TestClientMakesWayAfterABatch(t *testing.T) {
 			t.Parallel()
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 				clock := &locktest.Clock{}
+				proxy := faultproxy.New(t, b.Addr)
+				b = b.Behind(proxy)
 				k := newCrowd(t, b, 3, rlock.WithHandOver(1, long), rlock.WithWatchdogLease(long), clock.Option())
 				rdb := b.Client(t)
 				if others {
@@ -441,6 +444,8 @@ func TestClientMakesWayAfterABatch(t *testing.T) {
 					return err
 				}})
 				locktest.LoadScripts(t, rdb, "lock/release", "lock/release_next")
+				k.settle(t)
+				proxy.DropMessages(true) // one could wake the next waiter before the reply says that others listen
 				locktest.MustUnlock(t, second)
 				if others {
 					other := b.NewClient(t).NewLock("a")

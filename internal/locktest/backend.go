@@ -39,6 +39,13 @@ func (b *Backend) NewClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
 // for the answer to the copy.
 const faultyTimeout = 6 * time.Second
 
+// Behind is the backend as it is seen through a proxy to it.
+func (b *Backend) Behind(proxy *faultproxy.Proxy) *Backend {
+	seen := *b
+	seen.Addr, seen.dial = proxy.Addr(), Dialer(proxy.Addr())
+	return &seen
+}
+
 // Faulty is a client behind a proxy, and another client around it.
 func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *faultproxy.Proxy, redis.UniversalClient) {
 	t.Helper()
