@@ -409,6 +409,21 @@ func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
 	return a.core.c.undoThen(a.core.id(), t, until, nil)
 }
 
+// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
+// the task is not repeated any more.
+func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
+	u := c.cleanups.addThen(of, t, c.now(), until, then)
+	grace := time.NewTimer(protocol.GiveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		c.lines.wake(of)
+		return true
+	case <-grace.C:
+		return false
+	}
+}
+
 // waitsSince notes the round that the attempt has waited since.
 func (a *attempt) waitsSince(round int64) {
 	if a.Round == protocol.NoRound {

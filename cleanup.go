@@ -265,19 +265,3 @@ func (*cleanup) nodes() string { return "" }
 
 // askNow implements duty.
 func (*cleanup) askNow() {}
-
-// undoThen sends a task that ends what has the id, and has it repeated until then if there is no answer.
-// It waits for the answer for a moment, and reports whether it came. It calls then, if that is not nil, when
-// the task is not repeated any more.
-func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
-	u := c.cleanups.addThen(of, t, c.now(), until, then)
-	grace := time.NewTimer(protocol.GiveUpGrace)
-	defer grace.Stop()
-	select {
-	case <-u.done:
-		c.lines.wake(of)
-		return true
-	case <-grace.C:
-		return false
-	}
-}
