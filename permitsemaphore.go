@@ -136,6 +136,23 @@ func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	return err
 }
 
+// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before: for a
+// program that begins with another number than those of an earlier version have set. State
+// tells the number that there is. If more are held than there are to be, fewer are free than
+// none until enough have been given back; nobody loses a lease. Without an answer it is as with
+// AddPermits.
+func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
+	l := s.core()
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if n < 1 || n > MaxPermits {
+		return l.error(invalid("%d permits: must be from 1 to %d", n, MaxPermits))
+	}
+	_, err := change(ctx, l, func() protocol.Request[bool] { return s.counter.MakePermits(n) })
+	return err
+}
+
 // change sends a request that changes the number of permits. A copy of it changes nothing.
 func change(ctx context.Context, l *core, request func() protocol.Request[bool]) (bool, error) {
 	if !l.c.begin() {

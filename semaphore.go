@@ -22,7 +22,7 @@ import (
 // A PermitSemaphore and a CountDownLatch of the same name would use the same number: use one
 // type for a name. As far as the keys beside it tell, methods that set or change the number
 // of another type fail with ErrForeignKey: TrySetPermits and AddPermits of both semaphores,
-// and those of a latch. What Java has set is told only while permits of an
+// SetPermits, and those of a latch. What Java has set is told only while permits of an
 // RPermitExpirableSemaphore are held, and a latch is never told.
 type Semaphore struct {
 	core *core

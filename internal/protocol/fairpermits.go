@@ -171,10 +171,15 @@ func (p *FairPermits) SetPermits(n int) Request[bool] {
 }
 
 // AddPermits implements PermitCounter.
-func (p *FairPermits) AddPermits(n int) Request[bool] {
+func (p *FairPermits) AddPermits(n int) Request[bool] { return p.add(n, 0) }
+
+// MakePermits implements PermitCounter.
+func (p *FairPermits) MakePermits(n int) Request[bool] { return p.add(n, 1) }
+
+func (p *FairPermits) add(n, inAll int) Request[bool] {
 	s := p.of
 	return looking(s.site, "fairpermits/add", s.keys(record(s.site, s.names), s.names.Lock),
-		append(s.waking(n, s.site.doneMillis(), math.MaxInt32), s.more()), readBool)
+		append(s.waking(n, s.site.doneMillis(), math.MaxInt32), s.more(), inAll), readBool)
 }
 
 // Takes implements Protocol.

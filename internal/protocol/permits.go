@@ -41,6 +41,8 @@ type PermitCounter interface {
 	// AddPermits adds to the number of permits; n may be negative. It reports whether
 	// there are not too many, or too few, then.
 	AddPermits(n int) Request[bool]
+	// MakePermits changes the number of permits to n, whatever it was.
+	MakePermits(n int) Request[bool]
 	// Count asks how many permits are free, and with holds who has the others.
 	Count(holds bool) Request[Counted]
 }
@@ -320,9 +322,15 @@ func (p *Permits) SetPermits(n int) Request[bool] {
 }
 
 // AddPermits implements PermitCounter.
-func (p *Permits) AddPermits(n int) Request[bool] {
+func (p *Permits) AddPermits(n int) Request[bool] { return p.add(n, 0) }
+
+// MakePermits implements PermitCounter.
+func (p *Permits) MakePermits(n int) Request[bool] { return p.add(n, 1) }
+
+func (p *Permits) add(n, inAll int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/add", s.keys(record(s.site, s.names), s.names.all()), s.args(n, s.site.doneMillis(), math.MaxInt32), readBool)
+	return looking(s.site, "permits/add", s.keys(record(s.site, s.names), s.names.all()),
+		s.args(n, s.site.doneMillis(), math.MaxInt32, inAll), readBool)
 }
 
 // record is the key that says that a request was done.

@@ -1,4 +1,5 @@
--- fairpermits/add: change how many permits a PermitSemaphore WithFairness has.
+-- fairpermits/add: change how many permits a PermitSemaphore WithFairness has, by a
+-- number or to one.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- KEYS[6]  record of this request
@@ -10,9 +11,10 @@
 -- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- ARGV[7]  channel on which those listen who want more permits than there are
+-- ARGV[8]  '1': there are to be so many permits, held ones included
 -- Reply    1  done
 --          0  refused: it would be beyond that
--- Caller   AddPermits
+-- Caller   AddPermits, SetPermits
 -- Twice    The record tells a copy that the first run has done it.
 -- Replica  A refusal must come from a master.
 
@@ -24,7 +26,12 @@ if redis.call('exists', record) == 1 then
   return 1
 elseif redis.call('exists', other) == 1 then
   return redis.error_reply('FOREIGN another type of this name is in use')
-elseif math.abs(tonumber(redis.call('hget', state, 'total') or 0) + n) > limit then
+end
+local all = tonumber(redis.call('hget', state, 'total') or 0)
+if ARGV[8] == '1' then
+  n = n - all
+end
+if math.abs(all + n) > limit then
   redis.call('zrem', ends, '')
   return 0
 end

@@ -1,4 +1,4 @@
--- permits/add: change how many permits a PermitSemaphore has.
+-- permits/add: change how many permits a PermitSemaphore has, by a number or to one.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of this request
@@ -6,9 +6,10 @@
 -- ARGV[3]  permits to add, maybe negative
 -- ARGV[4]  time to keep the record, ms
 -- ARGV[5]  the most that there may be then, held ones included; and the most less than none
+-- ARGV[6]  '1': there are to be so many permits, held ones included
 -- Reply    1  done
 --          0  refused: it would be beyond that
--- Caller   AddPermits
+-- Caller   AddPermits, SetPermits
 -- Twice    The record tells a copy that the first run has done it.
 -- Replica  A refusal must come from a master.
 
@@ -28,7 +29,12 @@ end
 left = left or 0
 if foreign then
   return foreign
-elseif math.abs(left + redis.call('zcard', held) + n) > most then
+end
+local all = left + redis.call('zcard', held)
+if ARGV[6] == '1' then
+  n = n - all
+end
+if math.abs(all + n) > most then
   redis.call('zrem', held, '')
   return 0
 end

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
@@ -125,4 +126,44 @@ func TestRefusalSaysThatOthersGoFirst(t *testing.T) {
 		}
 		head.GiveUp()
 	})
+}
+
+// SetPermits makes the number of permits what it says, whoever holds some: it is counted once
+// whatever becomes of the reply, and wakes those for whom there are enough now.
+func TestSetPermitsChangesTheNumber(t *testing.T) {
+	t.Parallel()
+	for kind, opts := range map[string][]rlock.PermitSemaphoreOption{"permits": nil, "fairpermits": {rlock.WithFairness()}} {
+		locktest.EachLoss(t, kind, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+			patient := []rlock.Option{rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient), rlock.WithWatchdogLease(locktest.Patient)}
+			c, proxy, rdb := b.Faulty(t, patient...)
+			s, other := c.NewPermitSemaphore("s", opts...), b.NewClient(t, patient...).NewPermitSemaphore("s", opts...)
+			is := func(all, free int) {
+				t.Helper()
+				if state, err := other.State(bg); err != nil || state.Permits != all || state.Available != free {
+					t.Fatalf("%+v %v, want %d permits, %d free", state, err, all, free)
+				}
+			}
+			locktest.LoadScripts(t, rdb, kind+"/add")
+			seen := locktest.OnNth(t, proxy, kind+"/add", 1, action)
+			ok(t, s.SetPermits(bg, 10))
+			is(10, 10)
+			if action != faultproxy.Duplicate && seen.Load() < 2 {
+				t.Fatal("it was not sent again")
+			}
+			lease := mustAcquire(t, other, 8)
+			locktest.OnNth(t, proxy, kind+"/add", 1, action)
+			ok(t, s.SetPermits(bg, 5))
+			is(5, -3)
+			w := acquires(t, other, 4)
+			stand(t, other, 1)
+			ok(t, s.SetPermits(bg, 12))
+			second := w.Held()
+			is(12, 0)
+			ok(t, lease.Err())
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, second)
+			is(12, 12)
+			locktest.WantErr(t, s.SetPermits(bg, 0), rlock.ErrInvalidArgument)
+		})
+	}
 }
