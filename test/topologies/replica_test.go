@@ -312,7 +312,7 @@ func TestReadOnlyServerIsWaitedOut(t *testing.T) {
 		}
 		(&redistest.Replicated{Master: to, Replicas: []*redistest.Server{from}}).Settle()
 	}
-	a := locktest.Join(t, was.Client(), rlock.WithWatchdogLease(12*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
+	a := locktest.Join(t, was.Client(), rlock.WithWatchdogLease(24*time.Second), rlock.WithCommandTimeout(3*time.Second), rlock.WithReplicaAck(1, 4*time.Second))
 	b := locktest.Join(t, was.Client(), rlock.WithCommandTimeout(time.Second))
 	held, released := locktest.MustLock(t, a.NewLock("held")), locktest.MustLock(t, b.NewLock("released"))
 
@@ -321,7 +321,7 @@ func TestReadOnlyServerIsWaitedOut(t *testing.T) {
 	if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("TryLock at a replica: %v", err)
 	}
-	if err := held.Extend(ctx, 13*time.Second); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
+	if err := held.Extend(ctx, 25*time.Second); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("Extend at a replica: %v", err)
 	}
 	w := b.Line(t, "free")
