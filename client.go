@@ -76,6 +76,10 @@ var clients atomic.Int64
 // which leaves out the hooks of rdb, and refuses a *redis.ClusterClient whose time-outs
 // are off. It does not look into a wrapper.
 //
+// The hooks of rdb see the values of the caller's context, such as its trace. From nine requests at
+// a time to one server on, requests share pipelines, whose hooks see those of the first caller, and
+// get at the others by [Callers].
+//
 // All users of rdb share its pool. Blocking commands (BLPOP) on all its connections keep
 // locks from being acquired and released. Renewals are pipelines: give pipelines a pool
 // of their own, or such commands may cost the leases. With go-redis 9.22 that takes

@@ -3,6 +3,8 @@ package rlock
 import (
 	"context"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // Observer is told what a Client does, to count, measure or trace it. Its methods may be
@@ -78,6 +80,13 @@ type UnlockEvent struct {
 	Held        time.Duration // since this lease was acquired
 	Err         error
 }
+
+// Callers is for hooks of go-redis, such as tracing: it returns the contexts of the calls whose requests
+// share the pipeline of a ctx, which itself has the values of the first of them. So a span of the
+// pipeline can be a child of the first and link to the others. Otherwise it returns nil: the ctx of a
+// command by itself has the values of its caller, and that of background work, such as renewals, of
+// nobody.
+func Callers(ctx context.Context) []context.Context { return wire.Callers(ctx) }
 
 // NopObserver observes nothing.
 type NopObserver struct{}

@@ -284,8 +284,9 @@ func (d *Deployment) doTogether(batch []job) (answered bool) {
 	}()
 	var last time.Time
 	requests, flights := make([]*Request, len(batch)), make([]flight, len(batch))
+	callers := make([]context.Context, len(batch))
 	for i, j := range batch {
-		requests[i] = j.r
+		requests[i], callers[i] = j.r, j.call.ctx
 		if !j.call.begins(j, &flights[i]) {
 			flights[i].withdraw()
 		}
@@ -293,9 +294,10 @@ func (d *Deployment) doTogether(batch []job) (answered bool) {
 			last = at
 		}
 	}
-	// No context of a caller is that of all, so hooks see the values of none.
-	ctx, cancel := context.WithDeadline(context.Background(), last)
+	// It ends with none of the callers' contexts: others wait for it too.
+	bounded, cancel := context.WithDeadline(context.Background(), last)
 	defer cancel()
+	ctx := &callersContext{bounded, callers}
 	answers := d.sendBatch(ctx, d.io, requests, flights, nil)
 	// The failed ones are the last: it may take a command to say why.
 	for _, failed := range []bool{false, true} {

@@ -168,3 +168,26 @@ func (c *ioContext) Err() error {
 	}
 	return context.DeadlineExceeded
 }
+
+// callersContext is the context of a pipeline for several callers. It has the values of the first.
+type callersContext struct {
+	context.Context // bounds the pipeline
+	all             []context.Context
+}
+
+type callersKey struct{}
+
+// Value implements context.Context.
+func (c *callersContext) Value(key any) any {
+	if key == (callersKey{}) {
+		return c.all
+	}
+	return c.all[0].Value(key)
+}
+
+// Callers returns the contexts of the callers whose requests share a pipeline; nil: ctx is not that
+// of such a pipeline.
+func Callers(ctx context.Context) []context.Context {
+	all, _ := ctx.Value(callersKey{}).([]context.Context)
+	return all
+}

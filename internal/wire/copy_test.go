@@ -229,3 +229,80 @@ func TestSomeLeaveBeforeTheirPipelineIsWritten(t *testing.T) {
 		})
 	}
 }
+
+// The hooks of go-redis see the values of the first caller of a pipeline, and all callers.
+func TestPipelineHasTheValuesOfItsCallers(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	const n = 5
+	seen := func(ctx context.Context) (first any, all []any) {
+		for _, caller := range Callers(ctx) {
+			all = append(all, caller.Value(key{}))
+		}
+		return ctx.Value(key{}), all
+	}
+	if Callers(bg) != nil {
+		t.Error("a pipeline of nobody")
+	}
+	for name, ask := range map[string]func(t *testing.T) (got chan context.Context, ask func(ctx context.Context), all func()){
+		"calls": func(t *testing.T) (chan context.Context, func(context.Context), func()) {
+			c := newCrowd(t, nil)
+			got := make(chan context.Context, n)
+			c.rdb.(*redis.Client).AddHook(contexts(got))
+			return got, func(ctx context.Context) {
+				c.do(ctx, time.Hour, echoOf("one"), func(a Answer) {
+					if a.Err != nil {
+						t.Error(a.Err)
+					}
+				})
+			}, func() { c.release(); c.all.Wait() }
+		},
+		"errands": func(t *testing.T) (chan context.Context, func(context.Context), func()) {
+			d, proxy := behind(t)
+			warm(t, d)
+			release := hold(t, d, proxy)
+			d.desk.mu.Lock()
+			d.desk.last = time.Now().Add(time.Hour) // no other drain begins because they take long
+			d.desk.mu.Unlock()
+			got := make(chan context.Context, n)
+			d.rdb.(*redis.Client).AddHook(contexts(got))
+			var all []*errand
+			return got, func(ctx context.Context) {
+					all = append(all, newErrand("one"))
+					d.Ask(ctx, all[len(all)-1])
+				}, func() {
+					release()
+					for _, e := range all {
+						e.must(t, false)
+					}
+				}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, one, all := ask(t)
+			var want []any
+			for i := range n {
+				one(context.WithValue(bg, key{}, i))
+				want = append(want, i)
+			}
+			all()
+			first, callers := seen(<-got)
+			if first != 0 || !slices.Equal(callers, want) {
+				t.Errorf("%v first of %v, want %v", first, callers, want)
+			}
+		})
+	}
+}
+
+// contexts is a hook that gets the contexts of pipelines of several requests.
+type contexts chan context.Context
+
+func (contexts) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (contexts) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c contexts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c <- ctx
+		return next(ctx, cmds)
+	}
+}

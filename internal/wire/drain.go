@@ -185,7 +185,11 @@ func (w *drain) send() bool {
 		c := call{r: requests[0], ctx: asks[0].values, deadline: w.began.Add(timeout), over: w.over}
 		one[0] = d.send(newCopy(&c), requests[0], nil)
 	} else {
-		ctx := &ioContext{Context: context.Background(), deadline: w.began.Add(timeout), over: w.over}
+		callers := make([]context.Context, len(asks))
+		for i, a := range asks {
+			callers[i] = a.values
+		}
+		ctx := &callersContext{&ioContext{Context: context.Background(), deadline: w.began.Add(timeout), over: w.over}, callers}
 		answers = d.sendBatch(ctx, d.io, requests, make([]flight, len(requests)), nil)
 		for i := range answers {
 			answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
