@@ -71,6 +71,15 @@ func redLockWithLostReplies(t *testing.T, script string) {
 						t.Errorf("Extend: %v", err)
 					}
 				}
+				if script == "quorum/renew" {
+					// A node that was late with an answer may not be asked by each of them.
+					locktest.Eventually(t, "all nodes are asked", func() bool {
+						if struck() < len(nodes) {
+							_ = lease.Extend(bg, time.Minute)
+						}
+						return struck() == len(nodes)
+					})
+				}
 				if rest := time.Until(lease.Deadline()); rest < 50*time.Second {
 					t.Errorf("valid for %v after Extend", rest)
 				}
