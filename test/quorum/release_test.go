@@ -82,7 +82,7 @@ func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
 	select {
 	case <-heard.Channel():
 		t.Logf("told after %v", time.Since(start))
-	case <-time.After(3 * time.Second):
+	case <-time.After(locktest.Patience):
 		t.Error("nobody was told")
 	}
 }
