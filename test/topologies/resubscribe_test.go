@@ -129,7 +129,7 @@ func subscribeTwice(t *testing.T) bool {
 		before := heard.Load()
 		select {
 		case next <- struct{}{}:
-		case <-time.After(locktest.Patience):
+		case <-time.After(10 * time.Second):
 			return false
 		}
 		return reaches("it is answered", func() bool { return heard.Load() > before })
