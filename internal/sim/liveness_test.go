@@ -84,7 +84,7 @@ func (p *process) close() {
 
 // Ten processes try for a free lock at once, from zones that are 0.5 to 2 ms apart. They split
 // the votes, but none of them holds the lock then: one gets it.
-func TestTryLockAtOnceGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 10) }
+func TestTryLockAtOnceGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 5) }
 
 // The same, more often.
 func TestTryLockAtOnceALot(t *testing.T) {
@@ -278,7 +278,7 @@ func contend(t *testing.T, w *World, all []*process, span, section time.Duration
 // Sixteen processes that are some 200 ms away from the nodes begin at once, and get on: they back
 // off for longer than a round trip takes, and whoever has the vote of the first node is left alone.
 func TestFarContendersGetOn(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(2) {
 		bubble(t, seed, Config{Servers: 5}, func(w *World) {
 			var all []*process
 			zones := w.Rand("zones")
@@ -379,12 +379,12 @@ func TestProcessesShareALockFairly(t *testing.T) {
 				for _, p := range all {
 					p.warm()
 				}
-				holds := contend(t, w, all, 8*time.Second, 50*time.Millisecond)
+				holds := contend(t, w, all, 5*time.Second, 50*time.Millisecond)
 				sum := 0
 				for _, n := range holds {
 					sum += n
 				}
-				if j := jain(holds); j < 0.95 || sum < 140 {
+				if j := jain(holds); j < 0.92 || sum < 80 {
 					t.Errorf("%d servers, %d processes: Jain's index %.2f of %v", servers, hosts, j, holds)
 				}
 				for _, p := range all {
