@@ -52,7 +52,11 @@ const (
 // [WithMaxHold] bounds that: then its context ends, its result is not kept any more, and another
 // runs as soon as it has returned, or its lease is over.
 func (c *Client) NewOnce(key string, keep time.Duration, opts ...LockOption) *Once {
-	cfg, err := lockOptions(opts)
+	var cfg lockConfig
+	var err error
+	if len(opts) > 0 { // else there is nothing to allocate
+		cfg, err = lockOptions(opts)
+	}
 	if keep < MinKeep || keep > MaxKeep {
 		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
 	}
