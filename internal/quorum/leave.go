@@ -145,8 +145,9 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 				t.unanswered(r.node, r.err)
 			case r.says == released && b.votes.old(r.node):
 				t.released(r.node)
-			case r.says != released && r.says != busy && r.unsure:
-				// A copy before may have taken the vote back, or the node had lost it.
+			case r.says != released && r.unsure:
+				// A copy before may have taken the vote back, whoever has got it since; or the node had
+				// lost it.
 				t.unanswered(r.node, errRepeated)
 			case r.says == nothing && b.votes.old(r.node):
 				forgot = append(forgot, r.node)

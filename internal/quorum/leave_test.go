@@ -130,7 +130,7 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 		{"+++ll", protocol.Done, nil},
 		{"++lll", 0, ErrNoQuorum},
 		{"lllll", 0, ErrNoQuorum},
-		{"++LLL", protocol.TakenOver, nil},
+		{"++LLL", 0, ErrNoQuorum},
 	} {
 		t.Run(c.votes, func(t *testing.T) {
 			t.Parallel()

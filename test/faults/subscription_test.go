@@ -249,7 +249,7 @@ func TestForbiddenChannelIsPermittedLater(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	c, other := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)), b.NewClient(t)
 	types := func(c *rlock.Client, name string) []rlock.Locker {
-		return []rlock.Locker{c.NewLock(name), c.NewReadWriteLock(name + ":rw").Writer, c.NewPriorityLock(name + ":queue"), c.NewFairLock(name + ":fair")}
+		return []rlock.Locker{c.NewLock(name + ":lock"), c.NewReadWriteLock(name + ":rw").Writer, c.NewPriorityLock(name + ":queue"), c.NewFairLock(name + ":fair")}
 	}
 	var held []*rlock.Lease
 	var waiters []*locktest.Attempt
