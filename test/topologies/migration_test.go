@@ -133,7 +133,7 @@ func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	for _, k := range locktest.QueuedTypes {
 		t.Run(k.Name, func(t *testing.T) {
-			name := "{queued moves " + k.Name + "}"
+			name := "{queued moves " + k.Name + "} lock"
 			l := k.Open(locktest.NewClient(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
 			lease := locktest.MustLock(t, l)
 			slot := c.Slot(name)
