@@ -297,7 +297,7 @@ func (d *Deployment) doTogether(batch []job) (answered bool) {
 	// It ends with none of the callers' contexts: others wait for it too.
 	bounded, cancel := context.WithDeadline(context.Background(), last)
 	defer cancel()
-	ctx := &callersContext{bounded, callers}
+	ctx := forCallers(bounded, callers)
 	answers := d.sendBatch(ctx, d.io, requests, flights, nil)
 	// The failed ones are the last: it may take a command to say why.
 	for _, failed := range []bool{false, true} {

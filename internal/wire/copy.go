@@ -169,10 +169,16 @@ func (c *ioContext) Err() error {
 	return context.DeadlineExceeded
 }
 
-// callersContext is the context of a pipeline for several callers. It has the values of the first.
+// callersContext is the context of a pipeline for several callers. It has the values of the first, but
+// ends as the pipeline does: package context finds what a context ends with by a value, too.
 type callersContext struct {
 	context.Context // bounds the pipeline
+	values          context.Context
 	all             []context.Context
+}
+
+func forCallers(bounded context.Context, all []context.Context) *callersContext {
+	return &callersContext{bounded, context.WithoutCancel(all[0]), all}
 }
 
 type callersKey struct{}
@@ -182,7 +188,10 @@ func (c *callersContext) Value(key any) any {
 	if key == (callersKey{}) {
 		return c.all
 	}
-	return c.all[0].Value(key)
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }
 
 // Callers returns the contexts of the callers whose requests share a pipeline; nil: ctx is not that

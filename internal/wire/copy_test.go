@@ -295,6 +295,27 @@ func TestPipelineHasTheValuesOfItsCallers(t *testing.T) {
 	}
 }
 
+// The first caller leaves: its pipeline goes on, for the others, and so does what hooks derive from its
+// context, which does not say that it was canceled either.
+func TestPipelineDoesNotEndWithItsFirstCaller(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	first, leave := context.WithCancelCause(context.WithValue(bg, key{}, 1))
+	bounded, end := context.WithCancel(bg)
+	ctx := forCallers(bounded, []context.Context{first, bg})
+	derived, cancel := context.WithCancel(ctx)
+	defer cancel()
+	leave(errors.New("on purpose"))
+	if err := errors.Join(ctx.Err(), derived.Err(), context.Cause(ctx), context.Cause(derived)); err != nil || derived.Value(key{}) != 1 {
+		t.Error(err, derived.Value(key{}))
+	}
+	end()
+	<-derived.Done()
+	if err := context.Cause(derived); err != context.Canceled {
+		t.Error(err)
+	}
+}
+
 // contexts is a hook that gets the contexts of pipelines of several requests.
 type contexts chan context.Context
 

@@ -189,7 +189,7 @@ func (w *drain) send() bool {
 		for i, a := range asks {
 			callers[i] = a.values
 		}
-		ctx := &callersContext{&ioContext{Context: context.Background(), deadline: w.began.Add(timeout), over: w.over}, callers}
+		ctx := forCallers(&ioContext{Context: context.Background(), deadline: w.began.Add(timeout), over: w.over}, callers)
 		answers = d.sendBatch(ctx, d.io, requests, make([]flight, len(requests)), nil)
 		for i := range answers {
 			answers[i].Err = d.foreign(ctx, requests[i], answers[i].Err)
