@@ -153,9 +153,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Candidates returns the owners that wait to lead, in the order in which they would, the first
-// hundred at the most: what Leader.Owner would be of each. The client of one is what precedes the colon ([Client.ID]). The
-// leader is not among them; one that has died is, for a waiter lease at the most. Bounds and errors
-// are those of an [Inspector].
+// hundred at the most: what Leader.Owner would be of each. The client of one is what precedes the
+// colon ([Client.ID]). The leader is not among them; one that has died is, for a waiter lease at the
+// most. Bounds and errors are those of an [Inspector].
 func (e *Election) Candidates(ctx context.Context) (owners []string, err error) {
 	l := e.core
 	if err := l.check(ctx); err != nil {
