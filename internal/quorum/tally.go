@@ -185,11 +185,11 @@ func (t *grantTally) most() (holder string, most int) {
 	return holder, most
 }
 
-// held reports whether another hold was seen: it keeps all others from a quorum, and has one
-// itself unless nodes that did not answer have voted for others.
+// held reports whether another hold was seen: it has a quorum, unless nodes that did not answer have
+// voted for others, and keeps all others from one, with nodes that could not vote.
 func (t *grantTally) held() bool {
 	_, most := t.most()
-	return t.blocks(most) && t.enough(most+t.n-t.heard)
+	return t.blocks(most+len(t.failed)) && t.enough(most+t.n-t.heard)
 }
 
 // rest returns how long, as far as is known, another hold has a quorum, or so many votes that

@@ -309,6 +309,9 @@ func TestGrantTallyKnowsItsRival(t *testing.T) {
 		{size{3, 3}, "a++", 1 * ms, "a", false},
 		{size{3, 2}, "+++", 0, "", false},
 		{size{3, 2}, "aa-", 2 * ms, "a", true},
+		{size{5, 3}, "aa++-", 0, "", true}, // the last one may have voted for it before it went away
+		{size{5, 3}, "ab++-", 0, "", false},
+		{size{3, 2}, "a+-", 0, "", true},
 	} {
 		tally := newGrantTally(c.size)
 		for i, whose := range c.rivals {

@@ -169,7 +169,7 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			rdb := c.Client()
-			name := "{rw-moves " + what + "}"
+			name := "{rw-moves " + what + "} lock"
 			slot := c.Slot(name)
 			short := rlock.WithCommandTimeout(500 * time.Millisecond)
 			watched := locktest.NewClient(t, c.Client(), short, rlock.WithWatchdogLease(8*time.Second)).NewReadWriteLock(name)
