@@ -222,6 +222,9 @@ func TestFarNodesCostOneRoundTrip(t *testing.T) {
 			defer p.close()
 			p.warm()
 			most := trip + min(trip/2, 50*time.Millisecond)
+			// At the best: a request for which a connection has to be made takes longer, and whether one
+			// is there depends on the order in which goroutines of this process run.
+			lock, unlock := time.Hour, time.Hour
 			for range 5 {
 				began := w.Elapsed()
 				lease, err := p.lock.Lock(context.Background())
@@ -232,9 +235,10 @@ func TestFarNodesCostOneRoundTrip(t *testing.T) {
 				if err := lease.Unlock(context.Background()); err != nil {
 					t.Fatal(err)
 				}
-				if lock, unlock := held-began, w.Elapsed()-held; lock > most || unlock > most {
-					t.Errorf("%v away: Lock took %v, Unlock %v", trip, lock, unlock)
-				}
+				lock, unlock = min(lock, held-began), min(unlock, w.Elapsed()-held)
+			}
+			if lock > most || unlock > most {
+				t.Errorf("%v away: Lock took %v, Unlock %v", trip, lock, unlock)
 			}
 		})
 	}
