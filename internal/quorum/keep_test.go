@@ -355,7 +355,7 @@ func enders() map[string]func(h *home, id string) protocol.Result[protocol.Kept]
 // that is younger than the hold: it does not hide that the hold was lost.
 func TestVoteOfALateAcquireDoesNotHideALoss(t *testing.T) {
 	t.Parallel()
-	for name, end := range enders() {
+	for name, end := range renewers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := miniServers(t, 5)

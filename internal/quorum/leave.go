@@ -143,7 +143,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			switch {
 			case r.err != nil:
 				t.unanswered(r.node, r.err)
-			case r.says == released && b.votes.old(r.node):
+			case r.says == released:
 				t.released(r.node)
 			case r.says != released && r.unsure:
 				// A copy before may have taken the vote back, whoever has got it since; or the node had

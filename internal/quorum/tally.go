@@ -292,12 +292,12 @@ func (t *renewTally) lost() protocol.Kept {
 }
 
 // releaseTally counts the replies to a release. The hold has lasted until now if so many
-// votes for it have lasted since it was last confirmed that the others are no quorum. Outstanding replies can only confirm
+// nodes had voted for it that the others are no quorum. Outstanding replies can only confirm
 // that, so hanging nodes do not delay the release.
 type releaseTally struct {
 	size
 	open   int
-	had    int // nodes whose votes for the hold have lasted, or may have
+	had    int // nodes that had voted for the hold, or may have
 	taken  int // nodes that have voted for another hold
 	failed failures
 }
