@@ -87,7 +87,7 @@ func TestMultiLocksInOppositeOrder(t *testing.T) {
 			t.Logf("%d sections in %v", total.Load(), took)
 			// They take a fraction of a second. A circle lasts for a whole round, and
 			// would come up again and again; the rest is for a busy machine.
-			if took > 10*rlock.DefaultMultiLockRound {
+			if took > multis*goroutines*sections*rlock.DefaultMultiLockRound/4 {
 				t.Errorf("took %v", took)
 			}
 			locktest.NothingLeft(t, rdbs...)
@@ -209,7 +209,7 @@ func TestMultiLockKeepsEarlyMembersOfFixedLeases(t *testing.T) {
 		lease := m.Held()
 		newest := lease.Members()[len(names)-1]
 		for i, l := range lease.Members()[:2] {
-			if owners[i] != l.Owner() {
+			if owners[i] != l.HoldID() {
 				t.Errorf("%s was held by %q", l.Name(), owners[i])
 			}
 			if l.Deadline().Before(newest.Deadline()) { // which has just been taken
