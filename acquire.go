@@ -59,9 +59,9 @@ func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease
 	lease, err = l.acquire(ctx, a, wait)
 	e := AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
 	if lease != nil {
-		e.Owner, e.Token = a.ID, lease.Token()
+		e.HoldID, e.Token = a.ID, lease.Token()
 		if h := lease.of.(*hold); h.number != a.Number {
-			e.Owner = h.id() // it was entered again
+			e.HoldID = h.id() // it was entered again
 		}
 	}
 	lease.granted(ctx, c.events, e)
@@ -183,7 +183,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
 		a.seen.settle(l.c.clock.Now(), false)
 		refused := a.error(a.interrupted(caller, failed))
-		refused.Owner = h.id()
+		refused.HoldID = h.id()
 		return nil, refused
 	}
 	return nil, h.error(err)
@@ -443,7 +443,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
-		e.Holder, e.Left = s.holder, s.left(a.core.c.clock.Now())
+		e.HolderID, e.Left = s.holder, s.left(a.core.c.clock.Now())
 	}
 	return e
 }

@@ -45,7 +45,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 		locker(what, ctx, l)
 		wrong(what+": State", func() error { _, err := l.State(ctx); return err })
 		wrong(what+": IsLocked", func() error { _, err := l.IsLocked(ctx); return err })
-		wrong(what+": HeldBy", func() error { _, err := l.HeldBy(ctx); return err })
+		wrong(what+": HoldCount", func() error { _, err := l.HoldCount(ctx); return err })
 		wrong(what+": ForceUnlock", func() error { _, err := l.ForceUnlock(ctx); return err })
 		wrong(what+": ForceUnlockIf", func() error { _, err := l.ForceUnlockIf(ctx, "owner"); return err })
 		wrong(what+": Watch", func() error { _, err := l.Watch(ctx); return err })
@@ -116,7 +116,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 func TestNilAndZeroLeasesHaveEnded(t *testing.T) {
 	t.Parallel()
 	for _, l := range []*rlock.Lease{nil, {}} {
-		if s := l.Name() + l.Owner(); s != "" || l.Token() != 0 || l.Members() != nil || !l.Deadline().IsZero() {
+		if s := l.Name() + l.HoldID(); s != "" || l.Token() != 0 || l.Members() != nil || !l.Deadline().IsZero() {
 			t.Error("it has something")
 		}
 		<-l.Done()
@@ -168,7 +168,7 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 			_, err = l.IsLocked(bg)
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
-			_, err = l.HeldBy(bg)
+			_, err = l.HoldCount(bg)
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 			_, err = l.ForceUnlock(bg)
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)

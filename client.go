@@ -152,7 +152,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	return nil
 }
 
-// ID is the client's UUID, the first half of its owner ids in Redis.
+// ID is the client's UUID, the first half of its hold ids in Redis.
 func (c *Client) ID() string {
 	if c == nil {
 		return ""

@@ -30,14 +30,14 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 		for _, name := range []string{stock, "{" + stock + "}x"} {
 			l := k.Open(c, name)
 			lease := locktest.MustLock(t, l)
-			if (lease.Token() > 0) == k.Shared || lease.Name() != name || !strings.HasPrefix(lease.Owner(), c.ID()+":") {
-				t.Fatalf("name %q, owner %s, token %d", lease.Name(), lease.Owner(), lease.Token())
+			if (lease.Token() > 0) == k.Shared || lease.Name() != name || !strings.HasPrefix(lease.HoldID(), c.ID()+":") {
+				t.Fatalf("name %q, owner %s, token %d", lease.Name(), lease.HoldID(), lease.Token())
 			}
 			if left := time.Until(lease.Deadline()); left < locktest.Lease-locktest.Patience || left > locktest.Lease {
 				t.Fatalf("deadline in %v", left)
 			}
 			s, err := k.Open(other, name).State(bg)
-			if err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: lease.Owner(), Count: 1, Shared: k.Shared}) || s.TTL < locktest.Lease-locktest.Patience {
+			if err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: lease.HoldID(), Count: 1, Shared: k.Shared}) || s.TTL < locktest.Lease-locktest.Patience {
 				t.Fatalf("state %+v, %v", s, err)
 			}
 			if s.Mode == rlock.ModeShared != k.Shared {
@@ -47,10 +47,10 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 			// An owner enters again, a stranger does not.
 			ctx := lease.Context(bg)
 			inner := locktest.MustLockCtx(t, ctx, l)
-			if inner.Owner() != lease.Owner() || inner.Token() != lease.Token() {
+			if inner.HoldID() != lease.HoldID() || inner.Token() != lease.Token() {
 				t.Fatal("a re-entry has another owner or token")
 			}
-			if n, err := l.HeldBy(ctx); n != 2 || err != nil {
+			if n, err := l.HoldCount(ctx); n != 2 || err != nil {
 				t.Fatalf("held %d times, %v", n, err)
 			}
 			_, err = k.Open(c, name, rlock.WithNonReentrant()).TryLock(ctx)
@@ -100,7 +100,7 @@ func TestEachTypeTellsALoss(t *testing.T) {
 		if was, err := k.Open(other, stock).ForceUnlockIf(bg, "nobody"); was || err != nil {
 			t.Fatal(was, err)
 		}
-		if was, err := k.Open(other, stock).ForceUnlockIf(bg, lease.Owner()); !was || err != nil {
+		if was, err := k.Open(other, stock).ForceUnlockIf(bg, lease.HoldID()); !was || err != nil {
 			t.Fatal(was, err)
 		}
 		select {
@@ -196,7 +196,7 @@ func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
 				locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 				_, err = l.IsLocked(bg)
 				locktest.WantErr(t, err, rlock.ErrInvalidArgument)
-				_, err = l.HeldBy(bg)
+				_, err = l.HoldCount(bg)
 				locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 				_, err = l.ForceUnlock(bg)
 				locktest.WantErr(t, err, rlock.ErrInvalidArgument)
@@ -234,7 +234,7 @@ func TestOptionsOfOneTypeAreNotThoseOfOthers(t *testing.T) {
 	for _, l := range []locktest.AnyLock{
 		c.NewLock("x", all...), c.NewSpinLock("x", backoff, all[0]), c.NewPriorityLock("x", aging, all[1]), c.NewReadWriteLock("x", readers, all[0]).Reader,
 	} {
-		if _, err := l.HeldBy(bg); err != nil {
+		if _, err := l.HoldCount(bg); err != nil {
 			t.Error(err)
 		}
 	}

@@ -36,9 +36,9 @@ const MaxValueLength = 64 << 10
 
 // Leader is who leads an election; the zero Leader is nobody.
 type Leader struct {
-	Value string // what it proclaims
-	Owner string // Lease.Owner
-	Token int64  // Lease.Token
+	Value  string // what it proclaims
+	HoldID string // Lease.HoldID
+	Token  int64  // Lease.Token
 }
 
 // NewElection returns the election of a name: see [Client.NewLock].
@@ -72,7 +72,7 @@ func (e *Election) tell(lease *Lease) {
 	if !events.listens {
 		return
 	}
-	begins := LeadershipEvent{Election: lease.Name(), Owner: lease.Owner(), Token: lease.Token(), Leads: true}
+	begins := LeadershipEvent{Election: lease.Name(), HoldID: lease.HoldID(), Token: lease.Token(), Leads: true}
 	events.surely(func() { events.Leadership(begins) })
 	lease.onEnd(func(cause error) {
 		ends := begins
@@ -153,7 +153,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Candidates returns the owners that wait to lead, in the order in which they would, the first
-// hundred at the most: what Leader.Owner would be of each. The client of one is what precedes the
+// hundred at the most: what Leader.HoldID would be of each. The client of one is what precedes the
 // colon ([Client.ID]). The leader is not among them; one that has died is, for a waiter lease at the
 // most. Bounds and errors are those of an [Inspector].
 func (e *Election) Candidates(ctx context.Context) (owners []string, err error) {
@@ -169,7 +169,7 @@ func leaderOf(s *sighting) Leader {
 	if !s.Locked() {
 		return Leader{}
 	}
-	return Leader{Value: s.value, Owner: s.Holders[0].Owner, Token: s.Token}
+	return Leader{Value: s.value, HoldID: s.Holders[0].HoldID, Token: s.Token}
 }
 
 // Observe returns a channel on which the leader is sent, at once and after each change of

@@ -94,13 +94,13 @@ var (
 // Error is the error of the methods of locks and leases. Use errors.Is with the
 // variables of this package, or errors.As to get at the fields.
 type Error struct {
-	Lock  string // name of the lock
-	Owner string // id of the hold, as Redis shows it; empty if there was none
+	Lock   string // name of the lock
+	HoldID string // id of the hold, as Redis shows it; empty if there was none
 
-	// Holder is the owner that held the lock at the last look of an acquire that was
+	// HolderID is the id of the hold that had the lock at the last look of an acquire that was
 	// refused, or whose wait ended: one of several; empty if unknown.
-	Holder string
-	Left   time.Duration // of the holder's lease; 0 if unknown or without end
+	HolderID string
+	Left     time.Duration // of the holder's lease; 0 if unknown or without end
 
 	Err error // what happened
 }
@@ -110,8 +110,8 @@ func (e *Error) Error() string { return "rlock: " + e.text() }
 func (e *Error) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%.200q", e.Lock)
-	if e.Owner != "" {
-		fmt.Fprintf(&b, " (owner %s)", e.Owner)
+	if e.HoldID != "" {
+		fmt.Fprintf(&b, " (hold %s)", e.HoldID)
 	}
 	b.WriteString(": ")
 	b.WriteString(e.Err.Error())

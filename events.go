@@ -162,9 +162,9 @@ func (o safeObserver) Contended(lock string) {
 	o.to.Contended(lock)
 }
 
-func (o safeObserver) Renewed(lock, owner string) {
+func (o safeObserver) Renewed(lock, holdID string) {
 	defer o.panics.Caught("Observer.Renewed", nil)
-	o.to.Renewed(lock, owner)
+	o.to.Renewed(lock, holdID)
 }
 
 func (o safeObserver) Lost(e LossEvent) {

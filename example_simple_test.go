@@ -89,7 +89,7 @@ func ExampleLock_watch() {
 		log.Fatal(err)
 	}
 	held := <-states
-	fmt.Println(held.Mode, held.Holders[0].Owner == lease.Owner())
+	fmt.Println(held.Mode, held.Holders[0].HoldID == lease.HoldID())
 
 	_ = lease.Unlock(ctx)
 	for s := range states { // it may have told the token by itself, in between

@@ -179,7 +179,7 @@ func ExampleLease_Context() {
 
 	withdraw := func(ctx context.Context) error {
 		return rlock.Do(ctx, lock, func(ctx context.Context) error {
-			n, err := lock.HeldBy(ctx)
+			n, err := lock.HoldCount(ctx)
 			fmt.Println("entered", n, "times")
 			return err
 		})
@@ -238,7 +238,7 @@ func ExampleWithWait() {
 	_, err = lock.Lock(ctx, rlock.WithWait(20*time.Millisecond))
 	var refused *rlock.Error
 	if errors.As(err, &refused) { // its text says so, too
-		fmt.Println("held by the lease above:", refused.Holder == lease.Owner())
+		fmt.Println("held by the lease above:", refused.HolderID == lease.HoldID())
 		fmt.Println("for less than its lease:", refused.Left <= rlock.DefaultWatchdogLease)
 	}
 	fmt.Println("not acquired:", errors.Is(err, rlock.ErrNotAcquired))

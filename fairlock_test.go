@@ -33,7 +33,7 @@ func TestFairLockIsGivenInTheOrderOfArrival(t *testing.T) {
 			wg.Go(func() {
 				lease := w.Wait(t)
 				mu.Lock()
-				served, tokens = append(served, lease.Owner()), append(tokens, lease.Token())
+				served, tokens = append(served, lease.HoldID()), append(tokens, lease.Token())
 				mu.Unlock()
 				locktest.MustUnlock(t, lease)
 			})
@@ -45,7 +45,7 @@ func TestFairLockIsGivenInTheOrderOfArrival(t *testing.T) {
 		if v := locktest.FairState(rdb, "a"); !slices.Equal(v.Queue, want) {
 			t.Fatalf("queue %q, want %q", v.Queue, want)
 		}
-		if s, err := clients[1].NewFairLock("a").State(bg); err != nil || s.Waiters != n || s.Holders[0].Owner != lease.Owner() {
+		if s, err := clients[1].NewFairLock("a").State(bg); err != nil || s.Waiters != n || s.Holders[0].HoldID != lease.HoldID() {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		locktest.MustUnlock(t, lease)
@@ -101,13 +101,13 @@ func TestFairReentryDoesNotWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "3" || inner.Token() != outer.Token() {
+		if n := locktest.HoldCount(t, rdb, "a", outer.HoldID()); n != "3" || inner.Token() != outer.Token() {
 			t.Fatalf("count %s, tokens %d and %d", n, inner.Token(), outer.Token())
 		}
 		for _, lease := range []*rlock.Lease{outer, again} {
 			locktest.MustUnlock(t, lease)
 		}
-		if v := locktest.FairState(rdb, "a"); !w.Waits() || len(v.Queue) != 1 || v.Hold[outer.Owner()] != "1" {
+		if v := locktest.FairState(rdb, "a"); !w.Waits() || len(v.Queue) != 1 || v.Hold[outer.HoldID()] != "1" {
 			t.Fatalf("%+v", v)
 		}
 		locktest.MustUnlock(t, inner)
@@ -191,7 +191,7 @@ func TestFairLockIsAdministered(t *testing.T) {
 		if ok, err := l.ForceUnlockIf(bg, "another:1"); ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		if n, err := l.HeldBy(lease.Context(bg)); n != 1 || err != nil {
+		if n, err := l.HoldCount(lease.Context(bg)); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		s, err := l.State(bg)
@@ -203,7 +203,7 @@ func TestFairLockIsAdministered(t *testing.T) {
 		}
 		next := w.Wait(t)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
-		if ok, err := l.ForceUnlockIf(bg, next.Owner()); !ok || err != nil {
+		if ok, err := l.ForceUnlockIf(bg, next.HoldID()); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		if locked, err := l.IsLocked(bg); locked || err != nil {

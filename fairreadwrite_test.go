@@ -265,7 +265,7 @@ func TestFairNestedReadUnderALostWriteFails(t *testing.T) {
 			cause error
 		}{{false, rlock.ErrRemoved}, {true, rlock.ErrTakenOver}} {
 			writer := locktest.MustLock(t, l.Writer)
-			if was, err := l.Writer.ForceUnlockIf(bg, writer.Owner()); !was || err != nil {
+			if was, err := l.Writer.ForceUnlockIf(bg, writer.HoldID()); !was || err != nil {
 				t.Fatal(was, err)
 			}
 			var other *rlock.Lease
@@ -294,7 +294,7 @@ func TestEachFairReaderHasItsOwnExpiry(t *testing.T) {
 		locktest.Eventually(t, "one reader is left", func() bool { return len(locktest.MustState(t, l.Reader).Holders) == 1 })
 		_, err := l.Writer.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		if s := locktest.MustState(t, l.Reader); s.Holders[0].Owner != long.Owner() || s.TTL < 20*time.Second {
+		if s := locktest.MustState(t, l.Reader); s.Holders[0].HoldID != long.HoldID() || s.TTL < 20*time.Second {
 			t.Fatalf("%+v", s)
 		}
 		locktest.MustUnlock(t, long)

@@ -258,7 +258,7 @@ func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 		check := func(who string, l *rlock.FencedLock, owner string, want int64) {
 			t.Helper()
 			s, err := l.State(bg)
-			if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != owner || s.Token != want {
+			if err != nil || len(s.Holders) != 1 || s.Holders[0].HoldID != owner || s.Token != want {
 				t.Errorf("%s: %+v, %v, want token %d", who, s, err, want)
 			}
 		}
@@ -266,10 +266,10 @@ func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 		if first.Token() != 1 {
 			t.Fatal(first.Token())
 		}
-		check("a FencedLock", far, first.Owner(), 1)
+		check("a FencedLock", far, first.HoldID(), 1)
 		again := locktest.MustLockCtx(t, first.Context(bg), other.NewLock("a"))
-		check("entered again by a Lock", far, first.Owner(), 1)
-		if s := watchHeld(t, states, first.Owner(), 2); s.Token != 1 {
+		check("entered again by a Lock", far, first.HoldID(), 1)
+		if s := watchHeld(t, states, first.HoldID(), 2); s.Token != 1 {
 			t.Errorf("%+v", s)
 		}
 		locktest.MustUnlock(t, again)
@@ -279,9 +279,9 @@ func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 		for kind, l := range map[string]rlock.Locker{"Lock": other.NewLock("a"), "SpinLock": other.NewSpinLock("a"), "FairLock": other.NewFairLock("a")} {
 			lease := locktest.MustLock(t, l)
 			again := locktest.MustLockCtx(t, lease.Context(bg), here)
-			check(kind, far, lease.Owner(), 0)
-			check(kind+", of this client", here, lease.Owner(), lease.Token())
-			if s := watchHeld(t, states, lease.Owner(), 2); s.Token != 0 {
+			check(kind, far, lease.HoldID(), 0)
+			check(kind+", of this client", here, lease.HoldID(), lease.Token())
+			if s := watchHeld(t, states, lease.HoldID(), 2); s.Token != 0 {
 				t.Errorf("%s: %+v", kind, s)
 			}
 			locktest.MustUnlock(t, again)

@@ -100,7 +100,7 @@ func TestGlanceFindsWhatNoMessageTells(t *testing.T) {
 		time.Sleep(3 * poll)
 		w.cancel[2]()
 		var e *rlock.Error
-		if _, err := w.ends(t, 2); !errors.As(err, &e) || e.Holder != "second:2" || e.Left > time.Minute || e.Left < 30*time.Second {
+		if _, err := w.ends(t, 2); !errors.As(err, &e) || e.HolderID != "second:2" || e.Left > time.Minute || e.Left < 30*time.Second {
 			t.Errorf("a waiter for a lock that second:2 holds for a minute: %v", err)
 		}
 

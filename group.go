@@ -43,7 +43,7 @@ func newGroup(name string, members []*Lease) *Lease {
 func (g *group) client() *Client        { return g.members[0].of.client() }
 func (g *group) lockName() string       { return g.name }
 func (g *group) memberLeases() []*Lease { return g.members }
-func (g *group) ownerID() string        { return g.members[0].Owner() }
+func (g *group) holdID() string         { return g.members[0].HoldID() }
 
 func (g *group) chain(up *chain) *chain {
 	for _, l := range g.members {
@@ -125,7 +125,7 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return err
 }
 
-func (g *group) release(ctx context.Context, l *Lease, called instant) (owner string, err error) {
+func (g *group) release(ctx context.Context, l *Lease, called instant) (holdID string, err error) {
 	g.lock()
 	g.checkLocked(called)
 	if err := l.err; err != nil && !onlyClosed(err) {

@@ -124,15 +124,15 @@ func TestHoldIsHandedOverInsideAClient(t *testing.T) {
 			if next.Token() <= last.Token() {
 				t.Fatalf("token %d after %d", next.Token(), last.Token())
 			}
-			if next.Owner() != first.Owner() || !next.Deadline().Equal(deadline) {
-				t.Fatalf("hold %s until %v was handed over as %s until %v", first.Owner(), deadline, next.Owner(), next.Deadline())
+			if next.HoldID() != first.HoldID() || !next.Deadline().Equal(deadline) {
+				t.Fatalf("hold %s until %v was handed over as %s until %v", first.HoldID(), deadline, next.HoldID(), next.Deadline())
 			}
-			if held, err := k.l.HeldBy(last.Context(bg)); err != nil || held != 0 {
+			if held, err := k.l.HoldCount(last.Context(bg)); err != nil || held != 0 {
 				t.Fatalf("the owner before holds it %d times, %v", held, err)
 			}
 			last = next
 		}
-		if held := locktest.HoldCount(t, k.rdb, "a", first.Owner()); held != "1" {
+		if held := locktest.HoldCount(t, k.rdb, "a", first.HoldID()); held != "1" {
 			t.Errorf("the count in Redis is %q", held)
 		}
 		// The owner's own context enters again, that of the owners before does not.
@@ -263,7 +263,7 @@ func TestHandOverIsForRenewedHoldsOnly(t *testing.T) {
 				t.Error("Unlock did not go to Redis")
 			}
 			next := k.lease(t, 1)
-			if next.Owner() == held.Owner() {
+			if next.HoldID() == held.HoldID() {
 				t.Error("the hold was handed over")
 			}
 			if ttl, most := k.rdb.PTTL(bg, "a").Val(), locktest.Lease; ttl > most || time.Until(next.Deadline()) > most {
@@ -291,7 +291,7 @@ func TestLateCopyOfAnAcquireAfterABatch(t *testing.T) {
 		locktest.MustUnlock(t, k.rival)
 		first := k.lease(t, 0)
 		for i, last := 1, first; i <= n; i++ {
-			if last.Owner() != first.Owner() {
+			if last.HoldID() != first.HoldID() {
 				t.Fatal("the hold was not handed over")
 			}
 			if i < n {
@@ -345,7 +345,7 @@ func TestCanceledWaiterHandsTheHoldOn(t *testing.T) {
 						handedOn = true
 					} else {
 						next := k.lease(t, 2)
-						handedOn = next.Owner() == held.Owner()
+						handedOn = next.HoldID() == held.HoldID()
 						locktest.MustUnlock(t, next)
 					}
 					// Others get it at once.
@@ -432,7 +432,7 @@ func TestClientMakesWayAfterABatch(t *testing.T) {
 				k.settle(t)
 				locktest.MustUnlock(t, first)
 				second := k.lease(t, 1)
-				if second.Owner() != first.Owner() {
+				if second.HoldID() != first.HoldID() {
 					t.Fatal("the hold was not handed over")
 				}
 				const took = time.Minute // by the clock of the client
@@ -472,18 +472,18 @@ func TestHoldThatWasRemovedIsNotHandedOverForEver(t *testing.T) {
 			}
 			err := held.Unlock(bg)
 			second := k.lease(t, 1)
-			if err == nil && second.Owner() != held.Owner() {
+			if err == nil && second.HoldID() != held.HoldID() {
 				// The second one had found the lock free before that, so the third was given
 				// the hold that was removed.
 				third := k.lease(t, 2)
-				if third.Owner() != held.Owner() {
-					t.Errorf("who was %s handed over to?", held.Owner())
+				if third.HoldID() != held.HoldID() {
+					t.Errorf("who was %s handed over to?", held.HoldID())
 				}
 				locktest.WantErr(t, third.Unlock(bg), rlock.ErrLeaseLost)
 				locktest.MustUnlock(t, second)
 				continue
 			}
-			if second.Owner() == held.Owner() {
+			if second.HoldID() == held.HoldID() {
 				seen = true
 				if err != nil {
 					t.Fatal(err) // it has handed the lock over, and asked nobody
@@ -494,7 +494,7 @@ func TestHoldThatWasRemovedIsNotHandedOverForEver(t *testing.T) {
 				locktest.MustUnlock(t, second)
 			}
 			third := k.lease(t, 2)
-			if third.Owner() == held.Owner() {
+			if third.HoldID() == held.HoldID() {
 				t.Error("the hold that was removed was handed over once more")
 			}
 			locktest.MustUnlock(t, third)
@@ -522,8 +522,8 @@ func TestHeadBehindAHandedOverHoldHearsOfAForceUnlock(t *testing.T) {
 				t.Fatal(freed, err)
 			}
 			third := k.lease(t, 2)
-			if third.Owner() == second.Owner() || third.Token() <= second.Token() {
-				t.Errorf("%s with token %d after %s with %d", third.Owner(), third.Token(), second.Owner(), second.Token())
+			if third.HoldID() == second.HoldID() || third.Token() <= second.Token() {
+				t.Errorf("%s with token %d after %s with %d", third.HoldID(), third.Token(), second.HoldID(), second.Token())
 			}
 			locktest.MustUnlock(t, third)
 			locktest.WantErr(t, second.Unlock(bg), rlock.ErrLeaseLost)
@@ -560,7 +560,7 @@ func TestHoldIsNotHandedOverWhenARenewalIsDue(t *testing.T) {
 	locktest.Eventually(t, "a renewal has failed", func() bool { return renewals.Load() > 0 })
 	locktest.MustUnlock(t, first)
 	second := k.lease(t, 1)
-	if second.Owner() == first.Owner() {
+	if second.HoldID() == first.HoldID() {
 		t.Error("a hold was handed over whose renewal fails")
 	}
 	locktest.MustUnlock(t, second)
@@ -593,8 +593,8 @@ func TestHoldThatRanOutOnItsWayIsNotHandedOut(t *testing.T) {
 		locktest.Eventually(t, "it waits again", func() bool { return locktest.Waiters(t, k.l) == 1 })
 		locktest.MustUnlock(t, between)
 		second := k.lease(t, 1)
-		if second.Owner() == first.Owner() || second.Token() <= between.Token() {
-			t.Errorf("it has %s with token %d after %d", second.Owner(), second.Token(), between.Token())
+		if second.HoldID() == first.HoldID() || second.Token() <= between.Token() {
+			t.Errorf("it has %s with token %d after %d", second.HoldID(), second.Token(), between.Token())
 		}
 		locktest.MustUnlock(t, second)
 	})

@@ -99,8 +99,8 @@ func TestTypesOfOneHashExcludeEachOther(t *testing.T) {
 				name := fmt.Sprint("again", first, second)
 				outer := locktest.MustLock(t, openFirst(clients[0], name))
 				inner := locktest.MustLockCtx(t, outer.Context(bg), openSecond(clients[0], name))
-				if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() {
-					t.Fatalf("%s in %s: owner %s, token %d; the outer one has %s and %d", second, first, inner.Owner(), inner.Token(), outer.Owner(), outer.Token())
+				if inner.HoldID() != outer.HoldID() || inner.Token() != outer.Token() {
+					t.Fatalf("%s in %s: owner %s, token %d; the outer one has %s and %d", second, first, inner.HoldID(), inner.Token(), outer.HoldID(), outer.Token())
 				}
 				locktest.MustUnlock(t, outer)
 				locktest.MustUnlock(t, inner)

@@ -45,7 +45,7 @@ var _ holding = (*hold)(nil)
 
 func (h *hold) client() *Client        { return h.core.c }
 func (h *hold) lockName() string       { return h.core.name() }
-func (h *hold) ownerID() string        { return h.id() }
+func (h *hold) holdID() string         { return h.id() }
 func (h *hold) fence() int64           { return h.token }
 func (h *hold) chain(up *chain) *chain { return up.with(h) }
 func (h *hold) memberLeases() []*Lease { return nil }
@@ -64,7 +64,7 @@ func (h *hold) deadlineLocked() time.Time {
 func (h *hold) id() string { return h.core.c.holdID(h.number) }
 
 func (h *hold) error(err error) error {
-	return &Error{Lock: h.core.name(), Owner: h.id(), Err: err}
+	return &Error{Lock: h.core.name(), HoldID: h.id(), Err: err}
 }
 
 // seldom is what most holds never need.
@@ -352,10 +352,10 @@ func (h *hold) vacateLocked() {
 
 func (h *hold) tellLoss(now instant, cause error) {
 	events := h.core.c.events
-	e := LossEvent{Lock: h.core.name(), Owner: h.id(), Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
+	e := LossEvent{Lock: h.core.name(), HoldID: h.id(), Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
 	events.surely(func() {
 		events.Lost(e)
-		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.owner", e.Owner, "fence", e.Token, "cause", e.Cause)
+		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token, "cause", e.Cause)
 	})
 }
 

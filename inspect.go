@@ -52,13 +52,13 @@ func (l *core) stateOf(p *protocol.State) State {
 			}
 			return 1
 		}
-		return strings.Compare(a.Owner, b.Owner)
+		return strings.Compare(a.HoldID, b.HoldID)
 	})
 	switch {
 	case s.held(exclusive):
 		s.Mode = ModeExclusive
 		if s.Token == 0 {
-			s.Token = l.c.watchdog.tokenOf(l.c.numberOf(s.Holders[0].Owner))
+			s.Token = l.c.watchdog.tokenOf(l.c.numberOf(s.Holders[0].HoldID))
 		}
 	case s.held(shared):
 		s.Mode, s.Token = ModeShared, 0
@@ -68,7 +68,7 @@ func (l *core) stateOf(p *protocol.State) State {
 	return s
 }
 
-func (l *core) HeldBy(ctx context.Context) (int, error) {
+func (l *core) HoldCount(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}
@@ -82,17 +82,17 @@ func (l *core) HeldBy(ctx context.Context) (int, error) {
 
 func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
-func (l *core) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
+func (l *core) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
-	if owner == "" {
-		return false, l.error(invalid("ForceUnlockIf needs an owner"))
+	if holdID == "" {
+		return false, l.error(invalid("ForceUnlockIf needs a hold id"))
 	}
-	return l.force(ctx, owner)
+	return l.force(ctx, holdID)
 }
 
-func (l *core) force(ctx context.Context, owner string) (bool, error) {
+func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
@@ -103,7 +103,7 @@ func (l *core) force(ctx context.Context, owner string) (bool, error) {
 	if err := l.asks.Ready(ctx); err != nil {
 		return false, l.error(err)
 	}
-	r, err := ask(ctx, l, l.asks.ForceUnlock(owner))
+	r, err := ask(ctx, l, l.asks.ForceUnlock(holdID))
 	if err != nil {
 		return false, err
 	}

@@ -17,15 +17,15 @@ func (i inspected) State(ctx context.Context) (State, error) { return i.core.Sta
 // IsLocked reports whether anybody has a lease: see [Inspector].
 func (i inspected) IsLocked(ctx context.Context) (bool, error) { return i.core.IsLocked(ctx) }
 
-// HeldBy is that of an [Inspector].
-func (i inspected) HeldBy(ctx context.Context) (int, error) { return i.core.HeldBy(ctx) }
+// HoldCount is that of an [Inspector].
+func (i inspected) HoldCount(ctx context.Context) (int, error) { return i.core.HoldCount(ctx) }
 
 // ForceUnlock ends all leases: see [Inspector].
 func (i inspected) ForceUnlock(ctx context.Context) (bool, error) { return i.core.ForceUnlock(ctx) }
 
-// ForceUnlockIf ends the lease of one owner: see [Inspector].
-func (i inspected) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
-	return i.core.ForceUnlockIf(ctx, owner)
+// ForceUnlockIf ends one hold: see [Inspector].
+func (i inspected) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
+	return i.core.ForceUnlockIf(ctx, holdID)
 }
 
 // RequestRelease asks those who have a lease to end it: see [Locker]. The members of a

@@ -117,8 +117,8 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 						t.Errorf("%d readers: %v, %v", n, held, err)
 					}
 				})
-				measure("HeldBy", []any{int64(1), int64(2)}, func() {
-					if entries, err := reader.HeldBy(lease.Context(bg)); entries != 2 || err != nil {
+				measure("HoldCount", []any{int64(1), int64(2)}, func() {
+					if entries, err := reader.HoldCount(lease.Context(bg)); entries != 2 || err != nil {
 						t.Errorf("%d readers: %d, %v", n, entries, err)
 					}
 				})
@@ -138,7 +138,7 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 	}
 }
 
-// A reader whose time is over is none, in IsLocked and HeldBy as in State, also where
+// A reader whose time is over is none, in IsLocked and HoldCount as in State, also where
 // it stands among so many that few of them are looked at.
 func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
 	t.Parallel()
@@ -154,7 +154,7 @@ func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
 			check := func(want bool, entries int) {
 				t.Helper()
 				held, err := l.Reader.IsLocked(bg)
-				mine, err2 := l.Reader.HeldBy(lease.Context(bg))
+				mine, err2 := l.Reader.HoldCount(lease.Context(bg))
 				if held != want || mine != entries || err != nil || err2 != nil {
 					t.Errorf("%d dead: locked: %v, %v; entries of mine: %d, %v", n, held, err, mine, err2)
 				}
@@ -163,7 +163,7 @@ func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
 				}
 			}
 			check(true, 1)
-			timer := "{" + name + "}:" + lease.Owner() + ":rwlock_timeout:1"
+			timer := "{" + name + "}:" + lease.HoldID() + ":rwlock_timeout:1"
 			if n := rdb.Del(bg, timer).Val(); n != 1 {
 				t.Fatal(timer)
 			}
@@ -191,7 +191,7 @@ func TestInspection(t *testing.T) {
 		inner := locktest.MustLockCtx(t, ctx, l)
 		for _, x := range []*rlock.Lock{l, same} {
 			s, err := x.State(bg)
-			if err != nil || !s.Locked() || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: lease.Owner(), Count: 2}) || s.TTL < 25*time.Second {
+			if err != nil || !s.Locked() || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: lease.HoldID(), Count: 2}) || s.TTL < 25*time.Second {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			if mine := x == l; mine != (s.Token == lease.Token()) {
@@ -202,7 +202,7 @@ func TestInspection(t *testing.T) {
 			}
 		}
 		for ctx, want := range map[context.Context]int{ctx: 2, bg: 0, rlock.WithOwner(bg): 0} {
-			if n, err := l.HeldBy(ctx); n != want || err != nil {
+			if n, err := l.HoldCount(ctx); n != want || err != nil {
 				t.Fatalf("held %d times, %v; want %d", n, err, want)
 			}
 		}
@@ -210,14 +210,14 @@ func TestInspection(t *testing.T) {
 		if was, err := same.ForceUnlockIf(bg, "somebody:1"); was || err != nil {
 			t.Fatal(was, err)
 		}
-		if was, err := same.ForceUnlockIf(bg, lease.Owner()); !was || err != nil {
+		if was, err := same.ForceUnlockIf(bg, lease.HoldID()); !was || err != nil {
 			t.Fatal(was, err)
 		}
-		if n, err := l.HeldBy(ctx); n != 0 || err != nil {
+		if n, err := l.HoldCount(ctx); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
 		next := locktest.MustLock(t, same)
-		if was, err := l.ForceUnlockIf(bg, lease.Owner()); was || err != nil {
+		if was, err := l.ForceUnlockIf(bg, lease.HoldID()); was || err != nil {
 			t.Fatal("hit a newer holder", err)
 		}
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)

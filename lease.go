@@ -48,7 +48,7 @@ type holding interface {
 	cancelLocked(fn context.CancelCauseFunc, why error)
 	client() *Client
 	lockName() string
-	ownerID() string
+	holdID() string
 	fence() int64
 	// chain adds its holds to those that a context descends from.
 	chain(up *chain) *chain
@@ -61,8 +61,8 @@ type holding interface {
 	listen(l *Lease)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
 	// release ends a lease for which Unlock was called at the given time. It returns the
-	// owner too, for the observer.
-	release(ctx context.Context, l *Lease, called instant) (owner string, err error)
+	// id of the hold too, for the observer.
+	release(ctx context.Context, l *Lease, called instant) (holdID string, err error)
 }
 
 // guard is a mutex that guards leases. Contexts are canceled after its
@@ -116,13 +116,13 @@ func (l *Lease) Name() string {
 	return l.of.lockName()
 }
 
-// Owner is the id of the hold in Redis, also to Java clients: "<client uuid>:<number>".
+// HoldID is the id of the hold in Redis, also to Java clients: "<client uuid>:<number>".
 // A re-entry has the id of its hold, and so has a hold that was handed over ([WithHandOver]).
-func (l *Lease) Owner() string {
+func (l *Lease) HoldID() string {
 	if l.none() {
 		return ""
 	}
-	return l.of.ownerID()
+	return l.of.holdID()
 }
 
 // Token is the fencing token: greater than that of every earlier hold of this lock, and
@@ -177,7 +177,7 @@ func (l *Lease) Err() error {
 }
 
 func (l *Lease) error(err error) error {
-	return &Error{Lock: l.Name(), Owner: l.Owner(), Err: err}
+	return &Error{Lock: l.Name(), HoldID: l.HoldID(), Err: err}
 }
 
 // Done is closed when the lease ends: when Unlock is called, before anybody else can
@@ -348,7 +348,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 // end is Unlock by a function that ends the lease.
-func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) (owner string, err error)) error {
+func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) (holdID string, err error)) error {
 	called, first := l.claim()
 	if !first {
 		return l.error(ErrUnlocked)
@@ -375,7 +375,7 @@ func (l *Lease) claim() (called instant, first bool) {
 }
 
 // told ends an Unlock: it tells the observer its result, and returns that.
-func (l *Lease) told(owner string, err error) error {
+func (l *Lease) told(holdID string, err error) error {
 	c := l.of.client()
 	defer c.end()
 	if err != nil {
@@ -384,7 +384,7 @@ func (l *Lease) told(owner string, err error) error {
 	if l.of.memberLeases() != nil {
 		return err // an observer is told of its members
 	}
-	c.events.Unlocked(UnlockEvent{Lock: l.Name(), Owner: owner, Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
+	c.events.Unlocked(UnlockEvent{Lock: l.Name(), HoldID: holdID, Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
 	return err
 }
 

@@ -129,7 +129,7 @@ func WithMaxHold(d time.Duration) LockOption {
 // WithHandOver bounds how a [Lock] changes hands among the waiters of one client without
 // Redis: at most so many times (0: never), and not after within since the grant; then
 // waiters of other clients go first. Only a renewed hold is handed over, to a waiter
-// without WithLease; it gets a higher token and the same [Lease.Owner]. An Unlock that
+// without WithLease; it gets a higher token and the same [Lease.HoldID]. An Unlock that
 // hands over asks Redis nothing, so a ForceUnlock in the meantime is told to the holder
 // after it.
 //

@@ -171,7 +171,7 @@ func (m *MultiLock) error(err error) error {
 	e := &Error{Lock: m.name, Err: err}
 	var member *Error
 	if errors.As(err, &member) {
-		e.Holder, e.Left = member.Holder, member.Left
+		e.HolderID, e.Left = member.HolderID, member.Left
 	}
 	if err == error(member) {
 		e.Err = ofMember{member}

@@ -62,12 +62,12 @@ func (m *MultiLock) State(ctx context.Context) (State, error) {
 	return all, nil
 }
 
-// HeldBy returns how often the owner that ctx descends from has entered all members,
+// HoldCount returns how often the owner that ctx descends from has entered all members,
 // according to Redis.
-func (m *MultiLock) HeldBy(ctx context.Context) (times int, err error) {
+func (m *MultiLock) HoldCount(ctx context.Context) (times int, err error) {
 	first := true
 	err = m.each(ctx, func(l Inspector) (bool, error) {
-		n, err := l.HeldBy(ctx)
+		n, err := l.HoldCount(ctx)
 		if first || n < times {
 			times = n
 		}
@@ -87,11 +87,11 @@ func (m *MultiLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlock(ctx) })
 }
 
-// ForceUnlockIf frees the member that the owner with this id holds: one at most, because
+// ForceUnlockIf frees the member that the hold with this id has: one at most, because
 // a hold of the whole has an id for each. But then the whole is lost, and its client
 // gives the others back.
-func (m *MultiLock) ForceUnlockIf(ctx context.Context, owner string) (bool, error) {
-	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlockIf(ctx, owner) })
+func (m *MultiLock) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
+	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlockIf(ctx, holdID) })
 }
 
 // RequestRelease asks the holders of all members, and reports whether any was asked. It goes on

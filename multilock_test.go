@@ -126,12 +126,12 @@ func TestMultiLockErrorSaysTheWaitThatWasAskedFor(t *testing.T) {
 		held := locktest.MustLock(t, b.NewClient(t).NewLock(names[1]))
 		_, err := locktest.MultiLockOf(t, c, names[0], names[1]).Lock(bg, rlock.WithWait(2*time.Second))
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		want := fmt.Sprintf(`rlock: "%s + %s": member %q: not acquired: timed out after 2s; held by %s, `, first.Name(), second.Name(), second.Name(), held.Owner())
+		want := fmt.Sprintf(`rlock: "%s + %s": member %q: not acquired: timed out after 2s; held by %s, `, first.Name(), second.Name(), second.Name(), held.HoldID())
 		if !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v\nis not %s...", err, want)
 		}
 		var whole *rlock.Error
-		if !errors.As(err, &whole) || whole.Lock != first.Name()+" + "+second.Name() || whole.Holder != held.Owner() || whole.Left <= 0 {
+		if !errors.As(err, &whole) || whole.Lock != first.Name()+" + "+second.Name() || whole.HolderID != held.HoldID() || whole.Left <= 0 {
 			t.Errorf("%+v", whole)
 		}
 	}
@@ -281,7 +281,7 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if n := locktest.HoldCount(t, rdb, names[1], outer.Owner()); n != "2" {
+					if n := locktest.HoldCount(t, rdb, names[1], outer.HoldID()); n != "2" {
 						t.Fatalf("count %q", n)
 					}
 					locktest.MustBeHeld(t, other.NewLock(names[0]), other.NewLock(names[1]))
@@ -333,7 +333,7 @@ func (e *memberEvents) AcquireEnd(_ context.Context, a rlock.AcquireEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.started--
-	if (a.Err == nil) != (a.Owner != "") {
+	if (a.Err == nil) != (a.HoldID != "") {
 		panic(fmt.Sprintf("%+v", a))
 	}
 	if a.Err == nil {

@@ -29,7 +29,7 @@ type Observer interface {
 	AcquireStart(ctx context.Context, lock string) context.Context
 	AcquireEnd(ctx context.Context, e AcquireEvent)
 	Contended(lock string)             // an acquire found the lock held and begins to wait
-	Renewed(lock, owner string)        // the watchdog has renewed a lease
+	Renewed(lock, holdID string)       // the watchdog has renewed a lease
 	Lost(e LossEvent)                  // a hold has ended other than by Unlock or Shutdown
 	Leadership(e LeadershipEvent)      // a Campaign of this client leads an Election, or does not any more
 	Unlocked(e UnlockEvent)            // the first Unlock of a lease, or a Release of a Semaphore, has ended
@@ -48,7 +48,7 @@ type Observer interface {
 // AcquireEvent is the end of an acquire.
 type AcquireEvent struct {
 	Lock     string
-	Owner    string // empty if not acquired
+	HoldID   string // empty if not acquired
 	Token    int64
 	Wait     time.Duration // from the call to its return
 	Attempts int           // looks at the lock
@@ -58,27 +58,27 @@ type AcquireEvent struct {
 
 // LossEvent is the loss of a hold.
 type LossEvent struct {
-	Lock, Owner string
-	Token       int64
-	Held        time.Duration
-	Cause       error // matches one of the causes, such as ErrTakenOver
+	Lock, HoldID string
+	Token        int64
+	Held         time.Duration
+	Cause        error // matches one of the causes, such as ErrTakenOver
 }
 
 // LeadershipEvent is the beginning of a leadership, or its end: the lease is over, whether it was
 // unlocked, was lost, or the client shuts down.
 type LeadershipEvent struct {
-	Election, Owner string
-	Token           int64
-	Leads           bool  // it begins
-	Cause           error // of the end: Lease.Err
+	Election, HoldID string
+	Token            int64
+	Leads            bool  // it begins
+	Cause            error // of the end: Lease.Err
 }
 
 // UnlockEvent is the end of an Unlock.
 type UnlockEvent struct {
-	Lock, Owner string
-	Token       int64
-	Held        time.Duration // since this lease was acquired
-	Err         error
+	Lock, HoldID string
+	Token        int64
+	Held         time.Duration // since this lease was acquired
+	Err          error
 }
 
 // Callers is for hooks of go-redis, such as tracing: it returns the contexts of the calls whose requests

@@ -20,15 +20,15 @@ func TestObserverIsTold(t *testing.T) {
 		last := func() rlock.AcquireEvent { return r.Acquires[len(r.Acquires)-1] }
 
 		outer := locktest.MustLock(t, l)
-		if e := last(); e.Lock != "a" || e.Owner != outer.Owner() || e.Token != outer.Token() || e.Attempts != 1 || e.Reentry || e.Err != nil || e.Wait <= 0 {
+		if e := last(); e.Lock != "a" || e.HoldID != outer.HoldID() || e.Token != outer.Token() || e.Attempts != 1 || e.Reentry || e.Err != nil || e.Wait <= 0 {
 			t.Errorf("first entry: %+v", e)
 		}
 		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
-		if e := last(); !e.Reentry || e.Owner != outer.Owner() || e.Err != nil {
+		if e := last(); !e.Reentry || e.HoldID != outer.HoldID() || e.Err != nil {
 			t.Errorf("re-entry: %+v", e)
 		}
 		_, err := l.TryLock(bg)
-		if e := last(); e.Err == nil || e.Err.Error() != err.Error() || e.Owner != "" || e.Token != 0 {
+		if e := last(); e.Err == nil || e.Err.Error() != err.Error() || e.HoldID != "" || e.Token != 0 {
 			t.Errorf("refused: %+v", e)
 		}
 		if r.Contentions != 0 {
@@ -43,7 +43,7 @@ func TestObserverIsTold(t *testing.T) {
 		}
 		locktest.MustUnlock(t, inner)
 		locktest.MustUnlock(t, outer)
-		if len(r.Unlocks) != 2 || r.Unlocks[1].Owner != outer.Owner() || r.Unlocks[1].Token != outer.Token() || r.Unlocks[1].Err != nil || r.Unlocks[1].Held <= 0 {
+		if len(r.Unlocks) != 2 || r.Unlocks[1].HoldID != outer.HoldID() || r.Unlocks[1].Token != outer.Token() || r.Unlocks[1].Err != nil || r.Unlocks[1].Held <= 0 {
 			t.Errorf("unlocked: %+v", r.Unlocks)
 		}
 
@@ -62,10 +62,10 @@ func TestObserverIsTold(t *testing.T) {
 		})
 		r.Mu.Lock()
 		defer r.Mu.Unlock()
-		if e := r.Losses[0]; e.Owner != lost.Owner() || e.Token != lost.Token() || !errors.Is(e.Cause, rlock.ErrRemoved) {
+		if e := r.Losses[0]; e.HoldID != lost.HoldID() || e.Token != lost.Token() || !errors.Is(e.Cause, rlock.ErrRemoved) {
 			t.Errorf("removed: %+v", e)
 		}
-		if e := r.Losses[1]; e.Owner != fixed.Owner() || !errors.Is(e.Cause, rlock.ErrExpired) || e.Held <= 0 {
+		if e := r.Losses[1]; e.HoldID != fixed.HoldID() || !errors.Is(e.Cause, rlock.ErrExpired) || e.Held <= 0 {
 			t.Errorf("expired: %+v", e)
 		}
 		if r.Starts != len(r.Acquires) {

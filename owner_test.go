@@ -129,8 +129,8 @@ func TestWithOwnerMakesOneOwnerOfAllCalls(t *testing.T) {
 			return
 		}
 		for _, e := range entries {
-			if e.Owner() != entries[0].Owner() || e.Token() != entries[0].Token() {
-				t.Errorf("%s with token %d beside %s with token %d", e.Owner(), e.Token(), entries[0].Owner(), entries[0].Token())
+			if e.HoldID() != entries[0].HoldID() || e.Token() != entries[0].Token() {
+				t.Errorf("%s with token %d beside %s with token %d", e.HoldID(), e.Token(), entries[0].HoldID(), entries[0].Token())
 			}
 			locktest.MustUnlock(t, e)
 		}
@@ -143,7 +143,7 @@ func TestWithOwnerMakesOneOwnerOfAllCalls(t *testing.T) {
 func entersAgain(t *testing.T, ctx context.Context, locks ...*rlock.Lock) (names string) {
 	t.Helper()
 	for _, l := range locks {
-		n, err := l.HeldBy(ctx)
+		n, err := l.HoldCount(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,8 +217,8 @@ func TestAcquireEntersOnlyWhatItsContextDescendsFrom(t *testing.T) {
 		// Of what was left nothing is entered again: a new hold begins.
 		after := context.WithoutCancel(leaf)
 		next := locktest.MustLockCtx(t, after, a)
-		if next.Owner() == la.Owner() || next.Token() <= la.Token() {
-			t.Errorf("%s, token %d, after %s, token %d", next.Owner(), next.Token(), la.Owner(), la.Token())
+		if next.HoldID() == la.HoldID() || next.Token() <= la.Token() {
+			t.Errorf("%s, token %d, after %s, token %d", next.HoldID(), next.Token(), la.HoldID(), la.Token())
 		}
 		_, err := a.TryLock(after)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
@@ -248,7 +248,7 @@ func TestContextEntersNothingOfAnotherClient(t *testing.T) {
 					locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				}
 				if l, is := beside.(locktest.AnyLock); is {
-					if n, err := l.HeldBy(ctx); n != 0 || err != nil {
+					if n, err := l.HoldCount(ctx); n != 0 || err != nil {
 						t.Errorf("the other client holds it %d times, %v", n, err)
 					}
 				}
@@ -257,8 +257,8 @@ func TestContextEntersNothingOfAnotherClient(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if own.Owner() == held.Owner() {
-					t.Errorf("%s of one Redis is entered again in another", own.Owner())
+				if own.HoldID() == held.HoldID() {
+					t.Errorf("%s of one Redis is entered again in another", own.HoldID())
 				}
 				locktest.MustBeHeld(t, other)
 				locktest.MustUnlock(t, own)
@@ -318,11 +318,11 @@ func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 				var reads []*rlock.Lease
 				for range 3 {
 					reads = append(reads, locktest.MustLockCtx(t, inWrite, reader)) // not ErrReentrant
-					if n, err := reader.HeldBy(reads[len(reads)-1].Context(inWrite)); n != 1 || err != nil {
+					if n, err := reader.HoldCount(reads[len(reads)-1].Context(inWrite)); n != 1 || err != nil {
 						t.Fatal(n, err)
 					}
 				}
-				if reads[1].Owner() == reads[0].Owner() || reads[2].Owner() == reads[1].Owner() {
+				if reads[1].HoldID() == reads[0].HoldID() || reads[2].HoldID() == reads[1].HoldID() {
 					t.Fatal("siblings share a read hold")
 				}
 				_, err := reader.TryLock(reads[0].Context(inWrite))

@@ -188,11 +188,11 @@ type PermitState struct {
 
 // PermitHolder are the permits of one hold. Those of Java are a hold each.
 type PermitHolder struct {
-	// Owner is the Lease.Owner of a hold of this client, and WithFairness of any hold. For
+	// HoldID is the Lease.HoldID of a hold of this client, and WithFairness of any hold. For
 	// others there is no room in Redis: it is the id of the first permit, in 32 hexadecimal digits as Redisson shows
 	// it. With a hold of this package these begin with 18 digits of the id of its
 	// client and 10 of its number.
-	Owner   string
+	HoldID  string
 	Permits int
 	TTL     time.Duration // rest of the lease; -1: it does not end
 }
@@ -210,10 +210,10 @@ func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	}
 	for _, h := range c.Held {
 		state.Permits += h.N
-		state.Holders = append(state.Holders, PermitHolder{protocol.PermitOwner(h.Owner, l.c.id), h.N, h.Rest})
+		state.Holders = append(state.Holders, PermitHolder{protocol.PermitHoldID(h.HoldID, l.c.id), h.N, h.Rest})
 	}
 	slices.SortFunc(state.Holders, func(a, b PermitHolder) int {
-		return cmp.Or(strings.Compare(a.Owner, b.Owner), cmp.Compare(a.Permits, b.Permits))
+		return cmp.Or(strings.Compare(a.HoldID, b.HoldID), cmp.Compare(a.Permits, b.Permits))
 	})
 	return state, nil
 }

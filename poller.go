@@ -290,7 +290,7 @@ func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
 
 // see records what was seen, and reports whether it differs from the last.
 func (p *poller) see(s *sighting) (changed bool) {
-	if s.Token == 0 && s.held(exclusive) && p.last.held(exclusive) && s.Holders[0].Owner == p.last.Holders[0].Owner {
+	if s.Token == 0 && s.held(exclusive) && p.last.held(exclusive) && s.Holders[0].HoldID == p.last.Holders[0].HoldID {
 		// If Redis has no room for the token, it is known only while this client holds
 		// the lock, which ends a moment before Redis shows it.
 		s.Token = p.last.Token

@@ -52,17 +52,17 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 		}
 		s, err = l.Reader.State(bg)
 		if err != nil || s.Mode != rlock.ModeExclusive || s.Token != write.Token() || len(s.Holders) != 2 ||
-			s.Holders[0] != (rlock.Holder{Owner: write.Owner(), Count: 1}) || s.Holders[1] != (rlock.Holder{Owner: write.Owner(), Count: 1, Shared: true}) {
+			s.Holders[0] != (rlock.Holder{HoldID: write.HoldID(), Count: 1}) || s.Holders[1] != (rlock.Holder{HoldID: write.HoldID(), Count: 1, Shared: true}) {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		for _, l := range []interface {
-			HeldBy(context.Context) (int, error)
+			HoldCount(context.Context) (int, error)
 		}{l.Reader, l.Writer} {
-			if n, err := l.HeldBy(read.Context(write.Context(bg))); n != 1 || err != nil {
+			if n, err := l.HoldCount(read.Context(write.Context(bg))); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 		}
-		if n, err := l.Reader.HeldBy(write.Context(bg)); n != 0 || err != nil {
+		if n, err := l.Reader.HoldCount(write.Context(bg)); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
 		locktest.MustUnlock(t, write)
@@ -186,7 +186,7 @@ func TestForceUnlockIfOfNoReaderEndsNothing(t *testing.T) {
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		locktest.MustUnlock(t, read)
 		write := locktest.MustLock(t, l.Writer)
-		if was, err := l.Reader.ForceUnlockIf(bg, write.Owner()+":write"); was || err != nil {
+		if was, err := l.Reader.ForceUnlockIf(bg, write.HoldID()+":write"); was || err != nil {
 			t.Errorf("ended: %v, %v", was, err)
 		}
 		_, err = l.Reader.TryLock(bg)
@@ -214,7 +214,7 @@ func TestLostSideLetsNobodyIn(t *testing.T) {
 
 		read := locktest.MustLock(t, l.Reader)
 		ctx = context.WithoutCancel(read.Context(bg))
-		rdb.Del(bg, locktest.ReaderTimer("a", read.Owner(), 1))
+		rdb.Del(bg, locktest.ReaderTimer("a", read.HoldID(), 1))
 		_, err = l.Reader.Lock(ctx)
 		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved)
 		_, err = l.Writer.Lock(ctx)

@@ -65,7 +65,7 @@ func TestRedLockExcludes(t *testing.T) {
 			lease := locktest.MustLock(t, locks[0])
 			inner := locktest.MustLockCtx(t, lease.Context(bg), locks[0])
 			locktest.MustUnlock(t, inner)
-			if s, err := locks[1].State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
+			if s, err := locks[1].State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0].HoldID != lease.HoldID() {
 				t.Errorf("state %v, %v", s, err)
 			}
 			if _, err := locks[1].TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {

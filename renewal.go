@@ -118,7 +118,7 @@ func (h *hold) retryLocked(now instant, err error, logged bool) {
 	c.events.later(func() {
 		c.events.Retry("renew", err)
 		if logged {
-			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.owner", h.id(), "error", err)
+			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", err)
 		}
 	})
 }

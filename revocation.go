@@ -217,7 +217,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	var ids []string
 	for _, h := range s.Outcome.Holders {
 		if l.side == exclusive || !h.Shared {
-			ids = append(ids, h.Owner)
+			ids = append(ids, h.HoldID)
 		}
 	}
 	slices.Sort(ids)

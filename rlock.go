@@ -81,10 +81,10 @@ type Inspector interface {
 	// lock. Its cost does not depend on the number of holders.
 	IsLocked(ctx context.Context) (bool, error)
 
-	// HeldBy returns how often the hold that ctx descends from has been entered,
+	// HoldCount returns how often the hold that ctx descends from has been entered,
 	// according to Redis: 0 if it is gone, or if ctx descends from none, which costs
 	// no request. Its cost does not depend on the number of holders.
-	HeldBy(ctx context.Context) (int, error)
+	HoldCount(ctx context.Context) (int, error)
 
 	// ForceUnlock frees the lock whoever holds it, and reports whether it was held. On
 	// a side of a read-write lock it ends the holds of that side: all readers, or the
@@ -95,12 +95,12 @@ type Inspector interface {
 	// freed. The first call in a cluster may take the command time-out once more.
 	ForceUnlock(ctx context.Context) (bool, error)
 
-	// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the owner
-	// with this id holds it (Lease.Owner, Holder.Owner). A newer hold has another id,
+	// ForceUnlockIf is ForceUnlock for one hold: it frees the lock only if the hold
+	// with this id has it (Lease.HoldID, Holder.HoldID). A newer hold has another id,
 	// unless it was handed over (WithHandOver). The request may be sent again: if a
 	// reply was lost and the repeated one finds nothing, the error matches
-	// ErrUnreachable, and the outcome is unknown. An empty owner is refused.
-	ForceUnlockIf(ctx context.Context, owner string) (bool, error)
+	// ErrUnreachable, and the outcome is unknown. An empty id is refused.
+	ForceUnlockIf(ctx context.Context, holdID string) (bool, error)
 }
 
 var _ interface {

@@ -26,8 +26,8 @@ func TestLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 		for _, name := range []string{"order:7", "{t}x", "x{t}", "zwölf Boxkämpfer", "a b", "bin\x00\xff\n", strings.Repeat("n", rlock.MaxNameLength)} {
 			lease := locktest.MustLock(t, c.NewLock(name))
 			fields, err := rdb.HGetAll(bg, name).Result()
-			if err != nil || len(fields) != 1 || fields[lease.Owner()] != "1" {
-				t.Fatalf("%.20q: hash %v, %v; want one field %s: 1", name, fields, err, lease.Owner())
+			if err != nil || len(fields) != 1 || fields[lease.HoldID()] != "1" {
+				t.Fatalf("%.20q: hash %v, %v; want one field %s: 1", name, fields, err, lease.HoldID())
 			}
 			if ttl := rdb.PTTL(bg, name).Val(); ttl <= 0 || ttl > 30*time.Second {
 				t.Fatalf("%.20q: TTL %v", name, ttl)
@@ -121,7 +121,7 @@ func TestTryLockLooksOnce(t *testing.T) {
 		lease := locktest.MustLock(t, l)
 		_, err := l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded, context.Canceled)
-		if !regexp.MustCompile(`: not acquired: held by ` + lease.Owner() + `, (5m0|4m\d+)s left$`).MatchString(err.Error()) {
+		if !regexp.MustCompile(`: not acquired: held by ` + lease.HoldID() + `, (5m0|4m\d+)s left$`).MatchString(err.Error()) {
 			t.Fatalf("error %q does not say by whom, and for how long", err)
 		}
 		locktest.MustUnlock(t, lease)
@@ -145,12 +145,12 @@ func TestReentryCountsInRedisAndUnlocksInAnyOrder(t *testing.T) {
 			three := locktest.MustLockCtx(t, two.Context(bg), l, rlock.WithLease(time.Second))
 			leases := []*rlock.Lease{one, two, three}
 			for _, x := range leases {
-				if x.Owner() != one.Owner() || x.Token() != one.Token() {
-					t.Fatalf("a re-entry has owner %s and token %d, the first entry %s and %d", x.Owner(), x.Token(), one.Owner(), one.Token())
+				if x.HoldID() != one.HoldID() || x.Token() != one.Token() {
+					t.Fatalf("a re-entry has owner %s and token %d, the first entry %s and %d", x.HoldID(), x.Token(), one.HoldID(), one.Token())
 				}
 			}
 			for i, n := range order {
-				if got, want := locktest.HoldCount(t, rdb, "a", one.Owner()), fmt.Sprint(3-i); got != want {
+				if got, want := locktest.HoldCount(t, rdb, "a", one.HoldID()), fmt.Sprint(3-i); got != want {
 					t.Fatalf("order %v: count %s before unlock %d, want %s", order, got, i, want)
 				}
 				if ttl := rdb.PTTL(bg, "a").Val(); ttl < 25*time.Second {
@@ -207,8 +207,8 @@ func TestReentryAfterLossFailsUntilUnlocked(t *testing.T) {
 		locktest.MustBeEmpty(t, rdb)
 		locktest.WantErr(t, lost.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
 		again := locktest.MustLockCtx(t, ctx, l)
-		if again.Owner() == lost.Owner() || again.Token() <= lost.Token() {
-			t.Fatalf("a new hold has owner %s, token %d; the lost one had %s, %d", again.Owner(), again.Token(), lost.Owner(), lost.Token())
+		if again.HoldID() == lost.HoldID() || again.Token() <= lost.Token() {
+			t.Fatalf("a new hold has owner %s, token %d; the lost one had %s, %d", again.HoldID(), again.Token(), lost.HoldID(), lost.Token())
 		}
 		locktest.MustUnlock(t, again)
 	})
@@ -268,7 +268,7 @@ func TestConcurrentReentriesAndUnlocksOfOneOwnerKeepTheCount(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
+		if n := locktest.HoldCount(t, rdb, "a", outer.HoldID()); n != "1" {
 			t.Fatalf("count %s", n)
 		}
 		locktest.MustUnlock(t, outer)
@@ -289,7 +289,7 @@ func TestSameOwnerEntersFromSeveralGoroutinesAtOnce(t *testing.T) {
 				wg.Go(func() { leases[i] = locktest.MustLockCtx(t, ctx, l) })
 			}
 			wg.Wait()
-			if n := locktest.HoldCount(t, rdb, "a", leases[0].Owner()); n != "4" {
+			if n := locktest.HoldCount(t, rdb, "a", leases[0].HoldID()); n != "4" {
 				t.Fatalf("count %q, want 4", n)
 			}
 			for i := range leases {
@@ -384,7 +384,7 @@ func TestUnlock(t *testing.T) {
 			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
 			next := locktest.MustLock(t, l)
 			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnlocked)
-			if n := locktest.HoldCount(t, rdb, "a", next.Owner()); n != "1" {
+			if n := locktest.HoldCount(t, rdb, "a", next.HoldID()); n != "1" {
 				t.Fatal("a second Unlock touched the successor")
 			}
 			locktest.MustUnlock(t, next)
@@ -534,7 +534,7 @@ func TestDo(t *testing.T) {
 		mine := errors.New("mine")
 		err := rlock.Do(bg, l, func(ctx context.Context) error {
 			return rlock.Do(ctx, l, func(ctx context.Context) error {
-				if n, err := l.HeldBy(ctx); n != 2 || err != nil {
+				if n, err := l.HoldCount(ctx); n != 2 || err != nil {
 					t.Errorf("held %d times, %v", n, err)
 				}
 				return mine

@@ -459,7 +459,7 @@ func TestForceUnlockIfWithALostReplyDoesNotSayThatItWasNotHeld(t *testing.T) {
 			}
 			return err
 		}})
-		_, err := c.NewLock("a").ForceUnlockIf(bg, lease.Owner())
+		_, err := c.NewLock("a").ForceUnlockIf(bg, lease.HoldID())
 		locktest.WantErr(t, err, rlock.ErrUnreachable)
 	})
 }

@@ -314,7 +314,7 @@ func TestSpinAcquireAndReleaseWithLostReplies(t *testing.T) {
 				c, proxy, rdb := b.Faulty(t)
 				locktest.OnNth(t, proxy, script, 1, action)
 				lease := locktest.MustLock(t, c.NewSpinLock("a"))
-				if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
+				if n := locktest.HoldCount(t, rdb, "a", lease.HoldID()); n != "1" {
 					t.Fatalf("count %q", n)
 				}
 				if script == "lock/enter" {

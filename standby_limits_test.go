@@ -114,7 +114,7 @@ func TestLookAfterAGrantKnowsBetter(t *testing.T) {
 			return !next.Waits() || r.looks.standBy.Load() > looks && rlock.HeadSleeps(r.theirs) && r.sent.UnderWay.Load() == 0
 		})
 		if !next.Waits() {
-			t.Errorf("two owners: %s with token %d, and %s with token %d until %v", other.Owner(), other.Token(), next.Lease.Owner(), next.Lease.Token(), next.Lease.Deadline())
+			t.Errorf("two owners: %s with token %d, and %s with token %d until %v", other.HoldID(), other.Token(), next.Lease.HoldID(), next.Lease.Token(), next.Lease.Deadline())
 		}
 		locktest.MustUnlock(t, other)
 		locktest.MustUnlock(t, next.Held())
@@ -176,7 +176,7 @@ func TestSecondCopyOfALookKnowsBetter(t *testing.T) {
 				return !next.Waits() || copies.Load() > 2 && r.sent.UnderWay.Load() == 0
 			})
 			if !next.Waits() {
-				t.Errorf("two owners: %s with token %d, and %s with token %d until %v", hers.Owner(), hers.Token(), next.Lease.Owner(), next.Lease.Token(), next.Lease.Deadline())
+				t.Errorf("two owners: %s with token %d, and %s with token %d until %v", hers.HoldID(), hers.Token(), next.Lease.HoldID(), next.Lease.Token(), next.Lease.Deadline())
 			}
 			locktest.MustUnlock(t, hers)
 			locktest.MustUnlock(t, next.Held())

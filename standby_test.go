@@ -119,8 +119,8 @@ func TestReleaseGrantsTheLockToAnotherClient(t *testing.T) {
 			if n := r.releases.releaseNext.Load() - grants; n != 1 {
 				t.Errorf("%d releases that grant", n)
 			}
-			if n := locktest.HoldCount(t, b.Client(t), "a", got.Owner()); n != "1" {
-				t.Errorf("the count of %s is %q", got.Owner(), n)
+			if n := locktest.HoldCount(t, b.Client(t), "a", got.HoldID()); n != "1" {
+				t.Errorf("the count of %s is %q", got.HoldID(), n)
 			}
 			if left := time.Until(got.Deadline()); left < 20*time.Second {
 				t.Errorf("its lease lasts for %v", left)
@@ -294,8 +294,8 @@ func TestGrantWithoutAMessageIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := next.Held()
-		if got.Owner() != who {
-			t.Errorf("%s has it, not %s", got.Owner(), who)
+		if got.HoldID() != who {
+			t.Errorf("%s has it, not %s", got.HoldID(), who)
 		}
 		locktest.MustUnlock(t, got)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
@@ -315,7 +315,7 @@ func TestLostReplyOfAReleaseThatGrants(t *testing.T) {
 		locktest.OnNth(t, proxy, "lock/release_next", 1, action)
 		locktest.UnlockLossy(t, lease, action)
 		got := next.Held()
-		if n := locktest.HoldCount(t, rdb, "a", got.Owner()); n != "1" || got.Token() <= lease.Token() {
+		if n := locktest.HoldCount(t, rdb, "a", got.HoldID()); n != "1" || got.Token() <= lease.Token() {
 			t.Errorf("the count is %q; token %d after %d", n, got.Token(), lease.Token())
 		}
 		time.Sleep(50 * time.Millisecond) // a late copy
@@ -337,7 +337,7 @@ func TestLostReplyOfALookThatStandsBy(t *testing.T) {
 		next := r.wait(t)
 		locktest.MustUnlock(t, lease)
 		got := next.Held()
-		if n := locktest.HoldCount(t, rdb, "a", got.Owner()); n != "1" || got.Token() <= lease.Token() {
+		if n := locktest.HoldCount(t, rdb, "a", got.HoldID()); n != "1" || got.Token() <= lease.Token() {
 			t.Errorf("the count is %q; token %d after %d", n, got.Token(), lease.Token())
 		}
 		locktest.MustUnlock(t, got)
@@ -383,7 +383,7 @@ func TestMessageOfAGrantThatIsOver(t *testing.T) {
 	b.Client(t).Publish(bg, "redisson_lock__channel:{a}", "0")
 	locktest.Eventually(t, "it looks again", func() bool { return !next.Waits() || asleep() })
 	if !next.Waits() {
-		t.Errorf("two owners: %v has token %d until %v, %s has token %d: %v", next.Lease.Owner(), next.Lease.Token(), time.Until(next.Lease.Deadline()), third.Owner(), third.Token(), third.Err())
+		t.Errorf("two owners: %v has token %d until %v, %s has token %d: %v", next.Lease.HoldID(), next.Lease.Token(), time.Until(next.Lease.Deadline()), third.HoldID(), third.Token(), third.Err())
 	}
 	locktest.MustUnlock(t, third)
 	locktest.MustUnlock(t, next.Held())
@@ -408,7 +408,7 @@ func TestWatchSeesAGrant(t *testing.T) {
 			locktest.MustUnlock(t, lease)
 			got := next.Held()
 			began := time.Now()
-			watchUntil(t, states, "held by the next", func(s rlock.State) bool { return len(s.Holders) == 1 && s.Holders[0].Owner == got.Owner() })
+			watchUntil(t, states, "held by the next", func(s rlock.State) bool { return len(s.Holders) == 1 && s.Holders[0].HoldID == got.HoldID() })
 			if d := time.Since(began); d > time.Second {
 				t.Errorf("seen after %v", d)
 			}

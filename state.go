@@ -17,7 +17,7 @@ const (
 // State is what Redis shows of a lock at one moment, of a read-write lock on both sides.
 type State struct {
 	Mode    Mode
-	Holders []Holder // sorted by owner, a writer before the readers
+	Holders []Holder // sorted by hold id, a writer before the readers
 	// TTL is the rest of the longest lease; -1 if the lock has none, which no client of
 	// the protocol leaves behind.
 	TTL time.Duration
@@ -33,9 +33,9 @@ type State struct {
 	Waiters int
 }
 
-// Holder is one owner that holds a lock.
+// Holder is one hold that has a lock.
 type Holder struct {
-	Owner  string
+	HoldID string
 	Count  int  // how often it has entered
 	Shared bool // it is a reader
 }

@@ -69,7 +69,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	for i, a := range attempts {
 		e := AcquireEvent{Lock: a.core.name(), Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
 		if done {
-			e.Owner, e.Token = a.ID, r.leases[i].Token()
+			e.HoldID, e.Token = a.ID, r.leases[i].Token()
 		}
 		c.events.AcquireEnd(ctxs[i], e)
 	}

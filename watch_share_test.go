@@ -140,7 +140,7 @@ func TestWatchesOfDifferentTypesShareNothing(t *testing.T) {
 		plain, fenced := watching(t, c.NewLock("a")), watching(t, c.NewFencedLock("a"))
 		lease := locktest.MustLock(t, b.NewClient(t).NewFencedLock("a"))
 		for states, token := range map[<-chan rlock.State]int64{plain: 0, fenced: 1} {
-			if s := watchHeld(t, states, lease.Owner(), 1); s.Token != token {
+			if s := watchHeld(t, states, lease.HoldID(), 1); s.Token != token {
 				t.Errorf("token %d, want %d", s.Token, token)
 			}
 		}

@@ -67,7 +67,7 @@ func watchFree(t testing.TB, states <-chan rlock.State) {
 
 func watchHeld(t testing.TB, states <-chan rlock.State, owner string, count int) rlock.State {
 	t.Helper()
-	want := []rlock.Holder{{Owner: owner, Count: count}}
+	want := []rlock.Holder{{HoldID: owner, Count: count}}
 	s := watchUntil(t, states, fmt.Sprint("the holder is ", want), func(s rlock.State) bool { return reflect.DeepEqual(s.Holders, want) })
 	if s.Mode != rlock.ModeExclusive {
 		t.Fatalf("held: %+v", s)
@@ -105,20 +105,20 @@ func TestWatchTellsTheHolders(t *testing.T) {
 				}
 				for range 2 {
 					outer := locktest.MustLock(t, l)
-					watchHeld(t, there, outer.Owner(), 1)
+					watchHeld(t, there, outer.HoldID(), 1)
 					// In the client of the holder the token is known, perhaps after
 					// the holder.
 					s := watchUntil(t, here, "the token is told", func(s rlock.State) bool { return s.Token != 0 })
-					if s.Token != outer.Token() || len(s.Holders) != 1 || s.Holders[0].Owner != outer.Owner() || s.TTL <= 0 {
-						t.Fatalf("%+v; the lease is of %s with token %d", s, outer.Owner(), outer.Token())
+					if s.Token != outer.Token() || len(s.Holders) != 1 || s.Holders[0].HoldID != outer.HoldID() || s.TTL <= 0 {
+						t.Fatalf("%+v; the lease is of %s with token %d", s, outer.HoldID(), outer.Token())
 					}
 					inner := locktest.MustLockCtx(t, outer.Context(bg), l)
 					for _, states := range all {
-						watchHeld(t, states, outer.Owner(), 2)
+						watchHeld(t, states, outer.HoldID(), 2)
 					}
 					locktest.MustUnlock(t, inner)
 					for _, states := range all {
-						watchHeld(t, states, outer.Owner(), 1)
+						watchHeld(t, states, outer.HoldID(), 1)
 					}
 					locktest.MustUnlock(t, outer)
 					for _, states := range all {
@@ -148,7 +148,7 @@ func TestWatchTellsTheTokenOfAFencedLockEverywhere(t *testing.T) {
 		states := watching(t, b.NewClient(t).NewFencedLock("a"))
 		for want := int64(1); want <= 3; want++ {
 			lease := locktest.MustLock(t, l)
-			if s := watchHeld(t, states, lease.Owner(), 1); s.Token != want {
+			if s := watchHeld(t, states, lease.HoldID(), 1); s.Token != want {
 				t.Fatalf("token %d, want %d", s.Token, want)
 			}
 			locktest.MustUnlock(t, lease)
@@ -324,7 +324,7 @@ func TestWatchLooksWhenAReleaseIsAnnounced(t *testing.T) {
 			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewLock(name), rlock.WithLease(2*time.Hour))
 			before := len(clock.pauses())
 			states := watching(t, c.NewLock(name))
-			watchHeld(t, states, lease.Owner(), 1)
+			watchHeld(t, states, lease.HoldID(), 1)
 			// Polled once and subscribed: from here on it hears.
 			locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > before })
 			locktest.MustUnlock(t, lease)
@@ -500,7 +500,7 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 				t.Errorf("%s: %d commands in %v, want at most %d", name, n, time.Since(start), most)
 			}
 			proxy.Handle(nil)
-			watchHeld(t, states, lease.Owner(), 1)
+			watchHeld(t, states, lease.HoldID(), 1)
 			locktest.MustUnlock(t, lease)
 			watchFree(t, states)
 		}
@@ -605,7 +605,7 @@ func TestWatchUnsubscribes(t *testing.T) {
 		cancel()
 		watchEnds(t, first)
 		lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
-		watchHeld(t, second, lease.Owner(), 1)
+		watchHeld(t, second, lease.HoldID(), 1)
 		if n := locktest.Subscribers(t, rdb, "a"); n != 1 {
 			t.Fatalf("%d are subscribed beside one watch", n)
 		}

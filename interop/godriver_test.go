@@ -140,7 +140,7 @@ type lockType interface {
 	rlock.Locker
 	State(context.Context) (rlock.State, error)
 	IsLocked(context.Context) (bool, error)
-	HeldBy(context.Context) (int, error)
+	HoldCount(context.Context) (int, error)
 	ForceUnlock(context.Context) (bool, error)
 }
 
@@ -245,7 +245,7 @@ func (w *worker) execute(verb string, args []string) ([]string, error) {
 		return nil, errNo
 	case "state":
 		locked, err1 := t.IsLocked(ctx)
-		count, err2 := t.HeldBy(ctx)
+		count, err2 := t.HoldCount(ctx)
 		s, err3 := t.State(ctx)
 		return []string{fmt.Sprint(locked), fmt.Sprint(count), fmt.Sprint(s.TTL.Milliseconds())}, errors.Join(err1, err2, err3)
 	case "token":

@@ -255,8 +255,8 @@ func TestStealTellsTheHolder(t *testing.T) {
 		t.Errorf("token %d after %d", other.Token(), lease.Token())
 	}
 	s, err := l.State(t.Context())
-	if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != other.Owner() {
-		t.Errorf("State() = %+v, %v, want the holder %s", s, err, other.Owner())
+	if err != nil || len(s.Holders) != 1 || s.Holders[0].HoldID != other.HoldID() {
+		t.Errorf("State() = %+v, %v, want the holder %s", s, err, other.HoldID())
 	}
 	srv.Advance(time.Hour)
 	if _, err := l.TryLock(t.Context()); !errors.Is(err, rlock.ErrNotAcquired) {

@@ -39,8 +39,8 @@ func TestWatchGoesAlongWithTheClock(t *testing.T) {
 	}
 	held := func(after string, lease *rlock.Lease) {
 		t.Helper()
-		if s := latest(after); len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
-			t.Fatalf("after %s: %+v, want the owner %s", after, s, lease.Owner())
+		if s := latest(after); len(s.Holders) != 1 || s.Holders[0].HoldID != lease.HoldID() {
+			t.Fatalf("after %s: %+v, want the owner %s", after, s, lease.HoldID())
 		}
 	}
 	free("the start")

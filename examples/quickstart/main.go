@@ -134,7 +134,7 @@ func (s *show) reenter(ctx context.Context, name string) error {
 	return rlock.Do(ctx, lock, func(ctx context.Context) error {
 		s.say("alpha", "is in")
 		return rlock.Do(ctx, lock, func(ctx context.Context) error {
-			n, err := lock.HeldBy(ctx)
+			n, err := lock.HoldCount(ctx)
 			if err != nil {
 				return err
 			}

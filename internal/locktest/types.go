@@ -11,7 +11,7 @@ type AnyLock interface {
 	rlock.Locker
 	IsLocked(context.Context) (bool, error)
 	State(context.Context) (rlock.State, error)
-	HeldBy(context.Context) (int, error)
+	HoldCount(context.Context) (int, error)
 	ForceUnlock(context.Context) (bool, error)
 	ForceUnlockIf(context.Context, string) (bool, error)
 	Watch(context.Context) (<-chan rlock.State, error)

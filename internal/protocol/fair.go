@@ -72,8 +72,8 @@ func (l *Fair) Abandon(id string, late bool) Task {
 }
 
 // ForceUnlock implements Protocol. Live waiters keep their places.
-func (l *Fair) ForceUnlock(owner string) Request[bool] {
-	return l.site.forcing("fair/force_unlock", owner, l.line, []any{owner, l.term(), l.channels, l.site.how()})
+func (l *Fair) ForceUnlock(holdID string) Request[bool] {
+	return l.site.forcing("fair/force_unlock", holdID, l.line, []any{holdID, l.term(), l.channels, l.site.how()})
 }
 
 // Inspect implements Protocol.

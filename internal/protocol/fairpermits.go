@@ -101,9 +101,9 @@ func (p *FairPermits) Renew(id string, lease time.Duration) Task {
 }
 
 // ForceUnlock implements Protocol. Waiters keep their places.
-func (p *FairPermits) ForceUnlock(owner string) Request[bool] {
+func (p *FairPermits) ForceUnlock(holdID string) Request[bool] {
 	s := p.of
-	return s.site.forcing("fairpermits/force_unlock", owner, s.keys(), s.waking(owner))
+	return s.site.forcing("fairpermits/force_unlock", holdID, s.keys(), s.waking(holdID))
 }
 
 // Inspect implements Protocol.
@@ -114,7 +114,7 @@ func (p *FairPermits) Probe(id string) Request[Probed] {
 	return counts(p.inspect(true), func(c Counted) (r Probed) {
 		r.Held = len(c.Held) > 0
 		for _, h := range c.Held {
-			if h.Owner == id {
+			if h.HoldID == id {
 				r.Entries = h.N
 			}
 		}

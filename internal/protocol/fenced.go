@@ -48,7 +48,7 @@ func (l *Fenced) Inspect() Request[State] {
 func readFenced(a wire.Answer) (State, error) {
 	s, err := readState(a)
 	for _, h := range s.Holders {
-		if !counted(h.Owner) {
+		if !counted(h.HoldID) {
 			s.Token = 0
 		}
 	}

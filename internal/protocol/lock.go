@@ -132,10 +132,10 @@ func (l *Lock) Renew(id string, lease time.Duration) Task {
 }
 
 // ForceUnlock implements Protocol.
-func (l *Lock) ForceUnlock(owner string) Request[bool] { return l.forceUnlock(owner, l.site.how()) }
+func (l *Lock) ForceUnlock(holdID string) Request[bool] { return l.forceUnlock(holdID, l.site.how()) }
 
-func (l *Lock) forceUnlock(owner string, how any) Request[bool] {
-	return l.site.forcing("lock/force_unlock", owner, []string{l.names.Lock}, []any{owner, l.names.Channel(), how})
+func (l *Lock) forceUnlock(holdID string, how any) Request[bool] {
+	return l.site.forcing("lock/force_unlock", holdID, []string{l.names.Lock}, []any{holdID, l.names.Channel(), how})
 }
 
 // Inspect implements Protocol.

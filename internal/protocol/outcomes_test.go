@@ -71,7 +71,7 @@ func TestReadersAndWriters(t *testing.T) {
 			}
 			verdict(t, r, under("w:1", "w:1"), Granted)
 			s := must(t, r.Inspect())
-			if len(s.Holders) != 2 || s.Holders[0].Owner != "w:1" || s.Holders[1].Owner != "w:1" || s.Holders[0].Shared == s.Holders[1].Shared {
+			if len(s.Holders) != 2 || s.Holders[0].HoldID != "w:1" || s.Holders[1].HoldID != "w:1" || s.Holders[0].Shared == s.Holders[1].Shared {
 				t.Errorf("%+v", s)
 			}
 			want(t, w.Release("w:1", 0), Done)

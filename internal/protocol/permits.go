@@ -57,9 +57,9 @@ type Counted struct {
 
 // HeldPermits are the permits of one hold; those of Redisson are each of their own.
 type HeldPermits struct {
-	Owner string // see PermitOwner
-	N     int
-	Rest  time.Duration // of the lease; -1: it does not end
+	HoldID string // see PermitHoldID
+	N      int
+	Rest   time.Duration // of the lease; -1: it does not end
 }
 
 // NewPermits returns the protocol of taking one permit at a time.
@@ -129,9 +129,9 @@ func copyClient(to []byte, client string) {
 	}
 }
 
-// PermitOwner is the id of the hold that has a permit, if its client has the given id: that
+// PermitHoldID is the id of the hold that has a permit, if its client has the given id: that
 // does not fit into 16 bytes. Otherwise it is the hexadecimal form that Redisson shows.
-func PermitOwner(permit, client string) string {
+func PermitHoldID(permit, client string) string {
 	var own [nineBytes]byte
 	copyClient(own[:], client)
 	raw, err := hex.DecodeString(permit)
@@ -162,7 +162,7 @@ func permitReader(client string) func(wire.Answer) (Entered, error) {
 	return func(a wire.Answer) (Entered, error) {
 		e, err := readPermits(a)
 		if len(e.Holder) == permitLen {
-			e.Holder = PermitOwner(hex.EncodeToString([]byte(e.Holder)), client)
+			e.Holder = PermitHoldID(hex.EncodeToString([]byte(e.Holder)), client)
 		}
 		return e, err
 	}
@@ -207,15 +207,15 @@ func (p *Permits) Renew(id string, lease time.Duration) Task {
 }
 
 // ForceUnlock implements Protocol.
-func (p *Permits) ForceUnlock(owner string) Request[bool] {
+func (p *Permits) ForceUnlock(holdID string) Request[bool] {
 	base := ""
-	if raw, err := hex.DecodeString(owner); err == nil && len(raw) == permitLen {
+	if raw, err := hex.DecodeString(holdID); err == nil && len(raw) == permitLen {
 		base = string(raw)
-	} else if owner != "" {
-		base = permitBase(owner)
+	} else if holdID != "" {
+		base = permitBase(holdID)
 	}
 	s := p.of
-	return s.site.forcing("permits/force_unlock", owner, s.keys(), s.args(base))
+	return s.site.forcing("permits/force_unlock", holdID, s.keys(), s.args(base))
 }
 
 // Inspect implements Protocol.
@@ -225,7 +225,7 @@ func (p *Permits) Inspect() Request[State] { return counts(p.inspect(true), stat
 func (p *Permits) Probe(id string) Request[Probed] {
 	return counts(p.inspect(true), func(c Counted) Probed {
 		first := hex.EncodeToString([]byte(permitBase(id) + "\x00\x00"))
-		i := slices.IndexFunc(c.Held, func(h HeldPermits) bool { return h.Owner == first })
+		i := slices.IndexFunc(c.Held, func(h HeldPermits) bool { return h.HoldID == first })
 		if i < 0 {
 			return Probed{Held: len(c.Held) > 0}
 		}
@@ -237,7 +237,7 @@ func (p *Permits) Probe(id string) Request[Probed] {
 func stateOf(c Counted) State {
 	s := State{Waiters: c.Waiters}
 	for _, h := range c.Held {
-		s.Holders = append(s.Holders, Holder{h.Owner, h.N, true})
+		s.Holders = append(s.Holders, Holder{h.HoldID, h.N, true})
 		if s.TTL >= 0 {
 			s.TTL = max(s.TTL, h.Rest)
 		}
@@ -303,11 +303,11 @@ func readCounted(a wire.Answer) (Counted, error) {
 		if !known {
 			i = len(c.Held)
 			at[base] = i
-			c.Held = append(c.Held, HeldPermits{Owner: hex.EncodeToString([]byte(id)), Rest: rest})
+			c.Held = append(c.Held, HeldPermits{HoldID: hex.EncodeToString([]byte(id)), Rest: rest})
 		}
 		c.Held[i].N++
 		// The number of the first permit is 0: that one names the hold.
-		c.Held[i].Owner = min(c.Held[i].Owner, hex.EncodeToString([]byte(id)))
+		c.Held[i].HoldID = min(c.Held[i].HoldID, hex.EncodeToString([]byte(id)))
 	}
 	return c, nil
 }

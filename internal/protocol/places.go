@@ -82,8 +82,8 @@ func (p *Places) Renew(id string, lease time.Duration) Task {
 }
 
 // ForceUnlock implements Protocol.
-func (p *Places) ForceUnlock(owner string) Request[bool] {
-	return p.site.forcing("places/force_unlock", owner, p.keys(), []any{owner, p.channel, p.site.how()})
+func (p *Places) ForceUnlock(holdID string) Request[bool] {
+	return p.site.forcing("places/force_unlock", holdID, p.keys(), []any{holdID, p.channel, p.site.how()})
 }
 
 // Inspect implements Protocol.

@@ -52,7 +52,7 @@ type Protocol interface {
 
 	// ForceUnlock ends all holds (of a read-write lock, those of this side), or only the
 	// one with the id in owner. It reports whether there was one.
-	ForceUnlock(owner string) Request[bool]
+	ForceUnlock(holdID string) Request[bool]
 	// Inspect asks who holds the lock.
 	Inspect() Request[State]
 	// Probe asks whether the lock is held (of a read-write lock, this side), and how
@@ -270,7 +270,7 @@ type State struct {
 
 // Holder is one holder of a lock.
 type Holder struct {
-	Owner  string
+	HoldID string
 	Count  int
 	Shared bool
 }

@@ -175,9 +175,9 @@ func (q *Queued) Renew(id string, lease time.Duration) Task {
 }
 
 // ForceUnlock implements Protocol. Live waiters keep their places.
-func (q *Queued) ForceUnlock(owner string) Request[bool] {
-	return q.site.forcing("queue/force_unlock", owner, q.keys(),
-		q.announcing(owner, q.mode, q.term()))
+func (q *Queued) ForceUnlock(holdID string) Request[bool] {
+	return q.site.forcing("queue/force_unlock", holdID, q.keys(),
+		q.announcing(holdID, q.mode, q.term()))
 }
 
 // Inspect implements Protocol. It shows both sides.

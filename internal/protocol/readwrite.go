@@ -53,9 +53,9 @@ func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 func (l *readWrite) NewID() HoldID { return l.site.NewID() }
 
 // ForceUnlock implements Protocol.
-func (l *readWrite) ForceUnlock(owner string) Request[bool] {
-	return l.site.forcing("rw/force_unlock", owner, []string{l.names.Lock},
-		[]any{owner, l.side, l.timers, l.channel, l.site.how()})
+func (l *readWrite) ForceUnlock(holdID string) Request[bool] {
+	return l.site.forcing("rw/force_unlock", holdID, []string{l.names.Lock},
+		[]any{holdID, l.side, l.timers, l.channel, l.site.how()})
 }
 
 // Inspect implements Protocol. It shows both sides.

@@ -58,7 +58,7 @@ func holds(t *testing.T, l Protocol, id string, waiters int) {
 	s := must(t, l.Inspect())
 	switch {
 	case s.Waiters != waiters, len(s.Holders) > 1, (id == "") != (len(s.Holders) == 0):
-	case id == "" || s.Holders[0] == Holder{Owner: id, Count: 1}:
+	case id == "" || s.Holders[0] == Holder{HoldID: id, Count: 1}:
 		return
 	}
 	t.Fatalf("%+v; want %q, and %d waiters", s, id, waiters)

@@ -218,7 +218,7 @@ func readState(a wire.Answer) (State, error) {
 		if err != nil {
 			return State{}, wire.Because(wire.ErrReply(a.Val), err)
 		}
-		s.Holders = append(s.Holders, Holder{Owner: owner, Count: count, Shared: mode == shared})
+		s.Holders = append(s.Holders, Holder{HoldID: owner, Count: count, Shared: mode == shared})
 	}
 	return s, nil
 }

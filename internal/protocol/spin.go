@@ -29,7 +29,7 @@ func (l *Spin) Release(id string, n int) Task { return l.release(id, n, silent) 
 func (l *Spin) Abandon(id string, _ bool) Task { return l.abandon(id, silent) }
 
 // ForceUnlock implements Protocol.
-func (l *Spin) ForceUnlock(owner string) Request[bool] { return l.forceUnlock(owner, silent) }
+func (l *Spin) ForceUnlock(holdID string) Request[bool] { return l.forceUnlock(holdID, silent) }
 
 // View implements Protocol.
 func (l *Spin) View() any { return view{"lock/inspect", l.names.Lock, ""} }

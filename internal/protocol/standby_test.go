@@ -114,7 +114,7 @@ func (l *turns) heldBy(id string) {
 	s := must(l.t, l.Inspect())
 	switch {
 	case id == "" && len(s.Holders) == 0:
-	case len(s.Holders) != 1 || s.Holders[0].Owner != id || s.Holders[0].Count != 1:
+	case len(s.Holders) != 1 || s.Holders[0].HoldID != id || s.Holders[0].Count != 1:
 		l.t.Fatalf("held by %+v, want %q", s.Holders, id)
 	}
 	if who := l.rdb.Get(bg, l.names.standing()).Val(); who != "" {

@@ -22,7 +22,7 @@ func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
 		var got protocol.Probed
 		for _, h := range s.Outcome.Holders {
 			got.Held = true
-			if h.Owner == id {
+			if h.HoldID == id {
 				got.Entries = h.Count
 			}
 		}
@@ -67,13 +67,13 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 		entries = b.votes.entered()
 	}
 	return outcome(protocol.State{
-		Holders: []protocol.Holder{{Owner: h.id, Count: entries}},
+		Holders: []protocol.Holder{{HoldID: h.id, Count: entries}},
 		TTL:     rest, Token: h.token, Waiters: -1,
 	})
 }
 
 // ForceUnlock implements protocol.Protocol.
-func (l *Lock) ForceUnlock(owner string) protocol.Request[bool] {
+func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
 		f := l.fanout()
 		defer f.end()
@@ -83,8 +83,8 @@ func (l *Lock) ForceUnlock(owner string) protocol.Request[bool] {
 				return &wire.Request{
 					Script:   l.script("force_unlock"),
 					Keys:     []string{l.record},
-					Args:     []any{owner, protocol.TombstoneTTL.Milliseconds(), l.gone, l.channel, l.nodes[i].Wire.PublishCommand()},
-					NoResend: owner == "",
+					Args:     []any{holdID, protocol.TombstoneTTL.Milliseconds(), l.gone, l.channel, l.nodes[i].Wire.PublishCommand()},
+					NoResend: holdID == "",
 				}, nil
 			},
 			read: readForce,

@@ -30,7 +30,7 @@ func TestInspectFindsTheHolder(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		holder, ttl := s.Outcome.Holders[0], s.Outcome.TTL
-		if holder.Owner != id || holder.Count != 1 || holder.Shared || s.Outcome.Token > token || ttl <= 0 || ttl > lease {
+		if holder.HoldID != id || holder.Count != 1 || holder.Shared || s.Outcome.Token > token || ttl <= 0 || ttl > lease {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -141,7 +141,7 @@ func (j *judge) left(lock string, l grip) {
 		}
 		all := []hold{l.hold()}
 		for _, m := range l.Members() {
-			all = append(all, hold{m.Owner(), false})
+			all = append(all, hold{m.HoldID(), false})
 		}
 		if !leaves(all[0]) {
 			j.handedOver++
@@ -160,14 +160,14 @@ func (j *judge) handed(q question, l *rlock.Lease) {
 	losses := j.losses()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.sayLocked("%s has %s as %s, token %d, until %v", q.who, q.lock, l.Owner(), l.Token(), l.Deadline().Sub(j.w.Start()))
+	j.sayLocked("%s has %s as %s, token %d, until %v", q.who, q.lock, l.HoldID(), l.Token(), l.Deadline().Sub(j.w.Start()))
 	if err := l.Err(); err != nil {
 		j.accuseLocked("%s was handed a lease that is over: %v", q.who, err)
 	}
 	if q.within != nil {
 		j.nested++
-		if l.Owner() != q.within.Owner() || l.Token() != q.within.Token() {
-			j.accuseLocked("%s entered again and got another hold: %s with token %d", q.who, l.Owner(), l.Token())
+		if l.HoldID() != q.within.HoldID() || l.Token() != q.within.Token() {
+			j.accuseLocked("%s entered again and got another hold: %s with token %d", q.who, l.HoldID(), l.Token())
 		}
 		for _, s := range j.openHoldsLocked(q.within) {
 			s.leases = append(s.leases, l)
@@ -184,20 +184,20 @@ func (j *judge) handed(q question, l *rlock.Lease) {
 		j.holds[l] = append(j.holds[l], s)
 		j.startsLocked(q, lock, s, losses)
 	}
-	starts(q.lock, hold{l.Owner(), q.shared}, l.Token())
+	starts(q.lock, hold{l.HoldID(), q.shared}, l.Token())
 	for _, m := range l.Members() {
 		part := member(m)
 		if j.locks[part] == nil {
 			j.locks[part] = &verdicts{gone: map[hold]int{}}
 		}
-		starts(part, hold{m.Owner(), false}, m.Token())
+		starts(part, hold{m.HoldID(), false}, m.Token())
 	}
 }
 
 // member is what the judge calls the lock of a member of a MultiLock: locks of
 // one name may be on several servers.
 func member(m *rlock.Lease) string {
-	client, _, _ := strings.Cut(m.Owner(), ":")
+	client, _, _ := strings.Cut(m.HoldID(), ":")
 	return m.Name() + "@" + client[len(client)-1:]
 }
 
@@ -355,7 +355,7 @@ func (j *judge) watch(h *Host, who string, l *rlock.Lease) {
 			t.Stop()
 			if err := l.Err(); errors.Is(err, rlock.ErrLeaseLost) {
 				j.count(&j.lost)
-				j.say("%s lost %s: %v", who, l.Owner(), err)
+				j.say("%s lost %s: %v", who, l.HoldID(), err)
 				j.loss(who, l, err)
 			}
 			return

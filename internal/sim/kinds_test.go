@@ -110,7 +110,7 @@ var kinds = []kind{
 		}),
 		holds: queuedHolds("election"), queuedInRedis: true, enteredOnce: true,
 		proclaim: func(l rlock.Locker, lease *rlock.Lease, n int) error {
-			value := fmt.Sprintf("%s %d", lease.Owner(), n)
+			value := fmt.Sprintf("%s %d", lease.HoldID(), n)
 			return l.(locktest.Electing).Proclaim(context.Background(), lease, value)
 		},
 		several: several{ghost: misattributed},

@@ -124,7 +124,7 @@ type grip struct {
 	shared bool
 }
 
-func (g grip) hold() hold { return hold{g.Owner(), g.shared} }
+func (g grip) hold() hold { return hold{g.HoldID(), g.shared} }
 
 // scenario is a kind of run.
 type scenario struct {

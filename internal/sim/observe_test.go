@@ -78,11 +78,11 @@ func observeRun(t *testing.T, seed uint64, s scenario) (told int) {
 			t.Error(err)
 			return
 		}
-		check("at first", rlock.Leader{Value: "first", Owner: l.Owner(), Token: l.Token()})
+		check("at first", rlock.Leader{Value: "first", HoldID: l.HoldID(), Token: l.Token()})
 		if err := elections[0].Proclaim(ctx, l, "second"); err != nil {
 			t.Error(err)
 		}
-		check("later", rlock.Leader{Value: "second", Owner: l.Owner(), Token: l.Token()})
+		check("later", rlock.Leader{Value: "second", HoldID: l.HoldID(), Token: l.Token()})
 		if err := l.Unlock(ctx); err != nil {
 			t.Error(err)
 		}
@@ -153,7 +153,7 @@ func TestObserveTellsAtOnceAfterAQuietTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			leader := rlock.Leader{Value: "one", Owner: l.Owner(), Token: l.Token()}
+			leader := rlock.Leader{Value: "one", HoldID: l.HoldID(), Token: l.Token()}
 			tells("a leader", leader, soon)
 			for i := range 3 {
 				leader.Value = fmt.Sprint("value ", i)
@@ -170,7 +170,7 @@ func TestObserveTellsAtOnceAfterAQuietTime(t *testing.T) {
 			if l, err = e.Campaign(ctx, "two", rlock.WithLease(lease)); err != nil {
 				t.Fatal(err)
 			}
-			tells("the next", rlock.Leader{Value: "two", Owner: l.Owner(), Token: l.Token()}, soon)
+			tells("the next", rlock.Leader{Value: "two", HoldID: l.HoldID(), Token: l.Token()}, soon)
 			tells("the end of its lease", rlock.Leader{}, max(lease-quiet, 0)+soon)
 			for i, c := range clients {
 				if err := c.Close(); err != nil {

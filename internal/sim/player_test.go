@@ -407,10 +407,10 @@ func (k *worker) unlock(name string, l grip) error {
 		ctx, cancel = context.WithCancel(ctx)
 		cancel()
 	}
-	k.j.say("%s unlocks %s", k.who, l.Owner())
+	k.j.say("%s unlocks %s", k.who, l.HoldID())
 	valid := k.j.unlocks(name, l.Lease)
 	err := l.Unlock(ctx)
-	k.j.say("%s unlocked %s: %v", k.who, l.Owner(), err)
+	k.j.say("%s unlocked %s: %v", k.who, l.HoldID(), err)
 	switch {
 	case err == nil:
 		k.j.count(&k.j.released)

@@ -232,7 +232,7 @@ func lateRenewal(t *testing.T, w *World, s scenario) string {
 		t.Errorf("the late renewal was too early: %s", v)
 	}
 	time.Sleep(100 * time.Millisecond)
-	if v := vote(w, 0, "stock"); v != l.Owner() {
+	if v := vote(w, 0, "stock"); v != l.HoldID() {
 		t.Errorf("the late renewal has not come: %q", v)
 	}
 	err = l.Extend(ctx, time.Minute)
@@ -268,7 +268,7 @@ func countersRecur(t *testing.T, w *World, s scenario) string {
 	}
 	var renewal []string
 	for _, e := range w.events() {
-		if ws := words(e.b); strings.HasPrefix(e.who, "a>2#") && len(ws) > 3 && ws[len(ws)-3] == l.Owner() && ws[len(ws)-2] == "60000" {
+		if ws := words(e.b); strings.HasPrefix(e.who, "a>2#") && len(ws) > 3 && ws[len(ws)-3] == l.HoldID() && ws[len(ws)-2] == "60000" {
 			renewal = ws
 		}
 	}
@@ -289,7 +289,7 @@ func countersRecur(t *testing.T, w *World, s scenario) string {
 	fmt.Sscan(first, &n)
 	w.Redis(2).Set(counter, fmt.Sprint(n-1))
 	w.servers[2].run(renewal...)
-	if v := vote(w, 2, "stock"); v != l.Owner() {
+	if v := vote(w, 2, "stock"); v != l.HoldID() {
 		t.Errorf("the late copy has no vote: %q", v)
 	}
 	time.Sleep(time.Second)

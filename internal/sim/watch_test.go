@@ -72,7 +72,7 @@ func watchRun(t *testing.T, seed uint64, s scenario) (trace []string, told int) 
 			t.Error(err)
 			return
 		}
-		check("held", []rlock.Holder{{Owner: l.Owner(), Count: 1}})
+		check("held", []rlock.Holder{{HoldID: l.HoldID(), Count: 1}})
 		if err := l.Unlock(context.Background()); err != nil {
 			t.Error(err)
 		}

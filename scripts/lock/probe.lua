@@ -3,7 +3,7 @@
 -- KEYS[1]  lock hash
 -- ARGV[1]  hold id, or ''
 -- Reply    {held, entries}: 1 if anybody holds the lock, else 0; entries of that hold
--- Caller   IsLocked, HeldBy
+-- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 
 -- include hash

@@ -3,7 +3,7 @@
 -- KEYS[1..2]  see shared/places.lua
 -- ARGV[1]  hold id, or ''
 -- Reply    {held, entries}: 1 if anybody is in, else 0; 1 if the hold is
--- Caller   IsLocked, HeldBy
+-- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 
 -- include places

@@ -5,7 +5,7 @@
 -- ARGV[1]  hold id, or ''
 -- ARGV[2]  'exclusive' or 'shared'
 -- Reply    {held, entries}: 1 if anybody holds it in that mode, else 0; entries of that hold
--- Caller   IsLocked, HeldBy
+-- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 
 -- include queue

@@ -5,7 +5,7 @@
 -- Reply    see lock/inspect: {ms, token, -1, hold id, '1', 'exclusive'}, the hold that has
 --          the vote, and for how long; token 0: not (yet) a hold. A node does not know how
 --          often the owner has entered. {-2, 0, -1}: no hold has it
--- Caller   IsLocked, State, HeldBy, Watch of a RedLock
+-- Caller   IsLocked, State, HoldCount, Watch of a RedLock
 -- Twice    It changes nothing.
 -- Replica  It refuses the HDEL with READONLY: its data may be old, or those of another node.
 

@@ -6,7 +6,7 @@
 -- ARGV[2]  side: 'read' or 'write'
 -- ARGV[3]  prefix of the timers' names
 -- Reply    {held, entries}: 1 if anybody holds the side, else 0; entries of that hold
--- Caller   IsLocked, HeldBy
+-- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 
 -- include sides

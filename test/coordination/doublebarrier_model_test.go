@@ -130,7 +130,7 @@ func (m *doubleBarrierModel) cancel(t *rapid.T) {
 // remove is the death of one who is in: it does not know.
 func (m *doubleBarrierModel) remove(t *rapid.T) {
 	l := m.goes(t)
-	was, err := m.all[0].ForceUnlockIf(bg, l.Owner())
+	was, err := m.all[0].ForceUnlockIf(bg, l.HoldID())
 	if !was || err != nil {
 		t.Fatal(was, err)
 	}

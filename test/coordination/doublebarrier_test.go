@@ -104,7 +104,7 @@ func TestDoubleBarrierOfOne(t *testing.T) {
 	b := locktest.OnMiniredis(t).NewClient(t).NewDoubleBarrier("phase", 1)
 	for range 3 {
 		lease := enters(t, b).Held()
-		if n, err := b.HeldBy(lease.Context(bg)); err != nil {
+		if n, err := b.HoldCount(lease.Context(bg)); err != nil {
 			t.Error(n, err)
 		}
 		if err := b.Leave(bg, lease); err != nil {
@@ -296,7 +296,7 @@ func TestLeaveThatIsGivenUp(t *testing.T) {
 		lease, stays = enters(t, d).Held(), entering.Held()
 		going := leaves(t, d, lease)
 		inside(t, d, 0, 1)
-		if was, err := d.ForceUnlockIf(bg, stays.Owner()); !was || err != nil {
+		if was, err := d.ForceUnlockIf(bg, stays.HoldID()); !was || err != nil {
 			t.Fatal(was, err)
 		}
 		going.Held()

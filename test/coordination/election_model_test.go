@@ -174,7 +174,7 @@ func (m *electionModel) check(t *rapid.T) {
 		hash := m.rdb.HGetAll(bg, base).Val()
 		queue := m.rdb.ZCard(bg, base+":queue").Val()
 		alive := m.rdb.ZCard(bg, base+":alive").Val()
-		shown := rlock.Leader{Value: hash["value"], Owner: hash["exclusive"]}
+		shown := rlock.Leader{Value: hash["value"], HoldID: hash["exclusive"]}
 		fmt.Sscan(hash["token"], &shown.Token)
 		select {
 		case m.last = <-m.seen:

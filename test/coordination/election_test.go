@@ -26,7 +26,7 @@ func mustLead(t testing.TB, e *rlock.Election, value string, opts ...rlock.Acqui
 
 // led is the leader with a lease and a value.
 func led(l *rlock.Lease, value string) rlock.Leader {
-	return rlock.Leader{Value: value, Owner: l.Owner(), Token: l.Token()}
+	return rlock.Leader{Value: value, HoldID: l.HoldID(), Token: l.Token()}
 }
 
 func wantLeader(t testing.TB, e *rlock.Election, want rlock.Leader) {
@@ -164,8 +164,8 @@ func TestCandidates(t *testing.T) {
 		}
 		for i, next := range all {
 			locktest.MustUnlock(t, lease)
-			if lease = next.Held(); lease.Owner() != owners[i] {
-				t.Errorf("%s leads, not %s", lease.Owner(), owners[i])
+			if lease = next.Held(); lease.HoldID() != owners[i] {
+				t.Errorf("%s leads, not %s", lease.HoldID(), owners[i])
 			}
 			waiting(2 - i)
 		}
@@ -195,7 +195,7 @@ func TestObserverHearsOfLeaderships(t *testing.T) {
 		t.Helper()
 		select {
 		case e := <-o.events:
-			if e.Election != "job" || e.Owner != lease.Owner() || e.Token != lease.Token() || e.Leads != leads || !errors.Is(e.Cause, cause) {
+			if e.Election != "job" || e.HoldID != lease.HoldID() || e.Token != lease.Token() || e.Leads != leads || !errors.Is(e.Cause, cause) {
 				t.Errorf("%+v, want leads: %v, %v", e, leads, cause)
 			}
 		case <-time.After(30 * time.Second): // it never comes

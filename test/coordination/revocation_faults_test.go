@@ -205,7 +205,7 @@ func TestLateRequestIsNotForTheNextHolder(t *testing.T) {
 				locktest.MustUnlock(t, next) // the look is answered by now, or it means nothing any more
 				deaf(t, next)
 				for _, key := range locktest.Keys(t, b.Client(t)) {
-					if strings.Contains(key, ":rlock:asked:") && strings.HasSuffix(key, next.Owner()) {
+					if strings.Contains(key, ":rlock:asked:") && strings.HasSuffix(key, next.HoldID()) {
 						t.Errorf("%s: the next holder was asked", key)
 					}
 				}

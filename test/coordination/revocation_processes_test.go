@@ -15,9 +15,9 @@ func childHolds(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 	l := c.NewLock("a")
 	for {
 		lease := locktest.MustLock(t, l)
-		p.Report("holds %s", lease.Owner())
+		p.Report("holds %s", lease.HoldID())
 		<-lease.ReleaseRequested()
-		p.Report("heard %s", lease.Owner())
+		p.Report("heard %s", lease.HoldID())
 		locktest.MustUnlock(t, lease)
 		p.Await("again")
 	}

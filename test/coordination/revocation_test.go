@@ -33,7 +33,7 @@ func hears(t testing.TB, leases ...*rlock.Lease) {
 		select {
 		case <-l.ReleaseRequested():
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%s of %s hears nothing", l.Owner(), l.Name())
+			t.Fatalf("%s of %s hears nothing", l.HoldID(), l.Name())
 		}
 	}
 }
@@ -44,7 +44,7 @@ func deaf(t testing.TB, leases ...*rlock.Lease) {
 	for _, l := range leases {
 		select {
 		case <-l.ReleaseRequested():
-			t.Fatalf("%s of %s hears what does not concern it", l.Owner(), l.Name())
+			t.Fatalf("%s of %s hears what does not concern it", l.HoldID(), l.Name())
 		default:
 		}
 	}
@@ -281,10 +281,10 @@ func handsOver(t *testing.T, rival, l *rlock.Lock) bool {
 	}
 	request(t, rival, true)
 	two := next()
-	handed := leases[0].Owner() == two.Owner()
+	handed := leases[0].HoldID() == two.HoldID()
 	if handed {
 		hears(t, two)
-		if three := next(); three.Owner() == two.Owner() {
+		if three := next(); three.HoldID() == two.HoldID() {
 			t.Error("a hold was handed over whose holder has heard a request")
 		}
 	}
@@ -463,7 +463,7 @@ func TestARequestOnTheWire(t *testing.T) {
 			if after := dump(); before != after || before == "" {
 				t.Errorf("was\n%sand is\n%s", before, after)
 			}
-			key := "{a}:rlock:asked:" + lease.Owner()
+			key := "{a}:rlock:asked:" + lease.HoldID()
 			if v, ttl := rdb.Get(bg, key).Val(), rdb.PTTL(bg, key).Val(); v != "1" || ttl > 10*time.Minute || ttl < 9*time.Minute {
 				t.Errorf("%s is %q for %v", key, v, ttl)
 			}

@@ -61,7 +61,7 @@ func TestFairPermitsInRedis(t *testing.T) {
 		wantFair(t, rdb, 5, 0, 2, 0)
 		state, err := s.State(bg)
 		if err != nil || state.Permits != 5 || state.Available != 0 || len(state.Holders) != 2 || !slices.ContainsFunc(state.Holders, func(h rlock.PermitHolder) bool {
-			return h.Owner == two.Owner() && h.Permits == 2 && h.TTL > 50*time.Minute
+			return h.HoldID == two.HoldID() && h.Permits == 2 && h.TTL > 50*time.Minute
 		}) {
 			t.Fatalf("%+v %v", state, err)
 		}

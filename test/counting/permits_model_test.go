@@ -194,7 +194,7 @@ func (m *permitModel) lose(t *rapid.T) {
 	i := m.pick(t)
 	h := m.holds[i]
 	held := "{" + m.name + "}:timeout"
-	client, number, _ := strings.Cut(h.lease.Owner(), ":")
+	client, number, _ := strings.Cut(h.lease.HoldID(), ":")
 	var id string
 	for _, member := range m.rdb.ZRange(bg, held, 0, -1).Val() {
 		var k int
@@ -204,7 +204,7 @@ func (m *permitModel) lose(t *rapid.T) {
 		}
 	}
 	if m.rdb.ZRem(bg, held, id).Val() != 1 {
-		t.Fatalf("%s has no permit", h.lease.Owner())
+		t.Fatalf("%s has no permit", h.lease.HoldID())
 	}
 	wantErr(t, h.lease.Extend(bg, time.Minute), rlock.ErrLeaseLost, rlock.ErrRemoved)
 	m.holds = slices.Delete(m.holds, i, i+1)

@@ -65,7 +65,7 @@ func childSections(t *testing.T, p *locktest.Parent, addr string, args []string)
 					t.Error(err)
 					return
 				}
-				who := fmt.Sprintf("%d %s", os.Getpid(), lease.Owner())
+				who := fmt.Sprintf("%d %s", os.Getpid(), lease.HoldID())
 				got, err := enter.Run(bg, rdb, []string{inside, entered}, who, n).Int64Slice()
 				if err != nil {
 					t.Error(err)

@@ -61,7 +61,7 @@ func stand(t testing.TB, s *rlock.PermitSemaphore, n int) {
 }
 
 // The error says how many permits exist, are free and are wanted, and who has the others, as
-// Lease.Owner does.
+// Lease.HoldID does.
 func TestRefusalOfPermitsSaysWhy(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -78,13 +78,13 @@ func TestRefusalOfPermitsSaysWhy(t *testing.T) {
 			}
 			says(5, "permits free: 3 of 3, wanted: 5")
 			first := mustAcquire(t, s, 2, rlock.WithLease(30*time.Minute)) // ends before the other
-			who := "held by " + first.Owner()
+			who := "held by " + first.HoldID()
 			says(2, "permits free: 1 of 3, wanted: 2; "+who)
 			second := mustAcquire(t, s, 1)
 			says(4, "permits free: 0 of 3, wanted: 4; "+who)
 			var e *rlock.Error
-			if _, err := s.TryAcquire(bg, 1); !errors.As(err, &e) || e.Holder != first.Owner() {
-				t.Errorf("%s: held by %s: %v", name, first.Owner(), err)
+			if _, err := s.TryAcquire(bg, 1); !errors.As(err, &e) || e.HolderID != first.HoldID() {
+				t.Errorf("%s: held by %s: %v", name, first.HoldID(), err)
 			}
 			locktest.MustUnlock(t, first)
 			locktest.MustUnlock(t, second)

@@ -138,7 +138,7 @@ func TestAcquireOfPermitsEndsAsThatOfALock(t *testing.T) {
 	owner := rlock.WithOwner(bg)
 	one, err1 := s.TryAcquire(owner, 1)
 	two, err2 := s.TryAcquire(owner, 1)
-	if err1 != nil || err2 != nil || one.Owner() == two.Owner() {
+	if err1 != nil || err2 != nil || one.HoldID() == two.HoldID() {
 		t.Fatal(err1, err2)
 	}
 	wantFree(t, rdb, "s", 0, 2)

@@ -60,11 +60,11 @@ func TestPermitsAreThoseOfRedisson(t *testing.T) {
 			if left > locktest.Lease {
 				lease, most = three, time.Hour
 			}
-			client, number, _ := strings.Cut(lease.Owner(), ":")
+			client, number, _ := strings.Cut(lease.HoldID(), ":")
 			var n int
 			_, _ = fmt.Sscan(number, &n)
 			if digits := hex.EncodeToString([]byte(id)); !strings.HasPrefix(digits, strings.ReplaceAll(client, "-", "")[:18]+fmt.Sprintf("%010x", n)) {
-				t.Fatalf("id %s of %s", digits, lease.Owner())
+				t.Fatalf("id %s of %s", digits, lease.HoldID())
 			}
 			if left > most+time.Second || left < most-10*time.Second {
 				t.Fatalf("%x ends in %v, want %v", id, left, most)
@@ -74,7 +74,7 @@ func TestPermitsAreThoseOfRedisson(t *testing.T) {
 		_, err = s.TryAcquire(bg, 2)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		var e *rlock.Error
-		if !errors.As(err, &e) || e.Holder == "" || e.Left <= 0 {
+		if !errors.As(err, &e) || e.HolderID == "" || e.Left <= 0 {
 			t.Fatalf("%+v", e)
 		}
 		step("refused", 1, 4)
@@ -82,7 +82,7 @@ func TestPermitsAreThoseOfRedisson(t *testing.T) {
 		state, err := s.State(bg)
 		if err != nil || !state.Set || state.Permits != 5 || state.Available != 1 || len(state.Holders) != 2 ||
 			state.Holders[0].Permits+state.Holders[1].Permits != 4 || !slices.ContainsFunc(state.Holders, func(h rlock.PermitHolder) bool {
-			return h.Owner == three.Owner() && h.Permits == 3 && h.TTL > 50*time.Minute
+			return h.HoldID == three.HoldID() && h.Permits == 3 && h.TTL > 50*time.Minute
 		}) {
 			t.Fatalf("%+v (%v)", state, err)
 		}

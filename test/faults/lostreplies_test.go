@@ -28,7 +28,7 @@ func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
 			if action != faultproxy.Duplicate && seen.Load() < 2 {
 				t.Fatal("it was not sent again")
 			}
-			if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
+			if n := locktest.HoldCount(t, rdb, "a", lease.HoldID()); n != "1" {
 				t.Fatalf("count %q", n)
 			}
 			locktest.MustUnlock(t, lease)
@@ -49,7 +49,7 @@ func TestReentryWithLostReplyCountsOnce(t *testing.T) {
 		outer := locktest.MustLock(t, c.NewLock("a"))
 		locktest.OnNth(t, proxy, "lock/reenter", 1, action)
 		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "2" {
+		if n := locktest.HoldCount(t, rdb, "a", outer.HoldID()); n != "2" {
 			t.Fatalf("count %q", n)
 		}
 		locktest.MustUnlock(t, inner)
@@ -66,7 +66,7 @@ func TestUnlockAfterLostReplyReleasesOnce(t *testing.T) {
 		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
 		locktest.OnNth(t, proxy, "lock/release", 1, action)
 		locktest.MustUnlock(t, inner)
-		if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
+		if n := locktest.HoldCount(t, rdb, "a", outer.HoldID()); n != "1" {
 			t.Fatalf("count %q after the inner unlock", n)
 		}
 		locktest.OnNth(t, proxy, "lock/release", 1, action)
@@ -280,7 +280,7 @@ func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
 		}
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired, nil, rlock.ErrTakenOver)
-		if n := locktest.HoldCount(t, rdb, "a", next.Owner()); n != "1" || next.Err() != nil || next.Token() <= lease.Token() {
+		if n := locktest.HoldCount(t, rdb, "a", next.HoldID()); n != "1" || next.Err() != nil || next.Token() <= lease.Token() {
 			t.Fatalf("the successor has count %q, error %v, token %d after %d", n, next.Err(), next.Token(), lease.Token())
 		}
 		locktest.MustUnlock(t, next)

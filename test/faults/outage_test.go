@@ -175,22 +175,22 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 				if !errors.Is(err, rlock.ErrNotAcquired) || errors.Is(err, rlock.ErrUnreachable) && took < 100*time.Millisecond {
 					t.Fatalf("after %v: %v", took, err)
 				}
-				told = told || strings.Contains(err.Error(), "; held by "+held.Owner())
+				told = told || strings.Contains(err.Error(), "; held by "+held.HoldID())
 			}
 			if !told {
 				t.Error("never was the holder named")
 			}
 			_, err := l.Lock(bg, rlock.WithWait(2*time.Second))
 			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
-			if !strings.Contains(err.Error(), ": not acquired: timed out after 2s; held by "+held.Owner()+", ") {
+			if !strings.Contains(err.Error(), ": not acquired: timed out after 2s; held by "+held.HoldID()+", ") {
 				t.Errorf("%v", err)
 			}
 			_, err = l.TryLock(bg)
-			if !strings.Contains(err.Error(), ": not acquired: held by "+held.Owner()+", ") {
+			if !strings.Contains(err.Error(), ": not acquired: held by "+held.HoldID()+", ") {
 				t.Errorf("%v", err)
 			}
 			var refused *rlock.Error
-			if !errors.As(err, &refused) || refused.Holder != held.Owner() || refused.Left <= 0 || refused.Left > locktest.Lease {
+			if !errors.As(err, &refused) || refused.HolderID != held.HoldID() || refused.Left <= 0 || refused.Left > locktest.Lease {
 				t.Errorf("%v, %+v", err, refused)
 			}
 		})

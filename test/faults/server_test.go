@@ -220,7 +220,7 @@ func TestServerAtItsMemoryLimitCanRelease(t *testing.T) {
 	clock.Forward(locktest.Lease / 3)
 	locktest.Eventually(t, "it is renewed all the same", func() bool { return outer.Deadline().After(was) || outer.Err() != nil })
 	locktest.MustUnlock(t, inner)
-	if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
+	if n := locktest.HoldCount(t, rdb, "a", outer.HoldID()); n != "1" {
 		t.Fatalf("count %q", n)
 	}
 	locktest.MustUnlock(t, outer)

@@ -59,14 +59,14 @@ func releases() (all []released) {
 		waits := []*locktest.Attempt{locktest.Begin(t, bg, l), locktest.Begin(t, bg, l)}
 		for tries := 0; tries < 100; tries++ { // a waiter that does not sleep yet is given nothing
 			locktest.Eventually(t, "both wait", func() bool { return locktest.Waiters(t, l) == 2 })
-			before := held.Owner()
+			before := held.HoldID()
 			locktest.MustUnlock(t, held)
 			i := 0
 			locktest.Eventually(t, "one of them has it", func() bool {
 				i = slices.IndexFunc(waits, func(w *locktest.Attempt) bool { return !w.Waits() })
 				return i >= 0
 			})
-			if held = waits[i].Held(); held.Owner() == before {
+			if held = waits[i].Held(); held.HoldID() == before {
 				waits[1-i].GiveUp() // it would be given the hold next
 				return held
 			}

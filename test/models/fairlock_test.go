@@ -156,7 +156,7 @@ func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
 		m.t.Fatalf("token %d after %d", lease.Token(), m.token)
 	}
 	m.token, m.holder = lease.Token(), p
-	p.lease, p.id = lease, lease.Owner()
+	p.lease, p.id = lease, lease.HoldID()
 }
 
 // wait begins a Lock.

@@ -48,7 +48,7 @@ func (m *lockModel) acquire(t *rapid.T) {
 	if err != nil {
 		t.Fatalf("owner %d: %v", who, err)
 	}
-	if len(m.leases) > 0 && (lease.Owner() != m.leases[0].Owner() || lease.Token() != m.leases[0].Token()) {
+	if len(m.leases) > 0 && (lease.HoldID() != m.leases[0].HoldID() || lease.Token() != m.leases[0].Token()) {
 		t.Fatalf("a re-entry has another owner or token")
 	}
 	if len(m.leases) == 0 {
@@ -118,7 +118,7 @@ func (m *lockModel) fields() map[string]string {
 	if len(m.leases) == 0 {
 		return map[string]string{}
 	}
-	return map[string]string{m.leases[0].Owner(): fmt.Sprint(len(m.leases))}
+	return map[string]string{m.leases[0].HoldID(): fmt.Sprint(len(m.leases))}
 }
 
 func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name string) rlock.Locker, more ...func(*lockModel)) {

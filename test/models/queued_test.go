@@ -75,7 +75,7 @@ func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isSh
 		if err != nil {
 			t.Fatalf("may enter: %v", err)
 		}
-		o.leases, o.id = []*rlock.Lease{lease}, lease.Owner()
+		o.leases, o.id = []*rlock.Lease{lease}, lease.HoldID()
 		return
 	}
 	_, err := l.TryLock(o.ctx, opts...)
@@ -120,8 +120,8 @@ func (m *queuedModel) settle(t *rapid.T) {
 			t.Fatal(o.entry.Err)
 		}
 		o.entry.Cancel()
-		if o.entry.Lease.Owner() != o.id {
-			t.Fatalf("%s came in as %s", o.id, o.entry.Lease.Owner())
+		if o.entry.Lease.HoldID() != o.id {
+			t.Fatalf("%s came in as %s", o.id, o.entry.Lease.HoldID())
 		}
 		o.leases, o.waits, o.entry = []*rlock.Lease{o.entry.Lease}, false, nil
 		m.waiting = slices.Delete(m.waiting, i, i+1)

@@ -33,7 +33,7 @@ type readWriteHold struct {
 
 func (h *readWriteHold) held() bool { return h != nil && len(h.leases) > 0 }
 
-func (h *readWriteHold) owner() string { return h.leases[0].Owner() }
+func (h *readWriteHold) owner() string { return h.leases[0].HoldID() }
 
 type readWriteModel struct {
 	t       *testing.T
@@ -89,8 +89,8 @@ func (m *readWriteModel) acquire(t *rapid.T) {
 	if err != nil {
 		return
 	}
-	if (lease.Token() > 0) != writes || mine.held() && (lease.Owner() != mine.owner() || lease.Token() != mine.leases[0].Token()) {
-		t.Fatalf("owner %s, token %d", lease.Owner(), lease.Token())
+	if (lease.Token() > 0) != writes || mine.held() && (lease.HoldID() != mine.owner() || lease.Token() != mine.leases[0].Token()) {
+		t.Fatalf("owner %s, token %d", lease.HoldID(), lease.Token())
 	}
 	if until := m.now().Add(readWriteLease); !mine.held() || until.After(mine.until) {
 		mine.until = until

@@ -46,7 +46,7 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 				t.Fatal("it was not sent again")
 			}
 			for _, n := range names {
-				if n := locktest.HoldCount(t, rdb, n, lease.Owner()); n != "1" {
+				if n := locktest.HoldCount(t, rdb, n, lease.HoldID()); n != "1" {
 					t.Fatalf("count %q", n)
 				}
 			}
@@ -100,7 +100,7 @@ func TestLateCopyOfAnAcquireOfAllTakesNothing(t *testing.T) {
 				lease := locktest.MustLock(t, m)
 				late()
 				for _, n := range names {
-					if n := locktest.HoldCount(t, rdb, n, lease.Owner()); n != "1" {
+					if n := locktest.HoldCount(t, rdb, n, lease.HoldID()); n != "1" {
 						t.Fatalf("count %q", n)
 					}
 				}

@@ -35,8 +35,8 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 			if err != nil || len(s.Holders) != holders || s.Locked() != locked || (s.Mode == rlock.ModeExclusive) != locked || (s.TTL > 0) != locked {
 				t.Errorf("%s: State: %+v, %v", what, s, err)
 			}
-			if n, err := m.HeldBy(ctx); err != nil || n != times {
-				t.Errorf("%s: HeldBy: %d, %v", what, n, err)
+			if n, err := m.HoldCount(ctx); err != nil || n != times {
+				t.Errorf("%s: HoldCount: %d, %v", what, n, err)
 			}
 		}
 		want("free", false, 0, 0, nil)
@@ -64,7 +64,7 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 		}
 
 		lease = locktest.MustLock(t, m)
-		if did, err := theirs.ForceUnlockIf(bg, lease.Members()[1].Owner()); err != nil || !did {
+		if did, err := theirs.ForceUnlockIf(bg, lease.Members()[1].HoldID()); err != nil || !did {
 			t.Errorf("ForceUnlockIf of a member: %v, %v", did, err)
 		}
 		_ = lease.Unlock(bg)

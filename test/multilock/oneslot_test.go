@@ -92,7 +92,7 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 						}
 						mu.Lock()
 						got++
-						leaving[lease.Owner()] = true // each member is released by itself
+						leaving[lease.HoldID()] = true // each member is released by itself
 						mu.Unlock()
 						if err := lease.Unlock(bg); err != nil {
 							t.Error(err)

@@ -157,7 +157,7 @@ func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
 					t.Fatalf("%d late copies", n)
 				}
 				for _, n := range names {
-					if n := locktest.HoldCount(t, rdb, n, next.Owner()); n != "1" {
+					if n := locktest.HoldCount(t, rdb, n, next.HoldID()); n != "1" {
 						t.Errorf("count %q", n)
 					}
 				}
@@ -225,7 +225,7 @@ func TestMultiLockReleaseOfAllKeepsAMemberThatWasEnteredAgain(t *testing.T) {
 		again := locktest.MustLockCtx(t, lease.Members()[1].Context(bg), c.NewLock(names[1]))
 		locktest.MustUnlock(t, lease)
 		absent(t, rdb, names[0], names[2])
-		if n := locktest.HoldCount(t, rdb, names[1], again.Owner()); n != "1" || again.Err() != nil {
+		if n := locktest.HoldCount(t, rdb, names[1], again.HoldID()); n != "1" || again.Err() != nil {
 			t.Fatalf("count %q, %v", n, again.Err())
 		}
 		locktest.MustUnlock(t, again)

@@ -240,7 +240,7 @@ func childFair(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 					t.Error(err)
 					return
 				}
-				if err := record.Run(bg, rdb, []string{"fair", "tokens"}, lease.Owner(), lease.Token()).Err(); err != nil && !errors.Is(err, redis.Nil) {
+				if err := record.Run(bg, rdb, []string{"fair", "tokens"}, lease.HoldID(), lease.Token()).Err(); err != nil && !errors.Is(err, redis.Nil) {
 					t.Error(err)
 				}
 				time.Sleep(time.Millisecond) // a section, so that the others line up

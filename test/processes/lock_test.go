@@ -175,7 +175,7 @@ func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
 	holder.Finish()
 
 	after := rdb.HGetAll(ctx, "processes").Val()
-	if len(after) != 1 || after[lease.Owner()] != "1" || before[lease.Owner()] != "1" {
+	if len(after) != 1 || after[lease.HoldID()] != "1" || before[lease.HoldID()] != "1" {
 		t.Errorf("the successor's hold was %v and is %v", before, after)
 	}
 	if err := lease.Err(); err != nil {

@@ -174,6 +174,6 @@ func childReadWriteHold(t *testing.T, p *locktest.Parent, addr string, args []st
 		lease = locktest.MustLock(t, l.Writer)
 		locktest.MustLockCtx(t, lease.Context(bg), l.Reader)
 	}
-	p.Report("held %s", lease.Owner())
+	p.Report("held %s", lease.HoldID())
 	p.Await("never")
 }

@@ -56,7 +56,7 @@ func TestFairAcquireWithLostReplyHoldsOnce(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if n := locktest.HoldCount(t, rdb, "a", lease.Owner()); n != "1" {
+				if n := locktest.HoldCount(t, rdb, "a", lease.HoldID()); n != "1" {
 					t.Fatalf("count %q", n)
 				}
 				fairOrder(t, rdb, "a")
@@ -88,8 +88,8 @@ func TestFairWaiterWithLostReplyHasOnePlace(t *testing.T) {
 				for _, next := range []*locktest.FairWaiter{first, w, last} {
 					locktest.MustUnlock(t, lease)
 					lease = next.Wait(t)
-					if lease.Owner() != next.ID || locktest.HoldCount(t, rdb, "a", next.ID) != "1" {
-						t.Fatalf("%s has the lock, as %v", lease.Owner(), locktest.FairState(rdb, "a"))
+					if lease.HoldID() != next.ID || locktest.HoldCount(t, rdb, "a", next.ID) != "1" {
+						t.Fatalf("%s has the lock, as %v", lease.HoldID(), locktest.FairState(rdb, "a"))
 					}
 				}
 				locktest.MustUnlock(t, lease)
@@ -140,7 +140,7 @@ func TestFairUnlockWithLostReplyReleasesOnce(t *testing.T) {
 			if err := inner.Unlock(bg); err != nil {
 				return err
 			}
-			if n := locktest.HoldCount(t, rdb, "a", outer.Owner()); n != "1" {
+			if n := locktest.HoldCount(t, rdb, "a", outer.HoldID()); n != "1" {
 				t.Fatalf("count %q after the inner unlock", n)
 			}
 			locktest.OnNth(t, proxy, "fair/release", 1, action)

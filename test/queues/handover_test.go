@@ -42,9 +42,9 @@ func (h *holder) handsOver(t *testing.T, l *rlock.Lease, to *locktest.Attempt) *
 		t.Fatalf("%d releases for a hand-over", n)
 	}
 	next := to.Held()
-	if next.Owner() != l.Owner() || next.Token() <= l.Token() || !next.Deadline().Equal(l.Deadline()) {
+	if next.HoldID() != l.HoldID() || next.Token() <= l.Token() || !next.Deadline().Equal(l.Deadline()) {
 		t.Fatalf("hold %s, token %d until %v, was handed over as %s, token %d until %v",
-			l.Owner(), l.Token(), l.Deadline(), next.Owner(), next.Token(), next.Deadline())
+			l.HoldID(), l.Token(), l.Deadline(), next.HoldID(), next.Token(), next.Deadline())
 	}
 	return next
 }
@@ -103,8 +103,8 @@ func TestBatchFollowsABatch(t *testing.T) {
 				t.Errorf("%d releases", n)
 			}
 			next := e.Held()
-			if next.Owner() == l.Owner() || next.Token() <= l.Token() {
-				t.Fatalf("%s with token %d after %s with token %d", next.Owner(), next.Token(), l.Owner(), l.Token())
+			if next.HoldID() == l.HoldID() || next.Token() <= l.Token() {
+				t.Fatalf("%s with token %d after %s with token %d", next.HoldID(), next.Token(), l.HoldID(), l.Token())
 			}
 			l = next
 		}
@@ -154,8 +154,8 @@ func TestWaitersThatAreNotHandedAHold(t *testing.T) {
 			t.Errorf("%d releases", n)
 		}
 		own := fixed.Held()
-		if own.Owner() != id || time.Until(own.Deadline()) < 30*time.Second {
-			t.Errorf("%s until %v, of %s", own.Owner(), own.Deadline(), id)
+		if own.HoldID() != id || time.Until(own.Deadline()) < 30*time.Second {
+			t.Errorf("%s until %v, of %s", own.HoldID(), own.Deadline(), id)
 		}
 		h.holds(t, own, 1)
 		if n := h.unlock(t, own); n != 1 {

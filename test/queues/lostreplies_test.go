@@ -32,8 +32,8 @@ func TestQueuedAcquireWithLostReplyHoldsOnce(t *testing.T) {
 			}
 			wantHolders(t, k.Open(plain, "a"), 1, 1, 0)
 			s := locktest.MustState(t, k.Open(plain, "a"))
-			if s.Holders[0].Owner != lease.Owner() || s.Token != lease.Token() || k.Shared != (lease.Token() == 0) {
-				t.Fatalf("%+v; the lease has owner %s and token %d", s, lease.Owner(), lease.Token())
+			if s.Holders[0].HoldID != lease.HoldID() || s.Token != lease.Token() || k.Shared != (lease.Token() == 0) {
+				t.Fatalf("%+v; the lease has owner %s and token %d", s, lease.HoldID(), lease.Token())
 			}
 			locktest.MustUnlock(t, lease)
 			locktest.OnlyTombstones(t, rdb)
@@ -105,7 +105,7 @@ func TestQueuedReentryWithLostReplyCountsOnce(t *testing.T) {
 		outer := locktest.MustLock(t, l)
 		locktest.OnNth(t, proxy, "queue/reenter", 1, action)
 		inner := locktest.MustLockCtx(t, outer.Context(bg), l)
-		if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() {
+		if inner.HoldID() != outer.HoldID() || inner.Token() != outer.Token() {
 			t.Fatal("a re-entry has another owner or token")
 		}
 		wantHolders(t, l, 1, 2, 0)

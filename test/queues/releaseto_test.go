@@ -209,10 +209,10 @@ func (h *holder) holds(t *testing.T, l *rlock.Lease, waiters int) {
 	s := locktest.MustState(t, h.Open(h.b.NewClient(t), "a"))
 	switch {
 	case s.Waiters != waiters, len(s.Holders) > 1, (l == nil) != (len(s.Holders) == 0):
-	case l == nil || s.Holders[0].Owner == l.Owner() && s.Holders[0].Count == 1:
+	case l == nil || s.Holders[0].HoldID == l.HoldID() && s.Holders[0].Count == 1:
 		return
 	}
-	t.Fatalf("%+v; want the holder %q, and %d waiters", s, l.Owner(), waiters)
+	t.Fatalf("%+v; want the holder %q, and %d waiters", s, l.HoldID(), waiters)
 }
 
 // free checks that the lock can be had, and that nothing is left.
@@ -238,8 +238,8 @@ func TestReleaseGrantsTheLockToTheNextWaiterOfTheClient(t *testing.T) {
 		if n := looks() - before; n > 0 {
 			t.Errorf("it looked %d times", n)
 		}
-		if a.Owner() != id || a.Token() <= h.held.Token() || time.Until(a.Deadline()) > locktest.Lease {
-			t.Errorf("%s with token %d until %v, after %d", a.Owner(), a.Token(), a.Deadline(), h.held.Token())
+		if a.HoldID() != id || a.Token() <= h.held.Token() || time.Until(a.Deadline()) > locktest.Lease {
+			t.Errorf("%s with token %d until %v, after %d", a.HoldID(), a.Token(), a.Deadline(), h.held.Token())
 		}
 		h.holds(t, a, 1)
 		inner := locktest.MustLockCtx(t, a.Context(bg), h.l)
@@ -258,7 +258,7 @@ func TestReleaseGrantsTheLockToTheNextWaiterOfTheClient(t *testing.T) {
 		h.seen.Mu.Lock()
 		defer h.seen.Mu.Unlock()
 		for _, e := range h.seen.Acquires[1:] {
-			if e.Token == 0 || e.Owner == "" || e.Attempts == 0 || e.Attempts > 3 {
+			if e.Token == 0 || e.HoldID == "" || e.Attempts == 0 || e.Attempts > 3 {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -481,8 +481,8 @@ func TestWaiterIsToldOfItsGrantTooLate(t *testing.T) {
 			t.Fatalf("it was told after %v", since)
 		}
 		s := locktest.MustState(t, h.Open(h.b.NewClient(t), "a"))
-		if a.Err() == nil && (len(s.Holders) != 1 || s.Holders[0].Owner != a.Owner()) { // it was valid at the look
-			t.Errorf("%+v; want the holder %q", s, a.Owner())
+		if a.Err() == nil && (len(s.Holders) != 1 || s.Holders[0].HoldID != a.HoldID()) { // it was valid at the look
+			t.Errorf("%+v; want the holder %q", s, a.HoldID())
 		}
 		_ = a.Unlock(bg)
 		h.free(t)

@@ -33,7 +33,7 @@ func TestRedLockHoldOutlivesEachOfItsNodes(t *testing.T) {
 				if err := lease.Extend(bg, locktest.RedLockLease); err != nil {
 					t.Fatal(err)
 				}
-				return n.votes(t, "stock", i)[0] == lease.Owner()
+				return n.votes(t, "stock", i)[0] == lease.HoldID()
 			})
 		}
 	}
@@ -110,7 +110,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			if !c.two {
 				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 				locktest.Eventually(t, "the try is taken back", func() bool {
-					return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != first.Owner() })
+					return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != first.HoldID() })
 				})
 				// The hold goes on, or it cannot know: but it is not told a lie.
 				if err := first.Extend(bg, time.Minute); err != nil && !errors.Is(err, rlock.ErrNoQuorum) {

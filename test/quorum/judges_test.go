@@ -45,7 +45,7 @@ func (j *holdWitness) got(l *rlock.Lease, floor int64) {
 	}
 	for other := range j.open {
 		if other.Err() == nil && l.Err() == nil {
-			j.t.Errorf("%s (token %d) and %s (token %d) hold it at once", other.Owner(), other.Token(), l.Owner(), l.Token())
+			j.t.Errorf("%s (token %d) and %s (token %d) hold it at once", other.HoldID(), other.Token(), l.HoldID(), l.Token())
 		}
 	}
 	// One that is over before it is seen here may be seen after its successor.

@@ -43,7 +43,7 @@ func redLockWithLostReplies(t *testing.T, script string) {
 					lease := locktest.MustLock(t, l)
 					defer locktest.MustUnlock(t, lease)
 					for range 50 {
-						if !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != lease.Owner() }) {
+						if !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != lease.HoldID() }) {
 							return true
 						}
 						time.Sleep(2 * time.Millisecond)
@@ -298,7 +298,7 @@ func TestRedLockVotesThatComeTooLate(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 		locktest.Eventually(t, "what the tries before it had is taken back", func() bool {
-			return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != held.Owner() })
+			return !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != "" && a != held.HoldID() })
 		})
 		n.onlyVoteFor(t, held)
 		locktest.MustUnlock(t, held)

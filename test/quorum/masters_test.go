@@ -183,7 +183,7 @@ func (n *masters) nothing(t testing.TB, lock string, nodes ...int) {
 func (n *masters) allVoteFor(t testing.TB, l *rlock.Lease) {
 	t.Helper()
 	locktest.Eventually(t, "all have voted for the hold", func() bool {
-		return !slices.ContainsFunc(n.votes(t, l.Name()), func(a string) bool { return a != l.Owner() })
+		return !slices.ContainsFunc(n.votes(t, l.Name()), func(a string) bool { return a != l.HoldID() })
 	})
 }
 
@@ -277,11 +277,11 @@ func (n *masters) onlyVoteFor(t testing.TB, l *rlock.Lease) {
 	had := 0
 	for i, a := range n.votes(t, l.Name()) {
 		switch a {
-		case l.Owner():
+		case l.HoldID():
 			had++
 		case "":
 		default:
-			t.Errorf("node %d has voted for %s, and not for the holder, %s", i+1, a, l.Owner())
+			t.Errorf("node %d has voted for %s, and not for the holder, %s", i+1, a, l.HoldID())
 		}
 	}
 	if had < 3 {

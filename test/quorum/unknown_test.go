@@ -30,7 +30,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 	// No renewal comes in between: it would get the votes that are missing.
 	l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(time.Hour)), rlock.WithNodeTimeout(locktest.Ample(time.Second)))
 	lease := locktest.MustLock(t, l)
-	locktest.Eventually(t, "exactly a quorum has voted", func() bool { return len(fmt.Sprint(n.votes(t, "stock", 0, 1, 2))) > 3*len(lease.Owner()) })
+	locktest.Eventually(t, "exactly a quorum has voted", func() bool { return len(fmt.Sprint(n.votes(t, "stock", 0, 1, 2))) > 3*len(lease.HoldID()) })
 	admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(locktest.Ample(time.Second)))
 	for _, away := range [][]int{{}, {1}, {1, 2}, {1, 2, 3}, {3, 4}} {
 		for _, i := range away {
@@ -58,7 +58,7 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			if held, err := l.HeldBy(lease.Context(bg)); held == 0 && !errors.Is(err, rlock.ErrNoQuorum) {
+			if held, err := l.HoldCount(lease.Context(bg)); held == 0 && !errors.Is(err, rlock.ErrNoQuorum) {
 				t.Errorf("without %v, its owner holds it %d times, %v", away, held, err)
 			}
 		})
@@ -133,7 +133,7 @@ func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 		lease := locktest.MustLock(t, l)
 		n.allVoteFor(t, lease)
 		struck := n.onFirst("quorum/force_unlock", faultproxy.SwallowReply, c.lost)
-		did, err := admin.ForceUnlockIf(bg, lease.Owner())
+		did, err := admin.ForceUnlockIf(bg, lease.HoldID())
 		if did != c.did || !errors.Is(err, c.err) {
 			t.Errorf("%d replies were lost: %v, %v", len(c.lost), did, err)
 		}

@@ -96,7 +96,7 @@ func TestRedLockReentry(t *testing.T) {
 	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
 	counted := func(of *rlock.RedLock, ctx context.Context, want int) {
 		t.Helper()
-		if got, err := of.HeldBy(ctx); err != nil || got != want {
+		if got, err := of.HoldCount(ctx); err != nil || got != want {
 			t.Errorf("held %d times (%v), want %d", got, err, want)
 		}
 	}
@@ -106,8 +106,8 @@ func TestRedLockReentry(t *testing.T) {
 	counted(l, ctx, 1)
 	counted(l, rlock.WithOwner(bg), 0)
 	inner := locktest.MustLockCtx(t, ctx, l)
-	if inner.Token() != outer.Token() || inner.Owner() != outer.Owner() {
-		t.Errorf("the inner lease has token %d and owner %s", inner.Token(), inner.Owner())
+	if inner.Token() != outer.Token() || inner.HoldID() != outer.HoldID() {
+		t.Errorf("the inner lease has token %d and owner %s", inner.Token(), inner.HoldID())
 	}
 	counted(l, ctx, 2)
 
@@ -120,7 +120,7 @@ func TestRedLockReentry(t *testing.T) {
 	}
 	counted(same, ctx, 3)
 	counted(l, ctx, 3)
-	if s, err := same.State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: outer.Owner(), Count: 3}) {
+	if s, err := same.State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: outer.HoldID(), Count: 3}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if err := third.Extend(bg, time.Minute); err != nil {
@@ -337,7 +337,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 			isHeld := func(by *rlock.Lease, seen *rlock.RedLock, token bool) {
 				t.Helper()
 				s, err := seen.State(bg)
-				if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{Owner: by.Owner(), Count: 1}) {
+				if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: by.HoldID(), Count: 1}) {
 					t.Errorf("%+v, %v", s, err)
 				}
 				if s.TTL <= 0 || s.TTL > locktest.RedLockLease {
@@ -369,11 +369,11 @@ func TestRedLockStateAndForce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := <-states; len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
+			if s := <-states; len(s.Holders) != 1 || s.Holders[0].HoldID != lease.HoldID() {
 				t.Errorf("watched: %+v", s)
 			}
 
-			if did, err := admin.ForceUnlockIf(bg, lease.Owner()); !did || err != nil {
+			if did, err := admin.ForceUnlockIf(bg, lease.HoldID()); !did || err != nil {
 				t.Errorf("did not free it: %v, %v", did, err)
 			}
 			if s := <-states; s.Locked() {
@@ -381,10 +381,10 @@ func TestRedLockStateAndForce(t *testing.T) {
 			}
 			isFree("after ForceUnlockIf")
 			next := locktest.MustLock(t, admin)
-			if s := <-states; len(s.Holders) != 1 || s.Holders[0].Owner != next.Owner() {
+			if s := <-states; len(s.Holders) != 1 || s.Holders[0].HoldID != next.HoldID() {
 				t.Errorf("watched: %+v", s)
 			}
-			if did, err := admin.ForceUnlockIf(bg, lease.Owner()); did || err != nil {
+			if did, err := admin.ForceUnlockIf(bg, lease.HoldID()); did || err != nil {
 				t.Errorf("hit a newer hold: %v, %v", did, err)
 			}
 			// The holder is told by his next renewal.

@@ -26,7 +26,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 			if j.Release(locktest.JavaOwner) != 0 {
 				t.Fatal("it ended our hold")
 			}
-			locktest.WantHash(t, j.RDB, "a", map[string]string{"mode": "read", ours.Owner(): "1"})
+			locktest.WantHash(t, j.RDB, "a", map[string]string{"mode": "read", ours.HoldID(): "1"})
 			locktest.WantTTL(t, j.RDB, "a", 40*time.Second) // as promised to the first entry
 			if err := again.Extend(bg, time.Second); err != nil {
 				t.Fatal(err)
@@ -67,7 +67,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 			if ttl := j.RDB.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
 				t.Fatalf("our renewal shortened it to %v", ttl)
 			}
-			locktest.WantTTL(t, j.RDB, locktest.ReaderTimer("a", renewed.Owner(), 1), 3*time.Second)
+			locktest.WantTTL(t, j.RDB, locktest.ReaderTimer("a", renewed.HoldID(), 1), 3*time.Second)
 			locktest.MustUnlock(t, renewed)
 			locktest.MustUnlock(t, long)
 			j.Release(locktest.JavaOwner)
@@ -111,7 +111,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 				locktest.WantErr(t, err, rlock.ErrNotAcquired)
 			}
 			s, err := l.Reader.State(bg)
-			if err != nil || len(s.Holders) != 2 || s.Holders[0].Owner != locktest.JavaOwner || s.Holders[0].Shared || s.Holders[1].Count != 2 {
+			if err != nil || len(s.Holders) != 2 || s.Holders[0].HoldID != locktest.JavaOwner || s.Holders[0].Shared || s.Holders[1].Count != 2 {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			// It downgrades, in silence.
@@ -127,7 +127,7 @@ func TestBesideRedissonReaders(t *testing.T) {
 			j.RDB.HSet(bg, "a", "mode", "write", "u:1:write:tx", 1)
 			j.RDB.PExpire(bg, "a", time.Minute)
 			s, err := l.Writer.State(bg)
-			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].Owner != "u:1:tx" {
+			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].HoldID != "u:1:tx" {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			j.RDB.Del(bg, "a")

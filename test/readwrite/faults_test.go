@@ -69,12 +69,12 @@ func TestLossOfASideIsTold(t *testing.T) {
 		}{
 			"writer by force": {func(n string, w, r *rlock.Lease) { _, _ = c.NewReadWriteLock(n).Writer.ForceUnlock(bg) }, rlock.ErrRemoved, rlock.ErrRemoved},
 			"write hold only": {func(n string, w, r *rlock.Lease) {
-				_, _ = c.NewReadWriteLock(n).Writer.ForceUnlockIf(bg, w.Owner())
+				_, _ = c.NewReadWriteLock(n).Writer.ForceUnlockIf(bg, w.HoldID())
 			}, rlock.ErrRemoved, nil}, // what its owner reads is nobody else's
 			"read hold only": {func(n string, w, r *rlock.Lease) {
-				_, _ = c.NewReadWriteLock(n).Reader.ForceUnlockIf(bg, r.Owner())
+				_, _ = c.NewReadWriteLock(n).Reader.ForceUnlockIf(bg, r.HoldID())
 			}, nil, rlock.ErrRemoved},
-			"timer of the reader": {func(n string, w, r *rlock.Lease) { rdb.Del(bg, locktest.ReaderTimer(n, r.Owner(), 1)) }, nil, rlock.ErrRemoved},
+			"timer of the reader": {func(n string, w, r *rlock.Lease) { rdb.Del(bg, locktest.ReaderTimer(n, r.HoldID(), 1)) }, nil, rlock.ErrRemoved},
 			"both":                {func(n string, w, r *rlock.Lease) { rdb.Del(bg, n) }, rlock.ErrRemoved, rlock.ErrRemoved},
 			"both, another writer now": {func(n string, w, r *rlock.Lease) {
 				rdb.Del(bg, n)

@@ -65,7 +65,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				if err != nil {
 					e.t.Fatal(err)
 				}
-				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", lease.Owner(): "1"})
+				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", lease.HoldID(): "1"})
 				locktest.MustUnlock(e.t, lease)
 				nothingLeft(e.t, e.rdb, e.name, true)
 			}
@@ -77,7 +77,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 				if err != nil {
 					e.t.Fatal(err)
 				}
-				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", lease.Owner() + ":write": "1"})
+				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", lease.HoldID() + ":write": "1"})
 				locktest.MustUnlock(e.t, lease)
 				nothingLeft(e.t, e.rdb, e.name, true)
 				next := locktest.MustLock(e.t, e.l.Writer)
@@ -92,7 +92,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			for range 2 { // under its own id, and under another
 				e.fault()
 				read := locktest.MustLockCtx(e.t, write.Context(bg), e.l.Reader)
-				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", write.Owner() + ":write": "1", read.Owner(): "1"})
+				locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", write.HoldID() + ":write": "1", read.HoldID(): "1"})
 				locktest.MustUnlock(e.t, read)
 			}
 			locktest.MustUnlock(e.t, write)
@@ -103,7 +103,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			e.fault()
 			read := locktest.MustLockCtx(e.t, write.Context(bg), e.l.Reader)
 			locktest.MustUnlock(e.t, write)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.HoldID(): "1"})
 			locktest.MustUnlock(e.t, read)
 			nothingLeft(e.t, e.rdb, e.name, true)
 		}},
@@ -111,7 +111,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			outer := locktest.MustLock(e.t, e.l.Reader)
 			e.fault()
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "2"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.HoldID(): "2"})
 			locktest.MustUnlock(e.t, inner)
 			locktest.MustUnlock(e.t, outer)
 			nothingLeft(e.t, e.rdb, e.name, false)
@@ -120,7 +120,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			outer := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "2"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.HoldID() + ":write": "2"})
 			locktest.MustUnlock(e.t, inner)
 			locktest.MustUnlock(e.t, outer)
 			nothingLeft(e.t, e.rdb, e.name, false)
@@ -130,10 +130,10 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			locktest.MustUnlock(e.t, inner)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.Owner(): "1", other.Owner(): "1"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.HoldID(): "1", other.HoldID(): "1"})
 			e.fault()
 			locktest.UnlockLossy(e.t, outer, e.action)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", other.Owner(): "1"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", other.HoldID(): "1"})
 			e.fault()
 			locktest.UnlockLossy(e.t, other, e.action)
 			nothingLeft(e.t, e.rdb, e.name, false)
@@ -144,10 +144,10 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			read := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			locktest.MustUnlock(e.t, inner)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.Owner() + ":write": "1", read.Owner(): "1"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.HoldID() + ":write": "1", read.HoldID(): "1"})
 			e.fault()
 			locktest.UnlockLossy(e.t, outer, e.action)
-			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.Owner(): "1"})
+			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.HoldID(): "1"})
 			locktest.MustUnlock(e.t, read)
 			write := locktest.MustLock(e.t, e.l.Writer)
 			e.fault()

@@ -37,12 +37,12 @@ func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 		living := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Minute))
 		locktest.Eventually(t, "one is dead", func() bool { return rdb.Exists(bg, locktest.ReaderTimer("a", "!dead:1", 1)).Val() == 0 })
 		s, err := l.Reader.State(bg)
-		if err != nil || len(s.Holders) != 1 || s.Holders[0].Owner != living.Owner() {
+		if err != nil || len(s.Holders) != 1 || s.Holders[0].HoldID != living.HoldID() {
 			t.Fatalf("the state shows the dead: %+v, %v", s, err)
 		}
 		_, err = l.Writer.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		locktest.WantHash(t, rdb, "a", map[string]string{"mode": "read", living.Owner(): "1"}) // the writer swept the dead out
+		locktest.WantHash(t, rdb, "a", map[string]string{"mode": "read", living.HoldID(): "1"}) // the writer swept the dead out
 		locktest.MustUnlock(t, living)
 		locktest.MustBeEmpty(t, rdb)
 	})
@@ -75,7 +75,7 @@ func TestExtendOfAReader(t *testing.T) {
 				t.Fatal(err)
 			}
 			locktest.WantTTL(t, rdb, "a", time.Minute)
-			locktest.WantTTL(t, rdb, locktest.ReaderTimer("a", lease.Owner(), 1), time.Minute)
+			locktest.WantTTL(t, rdb, locktest.ReaderTimer("a", lease.HoldID(), 1), time.Minute)
 		}
 		locktest.MustUnlock(t, lease)
 		locktest.MustBeEmpty(t, rdb)

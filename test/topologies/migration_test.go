@@ -178,7 +178,7 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 			renewed := locktest.MustLock(t, watched.Reader)
 			leaves := locktest.MustLock(t, other.Reader)
 			again := locktest.MustLockCtx(t, leaves.Context(bg), other.Reader)
-			timers := []any{locktest.ReaderTimer(name, fixed.Owner(), 1), locktest.ReaderTimer(name, renewed.Owner(), 1), locktest.ReaderTimer(name, leaves.Owner(), 1), locktest.ReaderTimer(name, leaves.Owner(), 2)}
+			timers := []any{locktest.ReaderTimer(name, fixed.HoldID(), 1), locktest.ReaderTimer(name, renewed.HoldID(), 1), locktest.ReaderTimer(name, leaves.HoldID(), 1), locktest.ReaderTimer(name, leaves.HoldID(), 2)}
 
 			from := c.MasterOf(slot)
 			to := elsewhere(c, slot)
@@ -212,7 +212,7 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			locktest.WantHash(t, rdb, name, map[string]string{"mode": "read", fixed.Owner(): "1", renewed.Owner(): "1"})
+			locktest.WantHash(t, rdb, name, map[string]string{"mode": "read", fixed.HoldID(): "1", renewed.HoldID(): "1"})
 			locktest.MustUnlock(t, fixed)
 			locktest.MustUnlock(t, renewed)
 			locktest.MustUnlock(t, locktest.MustLock(t, other.Writer))

@@ -366,8 +366,8 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			if s, err := l.State(bg); err != nil || len(s.Holders) == 0 {
 				t.Errorf("State: %+v, %v", s, err)
 			}
-			if n, err := l.HeldBy(lease.Context(bg)); err != nil || n != entries {
-				t.Errorf("HeldBy: %d, %v", n, err)
+			if n, err := l.HoldCount(lease.Context(bg)); err != nil || n != entries {
+				t.Errorf("HoldCount: %d, %v", n, err)
 			}
 			ctx, stop := context.WithCancel(bg)
 			states, err := l.Watch(ctx)
@@ -385,7 +385,7 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		locktest.MustUnlock(t, lease)
 		lease = <-got
 		if l, ok := l.(locktest.AnyLock); ok {
-			if freed, err := l.ForceUnlockIf(bg, lease.Owner()); err != nil || !freed {
+			if freed, err := l.ForceUnlockIf(bg, lease.HoldID()); err != nil || !freed {
 				t.Errorf("ForceUnlockIf: %v, %v", freed, err)
 			}
 			if err := lease.Unlock(bg); !errors.Is(err, rlock.ErrLeaseLost) {
@@ -456,7 +456,7 @@ func aclUseOnce(t *testing.T, a, b *rlock.Client) {
 		if held, err := theirs.IsLocked(bg); err != nil || !held {
 			t.Error(held, err)
 		}
-		if n, err := mine.HeldBy(ctx); err != nil || n != 1 {
+		if n, err := mine.HoldCount(ctx); err != nil || n != 1 {
 			t.Error(n, err)
 		}
 		watching, stop := context.WithCancel(bg)

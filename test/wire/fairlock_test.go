@@ -100,7 +100,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 			takes := func(who string) {
 				t.Helper()
 				leases[who] = turns[who].Wait(t)
-				ids[who] = leases[who].Owner()
+				ids[who] = leases[who].HoldID()
 			}
 			// The next waiter of the client looks when the one in front of it has got the lock
 			// by a look of its own.
@@ -121,7 +121,7 @@ func TestFairLineOnTheWire(t *testing.T) {
 			}{
 				{"first", func() {
 					leases["h"] = locktest.MustLock(t, another, rlock.WithLease(lease))
-					ids["h"] = leases["h"].Owner()
+					ids["h"] = leases["h"].HoldID()
 				}, "h", "", nil, ""},
 				{"ours, first in line", line("g1"), "h", "g1", []float64{40}, ""},
 				{"Java's", java("j1", 5*time.Minute), "h", "g1 j1", []float64{40, 45}, ""},

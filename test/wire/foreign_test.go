@@ -155,10 +155,10 @@ func TestGroupOfRedissonIsSeenAsHeld(t *testing.T) {
 				holders []rlock.Holder
 				says    string
 			}{
-				"one value":     {group(one), []rlock.Holder{{Owner: one, Count: 1}}, "held by " + one},
-				"three values":  {group(one, one, one), []rlock.Holder{{Owner: one, Count: 2}}, "held by " + one},
-				"two holders":   {group(one, two), []rlock.Holder{{Owner: one, Count: 1}, {Owner: two, Count: 2}}, "and 1 more"},
-				"many, of both": {group(one, two, one, two, one, two), []rlock.Holder{{Owner: one, Count: 1}, {Owner: two, Count: 2}}, "held by "},
+				"one value":     {group(one), []rlock.Holder{{HoldID: one, Count: 1}}, "held by " + one},
+				"three values":  {group(one, one, one), []rlock.Holder{{HoldID: one, Count: 2}}, "held by " + one},
+				"two holders":   {group(one, two), []rlock.Holder{{HoldID: one, Count: 1}, {HoldID: two, Count: 2}}, "and 1 more"},
+				"many, of both": {group(one, two, one, two, one, two), []rlock.Holder{{HoldID: one, Count: 1}, {HoldID: two, Count: 2}}, "held by "},
 			} {
 				name := k.Name + what
 				if err := rdb.HSet(bg, name, g.fields...).Err(); err != nil {

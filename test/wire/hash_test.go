@@ -156,7 +156,7 @@ func TestWireOfOneHash(t *testing.T) {
 					held := func(lease *rlock.Lease, count string, ttl time.Duration) wireKeys {
 						keys := wireKeys{}
 						if lease != nil {
-							keys[name.lock] = wireKey{hash: map[string]string{lease.Owner(): count}, ttl: ttl}
+							keys[name.lock] = wireKey{hash: map[string]string{lease.HoldID(): count}, ttl: ttl}
 						}
 						if kind.counts {
 							keys[name.counter] = wireKey{text: fmt.Sprint(tokens)}
@@ -214,7 +214,7 @@ func TestWireOfOneHash(t *testing.T) {
 
 					forced := taken(locktest.MustLock(t, l, rlock.WithLease(fixed)))
 					w.shows("an acquire with a lease", held(forced, "1", fixed))
-					if was, err := other.ForceUnlockIf(bg, outer.Owner()); was || err != nil {
+					if was, err := other.ForceUnlockIf(bg, outer.HoldID()); was || err != nil {
 						t.Fatal(was, err)
 					}
 					w.shows("a force unlock of an earlier hold", held(forced, "1", fixed))

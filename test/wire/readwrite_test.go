@@ -33,19 +33,19 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 				{
 					what: "a reader",
 					do:   func() { first = locktest.MustLock(t, l.Reader, rlock.WithLease(time.Minute)) },
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): time.Minute}
 					},
 				},
 				{
 					what: "another reader, for shorter",
 					do:   func() { second = locktest.MustLock(t, l.Reader) },
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", second.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1", second.HoldID(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute, locktest.ReaderTimer(name, second.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): time.Minute, locktest.ReaderTimer(name, second.HoldID(), 1): 30 * time.Second}
 					},
 				},
 				{
@@ -53,39 +53,39 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					do: func() {
 						third = locktest.MustLockCtx(t, second.Context(bg), l.Reader, rlock.WithLease(2*time.Minute))
 					},
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", second.Owner(): "2"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1", second.HoldID(): "2"} },
 					ttl:  2 * time.Minute,
 					timers: func() map[string]time.Duration {
 						return map[string]time.Duration{
-							locktest.ReaderTimer(name, first.Owner(), 1):  time.Minute,
-							locktest.ReaderTimer(name, second.Owner(), 1): 2 * time.Minute, // the last to go
-							locktest.ReaderTimer(name, second.Owner(), 2): 2 * time.Minute,
+							locktest.ReaderTimer(name, first.HoldID(), 1):  time.Minute,
+							locktest.ReaderTimer(name, second.HoldID(), 1): 2 * time.Minute, // the last to go
+							locktest.ReaderTimer(name, second.HoldID(), 2): 2 * time.Minute,
 						}
 					},
 				},
 				{
 					what: "leaves once",
 					do:   func() { locktest.MustUnlock(t, second) },
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1", third.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1", third.HoldID(): "1"} },
 					ttl:  2 * time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute, locktest.ReaderTimer(name, third.Owner(), 1): 2 * time.Minute}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): time.Minute, locktest.ReaderTimer(name, third.HoldID(), 1): 2 * time.Minute}
 					},
 				},
 				{
 					what: "leaves: the time of the hash is that of who is left",
 					do:   func() { locktest.MustUnlock(t, third) },
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): time.Minute}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): time.Minute}
 					},
 				},
 				{what: "the last reader leaves", do: func() { locktest.MustUnlock(t, first) }, heard: "0"},
 				{
 					what: "a writer",
 					do:   func() { write = locktest.MustLock(t, l.Writer) },
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "1"} },
 					ttl:  30 * time.Second,
 				},
 				{
@@ -93,59 +93,59 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					do: func() {
 						again = locktest.MustLockCtx(t, write.Context(bg), l.Writer, rlock.WithLease(time.Minute))
 					},
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "2"} },
 					ttl:  time.Minute,
 				},
 				{
 					what: "reads too",
 					do: func() {
 						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
-						if first.Owner() != write.Owner() || first.Token() != 0 || write.Token() == 0 || again.Token() != write.Token() {
+						if first.HoldID() != write.HoldID() || first.Token() != 0 || write.Token() == 0 || again.Token() != write.Token() {
 							t.Fatal("owners or tokens are wrong")
 						}
 					},
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2", write.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "2", write.HoldID(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, write.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, write.HoldID(), 1): 40 * time.Second}
 					},
 				},
 				{
 					what: "reads no more: the write lease is as it was",
 					do:   func() { locktest.MustUnlock(t, first) },
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "2"} },
 					ttl:  time.Minute,
 				},
 				{
 					what: "reads once more, under another id",
 					do: func() {
 						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(40*time.Second))
-						if first.Owner() == write.Owner() {
+						if first.HoldID() == write.HoldID() {
 							t.Fatal("late copies of the first release could end this hold")
 						}
 					},
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "2", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "2", first.HoldID(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): 40 * time.Second}
 					},
 				},
 				{
 					what: "writes less",
 					do:   func() { locktest.MustUnlock(t, again) },
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "1", first.HoldID(): "1"} },
 					ttl:  time.Minute,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): 40 * time.Second}
 					},
 				},
 				{
 					what: "writes no more, but reads",
 					do:   func() { locktest.MustUnlock(t, write) },
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1"} },
 					ttl:  40 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 40 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): 40 * time.Second}
 					},
 					heard: "1",
 				},
@@ -159,10 +159,10 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 							t.Fatal(was, err)
 						}
 					},
-					hash: func() fields { return fields{"mode": "write", write.Owner() + ":write": "1", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "write", write.HoldID() + ":write": "1", first.HoldID(): "1"} },
 					ttl:  30 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): 30 * time.Second}
 					},
 				},
 				{
@@ -198,18 +198,18 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 					what: "force of one reader",
 					do: func() {
 						first, second = locktest.MustLock(t, l.Reader), locktest.MustLock(t, l.Reader)
-						if was, err := l.Writer.ForceUnlockIf(bg, second.Owner()); was || err != nil {
+						if was, err := l.Writer.ForceUnlockIf(bg, second.HoldID()); was || err != nil {
 							t.Fatal(was, err)
 						}
-						if was, err := l.Reader.ForceUnlockIf(bg, second.Owner()); !was || err != nil {
+						if was, err := l.Reader.ForceUnlockIf(bg, second.HoldID()); !was || err != nil {
 							t.Fatal(was, err)
 						}
 						locktest.WantErr(t, second.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
 					},
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1"} },
 					ttl:  30 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): 30 * time.Second}
 					},
 				},
 				{
@@ -218,15 +218,15 @@ func TestReadWriteLockStandsOnTheWireAsRedissonsDoes(t *testing.T) {
 						locktest.MustUnlock(t, first)
 						write = locktest.MustLock(t, l.Writer)
 						first = locktest.MustLockCtx(t, write.Context(bg), l.Reader)
-						if was, err := l.Writer.ForceUnlockIf(bg, write.Owner()); !was || err != nil {
+						if was, err := l.Writer.ForceUnlockIf(bg, write.HoldID()); !was || err != nil {
 							t.Fatal(was, err)
 						}
 						locktest.WantErr(t, write.Unlock(bg), rlock.ErrLeaseLost)
 					},
-					hash: func() fields { return fields{"mode": "read", first.Owner(): "1"} },
+					hash: func() fields { return fields{"mode": "read", first.HoldID(): "1"} },
 					ttl:  30 * time.Second,
 					timers: func() map[string]time.Duration {
-						return map[string]time.Duration{locktest.ReaderTimer(name, first.Owner(), 1): 30 * time.Second}
+						return map[string]time.Duration{locktest.ReaderTimer(name, first.HoldID(), 1): 30 * time.Second}
 					},
 					heard: "0 1",
 				},
@@ -286,11 +286,11 @@ func TestHashOfAnotherTypeIsLeftAlone(t *testing.T) {
 				}
 			}
 			s, err := l.Reader.State(bg)
-			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].Owner != lease.Owner() {
+			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].HoldID != lease.HoldID() {
 				t.Fatalf("%+v, %v", s, err)
 			}
 		}
-		locktest.WantHash(t, rdb, "a", map[string]string{lease.Owner(): "1"})
+		locktest.WantHash(t, rdb, "a", map[string]string{lease.HoldID(): "1"})
 		locktest.MustUnlock(t, lease)
 		locktest.OnlyTombstones(t, rdb)
 		locktest.MustUnlock(t, locktest.MustLock(t, c.NewReadWriteLock("a").Writer))
