@@ -1,29 +1,75 @@
 package rlock_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// The code on the front page is the body of Example, which runs.
+func readText(t *testing.T, name string) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
+}
+
+// The program on the front page is examples/invoices, which has its tests.
 func TestReadmeShowsTheExample(t *testing.T) {
 	t.Parallel()
-	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.ReplaceAll(string(text), "\r\n", "\n")
-	}
-	_, body, _ := strings.Cut(read("example_test.go"), "\nfunc Example() {\n")
-	_, body, begins := strings.Cut(body, "defer stop()\n\n")
-	body, _, ends := strings.Cut(body, "\t// Output:")
-	if !begins || !ends {
-		t.Fatal("Example has changed its form")
-	}
-	want := "```go\n" + strings.ReplaceAll("\n"+body, "\n\t", "\n")[1:] + "```"
-	if !strings.Contains(read("README.md"), want) {
+	_, program, _ := strings.Cut(readText(t, "examples/invoices/main.go"), "\npackage main\n")
+	want := "```go\npackage main\n" + program + "```\n"
+	if !strings.Contains(readText(t, "README.md"), want) {
 		t.Errorf("README.md should have this block:\n%s", want)
+	}
+}
+
+// Each block of Go in README.md and in docs is a whole file, and compiles as it stands.
+func TestCodeInTheDocumentsCompiles(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	block := regexp.MustCompile("(?ms)^```go *\n(.*?)^```")
+	// The blocks never touch the tree: the compiler is told of folders that are not there.
+	overlay, dirs := map[string]string{}, []string{}
+	root, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp, where := t.TempDir(), map[string]string{}
+	for _, page := range append(pages, "README.md") {
+		for i, code := range block.FindAllStringSubmatch(readText(t, page), -1) {
+			name := fmt.Sprintf("block%d", len(dirs)+1)
+			file := name + ".go" // also of a test, which then needs no binary
+			src := filepath.Join(tmp, file)
+			if err := os.WriteFile(src, []byte(code[1]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			overlay[filepath.Join(root, "internal", name, file)] = src
+			dirs = append(dirs, "./internal/"+name)
+			where[name] = fmt.Sprintf("%s, Go block %d", page, i+1)
+		}
+	}
+	if len(dirs) == 0 {
+		t.Fatal("no block of Go was found")
+	}
+	text, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(tmp, "overlay.json")
+	if err := os.WriteFile(list, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", os.DevNull, "-overlay", list}, dirs...)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s%v", err, out, where)
 	}
 }

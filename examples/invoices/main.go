@@ -1,0 +1,47 @@
+// Command invoices does a job that one process at a time may do, and ends with a status that a scheduler
+// understands: 0 if the job is done or another process does it, 1 if nobody knows.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	opts, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := rlock.New(redis.NewClient(opts)) // one for each process
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	err = rlock.Do(context.Background(), client.NewLock("invoices"), write, rlock.WithWait(5*time.Second))
+	switch {
+	case errors.Is(err, rlock.ErrNotAcquired):
+		log.Print("another process writes them: ", err)
+	case errors.Is(err, rlock.ErrLeaseLost):
+		log.Fatal("another process may have written some: ", err)
+	case err != nil: // rlock.ErrUnreachable, if Redis does not answer
+		log.Fatal("not written: ", err)
+	}
+}
+
+// write has the lock. Its context ends when the lock is lost.
+func write(ctx context.Context) error {
+	for n := 1; n <= 3 && ctx.Err() == nil; n++ {
+		fmt.Println("invoice", n)
+		time.Sleep(100 * time.Millisecond)
+	}
+	return ctx.Err()
+}
