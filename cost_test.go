@@ -91,6 +91,19 @@ var counting = []struct {
 	{cost{"Semaphore: AddPermits", 1, 8, 21}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
+	{cost{"Semaphore: SetPermits", 1, 7, 21}, func(ctx context.Context, c *rlock.Client) error {
+		return c.NewSemaphore("permits").SetPermits(ctx, 10)
+	}},
+	{cost{"Semaphore: State", 1, 2, 20}, func(ctx context.Context, c *rlock.Client) error {
+		_, err := c.NewSemaphore("permits").State(ctx)
+		return err
+	}},
+	{cost{"Semaphore: TrySetPermits and Delete", 2, 13, 33}, func(ctx context.Context, c *rlock.Client) error {
+		s := c.NewSemaphore("deleted")
+		_, err1 := s.TrySetPermits(ctx, 10)
+		_, err2 := s.Delete(ctx)
+		return errors.Join(err1, err2)
+	}},
 	{cost{"Semaphore: Drain", 1, 4, 18}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err

@@ -21,6 +21,10 @@ var (
 	// ErrNotSet: no permits were set, or the semaphore was deleted. Nothing waits for that.
 	ErrNotSet = errors.New("no permits were set")
 
+	// ErrTotalUnknown: how many permits a Semaphore has, free or not, is not known: Java has set
+	// them, or more are free than were set. SetPermits changes nothing then.
+	ErrTotalUnknown = errors.New("how many permits there are is not known")
+
 	// ErrUnreachable: Redis gave no usable answer in time. If the request waited in this
 	// process behind too many others, and was never sent, the message says so. As the cause of a
 	// loss it means that no renewal got through before the deadline.

@@ -10,9 +10,16 @@ import (
 // Semaphore is a number of permits that owners in many processes take and put back, the
 // counterpart of Redisson's RSemaphore: Java processes can share it.
 //
-// Redis has only the number of free permits. Nothing records who has taken one: the permits
-// of a process that dies are gone, until somebody adds others. If that matters, use a
-// PermitSemaphore. Anybody may release permits, also those that were not taken.
+// Redis has only the number of free permits. Nothing records who has taken one, so nobody can
+// tell who holds them, and the permits of a process that dies are gone, until somebody adds
+// others. If that matters, use a PermitSemaphore: its State tells the holders. Anybody may
+// release permits, also those that were not taken.
+//
+// A release wakes the first waiter of each client, as Redisson's does, and all but one of them
+// look in vain: with fifty clients that wait, each permit costs more than thirty scripts. A
+// PermitSemaphore made [WithFairness] wakes the one that comes next. That costs two scripts, and
+// permits go round four times as fast there; and among all clients a request for many permits
+// is not starved by smaller ones, which here is so only in one client.
 //
 // A permit is counted once even if replies are lost and requests sent again, unless Redis
 // cannot be reached, or the process is stopped, for nine minutes then. A failover that loses
@@ -21,8 +28,8 @@ import (
 //
 // A PermitSemaphore and a CountDownLatch of the same name would use the same number: use one
 // type for a name. As far as the keys beside it tell, methods that set or change the number
-// of another type fail with ErrForeignKey: TrySetPermits and AddPermits of both semaphores,
-// SetPermits, and those of a latch. What Java has set is told only while permits of an
+// of another type fail with ErrForeignKey: TrySetPermits, AddPermits and SetPermits of both
+// semaphores, Delete, and those of a latch. What Java has set is told only while permits of an
 // RPermitExpirableSemaphore are held, and a latch is never told.
 type Semaphore struct {
 	core *core
@@ -65,6 +72,31 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 		return s.core.error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
 	}
 	_, err := changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
+	return err
+}
+
+// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before: for a
+// program that begins with another number than those of an earlier version have set. State
+// tells the number that there is. If more are taken than there are to be, fewer are free than
+// none until enough have been released. It sets the permits if none were set.
+//
+// It has to be known how many there are, free or not, and that is known of what clients of this
+// package have set and added. Otherwise it changes nothing and the error matches
+// ErrTotalUnknown: Java has set the permits, or more are free than were set. Then AddPermits
+// with the difference helps, or Delete and TrySetPermits while nobody uses the semaphore. What
+// Java adds, or deletes and sets anew, is not seen as long as no more are free than were set
+// here: then the number is wrong by as many.
+//
+// If Redis gives no answer, or ctx ends, the outcome is unknown, as that of TrySetPermits;
+// nothing is undone, and late copies change nothing.
+func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
+	if err := s.check(ctx, "SetPermits", n); err != nil {
+		return err
+	}
+	known, err := changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, s.asks.Seal)
+	if err == nil && !known {
+		err = s.core.error(ErrTotalUnknown)
+	}
 	return err
 }
 
@@ -125,6 +157,41 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	}
 	r, err := ask(ctx, s.core, s.asks.Available())
 	return int(r.Outcome), err
+}
+
+// SemaphoreState is what Redis shows of a Semaphore at one moment. It does not show who has
+// taken permits: see [PermitSemaphore].
+type SemaphoreState struct {
+	Set       bool // the number of permits was set
+	Known     bool // it is known how many there are: see SetPermits
+	Permits   int  // how many there are, free or not, if that is known; else 0
+	Available int  // how many are free; less than 0 if more are taken than there are
+	Waiters   int  // in this client, without those that need more permits than there are
+}
+
+// State returns how many permits there are, and how many of them are free. After a
+// TrySetPermits that did not set them it tells whether another number was set.
+func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
+	if err := s.core.check(ctx); err != nil {
+		return SemaphoreState{}, err
+	}
+	r, err := ask(ctx, s.core, s.asks.Inspect())
+	if err != nil {
+		return SemaphoreState{}, err
+	}
+	p := &r.Outcome
+	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), s.core.waiters()}, nil
+}
+
+// Delete deletes the semaphore: no permits are set then. It reports whether there was one. Who
+// waits for permits gets ErrNotSet; in Java they wait on. Permits that are taken now must not be
+// released later: that would set permits, or add to those that were set anew, and so would an
+// Acquire that fails later and is undone. Without an answer it is as with TrySetPermits.
+func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
+	if err := s.core.check(ctx); err != nil {
+		return false, err
+	}
+	return changeOnce(ctx, s.core, s.asks.Delete, s.asks.Seal)
 }
 
 // check returns why the arguments of a method, or of the constructor, are invalid.

@@ -25,6 +25,8 @@ func TestNoReplyPanics(t *testing.T) {
 		"counted":      func(a wire.Answer) { _, _ = readCounted(a) },
 		"fair counted": func(a wire.Answer) { _, _ = readFairCounted(a) },
 		"taken":        func(a wire.Answer) { _, _ = readTaken(a) },
+		"set":          func(a wire.Answer) { _, _ = readSet(a) },
+		"permitted":    func(a wire.Answer) { _, _ = readPermitted(a) },
 		"drained":      func(a wire.Answer) { _, _ = readDrained(a) },
 		"count":        func(a wire.Answer) { _, _ = readCount(a) },
 	}

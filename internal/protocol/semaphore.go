@@ -31,6 +31,14 @@ type Taken struct {
 	Counted bool    // ... if that is known
 }
 
+// Permitted is the state of a Semaphore.
+type Permitted struct {
+	Set     bool  // permits were set
+	Free    int64 // may be negative
+	All     int64 // how many there are ...
+	Counted bool  // ... if that is known
+}
+
 // Acquire takes n permits. If count is set, the outcome says how many there are, if that is
 // known; it costs a little more.
 func (s *Semaphore) Acquire(op Op, n int64, count bool) Request[Taken] {
@@ -64,6 +72,14 @@ func (s *Semaphore) Add(op Op, n int64) Request[Kept] {
 	return t
 }
 
+// Set makes it n permits, free or not. It reports whether it did: it must be known how many
+// there are.
+func (s *Semaphore) Set(op Op, n int64) Request[bool] {
+	q := looking(s.site, "semaphore/set", nil, nil, readSet)
+	putWords(&q.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
+	return q
+}
+
 // Drain takes all free permits, and returns their number.
 func (s *Semaphore) Drain(op Op) Request[int64] {
 	return recording(s.site, "semaphore/drain", s.permits, s.names, op, readDrained)
@@ -76,12 +92,24 @@ func (s *Semaphore) Undo(op Op) Task {
 	return t
 }
 
-// Seal stops late copies of a TrySet.
+// Seal stops late copies of an operation that nothing undoes.
 func (s *Semaphore) Seal(op Op) Task { return s.site.seal(s.names, op) }
 
 // Available asks how many permits are free.
 func (s *Semaphore) Available() Request[int64] {
 	return looking(s.site, "semaphore/available", []string{s.names.Lock}, nil, readCount)
+}
+
+// Inspect asks how many permits there are.
+func (s *Semaphore) Inspect() Request[Permitted] {
+	return looking(s.site, "semaphore/inspect", []string{s.names.Lock, s.names.all()}, nil, readPermitted)
+}
+
+// Delete deletes the semaphore. It reports whether there was one.
+func (s *Semaphore) Delete(op Op) Request[bool] {
+	q := looking(s.site, "semaphore/delete", nil, nil, readBool)
+	putWords(&q.r, s.permits, s.names, op, s.told(), s.to, s.site.counting())
+	return q
 }
 
 // Listen has notify called when permits were released. It returns nil if it cannot, now or
@@ -109,6 +137,20 @@ func readTaken(a wire.Answer) (Taken, error) {
 		return Taken{Verdict: NotSet}, nil
 	}
 	return Taken{}, wire.ErrReply(a.Val)
+}
+
+func readSet(a wire.Answer) (bool, error) {
+	n, err := a.Int()
+	return n == 1, overflown(err)
+}
+
+func readPermitted(a wire.Answer) (Permitted, error) {
+	set, free, more, err := a.Pair()
+	p := Permitted{Set: set == 1, Free: free}
+	if len(more) > 0 {
+		p.All, p.Counted = more[0].(int64)
+	}
+	return p, err
 }
 
 func readDrained(a wire.Answer) (int64, error) {

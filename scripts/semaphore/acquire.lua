@@ -29,7 +29,7 @@ elseif not free then
   return {-5, 0}
 elseif free < n then
   local all = known and total(known)
-  if all and all >= free then -- else somebody has released more than were taken
+  if counts(all, free) then
     return {0, free, all}
   end
   return {0, free}

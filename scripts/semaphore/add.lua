@@ -18,7 +18,7 @@
 -- include publish
 -- include total
 -- include others
-local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
+local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, more, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
 local free, foreign = count(permits)
@@ -32,15 +32,17 @@ local now = (free or 0) + more
 if math.abs(now) > MOST then
   return OVERFLOW
 end
-note(record, number, (free and 'more ' or 'made ') .. string.format('%.0f', more)) -- see undo
+local all, times = 0, 0
+if free then
+  all, times = total(key)
+end
+note(record, number, string.format('%s %.0f %.0f', free and 'more' or 'made', more, times)) -- see undo
 local reply = done(record, redis.pcall('set', permits, string.format('%.0f', now)))
 if reply.err then
   return reply
 end
-if free then
-  totalGrows(all, more)
-else
-  totalIs(all, more)
+if all then
+  totalIs(key, all + more, times)
 end
 if now >= 0 then -- a negative number would be an error in a Java client
   announce(how, channel, string.format('%.0f', now))

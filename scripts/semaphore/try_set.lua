@@ -37,6 +37,6 @@ local reply = done(record, redis.pcall('set', permits, n))
 if reply.err then
   return reply
 end
-totalIs(all, n)
+totalIs(all, tonumber(n), 0)
 announce(how, channel, n)
 return told(1)

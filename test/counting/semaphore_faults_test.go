@@ -38,6 +38,7 @@ func objectsOf(c *rlock.Client) objects {
 
 var countScripts = []string{
 	"semaphore/acquire", "semaphore/release", "semaphore/try_set", "semaphore/add", "semaphore/drain", "semaphore/undo", "semaphore/available",
+	"semaphore/set", "semaphore/inspect", "semaphore/delete",
 	"latch/try_set", "latch/count_down", "latch/look", "latch/delete", "barrier/change", "barrier/look", "record/seal",
 }
 
@@ -79,6 +80,24 @@ func TestLostRepliesCountOnce(t *testing.T) {
 			ok(t, f.s.AddPermits(bg, 5))
 			ok(t, f.s.AddPermits(bg, -1))
 			is(t, 4)(f.plain.s.Available(bg))
+		},
+		"semaphore/set": func(t *testing.T, f *faulty) {
+			is(t, true)(f.plain.s.TrySetPermits(bg, 5))
+			ok(t, f.s.SetPermits(bg, 7))
+			is(t, 7)(f.plain.s.Available(bg))
+			ok(t, f.s.SetPermits(bg, 2))
+			is(t, 2)(f.plain.s.Available(bg))
+		},
+		"semaphore/inspect": func(t *testing.T, f *faulty) {
+			is(t, true)(f.plain.s.TrySetPermits(bg, 5))
+			is(t, rlock.SemaphoreState{Set: true, Known: true, Permits: 5, Available: 5})(f.s.State(bg))
+		},
+		"semaphore/delete": func(t *testing.T, f *faulty) {
+			is(t, true)(f.plain.s.TrySetPermits(bg, 5))
+			is(t, true)(f.s.Delete(bg))
+			is(t, false)(f.s.Delete(bg))
+			is(t, true)(f.plain.s.TrySetPermits(bg, 6))
+			is(t, 6)(f.plain.s.Available(bg))
 		},
 		"semaphore/drain": func(t *testing.T, f *faulty) {
 			ok(t, f.plain.s.AddPermits(bg, 5))
@@ -231,12 +250,15 @@ func TestLateCopiesDoNothing(t *testing.T) {
 			ok(t, f.s.Acquire(bg, 3))
 			ok(t, f.s.Release(bg, 1))
 			ok(t, f.s.AddPermits(bg, 10))
-			is(t, 13)(f.s.Drain(bg))
+			ok(t, f.s.SetPermits(bg, 11))
+			is(t, 9)(f.s.Drain(bg))
 			is(t, true)(f.l.TrySetCount(bg, 3))
 			ok(t, f.l.CountDown(bg))
 			ok(t, f.b.Set(bg))
 			ok(t, f.b.Lift(bg))
 			is(t, true)(f.l.Delete(bg))
+			is(t, true)(f.s.Delete(bg))
+			is(t, false)(f.s.Delete(bg))
 			if later {
 				ok(t, f.s.Release(bg, 7))
 				is(t, true)(f.l.TrySetCount(bg, 9))

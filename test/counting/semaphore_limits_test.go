@@ -47,6 +47,9 @@ func TestForeignKeysAreTold(t *testing.T) {
 			for method, call := range map[string]func() error{
 				"Semaphore.TrySetPermits":         func() error { _, err := s.TrySetPermits(bg, 1); return err },
 				"Semaphore.AddPermits":            func() error { return s.AddPermits(bg, 1) },
+				"Semaphore.SetPermits":            func() error { return s.SetPermits(bg, 1) },
+				"Semaphore.State":                 func() error { _, err := s.State(bg); return err },
+				"Semaphore.Delete":                func() error { _, err := s.Delete(bg); return err },
 				"Semaphore.Acquire":               func() error { return s.Acquire(bg, 1) },
 				"Semaphore.TryAcquire":            func() error { return s.TryAcquire(bg, 1) },
 				"Semaphore.Release":               func() error { return s.Release(bg, 1) },
@@ -208,6 +211,8 @@ func TestNumbersOfOtherTypesAreTold(t *testing.T) {
 		refused("p", "1", map[string]func(name string) error{
 			"TrySetPermits": func(name string) error { _, err := c.NewSemaphore(name).TrySetPermits(bg, 1); return err },
 			"AddPermits":    func(name string) error { return c.NewSemaphore(name).AddPermits(bg, 1) },
+			"SetPermits":    func(name string) error { return c.NewSemaphore(name).SetPermits(bg, 1) },
+			"Delete":        func(name string) error { _, err := c.NewSemaphore(name).Delete(bg); return err },
 		})
 		// What is left of a semaphore that Java has deleted is in nobody's way.
 		ok(t, rdb.Del(bg, "s").Err())

@@ -67,7 +67,7 @@ func TestWrongArgumentsOfSemaphoresAreRefused(t *testing.T) {
 	s := c.NewSemaphore("s")
 	for _, n := range []int{0, -1, math.MaxInt32 + 1, math.MaxInt, math.MinInt} {
 		_, err := s.TrySetPermits(bg, n)
-		for _, err := range []error{err, s.Acquire(bg, n), s.TryAcquire(bg, n), s.Release(bg, n)} {
+		for _, err := range []error{err, s.SetPermits(bg, n), s.Acquire(bg, n), s.TryAcquire(bg, n), s.Release(bg, n)} {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 		_, err = c.NewCountDownLatch("l").TrySetCount(bg, n)
@@ -85,8 +85,10 @@ func TestWrongArgumentsOfSemaphoresAreRefused(t *testing.T) {
 		name := "a{b"
 		_, err := c.NewSemaphore(name).Available(bg)
 		_, err2 := c.NewCountDownLatch(name).Count(bg)
+		_, err3 := c.NewSemaphore(name).State(bg)
+		_, err4 := (&rlock.Semaphore{}).Delete(bg)
 		for _, err := range []error{
-			err, err2, c.NewSemaphore("").Acquire(bg, 1), c.NewSemaphore("").Release(bg, 1), c.NewCountDownLatch("").CountDown(bg),
+			err, err2, err3, err4, c.NewSemaphore("").SetPermits(bg, 1), c.NewSemaphore("").Acquire(bg, 1), c.NewSemaphore("").Release(bg, 1), c.NewCountDownLatch("").CountDown(bg),
 			c.NewCountDownLatch("").Wait(bg), c.NewBarrier("").Set(bg), c.NewBarrier(name).Wait(bg),
 			(&rlock.Semaphore{}).Release(bg, 1), (&rlock.CountDownLatch{}).CountDown(bg), (&rlock.Barrier{}).Wait(bg),
 		} {

@@ -56,6 +56,8 @@ func TestSemaphoreOnTheWire(t *testing.T) {
 				java := func(args ...any) func() error { return func() error { return rdb.Do(bg, args...).Err() } }
 				drain := func() error { _, err := s.Drain(bg); return err }
 				set := func(n int) func() error { return func() error { _, err := s.TrySetPermits(bg, n); return err } }
+				to := func(n int) func() error { return func() error { return s.SetPermits(bg, n) } }
+				remove := func() error { _, err := s.Delete(bg); return err }
 				type messages = []string
 				play(t, b, name, channel, []step{
 					{"a release of nothing", func() error { return s.Release(bg, 2) }, "2", 0, messages{"2"}},
@@ -74,6 +76,19 @@ func TestSemaphoreOnTheWire(t *testing.T) {
 					{"an addition ends the TTL", func() error { return s.AddPermits(bg, 1) }, "6", 0, messages{"6"}},
 					{"Java sets a TTL again", java("set", name, 4, "px", 60_000), "4", time.Minute, nil},
 					{"a drain ends the TTL", drain, "0", 0, nil},
+					{"a delete", remove, "", 0, messages{"0"}},
+					{"a delete of nothing", remove, "", 0, nil},
+					{"as many as there are to be", to(5), "5", 0, messages{"5"}},
+					{"an acquire of most", func() error { return s.Acquire(bg, 4) }, "1", 0, nil},
+					{"more", to(7), "3", 0, messages{"3"}},
+					{"as many as there are", to(7), "3", 0, nil},
+					{"fewer", to(5), "1", 0, messages{"1"}},
+					{"as many as are taken", to(4), "0", 0, messages{"0"}},
+					{"fewer than are taken", to(2), "-2", 0, nil},
+					{"a release of one too many", func() error { return s.Release(bg, 1) }, "-1", 0, nil},
+					{"a release of the others", func() error { return s.Release(bg, 3) }, "2", 0, messages{"2"}},
+					{"a TTL", java("pexpire", name, 60_000), "2", time.Minute, nil},
+					{"a number ends the TTL", to(3), "3", 0, messages{"3"}},
 				})
 			})
 		})

@@ -634,6 +634,10 @@ func aclSemaphore(t *testing.T, a, b *rlock.Client) {
 	_, err = s.Available(bg)
 	aclOK(t, err, s.Release(bg, 1), <-done)
 	_, err = s.Drain(bg)
+	aclOK(t, err, s.SetPermits(bg, 3))
+	_, err = s.State(bg)
+	aclOK(t, err)
+	_, err = s.Delete(bg)
 	aclOK(t, err)
 }
 

@@ -1,0 +1,22 @@
+-- semaphore/inspect: one consistent look at a Semaphore.
+--
+-- KEYS[1]  free permits, a number
+-- KEYS[2]  how many permits there are
+-- Reply    {set, free, all}  1 if permits were ever set; how many are free; how many there are,
+--          free or not. Without all if that is not known
+-- Caller   State of a Semaphore
+-- Twice    Reads only.
+
+-- include count
+-- include total
+local free, foreign = count(KEYS[1])
+if foreign then
+  return foreign
+elseif not free then
+  return {0, 0}
+end
+local all = total(KEYS[2])
+if counts(all, free) then
+  return {1, free, all}
+end
+return {1, free}
