@@ -30,6 +30,10 @@ type countModel struct {
 	marks   *marks
 
 	permits *int // nil: not set
+	// counted: how many permits there are is known, and nobody waits for any. Else it is as if Java
+	// had set them: nobody knows that there are not as many as a waiter wants, and all stay in order.
+	counted bool
+	total   *int // nil: it is not known
 	waiting []*person
 	count   int // 0: open
 	wait    []<-chan error
@@ -118,6 +122,14 @@ func (m *countModel) settle() {
 			m.t.Fatalf("%s is %q (%v), want %q", key, got, err, want)
 		}
 	}
+	if m.counted {
+		want := rlock.SemaphoreState{Set: m.permits != nil, Available: m.free()}
+		if want.Known = m.known(); want.Known {
+			want.Permits = *m.total
+		}
+		got, err := m.members[0].s.State(bg)
+		m.is("State", got, want, err)
+	}
 	for _, still := range [][]<-chan error{channels(m.waiting), m.wait, m.held} {
 		for _, done := range still {
 			select {
@@ -188,6 +200,32 @@ func (m *countModel) add(n int) {
 	m.permits = &sum
 }
 
+// known reports whether it is known how many permits there are.
+func (m *countModel) known() bool {
+	return m.permits != nil && m.total != nil && *m.total >= *m.permits
+}
+
+// grow is what AddPermits does.
+func (m *countModel) grow(n int) {
+	all := n
+	if m.permits != nil && m.total != nil {
+		all += *m.total
+	}
+	if m.permits == nil || m.total != nil {
+		m.total = &all
+	}
+	m.add(n)
+}
+
+// put is what SetPermits does, if it can.
+func (m *countModel) put(n int) {
+	now := n
+	if m.permits != nil {
+		now += *m.permits - *m.total
+	}
+	m.permits, m.total = &now, &n
+}
+
 func (m *countModel) actions() map[string]func(*rapid.T) {
 	own := func(do func()) func(*rapid.T) {
 		return func(t *rapid.T) {
@@ -197,9 +235,10 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 			for _, f := range m.faults {
 				f.Store(nil)
 			}
-			// As if Java had set the permits: nobody knows that there are not as many as a waiter
-			// wants, and all stay in order.
-			m.must(m.rdb.Del(bg, "{"+m.name+"}:rlock:all").Err())
+			if !m.counted {
+				m.must(m.rdb.Del(bg, "{"+m.name+"}:rlock:all").Err())
+				m.total = nil
+			}
 			m.settle()
 		}
 	}
@@ -209,13 +248,50 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 			got, err := m.act().s.TrySetPermits(bg, n)
 			m.is("TrySetPermits", got, unset, err)
 			if unset {
-				m.permits = &n
+				m.put(n)
 			}
 		}),
 		"AddPermits": own(func() {
 			n := rapid.SampledFrom([]int{-3, -1, 1, 2}).Draw(m.t, "n")
 			m.must(m.act().s.AddPermits(bg, n))
-			m.add(n)
+			m.grow(n)
+		}),
+		"SetPermits": own(func() {
+			n := m.number("n")
+			err := m.act().s.SetPermits(bg, n)
+			if m.permits == nil || m.known() {
+				m.must(err)
+				m.put(n)
+			} else if !errors.Is(err, rlock.ErrTotalUnknown) {
+				m.t.Fatal(err)
+			}
+		}),
+		"SetPermits beside AddPermits that is given up": own(func() {
+			if !m.counted || m.permits != nil && !m.known() {
+				m.t.Skip("it is not known how many there are")
+			}
+			ctx, cancel := context.WithCancel(bg)
+			defer cancel()
+			i, n := rapid.IntRange(0, 1).Draw(m.t, "client"), m.number("n")
+			action := rapid.SampledFrom([]faultproxy.Action{faultproxy.ResetAfter, faultproxy.SwallowReply, faultproxy.ResetBefore}).Draw(m.t, "fault")
+			m.faults[i].Store(&fault{action: action, hit: cancel})
+			if m.members[i].s.AddPermits(ctx, 2) == nil { // see "give up"
+				m.grow(2)
+			}
+			m.must(m.members[1-i].s.SetPermits(bg, n))
+			m.put(n)
+			m.eventually("it is undone", func() bool { return m.rdb.Get(bg, m.name).Val() == m.text(m.permits) })
+		}),
+		"Delete the semaphore": own(func() {
+			got, err := m.act().s.Delete(bg)
+			m.is("Delete", got, m.permits != nil, err)
+			m.permits, m.total = nil, nil
+			for _, p := range m.waiting {
+				if err := m.end(p.done); !errors.Is(err, rlock.ErrNotSet) {
+					m.t.Fatal(err)
+				}
+			}
+			m.waiting = nil
 		}),
 		"TryAcquire": own(func() {
 			n := m.number("n")
@@ -235,8 +311,8 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"Acquire": own(func() {
-			if m.permits == nil || len(m.waiting) > 5 {
-				m.t.Skip("not set, or too many")
+			if m.permits == nil || m.counted || len(m.waiting) > 5 {
+				m.t.Skip("not set, or nobody waits, or too many")
 			}
 			ctx, cancel := context.WithCancel(m.ctx)
 			p := &person{n: m.number("n"), cancel: cancel}
@@ -288,7 +364,7 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 				case what == 0:
 					m.add(-n)
 				case what == 2:
-					m.add(2)
+					m.grow(2)
 				case m.permits != nil:
 					m.add(-*m.permits)
 				}
@@ -398,7 +474,7 @@ func TestCountingLikeItsModel(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(bg)
 			defer cancel()
-			*m = countModel{rdb: m.rdb, faults: m.faults, marks: m.marks, t: rt, ctx: ctx, name: "counts:" + strconv.Itoa(rounds)}
+			*m = countModel{counted: rounds%2 == 0, rdb: m.rdb, faults: m.faults, marks: m.marks, t: rt, ctx: ctx, name: "counts:" + strconv.Itoa(rounds)}
 			for i, c := range clients {
 				m.members[i] = objects{c.NewSemaphore(m.name), c.NewCountDownLatch(m.name + ":latch"), c.NewBarrier(m.name)}
 			}
