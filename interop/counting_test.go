@@ -19,6 +19,7 @@ func (a *arena) counting(t *testing.T) {
 	w := &wakeUps{}
 	t.Run("permits", a.permits)
 	t.Run("release", func(t *testing.T) { a.permitReleased(t, w) })
+	t.Run("another number", a.anotherNumber)
 	t.Run("latch", func(t *testing.T) { a.counts(t, w) })
 	t.Run("deleted", func(t *testing.T) { a.deleted(t, w) })
 	t.Run("exclusion", a.inside)
@@ -69,6 +70,40 @@ func (a *arena) permitReleased(t *testing.T, w *wakeUps) {
 			first.number(t, 0, "semaphore", name, "available")
 		}
 	})
+}
+
+// anotherNumber: Go sets other numbers while Java holds permits and waits for some. Where fewer
+// are free than none, who waits still gets permits when enough are released, in either language.
+func (a *arena) anotherNumber(t *testing.T) {
+	java, gos := a.peers(java)
+	name := a.name("another-number")
+	gos.do(t, "1", "semaphore", name, "set", 5)
+	java.do(t, "1", "semaphore", name, "acquire", 3, 0)
+	waiting := func(n int) *call {
+		return a.blocked(t, "waiter", "semaphore", name, func() *call { return java.send(t, "waiter", "semaphore", name, "acquire", n, -1) })
+	}
+	waiter := waiting(6)
+	gos.do(t, "1", "semaphore", name, "make", 9)
+	waiter.must(t, "ok") // all are taken
+	gos.do(t, "1", "semaphore", name, "make", 4)
+	java.number(t, -5, "semaphore", name, "available")
+	java.refuses(t, "1", "semaphore", name, "acquire", 1, 0)
+	for _, releases := range []*peer{gos, java} {
+		waiter = waiting(1)
+		releases.do(t, "1", "semaphore", name, "release", 2)
+		releases.do(t, "1", "semaphore", name, "release", 3)
+		if !waiter.pending() {
+			t.Fatal("it has got a permit too early")
+		}
+		releases.do(t, "1", "semaphore", name, "release", 1)
+		waiter.must(t, "ok") // 4 are taken
+		gos.number(t, 0, "semaphore", name, "available")
+		gos.do(t, "1", "semaphore", name, "add", -5)
+	}
+	gos.do(t, "1", "semaphore", name, "delete")
+	java.number(t, 0, "semaphore", name, "available")
+	java.do(t, "1", "semaphore", name, "set", 2)
+	gos.number(t, 2, "semaphore", name, "available")
 }
 
 // counts: both count down, and the last count-down wakes who waits.

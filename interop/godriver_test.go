@@ -365,6 +365,11 @@ func (w *worker) semaphore(ctx context.Context, args []string) ([]string, error)
 		return nil, errNo
 	case "add":
 		return []string{begin}, s.AddPermits(ctx, n)
+	case "make": // only here: Redisson has no such method
+		return []string{begin}, s.SetPermits(ctx, n)
+	case "delete":
+		_, err := s.Delete(ctx)
+		return []string{begin}, err
 	case "acquire":
 		var opts []rlock.AcquireOption
 		if wait := duration(args[3]); wait >= 0 {
