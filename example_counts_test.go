@@ -41,6 +41,34 @@ func ExampleSemaphore() {
 	// three: true
 }
 
+// A new version of a program wants three at a time. Those of the old one go on.
+func ExampleSemaphore_SetPermits() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	converters := client.NewSemaphore("converters")
+	if _, err := converters.TrySetPermits(ctx, 2); err != nil { // the old version
+		log.Fatal(err)
+	}
+	if err := converters.Acquire(ctx, 1); err != nil {
+		log.Fatal(err)
+	}
+
+	if set, err := converters.TrySetPermits(ctx, 3); err != nil {
+		log.Fatal(err)
+	} else if !set {
+		state, err := converters.State(ctx)
+		fmt.Println("there are", state.Permits, err)
+		fmt.Println("set:", converters.SetPermits(ctx, 3))
+	}
+	state, err := converters.State(ctx)
+	fmt.Println("free:", state.Available, "of", state.Permits, err)
+	// Output:
+	// there are 2 <nil>
+	// set: <nil>
+	// free: 2 of 3 <nil>
+}
+
 // A report is written when all its parts are there, whichever processes made them.
 func ExampleCountDownLatch() {
 	client, stop := exampleClient()

@@ -50,7 +50,8 @@ func (c *Client) NewSemaphore(name string) *Semaphore {
 func (s *Semaphore) Name() string { return s.core.Name() }
 
 // TrySetPermits sets the number of permits, if none was set before, and reports whether it
-// did. Each process may call it: the first one sets.
+// did. Each process may call it: the first one sets. State tells whether that was another
+// number, and SetPermits changes it.
 //
 // If Redis gives no answer, or ctx ends, the outcome is unknown. When Redis answers again,
 // the client sees to it that late copies of the request change nothing.
@@ -63,7 +64,8 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 
 // AddPermits changes the number of permits by n, which may be negative: then fewer are
 // free, or less than none until enough are released. It sets the permits if none were set.
-// After an error nothing is added: if need be, that is undone in the background.
+// After an error nothing is added: if need be, that is undone in the background, unless
+// SetPermits has set the number since.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 	if err := s.core.check(ctx); err != nil {
 		return err
@@ -78,7 +80,8 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before: for a
 // program that begins with another number than those of an earlier version have set. State
 // tells the number that there is. If more are taken than there are to be, fewer are free than
-// none until enough have been released. It sets the permits if none were set.
+// none until enough have been released; those of a process that has died remain taken. It sets
+// the permits if none were set.
 //
 // It has to be known how many there are, free or not, and that is known of what clients of this
 // package have set and added. Otherwise it changes nothing and the error matches
