@@ -103,10 +103,11 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 		}
 		look := redis.NewScript(`local all = {} for i, k in ipairs(KEYS) do all[i] = redis.call('hkeys', k)[1] or '' end return all`)
 		rdb := b.Client(t)
-		for end := time.Now().Add(20 * time.Second); ; {
+		for end := time.Now().Add(locktest.Patience); ; {
 			owners, err := look.Run(bg, rdb, names).StringSlice()
 			if err != nil {
-				t.Fatal(err)
+				t.Error(err)
+				break
 			}
 			slices.Sort(owners)
 			owners = slices.Compact(owners)
@@ -129,13 +130,14 @@ func TestMultiLockOfOneSlotIsAtomic(t *testing.T) {
 				mu.Unlock()
 			}
 			mu.Lock()
-			enough := got >= 100 && seen >= 3
+			enough := got >= 30 && seen >= 3
 			mu.Unlock()
 			if enough {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%d acquires, of which %d were seen", got, seen)
+				t.Errorf("%d acquires, of which %d were seen", got, seen)
+				break
 			}
 		}
 		close(stop)

@@ -95,7 +95,7 @@ func TestMultiLockOfOneSlotIsReleasedByOneScript(t *testing.T) {
 				t.Errorf("ran %d scripts", n)
 			}
 			for _, n := range names {
-				ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+				ctx, cancel := context.WithTimeout(bg, locktest.Patience)
 				message, err := heard.ReceiveMessage(ctx)
 				cancel()
 				if err != nil || message.Channel != "redisson_lock__channel:"+n || message.Payload != "0" {

@@ -104,7 +104,7 @@ func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode 
 	defer plain.Close()
 	defer sharded.Close()
 	for _, ps := range []*redis.PubSub{plain, sharded} {
-		if _, err := ps.ReceiveTimeout(ctx, 20*time.Second); err != nil {
+		if _, err := ps.ReceiveTimeout(ctx, locktest.Patience); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func clusterPubSub(t *testing.T, c *redistest.Cluster, on []*redis.Client, mode 
 	}{{"plain", plain, mode.plain}, {"sharded", sharded, mode.sharded}} {
 		var got []string
 		for {
-			m, err := heard.ps.ReceiveTimeout(ctx, 20*time.Second)
+			m, err := heard.ps.ReceiveTimeout(ctx, locktest.Patience)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -126,7 +126,7 @@ func (p *mirrored) sameConnection(t *testing.T) {
 func (p *mirrored) listener(t *testing.T, name string) *redis.PubSub {
 	ps := p.atMaster.Subscribe(context.Background(), "redisson_lock__channel:{"+name+"}")
 	t.Cleanup(func() { _ = ps.Close() })
-	if _, err := ps.ReceiveTimeout(context.Background(), 20*time.Second); err != nil {
+	if _, err := ps.ReceiveTimeout(context.Background(), locktest.Patience); err != nil {
 		t.Fatal(err)
 	}
 	return ps
@@ -134,7 +134,7 @@ func (p *mirrored) listener(t *testing.T, name string) *redis.PubSub {
 
 func hears(t *testing.T, ps *redis.PubSub) {
 	t.Helper()
-	m, err := ps.ReceiveTimeout(context.Background(), 20*time.Second)
+	m, err := ps.ReceiveTimeout(context.Background(), locktest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestWaiterAfterUnansweredUnsubscribe(t *testing.T) {
 	lease := locktest.MustLock(t, b.NewClient(t).NewLock("resubscribe"))
 	l := c.NewLock("resubscribe")
 	subscribes := func(c faultproxy.Command) bool { return c.Name == "subscribe" }
-	for end := time.Now().Add(20 * time.Second); p.Count(subscribes) < 10; {
+	for end := time.Now().Add(locktest.Patience); p.Count(subscribes) < 10; {
 		if time.Now().After(end) {
 			t.Fatal("no overlap of subscribes on this machine")
 		}
