@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -203,9 +204,9 @@ var errGone = errors.New("a reply was lost, and the release that was sent again 
 func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
 // unanswered makes a failed call match ErrUnreachable, whatever ended it,
-// unless Redis answered with an error.
+// unless Redis answered, with an error or what leaves a doubt.
 func unanswered(err error) error {
-	if errors.Is(err, ErrUnreachable) || !wire.Transient(err) {
+	if errors.Is(err, ErrUnreachable) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
 		return err
 	}
 	return because(ErrUnreachable, err)

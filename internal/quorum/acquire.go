@@ -69,7 +69,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		t.first = t.foremost()
 	}
 	if t.vote(ctx) {
-		t.ballot.votes.won(t.tally.token, t.tally.got, t.clock.Now())
+		t.ballot.votes.won(t.tally.token, t.tally.got, t.clock.Now(), t.prompt(0))
 		t.cfg.Ballots.add(t.ID, t.ballot)
 		won := outcome(protocol.Entered{Verdict: protocol.Granted, Token: t.tally.token})
 		won.Unsure = true

@@ -182,11 +182,12 @@ type votes struct {
 	entries int     // of the owner; the nodes do not know it
 }
 
-// won notes the token of the hold, and which of the grants that were counted do count still.
-func (v *votes) won(token int64, got []grant, now time.Time) {
+// won notes the token of the hold, and which of the grants that were counted do count still. A vote
+// may be prompt younger.
+func (v *votes) won(token int64, got []grant, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.token, v.since = token, now
+	v.token, v.since, v.grace = token, now, prompt
 	for i, g := range got {
 		if g.count > 0 {
 			v.stamps[i] = g.stamp
@@ -239,9 +240,13 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 func (v *votes) granted(r reply, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	known := v.stamps[r.node] == r.stamp
 	v.stamps[r.node], v.level[r.node] = r.stamp, max(v.level[r.node], r.count)
-	if !v.since.IsZero() && r.count > v.token && now.Sub(v.since) > prompt {
-		v.late[r.node], v.grace = true, prompt // the next renewal tells how old it is
+	switch {
+	case !v.since.IsZero() && r.count > v.token && now.Sub(v.since) > prompt:
+		v.late[r.node], v.grace = true, prompt // the next renewal tells how old it is, or the release
+	case known && now.Sub(v.since) <= prompt: // a renewal was answered before the acquire, and met the same vote
+		v.anew[r.node], v.late[r.node] = false, false
 	}
 }
 
@@ -255,6 +260,14 @@ func (v *votes) fresh(node int, stamp string, era int) {
 	v.anew[node] = v.anew[node] || era == v.era
 	v.late[node] = era != v.era
 	v.level[node] = 0 // the counter may be lost too
+}
+
+// knows reports whether a stamp is that of a vote of which the client heard in another way than by a
+// renewal that granted it. A request does not have it if the reply to the acquire was under way.
+func (v *votes) knows(node int, stamp string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.stamps[node] == stamp && !v.anew[node]
 }
 
 // lasted reports whether a node's vote counts as continuous: it was granted before the last
@@ -274,7 +287,22 @@ func (v *votes) lasted(node int, granted time.Time) bool {
 func (v *votes) old(node int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.oldLocked(node)
+}
+
+func (v *votes) oldLocked(node int) bool {
 	return v.stamps[node] != "" && !v.anew[node] && !v.late[node]
+}
+
+// ended reports whether a vote that a release has taken back was older than the last confirmation, as
+// far as is known. A release that does not tell the stamp and the age of the vote was sent where it was old.
+func (v *votes) ended(r reply, now time.Time) (old bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r.stamp == "" || r.stamp == v.stamps[r.node] && v.oldLocked(r.node) {
+		return true
+	}
+	return !now.Add(-r.age).After(v.since.Add(v.grace))
 }
 
 // confirm begins a new era: a quorum of votes has lasted until now.

@@ -15,6 +15,9 @@ var (
 	// ErrInvalidArgument: the nodes cannot be used this way. Two nodes that are one server
 	// may be noticed late.
 	ErrInvalidArgument = errors.New("invalid argument")
+
+	// ErrDoubtful: the release has ended the hold, unless it was lost before.
+	ErrDoubtful = errors.New("the lock may have been lost before")
 )
 
 func argErr(format string, args ...any) error {
@@ -23,6 +26,7 @@ func argErr(format string, args ...any) error {
 
 var (
 	errUnanswered = errors.New("it does not answer, or has not answered the last request yet")
+	errAnew       = errors.New("it had no vote for this hold, and has one since now")
 	errRepeated   = errors.New("the repeated request found nothing")
 	errUnknown    = errors.New("not known yet: it has not told its run_id")
 	errRestarted  = errors.New("restarted meanwhile")
@@ -35,6 +39,14 @@ func (l *Lock) noQuorum(failed failures) error { return l.tooFew(l.q, failed) }
 // tooFew is noQuorum for any number of nodes needed.
 func (l *Lock) tooFew(need int, failed failures) error {
 	return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
+}
+
+// doubted is the error of a release that found so many votes gone that another hold may have had the
+// lock, unless votes that came late were there before.
+func (l *Lock) doubted(t *releaseTally) error {
+	gone := l.n - t.had - t.late - len(t.failed)
+	err := fmt.Errorf("%w: %d of %d nodes had no vote for it, and %d may have voted for another before", ErrDoubtful, gone, l.n, t.late)
+	return l.perNode(err, t.failed)
 }
 
 // unsettled is the error when the votes that were not read could make those for one holder

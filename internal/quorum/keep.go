@@ -65,6 +65,9 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	votes := &n.ballot.votes
+	if r.err == nil && r.says == fresh && votes.knows(r.node, r.stamp) {
+		r.says = continuous
+	}
 	if r.err == nil && r.says == continuous && !votes.lasted(r.node, n.clock.Now().Add(-r.age)) {
 		r.says = fresh
 	}
@@ -104,7 +107,7 @@ func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	case unknown:
 		return failed[protocol.Kept](n.noQuorum(n.tally.failed)), n.tally.again()
 	}
-	return outcome(n.tally.lost()), false
+	return outcome(lostTo(n.tally.taken)), false
 }
 
 // Reenter implements protocol.Protocol. The nodes need not know how often the owner has

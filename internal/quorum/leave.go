@@ -26,7 +26,7 @@ func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) {
 		which: func(i int) bool { return given[i] },
 		back:  &b.papers,
 		release: func(i int, stray bool) *wire.Request {
-			return all.request(i, b.votes.owes(i), stray)
+			return all.request(i, made{token: b.votes.owes(i), stray: stray, tells: stray || !b.votes.old(i)})
 		},
 		rest: func(i int, req *wire.Request) *wire.Request { return all.rest(b.votes.owes(i), req) },
 		read: readRelease,
@@ -59,19 +59,20 @@ type releases struct {
 // made is what differs between the requests of a release.
 type made struct {
 	token    int64
-	stray    bool
+	stray    bool // a copy of a request may come late, so a tombstone is needed
+	tells    bool // the node is to tell how old its vote is
 	announce string
 }
 
-// request is REL. stray: a copy of a request may come late, so a tombstone is needed.
-func (l *releases) request(i int, token int64, stray bool) *wire.Request {
-	announce := "none"
+// request is REL.
+func (l *releases) request(i int, m made) *wire.Request {
+	m.announce = "none"
 	if l.tell {
-		announce = l.nodes[i].Wire.PublishCommand()
+		m.announce = l.nodes[i].Wire.PublishCommand()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if m := (made{token, stray, announce}); l.last == nil || l.from != m {
+	if l.last == nil || l.from != m {
 		l.last, l.from = l.make(m), m
 	}
 	return l.last
@@ -79,7 +80,7 @@ func (l *releases) request(i int, token int64, stray bool) *wire.Request {
 
 func (l *releases) make(m made) *wire.Request {
 	r := &wire.Request{Script: l.script("release"), OneEffect: true, FailFast: true}
-	if !m.stray && m.token <= 0 && m.announce == "publish" { // most often
+	if !m.stray && !m.tells && m.token <= 0 && m.announce == "publish" { // most often
 		r.Put(1, l.keys[0], l.id, l.freed)
 		return r
 	}
@@ -144,8 +145,8 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			case r.err != nil:
 				t.unanswered(r.node, r.err)
 			case r.says == released:
-				t.released(r.node)
-			case r.says != released && r.unsure:
+				t.released(r.node, b.votes.ended(r, l.clock.Now()))
+			case r.unsure:
 				// A copy before may have taken the vote back, whoever has got it since; or the node had
 				// lost it.
 				t.unanswered(r.node, errRepeated)
@@ -162,7 +163,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			return failed[protocol.Kept](err) // the watchdogs repeat it on nodes that did not answer
 		}
 	}
-	if verdict == no && l.quarantine != nil {
+	if (verdict == no || t.doubtful()) && l.quarantine != nil {
 		t.had += l.quarantine.kept(ctx, forgot)
 		verdict = t.next()
 	}
@@ -174,9 +175,12 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		done.Heard = heard
 		return done
 	case unknown:
+		if t.doubtful() {
+			return failed[protocol.Kept](l.doubted(&t))
+		}
 		return failed[protocol.Kept](wire.Because(wire.ErrUnreachable, l.noQuorum(t.failed)))
 	}
-	return outcome(t.lost())
+	return outcome(lostTo(t.taken))
 }
 
 // linger waits for the rest of the replies, for a while, except for those of nodes that are not known

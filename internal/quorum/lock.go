@@ -230,6 +230,15 @@ func outcome[T any](o T) protocol.Result[T] {
 	return protocol.Result[T]{Outcome: o, OfQuorum: true}
 }
 
+// lostTo returns how a hold has ended, after a round or a release with the result no in which so many
+// nodes had voted for others.
+func lostTo(taken int) protocol.Kept {
+	if taken > 0 {
+		return protocol.TakenOver
+	}
+	return protocol.Removed
+}
+
 // task is a request about a hold that can also be sent without a waiting caller. It
 // implements protocol.Task.
 type task struct {

@@ -53,9 +53,9 @@ type reply struct {
 	usual  time.Duration // how long the answer before this one took
 
 	raisedTo int64         // of a RAISE: the token; of a request for a vote: 0
-	stamp    string        // granted, continuous, fresh: of the vote
+	stamp    string        // granted, continuous, fresh: of the vote; released: if the node was to tell
 	count    int64         // granted: the new value of the counter
-	age      time.Duration // continuous, fresh: how long the vote has lasted
+	age      time.Duration // with the stamp, except granted: how long the vote has lasted
 	id       string        // busy, votedFor, released by force: whose vote it is, or was
 	rest     time.Duration // busy, votedFor: how long that vote lasts
 	token    int64         // votedFor: of the hold; 0: it is not (yet) a hold
@@ -168,14 +168,25 @@ func readRenew(a wire.Answer) (r reply, err error) {
 
 // readRelease reads the reply of quorum/release.
 func readRelease(a wire.Answer) (r reply, err error) {
-	n, err := a.Int()
+	n, rest, err := first(a)
 	switch {
-	case n > 0:
-		r.says = released
+	case err != nil:
+		return r, err
 	case n < 0:
-		r.says = busy
+		return reply{says: busy}, nil
+	case n == 0:
+		return r, nil
 	}
-	return r, err
+	r.says = released
+	if len(rest) > 0 {
+		age, ok := rest[0].(int64)
+		stamp, is := text(rest, 1)
+		if !ok || !is {
+			return reply{}, wire.ErrReply(a.Val)
+		}
+		r.stamp, r.age = stamp, micros(age)
+	}
+	return r, nil
 }
 
 // readForce reads the reply of quorum/force_unlock.

@@ -1,11 +1,8 @@
 package quorum
 
 import (
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // The tallies count the replies of nodes and decide. They do no I/O, have no mutexes and no
@@ -235,8 +232,6 @@ func (t *renewTally) lasted(int) {
 	t.continuous++
 }
 
-var errAnew = errors.New("it had no vote for this hold, and has one since now")
-
 func (t *renewTally) anew(node int) {
 	t.open--
 	t.fresh++
@@ -283,21 +278,15 @@ func (t *renewTally) verdict(anew []bool) decision {
 // votes that were granted anew there is a quorum.
 func (t *renewTally) again() bool { return t.enough(t.continuous + t.fresh) }
 
-// lost returns how the hold ended, after a round with the result no.
-func (t *renewTally) lost() protocol.Kept {
-	if t.taken > 0 {
-		return protocol.TakenOver
-	}
-	return protocol.Removed
-}
-
 // releaseTally counts the replies to a release. The hold has lasted until now if so many
 // nodes had voted for it that the others are no quorum. Outstanding replies can only confirm
-// that, so hanging nodes do not delay the release.
+// that, so hanging nodes do not delay the release. If it takes votes that were granted after the hold
+// was last confirmed, that is unknown: another hold may have had them before.
 type releaseTally struct {
 	size
 	open   int
 	had    int // nodes that had voted for the hold, or may have
+	late   int // nodes that had voted for it, but may have voted for another before
 	taken  int // nodes that have voted for another hold
 	failed failures
 }
@@ -307,9 +296,13 @@ func (t *releaseTally) unanswered(node int, why error) {
 	t.failed[node] = why
 }
 
-func (t *releaseTally) released(int) {
+func (t *releaseTally) released(_ int, old bool) {
 	t.open--
-	t.had++
+	if old {
+		t.had++
+	} else {
+		t.late++
+	}
 }
 
 func (t *releaseTally) gone(_ int, taken bool) {
@@ -321,6 +314,11 @@ func (t *releaseTally) gone(_ int, taken bool) {
 
 func (t *releaseTally) lasted() bool { return t.blocks(t.had + len(t.failed)) }
 
+// doubtful reports whether the hold has lasted only if late votes count.
+func (t *releaseTally) doubtful() bool {
+	return !t.lasted() && t.blocks(t.had+t.late+len(t.failed))
+}
+
 func (t *releaseTally) next() decision {
 	switch {
 	case t.open > 0 && !(t.lasted() && !t.blocks(len(t.failed)+t.open)):
@@ -329,16 +327,10 @@ func (t *releaseTally) next() decision {
 		return unknown
 	case t.lasted():
 		return yes
+	case t.doubtful():
+		return unknown
 	}
 	return no
-}
-
-// lost returns how the hold had ended, before a release with the result no.
-func (t *releaseTally) lost() protocol.Kept {
-	if t.taken > 0 {
-		return protocol.TakenOver
-	}
-	return protocol.Removed
 }
 
 // stateTally counts the votes of the nodes by hold. A hold with a quorum of votes is the

@@ -397,7 +397,7 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 				if again := tally.again(); got == unknown && again != (count[lasts]+count[forgot] >= s.q) {
 					t.Fatalf("%v %v: again %v after %v", s, kinds, again, order)
 				}
-				if lost := tally.lost(); got == no && (lost == protocol.TakenOver) != (count[taken] > 0) {
+				if lost := lostTo(tally.taken); got == no && (lost == protocol.TakenOver) != (count[taken] > 0) {
 					t.Fatalf("%v %v: lost as %v", s, kinds, lost)
 				}
 				ends[got]++
@@ -417,6 +417,7 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 	t.Parallel()
 	const (
 		had = iota
+		late
 		none
 		taken
 		silent
@@ -446,7 +447,9 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 						heard[kinds[i]]++
 						switch kinds[i] {
 						case had:
-							tally.released(i)
+							tally.released(i, true)
+						case late:
+							tally.released(i, false)
 						case silent:
 							tally.unanswered(i, errSilent)
 						default:
@@ -462,12 +465,14 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 						want = unknown
 					case total[had]+total[silent] > s.n-s.q:
 						want = yes
+					case total[had]+total[silent]+total[late] > s.n-s.q:
+						want = unknown
 					}
 					if got != want {
 						t.Fatalf("%v %v: %v after %v, want %v", s, kinds, got, order, want)
 					}
-					if got == no && (tally.lost() == protocol.TakenOver) != (total[taken] > 0) {
-						t.Fatalf("%v %v: %v", s, kinds, tally.lost())
+					if got == no && (lostTo(tally.taken) == protocol.TakenOver) != (total[taken] > 0) {
+						t.Fatalf("%v %v: %v", s, kinds, lostTo(tally.taken))
 					}
 					ends[got]++
 				})

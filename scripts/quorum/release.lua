@@ -13,7 +13,8 @@
 -- ARGV[5]  time to keep the tombstone, ms; only with KEYS[4]
 -- With KEYS[1], ARGV[1] and ARGV[2] alone it publishes by 'publish' and leaves the counter alone: the
 -- node was at the token, or there is none. If the reply is not 1, the client asks again with the token.
--- Reply    1  taken back; {1, n} if n connections listen: see shared/publish.lua
+-- Reply    1  taken back, with those three alone; else {1, µs, stamp}: and the vote had lasted for µs,
+--             since the grant with that stamp. Beside it n, if n connections listen: see shared/publish.lua
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
 -- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or
@@ -26,8 +27,11 @@ local record, tombstone = KEYS[1], KEYS[4]
 local id, channel = ARGV[1], ARGV[2]
 -- Also if the time of the record is over: no other hold has had the vote since, and the
 -- clock may be wrong and be set right.
-local had = redis.call('hget', record, 'attempt') == id
+local had, stamp = redis.call('hget', record, 'attempt') == id, nil
 if had then
+  if #KEYS > 1 then
+    stamp = redis.call('hget', record, 'stamp')
+  end
   redis.call('del', record)
   if #KEYS == 1 then
     -- The usual case ends here: this is announce and told, which are not even defined.
@@ -46,7 +50,7 @@ end
 local token, how = tonumber(ARGV[3] or 0), ARGV[4]
 local reply
 if had then
-  reply = told(1, announce(how, channel, '0'))
+  reply = told({1, age(stamp, micros()), stamp}, announce(how, channel, '0'))
 else
   redis.call('hdel', record, '')
 end
