@@ -99,6 +99,8 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	}
 	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
 	switch {
+	case e.Votes != "":
+		s.said.what = e.Votes
 	case e.Missing > 0:
 		s.said = said{"members that are still to come: #", e.Missing}
 	case e.Inside > 0:

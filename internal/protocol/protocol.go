@@ -214,6 +214,8 @@ type Entered struct {
 	Holder string
 	Others int64
 	Known  bool
+	// Votes is what was seen of the votes for a Busy RedLock if it is not known who holds it.
+	Votes string
 	// Split: Busy, but no holder was seen: others ask for the votes of a RedLock at the same time.
 	Split bool
 	// Round is the round in which the acquire was refused, if HasRound.

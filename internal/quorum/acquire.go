@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -90,7 +91,8 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	case t.blocks(len(t.tally.failed)):
 		if q := t.quarantine; q != nil && e.Wait {
 			if rest := q.rest(t.tally.failed); rest > 0 {
-				return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond)})
+				why := fmt.Sprintf("%s: %v", t.tally.seen(), protocol.InQuarantine{Left: rest})
+				return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: why})
 			}
 		}
 		return failed[protocol.Entered](t.noQuorum(t.tally.failed))
@@ -112,7 +114,11 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 			e.Clashes++
 		}
 	}
-	return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true, Split: !held})
+	busy := protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true, Split: !held}
+	if held && holder == "" {
+		busy.Votes = t.tally.seen()
+	}
+	return outcome(busy)
 }
 
 // backOff is the longest pause after a look at split votes, and so many before it.

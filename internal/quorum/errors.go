@@ -56,6 +56,21 @@ func (l *Lock) unsettled(votes int, failed failures) error {
 	return wire.Because(wire.ErrUnreachable, l.perNode(err, failed))
 }
 
+// seen says what a try that was not granted has seen of the votes.
+func (t *grantTally) seen() string {
+	text := fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", len(t.rests), t.n, len(t.failed))
+	open := 0
+	for i, g := range t.got {
+		if g.open && t.failed[i] == nil {
+			open++
+		}
+	}
+	if open > 0 {
+		text += fmt.Sprintf("; %d have not answered yet", open)
+	}
+	return text
+}
+
 // perNode adds the failure of each node to an error.
 func (l *Lock) perNode(err error, failed failures) error {
 	for i, n := range l.nodes {

@@ -68,8 +68,12 @@ func TestNewDeploymentIsInQuarantineUntilBootstrap(t *testing.T) {
 	if _, got := h.tries(false); !errors.Is(got.Err, ErrNoQuorum) || !strings.Contains(got.Err.Error(), "in quarantine for ") {
 		t.Fatalf("%+v", got)
 	}
-	if _, got := h.tries(true); got.Outcome.Verdict != protocol.Busy || got.Outcome.Known || got.Outcome.Rest <= 0 || got.Outcome.Rest > 2*longest {
+	_, got := h.tries(true)
+	if got.Outcome.Verdict != protocol.Busy || got.Outcome.Known || got.Outcome.Rest <= 0 || got.Outcome.Rest > 2*longest {
 		t.Errorf("a waiter is to look again when the quarantine is over: %+v", got)
+	}
+	if why := got.Outcome.Votes; !strings.HasPrefix(why, "0 of 3 nodes have voted for others, and ") || !strings.Contains(why, "could not vote") || !strings.Contains(why, "in quarantine for ") {
+		t.Errorf("a waiter is told %q", why)
 	}
 	h.bootstraps()
 	id, _ := h.enters()

@@ -3,6 +3,8 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -77,6 +79,36 @@ func TestRedLockUnknownIsNotFree(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	n.servers[1].Resume()
+}
+
+// Two of five nodes vote for a hold, and two do not say for whom: it may be the holder. Who does not
+// get the lock is told that. Nobody waits in a queue.
+func TestRedLockRefusalOfWhoMayHoldIt(t *testing.T) {
+	t.Parallel()
+	n := startMasters(t)
+	n.warm(t)
+	n.voteFor(t, "stock", "dead:1", "dead:1")
+	acquire := locktest.SHA("quorum/acquire")
+	for _, i := range []int{3, 4} {
+		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(acquire) {
+				return faultproxy.Error
+			}
+			return faultproxy.Pass
+		})
+	}
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(patience))
+	// It waits for no more replies when it is clear that there is no quorum.
+	_, err := l.TryLock(bg)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	if !regexp.MustCompile("[12] of 5 nodes have voted for others, and [12] could not vote").MatchString(err.Error()) {
+		t.Errorf("TryLock: %v", err)
+	}
+	_, err = l.Lock(bg, rlock.WithWait(300*time.Millisecond))
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	if strings.Contains(err.Error(), "reserved for a waiter") {
+		t.Errorf("Lock: %v", err)
+	}
 }
 
 // ForceUnlock tells that the lock was held if one holder had a quorum, and not if
