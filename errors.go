@@ -51,7 +51,8 @@ var (
 	// go-redis client is closed (redis.ErrClosed). The lease has ended all the same.
 	// The lock may stay in Redis until the lease runs out there; until then the
 	// release is repeated in the background. Or a reply was lost, and the release that was
-	// sent again found the hold gone: ended by the first one, or lost before it.
+	// sent again found the hold gone: ended by the first one, or lost before it. Or the
+	// release has ended a RedLock of which nobody knows whether it was lost before.
 	ErrUnconfirmed = errors.New("release not confirmed")
 
 	// ErrNoQuorum: too few masters of a RedLock could vote. The message has the outcome

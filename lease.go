@@ -335,6 +335,10 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // may also have lost it before, as in a failover, which breaks connections too; then another
 // owner may have had the lock. Nothing is repeated: nothing is left of the hold.
 //
+// Unlock of a RedLock matches ErrUnconfirmed alone if voters have lost their votes, and without
+// one that was given later than the others, or anew, there was no majority: another owner may have had
+// the lock before that vote.
+//
 // It works the same during and after Shutdown, but then nothing is repeated in the
 // background.
 func (l *Lease) Unlock(ctx context.Context) error {

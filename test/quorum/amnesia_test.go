@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -132,6 +133,47 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 			n.nothing(t, "stock")
 		})
 	}
+}
+
+// A voter loses its data, another owner comes and goes, and then a late acquire of the first one gets a
+// vote. With that the first has as many votes as before, and it does not know that it had lost the lock.
+func TestRedLockUnlockAfterALateVote(t *testing.T) {
+	t.Parallel()
+	n := startMasters(t)
+	n.warm(t)
+	for _, rdb := range n.plain {
+		do(t, rdb, "set", counterKey("stock"), 100) // equal: each vote of the first quorum counts
+	}
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(patience))
+	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(patience))
+	acquire, late := locktest.SHA("quorum/acquire"), make(chan struct{})
+	let := sync.OnceFunc(func() { close(late) })
+	defer let()
+	for i := 3; i < 5; i++ {
+		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+			if !c.IsScript(acquire) {
+				return faultproxy.Pass
+			}
+			if i == 4 {
+				return faultproxy.Error
+			}
+			<-late
+			return faultproxy.Pass
+		})
+	}
+	lease := locktest.MustLock(t, l)
+	n.plain[2].FlushAll(bg)
+	second := locktest.MustLock(t, other)
+	if second.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", second.Token(), lease.Token())
+	}
+	locktest.MustUnlock(t, second)
+	n.nothing(t, "stock", 2, 3, 4)
+	time.Sleep(time.Second) // so that it is not taken for the slowness of a busy machine
+	let()
+	locktest.Eventually(t, "the late acquire has got a vote", func() bool { return n.votes(t, "stock", 3)[0] == lease.Owner() })
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, nil, rlock.ErrUnreachable, rlock.ErrLeaseLost)
+	n.nothing(t, "stock")
 }
 
 // A hold that another one has taken over is told so, by a renewal and by Unlock.
