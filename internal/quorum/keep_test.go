@@ -316,8 +316,12 @@ func (h *home) late(refuse bool, ahead int64) (id string, arrive func()) {
 	h.t.Helper()
 	h.servers[4].proxy.ErrorText = "-ERR refused"
 	h.warm()
-	for _, s := range h.servers[3:] {
-		s.rdb.IncrBy(bg, h.counter, ahead)
+	for i, s := range h.servers {
+		count := int64(100)
+		if i >= 3 {
+			count += ahead
+		}
+		s.rdb.Set(bg, h.counter, count, 0)
 	}
 	e, held := h.entry(), make(chan struct{})
 	acquire := loaded()["quorum/acquire"].SHA

@@ -171,7 +171,7 @@ func TestRedLockUnlockAfterALateVote(t *testing.T) {
 	n.nothing(t, "stock", 2, 3, 4)
 	time.Sleep(time.Second) // so that it is not taken for the slowness of a busy machine
 	let()
-	locktest.Eventually(t, "the late acquire has got a vote", func() bool { return n.votes(t, "stock", 3)[0] == lease.Owner() })
+	locktest.Eventually(t, "the late acquire has got a vote", func() bool { return n.votes(t, "stock", 3)[0] == lease.HoldID() })
 	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, nil, rlock.ErrUnreachable, rlock.ErrLeaseLost)
 	n.nothing(t, "stock")
 }
