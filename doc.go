@@ -31,7 +31,8 @@
 // context descends from, through [Lease.Context] or the context that [Do] gives to its
 // function. It enters every other lock as a new owner. So goroutines that share the
 // context of one lease exclude each other from every other lock, and a context that
-// does not descend from a hold waits for it, even in the same goroutine. [WithoutOwner]
+// does not descend from a hold waits for it, even in the same goroutine. [LeaseFrom] returns
+// the lease that a context descends from, with its fencing token. [WithoutOwner]
 // cuts a context off from all holds. [WithOwner] makes one owner of a whole tree of
 // calls, whose goroutines do not exclude each other at all; use it only where contexts
 // of leases cannot be handed on.
@@ -99,7 +100,7 @@
 //   - A lock cannot stop a process. Code that does not watch its lease continues after a
 //     loss, and a process that was stopped between its last check and its effect finds
 //     out too late. Only the resource can prevent both, by refusing a fencing token lower
-//     than the highest it has seen.
+//     than the highest it has seen ([Lease.Token], and [LeaseFrom] in the function of Do).
 //   - Redis replicates asynchronously. A failover may promote a replica that has not seen
 //     a hold, and give the lock to a second owner while the first has a valid lease; the
 //     first learns of it with its next renewal. A flush, an eviction, and a restart

@@ -13,7 +13,7 @@ import (
 // Unlock resigns, or until it is lost, and its token is higher than that of every leader
 // before. As with locks, no two leaders both trust their leases, but a leader that was
 // stopped may act on one that is over: have what it writes to check Lease.Token or its
-// [Lease.Context].
+// [Lease.Context]. In the function of Run, [LeaseFrom] has the lease.
 //
 // The leader proclaims a value, such as its address. It is there from the moment in which
 // it leads, changes with [Election.Proclaim], and goes with the leadership: nobody ever
@@ -211,7 +211,7 @@ func (to *leadersTo) tell(s *sighting) {
 }
 
 // Run campaigns, and calls fn with the context of the leadership: it ends with ctx, and when
-// the leadership is lost. When fn returns while it leads, Run resigns and returns the error
+// the leadership is lost; [LeaseFrom] returns the lease, for its token and for Proclaim. When fn returns while it leads, Run resigns and returns the error
 // of fn. If the leadership was lost before that, Run drops what fn returned and campaigns
 // again. It does so too when Redis cannot be reached, or too few replicas confirm.
 //

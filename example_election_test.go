@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log"
+
+	"github.com/go-rlock/rlock"
 )
 
 // One process leads, the others know where it can be reached.
@@ -44,12 +46,19 @@ func ExampleElection_Run() {
 	client, stop := exampleClient()
 	defer stop()
 
-	err := client.NewElection("scheduler").Run(context.Background(), "10.0.0.7:9000", func(ctx context.Context) error {
+	scheduler := client.NewElection("scheduler")
+	var jobs store // refuses who was the leader before
+	err := scheduler.Run(context.Background(), "10.0.0.7:9000", func(ctx context.Context) error {
 		fmt.Println("leads:", ctx.Err() == nil) // ctx ends if the leadership is lost; Run campaigns again then
-		return nil
+		lease, _ := rlock.LeaseFrom(ctx)
+		if err := jobs.write(lease.Token(), "clean up at noon"); err != nil {
+			return err
+		}
+		return scheduler.Proclaim(ctx, lease, "10.0.0.7:9001")
 	})
 	fmt.Println(err)
 	// Output:
 	// leads: true
+	// written: clean up at noon
 	// <nil>
 }

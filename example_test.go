@@ -41,6 +41,18 @@ func exampleClient(opts ...rlock.Option) (client *rlock.Client, stop func()) {
 	}
 }
 
+// store is a resource that remembers the highest token it has seen.
+type store struct{ highest int64 }
+
+func (s *store) write(token int64, text string) error {
+	if token < s.highest {
+		return errors.New("refused: " + text)
+	}
+	s.highest = token
+	fmt.Println("written:", text)
+	return nil
+}
+
 func Example() {
 	ctx := context.Background()
 	rdb, stop := exampleRedis()
@@ -258,16 +270,7 @@ func ExampleLease_Token() {
 	ctx := context.Background()
 	lock := client.NewLock("document")
 
-	var highest int64
-	write := func(text string, token int64) {
-		if token < highest {
-			fmt.Println("refused:", text)
-			return
-		}
-		highest = token
-		fmt.Println("written:", text)
-	}
-
+	var document store
 	slow, err := lock.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -279,10 +282,35 @@ func ExampleLease_Token() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	write("by the new holder", quick.Token())
-	write("by the old one", slow.Token())
+	_ = document.write(quick.Token(), "by the new holder")
+	fmt.Println(document.write(slow.Token(), "by the old one"))
 	_ = quick.Unlock(ctx)
 	// Output:
 	// written: by the new holder
 	// refused: by the old one
+}
+
+// The code that writes is handed a context, as usual, and finds the lease and its token in it.
+func ExampleLeaseFrom() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	var document store
+	save := func(ctx context.Context, text string) error {
+		lease, ok := rlock.LeaseFrom(ctx)
+		if !ok {
+			return errors.New("save needs the context of a lease")
+		}
+		return document.write(lease.Token(), text)
+	}
+	err := rlock.Do(ctx, client.NewLock("document"), func(ctx context.Context) error {
+		return save(ctx, "a draft")
+	})
+	fmt.Println(err)
+	fmt.Println(save(ctx, "a note"))
+	// Output:
+	// written: a draft
+	// <nil>
+	// save needs the context of a lease
 }

@@ -130,7 +130,8 @@ func (l *Lease) HoldID() string {
 // has seen is safe from holders that continue after a loss. Tokens grow across expiry,
 // restarts and failovers, unless the server loses its data and its clock goes back, both
 // at once; those of a [RedLock] without a quarantine also unless several of its servers
-// come back with old data. A [FencedLock] promises less.
+// come back with old data. A [FencedLock] promises less. [LeaseFrom] has the lease where only its
+// context was handed on.
 func (l *Lease) Token() int64 {
 	if l.none() {
 		return 0
@@ -209,7 +210,8 @@ func (l *Lease) listenersLocked() *listeners {
 // Context returns a context that descends from the lease: calls with it may enter again
 // this lock and the other locks that parent descends from, and no others. So goroutines
 // that share the context exclude each other from every other lock, but not from this
-// one. It is canceled when the lease ends; context.Cause then says why.
+// one. It is canceled when the lease ends; context.Cause then says why. [LeaseFrom] returns
+// the lease.
 //
 // Everything else comes from parent: its values, its end, and its owner, if it has one
 // from WithOwner. What the context of the acquire descended from counts only if parent
@@ -221,11 +223,11 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		parent = context.Background()
 	}
 	if l.none() {
-		ctx, cancel := context.WithCancelCause(parent)
+		ctx, cancel := context.WithCancelCause(chainFrom(parent).in(parent, nil))
 		cancel(errNoLease)
 		return ctx
 	}
-	ctx, cancel := context.WithCancelCause(l.of.chain(chainFrom(parent)).in(parent))
+	ctx, cancel := context.WithCancelCause(l.of.chain(chainFrom(parent)).in(parent, l))
 	forget := l.onEnd(cancel)
 	context.AfterFunc(ctx, forget) // if parent ends first
 	return ctx

@@ -93,6 +93,12 @@ func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (
 	return lease, err
 }
 
+// below is ctx with the holds of the members that were taken.
+func (r *round) below(ctx context.Context) context.Context {
+	_, innermost := descentOf(ctx)
+	return r.chain.in(ctx, innermost)
+}
+
 // run takes all members, round after round.
 func (r *round) run(ctx context.Context, wait bool) (*Lease, error) {
 	m := r.m
@@ -165,7 +171,7 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 	var limit time.Time // of this round, once something is held
 	for i, l := range r.m.members {
 		if !wait {
-			lease, err := l.TryLock(r.chain.in(ctx), r.opts...)
+			lease, err := l.TryLock(r.below(ctx), r.opts...)
 			if err != nil {
 				return err
 			}
@@ -174,7 +180,7 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			}
 			continue
 		}
-		lease, err := l.Lock(r.chain.in(ctx), r.until(earlier(r.end, limit))...)
+		lease, err := l.Lock(r.below(ctx), r.until(earlier(r.end, limit))...)
 		if err != nil {
 			now := time.Now()
 			if ctx.Err() == nil && errors.Is(err, ErrNotAcquired) &&
@@ -210,7 +216,7 @@ func (r *round) around(ctx, holding context.Context) error {
 		if i == first {
 			continue
 		}
-		lease, err := l.TryLock(r.chain.in(ctx), r.opts...)
+		lease, err := l.TryLock(r.below(ctx), r.opts...)
 		if err != nil {
 			if ctx.Err() != nil || !errors.Is(err, ErrNotAcquired) && !worthRepeating(err) {
 				return err

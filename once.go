@@ -19,7 +19,7 @@ import (
 // is lost, the next one that waits runs its own. If the process that runs it dies, the next
 // one begins at the end of the lease; if it only lost its lease, as after a long stop, its
 // result is not written, so that of its successor stays. A function may therefore have run in part, or to its end, before it is run again:
-// have what it does check the token, or make it harmless to repeat.
+// have what it does check the token ([LeaseFrom]), or make it harmless to repeat.
 //
 // While the result is kept, Do costs one command. It is written, and the lock is freed, by
 // one script, which waits for no replicas (WithReplicaAck). If Redis loses its data, the
@@ -68,7 +68,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...LockOption) *On
 
 // Do returns the result that is kept, or waits while another caller runs, or calls fn and
 // reports that it ran. fn gets the context of the lease ([Lease.Context]), which ends with
-// ctx and when the lease is lost.
+// ctx and when the lease is lost; [LeaseFrom] returns the lease.
 //
 // A result that is kept is shared with other callers: do not change it.
 //

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 )
 
@@ -19,19 +20,64 @@ type chain struct {
 	owner *owner // at the end; nil: none
 }
 
-type chainKey struct{}
+// descent is a context that descends from leases, or was cut off from them.
+type descent struct {
+	context.Context
+	chain *chain // what an acquire enters again
+	lease *Lease // see LeaseFrom; nil: none
+}
+
+type descentKey struct{}
+
+func (d *descent) Value(key any) any {
+	if _, is := key.(descentKey); is {
+		return d
+	}
+	return d.Context.Value(key)
+}
+
+func (d *descent) String() string { return fmt.Sprint(d.Context) + ".rlock" }
+
+// descentOf returns what a context descends from.
+func descentOf(ctx context.Context) (*chain, *Lease) {
+	if d, _ := ctx.Value(descentKey{}).(*descent); d != nil {
+		return d.chain, d.lease
+	}
+	return nil, nil
+}
 
 func chainFrom(ctx context.Context) *chain {
-	ch, _ := ctx.Value(chainKey{}).(*chain)
+	ch, _ := descentOf(ctx)
 	return ch
 }
 
-// in returns a context with the chain.
-func (ch *chain) in(ctx context.Context) context.Context {
+// in returns a context with the chain, and the lease that is the innermost.
+func (ch *chain) in(ctx context.Context, innermost *Lease) context.Context {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return context.WithValue(ctx, chainKey{}, ch)
+	return &descent{ctx, ch, innermost}
+}
+
+// LeaseFrom returns the lease that ctx descends from, by [Lease.Context]: the innermost, if
+// there are several. In the functions of [Do], [Once.Do] and [Election.Run] it is the lease that
+// they run under. So code below them has the fencing token at hand ([Lease.Token]), and all
+// else that a lease can do.
+//
+// Of a lock that was entered again it is the lease of the inner entry, of a [MultiLock] that of the
+// whole ([Lease.Members] has the token of each member). A lease that has ended is returned
+// all the same: ask its Err. ok is false if there is none: the context with which a lock was
+// acquired does not descend from its lease; [WithOwner] and [WithoutOwner] cut what is
+// below them off from the leases above; and the context of a nil Lease has none.
+//
+// Who has acquired the lease unlocks it. Do, Once.Do and Run return ErrUnlocked if their function
+// has unlocked it.
+func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
+	if ctx == nil {
+		return nil, false
+	}
+	_, lease = descentOf(ctx)
+	return lease, lease != nil
 }
 
 // WithOwner returns a context with a new owner. All calls with it, or with contexts made
@@ -44,12 +90,12 @@ func (ch *chain) in(ctx context.Context) context.Context {
 // that call Lock are both inside. To lock against each other they need contexts that do
 // not come from one WithOwner, or the context of a lease ([Lease.Context], [Do]).
 func WithOwner(ctx context.Context) context.Context {
-	return (&chain{owner: &owner{}}).in(ctx)
+	return (&chain{owner: &owner{}}).in(ctx, nil)
 }
 
-// WithoutOwner returns a context that descends from no hold and has no owner: calls with
+// WithoutOwner returns a context that descends from no lease and has no owner: calls with
 // it are excluded from the locks that the caller holds.
-func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx) }
+func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx, nil) }
 
 // with is the chain with one more hold. It leaves out a hold of the chain's owner, which
 // is found there, and holds whose leases are all unlocked.

@@ -160,7 +160,8 @@ func isNil(l Locker) bool {
 
 // Do holds the lock while fn runs. If the lock is not acquired, it does not call fn and
 // returns the error of Lock. fn gets the context of the lease ([Lease.Context]): it ends
-// with the lease and with ctx, and lets fn enter the lock again. Goroutines that fn
+// with the lease and with ctx, lets fn enter the lock again, and has the lease with its
+// fencing token at hand ([LeaseFrom]). Goroutines that fn
 // starts exclude each other from all other locks. Do joins the errors of fn and of
 // Unlock, which matches ErrLeaseLost if fn ran on without the lock. The joined error is
 // no *Error; use errors.Is and errors.As. Do releases the lock if fn panics.

@@ -395,3 +395,22 @@ func TestRunOfAnElectionEndsWithTheClient(t *testing.T) {
 	locktest.MustUnlock(t, lease)
 	locktest.OnlyTombstones(t, b.Client(t))
 }
+
+// The function of Run has its lease, and can change the value of the leader with it.
+func TestRunHasItsLeaseInTheContext(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		e := b.NewClient(t).NewElection("job")
+		err := e.Run(bg, "a", func(ctx context.Context) error {
+			lease, ok := rlock.LeaseFrom(ctx)
+			if !ok || lease.Token() == 0 {
+				t.Error("no lease, or no token")
+			}
+			wantLeader(t, e, rlock.Leader{Value: "a", HoldID: lease.HoldID(), Token: lease.Token()})
+			return e.Proclaim(ctx, lease, "b")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
