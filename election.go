@@ -211,9 +211,11 @@ func (to *leadersTo) tell(s *sighting) {
 }
 
 // Run campaigns, and calls fn with the context of the leadership: it ends with ctx, and when
-// the leadership is lost; [LeaseFrom] returns the lease, for its token and for Proclaim. When fn returns while it leads, Run resigns and returns the error
-// of fn. If the leadership was lost before that, Run drops what fn returned and campaigns
-// again. It does so too when Redis cannot be reached, or too few replicas confirm.
+// the leadership is lost; [LeaseFrom] returns the lease, for its token and for Proclaim. When
+// fn returns while it leads, Run resigns and returns the error of fn; ErrClosed instead of
+// context.Canceled, if the client shuts down and ctx has not ended. If the leadership was lost
+// before that, Run drops what fn returned and campaigns again. It does so too when Redis cannot
+// be reached, or too few replicas confirm.
 //
 // Run returns the error of Campaign if that fails for another reason: the end of ctx, which
 // it matches, ErrClosed, ErrReentrant, ErrInvalidArgument, or an error of Redis. If Redis
@@ -251,14 +253,13 @@ func lead(ctx context.Context, lease *Lease, fn func(ctx context.Context) error)
 			_ = lease.Unlock(ctx)
 		}
 	}()
-	err = fn(lease.Context(ctx))
+	inside := lease.Context(ctx)
+	err = fn(inside)
 	returned = true
+	cut := cutOffOf(ctx, inside)
 	unlockErr := lease.Unlock(ctx)
-	switch {
-	case errors.Is(unlockErr, ErrLeaseLost):
+	if errors.Is(unlockErr, ErrLeaseLost) {
 		return true, nil
-	case unlockErr != nil:
-		err = errors.Join(err, unlockErr)
 	}
-	return false, err
+	return false, cut.result(err, unlockErr)
 }

@@ -73,7 +73,8 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...LockOption) *On
 // A result that is kept is shared with other callers: do not change it.
 //
 // If fn ran and returned an error, Do returns that, and keeps nothing; Redis has its text, up to
-// 1 KiB, for a minute, for those that wait in other processes. If fn returned a
+// 1 KiB, for a minute, for those that wait in other processes. A loss of the lease comes first,
+// as in [Do] of a lock, and a context that it has canceled is not told. If fn returned a
 // result, Do returns it too, and the error
 //   - is nil if the result was written; a nil result is kept as an empty one;
 //   - matches ErrLeaseLost if the lease was lost before: the result of another caller
@@ -149,8 +150,10 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 			_ = lease.Unlock(ctx)
 		}
 	}()
-	result, err = fn(lease.Context(ctx))
+	inside := lease.Context(ctx)
+	result, err = fn(inside)
 	returned = true
+	cut := cutOffOf(ctx, inside)
 	if err == nil && len(result) > MaxResultLength {
 		err = o.core.error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
@@ -163,10 +166,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 			o.core.c.lines.failAll(o.core.line(""), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}
-		if unlockErr := unlock(ctx); unlockErr != nil {
-			err = errors.Join(err, unlockErr)
-		}
-		return result, err
+		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
 	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {

@@ -2,7 +2,6 @@ package rlock
 
 import (
 	"context"
-	"errors"
 	"reflect"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -161,11 +160,16 @@ func isNil(l Locker) bool {
 // Do holds the lock while fn runs. If the lock is not acquired, it does not call fn and
 // returns the error of Lock. fn gets the context of the lease ([Lease.Context]): it ends
 // with the lease and with ctx, lets fn enter the lock again, and has the lease with its
-// fencing token at hand ([LeaseFrom]). Goroutines that fn
-// starts exclude each other from all other locks. Do joins the errors of fn and of
-// Unlock, which matches ErrLeaseLost if fn ran on without the lock. The joined error is
-// no *Error; use errors.Is and errors.As. Do releases the lock if fn panics.
-func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
+// fencing token at hand ([LeaseFrom]). Goroutines that fn starts exclude each other from
+// all other locks. Do releases the lock if fn panics.
+//
+// Do joins the errors of fn and of Unlock. The end of the lease comes first: the error
+// matches ErrLeaseLost if the lock was lost while fn ran, and ErrClosed if fn returned the
+// error of its context because the client shuts down. It does not match context.Canceled
+// then, unless ctx had ended before the lease: a loss does not look like a caller that has
+// gone away. If that was all that fn returned, or fn returned the cause, the end of the lease is
+// all that Do returns. A joined error is no *Error; use errors.Is and errors.As.
+func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if isNil(l) || fn == nil {
 		return &Error{Err: invalid("Do needs a lock and a function")}
 	}
@@ -173,10 +177,15 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts 
 	if err != nil {
 		return err
 	}
+	returned := false
 	defer func() {
-		if unlockErr := lease.Unlock(ctx); unlockErr != nil {
-			err = errors.Join(err, unlockErr)
+		if !returned { // a panic
+			_ = lease.Unlock(ctx)
 		}
 	}()
-	return fn(lease.Context(ctx))
+	inside := lease.Context(ctx)
+	err = fn(inside)
+	returned = true
+	cut := cutOffOf(ctx, inside)
+	return cut.result(err, lease.Unlock(ctx))
 }

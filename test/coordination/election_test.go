@@ -414,3 +414,21 @@ func TestRunHasItsLeaseInTheContext(t *testing.T) {
 		}
 	})
 }
+
+// A leader that leaves because its client shuts down says so: no caller has gone away.
+func TestRunThatLeavesAtAShutdownSaysSo(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
+	closed := make(chan error, 1)
+	err := c.NewElection("job").Run(bg, "a", func(ctx context.Context) error {
+		go func() { closed <- c.Shutdown(bg) }()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	locktest.WantErr(t, err, rlock.ErrClosed, nil, context.Canceled, rlock.ErrLeaseLost)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	locktest.OnlyTombstones(t, b.Client(t))
+}
