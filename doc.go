@@ -43,8 +43,8 @@
 //
 // # Types
 //
-// Every type, or each side of a read-write lock, is a [Locker] and an [Inspector]: there
-// is what their methods promise; Watch is described below. Every type hands out a
+// Every type, or each side of a read-write lock, is a [Locker], an [Inspector] and a
+// [ReleaseRequester]: there is what their methods promise; Watch is described below. Every type hands out a
 // [Lease] and keeps the promises of this page. The types differ in who gets the lock
 // next, and in what a wait costs.
 //
@@ -160,7 +160,7 @@
 // # Asking holders to leave
 //
 // Whoever wants a lock may ask those who keep it from others, in any process, to release it
-// ([Locker], RequestRelease). A holder hears that by [Lease.ReleaseRequested], if it listens,
+// ([ReleaseRequester]). A holder hears that by [Lease.ReleaseRequested], if it listens,
 // and decides. A request is for the holds that there are, never for a later one. It is left in
 // Redis for ten minutes, and announced by a message: who listens later, or missed the
 // message, finds it. Listening costs a subscription and two looks, and one look each third of

@@ -6,7 +6,10 @@ import "context"
 // and TryLock, for types that are acquired in other ways.
 type inspected struct{ core *core }
 
-var _ Inspector = inspected{}
+var (
+	_ Inspector        = inspected{}
+	_ ReleaseRequester = inspected{}
+)
 
 // Name is the name, with the prefix of the client.
 func (i inspected) Name() string { return i.core.Name() }
@@ -28,7 +31,7 @@ func (i inspected) ForceUnlockIf(ctx context.Context, holdID string) (bool, erro
 	return i.core.ForceUnlockIf(ctx, holdID)
 }
 
-// RequestRelease asks those who have a lease to end it: see [Locker]. The members of a
+// RequestRelease asks those who have a lease to end it: see [ReleaseRequester]. The members of a
 // [DoubleBarrier] cannot be asked: the error matches ErrInvalidArgument. Who runs the function
 // of a [Once], or of [Election.Run], has no lease to hear it by.
 func (i inspected) RequestRelease(ctx context.Context) (asked bool, err error) {

@@ -3,22 +3,35 @@ package rlock
 import (
 	"context"
 	"errors"
+	"reflect"
 )
 
-var _ Inspector = (*MultiLock)(nil)
+var (
+	_ Inspector        = (*MultiLock)(nil)
+	_ ReleaseRequester = (*MultiLock)(nil)
+)
 
-// each calls fn with each member, until it returns false or an error. A member that is
-// no Inspector, of a type of the caller's, is refused before anything is sent.
-func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)) error {
+// membersAs are the members as what a method needs of them. One that is no such thing, of a
+// type of the caller's, is refused before anything is sent.
+func membersAs[T any](ctx context.Context, m *MultiLock) ([]T, error) {
 	if err := m.check(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	members := make([]Inspector, len(m.members))
+	all := make([]T, len(m.members))
 	for i, l := range m.members {
 		var ok bool
-		if members[i], ok = l.(Inspector); !ok {
-			return m.error(invalid("the member %.100q cannot be inspected: a %T is no Inspector", l.Name(), l))
+		if all[i], ok = l.(T); !ok {
+			return nil, m.error(invalid("the member %.100q is a %T, which is no %v", l.Name(), l, reflect.TypeFor[T]()))
 		}
+	}
+	return all, nil
+}
+
+// each calls fn with each member, until it returns false or an error.
+func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)) error {
+	members, err := membersAs[Inspector](ctx, m)
+	if err != nil {
+		return err
 	}
 	for _, l := range members {
 		if more, err := fn(l); err != nil || !more {
@@ -95,13 +108,15 @@ func (m *MultiLock) ForceUnlockIf(ctx context.Context, holdID string) (bool, err
 }
 
 // RequestRelease asks the holders of all members, and reports whether any was asked. It goes on
-// after an error, and joins the errors. See [Locker].
+// after an error, and joins the errors. If a member, of a type of the caller's, is no
+// [ReleaseRequester], it asks nobody and fails with ErrInvalidArgument.
 func (m *MultiLock) RequestRelease(ctx context.Context) (asked bool, err error) {
-	if err := m.check(ctx); err != nil {
+	members, err := membersAs[ReleaseRequester](ctx, m)
+	if err != nil {
 		return false, err
 	}
 	var failed []error
-	for _, l := range m.members {
+	for _, l := range members {
 		one, err := l.RequestRelease(ctx)
 		asked = asked || one
 		failed = append(failed, err)

@@ -7,7 +7,8 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Locker is what every lock type can do.
+// Locker is what every lock type can do, and what a MultiLock needs of its members: see also
+// [Inspector] and [ReleaseRequester].
 type Locker interface {
 	// Name is the name of the lock, with the client's prefix.
 	Name() string
@@ -54,16 +55,6 @@ type Locker interface {
 	// as long, it goes on trying for a RedLock of which it has seen no holder, but others
 	// that try at the same time.
 	TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
-
-	// RequestRelease asks whoever keeps others out of the lock to release it: its holder;
-	// for the write side of a read-write lock the writer and all readers, for the read side
-	// the writer. It returns whether there was anybody to ask. The holder decides: it hears
-	// the request by [Lease.ReleaseRequested], if it listens, which nobody else can see. Java
-	// processes do not. A request concerns these holds, never a later one, however late
-	// or often it arrives, and stands for ten minutes, for a holder who listens later. It
-	// takes two commands. After ErrUnreachable, ErrNoQuorum or ctx.Err() it is unknown
-	// whether anybody was asked; to ask again does no harm.
-	RequestRelease(ctx context.Context) (asked bool, err error)
 }
 
 // Inspector looks at a lock, and frees it for an operator, without a lease. Every lock
@@ -102,9 +93,24 @@ type Inspector interface {
 	ForceUnlockIf(ctx context.Context, holdID string) (bool, error)
 }
 
+// ReleaseRequester has others asked to release a lock. Every lock type, and each side of a
+// read-write lock, is one.
+type ReleaseRequester interface {
+	// RequestRelease asks whoever keeps others out of the lock to release it: its holder;
+	// for the write side of a read-write lock the writer and all readers, for the read side
+	// the writer. It returns whether there was anybody to ask. The holder decides: it hears
+	// the request by [Lease.ReleaseRequested], if it listens, which nobody else can see. Java
+	// processes do not. A request concerns these holds, never a later one, however late
+	// or often it arrives, and stands for ten minutes, for a holder who listens later. It
+	// takes two commands. After ErrUnreachable, ErrNoQuorum or ctx.Err() it is unknown
+	// whether anybody was asked; to ask again does no harm.
+	RequestRelease(ctx context.Context) (asked bool, err error)
+}
+
 var _ interface {
 	Locker
 	Inspector
+	ReleaseRequester
 } = (*Lock)(nil)
 
 // Lock is a reentrant, unfair lock, the counterpart of Redisson's RLock. It excludes all

@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/go-rlock/rlock"
@@ -24,11 +23,6 @@ func (l PermitLocker) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*r
 // TryLock is TryAcquire.
 func (l PermitLocker) TryLock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
 	return l.TryAcquire(ctx, l.N, opts...)
-}
-
-// RequestRelease fails: who holds permits cannot be asked.
-func (l PermitLocker) RequestRelease(context.Context) (bool, error) {
-	return false, errors.New("permits cannot be asked for")
 }
 
 // MustSetPermits gives a semaphore its permits, unless it has them.

@@ -9,6 +9,7 @@ import (
 // AnyLock is a lock of any type with all the methods that they share.
 type AnyLock interface {
 	rlock.Locker
+	rlock.ReleaseRequester
 	IsLocked(context.Context) (bool, error)
 	State(context.Context) (rlock.State, error)
 	HoldCount(context.Context) (int, error)

@@ -46,10 +46,6 @@ func (l permitTaker) TryLock(ctx context.Context, opts ...rlock.AcquireOption) (
 	return l.take(ctx, opts, l.TryAcquire)
 }
 
-func (permitTaker) RequestRelease(context.Context) (bool, error) {
-	return false, errors.New("permits cannot be asked for")
-}
-
 func (l permitTaker) take(ctx context.Context, opts []rlock.AcquireOption, acquire func(context.Context, int, ...rlock.AcquireOption) (*rlock.Lease, error)) (*rlock.Lease, error) {
 	for {
 		lease, err := acquire(ctx, l.n, opts...)

@@ -94,7 +94,7 @@ func revocationRun(t *testing.T, seed uint64, s scenario) (trace []string, v *re
 			request := func() {
 				l, shared := side()
 				a := revocation{who: p.h.Name, shared: shared, from: w.Elapsed()}
-				asked, err := l.RequestRelease(bg)
+				asked, err := l.(rlock.ReleaseRequester).RequestRelease(bg)
 				a.to, a.asked = w.Elapsed(), asked && err == nil
 				v.mu.Lock()
 				defer v.mu.Unlock()
@@ -164,10 +164,10 @@ func revocationRun(t *testing.T, seed uint64, s scenario) (trace []string, v *re
 				v.wrong = append(v.wrong, "in the end, a new holder heard an old request")
 			default:
 			}
-			asked, err := other.RequestRelease(bg)
+			asked, err := other.(rlock.ReleaseRequester).RequestRelease(bg)
 			for tries := 0; err != nil && unanswered(err) && tries < 10; tries++ {
 				// Connections in the pool may be broken: a node of a RedLock is not asked again.
-				asked, err = other.RequestRelease(bg)
+				asked, err = other.(rlock.ReleaseRequester).RequestRelease(bg)
 			}
 			if err != nil || !asked {
 				v.wrong = append(v.wrong, fmt.Sprintf("in the end: %v, %v", asked, err))

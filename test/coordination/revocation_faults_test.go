@@ -191,7 +191,7 @@ func TestLateRequestIsNotForTheNextHolder(t *testing.T) {
 				})
 				lease := locktest.MustLock(t, l)
 				for !held.Load() { // a busy machine may not even have sent it
-					_, err := ask.RequestRelease(bg)
+					_, err := ask.(rlock.ReleaseRequester).RequestRelease(bg)
 					locktest.WantErr(t, err, rlock.ErrUnreachable)
 				}
 				locktest.MustUnlock(t, lease)

@@ -20,7 +20,7 @@ var patient = rlock.WithWatchdogLease(3 * time.Hour)
 // request asks for a lock, and wants somebody to be there, or nobody.
 func request(t testing.TB, l rlock.Locker, want bool) {
 	t.Helper()
-	asked, err := l.RequestRelease(bg)
+	asked, err := l.(rlock.ReleaseRequester).RequestRelease(bg)
 	if err != nil || asked != want {
 		t.Fatalf("RequestRelease of %s: %v, %v, want %v", l.Name(), asked, err, want)
 	}
@@ -405,7 +405,7 @@ func TestRequestsOfNoLeaseAndNoLock(t *testing.T) {
 		"zero Lock": &rlock.Lock{}, "nil MultiLock": (*rlock.MultiLock)(nil), "zero RedLock": &rlock.RedLock{},
 		"no name": c.NewLock(""),
 	} {
-		if asked, err := l.RequestRelease(bg); asked {
+		if asked, err := l.(rlock.ReleaseRequester).RequestRelease(bg); asked {
 			t.Error(what, "has a holder")
 		} else {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)

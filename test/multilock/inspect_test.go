@@ -2,6 +2,7 @@ package multilock
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,20 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 		if _, err := foreign.IsLocked(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("a member that cannot be inspected: %v", err)
 		}
+
+		// Nobody is asked, not even the holder of the first member.
+		lease = locktest.MustLock(t, c.NewLock("inspected a"))
+		if asked, err := foreign.RequestRelease(bg); asked || !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), "is no rlock.ReleaseRequester") {
+			t.Errorf("a member of which nobody can be asked: %v, %v", asked, err)
+		}
+		key := "{inspected a}:rlock:asked:" + lease.HoldID()
+		if n := b.Client(t).Exists(bg, key).Val(); n != 0 {
+			t.Error("the holder of another member was asked")
+		}
+		if asked, err := c.NewLock("inspected a").RequestRelease(bg); !asked || err != nil || b.Client(t).Exists(bg, key).Val() != 1 {
+			t.Errorf("the holder was not asked under %s: %v, %v", key, asked, err)
+		}
+		locktest.MustUnlock(t, lease)
 	})
 }
 

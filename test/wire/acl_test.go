@@ -339,7 +339,7 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		}
 		if k.asks {
 			requested := lease.ReleaseRequested()
-			if asked, err := theirs[i].RequestRelease(bg); !asked || err != nil {
+			if asked, err := theirs[i].(rlock.ReleaseRequester).RequestRelease(bg); !asked || err != nil {
 				t.Errorf("RequestRelease: %v, %v", asked, err)
 			}
 			<-requested
