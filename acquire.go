@@ -38,16 +38,16 @@ type attempt struct {
 }
 
 // lock is Lock and TryLock of every type.
-func (l *core) lock(ctx context.Context, wait bool, opts []AcquireOption) (lease *Lease, err error) {
+func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (lease *Lease, err error) {
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
 	c := l.c
 	a := &attempt{core: l, refused: protocol.NoRound}
-	if err := l.options(&a.opts, opts, wait); err != nil {
+	if err := options(l, &a.opts, opts); err != nil {
 		return nil, l.error(err)
 	}
-	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, a.opts.priority, a.opts.value, protocol.NoRound
+	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, l.opts.priority, a.opts.value, protocol.NoRound
 	if !c.begin() {
 		return nil, l.error(ErrClosed)
 	}
@@ -75,13 +75,9 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	}
 	// One deadline bounds everything: other operations of the owner, the commands,
 	// the waiting.
-	ctx := caller
-	if a.opts.hasWait && a.opts.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.opts.wait)
-		defer cancel()
-	}
-	a.Wait = wait && !(a.opts.hasWait && a.opts.wait == 0)
+	ctx, cancel := a.opts.within(caller)
+	defer cancel()
+	a.Wait = wait && !a.opts.looksOnce()
 
 	if _, again := l.asks.(protocol.Reentrant); again {
 		a.chain = chainFrom(ctx)

@@ -50,12 +50,12 @@ func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
 	return r.Outcome > 0, err
 }
 
-// Wait waits until the barrier is not set or ctx ends. It may miss that the barrier was
-// lifted if it is set again at once. If Redis gives no answer for as long as a watchdog
-// lease, the error matches ErrUnreachable.
-func (b *Barrier) Wait(ctx context.Context) error {
+// Wait waits until the barrier is not set, ctx ends, or WithWait is over. It may miss that
+// the barrier was lifted if it is set again at once. Its errors are those of
+// [CountDownLatch.Wait].
+func (b *Barrier) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := b.core.check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, b.core, b.asks.IsSet, b.asks.Listen, "the barrier is set")
+	return untilZero(ctx, b.core, opts, b.asks.IsSet, b.asks.Listen, "the barrier is set")
 }

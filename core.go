@@ -82,6 +82,13 @@ func (l *core) retryAfter() time.Duration {
 	return min(l.c.cfg.commandTimeout, l.c.cfg.watchdogLease/10)
 }
 
+// with is the same core with another protocol.
+func (l *core) with(asks protocol.Protocol) *core {
+	other := &core{asks: asks, settings: l.settings}
+	other.names.Lock = l.names.Lock
+	return other
+}
+
 // line is where a waiter that would get a hold with this id waits in this client.
 func (l *core) line(id string) lineKey {
 	key := lineKey{lock: l.id(), side: l.side}
@@ -92,9 +99,21 @@ func (l *core) line(id string) lineKey {
 }
 
 // options reads the options of an acquire into a, if the lock can have them.
-func (l *core) options(a *acquireConfig, opts []AcquireOption, wait bool) error {
-	if err := l.c.cfg.acquireOptions(a, opts, wait); err != nil {
+func options[O callOption](l *core, a *acquireConfig, opts []O) error {
+	if err := given(a, opts); err != nil {
 		return err
+	}
+	c := &l.c.cfg
+	if a.hasLease {
+		if err := checkLease("WithLease", a.lease); err != nil {
+			return err
+		}
+		a.lease = wholeMillis(a.lease)
+	} else {
+		a.lease = c.watchdogLease
+	}
+	if c.validity(a.lease) <= 0 {
+		return invalid("WithLease(%v): WithDrift(%v, %v) leaves nothing of it", a.lease, c.driftFactor, c.driftFloor)
 	}
 	if longest := l.longestLease(); longest > 0 && a.lease > longest {
 		return invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, longest)
@@ -102,15 +121,12 @@ func (l *core) options(a *acquireConfig, opts []AcquireOption, wait bool) error 
 	if l.asks.Margin() > 0 && l.validity(a.lease) <= 0 {
 		return invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
 	}
-	if a.hasPriority && l.family != priorityFamily {
-		return invalid("WithPriority is for a PriorityLock")
-	}
 	return nil
 }
 
 // checkOptions reports why the lock refuses options of an acquire. It reads them into a.
 func (l *core) checkOptions(a *acquireConfig, opts []AcquireOption) error {
-	if err := l.options(a, opts, true); err != nil {
+	if err := options(l, a, opts); err != nil {
 		return l.error(err)
 	}
 	return nil

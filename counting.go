@@ -95,15 +95,21 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 
 // untilZero waits until what is asked for is 0 or less, for all of a client at once. The
 // text says what is left; see said.
-func untilZero(ctx context.Context, l *core, ask func() protocol.Request[int64], listen func(notify func()) (end func()), text string) error {
+func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() protocol.Request[int64], listen func(notify func()) (end func()), text string) error {
+	o, err := waitOptions(opts)
+	if err != nil {
+		return l.error(err)
+	}
 	c := l.c
 	if !c.begin() {
 		return l.error(ErrClosed)
 	}
 	defer c.end()
 	w := &zero{ask: ask, hear: listen, text: text}
-	w.inquiry = inquiry{c: c, of: l.id(), asks: w, number: c.lastHold.Add(1), wait: true, forAll: true}
-	if err := w.run(ctx, ctx); err != nil {
+	w.inquiry = inquiry{c: c, of: l.id(), asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
+	within, cancel := o.within(ctx)
+	defer cancel()
+	if err := w.run(ctx, within); err != nil {
 		return l.error(err)
 	}
 	return nil

@@ -48,23 +48,28 @@ func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
 // those of [Locker]; WithWait(0) enters only as the last of them. Who gives up leaves no
 // place.
 func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return b.core.lock(ctx, true, opts)
+	return lock(ctx, b.core, true, opts)
 }
 
 // Leave unlocks the lease, which waits for nobody, and then waits until all members of its
 // generation have left. If it fails to unlock, it does not wait, and returns the error of
 // [Lease.Unlock]; it waits if that is ErrUnconfirmed since a reply was lost, which it returns then.
 // Otherwise the member has left, and the error matches
-//   - ctx.Err(), if ctx ended first, and ErrUnreachable, if Redis did not answer then;
+//   - ctx.Err(), if ctx ended first, and ErrNotAcquired, if WithWait was over; and
+//     ErrUnreachable, if Redis did not answer then;
 //   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
 //   - ErrClosed, if the client shuts down, or it is an error of Redis.
 //
 // A lease of another barrier or client is refused with ErrInvalidArgument, and a nil one
 // with ErrNotHeld.
-func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease) error {
+func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
 	l := b.core
 	if err := l.check(ctx); err != nil {
 		return err
+	}
+	o, err := waitOptions(opts)
+	if err != nil {
+		return l.error(err)
 	}
 	if lease.none() {
 		return l.error(ErrNotHeld)
@@ -85,8 +90,10 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease) error {
 	w := &leaving{generation: h.token, places: l.asks.(*protocol.Places)}
 	// Those of one generation stand in one line, and what the first finds is true for all.
 	of := lockID{family: doubleFamily + " " + strconv.FormatInt(h.token, 10), name: l.name()}
-	w.inquiry = inquiry{c: c, of: of, asks: w, number: c.lastHold.Add(1), wait: true, forAll: true}
-	if err := w.run(ctx, ctx); err != nil {
+	w.inquiry = inquiry{c: c, of: of, asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
+	within, cancel := o.within(ctx)
+	defer cancel()
+	if err := w.run(ctx, within); err != nil {
 		return l.error(err)
 	}
 	return unlocked

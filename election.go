@@ -58,8 +58,8 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 		return nil, err
 	}
 	all := make([]AcquireOption, 0, len(opts)+1)
-	all = append(append(all, opts...), func(c *acquireConfig) { c.value = value })
-	lease, err := e.core.lock(ctx, true, all)
+	all = append(append(all, opts...), valueOption(value))
+	lease, err := lock(ctx, e.core, true, all)
 	if err == nil {
 		e.tell(lease)
 	}

@@ -80,10 +80,10 @@ func ExamplePriorityLock() {
 	}{{"nightly", rlock.MinPriority}, {"usual", rlock.DefaultPriority}, {"urgent", rlock.MaxPriority}} {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			err := rlock.Do(ctx, press, func(context.Context) error {
+			err := rlock.Do(ctx, press.At(job.priority), func(context.Context) error {
 				fmt.Println(job.name)
 				return nil
-			}, rlock.WithPriority(job.priority))
+			})
 			if err != nil {
 				log.Print(err)
 			}

@@ -205,7 +205,7 @@ func TestFairReaderCannotUpgrade(t *testing.T) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb).NewFairReadWriteLock("a")
 		reader := locktest.MustLock(t, l.Reader)
-		for _, enter := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Writer.Lock, l.Writer.TryLock} {
+		for _, enter := range locktest.Acquires(l.Writer) {
 			_, err := enter(reader.Context(bg))
 			locktest.WantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
 		}

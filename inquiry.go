@@ -27,8 +27,7 @@ type inquiry struct {
 	need   int64         // how much it takes of what there is
 	// forAll: what the head finds is true for all who waited before it looked.
 	forAll bool
-	// sentinel is what an error of the end of the wait matches, beside that of the
-	// context; nil: nothing.
+	// sentinel is what an error of the end of the context matches beside that; nil: nothing.
 	sentinel error
 
 	tries  int
@@ -302,7 +301,7 @@ func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Ti
 
 // interrupted makes the error of a call from what stopped it: the end of the caller's
 // context or of the wait, limit, or a single look that found nothing. It contains what was
-// seen last. sentinel is what an error of the first two kinds matches too; nil: nothing.
+// seen last. sentinel is what an error of the first kind matches too; nil: nothing.
 func interrupted(caller context.Context, err, sentinel error, limit time.Duration, seen *sight, now time.Time) error {
 	stopped := wire.Ended(err)
 	separator := "; "
@@ -314,8 +313,8 @@ func interrupted(caller context.Context, err, sentinel error, limit time.Duratio
 		if err = endOf(caller); sentinel != nil {
 			err = because(sentinel, err)
 		}
-	case stopped && !worthRepeating(err) && sentinel != nil:
-		err = fmt.Errorf("%w: timed out after %v", sentinel, limit)
+	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
+		err = fmt.Errorf("%w: timed out after %v", ErrNotAcquired, limit)
 	case err == ErrNotAcquired:
 		separator = ": "
 	default:

@@ -69,15 +69,15 @@ func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
 	return int(max(r.Outcome, 0)), err
 }
 
-// Wait waits until the latch is open or ctx ends. It may miss that the latch was open if a
-// new count is set at once. If ctx ends, the error matches that of the context, and says what
-// is left of the count; if Redis gives no answer for as long as a watchdog lease,
-// ErrUnreachable.
-func (l *CountDownLatch) Wait(ctx context.Context) error {
+// Wait waits until the latch is open, ctx ends, or WithWait is over. It may miss that the
+// latch was open if a new count is set at once. If ctx ends, the error matches that of the
+// context, and if WithWait is over ErrNotAcquired; both say what is left of the count. If Redis
+// gives no answer for as long as a watchdog lease, it matches ErrUnreachable.
+func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := l.core.check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, l.core, l.asks.Count, l.asks.Listen, "left to count down: #")
+	return untilZero(ctx, l.core, opts, l.asks.Count, l.asks.Listen, "left to count down: #")
 }
 
 // Delete opens the latch, and frees all who wait, in Java too. It reports whether there was

@@ -33,6 +33,7 @@ type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
+	priority     int             // of a PriorityLock
 	handOver     *handOverBounds // nil: the default
 }
 
@@ -145,90 +146,4 @@ func WithMaxHold(d time.Duration) LockOption {
 // Other types ignore it.
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.handOver = &handOverBounds{passes, within} })
-}
-
-// Bounds and the default of [WithPriority].
-const (
-	MinPriority     = 1
-	MaxPriority     = 10
-	DefaultPriority = 5 // in the middle: others can be more or less urgent
-)
-
-// AcquireOption configures one Lock or TryLock.
-type AcquireOption func(*acquireConfig)
-
-type acquireConfig struct {
-	lease       time.Duration
-	hasLease    bool
-	wait        time.Duration
-	hasWait     bool
-	waits       time.Duration // what an error says instead of wait, of which it may be the rest
-	priority    int
-	hasPriority bool
-	value       string // of an Election
-}
-
-// limit is the wait that was asked for.
-func (c *acquireConfig) limit() time.Duration {
-	if c.waits > 0 {
-		return c.waits
-	}
-	return c.wait
-}
-
-// WithLease gives the hold a fixed lease, rounded up to whole milliseconds, and no
-// renewal: Redis frees the lock when it is over. It must be between [MinLease] and
-// [MaxLease], and WithDrift must leave some of it. Without WithLease the hold has the
-// watchdog lease and is renewed until it is unlocked or lost. A re-entry shares one hold
-// in Redis with the leases that it joins, which lasts as long as the longest of them:
-// while one is renewed, all are.
-func WithLease(d time.Duration) AcquireOption {
-	return func(c *acquireConfig) { c.lease, c.hasLease = d, true }
-}
-
-// WithWait bounds how long Lock waits. When it is over, Lock returns an error that
-// matches ErrNotAcquired but no context error. Zero means one look; a negative time is refused. The default is no
-// bound but the context's. TryLock, which never waits, refuses it.
-func WithWait(d time.Duration) AcquireOption {
-	return func(c *acquireConfig) { c.wait, c.hasWait = d, true }
-}
-
-// WithPriority says how urgent an acquire of a PriorityLock is, from [MinPriority] to
-// [MaxPriority], the most urgent; by default [DefaultPriority]. A re-entry ignores it.
-// Other types of locks refuse it.
-func WithPriority(p int) AcquireOption {
-	return func(c *acquireConfig) { c.priority, c.hasPriority = p, true }
-}
-
-var errTryWait = invalid("WithWait: TryLock and TryAcquire do not wait, Lock and Acquire do")
-
-// acquireOptions reads the options of an acquire into a.
-func (c *config) acquireOptions(a *acquireConfig, opts []AcquireOption, waits bool) error {
-	if err := apply(opts, a); err != nil {
-		return err
-	}
-	if a.hasLease {
-		if err := checkLease("WithLease", a.lease); err != nil {
-			return err
-		}
-		a.lease = wholeMillis(a.lease)
-	} else {
-		a.lease = c.watchdogLease
-	}
-	if c.validity(a.lease) <= 0 {
-		return invalid("WithLease(%v): WithDrift(%v, %v) leaves nothing of it", a.lease, c.driftFactor, c.driftFloor)
-	}
-	if a.hasWait && !waits {
-		return errTryWait
-	}
-	if a.wait < 0 {
-		return invalid("WithWait(%v): negative", a.wait)
-	}
-	switch {
-	case !a.hasPriority:
-		a.priority = DefaultPriority
-	case a.priority < MinPriority || a.priority > MaxPriority:
-		return invalid("WithPriority(%d): must be between %d and %d", a.priority, MinPriority, MaxPriority)
-	}
-	return nil
 }

@@ -190,11 +190,11 @@ func (e ofMember) Unwrap() error { return e.of }
 // background if Redis does not answer at once. With WithLease each member has at least
 // that lease when all are held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.lock(ctx, true, opts)
+	return lockAll(ctx, m, true, opts)
 }
 
 // TryLock takes all members if each is free, or ctx descends from its hold; otherwise
 // none. Its errors are those of the members' TryLock.
-func (m *MultiLock) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.lock(ctx, false, opts)
+func (m *MultiLock) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
+	return lockAll(ctx, m, false, opts)
 }

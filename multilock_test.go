@@ -99,10 +99,8 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 	m := locktest.MultiLockOf(t, c, "{m}a", "{m}b")
 	for name, try := range map[string]func() (*rlock.Lease, error){
 		"a negative wait":    func() (*rlock.Lease, error) { return m.Lock(bg, rlock.WithWait(-1)) },
-		"a TryLock's wait":   func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithWait(time.Second)) },
 		"too short a lease":  func() (*rlock.Lease, error) { return m.Lock(bg, rlock.WithLease(1)) },
 		"a lease for nought": func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithLease(time.Millisecond)) },
-		"a priority":         func() (*rlock.Lease, error) { return m.TryLock(bg, rlock.WithPriority(3)) },
 	} {
 		if lease, err := try(); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("%s: %v, %v", name, lease, err)
@@ -271,12 +269,8 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				ctx := rlock.WithOwner(bg)
 				m := locktest.MultiLockOf(t, c, names...)
-				for _, try := range []bool{false, true} {
+				for _, acquire := range locktest.Acquires(m) {
 					outer := locktest.MustLockCtx(t, ctx, c.NewLock(names[1]))
-					acquire := m.Lock
-					if try {
-						acquire = m.TryLock
-					}
 					lease, err := acquire(ctx)
 					if err != nil {
 						t.Fatal(err)

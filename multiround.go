@@ -25,7 +25,8 @@ const (
 // round tries to take all members, again and again.
 type round struct {
 	m     *MultiLock
-	opts  []AcquireOption // for the members
+	opts  []AcquireOption // of the members' Lock
+	tries []TryOption     // of their TryLock
 	given acquireConfig
 	end   time.Time // when the wait is over; zero: never
 	outer *chain    // of the caller's context
@@ -34,48 +35,51 @@ type round struct {
 	chain  *chain   // outer and their holds: no member waits for another
 	// blocked is the member that was not free while others were held, or -1. The next
 	// rounds wait for it first and only try the others, this many times.
-	blocked, tries int
-	restarts       int                     // after a member was lost
-	keepers        sync.WaitGroup          // see add
-	closed         context.CancelCauseFunc // ends the waiting
+	blocked, left int
+	restarts      int                     // after a member was lost
+	keepers       sync.WaitGroup          // see add
+	closed        context.CancelCauseFunc // ends the waiting
 }
 
 // errAgain: give back what is held, and start over.
 var errAgain = errors.New("not all members were free at once")
 
-func (m *MultiLock) lock(ctx context.Context, wait bool, opts []AcquireOption) (*Lease, error) {
+// lockAll is Lock and TryLock of a MultiLock.
+func lockAll[O callOption](ctx context.Context, m *MultiLock, wait bool, opts []O) (*Lease, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
-	var given acquireConfig
-	if err := apply(opts, &given); err != nil {
+	r := round{m: m, blocked: -1}
+	if err := given(&r.given, opts); err != nil {
 		return nil, m.error(err)
 	}
-	switch {
-	case given.hasWait && !wait:
-		return nil, m.error(errTryWait)
-	case given.wait < 0:
-		return nil, m.error(invalid("WithWait(%v): negative", given.wait))
-	case given.hasLease:
-		if err := checkLease("WithLease", given.lease); err != nil {
+	return r.lock(ctx, wait)
+}
+
+func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
+	m := r.m
+	if r.given.hasLease {
+		if err := checkLease("WithLease", r.given.lease); err != nil {
 			return nil, m.error(err)
 		}
+		o := WithLease(r.given.lease)
+		r.opts, r.tries = append(r.opts, o), append(r.tries, o)
 	}
-	r := round{m: m, given: given, blocked: -1}
-	if given.hasWait {
-		r.end = time.Now().Add(given.wait)
-		wait = given.wait > 0
+	if r.given.hasWait {
+		r.end = time.Now().Add(r.given.wait)
+		wait = wait && r.given.wait > 0
+		r.opts = append(r.opts, partOption(r.given.wait))
 	}
-	r.opts = append(slices.Clone(opts), func(a *acquireConfig) { a.waits, a.wait, a.hasWait = a.wait, 0, false })
 	if !wait {
 		r.end = time.Time{} // one look, which takes what it takes
 	}
+	var read acquireConfig
 	for _, l := range m.members {
 		if l, ok := l.(interface {
 			checkOptions(a *acquireConfig, opts []AcquireOption) error
 		}); ok {
-			given = acquireConfig{}
-			if err := l.checkOptions(&given, r.opts); err != nil {
+			read = acquireConfig{}
+			if err := l.checkOptions(&read, r.opts); err != nil {
 				return nil, m.error(err) // before anything is sent
 			}
 		}
@@ -171,7 +175,7 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 	var limit time.Time // of this round, once something is held
 	for i, l := range r.m.members {
 		if !wait {
-			lease, err := l.TryLock(r.below(ctx), r.opts...)
+			lease, err := l.TryLock(r.below(ctx), r.tries...)
 			if err != nil {
 				return err
 			}
@@ -185,7 +189,7 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			now := time.Now()
 			if ctx.Err() == nil && errors.Is(err, ErrNotAcquired) &&
 				!limit.IsZero() && !now.Before(limit) && (r.end.IsZero() || now.Before(r.end)) {
-				r.blocked, r.tries = i, multiTries
+				r.blocked, r.left = i, multiTries
 				return errAgain
 			}
 			return err
@@ -216,13 +220,13 @@ func (r *round) around(ctx, holding context.Context) error {
 		if i == first {
 			continue
 		}
-		lease, err := l.TryLock(r.below(ctx), r.opts...)
+		lease, err := l.TryLock(r.below(ctx), r.tries...)
 		if err != nil {
 			if ctx.Err() != nil || !errors.Is(err, ErrNotAcquired) && !worthRepeating(err) {
 				return err
 			}
 			r.blocked = i
-			if r.tries--; r.tries == 0 {
+			if r.left--; r.left == 0 {
 				r.blocked = -1
 			}
 			return errAgain

@@ -99,7 +99,7 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	if fn == nil {
 		return nil, false, l.error(invalid("Do needs a function"))
 	}
-	lease, err := l.lock(ctx, true, nil)
+	lease, err := lock[AcquireOption](ctx, l, true, nil)
 	if err != nil {
 		var s *settled
 		switch {

@@ -385,7 +385,7 @@ func TestMembersOfAMultiLockDescendFromEachOther(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	m := locktest.NewMultiLock(t, &both{locktest.MultiLockOf(t, c, "a", "b")}, &both{locktest.MultiLockOf(t, c, "b", "c")})
-	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
+	for _, acquire := range locktest.Acquires(m) {
 		lease, err := acquire(bg)
 		if err != nil {
 			t.Fatal(err)

@@ -235,16 +235,16 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 // say how many permits there are and how many of them were free; with no number of permits
 // the error matches ErrNotSet at once.
 func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
-	return s.acquire(ctx, n, true, opts)
+	return acquirePermits(ctx, s, n, true, opts)
 }
 
 // TryAcquire takes n permits if they are free, and does not wait. Its errors are those of
 // [Locker]'s TryLock, and ErrNotSet.
-func (s *PermitSemaphore) TryAcquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
-	return s.acquire(ctx, n, false, opts)
+func (s *PermitSemaphore) TryAcquire(ctx context.Context, n int, opts ...TryOption) (*Lease, error) {
+	return acquirePermits(ctx, s, n, false, opts)
 }
 
-func (s *PermitSemaphore) acquire(ctx context.Context, n int, wait bool, opts []AcquireOption) (*Lease, error) {
+func acquirePermits[O callOption](ctx context.Context, s *PermitSemaphore, n int, wait bool, opts []O) (*Lease, error) {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
 		return nil, err
@@ -255,12 +255,5 @@ func (s *PermitSemaphore) acquire(ctx context.Context, n int, wait bool, opts []
 	if n > 1 {
 		l = l.with(s.counter.Of(n))
 	}
-	return l.lock(ctx, wait, opts)
-}
-
-// with is the same core with another protocol.
-func (l *core) with(asks protocol.Protocol) *core {
-	other := &core{asks: asks, settings: l.settings}
-	other.names.Lock = l.names.Lock
-	return other
+	return lock(ctx, l, wait, opts)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // PriorityLock is a reentrant, exclusive lock that goes to the most urgent waiter: the
-// one with the highest priority (WithPriority), and among equals the first, from
+// one with the highest priority ([PriorityLock.At]), and among equals the first, from
 // whatever client or process. It is never taken from its holder. TryLock takes a free
 // lock only if no waiter goes before it. Without WithAging a low priority can starve
 // while higher ones keep coming.
@@ -17,6 +17,13 @@ import (
 type PriorityLock struct{ *core }
 
 var _ Locker = (*PriorityLock)(nil)
+
+// Bounds and the default of a priority.
+const (
+	MinPriority     = 1
+	MaxPriority     = 10
+	DefaultPriority = 5 // in the middle: others can be more or less urgent
+)
 
 // Bounds of [WithAging].
 const (
@@ -33,9 +40,27 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	if d := cfg.aging; err == nil && cfg.hasAging && (d < MinAging || d > MaxAging) {
 		err = invalid("WithAging(%v): must be between %v and %v", d, MinAging, MaxAging)
 	}
+	cfg.priority = DefaultPriority
 	l, names := newCore(c, priorityFamily, name, cfg.lockConfig, err)
 	l.asks = protocol.NewPriority(&l.c.site, names, cfg.aging)
 	return &PriorityLock{l}
+}
+
+// At returns the lock for callers of a priority, from [MinPriority] to [MaxPriority], the most
+// urgent: press.At(9).Lock(ctx). Without it they have [DefaultPriority]. It is the same lock,
+// for a MultiLock too, and has all methods of a PriorityLock. It sends nothing; any other
+// priority is reported by the first call. A re-entry has no priority.
+func (l *PriorityLock) At(priority int) Locker {
+	if l == nil || l.core == nil {
+		return &PriorityLock{}
+	}
+	at, set := l.with(l.asks), *l.settings
+	set.opts.priority = priority
+	if set.argErr == nil && (priority < MinPriority || priority > MaxPriority) {
+		set.argErr = invalid("At(%d): a priority must be between %d and %d", priority, MinPriority, MaxPriority)
+	}
+	at.settings = &set
+	return &PriorityLock{at}
 }
 
 type priorityOption func(c *priorityConfig)

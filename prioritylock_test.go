@@ -1,7 +1,9 @@
 package rlock_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,12 +29,12 @@ func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 		wanted := []int{2, 5, 4, 0, 3, 7, 1, 6}
 		order := make(chan int, len(priorities))
 		for i, p := range priorities {
-			var opts []rlock.AcquireOption
-			if p > 0 {
-				opts = append(opts, rlock.WithPriority(p))
-			}
 			l := clients[i%3].NewPriorityLock("a")
-			e := locktest.Begin(t, bg, l, opts...)
+			at := rlock.Locker(l)
+			if p > 0 {
+				at = l.At(p)
+			}
+			e := locktest.Begin(t, bg, at)
 			locktest.Eventually(t, "it stands in the queue", func() bool { return locktest.MustState(t, l).Waiters == i+1 })
 			go func() {
 				<-e.Done
@@ -60,6 +62,64 @@ func TestPriorityLockServesTheMostUrgentFirst(t *testing.T) {
 	})
 }
 
+// At is the same lock, for callers who are more or less urgent.
+func TestPriorityLockAtIsTheSameLock(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		l := c.NewPriorityLock("a", rlock.WithMaxHold(time.Hour))
+		urgent := l.At(9).(locktest.AnyLock)
+		if l.Name() != urgent.Name() {
+			t.Errorf("%s has the name %s", l.Name(), urgent.Name())
+		}
+		lease := locktest.MustLock(t, urgent)
+		locktest.MustBeHeld(t, l, urgent, l.At(rlock.MaxPriority))
+		inner := locktest.MustLockCtx(t, lease.Context(bg), l.At(rlock.MinPriority))
+		if n, err := urgent.HoldCount(lease.Context(bg)); n != 2 || err != nil || inner.HoldID() != lease.HoldID() {
+			t.Errorf("entered %d times, %v", n, err)
+		}
+		locktest.MustUnlock(t, inner)
+		deaf := lease.ReleaseRequested()
+		if asked, err := l.At(1).(rlock.ReleaseRequester).RequestRelease(bg); !asked || err != nil {
+			t.Errorf("asked %v, %v", asked, err)
+		}
+		<-deaf
+		locktest.MustUnlock(t, lease)
+
+		// For a MultiLock too: it has the lock once, at a priority.
+		if m, err := rlock.NewMultiLock(l, l.At(9)); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Error(m, err)
+		}
+		locktest.MustUnlock(t, locktest.MustLock(t, locktest.NewMultiLock(t, urgent, c.NewLock("b"))))
+		locktest.MustBeFree(t, l)
+	})
+}
+
+func TestPriorityLockAtReportsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t)
+	var none *rlock.PriorityLock
+	for says, l := range map[string]rlock.Locker{
+		"At(0): a priority must be between 1 and 10":  c.NewPriorityLock("a").At(0),
+		"At(11): a priority must be between 1 and 10": c.NewPriorityLock("a").At(5).(*rlock.PriorityLock).At(11),
+		"no name":         c.NewPriorityLock("").At(11),
+		"constructor":     (&rlock.PriorityLock{}).At(5),
+		"a constructor":   none.At(5),
+		"WithAging(-1ns)": c.NewPriorityLock("a", rlock.WithAging(-1)).At(3),
+	} {
+		_, err := l.Lock(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%v does not say %q", err, says)
+		}
+		_, err = l.TryLock(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		if m, err := rlock.NewMultiLock(l); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Error(m, err)
+		}
+	}
+}
+
 func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -69,10 +129,10 @@ func TestTryLockOfAPriorityLockGoesBeforeLowerOnesOnly(t *testing.T) {
 		stamp := float64(rdb.Time(bg).Val().UnixMicro())
 		locktest.PutDeadWaiter(t, rdb, priorityKind, "a", stamp-5*6e14, time.Hour)
 		for p := 1; p <= 5; p++ {
-			_, err := l.TryLock(bg, rlock.WithPriority(p))
+			_, err := l.At(p).TryLock(bg)
 			locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		}
-		lease, err := l.TryLock(bg, rlock.WithPriority(6))
+		lease, err := l.At(6).TryLock(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +188,9 @@ func TestAgingLetsALowPriorityPass(t *testing.T) {
 			start := time.Now()
 			b.Mini.SetTime(start)
 			holder := locktest.MustLock(t, l, rlock.WithLease(rlock.MaxLease))
-			low := priorityKind.Enqueue(t, rdb, l, rlock.WithPriority(rlock.MinPriority))
+			low := priorityKind.Enqueue(t, rdb, l.At(rlock.MinPriority))
 			b.Mini.SetTime(start.Add(c.after))
-			high := priorityKind.Enqueue(t, rdb, l, rlock.WithPriority(rlock.MaxPriority))
+			high := priorityKind.Enqueue(t, rdb, l.At(rlock.MaxPriority))
 			locktest.MustUnlock(t, holder)
 			first, second := high, low
 			if c.passes {

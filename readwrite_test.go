@@ -86,7 +86,7 @@ func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 	read := locktest.MustLock(t, l.Reader)
 	var sent locktest.CountHook
 	rdb.AddHook(&sent)
-	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Writer.Lock, l.Writer.TryLock, c.NewReadWriteLock("a").Writer.Lock} {
+	for _, acquire := range append(locktest.Acquires(l.Writer), locktest.Waiting(c.NewReadWriteLock("a").Writer)) {
 		_, err := acquire(read.Context(bg))
 		locktest.WantErr(t, err, rlock.ErrUpgrade, nil, rlock.ErrNotAcquired)
 	}

@@ -54,7 +54,7 @@ type Locker interface {
 	// Redis does not answer within the command time-out (WithReplicaAck adds its own). For
 	// as long, it goes on trying for a RedLock of which it has seen no holder, but others
 	// that try at the same time.
-	TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
+	TryLock(ctx context.Context, opts ...TryOption) (*Lease, error)
 }
 
 // Inspector looks at a lock, and frees it for an operator, without a lease. Every lock
@@ -150,11 +150,11 @@ func (l *core) Name() string {
 }
 
 func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return l.lock(ctx, true, opts)
+	return lock(ctx, l, true, opts)
 }
 
-func (l *core) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return l.lock(ctx, false, opts)
+func (l *core) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
+	return lock(ctx, l, false, opts)
 }
 
 // isNil reports whether there is no lock at all.

@@ -326,7 +326,7 @@ func TestNonReentrantFailsAtOnce(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		l := b.NewClient(t).NewLock("a", rlock.WithNonReentrant())
 		lease := locktest.MustLock(t, l)
-		for _, enter := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.Lock, l.TryLock} {
+		for _, enter := range locktest.Acquires(l) {
 			_, err := enter(lease.Context(bg))
 			locktest.WantErr(t, err, rlock.ErrReentrant)
 		}

@@ -103,8 +103,8 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// Acquire takes n permits. It waits until as many are free, ctx ends, or WithWait, the only
-// option that it takes, is over. Then the error matches ErrNotAcquired, and says how many
+// Acquire takes n permits. It waits until as many are free, ctx ends, or WithWait is
+// over. Then the error matches ErrNotAcquired, and says how many
 // were free. If no permits were set, it returns ErrNotSet at once, and does not wait.
 //
 // The waiters of one client are served in the order in which they came; those for
@@ -114,7 +114,7 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 // permits, nobody is overtaken. Nothing is promised among clients. If Redis gives no answer for as
 // long as a watchdog lease, the error matches ErrUnreachable. After an error nothing is
 // taken: if need be, permits are given back in the background.
-func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) error {
+func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...WaitOption) error {
 	return s.acquire(ctx, "Acquire", n, true, opts)
 }
 
@@ -213,16 +213,12 @@ func (l *core) checkCount(method string, n int) error {
 	return nil
 }
 
-func (s *Semaphore) acquire(caller context.Context, method string, n int, wait bool, opts []AcquireOption) error {
+func (s *Semaphore) acquire(caller context.Context, method string, n int, wait bool, opts []WaitOption) error {
 	if err := s.check(caller, method, n); err != nil {
 		return err
 	}
 	l, c := s.core, s.core.c
-	var o acquireConfig
-	err := c.cfg.acquireOptions(&o, opts, wait)
-	if err == nil && (o.hasLease || o.hasPriority) {
-		err = invalid("a Semaphore takes only WithWait")
-	}
+	o, err := waitOptions(opts)
 	if err != nil {
 		return l.error(err)
 	}
@@ -233,16 +229,12 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 
 	start := c.clock.Now()
 	caller = c.events.AcquireStart(caller, l.name())
-	ctx := caller
-	if o.hasWait && o.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.wait)
-		defer cancel()
-	}
+	ctx, cancel := o.within(caller)
+	defer cancel()
 	a := &taking{s: s, n: int64(n)}
 	a.inquiry = inquiry{
 		c: c, of: l.id(), asks: a, number: c.lastHold.Add(1), need: a.n,
-		wait: wait && !(o.hasWait && o.wait == 0), limit: o.wait, sentinel: ErrNotAcquired,
+		wait: wait && !o.looksOnce(), limit: o.wait, sentinel: ErrNotAcquired,
 	}
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)

@@ -35,7 +35,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	}
 	defer c.end()
 	var opts acquireConfig
-	if err := cores[0].options(&opts, r.opts, wait); err != nil { // they are of one type and Client
+	if err := options(cores[0], &opts, r.opts); err != nil { // they are of one type and Client
 		return false, err
 	}
 	var attempts []*attempt

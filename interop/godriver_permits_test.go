@@ -53,17 +53,9 @@ func (w *worker) permits(ctx context.Context, verb string, args []string) (value
 		state, err2 := s.State(ctx)
 		return []string{itoa(free), itoa(state.Permits)}, errors.Join(err1, err2), true
 	case "take":
-		var opts []rlock.AcquireOption
-		if lease := duration(args[3]); lease > 0 {
-			opts = append(opts, rlock.WithLease(lease))
-		}
-		take := s.Acquire
-		if wait := duration(args[2]); wait == 0 {
-			take = s.TryAcquire
-		} else if wait > 0 {
-			opts = append(opts, rlock.WithWait(wait))
-		}
-		lease, err := take(ctx, number(1), opts...)
+		lease, err := take(duration(args[2]), duration(args[3]),
+			func(opts ...rlock.AcquireOption) (*rlock.Lease, error) { return s.Acquire(ctx, number(1), opts...) },
+			func(opts ...rlock.TryOption) (*rlock.Lease, error) { return s.TryAcquire(ctx, number(1), opts...) })
 		if errors.Is(err, rlock.ErrNotAcquired) && ctx.Err() == nil {
 			return nil, errNo, true
 		}

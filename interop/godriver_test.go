@@ -263,19 +263,28 @@ func (w *worker) latest(key string) (*rlock.Lease, error) {
 	return leases[len(leases)-1], nil
 }
 
-// acquire takes a lock, for a wait below 0 however long it takes.
-func (w *worker) acquire(ctx context.Context, key string, l rlock.Locker, wait, lease time.Duration) ([]string, error) {
+// take makes one of two calls that acquire: one that waits, unless there is no time to.
+func take(wait, lease time.Duration, lock func(...rlock.AcquireOption) (*rlock.Lease, error), try func(...rlock.TryOption) (*rlock.Lease, error)) (*rlock.Lease, error) {
 	var opts []rlock.AcquireOption
+	var tries []rlock.TryOption
 	if lease > 0 {
-		opts = append(opts, rlock.WithLease(lease))
+		fixed := rlock.WithLease(lease)
+		opts, tries = append(opts, fixed), append(tries, fixed)
 	}
-	take := l.Lock
 	if wait == 0 {
-		take = l.TryLock
-	} else if wait > 0 {
+		return try(tries...)
+	}
+	if wait > 0 {
 		opts = append(opts, rlock.WithWait(wait))
 	}
-	got, err := take(ctx, opts...)
+	return lock(opts...)
+}
+
+// acquire takes a lock, for a wait below 0 however long it takes.
+func (w *worker) acquire(ctx context.Context, key string, l rlock.Locker, wait, lease time.Duration) ([]string, error) {
+	got, err := take(wait, lease,
+		func(opts ...rlock.AcquireOption) (*rlock.Lease, error) { return l.Lock(ctx, opts...) },
+		func(opts ...rlock.TryOption) (*rlock.Lease, error) { return l.TryLock(ctx, opts...) })
 	at := now()
 	if errors.Is(err, rlock.ErrNotAcquired) && ctx.Err() == nil {
 		return nil, errNo
@@ -371,7 +380,7 @@ func (w *worker) semaphore(ctx context.Context, args []string) ([]string, error)
 		_, err := s.Delete(ctx)
 		return []string{begin}, err
 	case "acquire":
-		var opts []rlock.AcquireOption
+		var opts []rlock.WaitOption
 		if wait := duration(args[3]); wait >= 0 {
 			opts = append(opts, rlock.WithWait(wait))
 		}

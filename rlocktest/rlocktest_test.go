@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const outage = "LOADING Redis is loading the dataset in memory"
 
-func lock(t *testing.T, l rlock.Locker, opts ...rlock.AcquireOption) *rlock.Lease {
+func lock(t *testing.T, l rlock.Locker, opts ...rlock.TryOption) *rlock.Lease {
 	t.Helper()
 	lease, err := l.TryLock(context.Background(), opts...)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestRemoveAndStealLeaveOtherLocksAlone(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", fixed), func(t *testing.T) {
 				t.Parallel()
 				srv := rlocktest.New(t)
-				var opts []rlock.AcquireOption
+				var opts []rlock.TryOption
 				if fixed > 0 {
 					opts = append(opts, rlock.WithLease(fixed))
 				}

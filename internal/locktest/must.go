@@ -46,6 +46,27 @@ func MustLockCtx(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rloc
 	return lease
 }
 
+// Options are options of TryLock as those of Lock.
+func Options(opts []rlock.TryOption) (all []rlock.AcquireOption) {
+	for _, o := range opts {
+		all = append(all, o)
+	}
+	return all
+}
+
+// An Acquire is Lock or TryLock.
+type Acquire func(ctx context.Context, opts ...rlock.TryOption) (*rlock.Lease, error)
+
+// Acquires are Lock and TryLock of a lock.
+func Acquires(l rlock.Locker) []Acquire { return []Acquire{Waiting(l), l.TryLock} }
+
+// Waiting is Lock of a lock, with the options of TryLock.
+func Waiting(l rlock.Locker) Acquire {
+	return func(ctx context.Context, opts ...rlock.TryOption) (*rlock.Lease, error) {
+		return l.Lock(ctx, Options(opts)...)
+	}
+}
+
 // MustUnlock unlocks a lease that is not lost.
 func MustUnlock(t testing.TB, l *rlock.Lease) {
 	t.Helper()

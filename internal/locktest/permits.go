@@ -21,7 +21,7 @@ func (l PermitLocker) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*r
 }
 
 // TryLock is TryAcquire.
-func (l PermitLocker) TryLock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
+func (l PermitLocker) TryLock(ctx context.Context, opts ...rlock.TryOption) (*rlock.Lease, error) {
 	return l.TryAcquire(ctx, l.N, opts...)
 }
 

@@ -56,7 +56,7 @@ var QueuedTypes = []QueuedType{
 
 // Enqueue begins a Lock call and waits until it is in the queue in Redis and
 // has subscribed to its channel.
-func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l AnyLock, opts ...rlock.AcquireOption) *Attempt {
+func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l rlock.Locker, opts ...rlock.AcquireOption) *Attempt {
 	t.Helper()
 	before := rdb.ZRange(bg, k.Queue(l.Name()), 0, -1).Val()
 	e := Begin(t, bg, l, opts...)

@@ -97,6 +97,6 @@ func (e Electing) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock
 }
 
 // TryLock is a Campaign that does not wait.
-func (e Electing) TryLock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-	return e.Campaign(ctx, e.Value, append(opts, rlock.WithWait(0))...)
+func (e Electing) TryLock(ctx context.Context, opts ...rlock.TryOption) (*rlock.Lease, error) {
+	return e.Campaign(ctx, e.Value, append(Options(opts), rlock.WithWait(0))...)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 const barrierMembers = 3
@@ -62,7 +63,7 @@ func (j *barrierJudge) hasLeft(who string, token int64) {
 func (j *barrierJudge) turn(k *worker, b *rlock.DoubleBarrier) {
 	ctx, cancel := context.WithTimeout(context.Background(), k.between(0, 3*time.Second))
 	defer cancel()
-	l, err := b.Enter(ctx, k.lease()...)
+	l, err := b.Enter(ctx, locktest.Options(k.lease())...)
 	if err != nil {
 		return
 	}

@@ -39,16 +39,16 @@ type permitTaker struct {
 }
 
 func (l permitTaker) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-	return l.take(ctx, opts, l.Acquire)
+	return l.take(ctx, func() (*rlock.Lease, error) { return l.Acquire(ctx, l.n, opts...) })
 }
 
-func (l permitTaker) TryLock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-	return l.take(ctx, opts, l.TryAcquire)
+func (l permitTaker) TryLock(ctx context.Context, opts ...rlock.TryOption) (*rlock.Lease, error) {
+	return l.take(ctx, func() (*rlock.Lease, error) { return l.TryAcquire(ctx, l.n, opts...) })
 }
 
-func (l permitTaker) take(ctx context.Context, opts []rlock.AcquireOption, acquire func(context.Context, int, ...rlock.AcquireOption) (*rlock.Lease, error)) (*rlock.Lease, error) {
+func (l permitTaker) take(ctx context.Context, acquire func() (*rlock.Lease, error)) (*rlock.Lease, error) {
 	for {
-		lease, err := acquire(ctx, l.n, opts...)
+		lease, err := acquire()
 		if !errors.Is(err, rlock.ErrNotSet) {
 			return lease, err
 		}

@@ -159,7 +159,7 @@ func (k *worker) turn() {
 	}
 	ctx := context.Background()
 	var (
-		opts     []rlock.AcquireOption
+		wait     []rlock.AcquireOption
 		try      bool
 		bounded  bool // by WithWait
 		cancel   = func() {}
@@ -170,7 +170,7 @@ func (k *worker) turn() {
 		try = true
 	case 2:
 		bounded = true
-		opts = append(opts, rlock.WithWait(patience))
+		wait = append(wait, rlock.WithWait(patience))
 	case 3:
 		ctx, cancel = context.WithTimeout(ctx, patience)
 	case 4:
@@ -179,7 +179,7 @@ func (k *worker) turn() {
 		t := time.AfterFunc(patience, stop)
 		cancel = func() { t.Stop(); stop() }
 	}
-	opts = append(opts, k.lease()...)
+	lease := k.lease()
 	lock, shared := k.locks[name], false
 	if side := k.shared[name]; side != nil && k.r.IntN(3) > 0 {
 		lock, shared = side, true
@@ -192,9 +192,9 @@ func (k *worker) turn() {
 		err error
 	)
 	if try {
-		l, err = lock.TryLock(ctx, opts...)
+		l, err = lock.TryLock(ctx, lease...)
 	} else {
-		l, err = lock.Lock(ctx, opts...)
+		l, err = lock.Lock(ctx, append(wait, locktest.Options(lease)...)...)
 	}
 	if err != nil {
 		k.refused(err, try, bounded, ctx)
@@ -208,16 +208,16 @@ func (k *worker) turn() {
 }
 
 // lease draws a fixed lease or none.
-func (k *worker) lease() []rlock.AcquireOption {
+func (k *worker) lease() []rlock.TryOption {
 	n := 6
 	if k.j.s.kind.ordered() { // with fixed leases, which are not handed over, a batch is rare
 		n = 30
 	}
 	switch k.r.IntN(n) {
 	case 0:
-		return []rlock.AcquireOption{rlock.WithLease(k.fix(k.between(100*time.Millisecond, 2*time.Second)))}
+		return []rlock.TryOption{rlock.WithLease(k.fix(k.between(100*time.Millisecond, 2*time.Second)))}
 	case 1:
-		return []rlock.AcquireOption{rlock.WithLease(k.fix(k.between(2*time.Second, longestFix)))}
+		return []rlock.TryOption{rlock.WithLease(k.fix(k.between(2*time.Second, longestFix)))}
 	}
 	return nil
 }
@@ -341,7 +341,7 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 	if within != nil && len(opts) > 0 {
 		k.j.longer(within, 0)
 	}
-	inner, err := lock.Lock(l.Context(ctx), opts...)
+	inner, err := lock.Lock(l.Context(ctx), locktest.Options(opts)...)
 	upgrade := within == nil && !shared
 	if err == nil {
 		if upgrade {

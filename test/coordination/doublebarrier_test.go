@@ -300,6 +300,18 @@ func TestLeaveThatIsGivenUp(t *testing.T) {
 			t.Fatal(was, err)
 		}
 		going.Held()
+
+		// With a bound for its wait a member leaves as well.
+		for _, wait := range []time.Duration{0, 20 * time.Millisecond} {
+			entering = enters(t, d)
+			lease, stays = enters(t, d).Held(), entering.Held()
+			locktest.WantErr(t, d.Leave(bg, lease, rlock.WithWait(-1)), rlock.ErrInvalidArgument)
+			locktest.WantErr(t, d.Leave(bg, lease, rlock.WithWait(wait)), rlock.ErrNotAcquired, nil, context.DeadlineExceeded, rlock.ErrUnreachable)
+			inside(t, d, 0, 1)
+			if err := d.Leave(bg, stays, rlock.WithWait(0)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		locktest.OnlyTombstones(t, b.Client(t))
 	})
 }

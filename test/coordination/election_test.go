@@ -244,9 +244,6 @@ func TestCampaignIsNotReentrant(t *testing.T) {
 	if _, err := e.Campaign(bg, strings.Repeat("x", rlock.MaxValueLength+1)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)
 	}
-	if _, err := e.Campaign(bg, "b", rlock.WithPriority(1)); !errors.Is(err, rlock.ErrInvalidArgument) {
-		t.Error(err)
-	}
 	if seen, err := (&rlock.Election{}).Observe(bg); seen != nil || !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error("an election that was not made by a constructor:", err)
 	}

@@ -25,7 +25,7 @@ func permitsOf(t testing.TB, c *rlock.Client, name string, n int) *rlock.PermitS
 	return s
 }
 
-func mustAcquire(t testing.TB, s *rlock.PermitSemaphore, n int, opts ...rlock.AcquireOption) *rlock.Lease {
+func mustAcquire(t testing.TB, s *rlock.PermitSemaphore, n int, opts ...rlock.TryOption) *rlock.Lease {
 	t.Helper()
 	lease, err := s.TryAcquire(bg, n, opts...)
 	if err != nil {

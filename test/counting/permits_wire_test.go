@@ -161,8 +161,6 @@ func TestWrongArgumentsOfPermitsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		"add none":        func() error { return s.AddPermits(bg, 0) },
 		"add too many":    func() error { return s.AddPermits(bg, rlock.MaxPermits+1) },
 		"remove too many": func() error { return s.AddPermits(bg, -rlock.MaxPermits-1) },
-		"priority":        func() error { _, err := s.Acquire(bg, 1, rlock.WithPriority(3)); return err },
-		"try with a wait": func() error { _, err := s.TryAcquire(bg, 1, rlock.WithWait(1)); return err },
 		"short lease":     func() error { _, err := s.TryAcquire(bg, 1, rlock.WithLease(1)); return err },
 		"nil option":      func() error { _, err := s.TryAcquire(bg, 1, nil); return err },
 		"nil context":     func() error { _, err := s.Acquire(noContext, 1); return err },

@@ -89,7 +89,7 @@ func childPermits(t *testing.T, p *locktest.Parent, addr string, args []string) 
 	for g := range number(1) {
 		wg.Go(func() {
 			for round := 0; round < number(2); {
-				var wait []rlock.AcquireOption
+				var wait []rlock.WaitOption
 				if (g+round)%7 == 0 {
 					wait = append(wait, rlock.WithWait(time.Duration(rand.IntN(10_000))*time.Microsecond))
 				}

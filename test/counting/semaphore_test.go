@@ -76,8 +76,6 @@ func TestWrongArgumentsOfSemaphoresAreRefused(t *testing.T) {
 	for _, n := range []int{0, math.MaxInt32 + 1, -math.MaxInt32 - 1, math.MaxInt, math.MinInt} {
 		locktest.WantErr(t, s.AddPermits(bg, n), rlock.ErrInvalidArgument)
 	}
-	locktest.WantErr(t, s.Acquire(bg, 1, rlock.WithLease(time.Second)), rlock.ErrInvalidArgument)
-	locktest.WantErr(t, s.Acquire(bg, 1, rlock.WithPriority(2)), rlock.ErrInvalidArgument)
 	locktest.WantErr(t, s.Acquire(bg, 1, nil), rlock.ErrInvalidArgument)
 	var noContext context.Context
 	locktest.WantErr(t, s.Acquire(noContext, 1), rlock.ErrInvalidArgument)

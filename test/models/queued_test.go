@@ -67,18 +67,18 @@ func (m *queuedModel) mayEnter(isShared bool, before []*queuedMember) bool {
 	return !exclusive && !slices.ContainsFunc(before, func(w *queuedMember) bool { return !w.shared })
 }
 
-func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isShared bool, rank int, opts ...rlock.AcquireOption) {
+func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isShared bool, rank int) {
 	o.lock, o.shared, o.rank = l, isShared, rank
 	at := m.place(rank)
 	if m.mayEnter(isShared, m.waiting[:at]) {
-		lease, err := l.Lock(o.ctx, append(opts, rlock.WithWait(20*time.Second))...)
+		lease, err := l.Lock(o.ctx, rlock.WithWait(20*time.Second))
 		if err != nil {
 			t.Fatalf("may enter: %v", err)
 		}
 		o.leases, o.id = []*rlock.Lease{lease}, lease.HoldID()
 		return
 	}
-	_, err := l.TryLock(o.ctx, opts...)
+	_, err := l.TryLock(o.ctx)
 	if !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Fatalf("TryLock of one that may not enter: %v", err)
 	}
@@ -87,7 +87,7 @@ func (m *queuedModel) lock(t *rapid.T, o *queuedMember, l locktest.AnyLock, isSh
 	e := &locktest.Attempt{Cancel: cancel, Done: make(chan struct{})}
 	go func() {
 		defer close(e.Done)
-		e.Lease, e.Err = l.Lock(ctx, opts...)
+		e.Lease, e.Err = l.Lock(ctx)
 	}()
 	o.entry, o.waits = e, true
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -321,7 +321,7 @@ func TestPriorityLockFollowsItsModel(t *testing.T) {
 		enter := func(rt *rapid.T) {
 			o := m.pick(rt, "enter", func(o *queuedMember) bool { return len(o.leases) == 0 && !o.waits })
 			p := rapid.IntRange(rlock.MinPriority, rlock.MaxPriority).Draw(rt, "priority")
-			m.lock(rt, o, l, false, -p, rlock.WithPriority(p))
+			m.lock(rt, o, l.At(p).(locktest.AnyLock), false, -p)
 		}
 		return map[string]func(*rapid.T){"enter": enter, "enter again": enter}
 	})

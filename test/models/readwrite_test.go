@@ -78,7 +78,7 @@ func (m *readWriteModel) acquire(t *rapid.T) {
 	if mine.held() {
 		renewed = mine.renewed
 	}
-	var opts []rlock.AcquireOption
+	var opts []rlock.TryOption
 	if !renewed {
 		opts = append(opts, rlock.WithLease(readWriteLease))
 	}

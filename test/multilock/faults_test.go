@@ -36,7 +36,7 @@ func TestMultiLockAcquireOfAllWithLostReplyHoldsOnce(t *testing.T) {
 		names := []string{"{m}a", "{m}b", "{m}c"}
 		m := locktest.MultiLockOf(t, c, names...)
 		var last int64
-		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
+		for _, acquire := range locktest.Acquires(m) {
 			seen := locktest.OnNth(t, proxy, "lock/enter_all", 1, action)
 			lease, err := acquire(bg)
 			if err != nil {
@@ -349,7 +349,7 @@ func TestMultiLockGivesBackWhenAMemberIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := locktest.MultiLockOf(t, c, names...)
-				for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock} {
+				for _, acquire := range locktest.Acquires(m) {
 					lease, err := acquire(bg)
 					if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 						t.Fatal(lease, err)

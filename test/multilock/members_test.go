@@ -16,8 +16,8 @@ type odd struct {
 	lock func() (*rlock.Lease, error)
 }
 
-func (o odd) Lock(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error)    { return o.lock() }
-func (o odd) TryLock(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error) { return o.lock() }
+func (o odd) Lock(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error) { return o.lock() }
+func (o odd) TryLock(context.Context, ...rlock.TryOption) (*rlock.Lease, error)  { return o.lock() }
 
 // A member may be of any type: if its call does not return, or returns nothing, the others are
 // given back.
@@ -65,9 +65,8 @@ func TestOptionsThatAMemberRefuses(t *testing.T) {
 	rdb.AddHook(sent)
 	for _, x := range []struct {
 		m   *rlock.MultiLock
-		opt rlock.AcquireOption
+		opt rlock.TryOption
 	}{
-		{locktest.NewMultiLock(t, c.NewPriorityLock("a"), c.NewLock("b")), rlock.WithPriority(3)},
 		{locktest.NewMultiLock(t, c.NewLock("a"), slow.NewLock("b")), rlock.WithLease(50 * time.Millisecond)},
 	} {
 		_, err := x.m.Lock(bg, x.opt)

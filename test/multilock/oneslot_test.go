@@ -1,7 +1,6 @@
 package multilock
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -27,7 +26,7 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 			m := locktest.MultiLockOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
 			locktest.MustUnlock(t, locktest.MustLock(t, m)) // loads the scripts, and finds the node
 			rdb.AddHook(sent)
-			for name, acquire := range map[string]func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){"Lock": m.Lock, "TryLock": m.TryLock} {
+			for name, acquire := range map[string]locktest.Acquire{"Lock": locktest.Waiting(m), "TryLock": m.TryLock} {
 				scripts := 0
 				stats := locktest.Dialer(b.Addr)(t, nil)
 				if b.Real != nil {

@@ -1,7 +1,6 @@
 package multilock
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -55,7 +54,7 @@ func TestMultiLockOfEveryType(t *testing.T) {
 		strangers = strangers[:9] // those that exclude by themselves
 		m, again := locktest.NewMultiLock(t, locks...), locktest.NewMultiLock(t, open()...)
 		var last int64
-		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){m.Lock, m.TryLock, again.Lock} {
+		for _, acquire := range append(locktest.Acquires(m), locktest.Waiting(again)) {
 			lease, err := acquire(bg, rlock.WithLease(time.Minute))
 			if err != nil {
 				t.Fatal(err)

@@ -512,7 +512,10 @@ func TestBatchIsOfOneGrant(t *testing.T) {
 		if h.Name != "priority" {
 			return
 		}
-		urgent, _ := h.join(t, rlock.WithPriority(rlock.MaxPriority))
+		l := h.l
+		h.l = l.(*rlock.PriorityLock).At(rlock.MaxPriority).(locktest.AnyLock)
+		urgent, _ := h.join(t)
+		h.l = l
 		second, _ := h.join(t)
 		third, _ := h.join(t)
 		goOn := make(chan struct{})

@@ -328,7 +328,7 @@ func TestQueuedLocksExcludeUnderLoad(t *testing.T) {
 				l := clients[g%3].NewPriorityLock("load", rlock.WithAging(time.Millisecond))
 				wg.Go(func() {
 					for i := range 8 {
-						lease, err := l.Lock(bg, rlock.WithPriority(1+(g+i)%10))
+						lease, err := l.At(1 + (g+i)%10).Lock(bg)
 						if err != nil {
 							t.Error(err)
 							return
@@ -368,14 +368,8 @@ func TestQueuedBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		}
 	}
 	for _, p := range []int{-1, 0, 11} {
-		_, err := c.NewPriorityLock("a").Lock(bg, rlock.WithPriority(p))
+		_, err := c.NewPriorityLock("a").At(p).Lock(bg)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
-	}
-	for _, l := range []rlock.Locker{c.NewLock("a"), locktest.FairRead(c, "a"), locktest.FairWrite(c, "a")} {
-		for _, p := range []int{0, 5} {
-			_, err := l.TryLock(bg, rlock.WithPriority(p))
-			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
-		}
 	}
 	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond - 1, rlock.MaxAging + 1} {
 		_, err := c.NewPriorityLock("a", rlock.WithAging(d)).Lock(bg)

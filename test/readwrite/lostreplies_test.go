@@ -59,7 +59,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 		play         func(e env)
 	}{
 		{"read", "rw/read_enter", func(e env) {
-			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.Reader.Lock, e.l.Reader.TryLock} {
+			for _, acquire := range locktest.Acquires(e.l.Reader) {
 				e.fault()
 				lease, err := acquire(bg)
 				if err != nil {
@@ -71,7 +71,7 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			}
 		}},
 		{"write", "rw/write_enter", func(e env) {
-			for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){e.l.Writer.Lock, e.l.Writer.TryLock} {
+			for _, acquire := range locktest.Acquires(e.l.Writer) {
 				e.fault()
 				lease, err := acquire(bg)
 				if err != nil {

@@ -55,9 +55,7 @@ func (p *mirrored) pause(t *testing.T) {
 
 func (p *mirrored) confirmed(t *testing.T) {
 	a := locktest.Join(t, p.Master.Client(), rlock.WithReplicaAck(1, 4*time.Second))
-	for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){
-		a.NewLock("confirmed").Lock, a.NewLock("confirmed").TryLock,
-	} {
+	for _, acquire := range locktest.Acquires(a.NewLock("confirmed")) {
 		for range 20 {
 			lease, err := acquire(context.Background())
 			if err != nil {
@@ -151,7 +149,7 @@ func (p *mirrored) tooFew(t *testing.T) {
 	refused := func(m *locktest.Member, counts string) {
 		t.Helper()
 		l := m.NewLock("few")
-		for _, acquire := range []func(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error){l.TryLock, l.Lock} {
+		for _, acquire := range locktest.Acquires(l) {
 			began := time.Now()
 			_, err := acquire(context.Background())
 			if d := time.Since(began); d > locktest.ByMessage {
