@@ -67,7 +67,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 		"ReadWriteLock": (&rlock.ReadWriteLock{}).Reader, "FairReadWriteLock": (&rlock.FairReadWriteLock{}).Writer,
 	} {
 		all("zero "+what, bg, l)
-		wrong("MultiLock of a zero "+what, func() error { _, err := rlock.NewMultiLock(c.NewLock("a"), l); return err })
+		wrong("MultiLock of a zero "+what, func() error { _, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("a"), l}); return err })
 	}
 	_ = (&rlock.ReadWriteLock{}).Name() + (&rlock.FairReadWriteLock{}).Name() + (*rlock.ReadWriteLock)(nil).Name() + (*rlock.FairReadWriteLock)(nil).Name()
 	wrong("CurrentToken", func() error { _, err := (&rlock.FencedLock{}).CurrentToken(bg); return err })
@@ -83,7 +83,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 		"nil": nil, "a nil Lock": (*rlock.Lock)(nil), "a nil MultiLock": (*rlock.MultiLock)(nil), "a zero MultiLock": &rlock.MultiLock{},
 		"a lock of a nil Client": (*rlock.Client)(nil).NewLock("a"),
 	} {
-		wrong("NewMultiLock with "+what, func() error { _, err := rlock.NewMultiLock(c.NewLock("a"), l); return err })
+		wrong("NewMultiLock with "+what, func() error { _, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("a"), l}); return err })
 	}
 
 	// RedLock.

@@ -51,7 +51,7 @@ func ExampleNewMultiLock() {
 	defer stop()
 	ctx := context.Background()
 
-	both, err := rlock.NewMultiLock(client.NewLock("account:8"), client.NewLock("account:3"))
+	both, err := rlock.NewMultiLock([]rlock.Locker{client.NewLock("account:8"), client.NewLock("account:3")})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -29,6 +29,9 @@ type RedLockOption interface{ redLock(c *redConfig) }
 // PermitSemaphoreOption configures a [PermitSemaphore]: a [LockOption], or [WithFairness].
 type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
 
+// MultiLockOption configures a [MultiLock]: [WithRound].
+type MultiLockOption interface{ multiLock(c *multiConfig) }
+
 // lockConfig are the settings of every lock.
 type lockConfig struct {
 	nonReentrant bool
@@ -83,6 +86,8 @@ type redConfig struct {
 	longest    time.Duration // lease
 	hasLongest bool
 }
+
+type multiConfig struct{ round time.Duration }
 
 type lockOption func(c *lockConfig)
 

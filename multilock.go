@@ -15,9 +15,7 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// DefaultMultiLockRound is how long, per member, a MultiLock that holds some of them
-// waits for the rest before it gives back what it has and starts over, as Redisson does:
-// it ends deadlocks of groups with different orders.
+// DefaultMultiLockRound is Redisson's: see [WithRound].
 const DefaultMultiLockRound = 1500 * time.Millisecond
 
 // MultiLock is several locks as one, all or nothing: the counterpart of Redisson's
@@ -36,13 +34,14 @@ const DefaultMultiLockRound = 1500 * time.Millisecond
 //
 // A peer that takes the members in another order may hold one that this one waits for,
 // and wait for one that this one holds. So a MultiLock gives back what it holds after a
-// round ([DefaultMultiLockRound]), and waits for the missing member without holding any.
+// round ([WithRound]), and waits for the missing member without holding any.
 //
 // A MultiLock is a name, not a hold, and goroutines may share it. An Observer sees its
 // members, not the whole.
 type MultiLock struct {
 	name    string
 	members []Locker // in the order in which they are taken
+	multiConfig
 }
 
 var _ Locker = (*MultiLock)(nil)
@@ -51,9 +50,15 @@ var _ Locker = (*MultiLock)(nil)
 // ErrInvalidArgument if there are none, one is nil or was made with invalid arguments,
 // two of one Client have the same name (also locks of different types, or both sides of a
 // read-write lock: one would wait for the other), or two RedLocks of one name share a node.
-// A MultiLock among them stands for its members.
-func NewMultiLock(locks ...Locker) (*MultiLock, error) {
-	m := &MultiLock{}
+// A MultiLock among them stands for its members; its options do not count.
+func NewMultiLock(locks []Locker, opts ...MultiLockOption) (*MultiLock, error) {
+	m := &MultiLock{multiConfig: multiConfig{round: DefaultMultiLockRound}}
+	if err := applyEach(opts, func(o MultiLockOption) { o.multiLock(&m.multiConfig) }); err != nil {
+		return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
+	}
+	if m.round < time.Millisecond || m.round > MaxLease {
+		return nil, fmt.Errorf("rlock: NewMultiLock: %w", invalid("WithRound(%v): must be between 1ms and %v", m.round, MaxLease))
+	}
 	for i, l := range locks {
 		if isNil(l) {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %d is nil", i))
@@ -105,6 +110,18 @@ func NewMultiLock(locks ...Locker) (*MultiLock, error) {
 		return cmp.Or(cmp.Compare(a.Name(), b.Name()), slices.Compare(place(a), place(b)))
 	})
 	return m, nil
+}
+
+type multiOption func(c *multiConfig)
+
+func (o multiOption) multiLock(c *multiConfig) { o(c) }
+
+// WithRound sets how long, for each of its members, a MultiLock that holds some of them waits
+// for the rest, before it gives back what it has and starts over. That ends deadlocks of
+// processes that take the same locks in different orders. The default is
+// [DefaultMultiLockRound]; it must be between 1 ms and [MaxLease].
+func WithRound(d time.Duration) MultiLockOption {
+	return multiOption(func(c *multiConfig) { c.round = d })
 }
 
 // place is what orders locks of one name: which deployment they are on, as far

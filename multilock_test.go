@@ -88,12 +88,20 @@ func TestNewMultiLockRefusesWhatCannotBe(t *testing.T) {
 		"bad option":     {c.NewLock("a"), c.NewLock("b", rlock.WithMaxHold(-1))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if m, err := rlock.NewMultiLock(locks...); !errors.Is(err, rlock.ErrInvalidArgument) {
+			if m, err := rlock.NewMultiLock(locks); !errors.Is(err, rlock.ErrInvalidArgument) {
 				t.Fatal(m, err)
 			}
 		})
 	}
-	if _, err := rlock.NewMultiLock(incomparable{Locker: c.NewLock("a")}, incomparable{Locker: c.NewLock("b")}); err != nil {
+	for says, opt := range map[string]rlock.MultiLockOption{
+		"WithRound(0s)": rlock.WithRound(0), "WithRound(-1s)": rlock.WithRound(-time.Second), "WithRound(999.999µs)": rlock.WithRound(time.Millisecond - 1),
+		"WithRound(24h0m0.000000001s)": rlock.WithRound(rlock.MaxLease + 1), "option 0 is nil": nil,
+	} {
+		if m, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("a")}, opt); !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, %v", says, m, err)
+		}
+	}
+	if _, err := rlock.NewMultiLock([]rlock.Locker{incomparable{Locker: c.NewLock("a")}, incomparable{Locker: c.NewLock("b")}}); err != nil {
 		t.Fatal(err)
 	}
 	m := locktest.MultiLockOf(t, c, "{m}a", "{m}b")
@@ -163,7 +171,7 @@ func TestNewMultiLockRefusesRedLocksThatShareVotes(t *testing.T) {
 		"other names":                         {[]rlock.Locker{one(), locktest.NewRedLock(t, "b", nodes[:3], patient)}, false},
 		"a plain lock, which has its own key": {[]rlock.Locker{one(), nodes[0].NewLock("a")}, false},
 	} {
-		m, err := rlock.NewMultiLock(c.locks...)
+		m, err := rlock.NewMultiLock(c.locks)
 		if c.refused {
 			if !errors.Is(err, rlock.ErrInvalidArgument) {
 				t.Errorf("%s: %v", name, err)

@@ -198,7 +198,7 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			return err
 		}
 		if limit.IsZero() {
-			limit = time.Now().Add(DefaultMultiLockRound * time.Duration(len(r.m.members)))
+			limit = time.Now().Add(r.m.round * time.Duration(len(r.m.members)))
 		}
 	}
 	return nil

@@ -87,7 +87,7 @@ func TestPriorityLockAtIsTheSameLock(t *testing.T) {
 		locktest.MustUnlock(t, lease)
 
 		// For a MultiLock too: it has the lock once, at a priority.
-		if m, err := rlock.NewMultiLock(l, l.At(9)); !errors.Is(err, rlock.ErrInvalidArgument) {
+		if m, err := rlock.NewMultiLock([]rlock.Locker{l, l.At(9)}); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Error(m, err)
 		}
 		locktest.MustUnlock(t, locktest.MustLock(t, locktest.NewMultiLock(t, urgent, c.NewLock("b"))))
@@ -114,7 +114,7 @@ func TestPriorityLockAtReportsWhatIsWrong(t *testing.T) {
 		}
 		_, err = l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
-		if m, err := rlock.NewMultiLock(l); !errors.Is(err, rlock.ErrInvalidArgument) {
+		if m, err := rlock.NewMultiLock([]rlock.Locker{l}); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Error(m, err)
 		}
 	}

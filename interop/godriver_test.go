@@ -181,7 +181,7 @@ func (d *driver) open(kind, name string) (rlock.Locker, error) {
 			}
 			members = append(members, l)
 		}
-		return rlock.NewMultiLock(members...)
+		return rlock.NewMultiLock(members)
 	}
 	return nil, fmt.Errorf("no type %s", kind)
 }

@@ -448,7 +448,7 @@ func TestMultiLockIsTold(t *testing.T) {
 			t.Parallel()
 			for range 30 {
 				srv := rlocktest.New(t)
-				m, err := rlock.NewMultiLock(srv.Client().NewLock("a"), srv.Client().NewFairLock("b"))
+				m, err := rlock.NewMultiLock([]rlock.Locker{srv.Client().NewLock("a"), srv.Client().NewFairLock("b")})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -92,7 +92,7 @@ func TestAdvanceKeepsAMultiLockOverSeveralServers(t *testing.T) {
 			}
 			members = append(members, c.NewLock("job"))
 		}
-		l, err := rlock.NewMultiLock(members...)
+		l, err := rlock.NewMultiLock(members)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 // NewMultiLock is a MultiLock of some locks.
 func NewMultiLock(t testing.TB, locks ...rlock.Locker) *rlock.MultiLock {
 	t.Helper()
-	m, err := rlock.NewMultiLock(locks...)
+	m, err := rlock.NewMultiLock(locks)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func TestMultiLockIsNotHandedOutWhenItsLastMemberIsOver(t *testing.T) {
 		ctx := context.Background()
 		p := newPlayer(w, scenario{kind: multiKinds[0]}, "a")
 		defer p.close()
-		m, err := rlock.NewMultiLock(p.cs[0].NewLock("one"), p.cs[1].NewLock("two"))
+		m, err := rlock.NewMultiLock([]rlock.Locker{p.cs[0].NewLock("one"), p.cs[1].NewLock("two")})
 		if err != nil {
 			t.Error(err)
 			return
@@ -181,7 +181,7 @@ func TestMultiLockTakenAtOnceOutlastsALateReply(t *testing.T) {
 			bubble(t, 1, Config{}, func(w *World) {
 				p := newPlayer(w, scenario{}, "a")
 				defer p.close()
-				m, err := rlock.NewMultiLock(p.cs[0].NewLock("{m}one"), p.cs[0].NewLock("{m}two"))
+				m, err := rlock.NewMultiLock([]rlock.Locker{p.cs[0].NewLock("{m}one"), p.cs[0].NewLock("{m}two")})
 				if err != nil {
 					t.Error(err)
 					return

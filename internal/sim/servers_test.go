@@ -171,7 +171,7 @@ func multiKind(name string, servers int, parts ...part) kind {
 			for _, p := range parts {
 				members = append(members, p.open(cs, p.name(name)))
 			}
-			l, err := rlock.NewMultiLock(members...)
+			l, err := rlock.NewMultiLock(members)
 			if err != nil {
 				panic(err)
 			}

@@ -110,7 +110,7 @@ func TestEndOfAWaitTellsAnOutage(t *testing.T) {
 			}
 			t.Run("MultiLock", func(t *testing.T) {
 				check(t, func(name string) rlock.Locker {
-					l, err := rlock.NewMultiLock(c.NewLock("{"+name+"}:1"), c.NewLock("{"+name+"}:2"))
+					l, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("{" + name + "}:1"), c.NewLock("{" + name + "}:2")})
 					if err != nil {
 						t.Fatal(err)
 					}

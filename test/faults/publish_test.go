@@ -50,7 +50,7 @@ func TestReleaseThatMayNotBePublishedSucceeds(t *testing.T) {
 			return locktest.Electing{Election: c.NewElection("election"), Value: "value"}
 		}},
 		suspect{"MultiLock", func(c *rlock.Client) rlock.Locker {
-			l, err := rlock.NewMultiLock(c.NewLock("{m}:1"), c.NewLock("{m}:2"))
+			l, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("{m}:1"), c.NewLock("{m}:2")})
 			if err != nil {
 				t.Fatal(err)
 			}

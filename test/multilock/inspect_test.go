@@ -16,7 +16,7 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, other := b.NewClient(t), b.NewClient(t)
 		open := func(c *rlock.Client) *rlock.MultiLock {
-			m, err := rlock.NewMultiLock(c.NewLock("inspected a"), c.NewFairLock("inspected b"), c.NewReadWriteLock("inspected c").Writer)
+			m, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("inspected a"), c.NewFairLock("inspected b"), c.NewReadWriteLock("inspected c").Writer})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func TestMultiLockIsInspectedThroughItsMembers(t *testing.T) {
 		_ = lease.Unlock(bg)
 		want("unlocked", false, 0, 0, nil)
 
-		foreign, err := rlock.NewMultiLock(c.NewLock("inspected a"), plainLocker{c.NewLock("inspected d")})
+		foreign, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("inspected a"), plainLocker{c.NewLock("inspected d")}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ func TestMultiLockOfEveryType(t *testing.T) {
 func TestMultiLockOfALockThatCannotBeCompared(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
-	m, err := rlock.NewMultiLock(wrappedLock{c.NewLock("a"), []int{1}}, wrappedLock{c.NewLock("b"), []int{1}})
+	m, err := rlock.NewMultiLock([]rlock.Locker{wrappedLock{c.NewLock("a"), []int{1}}, wrappedLock{c.NewLock("b"), []int{1}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func TestFailoverQuarantineOfEachType(t *testing.T) {
 		for _, k := range locktest.Types {
 			t.Run(k.Name, func(t *testing.T) { check(t, k.Open(c, "of "+k.Name)) })
 		}
-		m, err := rlock.NewMultiLock(c.NewLock("{m}a"), c.NewLock("{m}b"))
+		m, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("{m}a"), c.NewLock("{m}b")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ var aclTypes = []aclType{
 	{name: "DoubleBarrier", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
-			l, err := rlock.NewMultiLock(c[0].NewLock("{x}"+name), c[0].NewLock("{x}2"+name), c[0].NewLock("other "+name))
+			l, err := rlock.NewMultiLock([]rlock.Locker{c[0].NewLock("{x}" + name), c[0].NewLock("{x}2" + name), c[0].NewLock("other " + name)})
 			if err != nil {
 				panic(err)
 			}
