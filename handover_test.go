@@ -637,3 +637,107 @@ func TestShutdownDuringHandOvers(t *testing.T) {
 		}
 	})
 }
+
+// The same, but another client has the lock by then, as an operator has ended the hold, and the waiter
+// stands by behind that one. What ends its standing by comes late, and does not end the hold that it
+// has by then.
+func TestHoldThatRanOutOnItsWayToAWaiterThatStandsBy(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	direct := b.Client(t)
+	locktest.LoadScripts(t, direct, "lock/abandon")
+	proxy := faultproxy.New(t, b.Addr)
+	rdb := locktest.Dialer(proxy.Addr())(t, nil)
+	looks, sent := &runs{}, &locktest.CountHook{}
+	rdb.AddHook(looks.hook())
+	rdb.AddHook(sent)
+	var clock locktest.Clock
+	var armed atomic.Bool
+	passed, goOn := make(chan struct{}), make(chan struct{})
+	c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), seam.Option(seam.Env{Clock: &clock, Gate: func(point string) {
+		if point == "passed" && armed.CompareAndSwap(true, false) {
+			close(passed)
+			<-goOn
+		}
+	}}).(rlock.Option))
+	l, theirs := c.NewLock("a", rlock.WithHandOver(10, long)), b.NewClient(t).NewLock("a")
+	waits := func(n int) *locktest.Attempt {
+		t.Helper()
+		next := locktest.Begin(t, bg, l)
+		locktest.Eventually(t, "it waits, and its client listens", func() bool { return locktest.Waiters(t, l) == n && rlock.Listens(l) })
+		return next
+	}
+	sleeps := func() {
+		t.Helper()
+		locktest.Eventually(t, "the head of the line sleeps", func() bool {
+			return locktest.Waiters(t, l) == 1 && rlock.HeadSleeps(l) && sent.UnderWay.Load() == 0
+		})
+	}
+	for !rlock.HearsTurns(l) {
+		rival := locktest.MustLock(t, theirs)
+		next := waits(1)
+		time.Sleep(10 * time.Millisecond) // it sleeps, most likely: then its client listens for turns too
+		locktest.MustUnlock(t, rival)
+		locktest.MustUnlock(t, next.Held())
+	}
+	rival := locktest.MustLock(t, theirs)
+	first, second := waits(1), waits(2)
+	locktest.MustUnlock(t, rival)
+	held := first.Held()
+	sleeps()
+
+	// goesTo has the lock go to a hold, and tells the waiters.
+	goesTo := func(id string) {
+		t.Helper()
+		_, err := direct.TxPipelined(bg, func(p redis.Pipeliner) error {
+			p.Del(bg, "a")
+			if id != "" {
+				p.HSet(bg, "a", id, 1)
+			}
+			p.Publish(bg, "redisson_lock__channel:{a}", "0")
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := looks.standBy.Load()
+	goesTo("another:1")
+	locktest.Eventually(t, "the waiter has looked", func() bool { return looks.standBy.Load() > before })
+	sleeps()
+	if who := direct.Get(bg, "{a}:rlock:next").Val(); !strings.HasPrefix(who, c.ID()) {
+		t.Fatalf("%q stands by", who)
+	}
+	armed.Store(true)
+	locktest.MustUnlock(t, held) // nobody has noticed yet
+	<-passed
+	clock.Forward(locktest.Lease)
+	abandon := locktest.SHA("lock/abandon")
+	var late atomic.Int64
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if cmd.IsScript(abandon) {
+			late.Add(1)
+			return faultproxy.ResetBefore
+		}
+		return faultproxy.Pass
+	})
+	before = looks.standBy.Load() + looks.enter.Load()
+	close(goOn)
+	locktest.Eventually(t, "it waits again, and is to end what it was", func() bool { return looks.standBy.Load()+looks.enter.Load() > before && late.Load() > 0 })
+	sleeps()
+	goesTo("")
+	own := second.Held()
+	ended := proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(abandon) })
+	proxy.Handle(nil)
+	locktest.Eventually(t, "what it was is ended", func() bool {
+		clock.Forward(100 * time.Millisecond)
+		return proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(abandon) }) > ended
+	})
+	if own.HoldID() == held.HoldID() {
+		t.Error("it has the hold that had run out")
+	}
+	if err := own.Extend(bg, time.Minute); err != nil {
+		t.Error(err)
+	}
+	locktest.MustUnlock(t, own)
+}
