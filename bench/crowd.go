@@ -291,14 +291,7 @@ var queued = []struct {
 	{"FairLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }},
 	{"FairReadWriteLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }},
 	{"PriorityLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
-	{"FairLock with WithHandOver", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name, usualHandOver) }},
-	{"FairReadWriteLock with WithHandOver", func(c *rlock.Client, name string) rlock.Locker {
-		return c.NewFairReadWriteLock(name, usualHandOver).Writer
-	}},
 }
-
-// usualHandOver has the bounds of a Lock.
-var usualHandOver = rlock.WithHandOver(rlock.DefaultHandOverPasses, rlock.DefaultHandOverTime)
 
 func (b *bench) types() {
 	s := b.server()

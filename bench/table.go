@@ -169,7 +169,7 @@ func (r *results) rows() []row {
 			atMost("two dead: p50 × all alive", deadRatio, 1.3, times2),
 		}},
 	}
-	queues := row{"queues", fmt.Sprintf("FairLock / FairReadWriteLock (writers) / PriorityLock / the first two with WithHandOver, %d goroutines, hand-overs/s; commands each", crowdSize), map[string]string{}, nil}
+	queues := row{"queues", fmt.Sprintf("FairLock / FairReadWriteLock (writers) / PriorityLock, %d goroutines, hand-overs/s; commands each", crowdSize), map[string]string{}, nil}
 	var cells []string
 	for _, q := range queued {
 		rate, commands := get("types", q.name, crowdSize, "hand-overs/s"), get("types", q.name, crowdSize, "commands")

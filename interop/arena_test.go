@@ -255,7 +255,7 @@ func (a *arena) blocked(t testing.TB, thread, kind, name string, send func() *ca
 			t.Fatalf("%s: %q is answered %q; it should wait", c.p.language, c.what, c.wait(t))
 		}
 		switch kind {
-		case "fair", "handed":
+		case "fair":
 			if len(a.queue(t, name)) <= line {
 				return false
 			}

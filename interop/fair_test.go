@@ -11,7 +11,7 @@ import (
 // fair is what only the queue of a fair lock has.
 func (a *arena) fair(t *testing.T) {
 	t.Run("order", a.order)
-	t.Run("handed", a.handed)
+	t.Run("neighbors", a.neighbors)
 	t.Run("outlives", a.outlives)
 	t.Run("cancelled", a.cancelled)
 	t.Run("killed", a.killed)
@@ -52,28 +52,22 @@ func (a *arena) order(t *testing.T) {
 	})
 }
 
-// handed: a process that hands its holds over inside keeps the order among all. Those who have had
-// one stand in the line until its release, before waiters of Redisson too.
-func (a *arena) handed(t *testing.T) {
-	name := a.name("handed")
+// neighbors: waiters of one process stand next to each other, so that the release of one grants the
+// lock to the next. The order among all is kept.
+func (a *arena) neighbors(t *testing.T) {
+	name := a.name("neighbors")
 	type turn struct {
-		p            *peer
-		thread, kind string
-		call         *call
+		p      *peer
+		thread string
+		call   *call
 	}
-	holder := turn{a.gos[0], "0", "handed", nil}
-	holder.p.do(t, holder.thread, "lock", holder.kind, name, 0)
+	a.gos[0].do(t, "0", "lock", "fair", name, 0)
 	var line []turn
 	for i, p := range []*peer{a.gos[0], a.gos[0], a.gos[0], a.javas[0], a.gos[1], a.gos[1], a.javas[1], a.javas[0], a.gos[0], a.gos[0], a.gos[1]} {
-		one := turn{p, fmt.Sprint(i + 1), "fair", nil}
-		if p.language == golang {
-			one.kind = "handed"
-		}
-		one.call = a.waiting(t, p, one.thread, one.kind, name, 0)
-		line = append(line, one)
+		thread := fmt.Sprint(i + 1)
+		line = append(line, turn{p, thread, a.waiting(t, p, thread, "fair", name, 0)})
 	}
-	holder.p.do(t, holder.thread, "unlock", holder.kind, name)
-	handed := 0
+	a.gos[0].do(t, "0", "unlock", "fair", name)
 	for i, turn := range line {
 		turn.call.must(t, "ok")
 		for _, later := range line[i+1:] {
@@ -81,13 +75,7 @@ func (a *arena) handed(t *testing.T) {
 				t.Fatalf("number %d: %q", i+1, later.call.wait(t))
 			}
 		}
-		if waiting := len(a.queue(t, name)); waiting > len(line)-i-1 {
-			handed++ // it stands in the line still
-		}
-		turn.p.do(t, turn.thread, "unlock", turn.kind, name)
-	}
-	if handed != 2 { // only a release in the same process begins a batch
-		t.Errorf("%d hand-overs inside a process", handed)
+		turn.p.do(t, turn.thread, "unlock", "fair", name)
 	}
 	a.nothingLeft(t, name)
 }

@@ -151,8 +151,6 @@ func (d *driver) open(kind, name string) (rlock.Locker, error) {
 		return c.NewLock(name), nil
 	case "fair":
 		return c.NewFairLock(name), nil
-	case "handed":
-		return c.NewFairLock(name, rlock.WithHandOver(10, time.Minute)), nil
 	case "spin":
 		return c.NewSpinLock(name), nil
 	case "fenced":
