@@ -22,7 +22,6 @@ type attempt struct {
 	unsure  bool // a copy of the acquire may be under way
 	outage  outage
 	seen    sight
-	behind  []turn  // who comes next in Redis, if it was granted its hold by a release
 	place   *waiter // its place in line, if it is the head: others see what it sees
 	listens bool    // its client listens already, and it has not looked yet
 	inRow   int     // see seldom
@@ -202,12 +201,8 @@ func (a *attempt) checkOtherSide() error {
 	case l.side == exclusive:
 		return h.error(ErrUpgrade)
 	}
-	entered, first := h.lend()
-	if !entered {
-		return nil // all unlocked meanwhile
-	}
 	a.outer, a.Outer = h, h.id()
-	if first {
+	if h.lend() {
 		// Once only: a late copy of the release of one read hold could end the next one
 		// if that had the same id.
 		a.ID, a.Number = h.id(), h.number
@@ -287,7 +282,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		if a.StandBy = a.mayStandBy(); a.StandBy {
 			a.Placed = true
 			if a.takes() { // others may come to wait behind it
-				a.Reserve = l.handOver().passes
+				a.Reserve = l.opts.handOverBounds().passes
 			}
 		}
 		ask := l.asks.Enter(&a.Acquire)
@@ -379,7 +374,7 @@ func (a *attempt) accept(sent, since instant, r *protocol.Result[protocol.Entere
 	}
 	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
 	if n := r.Outcome.Reserved; n > 0 {
-		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.handOver().within), behind: a.behind}}
+		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.opts.handOverBounds().within)}}
 	}
 	if a.inRow > 0 {
 		h.seldomLocked().inRow = a.inRow

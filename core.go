@@ -158,14 +158,5 @@ func confirmed[T any](r *protocol.Result[T]) error {
 	return r.Err
 }
 
-// handOver are the bounds within which holds of the lock are handed over. Where an order among
-// clients is promised, Redis shows whose turn it is, unless its user wants it otherwise.
-func (l *core) handOver() handOverBounds {
-	if l.opts.handOver == nil && l.asks.QueuedInRedis() {
-		return handOverBounds{}
-	}
-	return *l.opts.handOverBounds()
-}
-
 // handsOver reports whether holds of the lock can be handed over.
-func (l *core) handsOver() bool { return l.asks.HandsOver() && l.handOver().passes > 0 }
+func (l *core) handsOver() bool { return l.asks.HandsOver() && l.opts.handOverBounds().passes > 0 }

@@ -10,7 +10,8 @@ import (
 // A hand-over passes the lock from one owner to the next inside a client, without Redis:
 // lock cohorting (Dice, Marathe, Shavit 2012). What Redis shows is the client's time at the
 // lock, under one hold id. What changes hands is the right to it, and each owner gets a
-// hold of its own here, with a fencing token of its own.
+// hold of its own here, with a fencing token of its own. Only a Lock is handed over: where an
+// order among clients is promised, Redis says who comes next.
 //
 // Why no two owners hold the lock:
 //   - The lease of the owner before has ended when the next one is told (see depart).
@@ -20,8 +21,6 @@ import (
 //     have: if it died, others would wait for that long.
 //   - A hold is handed over only while no renewal of it is due or under way. So no answer
 //     that concerns the new hold goes to the old one.
-//   - The hold of a writer is not handed over once a reader was let in under it, who may read
-//     on: Redis decides when others can enter.
 //   - Copies of earlier requests under the id that come late do no harm to it: a renewal
 //     lengthens the lease, an acquire finds its hold, a release was never sent. The last
 //     release leaves a tombstone if any of them may come still.
@@ -45,7 +44,6 @@ func (d *departure) passOn() bool {
 		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked, inRow: h.inRow,
 	}
 	quiet := h.attempts == 0 && !h.miscounted // the count in Redis is 1
-	quiet = quiet && !h.lent                  // nothing else has the id
 	quiet = quiet && !h.wasAskedLocked()      // others asked for the lock, and this holder heard it
 	h.unlock()
 	now := c.now()
@@ -56,8 +54,7 @@ func (d *departure) passOn() bool {
 		return false
 	}
 	p.token = p.next()
-	// The line of an id where Redis keeps the order, not that of a Lock of the same name.
-	return c.lines.give(h.core.line(d.id), p, sight{held: true, known: true, holder: d.id, until: c.time(p.expires)})
+	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.time(p.expires)})
 }
 
 // hold makes the hold of the next owner.
@@ -83,15 +80,15 @@ func (d *departure) letOthers(heard int, rush bool) {
 	case d.next && others == 1 && c.lines.waiting(key) == 0:
 		return // most likely that one has it now
 	case d.batch != nil:
-		pause = min(pause+time.Millisecond, h.core.handOver().within)
+		pause = min(pause+time.Millisecond, h.core.opts.handOverBounds().within)
 	default:
 		pause += h.core.asks.Hesitation(0, others > 1)
 	}
 	c.lines.yield(key, c.now().Add(pause))
 }
 
-// sendTo sends the release. The last one of a hold names the first waiters of this client, if
-// Redis keeps their order: see queue.go.
+// sendTo sends the release. The last one of a hold names the first waiter of this client, if Redis
+// keeps their order: see queue.go.
 func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
 	switch {
@@ -102,24 +99,15 @@ func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result
 			return l.asks.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
 		return d.task.Do(ctx, untilOrSoon(limit))
-	case !l.asks.Passes():
+	case !l.asks.Passes() || c.isClosing():
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	var to protocol.Succession
-	var g *grant // nil: there is no waiter
-	if !c.isClosing() {
-		g = c.lines.heirs(l.id(), l.handOver().passes, &to)
-	}
-	if d.batch != nil {
-		to.Left = d.batch.left
-	}
-	if g == nil && len(to.Left) == 0 {
+	to, g := c.lines.heir(l.id())
+	if g == nil {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	sent := c.now()
 	r := l.asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
-	if g != nil {
-		c.lines.tell(g, sent, &r)
-	}
+	c.lines.tell(g, sent, &r)
 	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
 }

@@ -33,7 +33,7 @@ type hold struct {
 	renewed  int32   // how many of them the watchdog renews
 	attempts int32   // renewals since the last that was confirmed
 	state    state
-	lent     bool // a hold of the other side was let in under it; the first has its id too
+	lent     bool // its id is also that of a hold of the other side
 	unsure   bool // copies of the first acquire may be under way
 	closing  bool // the client shuts down: the leases have ended with ErrClosed
 	*seldom       // nil: none of it was needed yet; see seldomLocked
@@ -238,18 +238,13 @@ func (h *hold) entered() bool {
 	return h.open > 0
 }
 
-// lend lets a hold of the other side in under this one, from which on this one is not handed over:
-// the other may last for longer. It reports whether there is an open lease, and whether the other
-// hold may have the same id: one only.
-func (h *hold) lend() (entered, first bool) {
+// lend reports whether a hold of the other side may have the same id: one only.
+func (h *hold) lend() bool {
 	h.lock()
 	defer h.unlock()
-	if h.open == 0 {
-		return false, false
-	}
-	first = !h.lent
+	first := !h.lent
 	h.lent = true
-	return true, first
+	return first
 }
 
 // alive reports whether the hold has not ended.
@@ -334,20 +329,7 @@ func (h *hold) loseLocked(now instant, cause error) {
 		}
 		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked())
 	}
-	h.vacateLocked()
 	h.tellLoss(now, cause)
-}
-
-// vacateLocked has the waiters leave the queue in Redis to which the hold was handed over, where no
-// release sees to that.
-func (h *hold) vacateLocked() {
-	if !h.handsOver() {
-		return
-	}
-	c, until := h.core.c, h.untilLocked()
-	for _, id := range h.batch.left {
-		c.cleanups.add(h.core.id(), h.core.asks.Abandon(id, false), c.now(), until)
-	}
 }
 
 func (h *hold) tellLoss(now instant, cause error) {

@@ -13,7 +13,8 @@ import (
 // of processes, not of goroutines. Each side of a read-write lock has a line. Where
 // Redis keeps the order of waiters, each waiter has a line of its own.
 //
-// A hold can be handed over to the head: see handover.go, and queue.go.
+// A hold can be handed over to the head: see handover.go. A release can grant it one: see passing.go
+// and queue.go.
 type lines struct {
 	mu     sync.Mutex // guards the rest and the lines
 	byKey  map[lineKey]*line

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -380,18 +379,19 @@ func (q *lineTest) stand(id string, rank int64) (w *waiter, notify func()) {
 	key := keyOf("a")
 	key.id = id
 	w = q.enter(key, 0)
-	q.stands(w, rank, protocol.Heir{ID: id}, true)
+	q.stands(w, rank, protocol.Heir{ID: id})
 	w.looks()
 	return w, q.notify
 }
 
 // released begins a release of the lock, and grants has Redis grant it to the heir.
 func (q *lineTest) released() *grant {
-	return q.heirs(lockID{name: "a"}, 10, &protocol.Succession{})
+	_, g := q.heir(lockID{name: "a"})
+	return g
 }
 
 func (q *lineTest) grants(g *grant) {
-	q.tell(g, 0, &protocol.Result[protocol.Released]{Outcome: protocol.Released{Token: 5, Behind: len(g.behind)}})
+	q.tell(g, 0, &protocol.Result[protocol.Released]{Outcome: protocol.Released{Token: 5}})
 }
 
 func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testing.T) {
@@ -438,17 +438,8 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		}, true},
 		"the first has lost its place, and stands behind it": {func(q *two) {
 			q.confirm()
-			q.stands(q.first, 9, protocol.Heir{}, true)
+			q.stands(q.first, 9, protocol.Heir{})
 		}, true},
-		"the first is given the hold of a batch": {func(q *two) {
-			zeroth, _ := q.stand("c:0", 0)
-			g := q.released()
-			q.grants(g)
-			q.leave(zeroth, gotIt, 0)
-			q.sleeps(q.first, true, standby{})
-			q.confirm()
-			q.give(keyOf("a"), &pass{batch: &batch{behind: g.behind}}, sight{})
-		}, false},
 		"a third comes, and leaves": {func(q *two) {
 			q.confirm()
 			third, _ := q.stand("c:3", 3)
@@ -474,9 +465,8 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 	lock := lockID{name: "a"}
 	want := func(id string) {
 		t.Helper()
-		var to protocol.Succession
-		if g := q.heirs(lock, 10, &to); (g == nil) != (id == "") || to.ID != id {
-			t.Errorf("%q, want %q", to.ID, id)
+		if as, g := q.heir(lock); (g == nil) != (id == "") || as.ID != id {
+			t.Errorf("%q, want %q", as.ID, id)
 		}
 	}
 	want("")
@@ -484,7 +474,7 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 	a, _ := q.stand("c:1", 10)
 	c, _ := q.stand("c:3", 30)
 	want("c:1")
-	q.stands(a, 40, protocol.Heir{ID: "c:1"}, true)
+	q.stands(a, 40, protocol.Heir{ID: "c:1"})
 	want("c:2")
 	q.leave(b, nil, 0)
 	want("c:3")
@@ -495,93 +485,6 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 	if len(q.queues) > 0 {
 		t.Error("an empty queue remains")
 	}
-}
-
-// A batch goes on with those that Redis has named, in their order. It ends with one that does not
-// take the hold now, and before one that has come in between.
-func TestBatchIsHandedOverInTheOrderOfRedis(t *testing.T) {
-	for name, test := range map[string]struct {
-		play func(q *lineTest, w []*waiter)
-		want []int // who of those behind the heir has the hold, one after the other
-	}{
-		"all sleep":            {func(*lineTest, []*waiter) {}, []int{1, 2, 3}},
-		"one has left":         {func(q *lineTest, w []*waiter) { q.leave(w[2], nil, 0) }, []int{1, 3}},
-		"one looks":            {func(q *lineTest, w []*waiter) { q.awake(w[2]) }, []int{1}},
-		"one has a place anew": {func(q *lineTest, w []*waiter) { q.stands(w[2], 50, protocol.Heir{ID: "c:2"}, true) }, []int{1}},
-		"one comes in between": {func(q *lineTest, w []*waiter) { q.stand("c:9", 25) }, []int{1}},
-		"all have left": {func(q *lineTest, w []*waiter) {
-			for _, w := range w[1:] {
-				q.leave(w, nil, 0)
-			}
-		}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var q lineTest
-			defer q.close()
-			var w []*waiter
-			for i, id := range []string{"c:0", "c:1", "c:2", "c:3"} {
-				one, _ := q.stand(id, int64(10*(i+1)))
-				q.sleeps(one, true, standby{})
-				w = append(w, one)
-			}
-			var to protocol.Succession
-			g := q.heirs(lockID{name: "a"}, 10, &to)
-			if to.ID != "c:0" || !slices.Equal(to.Behind, []string{"c:1", "c:2", "c:3"}) {
-				t.Fatalf("%+v", to)
-			}
-			q.grants(g)
-			q.leave(w[0], gotIt, 0)
-			b := &batch{behind: g.behind}
-			test.play(&q, w)
-			var left []string
-			for _, i := range test.want {
-				p := &pass{batch: b}
-				if !q.give(keyOf("a"), p, sight{}) || q.awake(w[i]).pass != p {
-					t.Fatalf("waiter %d does not have it", i)
-				}
-				left = append(left, to.Behind[i-1])
-			}
-			if q.give(keyOf("a"), &pass{batch: b}, sight{}) {
-				t.Error("the batch goes on")
-			}
-			if !slices.Equal(b.left, left) {
-				t.Errorf("%v have to leave the queue, want %v", b.left, left)
-			}
-			for _, one := range w {
-				if one.place != nil {
-					q.leave(one, nil, 0)
-				}
-			}
-		})
-	}
-}
-
-func TestReleaseNamesWhoTakesAHoldOfAnother(t *testing.T) {
-	var q lineTest
-	defer q.close()
-	named := func(most int, want ...string) {
-		t.Helper()
-		var to protocol.Succession
-		g := q.heirs(lockID{name: "a"}, most, &to)
-		if got := append([]string{to.ID}, to.Behind...); !slices.Equal(got, want) || len(g.behind) != len(to.Behind) {
-			t.Errorf("%v, want %v", got, want)
-		}
-	}
-	var w []*waiter
-	for i := range mostBehind + 5 {
-		one, _ := q.stand(fmt.Sprint("c:", i), int64(i+1))
-		w = append(w, one)
-	}
-	var to protocol.Succession
-	if q.heirs(lockID{name: "a"}, 1000, &to); len(to.Behind) != mostBehind {
-		t.Errorf("%d waiters are named", len(to.Behind))
-	}
-	named(0, "c:0")
-	named(2, "c:0", "c:1", "c:2")
-	q.stands(w[2], 3, protocol.Heir{}, false)
-	named(5, "c:0", "c:1")
-	q.stands(w[0], 1, protocol.Heir{}, false)
-	named(5, "c:0")
 }
 
 // aboutToListen returns the head of a line, which is about to listen for turns, and has been given

@@ -139,16 +139,7 @@ func WithMaxHold(d time.Duration) LockOption {
 // hands over asks Redis nothing, so a ForceUnlock in the meantime is told to the holder
 // after it.
 //
-// With this option a [FairLock], the writers of a [FairReadWriteLock], and a [PriorityLock]
-// are handed over too, to those of the client that stand next to each other in the queue, at
-// most 32 times. Two or three times as many sections fit into a second then. Whoever came
-// first still goes first; but a more urgent waiter of a PriorityLock that another client adds
-// meanwhile waits until the hold is released, and those to whom the hold was handed over
-// count as waiting until then: in [State], and for Redisson. After a ForceUnlock nobody gets in
-// before the client has noticed, by its next renewal or release, or before their waiter leases
-// are over. Without the option these types ask Redis each time.
-//
-// Other types ignore it.
+// Other types ask Redis each time, and ignore it.
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.handOver = &handOverBounds{passes, within} })
 }

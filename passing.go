@@ -12,10 +12,6 @@ type batch struct {
 	tokens int64   // how many tokens are left
 	last   int64   // the last of them; all were drawn at once
 	until  instant // no hand-over after that: other clients wait too
-
-	// Where Redis keeps the order of waiters: see queue.go.
-	behind []turn   // who comes next
-	left   []string // the ids under which those wait in Redis that the hold was handed over to
 }
 
 // next draws a token.
@@ -42,8 +38,7 @@ type grant struct {
 	asked  int64   // serial number of the release among the news of lines
 	sent   instant // when it was
 	token  int64
-	behind []turn // who comes next, and may have the hold handed over
-	unsure bool   // a copy of it may be under way
+	unsure bool // a copy of it may be under way
 
 	// If another client has released it:
 	look     int   // the last of the waiter before that
@@ -62,14 +57,10 @@ type gift struct {
 // waits like the waiters of other clients.
 const passAlarm = 20 * time.Millisecond
 
-// give hands a hold over to the head of a line, or to the next of the batch where Redis keeps the
-// order, if it sleeps and takes it.
+// give hands a hold over to the head of a line, if it sleeps and takes it.
 func (q *lines) give(key lineKey, p *pass, seen sight) bool {
 	q.mu.Lock()
 	w := q.takerLocked(key)
-	if w == nil {
-		w = q.nextLocked(key.lock, p.batch)
-	}
 	if w == nil {
 		q.mu.Unlock()
 		return false

@@ -29,20 +29,11 @@ import (
 // front of it: it is told of nothing before that one has left the queue. When that one leaves,
 // the waiter knows whether it has heard everything since then: if a release that was sent after
 // the confirmation has granted the other one its hold. Otherwise it looks.
-//
-// If WithHandOver asks for it, the release names more of the client's waiters, and Redis tells how
-// many of them come next behind the heir, without anybody in between. The heir hands the hold over
-// to them, in this order and without Redis: see handover.go. So who comes later gets the lock later,
-// wherever it waits, as if each release had asked Redis. The waiters keep their places meanwhile, in
-// case the client dies, and the release at the end of the batch takes them out of the queue. Nobody
-// else is woken before that: they stand in front. If the hold is lost, or the release not answered,
-// they abandon their places.
 
 // standing is the place of a waiter in Redis.
 type standing struct {
-	rank    int64 // 0: not known
-	heir    protocol.Heir
-	willing bool // it takes a hold that is handed over
+	rank int64 // 0: not known
+	heir protocol.Heir
 
 	// subscribed is the serial number of the confirmation after which the waiter did not
 	// look, since another was in front of it; 0: it did. asked is that of the release that
@@ -76,12 +67,11 @@ func (q *queue) find(rank int64) (int, bool) {
 }
 
 // stands notes that a waiter has a place in Redis, and which.
-func (q *lines) stands(w *waiter, rank int64, as protocol.Heir, willing bool) {
+func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lock := w.line.key.lock
 	all := q.queues[lock]
-	w.willing = willing
 	switch {
 	case w.rank == rank:
 		return
@@ -148,41 +138,18 @@ func (q *lines) ear(l *line) (notify func()) {
 	}
 }
 
-// mostBehind bounds how many waiters a release names behind the heir: a script compares as many
-// ids.
-const mostBehind = 32
-
-// turn is a waiter that comes next, if it still has that rank.
-type turn struct {
-	w    *waiter
-	rank int64
-}
-
-// heirs names the waiters for a lock that have a place in Redis, before a release says so: the
-// first one, and others to whom it may hand the hold over, so many at the most. It returns nil if
-// there is none.
-func (q *lines) heirs(lock lockID, most int, to *protocol.Succession) *grant {
+// heir names the first of the waiters for a lock that have a place in Redis, before a release says
+// so, and returns what that may grant it; nil: there is none.
+func (q *lines) heir(lock lockID) (as protocol.Heir, g *grant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]
 	if all == nil {
-		return nil
+		return as, nil
 	}
 	w := (*all)[0]
 	q.serial++
-	g := &grant{to: w, asked: q.serial}
-	to.Heir = w.heir
-	if !w.willing {
-		return g // nor does it hand its own hold over
-	}
-	for _, w := range (*all)[1:] {
-		if !w.willing || len(g.behind) == min(most, mostBehind) {
-			break
-		}
-		g.behind = append(g.behind, turn{w, w.rank})
-		to.Behind = append(to.Behind, w.heir.ID)
-	}
-	return g
+	return w.heir, &grant{to: w, asked: q.serial}
 }
 
 // tell gives the heir what a release that was sent then has granted it, unless it has left its
@@ -196,27 +163,7 @@ func (q *lines) tell(g *grant, sent instant, r *protocol.Result[protocol.Release
 	}
 	if r.Err == nil {
 		g.sent, g.token, g.unsure = sent, r.Outcome.Token, r.Unsure
-		g.behind = g.behind[:min(r.Outcome.Behind, len(g.behind))]
 		w.given.grant, w.asked = g, g.asked
 	}
 	w.poke()
-}
-
-// nextLocked is the waiter that comes next in Redis, if it can be given the hold of a batch now.
-func (q *lines) nextLocked(lock lockID, b *batch) *waiter {
-	all := q.queues[lock]
-	for ; len(b.behind) > 0; b.behind = b.behind[1:] {
-		w := b.behind[0].w
-		if w.place == nil {
-			continue // it has left, and abandons its place
-		}
-		if w.rank != b.behind[0].rank || w != (*all)[0] || !w.takes {
-			return nil
-		}
-		b.left = append(b.left, w.heir.ID)
-		// Nobody behind it was told anything: it stands in front of them in Redis still.
-		w.asked = q.serial
-		return w
-	}
-	return nil
 }

@@ -171,7 +171,6 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	case r.Err != nil:
 		h.lock()
 		until := h.untilLocked()
-		h.vacateLocked()
 		h.unlock()
 		c.cleanups.add(h.core.id(), d.task, c.now(), until)
 		return because(ErrUnconfirmed, unanswered(r.Err))

@@ -223,7 +223,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			}
 			a.Reserve = 0
 			if a.takes() && c.lines.othersBehind(w) {
-				a.Reserve = l.handOver().passes
+				a.Reserve = l.opts.handOverBounds().passes
 			}
 			w.looks()
 			c.lines.sees(w)
@@ -258,7 +258,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			c.events.Contended(l.name())
 		}
 		if a.rank != 0 && l.asks.Passes() {
-			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease}, a.takes())
+			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
 		}
 		subscribe()
 		if a.aside {
@@ -376,7 +376,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	case !c.now().Before(p.deadline):
 		why = errTooLate // the process was stopped
 	}
-	if a.Placed && l.asks.StandsBy() {
+	if a.Placed { // it stands by
 		// The next release of another client must not grant it anything.
 		c.cleanups.add(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL))
 		a.Placed = false
@@ -389,13 +389,11 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	d.alone = true
 	d.task = h.releaseLocked(d.id, 0)
 	if !d.passOn() {
-		h.vacateLocked()
 		a.undo(d.task, h.untilLocked())
 	}
 	if why == errTooLate {
-		// Its place is given up, and a copy of that may come late: it waits for another hold.
+		// It may have stood by, and a copy of what ends that come late: it waits for another hold.
 		a.HoldID = l.asks.NewID()
-		a.Placed, a.rank = false, 0
 	}
 	return nil, why
 }
@@ -417,12 +415,9 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 	if why != nil {
 		return nil, why
 	}
-	a.behind, a.inRow = nil, g.inRow
-	if a.takes() {
-		a.behind = g.behind
-	}
+	a.inRow = g.inRow
 	lease, err := a.accept(g.sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
-		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token, Reserved: g.reserved + int64(len(a.behind))},
+		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token, Reserved: g.reserved},
 	})
 	if worthRepeating(err) {
 		err = errTooLate

@@ -51,12 +51,6 @@ var batches = map[string]func(t *testing.T, site *Site, n *Names, rdb *redis.Cli
 			return token, more
 		}
 	},
-	"fair/release_to": func(t *testing.T, site *Site, n *Names, _ *redis.Client) func() (int64, int64) {
-		return passingOn(t, NewFair(site, n))
-	},
-	"queue/release_to": func(t *testing.T, site *Site, n *Names, _ *redis.Client) func() (int64, int64) {
-		return passingOn(t, NewPriority(site, n, 0))
-	},
 }
 
 const five = 5
@@ -67,16 +61,6 @@ func reserving(t *testing.T, l *Lock, standBy bool) (token, n int64) {
 	e.Reserve, e.StandBy, e.Tries = five, standBy, 1
 	got := verdict(t, l, e, Granted)
 	return got.Token, got.Reserved
-}
-
-func passingOn(t *testing.T, l Protocol) func() (int64, int64) {
-	t.Helper()
-	verdict(t, l, entry("a:1"), Granted)
-	waits(t, l, "a:2", "a:3", "a:4", "a:5", "a:6", "a:7")
-	return func() (int64, int64) {
-		got := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4", "a:5", "a:6", "a:7")), Done, true)
-		return got.Token, int64(got.Behind)
-	}
 }
 
 // The tokens of a batch come after all that were given out before, and none is above the fencing

@@ -58,10 +58,10 @@ func (l *Fair) StandsBy() bool { return false }
 func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 
 // ReleaseTo implements Protocol.
-func (l *Fair) ReleaseTo(id string, to Succession) Request[Released] {
+func (l *Fair) ReleaseTo(id string, to Heir) Request[Released] {
 	return l.site.releasingTo("fair/release_to",
 		l.keys(l.names.Clock(), l.names.Tombstone(to.ID)),
-		to.after(id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()))
+		[]any{id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()})
 }
 
 // Abandon implements Protocol.
@@ -102,5 +102,5 @@ func (l *Fair) KeepsPlace() bool { return true }
 // Glanced implements Protocol.
 func (l *Fair) Glanced() *Lock { return nil }
 
-// HandsOver implements Protocol.
-func (l *Fair) HandsOver() bool { return l.Passes() }
+// HandsOver implements Protocol: other clients may have been waiting for longer.
+func (l *Fair) HandsOver() bool { return false }

@@ -35,7 +35,7 @@ type Protocol interface {
 	Passes() bool
 	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
 	// step, if that is the next one in Redis.
-	ReleaseTo(id string, to Succession) Request[Released]
+	ReleaseTo(id string, to Heir) Request[Released]
 	// Shares reports whether what a look finds out, if it is not Granted, is true for all who came
 	// before it.
 	Shares() bool
@@ -73,8 +73,8 @@ type Protocol interface {
 	// with that id is subscribed already.
 	Listening(id string) bool
 
-	// HandsOver reports whether a hold can be handed over inside a client: tokens can be drawn
-	// ahead, and no order among clients is promised, or Redis tells which waiters come next.
+	// HandsOver reports whether a hold can be handed over inside a client: no order among clients
+	// is promised, and tokens can be drawn ahead.
 	HandsOver() bool
 	// Takes is how many permits of a semaphore a hold takes; 0: there are none, and a
 	// hold is either exclusive or shared with any number.
@@ -162,13 +162,6 @@ type Heir struct {
 	Lease time.Duration
 }
 
-// Succession says who of a client's waiters may hold a lock after a hold.
-type Succession struct {
-	Heir            // without an id: nobody
-	Behind []string // who may follow it, without another release, in this order
-	Left   []string // who has followed in the hold that ends, and leaves the queue now
-}
-
 // NoRound is the round of an acquire that was not refused yet.
 const NoRound = math.MaxInt64
 
@@ -248,8 +241,7 @@ const (
 // Released is the outcome of a ReleaseTo.
 type Released struct {
 	Kept
-	Token  int64 // of the heir, which holds the lock; 0: it does not
-	Behind int   // so many of those that may follow come next; the tokens after Token are theirs
+	Token int64 // of the heir, which holds the lock; 0: it does not
 }
 
 // Turn is a message that a release has made a waiter the holder.
@@ -381,21 +373,21 @@ func (e InQuarantine) Error() string {
 // Everyday has the answers of most types, which embed it.
 type Everyday struct{}
 
-func (Everyday) HandsOver() bool                                { return false }
-func (Everyday) Passes() bool                                   { return false }
-func (Everyday) ReleaseTo(string, Succession) Request[Released] { return nil }
-func (Everyday) StandsBy() bool                                 { return false }
-func (Everyday) Shares() bool                                   { return false }
-func (Everyday) ReleaseNext(string, int64, int) Task            { return nil }
-func (Everyday) ListenForTurns(func(Turn)) (end func())         { return nil }
-func (Everyday) Takes() int                                     { return 0 }
-func (Everyday) QueuedInRedis() bool                            { return false }
-func (Everyday) KeepsPlace() bool                               { return false }
-func (Everyday) Listening(string) bool                          { return false }
-func (Everyday) Glanced() *Lock                                 { return nil }
-func (Everyday) LongestPause(int64, int) time.Duration          { return math.MaxInt64 }
-func (Everyday) Hesitation(int, bool) time.Duration             { return 0 }
-func (Everyday) GuardsFixedLease() bool                         { return false }
-func (Everyday) Margin() time.Duration                          { return 0 }
-func (Everyday) LongestLease() time.Duration                    { return 0 }
-func (Everyday) Revocation() Revocation                         { return nil }
+func (Everyday) HandsOver() bool                          { return false }
+func (Everyday) Passes() bool                             { return false }
+func (Everyday) ReleaseTo(string, Heir) Request[Released] { return nil }
+func (Everyday) StandsBy() bool                           { return false }
+func (Everyday) Shares() bool                             { return false }
+func (Everyday) ReleaseNext(string, int64, int) Task      { return nil }
+func (Everyday) ListenForTurns(func(Turn)) (end func())   { return nil }
+func (Everyday) Takes() int                               { return 0 }
+func (Everyday) QueuedInRedis() bool                      { return false }
+func (Everyday) KeepsPlace() bool                         { return false }
+func (Everyday) Listening(string) bool                    { return false }
+func (Everyday) Glanced() *Lock                           { return nil }
+func (Everyday) LongestPause(int64, int) time.Duration    { return math.MaxInt64 }
+func (Everyday) Hesitation(int, bool) time.Duration       { return 0 }
+func (Everyday) GuardsFixedLease() bool                   { return false }
+func (Everyday) Margin() time.Duration                    { return 0 }
+func (Everyday) LongestLease() time.Duration              { return 0 }
+func (Everyday) Revocation() Revocation                   { return nil }

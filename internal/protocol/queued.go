@@ -154,14 +154,11 @@ func (q *Queued) Release(id string, n int) Task {
 func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
 
 // ReleaseTo implements Protocol.
-func (q *Queued) ReleaseTo(id string, to Succession) Request[Released] {
+func (q *Queued) ReleaseTo(id string, to Heir) Request[Released] {
 	return q.site.releasingTo("queue/release_to",
 		append(q.keys(q.names.Clock(), q.tombstone(to.ID)), q.rivals...),
-		to.after(q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term())...))
+		q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term()))
 }
-
-// HandsOver implements Protocol.
-func (q *Queued) HandsOver() bool { return q.Passes() }
 
 // Abandon implements Protocol.
 func (q *Queued) Abandon(id string, late bool) Task {

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -38,9 +37,7 @@ func waits(t *testing.T, l Protocol, ids ...string) (last Entered) {
 	return last
 }
 
-func to(id string, behind ...string) Succession {
-	return Succession{Heir: Heir{id, time.Minute}, Behind: behind}
-}
+func to(id string) Heir { return Heir{id, time.Minute} }
 
 // released checks the outcome of a request, and whether it has made its waiter the holder.
 func released(t *testing.T, r Request[Released], kept Kept, granted bool) Released {
@@ -121,116 +118,6 @@ func TestReleaseToAWaiterThatIsNotNext(t *testing.T) {
 	})
 }
 
-// Those who follow the heir in the hold that it hands over stay in the queue until its release.
-func TestReleaseTellsWhoComesNext(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, names *Names, l Protocol) {
-		verdict(t, l, entry("a:1"), Granted)
-		waits(t, l, "a:2", "a:3", "a:4", "b:1", "a:5")
-		next := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4", "a:5")), Done, true)
-		if next.Behind != 2 {
-			t.Fatalf("%d come next", next.Behind)
-		}
-		if drawn, err := site.Wire.IO().Get(bg, names.Clock()).Int64(); err != nil || drawn < next.Token+2 {
-			t.Errorf("tokens up to %d were drawn, %v; want %d and two more", drawn, err, next.Token)
-		}
-		holds(t, l, "a:2", 4)
-		// A copy of the release, and the look of the heir: they have no right to the tokens.
-		if again := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4", "a:5")), TakenOver, true); again.Behind != 0 {
-			t.Errorf("%d come next, by a copy", again.Behind)
-		}
-		holds(t, l, "a:2", 4)
-		end := to("")
-		end.Left = []string{"a:3", "a:4"}
-		if after := released(t, l.ReleaseTo("a:2", end), Done, false); after.Behind != 0 {
-			t.Errorf("%d come next behind nobody", after.Behind)
-		}
-		holds(t, l, "", 2)
-		if rival := verdict(t, l, entry("b:1"), Granted); rival.Token <= next.Token+2 {
-			t.Errorf("token %d, after %d and two more", rival.Token, next.Token)
-		}
-		// A late copy.
-		released(t, l.ReleaseTo("a:2", end), TakenOver, false)
-		holds(t, l, "b:1", 1)
-		want(t, l.Release("b:1", 0), Done)
-		verdict(t, l, entry("a:5"), Granted)
-		want(t, l.Release("a:5", 0), Done)
-		left(t, site)
-	})
-}
-
-// The release at the end of a batch names the next heir.
-func TestReleaseOfABatchMakesTheNextWaiterTheHolder(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
-		verdict(t, l, entry("a:1"), Granted)
-		waits(t, l, "a:2", "a:3", "a:4", "a:5", "a:6")
-		first := released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4")), Done, true)
-		if first.Behind != 2 {
-			t.Fatalf("%d come next", first.Behind)
-		}
-		want(t, l.Abandon("a:4", false), TakenOver) // it is canceled
-		next := to("a:5", "a:6")
-		next.Left = []string{"a:3"}
-		second := released(t, l.ReleaseTo("a:2", next), Done, true)
-		if second.Behind != 1 || second.Token <= first.Token+2 {
-			t.Fatalf("%+v, after %+v", second, first)
-		}
-		holds(t, l, "a:5", 1)
-		// The hold is gone before the batch ends: those in front leave all the same.
-		want(t, l.ForceUnlock(""), true)
-		holds(t, l, "", 1)
-		waits(t, l, "b:1")
-		last := to("")
-		last.Left = []string{"a:6"}
-		released(t, l.ReleaseTo("a:5", last), Removed, false)
-		holds(t, l, "", 1)
-		verdict(t, l, entry("b:1"), Granted)
-		want(t, l.Release("b:1", 0), Done)
-		left(t, site)
-	})
-}
-
-// Some of those who have left were removed before.
-func TestReleaseOfABatchWhoseWaitersAreNotInFront(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
-		verdict(t, l, entry("a:1"), Granted)
-		waits(t, l, "a:2", "a:3", "a:4")
-		released(t, l.ReleaseTo("a:1", to("a:2", "a:3", "a:4")), Done, true)
-		want(t, l.Abandon("a:3", false), TakenOver)
-		waits(t, l, "a:5", "b:1")
-		end := to("a:5")
-		end.Left = []string{"a:3", "a:4"}
-		released(t, l.ReleaseTo("a:2", end), Done, true)
-		holds(t, l, "a:5", 1)
-	})
-}
-
-func TestReaderIsNotOvertakenByABatchOfWriters(t *testing.T) {
-	site, _, _ := mini(t)
-	names := namesOf(t, "l")
-	r, w := NewFairReadSide(site, names), NewFairWriteSide(site, names)
-	verdict(t, w, entry("a:1"), Granted)
-	waits(t, w, "a:2", "a:3")
-	waits(t, r, "b:1")
-	waits(t, w, "a:4")
-	if got := released(t, w.ReleaseTo("a:1", to("a:2", "a:3", "a:4")), Done, true); got.Behind > 1 {
-		t.Errorf("%d writers come next", got.Behind)
-	}
-}
-
-// left checks that a lock has left nothing but the fencing clock.
-func left(t *testing.T, site *Site) {
-	t.Helper()
-	keys, err := site.Wire.IO().Keys(bg, "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range keys {
-		if !strings.Contains(k, "rlock:clock") {
-			t.Errorf("%s is left", k)
-		}
-	}
-}
-
 func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, names *Names, l Protocol) {
 		verdict(t, l, entry("b:1"), Granted)
@@ -250,6 +137,16 @@ func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 		released(t, l.ReleaseTo("a:2", to("a:3")), Done, false)
 		holds(t, l, "", 1)
 	})
+}
+
+// Where an order among clients is promised, Redis says who comes next: a Lock promises none.
+func TestOnlyALockIsHandedOver(t *testing.T) {
+	site, _, _ := mini(t)
+	for _, l := range protocols(site, namesOf(t, "l")) {
+		if _, is := l.(*Lock); l.HandsOver() != is {
+			t.Errorf("%T: handed over: %v", l, l.HandsOver())
+		}
+	}
 }
 
 func TestReleaseToAWriterAmongReaders(t *testing.T) {

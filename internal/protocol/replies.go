@@ -121,16 +121,9 @@ func kept(n int64) Kept {
 }
 
 // readReleased reads the reply of a script that releases a hold to the next: a token if
-// that holds the lock, with a minus sign if the hold that was to end is not there, or {token,
-// how many follow it}; or else what readKept reads.
+// that holds the lock, with a minus sign if the hold that was to end is not there; or else what
+// readKept reads.
 func readReleased(a wire.Answer) (Released, error) {
-	if _, is := a.Val.([]any); is {
-		token, behind, _, err := a.Pair()
-		if err == nil && (token <= 0 || behind < 0) {
-			err = wire.ErrReply(a.Val)
-		}
-		return Released{Kept: Done, Token: token, Behind: int(behind)}, err
-	}
 	n, err := a.Int()
 	r := Released{Kept: kept(n)}
 	if n > 1 || n < -1 {

@@ -93,21 +93,8 @@ func (s *Site) releasing(script string, n int, keys []string, args []any) *task 
 // releasingTo makes a request that ends a hold and may begin the next.
 func (s *Site) releasingTo(script string, keys []string, args []any) *asked[Released] {
 	q := looking(s, script, keys, args, readReleased)
-	q.r.OneEffect, q.r.Pairs = true, true
+	q.r.OneEffect = true
 	return q
-}
-
-// after returns the arguments of a script, and after them those that say who comes next.
-func (s *Succession) after(args ...any) []any {
-	all := append(make([]any, 0, len(args)+1+len(s.Behind)+len(s.Left)), args...)
-	all = append(all, len(s.Behind))
-	for _, id := range s.Behind {
-		all = append(all, id)
-	}
-	for _, id := range s.Left {
-		all = append(all, id)
-	}
-	return all
 }
 
 // acks reports whether replicas have to confirm each lease.

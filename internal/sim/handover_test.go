@@ -74,9 +74,6 @@ func (o *handOver) play() {
 	name, ctx := lockNames[0], context.Background()
 	shared := o.to.shared[name] != nil && !o.j.s.kind.permits && o.r.IntN(2) == 0
 	q := o.j.asks("from", name, false, nil)
-	if o.j.s.kind.ordered() && o.r.IntN(3) > 0 {
-		o.lease = nil
-	}
 	began := o.w.Elapsed()
 	held, err := o.from.locks[name].Lock(ctx, o.lease...)
 	if err != nil {

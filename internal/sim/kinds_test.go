@@ -48,11 +48,9 @@ var kinds = []kind{
 		holds: plainHolds, queuedInRedis: true, passes: true,
 	},
 	{
-		name: "fair, handed over",
-		open: alone(func(c *rlock.Client, name string) rlock.Locker {
-			return c.NewFairLock(name, rlock.WithHandOver(4, time.Minute))
-		}),
-		holds: plainHolds, queuedInRedis: true, passes: true, handsOver: true,
+		name:  "fair, crowded",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }),
+		holds: plainHolds, queuedInRedis: true, passes: true, crowded: true,
 	},
 	{
 		name: "read-write",
@@ -92,11 +90,9 @@ var kinds = []kind{
 		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true,
 	},
 	{
-		name: "fair writers, handed over",
-		open: alone(func(c *rlock.Client, name string) rlock.Locker {
-			return c.NewFairReadWriteLock(name, rlock.WithHandOver(4, time.Minute)).Writer
-		}),
-		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true, handsOver: true,
+		name:  "fair writers, crowded",
+		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }),
+		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true, crowded: true,
 	},
 	{
 		name:  "priority",

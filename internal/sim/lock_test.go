@@ -49,6 +49,7 @@ type kind struct {
 	queuedInRedis bool // each waiter has a channel of its own
 	forgets       bool // a loss of data takes its tokens along
 	handsOver     bool // holds are handed over inside a client, under one id
+	crowded       bool // more workers
 	combined      bool // more workers, whose requests are combined if only two are under way
 	enteredOnce   bool // there is no re-entry
 	permits       bool // a semaphore: see permits_test.go
@@ -69,12 +70,9 @@ func (k kind) holdsIn(w *World, lock string) map[hold]string {
 	return k.holds(w.Redis(0), lock)
 }
 
-// ordered reports whether holds are handed over in the order that Redis keeps.
-func (k kind) ordered() bool { return k.passes && k.handsOver }
-
 // workers is how many goroutines of a client use locks.
 func (k kind) workers() int {
-	if k.combined || k.ordered() { // several of a client stand in line
+	if k.combined || k.crowded {
 		return 9
 	}
 	if k.passes { // more often two of a client wait for each other

@@ -139,15 +139,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a release grants a fair lock to one who is not next", want: "", within: 20, in: "calm", kind: "fair",
-		script: "fair/release_to", old: "holds and line[ahead + 1] == waiter", instead: "holds",
-	},
-	{
-		name: "who has had the hold of a batch stays in the queue", want: "", within: 40, in: "calm", kind: "fair writers, handed over",
-		script: "queue/release_to", old: "#ARGV >= LEFT and", instead: "false and",
-	},
-	{
-		name: "who has had the hold of a batch stays in the line", want: "", within: 40, in: "calm", kind: "fair, handed over",
-		script: "fair/release_to", old: "if left > 0 then", instead: "if false then",
+		script: "fair/release_to", old: "holds and redis.call('lindex', queue, '0') == waiter", instead: "holds",
 	},
 	{
 		name: "a waiter in line is not known to be there", want: "", within: 20, kind: "fair",

@@ -209,11 +209,7 @@ func (k *worker) turn() {
 
 // lease draws a fixed lease or none.
 func (k *worker) lease() []rlock.TryOption {
-	n := 6
-	if k.j.s.kind.ordered() { // with fixed leases, which are not handed over, a batch is rare
-		n = 30
-	}
-	switch k.r.IntN(n) {
+	switch k.r.IntN(6) {
 	case 0:
 		return []rlock.TryOption{rlock.WithLease(k.fix(k.between(100*time.Millisecond, 2*time.Second)))}
 	case 1:

@@ -239,7 +239,7 @@ func (c *call) do(budget time.Duration) Answer {
 		c.waiting--
 		c.taken[a.slot] = false
 		c.held = job{}
-		if a.Err == nil && r.OneEffect && !a.didIt(r) {
+		if a.Err == nil && r.OneEffect && !a.didIt() {
 			answered++
 			a = a.after(absent)
 			if c.waiting > 0 {

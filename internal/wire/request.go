@@ -52,8 +52,6 @@ type Request struct {
 	// reply may come from a second copy, which found the work done by the first. So such a
 	// reply counts only when all copies have been answered or have failed.
 	OneEffect bool
-	// Pairs: the reply may be a list of two numbers, the first of which says so.
-	Pairs bool
 
 	// FailFast: the request is not sent again to a server that cannot be reached or does
 	// not run it now. The caller has other servers, or other ways.
@@ -221,12 +219,8 @@ type Answer struct {
 func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100s", fmt.Sprint(v)) }
 
 // didIt reports whether the copy of a request with OneEffect that was answered did its work.
-func (a *Answer) didIt(r *Request) bool {
-	val := a.Val
-	if list, ok := val.([]any); ok && r.Pairs && len(list) == 2 {
-		val = list[0]
-	}
-	n, ok := val.(int64)
+func (a *Answer) didIt() bool {
+	n, ok := a.Val.(int64)
 	return ok && n > 0
 }
 

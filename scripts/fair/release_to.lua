@@ -5,12 +5,11 @@
 -- KEYS[6]  fencing clock of the lock's slot
 -- KEYS[7]  tombstone of the waiter's hold
 -- ARGV[1]  hold id
--- ARGV[2]  id of the waiter; '': there is none
+-- ARGV[2]  id of the waiter
 -- ARGV[3]  its lease, ms
 -- ARGV[4]  waiter lease, ms
 -- ARGV[5]  prefix of the waiters' channels
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
--- ARGV[7], ...  see queue/release_to
 -- Reply    see queue/release_to
 -- Caller   Unlock
 -- Twice    See queue/release_to. A second run replies another token, which is higher.
@@ -24,68 +23,31 @@
 local tokens, tombstone = KEYS[6], KEYS[7]
 local id, waiter, lease, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
-
--- The ids at the end of ARGV: of those who may follow, and of those who have followed.
-local FOLLOW = 8
-local most = tonumber(ARGV[7])
-local LEFT = FOLLOW + most
-local left = #ARGV - LEFT + 1
-
--- same returns how many elements of the line, from one on, are the ids in ARGV from another on.
-local function same(line, i, a, most)
-  local n = 0
-  while n < most and line[i + n] == ARGV[a + n] do
-    n = n + 1
-  end
-  return n
-end
-
 local holds = redis.call('hdel', lock, id) == 1
-local line = redis.call('lrange', queue, '0', left + most > 0 and left + most + 1 or '1')
-local began = line[1] or false -- the head as the script began
-local ahead = left -- so many of those who have left stand in front still
-if same(line, 1, LEFT, left) < left then
-  -- Some of them were removed before.
-  for i = LEFT, #ARGV do
-    redis.call('lrem', queue, 1, ARGV[i])
-  end
-  ahead, line = 0, redis.call('lrange', queue, 0, most + 1)
-end
 local granted
-if holds and line[ahead + 1] == waiter and redis.call('exists', tombstone) == 0 then
-  local n = same(line, ahead + 2, FOLLOW, most)
-  local token, last = drawToken(tokens, clock, digits)
-  n = last and math.min(n, token - last - 1) or 0 -- theirs are those below: see lock/enter
-  token = token - n
-  redis.call('lpop', queue, ahead > 0 and ahead + 1 or '1')
-  redis.call('zrem', deadlines, waiter, unpack(ARGV, LEFT))
-  redis.call('hdel', notes, waiter, unpack(ARGV, LEFT))
+if holds and redis.call('lindex', queue, '0') == waiter and redis.call('exists', tombstone) == 0 then
+  granted = drawToken(tokens, clock, digits)
+  redis.call('lpop', queue)
+  redis.call('zrem', deadlines, waiter)
+  redis.call('hdel', notes, waiter)
   redis.call('hset', lock, waiter, '1')
   redis.call('pexpire', lock, lease)
-  granted = n > 0 and {token, n} or token
   -- Most often nobody's sign of life has expired, so nobody is removed; and whoever is the head
-  -- now need not be told, as it looks before the lease ends, or follows.
-  if (n > 0 or tonumber(lease) >= term / 3) and not expired(alive, nowText) then
-    unsign(alive, notes, waiter, unpack(ARGV, LEFT))
+  -- now need not be told, as it looks before the lease ends.
+  if tonumber(lease) >= term / 3 and not expired(alive, nowText) then
+    unsign(alive, notes, waiter)
     return granted
   end
 end
 
 -- include line
 -- include ttl
-first = began
 if granted then
+  first = waiter
   sweep(waiter, term)
-  unsign(alive, notes, waiter, unpack(ARGV, LEFT))
-  tell(waiter, term, channels, how, type(granted) == 'table' and -1 or tonumber(lease)) -- who follows need not look
+  unsign(alive, notes, waiter)
+  tell(waiter, term, channels, how, tonumber(lease))
   return told(granted)
-end
-if left > 0 then
-  if ahead > 0 then
-    redis.call('lpop', queue, ahead)
-    begin()
-  end
-  forget(unpack(ARGV, LEFT))
 end
 if not holds and redis.call('hexists', lock, waiter) == 1 then
   local token = drawToken(tokens, clock)

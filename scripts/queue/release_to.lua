@@ -7,18 +7,12 @@
 -- KEYS[9]  lock hash of the types that Redisson has too
 -- KEYS[10]  ends of the other type with a queue
 -- ARGV[1]  hold id
--- ARGV[2]  id of the waiter, which waits for an exclusive hold; '': there is none
+-- ARGV[2]  id of the waiter, which waits for an exclusive hold
 -- ARGV[3]  its lease, ms
 -- ARGV[4]  waiter lease, ms
 -- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
--- ARGV[7]  how many ids follow of waiters of the client behind that one, in this order; they
---          wait for an exclusive hold too
--- ARGV[8], ...  these, and then the ids of those to whom the client has handed the hold over:
---          they leave the queue now
 -- Reply    token  ended, and the waiter holds the lock with that token
---          {token, n}  the same; the first n of those behind it come next, and the n tokens
---                 that follow are theirs, if the client hands the hold over to them
 --          -token  there is no such hold, and the waiter holds the lock
 --          1, 0, -1  see queue/release: the waiter does not hold it
 -- Caller   Unlock
@@ -41,23 +35,14 @@ local tokens, tombstone, otherHash, otherEnds = KEYS[7], KEYS[8], KEYS[9], KEYS[
 local id, waiter, lease, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 
--- The ids at the end of ARGV: of those who may follow, and of those who have followed.
-local FOLLOW = 8
-local most = tonumber(ARGV[7])
-local LEFT = FOLLOW + most
-
-local left = #ARGV >= LEFT and redis.call('zrem', alone, unpack(ARGV, LEFT)) > 0
--- The head, and who is behind it.
-local line = redis.call('zrange', alone, '0', most > 1 and ARGV[7] or '1')
+local line = redis.call('zrange', alone, '0', '1') -- the head, and who is behind it
 
 -- Whether the waiter can enter when the hold has ended. Most often there is none of these, and
 -- one command tells.
 local isNext = line[1] == waiter
-local readers = false
 if isNext and redis.call('exists', together, tombstone, otherHash, otherEnds) > 0 then
   local reader = redis.call('zrange', together, 0, 0, 'withscores')
-  readers = reader[1] ~= nil
-  isNext = (not readers or tonumber(reader[2]) > tonumber(redis.call('zscore', alone, waiter))) and
+  isNext = (not reader[1] or tonumber(reader[2]) > tonumber(redis.call('zscore', alone, waiter))) and
     redis.call('exists', tombstone, otherHash) == 0 and
     redis.call('zcount', otherEnds, whole(now), '+inf') == 0
 end
@@ -67,31 +52,19 @@ local hold = isNext and redis.call('zrange', ends, '0', '1', 'withscores')
 if hold and #hold == 2 and hold[1] == 'exclusive' and tonumber(hold[2]) >= now and
   redis.call('hget', holders, 'exclusive') == id then
   redis.call('zrem', alone, waiter)
-  -- How many of those who may follow come next behind the head. A reader may have to go before
-  -- them.
-  local n = 0
-  while n < most and not readers and line[n + 2] == ARGV[FOLLOW + n] do
-    n = n + 1
-  end
-  local token, last = drawToken(tokens, clock, digits)
-  n = last and math.min(n, token - last - 1) or 0 -- theirs are those below: see lock/enter
-  token = token - n
+  local token = drawToken(tokens, clock, digits)
   redis.call('hset', holders, 'exclusive', waiter, 'count', '1', 'token', whole(token))
   redis.call('zadd', ends, whole(now + lease), 'exclusive')
   redis.call('pexpire', holders, lease) -- of the only hold
   redis.call('pexpire', ends, lease)
   -- Who is behind it has a sign of life too. If an eviction has taken that away, the notes
   -- remain until it gives another or is removed.
-  signs = line[2] and #ARGV or 0
-  unsign(alive, notes, waiter, unpack(ARGV, LEFT))
-  return n > 0 and {token, n} or token
+  signs = line[2] and 2 or 0
+  unsign(alive, notes, waiter)
+  return token
 end
 
 -- include queue
-if left then
-  unsign(alive, notes, unpack(ARGV, LEFT))
-  leaves(true, -math.huge)
-end
 redis.call('hdel', holders, '')
 local holds = held('exclusive', id)
 if not holds and held('exclusive', waiter) then

@@ -4,7 +4,7 @@
 -- keys are in linekeys.lua.
 --
 -- Defines  YEAR, THEIR_TERM; head: the head of the line, or false; first: that as the script
---          began; headsSign(), silence(heard, term), begin(), forget(ids...), pop(), leave(id), total(),
+--          began; headsSign(), silence(heard, term), forget(id), pop(), leave(id), total(),
 --          torn(n), without(n), sweep(me, term, ours), silent: sweep has found signs of life
 --          that have expired; outlast(deadline), tell(me, term, channels, how, ttl). term is a waiter lease,
 --          ms: how long a sign of life is valid. channels is the prefix of the waiters'
@@ -13,7 +13,9 @@
 -- include linekeys
 -- include publish
 -- include life
-local head, behind -- the latter is nil if it is not known
+local two = redis.call('lrange', queue, '0', '1')
+local head, behind = two[1] or false, two[2] or false -- the latter is nil if it is not known
+local first = head -- the head as the script began
 local itsSign -- what headsSign has read
 local silent
 
@@ -48,19 +50,11 @@ local function advance()
   head, behind, itsSign = behind, behind and nil, nil
 end
 
--- begin reads who is in front.
-local function begin()
-  local line = redis.call('lrange', queue, '0', '1')
-  head, behind, itsSign = line[1] or false, line[2] or false, nil
-end
-begin()
-local first = head -- the head as the script began
-
--- forget drops what is known of waiters.
-local function forget(...)
-  redis.call('zrem', deadlines, ...)
-  unsign(alive, notes, ...)
-  redis.call('hdel', notes, ...)
+-- forget drops what is known of a waiter.
+local function forget(id)
+  redis.call('zrem', deadlines, id)
+  unsign(alive, notes, id)
+  redis.call('hdel', notes, id)
 end
 
 -- pop takes the head out of the line.

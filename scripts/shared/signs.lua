@@ -2,7 +2,7 @@
 -- alive. A script needs only these as long as it finds that no sign has expired.
 --
 -- Defines  expired(alive, now), signs, noted(notes, term), sign(alive, notes, now, term, id),
---          unsign(alive, notes, ids...). now is in ms
+--          unsign(alive, notes, id). now is in ms
 
 local signs = 0 -- at least so many signs of life are known to be there
 
@@ -29,11 +29,10 @@ local function sign(alive, notes, now, term, id)
   return noted(notes, term) or first
 end
 
--- unsign forgets the signs of life of waiters.
-local function unsign(alive, notes, ...)
-  redis.call('zrem', alive, ...)
-  local n = select('#', ...)
-  signs = signs > n and signs - n or redis.call('exists', alive)
+-- unsign forgets the sign of life of a waiter.
+local function unsign(alive, notes, id)
+  redis.call('zrem', alive, id)
+  signs = signs > 1 and signs - 1 or redis.call('exists', alive)
   if signs == 0 then
     redis.call('del', notes)
   end

@@ -3,6 +3,7 @@ package queues
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -24,34 +25,15 @@ type passingType struct {
 	scripts string  // the folder of its scripts
 	most    float64 // commands that a section of a crowd takes
 	inside  float64 // commands that its scripts call, which are a release and a look
-	// handing opens a lock whose holds are handed over inside a client.
-	handing func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock
-	bounds  rlock.LockOption // nil: there is no such lock in the test
-}
-
-// open opens the lock of a test.
-func (k passingType) open(c *rlock.Client) locktest.AnyLock {
-	if k.bounds == nil {
-		return k.Open(c, "a")
-	}
-	return k.handing(c, "a", k.bounds)
 }
 
 func passingTypes() (all []passingType) {
 	for _, k := range locktest.OrderedTypes() {
 		switch k.Name {
 		case "fair":
-			all = append(all, passingType{k, "fair", 3.5, 27, func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock {
-				return c.NewFairLock(name, bounds)
-			}, nil})
-		case "write":
-			all = append(all, passingType{k, "queue", 2.5, 23, func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock {
-				return locktest.FairWrite(c, name, bounds)
-			}, nil})
-		case "priority":
-			all = append(all, passingType{k, "queue", 2.5, 23, func(c *rlock.Client, name string, bounds rlock.LockOption) locktest.AnyLock {
-				return c.NewPriorityLock(name, bounds.(rlock.PriorityLockOption))
-			}, nil})
+			all = append(all, passingType{k, "fair", 3.5, 27})
+		case "write", "priority":
+			all = append(all, passingType{k, "queue", 2.5, 23})
 		}
 	}
 	return all
@@ -100,15 +82,8 @@ func (l *listening) hears(id string) bool {
 // eachPassing runs a scenario for each of them.
 func eachPassing(t *testing.T, scenario func(t *testing.T, h *holder), opts ...rlock.Option) {
 	t.Helper()
-	eachBounded(t, nil, scenario, opts...)
-}
-
-// eachBounded runs a scenario for each of them, with holds that are handed over within bounds.
-func eachBounded(t *testing.T, bounds rlock.LockOption, scenario func(t *testing.T, h *holder), opts ...rlock.Option) {
-	t.Helper()
 	t.Parallel()
 	for _, k := range passingTypes() {
-		k.bounds = bounds
 		for on, open := range map[string]func(t testing.TB) *locktest.Backend{
 			"miniredis":  locktest.OnMiniredis,
 			"standalone": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
@@ -151,7 +126,7 @@ func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.O
 			},
 		}).(rlock.Option),
 	}, opts...)...)
-	h.l = k.open(h.m.Client)
+	h.l = k.Open(h.m.Client, "a")
 	h.held = locktest.MustLock(t, h.l)
 	return h
 }
@@ -203,6 +178,14 @@ func (h *holder) sent(verb string) int {
 	return h.proxy.Count(func(cmd faultproxy.Command) bool { return cmd.IsScript(sha) })
 }
 
+// unlock ends a lease, and returns how many releases the client has sent for it.
+func (h *holder) unlock(t *testing.T, l *rlock.Lease) int {
+	t.Helper()
+	before := h.sent("release") + h.sent("release_to")
+	locktest.MustUnlock(t, l)
+	return h.sent("release") + h.sent("release_to") - before
+}
+
 // holds checks who holds the lock, or that nobody does, and how many wait.
 func (h *holder) holds(t *testing.T, l *rlock.Lease, waiters int) {
 	t.Helper()
@@ -247,7 +230,9 @@ func TestReleaseGrantsTheLockToTheNextWaiterOfTheClient(t *testing.T) {
 		if err := a.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		locktest.MustUnlock(t, a)
+		if n := h.unlock(t, a); n != 1 {
+			t.Errorf("%d releases of the next hold", n)
+		}
 		b := second.Held()
 		if b.Token() <= a.Token() || time.Until(b.Deadline()) < 50*time.Minute {
 			t.Errorf("token %d until %v, after %d", b.Token(), b.Deadline(), a.Token())
@@ -606,5 +591,108 @@ func TestReleaseToAWaiterWithAReplyThatCannotBe(t *testing.T) {
 			t.Errorf("%v does not say what it was", err)
 		}
 		locktest.MustUnlock(t, next.Held())
+	})
+}
+
+// The release is late, and is sent again. The answer of the copy that has done the work counts,
+// whatever the other one finds.
+func TestReleaseToAWaiterIsSentTwice(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		first, _ := h.join(t)
+		second, _ := h.join(t)
+		var sent atomic.Int64
+		again := make(chan struct{})
+		h.on(func(cmd redis.Cmder, send func() error) error {
+			if !locktest.Runs(cmd, h.scripts+"/release_to") {
+				return send()
+			}
+			switch sent.Add(1) {
+			case 1:
+				err := send()
+				<-again
+				return err
+			case 2:
+				close(again)
+				time.Sleep(100 * time.Millisecond) // the other one is answered first
+			}
+			return send()
+		})
+		locktest.MustUnlock(t, h.held)
+		if sent.Load() != 2 {
+			t.Errorf("%d releases", sent.Load())
+		}
+		locktest.MustUnlock(t, first.Held())
+		locktest.MustUnlock(t, second.Held())
+		h.free(t)
+	})
+}
+
+// A writer that reads on when it unlocks keeps other writers out, those of its client too.
+func TestWriterThatReadsOnKeepsTheNextWriterOfItsClientOut(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		if h.Name != "write" {
+			return
+		}
+		reader := locktest.MustLockCtx(t, h.held.Context(bg), locktest.FairRead(h.m.Client, "a"))
+		next, _ := h.join(t)
+		locktest.MustUnlock(t, h.held)
+		h.holds(t, reader, 1)
+		select {
+		case <-next.Done:
+			t.Fatal("a writer has come in beside a reader")
+		case <-time.After(50 * time.Millisecond):
+		}
+		locktest.MustUnlock(t, reader)
+		locktest.MustUnlock(t, next.Held())
+		h.free(t)
+	})
+}
+
+// Goroutines of two clients and their cancels race. Nobody is in the section beside another,
+// tokens grow, and everybody gets in.
+func TestCrowdsWhoseReleasesGrantTheLock(t *testing.T) {
+	eachPassing(t, func(t *testing.T, h *holder) {
+		clients := []*rlock.Client{h.m.Client, h.b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))}
+		var inside, entered, canceled atomic.Int64
+		var last int64 // written inside the section
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			l := h.Open(c, "a")
+			for range 8 {
+				wg.Go(func() {
+					for range 40 {
+						ctx, cancel := context.WithCancel(bg)
+						if rand.IntN(4) == 0 {
+							time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, cancel)
+						}
+						lease, err := l.Lock(ctx)
+						if errors.Is(err, context.Canceled) {
+							canceled.Add(1)
+							cancel()
+							continue
+						}
+						if err != nil {
+							t.Error(err)
+							cancel()
+							return
+						}
+						if n := inside.Add(1); n != 1 || lease.Token() <= last {
+							t.Errorf("%d are inside, token %d after %d", n, lease.Token(), last)
+						}
+						last = lease.Token()
+						entered.Add(1)
+						inside.Add(-1)
+						if err := lease.Unlock(bg); err != nil {
+							t.Error(err)
+						}
+						cancel()
+					}
+				})
+			}
+		}
+		locktest.MustUnlock(t, h.held)
+		wg.Wait()
+		t.Logf("%d sections, %d waiters canceled, %d releases of the first client that name a waiter", entered.Load(), canceled.Load(), h.sent("release_to"))
+		h.free(t)
 	})
 }

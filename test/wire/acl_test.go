@@ -38,11 +38,9 @@ type aclType struct {
 	use      func(t *testing.T, mine, theirs *rlock.Client) // instead of open
 	asks     bool                                           // holders are asked to release it
 	turns    bool                                           // a release can make a waiter of another client the holder
-	// handing opens a lock whose holds are handed over inside a client, in the order of a queue.
-	handing func(c *rlock.Client, name string) locktest.AnyLock
+	// queues opens a lock whose release makes the next waiter of the client the holder.
+	queues func(c *rlock.Client, name string) locktest.AnyLock
 }
-
-var aclHandOver = rlock.WithHandOver(10, time.Hour)
 
 const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
 
@@ -54,8 +52,8 @@ var aclTypes = []aclType{
 	{name: "SpinLock", keys: "~app:* ~{app:* ~rlock:clock:*",
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewSpinLock(name)} }},
 	{name: "FairLock", keys: aclLock + " ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:*", commands: pubsub,
-		open:    func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} },
-		handing: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFairLock(name, aclHandOver) }},
+		open:   func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} },
+		queues: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFairLock(name) }},
 	{name: "ReadWriteLock", keys: "~app:* ~{app:* ~rlock:clock:* &redisson_rwlock:{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l := c[0].NewReadWriteLock(name)
@@ -67,12 +65,10 @@ var aclTypes = []aclType{
 			l := c[0].NewFairReadWriteLock(name)
 			return []rlock.Locker{l.Writer, l.Reader}
 		},
-		handing: func(c *rlock.Client, name string) locktest.AnyLock { return locktest.FairWrite(c, name, aclHandOver) }},
+		queues: func(c *rlock.Client, name string) locktest.AnyLock { return locktest.FairWrite(c, name) }},
 	{name: "PriorityLock", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
-		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewPriorityLock(name)} },
-		handing: func(c *rlock.Client, name string) locktest.AnyLock {
-			return c.NewPriorityLock(name, aclHandOver.(rlock.PriorityLockOption))
-		}},
+		open:   func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewPriorityLock(name)} },
+		queues: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewPriorityLock(name) }},
 	{name: "Election", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			return []rlock.Locker{locktest.Electing{Election: c[0].NewElection(name)}}
@@ -290,8 +286,8 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 			t.Fatal(err)
 		}
 	}
-	if k.handing != nil {
-		l := k.handing(a[0], "stock")
+	if k.queues != nil {
+		l := k.queues(a[0], "stock")
 		lease := locktest.MustLock(t, l)
 		var all []*locktest.Attempt
 		for range 3 {
