@@ -15,7 +15,7 @@ func Glance(locks []*Lock, round *wire.Round, done func(which []int, outcomes []
 	last := map[any]int{} // the latest group of a server or slot
 	for i, l := range locks {
 		where := l.Slot()
-		if l.site.Wire.OneServer() {
+		if l.site.Wire.AnySlots() {
 			where = l.site
 		}
 		g, some := last[where]

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,9 +69,8 @@ type Deployment struct {
 	combiners combiners
 	slots     atomic.Pointer[[]redis.ClusterSlot] // for a wrapper: see masterOf; nil: to be asked for
 	mode      atomic.Value                        // of string: how to publish under PublishAuto, once known
-
-	helloMu sync.Mutex // guards hello
-	hello   *greeting  // under way; nil: none is
+	hello     Shared                              // what the server is
+	slotted   atomic.Bool                         // see Slotted
 }
 
 // clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a
@@ -137,8 +135,10 @@ func (d *Deployment) IO() redis.UniversalClient { return d.io }
 // IsCluster reports whether the nodes of a cluster are known.
 func (d *Deployment) IsCluster() bool { return d.cluster != nil }
 
-// OneServer reports whether all keys are on one server, as far as is known: a script may use
-// keys of any slots.
+// AnySlots reports whether a script may use keys of any slots, as far as is known.
+func (d *Deployment) AnySlots() bool { return d.OneServer() && !d.Slotted() }
+
+// OneServer reports whether all keys are on one server, as far as is known.
 func (d *Deployment) OneServer() bool {
 	_, one := d.rdb.(*redis.Client)
 	return one

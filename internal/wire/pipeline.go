@@ -37,7 +37,7 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 	var kinds map[*Script]*parcel // those with room
 	for i, r := range batch {
 		many := r.many()
-		if many == nil || !d.OneServer() {
+		if many == nil || !d.AnySlots() {
 			all = append(all, &parcel{script: r.Script, which: []int{i}})
 			continue
 		}

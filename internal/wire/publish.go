@@ -2,8 +2,11 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -47,29 +50,79 @@ func (d *Deployment) publishCommand() (command string, known bool) {
 	return command, known
 }
 
-// Ready finds out how to publish, if that is not known yet. It is called before the first
-// acquire, so that every release knows.
+// Ready finds out what the server is: how to publish, and whether a script may use keys of several
+// slots. It is called before the first acquire, so that every release knows.
 //
-// In auto mode the server says what it is. The type of the go-redis client does not tell:
+// The server says what it is. The type of the go-redis client does not tell:
 // a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any kind to a
 // cluster. HELLO needs no permission.
 //
 // Callers that come together share the answer to one request, and its error: ten thousand of
-// them would otherwise wait for as many answers before the first lock is asked for. Only the end
-// of the context of the one that asks is not shared: then another one asks.
+// them would otherwise wait for as many answers before the first lock is asked for.
 func (d *Deployment) Ready(ctx context.Context) error {
-	for !d.PublishKnown() {
+	if d.hello.Known() {
+		return nil
+	}
+	return d.hello.Ask(ctx, d, d.greet)
+}
+
+// Greet asks the server once more what it is.
+func (d *Deployment) Greet(ctx context.Context) error { return d.greet(ctx) }
+
+// greet sends a HELLO.
+func (d *Deployment) greet(ctx context.Context) error {
+	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Args: []any{"hello"}})
+	command, slotted, err := readHello(a)
+	if err == nil {
+		d.slotted.Store(slotted)
+		d.mode.Store(command)
+	}
+	return err
+}
+
+// Slotted reports whether the server is in cluster mode, as far as is known: then all keys of a
+// script are in one slot.
+func (d *Deployment) Slotted() bool { return d.slotted.Load() }
+
+// FoundSlots notes that the server has refused a script with keys of several slots, whatever
+// HELLO says: a proxy may have answered that.
+func (d *Deployment) FoundSlots() { d.slotted.Store(true) }
+
+// Shared is something that a server is asked for until it has answered, by one caller for all who
+// want to know it.
+type Shared struct {
+	known atomic.Bool
+	mu    sync.Mutex // guards under
+	under *question  // nil: nobody asks
+}
+
+// question is a request under way that several wait for.
+type question struct {
+	done  chan struct{}
+	seats int // how many wait for it; guarded by Shared.mu
+	// Once done is closed:
+	err  error
+	left bool // the context of the one that asked has ended
+}
+
+// Known reports whether the server has answered.
+func (s *Shared) Known() bool { return s.known.Load() }
+
+// Ask returns when the server has answered, or with the error. Only the end of the context of the
+// one that asks is not shared: then another one asks.
+func (s *Shared) Ask(ctx context.Context, d *Deployment, ask func(context.Context) error) error {
+	for !s.Known() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		h, seat := d.greeting()
+		q, seat := s.question()
 		if seat == 0 {
-			return d.greet(ctx, h)
+			return s.answer(ctx, q, ask)
 		}
 		select {
-		case <-h.done:
-			if h.err != nil && !h.left {
-				return h.err
+		case <-q.done:
+			if q.err != nil && !q.left {
+				return q.err
 			}
 		case <-ctx.Done():
 		}
@@ -80,72 +133,65 @@ func (d *Deployment) Ready(ctx context.Context) error {
 	return nil
 }
 
-// greeting is a HELLO under way.
-type greeting struct {
-	done  chan struct{}
-	seats int // how many wait for it; guarded by Deployment.helloMu
-	// Once done is closed:
-	err  error
-	left bool // the context of the one that asked has ended
-}
-
-// greeting returns the HELLO that is under way, or one that the caller is to send: then it is
+// question returns what is under way, or what the caller is to ask: then it is
 // the first of those that share it, with the seat 0.
-func (d *Deployment) greeting() (h *greeting, seat int) {
-	d.helloMu.Lock()
-	defer d.helloMu.Unlock()
-	if d.hello == nil {
-		d.hello = &greeting{done: make(chan struct{})}
-		return d.hello, 0
+func (s *Shared) question() (q *question, seat int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.under == nil {
+		s.under = &question{done: make(chan struct{})}
+		return s.under, 0
 	}
-	d.hello.seats++
-	return d.hello, d.hello.seats
+	s.under.seats++
+	return s.under, s.under.seats
 }
 
-// greet sends a HELLO. Those that share it go on whatever happens here.
-func (d *Deployment) greet(ctx context.Context, h *greeting) (err error) {
+// answer asks. Those that share it go on whatever happens here.
+func (s *Shared) answer(ctx context.Context, q *question, ask func(context.Context) error) (err error) {
+	err = errors.New("nobody has asked") // ask has panicked
 	defer func() {
-		d.helloMu.Lock()
-		h.err, h.left = err, ctx.Err() != nil
-		if !d.PublishKnown() { // otherwise a caller that has just found it unknown would ask again
-			d.hello = nil
+		s.mu.Lock()
+		q.err, q.left = err, ctx.Err() != nil
+		if err == nil {
+			s.known.Store(true) // and remains under way: a caller that has just found it unknown does not ask again
+		} else {
+			s.under = nil
 		}
-		d.helloMu.Unlock()
-		close(h.done)
+		s.mu.Unlock()
+		close(q.done)
 	}()
-	a := d.Do(ctx, d.cfg.CommandTimeout, &Request{Args: []any{"hello"}})
-	command, err := readHello(a)
-	if err == nil {
-		d.mode.Store(command)
-	}
+	err = ask(ctx)
 	return err
 }
 
-// readHello reads how to publish from the answer to HELLO. The result is "both" if the
-// server does not say what it is: other clients may then use either way.
-func readHello(a Answer) (command string, err error) {
+// readHello reads how to publish from the answer to HELLO, and whether the server is in cluster
+// mode. The command is "both" if the server does not say what it is: other clients may then use
+// either way.
+func readHello(a Answer) (command string, slotted bool, err error) {
 	switch {
 	case a.Err == nil:
 	case !IsReply(a.Err):
-		return "", a.Err // no answer
+		return "", false, a.Err // no answer
 	case redis.HasErrorPrefix(a.Err, "unknown command"),
 		redis.HasErrorPrefix(a.Err, "wrong number of arguments"):
 		// HELLO without arguments came with Redis 6.2, sharded channels with 7.0.
-		return "publish", nil
+		return "publish", false, nil
 	default:
-		return "both", nil
+		return "both", false, nil
 	}
 	hello := fields(a.Val)
 	version, _ := hello["version"].(string)
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
-	switch mode := hello["mode"]; {
+	mode := hello["mode"]
+	slotted = mode == "cluster"
+	switch {
 	case mode == "standalone" || mode == "sentinel":
-		return "publish", nil
-	case mode != "cluster" || err != nil:
-		return "both", nil
+		return "publish", false, nil
+	case !slotted || err != nil:
+		return "both", slotted, nil
 	case n < 7:
-		return "publish", nil
+		return "publish", true, nil
 	}
-	return "spublish", nil
+	return "spublish", true, nil
 }

@@ -86,6 +86,25 @@ func (r *Request) Put(keys int, words ...any) {
 	r.keys, r.n = uint8(keys), uint8(copy(r.boxed[:], words))
 }
 
+// Uses reports whether a key is among those of the request.
+func (r *Request) Uses(key string) bool {
+	return slices.Contains(r.boxed[:r.keys], any(key)) || slices.Contains(r.Keys, key)
+}
+
+// Rename replaces a key by another.
+func (r *Request) Rename(old, key string) {
+	for i, word := range r.boxed[:r.keys] {
+		if word == old {
+			r.boxed[i] = key
+		}
+	}
+	for i, word := range r.Keys {
+		if word == old {
+			r.Keys[i] = key
+		}
+	}
+}
+
 // Words returns the keys and the arguments.
 func (r *Request) Words() (keys []string, args []any) {
 	for _, k := range r.boxed[:r.keys] {
