@@ -220,7 +220,11 @@ func TestNoTypeTakesANameOfAnotherLocksKeys(t *testing.T) {
 		{b.NewClient(t, rlock.WithPrefix("redisson_lock_queue:")), "{victim}"},
 		{b.NewClient(t, rlock.WithPrefix("{app}:")), "victim:timeout"},
 		{b.NewClient(t, rlock.WithPrefix("{app}:rlo")), "ck:next"},
-		{b.NewClient(t, rlock.WithPrefix("{")), "victim}"},
+		{plain, "rlock:clock"},
+		{plain, "app:rlock:clock"},
+		{plain, "app:rlock:clock:{7}"},
+		{b.NewClient(t, rlock.WithPrefix("app:")), "rlock:clock"},
+		{b.NewClient(t, rlock.WithPrefix("app:rlock:")), "clock"},
 		{b.NewClient(t, rlock.WithPrefix("rlock:")), "served"},
 	} {
 		c, name := named.c, named.name

@@ -182,9 +182,9 @@
 // not had the lock lately.
 //
 // In Redis a held lock is one key, which ends with the hold. Fencing tokens need one
-// small key per hash slot in use. An acquire whose outcome is unknown, or that was given
-// up when it was, may have been or could be granted, leaves a tombstone for one minute, which
-// stops late copies of it. docs/keys.md lists all keys and channels, docs/acl.md the
+// small key, in a cluster one for each hash slot in use. An acquire whose outcome is
+// unknown, or that was given up when it was, may have been or could be granted, leaves a
+// tombstone for one minute, which stops late copies of it. docs/keys.md lists all keys and channels, docs/acl.md the
 // commands of each type as lines of ACL SETUSER.
 //
 // # Failures

@@ -2,11 +2,13 @@ package rlock
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // Defaults of the options, and bounds.
@@ -141,6 +143,9 @@ func (c *config) validate() error {
 	default:
 		return invalid("WithPubSub(%q): unknown mode", c.pubsub)
 	}
+	if strings.Contains(c.prefix, "{") && wire.Slot(c.prefix+"x") != wire.Slot(c.prefix+"y") {
+		return invalid("WithPrefix(%.100q): it has a brace but no hash tag such as {app}", c.prefix)
+	}
 	if c.observer == nil {
 		return invalid("WithObserver(nil)")
 	}
@@ -236,9 +241,8 @@ func WithDrift(factor float64, floor time.Duration) Option {
 
 // WithPrefix puts a prefix, by default none, before the name of each lock. Redis and
 // other clients see the result (a Java client needs a NameMapper that does the same).
-// What is said of names is true for both together.
-// The keys of the fencing clocks, rlock:clock:{...}, have no prefix: clients with
-// different prefixes share them.
+// What is said of names is true for both together. The keys of the fencing clock begin
+// with it too. An opening brace in it must begin a hash tag, such as {app}.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // WithReplicaAck makes each lease count only when n replicas have confirmed it (WAIT, on

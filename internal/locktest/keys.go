@@ -15,6 +15,11 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
+// IsClock reports whether a key is a fencing clock, of any prefix.
+func IsClock(key string) bool {
+	return strings.HasSuffix(key, "rlock:clock") || strings.Contains(key, "rlock:clock:{")
+}
+
 // Keys are all keys but the fencing clocks, which are there for good.
 func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 	t.Helper()
@@ -34,7 +39,7 @@ func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 		t.Fatal(err)
 	}
 	for _, k := range all {
-		if !strings.HasPrefix(k, "rlock:clock:{") {
+		if !IsClock(k) {
 			keys = append(keys, k)
 		}
 	}
@@ -146,7 +151,7 @@ func WantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
 	for _, key := range keys {
 		// Tombstones go by themselves. They are made only when a reply was so
 		// late that a request was sent again, which a busy machine may cause.
-		if !strings.HasPrefix(key, "rlock:clock:") && !strings.Contains(key, ":rlock:gone:") {
+		if !IsClock(key) && !strings.Contains(key, ":rlock:gone:") {
 			left[key] = true
 		}
 	}

@@ -19,11 +19,11 @@ func (l *Lock) Slot() any {
 // holds have one id and one token.
 func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
 	keys := make([]string, 1, 2*len(locks)+2)
-	keys[0] = locks[0].names.Clock()
+	keys[0] = locks[0].site.clock(locks[0].names)
 	for _, l := range locks {
 		keys = append(keys, l.names.Lock, l.names.Tombstone(id))
 	}
-	q := locks[0].site.entering("lock/enter_all", keys, []any{id, lease.Milliseconds()})
+	q := locks[0].site.entering("lock/enter_all", keys, []any{id, lease.Milliseconds()}).draw(locks[0].names)
 	q.r.Main, q.r.Step = 1, 2 // the locks
 	return q
 }
@@ -48,12 +48,12 @@ func ReleaseAll(all []Leaving) Request[[]Kept] {
 		keys = append(keys, names.Lock, names.Tombstone(one.ID))
 		args = append(args, one.ID, keep(one.Late), names.Channel())
 	}
-	return &asked[[]Kept]{site.Wire, wire.Request{
+	return &asked[[]Kept]{on: site.Wire, r: wire.Request{
 		Script:    site.Scripts["lock/release_all"],
 		Keys:      keys,
 		Args:      append(args, site.how()),
 		Step:      2,
 		OneEffect: true,
 		FailFast:  true,
-	}, readAllKept(len(all))}
+	}, read: readAllKept(len(all))}
 }

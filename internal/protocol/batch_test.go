@@ -20,7 +20,7 @@ var batches = map[string]func(t *testing.T, site *Site, n *Names, rdb *redis.Cli
 	"lock/enter_many": func(t *testing.T, site *Site, n *Names, _ *redis.Client) func() (int64, int64) {
 		return func() (int64, int64) {
 			a := site.Wire.Do(bg, 5*time.Second, &wire.Request{
-				Script: site.Scripts["lock/enter_many"], Keys: []string{n.Lock, n.Tombstone("a:1"), n.Clock()}, Args: []any{"a:1", 60000, five},
+				Script: site.Scripts["lock/enter_many"], Keys: []string{n.Lock, n.Tombstone("a:1"), site.clock(n)}, Args: []any{"a:1", 60000, five},
 			})
 			list, _ := a.Val.([]any)
 			if len(list) != 1 {
@@ -79,7 +79,7 @@ func TestTokensOfABatchAreNewAndNotAheadOfTheClock(t *testing.T) {
 				m.SetTime(now)
 				draw := prepare(t, site, n, rdb)
 				before := now.Add(-gap).UnixMicro()
-				rdb.Set(bg, n.Clock(), before, 0)
+				rdb.Set(bg, site.clock(n), before, 0)
 				token, behind := draw()
 				if behind != more {
 					t.Errorf("%d more tokens, want %d", behind, more)
@@ -88,7 +88,7 @@ func TestTokensOfABatchAreNewAndNotAheadOfTheClock(t *testing.T) {
 					t.Errorf("token %d, and %d was given out before", token, before)
 				}
 				last := token + behind
-				if clock, err := rdb.Get(bg, n.Clock()).Int64(); err != nil || last > clock {
+				if clock, err := rdb.Get(bg, site.clock(n)).Int64(); err != nil || last > clock {
 					t.Errorf("token %d is above the clock, %d (%v)", last, clock, err)
 				}
 				if last > max(now.UnixMicro(), before+1) {
@@ -101,5 +101,53 @@ func TestTokensOfABatchAreNewAndNotAheadOfTheClock(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Locks that one script takes share what their clock has moved by, and no token is given twice, also
+// if that is less than one for each.
+func TestTokensOfManyLocksOfOneClock(t *testing.T) {
+	for gap, more := range map[time.Duration]int64{time.Hour: five, 30 * time.Microsecond: five, 20 * time.Microsecond: 3, 5 * time.Microsecond: 0, 2 * time.Microsecond: 0, -time.Hour: 0} {
+		t.Run(fmt.Sprint(gap, " after the last"), func(t *testing.T) {
+			site, m, rdb := mini(t)
+			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+			m.SetTime(now)
+			before := now.Add(-gap).UnixMicro()
+			const clock, locks = "rlock:clock", 5
+			rdb.Set(bg, clock, before, 0)
+			r := &wire.Request{Script: site.Scripts["lock/enter_many"]}
+			for i := range locks {
+				n := namesOf(t, fmt.Sprint("l", i))
+				r.Keys = append(r.Keys, n.Lock, n.Tombstone("a:1"), site.clock(n))
+				r.Args = append(r.Args, "a:1", 60000, five)
+			}
+			list, _ := site.Wire.Do(bg, 5*time.Second, r).Val.([]any)
+			if len(list) != locks {
+				t.Fatal(list)
+			}
+			last := before
+			for i, item := range list {
+				got, err := readEntered(wire.Answer{Val: item})
+				if err != nil || got.Verdict != Granted {
+					t.Fatal(got, err)
+				}
+				if got.Token <= last {
+					t.Errorf("lock %d has the token %d, and %d was given before", i, got.Token, last)
+				}
+				if got.Reserved < more {
+					t.Errorf("lock %d has %d more tokens, want %d", i, got.Reserved, more)
+				}
+				last = got.Token + got.Reserved
+			}
+			if drawn, err := rdb.Get(bg, clock).Int64(); err != nil || last > drawn {
+				t.Errorf("token %d is above the clock, %d (%v)", last, drawn, err)
+			}
+			if last > max(now.UnixMicro()+locks-1, before+locks) || gap >= locks*time.Microsecond && last > now.UnixMicro() {
+				t.Errorf("token %d is above the time, %d", last, now.UnixMicro())
+			}
+			if next := verdict(t, NewLock(site, namesOf(t, "other")), entry("b:1"), Granted).Token; next <= last {
+				t.Errorf("token %d after %d", next, last)
+			}
+		})
 	}
 }

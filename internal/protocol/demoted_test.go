@@ -113,6 +113,8 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		of(ReleaseAll([]Leaving{{free, other, false}})),
 		of(ReleaseAll([]Leaving{{held, other, false}, {held, other, true}})),
 		of(site.Serve()),
+		request("clock/split", []string{"clocks"}), request("clock/raise", []string{"clock"}, 1), request("clock/merge", []string{"clocks", "clock"}),
+		request("clock/split", []string{"one clock"}), request("clock/merge", []string{"one clock"}, "whole"),
 		of(free.Revocation().RequestRelease([]string{other})),
 		of(reads.Enter(entry("me:1"))),
 		request("quorum/acquire", vote("free"), other, 1000),
@@ -168,6 +170,8 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	}
 	seed("hset", "reads", "mode", "read", "me:1", 1)
 	seed("set", reads.timer("me:1", 1), 1, "px", 3600_000)
+	seed("hset", "clocks", "floor", 5)
+	seed("set", "one clock", 5)
 	seed("set", "permits", 2)
 	seed("set", "recorded", 2)
 	seed("set", namesOf(t, "recorded").record(uuid+":1"), "1 -1")

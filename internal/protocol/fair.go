@@ -40,8 +40,8 @@ func (l *Fair) Enter(e *Acquire) Request[Entered] {
 		wait = 1
 	}
 	r := l.site.entering("fair/enter",
-		l.keys(l.names.Tombstone(e.ID), l.names.Clock()),
-		[]any{e.ID, e.Lease.Milliseconds(), l.term(), wait, l.channels, l.site.how()})
+		l.keys(l.names.Tombstone(e.ID), l.site.clock(l.names)),
+		[]any{e.ID, e.Lease.Milliseconds(), l.term(), wait, l.channels, l.site.how()}).draw(l.names)
 	r.read = readRanked
 	return r
 }
@@ -60,8 +60,8 @@ func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 // ReleaseTo implements Protocol.
 func (l *Fair) ReleaseTo(id string, to Heir) Request[Released] {
 	return l.site.releasingTo("fair/release_to",
-		l.keys(l.names.Clock(), l.names.Tombstone(to.ID)),
-		[]any{id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()})
+		l.keys(l.site.clock(l.names), l.names.Tombstone(to.ID)),
+		[]any{id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()}).draw(l.names)
 }
 
 // Abandon implements Protocol.

@@ -76,8 +76,8 @@ func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
 	if e.Wait {
 		wait = 1
 	}
-	q := s.site.entering("fairpermits/enter", s.keys(s.names.Tombstone(e.ID), s.names.Clock(), s.names.Lock),
-		[]any{e.ID, s.site.millis(e.Lease), p.n, s.site.WaiterLease.Milliseconds(), wait, s.channels, s.site.how()})
+	q := s.site.entering("fairpermits/enter", s.keys(s.names.Tombstone(e.ID), s.site.clock(s.names), s.names.Lock),
+		[]any{e.ID, s.site.millis(e.Lease), p.n, s.site.WaiterLease.Milliseconds(), wait, s.channels, s.site.how()}).draw(s.names)
 	q.read = readPermits
 	return q
 }
@@ -189,7 +189,7 @@ func (p *FairPermits) Takes() int { return p.n }
 func (p *FairPermits) View() any { return view{"fairpermits/inspect", p.of.state[0], p.of.channels} }
 
 // Ready implements Protocol.
-func (p *FairPermits) Ready(ctx context.Context) error { return p.of.site.Wire.Ready(ctx) }
+func (p *FairPermits) Ready(ctx context.Context) error { return p.of.site.ready(ctx, p.of.names) }
 
 // Listen implements Protocol: see Queued.
 func (p *FairPermits) Listen(id string, notify func()) (end func()) {

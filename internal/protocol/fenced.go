@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"context"
 	"strings"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -27,6 +28,9 @@ func (l *Fenced) NewID() HoldID {
 	at := strings.LastIndexByte(id.ID, ':') + 1
 	return HoldID{id.ID[:at] + "-" + id.ID[at:], -id.Number}
 }
+
+// Ready implements Protocol. The fencing clock is not used.
+func (l *Fenced) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) }
 
 // Enter implements Protocol. Tokens come from the counter.
 func (l *Fenced) Enter(e *Acquire) Request[Entered] { return l.enter(e, l.counter, "counter") }

@@ -30,13 +30,13 @@ func (l *Lock) NewID() HoldID { return l.site.NewID() }
 
 // Enter implements Protocol. Tokens come from the fencing clock of the slot.
 func (l *Lock) Enter(e *Acquire) Request[Entered] {
-	return l.enter(e, l.names.Clock(), e.Reserve) // a small number is not boxed anew
+	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // a small number is not boxed anew
 }
 
 // StandsBy implements Protocol. Elsewhere than on one server a release does not know whether the
 // waiter's client listens.
 func (l *Lock) StandsBy() bool {
-	return l.site.Wire.OneServer() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
+	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }
 
 // standByMost is how long a waiter stands by after a look; or a third of its lease, if that is
@@ -44,7 +44,7 @@ func (l *Lock) StandsBy() bool {
 const standByMost = 3 * time.Second
 
 // standBy is enter for a waiter that stands by.
-func (l *Lock) standBy(e *Acquire, tokens string, source any) Request[Entered] {
+func (l *Lock) standBy(e *Acquire, tokens string, source any) *asked[Entered] {
 	within := min(standByMost, e.Lease/3)
 	return looking(l.site, "lock/stand_by",
 		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens, l.names.standing()},
@@ -91,10 +91,10 @@ func readTurn(message string) (t Turn, ok bool) {
 	return Turn{words[0], numbers[0], numbers[1], int(numbers[2]), int(numbers[3])}, true
 }
 
-// enter is Enter with the key that tokens come from, and what kind it is.
-func (l *Lock) enter(e *Acquire, tokens string, source any) Request[Entered] {
+// enter is Enter with the key that tokens come from, a string, and what kind it is.
+func (l *Lock) enter(e *Acquire, tokens, source any) *asked[Entered] {
 	if e.StandBy {
-		return l.standBy(e, tokens, source)
+		return l.standBy(e, tokens.(string), source)
 	}
 	q := l.site.entering("lock/enter", nil, nil)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
@@ -155,7 +155,7 @@ type view struct{ script, lock, channel string }
 func (l *Lock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel()} }
 
 // Ready implements Protocol.
-func (l *Lock) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) }
+func (l *Lock) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
 
 // Listen implements Protocol.
 func (l *Lock) Listen(_ string, notify func()) (end func()) {

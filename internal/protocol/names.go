@@ -3,9 +3,7 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -26,7 +24,7 @@ type Names struct {
 	derived atomic.Pointer[derived]
 }
 
-type derived struct{ channel, clock string }
+type derived struct{ channel, clock string } // clock: see Site.clock
 
 // Derive makes n the names of a lock, whose name it checks. It fails if the name is empty
 // or too long, or if its keys would be in different slots of a cluster.
@@ -62,7 +60,7 @@ var beside = []string{
 // lock of such a name could shut the other one, or be taken for it.
 func reserved(name string) (why string) {
 	const form = "has the form of a key or channel of another lock, which it could block: "
-	if strings.HasPrefix(name, "rlock:clock:") || strings.HasPrefix(name, "rlock:red:") || name == servedKey {
+	if strings.HasSuffix(name, clockName) || strings.Contains(name, clockName+":{") || strings.HasPrefix(name, "rlock:red:") || name == servedKey {
 		return "is reserved for a key that all locks share"
 	}
 	open := strings.IndexByte(name, '{')
@@ -106,23 +104,15 @@ func endsWithID(name string) bool {
 // Channel is where a release is published.
 func (n *Names) Channel() string { return n.keep().channel }
 
-// keep derives the names that each hold needs, for good. The first release does it, since
-// others may follow; a type that keeps more than these two anyway does it at once.
+// keep derives the name that each hold needs, for good. The first release does it, since
+// others may follow; a type that keeps more than that anyway does it at once.
 func (n *Names) keep() *derived {
 	d := n.derived.Load()
 	if d == nil { // two callers at once make the same
-		d = &derived{prefixed("redisson_lock__channel", n.Lock), clockKey(n.slot())}
+		d = &derived{channel: prefixed("redisson_lock__channel", n.Lock)}
 		n.derived.Store(d)
 	}
 	return d
-}
-
-// Clock is the key of the fencing clock of the lock's slot.
-func (n *Names) Clock() string {
-	if d := n.derived.Load(); d != nil {
-		return d.clock
-	}
-	return clockKey(n.slot())
 }
 
 // slot is that of all its keys. A held lock does not keep it.
@@ -158,27 +148,6 @@ func suffixed(name, suffix string) string {
 	}
 	return "{" + name + "}:" + suffix
 }
-
-// clockKey is the key of the fencing clock of a slot. All locks of the slot share it, so
-// that no key remains for each name. Its hash tag is the smallest decimal number that
-// hashes to the slot.
-func clockKey(slot int) string {
-	return "rlock:clock:{" + strconv.Itoa(int(slotTags()[slot])) + "}"
-}
-
-var slotTags = sync.OnceValue(func() *[wire.Slots]int32 {
-	var tags [wire.Slots]int32
-	for i := range tags {
-		tags[i] = -1
-	}
-	for n, left := int32(0), wire.Slots; left > 0; n++ {
-		if s := wire.Slot(strconv.Itoa(int(n))); tags[s] < 0 {
-			tags[s] = n
-			left--
-		}
-	}
-	return &tags
-})
 
 // UUIDVersion is the version of the client ids of this module: the one for custom use.
 // Those of Redisson have version 4, so a hold id tells whose client made it.

@@ -31,7 +31,7 @@ func FuzzNames(f *testing.F) {
 	const id = uuid + ":42"
 	for _, name := range []string{
 		"a", "victim", "order:7", "a:timeout", ":timeout", "{a}", "{a}b", "b{a}", "{a}{b}", "{{a}}", "{a}}", "a}", "{a}:", "a:rlock:b", "{a:rlock:b}", "rlock:a",
-		"rlock:served", "rlock:red:highest", "rlock:clock:{1}", "redisson_lock", "redisson_lock_queue", "redisson_lock_queue:", "redisson_lock_queue:a", "redisson_lock_queue:{a}",
+		"rlock:served", "rlock:red:highest", "rlock:clock:{1}", "rlock:clock", "app:rlock:clock", "redisson_lock", "redisson_lock_queue", "redisson_lock_queue:", "redisson_lock_queue:a", "redisson_lock_queue:{a}",
 		"redisson_lock_queue:{a", "redisson_sc:{a}b", "{a}:timeout", "{a}:rlock:gone:" + id, "{a}:" + uuid, "{a}:" + id, "a:" + id, id, uuid, "{a}:" + id + ":rwlock_timeout:1",
 		"redisson_countdownlatch__channel__{a}", "redisson_countdownlatch__channel__{{a}}", "\x00{", "{\xff}",
 	} {
@@ -72,7 +72,7 @@ func FuzzNames(f *testing.F) {
 // What is refused is no more than that: these look alike, and are names like any other.
 func TestNamesThatOnlyLookLikeKeys(t *testing.T) {
 	for _, name := range []string{
-		"redisson_lock", "redisson_lock:42", "redisson_lock_queue:orders", "orders:timeout", "timeout", "rlock:orders", "rlock:red", "rlock:", "orders:rlock:gone:1",
+		"redisson_lock", "redisson_lock:42", "redisson_lock_queue:orders", "orders:timeout", "timeout", "rlock:orders", "rlock:red", "rlock:", "rlock:clock:7", "rlock:clocks", "orders:rlock:gone:1",
 		"{orders}:1", "{orders}lock", "orders:{42}", "{a}{b}", "{orders}:timeouts", "{orders}:rlock", "redisson_sortedset_lock:{set}", "{map}:c2hhMjU2:lock",
 		"{orders}:0b0a9f1c-7d1e-4c6b-9d43-8f0a1b2c3d4e", "{orders}:0b0a9f1c-7d1e-4c6b-9d43-8f0a1b2c3d4e:7", uuid, "order:" + uuid + ":1", "{orders}:12:34",
 	} {

@@ -21,7 +21,7 @@ type Once struct {
 func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 	base := names.Derived("rlock:once")
 	own := &Names{Lock: base}
-	own.derived.Store(&derived{channel: base + ":free", clock: clockKey(names.slot())})
+	own.derived.Store(&derived{channel: base + ":free"})
 	return &Once{*NewLock(site, own), base + ":result", keep}
 }
 
@@ -40,8 +40,8 @@ func (o *Once) Enter(e *Acquire) Request[Entered] {
 	if e.Waited > 0 {
 		args = []any{e.Waited.Milliseconds()}
 	}
-	q := o.site.entering("once/enter", nil, args)
-	q.r.Put(4, o.names.Lock, o.names.Tombstone(e.ID), o.names.Clock(), o.result, e.ID, o.site.millis(e.Lease))
+	q := o.site.entering("once/enter", nil, args).draw(o.names)
+	q.r.Put(4, o.names.Lock, o.names.Tombstone(e.ID), o.site.clockWord(o.names), o.result, e.ID, o.site.millis(e.Lease))
 	return q
 }
 

@@ -277,7 +277,7 @@ func TestNamesOfOneSlot(t *testing.T) {
 	}
 	for _, name := range []string{"order:7", "{t}x", "x{t}"} {
 		n := namesOf(t, name)
-		for _, key := range []string{n.Channel(), n.Clock(), n.Tombstone("a"), n.Derived("x")} {
+		for _, key := range []string{n.Channel(), NewFencingClock("").ofSlot(n.slot()), NewFencingClock("app:").ofSlot(n.slot()), n.Tombstone("a"), n.Derived("x")} {
 			if wire.Slot(key) != wire.Slot(name) {
 				t.Errorf("%q of %q is in another slot", key, name)
 			}

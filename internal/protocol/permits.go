@@ -250,7 +250,7 @@ func stateOf(c Counted) State {
 
 // counts makes a request of another whose outcome is converted.
 func counts[T any](q *asked[Counted], convert func(Counted) T) Request[T] {
-	return &asked[T]{q.on, q.r, func(a wire.Answer) (T, error) {
+	return &asked[T]{on: q.on, r: q.r, read: func(a wire.Answer) (T, error) {
 		c, err := q.read(a)
 		if err != nil {
 			var none T

@@ -42,8 +42,8 @@ func (p *Places) Enter(e *Acquire) Request[Entered] {
 	// A waiter looks each third of a waiter lease. But it does not lose its place sooner
 	// than it would when it has entered: the others may rely on it.
 	wait := max(e.Lease, p.site.WaiterLease)
-	q := p.site.entering("places/enter", p.keys(p.names.Tombstone(e.ID), p.names.Clock()),
-		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), waits, p.members, p.channel, p.site.how()})
+	q := p.site.entering("places/enter", p.keys(p.names.Tombstone(e.ID), p.site.clock(p.names)),
+		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), waits, p.members, p.channel, p.site.how()}).draw(p.names)
 	q.read = readPlaced
 	return q
 }
@@ -114,7 +114,7 @@ func (p *Places) Left(generation int64) Request[Inside] {
 func (p *Places) View() any { return view{"places/inspect", p.state[0], p.channel} }
 
 // Ready implements Protocol.
-func (p *Places) Ready(ctx context.Context) error { return p.site.Wire.Ready(ctx) }
+func (p *Places) Ready(ctx context.Context) error { return p.site.ready(ctx, p.names) }
 
 // Listen implements Protocol. All listen to one channel: a message concerns all who wait.
 func (p *Places) Listen(_ string, notify func()) (end func()) {

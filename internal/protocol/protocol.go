@@ -61,7 +61,7 @@ type Protocol interface {
 	// View is equal for protocols whose Inspect returns the same state.
 	View() any
 
-	// Ready is called before the first request that may publish.
+	// Ready is called before the first request that may publish or draw a token.
 	Ready(ctx context.Context) error
 	// Listen has notify called when the waiter with an id should look; with an empty id,
 	// when the lock was released. It returns nil if there is no channel to listen to.
@@ -331,6 +331,7 @@ type Recipient interface {
 type Site struct {
 	Wire    *wire.Deployment
 	Scripts Scripts
+	Clock   *FencingClock
 	// NewID makes the id of a hold.
 	NewID func() HoldID
 	// Listen subscribes to a channel, and ListenFor to the messages there that consist of a

@@ -122,8 +122,8 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 		args = append(args, e.Value)
 	}
 	keys := append(make([]string, 0, len(q.state)+5), q.state...) // one more for the quarantine
-	keys = append(keys, q.tombstone(e.ID), q.names.Clock())
-	r := q.site.entering("queue/enter", append(keys, q.rivals...), args)
+	keys = append(keys, q.tombstone(e.ID), q.site.clock(q.names))
+	r := q.site.entering("queue/enter", append(keys, q.rivals...), args).draw(q.names)
 	r.read = readRanked
 	return r
 }
@@ -156,8 +156,8 @@ func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
 // ReleaseTo implements Protocol.
 func (q *Queued) ReleaseTo(id string, to Heir) Request[Released] {
 	return q.site.releasingTo("queue/release_to",
-		append(q.keys(q.names.Clock(), q.tombstone(to.ID)), q.rivals...),
-		q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term()))
+		append(q.keys(q.site.clock(q.names), q.tombstone(to.ID)), q.rivals...),
+		q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term())).draw(q.names)
 }
 
 // Abandon implements Protocol.
@@ -191,7 +191,7 @@ func (q *Queued) Probe(id string) Request[Probed] {
 func (q *Queued) View() any { return view{"queue/inspect", q.state[0], q.channels} }
 
 // Ready implements Protocol.
-func (q *Queued) Ready(ctx context.Context) error { return q.site.Wire.Ready(ctx) }
+func (q *Queued) Ready(ctx context.Context) error { return q.site.ready(ctx, q.names) }
 
 // Listen implements Protocol. The waiters of a client share a channel, on which a message
 // names the one that can enter. There is no channel for others.

@@ -72,7 +72,7 @@ func (l *readWrite) Probe(id string) Request[Probed] {
 func (l *readWrite) View() any { return view{"rw/inspect", l.names.Lock, l.channel} }
 
 // Ready implements Protocol.
-func (l *readWrite) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx) }
+func (l *readWrite) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
 
 // Listen implements Protocol.
 func (l *readWrite) Listen(_ string, notify func()) (end func()) {

@@ -10,14 +10,35 @@ import (
 
 // asked is a request to one server.
 type asked[T any] struct {
-	on   *wire.Deployment
-	r    wire.Request
-	read func(a wire.Answer) (T, error)
+	on    *wire.Deployment
+	r     wire.Request
+	read  func(a wire.Answer) (T, error)
+	site  *Site
+	names *Names // of the lock whose fencing clock is among the keys; nil: none is
 }
 
-// Do implements Request.
+// draw notes that the fencing clock of a lock is among the keys.
+func (q *asked[T]) draw(n *Names) *asked[T] {
+	q.names = n
+	return q
+}
+
+// Do implements Request. If another key has the fencing clock than the client knew, nothing was
+// done, and the request is made again with that.
 func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
-	return q.result(q.on.Do(ctx, budget, &q.r))
+	a := q.on.Do(ctx, budget, &q.r)
+	if a.Err != nil && q.names != nil {
+		wrong, err := q.site.wrongClock(ctx, q.names, &q.r, a.Err)
+		switch {
+		case err != nil:
+			a.Err = err
+		case wrong:
+			unsure := a.Unsure
+			a = q.on.Do(ctx, budget, q.r.Renamed(q.site.Clock.key, q.site.clock(q.names)))
+			a.Unsure = a.Unsure || unsure
+		}
+	}
+	return q.result(a)
 }
 
 func (q *asked[T]) result(a wire.Answer) Result[T] { return result(q.on, &q.r, a, q.read) }
@@ -132,7 +153,7 @@ func (s *Site) forcing(script, owner string, keys []string, args []any) *asked[b
 
 // looking makes a request to run one script; read reads the reply.
 func looking[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
-	return &asked[T]{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read}
+	return &asked[T]{on: s.Wire, site: s, r: wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read: read}
 }
 
 // how returns how scripts publish. It is known when Ready has succeeded.

@@ -46,6 +46,7 @@ func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config
 	var ids atomic.Int64
 	return &Site{
 		Wire:    d,
+		Clock:   NewFencingClock(""),
 		Scripts: loaded(t),
 		NewID: func() HoldID {
 			n := ids.Add(1)

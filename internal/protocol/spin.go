@@ -1,9 +1,6 @@
 package protocol
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 var _ Reentrant = (*Spin)(nil)
 
@@ -33,9 +30,6 @@ func (l *Spin) ForceUnlock(holdID string) Request[bool] { return l.forceUnlock(h
 
 // View implements Protocol.
 func (l *Spin) View() any { return view{"lock/inspect", l.names.Lock, ""} }
-
-// Ready implements Protocol.
-func (l *Spin) Ready(context.Context) error { return nil }
 
 // Listen implements Protocol.
 func (l *Spin) Listen(string, func()) (end func()) { return nil }

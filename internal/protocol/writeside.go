@@ -19,12 +19,12 @@ func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + 
 
 // Enter implements Protocol.
 func (l *WriteSide) Enter(e *Acquire) Request[Entered] {
-	keys := []string{l.names.Lock, l.tombstone(e.ID), l.names.Clock()}
+	keys := []string{l.names.Lock, l.tombstone(e.ID), l.site.clock(l.names)}
 	if l.turns() {
 		keys = append(keys, l.writers, l.admitted)
 	}
 	place, had := l.place(e)
-	return l.site.entering("rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had})
+	return l.site.entering("rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had}).draw(l.names)
 }
 
 // Reenter implements Protocol.

@@ -172,7 +172,7 @@ func (j *judge) held(lock string) bool {
 // remains reports whether a key is one that outlives the holds: a counter, or who
 // may vote.
 func remains(key string) bool {
-	return strings.Contains(key, "rlock:clock:") || strings.Contains(key, "redisson_lock_token:") ||
+	return strings.Contains(key, "rlock:clock") || strings.Contains(key, "redisson_lock_token:") ||
 		strings.HasSuffix(key, "rlock:red:counter") || strings.Contains(key, "rlock:red:highest") ||
 		strings.Contains(key, "rlock:red:admitted") || strings.Contains(key, "rlock:red:since")
 }

@@ -91,18 +91,21 @@ func (r *Request) Uses(key string) bool {
 	return slices.Contains(r.boxed[:r.keys], any(key)) || slices.Contains(r.Keys, key)
 }
 
-// Rename replaces a key by another.
-func (r *Request) Rename(old, key string) {
-	for i, word := range r.boxed[:r.keys] {
+// Renamed is the request with another key in the place of one. A copy of r may be under way still.
+func (r *Request) Renamed(old, key string) *Request {
+	other := *r
+	for i, word := range other.boxed[:r.keys] {
 		if word == old {
-			r.boxed[i] = key
+			other.boxed[i] = key
 		}
 	}
-	for i, word := range r.Keys {
+	other.Keys = slices.Clone(r.Keys)
+	for i, word := range other.Keys {
 		if word == old {
-			r.Keys[i] = key
+			other.Keys[i] = key
 		}
 	}
+	return &other
 }
 
 // Words returns the keys and the arguments.

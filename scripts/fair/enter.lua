@@ -3,7 +3,7 @@
 --
 -- KEYS[1..5]  see shared/linekeys.lua
 -- KEYS[6]  tombstone of this hold
--- KEYS[7]  fencing clock of the lock's slot
+-- KEYS[7]  fencing clock of the lock
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  waiter lease, ms

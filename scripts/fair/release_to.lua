@@ -2,7 +2,7 @@
 -- if it is the head of the line.
 --
 -- KEYS[1..5]  see shared/linekeys.lua
--- KEYS[6]  fencing clock of the lock's slot
+-- KEYS[6]  fencing clock of the lock
 -- KEYS[7]  tombstone of the waiter's hold
 -- ARGV[1]  hold id
 -- ARGV[2]  id of the waiter

@@ -2,7 +2,7 @@
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- KEYS[6]  tombstone of this hold
--- KEYS[7]  fencing clock of the slot, from which ranks are drawn
+-- KEYS[7]  fencing clock, from which ranks are drawn
 -- KEYS[8]  the number of a PermitSemaphore without fairness, or another lock
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms

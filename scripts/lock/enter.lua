@@ -6,7 +6,7 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  'counter': KEYS[3] is Redisson's counter of this lock; otherwise it is the
---          fencing clock of the lock's slot, and ARGV[3] how many more tokens to draw,
+--          fencing clock of the lock, and ARGV[3] how many more tokens to draw,
 --          for a client that hands the hold over
 -- Reply    token      held
 --          {1, token, n}  held; the n tokens that follow are the client's too

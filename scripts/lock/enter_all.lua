@@ -1,6 +1,6 @@
 -- lock/enter_all: take several free locks of one slot, or none of them.
 --
--- KEYS[1]  fencing clock of the slot
+-- KEYS[1]  fencing clock
 -- KEYS[2], KEYS[3], ...  for each lock its hash and the tombstone of the hold
 -- ARGV[1]  hold id, the same for all of them
 -- ARGV[2]  lease, ms

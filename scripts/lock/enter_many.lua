@@ -9,13 +9,45 @@
 -- Memory   As lock/enter: if the server refuses the first token, it refuses all.
 -- Replica  As lock/enter: nil for a lock that is free.
 
--- include take
+-- include time
+-- include token
 -- include hash
 
+local now, digits = micros()
+local windows = {} -- by clock: its tokens for this script, those above at up to top
+
+-- draw returns the token of a hold, and how many follow that are its client's too. All holds share
+-- what the clock has moved by since its last token, if that is enough for them: see shared/take.
+local function draw(i)
+  local tokens = KEYS[i + 2]
+  local w = windows[tokens]
+  if not w then
+    local top, last = drawToken(tokens, now, digits)
+    local wanted = 0
+    for j = i, #KEYS, 3 do
+      wanted = wanted + (KEYS[j + 2] == tokens and ARGV[j + 2] + 1 or 0)
+    end
+    w = {top = top, at = math.max(last or top - 1, top - wanted)}
+    windows[tokens] = w
+  end
+  local share = math.floor((w.top - w.at) / ((#KEYS - i + 1) / 3))
+  local token, n = w.at + 1, math.max(0, math.min(tonumber(ARGV[i + 2]), share - 1))
+  w.at = token + n
+  return token, n
+end
+
 -- enter takes one lock, or looks who holds it.
-local function enter(lock, tombstone, tokens, id, lease, source, now, digits)
+local function enter(i)
+  local lock, tombstone, id, lease, source = KEYS[i], KEYS[i + 1], ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if redis.call('exists', lock, tombstone) == 0 then
-    local token, n = take(lock, id, lease, tokens, source, now, digits)
+    local token, n = nil, 0
+    if source == 'counter' then
+      token = redis.call('incr', KEYS[i + 2])
+    else
+      token, n = draw(i)
+    end
+    redis.call('hset', lock, id, '1')
+    redis.call('pexpire', lock, lease)
     if n > 0 then
       return {1, token, n}
     end
@@ -29,9 +61,13 @@ local function enter(lock, tombstone, tokens, id, lease, source, now, digits)
 end
 
 local replies = {}
-local now, digits = micros()
 for i = 1, #KEYS, 3 do
-  local ok, reply = pcall(enter, KEYS[i], KEYS[i + 1], KEYS[i + 2], ARGV[i], ARGV[i + 1], ARGV[i + 2], now, digits)
+  local ok, reply = pcall(enter, i)
   replies[(i + 2) / 3] = ok and reply
+end
+for tokens, w in pairs(windows) do
+  if w.at > w.top then
+    redis.call('set', tokens, w.at)
+  end
 end
 return replies

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock hash: hold id of the caller that runs -> 1
 -- KEYS[2]  tombstone of this hold
--- KEYS[3]  fencing clock of the lock's slot
+-- KEYS[3]  fencing clock of the lock
 -- KEYS[4]  result: hash, value -> what the caller that ran returned, token -> its token; or
 --          failed -> the server ms in which a run failed, error -> its text
 -- ARGV[1]  hold id

@@ -2,7 +2,7 @@
 --
 -- KEYS[1..2]  see shared/places.lua
 -- KEYS[3]  tombstone of this hold
--- KEYS[4]  fencing clock of the slot
+-- KEYS[4]  fencing clock
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  how long a waiter keeps its place, ms

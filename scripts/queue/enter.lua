@@ -2,7 +2,7 @@
 --
 -- KEYS[1..6]  see shared/queuekeys.lua
 -- KEYS[7]  tombstone of this hold
--- KEYS[8]  fencing clock of the lock's slot
+-- KEYS[8]  fencing clock of the lock
 -- KEYS[9]  lock hash of the types that Redisson has too; absent for an election
 -- KEYS[10]  ends of the other type with a queue; absent for an election
 -- ARGV[1]  hold id

@@ -2,7 +2,7 @@
 -- same step, if it is the next in the queue.
 --
 -- KEYS[1..6]  see shared/queuekeys.lua
--- KEYS[7]  fencing clock of the lock's slot
+-- KEYS[7]  fencing clock of the lock
 -- KEYS[8]  tombstone of the waiter's hold
 -- KEYS[9]  lock hash of the types that Redisson has too
 -- KEYS[10]  ends of the other type with a queue

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  tombstone of this write hold
--- KEYS[3]  fencing clock of the lock's slot
+-- KEYS[3]  fencing clock of the lock
 -- KEYS[4], KEYS[5]  waiting writers, and readers that go before them: see
 --          shared/turns.lua; absent if readers are preferred
 -- ARGV[1]  hold id

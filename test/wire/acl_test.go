@@ -42,41 +42,41 @@ type aclType struct {
 	queues func(c *rlock.Client, name string) locktest.AnyLock
 }
 
-const aclLock = "~app:* ~{app:* ~rlock:clock:* &redisson_lock__channel:{app:*"
+const aclLock = "~app:* ~{app:* &redisson_lock__channel:{app:*"
 
 var aclTypes = []aclType{
 	{name: "Lock", keys: aclLock, commands: pubsub, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 	{name: "FencedLock", keys: aclLock + " ~redisson_lock_token:{app:*", commands: append([]string{"get"}, pubsub...), turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFencedLock(name)} }},
-	{name: "SpinLock", keys: "~app:* ~{app:* ~rlock:clock:*",
+	{name: "SpinLock", keys: "~app:* ~{app:*",
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewSpinLock(name)} }},
 	{name: "FairLock", keys: aclLock + " ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:*", commands: pubsub,
 		open:   func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} },
 		queues: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFairLock(name) }},
-	{name: "ReadWriteLock", keys: "~app:* ~{app:* ~rlock:clock:* &redisson_rwlock:{app:*", commands: pubsub,
+	{name: "ReadWriteLock", keys: "~app:* ~{app:* &redisson_rwlock:{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l := c[0].NewReadWriteLock(name)
 			plain := c[0].NewReadWriteLock(name+" of Redisson's kind", rlock.WithReaderPreference())
 			return []rlock.Locker{l.Writer, l.Reader, plain.Writer, plain.Reader}
 		}},
-	{name: "FairReadWriteLock", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
+	{name: "FairReadWriteLock", keys: "~app:* ~{app:* &{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l := c[0].NewFairReadWriteLock(name)
 			return []rlock.Locker{l.Writer, l.Reader}
 		},
 		queues: func(c *rlock.Client, name string) locktest.AnyLock { return locktest.FairWrite(c, name) }},
-	{name: "PriorityLock", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
+	{name: "PriorityLock", keys: "~app:* ~{app:* &{app:*", commands: pubsub,
 		open:   func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewPriorityLock(name)} },
 		queues: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewPriorityLock(name) }},
-	{name: "Election", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub,
+	{name: "Election", keys: "~app:* ~{app:* &{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			return []rlock.Locker{locktest.Electing{Election: c[0].NewElection(name)}}
 		}},
 	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits()},
-	{name: "PermitSemaphore with WithFairness", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: usePermits(rlock.WithFairness())},
-	{name: "Once", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseOnce},
-	{name: "DoubleBarrier", keys: "~app:* ~{app:* ~rlock:clock:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
+	{name: "PermitSemaphore with WithFairness", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: usePermits(rlock.WithFairness())},
+	{name: "Once", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseOnce},
+	{name: "DoubleBarrier", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l, err := rlock.NewMultiLock([]rlock.Locker{c[0].NewLock("{x}" + name), c[0].NewLock("{x}2" + name), c[0].NewLock("other " + name)})
