@@ -221,6 +221,8 @@ func TestNoTypeTakesANameOfAnotherLocksKeys(t *testing.T) {
 		{b.NewClient(t, rlock.WithPrefix("{app}:")), "victim:timeout"},
 		{b.NewClient(t, rlock.WithPrefix("{app}:rlo")), "ck:next"},
 		{plain, "rlock:clock"},
+		{plain, "app:rlock:served"},
+		{plain, "app:rlock:red:admitted"},
 		{plain, "app:rlock:clock"},
 		{plain, "app:rlock:clock:{7}"},
 		{b.NewClient(t, rlock.WithPrefix("app:")), "rlock:clock"},

@@ -14,10 +14,11 @@ import (
 //
 // longest is the longest lease that the client may ask for; longer ones are refused. It
 // must be between the watchdog lease and [MaxLease], and the same for all clients of the
-// server, which must all use the option. A new server is in quarantine too, unless
-// [Client.BootstrapServer] ends it. It needs a *redis.Client, to one server or by
-// Sentinel, and permission to use INFO in scripts, about 5 µs of server time per
-// acquire. A [RedLock] has [WithRestartQuarantine] instead.
+// server with one prefix, which must all use the option: each prefix is in quarantine by
+// itself. A new server is in quarantine too, unless [Client.BootstrapServer] ends it. It
+// needs a *redis.Client, to one server or by Sentinel, and permission to use INFO in
+// scripts, about 5 µs of server time per acquire. A [RedLock] has [WithRestartQuarantine]
+// instead.
 func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }
 }

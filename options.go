@@ -241,8 +241,8 @@ func WithDrift(factor float64, floor time.Duration) Option {
 
 // WithPrefix puts a prefix, by default none, before the name of each lock. Redis and
 // other clients see the result (a Java client needs a NameMapper that does the same).
-// What is said of names is true for both together. The keys of the fencing clock begin
-// with it too. An opening brace in it must begin a hash tag, such as {app}.
+// What is said of names is true for both together. All keys begin with it, or
+// with a brace or a word of Redisson and then it (docs/keys.md). An opening brace in it must begin a hash tag, such as {app}.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // WithReplicaAck makes each lease count only when n replicas have confirmed it (WAIT, on

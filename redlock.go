@@ -130,7 +130,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 		nodes = append(nodes, redNode(i, c, l.name()))
 	}
 	l.asks, err = quorum.New(nodes, quorum.Config{
-		Names: names, Family: l.family, Quorum: cfg.quorum,
+		Names: names, Prefix: home.cfg.prefix, Family: l.family, Quorum: cfg.quorum,
 		NodeTimeout: cfg.timeout, CommandTimeout: home.cfg.commandTimeout, LongestPoll: home.cfg.longestPoll,
 		Scripts: home.site.Scripts, Seed: home.seed, NewID: home.newID, Ballots: &home.ballots,
 		Quarantine: cfg.quarantine, LongestLease: cfg.longest, WatchdogLease: home.cfg.watchdogLease,

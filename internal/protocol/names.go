@@ -59,9 +59,15 @@ var beside = []string{
 // belongs to another lock, or to all; empty: it has none. Names often come from outside, and a
 // lock of such a name could shut the other one, or be taken for it.
 func reserved(name string) (why string) {
+	const common = "is reserved for a key that all locks with a prefix share"
 	const form = "has the form of a key or channel of another lock, which it could block: "
-	if strings.HasSuffix(name, clockName) || strings.Contains(name, clockName+":{") || strings.HasPrefix(name, "rlock:red:") || name == servedKey {
-		return "is reserved for a key that all locks share"
+	if strings.Contains(name, clockName+":{") {
+		return common
+	}
+	for _, end := range []string{clockName, servedKey, "rlock:red:highest", "rlock:red:admitted", "rlock:red:since"} {
+		if strings.HasSuffix(name, end) {
+			return common
+		}
 	}
 	open := strings.IndexByte(name, '{')
 	if open < 0 {

@@ -332,6 +332,9 @@ type Site struct {
 	Wire    *wire.Deployment
 	Scripts Scripts
 	Clock   *FencingClock
+	// Served is the key of the hash that says which process of a server may grant locks with the
+	// prefix, and from when.
+	Served string
 	// NewID makes the id of a hold.
 	NewID func() HoldID
 	// Listen subscribes to a channel, and ListenFor to the messages there that consist of a

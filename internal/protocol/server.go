@@ -84,7 +84,7 @@ func (t *task) Send(d Dispatch) {
 func (s *Site) entering(script string, keys []string, args []any) *asked[Entered] {
 	if s.Quarantine > 0 {
 		script += WhenServed
-		keys = append(keys, servedKey)
+		keys = append(keys, s.Served)
 		args = append(args, s.Quarantine.Milliseconds())
 	}
 	q := looking(s, script, keys, args, readEntered)
@@ -211,11 +211,14 @@ type boxedMillis struct {
 
 var tombstoneMillis any = TombstoneTTL.Milliseconds()
 
-// servedKey is the hash that says which process of a server may grant locks, and from when.
+// servedKey is the name of Site.Served, without prefix.
 const servedKey = "rlock:served"
+
+// ServedKey is Site.Served for a prefix.
+func ServedKey(prefix string) string { return prefix + servedKey }
 
 // Serve lets a new server grant locks at once. It reports whether the deployment is new: no
 // other process has served before.
 func (s *Site) Serve() Request[bool] {
-	return looking(s, "lock/serve", []string{servedKey}, nil, readBool)
+	return looking(s, "lock/serve", []string{s.Served}, nil, readBool)
 }

@@ -47,6 +47,7 @@ func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config
 	return &Site{
 		Wire:    d,
 		Clock:   NewFencingClock(""),
+		Served:  servedKey,
 		Scripts: loaded(t),
 		NewID: func() HoldID {
 			n := ids.Add(1)

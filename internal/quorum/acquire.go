@@ -282,7 +282,7 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 		request: func(i int) (*wire.Request, error) {
 			return t.guarded(i, true, &wire.Request{
 				Script: t.script("raise"),
-				Keys:   []string{t.record, t.counter, keyHighest},
+				Keys:   []string{t.record, t.counter, t.highest},
 				Args:   []any{t.ID, t.tally.got[i].stamp, token},
 			})
 		},

@@ -52,7 +52,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 		request: func(int) (*wire.Request, error) {
 			return &wire.Request{
 				Script: q.script("highest"),
-				Keys:   []string{keyHighest, keyAdmitted},
+				Keys:   []string{q.highest, q.admitted},
 				Args:   []any{q.leases().Milliseconds()},
 			}, nil
 		},
@@ -184,7 +184,7 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*
 		request: func(i int) (*wire.Request, error) {
 			return &wire.Request{
 				Script: q.script("admit"),
-				Keys:   []string{keyHighest, keyAdmitted},
+				Keys:   []string{q.highest, q.admitted},
 				Args:   []any{nodes[i].epoch, floor, longest},
 			}, nil
 		},

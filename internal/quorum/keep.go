@@ -54,7 +54,7 @@ func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
 func (n *round) request(i int) (*wire.Request, error) {
 	return n.guarded(i, true, &wire.Request{
 		Script: n.script("renew"),
-		Keys:   []string{n.record, n.counter, keyHighest, n.gone + n.id},
+		Keys:   []string{n.record, n.counter, n.highest, n.gone + n.id},
 		Args:   []any{n.id, n.lease.Milliseconds(), n.stamps[i]},
 	})
 }

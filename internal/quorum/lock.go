@@ -45,6 +45,7 @@ type Node struct {
 // uses its clock, its goroutines and its watchdog.
 type Config struct {
 	Names          *protocol.Names // of the lock
+	Prefix         string          // of its client
 	Quorum         int             // from a majority of the nodes to all
 	NodeTimeout    time.Duration
 	CommandTimeout time.Duration // bounds a task that is sent without a waiting caller
@@ -70,15 +71,16 @@ type Config struct {
 type Lock struct {
 	protocol.Everyday
 	size
-	cfg     Config
-	nodes   []*node
-	clock   seam.Clock
-	record  string // where a node keeps its vote,
-	counter string // the counter of the lock,
-	gone    string // tombstones, by the id of the hold,
-	channel string // and where it announces a release
-	keys    [3]any // record, counter and keyHighest, boxed once,
-	freed   any    // and so the channel
+	cfg               Config
+	nodes             []*node
+	clock             seam.Clock
+	record            string // where a node keeps its vote,
+	counter           string // the counter of the lock,
+	gone              string // tombstones, by the id of the hold,
+	channel           string // and where it announces a release
+	highest, admitted string // see keyHighest and keyAdmitted
+	keys              [3]any // record, counter and highest, boxed once,
+	freed             any    // and so the channel
 
 	quarantine *quarantine  // nil: none
 	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
@@ -87,8 +89,8 @@ type Lock struct {
 var _ protocol.Reentrant = (*Lock)(nil)
 
 const (
-	// keyHighest is a node's highest counter of all locks, and keyAdmitted says which of
-	// its processes may vote.
+	// keyHighest is a node's highest counter of all locks with a prefix, and keyAdmitted says
+	// which of its processes may vote for them. Both have the prefix.
 	keyHighest  = "rlock:red:highest"
 	keyAdmitted = "rlock:red:admitted"
 )
@@ -106,7 +108,8 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 		gone:    cfg.Names.Tombstone(""),
 		channel: cfg.Names.Derived("rlock:red:free"),
 	}
-	l.keys, l.freed = [3]any{l.record, l.counter, keyHighest}, l.channel
+	l.highest, l.admitted = cfg.Prefix+keyHighest, cfg.Prefix+keyAdmitted
+	l.keys, l.freed = [3]any{l.record, l.counter, l.highest}, l.channel
 	for _, n := range nodes {
 		l.nodes = append(l.nodes, &node{Node: n})
 	}

@@ -45,7 +45,7 @@ func (q *quarantine) guard(i int, voting bool, req *wire.Request) (*wire.Request
 		}
 		lo, hi = q.window()
 	}
-	req.Keys = append(req.Keys, keyAdmitted)
+	req.Keys = append(req.Keys, q.admitted)
 	req.Args = append(req.Args, lo, hi)
 	return req, nil
 }

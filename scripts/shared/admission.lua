@@ -5,7 +5,10 @@
 -- Defines  ADMITTED, UNFIT_SINCE, admission(now), mayVote(now)
 -- include time
 
-local ADMITTED, UNFIT_SINCE = 'rlock:red:admitted', 'rlock:red:since'
+-- It is by prefix: ADMITTED is the last key of a request that has to do with it, and UNFIT_SINCE
+-- is beside it.
+local ADMITTED = KEYS[#KEYS]
+local UNFIT_SINCE, guarded = ADMITTED:gsub('rlock:red:admitted$', 'rlock:red:since')
 
 -- admission returns the server's epoch, and whether it may vote. An epoch begins each time
 -- that the server loses its admission; clients count the quarantine from there.
@@ -28,7 +31,7 @@ end
 --   {-3, now, epoch}  the server may not vote
 --   {-4, now}         now is outside those times
 local function mayVote(now)
-  if KEYS[#KEYS] ~= ADMITTED then
+  if guarded == 0 then
     return 0
   end
   now = now or micros()

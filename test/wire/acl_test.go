@@ -85,12 +85,12 @@ var aclTypes = []aclType{
 			}
 			return []rlock.Locker{l}
 		}},
-	{name: "RedLock", nodes: 3, keys: "~{app:* ~rlock:red:* &{app:*", commands: pubsub,
+	{name: "RedLock", nodes: 3, keys: "~{app:* ~app:rlock:red:* &{app:*", commands: pubsub,
 		open: aclRedLock()},
-	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~rlock:red:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
+	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~app:rlock:red:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
 		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)}, // the clocks may differ by a part of it
 		open: aclRedLock(rlock.WithRestartQuarantine())},
-	{name: "Lock with WithFailoverQuarantine", keys: aclLock + " ~rlock:served", commands: append([]string{"info"}, pubsub...),
+	{name: "Lock with WithFailoverQuarantine", keys: aclLock, commands: append([]string{"info"}, pubsub...),
 		opts: []rlock.Option{rlock.WithFailoverQuarantine(rlock.DefaultWatchdogLease), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease)},
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 	{name: "Semaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: aclSemaphore},
