@@ -9,6 +9,8 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
+type valueKey struct{}
+
 func TestLeaseFromIsTheInnermostOfAContext(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -24,7 +26,7 @@ func TestLeaseFromIsTheInnermostOfAContext(t *testing.T) {
 		ended := locktest.MustLock(t, c.NewLock("ended"))
 		inEnded := ended.Context(inOuter)
 		locktest.MustUnlock(t, ended)
-		leaf, cancel := context.WithCancel(context.WithValue(inner.Context(inOuter), struct{}{}, 1))
+		leaf, cancel := context.WithCancel(context.WithValue(inner.Context(inOuter), valueKey{}, 1))
 		defer cancel()
 		var none *rlock.Lease
 		for what, test := range map[string]struct {
