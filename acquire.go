@@ -426,7 +426,7 @@ func (a *attempt) waitsSince(round int64) {
 // context or of the wait, or a single look at a lock that was not free. It contains what
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	a.seen.wants(int64(a.core.asks.Takes()))
+	a.seen.toldTo(a.core.c.id, int64(a.core.asks.Takes()), a.core.toEnterAgain)
 	return interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &a.seen, a.core.c.clock.Now())
 }
 

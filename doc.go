@@ -31,8 +31,11 @@
 // context descends from, through [Lease.Context] or the context that [Do] gives to its
 // function. It enters every other lock as a new owner. So goroutines that share the
 // context of one lease exclude each other from every other lock, and a context that
-// does not descend from a hold waits for it, even in the same goroutine. [LeaseFrom] returns
-// the lease that a context descends from, with its fencing token. [WithoutOwner]
+// does not descend from a hold waits for it, even in the same goroutine: a function inside
+// that uses the context from outside waits for itself. The error of a bounded wait says then
+// that this client holds the lock; it looks the same when goroutines just wait for each other,
+// so nothing is logged. [LeaseFrom] returns the lease that a context descends from, with its
+// fencing token. [WithoutOwner]
 // cuts a context off from all holds. [WithOwner] makes one owner of a whole tree of
 // calls, whose goroutines do not exclude each other at all; use it only where contexts
 // of leases cannot be handed on.

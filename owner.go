@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // chain is what a context descends from: the holds whose leases made it, the
@@ -133,6 +135,22 @@ func (ch *chain) held(l *core, side side) *hold {
 		}
 	}
 	return nil
+}
+
+// toEnterAgain says what to do to who waits for a hold of its own client, or for several, and meant to
+// enter it again: with the context from outside the lease it waits for itself, for ever. It cannot be
+// told from who waits for another goroutine, maybe with the very same context: an acquire makes no
+// context, and goroutines have no ids. So it is said to whom it may concern, and never logged.
+func (l *core) toEnterAgain(several bool) string {
+	_, again := l.asks.(protocol.Reentrant)
+	writes := l.side == exclusive && (l.family == rwFamily || l.family == fairRWFamily)
+	switch {
+	case !again || l.opts.nonReentrant || writes && several: // only readers are several
+		return ""
+	case writes:
+		return ": pass on the context of its lease to enter again, unless it is a reader's"
+	}
+	return ": pass on the context of its lease to enter again"
 }
 
 func (ch *chain) own() *owner {

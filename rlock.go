@@ -36,8 +36,8 @@ type Locker interface {
 	// error at once.
 	//
 	// An error that matches ErrNotAcquired says what the last look at the lock saw:
-	// who held it and how much of the lease was left (Error.Holder, Error.Left), or
-	// that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. (A
+	// who held it, maybe this very client, and how much of the lease was left (Error.HolderID,
+	// Error.Left), or that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. (A
 	// look that the end of the wait cut off counts as unanswered only after a tenth of a
 	// second, and if the request that undoes it was not answered either.) Waiters
 	// behind others in this client report what the first of them has seen.

@@ -24,6 +24,8 @@ type sight struct {
 	err    error     // Redis, or a quorum, gave no answer
 	said   said      // what an inquiry has found instead
 	room   permits   // of a semaphore
+	own    bool      // the holder is of the client that is told
+	advice string    // to it then
 
 	// asked is when an unanswered look was sent; zero: none. The rest is then the
 	// outcome of the look before it.
@@ -54,6 +56,16 @@ func (p permits) String() string {
 
 // wants notes what the asker itself needs: what it has seen may be from another.
 func (s *sight) wants(permits int64) { s.room.wanted = permits }
+
+// toldTo notes whom it is told, who wants so many permits: what was seen may be from another of its
+// client. advice is what to do if a hold of that client keeps it out, maybe one of several.
+func (s *sight) toldTo(client string, permits int64, advice func(several bool) string) {
+	s.wants(permits)
+	s.own, s.advice = strings.HasPrefix(s.holder, client+":"), ""
+	if s.own {
+		s.advice = advice(s.others > 0)
+	}
+}
 
 // membersInside is what a member of a DoubleBarrier waits for that wants to leave, or to enter
 // with the next generation.
@@ -149,23 +161,26 @@ func (s *sight) text(now time.Time) string {
 
 // holders says who held the lock.
 func (s *sight) holders(now time.Time) string {
-	who := "held by another"
+	who, holder := "held by another", s.holder
+	if s.own {
+		holder = "this client (" + holder + ")"
+	}
 	switch {
-	case s.holder != "" && s.others > 0:
-		who = fmt.Sprintf("held by %s and %d more", s.holder, s.others)
-	case s.holder != "":
-		who = "held by " + s.holder
+	case holder != "" && s.others > 0:
+		who = fmt.Sprintf("held by %s and %d more", holder, s.others)
+	case holder != "":
+		who = "held by " + holder
 	case s.others > 0:
 		who = fmt.Sprintf("held by %d", s.others)
 	case s.known:
 		who = "reserved for a waiter"
 	}
 	if left := s.left(now); left > 10*time.Second {
-		return fmt.Sprintf("%s, %v left", who, left.Round(time.Second))
+		who = fmt.Sprintf("%s, %v left", who, left.Round(time.Second))
 	} else if left > 0 {
-		return fmt.Sprintf("%s, %v left", who, left.Round(time.Millisecond))
+		who = fmt.Sprintf("%s, %v left", who, left.Round(time.Millisecond))
 	}
-	return who
+	return who + s.advice
 }
 
 // explain adds what was seen last to the error of an acquire.

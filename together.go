@@ -64,6 +64,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
 	told := err
 	if err == nil && !done {
+		attempts[0].seen.toldTo(c.id, 0, cores[0].toEnterAgain)
 		told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
 	}
 	for i, a := range attempts {

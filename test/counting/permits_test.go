@@ -78,7 +78,7 @@ func TestRefusalOfPermitsSaysWhy(t *testing.T) {
 			}
 			says(5, "permits free: 3 of 3, wanted: 5")
 			first := mustAcquire(t, s, 2, rlock.WithLease(30*time.Minute)) // ends before the other
-			who := "held by " + first.HoldID()
+			who := "held by this client (" + first.HoldID() + ")"
 			says(2, "permits free: 1 of 3, wanted: 2; "+who)
 			second := mustAcquire(t, s, 1)
 			says(4, "permits free: 0 of 3, wanted: 4; "+who)
