@@ -100,7 +100,8 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 			wait = d.wait(ctx)
 			_ = pipe.Process(ctx, wait)
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		sent, err := pipe.Exec(ctx) // each command has its own error
+		spread(sent, err)
 		confirmed := 0
 		if acked {
 			confirmed, _ = wait.Int()
@@ -144,6 +145,17 @@ func (p *parcel) keep(answers []Answer) {
 		}
 	}
 	p.which = sent
+}
+
+// spread gives the commands of a pipeline its error, if none has one of its own: the server has
+// refused the connection, for a wrong password.
+func spread(sent []redis.Cmder, err error) {
+	if err == nil || slices.ContainsFunc(sent, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return
+	}
+	for _, cmd := range sent {
+		cmd.SetErr(err)
+	}
 }
 
 // open notes the answers in a parcel. It returns those of its requests that have to be sent

@@ -54,8 +54,9 @@ func (d *Deployment) sendAcked(ctx context.Context, s *sentCopy, r *Request) Ans
 		pipe := node.Pipeline()
 		_ = pipe.Process(ctx, cmd)
 		_ = pipe.Process(ctx, wait)
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		err := cmd.Err()
+		sent, err := pipe.Exec(ctx) // each command has its own error
+		spread(sent, err)
+		err = cmd.Err()
 		if !whole && err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			continue
 		}
