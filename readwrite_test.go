@@ -234,7 +234,7 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 
 		// The write lease is over, what the writer reads is not: it reads on, and
 		// nobody writes.
-		write := locktest.MustLock(t, l.Writer, rlock.WithLease(locktest.Ample(300*time.Millisecond)))
+		write := locktest.MustLock(t, l.Writer, rlock.WithLease(locktest.Ample(time.Second)))
 		ctx := context.WithoutCancel(write.Context(bg))
 		read := locktest.MustLockCtx(t, ctx, l.Reader, rlock.WithLease(time.Minute))
 		<-write.Done()
@@ -250,7 +250,7 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 
 		// The other way round: it writes on.
 		write = locktest.MustLock(t, l.Writer, rlock.WithLease(time.Minute))
-		read = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(locktest.Ample(300*time.Millisecond)))
+		read = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(locktest.Ample(time.Second)))
 		<-read.Done()
 		locktest.WantErr(t, read.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		locktest.WantErr(t, read.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
