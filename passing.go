@@ -170,7 +170,8 @@ func (q *lines) othersBehind(w *waiter) bool {
 //   - Only the run of the release that ends a hold grants the next one.
 //   - A waiter that leaves with nothing abandons its id. If Redis runs that first, the waiter
 //     does not stand by any more; otherwise the hold ends. The same if it leaves with a hold
-//     that was handed over to it.
+//     that was handed over to it. If that comes too late to be of use, the waiter waits for
+//     another hold: a copy of what abandons its id may be late too.
 //   - A waiter that gets the lock by a look does not stand by any more, by the same script.
 //   - A waiter that looks while the message is under way finds its hold. It leaves the line
 //     with one lease, and does not take what it is given later.
