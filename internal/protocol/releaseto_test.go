@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -253,5 +254,27 @@ func TestNobodyIsGrantedAHoldThatHasToBeConfirmed(t *testing.T) {
 				t.Errorf("%s with replicas %v, quarantine %v", name, s.acks(), s.Quarantine)
 			}
 		}
+	}
+}
+
+// A waiter that looks after a release has made it the holder gets its lock, also of a server at its
+// memory limit.
+func TestLookOfAGrantedWaiterAtTheMemoryLimit(t *testing.T) {
+	redistest.Need(t)
+	for name, open := range passing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client()
+			l := open(siteOn(t, rdb), namesOf(t, "l"))
+			verdict(t, l, entry("a:1"), Granted)
+			waits(t, l, "a:2")
+			if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
+				t.Fatal(err)
+			}
+			released(t, l.ReleaseTo("a:1", to("a:2")), Done, true)
+			look := entry("a:2")
+			look.Wait = true
+			verdict(t, l, look, Granted)
+		})
 	}
 }

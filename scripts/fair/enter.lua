@@ -25,7 +25,8 @@
 --          may be under way.
 -- Memory   At its limit Redis refuses the ZADD or SET with which a newcomer begins, and so
 --          the whole script, unless dead waiters were removed before. A waiter that is in
---          line begins with an HDEL, and is never refused.
+--          line, or was made the holder by a release, begins with an HDEL, and is never
+--          refused.
 
 -- include quarantine when served
 -- include token
@@ -75,6 +76,7 @@ if #holders > 2 then
   holders = some(lock)
 end
 if has(lock, holders, id) then
+  redis.call('hdel', lock, '') -- a release has just made this waiter the holder
   local token = drawToken(tokens, clock)
   lengthen(lock, lease)
   return {1, token}
