@@ -60,7 +60,7 @@ func tokenSources() (all []tokenSource) {
 			return next.Held()
 		}},
 		tokenSource{"MultiLock", func(t *testing.T, c *rlock.Client, name string) *rlock.Lease {
-			l, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("{"+name+"}1"), c.NewLock("{"+name+"}2")})
+			l, err := rlock.NewMultiLock([]rlock.Locker{c.NewLock("{" + name + "}1"), c.NewLock("{" + name + "}2")})
 			if err != nil {
 				t.Fatal(err)
 			}
