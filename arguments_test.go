@@ -93,6 +93,15 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	wrong("NewRedLock with a nil option", func() error { _, err := rlock.NewRedLock("a", []*rlock.Client{c}, nil); return err })
 	all("RedLock with a nil context", noContext, locktest.NewRedLock(t, "a", []*rlock.Client{c}))
 
+	// Types that are no Lockers, with a nil option.
+	wrong("PermitSemaphore", func() error { _, err := c.NewPermitSemaphore("a", nil).Available(bg); return err })
+	wrong("Semaphore", func() error { _, err := c.NewSemaphore("a", nil).Available(bg); return err })
+	wrong("CountDownLatch", func() error { _, err := c.NewCountDownLatch("a", nil).Count(bg); return err })
+	wrong("Barrier", func() error { return c.NewBarrier("a", nil).Set(bg) })
+	wrong("DoubleBarrier", func() error { _, err := c.NewDoubleBarrier("a", 1, nil).Enter(bg); return err })
+	wrong("Election", func() error { _, err := c.NewElection("a", nil).Leader(bg); return err })
+	wrong("Once", func() error { _, _, err := c.NewOnce("a", time.Minute, nil).Peek(bg); return err })
+
 	// Client.
 	wrong("New without a client", func() error { _, err := rlock.New(nil); return err })
 	wrong("New with a nil client", func() error { _, err := rlock.New((*redis.Client)(nil)); return err })

@@ -17,8 +17,8 @@ const barrierFamily = "barrier"
 
 // NewBarrier returns the barrier of a name, for which the rules of [Client.NewLock] hold.
 // It sends nothing; invalid arguments are reported by the first call.
-func (c *Client) NewBarrier(name string) *Barrier {
-	l, names := newCore(c, barrierFamily, name, lockConfig{}, nil)
+func (c *Client) NewBarrier(name string, opts ...BarrierOption) *Barrier {
+	l, names := newCore(c, barrierFamily, name, lockConfig{}, noOptions(opts))
 	return &Barrier{l, protocol.NewBarrier(&l.c.site, names)}
 }
 

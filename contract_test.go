@@ -212,32 +212,6 @@ func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What only one type has no other takes: it does not compile.
-func TestOptionsOfOneTypeAreNotThoseOfOthers(t *testing.T) {
-	t.Parallel()
-	c := locktest.NewClient(t, locktest.OnMiniredis(t).Client(t))
-	backoff, aging := rlock.WithBackoff(rlock.ConstantBackoff(time.Second)), rlock.WithAging(time.Second)
-	readers, quorum := rlock.WithReaderPreference(), rlock.WithQuorum(3)
-	for of, opt := range map[string]any{"SpinLock": backoff, "PriorityLock": aging, "ReadWriteLock": readers, "RedLock": quorum} {
-		_, any := opt.(rlock.LockOption)
-		_, spin := opt.(rlock.SpinLockOption)
-		_, priority := opt.(rlock.PriorityLockOption)
-		_, readWrite := opt.(rlock.ReadWriteLockOption)
-		_, red := opt.(rlock.RedLockOption)
-		if any || spin != (of == "SpinLock") || priority != (of == "PriorityLock") || readWrite != (of == "ReadWriteLock") || red != (of == "RedLock") {
-			t.Errorf("the option of a %s is one of others: %v %v %v %v %v", of, any, spin, priority, readWrite, red)
-		}
-	}
-	all := []rlock.LockOption{rlock.WithMaxHold(time.Minute), rlock.WithNonReentrant()}
-	for _, l := range []locktest.AnyLock{
-		c.NewLock("x", all...), c.NewSpinLock("x", backoff, all[0]), c.NewPriorityLock("x", aging, all[1]), c.NewReadWriteLock("x", readers, all[0]).Reader,
-	} {
-		if _, err := l.HoldCount(bg); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestEachTypeCostsTwoScripts(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)

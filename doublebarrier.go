@@ -34,8 +34,8 @@ const MaxMembers = 10_000
 
 // NewDoubleBarrier returns the double barrier of a name, with 1 to [MaxMembers] members: see
 // [Client.NewLock].
-func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
-	var err error
+func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrierOption) *DoubleBarrier {
+	err := noOptions(opts)
 	if members < 1 || members > MaxMembers {
 		err = invalid("%d members: must be from 1 to %d", members, MaxMembers)
 	}

@@ -35,8 +35,8 @@ type FairLock struct{ *core }
 
 // NewFairLock returns the fair lock of a name: see [Client.NewLock]. State.Waiters is the
 // length of the queue in Redis, Java's waiters included.
-func (c *Client) NewFairLock(name string, opts ...LockOption) *FairLock {
-	cfg, err := lockOptions(opts)
+func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
+	cfg, err := lockOptions(opts, FairLockOption.fairLock)
 	l, names := newCore(c, hashFamily, name, cfg, err)
 	l.asks = protocol.NewFair(&l.c.site, names)
 	return &FairLock{l}

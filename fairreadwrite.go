@@ -36,8 +36,8 @@ type FairReadWriteLock struct {
 }
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
-func (c *Client) NewFairReadWriteLock(name string, opts ...LockOption) *FairReadWriteLock {
-	cfg, err := lockOptions(opts)
+func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOption) *FairReadWriteLock {
+	cfg, err := lockOptions(opts, FairReadWriteLockOption.fairReadWriteLock)
 	read, names := newCore(c, fairRWFamily, name, cfg, err)
 	read.side = shared
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)

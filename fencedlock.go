@@ -34,8 +34,8 @@ type FencedLock struct{ *core }
 var _ Locker = (*FencedLock)(nil)
 
 // NewFencedLock returns the fenced lock of a name: see [Client.NewLock].
-func (c *Client) NewFencedLock(name string, opts ...LockOption) *FencedLock {
-	cfg, err := lockOptions(opts)
+func (c *Client) NewFencedLock(name string, opts ...FencedLockOption) *FencedLock {
+	cfg, err := lockOptions(opts, FencedLockOption.fencedLock)
 	l, names := newCore(c, hashFamily, name, cfg, err)
 	l.asks = protocol.NewFenced(&l.c.site, names)
 	return &FencedLock{l}

@@ -24,8 +24,8 @@ const latchFamily = "latch"
 
 // NewCountDownLatch returns the latch of a name, for which the rules of [Client.NewLock]
 // hold. It sends nothing; invalid arguments are reported by the first call.
-func (c *Client) NewCountDownLatch(name string) *CountDownLatch {
-	l, names := newCore(c, latchFamily, name, lockConfig{}, nil)
+func (c *Client) NewCountDownLatch(name string, opts ...CountDownLatchOption) *CountDownLatch {
+	l, names := newCore(c, latchFamily, name, lockConfig{}, noOptions(opts))
 	return &CountDownLatch{l, protocol.NewLatch(&l.c.site, names)}
 }
 

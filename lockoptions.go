@@ -2,35 +2,77 @@ package rlock
 
 import "time"
 
-// LockOption configures a lock of any type but MultiLock.
-type LockOption interface {
+// AnyLockOption configures a lock of any type but MultiLock: [WithNonReentrant] or
+// [WithMaxHold].
+type AnyLockOption interface {
+	LockOption
+	FairLockOption
 	SpinLockOption
-	PriorityLockOption
+	FencedLockOption
 	ReadWriteLockOption
+	FairReadWriteLockOption
+	PriorityLockOption
 	RedLockOption
-	PermitSemaphoreOption
-	lock(c *lockConfig)
 }
 
-// SpinLockOption configures a [SpinLock]: a [LockOption], or [WithBackoff].
+// HoldOption configures a lock of any type but MultiLock, and what else hands out leases but
+// a [DoubleBarrier]: [WithMaxHold].
+type HoldOption interface {
+	AnyLockOption
+	PermitSemaphoreOption
+	ElectionOption
+	OnceOption
+}
+
+// LockOption configures a [Lock]: an [AnyLockOption], or [WithHandOver].
+type LockOption interface{ lock(c *lockConfig) }
+
+// FairLockOption configures a [FairLock]: an [AnyLockOption].
+type FairLockOption interface{ fairLock(c *lockConfig) }
+
+// SpinLockOption configures a [SpinLock]: an [AnyLockOption], or [WithBackoff].
 type SpinLockOption interface{ spinLock(c *spinConfig) }
 
-// PriorityLockOption configures a [PriorityLock]: a [LockOption], or [WithAging].
-type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
+// FencedLockOption configures a [FencedLock]: an [AnyLockOption].
+type FencedLockOption interface{ fencedLock(c *lockConfig) }
 
-// ReadWriteLockOption configures both sides of a [ReadWriteLock]: a [LockOption], or
+// ReadWriteLockOption configures both sides of a [ReadWriteLock]: an [AnyLockOption], or
 // [WithReaderPreference].
 type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
 
-// RedLockOption configures a [RedLock]: a [LockOption], [WithQuorum],
+// FairReadWriteLockOption configures both sides of a [FairReadWriteLock]: an [AnyLockOption].
+type FairReadWriteLockOption interface{ fairReadWriteLock(c *lockConfig) }
+
+// PriorityLockOption configures a [PriorityLock]: an [AnyLockOption], or [WithAging].
+type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
+
+// RedLockOption configures a [RedLock]: an [AnyLockOption], [WithQuorum],
 // [WithNodeTimeout], [WithRestartQuarantine] or [WithLongestLease].
 type RedLockOption interface{ redLock(c *redConfig) }
 
-// PermitSemaphoreOption configures a [PermitSemaphore]: a [LockOption], or [WithFairness].
-type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
-
 // MultiLockOption configures a [MultiLock]: [WithRound].
 type MultiLockOption interface{ multiLock(c *multiConfig) }
+
+// PermitSemaphoreOption configures a [PermitSemaphore]: [WithFairness] or [WithMaxHold].
+type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
+
+// ElectionOption configures an [Election]: [WithMaxHold].
+type ElectionOption interface{ election(c *lockConfig) }
+
+// OnceOption configures a [Once]: [WithMaxHold].
+type OnceOption interface{ once(c *lockConfig) }
+
+// DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
+type DoubleBarrierOption interface{ doubleBarrier() }
+
+// SemaphoreOption configures a [Semaphore]. There is none yet.
+type SemaphoreOption interface{ semaphore() }
+
+// CountDownLatchOption configures a [CountDownLatch]. There is none yet.
+type CountDownLatchOption interface{ countDownLatch() }
+
+// BarrierOption configures a [Barrier]. There is none yet.
+type BarrierOption interface{ barrier() }
 
 // lockConfig are the settings of every lock.
 type lockConfig struct {
@@ -92,11 +134,23 @@ type multiConfig struct{ round time.Duration }
 type lockOption func(c *lockConfig)
 
 func (o lockOption) lock(c *lockConfig)               { o(c) }
+func (o lockOption) fairLock(c *lockConfig)           { o(c) }
 func (o lockOption) spinLock(c *spinConfig)           { o(&c.lockConfig) }
-func (o lockOption) priorityLock(c *priorityConfig)   { o(&c.lockConfig) }
+func (o lockOption) fencedLock(c *lockConfig)         { o(c) }
 func (o lockOption) readWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
+func (o lockOption) fairReadWriteLock(c *lockConfig)  { o(c) }
+func (o lockOption) priorityLock(c *priorityConfig)   { o(&c.lockConfig) }
 func (o lockOption) redLock(c *redConfig)             { o(&c.lockConfig) }
-func (o lockOption) permitSemaphore(c *permitConfig)  { o(&c.lockConfig) }
+
+type holdOption struct{ lockOption }
+
+func (o holdOption) permitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
+func (o holdOption) election(c *lockConfig)          { o.lockOption(c) }
+func (o holdOption) once(c *lockConfig)              { o.lockOption(c) }
+
+type handOverOption handOverBounds
+
+func (o handOverOption) lock(c *lockConfig) { c.handOver = (*handOverBounds)(&o) }
 
 // applyEach calls a function with each option, of which none may be nil.
 func applyEach[O comparable](opts []O, call func(O)) error {
@@ -111,14 +165,21 @@ func applyEach[O comparable](opts []O, call func(O)) error {
 }
 
 // lockOptions applies the options of a type that has none of its own.
-func lockOptions(opts []LockOption) (cfg lockConfig, err error) {
-	err = applyEach(opts, func(o LockOption) { o.lock(&cfg) })
+func lockOptions[O comparable](opts []O, to func(O, *lockConfig)) (lockConfig, error) {
+	if len(opts) == 0 {
+		return lockConfig{}, nil // it allocates nothing
+	}
+	var cfg lockConfig
+	err := applyEach(opts, func(o O) { to(o, &cfg) })
 	return cfg, err
 }
 
+// noOptions checks the options of a type that has none: they are all nil.
+func noOptions[O comparable](opts []O) error { return applyEach(opts, func(O) {}) }
+
 // WithNonReentrant makes an acquire that would enter again fail at once with
 // ErrReentrant.
-func WithNonReentrant() LockOption {
+func WithNonReentrant() AnyLockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
 }
 
@@ -128,8 +189,8 @@ func WithNonReentrant() LockOption {
 // notice; Unlock frees it at once. The default, 0, is no bound. Other values must be at
 // least [MinLease]. Fixed leases are not bounded, unless they share the hold of a
 // renewed one.
-func WithMaxHold(d time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.maxHold = d })
+func WithMaxHold(d time.Duration) HoldOption {
+	return holdOption{func(c *lockConfig) { c.maxHold = d }}
 }
 
 // WithHandOver bounds how a [Lock] changes hands among the waiters of one client without
@@ -138,8 +199,6 @@ func WithMaxHold(d time.Duration) LockOption {
 // without WithLease; it gets a higher token and the same [Lease.HoldID]. An Unlock that
 // hands over asks Redis nothing, so a ForceUnlock in the meantime is told to the holder
 // after it.
-//
-// Other types ask Redis each time, and ignore it.
 func WithHandOver(passes int, within time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.handOver = &handOverBounds{passes, within} })
+	return handOverOption{passes, within}
 }

@@ -51,12 +51,8 @@ const (
 // A function that hangs keeps the others waiting, as long as its process renews the lease.
 // [WithMaxHold] bounds that: then its context ends, its result is not kept any more, and another
 // runs as soon as it has returned, or its lease is over.
-func (c *Client) NewOnce(key string, keep time.Duration, opts ...LockOption) *Once {
-	var cfg lockConfig
-	var err error
-	if len(opts) > 0 { // else there is nothing to allocate
-		cfg, err = lockOptions(opts)
-	}
+func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *Once {
+	cfg, err := lockOptions(opts, OnceOption.once)
 	if keep < MinKeep || keep > MaxKeep {
 		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
 	}

@@ -298,12 +298,12 @@ func TestBelowALostHoldNothingIsEnteredAgain(t *testing.T) {
 func TestSiblingsReadUnderAWriteEachByItself(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
-		for name, open := range map[string]func(*rlock.Client, rlock.LockOption) (rlock.ReadLock, rlock.WriteLock){
-			"ReadWriteLock": func(c *rlock.Client, opt rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
+		for name, open := range map[string]func(*rlock.Client, rlock.AnyLockOption) (rlock.ReadLock, rlock.WriteLock){
+			"ReadWriteLock": func(c *rlock.Client, opt rlock.AnyLockOption) (rlock.ReadLock, rlock.WriteLock) {
 				l := c.NewReadWriteLock("{rw}a", opt)
 				return l.Reader, l.Writer
 			},
-			"FairReadWriteLock": func(c *rlock.Client, opt rlock.LockOption) (rlock.ReadLock, rlock.WriteLock) {
+			"FairReadWriteLock": func(c *rlock.Client, opt rlock.AnyLockOption) (rlock.ReadLock, rlock.WriteLock) {
 				l := c.NewFairReadWriteLock("{rw}b", opt)
 				return l.Reader, l.Writer
 			},

@@ -51,9 +51,6 @@ const (
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	var cfg permitConfig
 	err := applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) })
-	if err == nil && cfg.nonReentrant {
-		err = invalid("WithNonReentrant: permits are never entered again")
-	}
 	if cfg.fair {
 		l, names := newCore(c, "fairpermits", name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names)

@@ -134,7 +134,7 @@ const MaxNameLength = protocol.MaxNameLength
 // input. Use one type for a name: Lock, FairLock, SpinLock and FencedLock exclude each
 // other, but do not wake each other's waiters in time.
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
-	cfg, err := lockOptions(opts)
+	cfg, err := lockOptions(opts, LockOption.lock)
 	l, names := newCore(c, hashFamily, name, cfg, err)
 	l.asks = protocol.NewLock(&l.c.site, names)
 	return &Lock{l}

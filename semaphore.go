@@ -41,8 +41,8 @@ const semaphoreFamily = "semaphore"
 // NewSemaphore returns the semaphore of a name, for which the rules of
 // [Client.NewLock] hold. It sends nothing; invalid arguments are reported by the first
 // call. Before permits can be acquired, some must be set: see [Semaphore.TrySetPermits].
-func (c *Client) NewSemaphore(name string) *Semaphore {
-	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, nil)
+func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
+	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, noOptions(opts))
 	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names)}
 }
 

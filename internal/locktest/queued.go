@@ -17,7 +17,7 @@ type QueuedType struct {
 	Name   string
 	What   string // the word for it in its keys
 	Shared bool
-	Open   func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock
+	Open   func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock
 	// Rival is a lock that this one has to wait for.
 	Rival func(c *rlock.Client, name string) AnyLock
 }
@@ -34,16 +34,16 @@ func (k QueuedType) Queue(name string) string {
 }
 
 // FairWrite is the writers' side of a FairReadWriteLock.
-func FairWrite(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-	return c.NewFairReadWriteLock(name, opts...).Writer
+func FairWrite(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+	return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Writer
 }
 
 // FairRead is the readers' side.
-func FairRead(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-	return c.NewFairReadWriteLock(name, opts...).Reader
+func FairRead(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+	return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Reader
 }
 
-func priority(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+func priority(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 	return c.NewPriorityLock(name, optionsOf[rlock.PriorityLockOption](opts)...)
 }
 

@@ -21,7 +21,7 @@ type AnyLock interface {
 // Type is a type of lock, or a side of one.
 type Type struct {
 	Name   string
-	Open   func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock
+	Open   func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock
 	Shared bool
 }
 
@@ -37,7 +37,7 @@ func (k Type) Blocker(c *rlock.Client, name string) rlock.Locker {
 }
 
 // optionsOf are options of all types as those of one; nil ones remain nil.
-func optionsOf[O any](opts []rlock.LockOption) (of []O) {
+func optionsOf[O any](opts []rlock.AnyLockOption) (of []O) {
 	for _, o := range opts {
 		one, _ := o.(O)
 		of = append(of, one)
@@ -47,32 +47,34 @@ func optionsOf[O any](opts []rlock.LockOption) (of []O) {
 
 // Types are all types but MultiLock and RedLock, which take other arguments.
 var Types = []Type{
-	{Name: "Lock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock { return c.NewLock(name, opts...) }},
-	{Name: "FairLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewFairLock(name, opts...)
+	{Name: "Lock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+		return c.NewLock(name, optionsOf[rlock.LockOption](opts)...)
 	}},
-	{Name: "SpinLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+	{Name: "FairLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+		return c.NewFairLock(name, optionsOf[rlock.FairLockOption](opts)...)
+	}},
+	{Name: "SpinLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewSpinLock(name, optionsOf[rlock.SpinLockOption](opts)...)
 	}},
-	{Name: "FencedLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewFencedLock(name, opts...)
+	{Name: "FencedLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+		return c.NewFencedLock(name, optionsOf[rlock.FencedLockOption](opts)...)
 	}},
-	{Name: "ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+	{Name: "ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewReadWriteLock(name, optionsOf[rlock.ReadWriteLockOption](opts)...).Reader
 	}},
-	{Name: "WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+	{Name: "WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewReadWriteLock(name, optionsOf[rlock.ReadWriteLockOption](opts)...).Writer
 	}},
-	{Name: "plain WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+	{Name: "plain WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewReadWriteLock(name, append(optionsOf[rlock.ReadWriteLockOption](opts), rlock.WithReaderPreference())...).Writer
 	}},
-	{Name: "fair ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewFairReadWriteLock(name, opts...).Reader
+	{Name: "fair ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+		return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Reader
 	}},
-	{Name: "fair WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
-		return c.NewFairReadWriteLock(name, opts...).Writer
+	{Name: "fair WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
+		return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Writer
 	}},
-	{Name: "PriorityLock", Open: func(c *rlock.Client, name string, opts ...rlock.LockOption) AnyLock {
+	{Name: "PriorityLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewPriorityLock(name, optionsOf[rlock.PriorityLockOption](opts)...)
 	}},
 }

@@ -169,10 +169,6 @@ func TestWrongArgumentsOfPermitsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		"nil, set":        func() error { _, err := none.TrySetPermits(bg, 1); return err },
 		"no name":         func() error { _, err := c.NewPermitSemaphore("").Available(bg); return err },
 		"brace":           func() error { return c.NewPermitSemaphore("a{b").AddPermits(bg, 1) },
-		"non-reentrant": func() error {
-			_, err := c.NewPermitSemaphore("s", rlock.WithNonReentrant()).TryAcquire(bg, 1)
-			return err
-		},
 	} {
 		t.Run(name, func(t *testing.T) { locktest.WantErr(t, call(), rlock.ErrInvalidArgument) })
 	}
