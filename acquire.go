@@ -70,7 +70,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, error) {
 	c := l.c
 	if caller.Err() != nil {
-		return nil, l.error(ended(caller))
+		return nil, l.error(endOf(caller))
 	}
 	// One deadline bounds everything: other operations of the owner, the commands,
 	// the waiting.
@@ -133,12 +133,22 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	return nil, a.error(a.interrupted(caller, err))
 }
 
-// take waits until no other operation is under way at a hold.
-func (a *attempt) take(ctx context.Context, ops *opLock) error {
+// take waits until no other operation is under way at a hold. If its wait ends before, it has seen
+// what that operation has, or that this has had no answer for so long.
+func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
+	began := a.core.c.clock.Now()
 	if a.Wait {
-		return ops.take(ctx, a.core.c.closing)
+		err = ops.take(ctx, a.core.c.closing)
+	} else {
+		err = ops.takeUnlessEntering(ctx, a.core.c.closing)
 	}
-	return ops.takeUnlessEntering(ctx, a.core.c.closing)
+	if err != nil && a.owned != nil {
+		a.seen = a.owned.sees()
+	} else if err != nil {
+		a.seen.asked = began
+		a.seen.settle(a.core.c.clock.Now(), false)
+	}
+	return err
 }
 
 // enterAgain adds a lease to a hold at which no other operation is under way. It
@@ -172,7 +182,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		a.reentry = false
 		return nil, nil
 	}
-	if failed := confirmed(&r); failed != nil {
+	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
 		// Redis may have counted it, unlike this process: the next operation corrects
 		// the count.
 		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
@@ -354,7 +364,6 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 }
 
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
-
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
 // accept makes a lease of a grant. From here the grant is either handed out or
@@ -367,7 +376,8 @@ func (a *attempt) accept(sent, since instant, r *protocol.Result[protocol.Entere
 	}
 	c.env.Stop("granted")
 	if !c.now().Before(sent.Add(l.validity(a.opts.lease))) {
-		return nil, because(ErrNotAcquired, errShortLease)
+		a.seen = sight{err: errShortLease}
+		return nil, errShortLease
 	}
 	if c.isClosing() {
 		return nil, ErrClosed
@@ -398,21 +408,6 @@ func (a *attempt) giveUp() (answered bool) {
 // It waits for the answer, and returns, as giveUp does.
 func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
 	return a.core.c.undoThen(a.core.id(), t, until, nil)
-}
-
-// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
-// the task is not repeated any more.
-func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
-	u := c.cleanups.addThen(of, t, c.now(), until, then)
-	grace := time.NewTimer(protocol.GiveUpGrace)
-	defer grace.Stop()
-	select {
-	case <-u.done:
-		c.lines.wake(of)
-		return true
-	case <-grace.C:
-		return false
-	}
 }
 
 // waitsSince notes the round that the attempt has waited since.

@@ -150,10 +150,10 @@ func (l *core) waiters() (n int) {
 }
 
 // confirmed returns why a result does not count: it has no outcome, or too few replicas
-// have confirmed it.
-func confirmed[T any](r *protocol.Result[T]) error {
+// have confirmed it, which is what so.
+func confirmed[T any](r *protocol.Result[T], so error) error {
 	if r.Err == nil && r.TooFew != nil {
-		return because(ErrUnreachable, r.TooFew)
+		return because(so, r.TooFew)
 	}
 	return r.Err
 }

@@ -19,8 +19,9 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 		return none, l.error(ErrClosed)
 	}
 	defer c.end()
+	began := c.clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
-		return none, l.error(err)
+		return none, l.error(cutShort(ctx, err, nil, false, began, c.clock.Now()))
 	}
 	p := c.pages.take(c.id)
 	op := p.next()
@@ -31,7 +32,7 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 		return r.Outcome, nil
 	}
 	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task { return undo(op) })
-	return none, l.error(refusedCount(ctx, r.Err))
+	return none, l.error(refusedCount(cutShort(ctx, r.Err, r.Last, false, began, c.clock.Now())))
 }
 
 // forget ends an operation that has failed. If it may have had an effect, or may have one
@@ -45,13 +46,25 @@ func (c *Client) forget(of lockID, p *page, effect bool, undo func() protocol.Ta
 	return c.undoThen(of, undo(), c.now().Add(protocol.RecordTTL), give)
 }
 
+// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
+// the task is not repeated any more.
+func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
+	u := c.cleanups.addThen(of, t, c.now(), until, then)
+	grace := time.NewTimer(protocol.GiveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		c.lines.wake(of)
+		return true
+	case <-grace.C:
+		return false
+	}
+}
+
 // refusedCount is the error of a request that has failed.
-func refusedCount(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(err, protocol.ErrOverflow):
+func refusedCount(err error) error {
+	if errors.Is(err, protocol.ErrOverflow) {
 		return because(ErrInvalidArgument, err)
-	case ctx.Err() != nil && wire.Ended(err):
-		return endOf(ctx)
 	}
 	return err
 }
@@ -79,7 +92,7 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 	switch {
 	case errors.Is(r.Err, protocol.ErrOverflow), errors.Is(r.Err, ErrForeignKey):
 		c.forget(l.id(), p, r.Unsure, func() protocol.Task { return seal(op) })
-		return l.error(refusedCount(ctx, r.Err))
+		return l.error(refusedCount(r.Err))
 	case r.Err != nil:
 		// No copy may be sent when the record of the first is gone.
 		c.cleanups.addThen(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.give(p) })

@@ -128,7 +128,7 @@
 //     other; with a FairReadWriteLock nobody starves.
 //   - While a cluster moves the slot of a lock, acquires wait until all its keys have
 //     arrived. A release of a type with a queue in Redis may have to wait too: Unlock then
-//     returns ErrUnreachable, and the release is repeated in the background. Renewals
+//     returns ErrRefused, and the release is repeated in the background. Renewals
 //     go on.
 //   - A reader that waits for another owner which is about to read may wait for a writer
 //     between them, if writers are served in order or preferred. Hand on the context: its
@@ -194,8 +194,10 @@
 //
 // All errors are an [*Error] with the name of the lock, except those of [New],
 // [NewRedLock], [NewMultiLock], [Client.BootstrapServer] and [Client.Shutdown], and what
-// [Do] joins. They match one of the sentinels such as [ErrNotAcquired], [ErrLeaseLost] and
-// [ErrUnreachable], or the error of a context that ended, or are an error of Redis. Lock
+// [Do] joins. That of an acquire matches [ErrNotAcquired] if another has the lock or goes first,
+// [ErrUnreachable] if there is no answer, [ErrRefused] if Redis replied with an error, and never two
+// of them: so an outage is not taken for a lock that is held. If the context ended first, it matches
+// that error too, or alone. A loss matches [ErrLeaseLost] and its cause. Lock
 // outlasts an outage of up to a watchdog lease; TryLock does not wait.
 //
 // # Shutting down

@@ -58,7 +58,7 @@ func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Leas
 //   - ctx.Err(), if ctx ended first, and ErrNotAcquired, if WithWait was over; and
 //     ErrUnreachable, if Redis did not answer then;
 //   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
-//   - ErrClosed, if the client shuts down, or it is an error of Redis.
+//   - ErrClosed, if the client shuts down, or ErrRefused, if Redis replied with an error.
 //
 // A lease of another barrier or client is refused with ErrInvalidArgument, and a nil one
 // with ErrNotHeld.

@@ -99,7 +99,7 @@ func (e *Election) checkValue(ctx context.Context, value string) error {
 //     longer than MaxValueLength;
 //   - ErrUnreachable, if Redis did not answer within the command time-out, or ctx.Err():
 //     the value may change all the same, also a little later;
-//   - or it is an error of Redis.
+//   - or ErrRefused, if Redis replied with an error.
 func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) error {
 	if err := e.checkValue(ctx, value); err != nil {
 		return err
@@ -119,15 +119,16 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	if err := lease.Err(); err != nil {
 		return err
 	}
+	began := l.c.clock.Now()
 	if err := l.asks.Ready(ctx); err != nil {
-		return h.error(err)
+		return h.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
 	r := l.asks.(*protocol.Election).Proclaim(h.id(), value, number).Do(ctx, l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
-		return h.error(r.Err)
+		return h.error(cutShort(ctx, r.Err, r.Last, false, began, l.c.clock.Now()))
 	case r.Outcome != protocol.Done:
 		return h.error(h.isGone(r.Outcome))
 	}
@@ -215,10 +216,10 @@ func (to *leadersTo) tell(s *sighting) {
 // fn returns while it leads, Run resigns and returns the error of fn; ErrClosed instead of
 // context.Canceled, if the client shuts down and ctx has not ended. If the leadership was lost
 // before that, Run drops what fn returned and campaigns again. It does so too when Redis cannot
-// be reached, or too few replicas confirm.
+// be reached or refuses it for now, or too few replicas confirm.
 //
 // Run returns the error of Campaign if that fails for another reason: the end of ctx, which
-// it matches, ErrClosed, ErrReentrant, ErrInvalidArgument, or an error of Redis. If Redis
+// it matches, ErrClosed, ErrReentrant, ErrInvalidArgument, or ErrRefused. If Redis
 // does not confirm that it resigned, the error matches ErrUnconfirmed too. Run resigns if
 // fn panics.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {

@@ -10,13 +10,42 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Errors, for errors.Is.
+// Errors, for errors.Is. An acquire that has failed matches one at the most of ErrNotAcquired,
+// ErrUnreachable and ErrRefused, so a handler can ask in any order. What counts is what the last look saw:
+//
+//	what it saw                                 matches           a handler answers
+//	another has the lock, or goes first         ErrNotAcquired    409
+//	no answer, or none of a quorum              ErrUnreachable    503
+//	an error that Redis replied                 ErrRefused        503, and tells an operator
+//	nothing yet, when the context ended         only ctx.Err()    499
+//
+// If the context ended the wait, the error matches ctx.Err() too; that of a wait that WithWait ended
+// matches no error of a context. The types all do so, and so do methods that do not wait. Waiters behind
+// others in their client have seen what the first of them has.
 var (
-	// ErrNotAcquired: another owner holds the lock or goes first, the wait was over,
-	// or too few replicas confirmed. No hold is left in Redis; a tombstone may be, for
-	// a minute. If the context ended the wait, the error matches the context's error
-	// too; if Redis did not answer at its end, ErrUnreachable or ErrNoQuorum.
+	// ErrNotAcquired: another owner holds the lock, or has a claim before this one: it is reserved
+	// for a waiter, a quarantine is not over, too few replicas confirmed, or another call of this owner is
+	// under way. No hold is left in Redis; a tombstone may be, for a minute.
 	ErrNotAcquired = errors.New("not acquired")
+
+	// ErrUnreachable: Redis gave no usable answer in time. If the request waited in this
+	// process behind too many others, and was never sent, the message says so. A look that the end of the
+	// context cut off counts only after a tenth of a second, and if the request that undoes it was not
+	// answered either. As the cause of a loss it means that no renewal got through before the deadline.
+	ErrUnreachable = wire.ErrUnreachable
+
+	// ErrNoQuorum: too few masters of a RedLock could vote. It is a case of ErrUnreachable, which it matches
+	// too. The message has the outcome of each node, and errors.As finds what they have replied; but the error
+	// does not match ErrRefused.
+	ErrNoQuorum = quorum.ErrNoQuorum
+
+	// ErrRefused: Redis answered with an error, which errors.As finds as a redis.Error, and
+	// redis.HasErrorPrefix tells by its code. At once: NOPERM (docs/acl.md), WRONGPASS, NOAUTH, and
+	// OOM, with which Redis grants nothing until somebody makes room. Or after it was asked again for the
+	// command time-out, by Lock for a watchdog lease: READONLY, LOADING, BUSY, MISCONF, MASTERDOWN,
+	// CLUSTERDOWN, TRYAGAIN, NOREPLICAS, and too many clients. As the cause of a loss it is what
+	// Redis replied to the last renewal.
+	ErrRefused = wire.ErrRefused
 
 	// ErrNotSet: no permits were set, or the semaphore was deleted. Nothing waits for that.
 	ErrNotSet = errors.New("no permits were set")
@@ -24,11 +53,6 @@ var (
 	// ErrTotalUnknown: how many permits a Semaphore has, free or not, is not known: Java has set
 	// them, or more are free than were set. SetPermits changes nothing then.
 	ErrTotalUnknown = errors.New("how many permits there are is not known")
-
-	// ErrUnreachable: Redis gave no usable answer in time. If the request waited in this
-	// process behind too many others, and was never sent, the message says so. As the cause of a
-	// loss it means that no renewal got through before the deadline.
-	ErrUnreachable = wire.ErrUnreachable
 
 	// ErrLeaseLost: the hold ended before it was unlocked. The error matches one of the
 	// causes below too. Another owner may use the resource since; only fencing tokens
@@ -47,17 +71,13 @@ var (
 	ErrUpgrade = errors.New("a read lock cannot be upgraded to a write lock")
 
 	// ErrUnconfirmed: Redis did not confirm a release. It gave no answer (then the
-	// error matches ErrUnreachable too), answered with an error such as NOPERM, or the
+	// error matches ErrUnreachable too), answered with an error (ErrRefused), or the
 	// go-redis client is closed (redis.ErrClosed). The lease has ended all the same.
 	// The lock may stay in Redis until the lease runs out there; until then the
 	// release is repeated in the background. Or a reply was lost, and the release that was
 	// sent again found the hold gone: ended by the first one, or lost before it. Or the
 	// release has ended a RedLock of which nobody knows whether it was lost before.
 	ErrUnconfirmed = errors.New("release not confirmed")
-
-	// ErrNoQuorum: too few masters of a RedLock could vote. The message has the outcome
-	// of each, and the error matches the errors of all of them.
-	ErrNoQuorum = quorum.ErrNoQuorum
 
 	// ErrClosed: the Client shuts down, or has. The holder of a lease that ended with
 	// it should leave, and holds the lock until it calls Unlock. (A closed go-redis
@@ -81,16 +101,15 @@ var (
 	ErrInvalidArgument = quorum.ErrInvalidArgument
 )
 
-// Causes of a loss. An error that matches ErrLeaseLost matches one of these, or
-// ErrUnreachable.
+// Causes of a loss. An error that matches ErrLeaseLost matches one of these, ErrUnreachable
+// or ErrRefused.
 var (
 	// ErrExpired: the lease ran out. A renewed lease does so only if this process was
 	// stopped for most of it.
 	ErrExpired = errors.New("lease ran out")
 
-	// ErrRemoved: the lock is gone from Redis before its time: force-unlocked, flushed,
-	// evicted, or lost in a restart.
-	ErrRemoved = errors.New("removed from Redis")
+	// ErrRemoved: the lock is gone from Redis before its time.
+	ErrRemoved = errors.New("removed from Redis: by a force-unlock, a flush, an eviction, a failover or a restart")
 
 	ErrTakenOver = errors.New("taken over by another owner") // Redis shows another holder
 	ErrMaxHold   = errors.New("longest hold time reached")   // that of WithMaxHold

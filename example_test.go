@@ -70,10 +70,10 @@ func Example() {
 		fmt.Println("writing invoices:", ctx.Err() == nil) // ctx ends if the lock is lost
 		return nil
 	}, rlock.WithWait(5*time.Second))
-	if errors.Is(err, rlock.ErrNotAcquired) {
+	if errors.Is(err, rlock.ErrNotAcquired) { // never in an outage: that is ErrUnreachable or ErrRefused
 		fmt.Println("another process holds the lock")
 		return
-	} else if err != nil { // ErrLeaseLost: we were not alone
+	} else if err != nil { // also ErrLeaseLost: we were not alone
 		log.Fatal(err)
 	}
 

@@ -29,7 +29,7 @@ func WithFailoverQuarantine(longest time.Duration) Option {
 //   - ErrInvalidArgument if the client does not use the option, or the server has
 //     granted locks before, as another process: then wait for the quarantine after the
 //     failover or restart to end;
-//   - ErrUnreachable, ErrClosed, or it is the context's or Redis's.
+//   - ErrUnreachable, ErrRefused, ErrClosed, or it is the context's.
 func (c *Client) BootstrapServer(ctx context.Context) error {
 	switch {
 	case !c.made():

@@ -200,7 +200,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent instant, a acqu
 		return nil, h.causeLocked()
 	case r.TooFew != nil:
 		h.seldomLocked().miscounted = true
-		return nil, confirmed(r)
+		return nil, confirmed(r, ErrNotAcquired)
 	}
 	lease := &Lease{of: h, since: sent, renewed: !a.hasLease}
 	h.addLocked(lease)
@@ -287,7 +287,9 @@ func (h *hold) checkLocked(now instant) {
 	cause := ErrExpired
 	if h.renewed > 0 && h.attempts > 0 {
 		cause = ErrUnreachable
-		if err := h.failureLocked(); err != nil {
+		if err := h.failureLocked(); noAnswer(err) {
+			cause = err
+		} else if err != nil {
 			cause = because(ErrUnreachable, err)
 		}
 	}
@@ -344,7 +346,7 @@ func (h *hold) tellLoss(now instant, cause error) {
 // byOurClock reports whether our clock found a loss, so that the hold may still be in
 // Redis, even after h.expires: an unanswered Extend, renewal or re-entry may have run.
 func byOurClock(cause error) bool {
-	return errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || errors.Is(cause, ErrUnreachable)
+	return errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || noAnswer(cause)
 }
 
 // untilLocked is until when a clean-up of the hold is worth repeating: until every
@@ -396,11 +398,12 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
 	}
 	c := h.core.c
-	sent := h.noteAsked(d)
+	began, sent := c.clock.Now(), h.noteAsked(d)
 	r := h.core.asks.Renew(h.id(), d).Do(ctx, c.cfg.commandTimeout)
 	h.lock()
 	defer h.unlock()
-	if err := confirmed(&r); err != nil {
+	if err := confirmed(&r, ErrUnreachable); err != nil {
+		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.clock.Now())
 		if l.err != nil { // it has ended meanwhile, which may have cut the request off
 			err = l.err
 		}

@@ -256,9 +256,9 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 			case !worthRepeating(f.err):
 				return nil, f.err
 			default:
-				var over bool
-				if rest, over = c.outlast(&q.outage, longestInquiry, w, began, f.err); over {
-					return nil, f.err
+				var over error
+				if rest, over = c.outlast(&q.outage, longestInquiry, w, began, f.err); over != nil {
+					return nil, over
 				}
 			}
 		}
@@ -284,41 +284,41 @@ type outage struct {
 }
 
 // outlast is called by the head of a line after a look without an answer that began then. It
-// returns the pause before the next; or whether the outage is too long, which it tells those
-// behind it: longer than a watchdog lease, or than most.
-func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Time, err error) (pause time.Duration, over bool) {
+// returns the pause before the next; or, with how long it was, that the outage is too long, which
+// it tells those behind it: longer than a watchdog lease, or than most.
+func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Time, err error) (pause time.Duration, over error) {
 	if o.since.IsZero() {
 		o.since = began
 	}
 	if enough := c.clock.Now().Add(-min(c.cfg.watchdogLease, most)); !o.since.After(enough) {
+		err = wire.Tried(err, c.clock.Now().Sub(o.since))
 		c.lines.fail(w, enough, err)
-		return 0, true
+		return 0, err
 	}
 	pause = min(50*time.Millisecond<<min(o.failures, 5), time.Second)
 	o.failures++
-	return pause, false
+	return pause, nil
 }
 
 // interrupted makes the error of a call from what stopped it: the end of the caller's
 // context or of the wait, limit, or a single look that found nothing. It contains what was
-// seen last. sentinel is what an error of the first kind matches too; nil: nothing.
+// seen last. sentinel is what an error of the first kind matches too if somebody else was seen;
+// nil: nothing.
 func interrupted(caller context.Context, err, sentinel error, limit time.Duration, seen *sight, now time.Time) error {
 	stopped := wire.Ended(err)
-	separator := "; "
 	switch {
 	case caller.Err() != nil && (stopped || worthRepeating(err)):
 		if !stopped {
 			seen.err = err
 		}
-		if err = endOf(caller); sentinel != nil {
-			err = because(sentinel, err)
-		}
+		return seen.why(endOf(caller), sentinel, now)
 	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
-		err = fmt.Errorf("%w: timed out after %v", ErrNotAcquired, limit)
-	case err == ErrNotAcquired:
-		separator = ": "
-	default:
-		return err
+		if seen.err == nil && !seen.told() {
+			seen.err = ErrUnreachable
+		}
+		return seen.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)
+	case err == ErrNotAcquired && seen.told():
+		return fmt.Errorf("%w: %s", err, seen.text(now))
 	}
-	return seen.explain(err, separator, now)
+	return err
 }

@@ -100,8 +100,8 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	if err := l.asks.Ready(ctx); err != nil {
-		return false, l.error(err)
+	if err := l.ready(ctx); err != nil {
+		return false, err
 	}
 	r, err := ask(ctx, l, l.asks.ForceUnlock(holdID))
 	if err != nil {
@@ -115,15 +115,26 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 	return r.Outcome, nil
 }
 
+// ready is called before what may publish.
+func (l *core) ready(ctx context.Context) error {
+	began := l.c.clock.Now()
+	if err := l.asks.Ready(ctx); err != nil {
+		return l.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
+	}
+	return nil
+}
+
 // ask asks something about the lock itself, not about a hold.
 func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protocol.Result[T], error) {
 	if !l.c.begin() {
 		return protocol.Result[T]{}, l.error(ErrClosed)
 	}
 	defer l.c.end()
+	began := l.c.clock.Now()
 	r := what.Do(ctx, l.c.cfg.commandTimeout)
 	if r.Err != nil {
-		return protocol.Result[T]{Unsure: r.Unsure}, l.error(r.Err)
+		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.clock.Now())
+		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
 	}
 	return r, nil
 }

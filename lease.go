@@ -292,7 +292,7 @@ func (l *Lease) endLocked(err error) {
 //   - ErrNotHeld, if the lease is nil or zero;
 //   - ErrUnreachable, if Redis did not answer within the command time-out;
 //   - ctx.Err(), if ctx ended first;
-//   - or it is an error of Redis.
+//   - or ErrRefused, if Redis replied with an error.
 //
 // After one of the last three the deadline has not moved. Redis may keep the lock
 // longer.
@@ -327,8 +327,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //   - ErrUnlocked, if Unlock was called before;
 //   - ErrNotHeld, if the lease is nil or zero;
 //   - ErrUnconfirmed, if Redis did not confirm the release. The error matches
-//     ErrUnreachable too if there was no answer in time; otherwise it is that of Redis
-//     or go-redis, such as NOPERM or redis.ErrClosed. The lease has ended all the same,
+//     ErrUnreachable too if there was no answer in time, ErrRefused if Redis replied with
+//     an error, or is that of go-redis, such as redis.ErrClosed. The lease has ended all the same,
 //     and the release is repeated in the background until Redis confirms it, the lease
 //     has run out, or the Client is shut down.
 //

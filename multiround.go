@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 const (
@@ -187,7 +188,7 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 		lease, err := l.Lock(r.below(ctx), r.until(earlier(r.end, limit))...)
 		if err != nil {
 			now := time.Now()
-			if ctx.Err() == nil && errors.Is(err, ErrNotAcquired) &&
+			if ctx.Err() == nil && (errors.Is(err, ErrNotAcquired) || worthRepeating(err)) &&
 				!limit.IsZero() && !now.Before(limit) && (r.end.IsZero() || now.Before(r.end)) {
 				r.blocked, r.left = i, multiTries
 				return errAgain
@@ -308,10 +309,12 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	switch {
 	case err == nil:
 		return nil
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err // of an Extend that it has cut off
 	case ctx.Err() != nil:
-		return ended(ctx)
+		return endOf(ctx)
 	case asked.Err() != nil:
-		return fmt.Errorf("%w: timed out after %v", ErrNotAcquired, r.given.wait)
+		return fmt.Errorf("timed out after %v; %w", wire.Rounded(r.given.wait), ErrUnreachable)
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:
@@ -319,6 +322,8 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 		// yet. (If the caller held it, the next round reports the loss.)
 		r.restarts++
 		return errAgain
+	case noAnswer(err):
+		return err
 	}
 	return because(ErrNotAcquired, err)
 }
@@ -364,6 +369,6 @@ func (r *round) pause(ctx context.Context) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx)
+		return because(ErrNotAcquired, endOf(ctx)) // a member was not free
 	}
 }

@@ -249,7 +249,7 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // the connection of the request) within the time-out, which must be shorter than the
 // read time-out of the go-redis client. With too few, an acquire releases the lock and
 // fails with ErrNotAcquired; a renewal is repeated until the deadline, which does not
-// move; Extend, and a re-entry WithLease, fail with ErrUnreachable. A re-entry without
+// move; a re-entry WithLease fails with ErrNotAcquired, and Extend with ErrUnreachable. A re-entry without
 // WithLease does not wait for replicas.
 //
 // With n of the replicas, a hold survives a failover to one of those that confirmed.

@@ -179,6 +179,7 @@ type owned struct {
 	ops   opLock   // for all operations of the owner at the lock, the first entry included
 	users int      // guarded by owner.mu: operations under way
 	holds [2]*hold // guarded by owner.mu: by side; changed with ops taken only
+	seen  sight    // guarded by owner.mu: by the latest look
 }
 
 // at finds or makes the record of a lock, and counts a user of it.
@@ -217,6 +218,26 @@ func (o *owned) held(side side) *hold {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
 	return o.holds[side]
+}
+
+// saw tells the calls of the owner that wait for another one what that has seen.
+func (o *owned) saw(s *sight) {
+	if o == nil {
+		return
+	}
+	o.owner.mu.Lock()
+	defer o.owner.mu.Unlock()
+	o.seen = *s
+}
+
+// sees is what a call sees that waits for another one of its owner.
+func (o *owned) sees() sight {
+	o.owner.mu.Lock()
+	defer o.owner.mu.Unlock()
+	if s := o.seen; s.err != nil || s.told() || !s.asked.IsZero() {
+		return s
+	}
+	return sight{said: said{what: errEntering.Error()}}
 }
 
 // set records a hold. A hold without an owner needs no record.

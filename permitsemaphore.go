@@ -156,8 +156,8 @@ func change(ctx context.Context, l *core, request func() protocol.Request[bool])
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	if err := l.asks.Ready(ctx); err != nil {
-		return false, l.error(err)
+	if err := l.ready(ctx); err != nil {
+		return false, err
 	}
 	r, err := ask(ctx, l, request())
 	if err == nil {
@@ -220,8 +220,8 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 	if err := l.check(ctx); err != nil {
 		return protocol.Counted{}, err
 	}
-	if err := l.asks.Ready(ctx); err != nil {
-		return protocol.Counted{}, l.error(err)
+	if err := l.ready(ctx); err != nil {
+		return protocol.Counted{}, err
 	}
 	r, err := ask(ctx, l, s.counter.Count(holds))
 	return r.Outcome, err

@@ -206,8 +206,9 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
+	began := l.c.clock.Now()
 	if err := requests.Ready(ctx); err != nil {
-		return false, l.error(err)
+		return false, l.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
 	s, err := ask(ctx, l, l.asks.Inspect())

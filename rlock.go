@@ -14,33 +14,32 @@ type Locker interface {
 	Name() string
 
 	// Lock waits until it has the lock and returns a lease. The error matches
-	//   - ErrNotAcquired, if ctx ended (then it matches ctx.Err() too), WithWait
-	//     was over, or too few replicas confirmed (WithReplicaAck);
+	//   - ErrNotAcquired, if another had the lock, or went first, until ctx ended (then it
+	//     matches ctx.Err() too) or WithWait was over; or too few replicas confirmed
+	//     (WithReplicaAck);
+	//   - ErrUnreachable (ErrNoQuorum too, of a RedLock), if Redis gave no answer for as
+	//     long as a watchdog lease, or until then; it is not ErrNotAcquired then;
+	//   - ErrRefused, if Redis replied with an error;
+	//   - only ctx.Err(), if ctx ended before anything was seen;
 	//   - ErrLeaseLost, if ctx descends from a hold of this lock that is lost and
 	//     not yet unlocked;
 	//   - ErrReentrant, if ctx descends from a hold of a lock WithNonReentrant;
 	//   - ErrUpgrade, if ctx descends from a read hold and this is the write side;
-	//   - ErrUnreachable, or ErrNoQuorum of a RedLock, if Redis gave no answer for as
-	//     long as a watchdog lease;
 	//   - ErrForeignKey, if the lock's key holds something that is not such a lock;
-	//   - ErrClosed or ErrInvalidArgument;
-	//   - or it is an error of Redis, such as NOPERM or OOM.
+	//   - ErrClosed or ErrInvalidArgument.
 	//
-	// Some error replies count as no answer: those of a server that serves nobody now and soon may,
-	// as after a restart, in a failover, or while a script or a failed save blocks it: LOADING,
+	// Some error replies are those of a server that serves nobody now and soon may, as after
+	// a restart, in a failover, or while a script or a failed save blocks it: LOADING,
 	// BUSY, MISCONF, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, and too many clients. Lock
 	// waits them out, as any outage, and TryLock asks again for the command time-out. Any
 	// other reply refuses this very request, and is returned at once, to waiters too: NOPERM,
 	// and OOM, with which Redis goes on renewing and releasing locks, and grants none until somebody
-	// makes room. The Limiter of a go-redis client counts as no answer too; TryLock returns its
+	// makes room. The Limiter of a go-redis client counts as no answer; TryLock returns its
 	// error at once.
 	//
 	// An error that matches ErrNotAcquired says what the last look at the lock saw:
 	// who held it, maybe this very client, and how much of the lease was left (Error.HolderID,
-	// Error.Left), or that Redis did not answer; then it matches ErrUnreachable or ErrNoQuorum too. (A
-	// look that the end of the wait cut off counts as unanswered only after a tenth of a
-	// second, and if the request that undoes it was not answered either.) Waiters
-	// behind others in this client report what the first of them has seen.
+	// Error.Left).
 	//
 	// After an error no hold and no place in a queue is left behind. A grant that was
 	// under way is given back, by the watchdog if Redis cannot be reached at once, and
@@ -60,7 +59,7 @@ type Locker interface {
 // Inspector looks at a lock, and frees it for an operator, without a lease. Every lock
 // type, and each side of a read-write lock, is one. Its methods are bounded by their
 // context and the command time-out. The error matches ErrUnreachable if Redis did not
-// answer in time, ctx.Err(), ErrClosed or ErrInvalidArgument, or is an error of Redis.
+// answer in time, ErrRefused if it replied with an error, ctx.Err(), ErrClosed or ErrInvalidArgument.
 // That of a RedLock matches ErrNoQuorum too while the votes that could not be read decide
 // whether the lock is held.
 type Inspector interface {
@@ -176,8 +175,11 @@ func isNil(l Locker) bool {
 // gone away. If that was all that fn returned, or fn returned the cause, the end of the lease is
 // all that Do returns. A joined error is no *Error; use errors.Is and errors.As.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) error {
-	if isNil(l) || fn == nil {
+	switch {
+	case isNil(l):
 		return &Error{Err: invalid("Do needs a lock and a function")}
+	case fn == nil:
+		return &Error{Lock: l.Name(), Err: invalid("Do needs a function")}
 	}
 	lease, err := l.Lock(ctx, opts...)
 	if err != nil {

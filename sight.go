@@ -87,13 +87,13 @@ func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, wi
 // failed notes a look without an outcome, or whose outcome needs no explanation.
 func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
 	switch {
-	case worthRepeating(err):
+	case noAnswer(err):
 		*s = sight{err: err}
 	case !wire.Ended(err):
 		*s = sight{}
 	case last != nil && !wire.CutOff(last):
 		if !worthRepeating(last) {
-			last = because(ErrUnreachable, last)
+			last = wire.Failure(last)
 		}
 		*s = sight{err: last}
 	case ofQuorum:
@@ -132,8 +132,9 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 // unanswered look if the give-up that followed was answered. If the look before it has found out
 // why there is no answer, that says more.
 func (s *sight) settle(now time.Time, answered bool) {
-	if silent := now.Sub(s.asked); s.err == nil && !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace {
-		s.err = fmt.Errorf("%w for %v", ErrUnreachable, silent.Round(time.Millisecond))
+	unknown := s.err == nil || errors.Is(s.err, ErrRefused) // before
+	if silent := now.Sub(s.asked); unknown && !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace {
+		s.err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
 	}
 	s.asked = time.Time{}
 }
@@ -183,19 +184,34 @@ func (s *sight) holders(now time.Time) string {
 	return who + s.advice
 }
 
-// explain adds what was seen last to the error of an acquire.
-func (s *sight) explain(err error, separator string, now time.Time) error {
+// told reports whether anybody was seen who has the lock, or goes first.
+func (s *sight) told() bool { return s.held || s.said.what != "" || s.room.known }
+
+// why is the error of an acquire that ended with what: with what was seen last, and nothing else.
+// sentinel is what it matches too if somebody was seen who has the lock; nil: nothing.
+func (s *sight) why(what, sentinel error, now time.Time) error {
 	switch {
-	case s.err != nil && !errors.Is(err, ErrLeaseLost): // else that is why it ended
-		return fmt.Errorf("%w%s%w", err, separator, s.err)
-	case s.held || s.said.what != "" || s.room.known:
-		return fmt.Errorf("%w%s%s", err, separator, s.text(now))
+	case s.err != nil && !errors.Is(what, ErrLeaseLost): // else that is why it ended
+		return fmt.Errorf("%w; %w", what, s.err)
+	case s.told() && sentinel != nil:
+		return fmt.Errorf("%w: %w; %s", sentinel, what, s.text(now))
+	case s.told():
+		return fmt.Errorf("%w; %s", what, s.text(now))
 	}
-	return err
+	return what
 }
 
-// ended is the error of an acquire whose context has ended.
-func ended(ctx context.Context) error { return because(ErrNotAcquired, endOf(ctx)) }
+// cutShort is the error of a request that has failed at a time, and is not repeated: if ctx has ended
+// it, with what is known of Redis.
+func cutShort(ctx context.Context, err, last error, ofQuorum bool, began, now time.Time) error {
+	if ctx.Err() == nil || !wire.Ended(err) {
+		return err
+	}
+	s := sight{asked: began}
+	s.failed(err, last, ofQuorum, 0)
+	s.settle(now, false)
+	return s.why(endOf(ctx), nil, now)
+}
 
 // endOf is why a context has ended, with the cause if it has one of its own.
 func endOf(ctx context.Context) error {
@@ -209,7 +225,10 @@ func endOf(ctx context.Context) error {
 // worthRepeating reports whether Lock continues after err: Redis may come back, as after
 // a failover. Lock continues for as long as a watchdog lease.
 func worthRepeating(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoQuorum) || errors.Is(err, errShortLease)
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) && wire.Transient(err)
 }
 
-var errShortLease = errors.New("the lease was over before Redis answered")
+// noAnswer reports whether err says that Redis has not done what it was asked.
+func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) }
+
+var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)

@@ -203,9 +203,9 @@ var errGone = errors.New("a reply was lost, and the release that was sent again 
 func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
 // unanswered makes a failed call match ErrUnreachable, whatever ended it,
-// unless Redis answered, with an error or what leaves a doubt.
+// unless Redis answered: with an error, then it matches ErrRefused, or with what leaves a doubt.
 func unanswered(err error) error {
-	if errors.Is(err, ErrUnreachable) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
+	if noAnswer(err) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
 		return err
 	}
 	return because(ErrUnreachable, err)

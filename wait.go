@@ -247,9 +247,9 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				}
 				return nil, err
 			default:
-				var over bool
-				if rest, over = c.outlast(&a.outage, MaxLease, w, began, err); over {
-					return nil, err
+				var over error
+				if rest, over = c.outlast(&a.outage, MaxLease, w, began, err); over != nil {
+					return nil, over
 				}
 			}
 		}
@@ -306,6 +306,7 @@ func (a *attempt) show() {
 	if a.place != nil {
 		a.core.c.lines.saw(a.place, a.seen)
 	}
+	a.owned.saw(&a.seen)
 }
 
 // mayStandBy reports whether a look may stand by, or end that: see passing.go.
@@ -437,7 +438,9 @@ func (a *attempt) makeWay(ctx context.Context, w *waiter, s *sleeper) (lease *Le
 		if d <= 0 {
 			break
 		}
-		lease, err = a.sleep(ctx, w, s, d, w.wake)
+		if lease, err = a.sleep(ctx, w, s, d, w.wake); err != nil && !a.seen.told() {
+			a.seen.said.what = "waiters of other clients go first"
+		}
 	}
 	return lease, err
 }

@@ -488,7 +488,8 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 				}
 				return faultproxy.Pass
 			})
-			failed := func() int { return retries.Retried("watch", rlock.ErrUnreachable.Error()) }
+			why := map[faultproxy.Action]error{faultproxy.Error: rlock.ErrRefused, faultproxy.SwallowReply: rlock.ErrUnreachable}[action]
+			failed := func() int { return retries.Retried("watch", why.Error()) }
 			before, start, sent := failed(), time.Now(), len(proxy.Commands())
 			lease := locktest.MustLock(t, locktest.NewClient(t, rdb).NewLock("a"), rlock.WithLease(time.Minute))
 			locktest.Eventually(t, "it has failed three times", func() bool { return failed() >= before+3 })

@@ -160,7 +160,7 @@ func TestUnansweredExtendIsCleanedUpAfterALongOutage(t *testing.T) {
 	}
 	srv.Fail("LOADING Redis is loading the dataset in memory")
 	lose.on.Store(false)
-	if err := lease.Unlock(context.Background()); !errors.Is(err, rlock.ErrUnreachable) {
+	if err := lease.Unlock(context.Background()); !errors.Is(err, rlock.ErrRefused) {
 		t.Fatal(err)
 	}
 	srv.Advance(3 * time.Minute)

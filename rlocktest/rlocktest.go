@@ -15,7 +15,7 @@
 //	rlock.ErrExpired      Pause for longer than the lease; Advance, if the lease is fixed
 //	rlock.ErrTakenOver    Steal
 //	rlock.ErrRemoved      Remove, or ForceUnlock and Advance
-//	rlock.ErrUnreachable  Fail, then Advance past the lease
+//	rlock.ErrRefused      Fail, then Advance past the lease
 //	rlock.ErrMaxHold      Advance past rlock.WithMaxHold
 //
 // When one of these methods has returned, the holder has been told: its
@@ -318,9 +318,9 @@ func (w waker) Unlocked(e rlock.UnlockEvent) {
 
 // Fail makes the server answer each command with an error, until Recover. The
 // reply is what Redis would send: "LOADING Redis is loading the dataset in
-// memory" is an outage that passes, which rlock bears and tries to outlast (a
-// call that gives up matches rlock.ErrUnreachable); "OOM command not allowed"
-// or "NOPERM no permissions" are returned at once.
+// memory" is an outage that passes, which rlock bears and tries to outlast;
+// "OOM command not allowed" or "NOPERM no permissions" are returned at once. A call
+// that has failed so matches rlock.ErrRefused.
 //
 // How long a call tries is rlock.WithCommandTimeout, in real time: a test that
 // waits for it should make it short.

@@ -32,7 +32,7 @@ func main() {
 		log.Print("another process writes them: ", err)
 	case errors.Is(err, rlock.ErrLeaseLost):
 		log.Fatal("another process may have written some: ", err)
-	case err != nil: // rlock.ErrUnreachable, if Redis does not answer
+	case err != nil: // rlock.ErrUnreachable or ErrRefused: Redis does not answer, or with an error
 		log.Fatal("not written: ", err)
 	}
 }

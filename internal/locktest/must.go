@@ -98,6 +98,20 @@ func WantErr(t testing.TB, err error, sentinels ...error) {
 	}
 }
 
+// WantEnded checks the error of a wait for a lock that is held, which the end of a context, or of
+// WithWait, cut off: that is nil. On a busy machine it may not have had an answer by then.
+func WantEnded(t testing.TB, err, end error) {
+	t.Helper()
+	if end != nil {
+		WantErr(t, err, end, nil, rlock.ErrRefused, rlock.ErrLeaseLost)
+	} else if WantErr(t, err, nil, rlock.ErrRefused, rlock.ErrLeaseLost, context.Canceled, context.DeadlineExceeded); !errors.Is(err, rlock.ErrUnreachable) {
+		WantErr(t, err, rlock.ErrNotAcquired)
+	}
+	if errors.Is(err, rlock.ErrNotAcquired) && errors.Is(err, rlock.ErrUnreachable) {
+		t.Fatalf("%v matches both", err)
+	}
+}
+
 // Patient makes waiters depend on messages: a test that passes quickly with it
 // has not been saved by a poll.
 const Patient = time.Hour

@@ -9,8 +9,9 @@ import (
 
 var (
 	// ErrNoQuorum: too few nodes could vote. The message has the failure of each node, and
-	// these errors match too.
-	ErrNoQuorum = errors.New("no quorum")
+	// these errors match too, but not as if one of them were the answer of the lock. It matches
+	// wire.ErrUnreachable.
+	ErrNoQuorum error = noQuorum{}
 
 	// ErrInvalidArgument: the nodes cannot be used this way. Two nodes that are one server
 	// may be noticed late.
@@ -19,6 +20,22 @@ var (
 	// ErrDoubtful: the release has ended the hold, unless it was lost before.
 	ErrDoubtful = errors.New("the lock may have been lost before")
 )
+
+type noQuorum struct{}
+
+func (noQuorum) Error() string        { return "no quorum" }
+func (noQuorum) Is(target error) bool { return target == wire.ErrUnreachable }
+
+// ofNode is the failure of a node. It matches what the node has replied, but not wire.ErrRefused:
+// the others may grant the lock.
+type ofNode struct{ error }
+
+func (e ofNode) Unwrap() error {
+	if wire.IsReply(e.error) && errors.Is(e.error, wire.ErrRefused) {
+		return errors.Unwrap(e.error)
+	}
+	return e.error
+}
 
 func argErr(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalidArgument, fmt.Sprintf(format, args...))
@@ -52,8 +69,7 @@ func (l *Lock) doubted(t *releaseTally) error {
 // unsettled is the error when the votes that were not read could make those for one holder
 // a quorum.
 func (l *Lock) unsettled(votes int, failed failures) error {
-	err := fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, votes, l.n, len(failed))
-	return wire.Because(wire.ErrUnreachable, l.perNode(err, failed))
+	return l.perNode(fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, votes, l.n, len(failed)), failed)
 }
 
 // seen says what a try that was not granted has seen of the votes.
@@ -75,7 +91,7 @@ func (t *grantTally) seen() string {
 func (l *Lock) perNode(err error, failed failures) error {
 	for i, n := range l.nodes {
 		if why := failed[i]; why != nil {
-			err = fmt.Errorf("%w; %s: %w", err, n.Name, why)
+			err = fmt.Errorf("%w; %s: %w", err, n.Name, ofNode{wire.Refused(why)})
 		}
 	}
 	return err

@@ -178,7 +178,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		if t.doubtful() {
 			return failed[protocol.Kept](l.doubted(&t))
 		}
-		return failed[protocol.Kept](wire.Because(wire.ErrUnreachable, l.noQuorum(t.failed)))
+		return failed[protocol.Kept](l.noQuorum(t.failed))
 	}
 	return outcome(lostTo(t.taken))
 }

@@ -17,6 +17,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -217,7 +218,7 @@ func (r request[T]) Do(ctx context.Context, budget time.Duration) protocol.Resul
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	got := r.do(within)
-	if got.Err != nil && ctx.Err() == nil && within.Err() != nil {
+	if got.Err != nil && ctx.Err() == nil && within.Err() != nil && !errors.Is(got.Err, ErrNoQuorum) {
 		// Our own time limit must not look like the end of the caller's context.
 		got.Err = wire.NoAnswer(budget, got.Err)
 	}

@@ -55,7 +55,11 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	})
 	switch {
 	case err != nil:
-		return failed[protocol.State](err)
+		cut := failed[protocol.State](err)
+		if l.blocks(len(t.failed)) {
+			cut.Last = l.noQuorum(t.failed)
+		}
+		return cut
 	case verdict == unknown:
 		return failed[protocol.State](l.unsettled(t.most, t.failed))
 	case verdict == no:

@@ -322,7 +322,7 @@ func (j *judge) unlocks(lock string, l *rlock.Lease) bool {
 	return valid
 }
 
-var causes = []error{rlock.ErrExpired, rlock.ErrTakenOver, rlock.ErrRemoved, rlock.ErrUnreachable, rlock.ErrMaxHold}
+var causes = []error{rlock.ErrExpired, rlock.ErrTakenOver, rlock.ErrRemoved, rlock.ErrUnreachable, rlock.ErrRefused, rlock.ErrMaxHold}
 
 // loss checks that an error that matches ErrLeaseLost has one cause, and that
 // the loss was due: without a loss of data, only time ends a hold.

@@ -234,6 +234,10 @@ func (k *worker) refused(err error, try, bounded bool, ctx context.Context) {
 	switch {
 	case unanswered(err) && !k.j.s.calm():
 		k.j.count(&k.j.unreachable)
+	case errors.Is(err, rlock.ErrNotAcquired) && unanswered(err):
+		k.j.accuse("%s: was refused, and not answered: %v", k.who, err)
+	case ctxDone && errors.Is(err, ctx.Err()): // perhaps before it saw anything
+	case tooLate(err):
 	case !errors.Is(err, rlock.ErrNotAcquired):
 		k.j.accuse("%s: an acquire failed with %v", k.who, err)
 	case ctxDone && !errors.Is(err, ctx.Err()):
@@ -247,12 +251,12 @@ func (k *worker) refused(err error, try, bounded bool, ctx context.Context) {
 
 // unanswered reports whether too few servers could be asked.
 func unanswered(err error) bool {
-	return errors.Is(err, rlock.ErrUnreachable) || errors.Is(err, rlock.ErrNoQuorum)
+	return errors.Is(err, rlock.ErrUnreachable) || errors.Is(err, rlock.ErrRefused)
 }
 
 // tooLate reports whether what was granted had run out when the answer came.
 func tooLate(err error) bool {
-	return errors.Is(err, rlock.ErrNotAcquired) && strings.Contains(err.Error(), "over before Redis answered")
+	return errors.Is(err, rlock.ErrUnreachable) && strings.Contains(err.Error(), "over before it came")
 }
 
 // hold does things with a lease and ends it.
@@ -349,11 +353,11 @@ func (k *worker) enterAgain(name string, l grip, open []grip) (grip, bool) {
 	}
 	k.j.say("%s does not enter again: %v", k.who, err)
 	switch {
-	case errors.Is(err, rlock.ErrLeaseLost) && errors.Is(err, rlock.ErrNotAcquired):
+	case errors.Is(err, rlock.ErrLeaseLost) && errors.Is(err, context.Canceled):
 		k.j.loss(k.who, l.Lease, err) // with which its context ended
 	case errors.Is(err, rlock.ErrLeaseLost):
 		k.j.loss(k.who, under, err)
-	case errors.Is(err, rlock.ErrNotAcquired) && l.Err() != nil: // its context ended with the lease
+	case errors.Is(err, context.Canceled) && l.Err() != nil: // its context ended with the lease
 	case upgrade && errors.Is(err, rlock.ErrUpgrade):
 	case upgrade, !unanswered(err) && !tooLate(err), k.j.s.calm():
 		k.j.accuse("%s: a re-entry failed with %v", k.who, err)
@@ -416,7 +420,7 @@ func (k *worker) unlock(name string, l grip) error {
 		}
 	case errors.Is(err, rlock.ErrLeaseLost):
 		k.j.loss(k.who, l.Lease, err)
-	case !errors.Is(err, rlock.ErrUnreachable) || k.j.s.calm():
+	case !unanswered(err) || k.j.s.calm():
 		k.j.accuse("%s: Unlock returned %v", k.who, err)
 	}
 	return err

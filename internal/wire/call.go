@@ -32,6 +32,7 @@ type call struct {
 	ctx      context.Context // the caller's
 	began    time.Time
 	deadline time.Time
+	heard    time.Time // when a copy failed last
 	late     time.Time // when the next copy is due; zero: it is not
 	patience time.Duration
 	glance   time.Duration // how often it looks whether a copy still waits for a worker
@@ -252,10 +253,11 @@ func (c *call) do(budget time.Duration) Answer {
 		}
 		if a.Err == nil || !Transient(a.Err) {
 			c.recall()
+			a.Err = Refused(a.Err)
 			a.Unsure = a.Unsure || c.sent > 1 || a.Err != nil && Panicked(a.Err)
 			return a
 		}
-		last = a.Err
+		last, c.heard = a.Err, time.Now()
 		ran := a.Unsure || !a.unsent && !NotExecuted(a.Err)
 		if !ran {
 			c.sent--
@@ -265,13 +267,13 @@ func (c *call) do(budget time.Duration) Answer {
 			return *absent
 		}
 		if r.NoResend && ran {
-			return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: true}
+			return Answer{Err: Failure(a.Err), Unsure: true}
 		}
 		if !ran && (r.FailFast || !r.OneEffect && d.barred(&a)) { // the end of a hold is worth its whole time
 			if c.waiting > 0 {
 				continue
 			}
-			return Answer{Err: Because(ErrUnreachable, a.Err), Unsure: c.sent > 0}
+			return Answer{Err: Failure(a.Err), Unsure: c.sent > 0}
 		}
 		d.cfg.Events.Retried(r.Name(), a.Err)
 		d.RefreshTopology()
@@ -338,6 +340,9 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 	if absent != nil {
 		absent.Unsure = true
 		return *absent
+	}
+	if IsReply(last) && c.waiting > 0 && time.Since(c.heard) > c.patience {
+		last = nil // it has answered before, and does no more
 	}
 	waited := time.Since(c.began)
 	local := last == nil && c.sent == 0 && waited >= c.glance && c.in.answersSince(c.began)

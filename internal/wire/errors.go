@@ -16,6 +16,9 @@ var (
 	// ErrUnreachable: Redis gave no usable answer in time.
 	ErrUnreachable = errors.New("no answer from Redis")
 
+	// ErrRefused: Redis answered with an error.
+	ErrRefused = errors.New("Redis refused")
+
 	// ErrForeignKey: a key is in use for something else. Nothing was changed.
 	ErrForeignKey = errors.New("the name is in use for something else")
 )
@@ -23,23 +26,13 @@ var (
 // Because joins a sentinel and its cause in one line of text; both match.
 func Because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }
 
-// NoAnswer is ErrUnreachable with the last error. That may be the end of our own time
-// limit, which must not look like the end of the caller's context.
-func NoAnswer(within time.Duration, last error) error {
-	err := fmt.Errorf("%w within %v", ErrUnreachable, within)
-	if last == nil || Ended(last) {
-		return err
-	}
-	return Because(err, last)
-}
-
 // notSent is the error of a request that waited in this process until its time was over, while
 // the server answered others: that has not failed, there is too much to ask it. It matches
 // ErrUnreachable: there is no answer.
 type notSent struct{ within time.Duration }
 
 func (e *notSent) Error() string {
-	return fmt.Sprintf("not sent within %v: it waited in this process behind other requests, which Redis answers", e.within.Round(time.Millisecond))
+	return fmt.Sprintf("not sent within %v: it waited in this process behind other requests, which Redis answers", Rounded(e.within))
 }
 
 func (*notSent) Is(target error) bool { return target == ErrUnreachable }
@@ -92,8 +85,8 @@ func refused(err error) bool {
 // NeverRan reports whether an error reply says that the script did not begin or changed
 // nothing: this user may not run scripts, or the key is not a lock.
 func NeverRan(err error) bool {
-	barred := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH")
-	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(err.Error(), " script")
+	barred := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
+	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(said(err), " script")
 }
 
 // MayHaveRun reports whether a script that ended in err may have begun: the error reply

@@ -332,5 +332,5 @@ func unwrapPublish(r *Request, val any) (reply any, heard int, why string) {
 // error of a command in a script: "ERR Error running script ...: -READONLY You can't
 // write ...".
 func isPrefixed(err error, code string) bool {
-	return redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), "-"+code+" ")
+	return redis.HasErrorPrefix(err, code) || strings.Contains(said(err), "-"+code+" ")
 }

@@ -52,7 +52,7 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 		// the slowest node before it returns any answer.
 		node, err := d.NodeFor(ctx, q.route())
 		if err != nil {
-			q.done(d.cfg.Clock.Now(), Answer{Err: err, Unsure: true})
+			q.done(d.cfg.Clock.Now(), Answer{Err: Refused(err), Unsure: true})
 			continue
 		}
 		nodes[node] = append(nodes[node], q)
@@ -98,7 +98,7 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 		for j := range answers {
 			a := &answers[j]
 			if a.Err != nil {
-				a.Unsure = !NotExecuted(a.Err)
+				a.Err, a.Unsure = Refused(a.Err), !NotExecuted(a.Err)
 			}
 			if a.Unsure && Transient(a.Err) {
 				silent = a.Err

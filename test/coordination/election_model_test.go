@@ -70,7 +70,7 @@ func (m *electionModel) shortly(t *rapid.T) {
 		t.Skip("somebody leads")
 	}
 	lease, err := m.any(t).Campaign(bg, m.fresh(), rlock.WithLease(20*time.Millisecond))
-	if errors.Is(err, rlock.ErrNotAcquired) {
+	if errors.Is(err, rlock.ErrUnreachable) {
 		return // the answer took longer
 	} else if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func (m *electionModel) cancel(t *rapid.T) {
 		t.Skip("nobody waits")
 	}
 	i := rapid.IntRange(0, len(m.waiting)-1).Draw(t, "candidate")
-	if err := m.waiting[i].GiveUp(); !errors.Is(err, rlock.ErrNotAcquired) {
+	if err := m.waiting[i].GiveUp(); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	m.waiting = slices.Delete(m.waiting, i, i+1)

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -162,7 +163,7 @@ func (m *onceModel) cancel(t *rapid.T) {
 	m.waiting = m.waiting[1:]
 	d.cancel()
 	d.end(t)
-	if !d.heard() && (d.ran || !errors.Is(d.err, rlock.ErrNotAcquired)) {
+	if !d.heard() && (d.ran || !errors.Is(d.err, context.Canceled)) {
 		t.Fatal(d.ran, d.err)
 	}
 }

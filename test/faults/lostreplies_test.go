@@ -195,7 +195,7 @@ func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 			})
 			w := locktest.Begin(t, bg, c.NewLock("a"))
 			locktest.HeldUp(t, proxy, 2)
-			locktest.WantErr(t, w.GiveUp(), rlock.ErrNotAcquired, context.Canceled)
+			locktest.WantEnded(t, w.GiveUp(), context.Canceled)
 			if n := proxy.Release(); n < 2 {
 				t.Fatalf("%d copies were late", n)
 			}
@@ -249,7 +249,7 @@ func TestCancelWithAnAcquireUnderWayGivesTheGrantBack(t *testing.T) {
 					return faultproxy.Pass
 				})
 				_, err := c.NewLock("a").Lock(ctx)
-				locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+				locktest.WantEnded(t, err, context.Canceled)
 				proxy.Release()
 				locktest.Eventually(t, "only a tombstone is left", func() bool {
 					keys := locktest.Keys(t, rdb)

@@ -60,7 +60,7 @@ func TestErrorRepliesThatLockWaitsOut(t *testing.T) {
 			}
 			<-w.Done
 			err := w.Err
-			if !strings.Contains(err.Error(), reply) || errors.Is(err, rlock.ErrUnreachable) || errors.Is(err, rlock.ErrNotAcquired) || proxy.Count(isEnter) != 1 {
+			if !strings.Contains(err.Error(), "Redis refused: "+reply+" (") || !errors.Is(err, rlock.ErrRefused) || len(matches(err, rlock.ErrRefused)) > 0 || proxy.Count(isEnter) != 1 {
 				t.Errorf("%v, after %d", err, proxy.Count(isEnter))
 			}
 		})

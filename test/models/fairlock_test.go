@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -293,7 +294,7 @@ func (m *fairModel) cancel(t *rapid.T) {
 	p := m.line[i]
 	p.turn.Cancel()
 	<-p.turn.Done
-	if !errors.Is(p.turn.Err, rlock.ErrNotAcquired) {
+	if !errors.Is(p.turn.Err, context.Canceled) {
 		t.Fatalf("cancelled: %v", p.turn.Err)
 	}
 	for end := time.Now().Add(20 * time.Second); slices.Contains(locktest.FairState(m.rdb, m.k.Lock).Queue, p.id); time.Sleep(time.Millisecond) {

@@ -49,7 +49,7 @@ func TestCancelledRedLockDoesNotWaitForHungNodes(t *testing.T) {
 			cancel()
 			err := <-failed
 			took := time.Since(cancelled)
-			locktest.WantErr(t, err, rlock.ErrNotAcquired, context.Canceled)
+			locktest.WantEnded(t, err, context.Canceled)
 			t.Logf("returned after %v", took)
 			if took > bound {
 				t.Errorf("returned %v after it was cancelled", took)
@@ -113,7 +113,7 @@ func TestRedLockThatGivesUpUnreadVotesWakesWhoWaits(t *testing.T) {
 		stop()
 		_ = (<-got).lease.Unlock(bg) // if it had one after all
 	}
-	locktest.WantErr(t, <-failed, rlock.ErrNotAcquired, context.Canceled)
+	locktest.WantEnded(t, <-failed, context.Canceled)
 	n.pass()
 	n.nothing(t, "stock")
 }

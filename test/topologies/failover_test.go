@@ -37,7 +37,7 @@ func TestReplicaAckHoldsForRenewalsToo(t *testing.T) {
 	}
 	inner := locktest.MustLockCtx(t, hold.Context(ctx), l)
 	locktest.MustUnlock(t, inner)
-	if _, err := l.Lock(hold.Context(ctx), rlock.WithLease(10*time.Second)); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+	if _, err := l.Lock(hold.Context(ctx), rlock.WithLease(10*time.Second)); !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("re-entry with a lease: %v", err)
 	}
 	select {

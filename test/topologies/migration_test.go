@@ -101,7 +101,7 @@ func migrating(t *testing.T, c *redistest.Cluster) {
 		locktest.Eventually(t, "an acquire was sent away", func() bool { return b.Events.Retried("lock/enter", "TRYAGAIN") >= 3 })
 		short := locktest.Join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
 		_, err := short.NewLock(tag + "late").TryLock(ctx)
-		if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {
+		if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {
 			t.Errorf("TryLock in the window: %v", err)
 		}
 		if !late.Waits() {
@@ -193,7 +193,7 @@ func TestReadWriteLockWhileItsSlotMoves(t *testing.T) {
 				}
 			}
 			_, err := watched.Writer.TryLock(bg)
-			locktest.WantErr(t, err, rlock.ErrUnreachable)
+			locktest.WantErr(t, err, rlock.ErrRefused)
 			if !strings.Contains(err.Error(), "TRYAGAIN") {
 				t.Errorf("a writer: %v", err)
 			}

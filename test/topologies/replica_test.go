@@ -316,10 +316,10 @@ func TestReadOnlyServerIsWaitedOut(t *testing.T) {
 
 	swap(was, other)
 	_, err := b.NewLock("free").TryLock(ctx)
-	if !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
+	if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("TryLock at a replica: %v", err)
 	}
-	if err := held.Extend(ctx, 25*time.Second); !errors.Is(err, rlock.ErrUnreachable) || !strings.Contains(err.Error(), "READONLY") {
+	if err := held.Extend(ctx, 25*time.Second); !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("Extend at a replica: %v", err)
 	}
 	w := b.Line(t, "free")

@@ -1,0 +1,143 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NoAnswer is the error of a request that was not done within its time; last is its last
+// failure. That may be the end of our own time limit, which must not look like the end of the
+// caller's context. It matches ErrRefused if Redis has answered that, and ErrUnreachable otherwise.
+func NoAnswer(within time.Duration, last error) error {
+	if Ended(last) {
+		last = nil
+	}
+	return failure(last, "within", within)
+}
+
+// Failure is NoAnswer for a request that is not repeated.
+func Failure(last error) error { return failure(last, "", 0) }
+
+// Tried is the error of the last of several tries, of which the first began so long ago.
+func Tried(err error, since time.Duration) error {
+	switch e := err.(type) {
+	case *silence:
+		return failure(e.last, "for", since)
+	case *refusal:
+		return failure(e.reply, "for", since)
+	}
+	return fmt.Errorf("tried for %v: %w", Rounded(since), err)
+}
+
+// Refused makes an error match ErrRefused if it is a reply of Redis, and does not say that a key is
+// in use for something else.
+func Refused(err error) error {
+	if err == nil {
+		return nil // without the room that reply needs
+	}
+	if r := reply(err); r != nil {
+		return &refusal{reply: r}
+	}
+	return err
+}
+
+func failure(last error, how string, d time.Duration) error {
+	if r := reply(last); r != nil {
+		return &refusal{r, how, d}
+	}
+	return &silence{last, how, d}
+}
+
+// reply is the error in which Redis refuses, without what was put around it; nil: it is none.
+func reply(err error) error {
+	var r redis.Error
+	if err == nil || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrUnreachable) || errors.Is(err, redis.Nil) || !errors.As(err, &r) {
+		return nil
+	}
+	return r
+}
+
+// said is the text of a reply as Redis sent it, or that of another error.
+func said(err error) string {
+	var r redis.Error
+	if errors.As(err, &r) {
+		return r.Error()
+	}
+	return err.Error()
+}
+
+// silence is the error of a request without an answer.
+type silence struct {
+	last error // nil: none but that
+	how  string
+	d    time.Duration
+}
+
+func (e *silence) Error() string {
+	text := ErrUnreachable.Error() + lasting(e.how, e.d)
+	if e.last != nil {
+		text += ": " + e.last.Error()
+	}
+	return text
+}
+
+func (*silence) Is(target error) bool { return target == ErrUnreachable }
+func (e *silence) Unwrap() error      { return e.last }
+
+// refusal is the error of a request that Redis has answered with an error.
+type refusal struct {
+	reply error
+	how   string
+	d     time.Duration
+}
+
+func (e *refusal) Error() string {
+	text := e.reply.Error()
+	if _, rest, ok := strings.Cut(text, ": -"); ok { // Redis 6
+		text = rest
+	}
+	text = inScript.ReplaceAllString(text, "")
+	return ErrRefused.Error() + lasting(e.how, e.d) + ": " + text + e.remedy()
+}
+
+func (*refusal) Is(target error) bool { return target == ErrRefused }
+func (e *refusal) Unwrap() error      { return e.reply }
+
+// inScript is where Redis says in which script a command failed.
+var inScript = regexp.MustCompile(` script: [0-9a-f]{40}, on @user_script:\d+\.?`)
+
+// remedy says what to do about a refusal that does not pass by itself.
+func (e *refusal) remedy() string {
+	switch {
+	case isPrefixed(e.reply, "OOM"):
+		return " (raise maxmemory or make room; keep maxmemory-policy noeviction: any other evicts locks)"
+	case isPrefixed(e.reply, "NOPERM"), isPrefixed(e.reply, "The user executing the script"): // the latter of Redis 7.0
+		return " (docs/acl.md has a user for each type)"
+	case isPrefixed(e.reply, "NOAUTH"), isPrefixed(e.reply, "WRONGPASS"), isPrefixed(e.reply, "Protocol error: unauthenticated"):
+		return " (user and password are those of the go-redis client)"
+	}
+	return ""
+}
+
+func lasting(how string, d time.Duration) string {
+	if how == "" {
+		return ""
+	}
+	return fmt.Sprintf(" %s %v", how, Rounded(d))
+}
+
+// Rounded is a duration as a text has it.
+func Rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}
