@@ -34,6 +34,8 @@ type attempt struct {
 	more    bool    // it listens for permits that are added
 	came    time.Time
 	joins   bool // it has not looked yet, as another of its client looks
+
+	observed *observed // nil: by nobody
 }
 
 // lock is Lock and TryLock of every type.
@@ -52,18 +54,11 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	}
 	defer c.end()
 
-	start := c.clock.Now()
-	a.came = start
-	ctx = c.events.AcquireStart(ctx, l.name())
+	a.came = c.clock.Now()
+	ctx, a.observed = l.observe(ctx, l.asks.Takes())
+	defer func() { a.observed.close(a.Tries) }()
 	lease, err = l.acquire(ctx, a, wait)
-	e := AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.Tries, Reentry: a.reentry, Err: err}
-	if lease != nil {
-		e.HoldID, e.Token = a.ID, lease.Token()
-		if h := lease.of.(*hold); h.number != a.Number {
-			e.HoldID = h.id() // it was entered again
-		}
-	}
-	lease.granted(ctx, c.events, e)
+	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
 	return lease, err
 }
 
@@ -271,7 +266,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	if !a.listens && !a.joins { // else it has not looked yet
-		c.events.Contended(l.name())
+		a.observed.contends()
 	}
 	return a.wait(ctx, rest, news)
 }
@@ -388,6 +383,9 @@ func (a *attempt) accept(sent, since instant, r *protocol.Result[protocol.Entere
 	}
 	if a.inRow > 0 {
 		h.seldomLocked().inRow = a.inRow
+	}
+	if a.observed != nil {
+		h.seldomLocked().observed = a.observed
 	}
 	a.Granted = false
 	return h.begin(sent, since, a.opts), nil

@@ -53,7 +53,7 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("counts allocations")
 	}
-	c := unserved(t, WithObserver(NopObserver{}))
+	c := unserved(t)
 	defer c.watchdog.close()
 	l := grantingLock(c, "a")
 	for _, test := range []struct {

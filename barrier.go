@@ -13,8 +13,6 @@ type Barrier struct {
 	asks *protocol.Barrier
 }
 
-const barrierFamily = "barrier"
-
 // NewBarrier returns the barrier of a name, for which the rules of [Client.NewLock] hold.
 // It sends nothing; invalid arguments are reported by the first call.
 func (c *Client) NewBarrier(name string, opts ...BarrierOption) *Barrier {

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -222,12 +223,17 @@ func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept])
 		u.endLocked()
 		return 0
 	}
-	name, err := u.task.Name(), r.Err
-	u.of.events.later(func() { u.of.events.Retry(name, err) })
+	if events := u.of.events; events.retries != nil {
+		e := RetryEvent{Operation: u.task.Name(), Locks: 1, Err: r.Err}
+		if of, ok := u.lock.(lockID); ok {
+			e.Lock = of.name
+		}
+		events.later(func() { events.retry(context.Background(), e) })
+	}
 	u.yield()
 	u.copies, u.held = 0, true
 	if !u.task.OfQuorum() {
-		u.of.wire.Failed(err)
+		u.of.wire.Failed(r.Err)
 	}
 	u.next = u.of.watchdog.now().Add(u.pause)
 	longest := time.Second

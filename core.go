@@ -53,6 +53,33 @@ func (l *core) name() string { return l.names.Lock }
 
 func (l *core) id() lockID { return lockID{l.family, l.names.Lock} }
 
+// typeName is the name of the type, for observers.
+func (l *core) typeName() string {
+	switch l.asks.(type) {
+	case *protocol.Fair:
+		return "FairLock"
+	case *protocol.Spin:
+		return "SpinLock"
+	case *protocol.Fenced:
+		return "FencedLock"
+	}
+	if name := typeNames[l.family]; name != "" {
+		return name
+	}
+	return "RedLock"
+}
+
+// sideName is the side of a read-write lock, for observers.
+func (l *core) sideName() string {
+	switch {
+	case l.family != rwFamily && l.family != fairRWFamily:
+		return ""
+	case l.side == shared:
+		return "read"
+	}
+	return "write"
+}
+
 // noClient is the client of locks that were made without one. It is not used.
 var noClient = &Client{cfg: defaults()}
 

@@ -25,7 +25,7 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 	}
 	p := c.pages.take(c.id)
 	op := p.next()
-	r := request(op).Do(ctx, c.cfg.commandTimeout)
+	r := request(op).Do(c.events.about(ctx, l), c.cfg.commandTimeout)
 	if r.Err == nil {
 		c.pages.give(p)
 		c.lines.wake(l.id())
@@ -88,7 +88,7 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 	p := c.pages.take(c.id)
 	op := p.next()
 	t := request(op)
-	r := t.Do(ctx, untilOrSoon(limit))
+	r := t.Do(c.events.about(ctx, l), untilOrSoon(limit))
 	switch {
 	case errors.Is(r.Err, protocol.ErrOverflow), errors.Is(r.Err, ErrForeignKey):
 		c.forget(l.id(), p, r.Unsure, func() protocol.Task { return seal(op) })
@@ -120,12 +120,20 @@ func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() proto
 	defer c.end()
 	w := &zero{ask: ask, hear: listen, text: text}
 	w.inquiry = inquiry{c: c, of: l.id(), asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
+	return w.await(ctx, l, &o)
+}
+
+// await runs an inquiry that waits for something that is not acquired.
+func (q *inquiry) await(ctx context.Context, l *core, o *acquireConfig) (err error) {
+	ctx, q.observed = l.observe(ctx, 0)
+	defer func() { q.observed.close(q.tries) }()
 	within, cancel := o.within(ctx)
 	defer cancel()
-	if err := w.run(ctx, within); err != nil {
-		return l.error(err)
+	if err = q.run(ctx, within); err != nil {
+		err = l.error(err)
 	}
-	return nil
+	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
+	return err
 }
 
 // zero is the seeker of untilZero.

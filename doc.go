@@ -157,7 +157,7 @@
 // two RedLock values are two locks here.
 //
 // While Redis cannot be reached or answers with an error, the channel delivers nothing
-// and the Observer is told (Retry). Watch itself fails only with ErrInvalidArgument or
+// and a [RetryObserver] is told. Watch itself fails only with ErrInvalidArgument or
 // ErrClosed, at once.
 //
 // # Asking holders to leave

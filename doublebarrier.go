@@ -91,10 +91,8 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	// Those of one generation stand in one line, and what the first finds is true for all.
 	of := lockID{family: doubleFamily + " " + strconv.FormatInt(h.token, 10), name: l.name()}
 	w.inquiry = inquiry{c: c, of: of, asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
-	within, cancel := o.within(ctx)
-	defer cancel()
-	if err := w.run(ctx, within); err != nil {
-		return l.error(err)
+	if err := w.await(ctx, l, &o); err != nil {
+		return err
 	}
 	return unlocked
 }

@@ -69,15 +69,16 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 // tell tells the Observer of a leadership, and of its end.
 func (e *Election) tell(lease *Lease) {
 	events := e.core.c.events
-	if !events.listens {
+	if events.leaderships == nil {
 		return
 	}
-	begins := LeadershipEvent{Election: lease.Name(), HoldID: lease.HoldID(), Token: lease.Token(), Leads: true}
-	events.surely(func() { events.Leadership(begins) })
+	h := lease.of.(*hold)
+	ctx, begins := h.observed().ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
+	events.surely(func() { events.leadership(ctx, begins) })
 	lease.onEnd(func(cause error) {
 		ends := begins
 		ends.Leads, ends.Cause = false, cause
-		events.surely(func() { events.Leadership(ends) })
+		events.surely(func() { events.leadership(ctx, ends) })
 	})
 }
 
@@ -125,7 +126,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
-	r := l.asks.(*protocol.Election).Proclaim(h.id(), value, number).Do(ctx, l.c.cfg.commandTimeout)
+	r := l.asks.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
 		return h.error(cutShort(ctx, r.Err, r.Last, false, began, l.c.clock.Now()))

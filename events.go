@@ -13,7 +13,7 @@ import (
 // order.
 type events struct {
 	wire.Panics
-	Observer // the user's, without its panics
+	observers
 	logger   *slog.Logger
 	listens  bool            // there is an Observer or a logger
 	underWay *wire.Tally     // Shutdown waits for it
@@ -32,13 +32,8 @@ var _ wire.Events = (*events)(nil)
 const eventQueue = 1000
 
 func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
-	e := &events{logger: logger, underWay: underWay}
-	_, nop := o.(NopObserver)
-	e.listens = !nop || logger.Handler() != slog.DiscardHandler
-	e.Observer = o
-	if !nop {
-		e.Observer = safeObserver{&e.Panics, o}
-	}
+	e := &events{logger: logger, underWay: underWay, observers: observersOf(o)}
+	e.listens = o != nil || logger.Handler() != slog.DiscardHandler
 	e.Report = func(where string, err error, stack string) {
 		e.later(func() {
 			e.logger.Error("rlock: panic in code that the library has called", "where", where, "error", err, "stack", stack)
@@ -76,7 +71,7 @@ func (e *events) add(fn func(), always bool) {
 // another one goes on with the next.
 func (e *events) deliver() {
 	var queue []func()
-	over := false
+	dropped, over := 0, false
 	defer func() {
 		if over {
 			e.underWay.Add(-1)
@@ -84,11 +79,11 @@ func (e *events) deliver() {
 		}
 		e.mu.Lock()
 		e.queue = append(queue, e.queue...)
+		e.dropped += dropped
 		e.mu.Unlock()
 		e.goOn(e.deliver)
 	}()
 	for {
-		var dropped int
 		if queue, dropped = e.take(); len(queue) == 0 {
 			over = true
 			return
@@ -98,10 +93,11 @@ func (e *events) deliver() {
 			queue = queue[1:]
 			e.call(fn)
 		}
-		if dropped > 0 {
-			e.Dropped(dropped)
+		if n := dropped; n > 0 {
+			dropped = 0 // once, even if that ends the goroutine
+			e.droppedSome(n)
 			e.call(func() {
-				e.logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", dropped)
+				e.logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", n)
 			})
 		}
 	}
@@ -122,82 +118,143 @@ func (e *events) call(fn func()) {
 }
 
 // Retried implements wire.Events.
-func (e *events) Retried(request string, err error) { e.Retry(request, err) }
+func (e *events) Retried(ctx context.Context, request string, err error) {
+	if e.retries != nil {
+		e.retry(ctx, retried(ctx, request, err))
+	}
+}
 
 // Unpublished implements wire.Events: it reports, once, that Redis does not permit the
 // client to publish.
 func (e *events) Unpublished(why error) {
 	e.muted.Do(func() {
 		e.surely(func() {
-			e.Observer.Unpublished(why)
+			e.unpublished(why)
 			e.logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
 		})
 	})
 }
 
-// safeObserver is the user's Observer without its panics: a lease that has been
-// granted is handed out whatever an Observer does.
-type safeObserver struct {
-	panics *wire.Panics
-	to     Observer
+// observers are what the user's Observer implements; nil: it does not, or there is none.
+type observers struct {
+	observer      Observer
+	contention    ContentionObserver
+	renewals      RenewalObserver
+	leaderships   LeadershipObserver
+	retries       RetryObserver
+	subscriptions SubscriptionObserver
+	publishing    PublishObserver
+	drops         DropObserver
 }
 
-func (o safeObserver) AcquireStart(ctx context.Context, lock string) (out context.Context) {
+func observersOf(o Observer) (all observers) {
+	all.observer = o
+	all.contention, _ = o.(ContentionObserver)
+	all.renewals, _ = o.(RenewalObserver)
+	all.leaderships, _ = o.(LeadershipObserver)
+	all.retries, _ = o.(RetryObserver)
+	all.subscriptions, _ = o.(SubscriptionObserver)
+	all.publishing, _ = o.(PublishObserver)
+	all.drops, _ = o.(DropObserver)
+	return all
+}
+
+// What follows calls the user's Observer, and catches its panics: a lease that has been granted is
+// handed out whatever an Observer does.
+
+// acquireStart needs an Observer, as acquireEnd, lost and unlocked do.
+func (e *events) acquireStart(ctx context.Context, ev StartEvent) (out context.Context) {
 	defer func() {
 		if out == nil {
 			out = ctx
 		}
 	}()
-	defer o.panics.Caught("Observer.AcquireStart", nil)
-	return o.to.AcquireStart(ctx, lock)
+	defer e.Caught("Observer.AcquireStart", nil)
+	return e.observer.AcquireStart(ctx, ev)
 }
 
-func (o safeObserver) AcquireEnd(ctx context.Context, e AcquireEvent) {
-	defer o.panics.Caught("Observer.AcquireEnd", nil)
-	o.to.AcquireEnd(ctx, e)
+func (e *events) acquireEnd(ctx context.Context, ev AcquireEvent) {
+	defer e.Caught("Observer.AcquireEnd", nil)
+	e.observer.AcquireEnd(ctx, ev)
 }
 
-func (o safeObserver) Contended(lock string) {
-	defer o.panics.Caught("Observer.Contended", nil)
-	o.to.Contended(lock)
+func (e *events) lost(ctx context.Context, ev LossEvent) {
+	defer e.Caught("Observer.Lost", nil)
+	e.observer.Lost(ctx, ev)
 }
 
-func (o safeObserver) Renewed(lock, holdID string) {
-	defer o.panics.Caught("Observer.Renewed", nil)
-	o.to.Renewed(lock, holdID)
+func (e *events) unlocked(ctx context.Context, ev UnlockEvent) {
+	defer e.Caught("Observer.Unlocked", nil)
+	e.observer.Unlocked(ctx, ev)
 }
 
-func (o safeObserver) Lost(e LossEvent) {
-	defer o.panics.Caught("Observer.Lost", nil)
-	o.to.Lost(e)
+func (e *events) contended(ctx context.Context, ev ContentionEvent) {
+	if e.contention != nil {
+		defer e.Caught("Observer.Contended", nil)
+		e.contention.Contended(ctx, ev)
+	}
 }
 
-func (o safeObserver) Leadership(e LeadershipEvent) {
-	defer o.panics.Caught("Observer.Leadership", nil)
-	o.to.Leadership(e)
+// renewed needs a RenewalObserver.
+func (e *events) renewed(ctx context.Context, ev RenewalEvent) {
+	defer e.Caught("Observer.Renewed", nil)
+	e.renewals.Renewed(ctx, ev)
 }
 
-func (o safeObserver) Unlocked(e UnlockEvent) {
-	defer o.panics.Caught("Observer.Unlocked", nil)
-	o.to.Unlocked(e)
+// leadership needs a LeadershipObserver.
+func (e *events) leadership(ctx context.Context, ev LeadershipEvent) {
+	defer e.Caught("Observer.Leadership", nil)
+	e.leaderships.Leadership(ctx, ev)
 }
 
-func (o safeObserver) Retry(operation string, err error) {
-	defer o.panics.Caught("Observer.Retry", nil)
-	o.to.Retry(operation, err)
+func (e *events) retry(ctx context.Context, ev RetryEvent) {
+	if e.retries != nil {
+		defer e.Caught("Observer.Retry", nil)
+		e.retries.Retry(ctx, ev)
+	}
 }
 
-func (o safeObserver) Subscription(channel string, on bool) {
-	defer o.panics.Caught("Observer.Subscription", nil)
-	o.to.Subscription(channel, on)
+func (e *events) subscription(channel string, on bool) {
+	if e.subscriptions != nil {
+		defer e.Caught("Observer.Subscription", nil)
+		e.subscriptions.Subscription(SubscriptionEvent{channel, on})
+	}
 }
 
-func (o safeObserver) Dropped(events int) {
-	defer o.panics.Caught("Observer.Dropped", nil)
-	o.to.Dropped(events)
+func (e *events) unpublished(err error) {
+	if e.publishing != nil {
+		defer e.Caught("Observer.Unpublished", nil)
+		e.publishing.Unpublished(err)
+	}
 }
 
-func (o safeObserver) Unpublished(err error) {
-	defer o.panics.Caught("Observer.Unpublished", nil)
-	o.to.Unpublished(err)
+func (e *events) droppedSome(n int) {
+	if e.drops != nil {
+		defer e.Caught("Observer.Dropped", nil)
+		e.drops.Dropped(n)
+	}
+}
+
+// subjectKey marks what the requests of a context are about: something that has an Event, or how
+// many locks.
+type subjectKey struct{}
+
+// about returns a context whose requests are about something, for retries of them.
+func (e *events) about(ctx context.Context, subject any) context.Context {
+	if e.retries == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, subjectKey{}, subject)
+}
+
+// retried is the retry of a request of a context.
+func retried(ctx context.Context, request string, err error) RetryEvent {
+	e := RetryEvent{Operation: request, Err: err}
+	switch of := ctx.Value(subjectKey{}).(type) {
+	case interface{ event() Event }:
+		e.Event, e.Locks = of.event(), 1
+	case int:
+		e.Locks = of
+	}
+	return e
 }

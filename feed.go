@@ -397,7 +397,7 @@ func (s *session) answered(e *redis.Subscription) error {
 	}
 	h.mu.Unlock()
 	if notify != nil {
-		h.events.Subscription(e.Channel, true)
+		h.events.subscription(e.Channel, true)
 	}
 	call(notify)
 	return nil

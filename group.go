@@ -125,27 +125,30 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return err
 }
 
-func (g *group) release(ctx context.Context, l *Lease, called instant) (holdID string, err error) {
+func (g *group) release(ctx context.Context, l *Lease, called instant) error {
 	g.lock()
 	g.checkLocked(called)
 	if err := l.err; err != nil && !onlyClosed(err) {
 		g.unlock()
-		return "", err
+		return err
 	}
 	l.endLocked(ErrUnlocked)
 	g.over.Store(true)
 	g.unlock()
-	err = unlockAll(ctx, g.members)
+	err := unlockAll(ctx, g.members)
 	// A loss has one cause: that of the first of several lost members.
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {
 			if errors.Is(one, ErrLeaseLost) {
-				return "", one
+				return one
 			}
 		}
 	}
-	return "", err
+	return err
 }
+
+// tellUnlocked implements holding: an Observer is told of the members.
+func (g *group) tellUnlocked(*Lease, error) {}
 
 // each does something with all leases at once, and joins the errors.
 func each(leases []*Lease, do func(*Lease) error) error {

@@ -58,11 +58,14 @@ func (d *departure) passOn() bool {
 }
 
 // hold makes the hold of the next owner.
-func (p *pass) hold(l *core, of *owned) *hold {
+func (p *pass) hold(a *attempt) *hold {
+	if a.observed != nil {
+		a.observed.handedOver = true
+	}
 	return &hold{
-		core: l, owned: of, number: p.number, token: p.token, unsure: p.unsure,
+		core: a.core, owned: a.owned, number: p.number, token: p.token, unsure: p.unsure,
 		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
-		seldom: &seldom{asked: p.asked, batch: p.batch, inRow: p.inRow},
+		seldom: &seldom{asked: p.asked, batch: p.batch, inRow: p.inRow, observed: a.observed},
 	}
 }
 

@@ -78,6 +78,8 @@ type seldom struct {
 	inRow      int    // how many releases in a row have granted the lock, with the one of this hold
 	hears      *hears // how requests to release the lock are heard; nil: nobody listens
 	miscounted bool   // a re-entry or a partial release was not confirmed
+
+	observed *observed // the acquire that began it; see hold.observed
 }
 
 func (h *hold) seldomLocked() *seldom {
@@ -152,6 +154,7 @@ func (h *hold) serve(since instant, renewed bool) *Lease {
 func (h *hold) addLocked(l *Lease) {
 	l.next, h.leases = h.leases, l
 	h.open++
+	h.enteredLocked(l)
 	if h.closing {
 		l.endLocked(ErrClosed)
 	}
@@ -334,15 +337,6 @@ func (h *hold) loseLocked(now instant, cause error) {
 	h.tellLoss(now, cause)
 }
 
-func (h *hold) tellLoss(now instant, cause error) {
-	events := h.core.c.events
-	e := LossEvent{Lock: h.core.name(), HoldID: h.id(), Token: h.token, Held: now.Sub(h.first.since), Cause: cause}
-	events.surely(func() {
-		events.Lost(e)
-		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token, "cause", e.Cause)
-	})
-}
-
 // byOurClock reports whether our clock found a loss, so that the hold may still be in
 // Redis, even after h.expires: an unanswered Extend, renewal or re-entry may have run.
 func byOurClock(cause error) bool {
@@ -399,7 +393,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	}
 	c := h.core.c
 	began, sent := c.clock.Now(), h.noteAsked(d)
-	r := h.core.asks.Renew(h.id(), d).Do(ctx, c.cfg.commandTimeout)
+	r := h.core.asks.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	h.lock()
 	defer h.unlock()
 	if err := confirmed(&r, ErrUnreachable); err != nil {

@@ -14,7 +14,30 @@ const (
 	electionFamily = "election"
 	onceFamily     = "once"
 	doubleFamily   = "double barrier"
+
+	permitsFamily     = "permits"
+	fairPermitsFamily = "fairpermits"
+	semaphoreFamily   = "semaphore"
+	latchFamily       = "latch"
+	barrierFamily     = "barrier"
 )
+
+// typeNames are the names of the types of a family, for observers. hashFamily has several, and
+// each set of servers of a RedLock is a family.
+var typeNames = map[string]string{
+	hashFamily:        "Lock",
+	rwFamily:          "ReadWriteLock",
+	fairRWFamily:      "FairReadWriteLock",
+	priorityFamily:    "PriorityLock",
+	electionFamily:    "Election",
+	onceFamily:        "Once",
+	doubleFamily:      "DoubleBarrier",
+	permitsFamily:     "PermitSemaphore",
+	fairPermitsFamily: "PermitSemaphore",
+	semaphoreFamily:   "Semaphore",
+	latchFamily:       "CountDownLatch",
+	barrierFamily:     "Barrier",
+}
 
 // side is the side of a read-write lock. All other locks have one.
 type side int

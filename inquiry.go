@@ -35,6 +35,8 @@ type inquiry struct {
 	seen   sight
 	place  *waiter // its place in line, if it is the head
 	outage outage
+
+	observed *observed // nil: by nobody
 }
 
 // seeker is what an inquiry asks for. One goroutine calls it.
@@ -111,7 +113,7 @@ func (q *inquiry) ask(ctx context.Context) error {
 		}
 		rest = f.rest
 	}
-	c.events.Contended(q.of.name)
+	q.observed.contends()
 	for {
 		if err := q.waitInLine(ctx, rest, news); err != errAside {
 			return err

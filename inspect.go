@@ -131,7 +131,7 @@ func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protoco
 	}
 	defer l.c.end()
 	began := l.c.clock.Now()
-	r := what.Do(ctx, l.c.cfg.commandTimeout)
+	r := what.Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
 		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.clock.Now())
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)

@@ -20,8 +20,6 @@ type CountDownLatch struct {
 	asks *protocol.Latch
 }
 
-const latchFamily = "latch"
-
 // NewCountDownLatch returns the latch of a name, for which the rules of [Client.NewLock]
 // hold. It sends nothing; invalid arguments are reported by the first call.
 func (c *Client) NewCountDownLatch(name string, opts ...CountDownLatchOption) *CountDownLatch {

@@ -23,6 +23,11 @@ type Lease struct {
 	since   instant
 	renewed bool // at a hold: it is to be renewed
 
+	// For an Observer. The first Unlock alone uses the last two.
+	entry      int32 // how many leases the hold had with this one
+	ends       bool  // its Unlock ends the hold
+	handedOver bool  // and hands it over
+
 	// Guarded by the guard of what it is of.
 	unlocked  bool       // Unlock was called
 	err       error      // why it ended; nil while it lasts
@@ -60,9 +65,10 @@ type holding interface {
 	// listen begins to listen for requests to release, on behalf of a lease: see Lease.askedFor.
 	listen(l *Lease)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
-	// release ends a lease for which Unlock was called at the given time. It returns the
-	// id of the hold too, for the observer.
-	release(ctx context.Context, l *Lease, called instant) (holdID string, err error)
+	// release ends a lease for which Unlock was called at the given time.
+	release(ctx context.Context, l *Lease, called instant) error
+	// tellUnlocked tells the Observer of the result of that, if there is one.
+	tellUnlocked(l *Lease, err error)
 }
 
 // guard is a mutex that guards leases. Contexts are canceled after its
@@ -354,7 +360,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 // end is Unlock by a function that ends the lease.
-func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) (holdID string, err error)) error {
+func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) error) error {
 	called, first := l.claim()
 	if !first {
 		return l.error(ErrUnlocked)
@@ -362,7 +368,15 @@ func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Le
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return l.told(release(ctx, l, called))
+	over := false
+	defer func() {
+		if !over { // an Observer has ended the goroutine
+			_ = l.told(because(ErrUnconfirmed, ErrUnreachable))
+		}
+	}()
+	err := release(ctx, l, called)
+	over = true
+	return l.told(err)
 }
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
@@ -381,29 +395,32 @@ func (l *Lease) claim() (called instant, first bool) {
 }
 
 // told ends an Unlock: it tells the observer its result, and returns that.
-func (l *Lease) told(holdID string, err error) error {
+func (l *Lease) told(err error) error {
 	c := l.of.client()
 	defer c.end()
 	if err != nil {
 		err = l.error(err)
 	}
-	if l.of.memberLeases() != nil {
-		return err // an observer is told of its members
-	}
-	c.events.Unlocked(UnlockEvent{Lock: l.Name(), HoldID: holdID, Token: l.Token(), Held: c.now().Sub(l.since), Err: err})
+	l.of.tellUnlocked(l, err)
 	return err
 }
 
 // granted tells the Observer of the end of an acquire. If that ends the goroutine, nobody gets
-// the lease. l is nil if the acquire was refused.
-func (l *Lease) granted(ctx context.Context, events *events, e AcquireEvent) {
+// the lease. l is nil if there is none.
+func (l *Lease) granted(o *observed, e AcquireEvent) {
+	if o == nil {
+		return
+	}
 	told := false
-	defer func() {
-		if l != nil && !told {
-			l.giveBack(context.Background(), func() {})
-		}
-	}()
-	events.AcquireEnd(ctx, e)
+	if l != nil {
+		e.HoldID, e.Token, e.Entry = l.HoldID(), l.Token(), int(l.entry)
+		defer func() {
+			if !told {
+				l.giveBack(context.Background(), func() {})
+			}
+		}()
+	}
+	o.end(e)
 	told = true
 }
 

@@ -316,7 +316,7 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 
 // memberEvents notes the acquires and unlocks that an Observer is told of.
 type memberEvents struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	mu       sync.Mutex // guards the rest
 	started  int
 	acquired map[string]int // by lock
@@ -324,7 +324,7 @@ type memberEvents struct {
 	unlocked map[string]int
 }
 
-func (e *memberEvents) AcquireStart(ctx context.Context, _ string) context.Context {
+func (e *memberEvents) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.started++
@@ -345,7 +345,7 @@ func (e *memberEvents) AcquireEnd(_ context.Context, a rlock.AcquireEvent) {
 	}
 }
 
-func (e *memberEvents) Unlocked(u rlock.UnlockEvent) {
+func (e *memberEvents) Unlocked(_ context.Context, u rlock.UnlockEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.unlocked[u.Lock]++

@@ -37,6 +37,7 @@ type round struct {
 	// blocked is the member that was not free while others were held, or -1. The next
 	// rounds wait for it first and only try the others, this many times.
 	blocked, left int
+	told          error                   // to an Observer; see together
 	restarts      int                     // after a member was lost
 	keepers       sync.WaitGroup          // see add
 	closed        context.CancelCauseFunc // ends the waiting

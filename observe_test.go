@@ -1,6 +1,7 @@
 package rlock_test
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -76,11 +77,11 @@ func TestObserverIsTold(t *testing.T) {
 
 // contended counts acquires that found the lock held.
 type contended struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	n atomic.Int64
 }
 
-func (o *contended) Contended(string) { o.n.Add(1) }
+func (o *contended) Contended(context.Context, rlock.ContentionEvent) { o.n.Add(1) }
 
 func TestContendedIsToldOnceWhereTheClientListens(t *testing.T) {
 	t.Parallel()

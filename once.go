@@ -85,8 +85,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 // If fn did not run, the error matches ErrFailed if that of another caller failed while this one
 // waited, and its error too if both are of one Client. Other errors are those of Lock ([Locker]):
 // ErrNotAcquired and ctx.Err() if
-// ctx ended first, ErrReentrant if ctx descends from the fn of this key, and so on. An
-// Observer sees a Do that finds a result as an acquire that was refused.
+// ctx ended first, ErrReentrant if ctx descends from the fn of this key, and so on.
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, ran bool, err error) {
 	l := o.core
 	if err := l.check(ctx); err != nil {
@@ -165,7 +164,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
-	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {
+	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
 		return h.leave(ctx, l, called, &finish{
 			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
 			// Half of it, lest the clock of the server be quicker.
@@ -180,7 +179,7 @@ func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	if len(text) > maxFailure {
 		text = strings.ToValidUTF8(text[:maxFailure], "")
 	}
-	return lease.end(ctx, func(ctx context.Context, l *Lease, called instant) (string, error) {
+	return lease.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
 		return l.of.(*hold).leave(ctx, l, called, &finish{task: func(id string, late bool) protocol.Task {
 			return o.core.asks.(*protocol.Once).Fail(id, text, late)
 		}})

@@ -87,7 +87,8 @@ type config struct {
 	quarantined    bool
 	longest        time.Duration // lease, if quarantined
 	pubsub         PubSubMode
-	observer       Observer
+	observer       Observer // nil: nobody
+	observed       bool     // it was given
 	logger         *slog.Logger
 	env            seam.Env
 }
@@ -102,7 +103,6 @@ func defaults() config {
 		driftFactor:    DefaultDriftFactor,
 		driftFloor:     DefaultDriftFloor,
 		pubsub:         PubSubAuto,
-		observer:       NopObserver{},
 		logger:         slog.New(slog.DiscardHandler),
 	}
 }
@@ -146,7 +146,7 @@ func (c *config) validate() error {
 	if strings.Contains(c.prefix, "{") && wire.Slot(c.prefix+"x") != wire.Slot(c.prefix+"y") {
 		return invalid("WithPrefix(%.100q): it has a brace but no hash tag such as {app}", c.prefix)
 	}
-	if c.observer == nil {
+	if c.observer == nil && c.observed {
 		return invalid("WithObserver(nil)")
 	}
 	if c.logger == nil {
@@ -268,9 +268,8 @@ func WithReplicaAck(n int, timeout time.Duration) Option {
 // clients of a lock must use the same, or some wake up late.
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver sets who is told what the client does, by default [NopObserver]; nil is
-// refused.
-func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }
+// WithObserver sets who is told what the client does, by default nobody; nil is refused.
+func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
 
 // WithLogger sets where lost leases, failing renewals and broken subscriptions are
 // logged, by default nowhere; nil is refused. One goroutine writes the lines, perhaps

@@ -52,12 +52,12 @@ func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) 
 	var cfg permitConfig
 	err := applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) })
 	if cfg.fair {
-		l, names := newCore(c, "fairpermits", name, cfg.lockConfig, err)
+		l, names := newCore(c, fairPermitsFamily, name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names)
 		l.asks = asks
 		return &PermitSemaphore{l, asks, MaxPermits}
 	}
-	l, names := newCore(c, "permits", name, cfg.lockConfig, err)
+	l, names := newCore(c, permitsFamily, name, cfg.lockConfig, err)
 	asks := protocol.NewPermits(&l.c.site, names)
 	l.asks = asks
 	return &PermitSemaphore{l, asks, MaxLeasePermits}

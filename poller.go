@@ -226,7 +226,7 @@ func (p *poller) run() {
 		sleep, most := pause, ps.longest
 		planned := false
 		if err != nil {
-			ps.events.Retry("watch", err)
+			ps.events.retry(ctx, RetryEvent{Event: Event{Lock: p.key.lock.name}, Operation: "watch", Locks: 1, Err: err})
 			sleep, pause = min(50*time.Millisecond<<min(failures, 5), time.Second), gap
 			failures++
 		} else {

@@ -89,15 +89,15 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 	if err == nil && r.TooFew != nil {
 		err = r.TooFew
 	}
+	if did.renews && (err != nil || r.Outcome == protocol.Done) {
+		h.tellRenewalLocked(sent, now, err)
+	}
 	switch {
 	case err == nil && r.Outcome != protocol.Done:
 		h.loseLocked(now, absence(r.Outcome))
 		return 0
 	case did.renews && err == nil:
 		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
-		if events := h.core.c.events; events.listens { // very many holds are renewed
-			events.later(func() { events.Renewed(h.core.name(), h.id()) })
-		}
 	case did.renews:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case err != nil:
@@ -115,12 +115,11 @@ func (h *hold) retryLocked(now instant, err error, logged bool) {
 	pause := min(retry, time.Duration(h.attempts)*retry/8)
 	// Renewals of very many holds that failed together are not repeated together.
 	h.renewAt = now.Add(pause - seam.Jitter(c.seed, h.number, int(h.attempts), pause/2))
-	c.events.later(func() {
-		c.events.Retry("renew", err)
-		if logged {
+	if logged {
+		c.events.later(func() {
 			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", err)
-		}
-	})
+		})
+	}
 }
 
 // drain implements duty: the client shuts down. It tells the holder, which keeps the lock

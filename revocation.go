@@ -175,8 +175,7 @@ func (h *hold) toldLocked(now instant, r protocol.Result[protocol.Kept]) {
 	case !h.listensLocked():
 	case r.Err != nil:
 		h.hears.next = min(h.hears.next, now.Add(h.core.retryAfter()))
-		events, err := h.core.c.events, r.Err
-		events.later(func() { events.Retry("asked", err) })
+		h.tellRetry("asked", r.Err)
 	case r.Outcome == protocol.Done:
 		h.deafenLocked()
 		h.hears.was = true

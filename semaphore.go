@@ -36,8 +36,6 @@ type Semaphore struct {
 	asks *protocol.Semaphore
 }
 
-const semaphoreFamily = "semaphore"
-
 // NewSemaphore returns the semaphore of a name, for which the rules of
 // [Client.NewLock] hold. It sends nothing; invalid arguments are reported by the first
 // call. Before permits can be acquired, some must be set: see [Semaphore.TrySetPermits].
@@ -137,7 +135,11 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 		return err
 	}
 	err := surely(ctx, s.core, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
-	s.core.c.events.Unlocked(UnlockEvent{Lock: s.Name(), Err: err})
+	if events := s.core.c.events; events.observer != nil {
+		e := s.core.event()
+		e.Permits = n
+		events.unlocked(ctx, UnlockEvent{Event: e, Err: err})
+	}
 	return err
 }
 
@@ -227,14 +229,14 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	}
 	defer c.end()
 
-	start := c.clock.Now()
-	caller = c.events.AcquireStart(caller, l.name())
+	a := &taking{s: s, n: int64(n)}
+	caller, observed := l.observe(caller, n)
+	defer func() { observed.close(a.tries) }()
 	ctx, cancel := o.within(caller)
 	defer cancel()
-	a := &taking{s: s, n: int64(n)}
 	a.inquiry = inquiry{
 		c: c, of: l.id(), asks: a, number: c.lastHold.Add(1), need: a.n,
-		wait: wait && !o.looksOnce(), limit: o.wait, sentinel: ErrNotAcquired,
+		wait: wait && !o.looksOnce(), limit: o.wait, sentinel: ErrNotAcquired, observed: observed,
 	}
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)
@@ -245,7 +247,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 			_ = surely(context.Background(), l, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
 		}
 	}()
-	c.events.AcquireEnd(caller, AcquireEvent{Lock: l.name(), Wait: c.clock.Now().Sub(start), Attempts: a.tries, Err: err})
+	observed.end(AcquireEvent{Attempts: a.tries, Err: err})
 	told = true
 	return err
 }

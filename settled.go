@@ -27,6 +27,9 @@ func (s *settled) Error() string {
 
 func (s *settled) Is(target error) bool { return target == ErrNotAcquired }
 
+// hasResult is for what an Observer is told: see observed.end.
+func (s *settled) hasResult() bool { return s.failed == nil }
+
 func settledBy(e *protocol.Entered) *settled {
 	if e.Failed {
 		// With the rest of a ms, which the reply leaves out.

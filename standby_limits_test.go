@@ -18,11 +18,11 @@ import (
 
 // heldFor is for how long each lease was held, as an Observer hears.
 type heldFor struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	all chan time.Duration
 }
 
-func (o *heldFor) Unlocked(e rlock.UnlockEvent) { o.all <- e.Held }
+func (o *heldFor) Unlocked(_ context.Context, e rlock.UnlockEvent) { o.all <- e.Held }
 
 // A lease of a grant counts from the look before it; its owner has it from the message on.
 func TestHoldThatAReleaseGrantsBeginsWithTheMessage(t *testing.T) {

@@ -419,11 +419,11 @@ func TestWatchSeesAGrant(t *testing.T) {
 
 // Goexit in an Observer after a look that stands by.
 type leaver struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	armed atomic.Bool
 }
 
-func (o *leaver) Contended(string) {
+func (o *leaver) Contended(context.Context, rlock.ContentionEvent) {
 	if o.armed.CompareAndSwap(true, false) {
 		runtime.Goexit()
 	}

@@ -55,29 +55,29 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		}
 		attempts = append(attempts, a)
 	}
-	ctxs := make([]context.Context, len(cores))
-	start := c.clock.Now()
-	for i, l := range cores {
-		ctx = c.events.AcquireStart(ctx, l.name())
-		ctxs[i] = ctx
+	if c.events.observer != nil {
+		for i, a := range attempts {
+			ctx, a.observed = a.core.observe(ctx, 0)
+			defer func() {
+				if i < len(r.leases) { // even if all are given back
+					r.leases[i].granted(a.observed, AcquireEvent{Attempts: 1})
+				} else {
+					a.observed.end(AcquireEvent{Attempts: 1, Err: r.told})
+				}
+			}()
+		}
+		ctx, r.told = c.events.about(ctx, len(cores)), errGoroutineEnded
 	}
 	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
-	told := err
+	r.told = err
 	if err == nil && !done {
 		attempts[0].seen.toldTo(c.id, 0, cores[0].toEnterAgain)
-		told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
-	}
-	for i, a := range attempts {
-		e := AcquireEvent{Lock: a.core.name(), Wait: c.clock.Now().Sub(start), Attempts: 1, Err: told}
-		if done {
-			e.HoldID, e.Token = a.ID, r.leases[i].Token()
-		}
-		c.events.AcquireEnd(ctxs[i], e)
+		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
 	}
 	if wait {
 		return done, err // one of them is held: it is waited for step by step
 	}
-	return done, told
+	return done, r.told
 }
 
 // all sends the one request of together, and handles the answer.
@@ -174,9 +174,12 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 	var who []int // the indexes of their leases
 	alone := func(i int, d *departure) {
 		wg.Go(func() {
-			err := d.send(ctx, limit)
-			d.end()
-			errs[i] = leases[i].told(d.id, err)
+			err := because(ErrUnconfirmed, ErrUnreachable) // if an Observer ends the goroutine
+			defer func() {
+				d.end()
+				errs[i] = leases[i].told(err)
+			}()
+			err = d.send(c.events.about(ctx, d.h.core), limit)
 		})
 	}
 	for _, i := range party {
@@ -187,7 +190,11 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		// The others must not wait for an operation at this hold.
 		if !h.ops().tryTake() {
-			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
+			wg.Go(func() {
+				err := because(ErrUnconfirmed, ErrUnreachable) // if an Observer ends the goroutine
+				defer func() { errs[i] = l.told(err) }()
+				err = h.release(ctx, l, called)
+			})
 			continue
 		}
 		d := h.depart(l, called, true)
@@ -203,22 +210,35 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		return
 	}
-	all := releaseAll(last).Do(ctx, untilOrSoon(limit))
+	end := func(j int, r *protocol.Result[protocol.Kept]) {
+		d := last[j]
+		last[j] = nil
+		err := d.released(r)
+		d.end()
+		errs[who[j]] = leases[who[j]].told(err)
+	}
+	defer func() {
+		for j, d := range last {
+			if d != nil { // an Observer has ended the goroutine: as if there were no answer
+				end(j, &protocol.Result[protocol.Kept]{Err: ErrUnreachable, Unsure: true})
+			}
+		}
+	}()
+	all := releaseAll(last).Do(c.events.about(ctx, len(last)), untilOrSoon(limit))
 	for j, d := range last {
 		if all.Err != nil && time.Now().Before(limit) {
 			// One of the locks has changed, or moved away from the others, or the server
 			// refuses it now: each is released by itself, which tolerates more.
 			d.unsure = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
 			alone(who[j], d)
+			last[j] = nil
 			continue
 		}
 		one := protocol.Result[protocol.Kept]{Err: all.Err, Unsure: all.Unsure}
 		if all.Err == nil {
 			one.Outcome = all.Outcome[j]
 		}
-		err := d.released(&one)
-		d.end()
-		errs[who[j]] = leases[who[j]].told(d.id, err)
+		end(j, &one)
 	}
 }
 

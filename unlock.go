@@ -12,7 +12,7 @@ import (
 )
 
 // release implements holding.
-func (h *hold) release(ctx context.Context, l *Lease, called instant) (id string, err error) {
+func (h *hold) release(ctx context.Context, l *Lease, called instant) error {
 	return h.leave(ctx, l, called, nil)
 }
 
@@ -24,7 +24,7 @@ type finish struct {
 }
 
 // leave ends a lease; by is for the last one of a hold that is not lost; nil: a release.
-func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) (id string, err error) {
+func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) error {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
@@ -37,9 +37,10 @@ func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) 
 		d.task, d.shows = by.task(d.id, h.unsure), by.shows
 	}
 	if d.passOn() {
-		return d.id, nil
+		l.handedOver = true
+		return nil
 	}
-	return d.id, d.send(ctx, limit)
+	return d.send(h.core.c.events.about(ctx, h.core), limit)
 }
 
 // departure is the Unlock of one lease of a hold.
@@ -79,6 +80,7 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 		l.endLocked(ErrUnlocked)
 		c.watchdog.move(&h.entry, h.nextLocked())
 	default:
+		l.ends = true
 		l.endLocked(ErrUnlocked)
 		h.endLocked(releasing, ErrUnlocked)
 	}

@@ -96,6 +96,7 @@ func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Dur
 	s := newSleeper(&c.env)
 	defer s.stop()
 	if !head {
+		a.observed.contends()
 		a.withdraw()
 		if lease, rest, err = a.waitBehind(ctx, w, s); lease != nil || err != nil {
 			return lease, err
@@ -255,7 +256,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		}
 		if a.listens || a.joins {
 			a.listens, a.joins = false, false
-			c.events.Contended(l.name())
+			a.observed.contends()
 		}
 		if a.rank != 0 && l.asks.Passes() {
 			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
@@ -382,7 +383,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 		c.cleanups.add(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL))
 		a.Placed = false
 	}
-	h := p.hold(l, a.owned)
+	h := p.hold(a)
 	if why == nil {
 		return h.serve(c.now(), true), nil
 	}

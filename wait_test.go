@@ -336,12 +336,12 @@ func TestCancelledWaiterPassesItsWakeUpOn(t *testing.T) {
 
 // subscriptions counts those that were confirmed.
 type subscriptions struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	n atomic.Int64
 }
 
-func (s *subscriptions) Subscription(_ string, on bool) {
-	if on {
+func (s *subscriptions) Subscription(e rlock.SubscriptionEvent) {
+	if e.On {
 		s.n.Add(1)
 	}
 }

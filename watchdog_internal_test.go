@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -103,33 +104,41 @@ func TestTokensAreFoundAmongManyHolds(t *testing.T) {
 	}
 }
 
+// ignoring is an Observer that ignores what it is told.
+type ignoring struct{}
+
+func (ignoring) AcquireStart(ctx context.Context, _ StartEvent) context.Context { return ctx }
+func (ignoring) AcquireEnd(context.Context, AcquireEvent)                       {}
+func (ignoring) Lost(context.Context, LossEvent)                                {}
+func (ignoring) Unlocked(context.Context, UnlockEvent)                          {}
+
 // blockedObserver does not return from its first Renewed.
 type blockedObserver struct {
-	NopObserver
+	ignoring
 	entered, leave         chan struct{}
 	renewed, lost, dropped atomic.Int64
 }
 
-func (o *blockedObserver) Renewed(string, string) {
+func (o *blockedObserver) Renewed(context.Context, RenewalEvent) {
 	if o.renewed.Add(1) == 1 {
 		close(o.entered)
 		<-o.leave
 	}
 }
-func (o *blockedObserver) Lost(LossEvent) { o.lost.Add(1) }
-func (o *blockedObserver) Dropped(n int)  { o.dropped.Add(int64(n)) }
+func (o *blockedObserver) Lost(context.Context, LossEvent) { o.lost.Add(1) }
+func (o *blockedObserver) Dropped(n int)                   { o.dropped.Add(int64(n)) }
 
 // What waits for an observer that blocks has a bound, and losses are not left out.
 func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 	o := &blockedObserver{entered: make(chan struct{}), leave: make(chan struct{})}
 	c := unserved(t, WithObserver(o))
 	const events, losses = 10 * eventQueue, 50
-	c.events.later(func() { c.events.Renewed("a", "1") })
+	c.events.later(func() { c.events.renewed(t.Context(), RenewalEvent{}) })
 	<-o.entered
 	for i := range events - 1 {
-		c.events.later(func() { c.events.Renewed("a", "1") })
+		c.events.later(func() { c.events.renewed(t.Context(), RenewalEvent{}) })
 		if i%(events/losses) == 0 {
-			(&hold{core: c.NewLock("a").core}).tellLoss(c.now(), ErrExpired)
+			(&hold{core: c.NewLock("a").core, seldom: &seldom{observed: &observed{open: true}}}).tellLoss(c.now(), ErrExpired)
 		}
 	}
 	c.events.mu.Lock()
@@ -154,7 +163,7 @@ func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 func TestShutdownWithAnObserverThatNeverReturns(t *testing.T) {
 	o := &blockedObserver{entered: make(chan struct{}), leave: make(chan struct{})}
 	c := unserved(t, WithObserver(o), WithUnlockTimeout(100*time.Millisecond))
-	c.events.later(func() { c.events.Renewed("a", "1") })
+	c.events.later(func() { c.events.renewed(t.Context(), RenewalEvent{}) })
 	<-o.entered
 	if err := c.Shutdown(t.Context()); err == nil {
 		t.Error("Shutdown does not say that the Observer has not returned")

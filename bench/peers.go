@@ -98,7 +98,6 @@ func peerNamed(name string) peer {
 // rlock
 
 type rlockSession struct {
-	rlock.NopObserver
 	rdb    *redis.Client
 	c      *rlock.Client
 	losses atomic.Int64
@@ -116,8 +115,14 @@ func openType(addr string, lease time.Duration, make func(*rlock.Client, string)
 	return s, err
 }
 
-func (s *rlockSession) Lost(rlock.LossEvent) { s.losses.Add(1) }
-func (s *rlockSession) lost([]any) int       { return int(s.losses.Load()) }
+func (*rlockSession) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context {
+	return ctx
+}
+func (*rlockSession) AcquireEnd(context.Context, rlock.AcquireEvent) {}
+func (*rlockSession) Unlocked(context.Context, rlock.UnlockEvent)    {}
+
+func (s *rlockSession) Lost(context.Context, rlock.LossEvent) { s.losses.Add(1) }
+func (s *rlockSession) lost([]any) int                        { return int(s.losses.Load()) }
 
 func (s *rlockSession) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
@@ -78,7 +79,7 @@ func TestAdvanceSkipsLooksOfASpinLock(t *testing.T) {
 }
 
 type attempts struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	looks chan int
 }
 

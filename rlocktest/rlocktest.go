@@ -301,12 +301,13 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 
 // waker tells the first waiter of a fair lock when a lease that Steal took is
 // unlocked: those of a fair lock hear nothing of the releases of other types.
-type waker struct {
-	rlock.NopObserver
-	s *Server
-}
+type waker struct{ s *Server }
 
-func (w waker) Unlocked(e rlock.UnlockEvent) {
+func (waker) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context { return ctx }
+func (waker) AcquireEnd(context.Context, rlock.AcquireEvent)                       {}
+func (waker) Lost(context.Context, rlock.LossEvent)                                {}
+
+func (w waker) Unlocked(_ context.Context, e rlock.UnlockEvent) {
 	queue, channel := "redisson_lock_queue:{"+e.Lock+"}", "redisson_lock__channel:{"+e.Lock+"}"
 	if strings.Contains(e.Lock, "{") {
 		queue, channel = "redisson_lock_queue:"+e.Lock, "redisson_lock__channel:"+e.Lock

@@ -153,21 +153,21 @@ func (l *Looks) Commands() int {
 
 // Events counts what an Observer is told.
 type Events struct {
-	rlock.NopObserver
+	Ignoring
 	mu        sync.Mutex // guards the rest
 	renewed   map[string]int
 	confirmed map[string]int // subscriptions, by channel
 	Retries   []string
 }
 
-func (e *Events) Subscription(channel string, on bool) {
+func (e *Events) Subscription(s rlock.SubscriptionEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if on {
+	if s.On {
 		if e.confirmed == nil {
 			e.confirmed = map[string]int{}
 		}
-		e.confirmed[channel]++
+		e.confirmed[s.Channel]++
 	}
 }
 
@@ -178,19 +178,24 @@ func (e *Events) Confirmations(channel string) int {
 	return e.confirmed[channel]
 }
 
-func (e *Events) Renewed(lock, _ string) {
+// Renewed counts a failed one as a retry of "renew".
+func (e *Events) Renewed(_ context.Context, r rlock.RenewalEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if r.Err != nil {
+		e.Retries = append(e.Retries, "renew: "+r.Err.Error())
+		return
+	}
 	if e.renewed == nil {
 		e.renewed = map[string]int{}
 	}
-	e.renewed[lock]++
+	e.renewed[r.Lock]++
 }
 
-func (e *Events) Retry(operation string, err error) {
+func (e *Events) Retry(_ context.Context, r rlock.RetryEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.Retries = append(e.Retries, operation+": "+err.Error())
+	e.Retries = append(e.Retries, r.Operation+": "+r.Err.Error())
 }
 
 // Renewals is how often the holds of a lock were renewed.

@@ -50,7 +50,7 @@ type spanKey struct{}
 
 // Recorder keeps what an Observer is told.
 type Recorder struct {
-	rlock.NopObserver
+	Ignoring
 	Mu          sync.Mutex // guards the rest
 	Starts      int
 	Acquires    []rlock.AcquireEvent
@@ -59,7 +59,7 @@ type Recorder struct {
 	Losses      []rlock.LossEvent
 }
 
-func (r *Recorder) AcquireStart(ctx context.Context, _ string) context.Context {
+func (r *Recorder) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.Starts++
@@ -75,20 +75,29 @@ func (r *Recorder) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
 	r.Acquires = append(r.Acquires, e)
 }
 
-func (r *Recorder) Contended(string) {
+func (r *Recorder) Contended(context.Context, rlock.ContentionEvent) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.Contentions++
 }
 
-func (r *Recorder) Unlocked(e rlock.UnlockEvent) {
+func (r *Recorder) Unlocked(_ context.Context, e rlock.UnlockEvent) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.Unlocks = append(r.Unlocks, e)
 }
 
-func (r *Recorder) Lost(e rlock.LossEvent) {
+func (r *Recorder) Lost(_ context.Context, e rlock.LossEvent) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.Losses = append(r.Losses, e)
 }
+
+// Ignoring is an Observer that ignores what it must be told, to be embedded by one that wants only
+// some of it.
+type Ignoring struct{}
+
+func (Ignoring) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context { return ctx }
+func (Ignoring) AcquireEnd(context.Context, rlock.AcquireEvent)                       {}
+func (Ignoring) Lost(context.Context, rlock.LossEvent)                                {}
+func (Ignoring) Unlocked(context.Context, rlock.UnlockEvent)                          {}

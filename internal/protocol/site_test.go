@@ -20,8 +20,8 @@ var bg = context.Background()
 
 type deaf struct{}
 
-func (deaf) Retried(string, error) {}
-func (deaf) Unpublished(error)     {}
+func (deaf) Retried(context.Context, string, error) {}
+func (deaf) Unpublished(error)                      {}
 
 const uuid = "0189a6c4-9f5e-8abc-8def-0123456789ab" // of a client of this module
 

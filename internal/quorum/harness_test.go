@@ -82,8 +82,8 @@ type cleanUp struct {
 
 type events struct{}
 
-func (events) Retried(string, error) {}
-func (events) Unpublished(error)     {}
+func (events) Retried(context.Context, string, error) {}
+func (events) Unpublished(error)                      {}
 
 var clients atomic.Int64
 

@@ -163,7 +163,7 @@ func plant(w *World, votes ...string) {
 
 // looks counts the looks of the acquires that have ended.
 type looks struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	n int
 }
 

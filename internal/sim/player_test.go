@@ -36,15 +36,21 @@ type player struct {
 // retryCount counts the requests that were sent again, or may run later than
 // their caller thinks. Where there is none, counts in Redis are exact.
 type retryCount struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	mu sync.Mutex // guards n
 	n  int
 }
 
-func (r *retryCount) Retry(string, error) {
+func (r *retryCount) Retry(context.Context, rlock.RetryEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.n++
+}
+
+func (r *retryCount) Renewed(_ context.Context, e rlock.RenewalEvent) {
+	if e.Err != nil {
+		r.Retry(context.Background(), rlock.RetryEvent{})
+	}
 }
 
 func (r *retryCount) now() int {

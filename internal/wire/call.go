@@ -275,7 +275,7 @@ func (c *call) do(budget time.Duration) Answer {
 			}
 			return Answer{Err: Failure(a.Err), Unsure: c.sent > 0}
 		}
-		d.cfg.Events.Retried(r.Name(), a.Err)
+		d.cfg.Events.Retried(ctx, r.Name(), a.Err)
 		d.RefreshTopology()
 		now := time.Now()
 		c.late = now.Add(pause)
@@ -304,7 +304,7 @@ func (c *call) tick(absent *Answer) bool {
 		c.late = time.Time{}
 	default:
 		if c.waiting > 0 {
-			c.d.cfg.Events.Retried(c.r.Name(), errLate)
+			c.d.cfg.Events.Retried(c.ctx, c.r.Name(), errLate)
 			// Perhaps the node hangs and its replica has taken over.
 			c.d.RefreshTopology()
 		}

@@ -36,8 +36,8 @@ func (s server) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 type deaf struct{}
 
-func (deaf) Retried(string, error) {}
-func (deaf) Unpublished(error)     {}
+func (deaf) Retried(context.Context, string, error) {}
+func (deaf) Unpublished(error)                      {}
 
 // open returns the deployment of a server.
 func open(t testing.TB, s server) *Deployment {

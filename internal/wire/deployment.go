@@ -46,8 +46,8 @@ type Config struct {
 // Events is told what happens on the wire. Its methods must not block, except
 // Retried, which is called by the goroutine that waits for the answer.
 type Events interface {
-	// Retried is called when a request is sent again.
-	Retried(request string, err error)
+	// Retried is called when a request is sent again. ctx has the values of its caller.
+	Retried(ctx context.Context, request string, err error)
 	// Unpublished is called when Redis does not let a script publish.
 	Unpublished(why error)
 }

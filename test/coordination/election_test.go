@@ -177,11 +177,11 @@ func TestCandidates(t *testing.T) {
 
 // leadership notes the leaderships of a client.
 type leadership struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	events chan rlock.LeadershipEvent
 }
 
-func (l *leadership) Leadership(e rlock.LeadershipEvent) { l.events <- e }
+func (l *leadership) Leadership(_ context.Context, e rlock.LeadershipEvent) { l.events <- e }
 
 // An Observer hears of each leadership, of its end however it ends, and of nothing else.
 func TestObserverHearsOfLeaderships(t *testing.T) {
@@ -195,7 +195,7 @@ func TestObserverHearsOfLeaderships(t *testing.T) {
 		t.Helper()
 		select {
 		case e := <-o.events:
-			if e.Election != "job" || e.HoldID != lease.HoldID() || e.Token != lease.Token() || e.Leads != leads || !errors.Is(e.Cause, cause) {
+			if e.Lock != "job" || e.HoldID != lease.HoldID() || e.Token != lease.Token() || e.Leads != leads || !errors.Is(e.Cause, cause) {
 				t.Errorf("%+v, want leads: %v, %v", e, leads, cause)
 			}
 		case <-time.After(30 * time.Second): // it never comes

@@ -79,12 +79,14 @@ func (m *countModel) joined() {
 // marks tell whether somebody has joined a line: after it has told the observer that it will
 // wait, it begins work.
 type marks struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	begun     atomic.Int64
 	contended atomic.Int64 // begun at that time, since the step began; 0: nobody waits
 }
 
-func (m *marks) Contended(string) { m.contended.CompareAndSwap(0, m.begun.Load()) }
+func (m *marks) Contended(context.Context, rlock.ContentionEvent) {
+	m.contended.CompareAndSwap(0, m.begun.Load())
+}
 
 func (m *marks) work() func() { m.begun.Add(1); return func() {} }
 

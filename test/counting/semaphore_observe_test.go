@@ -14,7 +14,7 @@ import (
 
 // noted is an Observer that notes what it is told, and gives each acquire a context of its own.
 type noted struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	mu   sync.Mutex // guards said
 	said []string
 }
@@ -27,17 +27,25 @@ func (o *noted) note(format string, args ...any) {
 	o.said = append(o.said, fmt.Sprintf(format, args...))
 }
 
-func (o *noted) AcquireStart(ctx context.Context, lock string) context.Context {
-	return context.WithValue(ctx, acquireKey{}, lock)
+func (o *noted) AcquireStart(ctx context.Context, e rlock.StartEvent) context.Context {
+	return context.WithValue(ctx, acquireKey{}, e.Lock)
 }
 
 func (o *noted) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
-	o.note("%v: %d looks, refused %v", ctx.Value(acquireKey{}), e.Attempts, errors.Is(e.Err, rlock.ErrNotAcquired))
+	if e.Type == "CountDownLatch" {
+		o.note("%s waited: %v", e.Lock, e.Err)
+		return
+	}
+	o.note("%v: %d looks for %d, refused %v", ctx.Value(acquireKey{}), e.Attempts, e.Permits, errors.Is(e.Err, rlock.ErrNotAcquired))
 }
 
-func (o *noted) Contended(lock string) { o.note("%s is contended", lock) }
+func (o *noted) Contended(_ context.Context, e rlock.ContentionEvent) {
+	o.note("%s is contended", e.Lock)
+}
 
-func (o *noted) Unlocked(e rlock.UnlockEvent) { o.note("%s is released: %v", e.Lock, e.Err) }
+func (o *noted) Unlocked(_ context.Context, e rlock.UnlockEvent) {
+	o.note("%s is released: %v", e.Lock, e.Err)
+}
 
 // An Observer sees acquires and releases of permits, and who begins to wait.
 func TestObserverSeesPermits(t *testing.T) {
@@ -64,7 +72,7 @@ func TestObserverSeesPermits(t *testing.T) {
 		if want := `rlock: "l": context canceled; left to count down: 1`; err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
-		want := []string{"s: 1 looks, refused false", "s: 1 looks, refused true", "s is released: <nil>", "l is contended"}
+		want := []string{"s: 1 looks for 1, refused false", "s: 1 looks for 1, refused true", "s is released: <nil>", "l is contended", "l waited: " + err.Error()}
 		if !slices.Equal(o.said, want) {
 			t.Errorf("%q, want %q", o.said, want)
 		}

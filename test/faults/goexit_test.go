@@ -21,7 +21,7 @@ import (
 
 // leaver is an Observer that does so once, or in each call of Subscription.
 type leaver struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	end, retry   bool
 	subscription bool
 	losses       atomic.Int64
@@ -34,20 +34,20 @@ func (o *leaver) AcquireEnd(context.Context, rlock.AcquireEvent) {
 	}
 }
 
-func (o *leaver) Retry(string, error) {
+func (o *leaver) Retry(context.Context, rlock.RetryEvent) {
 	if o.retry && o.left.CompareAndSwap(false, true) {
 		runtime.Goexit()
 	}
 }
 
-func (o *leaver) Lost(rlock.LossEvent) {
+func (o *leaver) Lost(context.Context, rlock.LossEvent) {
 	if o.losses.Add(1) == 1 {
 		runtime.Goexit()
 	}
 }
 
-func (o *leaver) Subscription(_ string, on bool) {
-	if on && o.subscription {
+func (o *leaver) Subscription(e rlock.SubscriptionEvent) {
+	if e.On && o.subscription {
 		runtime.Goexit()
 	}
 }
@@ -114,6 +114,9 @@ func TestGoexitInRetry(t *testing.T) {
 			lease := locktest.MustLock(t, c.NewLock("a"))
 			leave(func() { _ = lease.Unlock(bg); t.Error("it has returned") })
 			locktest.MustUnlock(t, locktest.MustLock(t, b.NewClient(t).NewLock("a")))
+			if err := c.Close(); err != nil { // the call is over
+				t.Error(err)
+			}
 		})
 		t.Run("semaphore "+name, func(t *testing.T) {
 			b, c := begin(t, "semaphore/acquire")
@@ -124,6 +127,101 @@ func TestGoexitInRetry(t *testing.T) {
 			leave(func() { _ = c.NewSemaphore("s").TryAcquire(bg, 1); t.Error("it has returned") })
 			locktest.Eventually(t, "the permit is back", func() bool { n, err := s.Available(bg); return n == 1 && err == nil })
 		})
+	}
+}
+
+// ending is an Observer that ends the goroutine in each call of one method, but keeps the gauges right.
+type ending struct {
+	*locktest.Gauges
+	in string
+	n  atomic.Int64
+}
+
+func (o *ending) leaves(method string) {
+	if method == o.in {
+		o.n.Add(1)
+		runtime.Goexit()
+	}
+}
+
+func (o *ending) AcquireStart(ctx context.Context, e rlock.StartEvent) context.Context {
+	o.leaves("AcquireStart")
+	return o.Gauges.AcquireStart(ctx, e)
+}
+
+func (o *ending) Contended(ctx context.Context, e rlock.ContentionEvent) {
+	o.Gauges.Contended(ctx, e)
+	o.leaves("Contended")
+}
+
+func (o *ending) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
+	o.Gauges.AcquireEnd(ctx, e)
+	o.leaves("AcquireEnd")
+}
+
+func (o *ending) Unlocked(ctx context.Context, e rlock.UnlockEvent) {
+	o.Gauges.Unlocked(ctx, e)
+	o.leaves("Unlocked")
+}
+
+// Whatever method ends the goroutine: nothing is held for longer, no call counts as under way, and
+// each acquire and each hold has been told to its end.
+func TestGoexitInEachMethodThatACallWaitsFor(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{"AcquireStart", "Contended", "AcquireEnd", "Unlocked"} {
+		for name, open := range map[string]func(c *rlock.Client) rlock.Locker{
+			"Lock":     func(c *rlock.Client) rlock.Locker { return c.NewLock("{m}a") },
+			"FairLock": func(c *rlock.Client) rlock.Locker { return c.NewFairLock("{m}a") },
+			"one slot": func(c *rlock.Client) rlock.Locker {
+				return locktest.NewMultiLock(t, c.NewLock("{m}a"), c.NewLock("{m}b"))
+			},
+			"one by one": func(c *rlock.Client) rlock.Locker {
+				return locktest.NewMultiLock(t, c.NewLock("{m}a"), c.NewFencedLock("c"))
+			},
+			"Election":    func(c *rlock.Client) rlock.Locker { return locktest.Electing{Election: c.NewElection("e"), Value: "v"} },
+			"WriteLock":   func(c *rlock.Client) rlock.Locker { return c.NewReadWriteLock("rw").Writer },
+			"handed over": func(c *rlock.Client) rlock.Locker { return c.NewLock("{m}a", rlock.WithHandOver(10, time.Minute)) },
+		} {
+			t.Run(in+" of "+name, func(t *testing.T) {
+				t.Parallel()
+				b := locktest.OnMiniredis(t)
+				o := &ending{Gauges: &locktest.Gauges{}, in: in}
+				c, other := b.NewClient(t, rlock.WithObserver(o)), b.NewClient(t)
+				theirs := locktest.MustLock(t, open(other))
+				gone := make(chan struct{})
+				for range 2 {
+					go func() {
+						defer func() { gone <- struct{}{} }()
+						ctx, cancel := context.WithTimeout(bg, locktest.Patience)
+						defer cancel()
+						lease, err := open(c).Lock(ctx)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						_ = lease.Unlock(bg)
+					}()
+				}
+				locktest.Eventually(t, "both wait, or have gone", func() bool { _, waiting, _, _ := o.Now(); return waiting == 2 || o.n.Load() >= 2 })
+				locktest.MustUnlock(t, theirs)
+				<-gone
+				<-gone
+				if o.n.Load() == 0 {
+					t.Error("the Observer has ended no goroutine")
+				}
+				locktest.MustUnlock(t, locktest.MustLock(t, open(other)))
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				locktest.Eventually(t, "all is told to its end", func() bool {
+					acquiring, waiting, held, leads := o.Now()
+					return acquiring == 0 && waiting == 0 && held == 0 && leads == 0 || len(o.Faults()) > 0
+				})
+				if faults := o.Faults(); len(faults) > 0 {
+					t.Error(faults)
+				}
+			})
+		}
 	}
 }
 

@@ -353,11 +353,11 @@ func TestRenewalDuringUnlock(t *testing.T) {
 }
 
 type lossObserver struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	n atomic.Int64
 }
 
-func (o *lossObserver) Lost(rlock.LossEvent) { o.n.Add(1) }
+func (o *lossObserver) Lost(context.Context, rlock.LossEvent) { o.n.Add(1) }
 
 func TestShutdownWithoutTimeEndsTheLeasesAllTheSame(t *testing.T) {
 	t.Parallel()

@@ -143,33 +143,41 @@ func TestPanicOfADialHook(t *testing.T) {
 }
 
 // panickyObserver panics in all of its methods.
-type panickyObserver struct{ seen sync.Map }
+type panickyObserver struct {
+	seen   sync.Map
+	failed atomic.Bool // a renewal
+}
 
 func (o *panickyObserver) boom(what string) {
 	o.seen.Store(what, true)
 	panic(what)
 }
 
-func (o *panickyObserver) AcquireStart(context.Context, string) context.Context {
+func (o *panickyObserver) AcquireStart(context.Context, rlock.StartEvent) context.Context {
 	o.boom("AcquireStart")
 	return nil
 }
 
 func (o *panickyObserver) AcquireEnd(context.Context, rlock.AcquireEvent) { o.boom("AcquireEnd") }
 
-func (o *panickyObserver) Contended(string) { o.boom("Contended") }
+func (o *panickyObserver) Contended(context.Context, rlock.ContentionEvent) { o.boom("Contended") }
 
-func (o *panickyObserver) Renewed(string, string) { o.boom("Renewed") }
+func (o *panickyObserver) Renewed(_ context.Context, e rlock.RenewalEvent) {
+	if e.Err != nil {
+		o.failed.Store(true)
+	}
+	o.boom("Renewed")
+}
 
-func (o *panickyObserver) Lost(rlock.LossEvent) { o.boom("Lost") }
+func (o *panickyObserver) Lost(context.Context, rlock.LossEvent) { o.boom("Lost") }
 
-func (o *panickyObserver) Leadership(rlock.LeadershipEvent) { o.boom("Leadership") }
+func (o *panickyObserver) Leadership(context.Context, rlock.LeadershipEvent) { o.boom("Leadership") }
 
-func (o *panickyObserver) Unlocked(rlock.UnlockEvent) { o.boom("Unlocked") }
+func (o *panickyObserver) Unlocked(context.Context, rlock.UnlockEvent) { o.boom("Unlocked") }
 
-func (o *panickyObserver) Retry(string, error) { o.boom("Retry") }
+func (o *panickyObserver) Retry(context.Context, rlock.RetryEvent) { o.boom("Retry") }
 
-func (o *panickyObserver) Subscription(string, bool) { o.boom("Subscription") }
+func (o *panickyObserver) Subscription(rlock.SubscriptionEvent) { o.boom("Subscription") }
 
 func (o *panickyObserver) Unpublished(error) { o.boom("Unpublished") }
 
@@ -190,13 +198,18 @@ func TestPanicsOfAnObserver(t *testing.T) {
 	was := lease.Deadline()
 	locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) })
 	b.Mini.SetError("LOADING Redis is loading the dataset in memory")
-	locktest.Eventually(t, "a renewal is tried again", func() bool { _, ok := o.seen.Load("Retry"); return ok })
+	locktest.Eventually(t, "a renewal is tried again", func() bool { return o.failed.Load() })
 	b.Mini.SetError("")
 	_ = lease.Unlock(bg) // on a busy machine it may be lost
 	locktest.MustUnlock(t, <-got)
 	lost := locktest.MustLock(t, l, rlock.WithLease(300*time.Millisecond))
 	<-lost.Done()
 	locktest.WantErr(t, lost.Unlock(bg), rlock.ErrExpired)
+	b.Mini.SetError("LOADING Redis is loading the dataset in memory")
+	if _, err := l.TryLock(bg); err == nil {
+		t.Error("locked")
+	}
+	b.Mini.SetError("")
 	led, err := c.NewElection("job").Campaign(bg, "")
 	if err != nil {
 		t.Fatal(err)

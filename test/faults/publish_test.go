@@ -16,7 +16,7 @@ import (
 
 // unheard counts what an Observer is told of messages that could not be published.
 type unheard struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	mu   sync.Mutex // guards the rest
 	errs []error
 }

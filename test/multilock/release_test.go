@@ -17,12 +17,12 @@ import (
 
 // verdicts are what an Observer is told of the Unlocks of members.
 type verdicts struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	mu  sync.Mutex // guards the rest
 	all map[string]error
 }
 
-func (v *verdicts) Unlocked(e rlock.UnlockEvent) {
+func (v *verdicts) Unlocked(_ context.Context, e rlock.UnlockEvent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.all == nil {

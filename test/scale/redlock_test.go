@@ -46,13 +46,13 @@ func (h *wayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // renewalCount counts renewals and what failed.
 type renewalCount struct {
-	rlock.NopObserver
+	locktest.Ignoring
 	renewed, failed atomic.Int64
 }
 
-func (o *renewalCount) Renewed(string, string) { o.renewed.Add(1) }
+func (o *renewalCount) Renewed(context.Context, rlock.RenewalEvent) { o.renewed.Add(1) }
 
-func (o *renewalCount) Retry(string, error) { o.failed.Add(1) }
+func (o *renewalCount) Retry(context.Context, rlock.RetryEvent) { o.failed.Add(1) }
 
 // redHold takes many locks at once.
 func redHold(t testing.TB, cs []*rlock.Client, n int, opts ...rlock.RedLockOption) []*rlock.Lease {

@@ -1,0 +1,112 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// observed is one acquire of which an Observer is told, and the hold that it begins; nil: there is
+// no Observer. An acquire that begins no hold has one too.
+type observed struct {
+	of      *core
+	ctx     context.Context // what AcquireStart has returned
+	began   instant
+	permits int
+
+	// What only the goroutine of the acquire uses.
+	contended  bool
+	handedOver bool // the hold was handed over by another owner of this client
+	ended      bool // AcquireEnd was called
+
+	entries int // of the hold: guarded as the hold is
+
+	mu    sync.Mutex // guards the rest
+	open  bool       // AcquireEnd has returned
+	early []func()   // events of the hold that came before that
+}
+
+// observe begins an acquire. ctx is from then on that of its requests.
+func (l *core) observe(ctx context.Context, permits int) (context.Context, *observed) {
+	events := l.c.events
+	if events.observer == nil {
+		return ctx, nil
+	}
+	o := &observed{of: l, began: l.c.now(), permits: permits}
+	o.ctx = events.about(events.acquireStart(ctx, StartEvent{o.event()}), l)
+	return o.ctx, o
+}
+
+// event is what is known of a lock without a lease.
+func (l *core) event() Event {
+	return Event{Lock: l.name(), Type: l.typeName(), Side: l.sideName()}
+}
+
+func (o *observed) event() Event {
+	e := o.of.event()
+	e.Permits = o.permits
+	return e
+}
+
+// contends tells, once, that the acquire begins to wait.
+func (o *observed) contends() {
+	if o != nil && !o.contended {
+		o.contended = true
+		o.of.c.events.contended(o.ctx, ContentionEvent{o.event()})
+	}
+}
+
+// end tells of the end of the acquire; e has what came of it. Call it through Lease.granted if
+// there is a lease.
+func (o *observed) end(e AcquireEvent) {
+	if o == nil {
+		return
+	}
+	defer o.opens()
+	o.ended = true
+	of := o.event()
+	of.HoldID, of.Token, of.Entry = e.HoldID, e.Token, e.Entry
+	e.Event, e.Wait, e.Contended = of, o.of.c.now().Sub(o.began), o.contended
+	e.HandedOver = o.handedOver && e.Err == nil
+	var found interface{ hasResult() bool } // of a Once
+	if errors.As(e.Err, &found) && found.hasResult() {
+		e.Err = nil
+	}
+	o.of.c.events.acquireEnd(o.ctx, e)
+}
+
+// opens has events of the hold delivered from now on.
+func (o *observed) opens() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open = true
+	for _, fn := range o.early {
+		o.of.c.events.surely(fn)
+	}
+	o.early = nil
+}
+
+// errGoroutineEnded is the end of an acquire whose goroutine was ended by code of the user's.
+var errGoroutineEnded = errors.New("rlock: the goroutine has ended")
+
+// close ends an acquire whose goroutine has been ended before it had a result.
+func (o *observed) close(looks int) {
+	if o != nil && !o.ended {
+		o.end(AcquireEvent{Attempts: looks, Err: errGoroutineEnded})
+	}
+}
+
+// tell has events deliver an event of the hold, but not before AcquireEnd has returned.
+func (o *observed) tell(deliver func(fn func()), fn func()) {
+	if o == nil {
+		deliver(fn)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.open {
+		o.early = append(o.early, fn)
+		return
+	}
+	deliver(fn)
+}
