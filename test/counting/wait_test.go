@@ -47,13 +47,13 @@ func TestWaitsThatAreBounded(t *testing.T) {
 					}
 				}
 				bounded(0, "not acquired: ")
-				bounded(300*time.Millisecond, "timed out after 300ms; ")
+				bounded(2*time.Second, "timed out after 2s; ")
 
 				// The first in line leaves when its time is over; who waits behind it goes on.
 				first, second := make(chan error, 1), make(chan error, 1)
 				go func() { first <- x.wait(bg, rlock.WithWait(100*time.Millisecond)) }()
 				go func() { second <- x.wait(bg, rlock.WithWait(locktest.Patience)) }()
-				locktest.WantErr(t, <-first, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+				locktest.WantEnded(t, <-first, nil)
 				if x.open == nil {
 					x.open = x.shut // one permit more
 				}
