@@ -44,11 +44,18 @@ func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrie
 	return &DoubleBarrier{inspected{l}}
 }
 
+func (b *DoubleBarrier) core() *core {
+	if b == nil {
+		return nil
+	}
+	return b.inspected.core
+}
+
 // Enter waits until as many members as there are have called it. Options and errors are
 // those of [Locker]; WithWait(0) enters only as the last of them. Who gives up leaves no
 // place.
 func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return lock(ctx, b.core, true, opts)
+	return lock(ctx, b.core(), true, opts)
 }
 
 // Leave unlocks the lease, which waits for nobody, and then waits until all members of its
@@ -63,7 +70,7 @@ func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Leas
 // A lease of another barrier or client is refused with ErrInvalidArgument, and a nil one
 // with ErrNotHeld.
 func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
-	l := b.core
+	l := b.core()
 	if err := l.check(ctx); err != nil {
 		return err
 	}

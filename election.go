@@ -50,6 +50,13 @@ func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
 	return &Election{inspected{l}}
 }
 
+func (e *Election) core() *core {
+	if e == nil {
+		return nil
+	}
+	return e.inspected.core
+}
+
 // Campaign waits until it leads, with this value from the beginning. Options and errors are
 // those of [Locker]; WithWait(0) leads only if nobody does or goes first, and leaves no
 // place in the queue.
@@ -59,7 +66,7 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 	}
 	all := make([]AcquireOption, 0, len(opts)+1)
 	all = append(append(all, opts...), valueOption(value))
-	lease, err := lock(ctx, e.core, true, all)
+	lease, err := lock(ctx, e.core(), true, all)
 	if err == nil {
 		e.tell(lease)
 	}
@@ -68,7 +75,7 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 
 // tell tells the Observer of a leadership, and of its end.
 func (e *Election) tell(lease *Lease) {
-	events := e.core.c.events
+	events := e.core().c.events
 	if events.leaderships == nil {
 		return
 	}
@@ -83,11 +90,11 @@ func (e *Election) tell(lease *Lease) {
 }
 
 func (e *Election) checkValue(ctx context.Context, value string) error {
-	if err := e.core.check(ctx); err != nil {
+	if err := e.core().check(ctx); err != nil {
 		return err
 	}
 	if len(value) > MaxValueLength {
-		return e.core.error(invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength))
+		return e.core().error(invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength))
 	}
 	return nil
 }
@@ -106,9 +113,9 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 		return err
 	}
 	if lease.none() {
-		return e.core.error(ErrNotHeld)
+		return e.core().error(ErrNotHeld)
 	}
-	l := e.core
+	l := e.core()
 	h, ok := lease.of.(*hold)
 	if !ok || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this election"))
@@ -139,7 +146,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 // Leader returns who leads now. The error matches ErrNoLeader if nobody does; otherwise
 // bounds and errors are those of an [Inspector].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	l := e.core
+	l := e.core()
 	if err := l.check(ctx); err != nil {
 		return Leader{}, err
 	}
@@ -159,7 +166,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // colon ([Client.ID]). The leader is not among them; one that has died is, for a waiter lease at the
 // most. Bounds and errors are those of an [Inspector].
 func (e *Election) Candidates(ctx context.Context) (owners []string, err error) {
-	l := e.core
+	l := e.core()
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -185,7 +192,7 @@ func leaderOf(s *sighting) Leader {
 // The channel is closed when ctx or the client ends. The error matches ErrInvalidArgument, or
 // ErrClosed if the client has shut down; there is no channel then.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
-	l := e.core
+	l := e.core()
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -228,7 +235,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 		return err
 	}
 	if fn == nil {
-		return e.core.error(invalid("Run needs a function"))
+		return e.core().error(invalid("Run needs a function"))
 	}
 	for {
 		lease, err := e.Campaign(ctx, value)
@@ -240,8 +247,8 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 		case ctx.Err() != nil || !worthRepeating(err) && !errors.Is(err, ErrNotAcquired):
 			return err
 		default:
-			s := newSleeper(&e.core.c.env)
-			s.sleep(time.Second, nil, nil, ctx.Done(), e.core.c.closing)
+			s := newSleeper(&e.core().c.env)
+			s.sleep(time.Second, nil, nil, ctx.Done(), e.core().c.closing)
 			s.stop()
 		}
 	}

@@ -44,6 +44,9 @@ func (c *Client) NewFencedLock(name string, opts ...FencedLockOption) *FencedLoc
 // CurrentToken returns the counter: the token of the current or latest hold, whoever had
 // it; 0 if there never was one. Bounds and errors are those of an [Inspector].
 func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
+	if l == nil {
+		l = &FencedLock{}
+	}
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}

@@ -62,6 +62,13 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 	return &Once{inspected{l}}
 }
 
+func (o *Once) core() *core {
+	if o == nil {
+		return nil
+	}
+	return o.inspected.core
+}
+
 // Do returns the result that is kept, or waits while another caller runs, or calls fn and
 // reports that it ran. fn gets the context of the lease ([Lease.Context]), which ends with
 // ctx and when the lease is lost; [LeaseFrom] returns the lease.
@@ -87,7 +94,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 // ErrNotAcquired and ctx.Err() if
 // ctx ended first, ErrReentrant if ctx descends from the fn of this key, and so on.
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, ran bool, err error) {
-	l := o.core
+	l := o.core()
 	if err := l.check(ctx); err != nil {
 		return nil, false, err
 	}
@@ -113,7 +120,7 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 // Peek returns the result that is kept, if there is one. It waits for nobody, and runs nothing.
 // Bounds and errors are those of an [Inspector].
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
-	l := o.core
+	l := o.core()
 	if err := l.check(ctx); err != nil {
 		return nil, false, err
 	}
@@ -129,7 +136,7 @@ func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 // The request is sent once only. Bounds and errors are those of an [Inspector]; after
 // ErrUnreachable it may have been done.
 func (o *Once) Forget(ctx context.Context) (was bool, err error) {
-	l := o.core
+	l := o.core()
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
@@ -150,15 +157,15 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	returned = true
 	cut := cutOffOf(ctx, inside)
 	if err == nil && len(result) > MaxResultLength {
-		err = o.core.error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
+		err = o.core().error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
-	h, asks := lease.of.(*hold), o.core.asks.(*protocol.Once)
+	h, asks := lease.of.(*hold), o.core().asks.(*protocol.Once)
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
 			// Before the lock is free: all who wait now waited for this run. Who comes from now on
 			// does not hear of it.
-			o.core.c.lines.failAll(o.core.line(""), &settled{failed: err})
+			o.core().c.lines.failAll(o.core().line(""), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}
 		return result, cut.result(err, unlock(ctx))
@@ -181,7 +188,7 @@ func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	}
 	return lease.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
 		return l.of.(*hold).leave(ctx, l, called, &finish{task: func(id string, late bool) protocol.Task {
-			return o.core.asks.(*protocol.Once).Fail(id, text, late)
+			return o.core().asks.(*protocol.Once).Fail(id, text, late)
 		}})
 	})
 }

@@ -218,6 +218,9 @@ func redFamily(clients []*Client) string {
 // and have voted: then another one has restarted, and its quarantine must end. If all
 // may vote, it does nothing. After a failure it may be called again.
 func (l *RedLock) BootstrapNodes(ctx context.Context) error {
+	if l == nil {
+		l = &RedLock{}
+	}
 	if err := l.check(ctx); err != nil {
 		return err
 	}

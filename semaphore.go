@@ -32,7 +32,7 @@ import (
 // semaphores, Delete, and those of a latch. What Java has set is told only while permits of an
 // RPermitExpirableSemaphore are held, and a latch is never told.
 type Semaphore struct {
-	core *core
+	one  *core
 	asks *protocol.Semaphore
 }
 
@@ -45,7 +45,14 @@ func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 }
 
 // Name returns the name of the semaphore, with the prefix of the client.
-func (s *Semaphore) Name() string { return s.core.Name() }
+func (s *Semaphore) Name() string { return s.core().Name() }
+
+func (s *Semaphore) core() *core {
+	if s == nil {
+		return nil
+	}
+	return s.one
+}
 
 // TrySetPermits sets the number of permits, if none was set before, and reports whether it
 // did. Each process may call it: the first one sets. State tells whether that was another
@@ -57,7 +64,7 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	if err := s.check(ctx, "TrySetPermits", n); err != nil {
 		return false, err
 	}
-	return changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
+	return changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
 }
 
 // AddPermits changes the number of permits by n, which may be negative: then fewer are
@@ -65,13 +72,13 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 // After an error nothing is added: if need be, that is undone in the background, unless
 // SetPermits has set the number since.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
-	if err := s.core.check(ctx); err != nil {
+	if err := s.core().check(ctx); err != nil {
 		return err
 	}
 	if n == 0 || n < -MaxPermits || n > MaxPermits {
-		return s.core.error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
+		return s.core().error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
 	}
-	_, err := changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
+	_, err := changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
 	return err
 }
 
@@ -94,9 +101,9 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetPermits", n); err != nil {
 		return err
 	}
-	known, err := changeOnce(ctx, s.core, func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, s.asks.Seal)
+	known, err := changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, s.asks.Seal)
 	if err == nil && !known {
-		err = s.core.error(ErrTotalUnknown)
+		err = s.core().error(ErrTotalUnknown)
 	}
 	return err
 }
@@ -134,9 +141,9 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if err := s.check(ctx, "Release", n); err != nil {
 		return err
 	}
-	err := surely(ctx, s.core, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
-	if events := s.core.c.events; events.observer != nil {
-		e := s.core.event()
+	err := surely(ctx, s.core(), func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
+	if events := s.core().c.events; events.observer != nil {
+		e := s.core().event()
 		e.Permits = n
 		events.unlocked(ctx, UnlockEvent{Event: e, Err: err})
 	}
@@ -147,20 +154,20 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 // AddPermits had removed more than were free, which is made up for. After an error nothing
 // is taken, as with Acquire.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
-	if err := s.core.check(ctx); err != nil {
+	if err := s.core().check(ctx); err != nil {
 		return 0, err
 	}
-	n, err := changeOnce(ctx, s.core, s.asks.Drain, s.asks.Undo)
+	n, err := changeOnce(ctx, s.core(), s.asks.Drain, s.asks.Undo)
 	return int(n), err
 }
 
 // Available returns how many permits are free; 0 if none were set, and less if AddPermits
 // has removed more than were free.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	if err := s.core.check(ctx); err != nil {
+	if err := s.core().check(ctx); err != nil {
 		return 0, err
 	}
-	r, err := ask(ctx, s.core, s.asks.Available())
+	r, err := ask(ctx, s.core(), s.asks.Available())
 	return int(r.Outcome), err
 }
 
@@ -177,15 +184,15 @@ type SemaphoreState struct {
 // State returns how many permits there are, and how many of them are free. After a
 // TrySetPermits that did not set them it tells whether another number was set.
 func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
-	if err := s.core.check(ctx); err != nil {
+	if err := s.core().check(ctx); err != nil {
 		return SemaphoreState{}, err
 	}
-	r, err := ask(ctx, s.core, s.asks.Inspect())
+	r, err := ask(ctx, s.core(), s.asks.Inspect())
 	if err != nil {
 		return SemaphoreState{}, err
 	}
 	p := &r.Outcome
-	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), s.core.waiters()}, nil
+	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), s.core().waiters()}, nil
 }
 
 // Delete deletes the semaphore: no permits are set then. It reports whether there was one. Who
@@ -193,18 +200,18 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 // released later: that would set permits, or add to those that were set anew, and so would an
 // Acquire that fails later and is undone. Without an answer it is as with TrySetPermits.
 func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
-	if err := s.core.check(ctx); err != nil {
+	if err := s.core().check(ctx); err != nil {
 		return false, err
 	}
-	return changeOnce(ctx, s.core, s.asks.Delete, s.asks.Seal)
+	return changeOnce(ctx, s.core(), s.asks.Delete, s.asks.Seal)
 }
 
 // check returns why the arguments of a method, or of the constructor, are invalid.
 func (s *Semaphore) check(ctx context.Context, method string, n int) error {
-	if err := s.core.check(ctx); err != nil {
+	if err := s.core().check(ctx); err != nil {
 		return err
 	}
-	return s.core.checkCount(method, n)
+	return s.core().checkCount(method, n)
 }
 
 // checkCount checks a number of permits.
@@ -219,7 +226,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	if err := s.check(caller, method, n); err != nil {
 		return err
 	}
-	l, c := s.core, s.core.c
+	l, c := s.core(), s.core().c
 	o, err := waitOptions(opts)
 	if err != nil {
 		return l.error(err)
