@@ -58,7 +58,8 @@ func (mine) Lock(context.Context, ...rlock.AcquireOption) (*rlock.Lease, error) 
 func (mine) TryLock(context.Context, ...rlock.TryOption) (*rlock.Lease, error) { return nil, nil }
 func _(ctx context.Context, c *rlock.Client, cs []*rlock.Client, lock *rlock.Lock, press *rlock.PriorityLock, rw *rlock.ReadWriteLock,
 	multi *rlock.MultiLock, s *rlock.Semaphore, permits *rlock.PermitSemaphore, latch *rlock.CountDownLatch, barrier *rlock.Barrier,
-	double *rlock.DoubleBarrier, election *rlock.Election, lease *rlock.Lease, fn func(context.Context) error) {
+	double *rlock.DoubleBarrier, election *rlock.Election, lease *rlock.Lease, once *rlock.Once,
+	fn func(context.Context) error, result func(context.Context) ([]byte, error)) {
 	`+body+`
 }`, 0)
 	if err != nil {
@@ -188,6 +189,8 @@ func TestOptionsOfOtherCallsDoNotCompile(t *testing.T) {
 		{"Semaphore.TryAcquire", "_ = s.TryAcquire(ctx, 1, ", none},
 		{"CountDownLatch.Wait", "_ = latch.Wait(ctx, ", wait},
 		{"Barrier.Wait", "_ = barrier.Wait(ctx, ", wait},
+		{"Once.Do", "_, _, _ = once.Do(ctx, result, ", wait},
+		{"Once.TryDo", "_, _, _ = once.TryDo(ctx, result, ", none},
 	} {
 		seen[c.method] = true
 		s.must(t, strings.TrimSuffix(c.call, ", ")+")", "")

@@ -91,9 +91,19 @@ func (o *Once) core() *core {
 //
 // If fn did not run, the error matches ErrFailed if that of another caller failed while this one
 // waited, and its error too if both are of one Client. Other errors are those of Lock ([Locker]):
-// ErrNotAcquired and ctx.Err() if
-// ctx ended first, ErrReentrant if ctx descends from the fn of this key, and so on.
-func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, ran bool, err error) {
+// ErrNotAcquired if WithWait was over, and with ctx.Err() if ctx ended first; ErrReentrant if ctx
+// descends from the fn of this key; and so on.
+func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), opts ...WaitOption) (result []byte, ran bool, err error) {
+	return o.do(ctx, fn, true, opts)
+}
+
+// TryDo is Do that waits for nobody. While another caller runs, the error matches ErrNotAcquired; if one
+// has run, it returns the result that is kept, and ran is false.
+func (o *Once) TryDo(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, ran bool, err error) {
+	return o.do(ctx, fn, false, nil)
+}
+
+func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), wait bool, opts []WaitOption) (result []byte, ran bool, err error) {
 	l := o.core()
 	if err := l.check(ctx); err != nil {
 		return nil, false, err
@@ -101,7 +111,7 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	if fn == nil {
 		return nil, false, l.error(invalid("Do needs a function"))
 	}
-	lease, err := lock[AcquireOption](ctx, l, true, nil)
+	lease, err := lock(ctx, l, wait, opts)
 	if err != nil {
 		var s *settled
 		switch {

@@ -30,7 +30,7 @@
 --          leaves if it knows of a copy that may be under way.
 -- Memory   At its memory limit Redis refuses the first write of a grant and of a new place
 --          in the queue, and so the whole script. A waiter in the queue stays alive all
---          the same.
+--          the same, and one that a release has made the holder finds its hold.
 --
 -- The rank is the time of arrival, drawn from the fencing clock so that no two are equal,
 -- less the worth of the priority. So the order by "priority plus time waited" does not
@@ -135,6 +135,7 @@ end
 
 local function enter(mine, leader)
   if mine then
+    redis.call('hdel', holders, '') -- lets the ZADD pass: a release may have just made it the holder
     prolong(hold, lease)
     return {1, mode == 'exclusive' and tonumber(redis.call('hget', holders, 'token')) or 0}
   end

@@ -679,3 +679,70 @@ func TestWaitersOfAClientShareOneLook(t *testing.T) {
 		t.Errorf("%d commands for 10 results", n)
 	}
 }
+
+// TryDo waits for nobody, and says whether somebody runs or has run; WithWait bounds a Do.
+func TestOnceWithoutAWaitAndWithABound(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		o, other := b.NewClient(t).NewOnce("job", time.Hour), locktest.NewClient(t, rdb).NewOnce("job", time.Hour)
+		first := does(o, "first")
+		<-first.inside
+		for name, o := range map[string]*rlock.Once{"the client that runs": o, "another": other} {
+			_, ran, err := o.TryDo(bg, unwanted)
+			if ran {
+				t.Errorf("%s: ran", name)
+			}
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
+			_, ran, err = o.Do(bg, unwanted, rlock.WithWait(0))
+			if ran {
+				t.Errorf("%s: ran", name)
+			}
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
+		}
+		_, ran, err := other.Do(bg, unwanted, rlock.WithWait(2*time.Second))
+		if ran {
+			t.Error("ran")
+		}
+		locktest.WantEnded(t, err, nil)
+		first.fate <- func() error { return nil }
+		<-first.done
+		for _, o := range []*rlock.Once{o, other} {
+			if got, ran, err := o.TryDo(bg, unwanted); string(got) != "first" || ran || err != nil {
+				t.Errorf("%q, %v, %v", got, ran, err)
+			}
+		}
+		if was, err := o.Forget(bg); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		if got, ran, err := other.TryDo(bg, returns("second")); string(got) != "second" || !ran || err != nil {
+			t.Errorf("%q, %v, %v", got, ran, err)
+		}
+	})
+}
+
+// Of many that try at once one runs.
+func TestOneOfManyTriesRuns(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		clients := []*rlock.Client{b.NewClient(t), b.NewClient(t), b.NewClient(t)}
+		var runs atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 30 {
+			o := clients[i%3].NewOnce("job", time.Hour)
+			wg.Go(func() {
+				_, ran, err := o.TryDo(bg, func(context.Context) ([]byte, error) {
+					runs.Add(1)
+					return []byte("done"), nil
+				})
+				if err != nil && !errors.Is(err, rlock.ErrNotAcquired) || err != nil && ran {
+					t.Error(ran, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := runs.Load(); n != 1 {
+			t.Errorf("%d ran", n)
+		}
+	})
+}
