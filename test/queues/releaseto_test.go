@@ -61,11 +61,11 @@ type listening struct {
 	channels []string
 }
 
-func (l *listening) Subscription(channel string, on bool) {
+func (l *listening) Subscription(e rlock.SubscriptionEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if on {
-		l.channels = append(l.channels, channel)
+	if e.On {
+		l.channels = append(l.channels, e.Channel)
 	}
 }
 
