@@ -298,3 +298,19 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		}
 	}
 }
+
+// outdated has a method with a name that is called, but with other parameters.
+type outdated struct{ locktest.Ignoring }
+
+func (outdated) Renewed(lock, holdID string) {}
+
+// A method that nobody would ever call is refused, and not ignored in silence.
+func TestObserverWithAMethodOfOtherParametersIsRefused(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	_, err := rlock.New(rdb, rlock.WithObserver(outdated{}))
+	if !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), "the method Renewed of a rlock_test.outdated") {
+		t.Error(err)
+	}
+}

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"sync"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -157,6 +158,24 @@ func observersOf(o Observer) (all observers) {
 	all.publishing, _ = o.(PublishObserver)
 	all.drops, _ = o.(DropObserver)
 	return all
+}
+
+// misses returns the method of an Observer that has the name of one that it may have beside those of
+// Observer, but is another: nobody would ever call it.
+func misses(o Observer) (method string) {
+	of := reflect.TypeOf(o)
+	for _, optional := range []reflect.Type{
+		reflect.TypeFor[ContentionObserver](), reflect.TypeFor[RenewalObserver](), reflect.TypeFor[LeadershipObserver](),
+		reflect.TypeFor[RetryObserver](), reflect.TypeFor[SubscriptionObserver](), reflect.TypeFor[PublishObserver](),
+		reflect.TypeFor[DropObserver](),
+	} {
+		if m := optional.Method(0); !of.Implements(optional) {
+			if _, has := of.MethodByName(m.Name); has {
+				return m.Name
+			}
+		}
+	}
+	return ""
 }
 
 // What follows calls the user's Observer, and catches its panics: a lease that has been granted is

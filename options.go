@@ -149,6 +149,11 @@ func (c *config) validate() error {
 	if c.observer == nil && c.observed {
 		return invalid("WithObserver(nil)")
 	}
+	if c.observer != nil {
+		if method := misses(c.observer); method != "" {
+			return invalid("WithObserver: the method %s of a %T is not that of an Observer, and would never be called", method, c.observer)
+		}
+	}
 	if c.logger == nil {
 		return invalid("WithLogger(nil)")
 	}
@@ -268,7 +273,8 @@ func WithReplicaAck(n int, timeout time.Duration) Option {
 // clients of a lock must use the same, or some wake up late.
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver sets who is told what the client does, by default nobody; nil is refused.
+// WithObserver sets who is told what the client does, by default nobody; nil is refused, and so is a method
+// with the name of one that an Observer may have, but other parameters.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
 
 // WithLogger sets where lost leases, failing renewals and broken subscriptions are
