@@ -247,7 +247,7 @@ func ExampleWithWait() {
 	}
 	defer lease.Unlock(ctx)
 
-	_, err = lock.Lock(ctx, rlock.WithWait(20*time.Millisecond))
+	_, err = lock.Lock(ctx, rlock.WithWait(2*time.Second))
 	var refused *rlock.Error
 	if errors.As(err, &refused) { // its text says so, too
 		fmt.Println("held by the lease above:", refused.HolderID == lease.HoldID())
