@@ -104,7 +104,7 @@ func TestRedLockRefusalOfWhoMayHoldIt(t *testing.T) {
 	if !regexp.MustCompile("[12] of 5 nodes have voted for others, and [12] could not vote").MatchString(err.Error()) {
 		t.Errorf("TryLock: %v", err)
 	}
-	_, err = l.Lock(bg, rlock.WithWait(300*time.Millisecond))
+	_, err = l.Lock(bg, rlock.WithWait(locktest.Ample(3*time.Second)))
 	locktest.WantErr(t, err, rlock.ErrNotAcquired)
 	if strings.Contains(err.Error(), "reserved for a waiter") {
 		t.Errorf("Lock: %v", err)
