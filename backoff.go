@@ -6,18 +6,6 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Defaults and the lower bound of [WithBackoff].
-const (
-	// A SpinLock pauses for 1 ms, then twice as long each time, up to 128 ms. Both are
-	// Redisson's: the first is about a short critical section, and with the longest a
-	// waiter sends about ten cheap commands a second.
-	DefaultFirstBackoff   = time.Millisecond
-	DefaultLongestBackoff = 128 * time.Millisecond
-
-	DefaultConstantBackoff = 64 * time.Millisecond  // Redisson's constant back-off
-	MinBackoff             = 100 * time.Microsecond // about a round trip
-)
-
 // Backoff is how long a waiter of a SpinLock pauses between two looks, less a random
 // part of up to half, so that waiters of several processes do not keep step. A pause is
 // never longer than the rest of the holder's lease, or WithLongestPoll. Each waiter

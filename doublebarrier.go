@@ -28,10 +28,6 @@ import (
 // Redisson has no such type. Its keys are rlock's own.
 type DoubleBarrier struct{ inspected }
 
-// MaxMembers is the largest number of members of a [DoubleBarrier]: each looks when all
-// have come.
-const MaxMembers = 10_000
-
 // NewDoubleBarrier returns the double barrier of a name, with 1 to [MaxMembers] members: see
 // [Client.NewLock].
 func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrierOption) *DoubleBarrier {

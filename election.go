@@ -30,10 +30,6 @@ import (
 // nothing to do with it.
 type Election struct{ inspected }
 
-// MaxValueLength is the longest value of a leader, in bytes. Each look of a candidate
-// carries its value.
-const MaxValueLength = 64 << 10
-
 // Leader is who leads an election; the zero Leader is nobody.
 type Leader struct {
 	Value  string // what it proclaims

@@ -23,16 +23,8 @@ import "github.com/go-rlock/rlock/internal/protocol"
 // heard from none, because it was away for less than a minute, all keep theirs. After a
 // loss of the data the waiters queue again as they look.
 type FairReadWriteLock struct {
-	// Reader is the side that any number of owners can hold together. Its owners enter
-	// again at once, before waiting writers. So does the owner of the write side; its
-	// read hold lasts when the write hold is unlocked: then other readers come in, and
-	// no writer in between.
-	Reader ReadLock
-
-	// Writer is the side that one owner holds alone. An owner that holds the read side
-	// but not the write side gets ErrUpgrade. ForceUnlock leaves the queue as it is, on
-	// both sides.
-	Writer WriteLock
+	Reader ReadLock  // the shared side: owners of either side enter it again before waiting writers
+	Writer WriteLock // the exclusive side: ErrUpgrade for an owner of the shared side only
 }
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].

@@ -15,9 +15,6 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// DefaultMultiLockRound is Redisson's: see [WithRound].
-const DefaultMultiLockRound = 1500 * time.Millisecond
-
 // MultiLock is several locks as one, all or nothing: the counterpart of Redisson's
 // RMultiLock. Its members may be of any types and on any deployments. It needs all of
 // them: for a majority of independent masters there is RedLock. Two locks of one name

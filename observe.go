@@ -132,9 +132,7 @@ type LeadershipEvent struct {
 // UnlockEvent is the end of an Unlock.
 type UnlockEvent struct {
 	Event
-	// Ends: the hold has ended with this Unlock. Otherwise it goes on, as other leases of it are
-	// open, or it was lost.
-	Ends       bool
+	Ends       bool          // the hold has ended by this; otherwise other leases of it are open, or it was lost
 	HandedOver bool          // it ends, and the next waiter of this Client has it
 	Held       time.Duration // since this lease was acquired; if it Ends, since the hold began
 	Err        error

@@ -30,18 +30,8 @@ import (
 // nothing to do with it.
 type Once struct{ inspected }
 
-// Bounds of a [Once].
-const (
-	MinKeep = time.Millisecond
-	MaxKeep = 365 * 24 * time.Hour // a mistake, if it is longer: use a database
-
-	// MaxResultLength is the longest result, in bytes. Redis sends it to each client that
-	// waits, and does nothing else meanwhile.
-	MaxResultLength = 1 << 20
-
-	// maxFailure is how much of the text of an error others hear, in bytes.
-	maxFailure = 1 << 10
-)
+// maxFailure is how much of the text of an error others hear, in bytes.
+const maxFailure = 1 << 10
 
 // NewOnce returns the Once of a key, which is like the name of a lock: see
 // [Client.NewLock]. A result is kept for so long after the function has returned, between

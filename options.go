@@ -2,58 +2,61 @@ package rlock
 
 import (
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Defaults of the options, and bounds.
+// Defaults of the options, and bounds. Lengths are in bytes.
 const (
-	DefaultWatchdogLease  = 30 * time.Second // Redisson's: outlasts a slow failover
-	DefaultCommandTimeout = 3 * time.Second  // Redisson's time-out of a reply
-	DefaultUnlockTimeout  = 3 * time.Second
-	DefaultLongestPoll    = 5 * time.Second
-	// For WithHandOver: other clients wait for some ms of short sections, ten of long ones.
-	DefaultHandOverPasses, MaxHandOverPasses = 64, 1000
-	DefaultHandOverTime                      = 10 * time.Millisecond
-
-	// DefaultWaiterLease tolerates a lost command, or a pause of a waiter's process of
-	// some seconds. (Redisson's is five minutes.) MinWaiterLease is the shortest: each
-	// waiter sends three commands in it.
-	DefaultWaiterLease = 10 * time.Second
-	MinWaiterLease     = 100 * time.Millisecond
-
-	// The drift of clocks that run at slightly different speeds, and of Redis, which
-	// counts whole milliseconds. Both figures are Redlock's.
-	DefaultDriftFactor = 0.01
-	DefaultDriftFloor  = 2 * time.Millisecond
-
-	// A round trip and the drift could use up a lease below MinLease before the holder
-	// has it. MaxLease is how long the lock of a crashed holder can stay held; use
-	// renewal, not a long lease, for long work.
-	MinLease = 10 * time.Millisecond
-	MaxLease = 24 * time.Hour
+	DefaultWatchdogLease   = 30 * time.Second // Redisson's: outlasts a slow failover
+	DefaultCommandTimeout  = 3 * time.Second  // Redisson's time-out of a reply
+	DefaultUnlockTimeout   = 3 * time.Second
+	DefaultLongestPoll     = 5 * time.Second
+	DefaultWaiterLease     = 10 * time.Second       // tolerates a lost command; Redisson's is five minutes
+	MinWaiterLease         = 100 * time.Millisecond // each waiter sends three commands in it
+	DefaultDriftFactor     = 0.01                   // Redlock's, for clocks that differ slightly in speed
+	DefaultDriftFloor      = 2 * time.Millisecond   // Redlock's: Redis counts whole milliseconds
+	MinLease               = 10 * time.Millisecond  // a round trip and the drift could use up less
+	MaxLease               = 24 * time.Hour         // how long a crashed holder can keep a lock
+	MaxNameLength          = protocol.MaxNameLength // of a lock, with the prefix
+	DefaultHandOverPasses  = 64                     // others wait for some ms of short sections
+	MaxHandOverPasses      = 1000
+	DefaultHandOverTime    = 10 * time.Millisecond
+	DefaultFirstBackoff    = time.Millisecond       // of a SpinLock, as in Redisson
+	DefaultLongestBackoff  = 128 * time.Millisecond // Redisson's: about ten commands a second
+	DefaultConstantBackoff = 64 * time.Millisecond  // Redisson's
+	MinBackoff             = 100 * time.Microsecond // about a round trip
+	MinPriority            = 1
+	MaxPriority            = 10
+	DefaultPriority        = 5
+	MinAging               = time.Millisecond        // with less the network decides
+	MaxAging               = 24 * time.Hour          // more would come too late to help
+	DefaultMultiLockRound  = 1500 * time.Millisecond // Redisson's, for each member
+	DefaultNodeTimeout     = 500 * time.Millisecond  // of a RedLock: far above a round trip in one site
+	MaxPermits             = math.MaxInt32           // of a semaphore, as in Java
+	MaxLeasePermits        = protocol.MostPermits    // of a lease: Redis has a record of each
+	MaxMembers             = 10_000                  // of a DoubleBarrier
+	MaxValueLength         = 64 << 10                // of an Election: candidates send it again and again
+	MinKeep                = time.Millisecond        // of a result of a Once
+	MaxKeep                = 365 * 24 * time.Hour    // a mistake, if it is longer: use a database
+	MaxResultLength        = 1 << 20                 // of a Once: Redis sends it to each client that waits
 )
 
 // PubSubMode says which commands announce releases and wait for them.
 type PubSubMode string
 
 const (
-	// PubSubAuto does what Redisson's defaults do: sharded in a cluster of Redis or
-	// Valkey 7 and later, plain otherwise, and both if HELLO, sent once, does not tell.
-	PubSubAuto PubSubMode = "auto"
-	// PubSubPlain uses PUBLISH, which in a cluster reaches every node.
-	PubSubPlain PubSubMode = "plain"
-	// PubSubSharded uses SPUBLISH, which stays on the lock's shard, in a cluster of
-	// version 7 or later.
-	PubSubSharded PubSubMode = "sharded"
-	// PubSubBoth uses both, for a cluster whose clients disagree: Redisson before 3.22
-	// beside newer ones, or while this option is changed.
-	PubSubBoth PubSubMode = "both"
+	PubSubAuto    PubSubMode = "auto"    // as Redisson: sharded in a cluster of version 7 and later, else plain
+	PubSubPlain   PubSubMode = "plain"   // PUBLISH, which in a cluster reaches every node
+	PubSubSharded PubSubMode = "sharded" // SPUBLISH, in a cluster of version 7 and later
+	PubSubBoth    PubSubMode = "both"    // for a cluster whose clients disagree, as with Redisson before 3.22
 )
 
 // apply calls options, of which none may be nil.

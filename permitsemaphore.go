@@ -3,7 +3,6 @@ package rlock
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -37,14 +36,6 @@ type PermitSemaphore struct {
 	counter protocol.PermitCounter
 	most    int // that a lease can have
 }
-
-// MaxPermits is the most permits that a semaphore can have, as in Java. MaxLeasePermits is
-// the most that one lease of a PermitSemaphore can have: Redis has a record of each. It has
-// none WithFairness, where a lease can have MaxPermits.
-const (
-	MaxPermits      = math.MaxInt32
-	MaxLeasePermits = protocol.MostPermits
-)
 
 // NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock]. Use one type
 // for a name.
@@ -178,18 +169,12 @@ type PermitState struct {
 	Permits   int  // how many there are
 	Available int  // how many of them are free
 	Holders   []PermitHolder
-	// Waiters in this client, without those that need more permits than there are;
-	// WithFairness in all clients, with dead ones that are not removed yet.
-	Waiters int
+	Waiters   int // in this client, without those that need more than there are; WithFairness in all
 }
 
 // PermitHolder are the permits of one hold. Those of Java are a hold each.
 type PermitHolder struct {
-	// HoldID is the Lease.HoldID of a hold of this client, and WithFairness of any hold. For
-	// others there is no room in Redis: it is the id of the first permit, in 32 hexadecimal digits as Redisson shows
-	// it. With a hold of this package these begin with 18 digits of the id of its
-	// client and 10 of its number.
-	HoldID  string
+	HoldID  string // Lease.HoldID if it is of this client or WithFairness, else the id of the first permit
 	Permits int
 	TTL     time.Duration // rest of the lease; -1: it does not end
 }

@@ -18,21 +18,6 @@ type PriorityLock struct{ *core }
 
 var _ Locker = (*PriorityLock)(nil)
 
-// Bounds and the default of a priority.
-const (
-	MinPriority     = 1
-	MaxPriority     = 10
-	DefaultPriority = 5 // in the middle: others can be more or less urgent
-)
-
-// Bounds of [WithAging].
-const (
-	// With less than MinAging the network decides and not the priority; more than
-	// MaxAging per step comes too late to help anybody.
-	MinAging = time.Millisecond
-	MaxAging = 24 * time.Hour
-)
-
 // NewPriorityLock returns the priority lock of a name: see [Client.NewLock].
 func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
 	var cfg priorityConfig

@@ -13,9 +13,6 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// DefaultNodeTimeout is far above a round trip in one site, and small beside a lease.
-const DefaultNodeTimeout = 500 * time.Millisecond
-
 // RedLock is a lock on a majority of independent masters: it excludes, and can be
 // acquired, as long as a majority of them answers and keeps its data. It does not
 // survive that so many of the nodes that voted for a hold lose their data within one

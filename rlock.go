@@ -117,10 +117,6 @@ var _ interface {
 // same name. It is a name without state, not a hold.
 type Lock struct{ *core }
 
-// MaxNameLength is the longest lock name, in bytes, prefix included: every request
-// carries the name.
-const MaxNameLength = protocol.MaxNameLength
-
 // NewLock returns the lock of a name. It sends nothing; invalid arguments, a nil Client
 // or option among them, are reported by the first call.
 //
