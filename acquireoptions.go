@@ -5,19 +5,16 @@ import (
 	"time"
 )
 
-// AcquireOption configures one call that waits for a lease: Lock, Campaign, Enter, or the
-// Acquire of a [PermitSemaphore].
+// AcquireOption configures a call that waits for a lease.
 type AcquireOption interface{ acquire(c *acquireConfig) }
 
-// TryOption configures one call that takes a lease and does not wait, TryLock or TryAcquire,
-// or one that waits for it.
+// TryOption configures a call that takes a lease: [WithLease].
 type TryOption interface {
 	AcquireOption
 	try()
 }
 
-// WaitOption configures one call that waits: for a lease, or for something that has none,
-// as the Acquire of a [Semaphore] and the Wait of a [CountDownLatch] do.
+// WaitOption configures a call that waits, for whatever: [WithWait].
 type WaitOption interface {
 	AcquireOption
 	wait()
@@ -71,17 +68,13 @@ type partOption time.Duration
 
 func (o partOption) acquire(c *acquireConfig) { c.waits = time.Duration(o) }
 
-// WithLease gives the hold a fixed lease, rounded up to whole milliseconds, and no
-// renewal: Redis frees the lock when it is over. It must be between [MinLease] and
-// [MaxLease], and WithDrift must leave some of it. Without WithLease the hold has the
-// watchdog lease and is renewed until it is unlocked or lost. A re-entry shares one hold
-// in Redis with the leases that it joins, which lasts as long as the longest of them:
-// while one is renewed, all are.
+// WithLease gives the hold a fixed lease, from [MinLease] to [MaxLease], rounded up to whole
+// milliseconds, and no renewal; WithDrift must leave some of it. A re-entry shares one hold with the
+// leases that it joins, which lasts as long as the longest of them: while one is renewed, all are.
 func WithLease(d time.Duration) TryOption { return leaseOption(d) }
 
-// WithWait bounds how long a call waits. When it is over, the call returns an error that
-// matches ErrNotAcquired but no context error. Zero means one look; a negative time is
-// refused. The default is no bound but the context's.
+// WithWait bounds how long a call waits. Then its error matches ErrNotAcquired but no context error.
+// Zero means one attempt; a negative time is refused.
 func WithWait(d time.Duration) WaitOption { return waitOption(d) }
 
 // callOption is any of the option types of a call.

@@ -6,18 +6,15 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Backoff is how long a waiter of a SpinLock pauses between two looks, less a random
-// part of up to half, so that waiters of several processes do not keep step. A pause is
-// never longer than the rest of the holder's lease, or WithLongestPoll. Each waiter
-// begins with the first pause when it gets to the head of its client's line.
+// Backoff is how long a waiter of a [SpinLock] pauses between two polls, less a random part of up to
+// half; at most the rest of the holder's lease.
 type Backoff struct{ first, longest time.Duration }
 
-// ExponentialBackoff pauses for first, then twice as long each time, up to longest. They
-// must be between [MinBackoff] and [MaxLease], first not above longest.
+// ExponentialBackoff pauses for first, then twice as long each time, up to longest. Both must be
+// between [MinBackoff] and [MaxLease].
 func ExponentialBackoff(first, longest time.Duration) Backoff { return Backoff{first, longest} }
 
-// ConstantBackoff pauses for d each time, which must be between [MinBackoff] and
-// [MaxLease].
+// ConstantBackoff pauses for d each time, from [MinBackoff] to [MaxLease].
 func ConstantBackoff(d time.Duration) Backoff { return Backoff{d, d} }
 
 func (b Backoff) check() error {

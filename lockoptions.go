@@ -2,8 +2,7 @@ package rlock
 
 import "time"
 
-// AnyLockOption configures a lock of any type but MultiLock: [WithNonReentrant] or
-// [WithMaxHold].
+// AnyLockOption is [WithNonReentrant], or a [HoldOption].
 type AnyLockOption interface {
 	LockOption
 	FairLockOption
@@ -15,8 +14,7 @@ type AnyLockOption interface {
 	RedLockOption
 }
 
-// HoldOption configures a lock of any type but MultiLock, and what else hands out leases but
-// a [DoubleBarrier]: [WithMaxHold].
+// HoldOption is [WithMaxHold].
 type HoldOption interface {
 	AnyLockOption
 	PermitSemaphoreOption
@@ -24,42 +22,40 @@ type HoldOption interface {
 	OnceOption
 }
 
-// LockOption configures a [Lock]: an [AnyLockOption], or [WithHandOver].
+// LockOption is an [AnyLockOption], or [WithHandOver].
 type LockOption interface{ lock(c *lockConfig) }
 
-// FairLockOption configures a [FairLock]: an [AnyLockOption].
+// FairLockOption is an [AnyLockOption].
 type FairLockOption interface{ fairLock(c *lockConfig) }
 
-// SpinLockOption configures a [SpinLock]: an [AnyLockOption], or [WithBackoff].
+// SpinLockOption is an [AnyLockOption], or [WithBackoff].
 type SpinLockOption interface{ spinLock(c *spinConfig) }
 
-// FencedLockOption configures a [FencedLock]: an [AnyLockOption].
+// FencedLockOption is an [AnyLockOption].
 type FencedLockOption interface{ fencedLock(c *lockConfig) }
 
-// ReadWriteLockOption configures both sides of a [ReadWriteLock]: an [AnyLockOption], or
-// [WithReaderPreference].
+// ReadWriteLockOption is an [AnyLockOption], or [WithReaderPreference].
 type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
 
-// FairReadWriteLockOption configures both sides of a [FairReadWriteLock]: an [AnyLockOption].
+// FairReadWriteLockOption is an [AnyLockOption].
 type FairReadWriteLockOption interface{ fairReadWriteLock(c *lockConfig) }
 
-// PriorityLockOption configures a [PriorityLock]: an [AnyLockOption], or [WithAging].
+// PriorityLockOption is an [AnyLockOption], or [WithAging].
 type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
 
-// RedLockOption configures a [RedLock]: an [AnyLockOption], [WithQuorum],
-// [WithNodeTimeout], [WithRestartQuarantine] or [WithLongestLease].
+// RedLockOption configures a [RedLock].
 type RedLockOption interface{ redLock(c *redConfig) }
 
-// MultiLockOption configures a [MultiLock]: [WithRound].
+// MultiLockOption is [WithRound].
 type MultiLockOption interface{ multiLock(c *multiConfig) }
 
-// PermitSemaphoreOption configures a [PermitSemaphore]: [WithFairness] or [WithMaxHold].
+// PermitSemaphoreOption is [WithFairness] or [WithMaxHold].
 type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
 
-// ElectionOption configures an [Election]: [WithMaxHold].
+// ElectionOption is [WithMaxHold].
 type ElectionOption interface{ election(c *lockConfig) }
 
-// OnceOption configures a [Once]: [WithMaxHold].
+// OnceOption is [WithMaxHold].
 type OnceOption interface{ once(c *lockConfig) }
 
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
@@ -177,28 +173,21 @@ func lockOptions[O comparable](opts []O, to func(O, *lockConfig)) (lockConfig, e
 // noOptions checks the options of a type that has none: they are all nil.
 func noOptions[O comparable](opts []O) error { return applyEach(opts, func(O) {}) }
 
-// WithNonReentrant makes an acquire that would enter again fail at once with
-// ErrReentrant.
+// WithNonReentrant makes an acquire that would re-enter fail: ErrReentrant.
 func WithNonReentrant() AnyLockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
 }
 
-// WithMaxHold bounds the time of a renewed hold, for code that may hang while its
-// process lives. When it is over, the lease is lost with ErrMaxHold and not renewed any
-// more. Redis keeps the lock for the rest of the lease, so that the holder has time to
-// notice; Unlock frees it at once. The default, 0, is no bound. Other values must be at
-// least [MinLease]. Fixed leases are not bounded, unless they share the hold of a
-// renewed one.
+// WithMaxHold bounds the time of a renewed hold, for code that may hang. Then the lease is lost with
+// ErrMaxHold and no longer renewed; Unlock frees the lock at once, or Redis at the end of the lease. d
+// is at least [MinLease], or 0, the default: no bound. A fixed lease by itself is not bounded.
 func WithMaxHold(d time.Duration) HoldOption {
 	return holdOption{func(c *lockConfig) { c.maxHold = d }}
 }
 
-// WithHandOver bounds how a [Lock] changes hands among the waiters of one client without
-// Redis: at most so many times (0: never), and not after within since the grant; then
-// waiters of other clients go first. Only a renewed hold is handed over, to a waiter
-// without WithLease; it gets a higher token and the same [Lease.HoldID]. An Unlock that
-// hands over asks Redis nothing, so a ForceUnlock in the meantime is told to the holder
-// after it.
+// WithHandOver bounds how a [Lock] changes hands among the waiters of one client without Redis: at most
+// passes times (0: never), and only within that time since the grant. The new holder has a higher token
+// and the same [Lease.HoldID], and is told of a ForceUnlock in the meantime (docs/locks.md).
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return handOverOption{passes, within}
 }

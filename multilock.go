@@ -15,26 +15,14 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// MultiLock is several locks as one, all or nothing: the counterpart of Redisson's
-// RMultiLock. Its members may be of any types and on any deployments. It needs all of
-// them: for a majority of independent masters there is RedLock. Two locks of one name
-// that two Clients make on one deployment are one lock: a MultiLock of both would wait
-// for itself.
+// MultiLock is several locks as one, all or nothing: the counterpart of Redisson's RMultiLock. Its
+// members may be of any types and on any deployments. It is a name, not a hold, and goroutines may
+// share it.
 //
-// It takes its members one after the other, in the order of their names and, where those
-// are equal, of the addresses of their servers, so that MultiLocks with common members
-// do not deadlock. (All processes must use the same addresses. Sentinel deployments have
-// none: their order is that in which their Clients were made.) If all members are of
-// type Lock, on one Client and in one cluster slot, one atomic script takes all or none,
-// and one script frees them; only if one of them is held, the members are taken one by
-// one.
-//
-// A peer that takes the members in another order may hold one that this one waits for,
-// and wait for one that this one holds. So a MultiLock gives back what it holds after a
-// round ([WithRound]), and waits for the missing member without holding any.
-//
-// A MultiLock is a name, not a hold, and goroutines may share it. An Observer sees its
-// members, not the whole.
+// It takes its members in the order of their names, so MultiLocks with common members do not deadlock,
+// and gives back what it holds when it has waited for the others for a round ([WithRound]). Two locks
+// of one name on one deployment are one lock, also of two Clients: a MultiLock of both would wait for
+// itself. An Observer sees its members, not the whole. Details: docs/locks.md.
 type MultiLock struct {
 	name    string
 	members []Locker // in the order in which they are taken
@@ -43,11 +31,9 @@ type MultiLock struct {
 
 var _ Locker = (*MultiLock)(nil)
 
-// NewMultiLock returns the lock of all the given locks. The error matches
-// ErrInvalidArgument if there are none, one is nil or was made with invalid arguments,
-// two of one Client have the same name (also locks of different types, or both sides of a
-// read-write lock: one would wait for the other), or two RedLocks of one name share a node.
-// A MultiLock among them stands for its members; its options do not count.
+// NewMultiLock returns the lock of all given locks; a MultiLock stands for its members. The error
+// matches ErrInvalidArgument if there are none, one is nil or was made with invalid arguments, two of
+// one Client have the same name, of whatever types, or two RedLocks of one name share a node.
 func NewMultiLock(locks []Locker, opts ...MultiLockOption) (*MultiLock, error) {
 	m := &MultiLock{multiConfig: multiConfig{round: DefaultMultiLockRound}}
 	if err := applyEach(opts, func(o MultiLockOption) { o.multiLock(&m.multiConfig) }); err != nil {
@@ -113,10 +99,9 @@ type multiOption func(c *multiConfig)
 
 func (o multiOption) multiLock(c *multiConfig) { o(c) }
 
-// WithRound sets how long, for each of its members, a MultiLock that holds some of them waits
-// for the rest, before it gives back what it has and starts over. That ends deadlocks of
-// processes that take the same locks in different orders. The default is
-// [DefaultMultiLockRound]; it must be between 1 ms and [MaxLease].
+// WithRound sets how long, for each of its members, a MultiLock that holds some of them waits for the
+// rest before it gives them back and starts over: from 1 ms to [MaxLease], by default
+// [DefaultMultiLockRound].
 func WithRound(d time.Duration) MultiLockOption {
 	return multiOption(func(c *multiConfig) { c.round = d })
 }
@@ -199,16 +184,14 @@ type ofMember struct{ of *Error }
 func (e ofMember) Error() string { return "member " + e.of.text() }
 func (e ofMember) Unwrap() error { return e.of }
 
-// Lock waits until it holds all members, and returns one lease of them. Its errors are
-// those of the members' Lock; after any of them, what was taken is given back, in the
-// background if Redis does not answer at once. With WithLease each member has at least
-// that lease when all are held.
+// Lock waits until it holds all members, and returns one lease of them, with errors of the members'
+// Lock; after any of them, what was taken is given back. WithLease each member has at least that lease
+// when all are held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lockAll(ctx, m, true, opts)
 }
 
-// TryLock takes all members if each is free, or ctx descends from its hold; otherwise
-// none. Its errors are those of the members' TryLock.
+// TryLock takes all members or none. Its errors are those of their TryLock.
 func (m *MultiLock) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
 	return lockAll(ctx, m, false, opts)
 }

@@ -41,9 +41,8 @@ func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)
 	return nil
 }
 
-// IsLocked reports whether anybody holds any of the members. Like State it asks one
-// member after the other, so the answer is not of one moment. All methods of [Inspector]
-// fail with ErrInvalidArgument if a member, of a type of the caller's, is no Inspector.
+// IsLocked reports whether anybody holds any member. The members are asked one after the other. If one
+// is no [Inspector], it fails with ErrInvalidArgument.
 func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
 	err = m.each(ctx, func(l Inspector) (bool, error) {
 		locked, err = l.IsLocked(ctx)
@@ -52,9 +51,8 @@ func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
 	return locked, err
 }
 
-// State returns the states of the members as one: their holders, the longest TTL, and
-// the number of their waiters. A holder of the whole holds each member with an id of its
-// own. There is no token: each member has its own ([Lease.Members]).
+// State returns the states of the members as one: their holders, longest TTL and number of waiters, and
+// no token ([Lease.Members] has those).
 func (m *MultiLock) State(ctx context.Context) (State, error) {
 	all := State{Mode: ModeFree}
 	err := m.each(ctx, func(l Inspector) (bool, error) {
@@ -75,8 +73,7 @@ func (m *MultiLock) State(ctx context.Context) (State, error) {
 	return all, nil
 }
 
-// HoldCount returns how often the owner that ctx descends from has entered all members,
-// according to Redis.
+// HoldCount returns how often the owner of ctx has entered all members.
 func (m *MultiLock) HoldCount(ctx context.Context) (times int, err error) {
 	first := true
 	err = m.each(ctx, func(l Inspector) (bool, error) {
@@ -93,23 +90,20 @@ func (m *MultiLock) HoldCount(ctx context.Context) (times int, err error) {
 	return times, nil
 }
 
-// ForceUnlock frees all members, whoever holds them, and reports whether any was held.
-// It goes on after an error, and joins the errors. A holder of the whole loses it with
-// the first member whose loss it learns of, and gives the others back.
+// ForceUnlock frees all members, whoever holds them, and reports whether any was held. It goes on after
+// an error, and joins the errors.
 func (m *MultiLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlock(ctx) })
 }
 
-// ForceUnlockIf frees the member that the hold with this id has: one at most, because
-// a hold of the whole has an id for each. But then the whole is lost, and its client
-// gives the others back.
+// ForceUnlockIf frees the member that the hold with this id has. If it was part of a hold of the whole,
+// the whole is lost.
 func (m *MultiLock) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlockIf(ctx, holdID) })
 }
 
-// RequestRelease asks the holders of all members, and reports whether any was asked. It goes on
-// after an error, and joins the errors. If a member, of a type of the caller's, is no
-// [ReleaseRequester], it asks nobody and fails with ErrInvalidArgument.
+// RequestRelease asks the holders of all members, as ForceUnlock does. If a member is no
+// [ReleaseRequester], it fails with ErrInvalidArgument at once.
 func (m *MultiLock) RequestRelease(ctx context.Context) (asked bool, err error) {
 	members, err := membersAs[ReleaseRequester](ctx, m)
 	if err != nil {

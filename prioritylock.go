@@ -6,14 +6,10 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// PriorityLock is a reentrant, exclusive lock that goes to the most urgent waiter: the
-// one with the highest priority ([PriorityLock.At]), and among equals the first, from
-// whatever client or process. It is never taken from its holder. TryLock takes a free
-// lock only if no waiter goes before it. Without WithAging a low priority can starve
-// while higher ones keep coming.
-//
-// What [FairReadWriteLock] says of keys, of other types and of waiters holds here too; a
-// waiter that loses its place also loses what it gained by waiting.
+// PriorityLock is a reentrant, exclusive lock that goes to the waiter with the highest priority
+// ([PriorityLock.At]), and among equals to the first, across processes. TryLock takes it only if no
+// waiter goes before it. Without [WithAging] a low priority can starve. Keys are as in
+// [FairReadWriteLock].
 type PriorityLock struct{ *core }
 
 var _ Locker = (*PriorityLock)(nil)
@@ -31,10 +27,8 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	return &PriorityLock{l}
 }
 
-// At returns the lock for callers of a priority, from [MinPriority] to [MaxPriority], the most
-// urgent: press.At(9).Lock(ctx). Without it they have [DefaultPriority]. It is the same lock,
-// for a MultiLock too, and has all methods of a PriorityLock. It sends nothing; any other
-// priority is reported by the first call. A re-entry has no priority.
+// At returns the same lock for callers of a priority, from MinPriority to MaxPriority, the most urgent,
+// instead of DefaultPriority: press.At(9).Lock(ctx). The first call reports any other priority.
 func (l *PriorityLock) At(priority int) Locker {
 	if l == nil || l.core == nil {
 		return &PriorityLock{}
@@ -52,11 +46,9 @@ type priorityOption func(c *priorityConfig)
 
 func (o priorityOption) priorityLock(c *priorityConfig) { o(c) }
 
-// WithAging makes waiting count: each d that a waiter of a PriorityLock has waited adds
-// one step of priority, without an upper bound, so none starves: one with priority 1
-// goes before all of priority 10 that came more than 9 d after it. d must be between
-// [MinAging] and [MaxAging]; fractions of a microsecond are dropped. By default waiting
-// does not count. All clients of a lock must use the same.
+// WithAging adds one step of priority for each d that a waiter has waited, without an upper bound, so
+// none starves. d is from [MinAging] to [MaxAging]. By default waiting does not count. All clients of a
+// lock must use the same.
 func WithAging(d time.Duration) PriorityLockOption {
 	return priorityOption(func(c *priorityConfig) { c.aging, c.hasAging = d, true })
 }

@@ -6,20 +6,11 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// SpinLock is a Lock without messages: it publishes no release, and its waiters poll
-// with growing pauses instead of subscribing. It is the counterpart of Redisson's
-// RSpinLock. It suits very many locks that are held for milliseconds, where a message
-// per release would cost more than a few looks, and users that may not publish or
-// subscribe.
-//
-// Of a client's waiters only the first in line looks; the others hear at once of a
-// release in the same client. So a lock costs one look per pause and waiting process:
-// with the default back-off 8 in the first quarter of a second, then about 10 a second.
-// In return, a waiter notices a free lock up to a pause late.
-//
-// Keys, leases, tokens and re-entry are those of Lock. The two exclude each other, but a
-// waiter of Lock does not hear the release of a SpinLock: it sleeps until the holder's
-// lease would be over, or WithLongestPoll.
+// SpinLock is a Lock without messages, the counterpart of Redisson's RSpinLock: it publishes no
+// release, and of a client's waiters the first polls with growing pauses ([WithBackoff]). So a waiter
+// notices a free lock up to a pause late. It suits very many locks that are held for milliseconds, and
+// Redis users that may not publish or subscribe. It excludes a Lock of the same name, but does not wake
+// its waiters. Details: docs/locks.md.
 type SpinLock struct{ *core }
 
 var _ Locker = (*SpinLock)(nil)
@@ -42,8 +33,8 @@ type spinOption func(c *spinConfig)
 
 func (o spinOption) spinLock(c *spinConfig) { o(c) }
 
-// WithBackoff sets the pauses of a SpinLock. The default is
-// ExponentialBackoff([DefaultFirstBackoff], [DefaultLongestBackoff]).
+// WithBackoff sets the pauses of a SpinLock. The default is ExponentialBackoff([DefaultFirstBackoff],
+// [DefaultLongestBackoff]).
 func WithBackoff(b Backoff) SpinLockOption {
 	return spinOption(func(c *spinConfig) { c.backoff = b })
 }
