@@ -6,15 +6,14 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Barrier holds up goroutines in many processes while it is set. It stays set, without a
-// limit of time, until somebody lifts it, not only who set it. It has keys of its own.
+// Barrier holds up goroutines in many processes from Set until somebody lifts it, without a limit of
+// time. Its keys are rlock's own.
 type Barrier struct {
 	one  *core
 	asks *protocol.Barrier
 }
 
-// NewBarrier returns the barrier of a name, for which the rules of [Client.NewLock] hold.
-// It sends nothing; invalid arguments are reported by the first call.
+// NewBarrier returns the barrier of a name: see [Client.NewLock].
 func (c *Client) NewBarrier(name string, opts ...BarrierOption) *Barrier {
 	l, names := newCore(c, barrierFamily, name, lockConfig{}, noOptions(opts))
 	return &Barrier{l, protocol.NewBarrier(&l.c.site, names)}
@@ -30,14 +29,12 @@ func (b *Barrier) core() *core {
 	return b.one
 }
 
-// Set sets the barrier. If it is set, nothing changes. If Redis gives no answer, or ctx
-// ends, the outcome is unknown. When Redis answers again, the client sees to it that late
-// copies of the request change nothing.
+// Set sets the barrier. An unknown outcome is as with [Semaphore.TrySetPermits].
 func (b *Barrier) Set(ctx context.Context) error {
 	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.asks.Set(op) })
 }
 
-// Lift lifts the barrier and lets all pass who wait. Otherwise it is as Set.
+// Lift lets all pass who wait. Otherwise it is as Set.
 func (b *Barrier) Lift(ctx context.Context) error {
 	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.asks.Lift(op) })
 }
@@ -50,7 +47,7 @@ func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Requ
 	return err
 }
 
-// IsSet reports whether the barrier is set. It takes one request, and does not wait.
+// IsSet reports whether the barrier is set, and does not wait.
 func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
 	if err := b.core().check(ctx); err != nil {
 		return false, err
@@ -59,8 +56,7 @@ func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
 	return r.Outcome > 0, err
 }
 
-// Wait waits until the barrier is not set, ctx ends, or WithWait is over. It may miss that
-// the barrier was lifted if it is set again at once. Its errors are those of
+// Wait waits until the barrier is not set; it may miss a moment in which it is not. Errors are those of
 // [CountDownLatch.Wait].
 func (b *Barrier) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := b.core().check(ctx); err != nil {

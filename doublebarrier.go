@@ -9,27 +9,18 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// DoubleBarrier lets a fixed number of members begin together, and end together: Enter
-// waits until all have come, and Leave until all have left. Then the next generation can
-// begin; who comes before that waits for it. Members are calls of Enter, from any
-// process.
+// DoubleBarrier lets a fixed number of members begin together (Enter) and end together (Leave); then
+// the next generation can begin. Members are calls of Enter, from any process; nothing is re-entered.
+// All must give the same number: while anybody is in, another number fails with ErrInvalidArgument.
 //
-// Enter returns a [Lease], which is renewed unless it was entered WithLease. A member that
-// dies leaves at the end of its lease. That is so too for one that died while it waited to
-// enter, or lost its connection for longer than its lease: until then it counts, and the
-// others may enter without it. Lease.Token is the same for all members of a generation,
-// and higher than those of all before it. Nothing is entered again: each Enter takes a
-// place, whatever its context descends from.
-//
-// All members must give the same number. While anybody is in, or waits with another number,
-// Enter fails with ErrInvalidArgument. [Inspector] methods see the members that have
-// entered as readers that share a lock; ForceUnlock ends the generation.
-//
-// Redisson has no such type. Its keys are rlock's own.
+// Each member has a [Lease]. One that dies leaves at its end; until then it counts, so the others may
+// enter without it. Lease.Token is that of the generation, and higher than those before. Inspector
+// methods see members as readers; ForceUnlock ends the generation. Members cannot be asked to release.
+// Details: docs/synchronizers.md.
 type DoubleBarrier struct{ inspected }
 
-// NewDoubleBarrier returns the double barrier of a name, with 1 to [MaxMembers] members: see
-// [Client.NewLock].
+// NewDoubleBarrier returns the double barrier of a name: see [Client.NewLock]. It is for 1 to
+// [MaxMembers] members.
 func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrierOption) *DoubleBarrier {
 	err := noOptions(opts)
 	if members < 1 || members > MaxMembers {
@@ -47,24 +38,16 @@ func (b *DoubleBarrier) core() *core {
 	return b.inspected.core
 }
 
-// Enter waits until as many members as there are have called it. Options and errors are
-// those of [Locker]; WithWait(0) enters only as the last of them. Who gives up leaves no
-// place.
+// Enter waits until all members have called it. Options and errors are those of [Locker]; WithWait(0)
+// enters only as the last of them.
 func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lock(ctx, b.core(), true, opts)
 }
 
-// Leave unlocks the lease, which waits for nobody, and then waits until all members of its
-// generation have left. If it fails to unlock, it does not wait, and returns the error of
-// [Lease.Unlock]; it waits if that is ErrUnconfirmed since a reply was lost, which it returns then.
-// Otherwise the member has left, and the error matches
-//   - ctx.Err(), if ctx ended first, and ErrNotAcquired, if WithWait was over; and
-//     ErrUnreachable, if Redis did not answer then;
-//   - ErrUnreachable, if Redis gave no answer for as long as a watchdog lease;
-//   - ErrClosed, if the client shuts down, or ErrRefused, if Redis replied with an error.
-//
-// A lease of another barrier or client is refused with ErrInvalidArgument, and a nil one
-// with ErrNotHeld.
+// Leave unlocks the lease, and waits until all members of its generation have left. If it fails to
+// unlock, it returns the error of [Lease.Unlock] and does not wait, except after a lost reply.
+// Otherwise the member has left, and the errors are those of [CountDownLatch.Wait], ErrClosed or
+// ErrRefused. Another's lease is refused with ErrInvalidArgument, and a nil one with ErrNotHeld.
 func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
 	l := b.core()
 	if err := l.check(ctx); err != nil {

@@ -8,26 +8,13 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Election chooses one leader among the candidates of any number of processes. Campaign
-// waits in order of arrival, and returns the leadership as a [Lease]: it is renewed until
-// Unlock resigns, or until it is lost, and its token is higher than that of every leader
-// before. As with locks, no two leaders both trust their leases, but a leader that was
-// stopped may act on one that is over: have what it writes to check Lease.Token or its
-// [Lease.Context]. In the function of Run, [LeaseFrom] has the lease.
+// Election chooses one leader among candidates in many processes, in order of arrival. The leadership
+// is a [Lease], whose token is higher than those before. A leader that was stopped may act on a lease
+// that is over: check its token. The value that a leader proclaims begins and ends with the leadership.
 //
-// The leader proclaims a value, such as its address. It is there from the moment in which
-// it leads, changes with [Election.Proclaim], and goes with the leadership: nobody ever
-// sees the value of one leader with the token of another.
-//
-// When a leader resigns, the next candidate leads at once; when it dies, at the end of its
-// lease. A candidate keeps its place by reporting each third of the waiter lease
-// ([WithWaiterLease]); one that died delays those behind it by at most a waiter lease. A
-// candidate that leads already, in the sense that its context descends from that lease,
-// gets ErrReentrant. [Inspector] methods see an election as a lock that its leader holds:
-// ForceUnlock deposes the leader.
-//
-// Redisson has no such type. Its keys are rlock's own, and a lock of the same name has
-// nothing to do with it.
+// When a leader resigns, the next candidate leads at once; when it dies, at the end of its lease. A
+// candidate keeps its place by reporting each third of the waiter lease ([WithWaiterLease]). Inspector
+// methods see a lock that the leader holds: ForceUnlock deposes it. Details: docs/synchronizers.md.
 type Election struct{ inspected }
 
 // Leader is who leads an election; the zero Leader is nobody.
@@ -53,9 +40,8 @@ func (e *Election) core() *core {
 	return e.inspected.core
 }
 
-// Campaign waits until it leads, with this value from the beginning. Options and errors are
-// those of [Locker]; WithWait(0) leads only if nobody does or goes first, and leaves no
-// place in the queue.
+// Campaign waits until it leads, with this value from the beginning, until Unlock resigns. Options and
+// errors are those of [Locker]; WithWait(0) leads only if nobody does or goes first.
 func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOption) (*Lease, error) {
 	if err := e.checkValue(ctx, value); err != nil {
 		return nil, err
@@ -95,15 +81,9 @@ func (e *Election) checkValue(ctx context.Context, value string) error {
 	return nil
 }
 
-// Proclaim changes the value of the leader that has the lease. Of several calls for a lease
-// the latest counts, whatever copies of their requests arrive when. The error matches
-//   - ErrLeaseLost, and the cause, if the lease is lost, maybe as Redis says now;
-//   - ErrUnlocked, ErrClosed or ErrNotHeld, if the lease has ended or is none;
-//   - ErrInvalidArgument, if the lease is not of this election and client, or the value is
-//     longer than MaxValueLength;
-//   - ErrUnreachable, if Redis did not answer within the command time-out, or ctx.Err():
-//     the value may change all the same, also a little later;
-//   - or ErrRefused, if Redis replied with an error.
+// Proclaim changes the value of the leader that has the lease; the latest call counts. Errors are those
+// of [Lease.Extend]; another's lease, or a value longer than [MaxValueLength], is refused with
+// ErrInvalidArgument. After ErrUnreachable or ctx.Err() the value may change all the same, or later.
 func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) error {
 	if err := e.checkValue(ctx, value); err != nil {
 		return err
@@ -139,8 +119,8 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	return nil
 }
 
-// Leader returns who leads now. The error matches ErrNoLeader if nobody does; otherwise
-// bounds and errors are those of an [Inspector].
+// Leader returns who leads. The error matches ErrNoLeader if nobody does; otherwise bounds and errors
+// are those of an [Inspector].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
@@ -157,10 +137,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leader, nil
 }
 
-// Candidates returns the owners that wait to lead, in the order in which they would, the first
-// hundred at the most: what Leader.HoldID would be of each. The client of one is what precedes the
-// colon ([Client.ID]). The leader is not among them; one that has died is, for a waiter lease at the
-// most. Bounds and errors are those of an [Inspector].
+// Candidates returns who waits to lead, in order: at most a hundred ids as in Leader.HoldID. A dead one
+// stays for a waiter lease. Errors: see [Inspector].
 func (e *Election) Candidates(ctx context.Context) (owners []string, err error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
@@ -177,16 +155,10 @@ func leaderOf(s *sighting) Leader {
 	return Leader{Value: s.value, HoldID: s.Holders[0].HoldID, Token: s.Token}
 }
 
-// Observe returns a channel on which the leader is sent, at once and after each change of
-// the leader or its value; the zero Leader if nobody leads. The channel has the latest:
-// what was not read in time is left out, and so are changes that come within some
-// milliseconds of each other. A change is announced by a message; without one, as after a
-// broken connection, it is seen at the longest poll or the end of the lease at the latest.
-// While Redis cannot be reached nothing is sent. All Observe and Watch of a client and an
-// election share one connection and one look.
-//
-// The channel is closed when ctx or the client ends. The error matches ErrInvalidArgument, or
-// ErrClosed if the client has shut down; there is no channel then.
+// Observe returns a channel that gets the leader, at once and after each change of it or its value; the
+// zero Leader if nobody leads. It keeps only the latest. A change is noticed within WithLongestPoll at
+// the latest, but not while Redis cannot be reached. The channel is closed when ctx or the client ends.
+// Observe fails only with ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
@@ -215,17 +187,12 @@ func (to *leadersTo) tell(s *sighting) {
 	}
 }
 
-// Run campaigns, and calls fn with the context of the leadership: it ends with ctx, and when
-// the leadership is lost; [LeaseFrom] returns the lease, for its token and for Proclaim. When
-// fn returns while it leads, Run resigns and returns the error of fn; ErrClosed instead of
-// context.Canceled, if the client shuts down and ctx has not ended. If the leadership was lost
-// before that, Run drops what fn returned and campaigns again. It does so too when Redis cannot
-// be reached or refuses it for now, or too few replicas confirm.
+// Run campaigns, and calls fn with the context of the leadership ([LeaseFrom] has its lease). When fn
+// returns or panics while it leads, Run resigns, and returns the error of fn, as [Do] does. After a
+// loss it drops that and campaigns again, as it does while Redis is away or refuses it for now.
 //
-// Run returns the error of Campaign if that fails for another reason: the end of ctx, which
-// it matches, ErrClosed, ErrReentrant, ErrInvalidArgument, or ErrRefused. If Redis
-// does not confirm that it resigned, the error matches ErrUnconfirmed too. Run resigns if
-// fn panics.
+// Otherwise it returns the error of Campaign: ctx.Err(), ErrClosed, ErrReentrant, ErrInvalidArgument or
+// ErrRefused. The error matches ErrUnconfirmed too if Redis does not confirm that it resigned.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
 	if err := e.checkValue(ctx, value); err != nil {
 		return err

@@ -11,34 +11,21 @@ import (
 )
 
 // PermitSemaphore is a semaphore whose permits have leases, the counterpart of Redisson's
-// RPermitExpirableSemaphore. A [Lease] is one hold of n permits. It is renewed unless it
-// was acquired WithLease, so the permits of a process that dies come back when its lease is
-// over; those that Java holds without a lease never do.
+// RPermitExpirableSemaphore. A Lease is one hold of n permits, without a fencing token. Those of a
+// process that dies come back at the end of the lease; those that Java holds without a lease never do.
+// If one permit of a lease is gone, the lease is lost as a whole.
 //
-// Each Acquire takes permits of its own, whatever its context descends from: nothing is
-// entered again, and who holds all permits and asks for more waits for itself. A lease has
-// no fencing token: Token is 0. If any of its permits is gone, the lease is lost as a whole,
-// and the rest is given back.
-//
-// Without [WithFairness], waiters of one client are served in the order of their calls, a
-// request for many permits before the smaller ones that came after it. Among clients there
-// is no order. A request for more permits than there are waits until permits are added, and
-// others do not wait behind it.
-//
-// The number of permits is in Redis for good, until it is deleted there: a program calls
-// TrySetPermits when it begins, and the first one decides. With no number every acquire
-// fails with ErrNotSet.
-//
-// Permits expire by the clock of the server, and in Java processes by their own: one whose
-// clock is ahead by most of a lease takes permits that are still held.
+// Nothing is re-entered: an owner that holds all permits and asks for more waits for itself. Waiters of
+// one client are served in the order of their calls, except that none waits behind a request for more
+// permits than there are; for an order among clients use [WithFairness]. The number of permits stays in
+// Redis until it is deleted. Details: docs/synchronizers.md.
 type PermitSemaphore struct {
 	one     *core // takes one permit at a time
 	counter protocol.PermitCounter
 	most    int // that a lease can have
 }
 
-// NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock]. Use one type
-// for a name.
+// NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock].
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	var cfg permitConfig
 	err := applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) })
@@ -58,22 +45,13 @@ type permitOption func(c *permitConfig)
 
 func (o permitOption) permitSemaphore(c *permitConfig) { o(c) }
 
-// WithFairness makes a PermitSemaphore first come, first served among all processes: a
-// request waits for all that came before it, so one for many permits is not starved by
-// smaller ones, and TryAcquire takes permits only if nobody waits. What
-// [FairReadWriteLock] says of the queue and of dead waiters holds here too. A request for
-// more permits than there are does not stand in the queue; when permits are added it looks
-// whether there are enough, and queues then.
+// WithFairness makes a PermitSemaphore first come, first served among all processes: a request waits
+// for all that came before it, and TryAcquire takes permits only if nobody waits. A request for more
+// permits than there are does not hold up the others. A release wakes only the next request.
 //
-// It is also what makes a semaphore cheap where many processes wait for it: a release wakes
-// the one request that comes next, and only if there is room for it. Without fairness it
-// wakes the first waiter of each client, as Redisson's does, and all but one of them look in
-// vain: with fifty clients that is more than thirty scripts for each permit, instead of two.
-//
-// It has keys of its own, its number of permits included. Java processes, and clients
-// without the option, do not see them: all clients of a name must use it. While permits
-// without it, or a lock, have the name, its methods fail with ErrForeignKey; the others do
-// not look here.
+// Its keys are its own, so all clients of a name must use it, and Java cannot. While permits without
+// it, or a lock, have the name, its methods fail with ErrForeignKey; the others do not see it. Details:
+// docs/synchronizers.md.
 func WithFairness() PermitSemaphoreOption {
 	return permitOption(func(c *permitConfig) { c.fair = true })
 }
@@ -90,9 +68,8 @@ func (s *PermitSemaphore) core() *core {
 	return s.one
 }
 
-// TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none yet. It
-// reports whether it did. If Redis gives no answer, or ctx ends, the outcome is unknown; a
-// request that is still under way may set it a little later.
+// TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none, and reports whether
+// it did. Without an answer the outcome is unknown.
 func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -104,11 +81,8 @@ func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error
 	return change(ctx, l, func() protocol.Request[bool] { return s.counter.SetPermits(n) })
 }
 
-// AddPermits adds permits, or with a negative n takes some away. If those are held, fewer
-// are free than none until they have been given back. It sets the number if there is none.
-// If there would be more than MaxPermits, held ones included, or as many less than none, it
-// changes nothing and the error matches ErrInvalidArgument. Without an answer the outcome
-// is unknown, as that of TrySetPermits: unlike [Semaphore.AddPermits] it is not undone.
+// AddPermits adds n permits, or takes -n away, as SetPermits does. More than MaxPermits, or as many
+// below 0, are refused with ErrInvalidArgument.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -124,11 +98,9 @@ func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before: for a
-// program that begins with another number than those of an earlier version have set. State
-// tells the number that there is. If more are held than there are to be, fewer are free than
-// none until enough have been given back; nobody loses a lease. Without an answer it is as with
-// AddPermits.
+// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before. Nobody loses a
+// lease: if more are held, fewer are free than none until enough have been given back. Without an
+// answer the outcome is unknown.
 func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -157,7 +129,8 @@ func change(ctx context.Context, l *core, request func() protocol.Request[bool])
 	return r.Outcome, err
 }
 
-// Available is how many permits are free; 0 if there is no number of permits.
+// Available returns how many permits are free: 0 if no number is set, negative if SetPermits or
+// AddPermits removed more than were free.
 func (s *PermitSemaphore) Available(ctx context.Context) (int, error) {
 	c, err := s.count(ctx, false)
 	return c.Free, err
@@ -172,14 +145,14 @@ type PermitState struct {
 	Waiters   int // in this client, without those that need more than there are; WithFairness in all
 }
 
-// PermitHolder are the permits of one hold. Those of Java are a hold each.
+// PermitHolder are the permits of one hold. Each permit of Java is a hold.
 type PermitHolder struct {
 	HoldID  string // Lease.HoldID if it is of this client or WithFairness, else the id of the first permit
 	Permits int
 	TTL     time.Duration // rest of the lease; -1: it does not end
 }
 
-// State returns who holds the permits, as Redis shows it now.
+// State returns who holds the permits. Errors are those of an [Inspector].
 func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	c, err := s.count(ctx, true)
 	if err != nil {
@@ -212,16 +185,14 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 	return r.Outcome, err
 }
 
-// Acquire waits until n permits are free and returns a lease of them. n is from 1 to
-// MaxLeasePermits, WithFairness to MaxPermits. Its errors are those of [Locker]'s Lock, and
-// say how many permits there are and how many of them were free; with no number of permits
-// the error matches ErrNotSet at once.
+// Acquire waits until n permits are free and returns a lease of them, at most [MaxLeasePermits]. Errors
+// are those of [Locker].Lock, and ErrNotSet.
 func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
 	return acquirePermits(ctx, s, n, true, opts)
 }
 
-// TryAcquire takes n permits if they are free, and does not wait. Its errors are those of
-// [Locker]'s TryLock, and ErrNotSet.
+// TryAcquire takes n permits if they are free, and does not wait. Errors are those of [Locker].TryLock,
+// and ErrNotSet.
 func (s *PermitSemaphore) TryAcquire(ctx context.Context, n int, opts ...TryOption) (*Lease, error) {
 	return acquirePermits(ctx, s, n, false, opts)
 }

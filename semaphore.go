@@ -7,38 +7,21 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Semaphore is a number of permits that owners in many processes take and put back, the
-// counterpart of Redisson's RSemaphore: Java processes can share it.
+// Semaphore is a number of permits that owners in many processes take and put back, the counterpart of
+// Redisson's RSemaphore. Nothing records who took a permit: those of a process that dies are gone until
+// somebody adds others, and anybody may release permits. For leases use a [PermitSemaphore],
+// WithFairness also where many processes wait. Details: docs/synchronizers.md.
 //
-// Redis has only the number of free permits. Nothing records who has taken one, so nobody can
-// tell who holds them, and the permits of a process that dies are gone, until somebody adds
-// others. If that matters, use a PermitSemaphore: its State tells the holders. Anybody may
-// release permits, also those that were not taken.
-//
-// A release wakes the first waiter of each client, as Redisson's does, and all but one of them
-// look in vain: with fifty clients that wait, each permit costs 31 to 35 scripts. A
-// PermitSemaphore made [WithFairness] wakes only the one that comes next. With the same clients
-// that is 2 scripts a permit, and four times as many permits a second. There smaller requests of
-// other clients do not starve one for many permits either; here they can.
-//
-// A permit is counted once even if replies are lost and requests sent again, unless Redis
-// cannot be reached, or the process is stopped, for nine minutes then. A failover that loses
-// the newest writes can change the number of permits: WithReplicaAck and
-// WithFailoverQuarantine are not for a Semaphore, a CountDownLatch or a Barrier.
-//
-// A PermitSemaphore and a CountDownLatch of the same name would use the same number: use one
-// type for a name. As far as the keys beside it tell, methods that set or change the number
-// of another type fail with ErrForeignKey: TrySetPermits, AddPermits and SetPermits of both
-// semaphores, Delete, and those of a latch. What Java has set is told only while permits of an
-// RPermitExpirableSemaphore are held, and a latch is never told.
+// A permit is counted once even if replies are lost, unless Redis cannot be reached, or the process is
+// stopped, for nine minutes then. A failover may change the number. Methods that set or change the
+// number fail with ErrForeignKey if a PermitSemaphore or CountDownLatch has the name.
 type Semaphore struct {
 	one  *core
 	asks *protocol.Semaphore
 }
 
-// NewSemaphore returns the semaphore of a name, for which the rules of
-// [Client.NewLock] hold. It sends nothing; invalid arguments are reported by the first
-// call. Before permits can be acquired, some must be set: see [Semaphore.TrySetPermits].
+// NewSemaphore returns the semaphore of a name: see [Client.NewLock]. Set its permits first
+// ([Semaphore.TrySetPermits]).
 func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, noOptions(opts))
 	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names)}
@@ -54,12 +37,9 @@ func (s *Semaphore) core() *core {
 	return s.one
 }
 
-// TrySetPermits sets the number of permits, if none was set before, and reports whether it
-// did. Each process may call it: the first one sets. State tells whether that was another
-// number, and SetPermits changes it.
-//
-// If Redis gives no answer, or ctx ends, the outcome is unknown. When Redis answers again,
-// the client sees to it that late copies of the request change nothing.
+// TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
+// answer, or after the end of ctx, the outcome is unknown; late copies of the request change nothing
+// once Redis answers again.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	if err := s.check(ctx, "TrySetPermits", n); err != nil {
 		return false, err
@@ -67,10 +47,8 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
 }
 
-// AddPermits changes the number of permits by n, which may be negative: then fewer are
-// free, or less than none until enough are released. It sets the permits if none were set.
-// After an error nothing is added: if need be, that is undone in the background, unless
-// SetPermits has set the number since.
+// AddPermits adds n permits, or takes -n away: fewer may be free than none then. It sets them if none
+// were set. After an error nothing is added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 	if err := s.core().check(ctx); err != nil {
 		return err
@@ -82,21 +60,10 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before: for a
-// program that begins with another number than those of an earlier version have set. State
-// tells the number that there is. If more are taken than there are to be, fewer are free than
-// none until enough have been released; those of a process that has died remain taken. It sets
-// the permits if none were set.
-//
-// It has to be known how many there are, free or not, and that is known of what clients of this
-// package have set and added. Otherwise it changes nothing and the error matches
-// ErrTotalUnknown: Java has set the permits, or more are free than were set. Then AddPermits
-// with the difference helps, or Delete and TrySetPermits while nobody uses the semaphore. What
-// Java adds, or deletes and sets anew, is not seen as long as no more are free than were set
-// here: then the number is wrong by as many.
-//
-// If Redis gives no answer, or ctx ends, the outcome is unknown, as that of TrySetPermits;
-// nothing is undone, and late copies change nothing.
+// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was. If more are taken,
+// fewer are free than none until enough have been released. If Java has set the permits, or more are
+// free than were set, it changes nothing and the error matches ErrTotalUnknown. What Java adds later is
+// not noticed. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetPermits", n); err != nil {
 		return err
@@ -108,32 +75,23 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// Acquire takes n permits. It waits until as many are free, ctx ends, or WithWait is
-// over. Then the error matches ErrNotAcquired, and says how many
-// were free. If no permits were set, it returns ErrNotSet at once, and does not wait.
-//
-// The waiters of one client are served in the order in which they came; those for
-// many permits are not overtaken by those for few. Others do not wait behind one that asks
-// for more permits than clients of this package have set and added: it gets them if others
-// that nobody had taken are released, but then it may be overtaken. If Java has set the
-// permits, nobody is overtaken. Nothing is promised among clients. If Redis gives no answer for as
-// long as a watchdog lease, the error matches ErrUnreachable. After an error nothing is
-// taken: if need be, permits are given back in the background.
+// Acquire takes n permits, and waits until as many are free. Its errors are those of
+// [CountDownLatch.Wait], and say how many permits were free; ErrNotSet comes at once. After an error
+// nothing is taken. Waiters of one client are served in order, but none waits for a request that
+// exceeds all permits.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...WaitOption) error {
 	return s.acquire(ctx, "Acquire", n, true, opts)
 }
 
-// TryAcquire takes n permits if as many are free now, whoever waits. Otherwise it returns
-// ErrNotAcquired, or ErrNotSet.
+// TryAcquire takes n permits if they are free now, whoever waits. Otherwise it returns ErrNotAcquired,
+// or ErrNotSet.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.acquire(ctx, "TryAcquire", n, false, nil)
 }
 
-// Release puts n permits back, and wakes waiters. Like Unlock it works even if ctx has
-// ended, WithUnlockTimeout bounds it, and if Redis does not confirm it the error matches
-// ErrUnconfirmed, and it is repeated in the background. As in Redisson it sets the permits
-// if none were set. If there would be more than MaxPermits, the error matches
-// ErrInvalidArgument.
+// Release puts n permits back, and sets them if none were set. Like [Lease.Unlock] it works after the
+// end of ctx, and matches ErrUnconfirmed if Redis does not confirm it, which is repeated in the
+// background. More than MaxPermits are refused with ErrInvalidArgument.
 func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -150,9 +108,8 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	return err
 }
 
-// Drain takes all permits that are free, and returns their number; less than 0 if
-// AddPermits had removed more than were free, which is made up for. After an error nothing
-// is taken, as with Acquire.
+// Drain takes all free permits, and returns their number; a negative number is made up for. After an
+// error nothing is taken.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	if err := s.core().check(ctx); err != nil {
 		return 0, err
@@ -161,8 +118,8 @@ func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// Available returns how many permits are free; 0 if none were set, and less if AddPermits
-// has removed more than were free.
+// Available returns how many permits are free: 0 if none were set, negative if AddPermits or SetPermits
+// removed more than were free.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	if err := s.core().check(ctx); err != nil {
 		return 0, err
@@ -171,8 +128,7 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	return int(r.Outcome), err
 }
 
-// SemaphoreState is what Redis shows of a Semaphore at one moment. It does not show who has
-// taken permits: see [PermitSemaphore].
+// SemaphoreState is what Redis shows of a Semaphore at one moment.
 type SemaphoreState struct {
 	Set       bool // the number of permits was set
 	Known     bool // it is known how many there are: see SetPermits
@@ -181,8 +137,7 @@ type SemaphoreState struct {
 	Waiters   int  // in this client, without those that need more permits than there are
 }
 
-// State returns how many permits there are, and how many of them are free. After a
-// TrySetPermits that did not set them it tells whether another number was set.
+// State returns how many permits there are, and how many of them are free.
 func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 	if err := s.core().check(ctx); err != nil {
 		return SemaphoreState{}, err
@@ -195,10 +150,9 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), s.core().waiters()}, nil
 }
 
-// Delete deletes the semaphore: no permits are set then. It reports whether there was one. Who
-// waits for permits gets ErrNotSet; in Java they wait on. Permits that are taken now must not be
-// released later: that would set permits, or add to those that were set anew, and so would an
-// Acquire that fails later and is undone. Without an answer it is as with TrySetPermits.
+// Delete deletes the semaphore, and reports whether there was one. Waiters get ErrNotSet; in Java they
+// continue to wait. To release earlier permits afterwards sets permits. For unknown outcomes see
+// TrySetPermits.
 func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
 	if err := s.core().check(ctx); err != nil {
 		return false, err
