@@ -13,33 +13,15 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// RedLock is a lock on a majority of independent masters: it excludes, and can be
-// acquired, as long as a majority of them answers and keeps its data. It does not
-// survive that so many of the nodes that voted for a hold lose their data within one
-// lease that they and the others are a quorum: with N nodes and a quorum of q, at least
-// 2q-N of them. Then there may be two holders; the token of the first is lower, unless
-// so many nodes came back with old data, or with a clock that is behind.
-// [WithRestartQuarantine] and docs/failover.md say more.
+// RedLock is a lock on a majority of independent masters: it excludes, and can be acquired, as long as
+// a majority of them answers and keeps its data. If, of N nodes with a quorum of q, at least 2q-N that
+// voted for a hold lose their data within one lease, there may be two holders, except with
+// [WithRestartQuarantine]. Tokens increase in the order of holds, unless so many nodes return with old
+// data, or with a clock that is behind.
 //
-// Unlike Redlock as its author specified it, and Redisson's, its tokens strictly
-// increase in the order of holds: the token is the highest counter of the nodes that
-// voted, and is written back to a majority of them before the hold is granted. The
-// masters need not agree on anything, and their clocks must only run at the same speed.
-//
-// All clients of a lock must name the same nodes, in any order, and the same prefix: two
-// sets of nodes are two locks, even if most of the nodes are the same. docs/failover.md
-// says how to replace a node, and how to have more of them.
-//
-// The keys are its own: it does not share holds with Redisson's RedissonRedLock. A
-// MultiLock of plain locks does.
-//
-// Unlock returns when so many nodes have taken their votes back that the others are no
-// quorum, and waits for these for as long again. The rest goes on in the background, where
-// Close of the first client waits for it. A process that ends without Close may leave votes
-// on nodes that were slow or dead, until their lease is over.
-//
-// The first client is the home of the lock: its options, watchdog and observer apply,
-// and its Shutdown ends the leases. The others only supply connections to their nodes.
+// All clients of a lock must name the same nodes, in any order, and the same prefix. The first client
+// is the home: its options, watchdog and observer apply, and its Shutdown ends the leases. Details:
+// docs/redlock.md.
 type RedLock struct{ *core }
 
 var _ Locker = (*RedLock)(nil)
@@ -48,49 +30,42 @@ type redOption func(c *redConfig)
 
 func (o redOption) redLock(c *redConfig) { o(c) }
 
-// WithQuorum sets how many nodes must vote for a hold: from a majority, the default, to
-// all. With more, fewer nodes may be away, and more may lose their data.
+// WithQuorum sets how many nodes must vote for a hold: from a majority, the default, to all. With more,
+// fewer may be away, and more may lose their data.
 func WithQuorum(q int) RedLockOption {
 	return redOption(func(c *redConfig) { c.quorum = q })
 }
 
-// WithNodeTimeout bounds each request to one node. The default is
-// [DefaultNodeTimeout]; it must be between 1 ms and a sixth of the watchdog lease.
+// WithNodeTimeout bounds each request to one node, by default [DefaultNodeTimeout]: from 1 ms to a
+// sixth of the watchdog lease.
 func WithNodeTimeout(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.timeout = d })
 }
 
-// WithRestartQuarantine keeps a node that has restarted, lost its data, or was replaced
-// by a replica from voting until every hold that it voted for before has run out. With
-// it a hold survives any number of restarts without data or with old data, one after the
-// other or at once, and clock jumps of fewer than a quorum of nodes. docs/failover.md
-// says how, and what it does not notice.
+// WithRestartQuarantine keeps a node that has restarted, lost its data, or was replaced by a replica
+// from voting until every hold that it voted for has run out. Then a hold survives any number of
+// restarts, with old data or none, and clock jumps of fewer than a quorum of nodes.
 //
-// All clients of the lock must use it, with the same longest lease (WithLongestLease).
-// It takes a fifteenth of that off each lease, 2 s at most. It needs three nodes or
-// more, each a server of its own, whose clocks differ by less than a hundredth of the
-// longest lease, which allow INFO in scripts and evict no keys. A client ends the
-// quarantine of a node when it has used RedLocks with it for the longest lease:
-// processes that all live for less never do. A new deployment is in quarantine as a
-// whole, until the longest lease has passed or [RedLock.BootstrapNodes] is called.
+// All clients of the lock must use it, with the same longest lease ([WithLongestLease]), of which it
+// takes a fifteenth off each lease, 2 s at most. It needs three nodes or more, whose clocks agree
+// within a hundredth of the longest lease, which allow INFO in scripts and evict no keys, and clients
+// that live for the longest lease. A new deployment is in quarantine as a whole
+// ([RedLock.BootstrapNodes]). Details: docs/failover.md.
 func WithRestartQuarantine() RedLockOption {
 	return redOption(func(c *redConfig) { c.quarantine = true })
 }
 
-// WithLongestLease bounds all leases of a RedLock with a quarantine, and sets how long
-// that takes: the same for all RedLocks that share nodes. Longer leases are refused. The
-// default is the watchdog lease of the first client. A RedLock without a quarantine
-// refuses it. docs/failover.md says how to lower it.
+// WithLongestLease bounds all leases of a RedLock, and the time of its quarantine: by default the
+// watchdog lease of the first client, and the same for all RedLocks that share nodes. docs/failover.md
+// says how to lower it.
 func WithLongestLease(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.longest, c.hasLongest = d, true })
 }
 
-// NewRedLock returns the lock of a name on independent masters, usually three or five.
-// It sends nothing. The error matches ErrInvalidArgument if there is no client, one is
-// nil or occurs twice, two have one server's address or different prefixes, or the name
-// or an option is invalid. A server has one vote, but two addresses of one server,
-// Sentinel deployments and wrapped clients are not recognized as one here:
-// [WithRestartQuarantine] compares the run_id of nodes before they vote.
+// NewRedLock returns the lock of a name on independent masters, usually three or five. It sends
+// nothing. The error matches ErrInvalidArgument if there is no client, one is nil or occurs twice, two
+// have one server's address or different prefixes, or the name or an option is invalid. Two addresses
+// of one server, Sentinel deployments and wrappers are not recognized as one.
 func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock, error) {
 	l, err := newRedLock(name, clients, opts)
 	if err != nil {
@@ -206,14 +181,10 @@ func redFamily(clients []*Client) string {
 	return "redlock " + strings.Join(ids, " ")
 }
 
-// BootstrapNodes lets all nodes of a new deployment vote at once, instead of after the
-// longest lease. It is for the operator, once, before the lock is first used: no process
-// may have held any RedLock on these nodes within the longest lease.
-//
-// It needs all nodes. The error matches ErrNoQuorum if one does not answer or is unfit,
-// and ErrInvalidArgument if the lock has no quarantine, or if only some nodes may vote
-// and have voted: then another one has restarted, and its quarantine must end. If all
-// may vote, it does nothing. After a failure it may be called again.
+// BootstrapNodes lets all nodes of a new deployment vote at once. It is for the operator, once: no
+// process may have held any RedLock on these nodes within the longest lease. The error matches
+// ErrNoQuorum if a node does not answer or is unfit, and ErrInvalidArgument if the lock has no
+// quarantine, or if only some nodes may vote and have voted. A failed call may be repeated.
 func (l *RedLock) BootstrapNodes(ctx context.Context) error {
 	if l == nil {
 		l = &RedLock{}
