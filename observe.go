@@ -7,73 +7,59 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Observer is told what a Client does, to count, measure or trace it. An Observer may also implement
+// Observer is told what a Client does, to count, measure or trace it. It may also implement
 // [ContentionObserver], [RenewalObserver], [LeadershipObserver], [RetryObserver],
-// [SubscriptionObserver], [PublishObserver] and [DropObserver]: New looks once which it does.
+// [SubscriptionObserver], [PublishObserver] and [DropObserver].
 //
-// Each acquire has one AcquireStart and one AcquireEnd; one that is refused for its arguments, or by
-// a closed Client, has neither. A wait for a CountDownLatch or a Barrier, and DoubleBarrier.Leave, are acquires too.
-// A hold begins with an AcquireEnd whose Entry is 1. It ends with one event: Lost, or the Unlocked
-// that says Ends; but not if nobody unlocks it after a Shutdown that ran out of time. The ctx of each event about a hold is that of the
-// acquire with which it began, as AcquireStart has returned it: a place for a span. It may have
-// ended. Nothing is told of a hold before its AcquireEnd has returned. An acquire that finds the result of a [Once] begins no
-// hold, and has no error. Of a MultiLock the members are told.
+// Each acquire has one AcquireStart and one AcquireEnd. A hold begins with an AcquireEnd whose Entry is
+// 1, and ends with Lost or an Unlocked that says Ends, in the context of that acquire; only a Shutdown
+// that runs out of time leaves it without an end. Of a MultiLock the members are told.
 //
-// The methods may be called concurrently at any time. They must be quick and must not call back into
-// the Client. Lost, Renewed, Leadership, Unpublished, Subscription (off), and Retry of background
-// work may come late: one goroutine calls them, one at a time and in order. A method that
-// blocks there delays only later events and Shutdown; while a thousand
-// wait, more are dropped and counted, but never Lost or Leadership. The goroutine that does the work
-// calls all others, and waits for them: while Contended takes its time, a release may make that very acquire the
-// holder. A panic in a method is caught, and the first of each method is logged. A method that ends
-// its goroutine, as t.FailNow does, ends the call that waits for it: what that has taken is given
-// back, at the latest when its lease is over.
+// Methods may be called concurrently. They must be quick and must not call the Client. Events of
+// background work may come late, but in order; if a method blocks, they are dropped and counted, except
+// Lost and Leadership. A panic in a method is caught. Details: docs/observing.md.
 type Observer interface {
-	// AcquireStart is called before an acquire. The context that it returns, or one made from it, is
-	// used for the commands and handed to the other methods.
+	// AcquireStart is called before an acquire. It returns its context, or one made from it, which the
+	// commands and the other methods get.
 	AcquireStart(ctx context.Context, e StartEvent) context.Context
 	AcquireEnd(ctx context.Context, e AcquireEvent)
-	// Lost: a hold has ended other than by Unlock or Shutdown.
-	Lost(ctx context.Context, e LossEvent)
-	// Unlocked: the first Unlock of a lease, or a Release of a Semaphore, has ended.
-	Unlocked(ctx context.Context, e UnlockEvent)
+	Lost(ctx context.Context, e LossEvent)       // a hold has ended other than by Unlock or Shutdown
+	Unlocked(ctx context.Context, e UnlockEvent) // the first Unlock of a lease, or a Semaphore's Release, has ended
 }
 
-// ContentionObserver is told, once for each, of acquires that find the lock held and begin to wait.
+// ContentionObserver is told, once for each, of acquires that begin to wait.
 type ContentionObserver interface {
 	Contended(ctx context.Context, e ContentionEvent)
 }
 
-// RenewalObserver is told of each renewal by the watchdog, also of those that fail and are tried again.
+// RenewalObserver is told of each renewal by the watchdog, also if it fails.
 type RenewalObserver interface {
 	Renewed(ctx context.Context, e RenewalEvent)
 }
 
-// LeadershipObserver is told when a Campaign of this Client leads an Election, and when it does no more.
+// LeadershipObserver is told when this Client begins and ends to lead.
 type LeadershipObserver interface {
 	Leadership(ctx context.Context, e LeadershipEvent)
 }
 
-// RetryObserver is told when a request has failed on Redis and is tried again. ctx is that of the call
-// whose request it is, if one is known. Renewals are told to a RenewalObserver instead.
+// RetryObserver is told when a request other than a renewal has failed and is tried again. ctx is that
+// of its call, if one is known.
 type RetryObserver interface {
 	Retry(ctx context.Context, e RetryEvent)
 }
 
-// SubscriptionObserver is told when a subscription is confirmed, or ends or breaks.
+// SubscriptionObserver is told when a subscription is confirmed or ends.
 type SubscriptionObserver interface {
 	Subscription(e SubscriptionEvent)
 }
 
 // PublishObserver is told once, when Redis first permits a release but not its message. Waiters of
-// other processes are not woken then: they look when the holder's lease is over, and at the longest
-// poll.
+// other processes then have to poll.
 type PublishObserver interface {
 	Unpublished(err error)
 }
 
-// DropObserver is told how many events (Renewed, Retry, Subscription) and log lines were dropped, as
-// the Observer or the Logger was too slow.
+// DropObserver is told how many events and log lines were dropped.
 type DropObserver interface {
 	Dropped(events int)
 }
@@ -121,8 +107,7 @@ type LossEvent struct {
 	Cause error // matches one of the causes, such as ErrTakenOver
 }
 
-// LeadershipEvent is the beginning of a leadership, or its end: the lease is over, whether it was
-// unlocked, was lost, or the client shuts down.
+// LeadershipEvent is the beginning of a leadership, or the end of its lease.
 type LeadershipEvent struct {
 	Event
 	Leads bool  // it begins
@@ -152,9 +137,7 @@ type SubscriptionEvent struct {
 	On      bool
 }
 
-// Callers is for hooks of go-redis, such as tracing: it returns the contexts of the calls whose requests
-// share the pipeline of a ctx, which itself has the values of the first of them. So a span of the
-// pipeline can be a child of the first and link to the others. Otherwise it returns nil: the ctx of a
-// command by itself has the values of its caller, and that of background work, such as renewals, of
-// nobody.
+// Callers is for hooks of go-redis, such as tracing: it returns the contexts of the calls whose
+// requests share the pipeline of ctx, which itself has the values of the first. For any other ctx it
+// returns nil.
 func Callers(ctx context.Context) []context.Context { return wire.Callers(ctx) }

@@ -14,7 +14,8 @@ const (
 	ModeShared    Mode = "shared" // by readers only
 )
 
-// State is what Redis shows of a lock at one moment, of a read-write lock on both sides.
+// State is what Redis shows of a lock at one moment, of a read-write lock on both sides. Details:
+// docs/observing.md.
 type State struct {
 	Mode    Mode
 	Holders []Holder      // sorted by hold id, a writer before the readers
