@@ -18,8 +18,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Client makes locks on one Redis deployment. A process needs one for each deployment.
-// It is safe for concurrent use.
+// Client makes locks on one Redis deployment. It is safe for concurrent use.
 type Client struct {
 	cfg    config
 	id     string
@@ -63,28 +62,14 @@ type settings struct {
 // clients counts the Clients of this process.
 var clients atomic.Int64
 
-// New returns a Client on rdb: a *redis.Client (also of a Sentinel deployment), a
-// *redis.ClusterClient, or something that wraps one of them. It sends nothing. A
-// *redis.Ring is refused: when one of its shards drops out, its keys move to another
-// shard, and two owners hold one lock.
+// New returns a Client on rdb, and sends nothing. rdb is a *redis.Client (also of Sentinel), a
+// *redis.ClusterClient, or a wrapper, but no *redis.Ring.
 //
-// The Client neither changes nor closes rdb; close the Client first. WithCommandTimeout
-// bounds its calls whatever the time-outs of rdb are, and go-redis never retries them.
-// But a reply that never comes occupies a connection of the pool for the ReadTimeout of
-// rdb: set ReadTimeout and WriteTimeout to 10 s at most, or ContextTimeoutEnabled.
-// Otherwise the Client sends the commands of a *redis.Client through rdb.WithTimeout,
-// which leaves out the hooks of rdb, and refuses a *redis.ClusterClient whose time-outs
-// are off. It does not look into a wrapper.
-//
-// The hooks of rdb see the values of the caller's context, such as its trace. From nine requests at
-// a time to one server on, requests share pipelines, whose hooks see those of the first caller, and
-// get at the others by [Callers].
-//
-// All users of rdb share its pool. Blocking commands (BLPOP) on all its connections keep
-// locks from being acquired and released. Renewals are pipelines: give pipelines a pool
-// of their own, or such commands may cost the leases. With go-redis 9.22 that takes
-// PipelineReadBufferSize or PipelineWriteBufferSize in the options; from 9.23 on it is
-// the default.
+// The Client neither changes nor closes rdb; close the Client first. Go-redis never retries its calls.
+// All users of rdb share its pool, so blocking commands on all connections hold up locks. Set
+// ReadTimeout and WriteTimeout of rdb to 10 s at most, or ContextTimeoutEnabled: a reply that never
+// comes occupies a connection for that time. Otherwise the Client leaves out the hooks of rdb, or
+// refuses it: see docs/locks.md.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
 	c.usual = settings{c: c, family: hashFamily}

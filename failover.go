@@ -6,30 +6,22 @@ import (
 	"time"
 )
 
-// WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed
-// from granting locks until every lease that it may not know has run out: for the
-// longest lease, on the server's clock, from the first acquire that reaches it. Until
-// then Lock waits, and TryLock fails with ErrNotAcquired. Holds that the server knows
-// continue; those that it has lost are lost. docs/failover.md says what defeats it.
+// WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed from granting
+// locks until every lease that it may not know has run out: for the longest lease, on the server's
+// clock, from the first acquire that reaches it. Until then Lock waits, and TryLock fails with
+// ErrNotAcquired. Holds that the server knows continue.
 //
-// longest is the longest lease that the client may ask for; longer ones are refused. It
-// must be between the watchdog lease and [MaxLease], and the same for all clients of the
-// server with one prefix, which must all use the option: each prefix is in quarantine by
-// itself. A new server is in quarantine too, unless [Client.BootstrapServer] ends it. It
-// needs a *redis.Client, to one server or by Sentinel, and permission to use INFO in
-// scripts, about 5 µs of server time per acquire. A [RedLock] has [WithRestartQuarantine]
-// instead.
+// longest is from the watchdog lease to MaxLease, the same for all clients of the server and prefix,
+// which must all use the option; longer leases are refused. A new server is in quarantine too
+// ([Client.BootstrapServer]). It needs a *redis.Client and permission to use INFO in scripts.
+// docs/failover.md says what defeats it.
 func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }
 }
 
-// BootstrapServer lets a new server grant locks at once, for clients that use
-// [WithFailoverQuarantine]. It is for the operator, once: no lock may have been held
-// there within the longest lease. The error matches
-//   - ErrInvalidArgument if the client does not use the option, or the server has
-//     granted locks before, as another process: then wait for the quarantine after the
-//     failover or restart to end;
-//   - ErrUnreachable, ErrRefused, ErrClosed, or it is the context's.
+// BootstrapServer lets a new server grant locks at once, for clients WithFailoverQuarantine. It is for
+// the operator, once: no lock may have been held there within the longest lease. ErrInvalidArgument:
+// the client does not use the option, or the server has granted locks before.
 func (c *Client) BootstrapServer(ctx context.Context) error {
 	switch {
 	case !c.made():

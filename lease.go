@@ -8,16 +8,12 @@ import (
 	"time"
 )
 
-// Lease is one entry into a lock, returned by Lock and TryLock. It lasts until it is
-// unlocked, lost, or its Client is shut down ([Client.Shutdown]). Any goroutine may use
-// it. A nil or zero Lease has ended: its errors match ErrNotHeld.
+// Lease is one entry into a lock, until it is unlocked, lost, or its Client is shut down. Any goroutine
+// may use it. A nil or zero Lease has ended.
 //
-// Its deadline is counted on the monotonic clock of this process from before the request
-// was sent, less the drift, so a Lease never outlives what Redis promised. If the
-// deadline passes without a renewal, the lease is lost, whether Redis can be reached or
-// not. It cannot promise that code stops when the lease is lost (watch Done or Context,
-// and hand the Token to whatever can check it), nor that a process which was stopped
-// between a check and its effect notices in time.
+// Its deadline is on the monotonic clock of this process, before the end that Redis counts. Then the
+// lease is lost, whether Redis can be reached or not. It cannot stop code: watch Done, and let the
+// resource check the Token.
 type Lease struct {
 	of      holding
 	since   instant
@@ -122,8 +118,8 @@ func (l *Lease) Name() string {
 	return l.of.lockName()
 }
 
-// HoldID is the id of the hold in Redis, also to Java clients: "<client uuid>:<number>".
-// A re-entry has the id of its hold, and so has a hold that was handed over ([WithHandOver]).
+// HoldID is the id of the hold in Redis: "<client uuid>:<number>". A re-entry, and a hold that was
+// handed over, have the id of the first.
 func (l *Lease) HoldID() string {
 	if l.none() {
 		return ""
@@ -131,13 +127,10 @@ func (l *Lease) HoldID() string {
 	return l.of.holdID()
 }
 
-// Token is the fencing token: greater than that of every earlier hold of this lock, and
-// the same for each re-entry. A resource that refuses tokens lower than the highest it
-// has seen is safe from holders that continue after a loss. Tokens grow across expiry,
-// restarts and failovers, unless the server loses its data and its clock goes back, both
-// at once; those of a [RedLock] without a quarantine also unless several of its servers
-// come back with old data. A [FencedLock] promises less. [LeaseFrom] has the lease where only its
-// context was handed on.
+// Token is the fencing token: greater than that of every earlier hold of this lock, and the same for
+// each re-entry. A resource that refuses tokens lower than the highest it has seen is safe from holders
+// that continue after a loss. Tokens may repeat only if the server loses its data and its clock goes
+// back, or if servers of a RedLock return with old data. See also [FencedLock].
 func (l *Lease) Token() int64 {
 	if l.none() {
 		return 0
@@ -145,9 +138,8 @@ func (l *Lease) Token() int64 {
 	return l.of.fence()
 }
 
-// Members are the leases of the members of a MultiLock, in the order of their names;
-// other locks have none. Each has the fencing token of its own lock, for a resource that
-// others guard by that lock. To unlock one ends the whole.
+// Members are the leases of the members of a MultiLock, in the order of their names, each with a token
+// of its own. To unlock one ends the whole.
 func (l *Lease) Members() []*Lease {
 	if l.none() {
 		return nil
@@ -155,8 +147,7 @@ func (l *Lease) Members() []*Lease {
 	return slices.Clone(l.of.memberLeases())
 }
 
-// Deadline is the current end of the lease's validity. Renewals move it, up to the end of
-// WithMaxHold.
+// Deadline is the current end of the lease. Renewals move it.
 func (l *Lease) Deadline() time.Time {
 	if l.none() {
 		return time.Time{}
@@ -166,10 +157,8 @@ func (l *Lease) Deadline() time.Time {
 	return l.of.deadlineLocked()
 }
 
-// Err is nil while the lease lasts. Afterwards it matches ErrUnlocked, ErrClosed, or
-// ErrLeaseLost and the cause of the loss. A lease that ended with ErrClosed is still
-// held until it is unlocked; if it is lost before, Err matches ErrLeaseLost too from
-// then on.
+// Err is nil while the lease lasts. Then it matches ErrUnlocked, ErrClosed, or ErrLeaseLost and its
+// cause. A lease that ended with ErrClosed is held until it is unlocked, and may still be lost.
 func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease
@@ -187,9 +176,8 @@ func (l *Lease) error(err error) error {
 	return &Error{Lock: l.Name(), HoldID: l.HoldID(), Err: err}
 }
 
-// Done is closed when the lease ends: when Unlock is called, before anybody else can
-// have the lock; when it is lost; or when the client begins to shut down, which only
-// asks the holder to unlock.
+// Done is closed when the lease ends: by Unlock, before anybody else can have the lock; by a loss; or
+// when the client begins to shut down.
 func (l *Lease) Done() <-chan struct{} {
 	if l.none() {
 		return longOver
@@ -213,17 +201,10 @@ func (l *Lease) listenersLocked() *listeners {
 	return l.listeners
 }
 
-// Context returns a context that descends from the lease: calls with it may enter again
-// this lock and the other locks that parent descends from, and no others. So goroutines
-// that share the context exclude each other from every other lock, but not from this
-// one. It is canceled when the lease ends; context.Cause then says why. [LeaseFrom] returns
-// the lease.
-//
-// Everything else comes from parent: its values, its end, and its owner, if it has one
-// from WithOwner. What the context of the acquire descended from counts only if parent
-// descends from it too. Ending parent does not end the lease. The lease remembers the
-// context until one of them ends: for many calls on a long lease, give each a parent
-// that ends.
+// Context returns a context made from parent that is canceled when the lease ends; context.Cause says
+// why. Calls with it re-enter this lock and the locks that parent descends from, and no others:
+// goroutines that share it exclude each other from every other lock, but not from this one. The lease
+// remembers it until one of both ends: give each of many calls a parent that ends.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
@@ -287,21 +268,13 @@ func (l *Lease) endLocked(err error) {
 	l.listeners.contexts = nil
 }
 
-// Extend makes the lease last for at least d from now; it never shortens it. d has the
-// bounds of WithLease and is rounded up to whole milliseconds. ctx and the command
-// time-out bound the call. The error matches
-//   - ErrLeaseLost, and the cause, if the lease is lost, maybe as Redis says now;
-//   - ErrUnlocked, if the lease was unlocked;
-//   - ErrClosed, if the client shuts down: a renewed lease is still renewed, any other
-//     lasts until its Deadline;
+// Extend makes the lease last for at least d from now, within the bounds of WithLease; it never
+// shortens it. The error matches
+//   - ErrLeaseLost and its cause, ErrUnlocked, ErrNotHeld, or ErrClosed if the client shuts down: a
+//     renewed lease is still renewed then, any other lasts until its Deadline;
 //   - ErrInvalidArgument, if d is out of bounds;
-//   - ErrNotHeld, if the lease is nil or zero;
-//   - ErrUnreachable, if Redis did not answer within the command time-out;
-//   - ctx.Err(), if ctx ended first;
-//   - or ErrRefused, if Redis replied with an error.
-//
-// After one of the last three the deadline has not moved. Redis may keep the lock
-// longer.
+//   - ErrUnreachable (no answer within the command time-out), ctx.Err() or ErrRefused: the deadline has
+//     not moved, but Redis may keep it longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l.none() {
 		return errNoLease
@@ -323,32 +296,17 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return l.of.extend(ctx, l, wholeMillis(d))
 }
 
-// Unlock ends the lease. With the owner's last lease it frees the lock and wakes the
-// next waiter.
-//
-// It works even if ctx has ended: it takes only the values of ctx, and WithUnlockTimeout
-// bounds it. It returns nil if this call ended a lease that was valid until then.
-// Otherwise the error matches
-//   - ErrLeaseLost, and the cause, if the lease had been lost;
-//   - ErrUnlocked, if Unlock was called before;
-//   - ErrNotHeld, if the lease is nil or zero;
-//   - ErrUnconfirmed, if Redis did not confirm the release. The error matches
-//     ErrUnreachable too if there was no answer in time, ErrRefused if Redis replied with
-//     an error, or is that of go-redis, such as redis.ErrClosed. The lease has ended all the same,
-//     and the release is repeated in the background until Redis confirms it, the lease
-//     has run out, or the Client is shut down.
-//
-// It matches ErrUnconfirmed and ErrUnreachable too if a reply was lost, the release was sent
-// again, and that found the hold gone. Most often the first release has ended it. But Redis
-// may also have lost it before, as in a failover, which breaks connections too; then another
-// owner may have had the lock. Nothing is repeated: nothing is left of the hold.
-//
-// Unlock of a RedLock matches ErrUnconfirmed alone if voters have lost their votes, and without
-// one that was given later than the others, or anew, there was no majority: another owner may have had
-// the lock before that vote.
-//
-// It works the same during and after Shutdown, but then nothing is repeated in the
-// background.
+// Unlock ends the lease. With the owner's last lease it frees the lock and wakes the next waiter. It
+// works even if ctx has ended: WithUnlockTimeout bounds it. It returns nil if this call ended a valid
+// lease. Otherwise the error matches
+//   - ErrLeaseLost and its cause, if the lease had been lost;
+//   - ErrUnlocked, if Unlock was called before, or ErrNotHeld, if the lease is nil or zero;
+//   - ErrUnconfirmed, if Redis did not confirm the release; also ErrUnreachable without an answer,
+//     ErrRefused, or the error of go-redis. The lease has ended, and the release is repeated in the
+//     background until the lease has run out or the Client is shut down;
+//   - ErrUnconfirmed and ErrUnreachable, if a reply was lost and the repeated release found the hold
+//     gone: ended by the first, or lost before, so that another may have had the lock;
+//   - ErrUnconfirmed alone, if a RedLock may have been lost (docs/redlock.md).
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return errNoLease

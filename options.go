@@ -70,10 +70,9 @@ func apply[C any, O ~func(*C)](opts []O, c *C) error {
 	return nil
 }
 
-// Option configures a Client. The default of WithWatchdogLease is
-// [DefaultWatchdogLease], and so on. [New] refuses values out of bounds with
-// ErrInvalidArgument; durations must be between 1 ms and [MaxLease] if an option does
-// not say otherwise. A nil option, also of a lock or an acquire, is refused too.
+// Option configures a Client. [New] refuses values out of bounds and nil options with
+// ErrInvalidArgument. Durations are from 1 ms to [MaxLease] unless an option says otherwise. Defaults
+// are constants, such as DefaultWatchdogLease.
 type Option func(*config)
 
 type config struct {
@@ -213,76 +212,60 @@ func checkLease(what string, d time.Duration) error {
 	return nil
 }
 
-// WithWatchdogLease sets the lease of holds without WithLease, which are renewed each
-// third of it. It must be between [MinLease] and [MaxLease], and WithDrift must leave
-// more than a third of it.
+// WithWatchdogLease sets the lease of holds without WithLease, renewed each third of it: at least
+// [MinLease], of which WithDrift leaves more than a third.
 func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
 
-// WithCommandTimeout bounds one operation on Redis with its resends, whatever the
-// time-outs of the go-redis client are. After half of it without a reply, the request is
-// sent again on another connection.
+// WithCommandTimeout bounds one operation on Redis with its resends. After half of it without a reply,
+// the request is sent again on another connection.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
 
-// WithUnlockTimeout bounds Unlock, which continues when its context has ended, and
-// Close.
+// WithUnlockTimeout bounds Close, and Unlock, which outlasts its context.
 func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
 
-// WithLongestPoll bounds how long a waiter sleeps before it looks at the lock, in case
-// messages are lost. Where a lock is held for long, the Client looks for its waiters, by
-// one command for up to a hundred locks of a server or cluster slot.
+// WithLongestPoll bounds how long a waiter without messages sleeps.
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
-// WithWaiterLease sets for how long a waiter keeps its place in a queue in Redis without
-// reporting, which it does each third of that: a waiter of a FairLock, FairReadWriteLock
-// or PriorityLock, or a preferred writer. A waiter that is cut off from Redis or stopped
-// for longer may find itself at the end of the queue; one that dies delays those behind
-// it by at most as much. It must be between [MinWaiterLease] and [MaxLease]. All clients
-// of a lock should use the same.
+// WithWaiterLease sets for how long a waiter keeps its place in Redis without reporting, which it does
+// each third of that. A waiter that is cut off or stopped for longer may lose its place; one that dies
+// delays others by at most as much. All clients should use the same, at least [MinWaiterLease].
 func WithWaiterLease(d time.Duration) Option { return func(c *config) { c.waiterLease = d } }
 
-// WithDrift sets the safety margin of a lease: it counts as lost after lease -
-// lease*factor - floor. The factor must be between 0 and 0.5, the floor not negative,
-// and more than a third of the watchdog lease must be left.
+// WithDrift sets the safety margin of a lease, lost after lease - lease*factor - floor. The factor is
+// from 0 to 0.5, the floor not negative.
 func WithDrift(factor float64, floor time.Duration) Option {
 	return func(c *config) { c.driftFactor, c.driftFloor = factor, floor }
 }
 
-// WithPrefix puts a prefix, by default none, before the name of each lock. Redis and
-// other clients see the result (a Java client needs a NameMapper that does the same).
-// What is said of names is true for both together. All keys begin with it, or
-// with a brace or a word of Redisson and then it (docs/keys.md). An opening brace in it must begin a hash tag, such as {app}.
+// WithPrefix puts a prefix, by default none, before the name of each lock. Redis and other clients see
+// the result (Java needs a NameMapper that does the same). An opening brace in it must begin a hash
+// tag, such as {app}.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithReplicaAck makes each lease count only when n replicas have confirmed it (WAIT, on
-// the connection of the request) within the time-out, which must be shorter than the
-// read time-out of the go-redis client. With too few, an acquire releases the lock and
-// fails with ErrNotAcquired; a renewal is repeated until the deadline, which does not
-// move; a re-entry WithLease fails with ErrNotAcquired, and Extend with ErrUnreachable. A re-entry without
-// WithLease does not wait for replicas.
+// WithReplicaAck makes each lease count only when n replicas have confirmed it within the time-out,
+// which must be shorter than the read time-out of go-redis and is added to WithCommandTimeout. With too
+// few, an acquire releases the lock and fails with ErrNotAcquired; a renewal does not move the
+// deadline; Extend fails with ErrUnreachable. A re-entry without WithLease, and the members of a
+// RedLock, do not wait.
 //
-// With n of the replicas, a hold survives a failover to one of those that confirmed.
-// With n all replicas and [WithFailoverQuarantine], it survives any one failover, and no
-// lock can be acquired or kept while a replica is away. Two owners are possible
-// otherwise, and fencing tokens cover the rest: docs/failover.md has the details.
-//
-// The default is 0 replicas: no waiting. Otherwise rdb must be a *redis.Client or
-// *redis.ClusterClient. The time-out is added to WithCommandTimeout. Members of a
-// [RedLock] do not wait.
+// A hold survives a failover to a replica that confirmed; with n all replicas and
+// [WithFailoverQuarantine], any one failover, and no lock can be acquired or kept while a replica is
+// away. The default is 0. Otherwise rdb must be a *redis.Client or *redis.ClusterClient. Details:
+// docs/failover.md.
 func WithReplicaAck(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
 }
 
-// WithPubSub sets the kind of publish and subscribe, by default [PubSubAuto]. All
-// clients of a lock must use the same, or some wake up late.
+// WithPubSub sets the kind of publish and subscribe, by default [PubSubAuto]. All clients of a lock
+// must use the same, or some wake up late.
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver sets who is told what the client does, by default nobody; nil is refused, and so is a method
-// with the name of one that an Observer may have, but other parameters.
+// WithObserver sets who is told what the client does. It refuses nil, and a method with only the name
+// of one that an Observer may have.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
 
-// WithLogger sets where lost leases, failing renewals and broken subscriptions are
-// logged, by default nowhere; nil is refused. One goroutine writes the lines, perhaps
-// late but in order: a handler that blocks delays only later events and Shutdown.
+// WithLogger sets where losses, failing renewals and broken subscriptions are logged, by default
+// nowhere. nil is refused. Details: docs/observing.md.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 func init() {

@@ -61,19 +61,12 @@ func (ch *chain) in(ctx context.Context, innermost *Lease) context.Context {
 	return &descent{ctx, ch, innermost}
 }
 
-// LeaseFrom returns the lease that ctx descends from, by [Lease.Context]: the innermost, if
-// there are several. In the functions of [Do], [Once.Do] and [Election.Run] it is the lease that
-// they run under. So code below them has the fencing token at hand ([Lease.Token]), and all
-// else that a lease can do.
+// LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
+// functions of [Do], [Once.Do] and [Election.Run], for its fencing token and all else that a lease can
+// do. Do not unlock it there.
 //
-// Of a lock that was entered again it is the lease of the inner entry, of a [MultiLock] that of the
-// whole ([Lease.Members] has the token of each member). A lease that has ended is returned
-// all the same: ask its Err. ok is false if there is none: the context with which a lock was
-// acquired does not descend from its lease; [WithOwner] and [WithoutOwner] cut what is
-// below them off from the leases above; and the context of a nil Lease has none.
-//
-// Who has acquired the lease unlocks it. Do, Once.Do and Run return ErrUnlocked if their function
-// has unlocked it.
+// A lease that has ended is returned too. ok is false if there is none: the context of an acquire does
+// not descend from its lease, and WithOwner and WithoutOwner cut off the leases above.
 func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	if ctx == nil {
 		return nil, false
@@ -82,21 +75,18 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	return lease, lease != nil
 }
 
-// WithOwner returns a context with a new owner. All calls with it, or with contexts made
-// from it, are that one owner: they enter again every lock that the owner holds, and are
-// excluded from the locks that ctx descends from. It is for a tree of calls that must
-// share its locks although they cannot hand on the contexts of leases, like one thread
-// of Redisson.
+// WithOwner returns a context with a new owner: calls with it, or with contexts made from it, re-enter
+// every lock that the owner holds, like one thread of Redisson. Locks that ctx descends from exclude
+// it.
 //
-// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock. Two
-// that call Lock are both inside. To lock against each other they need contexts that do
-// not come from one WithOwner, or the context of a lease ([Lease.Context], [Do]).
+// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock. Use it only where
+// contexts of leases cannot be passed on.
 func WithOwner(ctx context.Context) context.Context {
 	return (&chain{owner: &owner{}}).in(ctx, nil)
 }
 
-// WithoutOwner returns a context that descends from no lease and has no owner: calls with
-// it are excluded from the locks that the caller holds.
+// WithoutOwner returns a context that descends from no lease and has no owner: the locks of the caller
+// exclude it.
 func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx, nil) }
 
 // with is the chain with one more hold. It leaves out a hold of the chain's owner, which

@@ -35,17 +35,12 @@ type wanted struct {
 	then []func() // called when they have
 }
 
-// ReleaseRequested returns a channel that is closed when somebody asks for the lock by
-// RequestRelease, in any process: at once if that was before, for this very hold, while the
-// lock was being acquired included. The holder may finish and call Unlock, or ignore it. With
-// the first call the hold begins to listen, by the client's subscription; before that it costs
-// nothing. A message tells it. Where none can be sent, it hears within a third of the watchdog
-// lease.
+// ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,
+// or has asked before. The holder decides. The first call begins to listen; before that it costs
+// nothing. Without messages the request takes up to a third of the watchdog lease.
 //
-// Re-entries hear what their hold is asked, and so do those to whom it is handed over
-// (WithHandOver), if nobody before them listened; a lease of a MultiLock hears what one of its
-// members is asked. Permits and members of a DoubleBarrier are never asked. The channel is never
-// closed after the end of the lease: wait for Done too. That of a nil lease is nil.
+// Permits and members of a DoubleBarrier are never asked. The end of the lease does not close the
+// channel: wait for Done too. A nil lease has none.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	if l.none() {
 		return nil

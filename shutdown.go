@@ -10,23 +10,14 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Shutdown ends the client in good order. From its beginning no lock is granted, waiters
-// return with ErrClosed, and watches end. The leases and their contexts end with
-// ErrClosed: that asks the holders to leave. The locks stay theirs, and are renewed,
-// until they call Unlock, which returns nil as ever. Shutdown returns nil when all of
-// them have, and Redis has confirmed every release and every acquire that was given up.
+// Shutdown ends the client in good order. At once no lock is granted, waiters return ErrClosed, watches
+// end, and all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks
+// stay theirs, renewed, until they call Unlock, which returns nil as ever. Shutdown returns nil when
+// all have, and Redis has confirmed every release.
 //
-// If ctx ends first, what is still held is renewed no longer and runs out with its
-// lease; Unlock still frees it before that. The error says how many locks that are,
-// names some, and matches ctx.Err(). A fixed lease (WithLease) is never renewed, so it
-// may run out while Shutdown waits; its holder then counts as gone, and Unlock reports
-// the loss.
-//
-// Holders must not wait for Shutdown: if its own caller holds a lease, it lasts until
-// ctx ends. Of several calls, the first whose ctx ends stops the client for all. At its
-// end Shutdown waits for running callbacks of an Observer or a Logger, at most for the
-// unlock time-out, and fails if they do not return. It does not wait for calls that hang
-// in go-redis.
+// If ctx ends first, what is still held is no longer renewed and runs out with its lease, unless it is
+// unlocked before. The error counts these locks, names some, and matches ctx.Err(). Of several calls,
+// the first whose ctx ends counts. Holders must not wait for Shutdown. Details: docs/locks.md.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)
@@ -121,9 +112,7 @@ func unreleased(left []duty) string {
 	return strings.Join(what, "; ")
 }
 
-// Close is Shutdown bounded by the unlock time-out: it waits for the holders, and for
-// releases that are under way, as on the slower nodes of a RedLock. If workers need longer
-// to leave, call Shutdown with a context of your own.
+// Close is Shutdown bounded by the unlock time-out.
 func (c *Client) Close() error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)
