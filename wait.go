@@ -54,6 +54,9 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 // lead notes that the attempt is the head of a line.
 func (a *attempt) lead(w *waiter) {
 	a.place, a.Leads = w, true
+	if a.seen == (sight{}) {
+		a.seen = a.core.c.lines.seen(w, a.seen) // what the head before it has seen still holds
+	}
 	a.show()
 }
 

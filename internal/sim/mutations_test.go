@@ -272,7 +272,7 @@ var mutations = []struct {
 		script: "shared/leave", old: "announce(how, channel, '1')", instead: "",
 	},
 	{
-		name: "an element of a batch that fails counts as done", want: "", within: 10, kind: "lock, combined",
+		name: "an element of a batch that fails counts as done", want: "", within: 60, kind: "lock, combined",
 		mutate: func(s *scenario) {
 			s.garble = func(cmds []redis.Cmder) {
 				for _, cmd := range cmds {
