@@ -160,11 +160,17 @@ func (w *World) Freeze(i int, d time.Duration) {
 // negative. Keys with a TTL are nearer to their end, or farther from it, by as
 // much as the clock has jumped.
 func (w *World) Jump(i int, ahead time.Duration) {
-	w.count(func(st *Stats) { st.Jumps++ })
 	s := w.servers[i]
 	s.mu.Lock()
 	by := ahead - s.ahead
 	s.ahead = ahead
 	s.mu.Unlock()
+	w.count(func(st *Stats) {
+		st.Jumps++
+		if by > 0 {
+			st.Leaps++
+			w.lost = time.Now()
+		}
+	})
 	s.redis.FastForward(by)
 }

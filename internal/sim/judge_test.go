@@ -103,12 +103,14 @@ func (j *judge) asks(who, lock string, shared bool, within *rlock.Lease) questio
 	return q
 }
 
-// losses are those of data that can have been the end of a hold.
+// losses are those of data that can have been the end of a hold. A clock that jumps ahead ends
+// the leases on its server too.
 func (j *judge) losses() int {
 	if j.s.kind.sturdy {
 		return 0
 	}
-	return j.w.Stats().Losses
+	st := j.w.Stats()
+	return st.Losses + st.Leaps
 }
 
 // ghostsLocked looks for an owner in Redis that has left the lock, and was told
@@ -223,7 +225,7 @@ func (j *judge) startsLocked(q question, lock string, s *openHold, losses int) {
 		if s.token != 0 {
 			j.accuseLocked("%s shares %s and has token %d", q.who, lock, s.token)
 		}
-	case j.s.kind.forgets && losses > 0:
+	case j.s.kind.forgets && j.w.Stats().Losses > 0:
 	case s.token <= newest:
 		j.accuseLocked("%s has token %d of %s, not above %d, which was there when it asked", q.who, s.token, lock, newest)
 	case s.token <= v.newest && q.losses == losses:
@@ -337,8 +339,9 @@ func (j *judge) loss(who string, l *rlock.Lease, err error) {
 		j.accuse("%s: a loss with %d causes: %v", who, n, err)
 	}
 	st := j.w.Stats()
+	losses := st.Losses + st.Leaps
 	j.mu.Lock()
-	excused := st.Jumps > 0 || slices.ContainsFunc(j.holds[l], func(s *openHold) bool { return j.excusedLocked(s, st.Losses) })
+	excused := j.s.kind.sturdy && st.Jumps > 0 || slices.ContainsFunc(j.holds[l], func(s *openHold) bool { return j.excusedLocked(s, losses) })
 	j.mu.Unlock()
 	if !excused && time.Now().Before(l.Deadline()) {
 		j.accuse("%s: lost before the deadline %v: %v", who, l.Deadline().Sub(j.w.Start()), err)

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/alicebob/miniredis/v2"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -142,7 +139,7 @@ func alone(open func(c *rlock.Client, name string) rlock.Locker) func(*rlock.Cli
 
 // sidedHolds are those of a read-write lock. A reader without a live timer is
 // none, whatever the hash says.
-func sidedHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+func sidedHolds(m contents, lock string) map[hold]string {
 	holds := map[hold]string{}
 	for h, n := range plainHolds(m, lock) {
 		owner, writes := strings.CutSuffix(h.owner, ":write")
@@ -155,15 +152,15 @@ func sidedHolds(m *miniredis.Miniredis, lock string) map[hold]string {
 }
 
 // queuedHolds are those of a lock with a queue of its own.
-func queuedHolds(what string) func(*miniredis.Miniredis, string) map[hold]string {
-	return func(m *miniredis.Miniredis, lock string) map[hold]string {
+func queuedHolds(what string) func(contents, string) map[hold]string {
+	return func(m contents, lock string) map[hold]string {
 		holds := map[hold]string{}
 		base := derived(lock, "rlock:"+what)
 		if !m.Exists(base) {
 			return holds
 		}
 		members, _ := m.ZMembers(base + ":ends")
-		now := time.Now().UnixMilli()
+		now := m.now.UnixMilli()
 		for _, member := range members {
 			end, _ := m.ZScore(base+":ends", member)
 			switch {
@@ -192,6 +189,21 @@ func repeatable(name string) (all []scenario) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// The clock of the server jumps, ahead and back: a hold that lived through a jump ahead may be lost, and no
+// token comes again.
+func TestEachTypeWhileTheClockJumps(t *testing.T) {
+	for i, kind := range kinds {
+		s := scenario{name: "clocks", rates: lossy, mix: Mix{Jump, Jump, Partition}, faults: 14, runs: 50, kind: kind}
+		t.Run(kind.name, func(t *testing.T) {
+			if i%4 > 0 && !thorough() && *seedFlag == 0 {
+				t.Skip("needs -sim.all")
+			}
+			t.Parallel()
+			s.play(t, (ordinary(s.runs)+9)/10, func(*judge) bool { return true })
+		})
+	}
 }
 
 func TestEachTypeKeepsItsPromises(t *testing.T) {

@@ -45,7 +45,7 @@ type kind struct {
 	// open returns the lock, or its two sides.
 	open func(c *rlock.Client, name string) (exclusive, shared rlock.Locker)
 	// holds reads the counts in Redis.
-	holds         func(m *miniredis.Miniredis, lock string) map[hold]string
+	holds         func(m contents, lock string) map[hold]string
 	queuedInRedis bool // each waiter has a channel of its own
 	forgets       bool // a loss of data takes its tokens along
 	handsOver     bool // holds are handed over inside a client, under one id
@@ -67,7 +67,7 @@ func (k kind) holdsIn(w *World, lock string) map[hold]string {
 	if k.everywhere != nil {
 		return k.everywhere(w, lock)
 	}
-	return k.holds(w.Redis(0), lock)
+	return k.holds(contentsOf(w, 0), lock)
 }
 
 // workers is how many goroutines of a client use locks.
@@ -95,7 +95,15 @@ type hold struct {
 	shared bool
 }
 
-func plainHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+// contents are what a server has at one moment of its clock.
+type contents struct {
+	*miniredis.Miniredis
+	now time.Time
+}
+
+func contentsOf(w *World, server int) contents { return contents{w.Redis(server), w.Now(server)} }
+
+func plainHolds(m contents, lock string) map[hold]string {
 	holds := map[hold]string{}
 	if !m.Exists(lock) {
 		return holds // expired: miniredis drops it when it is asked for

@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/alicebob/miniredis/v2"
 
 	"github.com/go-rlock/rlock"
 )
@@ -73,13 +70,13 @@ var simClients sync.Map
 
 // permitHolds are the holds of a PermitSemaphore that have not expired. A hold that has lost
 // a part of its permits looks like another.
-func permitHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+func permitHolds(m contents, lock string) map[hold]string {
 	counts := map[string]int{}
 	held := derived(lock, "timeout")
 	if m.Exists(held) {
 		members, _ := m.ZMembers(held)
 		for _, id := range members {
-			if end, _ := m.ZScore(held, id); int64(end) > time.Now().UnixMilli() {
+			if end, _ := m.ZScore(held, id); int64(end) > m.now.UnixMilli() {
 				counts[id[:14]]++
 			}
 		}
@@ -102,7 +99,7 @@ func permitBase(id string) string {
 }
 
 // fairPermitHolds are those of a PermitSemaphore WithFairness.
-func fairPermitHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+func fairPermitHolds(m contents, lock string) map[hold]string {
 	holds := map[hold]string{}
 	base := derived(lock, "rlock:permits")
 	if !m.Exists(base + ":ends") {
@@ -110,7 +107,7 @@ func fairPermitHolds(m *miniredis.Miniredis, lock string) map[hold]string {
 	}
 	members, _ := m.ZMembers(base + ":ends")
 	for _, id := range members {
-		if end, _ := m.ZScore(base+":ends", id); int64(end) >= time.Now().UnixMilli() {
+		if end, _ := m.ZScore(base+":ends", id); int64(end) >= m.now.UnixMilli() {
 			holds[hold{id, m.HGet(base, id) == strconv.Itoa(permitsToBeside)}] = "1"
 		}
 	}

@@ -435,7 +435,7 @@ func (k *worker) unlock(name string, l grip) error {
 // counts compares the count in Redis with the open leases, just after an
 // operation. It may be wrong while copies of requests are under way.
 func (k *worker) counts(name string, open []grip, retries int) {
-	if k.retries.now() != retries || k.j.w.Stats().Losses > 0 || k.j.s.kind.uncounted {
+	if k.retries.now() != retries || k.j.losses() > 0 || k.j.s.kind.uncounted {
 		return
 	}
 	n := map[grip]int{} // by the first lease of each side

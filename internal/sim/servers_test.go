@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
 	"github.com/go-rlock/rlock"
 )
 
@@ -150,7 +148,7 @@ type part struct {
 	server int
 	name   func(lock string) string
 	open   func(cs []*rlock.Client, name string) rlock.Locker
-	holds  func(m *miniredis.Miniredis, lock string) map[hold]string
+	holds  func(m contents, lock string) map[hold]string
 }
 
 func plainPart(server int, name func(lock string) string) part {
@@ -180,7 +178,7 @@ func multiKind(name string, servers int, parts ...part) kind {
 		everywhere: func(w *World, lock string) map[hold]string {
 			holds := map[hold]string{}
 			for _, p := range parts {
-				for h, n := range p.holds(w.Redis(p.server), p.name(lock)) {
+				for h, n := range p.holds(contentsOf(w, p.server), p.name(lock)) {
 					holds[h] = n
 				}
 			}
@@ -203,7 +201,7 @@ var multiKinds = []kind{
 }
 
 // writeHolds are those of the write side of a read-write lock, by hold id.
-func writeHolds(m *miniredis.Miniredis, lock string) map[hold]string {
+func writeHolds(m contents, lock string) map[hold]string {
 	holds := map[hold]string{}
 	for h, n := range sidedHolds(m, lock) {
 		holds[hold{h.owner, false}] = n

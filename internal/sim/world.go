@@ -38,7 +38,7 @@ type World struct {
 	links  map[string]*link
 	rates  Rates
 	stats  Stats
-	lost   time.Time // when a server last lost its data
+	lost   time.Time // when a server last lost its data, or its clock jumped ahead
 	trace  []event
 	closed bool
 }
@@ -57,6 +57,7 @@ type Stats struct {
 
 	Pauses, Partitions, Slows, Resets int
 	Restarts, Losses, Freezes, Jumps  int
+	Leaps                             int // of the jumps: those ahead, which end what has a TTL too early
 }
 
 // event is one request that reached a server.
@@ -122,7 +123,8 @@ func (w *World) Stats() Stats {
 	return w.stats
 }
 
-// LastLoss is when a server last lost its data; zero: none has.
+// LastLoss is when a server last lost its data, or its clock jumped ahead, which ends holds as well; zero:
+// none has.
 func (w *World) LastLoss() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
