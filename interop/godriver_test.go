@@ -321,8 +321,8 @@ func (w *worker) sections(ctx context.Context, args []string) ([]string, error) 
 		if i%2 == 0 {
 			lease, err = l.Lock(ctx, rlock.WithLease(20*time.Second), rlock.WithWait(wait))
 		}
-		if errors.Is(err, rlock.ErrNotAcquired) {
-			lease, err = l.Lock(ctx)
+		if errors.Is(err, rlock.ErrNotAcquired) || wait < time.Second && errors.Is(err, rlock.ErrUnreachable) {
+			lease, err = l.Lock(ctx) // so short a wait may end before an answer
 		}
 		if err != nil {
 			return nil, err
