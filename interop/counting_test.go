@@ -80,6 +80,11 @@ func (a *arena) anotherNumber(t *testing.T) {
 	gos.do(t, "1", "semaphore", name, "set", 5)
 	java.do(t, "1", "semaphore", name, "acquire", 3, 0)
 	waiting := func(n int) *call {
+		// A client that still listens would not be seen to begin.
+		eventually(t, "nobody listens", func() bool {
+			plain, sharded := a.listeners(t, channelOf("semaphore", name))
+			return plain+sharded == 0
+		})
 		return a.blocked(t, "waiter", "semaphore", name, func() *call { return java.send(t, "waiter", "semaphore", name, "acquire", n, -1) })
 	}
 	waiter := waiting(6)
