@@ -160,9 +160,9 @@ func observersOf(o Observer) (all observers) {
 	return all
 }
 
-// misses returns the method of an Observer that has the name of one that it may have beside those of
-// Observer, but is another: nobody would ever call it.
-func misses(o Observer) (method string) {
+// neverCalled returns a method of an Observer that has the name of one of an optional interface, such as
+// RenewalObserver, but other parameters; or "".
+func neverCalled(o Observer) (method string) {
 	of := reflect.TypeOf(o)
 	for _, optional := range []reflect.Type{
 		reflect.TypeFor[ContentionObserver](), reflect.TypeFor[RenewalObserver](), reflect.TypeFor[LeadershipObserver](),

@@ -152,7 +152,7 @@ func (c *config) validate() error {
 		return invalid("WithObserver(nil)")
 	}
 	if c.observer != nil {
-		if method := misses(c.observer); method != "" {
+		if method := neverCalled(c.observer); method != "" {
 			return invalid("WithObserver: the method %s of a %T is not that of an Observer, and would never be called", method, c.observer)
 		}
 	}
