@@ -89,7 +89,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		cut.Last = t.silent()
 		return cut
 	case t.blocks(len(t.tally.failed)):
-		if q := t.quarantine; q != nil && e.Wait {
+		if q := t.quarantine; q != nil {
 			if rest := q.rest(t.tally.failed); rest > 0 {
 				why := fmt.Sprintf("%s: %v", t.tally.seen(), protocol.InQuarantine{Left: rest})
 				return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: why})
