@@ -676,7 +676,7 @@ func TestHoldThatRanOutOnItsWayToAWaiterThatStandsBy(t *testing.T) {
 	for !rlock.HearsTurns(l) {
 		rival := locktest.MustLock(t, theirs)
 		next := waits(1)
-		sleeps() // then its client listens for turns too
+		time.Sleep(10 * time.Millisecond) // it sleeps, most likely: then its client listens for turns too
 		locktest.MustUnlock(t, rival)
 		locktest.MustUnlock(t, next.Held())
 	}
