@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -284,8 +285,8 @@ func TestLeaveThatIsGivenUp(t *testing.T) {
 		locktest.WantErr(t, d.Leave(bg, nil), rlock.ErrNotHeld)
 		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
 		defer cancel()
-		locktest.WantErr(t, d.Leave(ctx, lease), context.DeadlineExceeded, nil, rlock.ErrUnreachable)
-		inside(t, d, 0, 1) // it has left all the same
+		locktest.WantErr(t, d.Leave(ctx, lease), context.DeadlineExceeded) // an answer may have come, or not
+		inside(t, d, 0, 1)                                                 // it has left all the same
 		locktest.WantErr(t, d.Leave(bg, lease), rlock.ErrUnlocked)
 		if was, err := d.ForceUnlock(bg); !was || err != nil {
 			t.Fatal(was, err)
@@ -306,7 +307,10 @@ func TestLeaveThatIsGivenUp(t *testing.T) {
 			entering = enters(t, d)
 			lease, stays = enters(t, d).Held(), entering.Held()
 			locktest.WantErr(t, d.Leave(bg, lease, rlock.WithWait(-1)), rlock.ErrInvalidArgument)
-			locktest.WantErr(t, d.Leave(bg, lease, rlock.WithWait(wait)), rlock.ErrNotAcquired, nil, context.DeadlineExceeded, rlock.ErrUnreachable)
+			err := d.Leave(bg, lease, rlock.WithWait(wait))
+			if !errors.Is(err, rlock.ErrUnreachable) { // no answer came in so short a time
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded)
+			}
 			inside(t, d, 0, 1)
 			if err := d.Leave(bg, stays, rlock.WithWait(0)); err != nil {
 				t.Fatal(err)

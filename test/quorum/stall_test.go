@@ -103,9 +103,10 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			away.strike(n, 2)
 			var wg sync.WaitGroup
 			waiting := make(chan struct{})
-			for range 8 {
-				// Often, so that somebody always tries.
-				l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithLongestPoll(20*time.Millisecond)))
+			for range 4 {
+				// Often, so that somebody tries while the holder renews, but not so often that the votes are
+				// never free on a busy machine.
+				l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithLongestPoll(50*time.Millisecond)))
 				wg.Go(func() {
 					for {
 						select {
