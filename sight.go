@@ -127,13 +127,21 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	return s
 }
 
+// silence is for how long a server has not answered that counts as unreachable, if the look before
+// saw a hold that lasts. A busy machine is silent for part of a second, and the lock is held all the same.
+const silence = time.Second
+
 // settle decides about an unanswered look. A server that does not answer for protocol.GiveUpGrace
-// counts as unreachable. A look that was cut off earlier says nothing, nor does an
-// unanswered look if the give-up that followed was answered. If the look before it has found out
-// why there is no answer, that says more.
+// counts as unreachable; for silence, if the look before saw a hold that has not run out. A look that
+// was cut off earlier says nothing, nor does an unanswered look if the give-up that followed was
+// answered. If the look before it has found out why there is no answer, that says more.
 func (s *sight) settle(now time.Time, answered bool) {
 	unknown := s.err == nil || errors.Is(s.err, ErrRefused) // before
-	if silent := now.Sub(s.asked); unknown && !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace {
+	longest := protocol.GiveUpGrace
+	if s.held && s.until.After(now) {
+		longest = silence
+	}
+	if silent := now.Sub(s.asked); unknown && !s.asked.IsZero() && !answered && silent >= longest {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
 	}
 	s.asked = time.Time{}
