@@ -21,6 +21,7 @@ type sight struct {
 	holder string    // one of the holders; empty: not known
 	others int64     // how many other holders there were
 	until  time.Time // when the lease ends, by our clock; zero: not known
+	seen   time.Time // when the answer came
 	err    error     // Redis, or a quorum, gave no answer
 	said   said      // what an inquiry has found instead
 	room   permits   // of a semaphore
@@ -109,7 +110,7 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	if e.Split {
 		return sight{said: said{what: "no holder was seen, but others try at the same time"}}
 	}
-	s := sight{held: true, known: e.Known, holder: e.Holder, others: e.Others}
+	s := sight{held: true, seen: now, known: e.Known, holder: e.Holder, others: e.Others}
 	switch {
 	case e.Votes != "":
 		s.said.what = e.Votes
@@ -127,21 +128,18 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	return s
 }
 
-// silence is for how long a server has not answered that counts as unreachable, if the look before
-// saw a hold that lasts. A busy machine is silent for part of a second, and the lock is held all the same.
-const silence = time.Second
+// recent is how long ago a server may have answered that is not taken for unreachable: a busy machine
+// is silent for part of a second.
+const recent = time.Second
 
 // settle decides about an unanswered look. A server that does not answer for protocol.GiveUpGrace
-// counts as unreachable; for silence, if the look before saw a hold that has not run out. A look that
-// was cut off earlier says nothing, nor does an unanswered look if the give-up that followed was
-// answered. If the look before it has found out why there is no answer, that says more.
+// counts as unreachable, unless its answer to the look before is recent. A look that was cut off
+// earlier says nothing, nor does an unanswered look if the give-up that followed was answered. If the
+// look before it has found out why there is no answer, that says more.
 func (s *sight) settle(now time.Time, answered bool) {
 	unknown := s.err == nil || errors.Is(s.err, ErrRefused) // before
-	longest := protocol.GiveUpGrace
-	if s.held && s.until.After(now) {
-		longest = silence
-	}
-	if silent := now.Sub(s.asked); unknown && !s.asked.IsZero() && !answered && silent >= longest {
+	silent := now.Sub(s.asked)
+	if unknown && !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace && now.Sub(s.seen) >= recent {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
 	}
 	s.asked = time.Time{}
