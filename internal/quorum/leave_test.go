@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -292,20 +293,26 @@ func (s *told) settled(given, stray bool) { *s = append(*s, fmt.Sprint(given, st
 // counter is there. That would cost it as much again as the rest of the release.
 func TestReleaseKnowsTheCounterOfAVoteThatCameLate(t *testing.T) {
 	t.Parallel()
-	h := join(t, miniServers(t, 5))
+	// The release waits for a part of it: longer than a busy machine needs.
+	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = time.Minute })
 	h.warm()
 	for _, s := range h.servers { // so that each is at the token with its vote
 		s.rdb.Set(bg, h.counter, 100, 0)
 	}
 	acquire, release := loaded()["quorum/acquire"].SHA, loaded()["quorum/release"].SHA
-	late := func(c faultproxy.Command) time.Duration {
-		if c.IsScript(acquire) {
-			return 200 * time.Millisecond
-		}
-		return 0
-	}
-	for i := range 2 {
-		h.servers[i].proxy.Delay(late)
+	releasing := make(chan struct{})
+	began := sync.OnceFunc(func() { close(releasing) })
+	for i, s := range h.servers {
+		late := i < 2
+		s.proxy.Delay(func(c faultproxy.Command) time.Duration {
+			switch {
+			case late && c.IsScript(acquire):
+				<-releasing
+			case c.IsScript(release):
+				began()
+			}
+			return 0
+		})
 	}
 	before := len(h.servers[0].proxy.Commands())
 	id, token := h.mustEnter()

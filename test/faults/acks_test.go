@@ -16,9 +16,7 @@ import (
 // it leaves no hold, whether a user of Redis may not WAIT, or the error usually means "not now".
 func TestErrorOfWaitLeavesNoHold(t *testing.T) {
 	t.Parallel()
-	attempt := func(t *testing.T, rdb, admin redis.UniversalClient) {
-		ctx, cancel := context.WithTimeout(bg, 600*time.Millisecond)
-		defer cancel()
+	attempt := func(t *testing.T, ctx context.Context, rdb, admin redis.UniversalClient) {
 		c := locktest.NewClient(t, rdb, rlock.WithReplicaAck(1, 100*time.Millisecond))
 		if lease, err := c.NewLock("a").TryLock(ctx); err == nil {
 			locktest.MustUnlock(t, lease)
@@ -37,17 +35,23 @@ func TestErrorOfWaitLeavesNoHold(t *testing.T) {
 		}
 		rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: "app", Password: "p"})
 		t.Cleanup(func() { _ = rdb.Close() })
-		attempt(t, rdb, admin)
+		attempt(t, bg, rdb, admin)
 	})
 	locktest.Beside(t, "not now", func(t *testing.T) {
 		b := locktest.OnServer(t)
 		proxy := faultproxy.New(t, b.Addr)
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		refused := 0
 		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 			if cmd.Name == "wait" {
+				if refused++; refused == 3 {
+					cancel() // those before have been heard, and are tried again
+				}
 				return faultproxy.Error
 			}
 			return faultproxy.Pass
 		})
-		attempt(t, locktest.Dialer(proxy.Addr())(t, nil), b.Client(t))
+		attempt(t, ctx, locktest.Dialer(proxy.Addr())(t, nil), b.Client(t))
 	})
 }
