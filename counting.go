@@ -25,7 +25,7 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 	}
 	p := c.pages.take(c.id)
 	op := p.next()
-	r := request(op).Do(c.events.about(ctx, l), c.cfg.commandTimeout)
+	r := request(op).Do(c.events.about(ctx, l), c.onceTimeout())
 	if r.Err == nil {
 		c.pages.give(p)
 		c.lines.wake(l.id())
@@ -33,6 +33,12 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 	}
 	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task { return undo(op) })
 	return none, l.error(refusedCount(cutShort(ctx, r.Err, r.Last, false, began, c.clock.Now())))
+}
+
+// onceTimeout is for how long copies of one operation may be sent: no copy may come when the
+// record of the first is gone.
+func (c *Client) onceTimeout() time.Duration {
+	return min(c.cfg.commandTimeout, protocol.RecordTTL-protocol.TombstoneTTL)
 }
 
 // forget ends an operation that has failed. If it may have had an effect, or may have one

@@ -78,11 +78,11 @@ func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error
 	if n < 1 || n > MaxPermits {
 		return false, l.error(invalid("%d permits: must be from 1 to %d", n, MaxPermits))
 	}
-	return change(ctx, l, func() protocol.Request[bool] { return s.counter.SetPermits(n) })
+	return changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.TrySetPermits(op, n) }, s.counter.Seal)
 }
 
 // AddPermits adds n permits, or takes -n away, as SetPermits does. More than MaxPermits, or as many
-// below 0, are refused with ErrInvalidArgument.
+// below 0, are refused with ErrInvalidArgument. After an error nothing is added.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -91,10 +91,7 @@ func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	if n == 0 || n < -MaxPermits || n > MaxPermits {
 		return l.error(invalid("AddPermits(%d): must be from 1 to %d, or negative", n, MaxPermits))
 	}
-	done, err := change(ctx, l, func() protocol.Request[bool] { return s.counter.AddPermits(n) })
-	if err == nil && !done {
-		err = l.error(invalid("AddPermits(%d): there would be more than %d permits, or as many less than none", n, MaxPermits))
-	}
+	_, err := changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.AddPermits(op, n) }, s.counter.UndoAdd)
 	return err
 }
 
@@ -109,24 +106,8 @@ func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
 	if n < 1 || n > MaxPermits {
 		return l.error(invalid("%d permits: must be from 1 to %d", n, MaxPermits))
 	}
-	_, err := change(ctx, l, func() protocol.Request[bool] { return s.counter.MakePermits(n) })
+	_, err := changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.SetPermits(op, n) }, s.counter.Seal)
 	return err
-}
-
-// change sends a request that changes the number of permits. A copy of it changes nothing.
-func change(ctx context.Context, l *core, request func() protocol.Request[bool]) (bool, error) {
-	if !l.c.begin() {
-		return false, l.error(ErrClosed)
-	}
-	defer l.c.end()
-	if err := l.ready(ctx); err != nil {
-		return false, err
-	}
-	r, err := ask(ctx, l, request())
-	if err == nil {
-		l.c.lines.wake(l.id())
-	}
-	return r.Outcome, err
 }
 
 // Available returns how many permits are free: 0 if no number is set, negative if SetPermits or

@@ -238,7 +238,7 @@ func (a *taking) look(ctx context.Context) found {
 	unsure := a.unsure
 	a.unsure = true                         // until it is answered: an Observer may end the goroutine
 	inLine := a.place != nil || a.tries > 1 // else this may be the only look
-	r := a.s.asks.Acquire(a.op, a.n, inLine).Do(ctx, c.cfg.commandTimeout)
+	r := a.s.asks.Acquire(a.op, a.n, inLine).Do(ctx, c.onceTimeout())
 	a.unsure = unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)

@@ -49,7 +49,8 @@ func about(l Protocol, id string) []*wire.Request {
 		requests = append(requests, of(l.Reenter(id, time.Second, 2, false)))
 	}
 	if c, ok := l.(PermitCounter); ok {
-		requests = append(requests, of(c.SetPermits(1)), of(c.AddPermits(1)), of(c.AddPermits(math.MaxInt32)))
+		op := Op{"client:1", 1}
+		requests = append(requests, of(c.TrySetPermits(op, 1)), of(c.AddPermits(op, 1)), of(c.AddPermits(op, math.MaxInt32)), of(c.SetPermits(op, 1)), of(c.UndoAdd(op)))
 	}
 	waits := *e
 	waits.Wait, waits.Leads = true, true
@@ -150,7 +151,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 			blocker = NewFairWriteSide(site, q.names)
 		}
 		if c, ok := l.(PermitCounter); ok {
-			must(t, c.SetPermits(l.Takes()))
+			must(t, c.TrySetPermits(Op{"client:1", int64(i) + 1}, l.Takes()))
 		}
 		e := entry("owner:1")
 		e.Lease = time.Hour

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"time"
 
@@ -164,22 +163,36 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 	return c, nil
 }
 
-// SetPermits implements PermitCounter.
-func (p *FairPermits) SetPermits(n int) Request[bool] {
+// TrySetPermits implements PermitCounter.
+func (p *FairPermits) TrySetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/set", s.keys(record(s.site, s.names), s.names.Lock), []any{n, s.site.doneMillis()}, readBool)
+	return looking(s.site, "fairpermits/try_set", s.keys(s.names.record(op.Page), s.names.Lock), []any{op.Number, n}, readBool)
 }
 
 // AddPermits implements PermitCounter.
-func (p *FairPermits) AddPermits(n int) Request[bool] { return p.add(n, 0) }
-
-// MakePermits implements PermitCounter.
-func (p *FairPermits) MakePermits(n int) Request[bool] { return p.add(n, 1) }
-
-func (p *FairPermits) add(n, inAll int) Request[bool] {
+func (p *FairPermits) AddPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/add", s.keys(record(s.site, s.names), s.names.Lock),
-		append(s.waking(n, s.site.doneMillis(), math.MaxInt32), s.more(), inAll), readBool)
+	return looking(s.site, "fairpermits/add", s.keys(s.names.record(op.Page), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readSet)
+}
+
+// SetPermits implements PermitCounter.
+func (p *FairPermits) SetPermits(op Op, n int) Request[bool] {
+	s := p.of
+	return looking(s.site, "fairpermits/set", s.keys(s.names.record(op.Page), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readBool)
+}
+
+// UndoAdd implements PermitCounter.
+func (p *FairPermits) UndoAdd(op Op) Task {
+	s := p.of
+	return s.site.about("fairpermits/undo", s.keys(s.names.record(op.Page), s.names.setting()), s.counts(op.Number))
+}
+
+// Seal implements PermitCounter.
+func (p *FairPermits) Seal(op Op) Task { return p.of.site.seal(p.of.names, op) }
+
+// counts returns the arguments of a script that changes the number of permits.
+func (s *fairSemaphore) counts(args ...any) []any {
+	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.counting(), s.more())
 }
 
 // Takes implements Protocol.

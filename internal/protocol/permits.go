@@ -36,13 +36,16 @@ type semaphore struct {
 type PermitCounter interface {
 	// Of returns the protocol of taking n permits at a time.
 	Of(n int) Protocol
-	// SetPermits sets the number of permits, unless it was set before.
-	SetPermits(n int) Request[bool]
-	// AddPermits adds to the number of permits; n may be negative. It reports whether
-	// there are not too many, or too few, then.
-	AddPermits(n int) Request[bool]
-	// MakePermits changes the number of permits to n, whatever it was.
-	MakePermits(n int) Request[bool]
+	// TrySetPermits sets the number of permits, unless it was set before. It reports whether it did.
+	TrySetPermits(op Op, n int) Request[bool]
+	// AddPermits adds to the number of permits; n may be negative.
+	AddPermits(op Op, n int) Request[bool]
+	// SetPermits changes the number of permits to n, whatever it was.
+	SetPermits(op Op, n int) Request[bool]
+	// UndoAdd undoes an AddPermits.
+	UndoAdd(op Op) Task
+	// Seal stops late copies of an operation that nothing undoes.
+	Seal(op Op) Task
 	// Count asks how many permits are free, and with holds who has the others.
 	Count(holds bool) Request[Counted]
 }
@@ -315,30 +318,40 @@ func readCounted(a wire.Answer) (Counted, error) {
 // neverEnds is the end of a permit that does not expire: Redisson's.
 const neverEnds = 922337203685477
 
-// SetPermits implements PermitCounter.
-func (p *Permits) SetPermits(n int) Request[bool] {
+// TrySetPermits implements PermitCounter.
+func (p *Permits) TrySetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/set", s.keys(record(s.site, s.names), s.names.all()), s.args(n, s.site.doneMillis()), readBool)
+	return looking(s.site, "permits/try_set", s.keys(s.names.record(op.Page), s.names.all()), s.counts(op.Number, n), readBool)
 }
 
 // AddPermits implements PermitCounter.
-func (p *Permits) AddPermits(n int) Request[bool] { return p.add(n, 0) }
-
-// MakePermits implements PermitCounter.
-func (p *Permits) MakePermits(n int) Request[bool] { return p.add(n, 1) }
-
-func (p *Permits) add(n, inAll int) Request[bool] {
+func (p *Permits) AddPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/add", s.keys(record(s.site, s.names), s.names.all()),
-		s.args(n, s.site.doneMillis(), math.MaxInt32, inAll), readBool)
+	return looking(s.site, "permits/add", s.keys(s.names.record(op.Page), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
 }
 
-// record is the key that says that a request was done.
-func record(site *Site, names *Names) string { return names.Derived("rlock:done:" + site.NewID().ID) }
+// SetPermits implements PermitCounter.
+func (p *Permits) SetPermits(op Op, n int) Request[bool] {
+	s := p.of
+	return looking(s.site, "permits/set", s.keys(s.names.record(op.Page), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
+}
 
-// doneMillis is for how long that key is kept: copies are sent until the command time-out,
-// which may be long, and are under way for less than a tombstone lasts.
-func (s *Site) doneMillis() int64 { return (s.CommandTimeout + TombstoneTTL).Milliseconds() }
+// UndoAdd implements PermitCounter.
+func (p *Permits) UndoAdd(op Op) Task {
+	s := p.of
+	return s.site.about("permits/undo", s.keys(s.names.record(op.Page), s.names.setting()), s.counts(op.Number))
+}
+
+// Seal implements PermitCounter.
+func (p *Permits) Seal(op Op) Task { return p.of.site.seal(p.of.names, op) }
+
+// counts returns the arguments of a script that changes the number of permits.
+func (s *semaphore) counts(more ...any) []any {
+	return append([]any{s.channel, s.site.counting()}, more...)
+}
+
+// setting is the key of the latest SetPermits of a PermitSemaphore.
+func (n *Names) setting() string { return n.record("set") }
 
 // Takes implements Protocol.
 func (p *Permits) Takes() int { return p.n }

@@ -108,6 +108,9 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 			if s.kind.permits && (slices.Contains(lockNames, key) || strings.HasSuffix(key, ":rlock:permits")) {
 				continue
 			}
+			if s.kind.permits && strings.Contains(key, ":rlock:op:") && w.Redis(i).TTL(key) > 0 { // of their setting
+				continue
+			}
 			if !remains(key) && !(strings.HasSuffix(key, ":rlock:red") && j.cameBack(i, w.Redis(i).HGet(key, "attempt"))) {
 				left = append(left, key)
 			}

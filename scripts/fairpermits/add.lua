@@ -1,47 +1,45 @@
--- fairpermits/add: change how many permits a PermitSemaphore WithFairness has, by a
--- number or to one.
+-- fairpermits/add: change how many permits a PermitSemaphore WithFairness has. It is made if
+-- there is none.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
--- KEYS[6]  record of this request
+-- KEYS[6]  record of the page
 -- KEYS[7]  the number of a PermitSemaphore without fairness, or another lock
--- ARGV[1]  permits to add, maybe negative
--- ARGV[2]  time to keep the record, ms
--- ARGV[3]  the most that there may be then; and the most less than none
--- ARGV[4]  waiter lease, ms
--- ARGV[5]  prefix of the channels of clients with waiters
--- ARGV[6]  'publish', 'spublish', 'both' or 'none'
--- ARGV[7]  channel on which those listen who want more permits than there are
--- ARGV[8]  '1': there are to be so many permits, held ones included
--- Reply    1  done
---          0  refused: it would be beyond that
--- Caller   AddPermits, SetPermits
--- Twice    The record tells a copy that the first run has done it.
--- Replica  A refusal must come from a master.
+-- KEYS[8]  see shared/setting.lua
+-- ARGV[1]  number of the operation
+-- ARGV[2]  how many more; may be negative
+-- ARGV[3]  waiter lease, ms
+-- ARGV[4]  prefix of the channels of clients with waiters
+-- ARGV[5]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[6]  channel on which those listen who want more permits than there are
+-- Reply    1; 0 if this was given up: a late copy, nothing done; or the error OVERFLOW:
+--          there would be too many, held ones included, or too few
+-- Caller   AddPermits
+-- Twice    A second run finds the record of the first, or of its give-up.
 
 -- include permitqueue
-local record, other = KEYS[6], KEYS[7]
-local n, keep, limit, term = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-if redis.call('exists', record) == 1 then
-  redis.call('zrem', ends, '')
-  return 1
+-- include record
+-- include count
+-- include setting
+local record, other, latest = KEYS[6], KEYS[7], KEYS[8]
+local number, more, term = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local what = recorded(record, number)
+if what then
+  return (what == 'gone' or what == 'late') and 0 or 1
 elseif redis.call('exists', other) == 1 then
   return redis.error_reply('FOREIGN another type of this name is in use')
 end
-local all = tonumber(redis.call('hget', state, 'total') or 0)
-if ARGV[8] == '1' then
-  n = n - all
+local all = redis.call('hget', state, 'total')
+if math.abs((all or 0) + more) > MOST then
+  return OVERFLOW
 end
-if math.abs(all + n) > limit then
-  redis.call('zrem', ends, '')
-  return 0
+note(record, number, string.format('%s %.0f %s', all and 'more' or 'made', more, lastSetting(latest))) -- see undo
+local reply = done(record, grow(more))
+if type(reply) == 'table' then
+  return reply
 end
-redis.call('hincrby', state, 'total', n)
-redis.call('hincrby', state, 'free', n)
-redis.call('set', record, 1, 'px', keep)
-changes()
 reap(term)
-if n > 0 then
-  announce(ARGV[6], ARGV[7], n)
+if more > 0 then
+  announce(ARGV[5], ARGV[6], more)
 end
-wake(ARGV[5], ARGV[6])
+wake(ARGV[4], ARGV[5])
 return told(1)

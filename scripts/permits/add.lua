@@ -1,44 +1,41 @@
--- permits/add: change how many permits a PermitSemaphore has, by a number or to one.
+-- permits/add: change how many permits a PermitSemaphore has. It is made if there is none.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
--- KEYS[3]  record of this request
+-- KEYS[3]  record of the page
 -- KEYS[4]  how many permits a Semaphore of this name has
--- ARGV[3]  permits to add, maybe negative
--- ARGV[4]  time to keep the record, ms
--- ARGV[5]  the most that there may be then, held ones included; and the most less than none
--- ARGV[6]  '1': there are to be so many permits, held ones included
--- Reply    1  done
---          0  refused: it would be beyond that
--- Caller   AddPermits, SetPermits
--- Twice    The record tells a copy that the first run has done it.
--- Replica  A refusal must come from a master.
+-- KEYS[5]  see shared/setting.lua
+-- ARGV[3]  number of the operation
+-- ARGV[4]  how many more; may be negative
+-- Reply    1; 0 if this was given up: a late copy, nothing done; or the error OVERFLOW:
+--          there would be too many, held ones included, or too few
+-- Caller   AddPermits
+-- Twice    A second run finds the record of the first, or of its give-up.
 
 -- include permits
+-- include record
 -- include count
 -- include others
-local record = KEYS[3]
-local n, keep, most = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-if redis.call('exists', record) == 1 then
-  redis.call('zrem', held, '')
-  return 1
+-- include setting
+local record, ofSemaphore, latest, number, more = KEYS[3], KEYS[4], KEYS[5], ARGV[3], tonumber(ARGV[4])
+local what = recorded(record, number)
+if what then
+  return (what == 'gone' or what == 'late') and 0 or 1
 end
 local left, foreign = count(free)
 if left then
-  foreign = others('Semaphore', KEYS[4])
+  foreign = others('Semaphore', ofSemaphore)
 end
-left = left or 0
 if foreign then
   return foreign
 end
-local all = left + redis.call('zcard', held)
-if ARGV[6] == '1' then
-  n = n - all
+local now = (left or 0) + more
+if math.abs(now + redis.call('zcard', held)) > MOST then
+  return OVERFLOW
 end
-if math.abs(all + n) > most then
-  redis.call('zrem', held, '')
-  return 0
+note(record, number, string.format('%s %.0f %s', left and 'more' or 'made', more, lastSetting(latest))) -- see undo
+local reply = done(record, redis.pcall('set', free, string.format('%.0f', now)))
+if reply.err then
+  return reply
 end
-redis.call('set', free, left + n)
-redis.call('set', record, 1, 'px', keep)
-tell(n)
+tell(more)
 return told(1)

@@ -1,33 +1,38 @@
--- permits/set: set how many permits a PermitSemaphore has, unless it was done before.
+-- permits/set: make it so many permits, free or held.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
--- KEYS[3]  record of this request
+-- KEYS[3]  record of the page
 -- KEYS[4]  how many permits a Semaphore of this name has
--- ARGV[3]  permits
--- ARGV[4]  time to keep the record, ms
--- Reply    1  set
---          0  they were set before
--- Caller   TrySetPermits
--- Twice    The record tells a copy that the first run has set them.
--- Replica  "Set before" must come from a master.
+-- KEYS[5]  see shared/setting.lua
+-- ARGV[3]  number of the operation
+-- ARGV[4]  permits
+-- Reply    1; 0 if this was given up: a late copy, nothing done
+-- Caller   SetPermits
+-- Twice    A second run finds the record of the first, and replies the same.
 
 -- include permits
+-- include record
 -- include count
 -- include others
-local record = KEYS[3]
-local n, keep = tonumber(ARGV[3]), ARGV[4]
+-- include setting
+local record, ofSemaphore, latest, number, n = KEYS[3], KEYS[4], KEYS[5], ARGV[3], tonumber(ARGV[4])
+local what = recorded(record, number)
+if what then
+  return what == 'set' and 1 or 0
+end
 local left, foreign = count(free)
 if left then
-  foreign = others('Semaphore', KEYS[4])
+  foreign = others('Semaphore', ofSemaphore)
 end
 if foreign then
   return foreign
-elseif not left then
-  redis.call('set', free, n)
-  redis.call('set', record, 1, 'px', keep)
-  redis.call('del', KEYS[4]) -- of a Semaphore that was deleted
-  tell(n)
-  return told(1)
 end
-redis.call('zrem', held, '')
-return redis.call('exists', record)
+local now = n - redis.call('zcard', held)
+note(record, number, 'set')
+local reply = done(record, redis.pcall('set', free, string.format('%.0f', now)))
+if reply.err then
+  return reply
+end
+setting(latest, record, number)
+tell(now - (left or 0))
+return told(1)

@@ -13,7 +13,7 @@
 --
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY; free(),
 --          live(hold), below(n), prolong(hold, lease), finish(hold), quit(id), changes(),
---          reap(term), first(), wake(channels, how). term is a waiter lease, ms; channels
+--          grow(n), reap(term), first(), wake(channels, how). term is a waiter lease, ms; channels
 --          is the prefix of the channels of clients with waiters
 -- include time
 -- include ttl
@@ -40,6 +40,16 @@ end
 
 local function free()
   return tonumber(redis.call('hget', state, 'free') or 0)
+end
+
+-- grow changes how many permits there are by n, and returns the reply, maybe an error.
+local function grow(n)
+  local reply = redis.pcall('hincrby', state, 'total', n)
+  if type(reply) ~= 'table' then
+    redis.call('hincrby', state, 'free', n)
+    changes()
+  end
+  return reply
 end
 
 -- live reports whether a hold exists. It ends when its last ms is over, as a key does.

@@ -246,7 +246,7 @@ func TestDeadFairWaiterLeavesByItsLease(t *testing.T) {
 
 func TestFairPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
 	t.Parallel()
-	scripts := []string{"fairpermits/set", "fairpermits/add", "fairpermits/enter", "fairpermits/renew", "fairpermits/release", "fairpermits/inspect"}
+	scripts := []string{"fairpermits/try_set", "fairpermits/add", "fairpermits/enter", "fairpermits/renew", "fairpermits/release", "fairpermits/inspect"}
 	locktest.EachLoss(t, "fairpermits", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		locktest.LoadScripts(t, b.Client(t), scripts...)
 		for _, script := range scripts {

@@ -14,7 +14,7 @@ import (
 // Whatever becomes of a reply: an operation counts once.
 func TestPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
 	t.Parallel()
-	scripts := []string{"permits/set", "permits/add", "permits/enter", "permits/renew", "permits/release", "permits/inspect"}
+	scripts := []string{"permits/try_set", "permits/add", "permits/enter", "permits/renew", "permits/release", "permits/inspect"}
 	locktest.EachLoss(t, "permits", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		locktest.LoadScripts(t, b.Client(t), scripts...)
 		for _, script := range scripts {

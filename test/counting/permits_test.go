@@ -143,15 +143,15 @@ func TestSetPermitsChangesTheNumber(t *testing.T) {
 					t.Fatalf("%+v %v, want %d permits, %d free", state, err, all, free)
 				}
 			}
-			locktest.LoadScripts(t, rdb, kind+"/add")
-			seen := locktest.OnNth(t, proxy, kind+"/add", 1, action)
+			locktest.LoadScripts(t, rdb, kind+"/set")
+			seen := locktest.OnNth(t, proxy, kind+"/set", 1, action)
 			ok(t, s.SetPermits(bg, 10))
 			is(10, 10)
 			if action != faultproxy.Duplicate && seen.Load() < 2 {
 				t.Fatal("it was not sent again")
 			}
 			lease := mustAcquire(t, other, 8)
-			locktest.OnNth(t, proxy, kind+"/add", 1, action)
+			locktest.OnNth(t, proxy, kind+"/set", 1, action)
 			ok(t, s.SetPermits(bg, 5))
 			is(5, -3)
 			w := acquires(t, other, 4)

@@ -1,0 +1,20 @@
+-- setting: which SetPermits has set the number of a PermitSemaphore last. Whoever undoes an
+-- addition sees by that whether the number was set since, whatever it was. It is known for
+-- as long as the records of operations: an addition from before is not undone later.
+--
+-- Defines  lastSetting(key), setSince(key, before), setting(key, record, number)
+
+-- lastSetting is the latest that is known, or '-'.
+local function lastSetting(key)
+  return redis.call('get', key) or '-'
+end
+
+-- setSince reports whether the number was set since lastSetting was this.
+local function setSince(key, before)
+  local last = lastSetting(key)
+  return last ~= '-' and last ~= before
+end
+
+local function setting(key, record, number)
+  redis.call('set', key, record .. ':' .. number, 'px', KEEP)
+end
