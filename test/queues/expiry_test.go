@@ -17,7 +17,7 @@ func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
-		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(300*time.Millisecond))
+		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(3*time.Second)) // one that a busy machine hears of in time
 		deadline := lease.Deadline()
 		next := locktest.MustLock(t, k.Open(b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)), "a"))
 		if now := time.Now(); now.Before(deadline) {
@@ -34,10 +34,13 @@ func TestQueuedHoldsAreRenewed(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
-		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(1500*time.Millisecond))
+		var clock locktest.Clock
+		const term = time.Hour
+		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(term), clock.Option())
 		lease := locktest.MustLock(t, k.Open(c, "a"))
 		was := lease.Deadline()
 		for range 2 {
+			clock.Forward(term / 2) // a renewal is due
 			locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 			was = lease.Deadline()
 		}
@@ -45,6 +48,7 @@ func TestQueuedHoldsAreRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		rdb.Del(bg, k.Base("a")+":ends") // as an eviction would
+		clock.Forward(term / 2)
 		<-lease.Done()
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrRemoved)
 	})
