@@ -30,18 +30,18 @@ func TestWaiterBehindOthersKeepsNoGrantThatItDoesNotKnowOf(t *testing.T) {
 		"PermitSemaphore": {"permits/enter", func(c *rlock.Client) acquire {
 			s := c.NewPermitSemaphore("n")
 			return func(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-				if _, err := s.TrySetPermits(ctx, 1); err != nil {
-					return nil, err
-				}
 				return s.Acquire(ctx, 1, opts...)
 			}
 		}},
 	} {
 		locktest.Beside(t, name, func(t *testing.T) {
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-				timeout := locktest.Ample(300 * time.Millisecond)
+				timeout := locktest.Ample(time.Second)
 				client, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(timeout))
 				locktest.LoadScripts(t, rdb, c.script)
+				if name == "PermitSemaphore" {
+					locktest.MustSetPermits(t, b.NewClient(t).NewPermitSemaphore("n"), 1)
+				}
 				lock := c.lock(client)
 				sha, first, since, granted := locktest.SHA(c.script), "", time.Time{}, make(chan struct{})
 				proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
@@ -65,7 +65,7 @@ func TestWaiterBehindOthersKeepsNoGrantThatItDoesNotKnowOf(t *testing.T) {
 					one <- err
 				}()
 				<-granted
-				ctx, cancel := context.WithTimeout(bg, 30*time.Second)
+				ctx, cancel := context.WithTimeout(bg, locktest.Patience)
 				defer cancel()
 				lease, err := lock(ctx)
 				if err != nil {

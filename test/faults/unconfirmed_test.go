@@ -27,7 +27,7 @@ func TestLeaseThatRunsOutDuringUnlockIsExpired(t *testing.T) {
 			other := b.NewClient(t)
 			for _, taken := range []bool{false, true} {
 				l := k.Open(c, "a")
-				lease := locktest.MustLock(t, l, rlock.WithLease(400*time.Millisecond))
+				lease := locktest.MustLock(t, l, rlock.WithLease(3*time.Second)) // one that a busy machine hears of in time
 				released := make(chan struct{})
 				proxy.Delay(func(cmd faultproxy.Command) time.Duration {
 					if cmd.Name == "evalsha" || cmd.Name == "eval" {

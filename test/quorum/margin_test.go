@@ -14,7 +14,8 @@ import (
 func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 	t.Parallel()
 	const (
-		lease  = 3 * time.Second
+		lease  = 15 * time.Second // so that the half of the margin is long for any machine
+		short  = lease / 3
 		margin = 2*lease/60 + lease/30
 	)
 	valid := func(lease time.Duration) time.Duration { // DefaultDriftFactor, DefaultDriftFloor, and the margin
@@ -48,15 +49,15 @@ func TestQuarantineTakesItsMarginOffEachLease(t *testing.T) {
 		t.Errorf("%s: not one of 100 was quick enough", what)
 	}
 
-	check("acquire", time.Second, func() *rlock.Lease {
-		held := lockPatiently(t, l, rlock.WithLease(time.Second))
+	check("acquire", short, func() *rlock.Lease {
+		held := lockPatiently(t, l, rlock.WithLease(short))
 		defer unlock(held)
 		return held
 	})
-	held := lockPatiently(t, l, rlock.WithLease(time.Second))
-	check("Extend", 2*time.Second, func() *rlock.Lease {
-		for held.Extend(bg, 2*time.Second) != nil {
-			held = lockPatiently(t, l, rlock.WithLease(time.Second))
+	held := lockPatiently(t, l, rlock.WithLease(short))
+	check("Extend", 2*short, func() *rlock.Lease {
+		for held.Extend(bg, 2*short) != nil {
+			held = lockPatiently(t, l, rlock.WithLease(short))
 		}
 		return held
 	})
