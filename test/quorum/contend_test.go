@@ -101,7 +101,11 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 					at    time.Time
 				}
 				next := make(chan entry, 1)
-				go func() { lease := locktest.MustLock(t, l); next <- entry{lease, time.Now()} }()
+				go func() {
+					defer close(next)
+					lease := locktest.MustLock(t, l)
+					next <- entry{lease, time.Now()}
+				}()
 				locktest.Eventually(t, "it waits, and hears the nodes", func() bool {
 					s, err := l.State(bg)
 					heard := int64(0)
@@ -115,7 +119,10 @@ func TestRedLockWakesWhoWaits(t *testing.T) {
 				})
 				called := time.Now()
 				locktest.MustUnlock(t, lease)
-				e := <-next
+				e, woken := <-next
+				if !woken {
+					t.FailNow() // MustLock has said why
+				}
 				times, lease = append(times, e.at.Sub(called)), e.lease
 			}
 			locktest.MustUnlock(t, lease)
