@@ -32,6 +32,8 @@
 // new owner. So goroutines that share the context of a lease exclude each other from every other lock, and
 // a function inside that uses the context from outside waits for itself.
 //
+// Another process can go on with a hold, under the same fencing token: [Lease.Handle], [Client.Adopt].
+//
 // Three durations are independent: the lease (WithLease), the wait (the context and [WithWait]), and one
 // operation on Redis ([WithCommandTimeout]).
 //

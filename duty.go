@@ -33,6 +33,7 @@ type chore struct {
 	task   protocol.Task // nil: nothing
 	renews bool          // it confirms a watchdog lease
 	asks   bool          // it asks whether the holder was asked to release the lock
+	looks  bool          // it asks whether another client has adopted the hold
 }
 
 // entry is a duty's place in the agenda of the watchdog.

@@ -56,6 +56,7 @@ var (
 	ErrRemoved   = errors.New("removed from Redis: by a force-unlock, a flush, an eviction, a failover or a restart")
 	ErrTakenOver = errors.New("taken over by another owner") // Redis shows another holder
 	ErrMaxHold   = errors.New("longest hold time reached")   // that of WithMaxHold
+	ErrAdopted   = errors.New("adopted by another client")   // by Client.Adopt: the work goes on there
 )
 
 // Error is the error of the methods of locks and leases.

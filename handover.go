@@ -95,7 +95,7 @@ func (d *departure) letOthers(heard int, rush bool) {
 func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
 	switch {
-	case d.rest > 0 || d.h.unsure:
+	case d.rest > 0 || d.h.unsure || d.by:
 		return d.task.Do(ctx, untilOrSoon(limit))
 	case l.asks.StandsBy():
 		if d.next = d.inRow < mostInRow && c.lines.sought(l.line("")); d.next {

@@ -78,6 +78,7 @@ type seldom struct {
 	inRow      int    // how many releases in a row have granted the lock, with the one of this hold
 	hears      *hears // how requests to release the lock are heard; nil: nobody listens
 	miscounted bool   // a re-entry or a partial release was not confirmed
+	known      *known // its handle was made known: see adoption.go; nil: it was not
 
 	observed *observed // the acquire that began it; see hold.observed
 }
@@ -299,8 +300,11 @@ func (h *hold) checkLocked(now instant) {
 	h.loseLocked(now, cause)
 }
 
-// isGone ends a hold that is gone from Redis, and returns the cause.
+// isGone ends a hold that a request has not found in Redis, and returns the cause; nil: it is there again.
 func (h *hold) isGone(k protocol.Kept) error {
+	if k = h.fate(k); k == protocol.Done {
+		return nil // it is there
+	}
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
@@ -311,8 +315,11 @@ func (h *hold) isGone(k protocol.Kept) error {
 
 // absence is the cause of a loss that Redis reported.
 func absence(k protocol.Kept) error {
-	if k == protocol.TakenOver {
+	switch k {
+	case protocol.TakenOver:
 		return ErrTakenOver
+	case protocol.Adopted:
+		return ErrAdopted
 	}
 	return ErrRemoved
 }
@@ -322,8 +329,11 @@ func (h *hold) loseLocked(now instant, cause error) {
 	if h.state != held {
 		return
 	}
+	if cause == ErrAdopted {
+		h.leftLocked()
+	}
 	h.endLocked(over, because(ErrLeaseLost, cause))
-	if h.unsure {
+	if h.unsure && cause != ErrAdopted {
 		// A late copy of the acquire could still take the lock for a hold that no
 		// caller owns. If our clock found the loss, the copy is stopped when the
 		// lease is over, not before: until then the rest of the lease is the margin
@@ -365,6 +375,7 @@ func (h *hold) endLocked(s state, cause error) {
 	}
 	h.core.c.watchdog.remove(&h.entry)
 	h.deafenLocked()
+	h.forgetLocked()
 	if s == over {
 		h.core.c.lines.wake(h.core.id())
 	}
@@ -393,7 +404,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	}
 	c := h.core.c
 	began, sent := c.clock.Now(), h.noteAsked(d)
-	r := h.core.asks.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
+	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	h.lock()
 	defer h.unlock()
 	if err := confirmed(&r, ErrUnreachable); err != nil {

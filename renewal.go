@@ -26,6 +26,9 @@ func (h *hold) nextLocked() instant {
 	if h.listensLocked() && h.hears.next.Before(next) {
 		next = h.hears.next
 	}
+	if h.isKnownLocked() && h.known.next.Before(next) {
+		next = h.known.next
+	}
 	return next
 }
 
@@ -55,7 +58,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{task: h.core.asks.Renew(h.id(), lease), renews: true}
+		do = chore{task: h.renewalLocked(lease), renews: true}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -64,10 +67,15 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
 	} else if h.renewed == 0 && h.guardsLocked() && !h.guardLocked().After(now.Add(slack)) {
-		do = chore{task: h.core.asks.Renew(h.id(), 0)}
+		do = chore{task: h.renewalLocked(0)}
 		h.seldomLocked().guardAt = now.Add(lease / 3)
+	} else if h.isKnownLocked() && !h.known.next.After(now.Add(slack)) {
+		do = chore{task: h.renewalLocked(0), looks: true}
 	} else if h.listensLocked() && !h.hears.next.After(now.Add(slack)) {
 		do = h.askLocked(now)
+	}
+	if do.task != nil && !do.asks && h.isKnownLocked() {
+		h.known.next = now.Add(lease / 3)
 	}
 	return do, h.nextLocked()
 }
@@ -100,6 +108,8 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
 	case did.renews:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
+	case did.looks && err != nil:
+		h.known.next = min(h.known.next, now.Add(h.core.retryAfter()))
 	case err != nil:
 		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
 	}
@@ -145,6 +155,6 @@ func (h *hold) nodes() string { return h.core.family }
 func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
-	r := h.core.asks.Renew(h.id(), 0).Do(c.wire.Context(), c.cfg.commandTimeout)
+	r := h.renewal(0).Do(c.wire.Context(), c.cfg.commandTimeout)
 	c.watchdog.move(&h.entry, h.answered(chore{}, sent, r))
 }

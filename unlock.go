@@ -34,7 +34,7 @@ func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) 
 	d := h.depart(l, called, alone)
 	defer d.end()
 	if by != nil && d.task != nil && d.rest == 0 {
-		d.task, d.shows = by.task(d.id, h.unsure), by.shows
+		d.task, d.shows, d.by = by.task(d.id, h.unsure), by.shows, true
 	}
 	if d.passOn() {
 		l.handedOver = true
@@ -57,6 +57,7 @@ type departure struct {
 	next   bool          // the release grants the lock to one that stands by
 	took   time.Duration // until task was answered
 	shows  time.Duration // see finish
+	by     bool          // task is that of a finish
 }
 
 // depart ends a lease of the hold, in this process.
@@ -73,7 +74,11 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 		d.err = h.causeLocked()
 		if d.rest == 0 && h.state == over && byOurClock(d.err) {
 			// The holder has left: there is no need to let the lease run out.
-			c.cleanups.add(h.core.id(), h.releaseLocked(d.id, 0), c.now(), h.untilLocked())
+			task := h.releaseLocked(d.id, 0)
+			if h.isKnownLocked() { // whoever has adopted it waits to hear that
+				task = h.core.asks.Abandon(d.id, true)
+			}
+			c.cleanups.add(h.core.id(), task, c.now(), h.untilLocked())
 		}
 		return d
 	case d.rest > 0:
@@ -110,7 +115,7 @@ func (d *departure) end() {
 // releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops
 // late copies, if there may be any.
 func (h *hold) releaseLocked(id string, n int) protocol.Task {
-	if n == 0 && h.unsure {
+	if n == 0 && h.unsure && !h.isKnownLocked() { // else see released
 		return h.core.asks.Abandon(id, true)
 	}
 	return h.core.asks.Release(id, n)
@@ -169,15 +174,25 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	if h.core.asks.Takes() == 0 || r.Heard == 0 { // else a message comes, and one look is enough
 		c.lines.wake(h.core.id())
 	}
+	d.reconsider(r)
 	switch {
 	case r.Err != nil:
 		h.lock()
 		until := h.untilLocked()
+		if h.isKnownLocked() && !d.by { // an adoption of it may be given back
+			d.task = h.core.asks.Abandon(d.id, true)
+		}
 		h.unlock()
 		c.cleanups.add(h.core.id(), d.task, c.now(), until)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
+		if !d.by {
+			h.settleKnown()
+		}
 		return nil
+	case r.Outcome == protocol.Adopted:
+		h.tellLoss(c.now(), ErrAdopted)
+		return because(ErrLeaseLost, ErrAdopted)
 	case r.Unsure && d.took >= d.shows:
 		// Another copy of this release was sent, and may have ended the hold. Or it has not
 		// arrived, and the hold was gone before: the deadline proves nothing, since what makes
@@ -195,6 +210,24 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	}
 	h.tellLoss(c.now(), absence(r.Outcome))
 	return because(ErrLeaseLost, absence(r.Outcome))
+}
+
+// reconsider finds out what has become of a hold that its release has not found. It says that the
+// holder has left: to whoever adopts the hold, and against an adoption that is given back later.
+func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
+	h, c := d.h, d.h.core.c
+	h.lock()
+	known, until := h.isKnownLocked(), h.untilLocked()
+	h.unlock()
+	if !known || r.Err != nil || r.Outcome == protocol.Done {
+		return
+	}
+	abandon := h.core.asks.Abandon(d.id, true)
+	if r.Outcome = h.fate(r.Outcome); r.Outcome == protocol.Done {
+		*r = abandon.Do(c.wire.Context(), c.cfg.unlockTimeout)
+		return
+	}
+	c.cleanups.add(h.core.id(), abandon, c.now(), until)
 }
 
 // errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.

@@ -52,6 +52,9 @@ func about(l Protocol, id string) []*wire.Request {
 		op := Op{"client:1", 1}
 		requests = append(requests, of(c.TrySetPermits(op, 1)), of(c.AddPermits(op, 1)), of(c.AddPermits(op, math.MaxInt32)), of(c.SetPermits(op, 1)), of(c.UndoAdd(op)))
 	}
+	if a, ok := l.(Adoptable); ok {
+		requests = append(requests, of(a.Adopt("nobody:1", id, time.Second)), of(a.GiveBack("nobody:1", id)), of(a.Detach(id, time.Minute)), of(a.RenewKnown(id, time.Second)), of(a.RenewKnown(id, 0)))
+	}
 	waits := *e
 	waits.Wait, waits.Leads = true, true
 	requests = append(requests, of(l.Enter(&waits)))

@@ -178,6 +178,8 @@ const (
 	NotSet                // a semaphore to which no permits were given yet
 	Settled               // there is a result already
 	OtherNumber           // others have another number of members: Missing
+	Gone                  // there is no such hold to adopt
+	Entangled             // its owner holds the other side too
 )
 
 // Entered is the outcome of an Enter.
@@ -236,6 +238,7 @@ const (
 	Done      Kept = iota // the hold is as asked
 	Removed               // there is no such hold, and the lock is free
 	TakenOver             // there is no such hold, and others hold the lock
+	Adopted               // another client goes on with it; only of RenewKnown
 )
 
 // Released is the outcome of a ReleaseTo.

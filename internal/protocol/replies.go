@@ -26,6 +26,7 @@ const (
 	codeOtherNumber   = -6
 	codeNotSet        = -5
 	codeBeyond        = -6
+	codeEntangled     = -7
 )
 
 // readEntered reads the reply of an enter script: a token, or {code, n}, and if the lock is
@@ -104,7 +105,7 @@ func millis(n int64) time.Duration {
 }
 
 // readKept reads the reply to a request about a hold: 1 if it was done (2: entries remain),
-// 0 if there is no such hold, -1 if others hold the lock.
+// 0 if there is no such hold, -1 if others hold the lock, -2 if another client has adopted it.
 func readKept(a wire.Answer) (Kept, error) {
 	n, err := a.Int()
 	return kept(n), overflown(err)
@@ -114,6 +115,8 @@ func kept(n int64) Kept {
 	switch {
 	case n > 0:
 		return Done
+	case n == -2:
+		return Adopted
 	case n < 0:
 		return TakenOver
 	}
@@ -125,7 +128,7 @@ func kept(n int64) Kept {
 // readKept reads.
 func readReleased(a wire.Answer) (Released, error) {
 	n, err := a.Int()
-	r := Released{Kept: kept(n)}
+	r := Released{Kept: kept(max(n, -1))}
 	if n > 1 || n < -1 {
 		r.Token = max(n, -n)
 	}

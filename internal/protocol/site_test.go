@@ -106,6 +106,9 @@ func of[T any](r Request[T]) *wire.Request {
 	case *asked[T]:
 		return &r.r
 	case any:
+		if t, ok := r.(*inTurn); ok {
+			return &t.first.r
+		}
 		return &r.(*task).r
 	}
 	panic("unreachable")

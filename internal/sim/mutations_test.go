@@ -107,7 +107,7 @@ var mutations = []struct {
 	},
 	{
 		name: "a renewal forgets the reader's timer", want: "lost before the deadline", within: 10, kind: "read-write",
-		script: "rw/read_renew", old: "lengthen(first, lease)", instead: "",
+		script: "shared/reading", old: "lengthen(first, lease)", instead: "",
 	},
 	{
 		name: "a reader does not look for its tombstone", want: "held by nobody", within: 10, in: "late", kind: "read-write",

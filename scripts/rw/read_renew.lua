@@ -14,24 +14,5 @@
 --          timer has ended.
 -- Replica  "No such hold" must come from a master: see lock/release.
 
--- include ttl
--- include sides
-local lock, first = KEYS[1], KEYS[2]
-local id, lease, timers = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local count = redis.call('hget', lock, id)
-local ms = redis.call('pttl', first)
-if not count or ms <= 0 then
-  return absent(lock, id)
-end
-lengthen(lock, math.max(ms, lease))
-if lease == 0 then
-  return 1
-end
-lengthen(first, lease)
-for i = 2, tonumber(count) do -- only Redisson reads these: the first one counts
-  local key = timer(timers, id, i)
-  if left(lock, key) < lease then
-    redis.pcall('pexpire', key, lease)
-  end
-end
-return 1
+-- include reading
+return readerRenewed(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3])

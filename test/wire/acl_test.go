@@ -400,8 +400,35 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 				t.Error(err)
 			}
 		}
+		adoptions(t, l, b[0], k.asks)
 	}
 	return sent
+}
+
+// adoptions has a client adopt what the holder has left. With asks, it also adopts what its holder has not left, who has to be told.
+func adoptions(t *testing.T, l rlock.Locker, by *rlock.Client, asks bool) {
+	t.Helper()
+	lease := locktest.MustLock(t, l)
+	if asks {
+		handle, err := lease.Handle()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease, err = by.Adopt(bg, handle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handle, err := lease.Detach(bg)
+	if errors.Is(err, rlock.ErrInvalidArgument) {
+		locktest.MustUnlock(t, lease)
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if lease, err = by.Adopt(bg, handle); err != nil {
+		t.Fatal(err)
+	}
+	locktest.MustUnlock(t, lease)
 }
 
 // usePermits does all that can be done with a PermitSemaphore.

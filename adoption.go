@@ -1,0 +1,306 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// Adoption: another process goes on with a hold, which its holder has told it by a handle.
+//
+// In Redis the hold changes its id, in one script: from then on nobody else can enter, and whatever
+// the holder before still sends (a renewal, Extend, Unlock, a late copy of any of them) finds no
+// hold. But that holder may not know yet, and both would have the same fencing token. So whoever
+// adopts does not begin before the other has ended: it asks again until the other has said so, or
+// until the lease that Redis last confirmed to it is over, by the clock of the server.
+//
+// Who has made a handle known listens, as those do who listen for requests to release, and looks
+// each third of a watchdog lease. When it finds its hold adopted, its leases end first (ErrAdopted),
+// and then it says so, by the tombstone of its hold. Detach says it in advance. A hold without a
+// handle pays nothing.
+//
+// An adoption that is given up (its context ends, or Redis does not answer) is undone. If the holder
+// has not heard of it, it has its hold again. If it has left meanwhile, the hold ends.
+//
+// A hold with a handle is not handed over in its client (see handover.go): the next owner's would have
+// the same id, and the handle with it.
+
+// Handle returns a text with which another process can go on with this hold: see [Client.Adopt]. Whoever
+// has it, and may use Redis, can take the lock from this holder: keep it as a secret. It has no spaces, and
+// may be a part of a URL. It is the same for each entry, and of no use after the end of the hold.
+//
+// The error matches ErrInvalidArgument for a type whose holds cannot be adopted: RedLock, MultiLock,
+// Election, Once, PermitSemaphore, DoubleBarrier. If the lease has ended it is that of Err.
+func (l *Lease) Handle() (string, error) { return l.handle(true) }
+
+func (l *Lease) handle(listens bool) (string, error) {
+	if l.none() {
+		return "", errNoLease
+	}
+	h, _ := l.of.(*hold)
+	if h == nil || kindOf(h.core) == "" {
+		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
+	}
+	if err := h.makeKnown(l, listens); err != nil {
+		return "", l.error(err)
+	}
+	return handle{kindOf(h.core), h.id(), h.token, h.core.name()}.String(), nil
+}
+
+// Detach ends the lease without freeing the lock: the hold stays in Redis for what is left of its
+// lease, and is not renewed. The handle is for whoever goes on with it, at once: see [Client.Adopt].
+// Extend before Detach gives more time for that.
+//
+// The error is as that of Unlock, or of Handle. It matches ErrInvalidArgument, and nothing was done, if
+// the owner has entered more than once. After ErrUnconfirmed the handle is valid all the same; until
+// Redis has heard of it, Adopt waits for the end of the lease.
+func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
+	handle, err = l.handle(false)
+	if err != nil {
+		return "", err
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	h := l.of.(*hold)
+	if n, _ := h.openLeases(); n > 1 {
+		return "", l.error(invalid("the owner has entered %d times", n))
+	}
+	// What is gone cannot be left to anybody.
+	r := h.renewal(0).Do(context.WithoutCancel(ctx), h.core.c.cfg.unlockTimeout)
+	if r.Err == nil && r.Outcome != protocol.Done {
+		h.isGone(r.Outcome)
+	}
+	h.lock()
+	asks, rest := h.core.asks.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())
+	h.unlock()
+	err = l.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
+		return h.leave(ctx, l, called, &finish{task: func(id string, _ bool) protocol.Task {
+			return asks.Detach(id, rest)
+		}})
+	})
+	switch {
+	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnlocked):
+		return "", err
+	case err == nil && !l.ends:
+		return "", l.error(invalid("the owner has entered again meanwhile; only this lease has ended"))
+	}
+	return handle, err
+}
+
+// Adopt goes on with the hold of a handle, of this or another process: see [Lease.Handle]. From then on
+// Redis knows it by a new id, with the same fencing token, and no lease of the holder before can renew or
+// free it: they end with ErrAdopted. Of several that adopt one hold, one succeeds. All entries of the
+// owner before become one.
+//
+// Adopt returns when the holder before has ended its leases, which takes a moment if it runs, or has
+// called Detach; and what is left of its lease if it has died or cannot be reached. WithWait and ctx
+// bound that. WithLease is as for Lock; without it the hold is renewed. WithMaxHold and other options
+// of the lock do not pass on.
+//
+// The error matches ErrInvalidArgument, before anything was sent, if the handle is damaged, or its lock
+// has not the prefix of this Client; ErrNotAcquired, if the hold has ended, was adopted already, its
+// owner holds the other side of a read-write lock too, or the wait has ended; otherwise it is as that of
+// Lock. After an error this call holds nothing: the holder before has its hold again, unless it has
+// ended meanwhile.
+func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption) (*Lease, error) {
+	if !c.made() {
+		return nil, &Error{Err: errNoClient}
+	}
+	of, err := readHandle(handle)
+	if err != nil {
+		return nil, &Error{Err: err}
+	}
+	name, ours := strings.CutPrefix(of.name, c.cfg.prefix)
+	if !ours {
+		return nil, &Error{Lock: of.name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
+	}
+	kind := handled[of.kind]
+	l, names := newCore(c, kind.family, name, lockConfig{}, nil)
+	asks := kind.asks(&c.site, names)
+	l.asks = asks
+	if kind.side == shared {
+		l.side = shared
+	}
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	a := &adopting{core: l, asks: asks, old: of.id, token: of.token}
+	if err := options(l, &a.opts, opts); err != nil {
+		return nil, l.error(err)
+	}
+	if !c.begin() {
+		return nil, l.error(ErrClosed)
+	}
+	defer c.end()
+	if ctx.Err() != nil {
+		return nil, l.error(endOf(ctx))
+	}
+	ctx, o := l.observe(ctx, 0)
+	defer func() { o.close(a.tries) }()
+	a.observed = o
+	lease, err := a.run(ctx)
+	lease.granted(o, AcquireEvent{Attempts: a.tries, Err: err})
+	return lease, err
+}
+
+// adopting is one Adopt.
+type adopting struct {
+	core     *core
+	asks     protocol.Adoptable
+	old      string // id of the hold
+	token    int64
+	opts     acquireConfig
+	observed *observed
+
+	id     protocol.HoldID
+	tries  int
+	unsure bool    // a copy may be under way
+	has    bool    // the hold has the new id, as far as is known
+	until  instant // when the holder before has ended for certain, by our clock; or zero
+}
+
+func (a *adopting) run(caller context.Context) (*Lease, error) {
+	ctx, cancel := a.opts.within(caller)
+	defer cancel()
+	a.id = a.asks.NewID()
+	over := false
+	defer func() {
+		if !over { // an Observer has ended the goroutine
+			a.giveUp()
+		}
+	}()
+	lease, seen, err := a.wait(ctx)
+	over = true
+	if err == nil {
+		return lease, nil
+	}
+	a.giveUp()
+	seen.settle(a.core.c.clock.Now(), true)
+	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &seen, a.core.c.clock.Now()))
+}
+
+// The pauses between two looks whether the holder before has ended.
+const (
+	firstAdoptionPause   = 2 * time.Millisecond
+	longestAdoptionPause = 500 * time.Millisecond
+)
+
+var (
+	errHoldEnded = errors.New("the hold of the handle has ended, or was adopted already")
+	errEntangled = errors.New("the owner of the hold holds the other side of the lock too")
+	errStillHeld = errors.New("its holder has not ended yet")
+)
+
+// wait asks for the hold until the holder before has ended.
+func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err error) {
+	c, pause := a.core.c, firstAdoptionPause
+	var failing instant // since when Redis gives no answer
+	var s *sleeper
+	for {
+		a.tries++
+		sent := c.now()
+		r := a.ask(ctx)
+		now := c.now()
+		rest := r.Outcome.Rest
+		switch {
+		case r.Err != nil:
+			if failing == 0 {
+				failing = sent
+			}
+			if a.opts.looksOnce() || !worthRepeating(r.Err) || !now.Before(failing.Add(c.cfg.watchdogLease)) {
+				return nil, seen, r.Err
+			}
+			seen.err = r.Err
+			rest = pause
+		case r.TooFew != nil:
+			return nil, seen, because(ErrNotAcquired, r.TooFew)
+		case r.Outcome.Verdict == protocol.Gone && r.Outcome.TakenOver:
+			return nil, seen, because(ErrNotAcquired, fmt.Errorf("%w; another owner has the lock", errHoldEnded))
+		case r.Outcome.Verdict == protocol.Gone:
+			return nil, seen, because(ErrNotAcquired, errHoldEnded)
+		case r.Outcome.Verdict == protocol.Entangled:
+			return nil, seen, because(ErrNotAcquired, errEntangled)
+		case r.Outcome.Verdict == protocol.Withdrawn:
+			return nil, seen, errWithdrawn
+		case r.Outcome.Verdict == protocol.Quarantined:
+			failing, seen = 0, sight{err: protocol.InQuarantine{Left: rest}}
+			if a.opts.looksOnce() {
+				return nil, seen, because(ErrNotAcquired, seen.err)
+			}
+		case rest == 0:
+			lease, err = a.accept(sent)
+			if err != errShortLease || a.opts.looksOnce() {
+				return lease, seen, err
+			}
+			rest, seen = pause, sight{err: err} // it has the hold, and asks for a longer lease
+		default:
+			a.has, failing = true, 0
+			a.until = now.Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
+			seen = sight{held: true, known: true, holder: a.old, until: c.clock.Now().Add(rest)}
+			a.observed.contends()
+			if a.opts.looksOnce() {
+				return nil, seen, because(ErrNotAcquired, errStillHeld)
+			}
+		}
+		if s == nil {
+			s = newSleeper(&c.env)
+			defer s.stop()
+		}
+		switch s.sleep(min(rest, pause), nil, nil, ctx.Done(), c.closing) {
+		case wokenByEnd:
+			return nil, seen, ctx.Err()
+		case wokenByClosing:
+			return nil, seen, ErrClosed
+		}
+		pause = min(2*pause, longestAdoptionPause)
+	}
+}
+
+// ask asks once.
+func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
+	c := a.core.c
+	if r.Err = a.asks.Ready(ctx); r.Err != nil {
+		return r
+	}
+	unsure := a.unsure
+	a.unsure = true // until it is answered: an Observer may end the goroutine
+	r = a.asks.Adopt(a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
+	a.unsure = unsure || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
+	a.has = a.has || r.Err == nil && r.Outcome.Verdict == protocol.Granted
+	return r
+}
+
+// accept makes a lease of the hold, in answer to a request that was sent at sent.
+func (a *adopting) accept(sent instant) (*Lease, error) {
+	c, l := a.core.c, a.core
+	c.env.Stop("granted")
+	switch {
+	case !c.now().Before(sent.Add(l.validity(a.opts.lease))):
+		return nil, errShortLease
+	case c.isClosing():
+		return nil, ErrClosed
+	}
+	// The tombstone of the hold before stops late copies of its acquire, and copies of this adoption
+	// find that hold no more: so nothing can bring this one back.
+	h := &hold{core: l, number: a.id.Number, token: a.token}
+	if a.observed != nil {
+		h.seldomLocked().observed = a.observed
+	}
+	return h.begin(sent, sent, a.opts), nil
+}
+
+// giveUp undoes what the adoption may have done, now or when a copy of its request arrives late.
+func (a *adopting) giveUp() {
+	if !a.unsure && !a.has {
+		return
+	}
+	c := a.core.c
+	until := max(a.until, c.now()).Add(a.opts.lease + protocol.TombstoneTTL)
+	c.undoThen(a.core.id(), a.asks.GiveBack(a.id.ID, a.old), until, nil)
+}

@@ -1,0 +1,131 @@
+package rlock
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+)
+
+// A hold that others may adopt: see adoption.go.
+
+// known is for a hold whose handle was made known. It is guarded as the hold is.
+type known struct {
+	next    instant // when the watchdog looks whether it was adopted
+	listens bool
+	end     func() // ends the subscription; nil: there is none
+}
+
+// makeKnown notes that others may adopt the hold, and has it listen for that, unless the lease has
+// ended.
+func (h *hold) makeKnown(l *Lease, listens bool) error {
+	c := h.core.c
+	h.lock()
+	h.checkLocked(c.now())
+	if l.err != nil {
+		defer h.unlock()
+		return l.err
+	}
+	first := h.seldomLocked().known == nil
+	if first {
+		h.known = &known{next: c.now().Add(c.cfg.watchdogLease / 3)}
+		h.batch = nil
+		c.watchdog.move(&h.entry, h.nextLocked())
+	}
+	listens = listens && !h.known.listens
+	h.known.listens = h.known.listens || listens
+	h.unlock()
+	if !listens {
+		return nil
+	}
+	asks := h.core.asks.(protocol.Adoptable)
+	if end := asks.Hear(h.looksForAdoption); end != nil {
+		h.knownBy(end)
+	}
+	return nil
+}
+
+// knownBy keeps the subscription of a hold, unless it is not needed any more.
+func (h *hold) knownBy(end func()) {
+	h.lock()
+	if h.isKnownLocked() && h.state == held {
+		h.known.end, end = end, nil
+	}
+	h.unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// forgetLocked ends the subscription.
+func (h *hold) forgetLocked() {
+	if h.isKnownLocked() && h.known.end != nil {
+		h.known.end()
+		h.known.end = nil
+	}
+}
+
+// isKnownLocked reports whether others may adopt the hold.
+func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
+
+// looksForAdoption has the watchdog look at once: the hold may have been adopted.
+func (h *hold) looksForAdoption() {
+	h.lock()
+	defer h.unlock()
+	if h.isKnownLocked() && h.state == held {
+		h.known.next = h.core.c.now()
+		h.core.c.watchdog.move(&h.entry, h.nextLocked())
+	}
+}
+
+// renewalLocked is the request to renew the hold; with a lease of 0, to look.
+func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
+	if h.isKnownLocked() {
+		return h.core.asks.(protocol.Adoptable).RenewKnown(h.id(), lease)
+	}
+	return h.core.asks.Renew(h.id(), lease)
+}
+
+func (h *hold) renewal(lease time.Duration) protocol.Task {
+	h.lock()
+	defer h.unlock()
+	return h.renewalLocked(lease)
+}
+
+// fate is what has become of a hold that a request has not found: one that others may adopt may have
+// been adopted, or it is there again (Done), since the adoption was given up.
+func (h *hold) fate(found protocol.Kept) protocol.Kept {
+	h.lock()
+	known := h.isKnownLocked()
+	h.unlock()
+	if !known || found == protocol.Done || found == protocol.Adopted {
+		return found
+	}
+	r := h.renewal(0).Do(h.core.c.wire.Context(), h.core.c.cfg.commandTimeout)
+	if r.Err == nil && (r.Outcome == protocol.Adopted || r.Outcome == protocol.Done) {
+		return r.Outcome
+	}
+	return found
+}
+
+// errGivenBack is why a request did nothing whose hold is there.
+var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
+
+// leftLocked says, after the end of its leases, that this holder knows of the adoption.
+func (h *hold) leftLocked() {
+	until := h.untilLocked()
+	h.cancelLocked(func(error) {
+		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), h.core.c.now(), until)
+	}, nil)
+}
+
+// settleKnown stops late copies of the first acquire of a hold that has ended, if there may be any. Of a
+// hold that others may adopt, Abandon cannot end it: its tombstone tells who has.
+func (h *hold) settleKnown() {
+	h.lock()
+	defer h.unlock()
+	if h.unsure && h.isKnownLocked() {
+		c := h.core.c
+		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), h.untilLocked())
+	}
+}

@@ -1,0 +1,48 @@
+-- rw/write_adopt: go on with a write hold of another client, under an id of one's own.
+--
+-- KEYS[1]  lock hash: see shared/sides.lua
+-- KEYS[2]  tombstone of the write hold: see shared/adoption.lua
+-- KEYS[3]  tombstone of the new one
+-- ARGV[1]  new id
+-- ARGV[2]  id of the hold
+-- ARGV[3]  lease, ms; it counts from the end of that of the holder before
+-- ARGV[4]  time to keep the tombstone, ms
+-- ARGV[5]  channel on which the holder listens
+-- ARGV[6]  'publish', 'spublish', 'both' or 'none'
+-- Reply    as lock/adopt; and
+--          {-7, 0}  the owner reads too
+-- Caller   Adopt
+-- Twice    As lock/adopt.
+-- Memory   As lock/adopt.
+-- Replica  As lock/adopt.
+
+-- include quarantine when served
+-- include ttl
+-- include sides
+-- include publish
+-- include adoption
+local lock, tombstone, own = KEYS[1], KEYS[2], KEYS[3]
+local id, old, lease, keep, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
+if redis.call('exists', own) == 1 then
+  return {-1, 0}
+end
+redis.call('hdel', lock, '')
+local rest
+if redis.call('hexists', lock, id .. ':write') == 1 then
+  rest = leftFor(tombstone, id)
+else
+  local entries = redis.call('hget', lock, old .. ':write')
+  if not entries then
+    return {0, -absent(lock, old)}
+  elseif redis.call('hlen', lock) > 2 then
+    return {-7, 0}
+  end
+  redis.call('hset', lock, id .. ':write', '1')
+  redis.call('hdel', lock, old .. ':write')
+  rest = bury(tombstone, id, redis.call('pttl', lock), entries, keep)
+  if rest > 0 then
+    announce(how, channel, '1')
+  end
+end
+lengthen(lock, rest + lease)
+return told({1, rest})

@@ -1,0 +1,57 @@
+-- adoption: how a hold passes to another client, under a new id. The tombstone of the old id
+-- says how far that has come:
+--   1                          its holder has left: it gave the hold up for whoever adopts it,
+--                              or has heard that it was adopted
+--   '<id> <until> <entries>'   adopted under this id. The holder before may believe that it has
+--                              the lock until the server ms; it had entered so often
+-- The new id is in the lock from the first run on, so nobody else can enter, and no request of
+-- the holder before finds its hold. But the one who adopts may not begin before the other has
+-- left, or its lease is over.
+--
+-- Defines  wasAdopted(tombstone), leftFor(tombstone, id), bury(tombstone, id, rest, entries, keep),
+--          undone(tombstone, id), withdrawn(tombstone, keep)
+-- include time
+
+local function serverMillis()
+  return math.floor(micros() / 1000)
+end
+
+-- wasAdopted reports whether the hold with this tombstone was adopted, and its holder has not said
+-- that it knows.
+local function wasAdopted(tombstone)
+  return (redis.call('get', tombstone) or ''):find(' ', 1, true) ~= nil
+end
+
+-- leftFor returns for how many ms the holder before may still believe that it has the lock, and
+-- how often it had entered. id is that of the one who adopts.
+local function leftFor(tombstone, id)
+  local by, to, entries = (redis.call('get', tombstone) or ''):match('^(%S+) (%d+) (%d+)$')
+  if by ~= id then
+    return 0
+  end
+  return math.max(to - serverMillis(), 0), entries
+end
+
+-- bury leaves the tombstone of a hold that is adopted now under an id, and was to last for rest
+-- ms. It returns how long its holder may believe that it has the lock: 0 if it has left.
+local function bury(tombstone, id, rest, entries, keep)
+  local left = redis.call('get', tombstone) == '1'
+  rest = left and 0 or math.max(rest, 0)
+  redis.call('set', tombstone, string.format('%s %.0f %s', id, serverMillis() + rest, entries), 'px', string.format('%.0f', keep + rest))
+  return rest
+end
+
+-- undone returns for how many ms the holder before can have its hold back, and how often it has
+-- entered it; 0 if it is too late. Its tombstone is gone then.
+local function undone(tombstone, id)
+  local rest, entries = leftFor(tombstone, id)
+  if rest > 0 then
+    redis.call('del', tombstone)
+  end
+  return rest, entries
+end
+
+-- withdrawn stops late copies of an adoption.
+local function withdrawn(tombstone, keep)
+  redis.call('set', tombstone, 1, 'px', keep)
+end
