@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench soak nightly model interop quickstart ci
+.PHONY: help test race lint bench microbench soak nightly model interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ model: ## check the model of RedLock's tokens (needs spin and gcc)
 
 interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)
 	cd interop && RLOCK_NIGHTLY=1 RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)
+
+site: ## build the site of docs/ into .site/html, strictly (needs Python 3.11 with venv)
+	tools/site/build
 
 quickstart: ## the first program of a newcomer
 	go run ./examples/quickstart
