@@ -1,0 +1,20 @@
+module github.com/go-rlock/rlock/examples/errgroup
+
+go 1.26.0
+
+require (
+	github.com/go-rlock/rlock v0.0.0
+	golang.org/x/sync v0.24.0
+)
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/redis/go-redis/v9 v9.22.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/sys v0.30.0 // indirect
+)
+
+replace github.com/go-rlock/rlock => ../../
