@@ -29,14 +29,15 @@ func TestReadmeShowsTheExample(t *testing.T) {
 	}
 }
 
-// Each block of Go in README.md and in docs is a whole file, and compiles as it stands.
+// Each block of Go in README.md and in docs is a whole file, and compiles as it stands; or it stands, but for
+// its indentation, in the file of the tree that the line above it names, as a comment.
 func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	block := regexp.MustCompile("(?ms)^```go *\n(.*?)^```")
+	block := regexp.MustCompile("(?ms)^(?:<!-- (\\S+) -->\n)?```go *\n(.*?)^```")
 	// The blocks never touch the tree: the compiler is told of folders that are not there.
 	overlay, dirs := map[string]string{}, []string{}
 	root, err := filepath.Abs(".")
@@ -46,10 +47,16 @@ func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	tmp, where := t.TempDir(), map[string]string{}
 	for _, page := range append(pages, "README.md") {
 		for i, code := range block.FindAllStringSubmatch(readText(t, page), -1) {
+			if file := code[1]; file != "" {
+				if !strings.Contains(dedented(readText(t, file)), "\n"+dedented(code[2])) {
+					t.Errorf("%s, Go block %d is not in %s:\n%s", page, i+1, file, code[2])
+				}
+				continue
+			}
 			name := fmt.Sprintf("block%d", len(dirs)+1)
 			file := name + ".go" // also of a test, which then needs no binary
 			src := filepath.Join(tmp, file)
-			if err := os.WriteFile(src, []byte(code[1]), 0o600); err != nil {
+			if err := os.WriteFile(src, []byte(code[2]), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			overlay[filepath.Join(root, "internal", name, file)] = src
@@ -72,4 +79,12 @@ func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s%v", err, out, where)
 	}
+}
+
+func dedented(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }

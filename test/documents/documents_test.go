@@ -1,0 +1,232 @@
+// Package documents has the tests of README.md and docs/: their links, and that what they promise is tested.
+package documents
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+const root = "../.."
+
+// files are those of the repository that a pattern matches, named as from its root.
+func files(t *testing.T, pattern string) []string {
+	found, err := filepath.Glob(filepath.Join(root, pattern))
+	if err != nil || len(found) == 0 {
+		t.Fatal(pattern, found, err)
+	}
+	for i := range found {
+		if found[i], err = filepath.Rel(root, found[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+func read(t *testing.T, name string) string {
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	link    = regexp.MustCompile(`\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} +(.*?) *$`)
+	tested  = regexp.MustCompile("^`((?:Test|Example)\\w*)`$")
+)
+
+// anchors are the names of the headings of a page, as the repository and the site make them.
+func anchors(text string) map[string]bool {
+	found, times := map[string]bool{}, map[string]int{}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		title := link.ReplaceAllString(m[1], "$1")
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case unicode.IsLetter(r), unicode.IsNumber(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			case r == ' ':
+				return '-'
+			}
+			return -1
+		}, title)
+		if n := times[name]; n > 0 {
+			found[fmt.Sprintf("%s-%d", name, n)] = true
+		} else {
+			found[name] = true
+		}
+		times[name]++
+	}
+	return found
+}
+
+// Each link to a file, a heading or a test of this repository leads there.
+func TestLinksOfTheDocumentsHold(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, page := range append(files(t, "docs/*.md"), "README.md", "CONTRIBUTING.md") {
+		text := read(t, page)
+		// Code is no link; but the text of a link may be code.
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			target := m[2]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			links++
+			path, anchor, _ := strings.Cut(target, "#")
+			file := page
+			if path != "" {
+				file = filepath.Join(filepath.Dir(page), filepath.FromSlash(path))
+			}
+			if info, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: %s is not there", page, target)
+				continue
+			} else if info.IsDir() {
+				continue
+			}
+			linked := read(t, file)
+			if anchor != "" && filepath.Ext(file) == ".md" && !anchors(linked)[anchor] {
+				t.Errorf("%s: %s has no heading #%s", page, file, anchor)
+			}
+			if name := tested.FindStringSubmatch(m[1]); name != nil && !strings.Contains(linked, "\nfunc "+name[1]+"(") {
+				t.Errorf("%s: %s has no %s", page, file, name[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Fatal("no link was found")
+	}
+}
+
+// tests returns how many links to tests or programs a text has.
+func tests(text string) (n int) {
+	for _, m := range link.FindAllStringSubmatch(text, -1) {
+		if tested.MatchString(m[1]) || strings.Contains(m[2], "../examples/") || strings.HasPrefix(m[2], "examples/") {
+			n++
+		}
+	}
+	return n
+}
+
+// sections splits a page at its headings of one level.
+func sections(text, level string) map[string]string {
+	parts := map[string]string{}
+	for _, part := range strings.Split("\n"+fence.ReplaceAllString(text, ""), "\n"+level+" ")[1:] {
+		title, body, _ := strings.Cut(part, "\n")
+		parts[title] = body
+	}
+	return parts
+}
+
+// A promise without a test that shows it is none; and the twenty questions have answers that run.
+func TestPromisesAndAnswersNameTheirTests(t *testing.T) {
+	t.Parallel()
+	rows := 0
+	for title, section := range sections(read(t, "docs/guarantees.md"), "##") {
+		for i, line := range strings.Split(section, "\n") {
+			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what") {
+				continue
+			}
+			rows++
+			if tests(line) == 0 {
+				t.Errorf("docs/guarantees.md, %s, line %d names no test: %s", title, i, line)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("docs/guarantees.md has %d rows", rows)
+	}
+	answers := sections(read(t, "docs/faq.md"), "##")
+	for question, answer := range answers {
+		if tests(answer) == 0 {
+			t.Errorf("docs/faq.md: %q names no test and no example", question)
+		}
+	}
+	if len(answers) < 20 {
+		t.Errorf("docs/faq.md answers %d questions", len(answers))
+	}
+	for title, section := range sections(read(t, "docs/failures.md"), "##") {
+		if tests(section) == 0 && title != "In one table" {
+			t.Errorf("docs/failures.md: %q names no test", title)
+		}
+	}
+}
+
+// Each error that a program can ask for has a row with its cause and what to do.
+func TestEachSentinelHasARow(t *testing.T) {
+	t.Parallel()
+	text := read(t, "docs/operations.md")
+	names := 0
+	for _, name := range files(t, "*.go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			vars, ok := decl.(*ast.GenDecl)
+			if !ok || vars.Tok != token.VAR {
+				continue
+			}
+			for _, spec := range vars.Specs {
+				for _, name := range spec.(*ast.ValueSpec).Names {
+					if !strings.HasPrefix(name.Name, "Err") {
+						continue
+					}
+					names++
+					if row := regexp.MustCompile("(?m)^\\| `" + name.Name + "`[^|]*\\|[^|]*\\w[^|]*\\|[^|]*\\w[^|]*\\|$"); !row.MatchString(text) {
+						t.Errorf("docs/operations.md has no row of three cells for %s", name.Name)
+					}
+				}
+			}
+		}
+	}
+	if names < 20 {
+		t.Errorf("%d errors were found", names)
+	}
+}
+
+// Each type is on a page in one form: what it is for, its call, and what can go wrong.
+func TestEachTypeHasItsSection(t *testing.T) {
+	t.Parallel()
+	pages := map[string]string{}
+	for _, page := range []string{"docs/locks.md", "docs/synchronizers.md"} {
+		for title, section := range sections(read(t, page), "##") {
+			pages[title] = section
+		}
+	}
+	pages["RedLock"] = read(t, "docs/redlock.md")
+	made := regexp.MustCompile(`(?m)^func (?:\(c \*Client\) )?New(\w+)\(.*\) (?:\*|\(\*)(\w+)`)
+	types := 0
+	for _, file := range files(t, "*.go") {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range made.FindAllStringSubmatch(read(t, file), -1) {
+			types++
+			section, ok := pages[m[1]]
+			if !ok {
+				t.Errorf("no section for %s", m[1])
+			}
+			for _, part := range []string{"**What for.**", "**Call.**", "**What can go wrong.**"} {
+				if strings.Count(section, part) != 1 {
+					t.Errorf("%s: the section should have %s once", m[1], part)
+				}
+			}
+		}
+	}
+	if types < 15 {
+		t.Errorf("%d types were found", types)
+	}
+}
