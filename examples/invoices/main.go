@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"os"
 	"time"
@@ -16,11 +15,8 @@ import (
 )
 
 func main() {
-	opts, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	client, err := rlock.New(redis.NewClient(opts)) // one for each process
+	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
+	client, err := rlock.New(rdb) // one for each process
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,10 +33,9 @@ func main() {
 	}
 }
 
-// write has the lock. Its context ends when the lock is lost.
-func write(ctx context.Context) error {
+func write(ctx context.Context) error { // has the lock; ctx ends when it is lost
 	for n := 1; n <= 3 && ctx.Err() == nil; n++ {
-		fmt.Println("invoice", n)
+		log.Print("invoice ", n)
 		time.Sleep(100 * time.Millisecond)
 	}
 	return ctx.Err()

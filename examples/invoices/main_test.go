@@ -34,7 +34,7 @@ func program(t *testing.T, addr string) (out string, status int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), asProgram+"=1", "REDIS_URL=redis://"+addr)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "REDIS_ADDR="+addr)
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

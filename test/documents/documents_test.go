@@ -230,3 +230,59 @@ func TestEachTypeHasItsSection(t *testing.T) {
 		t.Errorf("%d types were found", types)
 	}
 }
+
+// The front page is short, complete, and in one order: what it is, a program, what it is not for, which type, and then
+// the proof.
+func TestReadmeIsShortAndComplete(t *testing.T) {
+	t.Parallel()
+	text := read(t, "README.md")
+	if lines, words := strings.Count(text, "\n"), len(strings.Fields(text)); lines > 200 || words > 1200 {
+		t.Errorf("%d lines and %d words; 200 and 1,200 are the bounds", lines, words)
+	}
+	_, program, _ := strings.Cut(text, "\n```go\n")
+	program, _, _ = strings.Cut(program, "```\n")
+	if lines := strings.Count(program, "\n"); lines < 25 || lines > 40 {
+		t.Errorf("the program has %d lines; want 25 to 40", lines)
+	}
+	last := 0
+	for _, part := range []string{"\n[![", "go get ", "package main", "\n## What it is not for\n", "\n## Which type\n", "\n## Promises\n",
+		"\n## What goes wrong\n", "\n## Numbers\n", "\n## Beside others\n", "\n## Links\n"} {
+		at := strings.Index(text, part)
+		if at < last {
+			t.Errorf("%q is not there, or not in its place", part)
+		}
+		last = max(last, at)
+	}
+	parts := sections(text, "##")
+	promises := regexp.MustCompile(`(?m)^\d\. .*$`).FindAllString(parts["Promises"], -1)
+	if len(promises) != 5 {
+		t.Errorf("%d promises; want 5", len(promises))
+	}
+	for _, promise := range promises {
+		if tests(promise) == 0 {
+			t.Errorf("no test shows this: %s", promise)
+		}
+	}
+	for title, rows := range map[string]int{"What goes wrong": 5, "Numbers": 4, "Beside others": 6} {
+		cells := regexp.MustCompile(`(?m)^\| (.*) \|$`).FindAllStringSubmatch(parts[title], -1)
+		if len(cells) != rows+1 { // with the head
+			t.Errorf("%s: %d rows; want %d", title, len(cells)-1, rows)
+		}
+		columns := 0
+		for i, row := range cells {
+			all := strings.Split(row[1], "|")
+			if i == 0 {
+				columns = len(all)
+				continue
+			}
+			for _, cell := range all {
+				if len(all) != columns || strings.TrimSpace(cell) == "" {
+					t.Errorf("%s: an empty cell: %s", title, row[0])
+				}
+			}
+		}
+	}
+	if !strings.Contains(parts["Numbers"], " 2026") {
+		t.Error("the numbers have no date")
+	}
+}
