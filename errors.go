@@ -11,7 +11,7 @@ import (
 )
 
 // Errors, for errors.Is. That of an acquire matches at most one of the first three: docs/locks.md has a
-// table, and what Redis replies.
+// table, and what Redis replies; docs/operations.md what to do about each.
 var (
 	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas
 	// confirmed, or another call of this owner is under way. No hold is left in Redis.

@@ -286,3 +286,15 @@ func TestReadmeIsShortAndComplete(t *testing.T) {
 		t.Error("the numbers have no date")
 	}
 }
+
+// The Maven coordinates on the page are those that the tests beside Redisson run with.
+func TestMavenCoordinatesAreThoseOfTheTests(t *testing.T) {
+	t.Parallel()
+	version := regexp.MustCompile(`<redisson\.version>(.*)</redisson\.version>`).FindStringSubmatch(read(t, "interop/java/pom.xml"))
+	if version == nil {
+		t.Fatal("interop/java/pom.xml has no version of Redisson")
+	}
+	if page := read(t, "docs/redisson.md"); !strings.Contains(page, "<artifactId>redisson</artifactId>\n  <version>"+version[1]+"</version>") {
+		t.Errorf("docs/redisson.md should have version %s", version[1])
+	}
+}
