@@ -48,6 +48,7 @@ func serve(ctx context.Context, ln net.Listener, change func(ctx context.Context
 	if err != nil {
 		return err
 	}
+	defer client.Close()
 	server := &http.Server{Handler: handler(client, change)}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(ln) }()
@@ -75,7 +76,7 @@ func handler(client *rlock.Client, change func(ctx context.Context, id string) e
 			changed = err == nil
 			return err
 		}, rlock.WithWait(2*time.Second))
-		status, text := statusOf(err, changed)
+		status, text := statusOf(r.Context(), err, changed)
 		if status >= 500 {
 			log.Print(err)
 		}
@@ -89,7 +90,7 @@ func handler(client *rlock.Client, change func(ctx context.Context, id string) e
 }
 
 // statusOf: who was not served because of a lock must not take that for an outage, and the reverse.
-func statusOf(err error, changed bool) (int, string) {
+func statusOf(ctx context.Context, err error, changed bool) (int, string) {
 	switch {
 	case err == nil:
 		return http.StatusOK, "done"
@@ -101,7 +102,7 @@ func statusOf(err error, changed bool) (int, string) {
 		return http.StatusOK, "done"
 	case errors.Is(err, rlock.ErrUnreachable), errors.Is(err, rlock.ErrRefused), errors.Is(err, rlock.ErrClosed):
 		return http.StatusServiceUnavailable, "no lock can be had"
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil:
 		return 499, "the caller has gone away"
 	}
 	return http.StatusInternalServerError, "not changed"
