@@ -101,6 +101,7 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	wrong("DoubleBarrier", func() error { _, err := c.NewDoubleBarrier("a", 1, nil).Enter(bg); return err })
 	wrong("Election", func() error { _, err := c.NewElection("a", nil).Leader(bg); return err })
 	wrong("Once", func() error { _, _, err := c.NewOnce("a", time.Minute, nil).Peek(bg); return err })
+	wrong("CronJob", func() error { _, _, err := c.NewCronJob("a", nil).Last(bg); return err })
 
 	// Client.
 	wrong("New without a client", func() error { _, err := rlock.New(nil); return err })
@@ -253,6 +254,8 @@ func TestNoTypeTakesANameOfAnotherLocksKeys(t *testing.T) {
 		refused("Election", err)
 		_, _, err = c.NewOnce(name, time.Minute).Do(bg, func(context.Context) ([]byte, error) { return nil, nil })
 		refused("Once", err)
+		_, err = c.NewCronJob(name).Do(bg, time.Now(), func(context.Context) error { return nil })
+		refused("CronJob", err)
 		_, err = c.NewDoubleBarrier(name, 1).Enter(bg)
 		refused("DoubleBarrier", err)
 		_, err = c.NewPermitSemaphore(name).TrySetPermits(bg, 1)

@@ -86,7 +86,7 @@ var (
 	lockMakers    = []string{"NewLock", "NewFairLock", "NewSpinLock", "NewFencedLock", "NewReadWriteLock", "NewFairReadWriteLock", "NewPriorityLock", "NewRedLock"}
 	optionFitters = map[string][]string{
 		"WithNonReentrant()":                    lockMakers,
-		"WithMaxHold(time.Hour)":                append([]string{"NewPermitSemaphore", "NewElection", "NewOnce"}, lockMakers...),
+		"WithMaxHold(time.Hour)":                append([]string{"NewPermitSemaphore", "NewElection", "NewOnce", "NewCronJob"}, lockMakers...),
 		"WithHandOver(1, time.Second)":          {"NewLock"},
 		"WithBackoff(rlock.ConstantBackoff(1))": {"NewSpinLock"},
 		"WithAging(time.Hour)":                  {"NewPriorityLock"},
@@ -97,6 +97,8 @@ var (
 		"WithLongestLease(time.Hour)":           {"NewRedLock"},
 		"WithRound(time.Second)":                {"NewMultiLock"},
 		"WithFairness()":                        {"NewPermitSemaphore"},
+		"WithTakeover()":                        {"NewCronJob"},
+		"WithRetention(time.Hour)":              {"NewCronJob"},
 		"WithLease(time.Hour)":                  nil,
 		"WithWait(time.Hour)":                   nil,
 		"WithWatchdogLease(time.Hour)":          nil, // of a Client
@@ -113,7 +115,7 @@ func TestOptionsOfOtherTypesDoNotCompile(t *testing.T) {
 	t.Parallel()
 	s := newSnippets(t)
 	makers := maps.Clone(oddMakers)
-	for _, of := range []string{"Semaphore", "PermitSemaphore", "CountDownLatch", "Barrier", "Election"} {
+	for _, of := range []string{"Semaphore", "PermitSemaphore", "CountDownLatch", "Barrier", "Election", "CronJob"} {
 		makers["New"+of] = `c.New` + of + `("a", `
 	}
 	for _, of := range lockMakers {

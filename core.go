@@ -62,6 +62,8 @@ func (l *core) typeName() string {
 		return "SpinLock"
 	case *protocol.Fenced:
 		return "FencedLock"
+	case *protocol.Tick:
+		return typeNames[cronFamily]
 	}
 	if name := typeNames[l.family]; name != "" {
 		return name

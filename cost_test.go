@@ -37,6 +37,8 @@ var costs = []cost{
 	{"DoubleBarrier of one, Enter and Leave", 3, 35, 50},
 	{"Once that runs, with its NewOnce", 2, 12, 68},
 	{"Once with a result", 1, 1, 19},
+	{"CronJob that runs", 2, 22, 82},
+	{"CronJob of which another has run", 1, 5, 43},
 	{"MultiLock of three in a slot", 2, 29, 123},
 	{permitCost, 2, 13, 35},
 	{permitsCost, 2, 14, 37},
@@ -256,6 +258,26 @@ func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook red
 		o := client(servers[0]).NewOnce("cost:once", time.Minute)
 		return nil, func(ctx context.Context) error {
 			_, _, err := o.Do(ctx, nothing)
+			return err
+		}
+	case "CronJob that runs":
+		// Each claim drops an old run.
+		j, tick := client(servers[0]).NewCronJob("cost:cron"), time.Now().Add(-24*time.Hour)
+		run := func(ctx context.Context) error {
+			tick = tick.Add(time.Second)
+			_, err := j.Do(ctx, tick, func(context.Context) error { return nil })
+			return err
+		}
+		for range rlock.MaxRuns + 1 {
+			if err := run(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return nil, run
+	case "CronJob of which another has run":
+		j, tick := client(servers[0]).NewCronJob("cost:cron:told"), time.Now()
+		return nil, func(ctx context.Context) error {
+			_, err := j.Do(ctx, tick, func(context.Context) error { return nil })
 			return err
 		}
 	case redLockCost:

@@ -55,9 +55,10 @@
 // Use one type for a name. The first five, and a MultiLock of them, share keys with Redisson, so Java can
 // take part (docs/redisson.md). Details: docs/locks.md.
 //
-// An [Election] chooses a leader, a [Once] runs a function once for all processes, and the members of a
-// [DoubleBarrier] begin and end together. A [PermitSemaphore] hands out leases. Nobody holds a [Semaphore],
-// a [CountDownLatch] or a [Barrier]. Details: docs/synchronizers.md.
+// An [Election] chooses a leader, a [Once] runs a function once for all processes, a [CronJob] once for
+// each tick of a schedule, and the members of a [DoubleBarrier] begin and end together. A
+// [PermitSemaphore] hands out leases. Nobody holds a [Semaphore], a [CountDownLatch] or a [Barrier].
+// Details: docs/synchronizers.md and docs/cron.md.
 //
 // # What is guaranteed
 //

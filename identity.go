@@ -13,6 +13,7 @@ const (
 	priorityFamily = "priority"
 	electionFamily = "election"
 	onceFamily     = "once"
+	cronFamily     = "cron" // of a tick: with the tick after it
 	doubleFamily   = "double barrier"
 
 	permitsFamily     = "permits"
@@ -31,6 +32,7 @@ var typeNames = map[string]string{
 	priorityFamily:    "PriorityLock",
 	electionFamily:    "Election",
 	onceFamily:        "Once",
+	cronFamily:        "CronJob",
 	doubleFamily:      "DoubleBarrier",
 	permitsFamily:     "PermitSemaphore",
 	fairPermitsFamily: "PermitSemaphore",

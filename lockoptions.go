@@ -20,6 +20,7 @@ type HoldOption interface {
 	PermitSemaphoreOption
 	ElectionOption
 	OnceOption
+	CronJobOption
 }
 
 // LockOption is an [AnyLockOption], or [WithHandOver].
@@ -57,6 +58,9 @@ type ElectionOption interface{ election(c *lockConfig) }
 
 // OnceOption is [WithMaxHold].
 type OnceOption interface{ once(c *lockConfig) }
+
+// CronJobOption is [WithTakeover], [WithRetention] or [WithMaxHold].
+type CronJobOption interface{ cronJob(c *cronConfig) }
 
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
 type DoubleBarrierOption interface{ doubleBarrier() }
@@ -116,6 +120,12 @@ type permitConfig struct {
 	fair bool
 }
 
+type cronConfig struct {
+	lockConfig
+	takeover  bool
+	retention time.Duration
+}
+
 type redConfig struct {
 	lockConfig
 	quorum     int
@@ -143,6 +153,7 @@ type holdOption struct{ lockOption }
 func (o holdOption) permitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
 func (o holdOption) election(c *lockConfig)          { o.lockOption(c) }
 func (o holdOption) once(c *lockConfig)              { o.lockOption(c) }
+func (o holdOption) cronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
 
 type handOverOption handOverBounds
 

@@ -296,16 +296,24 @@ func TestObserverSeesEachType(t *testing.T) {
 	}
 	o.want(t, "8 start once Once", "8 end once Once 1 false false true", "8 unlocked once Once 1 true false true",
 		"9 start once Once", "9 end once Once 0 false false true")
+	cron, tick := c.NewCronJob("cron"), time.Now()
+	for range 2 { // the second finds that the first has run, which is no error
+		if _, err := cron.Do(bg, tick, func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.want(t, "10 start cron CronJob", "10 end cron CronJob 1 false false true", "10 unlocked cron CronJob 1 true false true",
+		"11 start cron CronJob", "11 end cron CronJob 0 false false true")
 	lead, err := c.NewElection("job").Campaign(bg, "")
 	if err = errors.Join(err, lead.Unlock(bg)); err != nil {
 		t.Fatal(err)
 	}
-	o.want(t, "10 start job Election", "10 end job Election 1 false false true", "10 unlocked job Election 1 true false true")
+	o.want(t, "12 start job Election", "12 end job Election 1 false false true", "12 unlocked job Election 1 true false true")
 
 	locktest.Pair(t, locktest.NewMultiLock(t, c.NewLock("{m}a"), c.NewLock("{m}b")))
 	o.sort()
-	o.want(t, "11 end {m}a Lock 1 false false true", "11 start {m}a Lock", "11 unlocked {m}a Lock 1 true false true",
-		"12 end {m}b Lock 1 false false true", "12 start {m}b Lock", "12 unlocked {m}b Lock 1 true false true")
+	o.want(t, "13 end {m}a Lock 1 false false true", "13 start {m}a Lock", "13 unlocked {m}a Lock 1 true false true",
+		"14 end {m}b Lock 1 false false true", "14 start {m}b Lock", "14 unlocked {m}b Lock 1 true false true")
 }
 
 // troubles notes renewals and retries.

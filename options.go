@@ -47,6 +47,9 @@ const (
 	MinKeep                = time.Millisecond        // of a result of a Once
 	MaxKeep                = 365 * 24 * time.Hour    // a mistake, if it is longer: use a database
 	MaxResultLength        = 1 << 20                 // of a Once: Redis sends it to each client that waits
+	DefaultRetention       = 40 * 24 * time.Hour     // of the runs of a CronJob: a monthly one knows its last
+	MinRetention           = time.Minute             // more than clocks differ
+	MaxRuns                = protocol.CronRuns       // that Redis keeps of a CronJob, and that Missed returns
 )
 
 // PubSubMode says which commands announce releases and wait for them.

@@ -21,7 +21,7 @@ func TestMethodsOfNilAndZeroReceivers(t *testing.T) {
 		reflect.TypeFor[rlock.ReadLock](), reflect.TypeFor[rlock.WriteLock](), reflect.TypeFor[rlock.PriorityLock](),
 		reflect.TypeFor[rlock.MultiLock](), reflect.TypeFor[rlock.RedLock](), reflect.TypeFor[rlock.Semaphore](),
 		reflect.TypeFor[rlock.PermitSemaphore](), reflect.TypeFor[rlock.CountDownLatch](), reflect.TypeFor[rlock.Barrier](),
-		reflect.TypeFor[rlock.DoubleBarrier](), reflect.TypeFor[rlock.Election](), reflect.TypeFor[rlock.Once](), reflect.TypeFor[rlock.Lease](),
+		reflect.TypeFor[rlock.DoubleBarrier](), reflect.TypeFor[rlock.Election](), reflect.TypeFor[rlock.Once](), reflect.TypeFor[rlock.CronJob](), reflect.TypeFor[rlock.Lease](),
 	} {
 		for what, v := range map[string]reflect.Value{"nil": reflect.Zero(reflect.PointerTo(typ)), "zero": reflect.New(typ)} {
 			for i := range v.NumMethod() {

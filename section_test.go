@@ -20,7 +20,8 @@ type section struct {
 	lose func(t *testing.T, admin *rlock.Client)
 }
 
-func sections(t *testing.T) []section {
+func sections(t *testing.T, b *locktest.Backend) []section {
+	tick := time.Now() // of a CronJob: each run has the next
 	force := func(open func(admin *rlock.Client) rlock.Inspector) func(*testing.T, *rlock.Client) {
 		return func(t *testing.T, admin *rlock.Client) {
 			if was, err := open(admin).ForceUnlock(bg); !was || err != nil {
@@ -39,12 +40,21 @@ func sections(t *testing.T) []section {
 			_, _, err := c.NewOnce("once", time.Minute).Do(ctx, func(ctx context.Context) ([]byte, error) { return []byte("done"), fn(ctx) })
 			return err
 		}, force(func(admin *rlock.Client) rlock.Inspector { return admin.NewOnce("once", time.Minute) })},
+		{"CronJob", func(ctx context.Context, c *rlock.Client, fn func(ctx context.Context) error) error {
+			tick = tick.Add(time.Millisecond)
+			_, err := c.NewCronJob("cron").Do(ctx, tick, fn)
+			return err
+		}, func(t *testing.T, _ *rlock.Client) {
+			if n := b.Client(t).Del(bg, fmt.Sprint("{cron}:rlock:cron:", tick.UnixMilli())).Val(); n != 1 {
+				t.Error("not taken away")
+			}
+		}},
 	}
 }
 
 func eachSection(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, s section)) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		for _, s := range sections(t) {
+		for _, s := range sections(t, b) {
 			t.Run(s.name, func(t *testing.T) { scenario(t, b, s) })
 		}
 	})

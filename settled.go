@@ -9,7 +9,8 @@ import (
 )
 
 // What one caller of a Once finds out is true for all of its client who came before: that there is a
-// result, or that the function of another has failed while they waited.
+// result, or that the function of another has failed while they waited. So is what one caller of a
+// CronJob finds out of a tick: whose run it is (the result), or that nobody may run it (a failure).
 
 // settled is why an acquire has no hold: there is a result, or a run has failed.
 type settled struct {

@@ -197,7 +197,8 @@ func (s *Server) check(method string, d time.Duration) {
 // the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
 // Of a RedLock it is the vote of this server that vanishes: the hold lasts until it
 // has been removed from so many servers that the others are no quorum ([NewServers]).
-// Semaphores lose their number of permits with it, latches their count, a Once its result;
+// Semaphores lose their number of permits with it, latches their count, a Once its result, a
+// CronJob all its runs;
 // a barrier is lifted, without waking anybody.
 //
 // The holder is told at once (rlock.ErrRemoved), as if it had renewed its lease in
@@ -225,6 +226,11 @@ func (s *Server) remove(name string) {
 		key := prefix + "rlock:" + what
 		for _, part := range []string{"", ":ends", ":places", ":result"} {
 			s.mini.Del(key + part)
+		}
+	}
+	for _, key := range s.mini.Keys() { // a CronJob has one for each tick that runs
+		if strings.HasPrefix(key, prefix+"rlock:cron") {
+			s.mini.Del(key)
 		}
 	}
 }

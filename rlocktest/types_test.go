@@ -87,12 +87,16 @@ func TestRemoveOfWhatNobodyHolds(t *testing.T) {
 		}
 		return ran
 	}
+	cron, tick := c.NewCronJob("c"), time.Now()
+	if run, err := cron.Do(ctx, tick, func(context.Context) error { return nil }); !run.Here || err != nil {
+		t.Fatal(run, err)
+	}
 	_, err1 := s.TrySetPermits(ctx, 3)
 	_, err2 := latch.TrySetCount(ctx, 3)
 	if err := errors.Join(err1, err2, barrier.Set(ctx)); err != nil || !run() || run() {
 		t.Fatal("not set", err)
 	}
-	for _, name := range []string{"s", "l", "b", "o"} {
+	for _, name := range []string{"s", "l", "b", "o", "c"} {
 		srv.Remove(name)
 	}
 	if err := s.TryAcquire(ctx, 1); !errors.Is(err, rlock.ErrNotSet) {
@@ -106,5 +110,21 @@ func TestRemoveOfWhatNobodyHolds(t *testing.T) {
 	}
 	if !run() {
 		t.Error("a result is left")
+	}
+	if _, known, err := cron.Peek(ctx, tick); known || err != nil {
+		t.Error("a run is left", err)
+	}
+}
+
+// Who runs a tick of a CronJob is told that it has vanished.
+func TestRemoveOfARunOfACronJob(t *testing.T) {
+	t.Parallel()
+	srv := rlocktest.New(t)
+	run, err := srv.Client().NewCronJob("c").Do(t.Context(), time.Now(), func(ctx context.Context) error {
+		srv.Remove("c")
+		return ctx.Err()
+	})
+	if !run.Here || !errors.Is(err, rlock.ErrRemoved) {
+		t.Error(run, err)
 	}
 }

@@ -32,7 +32,7 @@ func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
-		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute), NewPlaces(site, n, 1),
+		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute), NewCron(site, n, time.Hour, false).At(time.Now().UnixMilli()), NewCron(site, n, time.Hour, true).At(time.Now().UnixMilli()), NewPlaces(site, n, 1),
 		NewPermits(site, n), NewPermits(site, n).Of(3), NewFairPermits(site, n), NewFairPermits(site, n).Of(3),
 	}
 }
@@ -81,6 +81,10 @@ func about(l Protocol, id string) []*wire.Request {
 	}
 	if o, ok := l.(*Once); ok {
 		requests = append(requests, of(o.Finish(id, 1, "result", false)), of(o.Finish(id, 1, "", true)), of(o.Fail(id, "why", false)), of(o.Forget()))
+	}
+	if c, ok := l.(*Tick); ok {
+		requests = append(requests, of(c.Finish(id, Succeeded, "", false)), of(c.Finish(id, Errored, "why", true)))
+		requests = append(requests, of(c.Of().At(1).Enter(e))) // too old
 	}
 	if e, ok := l.(*Election); ok {
 		requests = append(requests, of(e.Proclaim(id, "value", 1)))
@@ -216,7 +220,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	// there for a server at its memory limit.)
 	decisive := 0
 	for name, s := range scripts {
-		if name == "lock/glance" || name == "lock/asked" || name == "once/peek" || name == "election/candidates" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") && name != "quorum/inspect" || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
+		if name == "lock/glance" || name == "lock/asked" || name == "once/peek" || name == "cron/peek" || name == "cron/last" || name == "election/candidates" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") && name != "quorum/inspect" || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
 			continue // a look changes nothing, and may be answered by a replica
 		}
 		if len(byScript[name]) == 0 {

@@ -17,7 +17,7 @@ func besides(n *Names, client, id string) []string {
 		"redisson_countdownlatch__channel__{"+n.Lock+"}", n.Derived("timeout"), n.Derived(id+":rwlock_timeout:1"))
 	for _, what := range []string{
 		"waiters", "line", "writers", "readers", "admitted", "opened", "done:" + id, "op:" + client + ":1", "barrier", "barrier:lifted",
-		"once", "once:result", "once:free", "double", "double:places", "double:changed", "red", "red:counter", "red:free",
+		"once", "once:result", "once:free", "cron", "cron:ticks", "cron:free", "cron:1795446013490", "cron:1795446013490:rlock:gone:" + id, "double", "double:places", "double:changed", "red", "red:counter", "red:free",
 		"fairrw", "fairrw:ends", "fairrw:turn:" + client, "priority", "priority:queue", "election", "election:news", "permits", "permits:alive",
 	} {
 		all = append(all, n.Derived("rlock:"+what))

@@ -76,6 +76,7 @@ var aclTypes = []aclType{
 	{name: "PermitSemaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: usePermits()},
 	{name: "PermitSemaphore with WithFairness", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: usePermits(rlock.WithFairness())},
 	{name: "Once", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseOnce},
+	{name: "CronJob", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseCron},
 	{name: "DoubleBarrier", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
 	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub, turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
@@ -514,6 +515,62 @@ func aclUseOnce(t *testing.T, a, b *rlock.Client) {
 	if was, err := mine.Forget(bg); !was || err != nil {
 		t.Error(was, err)
 	}
+}
+
+// aclUseCron does all that can be done with a CronJob.
+func aclUseCron(t *testing.T, a, b *rlock.Client) {
+	mine, theirs := a.NewCronJob("job", rlock.WithTakeover()), b.NewCronJob("job", rlock.WithTakeover())
+	tick := time.Now().Truncate(time.Second)
+	run, err := mine.Do(bg, tick, func(ctx context.Context) error {
+		short, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+		defer cancel()
+		if _, err := theirs.Do(short, tick, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if run, err := b.NewCronJob("job").Do(bg, tick, func(context.Context) error { return nil }); run.Here || err != nil {
+			t.Error(run, err)
+		}
+		time.Sleep(1500 * time.Millisecond) // it is renewed
+		return nil
+	})
+	if !run.Here || err != nil {
+		t.Error(run, err)
+	}
+	if run, known, err := theirs.Peek(bg, tick); !known || run.End.IsZero() || err != nil {
+		t.Error(run, known, err)
+	}
+	if run, known, err := theirs.Last(bg); !known || run.End.IsZero() || err != nil {
+		t.Error(run, known, err)
+	}
+	// Taken over, with a claim before it that was given up.
+	tick = tick.Add(time.Second)
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		defer func() { _ = recover() }()
+		_, _ = mine.Do(bg, tick, func(context.Context) error { panic("on purpose") })
+	}()
+	<-lost
+	ended, cancel := context.WithTimeout(bg, -1)
+	cancel()
+	if _, err := theirs.Do(ended, tick, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if run, err := theirs.Do(bg, tick, func(context.Context) error { return nil }); !run.TakenOver || !run.Here || err != nil {
+		t.Error(run, err)
+	}
+	// Old runs are dropped.
+	for i := range rlock.MaxRuns + 2 {
+		_, err := mine.Do(bg, tick.Add(time.Duration(i)*time.Second-10*time.Minute), func(context.Context) error { return nil })
+		aclOK(t, err)
+	}
+	// Its lease is extended.
+	_, err = mine.Do(bg, tick.Add(time.Second), func(ctx context.Context) error {
+		lease, _ := rlock.LeaseFrom(ctx)
+		aclOK(t, lease.Extend(bg, 2900*time.Millisecond))
+		return nil
+	})
+	aclOK(t, err)
 }
 
 // aclUseDoubleBarrier does all that can be done with a DoubleBarrier.

@@ -1,0 +1,301 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// CronJob runs a function once for each tick among all processes whose schedulers have the job: a lock
+// would let each of them run it, one after the other. A tick is a scheduled time of the job. The
+// schedulers stay what they are; their clocks may differ.
+//
+// A tick is claimed for good, before its function runs: at most one process runs it, even if another
+// comes hours later. A run that a crash breaks off is lost, as that of cron is; with [WithTakeover] one
+// that waits runs it again, once. Without an answer of Redis nobody runs. If Redis loses its data, a
+// tick may run again. Details: docs/cron.md.
+type CronJob struct{ of *core }
+
+// CronRun is the run of a tick. It runs as long as End is zero and Err nil.
+type CronRun struct {
+	Scheduled time.Time // the tick, in UTC
+	Here      bool      // this call has run the function
+	HoldID    string    // of who runs it, or did: Lease.HoldID. What precedes the colon is Client.ID
+	Token     int64     // Lease.Token
+	TakenOver bool      // the run before it was lost
+	Start     time.Time // by the clock of Redis
+	End       time.Time // the same; zero: it runs, or the end of a lost run is not known
+	// Err is nil, or why it has failed: what the function returned, of another process the text; it matches
+	// ErrLeaseLost if nobody knows how far it has come.
+	Err error
+}
+
+// NewCronJob returns the job of a name: see [Client.NewLock] for names. All processes give the same
+// options.
+func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
+	cfg := cronConfig{retention: DefaultRetention}
+	err := applyEach(opts, func(o CronJobOption) { o.cronJob(&cfg) })
+	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
+		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
+	}
+	cfg.nonReentrant = true
+	l, names := newCore(c, cronFamily, name, cfg.lockConfig, err)
+	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.takeover).At(0)
+	return &CronJob{l}
+}
+
+type cronOption func(c *cronConfig)
+
+func (o cronOption) cronJob(c *cronConfig) { o(c) }
+
+// WithTakeover has a run that was lost run once more: its process has died, its lease was lost, its
+// context ended, or it panicked; not if it returned an error of its own. While another runs, Do waits
+// then, and the first that waits takes over, at the end of the lost lease. A later Do for the tick takes
+// over, too. The function may have run in part, or to its end, before.
+func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.takeover = true }) }
+
+// WithRetention sets for how long after its tick a run is kept, from [MinRetention] to [MaxKeep]; later
+// nobody runs that tick. Of each job Redis keeps the latest [MaxRuns], and those of the last minute.
+func WithRetention(d time.Duration) CronJobOption {
+	return cronOption(func(c *cronConfig) { c.retention = d })
+}
+
+func (j *CronJob) core() *core {
+	if j == nil {
+		return nil
+	}
+	return j.of
+}
+
+// Name is the name of the job, with the prefix of its client.
+func (j *CronJob) Name() string { return j.core().Name() }
+
+// tick checks the arguments of a call, and returns its tick in ms.
+func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) {
+	l := j.core()
+	if err := l.check(ctx); err != nil {
+		return 0, err
+	}
+	tick := scheduled.UnixMilli()
+	if tick < 0 || scheduled.Year() > 9999 {
+		return 0, l.error(invalid("%v is no scheduled time", scheduled))
+	}
+	return tick, nil
+}
+
+func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of() }
+
+// Do runs fn for the tick of that time, unless another has run it or runs it: then it returns at once
+// whose run that is, and no error. Two times are one tick if they agree to the millisecond, so scheduled
+// is what the schedule says, never time.Now (see [ScheduledTime]).
+//
+// fn gets the context of a renewed lease ([Lease.Context]), and its error is returned as by [Do]. If fn
+// returned nil, the error
+//   - is nil if that was written;
+//   - matches ErrLeaseLost if the lease was lost;
+//   - matches ErrUnconfirmed if Redis did not confirm the write, which is repeated until the lease has
+//     run out.
+//
+// If fn did not run, the error is one of [Locker].Lock: ErrUnreachable or ErrRefused in an outage, which
+// leaves the tick to others and to a later Do; ErrNotAcquired if the run of so old a tick is not kept any
+// more, or the tick is more than an hour ahead of the clock of Redis.
+func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (CronRun, error) {
+	tick, err := j.tick(ctx, scheduled)
+	if err != nil {
+		return CronRun{}, err
+	}
+	if fn == nil {
+		return CronRun{}, j.of.error(invalid("Do needs a function"))
+	}
+	var s *sleeper
+	for until := j.of.c.clock.Now().Add(j.of.c.cfg.commandTimeout); ; {
+		l, lease, other, err := j.claim(ctx, tick)
+		switch {
+		case lease != nil:
+			return runTick(ctx, l, lease, tick, fn)
+		case err != nil:
+			return CronRun{}, err
+		case !j.ghost(&other):
+			return cronRun(&other), nil
+		case !j.of.c.clock.Now().Before(until):
+			return CronRun{}, l.error(because(ErrUnreachable, errGhost))
+		}
+		if s == nil {
+			s = newSleeper(&l.c.env)
+			defer s.stop()
+		}
+		if s.sleep(20*time.Millisecond+seam.Jitter(l.c.seed, other.Token, 0, 10*time.Millisecond), nil, nil, ctx.Done(), l.c.closing) == wokenByEnd {
+			return CronRun{}, l.error(endOf(ctx))
+		}
+	}
+}
+
+// claim claims a tick, and returns its lease; or the run of another, or why there is neither.
+func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease, other protocol.Run, err error) {
+	asks := j.asks().At(tick)
+	l = j.of.with(asks)
+	settings := *j.of.settings
+	settings.family += strconv.FormatInt(tick, 10)
+	l.settings = &settings
+	lease, err = lock(ctx, l, asks.TakesOver(), []WaitOption(nil))
+	var s *settled
+	switch {
+	case !errors.As(err, &s):
+	case s.failed != nil:
+		err = l.error(because(ErrNotAcquired, fmt.Errorf("the tick of %v: %w", time.UnixMilli(tick).UTC(), s.failed)))
+	default:
+		if other, err = protocol.ReadRun(string(s.result)); err != nil {
+			err = l.error(err)
+		}
+		other.Tick = tick
+	}
+	return l, lease, other, err
+}
+
+// ghost reports whether a run that seems to go on is a claim of an earlier call of this client, whose
+// answer was lost, and which is still to be taken back. Or one that is just about to end.
+func (j *CronJob) ghost(r *protocol.Run) bool {
+	n := j.of.c.numberOf(r.HoldID)
+	return r.State == protocol.Running && n > 0 && j.of.c.watchdog.tokenOf(n) == 0
+}
+
+var errGhost = errors.New("a claim of an earlier call is still to be taken back")
+
+// runTick calls fn under a lease, and ends the lease.
+func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx context.Context) error) (run CronRun, err error) {
+	asks, claimed := l.asks.(*protocol.Tick), l.asks.(*protocol.Tick).Claimed()
+	claimed.Tick = tick
+	run = cronRun(&claimed)
+	asks.Begin()
+	// From here on nobody else gets the tick. Before, a claim whose lease is lost is taken back.
+	if err := lease.Err(); err != nil {
+		asks.NotBegun()
+		return CronRun{}, joined(err, onlyUnconfirmed(lease.Unlock(ctx)))
+	}
+	run.Here = true
+	finish := func(state protocol.RunState, text string) error {
+		if len(text) > maxFailure {
+			text = strings.ToValidUTF8(text[:maxFailure], "")
+		}
+		return lease.end(ctx, func(ctx context.Context, lease *Lease, called instant) error {
+			// A copy that finds nothing proves nothing: of many runs at once, the run may be dropped.
+			return lease.of.(*hold).leave(ctx, lease, called, &finish{task: func(id string, late bool) protocol.Task {
+				return asks.Finish(id, state, text, late)
+			}})
+		})
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			_ = finish(protocol.Broken, "panic")
+		}
+	}()
+	inside, began := lease.Context(ctx), l.c.now()
+	err = fn(inside)
+	returned = true
+	run.End = run.Start.Add(l.c.now().Sub(began))
+	cut := cutOffOf(ctx, inside)
+	state, text := protocol.Succeeded, ""
+	if err != nil {
+		state, text = protocol.Errored, err.Error()
+		if ctx.Err() != nil || lease.Err() != nil { // it may have failed because of that
+			state = protocol.Broken
+		}
+	}
+	err = cut.result(err, finish(state, text))
+	run.Err = err
+	return run, err
+}
+
+// onlyUnconfirmed is what the Unlock of a lease says beside that the lease had ended.
+func onlyUnconfirmed(err error) error {
+	if errors.Is(err, ErrUnconfirmed) {
+		return err
+	}
+	return nil
+}
+
+func cronRun(r *protocol.Run) CronRun {
+	run := CronRun{
+		Scheduled: time.UnixMilli(r.Tick).UTC(), HoldID: r.HoldID, Token: r.Token, TakenOver: r.TakenOver, Start: time.UnixMilli(r.Start).UTC(),
+	}
+	if r.End > 0 {
+		run.End = time.UnixMilli(r.End).UTC()
+	}
+	switch r.State {
+	case protocol.Errored:
+		run.Err = errors.New(r.Text)
+	case protocol.Broken:
+		run.Err = errors.New("broken off: " + r.Text)
+	case protocol.Lost:
+		run.Err = ErrLeaseLost
+		if r.Text != "" {
+			run.Err = because(ErrLeaseLost, errors.New(r.Text))
+		}
+	}
+	return run
+}
+
+// Peek returns the run of the tick of that time, if it is known. Bounds and errors are those of an
+// [Inspector].
+func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, known bool, err error) {
+	tick, err := j.tick(ctx, scheduled)
+	if err != nil {
+		return CronRun{}, false, err
+	}
+	r, err := ask(ctx, j.of, j.asks().Peek(tick))
+	if err != nil || !r.Outcome.Known {
+		return CronRun{}, false, err
+	}
+	return cronRun(&r.Outcome), true, nil
+}
+
+// Last returns the run of the latest tick that was run, if it is known. Bounds and errors are those of
+// an [Inspector].
+func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
+	last, err := j.last(ctx)
+	if err != nil || !last.Known {
+		return CronRun{}, false, err
+	}
+	if last.State == protocol.Running {
+		return j.Peek(ctx, time.UnixMilli(last.Tick))
+	}
+	return cronRun(&last), true, nil
+}
+
+func (j *CronJob) last(ctx context.Context) (protocol.Run, error) {
+	l := j.core()
+	if err := l.check(ctx); err != nil {
+		return protocol.Run{}, err
+	}
+	r, err := ask(ctx, l, j.asks().Last())
+	return r.Outcome, err
+}
+
+// Missed returns the ticks after the latest that was run and until now, oldest first, of which there are
+// most at the most: the latest ones, from 1 to [MaxRuns]. A program that begins, or comes back after an
+// outage, calls Do for each of them to make up for it. next returns the first scheduled time after
+// another, as the Next of a cron.Schedule does; a zero time if there is none. If no run is known,
+// nothing is missed. Errors are those of an [Inspector].
+func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
+	l := j.core()
+	if err := l.check(ctx); err != nil {
+		return nil, err
+	}
+	if next == nil || most < 1 || most > MaxRuns {
+		return nil, l.error(invalid("Missed needs a schedule and a number from 1 to %d, not %d", MaxRuns, most))
+	}
+	last, err := j.last(ctx)
+	if err != nil || !last.Known {
+		return nil, err
+	}
+	missed := latestTicks(next, time.UnixMilli(last.Tick), l.c.clock.Now(), most)
+	return slices.DeleteFunc(missed, func(t time.Time) bool { return t.UnixMilli() <= last.Tick }), nil
+}

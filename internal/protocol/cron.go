@@ -1,0 +1,212 @@
+package protocol
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+var _ Protocol = (*Tick)(nil)
+
+// Cron is what all ticks of a CronJob have in common.
+type Cron struct {
+	site      *Site
+	runs      string // key: a hash
+	ticks     string // key: a zset
+	channel   string
+	retention time.Duration
+	takes     bool
+}
+
+// CronRuns is how many runs of a CronJob Redis keeps, beside those of ticks that are younger than
+// cronYoung: late processes still find those.
+const (
+	CronRuns  = 100
+	cronYoung = time.Minute
+)
+
+// CronAhead is how far a tick may be ahead of the server's clock. Ticks that one process with a wrong
+// clock has claimed would put those of all others in the shade: see floor in cron/enter.
+const CronAhead = time.Hour
+
+// NewCron returns the protocol of a CronJob that keeps runs for so long. takes: a lost run is taken
+// over. Locks of its name have nothing to do with it.
+func NewCron(site *Site, names *Names, retention time.Duration, takes bool) *Cron {
+	base := names.Derived("rlock:cron")
+	return &Cron{site, base, base + ":ticks", base + ":free", retention, takes}
+}
+
+// At is the protocol of one call for a tick, in ms since 1970.
+func (c *Cron) At(tick int64) *Tick {
+	own := &Names{Lock: c.lock(tick)}
+	own.derived.Store(&derived{channel: c.channel})
+	return &Tick{Lock: *NewLock(c.site, own), of: c, tick: tick}
+}
+
+func (c *Cron) lock(tick int64) string { return c.runs + ":" + strconv.FormatInt(tick, 10) }
+
+// Peek asks for the run of a tick.
+func (c *Cron) Peek(tick int64) Request[Run] {
+	return looking(c.site, "cron/peek", []string{c.runs, c.lock(tick)}, []any{tick}, readPeeked)
+}
+
+// Last asks for the run of the latest tick. If that runs, Peek tells whether somebody runs it.
+func (c *Cron) Last() Request[Run] {
+	return looking(c.site, "cron/last", []string{c.ticks, c.runs}, nil, readPeeked)
+}
+
+// Run is what is known of the run of a tick.
+type Run struct {
+	Known      bool
+	Tick       int64 // ms since 1970, in the reply to a Peek or Last
+	State      RunState
+	TakenOver  bool
+	Token      int64
+	Start, End int64 // ms since 1970 by the server's clock; End 0: not known
+	HoldID     string
+	Text       string // of the error
+}
+
+// RunState is how far a run is.
+type RunState string
+
+// The states of a run, as Redis has them.
+const (
+	Running   RunState = "r"
+	Succeeded RunState = "s"
+	Broken    RunState = "b" // its caller went away, or it panicked
+	Errored   RunState = "f"
+	Lost      RunState = "l"
+)
+
+// ReadRun reads what scripts/shared/cronrun.lua has written.
+func ReadRun(text string) (Run, error) {
+	words := strings.SplitN(text, " ", 7)
+	if len(words) != 7 {
+		return Run{}, fmt.Errorf("unexpected reply from Redis: %q is no run", text)
+	}
+	var numbers [3]int64
+	for i, word := range words[2:5] {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return Run{}, fmt.Errorf("unexpected reply from Redis: %q is no run: %w", text, err)
+		}
+		numbers[i] = n
+	}
+	return Run{
+		Known: true, State: RunState(words[0]), TakenOver: words[1] != "1",
+		Token: numbers[0], Start: numbers[1], End: numbers[2], HoldID: words[5], Text: words[6],
+	}, nil
+}
+
+func readPeeked(a wire.Answer) (Run, error) {
+	known, tick, rest, err := a.Pair()
+	if err != nil || known == 0 {
+		return Run{}, err
+	}
+	run, err := runIn(a, rest)
+	run.Tick = tick
+	return run, err
+}
+
+// runIn is the run that is the rest of a reply.
+func runIn(a wire.Answer, rest []any) (Run, error) {
+	if len(rest) == 1 {
+		if text, ok := rest[0].(string); ok {
+			return ReadRun(text)
+		}
+	}
+	return Run{}, wire.ErrReply(a.Val)
+}
+
+// Tick is the protocol of one call for a tick: a Lock on a key of its own, whose first entry claims the
+// tick for good. It belongs to the goroutine of the call.
+type Tick struct {
+	Lock
+	of      *Cron
+	tick    int64
+	claimed Run
+	begun   atomic.Bool
+}
+
+// Of is what all ticks of the job have in common.
+func (t *Tick) Of() *Cron { return t.of }
+
+// TakesOver reports whether a lost run is taken over.
+func (t *Tick) TakesOver() bool { return t.of.takes }
+
+// Claimed is the run that an Enter which was Granted has begun.
+func (t *Tick) Claimed() Run { return t.claimed }
+
+// Begin says that the function is about to run. From then on the claim is not taken back, whatever ends
+// the hold.
+func (t *Tick) Begin() { t.begun.Store(true) }
+
+// NotBegun takes back a Begin whose function does not run.
+func (t *Tick) NotBegun() { t.begun.Store(false) }
+
+// HandsOver implements Protocol: whoever comes next finds the run.
+func (t *Tick) HandsOver() bool { return false }
+
+// StandsBy implements Protocol: see HandsOver.
+func (t *Tick) StandsBy() bool { return false }
+
+// Shares implements Protocol.
+func (t *Tick) Shares() bool { return true }
+
+// Enter implements Protocol. It does not enter if somebody has run, or runs and nobody is to wait.
+func (t *Tick) Enter(e *Acquire) Request[Entered] {
+	takes := 0
+	if t.of.takes {
+		takes = 1
+	}
+	site := t.of.site
+	q := site.entering("cron/enter",
+		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.of.runs, t.of.ticks},
+		[]any{e.ID, site.millis(e.Lease), t.tick, takes, t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds()}).draw(t.names)
+	q.read = t.readClaim
+	return q
+}
+
+func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
+	e, err := readEntered(a)
+	if err != nil || e.Verdict != Granted {
+		return e, err
+	}
+	_, _, rest, err := a.Pair()
+	if err == nil {
+		t.claimed, err = runIn(a, rest)
+	}
+	return e, err
+}
+
+// Finish writes how the run of the hold with an id has ended, and ends the hold. With late, copies of
+// its first request may come late.
+func (t *Tick) Finish(id string, state RunState, text string, late bool) Task {
+	site := t.of.site
+	return site.leaving("cron/finish",
+		[]string{t.names.Lock, t.names.Tombstone(id), t.of.runs},
+		[]any{id, t.tick, string(state), text, keep(late), t.names.Channel(), site.how()})
+}
+
+// Release implements Protocol. Whoever has begun ends by Finish, unless the lease was lost.
+func (t *Tick) Release(id string, n int) Task {
+	if n > 0 {
+		return t.Lock.Release(id, n)
+	}
+	return t.Abandon(id, false)
+}
+
+// Abandon implements Protocol.
+func (t *Tick) Abandon(id string, late bool) Task {
+	if t.begun.Load() {
+		return t.Finish(id, Lost, "", late)
+	}
+	return t.of.site.leaving("cron/abandon",
+		[]string{t.names.Lock, t.names.Tombstone(id), t.of.runs, t.of.ticks},
+		[]any{id, t.tick, tombstoneMillis, t.names.Channel(), t.of.site.how()})
+}

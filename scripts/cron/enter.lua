@@ -1,0 +1,121 @@
+-- cron/enter: claim a tick of a CronJob and hold its lock, unless somebody has claimed it.
+--
+-- KEYS[1]  lock of the tick: hash, hold id of the caller that runs -> 1
+-- KEYS[2]  tombstone of this hold
+-- KEYS[3]  fencing clock of the lock
+-- KEYS[4]  runs: hash, tick -> its run, as in shared/cronrun; floor -> the latest tick whose run
+--          was dropped
+-- KEYS[5]  ticks: zset of the ticks that runs has, by time
+-- ARGV[1]  hold id
+-- ARGV[2]  lease, ms
+-- ARGV[3]  tick: ms since 1970
+-- ARGV[4]  1: wait for a run, and take it over, once, if it is lost; 0: do neither
+-- ARGV[5]  retention: how long after its tick a run is kept, ms
+-- ARGV[6]  most runs that are kept, beside
+-- ARGV[7]  those of ticks that are no older than this, ms
+-- ARGV[8]  how far a tick may be ahead of the server's clock, ms
+-- Reply    {1, token, run}  claimed: the caller is to run
+--          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more
+--          {3, 0, text}     nobody may claim it, or may now
+--          {0, pttl, holder, others}  another runs, and holds the lock for pttl ms;
+--                      see shared/hash.lua
+--          {-1, 0}     this hold was abandoned or is over: a late copy, nothing done
+--          {-3, ms}    see shared/quarantine.lua
+-- Caller   Do
+-- Twice    A second run finds its own claim, and replies the same. A copy that comes after the
+--          run finds its end, or the tombstone of a claim that was given up.
+-- Memory   The token is written first: at its memory limit the server refuses it, and with it the
+--          whole claim. A claim drops a few old runs for the one that it adds.
+-- Replica  That somebody has claimed a tick must come from a master: a demoted master, whose
+--          data may be old, refuses the HDEL.
+
+-- include quarantine when served
+-- include time
+-- include token
+-- include ttl
+-- include hash
+-- include cronrun
+local lock, tombstone, clock, runs, ticks = unpack(KEYS)
+local id, lease, tick, takes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+local retention, most, young, ahead = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+
+local function answer(code, what)
+  redis.call('hdel', lock, '')
+  return {code, 0, what}
+end
+
+local function granted(run)
+  return {1, tonumber(run.token), runText(run)}
+end
+
+if redis.call('exists', tombstone) == 1 then
+  return {-1, 0}
+end
+local us, digits = micros()
+local now = math.floor(us / 1000)
+local held = redis.call('exists', lock) == 1
+local known = redis.call('hmget', runs, tick, 'floor')
+local run, floor = readRun(known[1]), tonumber(known[2] or -1)
+local nth = '1'
+if run and run.id == id then
+  if run.state ~= 'r' then
+    return {-1, 0}
+  end
+  redis.call('hset', lock, id, '1')
+  lengthen(lock, lease)
+  return granted(run)
+elseif held and (takes or not run) then
+  return refused(lock, redis.call('pttl', lock))
+elseif run then
+  if run.state == 'r' and not held then
+    run.state = 'l'
+  end
+  if held or isOver(run) or not takes or run.nth ~= '1' then
+    return answer(2, runText(run))
+  end
+  nth = '2'
+else
+  if tonumber(tick) <= floor or tonumber(tick) < now - retention then
+    return answer(3, 'it is too old: whether it was run is not kept any more')
+  elseif tonumber(tick) > now + ahead then
+    return answer(3, string.format('it is %.0f s ahead of the clock of Redis', (tonumber(tick) - now) / 1000))
+  end
+end
+
+-- FEW is how many old runs a claim drops at the most, in each of two ways. It adds one.
+local FEW = 10
+
+local dropped
+
+local function drop(before, n)
+  if n <= 0 then
+    return
+  end
+  local old = redis.call('zrangebyscore', ticks, '-inf', string.format('(%.0f', before), 'limit', 0, math.min(n, FEW))
+  for _, one in ipairs(old) do
+    redis.call('hdel', runs, one)
+    redis.call('zrem', ticks, one)
+    dropped = one
+  end
+end
+
+local token = drawToken(clock, us, digits)
+redis.call('hset', lock, id, '1')
+lengthen(lock, lease)
+drop(now - retention, FEW)
+drop(now - young, redis.call('zcard', ticks) + 1 - most)
+if dropped and tonumber(dropped) > floor then
+  redis.call('hset', runs, 'floor', dropped)
+end
+run = {state = 'r', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = '0', id = id, err = ''}
+redis.call('hset', runs, tick, runText(run))
+redis.call('zadd', ticks, tick, tick)
+-- As long as a tick is not too old, its run must be there. A little longer: not each claim has to
+-- renew that.
+local life = retention + math.max(tonumber(tick) - now, 0)
+if redis.call('pttl', runs) < life then
+  life = string.format('%.0f', life + math.floor(retention / 100))
+  redis.call('pexpire', runs, life)
+  redis.call('pexpire', ticks, life)
+end
+return granted(run)

@@ -1,0 +1,19 @@
+-- cron/peek: the run of a tick of a CronJob.
+--
+-- KEYS[1]  runs: see cron/enter
+-- KEYS[2]  lock of the tick
+-- ARGV[1]  tick
+-- Reply    {1, tick, run}  as in shared/cronrun; state l if nobody runs it any more
+--          {0, 0}          none is known
+-- Caller   Peek, Last
+-- Twice    Reads only.
+
+-- include cronrun
+local run = readRun(redis.call('hget', KEYS[1], ARGV[1]))
+if not run then
+  return {0, 0}
+end
+if run.state == 'r' and redis.call('exists', KEYS[2]) == 0 then
+  run.state = 'l'
+end
+return {1, tonumber(ARGV[1]), runText(run)}

@@ -1,0 +1,29 @@
+-- cronrun: what is kept of a run of a CronJob, as text:
+-- "<state> <nth> <token> <start> <end> <hold id> <error>".
+--
+--          state       r  it runs, if the lock of the tick is held; otherwise its owner has died
+--                      s  it has succeeded
+--                      f  it has failed
+--                      b  it was broken off: its caller went away, or it panicked
+--                      l  its lease was lost
+--          nth         1; 2: it has taken over
+--          start, end  by the server's clock, ms; 0: not known
+--
+-- Defines  readRun(text), runText(run), isOver(run). Numbers remain text
+
+local function readRun(text)
+  if not text then
+    return nil
+  end
+  local state, nth, token, start, stop, id, err = text:match('^(%a) (%d) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  return {state = state, nth = nth, token = token, start = start, stop = stop, id = id, err = err}
+end
+
+local function runText(run)
+  return table.concat({run.state, run.nth, run.token, run.start, run.stop, run.id, run.err}, ' ')
+end
+
+-- isOver reports whether nobody may take a run over: it has an outcome of its own.
+local function isOver(run)
+  return run.state == 's' or run.state == 'f'
+end
