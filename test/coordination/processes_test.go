@@ -11,6 +11,6 @@ import (
 // TestChildProcess is what a child process runs.
 func TestChildProcess(t *testing.T) {
 	locktest.RunChild(t, map[string]locktest.ChildMode{
-		"lead": childLead, "do": childDo, "member": childMember, "holds": childHolds,
+		"lead": childLead, "do": childDo, "member": childMember, "holds": childHolds, "cron": childCron,
 	})
 }

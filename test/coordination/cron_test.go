@@ -1,0 +1,732 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+const (
+	runsKey  = "{job}:rlock:cron"
+	ticksKey = "{job}:rlock:cron:ticks"
+)
+
+func tickLock(tick time.Time) string { return fmt.Sprint(runsKey, ":", tick.UnixMilli()) }
+
+// aTick is a tick of now.
+func aTick() time.Time { return time.Now().Truncate(time.Second) }
+
+func works(context.Context) error { return nil }
+
+func mustNot(context.Context) error { panic("it ran") }
+
+// wantRun calls Do, which must run the function.
+func wantRun(t testing.TB, j *rlock.CronJob, tick time.Time, fn func(context.Context) error) rlock.CronRun {
+	t.Helper()
+	run, err := j.Do(bg, tick, fn)
+	if !run.Here || err != nil || run.Err != nil || run.HoldID == "" || run.Token == 0 || run.Start.IsZero() || run.End.Before(run.Start) {
+		t.Fatalf("Do: %+v, %v", run, err)
+	}
+	return run
+}
+
+// wantTold calls Do, which must not run the function, and checks whose run it tells of.
+func wantTold(t testing.TB, j *rlock.CronJob, tick time.Time, whose string) rlock.CronRun {
+	t.Helper()
+	run, err := j.Do(bg, tick, mustNot)
+	if run.Here || err != nil || run.HoldID != whose || !run.Scheduled.Equal(tick) {
+		t.Fatalf("Do: %+v, %v; want a run of %s", run, err, whose)
+	}
+	return run
+}
+
+func peekRun(t testing.TB, j *rlock.CronJob, tick time.Time) rlock.CronRun {
+	t.Helper()
+	run, known, err := j.Peek(bg, tick)
+	if !known || err != nil {
+		t.Fatal(run, known, err)
+	}
+	return run
+}
+
+// ticking is a Do of a CronJob under way.
+type ticking struct {
+	inside chan context.Context // gets the context of its function
+	fate   chan func() error    // what the function does
+	cancel context.CancelFunc
+	run    rlock.CronRun
+	err    error
+	done   chan struct{}
+}
+
+func ticks(j *rlock.CronJob, tick time.Time) *ticking {
+	ctx, cancel := context.WithCancel(bg)
+	d := &ticking{inside: make(chan context.Context, 1), fate: make(chan func() error, 1), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		defer func() {
+			if p := recover(); p != nil {
+				d.err = fmt.Errorf("panic: %v", p)
+			}
+		}()
+		d.run, d.err = j.Do(ctx, tick, func(ctx context.Context) error {
+			d.inside <- ctx
+			return (<-d.fate)()
+		})
+	}()
+	return d
+}
+
+// runs waits until its function runs, and returns the context of that.
+func (d *ticking) runs(t testing.TB) context.Context {
+	t.Helper()
+	select {
+	case ctx := <-d.inside:
+		return ctx
+	case <-d.done:
+		t.Fatalf("it does not run: %+v, %v", d.run, d.err)
+	case <-time.After(locktest.Patience):
+		t.Fatal("it does not run")
+	}
+	return nil
+}
+
+func (d *ticking) end(t testing.TB) {
+	t.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(locktest.Patience):
+		t.Fatal("Do does not return")
+	}
+}
+
+func (d *ticking) ends(t testing.TB, fate func() error) {
+	t.Helper()
+	d.fate <- fate
+	d.end(t)
+}
+
+func TestOneRunsATickAndTheOthersAreTold(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, other := b.NewClient(t).NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		if _, known, err := other.Last(bg); known || err != nil {
+			t.Fatal(known, err)
+		}
+		tick := aTick()
+		mine := ticks(j, tick)
+		lease, ok := rlock.LeaseFrom(mine.runs(t))
+		if !ok {
+			t.Fatal("its context has no lease")
+		}
+		now := wantTold(t, other, tick, lease.HoldID())
+		if !now.End.IsZero() || now.Err != nil || now.Token != lease.Token() || now.TakenOver {
+			t.Fatalf("%+v", now)
+		}
+		if run, known, err := other.Last(bg); run != now || !known || err != nil {
+			t.Fatal(run, known, err)
+		}
+		mine.ends(t, func() error { return nil })
+		if !mine.run.Here || mine.err != nil || mine.run.HoldID != lease.HoldID() {
+			t.Fatal(mine.run, mine.err)
+		}
+		// The same instant, as another clock, another zone and another scheduler show it.
+		for _, same := range []time.Time{tick, tick.In(time.FixedZone("", 7*3600)), tick.Add(999 * time.Microsecond), time.UnixMilli(tick.UnixMilli())} {
+			for _, j := range []*rlock.CronJob{j, other} {
+				told, err := j.Do(bg, same, mustNot)
+				if err != nil || told.Here || told.HoldID != lease.HoldID() || told.End.IsZero() || told.Err != nil || !told.Scheduled.Equal(tick) || told.Scheduled.Location() != time.UTC {
+					t.Fatalf("%+v, %v", told, err)
+				}
+			}
+		}
+		// An earlier tick that nobody has run, and later ones.
+		wantRun(t, other, tick.Add(-time.Second), works)
+		if run, _, _ := j.Last(bg); !run.Scheduled.Equal(tick) {
+			t.Fatalf("%+v is the latest", run)
+		}
+		next := wantRun(t, other, tick.Add(time.Second), works)
+		if run, known, err := j.Last(bg); !known || err != nil || run.HoldID != next.HoldID {
+			t.Fatalf("%+v, %v, %v", run, known, err)
+		}
+		if _, known, err := j.Peek(bg, tick.Add(time.Hour)); known || err != nil {
+			t.Fatal(known, err)
+		}
+
+		for _, key := range []string{runsKey, ticksKey} {
+			locktest.WantTTL(t, b.Client(t), key, rlock.DefaultRetention+rlock.DefaultRetention/100)
+		}
+		if n := b.Client(t).Exists(bg, tickLock(tick)).Val(); n != 0 {
+			t.Error("the lock of the tick is held")
+		}
+	})
+}
+
+// Whatever the function returns, it has run.
+func TestOutcomeOfATick(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("no paper\nin the printer")
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, other := b.NewClient(t).NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		tick := aTick()
+		for i, c := range []struct {
+			fate func(d *ticking) error
+			want string // of the error that others are told
+			is   error  // what Do returns
+		}{
+			{func(*ticking) error { return failed }, failed.Error(), failed},
+			{func(*ticking) error { return errors.New("") }, "", nil},
+			{func(*ticking) error { return errors.New(strings.Repeat("é", 2000)) }, strings.Repeat("é", 512), nil},
+			{func(*ticking) error { panic("on purpose") }, "broken off: panic", nil},
+			{func(*ticking) error { runtime.Goexit(); return nil }, "broken off: panic", nil},
+			{func(d *ticking) error { d.cancel(); return context.Canceled }, "broken off: context canceled", context.Canceled},
+		} {
+			at := tick.Add(time.Duration(i) * time.Second)
+			mine := ticks(j, at)
+			mine.runs(t)
+			mine.ends(t, func() error { return c.fate(mine) })
+			if c.is != nil && !errors.Is(mine.err, c.is) {
+				t.Errorf("%d: %v", i, mine.err)
+			}
+			told, err := other.Do(bg, at, mustNot)
+			if err != nil || told.Err == nil || told.Err.Error() != c.want || errors.Is(told.Err, rlock.ErrLeaseLost) || told.End.IsZero() {
+				t.Errorf("%d: %+v, %v", i, told, err)
+			}
+		}
+	})
+}
+
+func TestOneOfManySchedulersRunsEachTick(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		var jobs []*rlock.CronJob
+		for range 3 {
+			c := b.NewClient(t)
+			jobs = append(jobs, c.NewCronJob("job"), c.NewCronJob("job", rlock.WithMaxHold(time.Hour)), c.NewCronJob("job", rlock.WithTakeover()))
+		}
+		tick := aTick()
+		var runs [5]atomic.Int32
+		var wg sync.WaitGroup
+		for i := range runs {
+			for _, j := range jobs {
+				wg.Go(func() {
+					run, err := j.Do(bg, tick.Add(time.Duration(i)*time.Second), func(context.Context) error {
+						runs[i].Add(1)
+						return nil
+					})
+					if err != nil || run.HoldID == "" {
+						t.Error(run, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for i := range runs {
+			if n := runs[i].Load(); n != 1 {
+				t.Errorf("tick %d ran %d times", i, n)
+			}
+		}
+	})
+}
+
+func TestLostRepliesOfACronJob(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"cron/enter", "cron/finish"} {
+		locktest.EachLoss(t, script, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+			c, proxy, rdb := b.Faulty(t)
+			j, other := c.NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+			locktest.LoadScripts(t, rdb, "cron/enter", "cron/finish")
+			locktest.OnNth(t, proxy, script, 1, action)
+			tick, ran := aTick(), 0
+			run := wantRun(t, j, tick, func(context.Context) error { ran++; return nil })
+			for _, j := range []*rlock.CronJob{j, other} {
+				if told := wantTold(t, j, tick, run.HoldID); told.End.IsZero() || told.Err != nil || told.Token != run.Token {
+					t.Errorf("%+v", told)
+				}
+			}
+			if ran != 1 || rdb.Exists(bg, tickLock(tick)).Val() != 0 {
+				t.Errorf("it ran %d times, or the lock is held", ran)
+			}
+		})
+	}
+}
+
+// A copy of a claim, of its end or of a claim that was given up changes nothing, whenever it comes: also
+// when its tombstone has gone.
+func TestLateCopiesOfACronJobChangeNothing(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		j, other := c.NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/finish", "cron/abandon")
+		tick := aTick()
+		replay := func(script string) {
+			t.Helper()
+			n := 0
+			for _, c := range proxy.Commands() {
+				if c.IsScript(locktest.SHA(script)) {
+					n++
+					if err := proxy.Replay(c); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if n == 0 {
+				t.Fatalf("no copy of %s", script)
+			}
+		}
+		// While it runs.
+		mine := ticks(j, tick)
+		mine.runs(t)
+		before := rdb.HGetAll(bg, runsKey).Val()
+		replay("cron/enter")
+		if after := rdb.HGetAll(bg, runsKey).Val(); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Fatalf("%v, and before %v", after, before)
+		}
+		if owners := rdb.HGetAll(bg, tickLock(tick)).Val(); len(owners) != 1 {
+			t.Fatal(owners)
+		}
+		// Afterwards.
+		mine.ends(t, func() error { return nil })
+		before = rdb.HGetAll(bg, runsKey).Val()
+		for range 2 {
+			replay("cron/enter")
+			replay("cron/finish")
+			if after := rdb.HGetAll(bg, runsKey).Val(); fmt.Sprint(after) != fmt.Sprint(before) || rdb.Exists(bg, tickLock(tick)).Val() != 0 {
+				t.Fatalf("%v, and before %v", after, before)
+			}
+			for _, key := range rdb.Keys(bg, "*:rlock:gone:*").Val() {
+				rdb.Del(bg, key)
+			}
+		}
+		wantTold(t, other, tick, mine.run.HoldID)
+
+		// A claim that was given up: its first copy is held up, and the caller goes away.
+		proxy.ResetLog()
+		locktest.OnNth(t, proxy, "cron/enter", 1, faultproxy.Hold)
+		tick = tick.Add(time.Second)
+		mine = ticks(j, tick)
+		locktest.HeldUp(t, proxy, 1)
+		mine.cancel()
+		mine.end(t)
+		if !errors.Is(mine.err, context.Canceled) || mine.run.Here {
+			t.Fatal(mine.run, mine.err)
+		}
+		locktest.Eventually(t, "the claim is taken back", func() bool { return len(rdb.Keys(bg, "*:rlock:gone:*").Val()) == 1 })
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		if rdb.Exists(bg, tickLock(tick)).Val() != 0 {
+			t.Fatal("the lock is held")
+		}
+		theirs := wantRun(t, other, tick, works)
+		replay("cron/abandon")
+		wantTold(t, j, tick, theirs.HoldID)
+	})
+}
+
+// No answer, no run. The tick is left to others, and to a later call of the same process, even if the
+// claim was written and only its answer lost.
+func TestOutageFailsClosed(t *testing.T) {
+	t.Parallel()
+	for name, written := range map[string]bool{"before the claim": false, "after the claim": true} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+				c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(locktest.Ample(500*time.Millisecond)))
+				j, other := c.NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+				locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon")
+				wantRun(t, other, aTick().Add(-time.Hour), works)
+				tick := aTick()
+				enter := locktest.SHA("cron/enter")
+				proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+					switch {
+					case written && c.IsScript(enter):
+						return faultproxy.SwallowReply
+					case c.Name == "evalsha" || c.Name == "eval":
+						return faultproxy.ResetBefore
+					}
+					return faultproxy.Pass
+				})
+				run, err := j.Do(bg, tick, mustNot)
+				locktest.WantErr(t, err, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
+				if run != (rlock.CronRun{}) {
+					t.Errorf("%+v", run)
+				}
+				if !written && rdb.Exists(bg, tickLock(tick)).Val() == 1 {
+					t.Fatal("the claim is in Redis")
+				}
+				if written {
+					locktest.Eventually(t, "the claim is in Redis", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
+					// Another process cannot know that nobody runs.
+					if told, err := other.Do(bg, tick, mustNot); err != nil || !strings.HasPrefix(told.HoldID, c.ID()) {
+						t.Fatal(told, err)
+					}
+				}
+				proxy.Handle(nil)
+				run = rlock.CronRun{}
+				locktest.Eventually(t, "it runs after all", func() bool {
+					run, err = j.Do(bg, tick, works)
+					return err == nil
+				})
+				if !run.Here {
+					t.Fatalf("%+v", run)
+				}
+				wantTold(t, other, tick, run.HoldID)
+			})
+		})
+	}
+}
+
+// loseTick takes the lease of a run away, and waits until its function is told.
+func loseTick(t testing.TB, rdb redis.UniversalClient, clock *locktest.Clock, tick time.Time, inside context.Context) {
+	t.Helper()
+	if n := rdb.Del(bg, tickLock(tick)).Val(); n != 1 {
+		t.Fatal("the lock of the tick is not held")
+	}
+	clock.Forward(locktest.Lease / 2) // it is renewed
+	select {
+	case <-inside.Done():
+	case <-time.After(locktest.Patience):
+		t.Fatal("its context does not end")
+	}
+	if cause := context.Cause(inside); !errors.Is(cause, rlock.ErrLeaseLost) {
+		t.Fatal(cause)
+	}
+}
+
+func TestLostRunIsNotRepeatedUnlessItIsTakenOver(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		var clock locktest.Clock
+		rdb := b.Client(t)
+		open := func(opts ...rlock.CronJobOption) *rlock.CronJob {
+			return b.NewClient(t, clock.Option(), rlock.WithLongestPoll(20*time.Millisecond)).NewCronJob("job", opts...)
+		}
+		plain := []*rlock.CronJob{open(), open()}
+		tick := aTick()
+		mine := ticks(plain[0], tick)
+		loseTick(t, rdb, &clock, tick, mine.runs(t))
+		told, err := plain[1].Do(bg, tick, mustNot)
+		if err != nil || !errors.Is(told.Err, rlock.ErrLeaseLost) || told.Here {
+			t.Fatal(told, err)
+		}
+		mine.ends(t, func() error { return nil })
+		if locktest.WantErr(t, mine.err, rlock.ErrLeaseLost); !mine.run.Here || mine.run.Err == nil {
+			t.Fatalf("%+v", mine.run)
+		}
+		if run := peekRun(t, plain[1], tick); !errors.Is(run.Err, rlock.ErrLeaseLost) || run.HoldID != mine.run.HoldID {
+			t.Fatalf("%+v", run)
+		}
+
+		// One that waits takes over, and the first does not overwrite what becomes of it.
+		takes := []*rlock.CronJob{open(rlock.WithTakeover()), open(rlock.WithTakeover()), open(rlock.WithTakeover())}
+		tick = tick.Add(time.Second)
+		mine = ticks(takes[0], tick)
+		inside := mine.runs(t)
+		waiting := []*ticking{ticks(takes[1], tick), ticks(takes[2], tick)}
+		loseTick(t, rdb, &clock, tick, inside)
+		next, last := waiting[0], waiting[1]
+		select {
+		case <-next.inside:
+		case <-last.inside:
+			next, last = last, next
+		case <-time.After(locktest.Patience):
+			t.Fatal("nobody takes over")
+		}
+		mine.ends(t, func() error { return nil })
+		locktest.WantErr(t, mine.err, rlock.ErrLeaseLost)
+		next.ends(t, func() error { return nil })
+		last.end(t)
+		if !next.run.Here || !next.run.TakenOver || next.err != nil || next.run.Token <= mine.run.Token {
+			t.Fatalf("%+v, %v", next.run, next.err)
+		}
+		if last.run.Here || last.err != nil || last.run.HoldID != next.run.HoldID || !last.run.TakenOver || last.run.Err != nil {
+			t.Fatalf("%+v, %v", last.run, last.err)
+		}
+
+		// Once: who takes over is lost too, and a later call does not run a third time. Nor does one that
+		// does not take over.
+		tick = tick.Add(time.Second)
+		for i := range 2 {
+			d := ticks(takes[i], tick)
+			loseTick(t, rdb, &clock, tick, d.runs(t))
+			d.ends(t, func() error { return nil })
+			if locktest.WantErr(t, d.err, rlock.ErrLeaseLost); d.run.TakenOver != (i == 1) {
+				t.Fatalf("%+v", d.run)
+			}
+		}
+		for _, j := range []*rlock.CronJob{takes[2], plain[1]} {
+			if run, err := j.Do(bg, tick, mustNot); err != nil || !errors.Is(run.Err, rlock.ErrLeaseLost) || !run.TakenOver {
+				t.Fatal(run, err)
+			}
+		}
+	})
+}
+
+// A run that its process has broken off is taken over; one that has failed by itself is not.
+func TestWhichRunsAreTakenOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fate func(d *ticking) error
+		over bool
+	}{
+		"success": {func(*ticking) error { return nil }, false},
+		"failure": {func(*ticking) error { return errors.New("failed") }, false},
+		"panic":   {func(*ticking) error { panic("on purpose") }, true},
+		"goexit":  {func(*ticking) error { runtime.Goexit(); return nil }, true},
+		"cancel":  {func(d *ticking) error { d.cancel(); return context.Canceled }, true},
+	} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+				opts := rlock.WithLongestPoll(locktest.Patient) // only messages wake
+				c1, c2 := b.NewClient(t, opts), b.NewClient(t, opts)
+				tick := aTick()
+				mine := ticks(c1.NewCronJob("job", rlock.WithTakeover()), tick)
+				mine.runs(t)
+				theirs := ticks(c2.NewCronJob("job", rlock.WithTakeover()), tick)
+				here := ticks(c1.NewCronJob("job", rlock.WithTakeover()), tick)
+				select {
+				case <-theirs.done:
+					t.Fatalf("it does not wait: %+v, %v", theirs.run, theirs.err)
+				case <-here.done:
+					t.Fatalf("it does not wait: %+v, %v", here.run, here.err)
+				case <-theirs.inside:
+					t.Fatal("two run")
+				case <-here.inside:
+					t.Fatal("two run")
+				case <-time.After(50 * time.Millisecond):
+				}
+				for _, d := range []*ticking{theirs, here} {
+					d.fate <- func() error { return nil }
+				}
+				mine.ends(t, func() error { return c.fate(mine) })
+				theirs.end(t)
+				here.end(t)
+				if theirs.err != nil || here.err != nil {
+					t.Fatal(theirs.err, here.err)
+				}
+				if n := len(theirs.inside) + len(here.inside); c.over != (n == 1) || n > 1 {
+					t.Fatalf("%d have taken over", n)
+				}
+				if theirs.run.TakenOver != c.over || here.run.TakenOver != c.over || theirs.run.HoldID != here.run.HoldID {
+					t.Fatalf("%+v\n%+v", theirs.run, here.run)
+				}
+			})
+		})
+	}
+}
+
+// A claim to take over that is given up leaves the run as lost as it was.
+func TestTakeoverThatIsGivenUpIsLeftToTheNext(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		j, other := c.NewCronJob("job", rlock.WithTakeover()), b.NewClient(t).NewCronJob("job", rlock.WithTakeover())
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon")
+		tick := aTick()
+		lost := ticks(other, tick)
+		lost.runs(t)
+		lost.ends(t, func() error { panic("on purpose") })
+		locktest.OnNth(t, proxy, "cron/enter", 1, faultproxy.SwallowReply)
+		mine := ticks(j, tick)
+		locktest.Eventually(t, "it has claimed", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
+		mine.cancel()
+		if mine.end(t); mine.run.Here || !errors.Is(mine.err, context.Canceled) {
+			t.Fatal(mine.run, mine.err)
+		}
+		if run := wantRun(t, other, tick, works); !run.TakenOver {
+			t.Fatalf("%+v", run)
+		}
+	})
+}
+
+// Redis keeps a bounded number of runs, and a tick whose run was dropped is never run again.
+func TestOldRunsAreDroppedAndNotRepeated(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, rdb := b.NewClient(t).NewCronJob("job", rlock.WithRetention(time.Hour)), b.Client(t)
+		const n = rlock.MaxRuns + 30
+		first := aTick().Add(-10 * time.Minute)
+		for i := range n {
+			wantRun(t, j, first.Add(time.Duration(i)*time.Second), works)
+		}
+		if kept := rdb.ZCard(bg, ticksKey).Val(); kept != rlock.MaxRuns || rdb.HLen(bg, runsKey).Val() != kept+1 {
+			t.Errorf("%d ticks, %d fields", kept, rdb.HLen(bg, runsKey).Val())
+		}
+		for i := range n {
+			run, err := j.Do(bg, first.Add(time.Duration(i)*time.Second), mustNot)
+			if dropped := i < n-rlock.MaxRuns; dropped {
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
+			} else if err != nil || run.End.IsZero() {
+				t.Fatal(i, run, err)
+			}
+		}
+		_, err := j.Do(bg, first.Add(-time.Second), mustNot) // nobody knows
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		_, err = j.Do(bg, time.Now().Add(-time.Hour-time.Second), mustNot)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		_, err = j.Do(bg, time.Now().Add(time.Hour+time.Minute), mustNot)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		if !strings.Contains(err.Error(), "ahead of the clock of Redis") {
+			t.Error(err)
+		}
+		// Young ones stay, however many they are: a clock that is behind still finds them.
+		young := aTick().Add(-20 * time.Second)
+		for i := range n {
+			wantRun(t, j, young.Add(time.Duration(i)*100*time.Millisecond), works)
+		}
+		wantTold(t, j, young, peekRun(t, j, young).HoldID)
+		if kept := rdb.ZCard(bg, ticksKey).Val(); kept < n || kept > n+rlock.MaxRuns {
+			t.Errorf("%d ticks", kept)
+		}
+		// What has outlived its retention goes, too, a few with each claim.
+		for i := range rlock.MaxRuns {
+			old := time.Now().Add(-2*time.Hour - time.Duration(i)*time.Minute).UnixMilli()
+			rdb.ZAdd(bg, ticksKey, redis.Z{Score: float64(old), Member: old})
+			rdb.HSet(bg, runsKey, old, "s 1 1 1 1 somebody:1 ")
+		}
+		for i := range rlock.MaxRuns / 10 {
+			wantRun(t, j, aTick().Add(time.Duration(i+1)*time.Second), works)
+		}
+		if old := rdb.ZCount(bg, ticksKey, "-inf", fmt.Sprint(time.Now().Add(-time.Hour).UnixMilli())).Val(); old != 0 {
+			t.Errorf("%d old ticks", old)
+		}
+		if fields, ticks := rdb.HLen(bg, runsKey).Val(), rdb.ZCard(bg, ticksKey).Val(); fields != ticks+1 {
+			t.Errorf("%d fields of %d ticks", fields, ticks)
+		}
+	})
+}
+
+func TestMissedTicks(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j := b.NewClient(t).NewCronJob("job")
+		every := func(after time.Time) time.Time { return after.Truncate(time.Minute).Add(time.Minute) }
+		if missed, err := j.Missed(bg, every, rlock.MaxRuns); missed != nil || err != nil {
+			t.Fatal(missed, err) // of a job that never ran
+		}
+		last := aTick().Truncate(time.Minute).Add(-10*time.Minute + 7*time.Second) // no minute: a schedule that has changed
+		wantRun(t, j, last, works)
+		want := 9
+		for _, most := range []int{rlock.MaxRuns, 3, 1} {
+			missed, err := j.Missed(bg, every, most)
+			if err != nil || most > want && len(missed) != want && len(missed) != want+1 && len(missed) != want+2 || most < want && len(missed) != most {
+				t.Fatal(most, missed, err)
+			}
+			if !slices.IsSortedFunc(missed, time.Time.Compare) || time.Since(missed[len(missed)-1]) > 2*time.Minute || most > want && !missed[0].Equal(every(last)) {
+				t.Fatal(missed)
+			}
+		}
+		missed, _ := j.Missed(bg, every, 5)
+		for _, tick := range missed {
+			wantRun(t, j, tick, works)
+		}
+		if missed, err := j.Missed(bg, every, 5); len(missed) > 1 || err != nil { // a minute may have begun
+			t.Fatal(missed, err)
+		}
+		never := func(time.Time) time.Time { return time.Time{} }
+		if missed, err := j.Missed(bg, never, 5); len(missed) > 0 || err != nil {
+			t.Fatal(missed, err)
+		}
+	})
+}
+
+// The client shuts down while a function runs: its end is kept all the same. And a function that waits is
+// told.
+func TestRunOfAClientThatShutsDown(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c, other := b.NewClient(t), b.NewClient(t).NewCronJob("job")
+	tick := aTick()
+	mine := ticks(c.NewCronJob("job", rlock.WithTakeover()), tick)
+	inside := mine.runs(t)
+	waits := ticks(c.NewCronJob("job", rlock.WithTakeover()), tick)
+	down := make(chan error, 1)
+	go func() { down <- c.Shutdown(bg) }()
+	waits.end(t)
+	locktest.WantErr(t, waits.err, rlock.ErrClosed)
+	<-inside.Done()
+	mine.ends(t, func() error { return nil })
+	if err := <-down; err != nil || mine.err != nil || !mine.run.Here {
+		t.Fatal(err, mine.run, mine.err)
+	}
+	if told := wantTold(t, other, tick, mine.run.HoldID); told.Err != nil || told.End.IsZero() {
+		t.Fatalf("%+v", told)
+	}
+}
+
+// A function that hangs is lost after WithMaxHold; its successor does not wait longer.
+func TestTickThatHangsIsBounded(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	var clock locktest.Clock
+	opts := []rlock.CronJobOption{rlock.WithTakeover(), rlock.WithMaxHold(time.Minute)}
+	tick := aTick()
+	mine := ticks(b.NewClient(t, clock.Option()).NewCronJob("job", opts...), tick)
+	inside := mine.runs(t)
+	clock.Forward(2 * time.Minute)
+	<-inside.Done()
+	next := ticks(b.NewClient(t).NewCronJob("job", opts...), tick)
+	mine.ends(t, func() error { return nil })
+	locktest.WantErr(t, mine.err, rlock.ErrLeaseLost, rlock.ErrMaxHold)
+	next.runs(t)
+	next.ends(t, func() error { return nil })
+	if !next.run.TakenOver || next.err != nil {
+		t.Fatal(next.run, next.err)
+	}
+}
+
+func TestInvalidArgumentsOfACronJob(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t)
+	for _, j := range []*rlock.CronJob{
+		c.NewCronJob(""), c.NewCronJob("a{b"), c.NewCronJob("job", nil), c.NewCronJob("job", rlock.WithMaxHold(-1)),
+		c.NewCronJob("job", rlock.WithRetention(time.Second)), c.NewCronJob("job", rlock.WithRetention(rlock.MaxKeep+1)), (*rlock.Client)(nil).NewCronJob("job"), {}, nil,
+	} {
+		_, err := j.Do(bg, aTick(), mustNot)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, _, err = j.Peek(bg, aTick())
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, _, err = j.Last(bg)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, err = j.Missed(bg, func(t time.Time) time.Time { return t }, 1)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	}
+	j := c.NewCronJob("job")
+	if j.Name() != "job" {
+		t.Error(j.Name())
+	}
+	_, err := j.Do(bg, aTick(), nil)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	for _, tick := range []time.Time{{}, time.Unix(-1, 0), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		_, err = j.Do(bg, tick, mustNot)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		_, _, err = j.Peek(bg, tick)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	}
+	for _, most := range []int{-1, 0, rlock.MaxRuns + 1} {
+		_, err = j.Missed(bg, func(t time.Time) time.Time { return t }, most)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	}
+	_, err = j.Missed(bg, nil, 1)
+	locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	tick := aTick()
+	wantRun(t, j, tick, func(ctx context.Context) error {
+		_, err := j.Do(ctx, tick, mustNot)
+		locktest.WantErr(t, err, rlock.ErrReentrant)
+		wantRun(t, j, tick.Add(time.Second), works) // another tick is another run
+		return nil
+	})
+}
