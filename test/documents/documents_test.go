@@ -211,6 +211,7 @@ func TestEachTypeHasItsSection(t *testing.T) {
 		}
 	}
 	pages["RedLock"] = read(t, "docs/redlock.md")
+	pages["CronJob"] = read(t, "docs/cron.md")
 	made := regexp.MustCompile(`(?m)^func (?:\(c \*Client\) )?New(\w+)\(.*\) (?:\*|\(\*)(\w+)`)
 	types := 0
 	for _, file := range files(t, "*.go") {

@@ -24,15 +24,15 @@ var jobs = []func(ctx context.Context, client *rlock.Client, clients []*rlock.Cl
 		return err
 	},
 	func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
-		at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-		report := func(ctx context.Context) ([]byte, error) { return nil, ctx.Err() }
-		for _, want := range []bool{true, false} { // the second process does not run it
+		scheduled := time.Now().Truncate(time.Minute)
+		write := func(ctx context.Context) error { return ctx.Err() }
+		for _, here := range []bool{true, false} { // the second process does not run it
 
-			tick := client.NewOnce("report:"+at.Format(time.RFC3339), time.Hour) // at: when it is due
-			_, ran, err := tick.TryDo(ctx, report)
-			// ErrNotAcquired: another process runs it now
+			job := client.NewCronJob("report")
+			run, err := job.Do(ctx, scheduled, write) // scheduled: when it is due
+			// not run.Here, and no error: run.HoldID has it
 
-			if err != nil || ran != want {
+			if err != nil || run.Here != here {
 				return errors.Join(errors.New("the tick"), err)
 			}
 		}
