@@ -3,6 +3,7 @@ package rlocktest
 import (
 	"maps"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/seam"
@@ -11,6 +12,8 @@ import (
 // clock is the real clock plus an offset that only grows. All clients of a
 // server share it.
 type clock struct {
+	bubble bool // it is that of a synctest bubble
+
 	mu     sync.RWMutex // guards the rest
 	offset time.Duration
 	timers map[*timer]struct{} // those that are armed, or have fired since
@@ -38,7 +41,27 @@ const (
 
 var _ seam.Clock = (*clock)(nil)
 
-func newClock() *clock { return &clock{timers: map[*timer]struct{}{}} }
+func newClock() *clock { return &clock{bubble: bubbled(), timers: map[*timer]struct{}{}} }
+
+// bubbled reports whether the goroutine is in a synctest bubble: there time.Now has no monotonic
+// reading, and everywhere else it has.
+func bubbled() bool { return isOfBubble(time.Now()) }
+
+func isOfBubble(now time.Time) bool { return now == now.Round(0) }
+
+// ofBubble reports whether t is what synctest.Test gives to its function.
+func ofBubble(t testing.TB) (is bool) {
+	d, ok := t.(interface{ Deadline() (time.Time, bool) })
+	if !ok {
+		return true // a wrapper: nobody knows
+	}
+	defer func() { is = recover() != nil }() // it has no deadline, as the bubble has a clock of its own
+	_, _ = d.Deadline()
+	return false
+}
+
+// wrongBubble is why a program that would wait forever stops at once.
+const wrongBubble = "rlocktest: this server belongs outside of the synctest bubble in which it is used, or to another one: call rlocktest.New inside of the bubble, with its *testing.T"
 
 // Now keeps the monotonic reading of time.Now.
 func (c *clock) Now() time.Time {
@@ -47,7 +70,13 @@ func (c *clock) Now() time.Time {
 	return c.nowLocked()
 }
 
-func (c *clock) nowLocked() time.Time { return time.Now().Add(c.offset) }
+func (c *clock) nowLocked() time.Time {
+	now := time.Now()
+	if isOfBubble(now) != c.bubble {
+		panic(wrongBubble)
+	}
+	return now.Add(c.offset)
+}
 
 func (c *clock) NewTimer(d time.Duration) seam.Timer {
 	c.mu.Lock()

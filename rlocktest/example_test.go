@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-rlock/rlock"
@@ -63,6 +64,20 @@ func ExampleServer_Steal() {
 	if err := other.Err(); err != nil {
 		t.Errorf("the other process lost its lock: %v", err)
 	}
+}
+
+// In a synctest bubble an hour takes no time.
+func ExampleNew_synctest() {
+	var t *testing.T // what the test was given
+
+	synctest.Test(t, func(t *testing.T) {
+		srv := rlocktest.New(t) // in the bubble, with its t
+		srv.Steal("report")
+		_, err := srv.Client().NewLock("report").Lock(t.Context(), rlock.WithWait(time.Hour))
+		if !errors.Is(err, rlock.ErrNotAcquired) {
+			t.Errorf("after an hour: %v", err)
+		}
+	})
 }
 
 // A RedLock needs servers that share a clock.

@@ -15,18 +15,26 @@
 //	rlock.ErrExpired      Pause for longer than the lease; Advance, if the lease is fixed
 //	rlock.ErrTakenOver    Steal
 //	rlock.ErrRemoved      Remove, or ForceUnlock and Advance
-//	rlock.ErrRefused      Fail, then Advance past the lease
+//	rlock.ErrUnreachable  Disconnect or Hang, then Advance past the lease
+//	rlock.ErrRefused      Fail or ReadOnly, then Advance past the lease
 //	rlock.ErrMaxHold      Advance past rlock.WithMaxHold
 //
-// When one of these methods has returned, the holder has been told: its
-// lease's Done is closed and the contexts made by Lease.Context have ended.
+// When Pause, Steal, Remove or Advance has returned, the holder has been told: its
+// lease's Done is closed and the contexts made by Lease.Context have ended. While commands
+// fail or hang, that may take a moment longer.
 //
 // A RedLock, or a MultiLock over several deployments, needs servers that share a clock: NewServers.
 // Each server that New makes has a clock of its own, which renews only the holds of its own clients.
 //
-// What runs on the clock of the test are leases, renewals and the polling of
-// waiters. Contexts with a deadline, rlock.WithWait and the time-outs of single
-// commands run in real time.
+// # Which clock
+//
+// Leases, renewals and the polling of waiters run on the clock of the test, which Advance and Pause
+// move. Contexts with a deadline, rlock.WithWait and the time-outs of commands run in real time.
+//
+// In a bubble of testing/synctest all of these run on the clock of the bubble, which passes while its
+// goroutines wait. Make the server in the bubble, with its *testing.T. There Advance lets time pass
+// for everything, like time.Sleep; servers that are made one by one share the clock. A server from outside panics
+// there, with the reason.
 package rlocktest
 
 import (
@@ -57,31 +65,42 @@ import (
 // need a real Redis.
 type Server struct {
 	*common
-	mini  *miniredis.Miniredis
-	first *rlock.Client
-	raw   *redis.Client // Redis()
+	mini    *miniredis.Miniredis
+	network *network
+	first   *rlock.Client
+	raw     *redis.Client // Redis()
 
-	failing atomic.Pointer[string] // what Fail has the server answer; nil: it works
+	failing  atomic.Pointer[string] // what Fail has the server answer; nil: it works
+	readOnly atomic.Bool
 
 	mu      sync.Mutex // guards the rest
 	clients []*rlock.Client
 	redises []*redis.Client
-	other   *rlock.Client // owner of what Steal takes; nil: not needed yet
+	peers   map[*server.Peer]struct{} // of connections
+	other   *rlock.Client             // owner of what Steal takes; nil: not needed yet
 }
 
 // checks has each client in the process ask about its holds of a lock: the client of
 // a RedLock may belong to another server than the vote that is taken away.
 var checks struct {
 	mu       sync.Mutex // guards the rest
-	byClient map[*rlock.Client]func(lock string)
+	byClient map[*rlock.Client]holder
 }
 
-func check(lock string) {
+// holder asks about its holds. Only those of one synctest bubble, or of none, may talk to each other.
+type holder struct {
+	ask    func(lock string)
+	bubble testing.TB
+}
+
+func (c *common) check(lock string) {
 	checks.mu.Lock()
 	all := slices.Collect(maps.Values(checks.byClient))
 	checks.mu.Unlock()
-	for _, fn := range all {
-		fn(lock)
+	for _, h := range all {
+		if h.bubble == c.bubble {
+			h.ask(lock)
+		}
 	}
 }
 
@@ -98,7 +117,11 @@ func New(t testing.TB, opts ...rlock.Option) *Server {
 // dial makes a go-redis client that is closed with the server.
 func (s *Server) dial() *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
-		Addr:            s.mini.Addr(),
+		Addr:          s.network.addr.String(),
+		Dialer:        s.network.dial,
+		DialerRetries: 1, // it pauses between them with a mutex held
+		// Whoever waits for a connection uses a timer that go-redis shares between bubbles.
+		PoolSize:        1000,
 		DisableIdentity: true, // miniredis does not know these two
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
@@ -127,9 +150,9 @@ func (s *Server) NewClient(opts ...rlock.Option) *rlock.Client {
 	}
 	checks.mu.Lock()
 	if checks.byClient == nil {
-		checks.byClient = map[*rlock.Client]func(string){}
+		checks.byClient = map[*rlock.Client]holder{}
 	}
-	checks.byClient[c] = checkHolds
+	checks.byClient[c] = holder{checkHolds, s.bubble}
 	checks.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +167,17 @@ func (s *Server) Redis() *redis.Client { return s.raw }
 // Addr is the server's host:port, for code that makes its own connections. An
 // rlock.Client made by hand works too, but its leases run in real time only,
 // while Redis goes along with the clock of the test.
-func (s *Server) Addr() string { return s.mini.Addr() }
+func (s *Server) Addr() string {
+	s.t.Helper()
+	if s.bubble != nil {
+		s.t.Fatal("rlocktest: Addr in a synctest bubble: time does not pass while a goroutine waits at a socket; use Client or Redis")
+	}
+	addr, err := s.network.listen()
+	if err != nil {
+		s.t.Fatalf("rlocktest: %v", err)
+	}
+	return addr
+}
 
 // Now is the time as the server's clients see it: the real time, plus what the
 // test has let pass. Lease.Deadline is on this clock.
@@ -156,9 +189,14 @@ func (s *Server) Now() time.Time { return s.clock.Now() }
 // their holder, then in Redis; waiters look at their lock when they would have.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
-	s.check("Advance", d)
-	s.moving.Lock()
-	defer s.moving.Unlock()
+	s.checkTime("Advance", d)
+	s.moving.take()
+	defer s.moving.give()
+	if s.bubble != nil {
+		time.Sleep(d) // everything in the bubble goes along
+		s.settle()
+		return
+	}
 	s.settle() // a hold that has just begun may not be on the watchdog's list yet
 	for end := s.clock.Now().Add(d); ; {
 		next, more := s.clock.next(end)
@@ -176,15 +214,15 @@ func (s *Server) Advance(d time.Duration) {
 // anybody can have it.
 func (s *Server) Pause(d time.Duration) {
 	s.t.Helper()
-	s.check("Pause", d)
-	s.moving.Lock()
-	defer s.moving.Unlock()
+	s.checkTime("Pause", d)
+	s.moving.take()
+	defer s.moving.give()
 	s.settle()
 	s.jump(s.clock.Now().Add(d))
 	s.settle()
 }
 
-func (s *Server) check(method string, d time.Duration) {
+func (s *Server) checkTime(method string, d time.Duration) {
 	s.t.Helper()
 	if d < 0 {
 		s.t.Fatalf("rlocktest: %s(%v): time does not go back", method, d)
@@ -205,34 +243,48 @@ func (s *Server) check(method string, d time.Duration) {
 // this moment. No time passes, and other locks are left alone.
 func (s *Server) Remove(name string) {
 	s.t.Helper()
-	s.moving.Lock()
-	defer s.moving.Unlock()
+	s.moving.take()
+	defer s.moving.give()
 	s.settle() // a renewal that is under way has not seen it yet
 	s.remove(name)
-	check(name)
+	s.check(name)
 	s.settle() // a MultiLock learns of its members' losses
 }
 
 // remove deletes what says that a lock is held, and what a type that is no lock consists of.
 func (s *Server) remove(name string) {
-	prefix := "{" + name + "}:"
-	if strings.Contains(name, "{") {
-		prefix = name + ":"
+	for _, key := range holding(name) {
+		s.mini.Del(key)
 	}
-	s.mini.Del(name)
-	s.mini.Del(prefix + "timeout") // held permits
-	// Types with keys of rlock's own.
-	for _, what := range []string{"fairrw", "priority", "red", "election", "permits", "double", "once", "barrier"} {
-		key := prefix + "rlock:" + what
-		for _, part := range []string{"", ":ends", ":places", ":result"} {
-			s.mini.Del(key + part)
-		}
+	for _, what := range ownTypes {
+		s.mini.Del(within(name) + "rlock:" + what + ":places")
+		s.mini.Del(within(name) + "rlock:" + what + ":result")
 	}
 	for _, key := range s.mini.Keys() { // a CronJob has one for each tick that runs
-		if strings.HasPrefix(key, prefix+"rlock:cron") {
+		if strings.HasPrefix(key, within(name)+"rlock:cron") {
 			s.mini.Del(key)
 		}
 	}
+}
+
+// ownTypes have keys of rlock's own.
+var ownTypes = []string{"fairrw", "priority", "red", "election", "permits", "double", "once", "barrier"}
+
+// within is how the keys beside a lock begin.
+func within(name string) string {
+	if strings.Contains(name, "{") {
+		return name + ":"
+	}
+	return "{" + name + "}:"
+}
+
+// holding are the keys that say who holds what has a name.
+func holding(name string) []string {
+	keys := []string{name, within(name) + "timeout"} // the latter: held permits
+	for _, what := range ownTypes {
+		keys = append(keys, within(name)+"rlock:"+what, within(name)+"rlock:"+what+":ends")
+	}
+	return keys
 }
 
 // Steal gives a lock to another owner, whoever has it now: a holder is told
@@ -282,8 +334,8 @@ func (s *Server) thief() *rlock.Client {
 
 func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease, error)) *rlock.Lease {
 	s.t.Helper()
-	s.moving.Lock()
-	defer s.moving.Unlock()
+	s.moving.take()
+	defer s.moving.give()
 	defer s.settle() // a MultiLock learns of its members' losses
 	// A holder that renews between the two would find that nobody has the lock.
 	release, held := func() {}, false
@@ -297,7 +349,7 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 		s.remove(name)
 		var lease *rlock.Lease
 		if lease, err = take(context.Background()); err == nil {
-			check(name)
+			s.check(name)
 			return lease
 		}
 	}
@@ -321,39 +373,4 @@ func (w waker) Unlocked(_ context.Context, e rlock.UnlockEvent) {
 	if waiters, err := w.s.mini.List(queue); err == nil && len(waiters) > 0 {
 		w.s.mini.Publish(channel+":"+waiters[0], "0")
 	}
-}
-
-// Fail makes the server answer each command with an error, until Recover. The
-// reply is what Redis would send: "LOADING Redis is loading the dataset in
-// memory" is an outage that passes, which rlock bears and tries to outlast;
-// "OOM command not allowed" or "NOPERM no permissions" are returned at once. A call
-// that has failed so matches rlock.ErrRefused.
-//
-// How long a call tries is rlock.WithCommandTimeout, in real time: a test that
-// waits for it should make it short.
-func (s *Server) Fail(reply string) {
-	s.t.Helper()
-	if reply == "" || strings.ContainsAny(reply, "\r\n") {
-		s.t.Fatalf("rlocktest: Fail(%q): need one line", reply)
-	}
-	s.failing.Store(&reply)
-}
-
-// Recover ends what Fail began. The data is as it was.
-func (s *Server) Recover() { s.failing.Store(nil) }
-
-// before comes before each command that the server runs, those of scripts too. It
-// reports whether the command has been dealt with.
-func (s *Server) before(p *server.Peer, _ string, _ ...string) bool {
-	if reply := s.failing.Load(); reply != nil {
-		p.WriteError(*reply)
-		return true
-	}
-	// During a script the server is locked, by this goroutine too. Its time is that
-	// of its beginning, as in Redis.
-	if s.mini.TryLock() {
-		s.mini.Unlock()
-		s.clock.show(s.mini.SetTime)
-	}
-	return false
 }

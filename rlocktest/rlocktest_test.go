@@ -9,13 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis tells of each refused connection
+	goleak.VerifyTestMain(m)
+}
 
 const outage = "LOADING Redis is loading the dataset in memory"
 

@@ -19,10 +19,17 @@ type common struct {
 	clock   *clock
 	works   works // of all clients
 	servers []*Server
+	bubble  testing.TB // the test of a synctest bubble; nil: in none
 
-	moving sync.Mutex   // held by who moves the clock
+	moving turn         // of who moves the clock
 	hung   map[int]bool // guarded by moving: works that did not end in time
 }
+
+// turn is a mutex at which a synctest bubble can wait.
+type turn chan struct{}
+
+func (t turn) take() { t <- struct{}{} }
+func (t turn) give() { <-t }
 
 // NewServers starts n servers that share a clock: the nodes of an rlock.RedLock, or the
 // deployments that the members of an rlock.MultiLock are in. Each has its data, its clients and
@@ -34,16 +41,25 @@ func NewServers(t testing.TB, n int, opts ...rlock.Option) []*Server {
 	if n < 1 {
 		t.Fatalf("rlocktest: NewServers(%d): need at least one", n)
 	}
-	c := &common{t: t, clock: newClock(), hung: map[int]bool{}}
+	c := &common{t: t, clock: newClock(), moving: make(turn, 1), hung: map[int]bool{}}
+	if c.clock.bubble {
+		if !ofBubble(t) {
+			t.Fatal("rlocktest: New in a synctest bubble needs the *testing.T that the bubble was given, not that of the test around it: it cleans up in the bubble")
+		}
+		c.bubble = t
+	}
 	t.Cleanup(c.close)
 	for range n {
 		mini := miniredis.NewMiniRedis()
-		if err := mini.Start(); err != nil {
+		idle, err := mini.Dial() // starts the server without a listener
+		if err != nil {
 			t.Fatalf("rlocktest: %v", err)
 		}
+		_ = idle.Close()
 		// Leases run out, and scripts see the time, by the clock of the clients.
 		mini.ClockTTL(true)
-		s := &Server{common: c, mini: mini}
+		s := &Server{common: c, mini: mini, network: newNetwork(c.clock.bubble)}
+		s.network.serve = mini.Server().ServeConn
 		c.servers = append(c.servers, s)
 		mini.Server().SetPreHook(s.before)
 		s.raw = s.dial()
@@ -79,7 +95,11 @@ func (c *common) close() {
 		for _, rdb := range redises {
 			_ = rdb.Close()
 		}
+		s.network.close()
 		s.mini.Close()
+	}
+	if c.bubble != nil {
+		time.Sleep(afterwards)
 	}
 }
 
@@ -100,20 +120,36 @@ const (
 	// leaveWithin is how long holders have to unlock at the end of the test.
 	leaveWithin = 50 * time.Millisecond
 
-	// settleFailing is that bound while Fail is on: a waiter then repeats its
-	// command for as long as its time-out, and time goes on without it.
+	// settleFailing is that bound while a server fails or cannot be reached: a waiter then repeats
+	// its command for as long as its time-out, and time goes on without it.
 	settleFailing = 500 * time.Millisecond
+
+	// settleHung is that bound while a server hangs: nothing ends before its time-out.
+	settleHung = 100 * time.Millisecond
+
+	// afterwards is how long a bubble waits for what go-redis leaves behind when it is closed,
+	// such as a dial that is under way. It costs no time.
+	afterwards = time.Minute
 )
 
 // settle waits until all clients have done what is due, so that what comes next
 // finds them as it would if time had passed at its own pace. What others begin
 // meanwhile is not waited for, nor what did not end last time.
 func (c *common) settle() {
-	within := settleWithin
+	within, slow := settleWithin, false
 	for _, s := range c.servers {
-		if s.failing.Load() != nil {
-			within = settleFailing
+		state, _ := s.network.now()
+		switch {
+		case state.hung:
+			within = min(within, settleHung)
+		case s.fails() || state.cut:
+			within = min(within, settleFailing)
 		}
+		slow = slow || state.slow > 0
+	}
+	if c.bubble != nil && (!slow || within < settleWithin) {
+		time.Sleep(time.Nanosecond) // until all goroutines of the bubble wait
+		return
 	}
 	end := time.Now().Add(within)
 	for pause := range pauses(end) {

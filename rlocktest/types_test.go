@@ -128,3 +128,22 @@ func TestRemoveOfARunOfACronJob(t *testing.T) {
 		t.Error(run, err)
 	}
 }
+
+// What is beside a lock that vanishes stays.
+func TestRemoveLeavesOtherKeysAlone(t *testing.T) {
+	t.Parallel()
+	srv := rlocktest.New(t)
+	names := []string{"job:places", "job:result", "job:ends", "job:timeout", "jobs", "{job}"}
+	for _, name := range names {
+		if err := srv.Redis().Set(t.Context(), name, "the user's", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock(t, srv.Client().NewLock("job"))
+	srv.Remove("job")
+	for _, name := range names {
+		if n, err := srv.Redis().Exists(t.Context(), name).Result(); n != 1 || err != nil {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+}
