@@ -66,6 +66,22 @@ func ExampleServer_Steal() {
 	}
 }
 
+// A unit test of code that must not write any more when it has lost its lock. It is run again and
+// again, with a loss at each point.
+func ExampleLoseAt() {
+	var t *testing.T // what the test was given
+
+	rlocktest.LoseAt(t, "account", func(t *testing.T, r *rlocktest.Round) {
+		locks := r.New(t).Client()
+		err := transfer(t.Context(), locks, func(ctx context.Context, _ string) error {
+			return r.Write(ctx) // in place of the database
+		})
+		if r.Lost() != errors.Is(err, rlock.ErrLeaseLost) {
+			t.Errorf("lost: %v, but transfer returned %v", r.Lost(), err)
+		}
+	})
+}
+
 // In a synctest bubble an hour takes no time.
 func ExampleNew_synctest() {
 	var t *testing.T // what the test was given

@@ -23,6 +23,8 @@
 // lease's Done is closed and the contexts made by Lease.Context have ended. While commands
 // fail or hang, that may take a moment longer.
 //
+// LoseAt runs a test with a loss at each point, one after the other: it finds code that writes after a loss.
+//
 // A RedLock, or a MultiLock over several deployments, needs servers that share a clock: NewServers.
 // Each server that New makes has a clock of its own, which renews only the holds of its own clients.
 //
@@ -65,6 +67,7 @@ import (
 // need a real Redis.
 type Server struct {
 	*common
+	round   *Round // of LoseAt; nil: none
 	mini    *miniredis.Miniredis
 	network *network
 	first   *rlock.Client
@@ -140,11 +143,21 @@ func (s *Server) Client() *rlock.Client { return s.first }
 // it is another process. The test ends at once if an option is wrong.
 func (s *Server) NewClient(opts ...rlock.Option) *rlock.Client {
 	s.t.Helper()
+	return s.newClient(opts, s.round != nil)
+}
+
+// newClient makes a client. If it is that of the code under test, the round is told of its acquires.
+func (s *Server) newClient(opts []rlock.Option, observed bool) *rlock.Client {
+	s.t.Helper()
 	rdb := s.dial()
 	var checkHolds func(lock string)
 	attach := func(check func(lock string)) { checkHolds = check }
 	env := seam.Option(seam.Env{Clock: s.clock, Work: s.works.begin, Attach: attach}).(rlock.Option)
-	c, err := rlock.New(rdb, append(slices.Clone(opts), env)...)
+	opts = append(slices.Clone(opts), env)
+	if observed {
+		opts = append(opts, rlock.WithObserver(points{s.round}))
+	}
+	c, err := rlock.New(rdb, opts...)
 	if err != nil {
 		s.t.Fatalf("rlocktest: %v", err)
 	}
@@ -324,7 +337,7 @@ func (s *Server) thief() *rlock.Client {
 	other := s.other
 	s.mu.Unlock()
 	if other == nil {
-		other = s.NewClient(rlock.WithObserver(waker{s: s}))
+		other = s.newClient([]rlock.Option{rlock.WithObserver(waker{s: s})}, false)
 		s.mu.Lock()
 		s.other = other
 		s.mu.Unlock()

@@ -38,6 +38,12 @@ func (t turn) give() { <-t }
 // New makes it.
 func NewServers(t testing.TB, n int, opts ...rlock.Option) []*Server {
 	t.Helper()
+	return newServers(t, n, nil, opts)
+}
+
+// newServers makes servers, for a round of LoseAt if there is one.
+func newServers(t testing.TB, n int, round *Round, opts []rlock.Option) []*Server {
+	t.Helper()
 	if n < 1 {
 		t.Fatalf("rlocktest: NewServers(%d): need at least one", n)
 	}
@@ -58,7 +64,7 @@ func NewServers(t testing.TB, n int, opts ...rlock.Option) []*Server {
 		_ = idle.Close()
 		// Leases run out, and scripts see the time, by the clock of the clients.
 		mini.ClockTTL(true)
-		s := &Server{common: c, mini: mini, network: newNetwork(c.clock.bubble)}
+		s := &Server{common: c, round: round, mini: mini, network: newNetwork(c.clock.bubble)}
 		s.network.serve = mini.Server().ServeConn
 		c.servers = append(c.servers, s)
 		mini.Server().SetPreHook(s.before)

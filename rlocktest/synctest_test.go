@@ -234,17 +234,18 @@ func TestEachTypeInABubble(t *testing.T) {
 	}
 }
 
-// What cannot work in a bubble says so, and does not hang.
-func TestBubblesThatCannotWorkSaySo(t *testing.T) {
+// What cannot work, in a bubble above all, says so and does not hang.
+func TestMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"Outside": "this server belongs outside of the synctest bubble",
 		"OuterT":  "New in a synctest bubble needs the *testing.T that the bubble was given",
 		"Addr":    "Addr in a synctest bubble",
+		"LoseAt":  "its rounds come one after the other",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMistakeInABubble$/^"+name+"$", "-test.v")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMistake$/^"+name+"$", "-test.v")
 			cmd.Env = append(os.Environ(), "RLOCKTEST_MISTAKES=1")
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), want) {
@@ -254,7 +255,7 @@ func TestBubblesThatCannotWorkSaySo(t *testing.T) {
 	}
 }
 
-func TestMistakeInABubble(t *testing.T) {
+func TestMistake(t *testing.T) {
 	if os.Getenv("RLOCKTEST_MISTAKES") == "" {
 		t.Skip("it is run by the test above")
 	}
@@ -266,6 +267,9 @@ func TestMistakeInABubble(t *testing.T) {
 	})
 	t.Run("OuterT", func(outer *testing.T) {
 		synctest.Test(outer, func(*testing.T) { rlocktest.New(outer) })
+	})
+	t.Run("LoseAt", func(t *testing.T) {
+		rlocktest.LoseAt(t, "job", func(t *testing.T, _ *rlocktest.Round) { t.Parallel() })
 	})
 	t.Run("Addr", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { rlocktest.New(t).Addr() })
