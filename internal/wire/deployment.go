@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -104,7 +105,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
-		pipelinePool, d.limited = r.Options().PipelinePoolSize, r.Options().Limiter != nil
+		pipelinePool, d.limited = pipelinePoolOf(r.Options()), r.Options().Limiter != nil
 	case *redis.ClusterClient:
 		if r == nil {
 			return nil, errNoRedis
@@ -113,7 +114,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 			return nil, errors.New("a cluster client without ReadTimeout or WriteTimeout: each reply that is lost would cost a connection for ever; set them, or ContextTimeoutEnabled")
 		}
 		d.cluster = r
-		pipelinePool = r.Options().PipelinePoolSize
+		pipelinePool = pipelinePoolOf(r.Options())
 	case *redis.Ring:
 		return nil, errors.New("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server")
 	default:
@@ -122,6 +123,15 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	d.combiners.open(cmp.Or(cfg.Direct, direct), pipelinePool)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
+}
+
+// pipelinePoolOf is PipelinePoolSize of the options of a go-redis client; 0: its pipelines share the
+// pool of the other commands, as those of versions before 9.22 do, whose options do not have it.
+func pipelinePoolOf(options any) int {
+	if size := reflect.ValueOf(options).Elem().FieldByName("PipelinePoolSize"); size.IsValid() {
+		return int(size.Int())
+	}
+	return 0
 }
 
 var errNoRedis = errors.New("no Redis client")
