@@ -165,7 +165,14 @@ func (s *Server) newClient(opts []rlock.Option, observed bool) *rlock.Client {
 	if checks.byClient == nil {
 		checks.byClient = map[*rlock.Client]holder{}
 	}
-	checks.byClient[c] = holder{checkHolds, s.bubble}
+	// One at a time: who finds that another test's check has just noticed a loss goes on when that one has
+	// told everybody, and not before.
+	var asking sync.Mutex
+	checks.byClient[c] = holder{func(lock string) {
+		asking.Lock()
+		defer asking.Unlock()
+		checkHolds(lock)
+	}, s.bubble}
 	checks.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
