@@ -244,6 +244,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 			a.until = now.Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
 			seen = sight{held: true, known: true, holder: a.old, until: c.clock.Now().Add(rest)}
 			a.observed.contends()
+			a.observed.saw(&seen)
 			if a.opts.looksOnce() {
 				return nil, seen, because(ErrNotAcquired, errStillHeld)
 			}

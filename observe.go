@@ -82,6 +82,7 @@ type StartEvent struct{ Event }
 type AcquireEvent struct {
 	Event
 	Wait       time.Duration // from the call to its return
+	HolderID   string        // a hold that kept it out, the last that was seen; empty: none, or not known
 	Attempts   int           // looks at the lock
 	Contended  bool          // it has waited
 	Reentry    bool          // it has entered a hold again, or was refused that

@@ -377,3 +377,82 @@ func TestRenewalsAndRetriesNameTheirLock(t *testing.T) {
 	}
 	locktest.MustUnlock(t, lease)
 }
+
+func TestObserverIsToldWhoseHoldIsAdopted(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	r := &locktest.Recorder{}
+	lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
+	handle, err := lease.Handle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted, err := b.NewClient(t, rlock.WithObserver(r)).Adopt(bg, handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Mu.Lock()
+	if e := r.Acquires[0]; e.HolderID != lease.HoldID() || e.HoldID != adopted.HoldID() || !e.Contended {
+		t.Errorf("%+v, want that it has waited for %s", e, lease.HoldID())
+	}
+	r.Mu.Unlock()
+	locktest.MustUnlock(t, adopted)
+}
+
+func TestObserverIsToldWhoKeptAnAcquireOut(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	r := &locktest.Recorder{}
+	theirs := b.NewClient(t).NewLock("a")
+	ours := b.NewClient(t, rlock.WithObserver(r)).NewLock("a")
+	of := func(holdID string) rlock.AcquireEvent {
+		t.Helper()
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		for _, e := range r.Acquires {
+			if e.HoldID == holdID {
+				return e
+			}
+		}
+		t.Fatalf("no AcquireEnd of %q", holdID)
+		return rlock.AcquireEvent{}
+	}
+
+	before := locktest.MustLock(t, theirs)
+	_, err := ours.TryLock(bg)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	if e := of(""); e.HolderID != before.HoldID() {
+		t.Errorf("refused: kept out by %q, want %q", e.HolderID, before.HoldID())
+	}
+	// The head of a line has looked; the one behind it has not.
+	waits := func(n int) {
+		locktest.Eventually(t, "it stands in line", func() bool {
+			s, err := ours.State(bg)
+			return err == nil && s.Waiters == n
+		})
+	}
+	first := locktest.Begin(t, bg, ours)
+	waits(1)
+	locktest.Eventually(t, "it listens", func() bool { return locktest.Subscribers(t, b.Client(t), "a") == 1 })
+	second := locktest.Begin(t, bg, ours)
+	waits(2)
+	locktest.MustUnlock(t, before)
+	got := [2]*rlock.Lease{first.Held()}
+	locktest.MustUnlock(t, got[0])
+	got[1] = second.Held()
+	if e := of(got[0].HoldID()); e.HolderID != before.HoldID() {
+		t.Errorf("the first was kept out by %q, want %q", e.HolderID, before.HoldID())
+	}
+	locktest.MustUnlock(t, got[1])
+	r.Mu.Lock()
+	if e := r.Acquires[len(r.Acquires)-1]; e.HolderID != got[0].HoldID() || !e.Contended {
+		t.Errorf("the second was kept out by %q, want %q: %+v", e.HolderID, got[0].HoldID(), e)
+	}
+	r.Mu.Unlock()
+	locktest.MustUnlock(t, locktest.MustLock(t, ours))
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if e := r.Acquires[len(r.Acquires)-1]; e.HolderID != "" {
+		t.Errorf("nobody held it, but %q kept it out", e.HolderID)
+	}
+}

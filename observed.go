@@ -16,8 +16,9 @@ type observed struct {
 
 	// What only the goroutine of the acquire uses.
 	contended  bool
-	handedOver bool // the hold was handed over by another owner of this client
-	ended      bool // AcquireEnd was called
+	holder     string // a hold that kept it out, the last that was seen
+	handedOver bool   // the hold was handed over by another owner of this client
+	ended      bool   // AcquireEnd was called
 
 	entries int // of the hold: guarded as the hold is
 
@@ -56,6 +57,13 @@ func (o *observed) contends() {
 	}
 }
 
+// saw notes who holds the lock.
+func (o *observed) saw(s *sight) {
+	if o != nil && s.holder != "" {
+		o.holder = s.holder
+	}
+}
+
 // end tells of the end of the acquire; e has what came of it. Call it through Lease.granted if
 // there is a lease.
 func (o *observed) end(e AcquireEvent) {
@@ -68,6 +76,9 @@ func (o *observed) end(e AcquireEvent) {
 	of.HoldID, of.Token, of.Entry = e.HoldID, e.Token, e.Entry
 	e.Event, e.Wait, e.Contended = of, o.of.c.now().Sub(o.began), o.contended
 	e.HandedOver = o.handedOver && e.Err == nil
+	if e.HolderID = o.holder; e.HandedOver {
+		e.HolderID = e.HoldID // both holds have it
+	}
 	var found interface{ hasResult() bool } // of a Once
 	if errors.As(e.Err, &found) && found.hasResult() {
 		e.Err = nil

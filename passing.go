@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"errors"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -51,6 +52,9 @@ type gift struct {
 	pass  *pass
 	grant *grant
 }
+
+// errTooLate is why a hold that a waiter was given is of no use.
+var errTooLate = errors.New("the lease was over before the waiter had it")
 
 // passAlarm is how long the first waiter sleeps behind a holder of its own client: as
 // long as the lock changes hands, there is no need to look. Then it looks at Redis and

@@ -94,6 +94,7 @@ func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Dur
 	}
 	defer func() {
 		a.seen = c.lines.seen(w, a.seen)
+		a.observed.saw(&a.seen)
 		c.lines.leave(w, a.handOverOf(lease), a.refused)
 	}()
 	s := newSleeper(&c.env)
@@ -311,6 +312,7 @@ func (a *attempt) show() {
 		a.core.c.lines.saw(a.place, a.seen)
 	}
 	a.owned.saw(&a.seen)
+	a.observed.saw(&a.seen)
 }
 
 // mayStandBy reports whether a look may stand by, or end that: see passing.go.
@@ -429,9 +431,6 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 	}
 	return lease, err
 }
-
-// errTooLate is why a hold that the waiter was given is of no use.
-var errTooLate = errors.New("the lease was over before the waiter had it")
 
 // makeWay lets waiters of other clients go first, after this client has had the lock for
 // a whole batch.
