@@ -15,6 +15,7 @@
 //	permits.go    PermitSemaphores as if they were locks
 //	multilock.go  MultiLocks
 //	redlock.go    RedLocks
+//	crowd.go      a crowd of owners, whose Observers show the same as gauges.go
 //	faults.go     scripts, and the ways to lose a reply
 //	hooks.go      go-redis hooks that count, lose or delay commands
 //	member.go     a client whose looks and events are counted

@@ -1,0 +1,254 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// Instrument takes the values of one series: a duration in seconds, or what is added.
+type Instrument interface {
+	Record(ctx context.Context, v float64)
+}
+
+// Meter is an Observer that measures.
+type Meter struct {
+	Labels *Labels
+	bind   func(m Metric, a *Attributes) Instrument
+
+	mu     sync.RWMutex // guards series
+	series map[seriesKey]*series
+}
+
+var (
+	_ rlock.Observer           = (*Meter)(nil)
+	_ rlock.ContentionObserver = (*Meter)(nil)
+	_ rlock.RenewalObserver    = (*Meter)(nil)
+	_ rlock.LeadershipObserver = (*Meter)(nil)
+)
+
+// NewMeter returns a Meter. bind is called once for each series, maybe concurrently, and twice if two
+// need a series at once.
+func NewMeter(labels *Labels, bind func(m Metric, a *Attributes) Instrument) *Meter {
+	return &Meter{Labels: labels, bind: bind, series: map[seriesKey]*series{}}
+}
+
+type seriesKey struct{ typ, side, label string }
+
+// series are the instruments for the locks of a type and label, of one side.
+type series struct {
+	of    Attributes
+	meter *Meter
+
+	acquired, notAcquired, cancelled    Instrument
+	wait, contentions                   Instrument
+	hold, unlocked, lost, adopted       Instrument // nil: nobody holds it
+	renewal, margin                     Instrument // made by the first renewal: see renewals
+	leader                              Instrument // of an Election
+	losses, renewalFailures, unacquired rare
+	once                                sync.Once
+}
+
+// rare are instruments that are seldom needed, by the value that tells them apart.
+type rare struct {
+	mu   sync.RWMutex // guards all
+	made map[string]Instrument
+}
+
+func (r *rare) get(value string, bind func() Instrument) Instrument {
+	r.mu.RLock()
+	i := r.made[value]
+	r.mu.RUnlock()
+	if i != nil {
+		return i
+	}
+	i = bind()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.made == nil {
+		r.made = map[string]Instrument{}
+	}
+	if other := r.made[value]; other != nil {
+		return other
+	}
+	r.made[value] = i
+	return i
+}
+
+func (m *Meter) of(e rlock.Event) *series {
+	key := seriesKey{e.Type, e.Side, m.Labels.Of(e)}
+	m.mu.RLock()
+	s := m.series[key]
+	m.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	return m.add(key)
+}
+
+func (m *Meter) add(key seriesKey) *series {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.series[key]; s != nil {
+		return s
+	}
+	s := &series{of: Attributes{Type: key.typ, Side: key.side, Label: key.label}, meter: m}
+	s.acquired = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = Acquired })
+	s.notAcquired = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = NotAcquired })
+	s.cancelled = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = Cancelled })
+	s.wait, s.contentions = s.bind(WaitCount, nil), s.bind(Contentions, nil)
+	zero(s.wait, s.contentions)
+	switch key.typ {
+	case "Semaphore", "CountDownLatch", "Barrier":
+		m.series[key] = s
+		return s
+	case "Election":
+		// A candidate shows a zero, so that the sum is one even if nobody leads.
+		s.leader = m.bind(Leader, &Attributes{Label: key.label})
+		zero(s.leader)
+	}
+	s.hold = s.bind(HoldCount, nil)
+	s.unlocked = s.bind(HoldDuration, func(a *Attributes) { a.End = Unlocked })
+	s.lost = s.bind(HoldDuration, func(a *Attributes) { a.End = Lost })
+	s.adopted = s.bind(HoldDuration, func(a *Attributes) { a.End = Adopted })
+	zero(s.hold)
+	m.series[key] = s
+	return s
+}
+
+// holds makes what is needed of a lock that was held once. The first loss, and the first failure, has
+// to be an increase: a rate is blind to a series that begins with 1.
+func (s *series) holds() {
+	s.once.Do(func() {
+		for _, c := range causes {
+			zero(s.loss(c.name))
+		}
+		for _, err := range []error{rlock.ErrUnreachable, rlock.ErrRefused} {
+			zero(s.renewalFailure(ErrorType(err)))
+		}
+		s.renewal, s.margin = s.bind(RenewalDuration, nil), s.bind(LeaseMargin, nil)
+	})
+}
+
+func zero(all ...Instrument) {
+	for _, i := range all {
+		i.Record(context.Background(), 0)
+	}
+}
+
+func (s *series) bind(m Metric, with func(a *Attributes)) Instrument {
+	a := s.of
+	if with != nil {
+		with(&a)
+	}
+	return s.meter.bind(m, &a)
+}
+
+func (s *series) loss(cause string) Instrument {
+	return s.losses.get(cause, func() Instrument {
+		return s.bind(Losses, func(a *Attributes) { a.Cause = cause })
+	})
+}
+
+func (s *series) renewalFailure(errorType string) Instrument {
+	return s.renewalFailures.get(errorType, func() Instrument {
+		return s.bind(RenewalFailures, func(a *Attributes) { a.Error = errorType })
+	})
+}
+
+func (s *series) failed(errorType string) Instrument {
+	return s.unacquired.get(errorType, func() Instrument {
+		return s.bind(AcquireDuration, func(a *Attributes) { a.Outcome, a.Error = Failed, errorType })
+	})
+}
+
+// AcquireStart implements rlock.Observer. A candidate is seen from here on, not when it leads.
+func (m *Meter) AcquireStart(ctx context.Context, e rlock.StartEvent) context.Context {
+	if e.Type == "Election" {
+		m.of(e.Event)
+	}
+	return ctx
+}
+
+// AcquireEnd implements rlock.Observer.
+func (m *Meter) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
+	s := m.of(e.Event)
+	if e.Contended {
+		s.wait.Record(ctx, -1)
+	}
+	i := s.acquired
+	switch outcome, errorType := Outcome(e.Err); outcome {
+	case NotAcquired:
+		i = s.notAcquired
+	case Cancelled:
+		i = s.cancelled
+	case Failed:
+		i = s.failed(errorType)
+	}
+	i.Record(ctx, e.Wait.Seconds())
+	if e.Err == nil && e.Entry == 1 && s.hold != nil {
+		s.holds()
+		s.hold.Record(ctx, 1)
+	}
+}
+
+// Contended implements rlock.ContentionObserver.
+func (m *Meter) Contended(ctx context.Context, e rlock.ContentionEvent) {
+	s := m.of(e.Event)
+	s.wait.Record(ctx, 1)
+	s.contentions.Record(ctx, 1)
+}
+
+// Unlocked implements rlock.Observer.
+func (m *Meter) Unlocked(ctx context.Context, e rlock.UnlockEvent) {
+	if e.Ends {
+		s := m.of(e.Event)
+		s.ends(ctx, s.unlocked, e.Held)
+	}
+}
+
+// Lost implements rlock.Observer.
+func (m *Meter) Lost(ctx context.Context, e rlock.LossEvent) {
+	s := m.of(e.Event)
+	switch {
+	case s.hold == nil:
+	case End(e.Cause) == Adopted:
+		s.ends(ctx, s.adopted, e.Held)
+	default:
+		s.ends(ctx, s.lost, e.Held)
+		s.loss(Cause(e.Cause)).Record(ctx, 1)
+	}
+}
+
+func (s *series) ends(ctx context.Context, as Instrument, held time.Duration) {
+	if s.hold != nil {
+		s.hold.Record(ctx, -1)
+		as.Record(ctx, held.Seconds())
+	}
+}
+
+// Renewed implements rlock.RenewalObserver.
+func (m *Meter) Renewed(ctx context.Context, e rlock.RenewalEvent) {
+	s := m.of(e.Event)
+	s.holds()
+	if e.Err != nil {
+		s.renewalFailure(ErrorType(e.Err)).Record(ctx, 1)
+		return
+	}
+	s.renewal.Record(ctx, e.Took.Seconds())
+	s.margin.Record(ctx, max(e.Left, 0).Seconds())
+}
+
+// Leadership implements rlock.LeadershipObserver.
+func (m *Meter) Leadership(ctx context.Context, e rlock.LeadershipEvent) {
+	s := m.of(e.Event)
+	switch {
+	case s.leader == nil:
+	case e.Leads:
+		s.leader.Record(ctx, 1)
+	default:
+		s.leader.Record(ctx, -1)
+	}
+}
