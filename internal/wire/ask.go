@@ -106,7 +106,7 @@ func (d *Deployment) afterPing(a asked) (w *Waiting, waits bool) {
 	return d.awaitPing(a)
 }
 
-func (d *Deployment) awaitPing(a asked) (w *Waiting, waits bool) {
+func (d *Deployment) awaitPing(a asked) (_ *Waiting, waits bool) {
 	h := &d.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +116,7 @@ func (d *Deployment) awaitPing(a asked) (w *Waiting, waits bool) {
 	if h.ping == nil {
 		h.ping = d.ping(a.Timeout())
 	}
-	w = &Waiting{d: d, asked: a}
+	w := &Waiting{d: d, asked: a}
 	h.ping.waiting = append(h.ping.waiting, w)
 	if lost, timeout := h.lost, a.Timeout(); timeout < h.ping.timeout {
 		time.AfterFunc(timeout, func() {
