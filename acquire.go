@@ -125,6 +125,9 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	}
 	answered := a.giveUp()
 	a.seen.settle(c.clock.Now(), answered)
+	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
+		l.nameHolder(&a.seen)
+	}
 	return nil, a.error(a.interrupted(caller, err))
 }
 
@@ -270,6 +273,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			a.outage.since = began
 		}
 	}
+	c.watchdog.introduce()
 	if !a.listens && !a.joins { // else it has not looked yet
 		a.observed.contends()
 	}
@@ -433,6 +437,9 @@ func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
 		e.HolderID, e.Left = s.holder, s.left(a.core.c.clock.Now())
+		if s.who != nil {
+			e.Process = *s.who
+		}
 	}
 	return e
 }

@@ -27,6 +27,7 @@ type acquireConfig struct {
 	hasWait  bool
 	waits    time.Duration // what an error says instead of wait, of which it may be the rest
 	value    string        // of an Election
+	again    bool          // after a refusal its caller goes on, and nobody is told of the holder
 }
 
 // limit is the wait that was asked for.
@@ -67,6 +68,12 @@ func (o valueOption) acquire(c *acquireConfig) { c.value = string(o) }
 type partOption time.Duration
 
 func (o partOption) acquire(c *acquireConfig) { c.waits = time.Duration(o) }
+
+// againOption is for a member of a MultiLock that is tried again if it is not free.
+type againOption struct{}
+
+func (againOption) acquire(c *acquireConfig) { c.again = true }
+func (againOption) try()                     {}
 
 // WithLease gives the hold a fixed lease, from [MinLease] to [MaxLease], rounded up to whole
 // milliseconds, and no renewal; WithDrift must leave some of it. A re-entry shares one hold with the

@@ -295,6 +295,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		rlock.WithDrift(-1, 0), rlock.WithDrift(math.NaN(), 0), rlock.WithDrift(0.1, -1), rlock.WithDrift(0.5, time.Hour),
 		rlock.WithReplicaAck(-1, time.Second), rlock.WithReplicaAck(1, 0),
 		rlock.WithPubSub("loud"), rlock.WithObserver(nil), rlock.WithLogger(nil),
+		rlock.WithLabel(strings.Repeat("x", rlock.MaxLabelLength+1)), rlock.WithLabel("a\nb"), rlock.WithLabel("\xff"), rlock.WithLabel("a\u202eb"),
 	} {
 		if _, err := rlock.New(rdb, opt); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("option %d: %v", i, err)

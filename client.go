@@ -38,6 +38,8 @@ type Client struct {
 	pages    pages
 	pollers  *pollers
 	glances  *glances
+	presence *presence // nil: it is anonymous
+	whois    *whois    // nil: it is anonymous
 
 	// As the home of RedLocks, and as one of their nodes.
 	ballots   quorum.Ballots
@@ -110,6 +112,14 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
 		Quarantine: c.cfg.quarantine(),
 	}
+	if !c.cfg.anonymous && !c.env.Anonymous {
+		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed}
+		c.presence.begin(c.cfg.prefix, c.cfg.label)
+		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
+	}
+	c.events.call(func() {
+		c.cfg.logger.Info("rlock: client", "client.id", c.id, "label", c.cfg.label, "prefix", c.cfg.prefix)
+	})
 	if attach := c.env.Attach; attach != nil {
 		attach(c.watchdog.check)
 	}

@@ -116,15 +116,16 @@
 // of its lease, in pipelines, and no goroutine. Of all waiters for a lock in a Client, only the first talks
 // to Redis, or each where Redis keeps the order. In Redis a held lock is one key. Fencing tokens need one
 // small key, in a cluster one for each slot in use. An acquire that was given up or whose outcome is
-// unknown leaves a tombstone for one minute. See docs/keys.md and docs/acl.md.
+// unknown leaves a tombstone for one minute. A client that holds or waits writes one small key a minute,
+// which says who it is ([WithAnonymity]). See docs/keys.md and docs/acl.md.
 //
 // # Failures
 //
 // All errors are an [*Error] with the name of the lock, except those of constructors,
 // [Client.BootstrapServer] and [Client.Shutdown], and what [Do] joins. That of an acquire matches
 // [ErrNotAcquired], [ErrUnreachable] or [ErrRefused], and never two of them: an outage is not taken for a
-// lock that is held. A loss matches [ErrLeaseLost] and its cause. Lock outlasts an outage of a watchdog
-// lease.
+// lock that is held. It names the process that holds the lock, if that is known ([Process]). A loss
+// matches [ErrLeaseLost] and its cause. Lock outlasts an outage of a watchdog lease.
 //
 // # Shutting down
 //

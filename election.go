@@ -19,9 +19,10 @@ type Election struct{ inspected }
 
 // Leader is who leads an election; the zero Leader is nobody.
 type Leader struct {
-	Value  string // what it proclaims
-	HoldID string // Lease.HoldID
-	Token  int64  // Lease.Token
+	Value   string  // what it proclaims
+	HoldID  string  // Lease.HoldID
+	Token   int64   // Lease.Token
+	Process Process // that leads
 }
 
 // NewElection returns the election of a name: see [Client.NewLock].
@@ -130,7 +131,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, err
 	}
-	leader := leaderOf(&sighting{l.stateOf(&r.Outcome), r.Outcome.Value})
+	s := sighting{l.stateOf(&r.Outcome), r.Outcome.Value}
+	l.nameHolders(s.Holders)
+	leader := leaderOf(&s)
 	if leader == (Leader{}) {
 		return leader, l.error(ErrNoLeader)
 	}
@@ -152,7 +155,8 @@ func leaderOf(s *sighting) Leader {
 	if !s.Locked() {
 		return Leader{}
 	}
-	return Leader{Value: s.value, HoldID: s.Holders[0].HoldID, Token: s.Token}
+	first := s.Holders[0]
+	return Leader{Value: s.value, HoldID: first.HoldID, Token: s.Token, Process: first.Process}
 }
 
 // Observe returns a channel that gets the leader, at once and after each change of it or its value; the
@@ -181,7 +185,10 @@ type leadersTo struct {
 }
 
 func (to *leadersTo) tell(s *sighting) {
-	if leader := leaderOf(s); !to.some || leader != to.last {
+	leader := leaderOf(s)
+	known := leader
+	known.Process = to.last.Process // that alone is no news
+	if !to.some || known != to.last {
 		to.last, to.some = leader, true
 		to.send(leader)
 	}

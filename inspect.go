@@ -33,7 +33,9 @@ func (l *core) State(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{Mode: ModeFree}, err
 	}
-	return l.stateOf(&r.Outcome), nil
+	s := l.stateOf(&r.Outcome)
+	l.nameHolders(s.Holders)
+	return s, nil
 }
 
 // stateOf is the state that Redis shows, and what this client knows beside it.
@@ -43,7 +45,7 @@ func (l *core) stateOf(p *protocol.State) State {
 		s.Waiters = l.waiters()
 	}
 	for _, h := range p.Holders {
-		s.Holders = append(s.Holders, Holder(h))
+		s.Holders = append(s.Holders, Holder{HoldID: h.HoldID, Count: h.Count, Shared: h.Shared})
 	}
 	slices.SortFunc(s.Holders, func(a, b Holder) int {
 		if a.Shared != b.Shared {

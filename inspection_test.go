@@ -191,7 +191,7 @@ func TestInspection(t *testing.T) {
 		inner := locktest.MustLockCtx(t, ctx, l)
 		for _, x := range []*rlock.Lock{l, same} {
 			s, err := x.State(bg)
-			if err != nil || !s.Locked() || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: lease.HoldID(), Count: 2}) || s.TTL < 25*time.Second {
+			if err != nil || !s.Locked() || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || locktest.Unnamed(s.Holders)[0] != (rlock.Holder{HoldID: lease.HoldID(), Count: 2}) || s.TTL < 25*time.Second {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			if mine := x == l; mine != (s.Token == lease.Token()) {

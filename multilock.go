@@ -170,7 +170,7 @@ func (m *MultiLock) error(err error) error {
 	e := &Error{Lock: m.name, Err: err}
 	var member *Error
 	if errors.As(err, &member) {
-		e.HolderID, e.Left = member.HolderID, member.Left
+		e.HolderID, e.Process, e.Left = member.HolderID, member.Process, member.Left
 	}
 	if err == error(member) {
 		e.Err = ofMember{member}

@@ -129,7 +129,7 @@ func TestMultiLockErrorSaysTheWaitThatWasAskedFor(t *testing.T) {
 	c := b.NewClient(t)
 	for _, names := range [][2]string{{"a", "b"}, {"{x}a", "{x}b"}} { // one by one, and by one script
 		first, second := c.NewLock(names[0]), c.NewLock(names[1])
-		held := locktest.MustLock(t, b.NewClient(t).NewLock(names[1]))
+		held := locktest.MustLock(t, b.NewClient(t, rlock.WithAnonymity()).NewLock(names[1]))
 		_, err := locktest.MultiLockOf(t, c, names[0], names[1]).Lock(bg, rlock.WithWait(2*time.Second))
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		want := fmt.Sprintf(`rlock: "%s + %s": member %q: not acquired: timed out after 2s; held by %s, `, first.Name(), second.Name(), second.Name(), held.HoldID())

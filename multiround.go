@@ -75,6 +75,9 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 	if !wait {
 		r.end = time.Time{} // one look, which takes what it takes
 	}
+	if wait {
+		r.tries = append(r.tries, againOption{})
+	}
 	var read acquireConfig
 	for _, l := range m.members {
 		if l, ok := l.(interface {
@@ -186,7 +189,12 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			}
 			continue
 		}
-		lease, err := l.Lock(r.below(ctx), r.until(earlier(r.end, limit))...)
+		end := earlier(r.end, limit)
+		opts := r.until(end)
+		if !limit.IsZero() && end.Equal(limit) {
+			opts = append(opts, againOption{}) // of its own
+		}
+		lease, err := l.Lock(r.below(ctx), opts...)
 		if err != nil {
 			now := time.Now()
 			if ctx.Err() == nil && (errors.Is(err, ErrNotAcquired) || worthRepeating(err)) &&

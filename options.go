@@ -95,6 +95,8 @@ type config struct {
 	observer       Observer // nil: nobody
 	observed       bool     // it was given
 	logger         *slog.Logger
+	label          string
+	anonymous      bool
 	env            seam.Env
 }
 
@@ -162,7 +164,7 @@ func (c *config) validate() error {
 	if c.logger == nil {
 		return invalid("WithLogger(nil)")
 	}
-	return nil
+	return checkLabel(c.label)
 }
 
 // validateFor reports what of the configuration does not suit a go-redis client.
@@ -267,9 +269,17 @@ func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mo
 // of one that an Observer may have.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
 
-// WithLogger sets where losses, failing renewals and broken subscriptions are logged, by default
+// WithLogger sets where the client's id, losses, failing renewals and broken subscriptions are logged, by default
 // nowhere. nil is refused. Details: docs/observing.md.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+
+// WithLabel says what this process is to others, in place of the name of its program: see [Process]. It
+// is printable, and has at most [MaxLabelLength] bytes.
+func WithLabel(label string) Option { return func(c *config) { c.label = label } }
+
+// WithAnonymity keeps the client from telling Redis which process it is, and from asking who others are:
+// both cost a command a minute or less, and show host names to all who share the prefix.
+func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {
 	seam.Option = func(env seam.Env) any { return Option(func(c *config) { c.env = env }) }

@@ -38,7 +38,7 @@ func TestRefusalByTheOwnClientSaysHowToEnterAgain(t *testing.T) {
 		advice     string
 	}
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		mine, other := b.NewClient(t), b.NewClient(t)
+		mine, other := b.NewClient(t, rlock.WithAnonymity()), b.NewClient(t)
 		refusals := map[string]func(c *rlock.Client) refusal{
 			"a reader keeps the writer out": func(c *rlock.Client) refusal {
 				return refusal{mine.NewReadWriteLock("rw").Reader, c.NewReadWriteLock("rw").Writer, unless}

@@ -131,6 +131,7 @@ type PermitHolder struct {
 	HoldID  string // Lease.HoldID if it is of this client or WithFairness, else the id of the first permit
 	Permits int
 	TTL     time.Duration // rest of the lease; -1: it does not end
+	Process Process       // whose hold it is
 }
 
 // State returns who holds the permits. Errors are those of an [Inspector].
@@ -144,9 +145,14 @@ func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	if c.Waiters < 0 {
 		state.Waiters = l.waiters()
 	}
+	var holders []Holder
 	for _, h := range c.Held {
 		state.Permits += h.N
-		state.Holders = append(state.Holders, PermitHolder{protocol.PermitHoldID(h.HoldID, l.c.id), h.N, h.Rest})
+		holders = append(holders, Holder{HoldID: protocol.PermitHoldID(h.HoldID, l.c.id)})
+	}
+	l.nameHolders(holders)
+	for i, h := range c.Held {
+		state.Holders = append(state.Holders, PermitHolder{holders[i].HoldID, h.N, h.Rest, holders[i].Process})
 	}
 	slices.SortFunc(state.Holders, func(a, b PermitHolder) int {
 		return cmp.Or(strings.Compare(a.HoldID, b.HoldID), cmp.Compare(a.Permits, b.Permits))

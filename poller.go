@@ -62,6 +62,13 @@ func (w *watch) tell(s *sighting, changed bool) {
 	w.tellee.tell(s)
 }
 
+// waits reports whether the watch was told nothing yet.
+func (w *watch) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.some
+}
+
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,6 +111,7 @@ type viewed struct {
 	// listen has notify called when a release is announced. It returns nil if it
 	// cannot, now or ever.
 	listen func(ctx context.Context, notify func()) (end func())
+	name   func(holders []Holder) // adds their processes
 }
 
 // poller looks at a lock for all its watches in a client.
@@ -231,6 +239,10 @@ func (p *poller) run() {
 			failures++
 		} else {
 			changed := p.see(&s)
+			if changed || slices.ContainsFunc(audience, (*watch).waits) {
+				s.Holders = slices.Clone(s.Holders) // those that were seen are compared later
+				p.name(s.Holders)
+			}
 			for _, w := range audience {
 				w.tell(&s, changed)
 			}

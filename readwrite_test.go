@@ -51,6 +51,7 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 			t.Fatal(on, err)
 		}
 		s, err = l.Reader.State(bg)
+		s.Holders = locktest.Unnamed(s.Holders)
 		if err != nil || s.Mode != rlock.ModeExclusive || s.Token != write.Token() || len(s.Holders) != 2 ||
 			s.Holders[0] != (rlock.Holder{HoldID: write.HoldID(), Count: 1}) || s.Holders[1] != (rlock.Holder{HoldID: write.HoldID(), Count: 1, Shared: true}) {
 			t.Fatalf("%+v, %v", s, err)

@@ -111,6 +111,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	if err != nil {
 		return nil, err
 	}
+	home.presence.alsoOn(l.servers())
 	return &RedLock{l}, nil
 }
 

@@ -15,8 +15,8 @@ type Locker interface {
 	// Lock waits until it has the lock and returns a lease. Waiters of one client get it in the order
 	// of their calls; among clients the type decides. The error matches
 	//   - ErrNotAcquired, if another had the lock or went first, or too few replicas confirmed
-	//     (WithReplicaAck); Error.HolderID and Error.Left tell who has it, maybe this client, and for
-	//     how long;
+	//     (WithReplicaAck); Error.HolderID, Error.Process and Error.Left tell who has it, maybe this
+	//     client, and for how long;
 	//   - ErrUnreachable (a RedLock: ErrNoQuorum too), if Redis gave no answer for a watchdog lease, or
 	//     until the end of the wait;
 	//   - ErrRefused, if Redis replied with an error. Lock waits out those of a server that may soon

@@ -28,6 +28,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	c.once.Do(func() { close(c.closing) })
 	c.watchdog.drain()
 	err := c.released(ctx)
+	if err == nil {
+		c.presence.takeBack(ctx) // otherwise it goes with the leases
+	}
 	c.wire.Stop()
 	left := c.watchdog.close()
 

@@ -25,6 +25,7 @@ type sight struct {
 	err    error     // Redis, or a quorum, gave no answer
 	said   said      // what an inquiry has found instead
 	room   permits   // of a semaphore
+	who    *Process  // whose hold the holder is; nil: not known
 	own    bool      // the holder is of the client that is told
 	advice string    // to it then
 
@@ -169,8 +170,11 @@ func (s *sight) text(now time.Time) string {
 // holders says who held the lock.
 func (s *sight) holders(now time.Time) string {
 	who, holder := "held by another", s.holder
-	if s.own {
+	switch {
+	case s.own:
 		holder = "this client (" + holder + ")"
+	case s.who != nil:
+		holder = s.who.String()
 	}
 	switch {
 	case holder != "" && s.others > 0:
@@ -182,10 +186,14 @@ func (s *sight) holders(now time.Time) string {
 	case s.known:
 		who = "reserved for a waiter"
 	}
+	of := ""
+	if holder != "" && s.others == 0 {
+		of = " of its lease"
+	}
 	if left := s.left(now); left > 10*time.Second {
-		who = fmt.Sprintf("%s, %v left", who, left.Round(time.Second))
+		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Second), of)
 	} else if left > 0 {
-		who = fmt.Sprintf("%s, %v left", who, left.Round(time.Millisecond))
+		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Millisecond), of)
 	}
 	return who + s.advice
 }

@@ -26,9 +26,10 @@ type State struct {
 
 // Holder is one hold that has a lock.
 type Holder struct {
-	HoldID string
-	Count  int  // how often it has entered
-	Shared bool // it is a reader
+	HoldID  string
+	Count   int     // how often it has entered
+	Shared  bool    // it is a reader
+	Process Process // whose hold it is
 }
 
 // Locked reports whether anybody holds the lock.

@@ -71,6 +71,9 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
 	r.told = err
 	if err == nil && !done {
+		if !wait {
+			cores[0].nameHolder(&attempts[0].seen)
+		}
 		attempts[0].seen.toldTo(c.id, 0, cores[0].toEnterAgain)
 		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
 	}

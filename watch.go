@@ -74,5 +74,6 @@ func (l *core) viewed() viewed {
 			// Where each waiter has a channel of its own there may be none for others.
 			return l.asks.Listen("", notify)
 		},
+		name: l.nameHolders,
 	}
 }

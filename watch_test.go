@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func watchFree(t testing.TB, states <-chan rlock.State) {
 func watchHeld(t testing.TB, states <-chan rlock.State, owner string, count int) rlock.State {
 	t.Helper()
 	want := []rlock.Holder{{HoldID: owner, Count: count}}
-	s := watchUntil(t, states, fmt.Sprint("the holder is ", want), func(s rlock.State) bool { return reflect.DeepEqual(s.Holders, want) })
+	s := watchUntil(t, states, fmt.Sprint("the holder is ", want), func(s rlock.State) bool { return slices.Equal(locktest.Unnamed(s.Holders), want) })
 	if s.Mode != rlock.ModeExclusive {
 		t.Fatalf("held: %+v", s)
 	}

@@ -29,6 +29,8 @@ type watchdog struct {
 
 	mu         sync.Mutex // guards the rest, ended, and the entries
 	agenda     agenda
+	self       *entry           // the client's introduction, which nobody waits for; nil: it is anonymous
+	wanted     bool             // a hold or wait has begun since the introduction was last found due
 	tokens     map[int64]*entry // by the number of the hold: the exclusive ones
 	mostTokens int              // that it had
 	armed      instant          // when the goroutine will look next
@@ -62,6 +64,7 @@ func (w *watchdog) add(e *entry, at instant) {
 	}
 	defer w.mu.Unlock()
 	w.left.Add(1)
+	w.introduceLocked()
 	if _, number, token := e.duty.holds(); token != 0 {
 		if w.tokens == nil {
 			w.tokens = map[int64]*entry{}
@@ -69,11 +72,35 @@ func (w *watchdog) add(e *entry, at instant) {
 		w.tokens[number] = e
 	}
 	w.pushLocked(e, at)
+	w.startLocked()
+}
+
+func (w *watchdog) startLocked() {
 	if w.ended == nil {
 		w.ended = make(chan struct{})
 		w.armed = w.now().Add(seam.FarAway)
 		go w.run(newSleeper(w.env), w.ended)
 	}
+}
+
+// introduce has the client say who it is, from now on, for as long as it is in use.
+func (w *watchdog) introduce() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed && w.introduceLocked() {
+		w.startLocked()
+	}
+}
+
+// introduceLocked reports whether that begins.
+func (w *watchdog) introduceLocked() bool {
+	w.wanted = true
+	if w.self == nil || !w.self.ended || w.draining {
+		return false
+	}
+	w.self.ended, w.self.index = false, -1
+	w.pushLocked(w.self, w.now())
+	return true
 }
 
 // remove ends a duty from outside.
@@ -145,8 +172,15 @@ func (w *watchdog) endLocked(e *entry) {
 	if e.ended {
 		return
 	}
+	if e == w.self && w.wanted && !w.draining {
+		w.pushLocked(e, w.now()) // it had just found that nobody needs it
+		return
+	}
 	e.ended = true
 	w.agenda.remove(e)
+	if e == w.self {
+		return
+	}
 	w.left.Add(-1)
 	if _, number, _ := e.duty.holds(); w.tokens[number] == e {
 		delete(w.tokens, number)
@@ -222,7 +256,9 @@ func (w *watchdog) close() (left []duty) {
 	}
 	w.mu.Lock()
 	for _, e := range w.agenda.all() {
-		left = append(left, e.duty)
+		if e != w.self {
+			left = append(left, e.duty)
+		}
 	}
 	w.mu.Unlock()
 	for _, d := range left {
@@ -255,7 +291,7 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry) {
 	due := w.pop(now, room)
 	for i, e := range due {
-		if w.drains(e) {
+		if w.begins(e) {
 			e.duty.drain()
 		}
 		do, next := e.duty.due(now, w.slack)
@@ -264,6 +300,9 @@ func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry
 				sends = make([]sending, 0, len(due)-i)
 			}
 			sends = append(sends, sending{w, e, do})
+			if last := len(sends) - 1; last > 0 && sends[last-1].e == w.self {
+				sends[last], sends[last-1] = sends[last-1], sends[last] // renewals go first
+			}
 		}
 		w.move(e, next)
 	}
@@ -293,10 +332,14 @@ func (w *watchdog) pop(now instant, room []*entry) (due []*entry) {
 	return due
 }
 
-// drains reports whether a duty has yet to be told that the client shuts down.
-func (w *watchdog) drains(e *entry) bool {
+// begins is called before a duty is done. It reports whether that has yet to be told that the client
+// shuts down.
+func (w *watchdog) begins(e *entry) (drains bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if e == w.self {
+		w.wanted = false
+	}
 	if !w.draining || e.drained {
 		return false
 	}

@@ -20,7 +20,11 @@ func IsClock(key string) bool {
 	return strings.HasSuffix(key, "rlock:clock") || strings.Contains(key, "rlock:clock:{")
 }
 
-// Keys are all keys but the fencing clocks, which are there for good.
+// IsClient reports whether a client introduces itself under a key, of any prefix.
+func IsClient(key string) bool { return strings.Contains(key, "rlock:client:") }
+
+// Keys are all keys but the fencing clocks, which are there for good, and those of clients, which are
+// there for as long as they.
 func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 	t.Helper()
 	all, err := rdb.Keys(bg, "*").Result()
@@ -39,14 +43,14 @@ func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 		t.Fatal(err)
 	}
 	for _, k := range all {
-		if !IsClock(k) {
+		if !IsClock(k) && !IsClient(k) {
 			keys = append(keys, k)
 		}
 	}
 	return keys
 }
 
-// MustBeEmpty checks that Redis holds nothing but fencing clocks.
+// MustBeEmpty checks that Redis holds nothing but fencing clocks, and clients.
 func MustBeEmpty(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	if keys := Keys(t, rdb); len(keys) > 0 {

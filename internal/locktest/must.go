@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,4 +160,14 @@ func MustBeHeld(t testing.TB, locks ...rlock.Locker) {
 		}
 		WantErr(t, err, rlock.ErrNotAcquired)
 	}
+}
+
+// Unnamed are holders without their processes: those are found out apart from the lock, and need not be
+// known at once.
+func Unnamed(holders []rlock.Holder) []rlock.Holder {
+	holders = slices.Clone(holders)
+	for i := range holders {
+		holders[i].Process = rlock.Process{}
+	}
+	return holders
 }

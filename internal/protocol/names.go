@@ -64,6 +64,9 @@ func reserved(name string) (why string) {
 	if strings.Contains(name, clockName+":{") {
 		return common
 	}
+	if strings.Contains(name, clientName) {
+		return "is reserved for the key of a client"
+	}
 	for _, end := range []string{clockName, servedKey, "rlock:red:highest", "rlock:red:admitted", "rlock:red:since"} {
 		if strings.HasSuffix(name, end) {
 			return common

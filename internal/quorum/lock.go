@@ -150,6 +150,14 @@ func (l *Lock) Votes() (keys []VoteKey) {
 	return keys
 }
 
+// Wires returns the deployments of the nodes.
+func (l *Lock) Wires() (all []*wire.Deployment) {
+	for _, n := range l.nodes {
+		all = append(all, n.Wire)
+	}
+	return all
+}
+
 // NewID implements protocol.Protocol.
 func (l *Lock) NewID() protocol.HoldID { return l.cfg.NewID() }
 

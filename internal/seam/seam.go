@@ -27,6 +27,8 @@ type Env struct {
 	// Attach is called once, with a function that makes the client ask Redis at once about
 	// its holds of a lock, so that it learns of a loss before the next renewal.
 	Attach func(check func(lock string))
+	// Anonymous: the client neither introduces itself nor asks who others are.
+	Anonymous bool
 	// Direct is how many requests may be under way to one server before others are combined
 	// in pipelines.
 	Direct int

@@ -177,10 +177,11 @@ func (m *electionModel) check(t *rapid.T) {
 		shown := rlock.Leader{Value: hash["value"], HoldID: hash["exclusive"]}
 		fmt.Sscan(hash["token"], &shown.Token)
 		select {
-		case m.last = <-m.seen:
+		case leader := <-m.seen:
+			m.last = unnamed(leader)
 		default:
 		}
-		if leader == want && errors.Is(err, rlock.ErrNoLeader) == (m.leader == nil) && shown == want &&
+		if unnamed(leader) == want && errors.Is(err, rlock.ErrNoLeader) == (m.leader == nil) && shown == want &&
 			int(queue) == len(m.waiting) && alive == queue && m.last == want {
 			return
 		}

@@ -21,7 +21,7 @@ func endsOn(t testing.TB, seen <-chan rlock.Leader, want rlock.Leader) {
 			if !ok {
 				t.Fatal("closed")
 			}
-			if last = l; l == want {
+			if last = l; unnamed(l) == want {
 				return
 			}
 		case <-timeout:

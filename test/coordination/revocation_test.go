@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -446,7 +447,7 @@ func TestARequestOnTheWire(t *testing.T) {
 			}
 			lease := locktest.MustLock(t, l, rlock.WithLease(time.Hour))
 			dump := func() (all string) {
-				for _, key := range locktest.Keys(t, rdb) {
+				for _, key := range slices.Sorted(slices.Values(locktest.Keys(t, rdb))) {
 					if !strings.Contains(key, ":rlock:asked:") {
 						all += fmt.Sprintf("%s %q until %v\n", key, rdb.Dump(bg, key).Val(), rdb.Do(bg, "pexpiretime", key).Val())
 					}
@@ -501,7 +502,7 @@ func TestCostOfListening(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	l := locktest.NewClient(t, rdb, patient).NewLock("a")
+	l := locktest.NewClient(t, rdb, patient, rlock.WithAnonymity()).NewLock("a")
 	request(t, l, false) // its client finds out how to publish
 	lease = locktest.MustLock(t, l)
 	before = sent.N.Load()

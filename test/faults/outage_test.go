@@ -150,7 +150,7 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	c := b.NewClient(t)
-	holders := b.NewClient(t)
+	holders := b.NewClient(t, rlock.WithAnonymity())
 	for _, k := range locktest.Types {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()

@@ -13,6 +13,7 @@ func TestChildProcess(t *testing.T) {
 	locktest.RunChild(t, map[string]locktest.ChildMode{
 		"sections":     childSections,
 		"hold":         childHold,
+		"labeled":      childLabeled,
 		"watch":        childWatch,
 		"wait":         childWait,
 		"handover":     childHandOver,

@@ -118,7 +118,7 @@ func TestRedLockReentry(t *testing.T) {
 	}
 	counted(same, ctx, 3)
 	counted(l, ctx, 3)
-	if s, err := same.State(bg); err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: outer.HoldID(), Count: 3}) {
+	if s, err := same.State(bg); err != nil || len(s.Holders) != 1 || locktest.Unnamed(s.Holders)[0] != (rlock.Holder{HoldID: outer.HoldID(), Count: 3}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if err := third.Extend(bg, time.Minute); err != nil {
@@ -340,7 +340,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 			isHeld := func(by *rlock.Lease, seen *rlock.RedLock, token bool) {
 				t.Helper()
 				s, err := seen.State(bg)
-				if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: by.HoldID(), Count: 1}) {
+				if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || locktest.Unnamed(s.Holders)[0] != (rlock.Holder{HoldID: by.HoldID(), Count: 1}) {
 					t.Errorf("%+v, %v", s, err)
 				}
 				if s.TTL <= 0 || s.TTL > locktest.RedLockLease {

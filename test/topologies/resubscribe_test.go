@@ -63,7 +63,7 @@ func TestWaiterAfterUnansweredUnsubscribe(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("the release was missed")
 	}
-	if s := log.String(); s != "" {
+	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "rlock: client") {
 		t.Errorf("logged:\n%s", s)
 	}
 }

@@ -86,9 +86,9 @@ var aclTypes = []aclType{
 			}
 			return []rlock.Locker{l}
 		}},
-	{name: "RedLock", nodes: 3, keys: "~{app:* ~app:rlock:red:* &{app:*", commands: pubsub,
+	{name: "RedLock", nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: pubsub,
 		open: aclRedLock()},
-	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~app:rlock:red:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
+	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
 		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)}, // the clocks may differ by a part of it
 		open: aclRedLock(rlock.WithRestartQuarantine())},
 	{name: "Lock with WithFailoverQuarantine", keys: aclLock, commands: append([]string{"info"}, pubsub...),
@@ -256,7 +256,7 @@ func aclDo(t *testing.T, rdb redis.UniversalClient, line string) {
 // returns what was sent.
 func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 	t.Helper()
-	sent := &aclSent{texts: map[string]struct{}{}, keys: map[string]struct{}{}}
+	sent := &aclSent{texts: map[string]struct{}{}, own: map[string]struct{}{}, keys: map[string]struct{}{}}
 	clients := func() (all []*rlock.Client) {
 		for _, s := range servers {
 			rdb := s.Client(func(o *redis.Options) {
@@ -269,6 +269,13 @@ func aclUse(t *testing.T, k aclType, servers []*redistest.Server) *aclSent {
 		return all
 	}
 	a, b := clients(), clients()
+	defer func() {
+		for _, c := range slices.Concat(a, b) {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
 	if strings.Contains(k.name, "Quarantine") {
 		for _, c := range a {
 			if k.nodes == 0 {
@@ -635,6 +642,7 @@ func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
 	}
 	sent.mu.Lock()
 	defer sent.mu.Unlock()
+	maps.Copy(all, sent.own)
 	for text := range sent.texts {
 		for _, call := range aclCall.FindAllStringSubmatch(text, -1) {
 			if name := call[1]; name != "" {
@@ -652,20 +660,25 @@ func aclCommands(t *testing.T, k aclType, sent *aclSent) []string {
 
 var aclCall = regexp.MustCompile(`redis\.p?call\((?:'([a-z]+)'(?:, '(\w+)')?|[^,)]*)`)
 
-// aclSent are the scripts that were sent in full, as each is once, and the keys of all.
+// aclSent are the scripts that were sent in full, as each is once, the commands for the keys of clients,
+// and all keys.
 type aclSent struct {
 	mu    sync.Mutex // guards the rest
 	texts map[string]struct{}
+	own   map[string]struct{}
 	keys  map[string]struct{}
 }
 
 func (s *aclSent) note(cmd redis.Cmder) {
-	if cmd.Name() != "eval" && cmd.Name() != "evalsha" {
-		return
-	}
+	args := cmd.Args()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	args := cmd.Args()
+	if cmd.Name() != "eval" && cmd.Name() != "evalsha" {
+		if key := fmt.Sprint(args[min(1, len(args)-1)]); locktest.IsClient(key) {
+			s.own[cmd.Name()], s.keys[key] = struct{}{}, struct{}{}
+		}
+		return
+	}
 	if cmd.Name() == "eval" {
 		s.texts[fmt.Sprint(args[1])] = struct{}{}
 	}
