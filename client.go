@@ -116,6 +116,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed}
 		c.presence.begin(c.cfg.prefix, c.cfg.label)
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
+		c.hub.name = connectionName(c.presence.self)
 	}
 	c.events.call(func() {
 		c.cfg.logger.Info("rlock: client", "client.id", c.id, "label", c.cfg.label, "prefix", c.cfg.prefix)

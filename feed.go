@@ -41,9 +41,9 @@ type feed struct {
 	change chan struct{} // capacity 1: dirty has grown
 
 	// Guarded by hub.mu.
-	node   redis.UniversalClient
-	topics map[topicName]*topic   // what should be subscribed
-	dirty  map[topicName]struct{} // what the session has yet to look at
+	node, of redis.UniversalClient  // of, whose own connections have a name as node
+	topics   map[topicName]*topic   // what should be subscribed
+	dirty    map[topicName]struct{} // what the session has yet to look at
 }
 
 func (f *feed) addLocked(t *topic) {

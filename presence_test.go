@@ -513,6 +513,44 @@ func TestLogSaysTheIDOfAClientOnce(t *testing.T) {
 	}
 }
 
+// CLIENT LIST tells whose connections those are that a client opens by itself.
+func TestSubscribedConnectionsHaveAName(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	admin := s.Client()
+	for name, test := range map[string]struct {
+		opts  []rlock.Option
+		redis func(o *redis.Options)
+		want  string
+	}{
+		"label":     {[]rlock.Option{rlock.WithLabel("billing é 1")}, func(*redis.Options) {}, "rlock:billing___1"},
+		"program":   {nil, func(*redis.Options) {}, "rlock:rlock.test"},
+		"RESP2":     {[]rlock.Option{rlock.WithLabel("two")}, func(o *redis.Options) { o.Protocol = 2 }, "rlock:two"},
+		"own name":  {[]rlock.Option{rlock.WithLabel("three")}, func(o *redis.Options) { o.ClientName = "mine" }, "mine"},
+		"anonymous": {[]rlock.Option{rlock.WithAnonymity(), rlock.WithLabel("four")}, func(*redis.Options) {}, ""},
+	} {
+		lease := locktest.MustLock(t, locktest.NewClient(t, s.Client()).NewLock(name))
+		next := locktest.Begin(t, bg, locktest.NewClient(t, s.Client(test.redis), test.opts...).NewLock(name))
+		listens := "" // the line of its connection
+		locktest.Eventually(t, "it listens", func() bool {
+			for line := range strings.Lines(admin.ClientList(bg).Val()) {
+				if strings.Contains(line, " sub=1 ") && strings.Contains(line, " name="+test.want+" ") {
+					listens = line
+				}
+			}
+			return listens != ""
+		})
+		locktest.MustUnlock(t, lease)
+		lease = next.Held()
+		for line := range strings.Lines(admin.ClientList(bg).Val()) {
+			if strings.Contains(line, " name=rlock:") && !strings.Contains(line, " sub=") {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+		locktest.MustUnlock(t, lease)
+	}
+}
+
 // The Observer has it from the error of the acquire.
 func TestAcquireEndNamesTheHolder(t *testing.T) {
 	t.Parallel()

@@ -116,3 +116,18 @@ func checkLabel(label string) error {
 	}
 	return nil
 }
+
+// connectionName is what the connections of a process are called that its client opens: Redis takes no
+// blanks, and nothing but ASCII.
+func connectionName(p Process) string {
+	who := p.Label
+	if who == "" {
+		who = p.Program
+	}
+	return "rlock:" + strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '_'
+		}
+		return r
+	}, who)
+}

@@ -26,6 +26,7 @@ type hub struct {
 	env    *seam.Env
 	wire   *wire.Deployment
 	events *events
+	name   string          // of its connections; empty: none
 	ctx    context.Context // ends with close
 	stop   context.CancelFunc
 	work   wire.Tally // goroutines
@@ -419,7 +420,9 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 			go f.run(retryFeed)
 		}
 	}
-	f.node = node // a cluster client may have made a new one for the address
+	if f.of != node { // a cluster client may have made a new one for the address
+		f.of, f.node = node, wire.Named(node, h.name)
+	}
 	return f
 }
 

@@ -101,8 +101,8 @@ var aclTypes = []aclType{
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 }
 
-// pubsub is what a subscribed connection sends; PING shows that it is alive.
-var pubsub = []string{"ping", "subscribe", "unsubscribe", "publish"}
+// pubsub is what a subscribed connection sends; PING shows that it is alive, and it has a name.
+var pubsub = []string{"client|setname", "ping", "subscribe", "unsubscribe", "publish"}
 
 func aclRedLock(opts ...rlock.RedLockOption) func(c []*rlock.Client, name string) []rlock.Locker {
 	return func(c []*rlock.Client, name string) []rlock.Locker {

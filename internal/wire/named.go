@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Named is a go-redis client whose own connections, which are those of subscriptions, have a name in
+// CLIENT LIST. It shares everything else with node. It is node itself if that gives its connections a
+// name already, or is no client of one server.
+func Named(node redis.UniversalClient, name string) redis.UniversalClient {
+	one, ok := node.(*redis.Client)
+	if !ok || name == "" || one.Options().ClientName != "" {
+		return node
+	}
+	named := one.WithTimeout(one.Options().ReadTimeout)
+	named.AddHook(naming(name))
+	return named
+}
+
+// naming is a hook that names a connection after the handshake. With Options.ClientName a server that
+// does not permit that would be left without a connection.
+type naming string
+
+func (naming) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (name naming) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil || cmd.Name() != "hello" {
+			return err
+		}
+		if err := next(ctx, redis.NewStatusCmd(ctx, "client", "setname", string(name))); err != nil && !IsReply(err) {
+			cmd.SetErr(err) // a late reply would be taken for another
+			return err
+		}
+		return nil
+	}
+}
+
+func (naming) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
