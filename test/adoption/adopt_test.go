@@ -51,7 +51,7 @@ func TestAnotherClientGoesOnWithAHold(t *testing.T) {
 		}
 		locktest.MustBeHeld(t, k.Blocker(a, name(t)))
 		s, err := k.Open(a, name(t)).State(bg)
-		if err != nil || len(s.Holders) != 1 || s.Holders[0] != (rlock.Holder{HoldID: second.HoldID(), Count: 1, Shared: k.Shared}) {
+		if err != nil || len(s.Holders) != 1 || locktest.Unnamed(s.Holders)[0] != (rlock.Holder{HoldID: second.HoldID(), Count: 1, Shared: k.Shared}) {
 			t.Errorf("the state is %+v, %v", s, err)
 		}
 		stale(t, a, handle)

@@ -241,7 +241,7 @@ func TestAnAdoptionThatIsGivenUpIsUndone(t *testing.T) {
 					after := before
 					locktest.Eventually(t, "it is given back", func() bool {
 						after, err = k.Open(c, name(t)).State(bg)
-						return err == nil && len(after.Holders) == 1 && after.Holders[0] == before.Holders[0]
+						return err == nil && len(after.Holders) == 1 && after.Holders[0].HoldID == before.Holders[0].HoldID && after.Holders[0].Count == before.Holders[0].Count
 					})
 					if after.TTL > before.TTL {
 						t.Errorf("the lease is %v, and was %v", after.TTL, before.TTL)
