@@ -108,7 +108,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	c.site = protocol.Site{
 		Wire: c.wire, Scripts: scripts, Clock: protocol.NewFencingClock(c.cfg.prefix), Served: protocol.ServedKey(c.cfg.prefix), NewID: c.newID, Listen: c.hub.listen, ListenFor: c.hub.listenFor,
-		ListenTo: c.hub.listenTo, Listening: c.hub.listening, Client: c.id,
+		ListenTo: c.hub.listenTo, Listening: c.hub.listening, MayHear: c.hub.mayHear, Client: c.id,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
 		Quarantine: c.cfg.quarantine(),
 	}

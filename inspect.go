@@ -42,7 +42,7 @@ func (l *core) State(ctx context.Context) (State, error) {
 func (l *core) stateOf(p *protocol.State) State {
 	s := State{Mode: ModeFree, TTL: p.TTL, Token: p.Token, Waiters: p.Waiters}
 	if p.Waiters < 0 {
-		s.Waiters = l.waiters()
+		s.Waiters = l.waiters() + p.Listeners
 	}
 	for _, h := range p.Holders {
 		s.Holders = append(s.Holders, Holder{HoldID: h.HoldID, Count: h.Count, Shared: h.Shared})
@@ -66,6 +66,7 @@ func (l *core) stateOf(p *protocol.State) State {
 		s.Mode, s.Token = ModeShared, 0
 	default:
 		s.Token, s.TTL = 0, 0
+		s.Waiters -= p.Listeners // nobody waits for a free lock
 	}
 	return s
 }

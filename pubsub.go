@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -137,6 +138,14 @@ func (h *hub) listening(prefix, rest string) bool {
 		}
 	}
 	return true
+}
+
+// mayHear reports whether a channel is subscribed, or may be: a subscribe or unsubscribe is under way.
+func (h *hub) mayHear(channel string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.namesOf(channel), func(name topicName) bool { return h.topics[name] != nil }) ||
+		slices.ContainsFunc(h.leaving, func(t *topic) bool { return t.name.channel == channel })
 }
 
 func (h *hub) listenLocked(name topicName, s *subscription) *topic {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // Locker is what every lock type can do, and what a [MultiLock] needs of its members: see also
@@ -145,3 +146,5 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts 
 	cut := cutOffOf(ctx, inside)
 	return cut.result(err, lease.Unlock(ctx))
 }
+
+func init() { seam.Waiters = func(lock any) int { return lock.(*Lock).waiters() } }

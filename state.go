@@ -21,7 +21,9 @@ type State struct {
 	Holders []Holder      // sorted by hold id, a writer before the readers
 	TTL     time.Duration // rest of the longest lease; -1: it has none
 	Token   int64         // of the holder; 0: free, held by readers, or unknown outside its client
-	Waiters int           // in all processes if Redis keeps the queue, otherwise in this client
+	// Waiters are all that wait if Redis keeps the queue. Otherwise they are those of this client, and one for
+	// each other client that listens for a release: it waits, has waited within three seconds, or watches.
+	Waiters int
 }
 
 // Holder is one hold that has a lock.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // IsClock reports whether a key is a fencing clock, of any prefix.
@@ -181,14 +182,13 @@ func Subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
 	return n[channel]
 }
 
-// Waiters is how many State counts.
+// Waiters is how many wait for a lock in its client.
 func Waiters(t testing.TB, l *rlock.Lock) int {
 	t.Helper()
-	s, err := l.State(bg)
-	if err != nil {
+	if _, err := l.State(bg); err != nil {
 		t.Fatal(err)
 	}
-	return s.Waiters
+	return seam.Waiters(l)
 }
 
 // DeleteAll deletes all keys but the fencing clocks.

@@ -46,7 +46,7 @@ func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }
 // Inspect implements Protocol. It shows the counter as the token, except for a hold of ours
 // that did not raise it.
 func (l *Fenced) Inspect() Request[State] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, nil, readFenced)
+	return listening(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, l.names.Channel(), readFenced)
 }
 
 func readFenced(a wire.Answer) (State, error) {

@@ -140,7 +140,7 @@ func (l *Lock) forceUnlock(holdID string, how any) Request[bool] {
 
 // Inspect implements Protocol.
 func (l *Lock) Inspect() Request[State] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock}, nil, readState)
+	return listening(l.site, "lock/inspect", []string{l.names.Lock}, l.names.Channel(), readState)
 }
 
 // Probe implements Protocol.

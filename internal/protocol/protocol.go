@@ -262,7 +262,10 @@ type State struct {
 	TTL     time.Duration // rest of the longest lease; -1: it has none
 	Token   int64         // 0: Redis does not show it
 	Waiters int           // in Redis; -1: Redis does not keep them
-	Value   string        // what the leader of an Election proclaims
+	// Listeners is how many other clients listen for a release, as far as is known, if Redis does
+	// not keep the waiters.
+	Listeners int
+	Value     string // what the leader of an Election proclaims
 }
 
 // Holder is one holder of a lock.
@@ -349,6 +352,8 @@ type Site struct {
 	// Listening reports whether the channel with a prefix and the rest of its name is
 	// subscribed.
 	Listening func(prefix, rest string) bool
+	// MayHear reports whether a channel is subscribed, or may be.
+	MayHear func(channel string) bool
 	// Client is the first part of the ids that NewID makes.
 	Client string
 	// CommandTimeout bounds a request that has no budget of its own.

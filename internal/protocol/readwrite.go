@@ -60,7 +60,7 @@ func (l *readWrite) ForceUnlock(holdID string) Request[bool] {
 
 // Inspect implements Protocol. It shows both sides.
 func (l *readWrite) Inspect() Request[State] {
-	return looking(l.site, "rw/inspect", []string{l.names.Lock}, []any{l.timers}, readState)
+	return listening(l.site, "rw/inspect", []string{l.names.Lock}, l.channel, readState, l.timers)
 }
 
 // Probe implements Protocol.

@@ -202,7 +202,10 @@ func readState(a wire.Answer) (State, error) {
 	if !ok {
 		return State{}, wire.ErrReply(a.Val)
 	}
-	s := State{TTL: max(time.Duration(ms)*time.Millisecond, -1), Token: token, Waiters: int(waiters)}
+	s := State{TTL: max(time.Duration(ms)*time.Millisecond, -1), Token: token, Waiters: int(max(waiters, -1))}
+	if waiters < 0 {
+		s.Listeners = int(-1 - waiters)
+	}
 	for list = list[1:]; len(list) > 0; list = list[3:] {
 		owner, ok1 := list[0].(string)
 		entries, ok2 := list[1].(string)

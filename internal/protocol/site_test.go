@@ -55,6 +55,7 @@ func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config
 		},
 		Listen:         func(string, func()) func() { return func() {} },
 		Listening:      func(string, string) bool { return false },
+		MayHear:        func(string) bool { return false },
 		Client:         uuid,
 		CommandTimeout: 5 * time.Second,
 		WaiterLease:    30 * time.Second,

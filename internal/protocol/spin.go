@@ -28,6 +28,11 @@ func (l *Spin) Abandon(id string, _ bool) Task { return l.abandon(id, silent) }
 // ForceUnlock implements Protocol.
 func (l *Spin) ForceUnlock(holdID string) Request[bool] { return l.forceUnlock(holdID, silent) }
 
+// Inspect implements Protocol. Nobody listens.
+func (l *Spin) Inspect() Request[State] {
+	return looking(l.site, "lock/inspect", []string{l.names.Lock}, nil, readState)
+}
+
 // View implements Protocol.
 func (l *Spin) View() any { return view{"lock/inspect", l.names.Lock, ""} }
 

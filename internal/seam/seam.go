@@ -72,3 +72,7 @@ var Option func(Env) any
 // Script returns the text of a script, as it is sent to a server, and its hash, by which a
 // server knows it. Package rlock sets it when it is initialized.
 var Script func(name string) (text, sha string)
+
+// Waiters is how many wait for a *rlock.Lock in its client. Package rlock sets it when it is
+// initialized.
+var Waiters func(lock any) int

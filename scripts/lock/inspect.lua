@@ -2,17 +2,20 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  Redisson's token counter, if the lock has one
+-- ARGV[1..2]  channel of its releases, and how they are published: see shared/listeners.lua.
+--          Absent if it has none
 -- Reply    {ttl, token, waiters, holder, entries, mode, holder, entries, mode, ...}, the
 --          same for all inspect scripts
 --          ttl      rest of the longest lease, ms; -1: it has none; -2: the lock is free
 --          token    0: Redis does not show it
---          waiters  -1: Redis does not keep them
+--          waiters  below 0: Redis does not keep them. -1 less how many connections listen
 --          entries  as text
 --          mode     'exclusive' or 'shared'
 -- Caller   State, Watch, CurrentToken
 -- Twice    Reads only.
 
 -- include hash
+-- include listeners
 local lock, counter = KEYS[1], KEYS[2]
 local fields = redis.call('hgetall', lock)
 local reply = foreign(fields)
@@ -20,4 +23,4 @@ if reply then
   return reply
 end
 local token = counter and tonumber(redis.call('get', counter)) or 0
-return report(fields, redis.call('pttl', lock), token, -1)
+return report(fields, redis.call('pttl', lock), token, listeners(ARGV[1], ARGV[2]))

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- ARGV[1]  prefix of the timers' names
+-- ARGV[2..3]  channel of its releases, and how they are published: see shared/listeners.lua
 -- Reply    see lock/inspect; the token is 0. Dead readers are left out. The holder of
 --          another type of lock with this name counts as exclusive
 -- Caller   State, Watch
@@ -9,13 +10,14 @@
 
 -- include sides
 -- include hash
+-- include listeners
 local lock, timers = KEYS[1], ARGV[1]
 local fields = redis.call('hgetall', lock)
 local reply = foreign(fields)
 if reply then
   return reply
 end
-reply = {redis.call('pttl', lock), 0, -1}
+reply = {redis.call('pttl', lock), 0, listeners(ARGV[2], ARGV[3])}
 local mode = redis.call('hget', lock, 'mode')
 local holders = plainly(fields)
 for i = 1, #holders, 2 do

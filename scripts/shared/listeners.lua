@@ -1,0 +1,19 @@
+-- listeners: how many connections listen for the release of a lock whose waiters Redis does not
+-- keep.
+--
+-- Defines  listeners(channel, how): -1 less that number, as inspect scripts reply it; -1 too if
+--          that is not known: how is 'none' or absent, or the user may not ask
+
+local function listeners(channel, how)
+  local most = 0
+  local function count(reply)
+    most = math.max(most, not reply.err and tonumber(reply[2]) or 0)
+  end
+  if how == 'publish' or how == 'both' then
+    count(redis.pcall('pubsub', 'numsub', channel))
+  end
+  if how == 'spublish' or how == 'both' then
+    count(redis.pcall('pubsub', 'shardnumsub', channel))
+  end
+  return -1 - most
+end
