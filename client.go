@@ -45,6 +45,7 @@ type Client struct {
 	ballots   quorum.Ballots
 	knowledge quorum.Knowledge
 
+	totals   totals
 	lastHold atomic.Int64  // number of the latest hold
 	closing  chan struct{} // closed when Shutdown begins
 	once     sync.Once     // of closing

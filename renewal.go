@@ -98,6 +98,7 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 		err = r.TooFew
 	}
 	if did.renews && (err != nil || r.Outcome == protocol.Done) {
+		h.core.c.totals.renewed(err)
 		h.tellRenewalLocked(sent, now, err)
 	}
 	switch {

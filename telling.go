@@ -28,6 +28,7 @@ func (h *hold) enteredLocked(l *Lease) {
 }
 
 func (h *hold) tellLoss(now instant, cause error) {
+	h.core.c.totals.losses.Add(1)
 	events, o := h.core.c.events, h.observed()
 	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
 	o.tell(events.surely, func() {

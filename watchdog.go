@@ -38,6 +38,9 @@ type watchdog struct {
 	draining   bool
 	closed     bool
 	failing    map[any]instant // since when renewals fail, by node
+	holding    int             // entries that are holds
+	cleaning   int             // and the others
+	taken      []*entry        // those that turn has taken out of the agenda, and some that are back
 }
 
 // spare is for how many holds that have ended the watchdog keeps room.
@@ -65,7 +68,9 @@ func (w *watchdog) add(e *entry, at instant) {
 	defer w.mu.Unlock()
 	w.left.Add(1)
 	w.introduceLocked()
-	if _, number, token := e.duty.holds(); token != 0 {
+	_, number, token := e.duty.holds()
+	*w.counterLocked(number)++
+	if token != 0 {
 		if w.tokens == nil {
 			w.tokens = map[int64]*entry{}
 		}
@@ -182,13 +187,23 @@ func (w *watchdog) endLocked(e *entry) {
 		return
 	}
 	w.left.Add(-1)
-	if _, number, _ := e.duty.holds(); w.tokens[number] == e {
+	_, number, _ := e.duty.holds()
+	*w.counterLocked(number)--
+	if w.tokens[number] == e {
 		delete(w.tokens, number)
 		w.mostTokens = max(w.mostTokens, len(w.tokens)+1)
 		if len(w.tokens) == 0 && w.mostTokens > spare {
 			w.tokens, w.mostTokens = nil, 0 // a map does not shrink by itself
 		}
 	}
+}
+
+// counterLocked counts the entries of a kind: only a hold has a number.
+func (w *watchdog) counterLocked(number int64) *int {
+	if number == 0 {
+		return &w.cleaning
+	}
+	return &w.holding
 }
 
 // drain tells every duty that the client shuts down, also those that are added later.
@@ -306,6 +321,9 @@ func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry
 		}
 		w.move(e, next)
 	}
+	w.mu.Lock()
+	w.taken = nil
+	w.mu.Unlock()
 	clear(due) // what ends must not be kept
 	return sends, due
 }
@@ -327,6 +345,7 @@ func (w *watchdog) pop(now instant, room []*entry) (due []*entry) {
 			}
 			due = append(due, e)
 		}
+		w.taken = due
 		w.mu.Unlock()
 	}
 	return due
