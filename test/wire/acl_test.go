@@ -193,6 +193,39 @@ func aclNames(t *testing.T, rdb redis.UniversalClient, sent *aclSent) {
 	}
 }
 
+// Who may use locks, and look for them, finds them.
+func TestUserOfTheACLPageFindsLocks(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(aclPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := redistest.Start(t)
+	for _, section := range []string{"SpinLock", "PriorityLock", "Client.Locks"} {
+		aclDo(t, s.Client(), aclLine(t, string(page), section))
+	}
+	c := locktest.NewClient(t, s.Client(func(o *redis.Options) {
+		o.Username, o.Password, o.DisableIdentity = "app", "password", true
+	}), rlock.WithPrefix("app:"))
+	locktest.MustLock(t, c.NewSpinLock("stock"))
+	locktest.MustLock(t, c.NewPriorityLock("list"))
+	found := map[string]string{}
+	for f, err := range c.Locks(bg, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[f.Name] = f.Type
+	}
+	if want := map[string]string{"stock": "Lock", "list": "PriorityLock"}; !maps.Equal(found, want) {
+		t.Errorf("found %v", found)
+	}
+	for _, entry := range s.Client().Do(bg, "acl", "log").Val().([]any) {
+		if s := fmt.Sprint(entry); !strings.Contains(s, "redisson_lock_queue:") && !strings.Contains(s, "redisson_lock_token:") {
+			t.Errorf("denied: %v", s) // but the keys of other types
+		}
+	}
+}
+
 // In a cluster go-redis wants to know the nodes, and channels are sharded.
 func TestUserOfTheACLPageInACluster(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,237 @@
+package protocol
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// Found is what looks like a lock that is held.
+type Found struct {
+	Name string // without prefix
+	Type string
+	Fair bool // a PermitSemaphore WithFairness
+	key  string
+}
+
+// scanned is how many keys Redis looks at in one SCAN. It takes about as long as a script for a lock
+// with a queue does.
+const scanned = 500
+
+// Search finds the locks of one server by SCAN.
+type Search struct {
+	prefix, pattern string
+	match           string // empty: all keys
+	cursor          uint64
+}
+
+// NewSearch begins a search for locks whose names, after the prefix, match a pattern.
+func NewSearch(prefix, pattern string) *Search {
+	s := &Search{prefix: prefix, pattern: pattern}
+	if prefix != "" || strings.Trim(pattern, "*") != "" {
+		// The names of some types are only in keys beside: "{name}:rlock:fairrw".
+		s.match = "*" + escape(prefix) + pattern + "*"
+	}
+	return s
+}
+
+// Next looks at the next keys. It reports whether there are more.
+func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.UniversalClient, within time.Duration) (found []Found, more bool, err error) {
+	type page struct {
+		found []Found
+		next  uint64
+	}
+	cursor := s.cursor
+	p, err := wire.Within(ctx, d, within, func(ctx context.Context) (p page, err error) {
+		var keys []string
+		if keys, p.next, err = node.Scan(ctx, cursor, s.match, scanned).Result(); err != nil {
+			return p, err
+		}
+		slices.Sort(keys)
+		for _, key := range slices.Compact(keys) {
+			if f, ok := s.read(key); ok {
+				p.found = append(p.found, f)
+			}
+		}
+		p.found, err = told(ctx, node, p.found)
+		return p, err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	s.cursor = p.next
+	return p.found, p.next != 0, nil
+}
+
+// besideTypes are the types that have keys of their own, by what follows the name of the lock there.
+var besideTypes = map[string]string{
+	fairReadWriteLock: "FairReadWriteLock",
+	priorityLock:      "PriorityLock",
+	"rlock:election":  "Election",
+	"rlock:double":    "DoubleBarrier",
+	"rlock:once":      "Once",
+	"rlock:permits":   "PermitSemaphore",
+	"rlock:red":       "RedLock",
+	"timeout":         "PermitSemaphore",
+}
+
+// read reads what a key may be. Without a Type, the key itself has to tell.
+func (s *Search) read(key string) (f Found, ok bool) {
+	f.key = key
+	name := key
+	if base, what, beside := cutBeside(key); beside {
+		if f.Type = besideTypes[what]; f.Type == "" {
+			return f, false
+		}
+		f.Fair = what == "rlock:permits"
+		name = base
+	}
+	if f.Name, ok = strings.CutPrefix(name, s.prefix); !ok || f.Name == "" {
+		return f, false
+	}
+	return f, matches(s.pattern, f.Name)
+}
+
+// cutBeside splits a key that is beside the one with the name of a lock.
+func cutBeside(key string) (name, what string, ok bool) {
+	at := strings.LastIndex(key, ":rlock:")
+	if at < 0 {
+		if !strings.HasSuffix(key, ":timeout") {
+			return "", "", false
+		}
+		at = len(key) - len(":timeout")
+	}
+	name, what = key[:at], key[at+1:]
+	if inner, braced := strings.CutPrefix(name, "{"); braced {
+		if inner, braced = strings.CutSuffix(inner, "}"); braced && !strings.Contains(inner, "{") {
+			return inner, what, true
+		}
+	}
+	return name, what, strings.Contains(name, "{") // no name without a brace has it after itself
+}
+
+// told leaves those that are locks as far as a sample of their fields shows, and tells their types. No
+// command reads all of a hash: it may be large, and somebody else's.
+func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks []Found, err error) {
+	for part := range slices.Chunk(all, wire.BatchSize) {
+		pipe := node.Pipeline()
+		kinds := make([]*redis.StatusCmd, len(part))
+		for i, f := range part {
+			kinds[i] = pipe.Type(ctx, f.key)
+		}
+		_, _ = pipe.Exec(ctx) // each has its error
+		type look struct {
+			Found
+			ttl                 *redis.DurationCmd
+			mode                *redis.StringCmd
+			fields              *redis.Cmd
+			queue, line, tokens *redis.IntCmd
+		}
+		var looks []look
+		pipe = node.Pipeline()
+		for i, f := range part {
+			kind, err := kinds[i].Result()
+			if err != nil && !elsewhere(err) {
+				return nil, err
+			}
+			if f.Type != "" {
+				if want := "hash"; kind == want || f.Type == "PermitSemaphore" && !f.Fair && kind == "zset" {
+					locks = append(locks, f)
+				}
+				continue
+			}
+			if kind != "hash" {
+				continue
+			}
+			names := &Names{Lock: f.key}
+			looks = append(looks, look{
+				f, pipe.PTTL(ctx, f.key), pipe.HGet(ctx, f.key, "mode"), pipe.Do(ctx, "hrandfield", f.key, sample, "withvalues"),
+				pipe.Exists(ctx, prefixed("redisson_lock_queue", f.key)), pipe.Exists(ctx, names.Derived("rlock:line")),
+				pipe.Exists(ctx, prefixed("redisson_lock_token", f.key)),
+			})
+		}
+		if len(looks) > 0 {
+			_, _ = pipe.Exec(ctx)
+		}
+		for _, l := range looks {
+			reply, err := l.fields.Result()
+			if err != nil && !elsewhere(err) && !wire.IsWrongType(err) {
+				return nil, err
+			}
+			mode := l.mode.Val()
+			fields := flat(nil, reply)
+			if len(fields) == 0 || l.ttl.Val() < 0 || !holdsLock(fields, mode) {
+				continue
+			}
+			// Whoever may not see the keys beside the lock sees a Lock.
+			switch l.Type = "Lock"; {
+			case mode != "":
+				l.Type = "ReadWriteLock"
+			case l.queue.Val() > 0 || l.line.Val() > 0:
+				l.Type = "FairLock"
+			case l.tokens.Val() > 0:
+				l.Type = "FencedLock"
+			}
+			locks = append(locks, l.Found)
+		}
+	}
+	return locks, nil
+}
+
+// sample is how many fields of a hash are looked at.
+const sample = 8
+
+// aHold is the id of a hold, of ours or of Redisson.
+var aHold = regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:-?[0-9]+`)
+
+// holdsLock reports whether fields may be those of a lock's hash: see scripts/shared/hash.lua, which
+// trusts a key more, since somebody uses it as a lock.
+func holdsLock(fields []string, mode string) bool {
+	if mode != "" && mode != "read" && mode != "write" {
+		return false
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i] != "mode" && !aHold.MatchString(fields[i]) && !aHold.MatchString(fields[i+1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// flat lists fields and values, which a server may send as a list, a list of pairs, or a map.
+func flat(list []string, reply any) []string {
+	switch r := reply.(type) {
+	case string:
+		return append(list, r)
+	case []any:
+		for _, item := range r {
+			list = flat(list, item)
+		}
+	case map[any]any:
+		for key, value := range r {
+			list = flat(flat(list, key), value)
+		}
+	}
+	return list
+}
+
+// elsewhere reports whether a node says that another one has the key by now.
+func elsewhere(err error) bool {
+	for _, code := range []string{"MOVED", "ASK", "TRYAGAIN"} {
+		if redis.HasErrorPrefix(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// Vote asks for the vote of this server for a RedLock.
+func (s *Site) Vote(names *Names) Request[State] {
+	return looking(s, "quorum/inspect", []string{names.Derived("rlock:red")}, nil, readState)
+}

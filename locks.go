@@ -1,0 +1,150 @@
+package rlock
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// FoundLock is a lock that [Client.Locks] has found.
+type FoundLock struct {
+	Name string // without the prefix, as constructors take it
+	// Type is that of an [Event], as far as the keys tell: a FairLock without waiters, a SpinLock and a
+	// FencedLock that was never used as one look like a Lock.
+	Type string
+	// State is what the type's State returns. Of a PermitSemaphore, Holders are the holds; of a RedLock,
+	// it is the vote of this server.
+	State State
+}
+
+// Locks finds the locks in Redis that are held, and whose name matches a pattern: with * ? [ab] [^a-z]
+// and \ as in the command SCAN; empty is all. It takes the prefix of the client into account, and sends
+// SCAN to the server or each master of a cluster, in batches, so it never holds up others for long; it
+// reads all keys of the database, locks or not. The user of Redis needs more than for a lock: see
+// docs/acl.md.
+//
+// A lock that is held throughout is found, unless a cluster moves its slot meanwhile. It may be found
+// twice, as SCAN may return a key twice. What looks like no lock is left out. The first error ends the
+// iteration; if it is about one lock, that is told with it.
+func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock, error] {
+	return func(yield func(FoundLock, error) bool) {
+		fail := func(err error) { yield(FoundLock{}, &Error{Err: err}) }
+		switch {
+		case !c.made():
+			fail(errNoClient)
+			return
+		case ctx == nil:
+			fail(errNoContext)
+			return
+		case !c.begin():
+			fail(ErrClosed)
+			return
+		}
+		defer c.end()
+		if pattern == "" {
+			pattern = "*"
+		}
+		if err := protocol.CheckPattern(pattern); err != nil {
+			fail(invalid("Locks(%.100q): %v", pattern, err))
+			return
+		}
+		nodes, err := c.wire.Masters(ctx, c.cfg.commandTimeout)
+		if err != nil {
+			fail(err)
+			return
+		}
+		for _, node := range nodes {
+			s := protocol.NewSearch(c.cfg.prefix, pattern)
+			for more := true; more; {
+				var found []protocol.Found
+				if found, more, err = s.Next(ctx, c.wire, node, c.cfg.commandTimeout); err != nil {
+					fail(err)
+					return
+				}
+				if !c.tellFound(ctx, found, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// tellFound looks at locks that were found, and yields those that are held. It reports whether to go on.
+func (c *Client) tellFound(ctx context.Context, all []protocol.Found, yield func(FoundLock, error) bool) bool {
+	looks := make([]func() (State, error), 0, len(all))
+	for _, f := range all {
+		looks = append(looks, func() (State, error) { return c.lookAt(ctx, f) })
+	}
+	for i, r := range wire.Together(c.wire, mostLooks, looks) {
+		f := FoundLock{Name: all[i].Name, Type: all[i].Type, State: r.Value}
+		switch {
+		case errors.Is(r.Err, ErrForeignKey), errors.Is(r.Err, ErrInvalidArgument):
+			continue // it only looks like a lock, or no lock can have the name
+		case r.Err != nil:
+			yield(f, r.Err)
+			return false
+		case !f.State.Locked():
+			continue // not any more
+		case !yield(f, nil):
+			return false
+		}
+	}
+	return true
+}
+
+// mostLooks is how many locks are looked at together: enough for their requests to share pipelines.
+const mostLooks = 32
+
+// lookAt is the State of a lock that was found.
+func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
+	switch f.Type {
+	case "FairLock":
+		return c.NewFairLock(f.Name).State(ctx)
+	case "FencedLock":
+		return c.NewFencedLock(f.Name).State(ctx)
+	case "ReadWriteLock":
+		return c.NewReadWriteLock(f.Name).Writer.State(ctx)
+	case "FairReadWriteLock":
+		return c.NewFairReadWriteLock(f.Name).Writer.State(ctx)
+	case "PriorityLock":
+		return c.NewPriorityLock(f.Name).State(ctx)
+	case "Election":
+		return c.NewElection(f.Name).State(ctx)
+	case "DoubleBarrier":
+		return c.NewDoubleBarrier(f.Name, 1).State(ctx)
+	case "Once":
+		return c.NewOnce(f.Name, MinKeep).State(ctx)
+	case "PermitSemaphore":
+		var opts []PermitSemaphoreOption
+		if f.Fair {
+			opts = append(opts, WithFairness())
+		}
+		l := c.NewPermitSemaphore(f.Name, opts...).core()
+		if err := l.check(ctx); err != nil {
+			return State{}, err
+		}
+		if err := l.ready(ctx); err != nil {
+			return State{}, err
+		}
+		return l.State(ctx)
+	case "RedLock":
+		return c.voteFor(ctx, f.Name)
+	}
+	return c.NewLock(f.Name).State(ctx)
+}
+
+// voteFor is the vote of the server for a RedLock.
+func (c *Client) voteFor(ctx context.Context, name string) (State, error) {
+	l := c.NewLock(name)
+	if err := l.check(ctx); err != nil {
+		return State{}, err
+	}
+	r, err := ask(ctx, l.core, c.site.Vote(&l.names))
+	if err != nil {
+		return State{}, err
+	}
+	return l.stateOf(&r.Outcome), nil
+}
