@@ -99,6 +99,9 @@ func (l *core) check(ctx context.Context) error {
 	return nil
 }
 
+// cored is the core of what embeds one.
+func (l *core) cored() *core { return l }
+
 func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} }
 
 // validity is how long after sending its request a holder may rely on a lease.

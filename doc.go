@@ -108,7 +108,8 @@
 // between two polls, and sends nothing while Redis cannot be reached. So it does not prove that a lock is
 // free or held. The channel is closed when its context ends or the client shuts down; Watch fails only with
 // ErrInvalidArgument or ErrClosed. An [Observer] is told what a Client does: docs/observing.md. Whoever
-// wants a lock may ask its holders to release it ([ReleaseRequester]).
+// wants a lock may ask its holders to release it ([ReleaseRequester]). [Client.Locks] finds what is held in
+// Redis, [Client.Held] what this client holds. [Client.Check] says what is wrong before the first lock.
 //
 // # What it costs
 //

@@ -145,6 +145,8 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		request("lock/enter_many", []string{"free", "gone:1", "clock", "free 2", "gone:2", "clock"}, other, 1000, "0", other, 1000, "0"),
 		request("lock/release_many", []string{"free", "held 0"}, other, "0", "channel", "publish", other, "0", "channel", "publish"),
 		request("quorum/renew", vote("vote"), other, 1000, "1"),
+		request("lock/ping", []string{"ping"}, "0"),
+		request("lock/ping", []string{"ping"}, "1"),
 	}
 	for i := range protocols(site, namesOf(t, "free")) {
 		l := protocols(site, namesOf(t, "free"))[i]
@@ -220,7 +222,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	// there for a server at its memory limit.)
 	decisive := 0
 	for name, s := range scripts {
-		if name == "lock/glance" || name == "lock/asked" || name == "once/peek" || name == "cron/peek" || name == "cron/last" || name == "election/candidates" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") && name != "quorum/inspect" || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
+		if name == "lock/glance" || name == "lock/asked" || name == "lock/permitted" || name == "once/peek" || name == "cron/peek" || name == "cron/last" || name == "election/candidates" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") && name != "quorum/inspect" || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
 			continue // a look changes nothing, and may be answered by a replica
 		}
 		if len(byScript[name]) == 0 {

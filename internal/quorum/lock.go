@@ -132,6 +132,13 @@ func (l *Lock) background(fn func()) { l.home().Wire.Go(fn) }
 
 func (l *Lock) script(name string) *wire.Script { return l.cfg.Scripts["quorum/"+name] }
 
+// EachNode calls fn with each node and its name.
+func (l *Lock) EachNode(fn func(name string, d *wire.Deployment)) {
+	for _, n := range l.nodes {
+		fn(n.Name, n.Wire)
+	}
+}
+
 // VoteKey identifies a vote of a node. Two locks with a common VoteKey exclude each other.
 type VoteKey struct {
 	Node any // its address, or its go-redis client if that is not known

@@ -140,7 +140,7 @@ func readHello(a Answer) (command string, slotted bool, err error) {
 	default:
 		return "both", false, nil
 	}
-	hello := fields(a.Val)
+	hello := Fields(a.Val)
 	version, _ := hello["version"].(string)
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)

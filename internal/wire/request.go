@@ -294,9 +294,9 @@ func (a Answer) after(before *Answer) Answer {
 	return a
 }
 
-// fields reads a reply that is a map, which is a list of keys and values under
+// Fields reads a reply that is a map, which is a list of keys and values under
 // the older protocol.
-func fields(val any) map[string]any {
+func Fields(val any) map[string]any {
 	out := map[string]any{}
 	switch val := val.(type) {
 	case map[any]any:

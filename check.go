@@ -1,0 +1,299 @@
+package rlock
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/quorum"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// CheckReport is what [Client.Check] has found.
+type CheckReport struct {
+	Findings []Finding // what is wrong
+	Unseen   []Finding // what the server does not tell this user: it may be right or wrong
+}
+
+// Finding is one thing that is wrong, or may be. Code is one of
+//   - "unreachable", "refused": the server does not answer, or grants no locks, as without memory;
+//   - "version", "replica": it is older than Redis 6.2, or no master;
+//   - "eviction": it may remove locks to make room;
+//   - "acl": its user may not send a command, or not use a key or channel;
+//   - "replicas": fewer than WithReplicaAck needs have confirmed;
+//   - "clock": its clock is not the one of this process;
+//   - "pool": the pool of go-redis is small, or was too small already.
+type Finding struct {
+	Code    string
+	Node    string // the address of the server, or the node of a RedLock; empty: not known, or all
+	Problem string
+	Remedy  string
+}
+
+// String is the finding in one line.
+func (f Finding) String() string {
+	text := f.Code
+	if f.Node != "" {
+		text += " (" + f.Node + ")"
+	}
+	return text + ": " + f.Problem + "; " + f.Remedy
+}
+
+//go:embed docs/acl.md
+var aclPage string
+
+// Check asks the server, or each master of a cluster, whether locks would work, before the first one does
+// not. It takes no lock, and leaves nothing in Redis. Permissions are those that docs/acl.md has for the
+// given locks and synchronizers, with their names; without any, for a Lock. Of a RedLock all nodes are
+// checked, of a MultiLock the members.
+//
+// What a server does to locks later, as when it fails over, is not seen. The error is only about the call:
+// ErrInvalidArgument, ErrClosed or that of ctx. Each server has the command time-out to answer.
+func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
+	switch {
+	case !c.made():
+		return CheckReport{}, &Error{Err: errNoClient}
+	case ctx == nil:
+		return CheckReport{}, &Error{Err: errNoContext}
+	case !c.begin():
+		return CheckReport{}, &Error{Err: ErrClosed}
+	}
+	defer c.end()
+	r := &checking{c: c, users: protocol.ReadUsers(aclPage)}
+	if len(of) == 0 {
+		of = append(of, c.NewLock("check"))
+	}
+	for _, l := range of {
+		if err := r.add(l); err != nil {
+			return CheckReport{}, &Error{Err: err}
+		}
+	}
+	if len(r.uses) > 0 {
+		r.client(ctx)
+	}
+	for _, l := range r.redLocks {
+		l.asks.(*quorum.Lock).EachNode(func(name string, d *wire.Deployment) {
+			use := protocol.Use{Heading: "RedLock", Lock: l.name()}
+			if l.asks.LongestLease() > 0 {
+				use.Heading = "RedLock with WithRestartQuarantine"
+			}
+			r.pool(name, d)
+			r.node(ctx, name, d, d.IO(), []protocol.Use{use})
+		})
+	}
+	return r.CheckReport, ctx.Err()
+}
+
+// checking is a Check under way.
+type checking struct {
+	CheckReport
+	c        *Client
+	users    protocol.Users
+	uses     []protocol.Use
+	redLocks []*RedLock
+}
+
+// add notes what somebody wants to use.
+func (r *checking) add(of any) error {
+	if v := reflect.ValueOf(of); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return invalid("Check: a nil %T", of)
+	}
+	var l *core
+	switch t := of.(type) {
+	case *RedLock:
+		if t.core == nil {
+			return invalid("Check: a RedLock that was not made by a constructor")
+		}
+		r.redLocks = append(r.redLocks, t)
+		return nil
+	case *MultiLock:
+		for _, m := range t.members {
+			if err := r.add(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	case *ReadWriteLock:
+		l = t.Writer.core
+	case *FairReadWriteLock:
+		l = t.Writer.core
+	case interface{ core() *core }:
+		l = t.core()
+	case interface{ cored() *core }:
+		l = t.cored()
+	default:
+		return invalid("Check: a %T, which is no type of this package", of)
+	}
+	switch {
+	case l == nil:
+		return invalid("Check: a %T that was not made by a constructor", of)
+	case l.argErr != nil:
+		return l.argErr
+	case l.c != r.c:
+		return invalid("Check: %.100q is of another Client", l.name())
+	}
+	heading := l.typeName()
+	switch l.family {
+	case fairPermitsFamily:
+		heading = "PermitSemaphore with WithFairness"
+	case hashFamily:
+		if l.c.cfg.quarantined && heading == "Lock" {
+			heading = "Lock with WithFailoverQuarantine"
+		}
+	}
+	r.uses = append(r.uses, protocol.Use{Heading: heading, Lock: l.name()})
+	return nil
+}
+
+// client checks the deployment of the client.
+func (r *checking) client(ctx context.Context) {
+	c := r.c
+	r.pool("", c.wire)
+	masters, failed, err := c.pingMasters(ctx)
+	if err != nil {
+		r.refused("", err)
+		return
+	}
+	for i, m := range masters {
+		if r.node(ctx, m.Addr, c.wire, m.UniversalClient, r.uses) && failed[i] != nil {
+			r.refused(m.Addr, failed[i])
+		}
+	}
+}
+
+func (r *checking) find(code, node, problem, remedy string, args ...any) {
+	r.Findings = append(r.Findings, Finding{code, node, fmt.Sprintf(problem, args...), remedy})
+}
+
+func (r *checking) miss(code, node, problem, remedy string) {
+	r.Unseen = append(r.Unseen, Finding{code, node, problem, remedy})
+}
+
+// refused finds that a server grants no locks.
+func (r *checking) refused(node string, err error) {
+	switch {
+	case wire.Ended(err):
+	case errors.Is(err, ErrNotAcquired) && r.c.cfg.acks > 0 && !errors.As(err, new(protocol.InQuarantine)):
+		r.find("replicas", node, "%v", fmt.Sprintf("run %d replicas that keep up, or lower WithReplicaAck", r.c.cfg.acks), err)
+	case errors.As(err, new(protocol.InQuarantine)):
+		r.find("refused", node, "%v", "wait until it is over; for a new deployment: Client.BootstrapServer", err)
+	case errors.Is(err, ErrUnreachable):
+		r.find("unreachable", node, "%v", "check the address, the network, TLS and that the server runs", err)
+	case strings.Contains(err.Error(), "NOPERM"), strings.Contains(err.Error(), "The user executing the script"):
+		// It was told what the user may not do.
+	default:
+		r.find("refused", node, "%v", "have the server accept writes", err)
+	}
+}
+
+// clockApart is the part of a watchdog lease by which clocks may differ: when the server's is set right, all
+// leases there end so much earlier or later.
+const clockApart = 10
+
+// node checks one server. It reports whether that says more than what was found here.
+func (r *checking) node(ctx context.Context, name string, d *wire.Deployment, node redis.UniversalClient, uses []protocol.Use) (more bool) {
+	cfg := &r.c.cfg
+	v, err := r.c.site.Survey(ctx, d, node, cfg.commandTimeout, func(cluster bool) []protocol.Wanted {
+		var also []string
+		if n, _ := d.Acks(); n > 0 {
+			also = append(also, "wait")
+		}
+		if cluster {
+			also = append(also, r.users.Commands("In a cluster")...)
+		}
+		return r.users.Wants(cfg.prefix, uses, also...)
+	})
+	if err != nil {
+		r.refused(name, err)
+		return false
+	}
+	who := v.User
+	if who == "" {
+		who = "USER"
+	}
+	if v.HelloErr != nil {
+		r.miss("version", name, "what the server is: "+v.HelloErr.Error(), "Redis 6.2 or newer answers HELLO to everybody; a proxy may not")
+	}
+	if v.TooOld() {
+		r.find("version", name, "%s %s", "use Redis 6.2 or newer, or Valkey", v.Server, v.Version)
+	}
+	replica := v.Role != "" && v.Role != "master"
+	if replica {
+		r.find("replica", name, "the server is a %s, which grants no locks", "connect to the master: by Sentinel, a cluster client, or its address", v.Role)
+	}
+	switch {
+	case v.MemoryErr != nil:
+		r.miss("eviction", name, "whether it evicts keys: "+v.MemoryErr.Error(), fmt.Sprintf("look at maxmemory-policy, which has to be noeviction, or ACL SETUSER %s +info", who))
+	case v.Evicts():
+		r.find("eviction", name, "maxmemory-policy is %s and maxmemory is %s: locks may be removed while they are held", "CONFIG SET maxmemory-policy noeviction", v.Policy, v.MaxMemory)
+	}
+	r.denied(name, who, &v)
+	if v.ReplicasErr != nil && !errors.Is(v.ReplicasErr, redis.Nil) && !strings.HasPrefix(v.ReplicasErr.Error(), "NOPERM") {
+		r.miss("replicas", name, "how many replicas there are: "+v.ReplicasErr.Error(), "look at INFO replication")
+	} else if n, _ := d.Acks(); n > 0 && v.ReplicasErr == nil && v.Replicas < int64(n) && !replica {
+		r.find("replicas", name, "WithReplicaAck(%d), and %d replicas confirm: no lock can be acquired", "add replicas, or lower WithReplicaAck", n, v.Replicas)
+		return false
+	}
+	apart := v.Clock.Abs() - v.Fuzz
+	switch most := cfg.watchdogLease / clockApart; {
+	case v.ClockErr != nil:
+		r.miss("clock", name, "its time: "+v.ClockErr.Error(), fmt.Sprintf("ACL SETUSER %s +time", who))
+	case apart > most:
+		how := "ahead of"
+		if v.Clock < 0 {
+			how = "behind"
+		}
+		r.find("clock", name, "its clock is %v %s that of this process: when it is set right, leases end early or late by that", "synchronize the clocks (NTP)", apart.Round(time.Millisecond), how)
+	}
+	return !replica
+}
+
+// denied finds what the user may not do.
+func (r *checking) denied(node, who string, v *protocol.Survey) {
+	switch {
+	case v.DeniedErr != nil && redis.HasErrorPrefix(v.DeniedErr, "NOPERM"):
+		r.find("acl", node, "it may not run scripts: %v", fmt.Sprintf("ACL SETUSER %s +eval +evalsha", who), v.DeniedErr)
+	case v.DeniedErr != nil:
+		r.miss("acl", node, "what the user may do: "+v.DeniedErr.Error(), "compare its permissions with docs/acl.md")
+	case !v.Tells:
+		r.miss("acl", node, "what the user may do: this server cannot tell", "Redis 7.0 and newer can; compare its permissions with docs/acl.md")
+	}
+	for _, d := range v.Denied {
+		if d.Pattern == "" {
+			r.find("acl", node, "the user may not send %s", fmt.Sprintf("ACL SETUSER %s +%s", who, d.Commands[0]), strings.ToUpper(strings.ReplaceAll(d.Commands[0], "|", " ")))
+			continue
+		}
+		kind, commands := "the keys", ""
+		if d.Pattern[0] == '&' {
+			kind, commands = "the channels", " +"+strings.Join(d.Commands, " +")
+		}
+		r.find("acl", node, "the user may do nothing with %s %s", fmt.Sprintf("ACL SETUSER %s %s%s", who, d.Pattern, commands), kind, d.Pattern[1:])
+	}
+}
+
+// pool checks the connections of a go-redis client.
+func (r *checking) pool(node string, d *wire.Deployment) {
+	size, most := 0, 0
+	switch rdb := d.Redis().(type) {
+	case *redis.Client:
+		size, most = rdb.Options().PoolSize, rdb.Options().MaxActiveConns
+	case *redis.ClusterClient:
+		size, most = rdb.Options().PoolSize, rdb.Options().MaxActiveConns
+	}
+	if most > 0 {
+		size = min(size, most)
+	}
+	if size > 0 && size < wire.FewestConnections {
+		r.find("pool", node, "go-redis has %d connections for each server: the requests of this process wait for each other", fmt.Sprintf("set PoolSize and MaxActiveConns to %d or more", wire.FewestConnections), size)
+	}
+	if n := d.Redis().PoolStats().Timeouts; n > 0 {
+		r.find("pool", node, "%d commands have got no connection in time", "raise PoolSize, or give locks a go-redis client of their own", n)
+	}
+}

@@ -1,0 +1,210 @@
+package protocol
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Users are the users of Redis that docs/acl.md has, by heading.
+type Users map[string]user
+
+// user is what a user may do, for locks with the prefix of the page.
+type user struct {
+	patterns []string // ~keys and &channels
+	commands []string // without +
+}
+
+const pagePrefix = "app:"
+
+// ReadUsers reads the page.
+func ReadUsers(page string) Users {
+	users := Users{}
+	for _, section := range strings.Split(page, "\n## ")[1:] {
+		heading, rest, _ := strings.Cut(section, "\n")
+		_, line, found := strings.Cut(rest, "```\nACL SETUSER ")
+		line, _, _ = strings.Cut(line, "\n")
+		if !found {
+			continue
+		}
+		var u user
+		for _, word := range strings.Fields(line) {
+			switch word[0] {
+			case '~', '&':
+				u.patterns = append(u.patterns, word)
+			case '+':
+				u.commands = append(u.commands, word[1:])
+			}
+		}
+		users[heading] = u
+	}
+	return users
+}
+
+// Commands are those of one user.
+func (u Users) Commands(heading string) []string { return u[heading].commands }
+
+// Use is a lock that somebody wants to use.
+type Use struct {
+	Heading string // of its user
+	Lock    string // its name, with prefix
+}
+
+// forms has a command as it is sent, with K for a key and C for a channel. It has as many words as the
+// command needs: Redis does not check that before it looks for the keys.
+var forms = func() map[string]string {
+	all := map[string]string{}
+	for _, form := range strings.Split(`command, config|get x, cluster|shards, cluster|slots, decr K, decrby K 1, del K, eval 1 1 K,
+evalsha 1 1 K, exists K, get K, getdel K, getex K, hdel K f, hexists K f, hget K f, hgetall K, hincrby K f 1, hlen K, hmget K f,
+hrandfield K, hscan K 0, hset K f v, hsetnx K f v, incr K, incrby K 1, info, lindex K 0, llen K, lpop K, lpos K v, lrange K 0 1,
+lrem K 1 v, mget K, pexpire K 1, ping, pttl K, publish C m, pubsub|numsub x, pubsub|shardnumsub x, readonly, rpush K v, scan 0,
+set K v, spublish C m, ssubscribe C, subscribe C, sunsubscribe, time, type K, unlink K, unsubscribe, wait 1 1, zadd K 1 m, zcard K,
+zcount K 0 1, zincrby K 1 m, zmscore K m, zrange K 0 1, zrangebyscore K 0 1, zrem K m, zremrangebyscore K 0 1, zrevrange K 0 1,
+zscore K m, zunionstore K 1 K`, ",") {
+		form = strings.TrimSpace(form)
+		name, _, _ := strings.Cut(form, " ")
+		all[name] = strings.Replace(form, "|", " ", 1)
+	}
+	return all
+}()
+
+// Wanted is one command that a user has to be permitted.
+type Wanted struct {
+	Command string   // as in ACL SETUSER
+	Pattern string   // of its key or channel; empty: it has none
+	words   []string // as it is sent
+}
+
+// Wants lists what the users of some locks with a prefix want to send.
+func (u Users) Wants(prefix string, uses []Use, also ...string) (all []Wanted) {
+	seen := map[string]bool{}
+	want := func(w Wanted) {
+		if key := strings.Join(w.words, "\x00"); !seen[key] {
+			seen[key] = true
+			all = append(all, w)
+		}
+	}
+	for _, use := range uses {
+		who := u[use.Heading]
+		for _, command := range slices.Concat(who.commands, also) {
+			form, known := forms[command]
+			if !known {
+				continue // a test finds it
+			}
+			words := strings.Fields(form)
+			place := slices.IndexFunc(words, func(w string) bool { return w == "K" || w == "C" })
+			if place < 0 {
+				want(Wanted{Command: command, words: words})
+				continue
+			}
+			kind := map[string]byte{"K": '~', "C": '&'}[words[place]]
+			for _, p := range who.patterns {
+				if p[0] != kind {
+					continue
+				}
+				pattern, samples := samples(p, prefix, use.Lock)
+				for _, sample := range samples {
+					sent := slices.Clone(words)
+					for i, w := range sent {
+						if w == "K" || w == "C" {
+							sent[i] = sample
+						}
+					}
+					want(Wanted{command, pattern, sent})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// samples are a pattern of the page for locks with a prefix, and what a lock has that matches it.
+func samples(pattern, prefix, lock string) (own string, samples []string) {
+	begin, end, _ := strings.Cut(pattern, pagePrefix)
+	if begin, braced := strings.CutSuffix(begin, "{"); braced {
+		name := lock
+		if !strings.Contains(lock, "{") {
+			begin, name = begin+"{", lock+"}"
+		}
+		if own = begin + escapePrefix(prefix) + "*"; len(begin) <= 2 {
+			name += ":rlock:check" // a key beside the lock
+		}
+		return own, []string{begin[1:] + name}
+	}
+	own = begin + escapePrefix(prefix) + end
+	switch {
+	case end != "*":
+		return own, []string{begin[1:] + prefix + strings.TrimSuffix(end, "*") + "check"}
+	case len(begin) > 1:
+		return own, []string{begin[1:] + lock}
+	}
+	return own, []string{lock, prefix + clockName}
+}
+
+// escapePrefix is escape for a pattern of ACL SETUSER.
+func escapePrefix(prefix string) string {
+	if strings.ContainsAny(prefix, `*?[\`) {
+		return escape(prefix)
+	}
+	return prefix
+}
+
+// Args are the arguments of lock/permitted.
+func Args(all []Wanted) (args []any) {
+	for _, w := range all {
+		args = append(args, strconv.Itoa(len(w.words)))
+		for _, word := range w.words {
+			args = append(args, word)
+		}
+	}
+	return args
+}
+
+// Denied is what a user is not permitted: a command; or, with a pattern, all that it wants to do with keys or
+// channels.
+type Denied struct {
+	Commands []string
+	Pattern  string
+}
+
+// Deny sums up which of the commands are refused, by their numbers from 1.
+func Deny(all []Wanted, refused any) (denied []Denied, err error) {
+	list, ok := refused.([]any)
+	if !ok {
+		return nil, fmt.Errorf("unexpected reply %v", refused)
+	}
+	no := map[int64]bool{}
+	for _, n := range list {
+		i, _ := n.(int64)
+		no[i] = true
+	}
+	total, missing := map[string]int{}, map[string]int{}
+	for i, w := range all {
+		total[w.Pattern]++
+		if no[int64(i+1)] {
+			missing[w.Pattern]++
+		}
+	}
+	byPattern := map[string]int{}
+	done := map[string]bool{}
+	for i, w := range all {
+		switch whole := w.Pattern != "" && missing[w.Pattern] == total[w.Pattern]; {
+		case !no[int64(i+1)]:
+		case whole:
+			at, known := byPattern[w.Pattern]
+			if !known {
+				at = len(denied)
+				byPattern[w.Pattern] = at
+				denied = append(denied, Denied{Pattern: w.Pattern})
+			}
+			if !slices.Contains(denied[at].Commands, w.Command) {
+				denied[at].Commands = append(denied[at].Commands, w.Command)
+			}
+		case !done[w.Command]:
+			done[w.Command] = true
+			denied = append(denied, Denied{Commands: []string{w.Command}})
+		}
+	}
+	return denied, nil
+}

@@ -1,0 +1,23 @@
+-- lock/permitted: which commands the user may not send. Nothing is run.
+--
+-- KEYS[1]  absent: it names keys, and uses none
+-- ARGV     for each command: how many words it has, and these
+-- Reply    the numbers of those that are refused, from 1; nil if the server cannot tell (before
+--          Redis 7.0)
+-- Caller   Check
+-- Twice    Changes nothing.
+
+if not redis.acl_check_cmd then
+  return false
+end
+local refused, number, at = {}, 0, 1
+while at <= #ARGV do
+  local n = tonumber(ARGV[at])
+  number = number + 1
+  local known, may = pcall(redis.acl_check_cmd, unpack(ARGV, at + 1, at + n))
+  if not known or not may then
+    table.insert(refused, number)
+  end
+  at = at + n + 1
+end
+return refused
