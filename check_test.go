@@ -132,7 +132,7 @@ func TestCheckFindsEachMissingPermission(t *testing.T) {
 		"ReadWriteLock": c.NewReadWriteLock("stock"), "FairReadWriteLock": c.NewFairReadWriteLock("stock"), "PriorityLock": c.NewPriorityLock("stock"),
 		"Election": c.NewElection("stock"), "PermitSemaphore": c.NewPermitSemaphore("stock"), "PermitSemaphore with WithFairness": c.NewPermitSemaphore("stock", rlock.WithFairness()),
 		"Once": c.NewOnce("stock", time.Hour), "DoubleBarrier": c.NewDoubleBarrier("stock", 2), "Semaphore": c.NewSemaphore("stock"),
-		"CountDownLatch": c.NewCountDownLatch("stock"), "Barrier": c.NewBarrier("stock"),
+		"CountDownLatch": c.NewCountDownLatch("stock"), "Barrier": c.NewBarrier("stock"), "CronJob": c.NewCronJob("stock"),
 	} {
 		words := aclSection(t, section)
 		set := func(words []any) {

@@ -44,3 +44,19 @@ type entry struct {
 	drained bool
 	ended   bool
 }
+
+// duties returns those that have not ended, in no order.
+func (w *watchdog) duties() []duty {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]duty, 0, w.agenda.n+len(w.taken))
+	for _, e := range w.agenda.all() {
+		all = append(all, e.duty)
+	}
+	for _, e := range w.taken { // some may be back already
+		if e.index < 0 && !e.ended {
+			all = append(all, e.duty)
+		}
+	}
+	return all
+}

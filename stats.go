@@ -82,22 +82,6 @@ func (w *watchdog) count() (holds, cleanUps int) {
 	return w.holding, w.cleaning
 }
 
-// duties returns those that have not ended, in no order.
-func (w *watchdog) duties() []duty {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := make([]duty, 0, w.agenda.n+len(w.taken))
-	for _, e := range w.agenda.all() {
-		all = append(all, e.duty)
-	}
-	for _, e := range w.taken { // some may be back already
-		if e.index < 0 && !e.ended {
-			all = append(all, e.duty)
-		}
-	}
-	return all
-}
-
 // lateRenewals is for how many holds no renewal was confirmed for two thirds of their lease or
 // longer, of which one third is how often they are renewed; when the first of these is lost; and why
 // its renewal has failed, if that is known.

@@ -237,16 +237,10 @@ func (w *watchdog) tokenOf(number int64) int64 {
 // check asks Redis about the client's holds of a lock, as a renewal would; see
 // seam.Env.
 func (w *watchdog) check(lock string) {
-	w.mu.Lock()
-	var holds []duty
-	for _, e := range w.agenda.all() {
-		if name, _, _ := e.duty.holds(); name == lock {
-			holds = append(holds, e.duty)
+	for _, d := range w.duties() {
+		if name, _, _ := d.holds(); name == lock {
+			d.askNow()
 		}
-	}
-	w.mu.Unlock()
-	for _, d := range holds {
-		d.askNow()
 	}
 }
 

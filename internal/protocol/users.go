@@ -55,8 +55,8 @@ type Use struct {
 // command needs: Redis does not check that before it looks for the keys.
 var forms = func() map[string]string {
 	all := map[string]string{}
-	for _, form := range strings.Split(`command, config|get x, cluster|shards, cluster|slots, decr K, decrby K 1, del K, eval 1 1 K,
-evalsha 1 1 K, exists K, get K, getdel K, getex K, hdel K f, hexists K f, hget K f, hgetall K, hincrby K f 1, hlen K, hmget K f,
+	for _, form := range strings.Split(`client|setname n, command, config|get x, cluster|shards, cluster|slots, decr K, decrby K 1, del K, eval 1 1 K,
+evalsha 1 1 K, exists K, get K, getdel K, getex K, getrange K 0 1, hdel K f, hexists K f, hget K f, hgetall K, hincrby K f 1, hlen K, hmget K f,
 hrandfield K, hscan K 0, hset K f v, hsetnx K f v, incr K, incrby K 1, info, lindex K 0, llen K, lpop K, lpos K v, lrange K 0 1,
 lrem K 1 v, mget K, pexpire K 1, ping, pttl K, publish C m, pubsub|numsub x, pubsub|shardnumsub x, readonly, rpush K v, scan 0,
 set K v, spublish C m, ssubscribe C, subscribe C, sunsubscribe, time, type K, unlink K, unsubscribe, wait 1 1, zadd K 1 m, zcard K,
