@@ -1,0 +1,20 @@
+package tables
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-rlock/rlock"
+)
+
+// Clean cleans a table, unless another process does.
+func Clean(ctx context.Context, locks *rlock.Client, table string, clean func(context.Context) error) (cleaned bool, err error) {
+	err = rlock.Do(ctx, locks.NewLock("lock:clean:"+table), func(ctx context.Context) error {
+		cleaned = true
+		return clean(ctx)
+	}, rlock.WithWait(0))
+	if !cleaned && errors.Is(err, rlock.ErrNotAcquired) {
+		return false, nil
+	}
+	return cleaned, err
+}
