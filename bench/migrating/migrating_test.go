@@ -112,6 +112,26 @@ type program struct {
 	open  func(t *testing.T, p *process) job
 }
 
+// again begins anew where rueidislock sleeps although the lock is free: seen in 2 of 10 runs of TestPairsDoTheSame.
+func again(do job) job {
+	return func(ctx context.Context, work func(context.Context) error) (bool, error) {
+		for {
+			attempt, cancel := context.WithCancel(ctx)
+			asleep, begun := time.AfterFunc(2*time.Second, cancel), false
+			done, err := do(attempt, func(inside context.Context) error {
+				if begun = asleep.Stop(); !begun {
+					return context.Canceled
+				}
+				return work(inside)
+			})
+			cancel()
+			if begun || ctx.Err() != nil || !errors.Is(err, context.Canceled) {
+				return done, err
+			}
+		}
+	}
+}
+
 func waiting(err error) (bool, error) { return err == nil, err }
 
 var programs = []program{
@@ -137,9 +157,9 @@ var programs = []program{
 	}},
 	{"rueidislock/before", "rueidislock:0:shop:7", true, func(t *testing.T, p *process) job {
 		l := p.rueidislock(t)
-		return func(ctx context.Context, work func(context.Context) error) (bool, error) {
+		return again(func(ctx context.Context, work func(context.Context) error) (bool, error) {
 			return waiting(rueidislockbefore.Sync(ctx, l, "7", work))
-		}
+		})
 	}},
 	{"rueidislock/after", "lock:shop:7", true, func(_ *testing.T, p *process) job {
 		return func(ctx context.Context, work func(context.Context) error) (bool, error) {

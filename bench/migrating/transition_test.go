@@ -42,20 +42,20 @@ var olds = []struct {
 	{"rueidislock", "rueidislock:0:both",
 		func(t *testing.T, p *process) job {
 			l := p.rueidislock(t)
-			return func(ctx context.Context, work func(context.Context) error) (bool, error) {
+			return again(func(ctx context.Context, work func(context.Context) error) (bool, error) {
 				inside, cancel, err := l.WithContext(ctx, "both")
 				if err != nil {
 					return false, err
 				}
 				defer cancel()
 				return true, work(inside)
-			}
+			})
 		},
 		func(t *testing.T, p *process) job {
 			l := p.rueidislock(t)
-			return func(ctx context.Context, work func(context.Context) error) (bool, error) {
+			return again(func(ctx context.Context, work func(context.Context) error) (bool, error) {
 				return waiting(transition.Rueidislock(ctx, p.rlock.NewLock("lock:both"), l, "both", work))
-			}
+			})
 		}},
 }
 
