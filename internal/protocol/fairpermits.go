@@ -166,7 +166,7 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 // TrySetPermits implements PermitCounter.
 func (p *FairPermits) TrySetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/try_set", s.keys(s.names.record(op.Page), s.names.Lock), []any{op.Number, n}, readBool)
+	return looking(s.site, "fairpermits/try_set", s.keys(s.names.record(op.Page), s.names.Lock, s.names.setting()), []any{op.Number, n}, readBool)
 }
 
 // AddPermits implements PermitCounter.

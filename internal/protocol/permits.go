@@ -321,7 +321,7 @@ const neverEnds = 922337203685477
 // TrySetPermits implements PermitCounter.
 func (p *Permits) TrySetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/try_set", s.keys(s.names.record(op.Page), s.names.all()), s.counts(op.Number, n), readBool)
+	return looking(s.site, "permits/try_set", s.keys(s.names.record(op.Page), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
 }
 
 // AddPermits implements PermitCounter.
@@ -350,7 +350,7 @@ func (s *semaphore) counts(more ...any) []any {
 	return append([]any{s.channel, s.site.counting()}, more...)
 }
 
-// setting is the key of the latest SetPermits of a PermitSemaphore.
+// setting is the key of what has made or set the number of a PermitSemaphore last.
 func (n *Names) setting() string { return n.record("set") }
 
 // Takes implements Protocol.

@@ -32,7 +32,8 @@ local all = redis.call('hget', state, 'total')
 if math.abs((all or 0) + more) > MOST then
   return OVERFLOW
 end
-note(record, number, string.format('%s %.0f %s', all and 'more' or 'made', more, lastSetting(latest))) -- see undo
+local before = all and lastSetting(latest) or setting(latest, record, number)
+note(record, number, string.format('%s %.0f %s', all and 'more' or 'made', more, before)) -- see undo
 local reply = done(record, grow(more))
 if type(reply) == 'table' then
   return reply

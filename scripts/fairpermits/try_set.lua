@@ -4,6 +4,7 @@
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- KEYS[6]  record of the page
 -- KEYS[7]  the number of a PermitSemaphore without fairness, or another lock
+-- KEYS[8]  see shared/setting.lua
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- Reply    1  set
@@ -13,7 +14,8 @@
 
 -- include permitqueue
 -- include record
-local record, other, number = KEYS[6], KEYS[7], ARGV[1]
+-- include setting
+local record, other, latest, number = KEYS[6], KEYS[7], KEYS[8], ARGV[1]
 local what = recorded(record, number)
 if what then
   return what == 'set' and 1 or 0
@@ -28,4 +30,5 @@ local reply = done(record, redis.pcall('hset', state, 'total', ARGV[2], 'free', 
 if type(reply) == 'table' then
   return reply
 end
+setting(latest, record, number)
 return 1

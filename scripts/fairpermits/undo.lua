@@ -3,7 +3,7 @@
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- KEYS[6]  record of the page: 'more', or 'made' if there were none before; by how much; and the
---          latest SetPermits before it
+--          what had made or set the number last: see shared/setting.lua
 -- KEYS[7]  see shared/setting.lua
 -- ARGV[1]  number of the operation
 -- ARGV[2]  waiter lease, ms
@@ -27,7 +27,7 @@ note(record, number, 'gone')
 local added, more, before = string.match(what or '', '^(%l+) (%-?%d+) (.+)$')
 more = tonumber(more or 0)
 if not added or redis.call('hexists', state, 'total') == 0 or setSince(latest, before) then
-  return 0 -- a semaphore that was deleted is not made again, and SetPermits has made up for it
+  return 0 -- the number was deleted, or set since
 end
 local all = done(record, grow(-more))
 if type(all) == 'table' then

@@ -32,7 +32,8 @@ local now = (left or 0) + more
 if math.abs(now + redis.call('zcard', held)) > MOST then
   return OVERFLOW
 end
-note(record, number, string.format('%s %.0f %s', left and 'more' or 'made', more, lastSetting(latest))) -- see undo
+local before = left and lastSetting(latest) or setting(latest, record, number)
+note(record, number, string.format('%s %.0f %s', left and 'more' or 'made', more, before)) -- see undo
 local reply = done(record, redis.pcall('set', free, string.format('%.0f', now)))
 if reply.err then
   return reply

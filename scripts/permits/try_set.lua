@@ -3,6 +3,7 @@
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of the page
 -- KEYS[4]  how many permits a Semaphore of this name has
+-- KEYS[5]  see shared/setting.lua
 -- ARGV[3]  number of the operation
 -- ARGV[4]  permits
 -- Reply    1  set
@@ -14,7 +15,8 @@
 -- include record
 -- include count
 -- include others
-local record, ofSemaphore, number, n = KEYS[3], KEYS[4], ARGV[3], tonumber(ARGV[4])
+-- include setting
+local record, ofSemaphore, latest, number, n = KEYS[3], KEYS[4], KEYS[5], ARGV[3], tonumber(ARGV[4])
 local what = recorded(record, number)
 if what then
   return what == 'set' and 1 or 0
@@ -34,6 +36,7 @@ local reply = done(record, redis.pcall('set', free, ARGV[4]))
 if reply.err then
   return reply
 end
+setting(latest, record, number)
 redis.call('del', ofSemaphore) -- of one that was deleted
 tell(n)
 return told(1)

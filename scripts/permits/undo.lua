@@ -2,7 +2,7 @@
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of the page: 'more', or 'made' if there were none before; by how much; and the
---          latest SetPermits before it
+--          what had made or set the number last: see shared/setting.lua
 -- KEYS[4]  see shared/setting.lua
 -- ARGV[3]  number of the operation
 -- Reply    1  undone
@@ -23,7 +23,7 @@ note(record, number, 'gone')
 local added, more, before = string.match(what or '', '^(%l+) (%-?%d+) (.+)$')
 more = tonumber(more or 0)
 if not added or not count(free) or setSince(latest, before) then
-  return 0 -- a semaphore that was deleted is not made again, and SetPermits has made up for it
+  return 0 -- the number was deleted, or set since
 end
 local now = done(record, redis.pcall('incrby', free, string.format('%.0f', -more)))
 if type(now) == 'table' then

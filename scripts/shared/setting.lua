@@ -1,6 +1,7 @@
--- setting: which SetPermits has set the number of a PermitSemaphore last. Whoever undoes an
--- addition sees by that whether the number was set since, whatever it was. It is known for
--- as long as the records of operations: an addition from before is not undone later.
+-- setting: which operation has made a PermitSemaphore, or set its number, last. Whoever undoes an
+-- addition sees by that whether the number was set since, whatever it was, or is that of a
+-- semaphore that was made anew. It is known for as long as the records of operations: an addition
+-- from before is not undone later.
 --
 -- Defines  lastSetting(key), setSince(key, before), setting(key, record, number)
 
@@ -15,6 +16,9 @@ local function setSince(key, before)
   return last ~= '-' and last ~= before
 end
 
+-- setting notes an operation as the latest, and returns what lastSetting is then.
 local function setting(key, record, number)
-  redis.call('set', key, record .. ':' .. number, 'px', KEEP)
+  local latest = record .. ':' .. number
+  redis.call('set', key, latest, 'px', KEEP)
+  return latest
 end

@@ -239,6 +239,50 @@ func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 	})
 }
 
+// The semaphore is deleted and made anew, before what an AddPermits has added to the first is undone:
+// the second is as it was made.
+func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
+	t.Parallel()
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+		for name, make := range map[string]func(c *changing){
+			"TrySetPermits": func(c *changing) { is(t, true)(c.plain.TrySetPermits(bg, 20)) },
+			"AddPermits":    func(c *changing) { ok(t, c.plain.AddPermits(bg, 20)) },
+			"SetPermits":    func(c *changing) { ok(t, c.plain.SetPermits(bg, 20)) },
+		} {
+			for _, before := range []int{10, 0} {
+				t.Run(name, func(t *testing.T) {
+					c := open(t)
+					if before > 0 {
+						is(t, true)(c.plain.TrySetPermits(bg, before))
+					}
+					add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
+					ctx, cancel := context.WithCancel(bg)
+					c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+						switch {
+						case cmd.IsScript(add):
+							time.AfterFunc(50*time.Millisecond, cancel)
+							return faultproxy.SwallowReply
+						case cmd.IsScript(undo):
+							return faultproxy.Hold
+						}
+						return faultproxy.Pass
+					})
+					locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
+					soon(t, before+5, c.plain.Available)
+					ok(t, b.Client(t).Del(bg, "s", "{s}:timeout").Err())
+					ok(t, b.Client(t).Del(bg, "{s}:rlock:permits", "{s}:rlock:permits:ends").Err())
+					make(c)
+					locktest.HeldUp(t, c.proxy, 1)
+					c.proxy.Handle(nil)
+					c.proxy.Release()
+					ok(t, c.Shutdown(bg))
+					permitsAre(t, c.plain, 20, 20)
+				})
+			}
+		}
+	})
+}
+
 // Waiters get what an undone removal gives back.
 func TestPermitsThatAreGivenBackWakeWaiters(t *testing.T) {
 	t.Parallel()
