@@ -170,11 +170,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	// Through the lock that made the hold: another type of the same name may not know
 	// everything about it.
 	r := h.core.asks.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
-	if found := h.fate(r.Outcome); r.Err == nil && found != r.Outcome {
-		if r.Outcome = found; found == protocol.Done {
-			r.Err = because(ErrUnreachable, errGivenBack)
-		}
-	}
+	h.reconsider(&r)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
 	case lease != nil:

@@ -329,11 +329,12 @@ func (h *hold) loseLocked(now instant, cause error) {
 	if h.state != held {
 		return
 	}
-	if cause == ErrAdopted {
+	left := h.isKnownLocked() && !byOurClock(cause)
+	if left { // even if Redis did not tell of an adoption
 		h.leftLocked()
 	}
 	h.endLocked(over, because(ErrLeaseLost, cause))
-	if h.unsure && cause != ErrAdopted {
+	if h.unsure && !left {
 		// A late copy of the acquire could still take the lock for a hold that no
 		// caller owns. If our clock found the loss, the copy is stopped when the
 		// lease is over, not before: until then the rest of the lease is the margin
@@ -405,6 +406,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	c := h.core.c
 	began, sent := c.clock.Now(), h.noteAsked(d)
 	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
+	h.reconsider(&r)
 	h.lock()
 	defer h.unlock()
 	if err := confirmed(&r, ErrUnreachable); err != nil {

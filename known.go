@@ -108,10 +108,23 @@ func (h *hold) fate(found protocol.Kept) protocol.Kept {
 	return found
 }
 
+// reconsider makes an answer that has not found the hold say what has become of it.
+func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
+	if r.Err != nil {
+		return
+	}
+	found := h.fate(r.Outcome)
+	if found != r.Outcome && found == protocol.Done {
+		r.Err = because(ErrUnreachable, errGivenBack)
+	}
+	r.Outcome = found
+}
+
 // errGivenBack is why a request did nothing whose hold is there.
 var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
 
-// leftLocked says, after the end of its leases, that this holder knows of the adoption.
+// leftLocked says, after the end of its leases, that this holder has left: to whoever has adopted the
+// hold, and against an adoption that is given back later.
 func (h *hold) leftLocked() {
 	until := h.untilLocked()
 	h.cancelLocked(func(error) {

@@ -76,6 +76,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 	}
 	if do.task != nil && !do.asks && h.isKnownLocked() {
 		h.known.next = now.Add(lease / 3)
+		do.known = true
 	}
 	return do, h.nextLocked()
 }
@@ -102,6 +103,8 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 		h.tellRenewalLocked(sent, now, err)
 	}
 	switch {
+	case err == nil && r.Outcome != protocol.Done && !did.known && h.isKnownLocked():
+		h.known.next = now // it was sent before the handle was made known, and does not tell of an adoption
 	case err == nil && r.Outcome != protocol.Done:
 		h.loseLocked(now, absence(r.Outcome))
 		return 0
@@ -156,6 +159,9 @@ func (h *hold) nodes() string { return h.core.family }
 func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
-	r := h.renewal(0).Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.move(&h.entry, h.answered(chore{}, sent, r))
+	h.lock()
+	look, known := h.renewalLocked(0), h.isKnownLocked()
+	h.unlock()
+	r := look.Do(c.wire.Context(), c.cfg.commandTimeout)
+	c.watchdog.move(&h.entry, h.answered(chore{known: known}, sent, r))
 }

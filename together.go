@@ -249,7 +249,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 func releaseAll(all []*departure) protocol.Request[[]protocol.Kept] {
 	var holds []protocol.Leaving
 	for _, d := range all {
-		holds = append(holds, protocol.Leaving{Lock: d.h.core.asks.(*protocol.Lock), ID: d.id, Late: d.h.unsure})
+		holds = append(holds, protocol.Leaving{Lock: d.h.core.asks.(*protocol.Lock), ID: d.id, Late: d.buries})
 	}
 	return protocol.ReleaseAll(holds)
 }

@@ -58,6 +58,7 @@ type departure struct {
 	took   time.Duration // until task was answered
 	shows  time.Duration // see finish
 	by     bool          // task is that of a finish
+	buries bool          // the release of h leaves a tombstone
 }
 
 // depart ends a lease of the hold, in this process.
@@ -95,7 +96,7 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 
 // departureLocked is what a departure needs of the hold.
 func (h *hold) departureLocked() departure {
-	d := departure{h: h, id: h.id()}
+	d := departure{h: h, id: h.id(), buries: h.buriesLocked()}
 	if h.seldom != nil {
 		d.batch, d.inRow = h.batch, h.inRow
 	}
@@ -115,11 +116,15 @@ func (d *departure) end() {
 // releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops
 // late copies, if there may be any.
 func (h *hold) releaseLocked(id string, n int) protocol.Task {
-	if n == 0 && h.unsure && !h.isKnownLocked() { // else see released
+	if n == 0 && h.buriesLocked() {
 		return h.core.asks.Abandon(id, true)
 	}
 	return h.core.asks.Release(id, n)
 }
+
+// buriesLocked reports whether the last release leaves a tombstone. Of a hold that others may adopt
+// it would hide who has: see released.
+func (h *hold) buriesLocked() bool { return h.unsure && !h.isKnownLocked() }
 
 // send sends the release, and returns its result.
 func (d *departure) send(ctx context.Context, limit time.Time) error {
