@@ -43,6 +43,7 @@ type entry struct {
 	at      instant // guarded by watchdog.mu, as the rest
 	index   int32   // in the heap or on the sheet, or -1: see agenda
 	drained bool
+	hurried bool // it is due now, and has not been called since
 	ended   bool
 }
 

@@ -30,7 +30,7 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	if first {
 		h.known = &known{next: c.now().Add(c.cfg.watchdogLease / 3)}
 		h.batch = nil
-		c.watchdog.move(&h.entry, h.nextLocked())
+		c.watchdog.hurry(&h.entry)
 	}
 	listens = listens && !h.known.listens
 	h.known.listens = h.known.listens || listens
@@ -74,7 +74,7 @@ func (h *hold) looksForAdoption() {
 	defer h.unlock()
 	if h.isKnownLocked() && h.state == held {
 		h.known.next = h.core.c.now()
-		h.core.c.watchdog.move(&h.entry, h.nextLocked())
+		h.core.c.watchdog.hurry(&h.entry)
 	}
 }
 
@@ -126,9 +126,11 @@ var errGivenBack = errors.New("another client was about to adopt the hold, and h
 // leftLocked says, after the end of its leases, that this holder has left: to whoever has adopted the
 // hold, and against an adoption that is given back later.
 func (h *hold) leftLocked() {
-	until := h.untilLocked()
+	c, until := h.core.c, h.untilLocked()
+	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
 	h.cancelLocked(func(error) {
-		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), h.core.c.now(), until)
+		defer c.end()
+		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until)
 	}, nil)
 }
 

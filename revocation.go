@@ -154,7 +154,7 @@ func (h *hold) looksNow() {
 	defer h.unlock()
 	if h.listensLocked() {
 		h.hears.next = h.core.c.now()
-		h.core.c.watchdog.move(&h.entry, h.nextLocked())
+		h.core.c.watchdog.hurry(&h.entry)
 	}
 }
 

@@ -135,8 +135,19 @@ func (w *watchdog) move(e *entry, at instant) {
 	}
 }
 
+// hurry makes a duty due now. Whoever has found out at the same time when it is due, from what it was
+// before, does not put it off again.
+func (w *watchdog) hurry(e *entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !e.ended {
+		e.hurried = true
+		w.pushLocked(e, w.now())
+	}
+}
+
 func (w *watchdog) pushLocked(e *entry, at instant) {
-	if w.draining && !e.drained {
+	if w.draining && !e.drained || e.hurried {
 		at = w.now()
 	}
 	w.agenda.set(e, at)
@@ -337,6 +348,7 @@ func (w *watchdog) pop(now instant, room []*entry) (due []*entry) {
 			if more = e != nil; !more {
 				break
 			}
+			e.hurried = false
 			due = append(due, e)
 		}
 		w.taken = due

@@ -190,3 +190,44 @@ func TestReentryThatReplicasDoNotKnowIsRenewedInTime(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// heardOf is a duty that a message makes due just when the watchdog has found out that it is not.
+type heardOf struct {
+	duty
+	entry
+	heard func()
+	looks chan struct{}
+}
+
+func (d *heardOf) due(now instant, _ time.Duration) (chore, instant) {
+	select {
+	case d.looks <- struct{}{}:
+	default:
+	}
+	d.heard()
+	return chore{}, now.Add(seam.FarAway)
+}
+
+// A duty that is to be called now is called, although the watchdog finds out at the same time that
+// there is nothing to do.
+func TestWatchdogDoesNotForgetToHurry(t *testing.T) {
+	c := unserved(t)
+	defer c.watchdog.close()
+	d := &heardOf{duty: standIn(c, c.NewLock("a").core, 1, c.now().Add(seam.FarAway)), looks: make(chan struct{}, 2)}
+	d.entry.duty = d
+	once := false
+	d.heard = func() {
+		if !once {
+			once = true
+			c.watchdog.hurry(&d.entry)
+		}
+	}
+	c.watchdog.add(&d.entry, c.now())
+	for range 2 {
+		select {
+		case <-d.looks:
+		case <-time.After(10 * time.Second):
+			t.Fatal("it is not called again")
+		}
+	}
+}

@@ -114,3 +114,27 @@ func TestAMemberOfAMultiLockIsAdopted(t *testing.T) {
 		}
 	})
 }
+
+// A hold is adopted from a client that shuts down: it says that its holder has left, before it ends.
+func TestAdoptFromAClientThatShutsDown(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		families(func(k locktest.Type) {
+			t.Run(k.Name, func(t *testing.T) {
+				a, c := b.NewClient(t, patient), b.NewClient(t)
+				first := locktest.MustLock(t, k.Open(a, name(t)))
+				handle := handleOf(t, first)
+				down := make(chan error, 1)
+				go func() { down <- a.Shutdown(bg) }()
+				<-first.Done()
+				second := adopt(t, c, handle)
+				locktest.WantErr(t, first.Unlock(bg), rlock.ErrAdopted, rlock.ErrLeaseLost)
+				if err := <-down; err != nil {
+					t.Error(err)
+				}
+				locktest.MustUnlock(t, second)
+				locktest.MustBeFree(t, k.Blocker(c, name(t)))
+			})
+		})
+	})
+}
