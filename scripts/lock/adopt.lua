@@ -36,13 +36,15 @@ local rest
 if redis.call('hexists', lock, id) == 1 then
   rest = leftFor(tombstone, id)
 else
-  local entries = redis.call('hget', lock, old)
+  local entries, ms = redis.call('hget', lock, old), redis.call('pttl', lock)
   if not entries then
     return {0, redis.call('exists', lock)}
+  elseif ms < 0 then
+    return {0, 1} -- somebody has taken its TTL: nobody can tell until when the holder believes
   end
   redis.call('hset', lock, id, '1')
   redis.call('hdel', lock, old)
-  rest = bury(tombstone, id, redis.call('pttl', lock), entries, keep)
+  rest = bury(tombstone, id, ms, entries, keep)
   if rest > 0 then
     announce(how, channel, '1')
   end

@@ -31,15 +31,17 @@ local rest
 if redis.call('hexists', lock, id .. ':write') == 1 then
   rest = leftFor(tombstone, id)
 else
-  local entries = redis.call('hget', lock, old .. ':write')
+  local entries, ms = redis.call('hget', lock, old .. ':write'), redis.call('pttl', lock)
   if not entries then
     return {0, -absent(lock, old)}
+  elseif ms < 0 then
+    return {0, 1} -- somebody has taken its TTL: nobody can tell until when the holder believes
   elseif redis.call('hlen', lock) > 2 then
     return {-7, 0}
   end
   redis.call('hset', lock, id .. ':write', '1')
   redis.call('hdel', lock, old .. ':write')
-  rest = bury(tombstone, id, redis.call('pttl', lock), entries, keep)
+  rest = bury(tombstone, id, ms, entries, keep)
   if rest > 0 then
     announce(how, channel, '1')
   end

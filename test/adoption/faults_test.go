@@ -455,3 +455,26 @@ func TestAdoptAndShutdown(t *testing.T) {
 	proxy.Handle(nil)
 	locktest.MustUnlock(t, first)
 }
+
+// A hold whose key has lost its TTL is not adopted: nobody can tell until when its holder believes that it has
+// the lock.
+func TestAHoldWithoutATTLIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		families(func(k locktest.Type) {
+			if s := adopts(k); s != "lock/adopt" && s != "rw/write_adopt" {
+				return
+			}
+			t.Run(k.Name, func(t *testing.T) {
+				first := locktest.MustLock(t, k.Open(b.NewClient(t, patient), name(t)))
+				handle := handleOf(t, first)
+				if !b.Client(t).Persist(bg, first.Name()).Val() {
+					t.Fatal("it had no TTL")
+				}
+				_, err := b.NewClient(t).Adopt(bg, handle)
+				locktest.WantErr(t, err, rlock.ErrNotAcquired)
+				locktest.MustUnlock(t, first)
+			})
+		})
+	})
+}
