@@ -62,3 +62,13 @@ func (w *watchdog) duties() []duty {
 	}
 	return all
 }
+
+// check asks Redis about the client's holds of a lock, as a renewal would; see
+// seam.Env.
+func (w *watchdog) check(lock string) {
+	for _, d := range w.duties() {
+		if name, _, _ := d.holds(); name == lock {
+			d.askNow()
+		}
+	}
+}

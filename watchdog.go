@@ -245,16 +245,6 @@ func (w *watchdog) tokenOf(number int64) int64 {
 	return 0
 }
 
-// check asks Redis about the client's holds of a lock, as a renewal would; see
-// seam.Env.
-func (w *watchdog) check(lock string) {
-	for _, d := range w.duties() {
-		if name, _, _ := d.holds(); name == lock {
-			d.askNow()
-		}
-	}
-}
-
 // isClosed reports whether the watchdog serves nothing any more.
 func (w *watchdog) isClosed() bool {
 	w.mu.Lock()
