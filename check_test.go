@@ -283,6 +283,7 @@ func TestPingAndCheckRefuse(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c, other := b.NewClient(t), b.NewClient(t)
+	var noContext context.Context
 	over, cancel := context.WithCancel(bg)
 	cancel()
 	check := func(c *rlock.Client, ctx context.Context, of ...interface{ Name() string }) error {
@@ -290,8 +291,7 @@ func TestPingAndCheckRefuse(t *testing.T) {
 		return err
 	}
 	for _, err := range []error{
-		(*rlock.Client)(nil).Ping(bg), c.Ping(nil), //nolint:staticcheck // it is refused
-		check(nil, bg), check(c, nil), //nolint:staticcheck // it is refused
+		(*rlock.Client)(nil).Ping(bg), c.Ping(noContext), check(nil, bg), check(c, noContext),
 		check(c, bg, nil), check(c, bg, (*rlock.Lock)(nil)), check(c, bg, &rlock.Lock{}), check(c, bg, &rlock.RedLock{}),
 		check(c, bg, other.NewLock("a")), check(c, bg, c.NewLock("")), check(c, bg, new(rlock.Semaphore)),
 	} {

@@ -147,4 +147,11 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts 
 	return cut.result(err, lease.Unlock(ctx))
 }
 
-func init() { seam.Waiters = func(lock any) int { return lock.(*Lock).waiters() } }
+func init() {
+	seam.Waiters = func(lock any) int {
+		if l, ok := lock.(interface{ core() *core }); ok {
+			return l.core().waiters()
+		}
+		return lock.(interface{ cored() *core }).cored().waiters()
+	}
+}

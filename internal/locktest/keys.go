@@ -183,7 +183,7 @@ func Subscribers(t testing.TB, rdb redis.UniversalClient, lock string) int64 {
 }
 
 // Waiters is how many wait for a lock in its client.
-func Waiters(t testing.TB, l *rlock.Lock) int {
+func Waiters(t testing.TB, l rlock.Inspector) int {
 	t.Helper()
 	if _, err := l.State(bg); err != nil {
 		t.Fatal(err)

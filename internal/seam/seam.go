@@ -73,6 +73,6 @@ var Option func(Env) any
 // server knows it. Package rlock sets it when it is initialized.
 var Script func(name string) (text, sha string)
 
-// Waiters is how many wait for a *rlock.Lock in its client. Package rlock sets it when it is
+// Waiters is how many wait for a lock, of any type, in its client. Package rlock sets it when it is
 // initialized.
 var Waiters func(lock any) int

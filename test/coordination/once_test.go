@@ -164,7 +164,7 @@ func TestResultIsKeptForItsTime(t *testing.T) {
 // inLine waits until so many calls wait in the client of o.
 func inLine(t testing.TB, o *rlock.Once, n int) {
 	t.Helper()
-	locktest.Eventually(t, "all wait", func() bool { return locktest.MustState(t, o).Waiters == n })
+	locktest.Eventually(t, "all wait", func() bool { return locktest.Waiters(t, o) == n })
 }
 
 // Those that wait when the function fails fail too, in all processes, and it does not run for each
@@ -661,7 +661,7 @@ func TestWaitersOfAClientShareOneLook(t *testing.T) {
 		for len(all) < n {
 			all = append(all, does(o, ""))
 		}
-		locktest.Eventually(t, "all wait", func() bool { return locktest.MustState(t, o).Waiters == n })
+		locktest.Eventually(t, "all wait", func() bool { return locktest.Waiters(t, o) == n })
 	}
 	before := sent.N.Load()
 	first.succeeds(t)

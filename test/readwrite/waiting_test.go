@@ -20,11 +20,7 @@ import (
 // queueUp is how many wait in a client for a lock.
 func queueUp(t testing.TB, l *rlock.ReadWriteLock) int {
 	t.Helper()
-	s, err := l.Reader.State(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Waiters
+	return locktest.Waiters(t, l.Reader)
 }
 
 // waitFor starts waiters and returns when all stand in line, and so many
