@@ -302,7 +302,7 @@ func (h *hold) checkLocked(now instant) {
 
 // isGone ends a hold that a request has not found in Redis, and returns the cause; nil: it is there again.
 func (h *hold) isGone(k protocol.Kept) error {
-	if k = h.fate(k); k == protocol.Done {
+	if k, _ = h.fate(k); k == protocol.Done {
 		return nil // it is there
 	}
 	h.lock()

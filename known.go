@@ -93,19 +93,20 @@ func (h *hold) renewal(lease time.Duration) protocol.Task {
 }
 
 // fate is what has become of a hold that a request has not found: one that others may adopt may have
-// been adopted, or it is there again (Done), since the adoption was given up.
-func (h *hold) fate(found protocol.Kept) protocol.Kept {
+// been adopted, or it is there again (Done), since the adoption was given up. With an error it is what the
+// request has found, and nobody knows more.
+func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
 	h.lock()
 	known := h.isKnownLocked()
 	h.unlock()
 	if !known || found == protocol.Done || found == protocol.Adopted {
-		return found
+		return found, nil
 	}
 	r := h.renewal(0).Do(h.core.c.wire.Context(), h.core.c.cfg.commandTimeout)
 	if r.Err == nil && (r.Outcome == protocol.Adopted || r.Outcome == protocol.Done) {
-		return r.Outcome
+		return r.Outcome, nil
 	}
-	return found
+	return found, r.Err
 }
 
 // reconsider makes an answer that has not found the hold say what has become of it.
@@ -113,7 +114,7 @@ func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
 	if r.Err != nil {
 		return
 	}
-	found := h.fate(r.Outcome)
+	found, _ := h.fate(r.Outcome)
 	if found != r.Outcome && found == protocol.Done {
 		r.Err = because(ErrUnreachable, errGivenBack)
 	}

@@ -228,8 +228,12 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 		return
 	}
 	abandon := h.core.asks.Abandon(d.id, true)
-	if r.Outcome = h.fate(r.Outcome); r.Outcome == protocol.Done {
+	var unknown error
+	if r.Outcome, unknown = h.fate(r.Outcome); r.Outcome == protocol.Done {
 		*r = abandon.Do(c.wire.Context(), c.cfg.unlockTimeout)
+		return
+	} else if unknown != nil && !d.by {
+		r.Err = unknown // an adoption may have been given back, and the hold be there: it is given up below
 		return
 	}
 	c.cleanups.add(h.core.id(), abandon, c.now(), until)

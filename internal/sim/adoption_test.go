@@ -324,6 +324,9 @@ func TestAdoptionsKeepTheirPromises(t *testing.T) {
 					for _, wrong := range j.wrong {
 						t.Errorf("seed %d: %s", seed, wrong)
 					}
+					if *seedFlag != 0 {
+						t.Log(strings.Join(trace, "\n"))
+					}
 					if len(j.wrong) > 0 {
 						t.Logf("seed %d:\n%s", seed, strings.Join(j.log, "\n"))
 					}
@@ -367,7 +370,7 @@ func TestSimulationFindsMutationsOfAdoptions(t *testing.T) {
 		},
 		{
 			name: "whoever has the lock is adopted", want: "",
-			script: "lock/adopt", old: "local entries = redis.call('hget', lock, old)", instead: "old = redis.call('hkeys', lock)[1] or old\n  local entries = redis.call('hget', lock, old)",
+			script: "lock/adopt", old: "local entries, ms = redis.call('hget', lock, old)", instead: "old = redis.call('hkeys', lock)[1] or old\n  local entries, ms = redis.call('hget', lock, old)",
 		},
 		{
 			name: "an adoption that is undone ends the hold", want: "was not told why",

@@ -39,6 +39,9 @@ func ordinary(runs int) int {
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
 // are asked for.
 func seedsOf(n int) (chosen []uint64) {
+	if *seedFlag != 0 {
+		return []uint64{*seedFlag}
+	}
 	for i := range lockSeeds(n) {
 		chosen = append(chosen, uint64(i)+1)
 	}
