@@ -167,20 +167,34 @@ func (c *common) settle() {
 	if !time.Now().Before(end) {
 		c.clock.forget()
 	}
-	// Who has dealt with a timer has begun the commands that follow from it.
-	begun := c.works.underWay()
-	maps.DeleteFunc(begun, func(n int, _ struct{}) bool { return c.hung[n] })
-	for pause := range pauses(end) {
-		if len(begun) == 0 {
+	// Who has dealt with a timer has begun the commands that follow from it. Work may end when the one that goes
+	// on with it has begun: a watchdog that is told of a hold has yet to set its timer. Hence twice more.
+	for range 3 {
+		if !c.await(end) {
 			return
 		}
+	}
+}
+
+// await waits until the work that is under way has ended. It reports whether there was any, and all has ended.
+func (c *common) await(end time.Time) bool {
+	begun := c.works.underWay()
+	maps.DeleteFunc(begun, func(n int, _ struct{}) bool { return c.hung[n] })
+	if len(begun) == 0 {
+		return false
+	}
+	for pause := range pauses(end) {
 		time.Sleep(pause)
 		still := c.works.underWay()
 		maps.DeleteFunc(begun, func(n int, _ struct{}) bool { _, ok := still[n]; return !ok })
+		if len(begun) == 0 {
+			return true
+		}
 	}
 	for n := range begun {
 		c.hung[n] = true
 	}
+	return false
 }
 
 // pauses are ever longer ones, until end.
