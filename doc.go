@@ -17,6 +17,9 @@
 //	err = writeInvoices(lease.Context(ctx))
 //	return errors.Join(err, lease.Unlock(ctx)) // Unlock reports ErrLeaseLost too
 //
+// After a loss that error matches context.Canceled as well, which ended writeInvoices: ask for ErrLeaseLost
+// first. Do returns the loss alone.
+//
 // Package rlocktest has an in-memory Redis for unit tests, in which time can be moved and locks can be lost
 // on purpose.
 //

@@ -16,7 +16,7 @@ import (
 const mostPoints = 1000
 
 // LoseAt finds code that goes on after it has lost its lock. It runs test again and again, each time
-// as a sub-test with a new server, and takes the lock of that name away at the first point at
+// as a sub-test with a new server, and takes the lock of that name, with its prefix, away at the first point at
 // which the code under test has to do with it, at the second, and so on, after a round without a
 // loss. The points are, while a client of the server holds the lock:
 //

@@ -15,19 +15,19 @@ import (
 )
 
 func main() {
-	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
-	client, err := rlock.New(rdb) // one for each process
+	client, err := rlock.New(redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})) // one for each process
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close()
-
 	err = rlock.Do(context.Background(), client.NewLock("invoices"), write, rlock.WithWait(5*time.Second))
 	switch {
 	case errors.Is(err, rlock.ErrNotAcquired):
 		log.Print("another process writes them: ", err)
 	case errors.Is(err, rlock.ErrLeaseLost):
 		log.Fatal("another process may have written some: ", err)
+	case errors.Is(err, rlock.ErrUnconfirmed):
+		log.Print("written; the lock is free when its lease is over: ", err)
 	case err != nil: // rlock.ErrUnreachable or ErrRefused: Redis does not answer, or with an error
 		log.Fatal("not written: ", err)
 	}

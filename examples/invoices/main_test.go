@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -29,18 +30,31 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program runs main against a Redis, and returns what it prints and its exit status.
-func program(t *testing.T, addr string) (out string, status int) {
+// program runs main against a Redis, and returns what it logs and its exit status.
+// It calls each of seen with every line, as it comes.
+func program(t *testing.T, addr string, seen ...func(line string)) (out string, status int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), asProgram+"=1", "REDIS_ADDR="+addr)
-	text, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	log, err := cmd.StderrPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text), cmd.ProcessState.ExitCode()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		out += lines.Text() + "\n"
+		for _, see := range seen {
+			see(lines.Text())
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out, cmd.ProcessState.ExitCode()
 }
 
 func TestProgramTellsBusyFromOutage(t *testing.T) {
@@ -117,6 +131,21 @@ func TestProgramTellsALoss(t *testing.T) {
 	}()
 	out, status := program(t, mini.Addr())
 	if status != 1 || !strings.Contains(out, "another process may have written some: ") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// What was written before Redis went away is not said to be not written.
+func TestProgramTellsAnUnconfirmedEnd(t *testing.T) {
+	t.Parallel()
+	mini := miniredis.RunT(t)
+	mini.ClockTTL(true)
+	out, status := program(t, mini.Addr(), func(line string) {
+		if strings.HasSuffix(line, "invoice 1") { // it has been told that it has the lock
+			mini.Close()
+		}
+	})
+	if status != 0 || !strings.Contains(out, "invoice 3\n") || !strings.Contains(out, "written; the lock is free when its lease is over: ") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 }
