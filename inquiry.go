@@ -118,7 +118,8 @@ func (q *inquiry) ask(ctx context.Context) error {
 		if err := q.waitInLine(ctx, rest, news); err != errAside {
 			return err
 		}
-		rest, news = -1, 0 // it looks again when it has subscribed
+		c.stopOf("aside", q.number) // many may be, at once
+		rest, news = -1, 0          // it looks again when it has subscribed
 	}
 }
 
