@@ -217,6 +217,7 @@ func countingRun(t *testing.T, seed uint64, s scenario) (j *countingJudge, trace
 				}
 			})
 		}
+		work.Go(func() { countingSetter(w, j, players[1], span, &waits) })
 		w.Play(w.Schedule(s.mix, s.faults, span))
 		time.Sleep(max(0, span-w.Elapsed()))
 		w.Heal()
@@ -254,6 +255,42 @@ func countingRun(t *testing.T, seed uint64, s scenario) (j *countingJudge, trace
 		waits.Wait()
 	})
 	return j, trace
+}
+
+// countingSetter wants fewer permits, and then all of them, and takes some away before: an
+// AddPermits that has failed may be undone after the number was set.
+func countingSetter(w *World, j *countingJudge, p *player, span time.Duration, waits *sync.WaitGroup) {
+	ctx := context.Background()
+	sem, who := p.c.NewSemaphore("permits"), p.h.Name+" setter"
+	r := w.Rand(who)
+	set := func(n int) bool {
+		err := sem.SetPermits(ctx, n)
+		j.say("%s wants %d: %v", who, n, err)
+		if err != nil && !unanswered(err) {
+			j.accuse("%s: SetPermits failed with %v", who, err)
+			return true // for good
+		}
+		return err == nil
+	}
+	for w.Elapsed() < span {
+		p.h.Sleep(who, time.Duration(r.Int64N(int64(300*time.Millisecond))))
+		n := simPermits
+		switch r.IntN(3) {
+		case 0:
+			n = 1 + r.IntN(simPermits-1)
+		case 1:
+			add, cancel := context.WithCancel(ctx)
+			after := time.Duration(r.Int64N(int64(10 * time.Millisecond)))
+			waits.Go(func() { p.h.Sleep(who+" canceler", after); cancel() })
+			err := sem.AddPermits(add, -1)
+			j.say("%s takes one away: %v", who, err)
+			cancel()
+		}
+		set(n)
+	}
+	for !set(simPermits) {
+		p.h.Sleep(who, 50*time.Millisecond)
+	}
 }
 
 // countingScenarios are those of locks in which no data is lost: permits have no lease.
@@ -310,6 +347,8 @@ var countingMutations = []struct {
 	{name: "a count-down counts twice", script: "latch/count_down", old: "local what = recorded(record, number)", instead: "local what = nil", within: 10, in: "harsh", first: 3},
 	{name: "a give-up gives back twice", script: "semaphore/undo", old: "note(record, number, 'gone')\n", instead: "", within: 20, in: "harsh", first: 4},
 	{name: "a give-up does not stop late copies", script: "semaphore/undo", old: "note(record, number, 'gone')\n", instead: "if what then note(record, number, 'gone') end\n", within: 10, in: "late", first: 2},
+	{name: "an addition is undone out of a number that was set since", script: "semaphore/undo", old: "if times ~= (tonumber(before) or 0) then", instead: "if false then", within: 40, in: "harsh", first: 25},
+	{name: "a number is set late", script: "semaphore/set", old: "if what then\n", instead: "if what == 'set' then\n", within: 20, in: "late"},
 	{name: "a barrier is set or lifted late", script: "barrier/change", old: "if recorded(record, number) then", instead: "if recorded(record, number) and false then", within: 10, in: "late", first: 4},
 }
 
