@@ -90,17 +90,17 @@ var counting = []struct {
 		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
 		return err
 	}},
-	{cost{"Semaphore: AddPermits", 1, 8, 21}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: AddPermits", 1, 6, 19}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
-	{cost{"Semaphore: SetPermits", 1, 7, 21}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: SetPermits", 1, 5, 19}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("permits").SetPermits(ctx, 10)
 	}},
-	{cost{"Semaphore: State", 1, 2, 20}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: State", 1, 1, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").State(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits and Delete", 2, 13, 33}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits and Delete", 2, 12, 29}, func(ctx context.Context, c *rlock.Client) error {
 		s := c.NewSemaphore("deleted")
 		_, err1 := s.TrySetPermits(ctx, 10)
 		_, err2 := s.Delete(ctx)

@@ -16,7 +16,7 @@ type pages struct {
 }
 
 type page struct {
-	id     string
+	protocol.Page
 	number int64 // of the latest operation
 }
 
@@ -30,7 +30,7 @@ func (ps *pages) take(client string) *page {
 		return p
 	}
 	ps.made++
-	return &page{id: client + ":" + strconv.Itoa(ps.made)}
+	return &page{Page: protocol.Page{ID: client + ":" + strconv.Itoa(ps.made)}}
 }
 
 // give is called when Redis knows of the operation, or of its end, or nothing can come of
@@ -44,5 +44,5 @@ func (ps *pages) give(p *page) {
 // next begins an operation.
 func (p *page) next() protocol.Op {
 	p.number++
-	return protocol.Op{Page: p.id, Number: p.number}
+	return protocol.Op{Page: &p.Page, Number: p.number}
 }

@@ -236,9 +236,8 @@ func (a *taking) look(ctx context.Context) found {
 		a.op = a.page.next()
 	}
 	unsure := a.unsure
-	a.unsure = true                         // until it is answered: an Observer may end the goroutine
-	inLine := a.place != nil || a.tries > 1 // else this may be the only look
-	r := a.s.asks.Acquire(a.op, a.n, inLine).Do(ctx, c.onceTimeout())
+	a.unsure = true // until it is answered: an Observer may end the goroutine
+	r := a.s.asks.Acquire(a.op, a.n).Do(ctx, c.onceTimeout())
 	a.unsure = unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)

@@ -19,10 +19,10 @@ var guard = regexp.MustCompile(`redis\.call\('(hdel|zrem)', [\w\[\]]+, ''\)`)
 
 // counting are all requests of what only counts.
 func counting(site *Site, n *Names) []*wire.Request {
-	op := Op{Page: uuid + ":1", Number: 1}
+	op := Op{Page: &Page{ID: uuid + ":1"}, Number: 1}
 	s, l, b := NewSemaphore(site, n), NewLatch(site, n), NewBarrier(site, n)
 	return []*wire.Request{
-		of(s.Acquire(op, 1, false)), of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(s.Seal(op)), of(s.Delete(op)),
+		of(s.Acquire(op, 1)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(s.Seal(op)), of(s.Delete(op)),
 		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Count()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.IsSet()),
 	}
 }
@@ -49,7 +49,7 @@ func about(l Protocol, id string) []*wire.Request {
 		requests = append(requests, of(l.Reenter(id, time.Second, 2, false)))
 	}
 	if c, ok := l.(PermitCounter); ok {
-		op := Op{"client:1", 1}
+		op := Op{&Page{ID: "client:1"}, 1}
 		requests = append(requests, of(c.TrySetPermits(op, 1)), of(c.AddPermits(op, 1)), of(c.AddPermits(op, math.MaxInt32)), of(c.SetPermits(op, 1)), of(c.UndoAdd(op)))
 	}
 	if a, ok := l.(Adoptable); ok {
@@ -160,7 +160,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 			blocker = NewFairWriteSide(site, q.names)
 		}
 		if c, ok := l.(PermitCounter); ok {
-			must(t, c.TrySetPermits(Op{"client:1", int64(i) + 1}, l.Takes()))
+			must(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, l.Takes()))
 		}
 		e := entry("owner:1")
 		e.Lease = time.Hour
@@ -184,7 +184,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	seed("set", "one clock", 5)
 	seed("set", "permits", 2)
 	seed("set", "recorded", 2)
-	seed("set", namesOf(t, "recorded").record(uuid+":1"), "1 -1")
+	seed("set", namesOf(t, "recorded").record(uuid+":1"), "1 -1 -")
 	seed("set", vote("abandoned")[3], 1)
 	seed("hset", "vote", "attempt", "me:1", "stamp", 1, "until", time.Now().Add(time.Hour).UnixMicro())
 	if n, err := master.Do(bg, "wait", 1, 20_000).Int(); n != 1 {

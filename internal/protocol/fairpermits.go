@@ -166,25 +166,25 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 // TrySetPermits implements PermitCounter.
 func (p *FairPermits) TrySetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/try_set", s.keys(s.names.record(op.Page), s.names.Lock, s.names.setting()), []any{op.Number, n}, readBool)
+	return looking(s.site, "fairpermits/try_set", s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), []any{op.Number, n}, readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *FairPermits) AddPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/add", s.keys(s.names.record(op.Page), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readSet)
+	return looking(s.site, "fairpermits/add", s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readSet)
 }
 
 // SetPermits implements PermitCounter.
 func (p *FairPermits) SetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "fairpermits/set", s.keys(s.names.record(op.Page), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readBool)
+	return looking(s.site, "fairpermits/set", s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readBool)
 }
 
 // UndoAdd implements PermitCounter.
 func (p *FairPermits) UndoAdd(op Op) Task {
 	s := p.of
-	return s.site.about("fairpermits/undo", s.keys(s.names.record(op.Page), s.names.setting()), s.counts(op.Number))
+	return s.site.about("fairpermits/undo", s.keys(s.names.record(op.Page.ID), s.names.setting()), s.counts(op.Number))
 }
 
 // Seal implements PermitCounter.

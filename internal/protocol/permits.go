@@ -321,25 +321,25 @@ const neverEnds = 922337203685477
 // TrySetPermits implements PermitCounter.
 func (p *Permits) TrySetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/try_set", s.keys(s.names.record(op.Page), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
+	return looking(s.site, "permits/try_set", s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *Permits) AddPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/add", s.keys(s.names.record(op.Page), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
+	return looking(s.site, "permits/add", s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
 }
 
 // SetPermits implements PermitCounter.
 func (p *Permits) SetPermits(op Op, n int) Request[bool] {
 	s := p.of
-	return looking(s.site, "permits/set", s.keys(s.names.record(op.Page), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
+	return looking(s.site, "permits/set", s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
 }
 
 // UndoAdd implements PermitCounter.
 func (p *Permits) UndoAdd(op Op) Task {
 	s := p.of
-	return s.site.about("permits/undo", s.keys(s.names.record(op.Page), s.names.setting()), s.counts(op.Number))
+	return s.site.about("permits/undo", s.keys(s.names.record(op.Page.ID), s.names.setting()), s.counts(op.Number))
 }
 
 // Seal implements PermitCounter.

@@ -13,8 +13,23 @@ import (
 // Op is one operation that changes something once, whatever becomes of its copies: see
 // scripts/shared/record.lua.
 type Op struct {
-	Page   string // "<client uuid>:<number of the page>": no other operation uses it
-	Number int64  // higher than that of any operation that used the page before
+	Page   *Page // no other operation uses it
+	Number int64 // higher than that of any operation that used the page before
+}
+
+// Page is where Redis notes what the latest of some operations did. One goroutine uses it.
+type Page struct {
+	ID  string // "<client uuid>:<number of the page>"
+	of  string // the latest object: an operation seldom comes alone
+	key any    // its record, boxed
+}
+
+// record is the key of the record of the page for one object.
+func (p *Page) record(n *Names) any {
+	if p.of != n.Lock {
+		p.of, p.key = n.Lock, n.record(p.ID)
+	}
+	return p.key
 }
 
 // RecordTTL is how long Redis knows what an operation did. A copy that comes later, or a
@@ -48,7 +63,7 @@ func (s *Site) doing(script string, key any, n *Names, op Op, args ...any) *task
 
 func putOp(r *wire.Request, key any, n *Names, op Op, args []any) {
 	var words [6]any
-	words[0], words[1], words[2] = key, n.record(op.Page), op.Number
+	words[0], words[1], words[2] = key, op.Page.record(n), op.Number
 	r.Put(2, words[:3+copy(words[3:], args)]...)
 }
 
@@ -57,7 +72,7 @@ func putOp(r *wire.Request, key any, n *Names, op Op, args []any) {
 func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...any) {
 	const boxed = 6
 	var words [10]any
-	words[0], words[1] = key, n.record(op.Page)
+	words[0], words[1] = key, op.Page.record(n)
 	keys := 2
 	for _, k := range more {
 		if k != nil {
@@ -76,7 +91,7 @@ func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...an
 // seal makes the request that stops late copies of an operation.
 func (s *Site) seal(n *Names, op Op) Task {
 	t := s.about("record/seal", nil, nil)
-	t.r.Put(1, n.record(op.Page), op.Number)
+	t.r.Put(1, op.Page.record(n), op.Number)
 	return t
 }
 

@@ -39,12 +39,8 @@ type Permitted struct {
 	Counted bool  // ... if that is known
 }
 
-// Acquire takes n permits. If count is set, the outcome says how many there are, if that is
-// known; it costs a little more.
-func (s *Semaphore) Acquire(op Op, n int64, count bool) Request[Taken] {
-	if !count {
-		return recording(s.site, "semaphore/acquire", s.permits, s.names, op, readTaken, n)
-	}
+// Acquire takes n permits.
+func (s *Semaphore) Acquire(op Op, n int64) Request[Taken] {
 	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
 	putWords(&q.r, s.permits, s.names, op, [2]any{s.names.all()}, n)
 	return q
@@ -82,7 +78,9 @@ func (s *Semaphore) Set(op Op, n int64) Request[bool] {
 
 // Drain takes all free permits, and returns their number.
 func (s *Semaphore) Drain(op Op) Request[int64] {
-	return recording(s.site, "semaphore/drain", s.permits, s.names, op, readDrained)
+	q := looking(s.site, "semaphore/drain", nil, nil, readDrained)
+	putWords(&q.r, s.permits, s.names, op, [2]any{s.names.all()})
+	return q
 }
 
 // Undo undoes an Acquire, Add or Drain.

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
--- KEYS[3]  how many permits there are; absent, or not there: that is not known
+-- KEYS[3]  how many permits there are
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- Reply    n        taken; n are left
@@ -15,10 +15,10 @@
 -- include record
 -- include count
 -- include total
-local permits, record, known = KEYS[1], KEYS[2], KEYS[3]
+local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, n = ARGV[1], tonumber(ARGV[2])
 local what = recorded(record, number)
-local free, foreign = count(permits)
+local free, foreign, all, _, made = numbers(permits, key)
 if foreign then
   return foreign
 elseif what == 'gone' or what == 'late' then
@@ -28,11 +28,10 @@ elseif what then
 elseif not free then
   return {-5, 0}
 elseif free < n then
-  local all = known and total(known)
   if counts(all, free) then
     return {0, free, all}
   end
   return {0, free}
 end
-note(record, number, -n)
+note(record, number, string.format('%.0f %s', -n, made)) -- see undo
 return done(record, redis.pcall('decrby', permits, n))

@@ -21,7 +21,7 @@
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, more, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
-local free, foreign = count(permits)
+local free, foreign, all, times, made = numbers(permits, key)
 foreign = foreign or others('PermitSemaphore', KEYS[4])
 if foreign then
   return foreign
@@ -32,17 +32,18 @@ local now = (free or 0) + more
 if math.abs(now) > MOST then
   return OVERFLOW
 end
-local all, times = 0, 0
-if free then
-  all, times = total(key)
+if not free then
+  all, made = 0, maker(record, number)
 end
-note(record, number, string.format('%s %.0f %.0f', free and 'more' or 'made', more, times)) -- see undo
-local reply = done(record, redis.pcall('set', permits, string.format('%.0f', now)))
-if reply.err then
-  return reply
-end
+note(record, number, string.format('%.0f %s %s %.0f', more, made, free and 'more' or 'made', times)) -- see undo
+local reply
 if all then
-  totalIs(key, all + more, times)
+  reply = setNumbers(permits, now, key, all + more, times, made)
+else
+  reply = redis.pcall('set', permits, string.format('%.0f', now))
+end
+if done(record, reply).err then
+  return reply
 end
 if now >= 0 then -- a negative number would be an error in a Java client
   announce(how, channel, string.format('%.0f', now))

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
+-- KEYS[3]  how many permits there are
 -- ARGV[1]  number of the operation
 -- Reply    {1, n}   n were free, and are taken; less than 0 if more had been removed
 --          {-1, 0}  this was given up: a late copy, nothing done
@@ -10,21 +11,22 @@
 
 -- include record
 -- include count
-local permits, record, number = KEYS[1], KEYS[2], ARGV[1]
+-- include total
+local permits, record, key, number = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local what = recorded(record, number)
 if what == 'gone' or what == 'late' then
   return {-1, 0}
 elseif what then
-  return {1, -tonumber(what)}
+  return {1, -tonumber(string.match(what, '^%-?%d+'))}
 end
-local free, foreign = count(permits)
+local free, foreign, _, _, made = numbers(permits, key)
 if foreign then
   return foreign
 elseif not free then
   note(record, number, 0)
   return {1, 0}
 end
-note(record, number, string.format('%.0f', -free))
+note(record, number, string.format('%.0f %s', -free, made)) -- see undo
 local reply = done(record, redis.pcall('set', permits, 0))
 if reply.err then
   return reply

@@ -9,13 +9,12 @@
 
 -- include count
 -- include total
-local free, foreign = count(KEYS[1])
+local free, foreign, all = numbers(KEYS[1], KEYS[2])
 if foreign then
   return foreign
 elseif not free then
   return {0, 0}
 end
-local all = total(KEYS[2])
 if counts(all, free) then
   return {1, free, all}
 end

@@ -27,12 +27,11 @@ local what = recorded(record, number)
 if what then
   return what == 'set' and 1 or what == 'unknown' and -1 or 0
 end
-local free, foreign = count(permits)
+local free, foreign, all, times, made = numbers(permits, key)
 foreign = foreign or others('PermitSemaphore', KEYS[4])
 if foreign then
   return foreign
 end
-local all, times = total(key)
 if free and not counts(all, free) then
   note(record, number, 'unknown')
   return -1
@@ -42,11 +41,11 @@ if math.abs(now) > MOST then
   return OVERFLOW
 end
 note(record, number, 'set')
-local reply = done(record, redis.pcall('set', permits, string.format('%.0f', now)))
+-- Once more also if it was n: an addition that is undone later is no part of it.
+local reply = done(record, setNumbers(permits, now, key, n, times + 1, free and made or maker(record, number)))
 if reply.err then
   return reply
 end
-totalIs(key, n, times + 1) -- also if it was n: an addition that is undone later is no part of it
 if now ~= free and now >= 0 then -- a negative number would be an error in a Java client
   announce(how, channel, string.format('%.0f', now))
 end

@@ -18,8 +18,8 @@
 -- include publish
 -- include total
 -- include others
-local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
-local number, n, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
+local number, n, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
 if what then
   return what == 'set' and 1 or 0
@@ -33,10 +33,9 @@ elseif free then
   return 0
 end
 note(record, number, 'set')
-local reply = done(record, redis.pcall('set', permits, n))
+local reply = done(record, setNumbers(permits, n, key, n, 0, maker(record, number)))
 if reply.err then
   return reply
 end
-totalIs(all, tonumber(n), 0)
-announce(how, channel, n)
+announce(how, channel, ARGV[2])
 return told(1)

@@ -1,9 +1,9 @@
 -- semaphore/undo: undo what an operation did, and stop its late copies.
 --
 -- KEYS[1]  free permits, a number
--- KEYS[2]  record of the page: what the operation did is by how much it changed KEYS[1]. That of
---          AddPermits begins with 'more', or 'made' if there were none before, and ends with how
---          often SetPermits had set the number
+-- KEYS[2]  record of the page: by how much the operation changed KEYS[1], and what had made the
+--          semaphore; of AddPermits also 'more', or 'made' if there were none before, and how often
+--          SetPermits had set the number
 -- KEYS[3]  how many permits there are
 -- ARGV[1]  number of the operation
 -- ARGV[2]  channel
@@ -24,17 +24,16 @@ if what == 'late' then
   return 0
 end
 note(record, number, 'gone')
-local added, change, before = string.match(what or '', '^(%l*) ?(%-?%d+) ?(%d*)$')
+local change, maker, added, set = string.match(what or '', '^(%-?%d+) (%S+) ?(%l*) ?(%d*)$')
 change = tonumber(change or 0)
-if change == 0 or not count(permits) then
-  return 0 -- a semaphore that was deleted is not made again
+if change == 0 then
+  return 0
 end
-local all, times
-if added ~= '' then
-  all, times = total(key)
-  if times ~= (tonumber(before) or 0) then
-    return 0 -- SetPermits has made up for it
-  end
+local free, _, all, times, made = numbers(permits, key)
+if not free or made ~= maker then
+  return 0 -- it is no part of a semaphore that was made anew
+elseif added ~= '' and times ~= tonumber(set) then
+  return 0 -- SetPermits has made up for it
 end
 local now = done(record, redis.pcall('incrby', permits, string.format('%.0f', -change)))
 if type(now) == 'table' then
@@ -43,8 +42,8 @@ if type(now) == 'table' then
 end
 if added == 'made' and now == 0 then
   redis.call('del', permits, key)
-elseif all then
-  totalIs(key, all - change, times)
+elseif added ~= '' and all then
+  redis.call('set', key, string.format('%.0f %.0f %s', all - change, times, made))
 end
 if change < 0 and now >= 0 then
   announce(how, channel, now)

@@ -1,14 +1,25 @@
 -- total: how many permits a Semaphore has, as far as clients of this package have set it. Its
--- key is beside that of the free permits, which is all that Redisson has: the number, and if it
--- was ever set by SetPermits, how often. Whoever undoes an addition sees by that whether
--- the number was set since, whatever it was.
+-- key is beside that of the free permits, which is all that Redisson has: the number, how often
+-- SetPermits has set it, and which operation has made the semaphore. Whoever undoes an operation
+-- sees by that whether the number was set since, whatever it was, and whether the semaphore was
+-- deleted, and made anew, since.
 --
--- Defines  total(key), counts(all, free), totalIs(key, n, times)
+-- Defines  numbers(permits, key), counts(all, free), setNumbers(permits, free, key, n, times, made),
+--          maker(record, number)
 
--- total returns the number, nil if it is not known; and how often it was set by SetPermits.
-local function total(key)
-  local n, times = string.match(redis.call('get', key) or '', '^(%-?%d+) ?(%d*)$')
-  return tonumber(n or nil), tonumber(times or nil) or 0
+-- numbers returns how many permits are free, or nil if none are set, and the reply if the key is in
+-- use for something else; how many there are, or nil if that is not known; how often SetPermits has
+-- set that; and what has made the semaphore, or '-' if that is not known.
+local function numbers(permits, key)
+  local both = redis.call('mget', permits, key)
+  local free, foreign
+  if both[1] then
+    free, foreign = parsed(both[1])
+  else
+    free, foreign = count(permits) -- MGET does not tell another type from nothing
+  end
+  local n, times, made = string.match(free and both[2] or '', '^(%-?%d+) (%d+) (%S+)$')
+  return free, foreign, tonumber(n or nil), tonumber(times or 0), made or '-'
 end
 
 -- counts reports whether the number can be true. If more are free, somebody has released more
@@ -17,6 +28,12 @@ local function counts(all, free)
   return all and all >= free
 end
 
-local function totalIs(key, n, times)
-  redis.call('set', key, string.format(times > 0 and '%.0f %.0f' or '%.0f', n, times))
+-- setNumbers sets all that numbers returns.
+local function setNumbers(permits, free, key, n, times, made)
+  return redis.pcall('mset', permits, string.format('%.0f', free), key, string.format('%.0f %.0f %s', n, times, made))
+end
+
+-- maker is an operation as what makes a semaphore. No other ever has this text.
+local function maker(record, number)
+  return string.match(record, '.*:rlock:op:(.+)$') .. ':' .. number
 end
