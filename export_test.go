@@ -36,6 +36,9 @@ func HeadSleeps(l *Lock) bool {
 	return w != nil && !line.quiet && len(w.wake) == 0 && w.saw == line.news
 }
 
+// Idle reports whether Shutdown need not wait for anything.
+func Idle(c *Client) bool { return c.watchdog.left.None() && c.calls.None() }
+
 // InLine is how many of a client wait for a lock.
 func InLine(l Locker) int {
 	switch l := l.(type) {

@@ -333,6 +333,9 @@ func (h *hold) loseLocked(now instant, cause error) {
 	if left { // even if Redis did not tell of an adoption
 		h.leftLocked()
 	}
+	c := h.core.c
+	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
+	defer c.end()
 	h.endLocked(over, because(ErrLeaseLost, cause))
 	if h.unsure && !left {
 		// A late copy of the acquire could still take the lock for a hold that no
@@ -343,7 +346,7 @@ func (h *hold) loseLocked(now instant, cause error) {
 		if !byOurClock(cause) || now.After(from) {
 			from = now
 		}
-		h.core.c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked())
+		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked())
 	}
 	h.tellLoss(now, cause)
 }
