@@ -43,6 +43,27 @@ func TestMultiLockIsLostWithAMember(t *testing.T) {
 			"unlocked": {end: func(_, _ *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
 				locktest.MustUnlock(t, l)
 			}, want: []error{rlock.ErrUnlocked, nil, rlock.ErrLeaseLost}},
+			"detached": {end: func(_, other *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
+				if _, err := l.Detach(bg); err != nil {
+					t.Error(err)
+				}
+				if done, err := other.NewLock(l.Name()).ForceUnlock(bg); !done || err != nil { // it is left in Redis
+					t.Error(done, err)
+				}
+			}, want: []error{rlock.ErrUnlocked, nil, rlock.ErrLeaseLost}},
+			"adopted": {end: func(_, other *rlock.Client, _ redis.UniversalClient, l *rlock.Lease) {
+				handle, err := l.Handle()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				next, err := other.Adopt(bg, handle)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				locktest.MustUnlock(t, next)
+			}, want: []error{rlock.ErrLeaseLost, rlock.ErrAdopted}},
 		} {
 			for _, at := range []int{0, 2} {
 				t.Run(fmt.Sprint(cause, " ", at), func(t *testing.T) {
