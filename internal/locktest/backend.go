@@ -115,7 +115,11 @@ func OnMiniredis(t testing.TB) *Backend {
 // is no redis-server.
 func OnServer(t testing.TB, args ...string) *Backend {
 	t.Helper()
-	s := redistest.Start(t, args...)
+	return At(redistest.Start(t, args...))
+}
+
+// At is a server that is there.
+func At(s *redistest.Server) *Backend {
 	return &Backend{Addr: s.Addr(), Real: s, dial: Dialer(s.Addr())}
 }
 
@@ -129,11 +133,11 @@ func OnCluster(t testing.TB) *Backend {
 	}
 }
 
-// Dialer makes clients of one server. The time-outs of go-redis are short so
-// that goroutines that a test leaves in a hung call end with the test.
+// Dialer makes clients of one server. The time-outs of go-redis are as long as those of
+// our clients: a reply that is late on a busy machine does not count as lost.
 func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalClient {
 	return func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient {
-		o := &redis.Options{Addr: addr, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second}
+		o := &redis.Options{Addr: addr, ReadTimeout: timeout, WriteTimeout: timeout}
 		if edit != nil {
 			edit(o)
 		}
