@@ -2,19 +2,23 @@ package locktest
 
 import (
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // Clock is a clock that a test puts forward, so that renewals fall due and leases end without
 // a wait, and leases can be long enough for any machine. Leases, renewals and polls of clients
-// follow it; Redis, contexts and time-outs do not.
+// follow it, and the servers of EachClocked; other servers, contexts and time-outs do not.
 type Clock struct {
-	mu     sync.Mutex // guards the rest
-	ahead  time.Duration
-	timers []*clockTimer
+	mu      sync.Mutex // guards the rest
+	ahead   time.Duration
+	timers  []*clockTimer
+	servers []func(ahead time.Duration) // set their clocks
+	atWork  int                         // goroutines of clients that do not sleep
 }
 
 type clockTimer struct {
@@ -23,14 +27,52 @@ type clockTimer struct {
 	at    time.Time // guarded by clock.mu
 }
 
-// Option has a client follow the clock.
-func (c *Clock) Option() rlock.Option { return seam.Option(seam.Env{Clock: c}).(rlock.Option) }
+// EachClocked is EachRedis on servers whose clock the test puts forward: keys expire by it.
+func EachClocked(t *testing.T, scenario func(t *testing.T, b *Backend, clock *Clock)) {
+	t.Helper()
+	Beside(t, "miniredis", func(t *testing.T) {
+		b := OnMiniredis(t)
+		scenario(t, b, &Clock{servers: []func(time.Duration){func(ahead time.Duration) { b.Mini.SetTime(time.Now().Add(ahead)) }}})
+	})
+	Beside(t, "standalone", func(t *testing.T) {
+		s := redistest.StartClocked(t, 1)[0]
+		scenario(t, At(s.Server), &Clock{servers: []func(time.Duration){s.SetClock}})
+	})
+}
 
-// Forward puts the clock forward.
+// Option has a client follow the clock.
+func (c *Clock) Option() rlock.Option {
+	return seam.Option(seam.Env{Clock: c, Work: c.work}).(rlock.Option)
+}
+
+func (c *Clock) work() (end func()) {
+	add := func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.atWork += n
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
+// Rest waits until the clients sleep, so that the timers are set that Forward is to fire.
+func (c *Clock) Rest(t testing.TB) {
+	t.Helper()
+	Eventually(t, "all clients of the clock sleep", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.atWork == 0
+	})
+}
+
+// Forward puts the clock forward, for clients and servers in one moment.
 func (c *Clock) Forward(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ahead += d
+	for _, set := range c.servers {
+		set(c.ahead)
+	}
 	for _, t := range c.timers {
 		if t.Stop() {
 			t.Timer.Reset(max(t.at.Sub(c.nowLocked()), 0))

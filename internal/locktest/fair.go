@@ -130,13 +130,13 @@ func (w *FairWaiter) Waits() bool {
 // as long as the caller lets others in one by one.
 func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireOption) (*FairWaiter, error) {
 	before := FairState(rdb, l.Name()).Queue
-	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	ctx, cancel := context.WithTimeout(bg, 2*Patience)
 	w := &FairWaiter{Cancel: cancel, Done: make(chan struct{})}
 	go func() {
 		defer close(w.Done)
 		w.Lease, w.Err = l.Lock(ctx, opts...)
 	}()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
 		for _, id := range FairState(rdb, l.Name()).Queue {
 			if !slices.Contains(before, id) {
 				w.ID = id

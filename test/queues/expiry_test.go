@@ -10,23 +10,37 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 func TestQueuedExpiryOfTheHolderLetsTheNextIn(t *testing.T) {
 	t.Parallel()
-	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
+	eachTypeClocked(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, clock *locktest.Clock) {
 		rdb := b.Client(t)
-		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
-		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(3*time.Second)) // one that a busy machine hears of in time
+		const term = time.Hour
+		opts := []rlock.Option{rlock.WithLongestPoll(rlock.MaxLease), rlock.WithWaiterLease(rlock.MaxLease), clock.Option()}
+		c := locktest.NewClient(t, rdb, opts...)
+		lease := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(term))
 		deadline := lease.Deadline()
-		next := locktest.MustLock(t, k.Open(b.NewClient(t, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient)), "a"))
-		if now := time.Now(); now.Before(deadline) {
+		m := locktest.Join(t, b.Client(t), opts...)
+		next := k.Enqueue(t, rdb, k.Open(m.Client, "a"))
+		id := rdb.ZRange(bg, k.Queue("a"), 0, -1).Val()[0]
+		locktest.Eventually(t, "it has looked when it had subscribed", func() bool { return m.Looks.Of(id) >= locktest.LooksBeforeSleep })
+		clock.Rest(t)
+		clock.Forward(term / 2)
+		if !next.Waits() {
+			t.Fatal("another has the lock before the deadline")
+		}
+		clock.Rest(t)
+		clock.Forward(term / 2)
+		got := next.Held()
+		if now := clock.Now(); now.Before(deadline) {
 			t.Fatalf("another has the lock %v before the deadline", deadline.Sub(now))
 		}
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
 		wantHolders(t, k.Open(c, "a"), 1, 1, 0)
-		locktest.MustUnlock(t, next)
+		locktest.MustUnlock(t, got)
 	})
 }
 
@@ -127,11 +141,15 @@ func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		rdb := b.Client(t)
-		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
+		var clock locktest.Clock // not that of Redis: nobody else finds it late
+		const waiterLease = time.Hour
+		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(waiterLease), rlock.WithWatchdogLease(rlock.MaxLease), clock.Option())
 		lease := locktest.MustLock(t, k.Rival(c, "a"))
 		e := k.Enqueue(t, rdb, k.Open(c, "a"))
 		was := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
 		rdb.Del(bg, k.Base("a")+":alive")
+		clock.Rest(t)
+		clock.Forward(waiterLease / 3)
 		locktest.Eventually(t, "it has looked", func() bool { return rdb.Exists(bg, k.Base("a")+":alive").Val() == 1 })
 		if is := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val(); !slices.Equal(is, was) {
 			t.Errorf("the queue is %v, and was %v", is, was)
@@ -146,28 +164,27 @@ func TestWaiterWithoutASignOfLifeKeepsItsPlace(t *testing.T) {
 // whoever comes first must not take the places of the others away.
 func TestWaitersKeepTheirOrderOverAnOutage(t *testing.T) {
 	t.Parallel()
-	b := locktest.OnServer(t)
+	server := redistest.StartClocked(t, 1)[0]
+	b := locktest.At(server.Server)
 	eachTypeOn(t, b, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
-		const waiterLease = 500 * time.Millisecond
+		// Redis alone knows of the time that passes: whoever is late, the machine does not make it so.
+		const waiterLease = time.Hour
+		server.SetClock(0)
 		rdb := b.Client(t)
-		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"), rlock.WithLease(time.Hour))
+		holder := locktest.MustLock(t, k.Rival(locktest.NewClient(t, rdb), "a"), rlock.WithLease(rlock.MaxLease))
 		var entries []*locktest.Attempt
 		for range 3 {
-			c := b.NewClient(t, rlock.WithWaiterLease(waiterLease), rlock.WithCommandTimeout(10*time.Second))
+			c := b.NewClient(t, rlock.WithWaiterLease(waiterLease), rlock.WithLongestPoll(50*time.Millisecond)) // they look by themselves
 			entries = append(entries, k.Enqueue(t, rdb, k.Open(c, "a")))
 		}
 		before := rdb.ZRangeWithScores(bg, k.Queue("a"), 0, -1).Val()
 		b.Real.Pause()
-		time.Sleep(2 * waiterLease) // the subject of the test
+		server.SetClock(waiterLease + time.Second)
 		b.Real.Resume()
-		var alive float64
-		for _, z := range rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val() {
-			alive = max(alive, z.Score)
-		}
 		locktest.Eventually(t, "all are heard again", func() bool {
-			signs := rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val()
-			for _, z := range signs {
-				if z.Score <= alive {
+			now := locktest.ServerNow(rdb)
+			for _, z := range rdb.ZRangeWithScores(bg, k.Base("a")+":alive", 0, -1).Val() {
+				if z.Score <= now {
 					return false
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // fairFaulty is Faulty with the scripts of fair locks loaded, on an empty Redis.
@@ -294,24 +295,37 @@ func TestFairCancelWithALookUnderWay(t *testing.T) {
 // make way for others, and go on when it is back.
 func TestFairWaiterThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		const term = time.Second
-		c, proxy, rdb := fairFaulty(t, b, rlock.WithWaiterLease(term))
-		here := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term)).NewFairLock("a")
+	locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
+		const term = 3 * time.Hour
+		var itsClock locktest.Clock // of the one that is cut off
+		proxy := faultproxy.New(t, b.Addr)
+		rdb := b.Client(t)
+		opts := []rlock.Option{rlock.WithWaiterLease(term), rlock.WithLongestPoll(rlock.MaxLease), rlock.WithWatchdogLease(rlock.MaxLease)}
+		c := locktest.Join(t, locktest.Dialer(proxy.Addr())(t, nil), append(opts, itsClock.Option())...)
+		here := locktest.NewClient(t, rdb, append(opts, clock.Option())...).NewFairLock("a")
 		lease := locktest.MustLock(t, here)
-		// A look of its may be on its way when the connection is reset, and take the lock:
-		// near waits for the end of that lease then.
-		away := locktest.MustLineUp(t, rdb, c.NewFairLock("a"), rlock.WithLease(5*term))
+		away := locktest.Parked(t, rdb, c, "a") // no look of its is on its way
 		near := locktest.MustLineUp(t, rdb, here)
 		proxy.Refuse(true)
-		start := time.Now()
 		locktest.MustUnlock(t, lease)
+		thirds := 0
+		for ; near.Waits() && thirds < 5; thirds++ {
+			sign := locktest.FairState(rdb, "a").Alive[near.ID]
+			clock.Rest(t)
+			clock.Forward(term / 3)
+			locktest.Eventually(t, "it has looked", func() bool { return !near.Waits() || locktest.FairState(rdb, "a").Alive[near.ID] > sign })
+			if locktest.FairState(rdb, "a").Hold[near.ID] != "" {
+				near.Wait(t)
+			}
+		}
 		lease = near.Wait(t)
-		if took := time.Since(start); took < term/2 || took > locktest.Patience {
-			t.Errorf("passed over after %v, the waiter lease is %v", took, term)
+		if thirds != 3 {
+			t.Errorf("passed over after %d thirds of the waiter lease", thirds)
 		}
 		behind := locktest.MustLineUp(t, rdb, here)
 		proxy.Refuse(false)
+		itsClock.Rest(t)
+		itsClock.Forward(term / 3)
 		locktest.Eventually(t, "it waits at the end", func() bool {
 			return slices.Equal(locktest.FairState(rdb, "a").Queue, []string{behind.ID, away.ID})
 		})
@@ -327,13 +341,15 @@ func TestFairWaiterThatIsCutOff(t *testing.T) {
 // When Redis hangs for longer than a waiter lease, everybody keeps his place.
 func TestFairLineSurvivesAHungServer(t *testing.T) {
 	t.Parallel()
-	const term = time.Second
-	b := locktest.OnServer(t)
+	// Redis alone knows of the time that passes: whoever is late, the machine does not make it so.
+	const term = time.Hour
+	server := redistest.StartClocked(t, 1)[0]
+	b := locktest.At(server.Server)
 	rdb := b.Client(t)
 	lock := func() *rlock.FairLock {
-		return locktest.NewClient(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithCommandTimeout(500*time.Millisecond)).NewFairLock("a")
+		return locktest.NewClient(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(50*time.Millisecond)).NewFairLock("a")
 	}
-	lease := locktest.MustLock(t, lock(), rlock.WithLease(time.Minute))
+	lease := locktest.MustLock(t, lock(), rlock.WithLease(rlock.MaxLease))
 	var turns []*locktest.FairWaiter
 	var want []string
 	for range 4 {
@@ -341,13 +357,12 @@ func TestFairLineSurvivesAHungServer(t *testing.T) {
 		turns, want = append(turns, w), append(want, w.ID)
 	}
 	b.Real.Pause()
-	time.Sleep(3 * term) // the subject of the test
+	server.SetClock(term + time.Second)
 	b.Real.Resume()
-	seen := locktest.ServerNow(rdb)
 	locktest.Eventually(t, "all have given a sign of life", func() bool {
-		v := locktest.FairState(rdb, "a")
+		now, v := locktest.ServerNow(rdb), locktest.FairState(rdb, "a")
 		for _, id := range want {
-			if v.Alive[id] < seen+float64(term.Milliseconds()) {
+			if v.Alive[id] < now {
 				return false
 			}
 		}

@@ -17,23 +17,29 @@ import (
 // Ten dead waiters cost one waiter lease together, not ten.
 func TestFairDeadWaitersAreRemovedTogether(t *testing.T) {
 	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+	locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
 		rdb := b.Client(t)
-		const term = 1500 * time.Millisecond
-		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term))
-		start := time.Now()
+		const term = 3 * time.Hour
+		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
 		for i := range 10 {
-			locktest.PutFairWaiter(t, rdb, "a", fmt.Sprint("dead:", i), term, time.Minute+time.Duration(i)*term)
+			locktest.PutFairWaiter(t, rdb, "a", fmt.Sprint("dead:", i), term, rlock.MaxLease+time.Duration(i)*term)
 		}
-		lease := locktest.MustLock(t, m.NewFairLock("a"))
-		took := time.Since(start)
-		if took < term-100*time.Millisecond || took > locktest.Patience {
-			t.Fatalf("ten dead waiters cost %v with a waiter lease of %v", took, term)
+		w := locktest.MustLineUp(t, rdb, m.NewFairLock("a"))
+		m.Parked(t, "a", 3) // the second joins the line, the third comes when it has subscribed
+		for i := range 2 {
+			clock.Rest(t)
+			clock.Forward(term / 3)
+			m.Parked(t, "a", 4+i)
 		}
-		// Six, and one more for each that was put there a millisecond after the one before it, as a
-		// busy machine does: it dies as much later.
-		if n := m.Looks.At("a"); n > 6+10 {
-			t.Fatalf("%d looks in %v", n, took)
+		if !w.Waits() {
+			t.Fatal("it did not wait for those who count as alive")
+		}
+		clock.Rest(t)
+		clock.Forward(term / 3)
+		lease := w.Wait(t)
+		// Three as it came, one for each third of the lease, and one to spare.
+		if n := m.Looks.At("a"); n > 3+3+1 {
+			t.Errorf("%d looks", n)
 		}
 		locktest.MustUnlock(t, lease)
 		locktest.MustBeEmpty(t, rdb)
@@ -44,23 +50,29 @@ func TestFairDeadWaitersAreRemovedTogether(t *testing.T) {
 // waiter lease, and no more often.
 func TestFairWaiterDoesNotSpinOnAFreeLock(t *testing.T) {
 	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+	locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
 		rdb := b.Client(t)
 		k := locktest.FairKeysOf("a")
-		const term = 3 * time.Second
-		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term))
+		const term = 3 * time.Hour
+		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
 		// Redisson's, dead, for some time to come.
 		rdb.RPush(bg, k.Queue, "java:1")
-		rdb.ZAdd(bg, k.Deadlines, redis.Z{Score: locktest.ServerNow(rdb) + 3500, Member: "java:1"})
-		start := time.Now()
-		lease := locktest.MustLock(t, m.NewFairLock("a"))
-		took := time.Since(start)
-		// 3.5 s in looks a second apart, the first two at once, and the deadline.
-		if n := m.Looks.At("a"); n > 8 {
-			t.Errorf("%d looks in %v", n, took)
+		rdb.ZAdd(bg, k.Deadlines, redis.Z{Score: locktest.ServerNow(rdb) + float64((term * 7 / 6).Milliseconds()), Member: "java:1"})
+		w := locktest.MustLineUp(t, rdb, m.NewFairLock("a"))
+		m.Parked(t, "a", 3) // the second joins the line, the third comes when it has subscribed
+		for i := range 3 {
+			clock.Rest(t)
+			clock.Forward(term / 3)
+			m.Parked(t, "a", 4+i)
 		}
-		if took < 3300*time.Millisecond || took > locktest.Patience {
-			t.Errorf("a dead head with a deadline of 3.5s cost %v", took)
+		if !w.Waits() {
+			t.Fatal("it did not wait for the deadline of the head")
+		}
+		clock.Rest(t)
+		clock.Forward(term / 3)
+		lease := w.Wait(t)
+		if n := m.Looks.At("a"); n > 3+4+1 {
+			t.Errorf("%d looks", n)
 		}
 		locktest.MustUnlock(t, lease)
 		locktest.MustBeEmpty(t, rdb)
@@ -116,7 +128,7 @@ func TestFairLineSurvivesAnOutage(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		k := locktest.FairKeysOf("a")
-		const notes, term = "{a}:rlock:line", 2 * time.Second
+		const notes, term = "{a}:rlock:line", time.Hour
 		l := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term)).NewFairLock("a")
 		look := func(want int) locktest.FairLockState {
 			t.Helper()
@@ -130,7 +142,7 @@ func TestFairLineSurvivesAnOutage(t *testing.T) {
 			return v
 		}
 		for i := range 4 {
-			locktest.PutFairWaiter(t, rdb, "a", fmt.Sprint("cut-off:", i), -time.Duration(20+i)*time.Second, 10*time.Second)
+			locktest.PutFairWaiter(t, rdb, "a", fmt.Sprint("cut-off:", i), -time.Duration(1+i)*time.Second, term)
 		}
 		// Time passes: the pardon ends.
 		over := func() {
@@ -138,25 +150,25 @@ func TestFairLineSurvivesAnOutage(t *testing.T) {
 		}
 		now := locktest.ServerNow(rdb)
 		look(4)
-		if end, _ := rdb.HGet(bg, notes, "until").Float64(); end-now < 2000 || end-now > 7000 {
+		if end, _ := rdb.HGet(bg, notes, "until").Float64(); end-now < float64(term.Milliseconds()) || end-now > float64(2*term.Milliseconds()) {
 			t.Errorf("they count as alive for %v ms", end-now)
 		}
 		// One of them comes back, and keeps its place.
-		rdb.ZAdd(bg, k.Alive, redis.Z{Score: now + 60_000, Member: "cut-off:2"})
+		rdb.ZAdd(bg, k.Alive, redis.Z{Score: now + float64(term.Milliseconds()), Member: "cut-off:2"})
 		look(4)
 		over()
 		if v := look(1); v.Queue[0] != "cut-off:2" {
 			t.Fatalf("%+v", v)
 		}
 		// Those who give no sign of life are not believed twice.
-		locktest.PutFairWaiter(t, rdb, "a", "dead:1", -10*time.Millisecond, time.Minute)
+		locktest.PutFairWaiter(t, rdb, "a", "dead:1", -10*time.Millisecond, term)
 		rdb.ZAdd(bg, k.Alive, redis.Z{Score: locktest.ServerNow(rdb) - 10, Member: "cut-off:2"})
 		look(2)
 		rdb.HSet(bg, notes, "until", int64(locktest.ServerNow(rdb))-1)
 		look(0)
 		rdb.Del(bg, "a")
 		// Nobody was heard of for very long: no outage takes that long.
-		locktest.PutFairWaiter(t, rdb, "a", "old:1", -61*time.Second, time.Minute)
+		locktest.PutFairWaiter(t, rdb, "a", "old:1", -61*time.Second, term)
 		look(0)
 	})
 }
@@ -166,7 +178,10 @@ func TestFairWaiterThatWasRemovedWaitsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
+		// They look each third of their waiter lease, by this clock; by that of Redis nobody is late.
+		var clock locktest.Clock
+		const term = 3 * time.Hour
+		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term), rlock.WithWatchdogLease(rlock.MaxLease), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
 		k := locktest.FairKeysOf("a")
 		for what, remove := range map[string]func(id string){
 			"from all": func(id string) {
@@ -179,6 +194,8 @@ func TestFairWaiterThatWasRemovedWaitsAtTheEnd(t *testing.T) {
 			lease := locktest.MustLock(t, c.NewFairLock("a"))
 			w, other := locktest.MustLineUp(t, rdb, c.NewFairLock("a")), locktest.MustLineUp(t, rdb, c.NewFairLock("a"))
 			remove(w.ID)
+			clock.Rest(t)
+			clock.Forward(term / 3)
 			locktest.Eventually(t, what+": it stands at the end", func() bool {
 				v := locktest.FairState(rdb, "a")
 				return slices.Equal(v.Queue, []string{other.ID, w.ID}) && len(v.Deadlines) == 2 && len(v.Alive) == 2
@@ -192,6 +209,8 @@ func TestFairWaiterThatWasRemovedWaitsAtTheEnd(t *testing.T) {
 		w, other := locktest.MustLineUp(t, rdb, c.NewFairLock("a")), locktest.MustLineUp(t, rdb, c.NewFairLock("a"))
 		for _, key := range []string{k.Deadlines, k.Alive} {
 			rdb.Del(bg, key)
+			clock.Rest(t)
+			clock.Forward(term / 3)
 			locktest.Eventually(t, key+" is as it was", func() bool {
 				v := locktest.FairState(rdb, "a")
 				return slices.Equal(v.Queue, []string{w.ID, other.ID}) && len(v.Deadlines) == 2 && len(v.Alive) == 2
@@ -250,7 +269,10 @@ func TestFairLockAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)
-	m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(500*time.Millisecond))
+	// A waiter whose sign of life had run out could not come back.
+	const term = 3 * time.Hour
+	var clock locktest.Clock
+	m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithWatchdogLease(rlock.MaxLease), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
 	l := m.NewFairLock("a")
 	outer := locktest.MustLock(t, l)
 	inner := locktest.MustLockCtx(t, outer.Context(bg), l)
@@ -271,6 +293,8 @@ func TestFairLockAtTheMemoryLimit(t *testing.T) {
 	}
 	// Who stands in line goes on, and may leave it.
 	sign := locktest.FairState(rdb, "a").Alive[lives.ID]
+	clock.Rest(t)
+	clock.Forward(term / 3)
 	locktest.Eventually(t, "it gives a sign of life", func() bool { return locktest.FairState(rdb, "a").Alive[lives.ID] > sign })
 	leaves.Cancel()
 	leaves.Left(t)
@@ -285,19 +309,23 @@ func TestFairLockAtTheMemoryLimit(t *testing.T) {
 // for the last time when another was before it.
 func TestFairNewHeadLearnsOfAShortLease(t *testing.T) {
 	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+	locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
 		rdb := b.Client(t)
-		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(time.Hour), rlock.WithLongestPoll(locktest.Patient))
-		lease := locktest.MustLock(t, m.NewFairLock("a"), rlock.WithLease(time.Hour))
-		first := locktest.Parked(t, rdb, m, "a", rlock.WithLease(300*time.Millisecond))
+		const short = time.Hour // a sixth of the time after which a waiter looks by itself
+		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(18*short), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
+		lease := locktest.MustLock(t, m.NewFairLock("a"), rlock.WithLease(rlock.MaxLease))
+		first := locktest.Parked(t, rdb, m, "a", rlock.WithLease(short))
 		second := locktest.Parked(t, rdb, m, "a")
+		looks := m.Looks.Of(second.ID)
 		locktest.MustUnlock(t, lease)
 		first.Wait(t) // and dies: its lease runs out, and nobody is told
-		start := time.Now()
-		locktest.MustUnlock(t, second.Wait(t))
-		if took := time.Since(start); took > locktest.ByMessage {
-			t.Fatalf("taken %v after a lease of 300ms", took)
+		locktest.Eventually(t, "the new head has looked", func() bool { return m.Looks.Of(second.ID) > looks })
+		if !second.Waits() {
+			t.Fatal("it has the lock beside the first")
 		}
+		clock.Rest(t)
+		clock.Forward(short)
+		locktest.MustUnlock(t, second.Wait(t))
 		_ = first.Lease.Unlock(bg)
 		locktest.OnlyTombstones(t, rdb)
 	})

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
@@ -81,57 +79,37 @@ func TestNobodyOvertakesAWaiterBehindManyDead(t *testing.T) {
 // A waiter whose turn does not come keeps its place by looking, however long the
 // longest poll is and whoever else is there.
 func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
-	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
-		rdb := b.Client(t)
-		// A process that stands still for most of a waiter lease loses its places, and
-		// rightly. Where that happens a longer lease is tried.
-		term := 600 * time.Millisecond
-		for !livesBesideACompetitor(t, b, k, rdb, term) {
-			if term *= 2; term > 5*time.Second {
-				t.Fatal("a waiter is late each time")
-			}
-		}
-		locktest.OnlyTombstones(t, rdb)
-	})
-}
-
-// livesBesideACompetitor reports whether the waiter has given its sign of life in time.
-func livesBesideACompetitor(t *testing.T, b *locktest.Backend, k locktest.OrderedType, rdb redis.UniversalClient, term time.Duration) bool {
-	name := "a" + term.String()
-	c := locktest.NewClient(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(locktest.Patient))
-	holder := locktest.MustLock(t, k.Rival(c, name), rlock.WithLease(time.Hour))
-	e, id := k.Enqueue(t, rdb, k.Open(c, name))
-	// It is not silent together with all others: the one behind it lives.
-	k.Put(t, rdb, name, "behind:1", time.Hour)
-	first := k.Sign(rdb, name, id)
-	late := false
-	for sign := first; !late && !sign.After(first.Add(3*term)); {
-		if _, err := k.Open(c, name).TryLock(bg); err == nil {
-			t.Fatal("a visitor has the lock")
-		}
-		// The line is read first: a sign that is over then may have been over before the visit.
-		line := k.Line(rdb, name)
-		late = !sign.After(rdb.Time(bg).Val())
-		if !late && !slices.Equal(line, []string{id, "behind:1"}) {
-			t.Fatalf("a waiter that lives has lost its place: %q", line)
-		}
-		if !late {
-			sign = k.Sign(rdb, name, id)
-		}
+	t.Parallel()
+	for _, k := range locktest.OrderedTypes() {
+		t.Run(k.Name, func(t *testing.T) {
+			locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
+				rdb := b.Client(t)
+				const term = time.Hour
+				c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(term), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
+				holder := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(rlock.MaxLease))
+				e, id := k.Enqueue(t, rdb, k.Open(c, "a"))
+				// It is not silent together with all others: the one behind it lives.
+				k.Put(t, rdb, "a", "behind:1", rlock.MaxLease)
+				for range 9 { // three waiter leases
+					sign := k.Sign(rdb, "a", id)
+					clock.Rest(t)
+					clock.Forward(term / 3)
+					locktest.Eventually(t, "it gives a sign of life", func() bool { return k.Sign(rdb, "a", id).After(sign) })
+					if _, err := k.Open(c, "a").TryLock(bg); err == nil {
+						t.Fatal("a visitor has the lock")
+					}
+					if line := k.Line(rdb, "a"); !slices.Equal(line, []string{id, "behind:1"}) {
+						t.Fatalf("a waiter that lives has lost its place: %q", line)
+					}
+				}
+				locktest.MustUnlock(t, holder)
+				locktest.MustUnlock(t, e.Held())
+				k.Dies(t, rdb, "a", "behind:1")
+				k.Visit(c, "a")
+				locktest.OnlyTombstones(t, rdb)
+			})
+		})
 	}
-	locktest.MustUnlock(t, holder)
-	if late {
-		e.Cancel()
-		<-e.Done
-		if e.Err == nil { // it was quicker
-			locktest.MustUnlock(t, e.Lease)
-		}
-	} else {
-		locktest.MustUnlock(t, e.Held())
-	}
-	k.Dies(t, rdb, name, "behind:1")
-	k.Visit(c, name)
-	return !late
 }
 
 // Clients have waiter leases of their own. One with a short lease that comes into the line does not
@@ -176,7 +154,7 @@ func TestSignsOfLifeLastAsLongAsTheLongestWaiterLease(t *testing.T) {
 func TestVisitorRevivesTheSilentForTheirOwnWaiterLeaseOnly(t *testing.T) {
 	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		const term = 300 * time.Millisecond
-		c, proxy, rdb := b.Faulty(t, rlock.WithWaiterLease(term), rlock.WithCommandTimeout(time.Second))
+		c, proxy, rdb := b.Faulty(t, rlock.WithWaiterLease(term))
 		visitor := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Hour))
 		holder := locktest.MustLock(t, k.Rival(visitor, "a"))
 		_, id := k.Enqueue(t, rdb, k.Open(c, "a"))

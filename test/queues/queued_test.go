@@ -27,6 +27,16 @@ func eachType(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k l
 	}
 }
 
+// eachTypeClocked is eachType on servers whose clock the test puts forward.
+func eachTypeClocked(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, clock *locktest.Clock)) {
+	t.Helper()
+	for _, k := range locktest.QueuedTypes {
+		t.Run(k.Name, func(t *testing.T) {
+			locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) { scenario(t, b, k, clock) })
+		})
+	}
+}
+
 // eachMode is eachType for what depends on the scripts and the connection
 // only: a priority lock is to them what a write lock is, and miniredis is asked
 // once.

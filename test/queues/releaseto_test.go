@@ -112,7 +112,6 @@ func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.O
 	}})
 	h.m = locktest.Join(t, rdb, append([]rlock.Option{
 		rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient),
-		rlock.WithCommandTimeout(4 * time.Second), rlock.WithUnlockTimeout(4 * time.Second),
 		rlock.WithObserver(h.seen),
 		seam.Option(seam.Env{
 			Work: func() (end func()) {
@@ -283,7 +282,7 @@ func TestReleaseLetsAReaderInBeforeAWriterOfTheClient(t *testing.T) {
 }
 
 // unhurried leaves half of it to the second copy of a release.
-var unhurried = rlock.WithUnlockTimeout(6 * time.Second)
+var unhurried = rlock.WithUnlockTimeout(8 * time.Second)
 
 // Each reply, or request, of the release may be lost.
 func TestReleaseToAWaiterWithLostReply(t *testing.T) {
