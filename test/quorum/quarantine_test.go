@@ -21,8 +21,8 @@ import (
 )
 
 // shortLease is the lease of most of these tests, which wait until some are over.
-// Of it the clocks may be 25 ms apart, and a request under way for 50 ms.
-const shortLease = 1500 * time.Millisecond
+// A request of a busy machine ends within a part of it, and what is not ended then is tried again.
+const shortLease = 4 * time.Second
 
 var roundsOfFaults = flag.Int("quarantine.rounds", 4, "number of rounds of restarts or clock jumps, for each test that has rounds")
 
@@ -199,7 +199,7 @@ func TestBootstrap(t *testing.T) {
 		if err == nil {
 			t.Fatal("nodes vote before they are let")
 		}
-		return errors.Is(err, rlock.ErrNotAcquired) && strings.Contains(err.Error(), "in quarantine for 1.")
+		return errors.Is(err, rlock.ErrNotAcquired) && strings.Contains(err.Error(), "in quarantine for ")
 	})
 
 	if err := stockLock(t, cs, false).BootstrapNodes(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
