@@ -228,16 +228,17 @@ func TestLostSideLetsNobodyIn(t *testing.T) {
 
 func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+	locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
 		rdb := b.Client(t)
-		l := locktest.NewClient(t, rdb).NewReadWriteLock("a")
-		other := b.NewClient(t).NewReadWriteLock("a")
+		l := locktest.NewClient(t, rdb, clock.Option()).NewReadWriteLock("a")
+		other := b.NewClient(t, clock.Option()).NewReadWriteLock("a")
 
 		// The write lease is over, what the writer reads is not: it reads on, and
 		// nobody writes.
-		write := locktest.MustLock(t, l.Writer, rlock.WithLease(locktest.Ample(time.Second)))
+		write := locktest.MustLock(t, l.Writer, rlock.WithLease(time.Hour))
 		ctx := context.WithoutCancel(write.Context(bg))
-		read := locktest.MustLockCtx(t, ctx, l.Reader, rlock.WithLease(time.Minute))
+		read := locktest.MustLockCtx(t, ctx, l.Reader, rlock.WithLease(2*time.Hour))
+		clock.Forward(time.Hour)
 		<-write.Done()
 		locktest.WantErr(t, write.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		_, err := other.Writer.TryLock(bg)
@@ -250,8 +251,9 @@ func TestSidesEndEachAtItsOwnTime(t *testing.T) {
 		locktest.MustUnlock(t, read)
 
 		// The other way round: it writes on.
-		write = locktest.MustLock(t, l.Writer, rlock.WithLease(time.Minute))
-		read = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(locktest.Ample(time.Second)))
+		write = locktest.MustLock(t, l.Writer, rlock.WithLease(2*time.Hour))
+		read = locktest.MustLockCtx(t, write.Context(bg), l.Reader, rlock.WithLease(time.Hour))
+		clock.Forward(time.Hour)
 		<-read.Done()
 		locktest.WantErr(t, read.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
 		locktest.WantErr(t, read.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)

@@ -385,17 +385,23 @@ func TestSlowUnlockOfALostLockSaysSo(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb, plain := b.Client(t), b.Client(t)
-		c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(2*time.Second))
+		c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(6*time.Second))
 		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a"))) // loads the scripts
 		lease := locktest.MustLock(t, c.NewLock("a"))
 		plain.Del(bg, "a")
 		other := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
 		var copies atomic.Int32
+		again := make(chan struct{})
 		rdb.(*redis.Client).AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
-			err := next()
-			if locktest.Runs(cmd, "lock/release") && copies.Add(1) == 1 {
-				time.Sleep(1300 * time.Millisecond) // slow enough for a second copy; nothing is lost
+			if !locktest.Runs(cmd, "lock/release") {
+				return next()
 			}
+			if copies.Add(1) == 2 {
+				close(again)
+				return next()
+			}
+			err := next()
+			<-again // slow enough for a second copy; nothing is lost
 			return err
 		}})
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrTakenOver)
