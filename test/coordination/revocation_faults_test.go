@@ -62,7 +62,7 @@ func TestRequestWhileTheSubscriptionIsBroken(t *testing.T) {
 // Messages get lost without a trace, or cannot be sent: the holder looks by itself.
 func TestRequestWithoutAMessage(t *testing.T) {
 	t.Parallel()
-	short := rlock.WithWatchdogLease(locktest.Ample(1500 * time.Millisecond))
+	short := rlock.WithWatchdogLease(locktest.Ample(6 * time.Second))
 	for name, open := range map[string]func(c *rlock.Client) rlock.Locker{
 		"Lock":     func(c *rlock.Client) rlock.Locker { return c.NewLock("a") },
 		"SpinLock": func(c *rlock.Client) rlock.Locker { return c.NewSpinLock("a") },

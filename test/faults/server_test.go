@@ -243,7 +243,8 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(3*time.Second))
+		var clock locktest.Clock
+		c := locktest.NewClient(t, rdb, clock.Option())
 		flush := func() {
 			t.Helper()
 			if err := rdb.ScriptFlush(bg).Err(); err != nil {
@@ -259,6 +260,7 @@ func TestScriptsAreLoadedWhenTheServerHasForgottenThem(t *testing.T) {
 		}
 		flush() // the renewals go out as pipelines
 		was := leases[len(leases)-1].Deadline()
+		clock.Forward(locktest.Lease / 2)
 		for _, lease := range leases {
 			locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 		}
