@@ -173,7 +173,7 @@ func TestNothingIsToldOfAHoldBeforeItsAcquireEnd(t *testing.T) {
 	locktest.Eventually(t, "it is granted", func() bool { return o.ending.Load() == 1 })
 	second := locktest.Begin(t, bg, c.NewLock("b"), rlock.WithLease(time.Minute))
 	locktest.Eventually(t, "it is granted", func() bool { return o.ending.Load() == 2 })
-	clock.Forward(time.Minute) // both leases end
+	clock.Forward(time.Minute)        // both leases end
 	time.Sleep(20 * time.Millisecond) // for a wrong event
 	o.want(t, "1 start a Lock", "2 start b Lock")
 	close(o.wait)
