@@ -312,7 +312,7 @@ func TestFailForALeaseLosesHolds(t *testing.T) {
 }
 
 func TestFailEndsCallsAfterTheCommandTimeout(t *testing.T) {
-	srv := rlocktest.New(t, rlock.WithCommandTimeout(time.Second))
+	srv := rlocktest.New(t, rlock.WithCommandTimeout(4*time.Second)) // within which a busy machine answers
 	srv.Fail(outage)
 	l := srv.Client().NewLock("job")
 	if _, err := l.TryLock(t.Context()); !errors.Is(err, rlock.ErrRefused) {

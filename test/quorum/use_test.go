@@ -326,7 +326,7 @@ func TestRedLockStateAndForce(t *testing.T) {
 		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := startMasters(t)
 			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
-			admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(time.Second))
+			admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
 			isFree := func(when string) {
 				t.Helper()
 				s, err := admin.State(bg)
