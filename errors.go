@@ -52,12 +52,20 @@ var (
 
 // Causes of a loss. The others are ErrUnreachable and ErrRefused.
 var (
-	ErrExpired   = errors.New("lease ran out") // if it was renewed: this process was stopped for most of it
-	ErrRemoved   = errors.New("removed from Redis: by a force-unlock, a flush, an eviction, a failover or a restart")
-	ErrTakenOver = errors.New("taken over by another owner") // Redis shows another holder
-	ErrMaxHold   = errors.New("longest hold time reached")   // that of WithMaxHold
-	ErrAdopted   = errors.New("adopted by another client")   // by Client.Adopt: the work goes on there
+	ErrExpired   = errors.New("lease ran out")                                                                        // if it was renewed: this process was stopped for most of it
+	ErrRemoved   = errors.New("removed from Redis: by a force-unlock, a flush, an eviction, a failover or a restart") // ErrForeignKey too: by other data
+	ErrTakenOver = errors.New("taken over by another owner")                                                          // Redis shows another holder
+	ErrMaxHold   = errors.New("longest hold time reached")                                                            // that of WithMaxHold
+	ErrAdopted   = errors.New("adopted by another client")                                                            // by Client.Adopt: the work goes on there
 )
+
+// errOverwritten is the cause of a loss to other data at the key of the hold.
+var errOverwritten error = overwritten{}
+
+type overwritten struct{}
+
+func (overwritten) Error() string        { return "removed from Redis: " + ErrForeignKey.Error() }
+func (overwritten) Is(target error) bool { return target == ErrRemoved || target == ErrForeignKey }
 
 // Error is the error of the methods of locks and leases.
 type Error struct {

@@ -320,6 +320,8 @@ func absence(k protocol.Kept) error {
 		return ErrTakenOver
 	case protocol.Adopted:
 		return ErrAdopted
+	case protocol.Overwritten:
+		return errOverwritten
 	}
 	return ErrRemoved
 }
@@ -329,7 +331,7 @@ func (h *hold) loseLocked(now instant, cause error) {
 	if h.state != held {
 		return
 	}
-	left := h.isKnownLocked() && !byOurClock(cause)
+	left := h.isKnownLocked() && !mayBeLeft(cause)
 	if left { // even if Redis did not tell of an adoption
 		h.leftLocked()
 	}
@@ -343,7 +345,7 @@ func (h *hold) loseLocked(now instant, cause error) {
 		// lease is over, not before: until then the rest of the lease is the margin
 		// between this holder and the next.
 		from := h.expires
-		if !byOurClock(cause) || now.After(from) {
+		if !mayBeLeft(cause) || now.After(from) {
 			from = now
 		}
 		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked())
@@ -351,10 +353,11 @@ func (h *hold) loseLocked(now instant, cause error) {
 	h.tellLoss(now, cause)
 }
 
-// byOurClock reports whether our clock found a loss, so that the hold may still be in
-// Redis, even after h.expires: an unanswered Extend, renewal or re-entry may have run.
-func byOurClock(cause error) bool {
-	return errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || noAnswer(cause)
+// mayBeLeft reports whether a hold that was lost for a cause may still be in Redis: our clock found the
+// loss, even after h.expires, as an unanswered Extend, renewal or re-entry may have run; or other data did, on a
+// server that may have been demoted: it says so before the first write, which it would refuse.
+func mayBeLeft(cause error) bool {
+	return errors.Is(cause, errOverwritten) || errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || noAnswer(cause)
 }
 
 // untilLocked is until when a clean-up of the hold is worth repeating: until every
@@ -410,10 +413,13 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	began, sent := c.clock.Now(), h.noteAsked(d)
 	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	h.reconsider(&r)
+	err := confirmed(&r, ErrUnreachable)
+	if err != nil { // before the guard is locked, which the Err of the context may lock too
+		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.clock.Now())
+	}
 	h.lock()
 	defer h.unlock()
-	if err := confirmed(&r, ErrUnreachable); err != nil {
-		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.clock.Now())
+	if err != nil {
 		if l.err != nil { // it has ended meanwhile, which may have cut the request off
 			err = l.err
 		}

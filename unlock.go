@@ -73,7 +73,7 @@ func (h *hold) depart(l *Lease, called instant, alone bool) departure {
 	switch {
 	case h.state != held:
 		d.err = h.causeLocked()
-		if d.rest == 0 && h.state == over && byOurClock(d.err) {
+		if d.rest == 0 && h.state == over && mayBeLeft(d.err) {
 			// The holder has left: there is no need to let the lease run out.
 			task := h.releaseLocked(d.id, 0)
 			if h.isKnownLocked() { // whoever has adopted it waits to hear that

@@ -235,10 +235,11 @@ type Entered struct {
 type Kept int
 
 const (
-	Done      Kept = iota // the hold is as asked
-	Removed               // there is no such hold, and the lock is free
-	TakenOver             // there is no such hold, and others hold the lock
-	Adopted               // another client goes on with it; only of RenewKnown
+	Done        Kept = iota // the hold is as asked
+	Removed                 // there is no such hold, and the lock is free
+	TakenOver               // there is no such hold, and others hold the lock
+	Adopted                 // another client goes on with it; only of RenewKnown
+	Overwritten             // there is no such hold: other data is at the key that had it
 )
 
 // Released is the outcome of a ReleaseTo.

@@ -65,7 +65,13 @@ func (t *task) Do(ctx context.Context, budget time.Duration) Result[Kept] {
 	return t.result(t.on.Do(ctx, budget, &t.r))
 }
 
-func (t *task) result(a wire.Answer) Result[Kept] { return result(t.on, &t.r, a, readKept) }
+func (t *task) result(a wire.Answer) Result[Kept] {
+	r := result(t.on, &t.r, a, readKept)
+	if r.Err != nil && overwritten(&t.r, r.Err) {
+		r.Outcome, r.Err = Overwritten, nil
+	}
+	return r
+}
 
 // Name implements Task.
 func (t *task) Name() string { return t.r.Name() }
@@ -115,6 +121,13 @@ func (s *Site) releasing(script string, n int, keys []string, args []any) *task 
 func (s *Site) releasingTo(script string, keys []string, args []any) *asked[Released] {
 	q := looking(s, script, keys, args, readReleased)
 	q.r.OneEffect = true
+	q.read = func(a wire.Answer) (Released, error) {
+		r, err := readReleased(a)
+		if err != nil && overwritten(&q.r, err) {
+			return Released{Kept: Overwritten}, nil
+		}
+		return r, err
+	}
 	return q
 }
 

@@ -78,6 +78,8 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 		return false
 	}
 	switch {
+	case n.overwritten(r.err):
+		n.tally.overwritten(r.node, r.err)
 	case r.err != nil:
 		n.tally.unanswered(r.node, r.err)
 	case r.says == continuous:

@@ -142,6 +142,8 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		err := f.collect(ctx, func(r reply) (over bool) {
 			heard = max(heard, r.heard)
 			switch {
+			case l.overwritten(r.err) && !r.unsure:
+				t.gone(r.node, false)
 			case r.err != nil:
 				t.unanswered(r.node, r.err)
 			case r.says == released:

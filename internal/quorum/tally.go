@@ -248,6 +248,13 @@ func (t *renewTally) gone(node int, taken bool) {
 	}
 }
 
+// overwritten notes that other data is where the vote was. That is a vote that was lost, not one for another
+// hold.
+func (t *renewTally) overwritten(node int, why error) {
+	t.unanswered(node, why)
+	t.broken[node] = true
+}
+
 // decided reports whether the round is over: by the first quorum of continuous votes, or
 // else by the last reply.
 func (t *renewTally) decided() bool { return t.enough(t.continuous) || t.open == 0 }

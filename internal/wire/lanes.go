@@ -123,7 +123,7 @@ func (l *Lanes) send(node *Deployment, batch []Errand) {
 	ctx, cancel := context.WithTimeout(home.ctx, timeout)
 	defer cancel()
 	done := make(chan []Answer, 1)
-	home.Go(func() { done <- node.sendBatch(ctx, node.io, requests, nil, nil) })
+	home.Go(func() { done <- node.typed(ctx, requests, node.sendBatch(ctx, node.io, requests, nil, nil)) })
 	var answers []Answer
 	select {
 	case answers = <-done:

@@ -101,24 +101,58 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 	}
 	main := r.main()
 	keys, _ := r.Words()
+	found := &foreignKeys{kinds: map[string]string{}}
 	var others []string
 	for _, key := range slices.Concat(main, keys) {
+		if found.kinds[key] != "" {
+			continue
+		}
 		kind := once{redis.NewCmd(ctx, "type", key)}
 		// Those of a pipeline are not in the care of send.
 		if d.Safely(func() error { return d.io.Process(ctx, kind) }) != nil || kind.Val() == "none" {
 			continue
 		}
+		found.kinds[key], _ = kind.Val().(string)
 		isMain := slices.Contains(main, key)
 		if isMain && kind.Val() != r.kind() {
-			return fmt.Errorf("%w: %.200q is a %v (WRONGTYPE)", ErrForeignKey, key, kind.Val())
+			found.text = fmt.Sprintf("%.200q is a %v (WRONGTYPE)", key, kind.Val())
+			return found
 		} else if !isMain {
 			others = append(others, fmt.Sprintf("%.200q is a %v", key, kind.Val()))
 		}
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("%w: one of its keys has another type (WRONGTYPE): %s", ErrForeignKey, strings.Join(others, ", "))
+		found.text = "one of its keys has another type (WRONGTYPE): " + strings.Join(others, ", ")
+		return found
 	}
 	return Because(ErrForeignKey, err)
+}
+
+// typed is what foreign makes of the answers to a batch.
+func (d *Deployment) typed(ctx context.Context, batch []*Request, answers []Answer) []Answer {
+	for i := range answers {
+		answers[i].Err = d.foreign(ctx, batch[i], answers[i].Err)
+	}
+	return answers
+}
+
+// foreignKeys is ErrForeignKey with what was found at the keys.
+type foreignKeys struct {
+	text  string
+	kinds map[string]string // of keys that were looked at, and exist
+}
+
+func (e *foreignKeys) Error() string      { return ErrForeignKey.Error() + ": " + e.text }
+func (*foreignKeys) Is(target error) bool { return target == ErrForeignKey }
+
+// KindOf is which type a key had when a request failed so because of the types of its keys; empty: that is not
+// known, or there was no such key.
+func KindOf(err error, key string) string {
+	var found *foreignKeys
+	if !errors.As(err, &found) {
+		return ""
+	}
+	return found.kinds[key]
 }
 
 // BatchSize is how many requests go into one pipeline. Other commands get through between

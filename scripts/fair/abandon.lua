@@ -16,14 +16,20 @@
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   Redis never refuses the HDEL, and it lets the rest pass on a server at its
 --          memory limit: SET and ZADD are refused only as the first write of a script.
+-- Foreign  The tombstone is set even if other data is at the key of the lock, which may be gone
+--          when a late copy comes.
 
 -- include line
 local tombstone = KEYS[6]
 local id, keep, term, channels, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local freed = redis.call('hdel', lock, id) == 1
+local freed = redis.pcall('hdel', lock, id)
 if keep ~= '0' then
   redis.call('set', tombstone, 1, 'px', keep)
 end
+if type(freed) == 'table' then
+  return freed
+end
+freed = freed == 1
 if redis.call('zscore', deadlines, id) or redis.call('zscore', alive, id) or torn(total()) then
   leave(id)
 end

@@ -15,17 +15,22 @@
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The HDEL lets the SET pass on a server at its memory limit: Redis
 --          refuses SET only as the first write of a script.
+-- Foreign  The tombstone is set even if other data is at the key of the lock, which may be gone
+--          when a late copy comes.
 
 -- include publish
 local lock, tombstone, standing = KEYS[1], KEYS[2], KEYS[3]
 local id, keep, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local freed = redis.call('hdel', lock, id) == 1
+local freed = redis.pcall('hdel', lock, id)
 redis.call('set', tombstone, 1, 'px', keep)
+if type(freed) == 'table' then
+  return freed
+end
 local who = standing and redis.call('get', standing)
 if who and who:sub(1, #id + 1) == id .. ' ' then
   redis.call('del', standing)
 end
-if not freed then
+if freed == 0 then
   return -redis.call('exists', lock)
 end
 announce(how, channel, '0')

@@ -17,14 +17,19 @@
 -- Twice    A second run finds the hold gone and lengthens the tombstone.
 -- Memory   The HDEL changes nothing, but lets the writes after it pass on a
 --          server at its memory limit.
+-- Foreign  The tombstone is set even if other data is at the key of the lock, which may be gone
+--          when a late copy comes.
 
 -- include queue
 local tombstone = KEYS[7]
 local id, keep, mode, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
-redis.call('hdel', holders, '')
+local wrong = redis.pcall('hdel', holders, '')
 if keep ~= '0' then
   redis.call('set', tombstone, 1, 'px', keep)
+end
+if type(wrong) == 'table' then
+  return wrong
 end
 reap(term)
 quit(id)

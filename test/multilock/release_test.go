@@ -205,7 +205,7 @@ func TestMultiLockReleaseOfAllWithAForeignMember(t *testing.T) {
 		if err := rdb.Set(bg, names[1], "text", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrForeignKey)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrForeignKey, nil, rlock.ErrUnconfirmed)
 		told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrForeignKey, names[2]: nil})
 		absent(t, rdb, names[0], names[2])
 		if text := rdb.Get(bg, names[1]).Val(); text != "text" {
