@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +39,28 @@ type listeners struct {
 	wanted   *wanted                    // nil: nobody listens for requests to release
 }
 
-type leaseContext struct{ cancel context.CancelCauseFunc }
+// leaseContext is a context of a lease. Its Err compares the deadline, as that of the lease does: who was
+// stopped past it must not look at the context and go on, before the watchdog has canceled it.
+type leaseContext struct {
+	context.Context // canceled at the end of the lease
+	parent          context.Context
+	lease           *Lease
+	cancel          context.CancelCauseFunc
+}
+
+// Err implements context.Context. What it finds has closed Done when it returns.
+func (lc *leaseContext) Err() error {
+	if err := lc.Context.Err(); err != nil {
+		return err
+	}
+	_ = lc.parent.Err() // maybe of a lease further out, whose end reaches this context at once
+	if err := lc.lease.Err(); err != nil {
+		lc.cancel(err) // another goroutine may have ended the lease, and be about to do this
+	}
+	return lc.Context.Err()
+}
+
+func (lc *leaseContext) String() string { return fmt.Sprint(lc.Context) }
 
 // holding is what a lease belongs to: a hold of a lock, or of several at once. Methods
 // whose name ends in Locked are called with its guard locked.
@@ -205,6 +227,10 @@ func (l *Lease) listenersLocked() *listeners {
 // why. Calls with it re-enter this lock and the locks that parent descends from, and no others:
 // goroutines that share it exclude each other from every other lock, but not from this one. The lease
 // remembers it until one of both ends: give each of many calls a parent that ends.
+//
+// Its Err compares the Deadline too, so it is never nil after a pause of the process that was longer than the
+// lease. Done is closed a moment later then, or by that Err; so are contexts made from this one with a
+// cancel function or a deadline of their own, whose Err does not compare.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
@@ -215,22 +241,26 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		return ctx
 	}
 	ctx, cancel := context.WithCancelCause(l.of.chain(chainFrom(parent)).in(parent, l))
-	forget := l.onEnd(cancel)
+	lc := &leaseContext{ctx, parent, l, cancel}
+	forget := l.cancelAtEnd(lc)
 	context.AfterFunc(ctx, forget) // if parent ends first
-	return ctx
+	return lc
 }
 
 // onEnd has a function called with the cause when the lease ends, at once if it has ended.
 // The function must not lock a mutex whose owner may look at the lease.
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
+	return l.cancelAtEnd(&leaseContext{cancel: fn})
+}
+
+func (l *Lease) cancelAtEnd(lc *leaseContext) (forget func()) {
 	l.of.lock()
 	defer l.of.unlock()
 	l.of.checkLocked(l.of.client().now())
 	if l.err != nil {
-		l.of.cancelLocked(fn, l.error(l.err))
+		l.of.cancelLocked(lc.cancel, l.error(l.err))
 		return func() {}
 	}
-	lc := &leaseContext{fn}
 	on := l.listenersLocked()
 	if on.contexts == nil {
 		on.contexts = map[*leaseContext]struct{}{}
