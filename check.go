@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,8 @@ type CheckReport struct {
 //   - "unreachable", "refused": the server does not answer, or grants no locks, as without memory;
 //   - "version", "replica": it is older than Redis 6.2, or no master;
 //   - "eviction": it may remove locks to make room;
-//   - "acl": its user may not send a command, or not use a key or channel;
+//   - "acl": its user may not send a command, or not use a key or channel. Remedy is one line for redis-cli, with
+//     all that the user lacks on this node;
 //   - "replicas": fewer than WithReplicaAck needs have confirmed;
 //   - "clock": its clock is not the one of this process;
 //   - "pool": the pool of go-redis is small, or was too small already.
@@ -163,7 +165,11 @@ func (r *checking) client(ctx context.Context) {
 	}
 	for i, m := range masters {
 		if r.node(ctx, m.Addr, c.wire, m.UniversalClient, r.uses) && failed[i] != nil {
-			r.refused(m.Addr, failed[i])
+			why := failed[i]
+			if m.Addr != "" {
+				why = errors.Unwrap(why) // the finding has the address
+			}
+			r.refused(m.Addr, why)
 		}
 	}
 }
@@ -188,6 +194,10 @@ func (r *checking) refused(node string, err error) {
 		r.find("unreachable", node, "%v", "check the address, the network, TLS and that the server runs", err)
 	case strings.Contains(err.Error(), "NOPERM"), strings.Contains(err.Error(), "The user executing the script"):
 		// It was told what the user may not do.
+	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
+		r.find("refused", node, "%v", "set Username and Password of the go-redis client to those of a user of this server", err)
+	case strings.Contains(err.Error(), "OOM"):
+		r.find("refused", node, "%v", "raise maxmemory, or make room", err)
 	default:
 		r.find("refused", node, "%v", "have the server accept writes", err)
 	}
@@ -265,17 +275,61 @@ func (r *checking) denied(node, who string, v *protocol.Survey) {
 	case !v.Tells:
 		r.miss("acl", node, "what the user may do: this server cannot tell", "Redis 7.0 and newer can; compare its permissions with docs/acl.md")
 	}
+	if len(v.Denied) == 0 {
+		return
+	}
+	line := "ACL SETUSER " + who + grants(v.Denied)
 	for _, d := range v.Denied {
 		if d.Pattern == "" {
-			r.find("acl", node, "the user may not send %s", fmt.Sprintf("ACL SETUSER %s +%s", who, d.Commands[0]), strings.ToUpper(strings.ReplaceAll(d.Commands[0], "|", " ")))
+			r.find("acl", node, "the user may not send %s: %s", line, strings.ToUpper(strings.ReplaceAll(d.Commands[0], "|", " ")), without(d))
 			continue
 		}
-		kind, commands := "the keys", ""
+		kind := "keys"
 		if d.Pattern[0] == '&' {
-			kind, commands = "the channels", " +"+strings.Join(d.Commands, " +")
+			kind = "channels"
 		}
-		r.find("acl", node, "the user may do nothing with %s %s", fmt.Sprintf("ACL SETUSER %s %s%s", who, d.Pattern, commands), kind, d.Pattern[1:])
+		r.find("acl", node, "the user may do nothing with the %s %s: %s", line, kind, d.Pattern[1:], without(d))
 	}
+}
+
+// grants is what a user needs that it was denied, as words of ACL SETUSER. For a key or channel that is
+// all that is sent with it: the server does not tell which of both it has refused.
+func grants(all []protocol.Denied) (words string) {
+	seen := map[string]bool{}
+	add := func(word string) {
+		if !seen[word] {
+			seen[word] = true
+			words += " " + word
+		}
+	}
+	for _, d := range all {
+		if d.Pattern != "" {
+			add(d.Pattern)
+		}
+		for _, command := range d.Commands {
+			add("+" + command)
+		}
+	}
+	return words
+}
+
+// without says what does not work for a user who was denied that.
+func without(d protocol.Denied) string {
+	command := ""
+	if d.Pattern == "" {
+		command = d.Commands[0]
+	}
+	switch {
+	case strings.HasPrefix(d.Pattern, "&"), slices.Contains([]string{"publish", "spublish", "subscribe", "ssubscribe", "sunsubscribe"}, command):
+		return "waiters are woken by a timer only"
+	case strings.Contains(d.Pattern, "rlock:client:"), command == "getrange":
+		return "it is not known which process holds a lock"
+	case command == "client|setname":
+		return "subscribed connections have no name in CLIENT LIST"
+	case strings.HasPrefix(command, "pubsub|"):
+		return "waiters of other processes are not counted"
+	}
+	return "without it, locks may not be acquired, renewed or released"
 }
 
 // pool checks the connections of a go-redis client.

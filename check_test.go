@@ -158,6 +158,27 @@ func TestCheckFindsEachMissingPermission(t *testing.T) {
 				}
 			}
 		}
+		// The remedy of all that is missing is one line, which can be pasted.
+		admin.Do(bg, "acl", "setuser", "app", "reset", "on", ">password", "+eval", "+evalsha", "+hello", "+acl|whoami", "+ping")
+		r = mustCheck(t, c, l)
+		if len(r.Findings) == 0 {
+			t.Fatalf("%s: a user without permissions misses none", section)
+		}
+		for _, f := range r.Findings {
+			if f.Code == "acl" && f.Remedy != r.Findings[0].Remedy {
+				t.Errorf("%s: not one line: %v", section, r.Findings)
+			}
+		}
+		var line []any
+		for _, word := range strings.Fields(r.Findings[0].Remedy) {
+			line = append(line, word)
+		}
+		if err := admin.Do(bg, line...).Err(); err != nil {
+			t.Fatal(line, err)
+		}
+		if r := mustCheck(t, c, l); len(r.Findings) > 0 {
+			t.Errorf("%s: after %v: %v", section, line, r.Findings)
+		}
 	}
 }
 
@@ -173,8 +194,19 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	locktest.Beside(t, "memory", func(t *testing.T) {
 		s := redistest.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
 		c := locktest.NewClient(t, s.Client())
-		wantFinding(t, mustCheck(t, c), "refused", "OOM")
+		wantFinding(t, mustCheck(t, c), "refused", "raise maxmemory, or make room")
 		locktest.WantErr(t, c.Ping(bg), rlock.ErrRefused)
+	})
+	locktest.Beside(t, "password", func(t *testing.T) {
+		s := redistest.Start(t)
+		c := locktest.NewClient(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "nobody", "wrong" }))
+		r := mustCheck(t, c)
+		wantFinding(t, r, "refused", "set Username and Password")
+		for _, f := range r.Findings {
+			if strings.Count(f.String(), s.Addr()) > 1 {
+				t.Error(f)
+			}
+		}
 	})
 	locktest.Beside(t, "replica", func(t *testing.T) {
 		r := redistest.StartReplicated(t, 1)
@@ -239,7 +271,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		c := locktest.NewClient(t, cluster.Client())
 		r := mustCheck(t, c)
 		wantFinding(t, r, "refused", "OOM")
-		if len(r.Findings) != 1 || r.Findings[0].Node != node.Addr() {
+		if len(r.Findings) != 1 || r.Findings[0].Node != node.Addr() || strings.Count(r.Findings[0].String(), node.Addr()) != 1 {
 			t.Errorf("%+v", r.Findings)
 		}
 		locktest.WantErr(t, c.Ping(bg), rlock.ErrRefused)

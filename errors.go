@@ -81,11 +81,13 @@ func (e *Error) Error() string { return "rlock: " + e.text() }
 
 func (e *Error) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%.200q", e.Lock)
-	if e.HoldID != "" {
-		fmt.Fprintf(&b, " (hold %s)", e.HoldID)
+	if e.Lock != "" { // else it is about none, or about a handle that cannot be read
+		fmt.Fprintf(&b, "%.200q", e.Lock)
+		if e.HoldID != "" {
+			fmt.Fprintf(&b, " (hold %s)", e.HoldID)
+		}
+		b.WriteString(": ")
 	}
-	b.WriteString(": ")
 	b.WriteString(e.Err.Error())
 	return b.String()
 }
