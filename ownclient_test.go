@@ -32,7 +32,7 @@ func refusedWait(l rlock.Locker) error {
 // outside the lease. The error says what to do, if there is something.
 func TestRefusalByTheOwnClientSaysHowToEnterAgain(t *testing.T) {
 	t.Parallel()
-	const again, unless = ": pass on the context of its lease to enter again", ": pass on the context of its lease to enter again, unless it is a reader's"
+	const again, unless = "; whoever holds it enters again with the context of its lease", "; whoever holds it enters again with the context of its lease, unless it is a reader's"
 	type refusal struct {
 		held, asks rlock.Locker
 		advice     string
@@ -152,7 +152,7 @@ func TestWaitersBehindOthersHearOfTheOwnClient(t *testing.T) {
 	lease := locktest.MustLock(t, c.NewLock("a"))
 	first := locktest.Begin(t, bg, c.NewLock("a", rlock.WithNonReentrant()))
 	locktest.Eventually(t, "the first waits", func() bool { return locktest.Waiters(t, c.NewLock("a")) == 1 })
-	if err := refusedWait(c.NewLock("a")); !strings.HasSuffix(err.Error(), " left: pass on the context of its lease to enter again") {
+	if err := refusedWait(c.NewLock("a")); !strings.HasSuffix(err.Error(), " left; whoever holds it enters again with the context of its lease") {
 		t.Error(err)
 	}
 	if err := first.GiveUp(); strings.Contains(err.Error(), "pass on") ||

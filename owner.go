@@ -138,9 +138,9 @@ func (l *core) toEnterAgain(several bool) string {
 	case !again || l.opts.nonReentrant || writes && several: // only readers are several
 		return ""
 	case writes:
-		return ": pass on the context of its lease to enter again, unless it is a reader's"
+		return "; whoever holds it enters again with the context of its lease, unless it is a reader's"
 	}
-	return ": pass on the context of its lease to enter again"
+	return "; whoever holds it enters again with the context of its lease"
 }
 
 func (ch *chain) own() *owner {

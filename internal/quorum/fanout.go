@@ -398,12 +398,6 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	return got
 }
 
-// overwritten reports whether a node has answered that other data is where its vote was.
-func (l *Lock) overwritten(err error) bool {
-	kind := wire.KindOf(err, l.record)
-	return kind != "" && kind != "hash"
-}
-
 // collect passes each reply to count, until that reports that it is over, or no reply is
 // outstanding. Only here does anything wait for the replies of nodes. If ctx ends first,
 // collect returns its error and does not wait for the nodes that have not answered; those that

@@ -97,6 +97,12 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	return decides
 }
 
+// overwritten reports whether a node has answered that other data is where its vote was.
+func (l *Lock) overwritten(err error) bool {
+	kind := wire.KindOf(err, l.record)
+	return kind != "" && kind != "hash"
+}
+
 // verdict returns the result of the round, and whether another round may succeed.
 func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	n.mu.Lock()
