@@ -58,7 +58,7 @@ var forms = func() map[string]string {
 	for _, form := range strings.Split(`client|setname n, command, config|get x, cluster|shards, cluster|slots, decr K, decrby K 1, del K, eval 1 1 K,
 evalsha 1 1 K, exists K, get K, getdel K, getex K, getrange K 0 1, hdel K f, hexists K f, hget K f, hgetall K, hincrby K f 1, hlen K, hmget K f,
 hrandfield K, hscan K 0, hset K f v, hsetnx K f v, incr K, incrby K 1, info, lindex K 0, llen K, lpop K, lpos K v, lrange K 0 1,
-lrem K 1 v, mget K, pexpire K 1, ping, pttl K, publish C m, pubsub|numsub x, pubsub|shardnumsub x, readonly, rpush K v, scan 0,
+lrem K 1 v, mget K, mset K v, pexpire K 1, ping, pttl K, publish C m, pubsub|numsub x, pubsub|shardnumsub x, readonly, rpush K v, scan 0,
 set K v, spublish C m, ssubscribe C, subscribe C, sunsubscribe, time, type K, unlink K, unsubscribe, wait 1 1, zadd K 1 m, zcard K,
 zcount K 0 1, zincrby K 1 m, zmscore K m, zrange K 0 1, zrangebyscore K 0 1, zrem K m, zremrangebyscore K 0 1, zrevrange K 0 1,
 zscore K m, zunionstore K 1 K`, ",") {
