@@ -33,6 +33,7 @@ type conn struct {
 	mu         sync.Mutex // guards what follows, and the order of out
 	up         net.Conn   // nil if made in the black hole
 	want       []*reply
+	kept       [][]byte // replies to the first of two copies
 	subscriber bool
 	resp3      bool
 }
@@ -49,6 +50,8 @@ type fate int
 const (
 	deliver fate = iota
 	drop
+	keep    // until the next one comes
+	instead // in its place go those that were kept
 	resetClient
 	synthetic // not from the server: due as soon as it is first in line
 )
@@ -190,7 +193,7 @@ func (c *conn) apply(cmd Command, action Action) bool {
 		c.say(nil)
 		return false
 	case Duplicate:
-		c.send(cmd, deliver, drop)
+		c.send(cmd, keep, instead)
 	case Error:
 		c.say([]byte(c.p.ErrorText + "\r\n"))
 	case Hold:
@@ -202,8 +205,7 @@ func (c *conn) apply(cmd Command, action Action) bool {
 }
 
 // send forwards cmd, once for each fate. Its reply is expected before it is written: the
-// server may be faster than the lock. Copies are one write: the answer to the first one
-// cannot come before the second is there.
+// server may be faster than the lock.
 func (c *conn) send(cmd Command, fates ...fate) {
 	c.mu.Lock()
 	for _, f := range fates {
@@ -303,6 +305,13 @@ func (c *conn) finish(w *reply, frame []byte) {
 	switch w.fate {
 	case deliver:
 		c.out.push(frame)
+	case keep:
+		c.kept = append(c.kept, frame)
+	case instead:
+		for _, frame := range c.kept {
+			c.out.push(frame)
+		}
+		c.kept = nil
 	case resetClient:
 		c.out.push(nil)
 	}

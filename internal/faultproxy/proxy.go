@@ -40,7 +40,7 @@ const (
 	ResetBefore
 
 	// Duplicate executes the command twice, back to back, and returns the
-	// first reply: what a retry at a lower layer does.
+	// first reply when both have run: what a retry at a lower layer does.
 	Duplicate
 
 	// Error answers with Proxy.ErrorText, and the command does not run.
