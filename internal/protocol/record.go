@@ -47,13 +47,6 @@ func (n *Names) record(page string) string {
 	return "{" + n.Lock + "}:rlock:op:" + page
 }
 
-// recording makes a request of an operation: its keys are that of the object, and the record.
-func recording[T any](s *Site, script string, key any, n *Names, op Op, read func(wire.Answer) (T, error), args ...any) *asked[T] {
-	q := looking(s, script, nil, nil, read)
-	putOp(&q.r, key, n, op, args)
-	return q
-}
-
 // doing makes a recording request without an outcome, that can be repeated in the background.
 func (s *Site) doing(script string, key any, n *Names, op Op, args ...any) *task {
 	t := s.about(script, nil, nil)
