@@ -79,7 +79,7 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 			rdb, raw := b.Client(t), b.Client(t)
 			hook := &replyHook{}
 			rdb.AddHook(hook)
-			c := locktest.NewClient(t, rdb)
+			c := locktest.NewClient(t, rdb, rlock.WithAnonymity()) // its introduction would be counted too
 			var costs []map[string]map[string]int
 			for _, n := range []int{10, 10_000} {
 				name := fmt.Sprint("a", n)

@@ -62,7 +62,8 @@ func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 				var costs []map[string]map[string]int
 				for _, n := range []int{10, 1000, 10_000} {
 					cost := map[string]map[string]int{}
-					m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(locktest.Patient), rlock.WithLongestPoll(locktest.Patient))
+					// Anonymous: its introduction would be counted too.
+					m := locktest.Join(t, b.Client(t), rlock.WithAnonymity(), rlock.WithWaiterLease(locktest.Patient), rlock.WithLongestPoll(locktest.Patient))
 					name := fmt.Sprint("line", n)
 					l := k.Open(m.Client, name)
 					first := "{" + name + "}:rlock:" + regexp.MustCompile(":alive$").ReplaceAllString(k.Signs, "")
