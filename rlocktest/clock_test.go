@@ -16,7 +16,8 @@ import (
 func TestCommandsAndRenewalsAreUnderWayUntilTheyAreDealtWith(t *testing.T) {
 	srv := New(t)
 	stops := &gate{entered: make(chan struct{}), leave: make(chan struct{})}
-	srv.redises[1].AddHook(stops) // of the first client
+	client := srv.NewClient(rlock.WithAnonymity()) // its introduction would be work too
+	srv.redises[len(srv.redises)-1].AddHook(stops)
 	seen := func(what string) {
 		t.Helper()
 		<-stops.entered
@@ -28,7 +29,7 @@ func TestCommandsAndRenewalsAreUnderWayUntilTheyAreDealtWith(t *testing.T) {
 
 	locked := make(chan error, 1)
 	go func() {
-		_, err := srv.Client().NewLock("job").TryLock(context.Background())
+		_, err := client.NewLock("job").TryLock(context.Background())
 		locked <- err
 	}()
 	seen("an acquire")

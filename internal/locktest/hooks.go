@@ -2,13 +2,14 @@ package locktest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// CountHook counts commands, those in pipelines too, and how many of the calls have not
+// CountHook counts commands about locks, those in pipelines too, and how many of the calls have not
 // returned.
 type CountHook struct{ N, UnderWay atomic.Int64 }
 
@@ -18,7 +19,7 @@ func (h *CountHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.UnderWay.Add(1)
 		defer h.UnderWay.Add(-1)
-		h.N.Add(1)
+		h.N.Add(ofLocks(cmd))
 		return next(ctx, cmd)
 	}
 }
@@ -27,9 +28,20 @@ func (h *CountHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		h.UnderWay.Add(1)
 		defer h.UnderWay.Add(-1)
-		h.N.Add(int64(len(cmds)))
+		h.N.Add(ofLocks(cmds...))
 		return next(ctx, cmds)
 	}
+}
+
+// ofLocks is how many of some commands are about locks. The introduction of a client is not: it comes
+// whenever there is time.
+func ofLocks(cmds ...redis.Cmder) (n int64) {
+	for _, cmd := range cmds {
+		if args := cmd.Args(); len(args) < 2 || !IsClient(fmt.Sprint(args[1])) {
+			n++
+		}
+	}
+	return n
 }
 
 // ScriptHook is a go-redis hook that lets a test lose or delay commands.

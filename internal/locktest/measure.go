@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"runtime"
 	"slices"
@@ -91,35 +90,27 @@ func Pair(t testing.TB, l rlock.Locker) {
 	}
 }
 
-// SentCommands is a go-redis hook that counts what a client sends, but for the
-// handshakes of its connections and for its introduction, which it writes whenever
-// there is time.
+// SentCommands is a go-redis hook that counts what a client sends for its locks: no
+// handshakes of its connections, and no introduction.
 type SentCommands struct{ N atomic.Int64 }
 
 func (s *SentCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *SentCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		s.count(cmd)
+		if name := cmd.Name(); name != "hello" && name != "client" {
+			s.N.Add(ofLocks(cmd))
+		}
 		return next(ctx, cmd)
 	}
 }
 
 func (s *SentCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		s.count(cmds...)
-		return next(ctx, cmds)
-	}
-}
-
-func (s *SentCommands) count(cmds ...redis.Cmder) {
-	if name := cmds[0].Name(); name == "hello" || name == "client" {
-		return
-	}
-	for _, cmd := range cmds {
-		if args := cmd.Args(); len(args) < 2 || !IsClient(fmt.Sprint(args[1])) {
-			s.N.Add(1)
+		if name := cmds[0].Name(); name != "hello" && name != "client" {
+			s.N.Add(ofLocks(cmds...))
 		}
+		return next(ctx, cmds)
 	}
 }
 
