@@ -92,7 +92,8 @@ func TestEachTypeTellsALoss(t *testing.T) {
 	t.Parallel()
 	onEachType(t, func(t *testing.T, k locktest.Type, b *locktest.Backend, stock string) {
 		rdb := b.Client(t)
-		c, other := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(3*time.Second)), locktest.NewClient(t, rdb)
+		var clock locktest.Clock
+		c, other := locktest.NewClient(t, rdb, clock.Option()), locktest.NewClient(t, rdb)
 		l := k.Open(c, stock)
 
 		lease := locktest.MustLock(t, l)
@@ -103,6 +104,7 @@ func TestEachTypeTellsALoss(t *testing.T) {
 		if was, err := k.Open(other, stock).ForceUnlockIf(bg, lease.HoldID()); !was || err != nil {
 			t.Fatal(was, err)
 		}
+		clock.Forward(locktest.Lease / 3)
 		select {
 		case <-ctx.Done(): // with the next renewal
 		case <-time.After(locktest.Patience):

@@ -85,7 +85,7 @@ func (c *crowd) do(ctx context.Context, budget time.Duration, r *Request, then f
 
 // must is do with a request for an echo.
 func (c *crowd) must(text string, unsure bool) {
-	c.do(bg, time.Minute, echoOf(text), func(a Answer) {
+	c.do(bg, 10*time.Minute, echoOf(text), func(a Answer) {
 		if a.Err != nil || a.Val != text || a.Unsure != unsure {
 			c.t.Errorf("%s: %+v", text, a)
 		}
