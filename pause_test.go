@@ -96,7 +96,7 @@ func TestContextOfALeaseComparesTheDeadline(t *testing.T) {
 func TestExtendBelowTheContextOfTheLease(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
-	lease := locktest.MustLock(t, b.NewClient(t, rlock.WithCommandTimeout(200*time.Millisecond)).NewLock("a"))
+	lease := locktest.MustLock(t, b.NewClient(t, rlock.WithCommandTimeout(3*time.Second)).NewLock("a"))
 	ctx := lease.Context(bg)
 	if err := lease.Extend(ctx, time.Minute); err != nil {
 		t.Fatal(err)

@@ -185,11 +185,10 @@ func TestEnterThatIsGivenUpLeavesNothing(t *testing.T) {
 func TestDeadMembersLeaveByTheirLeases(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		short := locktest.Ample(600 * time.Millisecond)
-		opts := []rlock.Option{rlock.WithWatchdogLease(short), rlock.WithWaiterLease(short)}
+		const short = 600 * time.Millisecond // of the one that dies: it may die earlier
 		proxy := faultproxy.New(t, b.Addr)
-		dying := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), opts...).NewDoubleBarrier("phase", 2)
-		d := b.NewClient(t, opts...).NewDoubleBarrier("phase", 2)
+		dying := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), rlock.WithWatchdogLease(short), rlock.WithWaiterLease(short)).NewDoubleBarrier("phase", 2)
+		d := b.NewClient(t).NewDoubleBarrier("phase", 2)
 
 		dead := enters(t, dying)
 		inside(t, d, 1, 0)

@@ -99,7 +99,7 @@ func migrating(t *testing.T, c *redistest.Cluster) {
 		// An acquire has several keys, one of which does not exist: TRYAGAIN.
 		late = b.Line(t, tag+"late")
 		locktest.Eventually(t, "an acquire was sent away", func() bool { return b.Events.Retried("lock/enter", "TRYAGAIN") >= 3 })
-		short := locktest.Join(t, c.Client(), rlock.WithCommandTimeout(300*time.Millisecond))
+		short := locktest.Join(t, c.Client(), rlock.WithCommandTimeout(3*time.Second))
 		_, err := short.NewLock(tag + "late").TryLock(ctx)
 		if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(fmt.Sprint(err), "TRYAGAIN") {
 			t.Errorf("TryLock in the window: %v", err)
