@@ -247,10 +247,10 @@ func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept])
 func (u *cleanup) endLocked() {
 	if !u.over {
 		u.over = true
-		close(u.done)
 		if u.then != nil {
-			u.then()
+			u.then() // before whoever waits goes on, and may need what it gives back
 		}
+		close(u.done)
 		u.yield()
 	}
 }

@@ -28,7 +28,7 @@ type Host struct {
 	mu    sync.Mutex // guards all below; never held while waiting
 	dials map[int]int
 	pause time.Time             // the process is stopped until then
-	stops stop                  // the latest stop, which pause may not have yet
+	stall stall                 // the latest one, which pause may not have yet
 	cut   map[int]time.Time     // server index: unreachable until then
 	slow  time.Time             // the network is slow until then
 	far   map[int]time.Duration // server index: how much longer each way takes
@@ -39,16 +39,16 @@ type Host struct {
 	pubsubDials int // as far as we can tell; the test of rule 1
 }
 
-// stop is a pause of a process. It begins after the instant from: who acts at that instant, as what the
+// stall is a pause that begins at a gate, after the instant from: who acts at that instant, as what the
 // same event has woken may, does so whether it is the first to run or not (rule 3).
-type stop struct{ from, until time.Time }
+type stall struct{ from, until time.Time }
 
 // Pause stops the process for d: it sends nothing, notices nothing that
 // arrives, and passes no gate. Goroutines cannot be frozen, so code under test
 // goes on until it reads from the network or asks Gate.
 func (h *Host) Pause(d time.Duration) {
 	h.w.count(func(s *Stats) { s.Pauses++ })
-	h.stop(d)
+	h.until(&h.pause, d)
 }
 
 // Partition cuts the host off for d. Established connections lose nothing: what
@@ -112,7 +112,7 @@ func (h *Host) Gate(point string) {
 	if h.w.chance(r.Stall, "stall "+h.Name+" "+point, arrived) {
 		h.w.count(func(s *Stats) { s.Stalls++ })
 		d := time.Duration(float64(r.StallFor) * h.w.unit("stall for "+h.Name+" "+point, arrived))
-		h.stop(d)
+		h.stalls(d)
 	}
 	// Each goes on at its own instant (rule 3), as if the scheduler took a while
 	// to come round to it: what one event wakes, such as the next waiter and the
@@ -287,21 +287,21 @@ func (h *Host) until(t *time.Time, d time.Duration) {
 	*t = latest(*t, time.Now().Add(d))
 }
 
-func (h *Host) stop(d time.Duration) {
+func (h *Host) stalls(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	h.pause = h.pauseAt(now)
-	if !h.stops.from.Equal(now) {
-		h.stops = stop{from: now}
+	if !h.stall.from.Equal(now) {
+		h.stall = stall{from: now}
 	}
-	h.stops.until = latest(h.stops.until, now.Add(d))
+	h.stall.until = latest(h.stall.until, now.Add(d))
 }
 
 // pauseAt is until when the process is stopped at an instant. The caller holds the mutex.
 func (h *Host) pauseAt(now time.Time) time.Time {
-	if h.stops.from.Before(now) {
-		return latest(h.pause, h.stops.until)
+	if h.stall.from.Before(now) {
+		return latest(h.pause, h.stall.until)
 	}
 	return h.pause
 }
@@ -329,7 +329,7 @@ func (h *Host) reaches(server int) time.Time {
 func (h *Host) healthyAt() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := latest(latest(h.pause, h.stops.until), h.slow)
+	t := latest(latest(h.pause, h.stall.until), h.slow)
 	for _, c := range h.cut {
 		t = latest(t, c)
 	}
