@@ -34,6 +34,7 @@ type attempt struct {
 	more    bool    // it listens for permits that are added
 	came    time.Time
 	joins   bool // it has not looked yet, as another of its client looks
+	sleeper sleeper
 
 	observed *observed // nil: by nobody
 }
@@ -242,6 +243,8 @@ func (a *attempt) outerHoldLost(e *protocol.Entered) error {
 // run makes the hold's first entry.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
+	a.sleeper = sleeper{env: &c.env, end: c.env.Begin()}
+	defer a.sleeper.stop()
 	if !a.Wait {
 		return a.once(ctx)
 	}

@@ -32,10 +32,8 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	until := c.clock.Now().Add(c.cfg.commandTimeout)
 	lease, rest, err := a.try(ctx)
 	if lease == nil && err == nil && a.split {
-		s := newSleeper(&c.env)
-		defer s.stop()
 		for lease == nil && err == nil && a.split && c.clock.Now().Add(rest).Before(until) {
-			switch s.sleep(rest, nil, nil, ctx.Done(), c.closing) {
+			switch a.sleeper.sleep(rest, nil, nil, ctx.Done(), c.closing) {
 			case wokenByEnd:
 				return nil, ctx.Err()
 			case wokenByClosing:
@@ -97,16 +95,14 @@ func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Dur
 		a.observed.saw(&a.seen)
 		c.lines.leave(w, a.handOverOf(lease), a.refused)
 	}()
-	s := newSleeper(&c.env)
-	defer s.stop()
 	if !head {
 		a.observed.contends()
 		a.withdraw()
-		if lease, rest, err = a.waitBehind(ctx, w, s); lease != nil || err != nil {
+		if lease, rest, err = a.waitBehind(ctx, w); lease != nil || err != nil {
 			return lease, err
 		}
 	}
-	return a.waitFirst(ctx, w, s, rest)
+	return a.waitFirst(ctx, w, rest)
 }
 
 // handOverOf is how a waiter leaves its line with a lease; nil: it has none.
@@ -129,7 +125,7 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 
 // sleep sleeps. It returns an error if the wait is over, or a lease of a hold that it was given
 // meanwhile.
-func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Duration, wake <-chan struct{}) (lease *Lease, err error) {
+func (a *attempt) sleep(ctx context.Context, w *waiter, d time.Duration, wake <-chan struct{}) (lease *Lease, err error) {
 	c := a.core.c
 	if err := ctx.Err(); err != nil {
 		return nil, err // whatever else has happened
@@ -141,7 +137,7 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Durat
 	if c.lines.sleeps(w, wake != nil && a.takes(), as) && a.core.asks.StandsBy() {
 		a.listenForTurns(w)
 	}
-	why := s.sleep(d, wake, nil, ctx.Done(), c.closing)
+	why := a.sleeper.sleep(d, wake, nil, ctx.Done(), c.closing)
 	got := c.lines.awake(w)
 	switch why {
 	case wokenByEnd:
@@ -162,10 +158,10 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, s *sleeper, d time.Durat
 
 // waitBehind waits until the attempt is the head of its line. It returns a lease if it got
 // one before that; otherwise how long the lock is known to be held.
-func (a *attempt) waitBehind(ctx context.Context, w *waiter, s *sleeper) (lease *Lease, rest time.Duration, err error) {
+func (a *attempt) waitBehind(ctx context.Context, w *waiter) (lease *Lease, rest time.Duration, err error) {
 	c := a.core.c
 	for {
-		if lease, err = a.sleep(ctx, w, s, seam.FarAway, w.wake); lease != nil || err != nil {
+		if lease, err = a.sleep(ctx, w, seam.FarAway, w.wake); lease != nil || err != nil {
 			return lease, 0, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -213,7 +209,7 @@ func (a *attempt) withdraw() {
 }
 
 // waitFirst waits as the head of the line.
-func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (lease *Lease, err error) {
+func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) (lease *Lease, err error) {
 	c, l := a.core.c, a.core
 	subscribe := func() {
 		c.lines.subscribe(w, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
@@ -223,7 +219,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 	}
 	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {
-			if lease, err = a.makeWay(ctx, w, s); lease != nil || err != nil {
+			if lease, err = a.makeWay(ctx, w); lease != nil || err != nil {
 				return lease, err
 			}
 			a.Reserve = 0
@@ -276,14 +272,14 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		if err = a.told(w); err != nil { // its look may have consumed the poke
 			return nil, err
 		}
-		if lease, err = a.sleep(ctx, w, s, pause, w.wake); lease != nil || err != nil {
+		if lease, err = a.sleep(ctx, w, pause, w.wake); lease != nil || err != nil {
 			return lease, err
 		}
 		if err = a.told(w); err != nil {
 			return nil, err
 		}
 		if most := l.asks.Hesitation(a.Clashes, c.lines.crowded(w)); most > 0 {
-			if _, err := a.sleep(ctx, w, s, a.jitter(look, most), nil); err != nil {
+			if _, err := a.sleep(ctx, w, a.jitter(look, most), nil); err != nil {
 				return nil, err
 			}
 		}
@@ -434,14 +430,14 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 
 // makeWay lets waiters of other clients go first, after this client has had the lock for
 // a whole batch.
-func (a *attempt) makeWay(ctx context.Context, w *waiter, s *sleeper) (lease *Lease, err error) {
+func (a *attempt) makeWay(ctx context.Context, w *waiter) (lease *Lease, err error) {
 	c := a.core.c
 	for lease == nil && err == nil {
 		d := c.lines.yieldsFor(w, c.now())
 		if d <= 0 {
 			break
 		}
-		if lease, err = a.sleep(ctx, w, s, d, w.wake); err != nil && !a.seen.told() {
+		if lease, err = a.sleep(ctx, w, d, w.wake); err != nil && !a.seen.told() {
 			a.seen.said.what = "waiters of other clients go first"
 		}
 	}

@@ -302,10 +302,12 @@ func TestFairWaiterThatIsCutOff(t *testing.T) {
 		rdb := b.Client(t)
 		opts := []rlock.Option{rlock.WithWaiterLease(term), rlock.WithLongestPoll(rlock.MaxLease), rlock.WithWatchdogLease(rlock.MaxLease)}
 		c := locktest.Join(t, locktest.Dialer(proxy.Addr())(t, nil), append(opts, itsClock.Option())...)
-		here := locktest.NewClient(t, rdb, append(opts, clock.Option())...).NewFairLock("a")
-		lease := locktest.MustLock(t, here)
-		away := locktest.Parked(t, rdb, c, "a") // no look of its is on its way
-		near := locktest.MustLineUp(t, rdb, here)
+		opts = append(opts, clock.Option())
+		h := locktest.Join(t, b.Client(t), opts...)
+		here := h.NewFairLock("a")
+		lease := locktest.MustLock(t, locktest.NewClient(t, rdb, opts...).NewFairLock("a")) // whose end does not wake those of h
+		away := locktest.Parked(t, rdb, c, "a")                                             // no look of its is on its way
+		near := locktest.Parked(t, rdb, h, "a")
 		proxy.Refuse(true)
 		locktest.MustUnlock(t, lease)
 		thirds := 0
