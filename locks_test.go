@@ -168,7 +168,7 @@ func TestLocksFindsVotes(t *testing.T) {
 	for range 3 {
 		clients = append(clients, locktest.OnMiniredis(t).NewClient(t, rlock.WithPrefix("app:")))
 	}
-	lease := locktest.MustLock(t, locktest.NewRedLock(t, "red", clients, rlock.WithQuorum(3)))
+	lease := locktest.MustLock(t, locktest.NewRedLock(t, "red", clients, rlock.WithQuorum(3), rlock.WithNodeTimeout(3*time.Second)))
 	for _, c := range clients {
 		wantFound(t, c, "", "red RedLock "+lease.HoldID())
 	}

@@ -209,9 +209,9 @@ func TestSpinWaiterLooksWhenTheLeaseOfADeadHolderIsOver(t *testing.T) {
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(locktest.Patient)))
+		start := time.Now()
 		rdb.HSet(bg, "a", "dead:1", 1)
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
-		start := time.Now()
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
 		if took := time.Since(start); took < 250*time.Millisecond || took > locktest.Patience {
 			t.Fatalf("waited %v for a lease of 300ms", took)

@@ -82,7 +82,8 @@ func (r *rivals) wait(t *testing.T) *locktest.Attempt {
 // warm has them wait for each other until a waiter stands by at its first look.
 func (r *rivals) warm(t *testing.T) {
 	t.Helper()
-	for range 2 {
+	// Between two waits a line is kept for some seconds only: on a busy machine it takes more of them.
+	for n := 0; n < 2 || n < 20 && !rlock.HearsTurns(r.theirs); n++ {
 		lease := locktest.MustLock(t, r.mine)
 		next := r.wait(t)
 		locktest.MustUnlock(t, lease)
