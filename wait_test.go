@@ -449,3 +449,38 @@ func countLines(s string) (n int) {
 	}
 	return n
 }
+
+// worksAt notes how much is at work, as a test's clock counts it, when an attempt begins to wait.
+type worksAt struct {
+	locktest.Ignoring
+	works, contended atomic.Int64
+}
+
+func (o *worksAt) Contended(context.Context, rlock.ContentionEvent) {
+	o.contended.Store(o.works.Load())
+}
+
+// A clock that is put forward between the first look of an attempt and its sleep would fire no timer
+// of it: so the attempt is at work there, and not any more when it sleeps, or has ended.
+func TestAttemptIsAtWorkUntilItSleeps(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	o := &worksAt{}
+	o.contended.Store(-1)
+	l := b.NewClient(t, rlock.WithAnonymity(), rlock.WithObserver(o), rlock.WithLongestPoll(locktest.Patient), seam.Option(seam.Env{Work: func() (end func()) {
+		o.works.Add(1)
+		return func() { o.works.Add(-1) }
+	}}).(rlock.Option)).NewLock("a")
+	held := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(time.Hour))
+	if _, err := l.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
+		t.Fatal(err)
+	}
+	locktest.Eventually(t, "nothing is at work after a TryLock", func() bool { return o.works.Load() == 0 })
+	a := locktest.Begin(t, bg, l)
+	locktest.Eventually(t, "the attempt sleeps", func() bool { return o.contended.Load() >= 0 && o.works.Load() == 0 })
+	if o.contended.Load() == 0 {
+		t.Error("it is at work for nobody between its look and its sleep")
+	}
+	locktest.MustUnlock(t, held)
+	locktest.MustUnlock(t, a.Held())
+}

@@ -138,7 +138,7 @@ func TestWaitingReadersDoNotWaitForEachOther(t *testing.T) {
 	most := make(chan struct{})
 	let := sync.OnceFunc(func() { close(most) })
 	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
-		if cmd.IsScript(id) && asked.Add(1) == 8 { // so many are sent side by side
+		if cmd.IsScript(id) && asked.Add(1) == 8 { // so many are sent side by side: see wire.direct
 			let()
 		}
 		return 0
