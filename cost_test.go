@@ -25,21 +25,21 @@ var costs = []cost{
 	{"Lock", 2, 7, 23},
 	{"FairLock", 2, 13, 43},
 	{"SpinLock", 2, 6, 23},
-	{"FencedLock", 2, 6, 24},
+	{"FencedLock", 2, 6, 25},
 	{"ReadLock", 2, 17, 39},
 	{"WriteLock", 2, 17, 39},
 	{"plain WriteLock", 2, 16, 34},
 	{"fair ReadLock", 2, 24, 49},
 	{"fair WriteLock", 2, 28, 49},
 	{"PriorityLock", 2, 28, 50},
-	{"Election", 2, 30, 50},
+	{"Election", 2, 30, 49},
 	{"DoubleBarrier of one, Enter and Unlock", 2, 30, 35},
 	{"DoubleBarrier of one, Enter and Leave", 3, 35, 50},
-	{"Once that runs, with its NewOnce", 2, 12, 68},
+	{"Once that runs, with its NewOnce", 2, 12, 66},
 	{"Once with a result", 1, 1, 19},
 	{"CronJob that runs", 2, 22, 82},
 	{"CronJob of which another has run", 1, 5, 43},
-	{"MultiLock of three in a slot", 2, 29, 123},
+	{"MultiLock of three in a slot", 2, 29, 122},
 	{permitCost, 2, 13, 35},
 	{permitsCost, 2, 14, 37},
 	{fairPermitCost, 2, 25, 42},
@@ -72,11 +72,11 @@ var counting = []struct {
 	cost
 	do func(ctx context.Context, c *rlock.Client) error
 }{
-	{cost{"Semaphore: Acquire and Release", 2, 9, 27}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Acquire and Release", 2, 9, 25}, func(ctx context.Context, c *rlock.Client) error {
 		s := c.NewSemaphore("permits")
 		return errors.Join(s.Acquire(ctx, 1), s.Release(ctx, 1))
 	}},
-	{cost{"Semaphore: TryAcquire, refused", 1, 2, 28}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TryAcquire, refused", 1, 2, 26}, func(ctx context.Context, c *rlock.Client) error {
 		if err := c.NewSemaphore("permits").TryAcquire(ctx, 11); !errors.Is(err, rlock.ErrNotAcquired) {
 			return err
 		}
@@ -86,36 +86,36 @@ var counting = []struct {
 		_, err := c.NewSemaphore("permits").Available(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits", 1, 4, 21}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits", 1, 4, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
 		return err
 	}},
-	{cost{"Semaphore: AddPermits", 1, 6, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: AddPermits", 1, 6, 20}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
-	{cost{"Semaphore: SetPermits", 1, 5, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: SetPermits", 1, 5, 20}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("permits").SetPermits(ctx, 10)
 	}},
 	{cost{"Semaphore: State", 1, 1, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").State(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits and Delete", 2, 12, 29}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits and Delete", 2, 12, 31}, func(ctx context.Context, c *rlock.Client) error {
 		s := c.NewSemaphore("deleted")
 		_, err1 := s.TrySetPermits(ctx, 10)
 		_, err2 := s.Delete(ctx)
 		return errors.Join(err1, err2)
 	}},
-	{cost{"Semaphore: Drain", 1, 4, 18}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Drain", 1, 4, 19}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err
 	}},
-	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 12, 32}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 12, 30}, func(ctx context.Context, c *rlock.Client) error {
 		l := c.NewCountDownLatch("latch")
 		_, err := l.TrySetCount(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx))
 	}},
-	{cost{"CountDownLatch: TrySetCount and Delete", 2, 13, 31}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: TrySetCount and Delete", 2, 13, 29}, func(ctx context.Context, c *rlock.Client) error {
 		l := c.NewCountDownLatch("latch")
 		_, err1 := l.TrySetCount(ctx, 1)
 		_, err2 := l.Delete(ctx)
@@ -124,7 +124,7 @@ var counting = []struct {
 	{cost{"CountDownLatch: Wait, open", 1, 2, 18}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewCountDownLatch("open").Wait(ctx)
 	}},
-	{cost{"Barrier: Set and Lift", 2, 7, 28}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Barrier: Set and Lift", 2, 7, 26}, func(ctx context.Context, c *rlock.Client) error {
 		b := c.NewBarrier("barrier")
 		return errors.Join(b.Set(ctx), b.Lift(ctx))
 	}},
@@ -175,10 +175,7 @@ func TestCostOfCounting(t *testing.T) {
 				return
 			}
 			c = servers[0].NewClient(t)
-			got.allocs = math.Inf(1)
-			for try := 0; try < 5 && got.allocs > want.allocs; try++ {
-				got.allocs = min(got.allocs, testing.AllocsPerRun(200, do))
-			}
+			got.allocs = fewestAllocs(want.allocs, do)
 			switch {
 			case got.allocs > want.allocs:
 				t.Errorf("it costs %v, not %v", got, want.cost)
@@ -362,6 +359,26 @@ func settled(sent *locktest.SentCommands) {
 	}
 }
 
+// fewestAllocs returns how often an operation allocates: the least of some rounds, since whatever else
+// goes on in the process can only add, such as what earlier tests have left to end. Rounds are short
+// in the end, as on a busy machine few operations in a row are undisturbed, and as the nodes of a
+// RedLock answer all pairs in time only if those are few. It stops when it has reached the limit.
+func fewestAllocs(limit float64, operation func()) float64 {
+	// Go allocates nothing for an integer below 256 in an interface, and operations are numbered.
+	for range 256 {
+		operation()
+	}
+	least := math.Inf(1)
+	for round := 0; round < 600 && least > limit; round++ {
+		n := 300
+		if round >= 5 {
+			n = 3
+		}
+		least = min(least, testing.AllocsPerRun(n, operation))
+	}
+	return least
+}
+
 // Not in parallel: AllocsPerRun counts what all goroutines allocate.
 func TestCostInAllocations(t *testing.T) {
 	if testing.Short() || locktest.UnderRace() {
@@ -376,20 +393,11 @@ func TestCostInAllocations(t *testing.T) {
 		t.Run(want.name, func(t *testing.T) {
 			operation := costly(t, want.name, servers, nil)
 			got := want
-			got.allocs = math.Inf(1)
-			// What else allocates can only add: the least of some tries counts. On a busy
-			// machine the nodes of a RedLock answer all pairs in time only if those are few.
-			for try := 0; try < 600 && got.allocs > want.allocs; try++ {
-				pairs := 300
-				if try >= 5 {
-					pairs = 3
+			got.allocs = fewestAllocs(want.allocs, func() {
+				if err := operation(ctx); err != nil {
+					t.Error(err)
 				}
-				got.allocs = min(got.allocs, testing.AllocsPerRun(pairs, func() {
-					if err := operation(ctx); err != nil {
-						t.Error(err)
-					}
-				}))
-			}
+			})
 			switch {
 			case got.allocs > want.allocs:
 				t.Errorf("a pair costs %v, not %v", got, want)
