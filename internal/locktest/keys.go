@@ -144,19 +144,15 @@ func NothingLeft(t testing.TB, rdbs ...redis.UniversalClient) {
 	}
 }
 
-// WantKeys checks that Redis holds these keys and nothing else but fencing
-// clocks.
+// WantKeys checks that Redis holds these keys and nothing else but fencing clocks, and clients: see
+// WantClients.
 func WantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
 	t.Helper()
-	keys, err := rdb.Keys(context.Background(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
 	left := map[string]bool{}
-	for _, key := range keys {
+	for _, key := range Keys(t, rdb) {
 		// Tombstones go by themselves. They are made only when a reply was so
 		// late that a request was sent again, which a busy machine may cause.
-		if !IsClock(key) && !strings.Contains(key, ":rlock:gone:") {
+		if !strings.Contains(key, ":rlock:gone:") {
 			left[key] = true
 		}
 	}
@@ -166,8 +162,36 @@ func WantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
 		}
 		delete(left, key)
 	}
-	if len(left) > 0 {
-		t.Errorf("%d keys are left behind, such as %.5q", len(left), keys)
+	if keys := slices.Collect(maps.Keys(left)); len(keys) > 0 {
+		t.Errorf("%d keys are left behind, such as %q", len(keys), keys[:min(len(keys), 5)])
+	}
+}
+
+// WantClients checks, when all clients have been closed, that no key says who they were: but those of
+// killed ones, which go by themselves.
+func WantClients(t testing.TB, rdb redis.UniversalClient, killed int) {
+	t.Helper()
+	keys, err := rdb.Keys(bg, "*rlock:client:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) > killed {
+		t.Errorf("%d clients are known, such as %q, and %d were killed", len(keys), keys[:min(len(keys), 5)], killed)
+	}
+	for _, key := range keys {
+		if ttl := rdb.PTTL(bg, key).Val(); ttl == -1 || ttl > 5*time.Minute {
+			t.Errorf("the key of a killed client lasts for %v", ttl)
+		}
+	}
+}
+
+// MustClose closes clients.
+func MustClose(t testing.TB, clients ...*rlock.Client) {
+	t.Helper()
+	for _, c := range clients {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 		last = token
 	}
 	locktest.WantKeys(t, rdb, "counter", "tokens")
+	locktest.WantClients(t, rdb, 0)
 }
 
 func childSections(t *testing.T, p *locktest.Parent, addr string, args []string) {
@@ -161,8 +162,8 @@ func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
 	first, _ := strconv.ParseInt(holder.Report("held"), 10, 64)
 	holder.Signal(syscall.SIGSTOP)
 
-	l := b.NewClient(t).NewLock("processes")
-	lease := locktest.MustLock(t, l)
+	c := b.NewClient(t)
+	lease := locktest.MustLock(t, c.NewLock("processes"))
 	if lease.Token() <= first {
 		t.Errorf("token %d after %d", lease.Token(), first)
 	}
@@ -182,7 +183,9 @@ func TestStoppedHolderSeesLossAtFirstLook(t *testing.T) {
 		t.Error(err)
 	}
 	locktest.MustUnlock(t, lease)
+	locktest.MustClose(t, c)
 	locktest.WantKeys(t, rdb)
+	locktest.WantClients(t, rdb, 0)
 }
 
 // childWatch holds the lock and looks at its lease all the time.
@@ -226,8 +229,8 @@ func TestKilledWaitersLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const waiters = 4
 	b := locktest.OnServer(t)
-	rdb := b.Client(t)
-	lease := locktest.MustLock(t, b.NewClient(t).NewLock("processes"))
+	rdb, holder := b.Client(t), b.NewClient(t)
+	lease := locktest.MustLock(t, holder.NewLock("processes"))
 	children := make([]*locktest.Child, waiters)
 	for i := range children {
 		children[i] = locktest.StartChild(t, "wait", b.Addr)
@@ -247,7 +250,9 @@ func TestKilledWaitersLeaveNothing(t *testing.T) {
 	children[0].Order("unlock")
 	children[0].Finish()
 	locktest.Eventually(t, "nobody is subscribed", func() bool { return locktest.Subscribers(t, rdb, "processes") == 0 })
+	locktest.MustClose(t, holder)
 	locktest.WantKeys(t, rdb)
+	locktest.WantClients(t, rdb, waiters-1)
 }
 
 func childWait(t *testing.T, p *locktest.Parent, addr string, _ []string) {

@@ -61,6 +61,9 @@ func TestProcessesWithMultiLocksInOppositeOrder(t *testing.T) {
 	locktest.WantKeys(t, one.Client(t), "counter")
 	// The counter of a fenced lock stays.
 	locktest.WantKeys(t, two.Client(t), "redisson_lock_token:{b}")
+	for _, server := range []*locktest.Backend{one, two} {
+		locktest.WantClients(t, server.Client(t), 1)
+	}
 }
 
 // childMulti counts under all the locks. At the end it either closes its clients

@@ -200,7 +200,9 @@ func cancelAtOnce(t *testing.T, b *locktest.Backend, locks int) {
 	for _, l := range held {
 		locktest.MustUnlock(t, l)
 	}
+	locktest.MustClose(t, holder, c)
 	locktest.WantKeys(t, rdb)
+	locktest.WantClients(t, rdb, 0)
 }
 
 // Locks that come and go leave nothing in the client.
@@ -240,7 +242,9 @@ func TestHundredThousandLocksLeaveNoGrowth(t *testing.T) {
 	if growth > 10 {
 		t.Errorf("the heap grew by %.1f bytes for each lock", growth)
 	}
+	locktest.MustClose(t, c)
 	locktest.WantKeys(t, rdb)
+	locktest.WantClients(t, rdb, 0)
 	if n := rdb.DBSize(context.Background()).Val(); n > 16384 {
 		t.Errorf("%d keys are left in Redis", n)
 	}
@@ -298,7 +302,9 @@ func TestManyWaitersLeaveNoGrowth(t *testing.T) {
 	if growth > 100 {
 		t.Errorf("the heap grew by %.1f bytes for each waiter, three times", growth)
 	}
+	locktest.MustClose(t, holder, c)
 	locktest.WantKeys(t, rdb)
+	locktest.WantClients(t, rdb, 0)
 }
 
 func TestNoGoroutineOrTimerForEachHold(t *testing.T) {
