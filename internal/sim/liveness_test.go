@@ -89,9 +89,13 @@ func TestTryLockAtOnceGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 5)
 // The same, more often.
 func TestTryLockAtOnceALot(t *testing.T) {
 	locktest.Nightly(t)
+	rounds := 100
+	if testing.Short() {
+		rounds = 10
+	}
 	for _, hosts := range []int{2, 5, 10} {
 		for seed := range uint64(3) {
-			tryAtOnce(t, seed, hosts, 100)
+			tryAtOnce(t, seed, hosts, rounds)
 		}
 	}
 }
