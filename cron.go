@@ -297,5 +297,8 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 		return nil, err
 	}
 	missed := latestTicks(next, time.UnixMilli(last.Tick), l.c.clock.Now(), most)
+	if err := checkSchedule(next, missed); err != nil {
+		return nil, l.error(err)
+	}
 	return slices.DeleteFunc(missed, func(t time.Time) bool { return t.UnixMilli() <= last.Tick }), nil
 }

@@ -14,25 +14,66 @@ const farthest = 9 * 366 * 24 * time.Hour
 // ScheduledTime is the scheduled time that a call at now is for, if a scheduler does not tell it: the
 // latest that has come, or the next if that comes within a second, and within a tenth of the time
 // between the two. next is as for [CronJob.Missed]. Two processes get the same one, wherever their
-// clocks are, unless their timers come late by the whole time between two ticks. It is zero if there is
-// none.
+// clocks are, unless their timers come late by the whole time between two ticks.
+//
+// The error matches ErrInvalidArgument: the schedule has no such time, or counts from when it is asked,
+// as the @every of robfig/cron does. Then each process has times of its own: see [Every].
 //
 // now.Round is no way to get it: a timer that is late by half of the interval gets the tick after its
 // own, and schedules need not begin with the hour.
-func ScheduledTime(now time.Time, next func(after time.Time) time.Time) time.Time {
-	var last time.Time
-	if all := latestTicks(next, now.Add(-farthest), now, 1); len(all) > 0 {
-		last = all[0]
+func ScheduledTime(now time.Time, next func(after time.Time) time.Time) (time.Time, error) {
+	if next == nil {
+		return time.Time{}, &Error{Err: invalid("ScheduledTime needs a schedule")}
 	}
-	coming := next(now)
-	early := earlyMost
-	if !last.IsZero() {
-		early = min(early, coming.Sub(last)/10)
+	var tick time.Time
+	if all := latestTicks(next, now.Add(-farthest), now, 1); len(all) > 0 {
+		tick = all[0]
+	}
+	coming, early := next(now), earlyMost
+	if !tick.IsZero() {
+		early = min(early, coming.Sub(tick)/10)
 	}
 	if coming.After(now) && coming.Sub(now) <= early {
-		return coming.Round(0)
+		tick = coming.Round(0)
 	}
-	return last
+	if tick.IsZero() {
+		return tick, &Error{Err: invalid("the schedule has had no time until %v", now)}
+	}
+	if err := checkSchedule(next, []time.Time{tick}); err != nil {
+		return time.Time{}, &Error{Err: err}
+	}
+	return tick, nil
+}
+
+// checkSchedule reports why a schedule that has returned these ticks, the latest last, is none: the
+// latest has to be the same from wherever it is asked, from the last ns before it as well.
+func checkSchedule(next func(after time.Time) time.Time, ticks []time.Time) error {
+	if n := len(ticks); n == 0 {
+		if next(time.Unix(0, 0)).IsZero() {
+			return invalid("the schedule has no times")
+		}
+	} else if latest := ticks[n-1]; !next(latest.Add(-1)).Equal(latest) {
+		return invalid("the schedule counts from when it is asked, so each process has ticks of its own: use rlock.Every, or a cron expression")
+	}
+	return nil
+}
+
+// Interval is a schedule with the same ticks in each process: see [Every]. It is a cron.Schedule of robfig/cron.
+type Interval struct{ every time.Duration }
+
+// Every returns the schedule of all times that are whole multiples of d in UTC, as [time.Time.Truncate]
+// counts: an hour begins with each hour, a week on Monday. The @every of robfig/cron and the jobs of
+// gocron by duration count from when a process began, and so run once on each instance. An interval that
+// is not a number of whole milliseconds has no times: [ScheduledTime], [CronJob.Missed] and
+// [CronJob.Do] refuse that.
+func Every(d time.Duration) Interval { return Interval{d} }
+
+// Next returns the first of the times after another; zero if the interval is invalid.
+func (i Interval) Next(after time.Time) time.Time {
+	if i.every < time.Millisecond || i.every%time.Millisecond != 0 {
+		return time.Time{}
+	}
+	return after.Truncate(i.every).Add(i.every)
 }
 
 // latestTicks are the latest times of a schedule that are after one time and not after another. It asks

@@ -241,6 +241,40 @@ func TestOneOfManySchedulersRunsEachTick(t *testing.T) {
 	})
 }
 
+// Five processes have an interval schedule, and began one second after the other.
+func TestIntervalScheduleRunsOnceForAll(t *testing.T) {
+	t.Parallel()
+	const interval, processes, span = 4 * time.Second, 5, 20 * time.Second
+	b := locktest.OnMiniredis(t)
+	from := aTick().Add(-time.Minute).Truncate(interval)
+	ran := map[string]int{}
+	for i := range processes {
+		j := b.NewClient(t).NewCronJob("job")
+		every := cron(rlock.Every(interval))
+		for tick := every.Next(from.Add(time.Duration(i) * time.Second)); tick.Before(from.Add(span)); tick = every.Next(tick) {
+			// What robfig/cron says is the scheduled time, and what a call finds out that comes a little late.
+			late, err := rlock.ScheduledTime(tick.Add(300*time.Millisecond), every.Next)
+			if err != nil || !late.Equal(tick) {
+				t.Fatalf("%v: %v, %v", tick, late, err)
+			}
+			if _, err := j.Do(bg, tick, func(context.Context) error { ran[tick.String()]++; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(ran) != 4 { // after the beginning, and before the end
+		t.Errorf("%d ticks", len(ran))
+	}
+	for tick, n := range ran {
+		if n != 1 {
+			t.Errorf("the tick of %v ran %d times", tick, n)
+		}
+	}
+}
+
+// cron is as cron.Schedule of robfig/cron.
+func cron(s interface{ Next(time.Time) time.Time }) interface{ Next(time.Time) time.Time } { return s }
+
 func TestLostRepliesOfACronJob(t *testing.T) {
 	t.Parallel()
 	for _, script := range []string{"cron/enter", "cron/finish"} {
@@ -636,9 +670,14 @@ func TestMissedTicks(t *testing.T) {
 		if missed, err := j.Missed(bg, every, 5); len(missed) > 1 || err != nil { // a minute may have begun
 			t.Fatal(missed, err)
 		}
-		never := func(time.Time) time.Time { return time.Time{} }
-		if missed, err := j.Missed(bg, never, 5); len(missed) > 0 || err != nil {
-			t.Fatal(missed, err)
+		for what, next := range map[string]func(time.Time) time.Time{
+			"never": func(time.Time) time.Time { return time.Time{} }, "Every(0)": rlock.Every(0).Next,
+			"counts from when it is asked": func(after time.Time) time.Time { return after.Add(time.Millisecond) },
+		} {
+			missed, err := j.Missed(bg, next, 5)
+			if locktest.WantErr(t, err, rlock.ErrInvalidArgument); missed != nil {
+				t.Errorf("%s: %v", what, missed)
+			}
 		}
 	})
 }
