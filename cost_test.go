@@ -40,8 +40,8 @@ var costs = []cost{
 	{"CronJob that runs", 2, 22, 82},
 	{"CronJob of which another has run", 1, 5, 43},
 	{"MultiLock of three in a slot", 2, 29, 123},
-	{permitCost, 2, 13, 35},
-	{permitsCost, 2, 14, 37},
+	{permitCost, 2, 13, 30},
+	{permitsCost, 2, 14, 32},
 	{fairPermitCost, 2, 25, 42},
 	{redLockCost, 10, 41, 125},
 }
@@ -86,14 +86,14 @@ var counting = []struct {
 		_, err := c.NewSemaphore("permits").Available(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits", 1, 4, 21}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits", 1, 3, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
 		return err
 	}},
-	{cost{"Semaphore: AddPermits", 1, 6, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: AddPermits", 1, 5, 19}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
-	{cost{"Semaphore: SetPermits", 1, 5, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: SetPermits", 1, 4, 19}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("permits").SetPermits(ctx, 10)
 	}},
 	{cost{"Semaphore: State", 1, 1, 20}, func(ctx context.Context, c *rlock.Client) error {
@@ -106,7 +106,7 @@ var counting = []struct {
 		_, err2 := s.Delete(ctx)
 		return errors.Join(err1, err2)
 	}},
-	{cost{"Semaphore: Drain", 1, 4, 18}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Drain", 1, 4, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err
 	}},
