@@ -40,8 +40,8 @@ var costs = []cost{
 	{"CronJob that runs", 2, 22, 82},
 	{"CronJob of which another has run", 1, 5, 43},
 	{"MultiLock of three in a slot", 2, 29, 122},
-	{permitCost, 2, 13, 35},
-	{permitsCost, 2, 14, 37},
+	{permitCost, 2, 13, 30},
+	{permitsCost, 2, 14, 32},
 	{fairPermitCost, 2, 25, 42},
 	{redLockCost, 10, 41, 125},
 }
@@ -72,11 +72,11 @@ var counting = []struct {
 	cost
 	do func(ctx context.Context, c *rlock.Client) error
 }{
-	{cost{"Semaphore: Acquire and Release", 2, 9, 25}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Acquire and Release", 2, 9, 28}, func(ctx context.Context, c *rlock.Client) error {
 		s := c.NewSemaphore("permits")
 		return errors.Join(s.Acquire(ctx, 1), s.Release(ctx, 1))
 	}},
-	{cost{"Semaphore: TryAcquire, refused", 1, 2, 26}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TryAcquire, refused", 1, 2, 28}, func(ctx context.Context, c *rlock.Client) error {
 		if err := c.NewSemaphore("permits").TryAcquire(ctx, 11); !errors.Is(err, rlock.ErrNotAcquired) {
 			return err
 		}
@@ -86,36 +86,36 @@ var counting = []struct {
 		_, err := c.NewSemaphore("permits").Available(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits", 1, 4, 20}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits", 1, 3, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").TrySetPermits(ctx, 10)
 		return err
 	}},
-	{cost{"Semaphore: AddPermits", 1, 6, 20}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: AddPermits", 1, 5, 20}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("added").AddPermits(ctx, 1)
 	}},
-	{cost{"Semaphore: SetPermits", 1, 5, 20}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: SetPermits", 1, 4, 20}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewSemaphore("permits").SetPermits(ctx, 10)
 	}},
 	{cost{"Semaphore: State", 1, 1, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("permits").State(ctx)
 		return err
 	}},
-	{cost{"Semaphore: TrySetPermits and Delete", 2, 12, 31}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: TrySetPermits and Delete", 2, 12, 27}, func(ctx context.Context, c *rlock.Client) error {
 		s := c.NewSemaphore("deleted")
 		_, err1 := s.TrySetPermits(ctx, 10)
 		_, err2 := s.Delete(ctx)
 		return errors.Join(err1, err2)
 	}},
-	{cost{"Semaphore: Drain", 1, 4, 19}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Drain", 1, 4, 21}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err
 	}},
-	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 12, 30}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: TrySetCount and CountDown", 2, 12, 29}, func(ctx context.Context, c *rlock.Client) error {
 		l := c.NewCountDownLatch("latch")
 		_, err := l.TrySetCount(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx))
 	}},
-	{cost{"CountDownLatch: TrySetCount and Delete", 2, 13, 29}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: TrySetCount and Delete", 2, 13, 28}, func(ctx context.Context, c *rlock.Client) error {
 		l := c.NewCountDownLatch("latch")
 		_, err1 := l.TrySetCount(ctx, 1)
 		_, err2 := l.Delete(ctx)

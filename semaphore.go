@@ -13,8 +13,9 @@ import (
 // WithFairness also where many processes wait. Details: docs/synchronizers.md.
 //
 // A permit is counted once even if replies are lost, unless Redis cannot be reached, or the process is
-// stopped, for nine minutes then. A failover may change the number. Methods that set or change the
-// number fail with ErrForeignKey if a PermitSemaphore or CountDownLatch has the name.
+// stopped, for nine minutes then. A failover may change the number. If a PermitSemaphore or
+// CountDownLatch has the name, its methods but Available fail with ErrForeignKey, as far as keys beside
+// the number tell.
 type Semaphore struct {
 	one  *core
 	asks *protocol.Semaphore

@@ -2,17 +2,16 @@ package protocol
 
 import (
 	"strings"
-	"sync/atomic"
 )
 
 // Latch is the protocol of a CountDownLatch, whose state is a number: its count.
 type Latch struct {
 	site    *Site
 	names   *Names
-	key     any                    // boxed once
-	beside  atomic.Pointer[[2]any] // see told
-	channel string                 // Redisson's
-	own     string                 // ours, if Redisson's is in another slot of a cluster; empty: it is not
+	key     any // boxed once
+	beside  besideNumber
+	channel string // Redisson's
+	own     string // ours, if Redisson's is in another slot of a cluster; empty: it is not
 }
 
 // NewLatch returns the protocol of a CountDownLatch.
@@ -40,14 +39,7 @@ func (l *Latch) where() (channel string, how any) {
 }
 
 // told are more keys of a script that tells a semaphore from this. Who only waits has none.
-func (l *Latch) told() [2]any {
-	keys := l.beside.Load()
-	if keys == nil { // two callers at once make the same
-		keys = &[2]any{l.names.held(), l.names.all()}
-		l.beside.Store(keys)
-	}
-	return *keys
-}
+func (l *Latch) told() [2]any { return l.beside.of(l.names) }
 
 // TrySet sets the count of an open latch. It reports whether it did.
 func (l *Latch) TrySet(op Op, n int64) Request[bool] {

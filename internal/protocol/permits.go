@@ -29,6 +29,7 @@ type semaphore struct {
 	names   *Names
 	state   []string // keys: see scripts/shared/permits.lua
 	channel string
+	boxed   [4]any                             // the keys, the mark and the channel
 	entered func(wire.Answer) (Entered, error) // see permitReader
 }
 
@@ -68,11 +69,13 @@ type HeldPermits struct {
 // NewPermits returns the protocol of taking one permit at a time.
 func NewPermits(site *Site, names *Names) *Permits {
 	names.keep()
+	held, channel := names.held(), prefixed("redisson_sc", names.Lock)
 	return &Permits{n: 1, of: &semaphore{
 		site:    site,
 		names:   names,
-		state:   []string{names.Lock, names.held()},
-		channel: prefixed("redisson_sc", names.Lock),
+		state:   []string{names.Lock, held},
+		channel: channel,
+		boxed:   [4]any{names.Lock, held, names.all(), channel},
 		entered: permitReader(site.Client),
 	}}
 }
@@ -154,8 +157,8 @@ func (p *Permits) NewID() HoldID { return p.of.site.NewID() }
 // Enter implements Protocol.
 func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	s := p.of
-	q := s.site.entering("permits/enter", s.keys(s.names.Tombstone(e.ID)),
-		s.args(permitBase(e.ID), p.n, s.site.millis(e.Lease)))
+	q := s.site.entering("permits/enter", nil, []any{permitBase(e.ID), p.n, s.site.millis(e.Lease)})
+	q.r.Put(4, s.boxed[0], s.boxed[1], s.names.Tombstone(e.ID), s.boxed[2], s.boxed[3], s.site.how())
 	q.read = s.entered
 	return q
 }
@@ -339,7 +342,7 @@ func (p *Permits) SetPermits(op Op, n int) Request[bool] {
 // UndoAdd implements PermitCounter.
 func (p *Permits) UndoAdd(op Op) Task {
 	s := p.of
-	return s.site.about("permits/undo", s.keys(s.names.record(op.Page.ID), s.names.setting()), s.counts(op.Number))
+	return s.site.about("permits/undo", s.keys(s.names.record(op.Page.ID), s.names.setting(), s.names.all()), s.counts(op.Number))
 }
 
 // Seal implements PermitCounter.

@@ -1,6 +1,10 @@
 package protocol
 
-import "github.com/go-rlock/rlock/internal/wire"
+import (
+	"sync"
+
+	"github.com/go-rlock/rlock/internal/wire"
+)
 
 // Semaphore is the protocol of a Semaphore, whose state is a number: the free permits.
 type Semaphore struct {
@@ -9,15 +13,17 @@ type Semaphore struct {
 	permits any // the key, boxed once
 	channel string
 	to      any // channel, boxed once
+	beside  besideNumber
 }
 
 // NewSemaphore returns the protocol of a Semaphore.
 func NewSemaphore(site *Site, names *Names) *Semaphore {
 	channel := prefixed("redisson_sc", names.Lock)
-	return &Semaphore{site, names, names.Lock, channel, channel}
+	return &Semaphore{site: site, names: names, permits: names.Lock, channel: channel, to: channel}
 }
 
-// all is the key with how many permits a Semaphore has, free or not.
+// all is the key with how many permits a Semaphore has, free or not, or the mark of another type
+// that has the name.
 func (n *Names) all() string { return n.Derived("rlock:all") }
 
 // held is the key with the held permits of a PermitSemaphore.
@@ -42,17 +48,35 @@ type Permitted struct {
 // Acquire takes n permits.
 func (s *Semaphore) Acquire(op Op, n int64) Request[Taken] {
 	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
-	putWords(&q.r, s.permits, s.names, op, [2]any{s.names.all()}, n)
+	putWords(&q.r, s.permits, s.names, op, s.told(), n)
 	return q
 }
 
 // Release puts n permits back.
 func (s *Semaphore) Release(op Op, n int64) Task {
-	return s.site.doing("semaphore/release", s.permits, s.names, op, n, s.to, s.site.counting())
+	t := s.site.about("semaphore/release", nil, nil)
+	putWords(&t.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
+	return t
 }
 
-// told are more keys of a script that tells a PermitSemaphore from this.
-func (s *Semaphore) told() [2]any { return [2]any{s.names.all(), s.names.held()} }
+// told are more keys of a script that tells other types from this.
+func (s *Semaphore) told() [2]any { return s.beside.of(s.names) }
+
+// besideNumber are the keys that tell types apart whose state is a number: the mark and the held permits.
+type besideNumber struct {
+	mu   sync.Mutex // guards keys
+	keys [2]any     // boxed once
+}
+
+// of returns the keys beside the number with a name.
+func (b *besideNumber) of(n *Names) [2]any {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.keys[0] == nil {
+		b.keys = [2]any{n.all(), n.held()}
+	}
+	return b.keys
+}
 
 // TrySet sets the number of permits if none was. It reports whether it did.
 func (s *Semaphore) TrySet(op Op, n int64) Request[bool] {
@@ -79,7 +103,7 @@ func (s *Semaphore) Set(op Op, n int64) Request[bool] {
 // Drain takes all free permits, and returns their number.
 func (s *Semaphore) Drain(op Op) Request[int64] {
 	q := looking(s.site, "semaphore/drain", nil, nil, readDrained)
-	putWords(&q.r, s.permits, s.names, op, [2]any{s.names.all()})
+	putWords(&q.r, s.permits, s.names, op, s.told())
 	return q
 }
 
@@ -100,7 +124,9 @@ func (s *Semaphore) Available() Request[int64] {
 
 // Inspect asks how many permits there are.
 func (s *Semaphore) Inspect() Request[Permitted] {
-	return looking(s.site, "semaphore/inspect", []string{s.names.Lock, s.names.all()}, nil, readPermitted)
+	q, beside := looking(s.site, "semaphore/inspect", nil, nil, readPermitted), s.told()
+	q.r.Put(3, s.permits, beside[0], beside[1])
+	return q
 }
 
 // Delete deletes the semaphore. It reports whether there was one.

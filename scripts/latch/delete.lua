@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  count; absent: the latch is open
 -- KEYS[2]  record of the page
--- KEYS[3]  held permits of a PermitSemaphore of this name
--- KEYS[4]  how many permits a Semaphore of this name has
+-- KEYS[3]  mark: see shared/others.lua
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  channel
 -- ARGV[3]  'publish', 'spublish', 'both' or 'none'
@@ -16,7 +16,7 @@
 -- include count
 -- include publish
 -- include others
-local latch, record = KEYS[1], KEYS[2]
+local latch, record, mark = KEYS[1], KEYS[2], KEYS[3]
 local number, channel, how = ARGV[1], ARGV[2], ARGV[3]
 local what = recorded(record, number)
 if what then
@@ -24,7 +24,7 @@ if what then
 end
 local left, foreign = count(latch)
 if left then
-  foreign = others('semaphore', KEYS[3], KEYS[4])
+  foreign = others('CountDownLatch', redis.call('get', mark), KEYS[4])
 end
 if foreign then
   return foreign
@@ -33,7 +33,7 @@ elseif not left then
   return 0
 end
 note(record, number, 'deleted')
-local reply = done(record, redis.pcall('del', latch))
+local reply = done(record, redis.pcall('del', latch, mark))
 if type(reply) == 'table' then
   return reply
 end

@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  count; absent: the latch is open
 -- KEYS[2]  record of the page
--- KEYS[3]  held permits of a PermitSemaphore of this name
--- KEYS[4]  how many permits a Semaphore of this name has
+-- KEYS[3]  mark: see shared/others.lua
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  count
 -- ARGV[3]  channel
@@ -17,7 +17,11 @@
 -- include count
 -- include publish
 -- include others
-local latch, record = KEYS[1], KEYS[2]
+
+-- MARKED is for how long a latch is known as one, ms: what Java opens leaves the mark behind.
+local MARKED = 24 * 3600 * 1000
+
+local latch, record, mark = KEYS[1], KEYS[2], KEYS[3]
 local number, n, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local what = recorded(record, number)
 if what then
@@ -25,7 +29,7 @@ if what then
 end
 local left, foreign = count(latch)
 if left then
-  foreign = others('semaphore', KEYS[3], KEYS[4])
+  foreign = others('CountDownLatch', redis.call('get', mark), KEYS[4])
 end
 if foreign then
   return foreign
@@ -38,6 +42,6 @@ local reply = done(record, redis.pcall('set', latch, n))
 if reply.err then
   return reply
 end
-redis.call('del', KEYS[4]) -- of a semaphore that was deleted
+redis.call('set', mark, 'CountDownLatch', 'px', MARKED)
 announce(how, channel, '1') -- closes the gates of Java waiters
 return told(1)

@@ -2,6 +2,7 @@
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  tombstone of this hold
+-- KEYS[4]  mark: see shared/others.lua
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
@@ -22,7 +23,7 @@
 
 -- include quarantine when served
 -- include permits
--- include count
+-- include mark
 local tombstone = KEYS[3]
 local base, n, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
@@ -46,7 +47,8 @@ if #there > 0 and #there < n then
   giveBack(there) -- a copy came so late that some of the permits have expired
   there = {}
 end
-local left, foreign = count(free)
+local left, foreign, mark = marked(free, KEYS[4])
+foreign = foreign or others('PermitSemaphore', left and mark)
 if foreign then
   return foreign
 elseif #there == n then

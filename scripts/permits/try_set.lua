@@ -2,7 +2,7 @@
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of the page
--- KEYS[4]  how many permits a Semaphore of this name has
+-- KEYS[4]  mark: see shared/others.lua
 -- KEYS[5]  see shared/setting.lua
 -- ARGV[3]  number of the operation
 -- ARGV[4]  permits
@@ -13,18 +13,15 @@
 
 -- include permits
 -- include record
--- include count
--- include others
+-- include mark
 -- include setting
-local record, ofSemaphore, latest, number, n = KEYS[3], KEYS[4], KEYS[5], ARGV[3], tonumber(ARGV[4])
+local record, latest, number, n = KEYS[3], KEYS[5], ARGV[3], tonumber(ARGV[4])
 local what = recorded(record, number)
 if what then
   return what == 'set' and 1 or 0
 end
-local left, foreign = count(free)
-if left then
-  foreign = others('Semaphore', ofSemaphore)
-end
+local left, foreign, mark = marked(free, KEYS[4])
+foreign = foreign or others('PermitSemaphore', left and mark)
 if foreign then
   return foreign
 elseif left then
@@ -37,6 +34,6 @@ if reply.err then
   return reply
 end
 setting(latest, record, number)
-redis.call('del', ofSemaphore) -- of one that was deleted
+redis.call('set', KEYS[4], 'PermitSemaphore')
 tell(n)
 return told(1)

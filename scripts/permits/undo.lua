@@ -4,6 +4,7 @@
 -- KEYS[3]  record of the page: 'more', or 'made' if there were none before; by how much; and the
 --          what had made or set the number last: see shared/setting.lua
 -- KEYS[4]  see shared/setting.lua
+-- KEYS[5]  mark: see shared/others.lua
 -- ARGV[3]  number of the operation
 -- Reply    1  undone
 --          0  it had done nothing, or was undone before
@@ -31,7 +32,7 @@ if type(now) == 'table' then
   return now
 end
 if added == 'made' and now == 0 and redis.call('exists', held) == 0 then
-  redis.call('del', free)
+  redis.call('del', free, KEYS[5])
 end
 tell(-more)
 return told(1)

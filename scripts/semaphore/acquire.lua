@@ -3,6 +3,7 @@
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
 -- KEYS[3]  how many permits there are
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- Reply    n        taken; n are left
@@ -13,12 +14,11 @@
 -- Twice    A second run finds the record of the first, or of its give-up.
 
 -- include record
--- include count
 -- include total
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, n = ARGV[1], tonumber(ARGV[2])
 local what = recorded(record, number)
-local free, foreign, all, _, made = numbers(permits, key)
+local free, foreign, all, _, made = numbers(permits, key, KEYS[4])
 if foreign then
   return foreign
 elseif what == 'gone' or what == 'late' then

@@ -14,15 +14,12 @@
 -- Twice    A second run finds the record of the first, or of its give-up.
 
 -- include record
--- include count
 -- include publish
 -- include total
--- include others
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, more, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
-local free, foreign, all, times, made = numbers(permits, key)
-foreign = foreign or others('PermitSemaphore', KEYS[4])
+local free, foreign, all, times, made = numbers(permits, key, KEYS[4])
 if foreign then
   return foreign
 elseif what then

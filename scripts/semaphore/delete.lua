@@ -13,19 +13,15 @@
 -- Twice    A second run finds the record of the first, and replies the same.
 
 -- include record
--- include count
 -- include publish
--- include others
+-- include total
 local permits, record, all = KEYS[1], KEYS[2], KEYS[3]
 local number, channel, how = ARGV[1], ARGV[2], ARGV[3]
 local what = recorded(record, number)
 if what then
   return what == 'deleted' and 1 or 0
 end
-local free, foreign = count(permits)
-if free then
-  foreign = others('PermitSemaphore', KEYS[4])
-end
+local free, foreign = numbers(permits, all, KEYS[4])
 if foreign then
   return foreign
 elseif not free then

@@ -3,6 +3,7 @@
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
 -- KEYS[3]  how many permits there are
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- Reply    {1, n}   n were free, and are taken; less than 0 if more had been removed
 --          {-1, 0}  this was given up: a late copy, nothing done
@@ -10,7 +11,6 @@
 -- Twice    A second run finds the record of the first, or of its give-up.
 
 -- include record
--- include count
 -- include total
 local permits, record, key, number = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local what = recorded(record, number)
@@ -19,7 +19,7 @@ if what == 'gone' or what == 'late' then
 elseif what then
   return {1, -tonumber(string.match(what, '^%-?%d+'))}
 end
-local free, foreign, _, _, made = numbers(permits, key)
+local free, foreign, _, _, made = numbers(permits, key, KEYS[4])
 if foreign then
   return foreign
 elseif not free then

@@ -3,6 +3,8 @@
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
+-- KEYS[3]  how many permits there are
+-- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- ARGV[3]  channel
@@ -12,12 +14,12 @@
 -- Twice    A second run finds the record of the first.
 
 -- include record
--- include count
 -- include publish
-local permits, record = KEYS[1], KEYS[2]
+-- include total
+local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, n, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
-local free, foreign = count(permits)
+local free, foreign = numbers(permits, key, KEYS[4])
 if foreign then
   return foreign
 elseif what then
@@ -26,6 +28,9 @@ elseif (free or 0) + n > MOST then
   return OVERFLOW
 end
 note(record, number, n)
+if not free then
+  redis.call('del', key) -- of what was here before
+end
 local now = done(record, redis.pcall('incrby', permits, n))
 if type(now) == 'table' then
   return now

@@ -14,18 +14,15 @@
 -- Twice    A second run finds the record of the first, and replies the same.
 
 -- include record
--- include count
 -- include publish
 -- include total
--- include others
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, n, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local what = recorded(record, number)
 if what then
   return what == 'set' and 1 or 0
 end
-local free, foreign = count(permits)
-foreign = foreign or others('PermitSemaphore', KEYS[4])
+local free, foreign = numbers(permits, key, KEYS[4])
 if foreign then
   return foreign
 elseif free then

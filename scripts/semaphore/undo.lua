@@ -14,7 +14,6 @@
 -- Twice    A second run finds the record of the first.
 
 -- include record
--- include count
 -- include publish
 -- include total
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]

@@ -1,11 +1,21 @@
--- others: whether a number is that of another type, as far as the keys beside it tell: Semaphore,
--- PermitSemaphore and CountDownLatch of one name would use one number.
+-- others: what a number is, as far as the keys beside it tell: Semaphore, PermitSemaphore and
+-- CountDownLatch of one name would use one number. What of this package has made it leaves a mark,
+-- which is what total.lua says for a Semaphore, and for the others the name of the type. While
+-- there is no number, a mark says nothing. Of what Redisson has made, only permits that are held
+-- tell.
 --
--- Defines  others(type, keys...)
+-- Defines  others(type, mark, held)
 
--- others is the reply if one of the keys is there, which only those of that type have.
-local function others(type, ...)
-  if redis.call('exists', ...) > 0 then
-    return redis.error_reply('FOREIGN it is a ' .. type)
+-- others is the reply if a number, as its mark says, is that of another type. held are the held
+-- permits of a PermitSemaphore, or nil where they do not matter.
+local function others(type, mark, held)
+  local is = type
+  if mark then
+    is = string.match(mark, '^%a+$') or 'Semaphore'
+  elseif held and redis.call('exists', held) == 1 then
+    is = 'PermitSemaphore'
+  end
+  if is ~= type then
+    return redis.error_reply('FOREIGN it is a ' .. is)
   end
 end

@@ -4,21 +4,18 @@
 -- sees by that whether the number was set since, whatever it was, and whether the semaphore was
 -- deleted, and made anew, since.
 --
--- Defines  numbers(permits, key), counts(all, free), setNumbers(permits, free, key, n, times, made),
+-- Defines  numbers(permits, key, held), counts(all, free), setNumbers(permits, free, key, n, times, made),
 --          maker(record, number)
+-- include mark
 
 -- numbers returns how many permits are free, or nil if none are set, and the reply if the key is in
 -- use for something else; how many there are, or nil if that is not known; how often SetPermits has
--- set that; and what has made the semaphore, or '-' if that is not known.
-local function numbers(permits, key)
-  local both = redis.call('mget', permits, key)
-  local free, foreign
-  if both[1] then
-    free, foreign = parsed(both[1])
-  else
-    free, foreign = count(permits) -- MGET does not tell another type from nothing
-  end
-  local n, times, made = string.match(free and both[2] or '', '^(%-?%d+) (%d+) (%S+)$')
+-- set that; and what has made the semaphore, or '-' if that is not known. held: see others.
+local function numbers(permits, key, held)
+  local free, foreign, mark = marked(permits, key)
+  mark = free and mark
+  foreign = foreign or others('Semaphore', mark, held)
+  local n, times, made = string.match(mark or '', '^(%-?%d+) (%d+) (%S+)$')
   return free, foreign, tonumber(n or nil), tonumber(times or 0), made or '-'
 end
 

@@ -3,6 +3,7 @@ package counting
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -176,52 +177,125 @@ func TestNumberOfPermitsThatIsKnown(t *testing.T) {
 	})
 }
 
-// Semaphore, PermitSemaphore and latch of one name would use one number. Where the keys beside it
-// tell, a method that would change the number of another type fails, and changes nothing.
+// numberOf are the methods of each type that take, give back, set or change the number of a name.
+func numberOf(c *rlock.Client, name string) map[string]map[string]func() error {
+	s, p, l := c.NewSemaphore(name), c.NewPermitSemaphore(name), c.NewCountDownLatch(name)
+	return map[string]map[string]func() error{
+		"Semaphore": {
+			"TrySetPermits": func() error { _, err := s.TrySetPermits(bg, 1); return err },
+			"AddPermits":    func() error { return s.AddPermits(bg, 1) },
+			"SetPermits":    func() error { return s.SetPermits(bg, 1) },
+			"Acquire":       func() error { return s.Acquire(bg, 1) },
+			"TryAcquire":    func() error { return s.TryAcquire(bg, 1) },
+			"Release":       func() error { return s.Release(bg, 1) },
+			"Drain":         func() error { _, err := s.Drain(bg); return err },
+			"Delete":        func() error { _, err := s.Delete(bg); return err },
+		},
+		"PermitSemaphore": {
+			"TrySetPermits": func() error { _, err := p.TrySetPermits(bg, 1); return err },
+			"AddPermits":    func() error { return p.AddPermits(bg, 1) },
+			"SetPermits":    func() error { return p.SetPermits(bg, 1) },
+			"Acquire":       func() error { _, err := p.Acquire(bg, 2); return err },
+			"TryAcquire":    func() error { _, err := p.TryAcquire(bg, 1); return err },
+		},
+		"CountDownLatch": {
+			"TrySetCount": func() error { _, err := l.TrySetCount(bg, 1); return err },
+			"CountDown":   func() error { return l.CountDown(bg) },
+			"Delete":      func() error { _, err := l.Delete(bg); return err },
+		},
+	}
+}
+
+// Semaphore, PermitSemaphore and latch of one name would use one number. Where a key beside it tells
+// what it is, a method of another type fails, and changes nothing.
 func TestNumbersOfOtherTypesAreTold(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, rdb := b.NewClient(t), b.Client(t)
-		ofSemaphore, ofPermits := objectsOf(c).s, permitsOf(t, c, "p", 2)
-		is(t, true)(ofSemaphore.TrySetPermits(bg, 3))
-		mustAcquire(t, ofPermits, 1)
-		refused := func(key, want string, calls map[string]func(name string) error) {
-			t.Helper()
-			for method, call := range calls {
-				err := call(key)
-				if locktest.WantErr(t, err, rlock.ErrForeignKey); !strings.Contains(err.Error(), "in use for something else: it is a ") {
-					t.Errorf("%s: %v", method, err)
+		for name, n := range map[string]struct {
+			of   string
+			make func(name string)
+		}{
+			"semaphore":              {"Semaphore", func(n string) { is(t, true)(c.NewSemaphore(n).TrySetPermits(bg, 3)) }},
+			"semaphore that is set":  {"Semaphore", func(n string) { ok(t, c.NewSemaphore(n).SetPermits(bg, 3)) }},
+			"permits, one held":      {"PermitSemaphore", func(n string) { mustAcquire(t, permitsOf(t, c, n, 3), 1) }},
+			"permits, none held":     {"PermitSemaphore", func(n string) { permitsOf(t, c, n, 3) }},
+			"permits that are added": {"PermitSemaphore", func(n string) { ok(t, c.NewPermitSemaphore(n).AddPermits(bg, 3)) }},
+			"permits that are set":   {"PermitSemaphore", func(n string) { ok(t, c.NewPermitSemaphore(n).SetPermits(bg, 3)) }},
+			"permits of Java, one held": {"PermitSemaphore", func(n string) {
+				ok(t, rdb.Set(bg, n, 1, 0).Err())
+				ok(t, rdb.ZAdd(bg, "{"+n+"}:timeout", redis.Z{Score: 922337203685477, Member: "0123456789abcdef"}).Err())
+			}},
+			"latch": {"CountDownLatch", func(n string) { is(t, true)(c.NewCountDownLatch(n).TrySetCount(bg, 3)) }},
+		} {
+			n.make(name)
+			before := map[string]string{}
+			for _, key := range []string{name, "{" + name + "}:rlock:all", "{" + name + "}:timeout"} {
+				before[key] = rdb.Dump(bg, key).Val()
+			}
+			for of, methods := range numberOf(c, name) {
+				if of == n.of {
+					continue
 				}
-				if got := text(t, rdb, key); got != want {
-					t.Fatalf("%s of another type: %s are left, want %s", method, got, want)
+				for method, call := range methods {
+					err := call()
+					if want := "in use for something else: it is a " + n.of; !errors.Is(err, rlock.ErrForeignKey) || !strings.Contains(err.Error(), want) {
+						t.Errorf("%s.%s of %s: %v, want %s", of, method, name, err, want)
+					}
+					for key, was := range before {
+						if rdb.Dump(bg, key).Val() != was {
+							t.Fatalf("%s.%s of %s changes %s", of, method, name, key)
+						}
+					}
 				}
 			}
 		}
-		latch := map[string]func(name string) error{
-			"TrySetCount": func(name string) error { _, err := c.NewCountDownLatch(name).TrySetCount(bg, 1); return err },
-			"CountDown":   func(name string) error { return c.NewCountDownLatch(name).CountDown(bg) },
-			"Delete":      func(name string) error { _, err := c.NewCountDownLatch(name).Delete(bg); return err },
+	})
+}
+
+// What is left beside a number that is gone is in nobody's way, whoever makes the next one.
+func TestNumberThatIsGoneIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, rdb := b.NewClient(t), b.Client(t)
+		type maker struct {
+			of   string
+			told bool // others are told what it is
+			make func(name string)
 		}
-		refused("s", "3", latch)
-		refused("p", "1", latch)
-		refused("s", "3", map[string]func(name string) error{
-			"TrySetPermits": func(name string) error { _, err := c.NewPermitSemaphore(name).TrySetPermits(bg, 1); return err },
-			"AddPermits":    func(name string) error { return c.NewPermitSemaphore(name).AddPermits(bg, 1) },
-		})
-		refused("p", "1", map[string]func(name string) error{
-			"TrySetPermits": func(name string) error { _, err := c.NewSemaphore(name).TrySetPermits(bg, 1); return err },
-			"AddPermits":    func(name string) error { return c.NewSemaphore(name).AddPermits(bg, 1) },
-			"SetPermits":    func(name string) error { return c.NewSemaphore(name).SetPermits(bg, 1) },
-			"Delete":        func(name string) error { _, err := c.NewSemaphore(name).Delete(bg); return err },
-		})
-		// What is left of a semaphore that Java has deleted is in nobody's way.
-		ok(t, rdb.Del(bg, "s").Err())
-		is(t, true)(c.NewCountDownLatch("s").TrySetCount(bg, 1))
-		ok(t, c.NewCountDownLatch("s").CountDown(bg))
-		is(t, true)(ofSemaphore.TrySetPermits(bg, 3))
-		ok(t, rdb.Del(bg, "s").Err())
-		is(t, true)(c.NewPermitSemaphore("s").TrySetPermits(bg, 1))
-		ok(t, c.NewPermitSemaphore("s").AddPermits(bg, 1))
+		set := map[string]maker{
+			"Semaphore":       {"Semaphore", true, func(n string) { is(t, true)(c.NewSemaphore(n).TrySetPermits(bg, 9)) }},
+			"PermitSemaphore": {"PermitSemaphore", true, func(n string) { is(t, true)(c.NewPermitSemaphore(n).TrySetPermits(bg, 9)) }},
+			"CountDownLatch":  {"CountDownLatch", true, func(n string) { is(t, true)(c.NewCountDownLatch(n).TrySetCount(bg, 9)) }},
+		}
+		anew := map[string]maker{
+			"AddPermits":             {"Semaphore", true, func(n string) { ok(t, c.NewSemaphore(n).AddPermits(bg, 9)) }},
+			"SetPermits":             {"Semaphore", true, func(n string) { ok(t, c.NewSemaphore(n).SetPermits(bg, 9)) }},
+			"Release":                {"Semaphore", false, func(n string) { ok(t, c.NewSemaphore(n).Release(bg, 9)) }},
+			"AddPermits with leases": {"PermitSemaphore", true, func(n string) { ok(t, c.NewPermitSemaphore(n).AddPermits(bg, 9)) }},
+			"SetPermits with leases": {"PermitSemaphore", true, func(n string) { ok(t, c.NewPermitSemaphore(n).SetPermits(bg, 9)) }},
+		}
+		maps.Copy(anew, set)
+		for old, was := range set {
+			for next, now := range anew {
+				name := old + ", then " + next
+				was.make(name)
+				ok(t, rdb.Del(bg, name).Err()) // Java, or an eviction
+				now.make(name)
+				looks := map[string]func() error{
+					"Semaphore":       numberOf(c, name)["Semaphore"]["TryAcquire"],
+					"PermitSemaphore": numberOf(c, name)["PermitSemaphore"]["TryAcquire"],
+					"CountDownLatch":  numberOf(c, name)["CountDownLatch"]["CountDown"],
+				}
+				for of, look := range looks {
+					if err := look(); of == now.of && err != nil {
+						t.Errorf("%s: %v", name, err)
+					} else if of != now.of && now.told && !errors.Is(err, rlock.ErrForeignKey) {
+						t.Errorf("%s: a %s: %v", name, of, err)
+					}
+				}
+			}
+		}
 	})
 }
 

@@ -1,0 +1,17 @@
+-- mark: a number, and the mark beside it that says what it is: see others.lua.
+--
+-- Defines  marked(key, beside)
+-- include count
+-- include others
+
+-- marked is count, and returns the mark at the key beside it too, or false.
+local function marked(key, beside)
+  local both = redis.call('mget', key, beside)
+  local n, foreign
+  if both[1] then
+    n, foreign = parsed(both[1])
+  else
+    n, foreign = count(key) -- MGET does not tell another type from nothing
+  end
+  return n, foreign, both[2]
+end
