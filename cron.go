@@ -103,10 +103,15 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 //   - matches ErrUnconfirmed if Redis did not confirm the write, which is repeated until the lease has
 //     run out.
 //
-// If fn did not run, the error is one of [Locker].Lock: ErrUnreachable or ErrRefused in an outage, which
+// If fn did not run, the error matches ErrNotRun, and is one of [Locker].Lock: ErrUnreachable or ErrRefused in an outage, which
 // leaves the tick to others and to a later Do; ErrNotAcquired if the run of so old a tick is not kept any
 // more, or the tick is more than an hour ahead of the clock of Redis.
-func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (CronRun, error) {
+func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
+	defer func() {
+		if err != nil && !run.Here {
+			err = notRun{err}
+		}
+	}()
 	tick, err := j.tick(ctx, scheduled)
 	if err != nil {
 		return CronRun{}, err

@@ -199,22 +199,26 @@ func (to *leadersTo) tell(s *sighting) {
 // loss it drops that and campaigns again, as it does while Redis is away or refuses it for now.
 //
 // Otherwise it returns the error of Campaign: ctx.Err(), ErrClosed, ErrReentrant, ErrInvalidArgument or
-// ErrRefused. The error matches ErrUnconfirmed too if Redis does not confirm that it resigned.
+// ErrRefused; it matches ErrNotRun too if fn was never called.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
 	if err := e.checkValue(ctx, value); err != nil {
-		return err
+		return notRun{err}
 	}
 	if fn == nil {
-		return e.core().error(invalid("Run needs a function"))
+		return notRun{e.core().error(invalid("Run needs a function"))}
 	}
-	for {
+	for ran := false; ; {
 		lease, err := e.Campaign(ctx, value)
 		switch {
 		case err == nil:
+			ran = true
 			if again, err := lead(ctx, lease, fn); !again {
 				return err
 			}
 		case ctx.Err() != nil || !worthRepeating(err) && !errors.Is(err, ErrNotAcquired):
+			if !ran {
+				err = notRun{err}
+			}
 			return err
 		default:
 			s := newSleeper(&e.core().c.env)
@@ -226,19 +230,9 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 
 // lead calls fn and resigns. It reports whether the leadership was lost before.
 func lead(ctx context.Context, lease *Lease, fn func(ctx context.Context) error) (again bool, err error) {
-	returned := false
-	defer func() {
-		if !returned { // a panic
-			_ = lease.Unlock(ctx)
-		}
-	}()
-	inside := lease.Context(ctx)
-	err = fn(inside)
-	returned = true
-	cut := cutOffOf(ctx, inside)
-	unlockErr := lease.Unlock(ctx)
-	if errors.Is(unlockErr, ErrLeaseLost) {
+	cut, err, unlock := lease.under(ctx, fn)
+	if errors.Is(unlock, ErrLeaseLost) {
 		return true, nil
 	}
-	return false, cut.result(err, unlockErr)
+	return false, cut.result(err, unlock)
 }

@@ -35,6 +35,10 @@ var (
 	// ErrFailed: another caller ran the function of a Once, and it failed while this one waited. The error
 	// matches the function's too if both are of one Client; otherwise it has its text.
 	ErrFailed = errors.New("the function has failed")
+	// ErrNotRun: the function given to Do, Once, CronJob or Election.Run was not called, for the reason that the
+	// error matches too. The error of a function that ran never matches it, nor ErrUnconfirmed: what it says of
+	// calls inside it is about those. So after ErrNotRun, ErrUnconfirmed means that the function returned nil.
+	ErrNotRun = errors.New("the function has not run")
 	// ErrClosed: the Client shuts down, or has. A holder should leave, and holds the lock until it calls
 	// Unlock. (A closed go-redis client returns redis.ErrClosed instead.)
 	ErrClosed = errors.New("the rlock.Client is closed")

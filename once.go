@@ -56,8 +56,8 @@ func (o *Once) core() *core {
 //     run out; until then nobody else runs;
 //   - matches ErrInvalidArgument if the result exceeds [MaxResultLength].
 //
-// If fn did not run, the error matches ErrFailed if another caller's function failed while this one
-// waited, or is one of [Locker].Lock.
+// If fn did not run, the error matches ErrNotRun, and ErrFailed if another caller's function failed
+// while this one waited; else it is one of [Locker].Lock.
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), opts ...WaitOption) (result []byte, ran bool, err error) {
 	return o.do(ctx, fn, true, opts)
 }
@@ -68,6 +68,11 @@ func (o *Once) TryDo(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 }
 
 func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), wait bool, opts []WaitOption) (result []byte, ran bool, err error) {
+	defer func() {
+		if err != nil && !ran {
+			err = notRun{err}
+		}
+	}()
 	l := o.core()
 	if err := l.check(ctx); err != nil {
 		return nil, false, err
@@ -81,7 +86,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		switch {
 		case !errors.As(err, &s):
 		case s.failed != nil:
-			return nil, false, l.error(because(ErrFailed, s.failed))
+			return nil, false, l.error(because(ErrFailed, asFailed(s.failed)))
 		default:
 			return s.result, false, nil
 		}

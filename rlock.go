@@ -120,31 +120,27 @@ func isNil(l Locker) bool {
 // Do holds the lock while fn runs, with the context of the lease ([Lease.Context]). If the lock is not
 // acquired, it returns the error of Lock. If fn panics, it releases the lock.
 //
-// Do joins the errors of fn and of Unlock, so the result is no *Error. It matches ErrLeaseLost if the
-// lock was lost while fn ran, and ErrClosed if fn returned the error of its context because the client
-// shuts down: not context.Canceled then, unless ctx had ended before. Details: docs/locks.md.
+// Do joins the errors of fn and of Unlock, so the result is no *Error. In this order:
+//   - ErrNotRun: fn was not called; the error is that of Lock;
+//   - ErrUnconfirmed: fn returned nil, and Redis did not confirm the release;
+//   - ErrLeaseLost: the lock was lost while fn ran, whatever fn returned, which the error matches too;
+//   - else fn failed, with the error that it matches. It is ErrClosed if fn returned the error of its
+//     context because the client shuts down: not context.Canceled then, unless ctx had ended before.
+//
+// That holds for calls of Do inside each other. Details: docs/locks.md.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	switch {
 	case isNil(l):
-		return &Error{Err: invalid("Do needs a lock and a function")}
+		return notRun{&Error{Err: invalid("Do needs a lock and a function")}}
 	case fn == nil:
-		return &Error{Lock: l.Name(), Err: invalid("Do needs a function")}
+		return notRun{&Error{Lock: l.Name(), Err: invalid("Do needs a function")}}
 	}
 	lease, err := l.Lock(ctx, opts...)
 	if err != nil {
-		return err
+		return notRun{err}
 	}
-	returned := false
-	defer func() {
-		if !returned { // a panic
-			_ = lease.Unlock(ctx)
-		}
-	}()
-	inside := lease.Context(ctx)
-	err = fn(inside)
-	returned = true
-	cut := cutOffOf(ctx, inside)
-	return cut.result(err, lease.Unlock(ctx))
+	cut, err, unlock := lease.under(ctx, fn)
+	return cut.result(err, unlock)
 }
 
 func init() {

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -273,4 +278,130 @@ func TestFunctionThatUnlocksItsOwnLeaseIsTold(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whoever gives a function to a call is told by errors.Is alone whether it did not run, ran and failed, or
+// ran well and the release is not confirmed; also where such calls nest.
+func TestErrorSaysWhetherTheFunctionRan(t *testing.T) {
+	t.Parallel()
+	mine := errors.New("the disk is full")
+	const notRun, failed, unconfirmed = "not run", "failed", "unconfirmed"
+	// outcome is what a handler makes of an error.
+	outcome := func(err error) string {
+		switch {
+		case err == nil:
+			return "done"
+		case errors.Is(err, rlock.ErrNotRun):
+			return notRun
+		case errors.Is(err, rlock.ErrUnconfirmed):
+			return unconfirmed
+		}
+		return failed
+	}
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for _, s := range ranSections(t, b) {
+			t.Run(s.name, func(t *testing.T) {
+				rdb := b.Client(t)
+				var deaf atomic.Bool // to whatever ends a hold
+				lost := func(cmd redis.Cmder, next func() error) error {
+					if err := next(); err != nil || !deaf.Load() || cmd.Name() != "evalsha" {
+						return err
+					}
+					cmd.SetErr(io.EOF)
+					return io.EOF
+				}
+				rdb.AddHook(&locktest.ScriptHook{One: lost, Pipe: func(cmds []redis.Cmder, next func() error) error {
+					err := next()
+					for _, cmd := range cmds {
+						err = errors.Join(err, lost(cmd, func() error { return nil }))
+					}
+					return err
+				}})
+				c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(100*time.Millisecond), rlock.WithCommandTimeout(time.Minute))
+				other := b.NewClient(t)
+				held := locktest.MustLock(t, other.NewLock("inner"))
+				defer locktest.MustUnlock(t, held)
+				inner := func(ctx context.Context) error {
+					return rlock.Do(ctx, c.NewLock("inner"), func(context.Context) error { return nil }, rlock.WithWait(0))
+				}
+				for _, test := range []struct {
+					what    string
+					ctx     func() context.Context
+					fn      func(ctx context.Context) error
+					want    string
+					matches error
+				}{
+					{what: "it returns nil", fn: func(context.Context) error { return nil }, want: "done"},
+					{what: "it fails", fn: func(context.Context) error { return mine }, want: failed, matches: mine},
+					{what: "it fails, unconfirmed", fn: func(context.Context) error { deaf.Store(true); return mine }, want: failed, matches: mine},
+					{what: "it returns nil, unconfirmed", fn: func(context.Context) error { deaf.Store(true); return nil }, want: unconfirmed},
+					{what: "one inside it does not run", fn: inner, want: failed, matches: rlock.ErrNotAcquired},
+					{what: "that in a text", fn: func(ctx context.Context) error { return fmt.Errorf("pay: %w", inner(ctx)) }, want: failed, matches: rlock.ErrNotAcquired},
+					{what: "that, unconfirmed", fn: func(ctx context.Context) error {
+						err := inner(ctx)
+						deaf.Store(true)
+						return err
+					}, want: failed, matches: rlock.ErrNotAcquired},
+					{what: "one inside it is unconfirmed", fn: func(ctx context.Context) error {
+						return rlock.Do(ctx, c.NewLock("second"), func(context.Context) error { deaf.Store(true); return nil })
+					}, want: failed},
+					{what: "the context has ended", ctx: func() context.Context {
+						ctx, cancel := context.WithCancel(bg)
+						cancel()
+						return ctx
+					}, fn: func(context.Context) error { t.Error("it ran"); return nil }, want: notRun, matches: context.Canceled},
+				} {
+					deaf.Store(false)
+					ctx := bg
+					if test.ctx != nil {
+						ctx = test.ctx()
+					}
+					err := s.run(ctx, c, test.fn)
+					if got := outcome(err); got != test.want || test.matches != nil && !errors.Is(err, test.matches) {
+						t.Errorf("%s: %s, want %s and %v: %v", test.what, got, test.want, test.matches, err)
+					}
+					deaf.Store(false)
+				}
+			})
+		}
+	})
+}
+
+// ranSections are calls that get a function, each time for something new.
+func ranSections(t *testing.T, b *locktest.Backend) []section {
+	n := 0
+	name := func(of string) string { n++; return fmt.Sprint(of, n) }
+	permits := func() *rlock.PermitSemaphore {
+		return locktest.MustSetPermits(t, b.NewClient(t).NewPermitSemaphore(name("permits")), 1)
+	}
+	return append([]section{
+		{name: "Lease.Do", run: func(ctx context.Context, c *rlock.Client, fn func(ctx context.Context) error) error {
+			lease := locktest.MustLock(t, c.NewLock(name("lease")))
+			if ctx.Err() != nil { // nobody calls it then: it has ended
+				ended, end := context.WithCancel(bg)
+				end()
+				_ = lease.Unlock(ended)
+				return errors.Join(lease.Do(ctx, fn), ctx.Err())
+			}
+			return lease.Do(ctx, fn)
+		}},
+		{name: "Lease.Do of a permit", run: func(ctx context.Context, c *rlock.Client, fn func(ctx context.Context) error) error {
+			lease, err := c.NewPermitSemaphore(permits().Name()).Acquire(bg, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ctx.Err() != nil {
+				_ = lease.Unlock(bg)
+				return errors.Join(lease.Do(ctx, fn), ctx.Err())
+			}
+			return lease.Do(ctx, fn)
+		}},
+		{name: "Election", run: func(ctx context.Context, c *rlock.Client, fn func(ctx context.Context) error) error {
+			return c.NewElection(name("election")).Run(ctx, "me", fn)
+		}},
+		{name: "Once anew", run: func(ctx context.Context, c *rlock.Client, fn func(ctx context.Context) error) error {
+			_, _, err := c.NewOnce(name("once"), time.Minute).Do(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
+			return err
+		}},
+	}, slices.DeleteFunc(sections(t, b), func(s section) bool { return s.name == "Once" })...)
 }

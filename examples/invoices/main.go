@@ -22,14 +22,14 @@ func main() {
 	defer client.Close()
 	err = rlock.Do(context.Background(), client.NewLock("invoices"), write, rlock.WithWait(5*time.Second))
 	switch {
-	case errors.Is(err, rlock.ErrNotAcquired):
+	case errors.Is(err, rlock.ErrNotRun) && errors.Is(err, rlock.ErrNotAcquired):
 		log.Print("another process writes them: ", err)
-	case errors.Is(err, rlock.ErrLeaseLost):
-		log.Fatal("another process may have written some: ", err)
-	case errors.Is(err, rlock.ErrUnconfirmed):
-		log.Print("written; the lock is free when its lease is over: ", err)
-	case err != nil: // rlock.ErrUnreachable or ErrRefused: Redis does not answer, or with an error
+	case errors.Is(err, rlock.ErrNotRun): // rlock.ErrUnreachable or ErrRefused: Redis does not answer, or with an error
 		log.Fatal("not written: ", err)
+	case errors.Is(err, rlock.ErrUnconfirmed): // write returned nil
+		log.Print("written; the lock is free when its lease is over: ", err)
+	case err != nil: // that of write, or rlock.ErrLeaseLost: another process may have written some too
+		log.Fatal("some may be written: ", err)
 	}
 }
 

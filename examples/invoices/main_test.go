@@ -130,7 +130,7 @@ func TestProgramTellsALoss(t *testing.T) {
 		}
 	}()
 	out, status := program(t, mini.Addr())
-	if status != 1 || !strings.Contains(out, "another process may have written some: ") {
+	if status != 1 || !strings.Contains(out, "some may be written: ") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 }

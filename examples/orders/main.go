@@ -70,13 +70,8 @@ func handler(client *rlock.Client, change func(ctx context.Context, id string) e
 		id := r.PathValue("id")
 		// An encoding without colons and braces: no input reaches a lock of another kind.
 		lock := client.NewLock("order:" + url.QueryEscape(id))
-		changed := false
-		err := rlock.Do(r.Context(), lock, func(ctx context.Context) error {
-			err := change(ctx, id)
-			changed = err == nil
-			return err
-		}, rlock.WithWait(2*time.Second))
-		status, text := statusOf(r.Context(), err, changed)
+		err := rlock.Do(r.Context(), lock, func(ctx context.Context) error { return change(ctx, id) }, rlock.WithWait(2*time.Second))
+		status, text := statusOf(r.Context(), err)
 		if status >= 500 {
 			log.Print(err)
 		}
@@ -89,19 +84,18 @@ func handler(client *rlock.Client, change func(ctx context.Context, id string) e
 	return mux
 }
 
-// statusOf: who was not served because of a lock must not take that for an outage, and the reverse.
-func statusOf(ctx context.Context, err error, changed bool) (int, string) {
-	switch {
-	case err == nil:
+// statusOf: who was not served because of a lock must not take that for an outage, and the reverse. And
+// what a lock inside the change says is not about this one.
+func statusOf(ctx context.Context, err error) (int, string) {
+	switch notRun := errors.Is(err, rlock.ErrNotRun); {
+	case err == nil, !notRun && errors.Is(err, rlock.ErrUnconfirmed): // the lock is free a little later
 		return http.StatusOK, "done"
-	case errors.Is(err, rlock.ErrNotAcquired):
+	case notRun && errors.Is(err, rlock.ErrNotAcquired):
 		return http.StatusConflict, "another request changes this order"
+	case notRun && ctx.Err() == nil: // ErrUnreachable, ErrRefused or ErrClosed
+		return http.StatusServiceUnavailable, "no lock can be had"
 	case errors.Is(err, rlock.ErrLeaseLost): // the change may have been made, or half of it
 		return http.StatusInternalServerError, "it is not known whether the order was changed"
-	case changed && errors.Is(err, rlock.ErrUnconfirmed): // the lock is free a little later
-		return http.StatusOK, "done"
-	case errors.Is(err, rlock.ErrUnreachable), errors.Is(err, rlock.ErrRefused), errors.Is(err, rlock.ErrClosed):
-		return http.StatusServiceUnavailable, "no lock can be had"
 	case ctx.Err() != nil:
 		return 499, "the caller has gone away"
 	}
