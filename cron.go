@@ -23,7 +23,7 @@ import (
 // tick may run again. Details: docs/cron.md.
 type CronJob struct{ of *core }
 
-// CronRun is the run of a tick. It runs as long as End is zero and Err nil.
+// CronRun is the run of a tick. It runs, or is about to, as long as End is zero and Err nil.
 type CronRun struct {
 	Scheduled time.Time // the tick, in UTC
 	Here      bool      // this call has run the function
@@ -94,7 +94,8 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 
 // Do runs fn for the tick of that time, unless another has run it or runs it: then it returns at once
 // whose run that is, and no error. Two times are one tick if they agree to the millisecond, so scheduled
-// is what the schedule says, never time.Now (see [ScheduledTime]).
+// is what the schedule says, never time.Now (see [ScheduledTime]). While another has claimed the tick and
+// not begun, it may take that back: Do waits to see, for moments, or for its lease if that process is gone.
 //
 // fn gets the context of a renewed lease ([Lease.Context]), and its error is returned as by [Do]. If fn
 // returned nil, the error
@@ -105,7 +106,7 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 //
 // If fn did not run, the error is one of [Locker].Lock: ErrUnreachable or ErrRefused in an outage, which
 // leaves the tick to others and to a later Do; ErrNotAcquired if the run of so old a tick is not kept any
-// more, or the tick is more than an hour ahead of the clock of Redis.
+// more, the tick is more than an hour ahead of the clock of Redis, or ctx ended during such a wait.
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (CronRun, error) {
 	tick, err := j.tick(ctx, scheduled)
 	if err != nil {
@@ -115,27 +116,44 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		return CronRun{}, j.of.error(invalid("Do needs a function"))
 	}
 	var s *sleeper
-	for until := j.of.c.clock.Now().Add(j.of.c.cfg.commandTimeout); ; {
+	for look, pause := 0, firstClaimPause; ; look++ {
 		l, lease, other, err := j.claim(ctx, tick)
 		switch {
 		case lease != nil:
 			return runTick(ctx, l, lease, tick, fn)
 		case err != nil:
 			return CronRun{}, err
-		case !j.ghost(&other):
+		case other.State != protocol.Claimed:
 			return cronRun(&other), nil
-		case !j.of.c.clock.Now().Before(until):
-			return CronRun{}, l.error(because(ErrUnreachable, errGhost))
 		}
+		// Its owner may not know that it has the claim: the answer was lost, its context ends, and it takes
+		// the claim back. To say now that it runs the tick would leave that to nobody. At the latest its
+		// lease tells.
 		if s == nil {
 			s = newSleeper(&l.c.env)
 			defer s.stop()
 		}
-		if s.sleep(20*time.Millisecond+seam.Jitter(l.c.seed, other.Token, 0, 10*time.Millisecond), nil, nil, ctx.Done(), l.c.closing) == wokenByEnd {
-			return CronRun{}, l.error(endOf(ctx))
+		if s.sleep(pause+seam.Jitter(l.c.seed, other.Token, look, pause/2), nil, nil, ctx.Done(), l.c.closing) == wokenByEnd {
+			return CronRun{}, l.claimedBy(&other, endOf(ctx))
 		}
+		pause = min(2*pause, longestClaimPause)
 	}
 }
+
+// The pauses of a call that finds a claim whose function may not have begun. A function that runs for
+// longer than beginsWithin is known to run before the first pause is over.
+const (
+	beginsWithin      = 10 * time.Millisecond
+	firstClaimPause   = 20 * time.Millisecond
+	longestClaimPause = 500 * time.Millisecond
+)
+
+// claimedBy is the error of a call that ends while another has the claim and may not have begun.
+func (l *core) claimedBy(r *protocol.Run, why error) *Error {
+	return &Error{Lock: l.name(), HolderID: r.HoldID, Err: because(because(ErrNotAcquired, errClaimed), why)}
+}
+
+var errClaimed = errors.New("another call has claimed the tick, and does not say that it runs")
 
 // claim claims a tick, and returns its lease; or the run of another, or why there is neither.
 func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease, other protocol.Run, err error) {
@@ -159,15 +177,6 @@ func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease,
 	return l, lease, other, err
 }
 
-// ghost reports whether a run that seems to go on is a claim of an earlier call of this client, whose
-// answer was lost, and which is still to be taken back. Or one that is just about to end.
-func (j *CronJob) ghost(r *protocol.Run) bool {
-	n := j.of.c.numberOf(r.HoldID)
-	return r.State == protocol.Running && n > 0 && j.of.c.watchdog.tokenOf(n) == 0
-}
-
-var errGhost = errors.New("a claim of an earlier call is still to be taken back")
-
 // runTick calls fn under a lease, and ends the lease.
 func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx context.Context) error) (run CronRun, err error) {
 	asks, claimed := l.asks.(*protocol.Tick), l.asks.(*protocol.Tick).Claimed()
@@ -180,6 +189,11 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 		return CronRun{}, joined(err, onlyUnconfirmed(lease.Unlock(ctx)))
 	}
 	run.Here = true
+	asks.Runs()
+	// If the function takes longer, a renewal says that it has begun: at once for all that is seen of it,
+	// and for a short one there is no request more.
+	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.of.(*hold).renewNow)
+	defer says.Stop()
 	finish := func(state protocol.RunState, text string) error {
 		if len(text) > maxFailure {
 			text = strings.ToValidUTF8(text[:maxFailure], "")
@@ -264,7 +278,7 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 	if err != nil || !last.Known {
 		return CronRun{}, false, err
 	}
-	if last.State == protocol.Running {
+	if last.State.GoesOn() {
 		return j.Peek(ctx, time.UnixMilli(last.Tick))
 	}
 	return cronRun(&last), true, nil

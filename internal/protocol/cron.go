@@ -15,9 +15,9 @@ var _ Protocol = (*Tick)(nil)
 // Cron is what all ticks of a CronJob have in common.
 type Cron struct {
 	site      *Site
-	runs      string // key: a hash
-	ticks     string // key: a zset
-	channel   string
+	runs      string  // key: a hash
+	ticks     string  // key: a zset
+	names     derived // of the lock of each tick: all are in one slot
 	retention time.Duration
 	takes     bool
 }
@@ -37,14 +37,16 @@ const CronAhead = time.Hour
 // over. Locks of its name have nothing to do with it.
 func NewCron(site *Site, names *Names, retention time.Duration, takes bool) *Cron {
 	base := names.Derived("rlock:cron")
-	return &Cron{site, base, base + ":ticks", base + ":free", retention, takes}
+	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, takes}
 }
 
 // At is the protocol of one call for a tick, in ms since 1970.
 func (c *Cron) At(tick int64) *Tick {
-	own := &Names{Lock: c.lock(tick)}
-	own.derived.Store(&derived{channel: c.channel})
-	return &Tick{Lock: *NewLock(c.site, own), of: c, tick: tick}
+	t := &Tick{of: c, tick: tick}
+	t.own.Lock = c.lock(tick)
+	t.own.derived.Store(&c.names)
+	t.Lock = Lock{site: c.site, names: &t.own}
+	return t
 }
 
 func (c *Cron) lock(tick int64) string { return c.runs + ":" + strconv.FormatInt(tick, 10) }
@@ -76,7 +78,8 @@ type RunState string
 
 // The states of a run, as Redis has them.
 const (
-	Running   RunState = "r"
+	Claimed   RunState = "c" // it may not have begun, and be taken back
+	Running   RunState = "r" // it has begun
 	Succeeded RunState = "s"
 	Broken    RunState = "b" // its caller went away, or it panicked
 	Errored   RunState = "f"
@@ -123,15 +126,26 @@ func runIn(a wire.Answer, rest []any) (Run, error) {
 	return Run{}, wire.ErrReply(a.Val)
 }
 
+// GoesOn reports whether a run has no outcome, as far as its record says.
+func (s RunState) GoesOn() bool { return s == Claimed || s == Running }
+
 // Tick is the protocol of one call for a tick: a Lock on a key of its own, whose first entry claims the
 // tick for good. It belongs to the goroutine of the call.
 type Tick struct {
 	Lock
+	own     Names
 	of      *Cron
 	tick    int64
 	claimed Run
-	begun   atomic.Bool
+	phase   atomic.Int32
 }
+
+// The phases of a call for a tick.
+const (
+	notBegun int32 = iota // its claim, if there is one, can be taken back
+	begun                 // it cannot
+	runs                  // and Redis is told
+)
 
 // Of is what all ticks of the job have in common.
 func (t *Tick) Of() *Cron { return t.of }
@@ -144,10 +158,14 @@ func (t *Tick) Claimed() Run { return t.claimed }
 
 // Begin says that the function is about to run. From then on the claim is not taken back, whatever ends
 // the hold.
-func (t *Tick) Begin() { t.begun.Store(true) }
+func (t *Tick) Begin() { t.phase.Store(begun) }
 
 // NotBegun takes back a Begin whose function does not run.
-func (t *Tick) NotBegun() { t.begun.Store(false) }
+func (t *Tick) NotBegun() { t.phase.Store(notBegun) }
+
+// Runs says, after Begin, that the function runs for certain: from then on each renewal tells that to
+// those who ask for the tick.
+func (t *Tick) Runs() { t.phase.Store(runs) }
 
 // HandsOver implements Protocol: whoever comes next finds the run.
 func (t *Tick) HandsOver() bool { return false }
@@ -184,6 +202,16 @@ func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
 	return e, err
 }
 
+// Renew implements Protocol.
+func (t *Tick) Renew(id string, lease time.Duration) Task {
+	begins := 0
+	if t.phase.Load() == runs {
+		begins = 1
+	}
+	return t.of.site.renewing("cron/renew", lease,
+		[]string{t.names.Lock, t.of.runs}, []any{id, t.of.site.millis(lease), t.tick, begins})
+}
+
 // Finish writes how the run of the hold with an id has ended, and ends the hold. With late, copies of
 // its first request may come late.
 func (t *Tick) Finish(id string, state RunState, text string, late bool) Task {
@@ -203,7 +231,7 @@ func (t *Tick) Release(id string, n int) Task {
 
 // Abandon implements Protocol.
 func (t *Tick) Abandon(id string, late bool) Task {
-	if t.begun.Load() {
+	if t.phase.Load() != notBegun {
 		return t.Finish(id, Lost, "", late)
 	}
 	return t.of.site.leaving("cron/abandon",

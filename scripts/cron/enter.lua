@@ -15,7 +15,8 @@
 -- ARGV[7]  those of ticks that are no older than this, ms
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms
 -- Reply    {1, token, run}  claimed: the caller is to run
---          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more
+--          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more. Of
+--                           state c, ask again: the claim may be taken back
 --          {3, 0, text}     nobody may claim it, or may now
 --          {0, pttl, holder, others}  another runs, and holds the lock for pttl ms;
 --                      see shared/hash.lua
@@ -58,7 +59,7 @@ local known = redis.call('hmget', runs, tick, 'floor')
 local run, floor = readRun(known[1]), tonumber(known[2] or -1)
 local nth = '1'
 if run and run.id == id then
-  if run.state ~= 'r' then
+  if not goesOn(run) then
     return {-1, 0}
   end
   redis.call('hset', lock, id, '1')
@@ -67,7 +68,7 @@ if run and run.id == id then
 elseif held and (takes or not run) then
   return refused(lock, redis.call('pttl', lock))
 elseif run then
-  if run.state == 'r' and not held then
+  if goesOn(run) and not held then
     run.state = 'l'
   end
   if held or isOver(run) or not takes or run.nth ~= '1' then
@@ -107,7 +108,7 @@ drop(now - young, redis.call('zcard', ticks) + 1 - most)
 if dropped and tonumber(dropped) > floor then
   redis.call('hset', runs, 'floor', dropped)
 end
-run = {state = 'r', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = '0', id = id, err = ''}
+run = {state = 'c', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = '0', id = id, err = ''}
 redis.call('hset', runs, tick, runText(run))
 redis.call('zadd', ticks, tick, tick)
 -- As long as a tick is not too old, its run must be there. A little longer: not each claim has to

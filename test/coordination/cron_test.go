@@ -403,9 +403,14 @@ func TestOutageFailsClosed(t *testing.T) {
 				}
 				if written {
 					locktest.Eventually(t, "the claim is in Redis", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
-					// Another process cannot know that nobody runs.
-					if told, err := other.Do(bg, tick, mustNot); err != nil || !strings.HasPrefix(told.HoldID, c.ID()) {
-						t.Fatal(told, err)
+					// Another process cannot know that nobody runs, nor that somebody does.
+					ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+					_, err := other.Do(ctx, tick, mustNot)
+					cancel()
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded, nil, rlock.ErrUnreachable)
+					var said *rlock.Error
+					if !errors.As(err, &said) || !strings.HasPrefix(said.HolderID, c.ID()) {
+						t.Errorf("%v does not say who has claimed it", err)
 					}
 				}
 				proxy.Handle(nil)
@@ -421,6 +426,80 @@ func TestOutageFailsClosed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call claims a tick, its answer is lost, and its context ends. Others who ask for the tick meanwhile are
+// not told that it runs: they run it when the claim has been taken back.
+func TestClaimThatIsTakenBackIsToldToNobody(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		var sent locktest.SentCommands
+		theirs := b.Client(t)
+		theirs.AddHook(&sent)
+		j, other := c.NewCronJob("job"), locktest.NewClient(t, theirs).NewCronJob("job")
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon", "cron/finish")
+		locktest.OnNth(t, proxy, "cron/enter", 1, faultproxy.SwallowReply)
+		tick := aTick()
+		mine := ticks(j, tick)
+		locktest.Eventually(t, "it has claimed", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
+		next := ticks(other, tick)
+		locktest.Eventually(t, "another asks again", func() bool {
+			select {
+			case <-next.done:
+				t.Fatalf("it was told that another runs: %+v, %v", next.run, next.err)
+			default:
+			}
+			return sent.N.Load() > 3
+		})
+		mine.cancel()
+		if mine.end(t); mine.run.Here || !errors.Is(mine.err, context.Canceled) {
+			t.Fatal(mine.run, mine.err)
+		}
+		next.runs(t)
+		next.ends(t, func() error { return nil })
+		if !next.run.Here || next.run.TakenOver || next.err != nil {
+			t.Fatalf("%+v, %v", next.run, next.err)
+		}
+		wantTold(t, j, tick, next.run.HoldID)
+	})
+}
+
+// A claim that nobody can take back is lost with its lease, and told as that. While its function runs, or
+// has run, others are told at once.
+func TestWhatBecomesOfAClaim(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		j, other := c.NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon", "cron/renew")
+		locktest.OnNth(t, proxy, "cron/enter", 1, faultproxy.SwallowReply)
+		tick := aTick()
+		mine := ticks(j, tick)
+		locktest.Eventually(t, "it has claimed", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
+		proxy.Blackhole(true)
+		mine.cancel()
+		mine.end(t)
+		next := ticks(other, tick)
+		rdb.Del(bg, tickLock(tick)) // as its lease would
+		if next.end(t); next.run.Here || next.err != nil || !errors.Is(next.run.Err, rlock.ErrLeaseLost) {
+			t.Fatalf("%+v, %v", next.run, next.err)
+		}
+		proxy.Blackhole(false)
+
+		// The first note of the beginning is lost, and repeated.
+		tick = tick.Add(time.Second)
+		locktest.OnNth(t, proxy, "cron/renew", 1, faultproxy.ResetBefore)
+		mine = ticks(j, tick)
+		lease, _ := rlock.LeaseFrom(mine.runs(t))
+		if told := wantTold(t, other, tick, lease.HoldID()); told.Err != nil || !told.End.IsZero() {
+			t.Errorf("%+v", told)
+		}
+		mine.ends(t, func() error { return nil })
+		if mine.err != nil || !mine.run.Here {
+			t.Error(mine.run, mine.err)
+		}
+	})
 }
 
 // loseTick takes the lease of a run away, and waits until its function is told.
