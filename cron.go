@@ -62,7 +62,8 @@ func (o cronOption) cronJob(c *cronConfig) { o(c) }
 func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.takeover = true }) }
 
 // WithRetention sets for how long after its tick a run is kept, from [MinRetention] to [MaxKeep]; later
-// nobody runs that tick. Of each job Redis keeps the latest [MaxRuns], and those of the last minute.
+// nobody runs that tick. Of each job Redis keeps the latest [MaxRuns], those of the last minute, and those
+// that go on.
 func WithRetention(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.retention = d })
 }
@@ -240,7 +241,7 @@ func cronRun(r *protocol.Run) CronRun {
 	run := CronRun{
 		Scheduled: time.UnixMilli(r.Tick).UTC(), HoldID: r.HoldID, Token: r.Token, TakenOver: r.TakenOver, Start: time.UnixMilli(r.Start).UTC(),
 	}
-	if r.End > 0 {
+	if r.End > 0 && !r.State.GoesOn() {
 		run.End = time.UnixMilli(r.End).UTC()
 	}
 	switch r.State {

@@ -22,8 +22,8 @@ type Cron struct {
 	takes     bool
 }
 
-// CronRuns is how many runs of a CronJob Redis keeps, beside those of ticks that are younger than
-// cronYoung: late processes still find those.
+// CronRuns is how many runs of a CronJob Redis keeps, beside those that go on, and those of ticks that are
+// younger than cronYoung: late processes still find those.
 const (
 	CronRuns  = 100
 	cronYoung = time.Minute
@@ -68,7 +68,7 @@ type Run struct {
 	State      RunState
 	TakenOver  bool
 	Token      int64
-	Start, End int64 // ms since 1970 by the server's clock; End 0: not known
+	Start, End int64 // ms since 1970 by the server's clock; End 0: not known; of a run that goes on, that of its lease
 	HoldID     string
 	Text       string // of the error
 }
@@ -209,7 +209,7 @@ func (t *Tick) Renew(id string, lease time.Duration) Task {
 		begins = 1
 	}
 	return t.of.site.renewing("cron/renew", lease,
-		[]string{t.names.Lock, t.of.runs}, []any{id, t.of.site.millis(lease), t.tick, begins})
+		[]string{t.names.Lock, t.of.runs, t.of.ticks}, []any{id, t.of.site.millis(lease), t.tick, cronYoung.Milliseconds(), begins})
 }
 
 // Finish writes how the run of the hold with an id has ended, and ends the hold. With late, copies of

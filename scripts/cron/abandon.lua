@@ -29,7 +29,8 @@ if run and run.id == id and run.state == 'c' then
     redis.call('hdel', runs, tick)
     redis.call('zrem', ticks, tick)
   else
-    run.state, run.nth = 'l', '1' -- it is as lost as it was, and may be taken over
+    lost(run)
+    run.nth = '1' -- it is as lost as it was, and may be taken over
     redis.call('hset', runs, tick, runText(run))
   end
 end

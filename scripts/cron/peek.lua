@@ -14,6 +14,6 @@ if not run then
   return {0, 0}
 end
 if goesOn(run) and redis.call('exists', KEYS[2]) == 0 then
-  run.state = 'l'
+  lost(run)
 end
 return {1, tonumber(ARGV[1]), runText(run)}

@@ -10,9 +10,10 @@
 --                      b  it was broken off: its caller went away, or it panicked
 --                      l  its lease was lost
 --          nth         1; 2: it has taken over
---          start, end  by the server's clock, ms; 0: not known
+--          start, end  by the server's clock, ms; 0: not known. Of c and r it is the end of the
+--                      lease
 --
--- Defines  readRun(text), runText(run), goesOn(run), isOver(run). Numbers remain text
+-- Defines  readRun(text), runText(run), goesOn(run), lost(run), isOver(run). Numbers remain text
 
 local function readRun(text)
   if not text then
@@ -29,6 +30,11 @@ end
 -- goesOn reports whether a run has no outcome, as far as its record says.
 local function goesOn(run)
   return run.state == 'c' or run.state == 'r'
+end
+
+-- lost makes a run that was to go on one that nobody runs any more.
+local function lost(run)
+  run.state, run.stop = 'l', '0'
 end
 
 -- isOver reports whether nobody may take a run over: it has an outcome of its own.

@@ -722,6 +722,89 @@ func TestOldRunsAreDroppedAndNotRepeated(t *testing.T) {
 	})
 }
 
+// However old its tick is, and however many newer ones have run, a run that goes on is kept: others wait for
+// it, and one takes over if it is lost.
+func TestRunThatGoesOnIsNotDropped(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		open := func() *rlock.CronJob {
+			return b.NewClient(t, rlock.WithLongestPoll(20*time.Millisecond)).NewCronJob("job", rlock.WithTakeover(), rlock.WithRetention(time.Hour))
+		}
+		j, other := open(), open()
+		const long, n = 12, rlock.MaxRuns + 30
+		first := aTick().Add(-15 * time.Minute)
+		tick := func(i int) time.Time { return first.Add(time.Duration(i) * time.Second) }
+		var run, wait [long]*ticking
+		for i := range run {
+			run[i] = ticks(j, tick(i))
+			run[i].runs(t)
+			wait[i] = ticks(other, tick(i))
+		}
+		for i := range n {
+			wantRun(t, j, tick(long+i), works)
+		}
+		if kept := rdb.ZCard(bg, ticksKey).Val(); kept != rlock.MaxRuns {
+			t.Errorf("%d runs are kept", kept)
+		}
+		for i := range run {
+			if now := peekRun(t, other, tick(i)); now.Err != nil || !now.End.IsZero() {
+				t.Errorf("%+v", now)
+			}
+			select {
+			case <-wait[i].done:
+				t.Fatalf("it does not wait: %+v, %v", wait[i].run, wait[i].err)
+			default:
+			}
+		}
+		_, err := j.Do(bg, tick(long), mustNot)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired) // that was dropped
+
+		// One succeeds, one is broken off, and the lease of one is lost. Others run meanwhile.
+		run[0].ends(t, func() error { return nil })
+		run[1].ends(t, func() error { panic("on purpose") })
+		rdb.Del(bg, tickLock(tick(2)))
+		for i := range 20 {
+			wantRun(t, j, tick(long+n+i), works)
+		}
+		if wait[0].end(t); wait[0].run.Here || wait[0].run.Err != nil || wait[0].err != nil {
+			t.Errorf("%+v, %v", wait[0].run, wait[0].err)
+		}
+		for i := range wait {
+			if i > 2 {
+				run[i].ends(t, func() error { return nil })
+				wait[i].end(t)
+			} else if i > 0 {
+				wait[i].runs(t)
+				wait[i].ends(t, func() error { return nil })
+			}
+			if over := i == 1 || i == 2; wait[i].run.Here != over || wait[i].run.TakenOver != over || wait[i].err != nil {
+				t.Errorf("%d: %+v, %v", i, wait[i].run, wait[i].err)
+			}
+		}
+		run[2].ends(t, func() error { return nil })
+	})
+}
+
+// The keys of a job outlive the lease of a run, however short the retention is: each renewal sees to it.
+func TestRunOutlivesItsRetention(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, rdb := b.NewClient(t).NewCronJob("job", rlock.WithRetention(rlock.MinRetention)), b.Client(t)
+		wantRun(t, j, aTick(), func(ctx context.Context) error {
+			for _, key := range []string{runsKey, ticksKey} {
+				rdb.PExpire(bg, key, locktest.Patience)
+			}
+			lease, _ := rlock.LeaseFrom(ctx)
+			err := lease.Extend(ctx, time.Hour)
+			for _, key := range []string{runsKey, ticksKey} {
+				locktest.WantTTL(t, rdb, key, time.Hour+time.Minute)
+			}
+			return err
+		})
+	})
+}
+
 func TestMissedTicks(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
