@@ -275,7 +275,12 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 // Last returns the run of the latest tick that was run, if it is known. Bounds and errors are those of
 // an [Inspector].
 func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
-	last, err := j.last(ctx)
+	l := j.core()
+	if err := l.check(ctx); err != nil {
+		return CronRun{}, false, err
+	}
+	r, err := ask(ctx, l, j.asks().Last())
+	last := r.Outcome
 	if err != nil || !last.Known {
 		return CronRun{}, false, err
 	}
@@ -285,20 +290,12 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 	return cronRun(&last), true, nil
 }
 
-func (j *CronJob) last(ctx context.Context) (protocol.Run, error) {
-	l := j.core()
-	if err := l.check(ctx); err != nil {
-		return protocol.Run{}, err
-	}
-	r, err := ask(ctx, l, j.asks().Last())
-	return r.Outcome, err
-}
-
-// Missed returns the ticks after the latest that was run and until now, oldest first, of which there are
-// most at the most: the latest ones, from 1 to [MaxRuns]. A program that begins, or comes back after an
-// outage, calls Do for each of them to make up for it. next returns the first scheduled time after
-// another, as the Next of a cron.Schedule does; a zero time if there is none. If no run is known,
-// nothing is missed. Errors are those of an [Inspector].
+// Missed returns those of the latest scheduled times until now, most of them, from 1 to [MaxRuns], that
+// nobody has claimed, oldest first. A program that begins, or comes back after an outage, calls Do for
+// each of them to make up for it, before or after the Do of the next tick. next returns the first
+// scheduled time after another, as the Next of a cron.Schedule does; a zero time if there is none.
+// What is older than the runs that Redis keeps, or than all runs of the job, is not missed. Errors are
+// those of an [Inspector]; ErrInvalidArgument too for a schedule that [ScheduledTime] refuses.
 func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
 	l := j.core()
 	if err := l.check(ctx); err != nil {
@@ -307,13 +304,19 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 	if next == nil || most < 1 || most > MaxRuns {
 		return nil, l.error(invalid("Missed needs a schedule and a number from 1 to %d, not %d", MaxRuns, most))
 	}
-	last, err := j.last(ctx)
-	if err != nil || !last.Known {
-		return nil, err
-	}
-	missed := latestTicks(next, time.UnixMilli(last.Tick), l.c.clock.Now(), most)
-	if err := checkSchedule(next, missed); err != nil {
+	now := l.c.clock.Now()
+	due := latestTicks(next, now.Add(-j.asks().Retention()), now, most)
+	if err := checkSchedule(next, due); err != nil {
 		return nil, l.error(err)
 	}
-	return slices.DeleteFunc(missed, func(t time.Time) bool { return t.UnixMilli() <= last.Tick }), nil
+	if len(due) == 0 {
+		return nil, nil
+	}
+	r, err := ask(ctx, l, j.asks().Between(due[0].UnixMilli(), due[len(due)-1].UnixMilli()))
+	if err != nil || !r.Outcome.Known {
+		return nil, err
+	}
+	return slices.DeleteFunc(due, func(t time.Time) bool {
+		return t.UnixMilli() <= r.Outcome.Since || slices.Contains(r.Outcome.Ticks, t.UnixMilli())
+	}), nil
 }

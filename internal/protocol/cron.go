@@ -61,6 +61,33 @@ func (c *Cron) Last() Request[Run] {
 	return looking(c.site, "cron/last", []string{c.ticks, c.runs}, nil, readPeeked)
 }
 
+// ClaimedTicks are the ticks from one time to another that were claimed, in ms since 1970.
+type ClaimedTicks struct {
+	Known bool  // of any tick
+	Since int64 // up to this time nobody knows
+	Ticks []int64
+}
+
+// Between asks which ticks between two times, and at them, were claimed.
+func (c *Cron) Between(from, to int64) Request[ClaimedTicks] {
+	return looking(c.site, "cron/known", []string{c.ticks, c.runs}, []any{from, to}, readClaimed)
+}
+
+func readClaimed(a wire.Answer) (ClaimedTicks, error) {
+	known, since, rest, err := a.Pair()
+	if err != nil {
+		return ClaimedTicks{}, err
+	}
+	all := ClaimedTicks{known == 1, since, make([]int64, len(rest))}
+	for i, one := range rest {
+		text, _ := one.(string)
+		if all.Ticks[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return ClaimedTicks{}, wire.ErrReply(a.Val)
+		}
+	}
+	return all, nil
+}
+
 // Run is what is known of the run of a tick.
 type Run struct {
 	Known      bool
@@ -146,6 +173,9 @@ const (
 	begun                 // it cannot
 	runs                  // and Redis is told
 )
+
+// Retention is how long after its tick a run is kept.
+func (c *Cron) Retention() time.Duration { return c.retention }
 
 // Of is what all ticks of the job have in common.
 func (t *Tick) Of() *Cron { return t.of }

@@ -844,6 +844,57 @@ func TestMissedTicks(t *testing.T) {
 	})
 }
 
+// The ticks of an outage are missed, whether one asks before the next Do or after it.
+func TestMissedTicksOfAnOutage(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, other := b.NewClient(t).NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		now := aTick().Add(-30 * time.Minute) // the latest, whenever the test runs
+		offset := now.Sub(now.Truncate(time.Hour))
+		every := func(after time.Time) time.Time { return rlock.Every(time.Hour).Next(after.Add(-offset)).Add(offset) }
+		tick := func(ago int) time.Time { return now.Add(-time.Duration(ago) * time.Hour) }
+		wants := func(most int, want ...int) {
+			t.Helper()
+			missed, err := j.Missed(bg, every, most)
+			if len(missed) != len(want) || err != nil {
+				t.Fatalf("%v, %v, want those %v hours ago", missed, err, want)
+			}
+			for i, at := range missed {
+				if !at.Equal(tick(want[i])) {
+					t.Fatalf("%v, want those %v hours ago", missed, want)
+				}
+			}
+		}
+		for ago := 30; ago > 5; ago-- {
+			wantRun(t, j, tick(ago), works)
+		}
+		wants(rlock.MaxRuns, 5, 4, 3, 2, 1, 0)
+		wantRun(t, other, tick(1), works) // Redis is back
+		wants(rlock.MaxRuns, 5, 4, 3, 2, 0)
+		wantRun(t, other, tick(0), works)
+		wants(rlock.MaxRuns, 5, 4, 3, 2)
+		wants(4, 3, 2) // of the latest four
+		wants(1)
+		// Another that makes up for them at the same time has claimed some; one failed.
+		if run, err := other.Do(bg, tick(4), func(context.Context) error { return errors.New("failed") }); !run.Here || err == nil {
+			t.Fatal(run, err)
+		}
+		wants(rlock.MaxRuns, 5, 3, 2)
+		for _, ago := range []int{5, 3, 2} {
+			wantRun(t, j, tick(ago), works)
+		}
+		wants(rlock.MaxRuns)
+		// What was dropped, or is older than all, is not missed.
+		for i := range rlock.MaxRuns {
+			wantRun(t, j, tick(0).Add(time.Duration(i+1)*10*time.Second), works)
+		}
+		if rdb := b.Client(t); rdb.ZCard(bg, ticksKey).Val() != rlock.MaxRuns {
+			t.Error("it keeps more")
+		}
+		wants(rlock.MaxRuns)
+	})
+}
+
 // The client shuts down while a function runs: its end is kept all the same. And a function that waits is
 // told.
 func TestRunOfAClientThatShutsDown(t *testing.T) {
