@@ -23,7 +23,7 @@ import (
 // tick may run again. Details: docs/cron.md.
 type CronJob struct{ of *core }
 
-// CronRun is the run of a tick. It runs as long as End is zero and Err nil.
+// CronRun is the run of a tick. It runs, or is about to, as long as End is zero and Err nil.
 type CronRun struct {
 	Scheduled time.Time // the tick, in UTC
 	Here      bool      // this call has run the function
@@ -62,7 +62,8 @@ func (o cronOption) cronJob(c *cronConfig) { o(c) }
 func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.takeover = true }) }
 
 // WithRetention sets for how long after its tick a run is kept, from [MinRetention] to [MaxKeep]; later
-// nobody runs that tick. Of each job Redis keeps the latest [MaxRuns], and those of the last minute.
+// nobody runs that tick. Of each job Redis keeps the latest [MaxRuns], those of the last minute, and those
+// that go on.
 func WithRetention(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.retention = d })
 }
@@ -94,7 +95,8 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 
 // Do runs fn for the tick of that time, unless another has run it or runs it: then it returns at once
 // whose run that is, and no error. Two times are one tick if they agree to the millisecond, so scheduled
-// is what the schedule says, never time.Now (see [ScheduledTime]).
+// is what the schedule says, never time.Now (see [ScheduledTime]). While another has claimed the tick and
+// not begun, it may take that back: Do waits to see, for moments, or for its lease if that process is gone.
 //
 // fn gets the context of a renewed lease ([Lease.Context]), and its error is returned as by [Do]. If fn
 // returned nil, the error
@@ -105,7 +107,7 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 //
 // If fn did not run, the error matches ErrNotRun, and is one of [Locker].Lock: ErrUnreachable or ErrRefused in an outage, which
 // leaves the tick to others and to a later Do; ErrNotAcquired if the run of so old a tick is not kept any
-// more, or the tick is more than an hour ahead of the clock of Redis.
+// more, the tick is more than an hour ahead of the clock of Redis, or ctx ended during such a wait.
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
 		if err != nil && !run.Here {
@@ -120,27 +122,44 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		return CronRun{}, j.of.error(invalid("Do needs a function"))
 	}
 	var s *sleeper
-	for until := j.of.c.clock.Now().Add(j.of.c.cfg.commandTimeout); ; {
+	for look, pause := 0, firstClaimPause; ; look++ {
 		l, lease, other, err := j.claim(ctx, tick)
 		switch {
 		case lease != nil:
 			return runTick(ctx, l, lease, tick, fn)
 		case err != nil:
 			return CronRun{}, err
-		case !j.ghost(&other):
+		case other.State != protocol.Claimed:
 			return cronRun(&other), nil
-		case !j.of.c.clock.Now().Before(until):
-			return CronRun{}, l.error(because(ErrUnreachable, errGhost))
 		}
+		// Its owner may not know that it has the claim: the answer was lost, its context ends, and it takes
+		// the claim back. To say now that it runs the tick would leave that to nobody. At the latest its
+		// lease tells.
 		if s == nil {
 			s = newSleeper(&l.c.env)
 			defer s.stop()
 		}
-		if s.sleep(20*time.Millisecond+seam.Jitter(l.c.seed, other.Token, 0, 10*time.Millisecond), nil, nil, ctx.Done(), l.c.closing) == wokenByEnd {
-			return CronRun{}, l.error(endOf(ctx))
+		if s.sleep(pause+seam.Jitter(l.c.seed, other.Token, look, pause/2), nil, nil, ctx.Done(), l.c.closing) == wokenByEnd {
+			return CronRun{}, l.claimedBy(&other, endOf(ctx))
 		}
+		pause = min(2*pause, longestClaimPause)
 	}
 }
+
+// The pauses of a call that finds a claim whose function may not have begun. A function that runs for
+// longer than beginsWithin is known to run before the first pause is over.
+const (
+	beginsWithin      = 10 * time.Millisecond
+	firstClaimPause   = 20 * time.Millisecond
+	longestClaimPause = 500 * time.Millisecond
+)
+
+// claimedBy is the error of a call that ends while another has the claim and may not have begun.
+func (l *core) claimedBy(r *protocol.Run, why error) *Error {
+	return &Error{Lock: l.name(), HolderID: r.HoldID, Err: because(because(ErrNotAcquired, errClaimed), why)}
+}
+
+var errClaimed = errors.New("another call has claimed the tick, and does not say that it runs")
 
 // claim claims a tick, and returns its lease; or the run of another, or why there is neither.
 func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease, other protocol.Run, err error) {
@@ -164,15 +183,6 @@ func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease,
 	return l, lease, other, err
 }
 
-// ghost reports whether a run that seems to go on is a claim of an earlier call of this client, whose
-// answer was lost, and which is still to be taken back. Or one that is just about to end.
-func (j *CronJob) ghost(r *protocol.Run) bool {
-	n := j.of.c.numberOf(r.HoldID)
-	return r.State == protocol.Running && n > 0 && j.of.c.watchdog.tokenOf(n) == 0
-}
-
-var errGhost = errors.New("a claim of an earlier call is still to be taken back")
-
 // runTick calls fn under a lease, and ends the lease.
 func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx context.Context) error) (run CronRun, err error) {
 	asks, claimed := l.asks.(*protocol.Tick), l.asks.(*protocol.Tick).Claimed()
@@ -185,6 +195,11 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 		return CronRun{}, joined(err, onlyUnconfirmed(lease.Unlock(ctx)))
 	}
 	run.Here = true
+	asks.Runs()
+	// If the function takes longer, a renewal says that it has begun: at once for all that is seen of it,
+	// and for a short one there is no request more.
+	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.of.(*hold).renewNow)
+	defer says.Stop()
 	finish := func(state protocol.RunState, text string) error {
 		if len(text) > maxFailure {
 			text = strings.ToValidUTF8(text[:maxFailure], "")
@@ -231,7 +246,7 @@ func cronRun(r *protocol.Run) CronRun {
 	run := CronRun{
 		Scheduled: time.UnixMilli(r.Tick).UTC(), HoldID: r.HoldID, Token: r.Token, TakenOver: r.TakenOver, Start: time.UnixMilli(r.Start).UTC(),
 	}
-	if r.End > 0 {
+	if r.End > 0 && !r.State.GoesOn() {
 		run.End = time.UnixMilli(r.End).UTC()
 	}
 	switch r.State {
@@ -265,30 +280,27 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 // Last returns the run of the latest tick that was run, if it is known. Bounds and errors are those of
 // an [Inspector].
 func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
-	last, err := j.last(ctx)
+	l := j.core()
+	if err := l.check(ctx); err != nil {
+		return CronRun{}, false, err
+	}
+	r, err := ask(ctx, l, j.asks().Last())
+	last := r.Outcome
 	if err != nil || !last.Known {
 		return CronRun{}, false, err
 	}
-	if last.State == protocol.Running {
+	if last.State.GoesOn() {
 		return j.Peek(ctx, time.UnixMilli(last.Tick))
 	}
 	return cronRun(&last), true, nil
 }
 
-func (j *CronJob) last(ctx context.Context) (protocol.Run, error) {
-	l := j.core()
-	if err := l.check(ctx); err != nil {
-		return protocol.Run{}, err
-	}
-	r, err := ask(ctx, l, j.asks().Last())
-	return r.Outcome, err
-}
-
-// Missed returns the ticks after the latest that was run and until now, oldest first, of which there are
-// most at the most: the latest ones, from 1 to [MaxRuns]. A program that begins, or comes back after an
-// outage, calls Do for each of them to make up for it. next returns the first scheduled time after
-// another, as the Next of a cron.Schedule does; a zero time if there is none. If no run is known,
-// nothing is missed. Errors are those of an [Inspector].
+// Missed returns those of the latest scheduled times until now, most of them, from 1 to [MaxRuns], that
+// nobody has claimed, oldest first. A program that begins, or comes back after an outage, calls Do for
+// each of them to make up for it, before or after the Do of the next tick. next returns the first
+// scheduled time after another, as the Next of a cron.Schedule does; a zero time if there is none.
+// What is older than the runs that Redis keeps, or than all runs of the job, is not missed. Errors are
+// those of an [Inspector]; ErrInvalidArgument too for a schedule that [ScheduledTime] refuses.
 func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
 	l := j.core()
 	if err := l.check(ctx); err != nil {
@@ -297,13 +309,19 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 	if next == nil || most < 1 || most > MaxRuns {
 		return nil, l.error(invalid("Missed needs a schedule and a number from 1 to %d, not %d", MaxRuns, most))
 	}
-	last, err := j.last(ctx)
-	if err != nil || !last.Known {
-		return nil, err
-	}
-	missed := latestTicks(next, time.UnixMilli(last.Tick), l.c.clock.Now(), most)
-	if err := checkSchedule(next, missed); err != nil {
+	now := l.c.clock.Now()
+	due := latestTicks(next, now.Add(-j.asks().Retention()), now, most)
+	if err := checkSchedule(next, due); err != nil {
 		return nil, l.error(err)
 	}
-	return slices.DeleteFunc(missed, func(t time.Time) bool { return t.UnixMilli() <= last.Tick }), nil
+	if len(due) == 0 {
+		return nil, nil
+	}
+	r, err := ask(ctx, l, j.asks().Between(due[0].UnixMilli(), due[len(due)-1].UnixMilli()))
+	if err != nil || !r.Outcome.Known {
+		return nil, err
+	}
+	return slices.DeleteFunc(due, func(t time.Time) bool {
+		return t.UnixMilli() <= r.Outcome.Since || slices.Contains(r.Outcome.Ticks, t.UnixMilli())
+	}), nil
 }

@@ -38,26 +38,34 @@ func ExampleCronJob() {
 	// here: false
 }
 
-// After an outage a job makes up for the latest of the ticks that nobody has run.
+// A job makes up for the ticks of an outage, when Redis is back.
 func ExampleCronJob_Missed() {
 	client, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	next := func(after time.Time) time.Time { return after.Truncate(time.Hour).Add(time.Hour) } // or Next of a cron.Schedule
-	report := func(context.Context) error { return nil }
-
+	schedule := rlock.Every(24 * time.Hour) // or a cron.Schedule
 	job := client.NewCronJob("report")
-	if _, err := job.Do(ctx, time.Now().Add(-5*time.Hour).Truncate(time.Hour), report); err != nil { // the last run
-		log.Fatal(err)
+	report := func(ago int) {
+		tick := time.Now().Truncate(24 * time.Hour).Add(-24 * time.Hour * time.Duration(ago))
+		run, err := job.Do(ctx, tick, func(context.Context) error { return nil })
+		fmt.Println("the tick of", ago, "days ago ran here:", run.Here, err)
 	}
-	missed, err := job.Missed(ctx, next, 1) // with rlock.MaxRuns it is all of them
+
+	report(5)
+	// For four days Do returns ErrUnreachable. Then it succeeds again:
+	report(0)
+	missed, err := job.Missed(ctx, schedule.Next, rlock.MaxRuns)
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, tick := range missed {
-		run, err := job.Do(ctx, tick, report)
-		fmt.Println("made up for it here:", run.Here, err)
+		report(int(time.Since(tick).Hours() / 24))
 	}
 	// Output:
-	// made up for it here: true <nil>
+	// the tick of 5 days ago ran here: true <nil>
+	// the tick of 0 days ago ran here: true <nil>
+	// the tick of 4 days ago ran here: true <nil>
+	// the tick of 3 days ago ran here: true <nil>
+	// the tick of 2 days ago ran here: true <nil>
+	// the tick of 1 days ago ran here: true <nil>
 }

@@ -136,6 +136,16 @@ func (h *hold) retryLocked(now instant, err error, logged bool) {
 	}
 }
 
+// renewNow has the watchdog renew the hold at once.
+func (h *hold) renewNow() {
+	h.lock()
+	defer h.unlock()
+	if h.state == held {
+		h.renewAt = h.core.c.now()
+		h.core.c.watchdog.hurry(&h.entry)
+	}
+}
+
 // drain implements duty: the client shuts down. It tells the holder, which keeps the lock
 // until it unlocks, because it may still work.
 func (h *hold) drain() {

@@ -15,15 +15,15 @@ var _ Protocol = (*Tick)(nil)
 // Cron is what all ticks of a CronJob have in common.
 type Cron struct {
 	site      *Site
-	runs      string // key: a hash
-	ticks     string // key: a zset
-	channel   string
+	runs      string  // key: a hash
+	ticks     string  // key: a zset
+	names     derived // of the lock of each tick: all are in one slot
 	retention time.Duration
 	takes     bool
 }
 
-// CronRuns is how many runs of a CronJob Redis keeps, beside those of ticks that are younger than
-// cronYoung: late processes still find those.
+// CronRuns is how many runs of a CronJob Redis keeps, beside those that go on, and those of ticks that are
+// younger than cronYoung: late processes still find those.
 const (
 	CronRuns  = 100
 	cronYoung = time.Minute
@@ -37,14 +37,16 @@ const CronAhead = time.Hour
 // over. Locks of its name have nothing to do with it.
 func NewCron(site *Site, names *Names, retention time.Duration, takes bool) *Cron {
 	base := names.Derived("rlock:cron")
-	return &Cron{site, base, base + ":ticks", base + ":free", retention, takes}
+	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, takes}
 }
 
 // At is the protocol of one call for a tick, in ms since 1970.
 func (c *Cron) At(tick int64) *Tick {
-	own := &Names{Lock: c.lock(tick)}
-	own.derived.Store(&derived{channel: c.channel})
-	return &Tick{Lock: *NewLock(c.site, own), of: c, tick: tick}
+	t := &Tick{of: c, tick: tick}
+	t.own.Lock = c.lock(tick)
+	t.own.derived.Store(&c.names)
+	t.Lock = Lock{site: c.site, names: &t.own}
+	return t
 }
 
 func (c *Cron) lock(tick int64) string { return c.runs + ":" + strconv.FormatInt(tick, 10) }
@@ -59,6 +61,33 @@ func (c *Cron) Last() Request[Run] {
 	return looking(c.site, "cron/last", []string{c.ticks, c.runs}, nil, readPeeked)
 }
 
+// ClaimedTicks are the ticks from one time to another that were claimed, in ms since 1970.
+type ClaimedTicks struct {
+	Known bool  // of any tick
+	Since int64 // up to this time nobody knows
+	Ticks []int64
+}
+
+// Between asks which ticks between two times, and at them, were claimed.
+func (c *Cron) Between(from, to int64) Request[ClaimedTicks] {
+	return looking(c.site, "cron/known", []string{c.ticks, c.runs}, []any{from, to}, readClaimed)
+}
+
+func readClaimed(a wire.Answer) (ClaimedTicks, error) {
+	known, since, rest, err := a.Pair()
+	if err != nil {
+		return ClaimedTicks{}, err
+	}
+	all := ClaimedTicks{known == 1, since, make([]int64, len(rest))}
+	for i, one := range rest {
+		text, _ := one.(string)
+		if all.Ticks[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return ClaimedTicks{}, wire.ErrReply(a.Val)
+		}
+	}
+	return all, nil
+}
+
 // Run is what is known of the run of a tick.
 type Run struct {
 	Known      bool
@@ -66,7 +95,7 @@ type Run struct {
 	State      RunState
 	TakenOver  bool
 	Token      int64
-	Start, End int64 // ms since 1970 by the server's clock; End 0: not known
+	Start, End int64 // ms since 1970 by the server's clock; End 0: not known; of a run that goes on, that of its lease
 	HoldID     string
 	Text       string // of the error
 }
@@ -76,7 +105,8 @@ type RunState string
 
 // The states of a run, as Redis has them.
 const (
-	Running   RunState = "r"
+	Claimed   RunState = "c" // it may not have begun, and be taken back
+	Running   RunState = "r" // it has begun
 	Succeeded RunState = "s"
 	Broken    RunState = "b" // its caller went away, or it panicked
 	Errored   RunState = "f"
@@ -123,15 +153,29 @@ func runIn(a wire.Answer, rest []any) (Run, error) {
 	return Run{}, wire.ErrReply(a.Val)
 }
 
+// GoesOn reports whether a run has no outcome, as far as its record says.
+func (s RunState) GoesOn() bool { return s == Claimed || s == Running }
+
 // Tick is the protocol of one call for a tick: a Lock on a key of its own, whose first entry claims the
 // tick for good. It belongs to the goroutine of the call.
 type Tick struct {
 	Lock
+	own     Names
 	of      *Cron
 	tick    int64
 	claimed Run
-	begun   atomic.Bool
+	phase   atomic.Int32
 }
+
+// The phases of a call for a tick.
+const (
+	notBegun int32 = iota // its claim, if there is one, can be taken back
+	begun                 // it cannot
+	runs                  // and Redis is told
+)
+
+// Retention is how long after its tick a run is kept.
+func (c *Cron) Retention() time.Duration { return c.retention }
 
 // Of is what all ticks of the job have in common.
 func (t *Tick) Of() *Cron { return t.of }
@@ -144,10 +188,14 @@ func (t *Tick) Claimed() Run { return t.claimed }
 
 // Begin says that the function is about to run. From then on the claim is not taken back, whatever ends
 // the hold.
-func (t *Tick) Begin() { t.begun.Store(true) }
+func (t *Tick) Begin() { t.phase.Store(begun) }
 
 // NotBegun takes back a Begin whose function does not run.
-func (t *Tick) NotBegun() { t.begun.Store(false) }
+func (t *Tick) NotBegun() { t.phase.Store(notBegun) }
+
+// Runs says, after Begin, that the function runs for certain: from then on each renewal tells that to
+// those who ask for the tick.
+func (t *Tick) Runs() { t.phase.Store(runs) }
 
 // HandsOver implements Protocol: whoever comes next finds the run.
 func (t *Tick) HandsOver() bool { return false }
@@ -184,6 +232,16 @@ func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
 	return e, err
 }
 
+// Renew implements Protocol.
+func (t *Tick) Renew(id string, lease time.Duration) Task {
+	begins := 0
+	if t.phase.Load() == runs {
+		begins = 1
+	}
+	return t.of.site.renewing("cron/renew", lease,
+		[]string{t.names.Lock, t.of.runs, t.of.ticks}, []any{id, t.of.site.millis(lease), t.tick, cronYoung.Milliseconds(), begins})
+}
+
 // Finish writes how the run of the hold with an id has ended, and ends the hold. With late, copies of
 // its first request may come late.
 func (t *Tick) Finish(id string, state RunState, text string, late bool) Task {
@@ -203,7 +261,7 @@ func (t *Tick) Release(id string, n int) Task {
 
 // Abandon implements Protocol.
 func (t *Tick) Abandon(id string, late bool) Task {
-	if t.begun.Load() {
+	if t.phase.Load() != notBegun {
 		return t.Finish(id, Lost, "", late)
 	}
 	return t.of.site.leaving("cron/abandon",

@@ -26,7 +26,10 @@ type cronJudge struct {
 }
 
 // tickFate is what has become of a tick.
-type tickFate struct{ runs []*cronPlay }
+type tickFate struct {
+	runs []*cronPlay
+	told []string // hold ids of which calls were told that they run
+}
 
 // cronPlay is a run of a function.
 type cronPlay struct {
@@ -118,6 +121,9 @@ func (j *cronJudge) do(k *worker, job *rlock.CronJob, tick time.Time, length fun
 			j.accuse("%s was told %+v of the tick of %v", k.who, run, tick)
 		default:
 			j.told++
+			if f := j.fate(tick); run.End.IsZero() && run.Err == nil {
+				f.told = append(f.told, run.HoldID)
+			}
 		}
 		j.mu.Unlock()
 		if mine != nil || !errors.Is(err, rlock.ErrUnreachable) {
@@ -138,6 +144,11 @@ func (j *cronJudge) settle(job *rlock.CronJob) {
 		}
 		if err != nil {
 			j.accuse("Peek: %v", err)
+		}
+		for _, id := range f.told {
+			if !slices.ContainsFunc(f.runs, func(r *cronPlay) bool { return r.holder == id }) {
+				j.accuse("somebody was told that %s runs the tick of %v, and it never did", id, tick)
+			}
 		}
 		for _, r := range f.runs {
 			if !r.final() {
@@ -232,7 +243,8 @@ func TestSimulationFindsMutationsOfCron(t *testing.T) {
 		{"nobody looks for a claim", "has run it", "cron/enter",
 			"local run, floor = readRun(known[1]), tonumber(known[2] or -1)", "local run, floor = nil, -1"},
 		{"a claim is taken back after its run", "has run it", "cron/abandon",
-			"run.id == id and run.state == 'r'", "true"},
+			"run.id == id and run.state == 'c'", "true"},
+		{"a claim is told as a run", "never did", "cron/enter", "run = {state = 'c'", "run = {state = 'r'"},
 	}, run(false))
 	finds(t, []mistake{
 		{"a run that has ended is taken over", "not lost", "cron/enter", "held or isOver(run) or not takes", "held or not takes"},

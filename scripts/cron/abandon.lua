@@ -24,12 +24,13 @@ local id, tick, keep, channel, how = unpack(ARGV)
 local freed = redis.call('hdel', lock, id) == 1
 redis.call('set', tombstone, 1, 'px', keep)
 local run = readRun(redis.call('hget', runs, tick))
-if run and run.id == id and run.state == 'r' then
+if run and run.id == id and run.state == 'c' then
   if run.nth == '1' then
     redis.call('hdel', runs, tick)
     redis.call('zrem', ticks, tick)
   else
-    run.state, run.nth = 'l', '1' -- it is as lost as it was, and may be taken over
+    lost(run)
+    run.nth = '1' -- it is as lost as it was, and may be taken over
     redis.call('hset', runs, tick, runText(run))
   end
 end

@@ -12,10 +12,12 @@
 -- ARGV[4]  1: wait for a run, and take it over, once, if it is lost; 0: do neither
 -- ARGV[5]  retention: how long after its tick a run is kept, ms
 -- ARGV[6]  most runs that are kept, beside
--- ARGV[7]  those of ticks that are no older than this, ms
+-- ARGV[7]  those of ticks that are no older than this, ms. A run that goes on is kept, and for so
+--          long after its end: others may wait for it, to take it over
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms
 -- Reply    {1, token, run}  claimed: the caller is to run
---          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more
+--          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more. Of
+--                           state c, ask again: the claim may be taken back
 --          {3, 0, text}     nobody may claim it, or may now
 --          {0, pttl, holder, others}  another runs, and holds the lock for pttl ms;
 --                      see shared/hash.lua
@@ -58,7 +60,7 @@ local known = redis.call('hmget', runs, tick, 'floor')
 local run, floor = readRun(known[1]), tonumber(known[2] or -1)
 local nth = '1'
 if run and run.id == id then
-  if run.state ~= 'r' then
+  if not goesOn(run) then
     return {-1, 0}
   end
   redis.call('hset', lock, id, '1')
@@ -67,8 +69,8 @@ if run and run.id == id then
 elseif held and (takes or not run) then
   return refused(lock, redis.call('pttl', lock))
 elseif run then
-  if run.state == 'r' and not held then
-    run.state = 'l'
+  if goesOn(run) and not held then
+    lost(run)
   end
   if held or isOver(run) or not takes or run.nth ~= '1' then
     return answer(2, runText(run))
@@ -82,37 +84,52 @@ else
   end
 end
 
--- FEW is how many old runs a claim drops at the most, in each of two ways. It adds one.
+-- FEW is how many old runs a claim drops at the most, in each of two ways. It adds one. Of runs that
+-- it has to keep, it looks past as many as are kept otherwise.
 local FEW = 10
 
 local dropped
 
+-- isNeeded reports whether a run is to be kept though its tick is old. Those up to the floor are there since
+-- they went on when newer ones were dropped.
+local function isNeeded(at, old)
+  return old and tonumber(old.stop) >= now - young and (goesOn(old) or tonumber(at) <= floor)
+end
+
 local function drop(before, n)
-  if n <= 0 then
-    return
-  end
-  local old = redis.call('zrangebyscore', ticks, '-inf', string.format('(%.0f', before), 'limit', 0, math.min(n, FEW))
-  for _, one in ipairs(old) do
-    redis.call('hdel', runs, one)
-    redis.call('zrem', ticks, one)
-    dropped = one
+  local at = 0
+  n = math.min(n, FEW)
+  while n > 0 and at < most do
+    local old = redis.call('zrangebyscore', ticks, '-inf', string.format('(%.0f', before), 'limit', at, n)
+    if #old == 0 then
+      return
+    end
+    for _, one in ipairs(old) do
+      if isNeeded(one, readRun(redis.call('hget', runs, one))) then
+        at = at + 1
+      else
+        redis.call('hdel', runs, one)
+        redis.call('zrem', ticks, one)
+        dropped, n = one, n - 1
+      end
+    end
   end
 end
 
 local token = drawToken(clock, us, digits)
 redis.call('hset', lock, id, '1')
-lengthen(lock, lease)
+redis.call('pexpire', lock, lease) -- nobody has held it
 drop(now - retention, FEW)
 drop(now - young, redis.call('zcard', ticks) + 1 - most)
 if dropped and tonumber(dropped) > floor then
   redis.call('hset', runs, 'floor', dropped)
 end
-run = {state = 'r', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = '0', id = id, err = ''}
+run = {state = 'c', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = string.format('%.0f', now + lease), id = id, err = ''}
 redis.call('hset', runs, tick, runText(run))
 redis.call('zadd', ticks, tick, tick)
--- As long as a tick is not too old, its run must be there. A little longer: not each claim has to
--- renew that.
-local life = retention + math.max(tonumber(tick) - now, 0)
+-- As long as a tick is not too old, or its run is needed, that must be there. A little longer: not each
+-- claim has to renew that.
+local life = math.max(retention + math.max(tonumber(tick) - now, 0), lease + young)
 if redis.call('pttl', runs) < life then
   life = string.format('%.0f', life + math.floor(retention / 100))
   redis.call('pexpire', runs, life)

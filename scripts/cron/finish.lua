@@ -31,7 +31,7 @@ if late ~= '0' then
 end
 local run = readRun(redis.call('hget', runs, tick))
 local mine = run and run.id == id
-if mine and run.state == 'r' then
+if mine and goesOn(run) then
   run.state, run.err = freed and state or 'l', text
   run.stop = string.format('%.0f', math.floor(micros() / 1000))
   redis.call('hset', runs, tick, runText(run))

@@ -2,10 +2,10 @@
 --
 -- KEYS[1]  ticks: see cron/enter
 -- KEYS[2]  runs: see cron/enter
--- Reply    {1, tick, run}  as in shared/cronrun; of state r, cron/peek tells whether somebody
---                          runs it
+-- Reply    {1, tick, run}  as in shared/cronrun; of state c or r, cron/peek tells whether
+--                          somebody runs it
 --          {0, 0}          none is known
--- Caller   Last, Missed
+-- Caller   Last
 -- Twice    Reads only.
 
 local last = redis.call('zrange', KEYS[1], -1, -1)[1]

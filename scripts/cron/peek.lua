@@ -13,7 +13,7 @@ local run = readRun(redis.call('hget', KEYS[1], ARGV[1]))
 if not run then
   return {0, 0}
 end
-if run.state == 'r' and redis.call('exists', KEYS[2]) == 0 then
-  run.state = 'l'
+if goesOn(run) and redis.call('exists', KEYS[2]) == 0 then
+  lost(run)
 end
 return {1, tonumber(ARGV[1]), runText(run)}

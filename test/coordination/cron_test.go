@@ -403,9 +403,14 @@ func TestOutageFailsClosed(t *testing.T) {
 				}
 				if written {
 					locktest.Eventually(t, "the claim is in Redis", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
-					// Another process cannot know that nobody runs.
-					if told, err := other.Do(bg, tick, mustNot); err != nil || !strings.HasPrefix(told.HoldID, c.ID()) {
-						t.Fatal(told, err)
+					// Another process cannot know that nobody runs, nor that somebody does.
+					ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+					_, err := other.Do(ctx, tick, mustNot)
+					cancel()
+					locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded, nil, rlock.ErrUnreachable)
+					var said *rlock.Error
+					if !errors.As(err, &said) || !strings.HasPrefix(said.HolderID, c.ID()) {
+						t.Errorf("%v does not say who has claimed it", err)
 					}
 				}
 				proxy.Handle(nil)
@@ -421,6 +426,80 @@ func TestOutageFailsClosed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call claims a tick, its answer is lost, and its context ends. Others who ask for the tick meanwhile are
+// not told that it runs: they run it when the claim has been taken back.
+func TestClaimThatIsTakenBackIsToldToNobody(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		var sent locktest.SentCommands
+		theirs := b.Client(t)
+		theirs.AddHook(&sent)
+		j, other := c.NewCronJob("job"), locktest.NewClient(t, theirs).NewCronJob("job")
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon", "cron/finish")
+		locktest.OnNth(t, proxy, "cron/enter", 1, faultproxy.SwallowReply)
+		tick := aTick()
+		mine := ticks(j, tick)
+		locktest.Eventually(t, "it has claimed", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
+		next := ticks(other, tick)
+		locktest.Eventually(t, "another asks again", func() bool {
+			select {
+			case <-next.done:
+				t.Fatalf("it was told that another runs: %+v, %v", next.run, next.err)
+			default:
+			}
+			return sent.N.Load() > 3
+		})
+		mine.cancel()
+		if mine.end(t); mine.run.Here || !errors.Is(mine.err, context.Canceled) {
+			t.Fatal(mine.run, mine.err)
+		}
+		next.runs(t)
+		next.ends(t, func() error { return nil })
+		if !next.run.Here || next.run.TakenOver || next.err != nil {
+			t.Fatalf("%+v, %v", next.run, next.err)
+		}
+		wantTold(t, j, tick, next.run.HoldID)
+	})
+}
+
+// A claim that nobody can take back is lost with its lease, and told as that. While its function runs, or
+// has run, others are told at once.
+func TestWhatBecomesOfAClaim(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		j, other := c.NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon", "cron/renew")
+		locktest.OnNth(t, proxy, "cron/enter", 1, faultproxy.SwallowReply)
+		tick := aTick()
+		mine := ticks(j, tick)
+		locktest.Eventually(t, "it has claimed", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
+		proxy.Blackhole(true)
+		mine.cancel()
+		mine.end(t)
+		next := ticks(other, tick)
+		rdb.Del(bg, tickLock(tick)) // as its lease would
+		if next.end(t); next.run.Here || next.err != nil || !errors.Is(next.run.Err, rlock.ErrLeaseLost) {
+			t.Fatalf("%+v, %v", next.run, next.err)
+		}
+		proxy.Blackhole(false)
+
+		// The first note of the beginning is lost, and repeated.
+		tick = tick.Add(time.Second)
+		locktest.OnNth(t, proxy, "cron/renew", 1, faultproxy.ResetBefore)
+		mine = ticks(j, tick)
+		lease, _ := rlock.LeaseFrom(mine.runs(t))
+		if told := wantTold(t, other, tick, lease.HoldID()); told.Err != nil || !told.End.IsZero() {
+			t.Errorf("%+v", told)
+		}
+		mine.ends(t, func() error { return nil })
+		if mine.err != nil || !mine.run.Here {
+			t.Error(mine.run, mine.err)
+		}
+	})
 }
 
 // loseTick takes the lease of a run away, and waits until its function is told.
@@ -643,6 +722,89 @@ func TestOldRunsAreDroppedAndNotRepeated(t *testing.T) {
 	})
 }
 
+// However old its tick is, and however many newer ones have run, a run that goes on is kept: others wait for
+// it, and one takes over if it is lost.
+func TestRunThatGoesOnIsNotDropped(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		open := func() *rlock.CronJob {
+			return b.NewClient(t, rlock.WithLongestPoll(20*time.Millisecond)).NewCronJob("job", rlock.WithTakeover(), rlock.WithRetention(time.Hour))
+		}
+		j, other := open(), open()
+		const long, n = 12, rlock.MaxRuns + 30
+		first := aTick().Add(-15 * time.Minute)
+		tick := func(i int) time.Time { return first.Add(time.Duration(i) * time.Second) }
+		var run, wait [long]*ticking
+		for i := range run {
+			run[i] = ticks(j, tick(i))
+			run[i].runs(t)
+			wait[i] = ticks(other, tick(i))
+		}
+		for i := range n {
+			wantRun(t, j, tick(long+i), works)
+		}
+		if kept := rdb.ZCard(bg, ticksKey).Val(); kept != rlock.MaxRuns {
+			t.Errorf("%d runs are kept", kept)
+		}
+		for i := range run {
+			if now := peekRun(t, other, tick(i)); now.Err != nil || !now.End.IsZero() {
+				t.Errorf("%+v", now)
+			}
+			select {
+			case <-wait[i].done:
+				t.Fatalf("it does not wait: %+v, %v", wait[i].run, wait[i].err)
+			default:
+			}
+		}
+		_, err := j.Do(bg, tick(long), mustNot)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired) // that was dropped
+
+		// One succeeds, one is broken off, and the lease of one is lost. Others run meanwhile.
+		run[0].ends(t, func() error { return nil })
+		run[1].ends(t, func() error { panic("on purpose") })
+		rdb.Del(bg, tickLock(tick(2)))
+		for i := range 20 {
+			wantRun(t, j, tick(long+n+i), works)
+		}
+		if wait[0].end(t); wait[0].run.Here || wait[0].run.Err != nil || wait[0].err != nil {
+			t.Errorf("%+v, %v", wait[0].run, wait[0].err)
+		}
+		for i := range wait {
+			if i > 2 {
+				run[i].ends(t, func() error { return nil })
+				wait[i].end(t)
+			} else if i > 0 {
+				wait[i].runs(t)
+				wait[i].ends(t, func() error { return nil })
+			}
+			if over := i == 1 || i == 2; wait[i].run.Here != over || wait[i].run.TakenOver != over || wait[i].err != nil {
+				t.Errorf("%d: %+v, %v", i, wait[i].run, wait[i].err)
+			}
+		}
+		run[2].ends(t, func() error { return nil })
+	})
+}
+
+// The keys of a job outlive the lease of a run, however short the retention is: each renewal sees to it.
+func TestRunOutlivesItsRetention(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, rdb := b.NewClient(t).NewCronJob("job", rlock.WithRetention(rlock.MinRetention)), b.Client(t)
+		wantRun(t, j, aTick(), func(ctx context.Context) error {
+			for _, key := range []string{runsKey, ticksKey} {
+				rdb.PExpire(bg, key, locktest.Patience)
+			}
+			lease, _ := rlock.LeaseFrom(ctx)
+			err := lease.Extend(ctx, time.Hour)
+			for _, key := range []string{runsKey, ticksKey} {
+				locktest.WantTTL(t, rdb, key, time.Hour+time.Minute)
+			}
+			return err
+		})
+	})
+}
+
 func TestMissedTicks(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -679,6 +841,57 @@ func TestMissedTicks(t *testing.T) {
 				t.Errorf("%s: %v", what, missed)
 			}
 		}
+	})
+}
+
+// The ticks of an outage are missed, whether one asks before the next Do or after it.
+func TestMissedTicksOfAnOutage(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		j, other := b.NewClient(t).NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		now := aTick().Add(-30 * time.Minute) // the latest, whenever the test runs
+		offset := now.Sub(now.Truncate(time.Hour))
+		every := func(after time.Time) time.Time { return rlock.Every(time.Hour).Next(after.Add(-offset)).Add(offset) }
+		tick := func(ago int) time.Time { return now.Add(-time.Duration(ago) * time.Hour) }
+		wants := func(most int, want ...int) {
+			t.Helper()
+			missed, err := j.Missed(bg, every, most)
+			if len(missed) != len(want) || err != nil {
+				t.Fatalf("%v, %v, want those %v hours ago", missed, err, want)
+			}
+			for i, at := range missed {
+				if !at.Equal(tick(want[i])) {
+					t.Fatalf("%v, want those %v hours ago", missed, want)
+				}
+			}
+		}
+		for ago := 30; ago > 5; ago-- {
+			wantRun(t, j, tick(ago), works)
+		}
+		wants(rlock.MaxRuns, 5, 4, 3, 2, 1, 0)
+		wantRun(t, other, tick(1), works) // Redis is back
+		wants(rlock.MaxRuns, 5, 4, 3, 2, 0)
+		wantRun(t, other, tick(0), works)
+		wants(rlock.MaxRuns, 5, 4, 3, 2)
+		wants(4, 3, 2) // of the latest four
+		wants(1)
+		// Another that makes up for them at the same time has claimed some; one failed.
+		if run, err := other.Do(bg, tick(4), func(context.Context) error { return errors.New("failed") }); !run.Here || err == nil {
+			t.Fatal(run, err)
+		}
+		wants(rlock.MaxRuns, 5, 3, 2)
+		for _, ago := range []int{5, 3, 2} {
+			wantRun(t, j, tick(ago), works)
+		}
+		wants(rlock.MaxRuns)
+		// What was dropped, or is older than all, is not missed.
+		for i := range rlock.MaxRuns {
+			wantRun(t, j, tick(0).Add(time.Duration(i+1)*10*time.Second), works)
+		}
+		if rdb := b.Client(t); rdb.ZCard(bg, ticksKey).Val() != rlock.MaxRuns {
+			t.Error("it keeps more")
+		}
+		wants(rlock.MaxRuns)
 	})
 }
 
