@@ -109,8 +109,8 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	return err
 }
 
-// Drain takes all free permits, and returns their number; a negative number is made up for. After an
-// error nothing is taken.
+// Drain takes all free permits, and returns their number: 0 if fewer are free than none. After an error
+// nothing is taken.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	if err := s.core().check(ctx); err != nil {
 		return 0, err

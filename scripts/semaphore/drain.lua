@@ -5,7 +5,7 @@
 -- KEYS[3]  how many permits there are
 -- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
--- Reply    {1, n}   n were free, and are taken; less than 0 if more had been removed
+-- Reply    {1, n}   n were free, and are taken
 --          {-1, 0}  this was given up: a late copy, nothing done
 -- Caller   Drain of a Semaphore
 -- Twice    A second run finds the record of the first, or of its give-up.
@@ -22,7 +22,8 @@ end
 local free, foreign, _, _, made = numbers(permits, key, KEYS[4])
 if foreign then
   return foreign
-elseif not free then
+elseif not free or free <= 0 then
+  -- Redisson's also sets a number below 0 to 0, which adds permits.
   note(record, number, 0)
   return {1, 0}
 end

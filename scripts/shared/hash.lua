@@ -141,6 +141,9 @@ local function report(fields, ttl, token, waiters)
   local reply = {ttl, token, waiters}
   local holders = plainly(fields)
   for i = 1, #holders, 2 do
+    if holders[i] == 'mode' then
+      return redis.error_reply('FOREIGN it is a read-write lock')
+    end
     table.insert(reply, holders[i])
     table.insert(reply, holders[i + 1])
     table.insert(reply, 'exclusive')

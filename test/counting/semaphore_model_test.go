@@ -368,7 +368,7 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 				case what == 2:
 					m.grow(2)
 				case m.permits != nil:
-					m.add(-*m.permits)
+					m.add(-max(*m.permits, 0))
 				}
 				return
 			}
@@ -382,9 +382,9 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 		}),
 		"Drain": own(func() {
 			got, err := m.act().s.Drain(bg)
-			m.is("Drain", got, m.free(), err)
+			m.is("Drain", got, max(m.free(), 0), err)
 			if m.permits != nil {
-				m.add(-*m.permits)
+				m.add(-max(*m.permits, 0))
 			}
 		}),
 		"Available": own(func() {

@@ -196,6 +196,28 @@ func TestDeploymentSetsAnotherNumber(t *testing.T) {
 	})
 }
 
+// Where fewer are free than none, as more are taken than there are to be, Drain takes nothing. The
+// number that was set stays the limit.
+func TestDrainOfADebtTakesNothing(t *testing.T) {
+	t.Parallel()
+	locktest.EachLoss(t, "semaphore/drain", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
+		f := newFaulty(t, b)
+		is(t, true)(f.plain.s.TrySetPermits(bg, 10))
+		ok(t, f.plain.s.Acquire(bg, 10))
+		ok(t, f.plain.s.SetPermits(bg, 5))
+		locktest.OnNth(t, f.proxy, "semaphore/drain", 1, action)
+		is(t, 0)(f.s.Drain(bg))
+		shows(t, f.plain.s, 5, -5)
+		ok(t, f.plain.s.Release(bg, 10))
+		shows(t, f.plain.s, 5, 5)
+		ok(t, f.plain.s.SetPermits(bg, 6))
+		shows(t, f.plain.s, 6, 6)
+		is(t, 6)(f.s.Drain(bg))
+		is(t, 0)(f.s.Drain(bg))
+		shows(t, f.plain.s, 6, 0)
+	})
+}
+
 // SetPermits wakes waiters, also those for more than there were, in all clients.
 func TestSetPermitsWakesWaiters(t *testing.T) {
 	t.Parallel()

@@ -69,7 +69,7 @@ func TestSemaphoreOnTheWire(t *testing.T) {
 					{"an addition", func() error { return s.AddPermits(bg, 3) }, "7", 0, messages{"7"}},
 					{"a reduction", func() error { return s.AddPermits(bg, -7) }, "0", 0, messages{"0"}},
 					{"a reduction below 0", func() error { return s.AddPermits(bg, -2) }, "-2", 0, nil},
-					{"a drain", drain, "0", 0, nil},
+					{"a drain of less than nothing", drain, "-2", 0, nil},
 					{"Java sets a TTL", java("set", name, 4, "px", 60_000), "4", time.Minute, nil},
 					{"an acquire of those", func() error { return s.TryAcquire(bg, 1) }, "3", time.Minute, nil},
 					{"a release of those", func() error { return s.Release(bg, 2) }, "5", time.Minute, messages{"5"}},

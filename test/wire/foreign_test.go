@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,6 +128,29 @@ func TestForceUnlockFreesWhatLooksLikeALock(t *testing.T) {
 			if was, err := l.ForceUnlock(bg); !was || err != nil {
 				t.Errorf("%s: %v, %v", name, was, err)
 			}
+		}
+	})
+}
+
+// A lock of another type that looks at the name of a read-write lock says what it is.
+func TestStateOfAReadWriteLockAsAnotherType(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c := b.NewClient(t)
+		for name, side := range map[string]func(*rlock.ReadWriteLock) rlock.Locker{
+			"read":  func(rw *rlock.ReadWriteLock) rlock.Locker { return rw.Reader },
+			"write": func(rw *rlock.ReadWriteLock) rlock.Locker { return rw.Writer },
+		} {
+			lease := locktest.MustLock(t, side(c.NewReadWriteLock(name)))
+			for as, l := range map[string]rlock.Inspector{
+				"Lock": c.NewLock(name), "FairLock": c.NewFairLock(name), "SpinLock": c.NewSpinLock(name), "FencedLock": c.NewFencedLock(name),
+			} {
+				_, err := l.State(bg)
+				if want := "in use for something else: it is a read-write lock"; !errors.Is(err, rlock.ErrForeignKey) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s, of %s: %v, want %s", name, as, err, want)
+				}
+			}
+			locktest.MustUnlock(t, lease)
 		}
 	})
 }
