@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // hold is an owner's time at a lock: what is recorded in Redis under one hold id,
@@ -294,7 +295,7 @@ func (h *hold) checkLocked(now instant) {
 		if err := h.failureLocked(); noAnswer(err) {
 			cause = err
 		} else if err != nil {
-			cause = because(ErrUnreachable, err)
+			cause = wire.Failure(err)
 		}
 	}
 	h.loseLocked(now, cause)

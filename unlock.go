@@ -252,5 +252,5 @@ func unanswered(err error) error {
 	if noAnswer(err) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
 		return err
 	}
-	return because(ErrUnreachable, err)
+	return wire.Failure(err)
 }

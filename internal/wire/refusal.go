@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,7 +16,7 @@ import (
 // caller's context. It matches ErrRefused if Redis has answered that, and ErrUnreachable otherwise.
 func NoAnswer(within time.Duration, last error) error {
 	if Ended(last) {
-		last = nil
+		last = nil // the text says it
 	}
 	return failure(last, "within", within)
 }
@@ -86,8 +87,12 @@ func (e *silence) Error() string {
 	return text
 }
 
-func (*silence) Is(target error) bool { return target == ErrUnreachable }
-func (e *silence) Unwrap() error      { return e.last }
+// Is does not match the end of a context: that is a time limit of ours or of go-redis, whose dialer
+// matches it too, and a caller that asks for it wants to know whether its own has ended.
+func (e *silence) Is(target error) bool {
+	return target == ErrUnreachable || target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.last, target)
+}
+func (e *silence) As(target any) bool { return errors.As(e.last, target) }
 
 // refusal is the error of a request that Redis has answered with an error.
 type refusal struct {

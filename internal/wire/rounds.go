@@ -100,6 +100,9 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 			if a.Err != nil {
 				a.Err, a.Unsure = Refused(a.Err), !NotExecuted(a.Err)
 			}
+			if Ended(a.Err) {
+				a.Err = NoAnswer(d.cfg.CommandTimeout, a.Err)
+			}
 			if a.Unsure && Transient(a.Err) {
 				silent = a.Err
 			}

@@ -219,3 +219,58 @@ func TestLockBearsAnOutageForAWatchdogLease(t *testing.T) {
 		t.Errorf("%d looks in %v", e.Attempts, took)
 	}
 }
+
+// A hold that is lost because Redis is silent was lost by no deadline of the caller's: nobody has set one.
+func TestLossByASilentRedisMatchesNoDeadlineOfTheCallers(t *testing.T) {
+	t.Parallel()
+	type lost struct {
+		name string
+		c    *rlock.Client
+		open func(c *rlock.Client) rlock.Locker
+	}
+	rows := []lost{{name: "CronJob"}}
+	for _, k := range locktest.Types {
+		rows = append(rows, lost{name: k.Name, open: func(c *rlock.Client) rlock.Locker { return k.Open(c, "a") }})
+	}
+	for _, test := range rows {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := locktest.OnMiniredis(t)
+			proxy := faultproxy.New(t, b.Addr)
+			// go-redis gives up by our deadline, not by one of its own.
+			rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout, o.ContextTimeoutEnabled = time.Minute, true })
+			c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(3*time.Second), rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(200*time.Millisecond))
+			check := func(what string, err error) {
+				t.Helper()
+				locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrUnreachable, nil, context.DeadlineExceeded, context.Canceled)
+				if err == nil {
+					t.Error(what)
+				}
+			}
+			inside := func(ctx context.Context, lease *rlock.Lease) {
+				proxy.Blackhole(true)
+				<-ctx.Done()
+				check("Cause", context.Cause(ctx))
+				check("Err", lease.Err())
+			}
+			if test.open == nil {
+				_, err := c.NewCronJob("a").Do(bg, time.Now(), func(ctx context.Context) error {
+					lease, _ := rlock.LeaseFrom(ctx)
+					inside(ctx, lease)
+					return nil
+				})
+				check("Do", err)
+				return
+			}
+			lease, err := test.open(c).Lock(bg)
+			for errors.Is(err, rlock.ErrUnreachable) { // a busy machine
+				lease, err = test.open(c).Lock(bg)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			inside(lease.Context(bg), lease)
+			check("Unlock", lease.Unlock(bg))
+		})
+	}
+}
