@@ -38,7 +38,7 @@ var costs = []cost{
 	{"Once that runs, with its NewOnce", 2, 12, 68},
 	{"Once with a result", 1, 1, 19},
 	{"CronJob that runs", 2, 22, 82},
-	{"CronJob of which another has run", 1, 5, 43},
+	{"CronJob of which another has run", 1, 5, 40},
 	{"MultiLock of three in a slot", 2, 29, 123},
 	{permitCost, 2, 13, 35},
 	{permitsCost, 2, 14, 37},
