@@ -179,8 +179,9 @@ func (c *Client) holdID(n int64) string {
 
 // numberOf is the number in the id of a hold of this client, or 0.
 func (c *Client) numberOf(id string) int64 {
-	digits, ours := strings.CutPrefix(id, c.id+":")
-	if !ours {
+	rest, ours := strings.CutPrefix(id, c.id)
+	digits, colon := strings.CutPrefix(rest, ":")
+	if !ours || !colon {
 		return 0
 	}
 	n, _ := strconv.ParseInt(digits, 10, 64)

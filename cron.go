@@ -28,6 +28,7 @@ type CronRun struct {
 	Scheduled time.Time // the tick, in UTC
 	Here      bool      // this call has run the function
 	HoldID    string    // of who runs it, or did: Lease.HoldID. What precedes the colon is Client.ID
+	Process   Process   // whose run that is; zero if not known
 	Token     int64     // Lease.Token
 	TakenOver bool      // the run before it was lost
 	Start     time.Time // by the clock of Redis
@@ -47,7 +48,11 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	}
 	cfg.nonReentrant = true
 	l, names := newCore(c, cronFamily, name, cfg.lockConfig, err)
-	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.takeover).At(0)
+	process := ""
+	if p := l.c.presence; p != nil {
+		process = introduces("", p.self)
+	}
+	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.takeover, process).At(0)
 	return &CronJob{l}
 }
 
@@ -130,7 +135,7 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		case err != nil:
 			return CronRun{}, err
 		case other.State != protocol.Claimed:
-			return cronRun(&other), nil
+			return l.cronRun(&other), nil
 		}
 		// Its owner may not know that it has the claim: the answer was lost, its context ends, and it takes
 		// the claim back. To say now that it runs the tick would leave that to nobody. At the latest its
@@ -156,7 +161,7 @@ const (
 
 // claimedBy is the error of a call that ends while another has the claim and may not have begun.
 func (l *core) claimedBy(r *protocol.Run, why error) *Error {
-	return &Error{Lock: l.name(), HolderID: r.HoldID, Err: because(because(ErrNotAcquired, errClaimed), why)}
+	return &Error{Lock: l.name(), HolderID: r.HoldID, Process: l.processOf(r), Err: because(because(ErrNotAcquired, errClaimed), why)}
 }
 
 var errClaimed = errors.New("another call has claimed the tick, and does not say that it runs")
@@ -187,7 +192,7 @@ func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease,
 func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx context.Context) error) (run CronRun, err error) {
 	asks, claimed := l.asks.(*protocol.Tick), l.asks.(*protocol.Tick).Claimed()
 	claimed.Tick = tick
-	run = cronRun(&claimed)
+	run = l.cronRun(&claimed)
 	asks.Begin()
 	// From here on nobody else gets the tick. Before, a claim whose lease is lost is taken back.
 	if err := lease.Err(); err != nil {
@@ -242,9 +247,18 @@ func onlyUnconfirmed(err error) error {
 	return nil
 }
 
-func cronRun(r *protocol.Run) CronRun {
+// processOf is the process that has written a run.
+func (l *core) processOf(r *protocol.Run) Process {
+	if l.c.presence != nil && l.c.numberOf(r.HoldID) != 0 {
+		return l.c.presence.self
+	}
+	p, _ := introduced(r.Process)
+	return p
+}
+
+func (l *core) cronRun(r *protocol.Run) CronRun {
 	run := CronRun{
-		Scheduled: time.UnixMilli(r.Tick).UTC(), HoldID: r.HoldID, Token: r.Token, TakenOver: r.TakenOver, Start: time.UnixMilli(r.Start).UTC(),
+		Scheduled: time.UnixMilli(r.Tick).UTC(), HoldID: r.HoldID, Process: l.processOf(r), Token: r.Token, TakenOver: r.TakenOver, Start: time.UnixMilli(r.Start).UTC(),
 	}
 	if r.End > 0 && !r.State.GoesOn() {
 		run.End = time.UnixMilli(r.End).UTC()
@@ -274,7 +288,7 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 	if err != nil || !r.Outcome.Known {
 		return CronRun{}, false, err
 	}
-	return cronRun(&r.Outcome), true, nil
+	return j.of.cronRun(&r.Outcome), true, nil
 }
 
 // Last returns the run of the latest tick that was run, if it is known. Bounds and errors are those of
@@ -292,7 +306,7 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 	if last.State.GoesOn() {
 		return j.Peek(ctx, time.UnixMilli(last.Tick))
 	}
-	return cronRun(&last), true, nil
+	return l.cronRun(&last), true, nil
 }
 
 // Missed returns those of the latest scheduled times until now, most of them, from 1 to [MaxRuns], that

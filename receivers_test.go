@@ -10,8 +10,9 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// No method of any type panics for want of a receiver: what no constructor made is refused by the first call.
-// A lease that is none is one that has ended.
+// What no constructor made is refused by the first call, and a lease that is none is one that has ended. Of a
+// nil pointer that holds for the methods that a type declares itself. Those that it has from what it embeds
+// panic, as Go has no value to call them with: most of the locks', which share them.
 func TestMethodsOfNilAndZeroReceivers(t *testing.T) {
 	t.Parallel()
 	contexts, failures := reflect.TypeFor[context.Context](), reflect.TypeFor[error]()
@@ -28,7 +29,7 @@ func TestMethodsOfNilAndZeroReceivers(t *testing.T) {
 				m := v.Type().Method(i)
 				name := fmt.Sprintf("%s of a %s %s", m.Name, what, typ.Name())
 				if _, byValue := typ.MethodByName(m.Name); byValue && what == "nil" {
-					continue // there is nothing to call it with
+					continue
 				}
 				call := v.Method(i)
 				var args []reflect.Value

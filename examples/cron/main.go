@@ -54,7 +54,7 @@ func start(ctx context.Context, w io.Writer, url string, ticks int) error {
 	for name, ahead := range map[string]time.Duration{"alpha": 50 * time.Millisecond, "beta": 0, "gamma": -50 * time.Millisecond} {
 		rdb := redis.NewClient(opts)
 		defer rdb.Close()
-		client, err := rlock.New(rdb) // one for each process
+		client, err := rlock.New(rdb, rlock.WithLabel(name)) // one for each process
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (i *instance) do(ctx context.Context, tick time.Time) {
 	case run.Here:
 		i.out.say("%s %-5s ran it, in %v", at, i.name, run.End.Sub(run.Start).Round(time.Millisecond))
 	default:
-		i.out.say("%s %-5s leaves it to %s", at, i.name, run.HoldID)
+		i.out.say("%s %-5s leaves it to %s", at, i.name, run.Process.Label)
 	}
 }
 

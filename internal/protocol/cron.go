@@ -20,6 +20,7 @@ type Cron struct {
 	names     derived // of the lock of each tick: all are in one slot
 	retention time.Duration
 	takes     bool
+	process   any // string
 }
 
 // CronRuns is how many runs of a CronJob Redis keeps, beside those that go on, and those of ticks that are
@@ -34,10 +35,14 @@ const (
 const CronAhead = time.Hour
 
 // NewCron returns the protocol of a CronJob that keeps runs for so long. takes: a lost run is taken
-// over. Locks of its name have nothing to do with it.
-func NewCron(site *Site, names *Names, retention time.Duration, takes bool) *Cron {
+// over. process is the text of the client's, or empty. Locks of its name have nothing to do with it.
+func NewCron(site *Site, names *Names, retention time.Duration, takes bool, process string) *Cron {
 	base := names.Derived("rlock:cron")
-	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, takes}
+	if process == "" {
+		process = "-"
+	}
+	process = strings.ReplaceAll(process, " ", `\u0020`) // it is JSON
+	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, takes, process}
 }
 
 // At is the protocol of one call for a tick, in ms since 1970.
@@ -97,6 +102,7 @@ type Run struct {
 	Token      int64
 	Start, End int64 // ms since 1970 by the server's clock; End 0: not known; of a run that goes on, that of its lease
 	HoldID     string
+	Process    string // the text of that of the caller; "-": it is anonymous
 	Text       string // of the error
 }
 
@@ -115,8 +121,8 @@ const (
 
 // ReadRun reads what scripts/shared/cronrun.lua has written.
 func ReadRun(text string) (Run, error) {
-	words := strings.SplitN(text, " ", 7)
-	if len(words) != 7 {
+	words := strings.SplitN(text, " ", 8)
+	if len(words) != 8 {
 		return Run{}, fmt.Errorf("unexpected reply from Redis: %q is no run", text)
 	}
 	var numbers [3]int64
@@ -129,7 +135,7 @@ func ReadRun(text string) (Run, error) {
 	}
 	return Run{
 		Known: true, State: RunState(words[0]), TakenOver: words[1] != "1",
-		Token: numbers[0], Start: numbers[1], End: numbers[2], HoldID: words[5], Text: words[6],
+		Token: numbers[0], Start: numbers[1], End: numbers[2], HoldID: words[5], Process: words[6], Text: words[7],
 	}, nil
 }
 
@@ -215,7 +221,7 @@ func (t *Tick) Enter(e *Acquire) Request[Entered] {
 	site := t.of.site
 	q := site.entering("cron/enter",
 		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.of.runs, t.of.ticks},
-		[]any{e.ID, site.millis(e.Lease), t.tick, takes, t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds()}).draw(t.names)
+		[]any{e.ID, site.millis(e.Lease), t.tick, takes, t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process}).draw(t.names)
 	q.read = t.readClaim
 	return q
 }

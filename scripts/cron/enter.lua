@@ -15,6 +15,7 @@
 -- ARGV[7]  those of ticks that are no older than this, ms. A run that goes on is kept, and for so
 --          long after its end: others may wait for it, to take it over
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms
+-- ARGV[9]  the process of the caller, as in shared/cronrun
 -- Reply    {1, token, run}  claimed: the caller is to run
 --          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more. Of
 --                           state c, ask again: the claim may be taken back
@@ -124,7 +125,7 @@ drop(now - young, redis.call('zcard', ticks) + 1 - most)
 if dropped and tonumber(dropped) > floor then
   redis.call('hset', runs, 'floor', dropped)
 end
-run = {state = 'c', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = string.format('%.0f', now + lease), id = id, err = ''}
+run = {state = 'c', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = string.format('%.0f', now + lease), id = id, who = ARGV[9], err = ''}
 redis.call('hset', runs, tick, runText(run))
 redis.call('zadd', ticks, tick, tick)
 -- As long as a tick is not too old, or its run is needed, that must be there. A little longer: not each

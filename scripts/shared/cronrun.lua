@@ -1,5 +1,5 @@
 -- cronrun: what is kept of a run of a CronJob, as text:
--- "<state> <nth> <token> <start> <end> <hold id> <error>".
+-- "<state> <nth> <token> <start> <end> <hold id> <process> <error>".
 --
 --          state       c  claimed, if the lock of the tick is held: its function may begin, or the
 --                         claim be taken back
@@ -13,18 +13,20 @@
 --          start, end  by the server's clock, ms; 0: not known. Of c and r it is the end of the
 --                      lease
 --
+--          process     of the caller, as JSON without spaces; -: it is anonymous
+--
 -- Defines  readRun(text), runText(run), goesOn(run), lost(run), isOver(run). Numbers remain text
 
 local function readRun(text)
   if not text then
     return nil
   end
-  local state, nth, token, start, stop, id, err = text:match('^(%a) (%d) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return {state = state, nth = nth, token = token, start = start, stop = stop, id = id, err = err}
+  local state, nth, token, start, stop, id, who, err = text:match('^(%a) (%d) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  return {state = state, nth = nth, token = token, start = start, stop = stop, id = id, who = who, err = err}
 end
 
 local function runText(run)
-  return table.concat({run.state, run.nth, run.token, run.start, run.stop, run.id, run.err}, ' ')
+  return table.concat({run.state, run.nth, run.token, run.start, run.stop, run.id, run.who, run.err}, ' ')
 end
 
 -- goesOn reports whether a run has no outcome, as far as its record says.

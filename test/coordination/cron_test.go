@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -174,6 +175,50 @@ func TestOneRunsATickAndTheOthersAreTold(t *testing.T) {
 	})
 }
 
+// Whose run it was is known for as long as the run is, by its record alone.
+func TestProcessOfATick(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		const label = "nightly reports, second try"
+		open := func(opts ...rlock.Option) (*rlock.CronJob, *rlock.Client) {
+			c := b.NewClient(t, opts...)
+			return c.NewCronJob("job"), c
+		}
+		j, c := open(rlock.WithLabel(label))
+		other, _ := open()
+		nobody, _ := open(rlock.WithAnonymity())
+		tick := aTick()
+		is := func(run rlock.CronRun, who string) {
+			t.Helper()
+			host, _ := os.Hostname()
+			if p := run.Process; who == "" && p != (rlock.Process{}) || who != "" && (p.Label != label || p.PID != os.Getpid() || p.Host != host || p.Started.IsZero()) {
+				t.Errorf("the run of %+v, want %q", p, who)
+			}
+		}
+		mine := ticks(j, tick)
+		mine.runs(t)
+		is(peekRun(t, other, tick), label)
+		mine.ends(t, func() error { return errors.New("a text with spaces") })
+		is(mine.run, label)
+		c.Close()
+		for _, key := range b.Client(t).Keys(bg, "rlock:client:*").Val() {
+			b.Client(t).Del(bg, key)
+		}
+		for _, by := range []*rlock.CronJob{other, nobody} {
+			told := wantTold(t, by, tick, mine.run.HoldID)
+			if is(told, label); told.Err == nil || told.Err.Error() != "a text with spaces" {
+				t.Errorf("%+v", told)
+			}
+		}
+		last, _, err := other.Last(bg)
+		if is(last, label); err != nil {
+			t.Error(err)
+		}
+		is(wantRun(t, nobody, tick.Add(time.Second), works), "")
+		is(peekRun(t, other, tick.Add(time.Second)), "")
+	})
+}
+
 // Whatever the function returns, it has run.
 func TestOutcomeOfATick(t *testing.T) {
 	t.Parallel()
@@ -321,9 +366,10 @@ func TestLateCopiesOfACronJobChangeNothing(t *testing.T) {
 				t.Fatalf("no copy of %s", script)
 			}
 		}
-		// While it runs.
+		// While it runs, and that is known.
 		mine := ticks(j, tick)
-		mine.runs(t)
+		lease, _ := rlock.LeaseFrom(mine.runs(t))
+		wantTold(t, other, tick, lease.HoldID())
 		before := rdb.HGetAll(bg, runsKey).Val()
 		replay("cron/enter")
 		if after := rdb.HGetAll(bg, runsKey).Val(); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -708,7 +754,7 @@ func TestOldRunsAreDroppedAndNotRepeated(t *testing.T) {
 		for i := range rlock.MaxRuns {
 			old := time.Now().Add(-2*time.Hour - time.Duration(i)*time.Minute).UnixMilli()
 			rdb.ZAdd(bg, ticksKey, redis.Z{Score: float64(old), Member: old})
-			rdb.HSet(bg, runsKey, old, "s 1 1 1 1 somebody:1 ")
+			rdb.HSet(bg, runsKey, old, "s 1 1 1 1 somebody:1 - ")
 		}
 		for i := range rlock.MaxRuns / 10 {
 			wantRun(t, j, aTick().Add(time.Duration(i+1)*time.Second), works)
