@@ -106,7 +106,7 @@ var counting = []struct {
 		_, err2 := s.Delete(ctx)
 		return errors.Join(err1, err2)
 	}},
-	{cost{"Semaphore: Drain", 1, 4, 20}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Drain", 1, 3, 20}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err
 	}},
