@@ -287,6 +287,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		a.Tries++
 		a.looks()
 		a.waited()
+		a.Tells = l.asks.Takes() > 0 && c.lines.crowdAt(a.line())
 		if err := l.asks.Ready(ctx); err != nil {
 			a.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
 			return nil, 0, err

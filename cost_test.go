@@ -39,9 +39,9 @@ var costs = []cost{
 	{"Once with a result", 1, 1, 19},
 	{"CronJob that runs", 2, 22, 82},
 	{"CronJob of which another has run", 1, 5, 40},
-	{"MultiLock of three in a slot", 2, 29, 123},
-	{permitCost, 2, 13, 35},
-	{permitsCost, 2, 14, 37},
+	{"MultiLock of three in a slot", 2, 29, 122},
+	{permitCost, 2, 13, 30},
+	{permitsCost, 2, 14, 32},
 	{fairPermitCost, 2, 25, 42},
 	{redLockCost, 10, 41, 125},
 }
@@ -106,7 +106,7 @@ var counting = []struct {
 		_, err2 := s.Delete(ctx)
 		return errors.Join(err1, err2)
 	}},
-	{cost{"Semaphore: Drain", 1, 4, 21}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Semaphore: Drain", 1, 3, 21}, func(ctx context.Context, c *rlock.Client) error {
 		_, err := c.NewSemaphore("added").Drain(ctx)
 		return err
 	}},

@@ -27,6 +27,8 @@ type inquiry struct {
 	need   int64         // how much it takes of what there is
 	// forAll: what the head finds is true for all who waited before it looked.
 	forAll bool
+	// crowded is what many clients may wait for of which few can enter; nil: no such thing.
+	crowded protocol.Crowded
 	// sentinel is what an error of the end of the context matches beside that; nil: nothing.
 	sentinel error
 
@@ -34,6 +36,7 @@ type inquiry struct {
 	aside  bool // it needs more than there can be: others need not wait behind it
 	seen   sight
 	place  *waiter // its place in line, if it is the head
+	tells  bool    // others wait for what it takes: see crowd
 	outage outage
 
 	observed *observed // nil: by nobody
@@ -139,6 +142,7 @@ func (q *inquiry) stepsAside(w *waiter) bool { return q.aside && w.line.key.id =
 // look asks once, and notes what it has seen.
 func (q *inquiry) look(ctx context.Context) found {
 	q.tries++
+	q.tells = q.crowded != nil && q.c.lines.crowdAt(q.line())
 	q.seen.asked = q.c.clock.Now()
 	q.show()
 	f := q.asks.look(ctx)
@@ -190,6 +194,21 @@ func (q *inquiry) waitInLine(ctx context.Context, rest time.Duration, news int64
 	}
 	got, err := q.waitFirst(ctx, w, s, rest)
 	return err
+}
+
+// hearFreed has the line of w listen, to what messages say if many clients may wait for the same.
+func (c *Client) hearFreed(w *waiter, asks protocol.Crowded, listen func(notify func()) (end func())) {
+	if asks != nil {
+		listen = func(notify func()) (end func()) {
+			return asks.Hear(notify, func(n int64) { c.lines.freed(w.line, n, c.seed) })
+		}
+	}
+	c.lines.subscribe(w, listen)
+}
+
+// hearTaken has the line of w hear what is left of permits that others take.
+func (c *Client) hearTaken(w *waiter, asks protocol.Crowded) {
+	c.lines.hearTurns(w, asks.HearTaken(func(left int64) { c.lines.taken(w.line, left) }))
 }
 
 // sleep sleeps. It returns an error if the wait is over.
@@ -244,9 +263,12 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		if rest == 0 || look > 0 {
 			joined, taken := c.lines.sofar(w)
 			w.looks()
-			began := c.clock.Now()
+			began, woken := c.clock.Now(), c.lines.answers(w)
 			f := q.look(ctx)
 			rest = f.rest
+			if f.err == nil && c.lines.learns(w, woken, !f.done, c.clock.Now().Sub(began)) {
+				c.hearTaken(w, q.crowded)
+			}
 			switch {
 			case f.done && q.forAll:
 				return &handOver{upTo: joined}, nil
@@ -265,7 +287,7 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 				}
 			}
 		}
-		c.lines.subscribe(w, q.asks.listen)
+		c.hearFreed(w, q.crowded, q.asks.listen)
 		pause := c.cfg.longestPoll
 		if rest > 0 {
 			pause = min(pause, rest+time.Millisecond+seam.Jitter(c.seed, q.number, look, 2*time.Millisecond))

@@ -71,6 +71,7 @@ type line struct {
 	quiet  bool
 	alarm  *time.Timer
 	yields instant // until when the head lets waiters of other clients go first
+	crowd  *crowd  // of those that wait for permits; nil: no message of any has come
 }
 
 // waiter is a place in a line.
@@ -281,6 +282,7 @@ func (q *lines) keepLocked(l *line) (ends []func()) {
 
 func (q *lines) removeLocked(l *line, ends []func()) []func() {
 	delete(q.byKey, l.key)
+	l.crowd.stop()
 	if l.place != nil {
 		q.kept.Remove(l.place)
 		l.place = nil

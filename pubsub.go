@@ -82,7 +82,7 @@ type subscription struct {
 	topics []*topic
 	name   string // it is told only of messages with this payload; empty: of all
 	notify func()
-	heard  func(message string) // instead of notify, for messages only
+	heard  func(message string) // instead of notify, for messages
 }
 
 func newHub(env *seam.Env, d *wire.Deployment, events *events) *hub {
@@ -104,12 +104,11 @@ func (h *hub) open(channel string, s *subscription) *subscription {
 	h.mu.Lock()
 	for _, n := range h.namesOf(channel) {
 		t := h.listenLocked(n, s)
-		s.topics = append(s.topics, t)
-		live = live || t.live
+		s.topics, live = append(s.topics, t), live || t.live
 	}
 	h.mu.Unlock()
 	if live {
-		s.notify()
+		call([]func(){s.notify})
 	}
 	return s
 }
@@ -160,7 +159,7 @@ func (h *hub) listenLocked(name topicName, s *subscription) *topic {
 		t.place = nil
 	}
 	t.users[s] = t.live
-	t.aside = s.heard != nil
+	t.aside = s.notify == nil
 	if s.name != "" {
 		if t.named == nil {
 			t.named = map[string]*subscription{}
@@ -184,9 +183,9 @@ func (h *hub) listenFor(channel, name string, notify func()) (end func()) {
 }
 
 // listenTo begins to listen to a channel, as subscribe does. heard is called with what each message
-// says, and not otherwise. It must be quick.
-func (h *hub) listenTo(channel string, heard func(message string)) (end func()) {
-	return h.open(channel, &subscription{hub: h, notify: func() {}, heard: heard}).close
+// says, instead of notify. Without notify the user of Redis may not be permitted to. Both must be quick.
+func (h *hub) listenTo(channel string, notify func(), heard func(message string)) (end func()) {
+	return h.open(channel, &subscription{hub: h, notify: notify, heard: heard}).close
 }
 
 // close ends the subscription. The last user of a topic unsubscribes it. If its users have
@@ -355,7 +354,9 @@ func (t *topic) untold() (notify []func()) {
 
 func call(notify []func()) {
 	for _, fn := range notify {
-		fn()
+		if fn != nil {
+			fn()
+		}
 	}
 }
 

@@ -95,3 +95,67 @@ func (q *lines) sofar(w *waiter) (joined, taken int64) {
 	defer q.mu.Unlock()
 	return w.line.joined, w.line.taken
 }
+
+// freed is called with a message that n permits are free: see crowd.
+func (q *lines) freed(l *line, n int64, seed uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l.head() == nil || n < 1 { // 0: the semaphore was deleted
+		q.newsLocked(l)
+		return
+	}
+	if l.crowd == nil {
+		l.crowd = &crowd{}
+	}
+	later := l.crowd.putsOff(n, seed)
+	if later <= 0 {
+		l.crowd.turns(false)
+		q.newsLocked(l)
+		return
+	}
+	l.crowd.begin(later, func(put int) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if l.crowd.due != nil && l.crowd.put == put {
+			l.crowd.turns(true)
+			q.newsLocked(l)
+		}
+	})
+}
+
+// taken is called with a message that somebody has taken permits, and so many are left.
+func (q *lines) taken(l *line, left int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if head := l.head(); head == nil || left < max(head.need, 1) {
+		l.crowd.stop()
+	}
+}
+
+// crowdAt reports whether others may wait for the permits of a line, and are told what is left.
+func (q *lines) crowdAt(key lineKey) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	return l != nil && l.crowd != nil && l.turns != nil
+}
+
+// answers is called by the head of a line before a look. It reports whether a message is why.
+func (q *lines) answers(w *waiter) (woken bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.line.crowd.answers()
+}
+
+// learns notes what came of a look of the head of a line. It reports whether the line has to hear
+// what is left of permits, and does not yet.
+func (q *lines) learns(w *waiter, woken, vain bool, took time.Duration) (listen bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := w.line
+	if l.crowd == nil {
+		return false
+	}
+	l.crowd.learns(woken, vain, took)
+	return woken && vain && l.turns == nil && l.unsub != nil
+}

@@ -198,7 +198,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	defer cancel()
 	a.inquiry = inquiry{
 		c: c, of: l.id(), asks: a, number: c.lastHold.Add(1), need: a.n,
-		wait: wait && !o.looksOnce(), limit: o.wait, sentinel: ErrNotAcquired, observed: observed,
+		wait: wait && !o.looksOnce(), limit: o.wait, crowded: s.asks, sentinel: ErrNotAcquired, observed: observed,
 	}
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)
@@ -238,7 +238,7 @@ func (a *taking) look(ctx context.Context) found {
 	}
 	unsure := a.unsure
 	a.unsure = true // until it is answered: an Observer may end the goroutine
-	r := a.s.asks.Acquire(a.op, a.n).Do(ctx, c.onceTimeout())
+	r := a.s.asks.Acquire(a.op, a.n, a.tells).Do(ctx, c.onceTimeout())
 	a.unsure = unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
@@ -274,4 +274,4 @@ func (a *taking) giveUp() (answered bool) {
 	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.asks.Undo(op) })
 }
 
-func (a *taking) listen(notify func()) (end func()) { return a.s.asks.Listen(notify) }
+func (a *taking) listen(func()) (end func()) { return nil } // see inquiry.crowded

@@ -211,8 +211,9 @@ func (a *attempt) withdraw() {
 // waitFirst waits as the head of the line.
 func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) (lease *Lease, err error) {
 	c, l := a.core.c, a.core
+	crowded, _ := l.asks.(protocol.Crowded)
 	subscribe := func() {
-		c.lines.subscribe(w, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
+		c.hearFreed(w, crowded, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
 	}
 	if a.listens {
 		subscribe()
@@ -228,8 +229,11 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) 
 			}
 			w.looks()
 			c.lines.sees(w)
-			began := c.clock.Now()
+			began, woken := c.clock.Now(), c.lines.answers(w)
 			lease, rest, err = a.try(ctx)
+			if err == nil && c.lines.learns(w, woken, lease == nil, c.clock.Now().Sub(began)) {
+				c.hearTaken(w, crowded)
+			}
 			switch {
 			case lease != nil:
 				return lease, nil

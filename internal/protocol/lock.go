@@ -67,7 +67,7 @@ func (l *Lock) ListenForTurns(told func(Turn)) (end func()) {
 	if !l.site.Wire.PublishKnown() {
 		return nil
 	}
-	return l.site.ListenTo(l.names.turns(l.site.Client), func(message string) {
+	return l.site.ListenTo(l.names.turns(l.site.Client), nil, func(message string) {
 		if t, ok := readTurn(message); ok {
 			told(t)
 		}

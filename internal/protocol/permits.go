@@ -13,7 +13,11 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-var _ Protocol = (*Permits)(nil)
+var (
+	_ Protocol = (*Permits)(nil)
+	_ Crowded  = (*Permits)(nil)
+	_ Crowded  = (*Semaphore)(nil)
+)
 
 // Permits is the protocol of taking n permits of a PermitSemaphore at a time. They are
 // those of Redisson's RPermitExpirableSemaphore.
@@ -157,7 +161,11 @@ func (p *Permits) NewID() HoldID { return p.of.site.NewID() }
 // Enter implements Protocol.
 func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	s := p.of
-	q := s.site.entering("permits/enter", nil, []any{permitBase(e.ID), p.n, s.site.millis(e.Lease)})
+	args := []any{permitBase(e.ID), p.n, s.site.millis(e.Lease)}
+	if e.Tells {
+		args = append(args, s.channel+taken)
+	}
+	q := s.site.entering("permits/enter", nil, args)
 	q.r.Put(4, s.boxed[0], s.boxed[1], s.names.Tombstone(e.ID), s.boxed[2], s.boxed[3], s.site.how())
 	q.read = s.entered
 	return q
@@ -364,6 +372,16 @@ func (p *Permits) View() any { return view{"permits/inspect", p.of.names.Lock, p
 
 // Ready implements Protocol.
 func (p *Permits) Ready(ctx context.Context) error { return p.of.site.Wire.Ready(ctx) }
+
+// Hear implements Crowded.
+func (p *Permits) Hear(notify func(), freed func(n int64)) (end func()) {
+	return p.of.site.hear(p.of.channel, notify, freed)
+}
+
+// HearTaken implements Crowded.
+func (p *Permits) HearTaken(left func(n int64)) (end func()) {
+	return p.of.site.hearTaken(p.of.channel, left)
+}
 
 // Listen implements Protocol.
 func (p *Permits) Listen(_ string, notify func()) (end func()) {

@@ -122,6 +122,16 @@ type Growing interface {
 	ListenForMore(notify func()) (end func())
 }
 
+// Crowded is a protocol of which a message has many clients look, and few of them can enter.
+type Crowded interface {
+	// Hear has freed called when permits were given back, with how many are free, as far as the
+	// message says, and notify when messages may have been missed. It returns nil if it cannot,
+	// now or ever. So does HearTaken, which has taken called when an acquire that Tells has left so
+	// many.
+	Hear(notify func(), freed func(n int64)) (end func())
+	HearTaken(taken func(left int64)) (end func())
+}
+
 // HoldID names one hold: an owner's time at a lock, from the first entry to the last
 // release. It is never used again, so a late copy of a request about one hold cannot
 // affect another. Holds that are handed over inside a client share one: see handover.go.
@@ -143,6 +153,8 @@ type Acquire struct {
 	// StandBy: it waits, and its client listens for turns. If a hold of another client keeps it
 	// out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
+	// Tells: others wait for the permits that it takes, and are told how many are left.
+	Tells bool
 
 	Tries   int    // looks so far, including this one
 	Leads   bool   // it is the first of its client's waiters, as far as is known
@@ -348,8 +360,9 @@ type Site struct {
 	// name.
 	Listen    func(channel string, notify func()) (end func())
 	ListenFor func(channel, name string, notify func()) (end func())
-	// ListenTo subscribes to a channel too, and hands on what each message says.
-	ListenTo func(channel string, heard func(message string)) (end func())
+	// ListenTo is Listen that hands on what each message says, instead of calling notify for it.
+	// Without notify the user of Redis may not be permitted to.
+	ListenTo func(channel string, notify func(), heard func(message string)) (end func())
 	// Listening reports whether the channel with a prefix and the rest of its name is
 	// subscribed.
 	Listening func(prefix, rest string) bool

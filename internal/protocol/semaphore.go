@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"strconv"
 	"sync"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -45,10 +46,14 @@ type Permitted struct {
 	Counted bool  // ... if that is known
 }
 
-// Acquire takes n permits.
-func (s *Semaphore) Acquire(op Op, n int64) Request[Taken] {
+// Acquire takes n permits. If it tells, others who wait are told how many are left.
+func (s *Semaphore) Acquire(op Op, n int64, tells bool) Request[Taken] {
 	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
-	putWords(&q.r, s.permits, s.names, op, s.told(), n)
+	if tells {
+		putWords(&q.r, s.permits, s.names, op, s.told(), n, s.channel+taken, s.site.counting())
+	} else {
+		putWords(&q.r, s.permits, s.names, op, s.told(), n)
+	}
 	return q
 }
 
@@ -136,9 +141,35 @@ func (s *Semaphore) Delete(op Op) Request[bool] {
 	return q
 }
 
-// Listen has notify called when permits were released. It returns nil if it cannot, now or
-// ever.
-func (s *Semaphore) Listen(notify func()) (end func()) { return s.site.listen(s.channel, notify) }
+// Hear implements Crowded.
+func (s *Semaphore) Hear(notify func(), freed func(n int64)) (end func()) {
+	return s.site.hear(s.channel, notify, freed)
+}
+
+// HearTaken implements Crowded.
+func (s *Semaphore) HearTaken(taken func(left int64)) (end func()) {
+	return s.site.hearTaken(s.channel, taken)
+}
+
+// taken is added to the channel on which releases of permits are announced, for the one on which
+// an acquire tells how many it has left.
+const taken = ":rlock:taken"
+
+// hear listens to numbers on a channel: see Crowded.
+func (s *Site) hear(channel string, notify func(), number func(n int64)) (end func()) {
+	if !s.Wire.PublishKnown() {
+		return nil
+	}
+	return s.ListenTo(channel, notify, func(message string) {
+		n, _ := strconv.ParseInt(message, 10, 64) // a message that says nothing is a 0
+		number(n)
+	})
+}
+
+// hearTaken listens for what is left of permits whose releases are announced on a channel.
+func (s *Site) hearTaken(channel string, left func(n int64)) (end func()) {
+	return s.hear(channel+taken, nil, left)
+}
 
 func readTaken(a wire.Answer) (Taken, error) {
 	if left, ok := a.Val.(int64); ok && a.Err == nil {

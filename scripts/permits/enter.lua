@@ -6,6 +6,7 @@
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
+-- ARGV[6]  channel on which others hear how many are left; absent if there seem to be none
 -- Reply    {1, free, rest}   taken: how many more are free, and for how long none of the
 --                            held ones expires, ms
 --          {0, rest, holder, others, all, free}  too few are free: look again within rest
@@ -68,5 +69,8 @@ put(base, n, ends)
 local ttl = redis.call('pttl', free)
 if ttl > 0 then
   redis.call('pexpire', held, ttl)
+end
+if ARGV[6] then
+  announce(ARGV[2], ARGV[6], left - n)
 end
 return told({1, left - n, rest(math.min(at, ends))})

@@ -6,6 +6,8 @@
 -- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
+-- ARGV[3..4]  channel on which others hear how many are left, and 'publish', 'spublish', 'both' or
+--          'none'. Absent if there seem to be none
 -- Reply    n        taken; n are left
 --          {0, n, all}  too few: n of all are free; without all if that is not known
 --          {-1, 0}  this acquire was given up: a late copy, nothing done
@@ -14,6 +16,7 @@
 -- Twice    A second run finds the record of the first, or of its give-up.
 
 -- include record
+-- include publish
 -- include total
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, n = ARGV[1], tonumber(ARGV[2])
@@ -34,4 +37,8 @@ elseif free < n then
   return {0, free}
 end
 note(record, number, string.format('%.0f %s', -n, made)) -- see undo
-return done(record, redis.pcall('decrby', permits, n))
+local left = done(record, redis.pcall('decrby', permits, n))
+if ARGV[3] and type(left) ~= 'table' then
+  announce(ARGV[4], ARGV[3], left)
+end
+return left
