@@ -80,8 +80,10 @@ func (againOption) try()                     {}
 // leases that it joins, which lasts as long as the longest of them: while one is renewed, all are.
 func WithLease(d time.Duration) TryOption { return leaseOption(d) }
 
-// WithWait bounds how long a call waits. Then its error matches ErrNotAcquired but no context error.
-// Zero means one attempt; a negative time is refused.
+// WithWait bounds how long a call waits, for others and for Redis. Then its error matches no context
+// error, but ErrNotAcquired; or ErrUnreachable or ErrRefused in an outage: Redis was silent for 0.1 s at
+// least, or its last reply was an error. Zero means one attempt, which waits for Redis as TryLock does;
+// a negative time is refused.
 func WithWait(d time.Duration) WaitOption { return waitOption(d) }
 
 // callOption is any of the option types of a call.

@@ -338,10 +338,15 @@ func interrupted(caller context.Context, err, sentinel error, limit time.Duratio
 		}
 		return seen.why(endOf(caller), sentinel, now)
 	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
-		if seen.err == nil && !seen.told() {
+		what := fmt.Errorf("timed out after %v", wire.Rounded(limit))
+		switch {
+		case seen.err != nil || seen.told():
+		case limit < protocol.GiveUpGrace: // as for the end of a context: see settle
+			return fmt.Errorf("%w: %w, before Redis has answered", ErrNotAcquired, what)
+		default:
 			seen.err = ErrUnreachable
 		}
-		return seen.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)
+		return seen.why(what, ErrNotAcquired, now)
 	case err == ErrNotAcquired && seen.told():
 		return fmt.Errorf("%w: %s", err, seen.text(now))
 	}

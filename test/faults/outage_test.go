@@ -171,6 +171,13 @@ func TestEndOfAWaitIsNoOutageWhileRedisAnswers(t *testing.T) {
 					t.Fatalf("after %v: %v", took, err)
 				}
 				told = told || strings.Contains(err.Error(), "; held by "+held.HoldID())
+
+				began = time.Now()
+				_, err = l.Lock(bg, rlock.WithWait(time.Duration(i)*37*time.Microsecond))
+				if took := time.Since(began); errors.Is(err, rlock.ErrNotAcquired) == errors.Is(err, rlock.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) ||
+					errors.Is(err, rlock.ErrUnreachable) && took < 100*time.Millisecond {
+					t.Fatalf("WithWait, after %v: %v", took, err)
+				}
 			}
 			if !told {
 				t.Error("never was the holder named")
