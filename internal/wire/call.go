@@ -38,7 +38,8 @@ type call struct {
 	glance   time.Duration // how often it looks whether a copy still waits for a worker
 	held     job           // such a copy; see combiner
 	in       *combiner     // where copies wait; nil: nowhere
-	queued   bool          // it waits still; guarded by combiner.mu
+	queued   bool          // it waits still; guarded by combiner.mu, as is the next
+	begun    time.Time     // when a worker took the copy that waited; zero: none has
 	withdrew bool          // a copy was withdrawn: its job may be in a queue for a while
 	waiting  int           // copies not yet answered
 	sent     int           // copies that may have run or may run yet
@@ -217,7 +218,7 @@ func (c *call) do(budget time.Duration) Answer {
 	now := time.Now()
 	c.began, c.deadline = now, now.Add(budget)
 	c.patience, c.glance = patience, budget/stuckPart
-	c.waiting, c.sent, c.taken, c.in = 0, 0, [copies]bool{}, nil
+	c.waiting, c.sent, c.taken, c.in, c.begun = 0, 0, [copies]bool{}, nil, time.Time{}
 	c.launch(now)
 	c.arm(now)
 	pause := 10 * time.Millisecond
@@ -358,5 +359,9 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 	if local {
 		return Answer{Err: &notSent{budget}}
 	}
-	return Answer{Err: NoAnswer(budget, last), Unsure: c.sent > 0}
+	err := NoAnswer(budget, last)
+	if queued := c.in.queued(c); last == nil && queued >= c.glance && c.in.answersSince(c.began) {
+		err = &sentLate{err, queued}
+	}
+	return Answer{Err: err, Unsure: c.sent > 0}
 }

@@ -183,11 +183,11 @@ func (k *combiner) addLocked(d *Deployment) {
 
 // takeLocked returns what a worker sends next, in room. If nothing, the worker has left.
 func (k *combiner) takeLocked(room []job) []job {
-	batch := room
+	batch, now := room, time.Now()
 	if k.pipelines < k.of.pipelines {
 		for ; k.head < len(k.waiting) && len(batch) < combined; k.head++ {
 			if j := k.waiting[k.head]; j.call.queued {
-				j.call.queued = false
+				j.call.queued, j.call.begun = false, now
 				batch = append(batch, j)
 			} else {
 				k.withdrawn--
@@ -206,8 +206,21 @@ func (k *combiner) takeLocked(room []job) []job {
 	default:
 		k.pipelines++
 	}
-	k.last = time.Now()
+	k.last = now
 	return batch
+}
+
+// queued is for how long a call waited until a worker took it; 0: it did not, or was not taken.
+func (k *combiner) queued(c *call) time.Duration {
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.begun.IsZero() {
+		return 0
+	}
+	return c.begun.Sub(c.began)
 }
 
 // answersSince reports whether the server has answered others for a while.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -827,6 +828,34 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	}
 	set(time.Now().Add(-time.Second))
 	if a := d.Do(bg, budget, echoOf("late")); !errors.Is(a.Err, ErrUnreachable) || a.Unsure || errors.As(a.Err, &why) {
+		t.Errorf("%+v", a)
+	}
+}
+
+// So does one that was sent in the end, too late to be answered.
+func TestRequestThatWasSentLate(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	k := &d.combiners.one
+	const budget = time.Second
+	if a := d.Do(bg, time.Minute, echoOf("early")); a.Err != nil { // it has a connection
+		t.Fatal(a.Err)
+	}
+	k.mu.Lock()
+	k.busy, k.pipelines, k.last, k.heard = direct, pipelines, time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+	k.mu.Unlock()
+	answered := make(chan Answer, 1)
+	go func() { answered <- d.Do(bg, budget, echoOf("late")) }()
+	time.Sleep(budget / 2)
+	proxy.Blackhole(true)
+	k.mu.Lock()
+	k.busy, k.pipelines = 0, 0
+	k.addLocked(d)
+	k.mu.Unlock()
+	a := <-answered
+	var late *sentLate
+	if !errors.Is(a.Err, ErrUnreachable) || !a.Unsure || !errors.As(a.Err, &late) || late.queued < budget/2 || late.queued > budget ||
+		!strings.Contains(a.Err.Error(), "waited in this process behind other requests") {
 		t.Errorf("%+v", a)
 	}
 }

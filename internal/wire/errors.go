@@ -37,6 +37,19 @@ func (e *notSent) Error() string {
 
 func (*notSent) Is(target error) bool { return target == ErrUnreachable }
 
+// sentLate is the error of a request without an answer that had waited in this process for a part of its
+// time: had it been sent at once, there might be one.
+type sentLate struct {
+	error
+	queued time.Duration
+}
+
+func (e *sentLate) Error() string {
+	return fmt.Sprintf("%v, for %v of which it waited in this process behind other requests, which Redis answers", e.error, Rounded(e.queued))
+}
+
+func (e *sentLate) Unwrap() error { return e.error }
+
 // Ended reports whether an error says that a context has ended.
 func Ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
