@@ -11,8 +11,8 @@ import (
 // scripts/shared/adoption.lua.
 type Adoptable interface {
 	Protocol
-	// Adopt asks for a hold with the id old to go on under another id, and to last for lease
-	// longer than its holder may believe that it has it. It is repeated until that has ended.
+	// Adopt asks for a hold with the id old to go on under another id, and to last for lease from
+	// when its holder has ended. It is repeated until then.
 	Adopt(id, old string, lease time.Duration) Request[Adoption]
 	// GiveBack undoes an Adopt, whatever became of it: the hold is that of its holder again, or
 	// has ended if that has left.

@@ -5,7 +5,7 @@
 -- KEYS[3]  tombstone of the new id
 -- ARGV[1]  new id
 -- ARGV[2]  id of the hold
--- ARGV[3]  lease, ms; it counts from the end of that of the holder before
+-- ARGV[3]  lease, ms; see shared/adoption.lua
 -- ARGV[4]  time to keep the tombstone, ms
 -- ARGV[5]  channel on which the holder listens
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
@@ -15,9 +15,9 @@
 --          {-1, 0}   the adoption was given up: a late copy, nothing done
 --          {-3, ms}  see shared/quarantine.lua
 -- Caller   Adopt
--- Twice    A second run finds the new id, and at most lengthens the lease. The old id is never in
---          the lock again (its tombstone stops late copies of its acquire), so a copy that comes
---          after the end of the new hold finds nothing.
+-- Twice    A second run finds the new id. The lease is set once, and a copy after that at most
+--          lengthens it. The old id is never in the lock again (its tombstone stops late copies
+--          of its acquire), so a copy that comes after the end of the new hold finds nothing.
 -- Memory   The HDEL, of a field that cannot exist, lets the HSET pass on a server at its memory
 --          limit. The new field is there before the old one goes: the hash keeps its TTL.
 -- Replica  "No such hold" must come from a master: see lock/release.
@@ -28,13 +28,14 @@
 -- include adoption
 local lock, tombstone, own = KEYS[1], KEYS[2], KEYS[3]
 local id, old, lease, keep, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
-if redis.call('exists', own) == 1 then
+local mark = redis.call('get', own)
+if mark and mark ~= BEGUN then
   return {-1, 0}
 end
 redis.call('hdel', lock, '')
 local rest
 if redis.call('hexists', lock, id) == 1 then
-  rest = leftFor(tombstone, id)
+  rest = mark and 0 or leftFor(tombstone, id)
 else
   local entries, ms = redis.call('hget', lock, old), redis.call('pttl', lock)
   if not entries then
@@ -49,5 +50,10 @@ else
     announce(how, channel, '1')
   end
 end
-lengthen(lock, rest + lease)
+if rest == 0 and not mark then
+  redis.call('pexpire', lock, lease)
+  begins(own, keep)
+else
+  lengthen(lock, rest + lease)
+end
 return told({1, rest})

@@ -5,7 +5,7 @@
 -- KEYS[4]  tombstone of the new id
 -- ARGV[1]  new id
 -- ARGV[2]  id of the hold
--- ARGV[3]  lease, ms; it counts from the end of that of the holder before
+-- ARGV[3]  lease, ms; see shared/adoption.lua
 -- ARGV[4]  time to keep the tombstone, ms
 -- ARGV[5]  channel on which the holder listens
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
@@ -23,13 +23,14 @@
 local tombstone, own = KEYS[3], KEYS[4]
 local id, old, lease, keep, channel, how, mode = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local exclusive = mode == 'exclusive'
-if redis.call('exists', own) == 1 then
+local mark = redis.call('get', own)
+if mark and mark ~= BEGUN then
   return {-1, 0}
 end
 redis.call('hdel', holders, '')
 local rest
 if held(mode, id) then
-  rest = leftFor(tombstone, id)
+  rest = mark and 0 or leftFor(tombstone, id)
 elseif not held(mode, old) then
   return {0, others(mode, old)}
 elseif exclusive and current() > 1 or not exclusive and live('exclusive') then
@@ -50,6 +51,10 @@ else
   if rest > 0 then
     announce(how, channel, '1')
   end
+end
+if rest == 0 and not mark then
+  redis.call('zadd', ends, whole(now + lease), exclusive and mode or id)
+  begins(own, keep)
 end
 prolong(exclusive and mode or id, rest + lease)
 return told({1, rest})

@@ -7,7 +7,7 @@
 -- KEYS[5]  timer of the first entry of the new one
 -- ARGV[1]  new id
 -- ARGV[2]  id of the hold
--- ARGV[3]  lease, ms; it counts from the end of that of the holder before
+-- ARGV[3]  lease, ms; see shared/adoption.lua
 -- ARGV[4]  time to keep the tombstone, ms
 -- ARGV[5]  channel on which the holder listens
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
@@ -26,13 +26,14 @@
 -- include adoption
 local lock, tombstone, own, first, timer1 = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, old, lease, keep, channel, how, timers = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
-if redis.call('exists', own) == 1 then
+local mark = redis.call('get', own)
+if mark and mark ~= BEGUN then
   return {-1, 0}
 end
 redis.call('hdel', lock, '')
 local rest
 if redis.call('hexists', lock, id) == 1 and redis.call('pttl', timer1) > 0 then
-  rest = leftFor(tombstone, id)
+  rest = mark and 0 or leftFor(tombstone, id)
 else
   local entries, ms = redis.call('hget', lock, old), redis.call('pttl', first)
   if not entries or ms <= 0 then
@@ -50,6 +51,13 @@ else
   if rest > 0 then
     announce(how, channel, '1')
   end
+end
+if rest == 0 and not mark then
+  redis.call('pexpire', timer1, lease)
+  if redis.call('hlen', lock) == 2 then -- it reads alone; otherwise the timers tell
+    redis.call('pexpire', lock, lease)
+  end
+  begins(own, keep)
 end
 lengthen(timer1, rest + lease)
 lengthen(lock, rest + lease)

@@ -5,7 +5,7 @@
 -- KEYS[3]  tombstone of the new one
 -- ARGV[1]  new id
 -- ARGV[2]  id of the hold
--- ARGV[3]  lease, ms; it counts from the end of that of the holder before
+-- ARGV[3]  lease, ms; see shared/adoption.lua
 -- ARGV[4]  time to keep the tombstone, ms
 -- ARGV[5]  channel on which the holder listens
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
@@ -23,13 +23,14 @@
 -- include adoption
 local lock, tombstone, own = KEYS[1], KEYS[2], KEYS[3]
 local id, old, lease, keep, channel, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
-if redis.call('exists', own) == 1 then
+local mark = redis.call('get', own)
+if mark and mark ~= BEGUN then
   return {-1, 0}
 end
 redis.call('hdel', lock, '')
 local rest
 if redis.call('hexists', lock, id .. ':write') == 1 then
-  rest = leftFor(tombstone, id)
+  rest = mark and 0 or leftFor(tombstone, id)
 else
   local entries, ms = redis.call('hget', lock, old .. ':write'), redis.call('pttl', lock)
   if not entries then
@@ -46,5 +47,10 @@ else
     announce(how, channel, '1')
   end
 end
-lengthen(lock, rest + lease)
+if rest == 0 and not mark then
+  redis.call('pexpire', lock, lease)
+  begins(own, keep)
+else
+  lengthen(lock, rest + lease)
+end
 return told({1, rest})

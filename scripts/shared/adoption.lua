@@ -8,8 +8,16 @@
 -- the holder before finds its hold. But the one who adopts may not begin before the other has
 -- left, or its lease is over.
 --
+-- Leases are never added up. As long as the holder before may believe that it has the lock, the hold
+-- lasts for that and a lease more: who adopts can begin only then, and nobody may enter between. The
+-- first run that finds that the other has ended gives the hold the lease of who adopts, whatever was
+-- left. Then nobody else relies on what was left; who adopts does on no more than it asked for. From
+-- then on it may have extended that, so a copy only lengthens: the tombstone of the new id says so.
+--   begun                      who has adopted has its lease. Any other tombstone of the new id says
+--                              that the adoption is over: it was given up, or what it began has ended
+--
 -- Defines  wasAdopted(tombstone), leftFor(tombstone, id), bury(tombstone, id, rest, entries, keep),
---          undone(tombstone, id), withdrawn(tombstone, keep)
+--          BEGUN, begins(own, keep), undone(tombstone, id), withdrawn(tombstone, keep)
 -- include time
 
 local function serverMillis()
@@ -39,6 +47,13 @@ local function bury(tombstone, id, rest, entries, keep)
   rest = left and 0 or math.max(rest, 0)
   redis.call('set', tombstone, string.format('%s %.0f %s', id, serverMillis() + rest, entries), 'px', string.format('%.0f', keep + rest))
   return rest
+end
+
+local BEGUN = 'begun'
+
+-- begins notes that the hold has the lease of who has adopted it. own is the tombstone of the new id.
+local function begins(own, keep)
+  redis.call('set', own, BEGUN, 'px', keep)
 end
 
 -- undone returns for how many ms the holder before can have its hold back, and how often it has
