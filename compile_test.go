@@ -97,6 +97,7 @@ var (
 		"WithLongestLease(time.Hour)":           {"NewRedLock"},
 		"WithRound(time.Second)":                {"NewMultiLock"},
 		"WithFairness()":                        {"NewPermitSemaphore"},
+		"WithPermits(9)":                        {"NewSemaphore", "NewPermitSemaphore"},
 		"WithTakeover()":                        {"NewCronJob"},
 		"WithRetention(time.Hour)":              {"NewCronJob"},
 		"WithLease(time.Hour)":                  nil,

@@ -49,9 +49,9 @@ var (
 	ErrUpgrade      = errors.New("a read lock cannot be upgraded to a write lock") // it would wait for itself
 	ErrUnlocked     = errors.New("already unlocked")                               // by an earlier call
 	ErrNotHeld      = errors.New("not held")                                       // the lease is nil or zero
-	ErrNotSet       = errors.New("no permits were set")                            // or the semaphore was deleted
-	ErrTotalUnknown = errors.New("how many permits there are is not known")        // see Semaphore.SetPermits
-	ErrNoLeader     = errors.New("nobody leads")                                   // of an Election
+	ErrNotSet       = errors.New("no permits are set: make the semaphore WithPermits, or call TrySetPermits")
+	ErrTotalUnknown = errors.New("how many permits there are is not known") // see Semaphore.SetPermits
+	ErrNoLeader     = errors.New("nobody leads")                            // of an Election
 )
 
 // Causes of a loss. The others are ErrUnreachable and ErrRefused.

@@ -60,10 +60,7 @@ func ExamplePermitSemaphore() {
 	client, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	partner := client.NewPermitSemaphore("partner")
-	if _, err := partner.TrySetPermits(ctx, 3); err != nil { // the first process decides
-		log.Fatal(err)
-	}
+	partner := client.NewPermitSemaphore("partner", rlock.WithPermits(3))
 
 	request := func(weight int) error {
 		permits, err := partner.Acquire(ctx, weight)

@@ -50,7 +50,13 @@ type RedLockOption interface{ redLock(c *redConfig) }
 // MultiLockOption is [WithRound].
 type MultiLockOption interface{ multiLock(c *multiConfig) }
 
-// PermitSemaphoreOption is [WithFairness] or [WithMaxHold].
+// PermitsOption is [WithPermits].
+type PermitsOption interface {
+	PermitSemaphoreOption
+	SemaphoreOption
+}
+
+// PermitSemaphoreOption is [WithPermits], [WithFairness] or [WithMaxHold].
 type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
 
 // ElectionOption is [WithMaxHold].
@@ -65,8 +71,8 @@ type CronJobOption interface{ cronJob(c *cronConfig) }
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
 type DoubleBarrierOption interface{ doubleBarrier() }
 
-// SemaphoreOption configures a [Semaphore]. There is none yet.
-type SemaphoreOption interface{ semaphore() }
+// SemaphoreOption is [WithPermits].
+type SemaphoreOption interface{ semaphore(c *semaphoreConfig) }
 
 // CountDownLatchOption configures a [CountDownLatch]. There is none yet.
 type CountDownLatchOption interface{ countDownLatch() }
@@ -117,7 +123,21 @@ type readWriteConfig struct {
 
 type permitConfig struct {
 	lockConfig
+	semaphoreConfig
 	fair bool
+}
+
+type semaphoreConfig struct {
+	permits    int
+	hasPermits bool
+}
+
+// check joins why the number of permits is invalid to why other options are.
+func (c *semaphoreConfig) check(err error) error {
+	if err == nil && c.hasPermits && (c.permits < 1 || c.permits > MaxPermits) {
+		return invalid("WithPermits(%d): must be from 1 to %d", c.permits, MaxPermits)
+	}
+	return err
 }
 
 type cronConfig struct {
@@ -154,6 +174,11 @@ func (o holdOption) permitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfi
 func (o holdOption) election(c *lockConfig)          { o.lockOption(c) }
 func (o holdOption) once(c *lockConfig)              { o.lockOption(c) }
 func (o holdOption) cronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
+
+type permitsOption int
+
+func (o permitsOption) permitSemaphore(c *permitConfig) { o.semaphore(&c.semaphoreConfig) }
+func (o permitsOption) semaphore(c *semaphoreConfig)    { c.permits, c.hasPermits = int(o), true }
 
 type handOverOption handOverBounds
 
@@ -195,6 +220,13 @@ func WithNonReentrant() AnyLockOption {
 func WithMaxHold(d time.Duration) HoldOption {
 	return holdOption{func(c *lockConfig) { c.maxHold = d }}
 }
+
+// WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when Redis
+// has lost its data. A number that was set stays. Give all clients the same n.
+//
+// A Release of a [Semaphore] sets them too, and never puts back more than were set and added here, as what
+// was taken before the loss is none of these. It is not for one to which Java adds permits.
+func WithPermits(n int) PermitsOption { return permitsOption(n) }
 
 // WithHandOver bounds how a [Lock] changes hands among the waiters of one client without Redis: at most
 // passes times (0: never), and only within that time since the grant. The new holder has a higher token

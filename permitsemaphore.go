@@ -25,18 +25,19 @@ type PermitSemaphore struct {
 	most    int // that a lease can have
 }
 
-// NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock].
+// NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock]. Say how many permits there are:
+// [WithPermits], or [PermitSemaphore.TrySetPermits].
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	var cfg permitConfig
-	err := applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) })
+	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) }))
 	if cfg.fair {
 		l, names := newCore(c, fairPermitsFamily, name, cfg.lockConfig, err)
-		asks := protocol.NewFairPermits(&l.c.site, names)
+		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
 		l.asks = asks
 		return &PermitSemaphore{l, asks, MaxPermits}
 	}
 	l, names := newCore(c, permitsFamily, name, cfg.lockConfig, err)
-	asks := protocol.NewPermits(&l.c.site, names)
+	asks := protocol.NewPermits(&l.c.site, names, cfg.permits)
 	l.asks = asks
 	return &PermitSemaphore{l, asks, MaxLeasePermits}
 }

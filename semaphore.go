@@ -21,11 +21,17 @@ type Semaphore struct {
 	asks *protocol.Semaphore
 }
 
-// NewSemaphore returns the semaphore of a name: see [Client.NewLock]. Set its permits first
-// ([Semaphore.TrySetPermits]).
+// NewSemaphore returns the semaphore of a name: see [Client.NewLock]. Say how many permits there are:
+// [WithPermits], or [Semaphore.TrySetPermits].
 func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
-	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, noOptions(opts))
-	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names)}
+	permits, err := 0, error(nil)
+	if len(opts) > 0 { // else it allocates nothing
+		var cfg semaphoreConfig
+		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.semaphore(&cfg) }))
+		permits = cfg.permits
+	}
+	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, err)
+	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names, permits)}
 }
 
 // Name returns the name of the semaphore, with the prefix of the client.

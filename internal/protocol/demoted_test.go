@@ -20,7 +20,7 @@ var guard = regexp.MustCompile(`redis\.call\('(hdel|zrem)', [\w\[\]]+, ''\)`)
 // counting are all requests of what only counts.
 func counting(site *Site, n *Names) []*wire.Request {
 	op := Op{Page: &Page{ID: uuid + ":1"}, Number: 1}
-	s, l, b := NewSemaphore(site, n), NewLatch(site, n), NewBarrier(site, n)
+	s, l, b := NewSemaphore(site, n, 3), NewLatch(site, n), NewBarrier(site, n)
 	return []*wire.Request{
 		of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(s.Seal(op)), of(s.Delete(op)),
 		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Count()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.IsSet()),
@@ -33,7 +33,7 @@ func protocols(site *Site, n *Names) []Protocol {
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
 		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute), NewCron(site, n, time.Hour, false, "").At(time.Now().UnixMilli()), NewCron(site, n, time.Hour, true, "").At(time.Now().UnixMilli()), NewPlaces(site, n, 1),
-		NewPermits(site, n), NewPermits(site, n).Of(3), NewFairPermits(site, n), NewFairPermits(site, n).Of(3),
+		NewPermits(site, n, 3), NewPermits(site, n, 3).Of(3), NewFairPermits(site, n, 0), NewFairPermits(site, n, 0).Of(3),
 	}
 }
 

@@ -28,10 +28,12 @@ type fairSemaphore struct {
 	names    *Names
 	state    []string // keys: see scripts/shared/permitqueue.lua
 	channels string   // prefix of the channels of clients with waiters
+	initial  int      // permits that are set if none were; 0: none are
 }
 
-// NewFairPermits returns the protocol of taking one permit at a time.
-func NewFairPermits(site *Site, names *Names) *FairPermits {
+// NewFairPermits returns the protocol of taking one permit at a time. So many are set if none were; 0:
+// none are.
+func NewFairPermits(site *Site, names *Names, initial int) *FairPermits {
 	names.keep()
 	base := names.Derived("rlock:permits")
 	return &FairPermits{n: 1, of: &fairSemaphore{
@@ -39,6 +41,7 @@ func NewFairPermits(site *Site, names *Names) *FairPermits {
 		names:    names,
 		state:    []string{base, base + ":ends", base + ":queue", base + ":alive", base + ":line"},
 		channels: base + ":turn:",
+		initial:  initial,
 	}}
 }
 
@@ -75,8 +78,12 @@ func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
 	if e.Wait {
 		wait = 1
 	}
-	q := s.site.entering("fairpermits/enter", s.keys(s.names.Tombstone(e.ID), s.site.clock(s.names), s.names.Lock),
-		[]any{e.ID, s.site.millis(e.Lease), p.n, s.site.WaiterLease.Milliseconds(), wait, s.channels, s.site.how()}).draw(s.names)
+	keys := s.keys(s.names.Tombstone(e.ID), s.site.clock(s.names), s.names.Lock)
+	args := []any{e.ID, s.site.millis(e.Lease), p.n, s.site.WaiterLease.Milliseconds(), wait, s.channels, s.site.how()}
+	if s.initial > 0 {
+		keys, args = append(keys, s.names.setting()), append(args, s.initial)
+	}
+	q := s.site.entering("fairpermits/enter", keys, args).draw(s.names)
 	q.read = readPermits
 	return q
 }

@@ -33,6 +33,7 @@ type semaphore struct {
 	names   *Names
 	state   []string // keys: see scripts/shared/permits.lua
 	channel string
+	initial int                                // permits that are set if none were; 0: none are
 	boxed   [4]any                             // the keys, the mark and the channel
 	entered func(wire.Answer) (Entered, error) // see permitReader
 }
@@ -70,8 +71,9 @@ type HeldPermits struct {
 	Rest   time.Duration // of the lease; -1: it does not end
 }
 
-// NewPermits returns the protocol of taking one permit at a time.
-func NewPermits(site *Site, names *Names) *Permits {
+// NewPermits returns the protocol of taking one permit at a time. So many are set if none were; 0: none
+// are.
+func NewPermits(site *Site, names *Names, initial int) *Permits {
 	names.keep()
 	held, channel := names.held(), prefixed("redisson_sc", names.Lock)
 	return &Permits{n: 1, of: &semaphore{
@@ -79,6 +81,7 @@ func NewPermits(site *Site, names *Names) *Permits {
 		names:   names,
 		state:   []string{names.Lock, held},
 		channel: channel,
+		initial: initial,
 		boxed:   [4]any{names.Lock, held, names.all(), channel},
 		entered: permitReader(site.Client),
 	}}
@@ -162,10 +165,18 @@ func (p *Permits) NewID() HoldID { return p.of.site.NewID() }
 func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	s := p.of
 	args := []any{permitBase(e.ID), p.n, s.site.millis(e.Lease)}
+	var keys []string
+	others := "" // where they hear it
 	if e.Tells {
-		args = append(args, s.channel+taken)
+		others = s.channel + taken
 	}
-	q := s.site.entering("permits/enter", nil, args)
+	switch {
+	case s.initial > 0:
+		args, keys = append(args, others, s.initial), []string{s.names.setting()}
+	case e.Tells:
+		args = append(args, others)
+	}
+	q := s.site.entering("permits/enter", keys, args)
 	q.r.Put(4, s.boxed[0], s.boxed[1], s.names.Tombstone(e.ID), s.boxed[2], s.boxed[3], s.site.how())
 	q.read = s.entered
 	return q

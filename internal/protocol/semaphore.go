@@ -15,12 +15,14 @@ type Semaphore struct {
 	channel string
 	to      any // channel, boxed once
 	beside  besideNumber
+	initial int // permits that are set if none were; 0: none are
 }
 
-// NewSemaphore returns the protocol of a Semaphore.
-func NewSemaphore(site *Site, names *Names) *Semaphore {
+// NewSemaphore returns the protocol of a Semaphore, of which so many permits are set if none were; 0: none
+// are.
+func NewSemaphore(site *Site, names *Names, initial int) *Semaphore {
 	channel := prefixed("redisson_sc", names.Lock)
-	return &Semaphore{site: site, names: names, permits: names.Lock, channel: channel, to: channel}
+	return &Semaphore{site: site, names: names, permits: names.Lock, channel: channel, to: channel, initial: initial}
 }
 
 // all is the key with how many permits a Semaphore has, free or not, or the mark of another type
@@ -49,9 +51,16 @@ type Permitted struct {
 // Acquire takes n permits. If it tells, others who wait are told how many are left.
 func (s *Semaphore) Acquire(op Op, n int64, tells bool) Request[Taken] {
 	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
+	others := "" // where they hear it
 	if tells {
-		putWords(&q.r, s.permits, s.names, op, s.told(), n, s.channel+taken, s.site.counting())
-	} else {
+		others = s.channel + taken
+	}
+	switch {
+	case s.initial > 0:
+		putWords(&q.r, s.permits, s.names, op, s.told(), n, others, s.site.counting(), s.initial, s.to)
+	case tells:
+		putWords(&q.r, s.permits, s.names, op, s.told(), n, others, s.site.counting())
+	default:
 		putWords(&q.r, s.permits, s.names, op, s.told(), n)
 	}
 	return q
@@ -61,6 +70,9 @@ func (s *Semaphore) Acquire(op Op, n int64, tells bool) Request[Taken] {
 func (s *Semaphore) Release(op Op, n int64) Task {
 	t := s.site.about("semaphore/release", nil, nil)
 	putWords(&t.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
+	if s.initial > 0 {
+		t.r.Args = append(t.r.Args, s.initial)
+	}
 	return t
 }
 

@@ -4,6 +4,7 @@
 -- KEYS[6]  tombstone of this hold
 -- KEYS[7]  fencing clock, from which ranks are drawn
 -- KEYS[8]  the number of a PermitSemaphore without fairness, or another lock
+-- KEYS[9]  see shared/setting.lua; absent if there is no ARGV[8]
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  how many permits it takes
@@ -11,6 +12,7 @@
 -- ARGV[5]  '1': wait, that is join the queue and give a sign of life
 -- ARGV[6]  prefix of the channels of clients with waiters
 -- ARGV[7]  'publish', 'spublish', 'both' or 'none'
+-- ARGV[8]  how many permits to set if none were; absent: none
 -- Reply    {1, free, 0}     taken: how many more are free
 --          {0, rest, holder, others, all, free}  not now: look again within rest ms (-1: a
 --                           message comes). The hold that ends first or '', how many others
@@ -18,7 +20,7 @@
 --          {-1, 0}          this hold was abandoned: a late copy, nothing done
 --          {-3, ms}         see shared/quarantine.lua
 --          {-4, 0}          another type of this name is in use
---          {-5, 0}          no permits were ever set
+--          {-5, 0}          no permits were ever set, and are not
 --          {-6, ...}        as 0, and there are too few even if all were free: it does not
 --                           stand in the queue, where it would keep all others out
 -- Caller   Acquire, TryAcquire of a PermitSemaphore WithFairness
@@ -31,6 +33,8 @@
 -- include quarantine when served
 -- include token
 -- include permitqueue
+-- include record
+-- include setting
 local tombstone, tokens, other = KEYS[6], KEYS[7], KEYS[8]
 local id, lease, n, term = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local waits, channels, how = ARGV[5] == '1', ARGV[6], ARGV[7]
@@ -52,10 +56,15 @@ local function enter()
     finish(id) -- expired, and not removed yet
   end
   local total = tonumber(redis.call('hget', state, 'total'))
-  if not total then
+  if not total and ARGV[8] then
+    total = tonumber(ARGV[8])
+    redis.call('hset', state, 'total', ARGV[8], 'free', ARGV[8])
+    setting(KEYS[9], tombstone, '0')
+  elseif not total then
     redis.call('zrem', ends, '') -- a demoted master refuses: its data may be old
     return {-5, 0}
-  elseif n > total then
+  end
+  if n > total then
     quit(id)
     return refused(-6, total, free(), false)
   end

@@ -3,10 +3,12 @@
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  tombstone of this hold
 -- KEYS[4]  mark: see shared/others.lua
+-- KEYS[5]  see shared/setting.lua; absent if there is no ARGV[7]
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
--- ARGV[6]  channel on which others hear how many are left; absent if there seem to be none
+-- ARGV[6]  channel on which others hear how many are left; '' or absent if there seem to be none
+-- ARGV[7]  how many permits to set if none were; absent: none
 -- Reply    {1, free, rest}   taken: how many more are free, and for how long none of the
 --                            held ones expires, ms
 --          {0, rest, holder, others, all, free}  too few are free: look again within rest
@@ -14,7 +16,7 @@
 --                            how many others are held, and how many permits there are
 --          {-1, 0}           this hold was abandoned: a late copy, nothing done
 --          {-3, ms}          see shared/quarantine.lua
---          {-5, 0}           no permits were ever set
+--          {-5, 0}           no permits were ever set, and are not
 --          {-6, ...}         as 0, and there are too few even if all were free
 -- Caller   Acquire, TryAcquire of a PermitSemaphore
 -- Twice    The ids say whether the hold has its permits already. A copy that comes after
@@ -25,6 +27,8 @@
 -- include quarantine when served
 -- include permits
 -- include mark
+-- include record
+-- include setting
 local tombstone = KEYS[3]
 local base, n, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
@@ -57,10 +61,17 @@ elseif #there == n then
     put(base, n, ends)
   end
   return told({1, left or 0, rest(at)})
+elseif not left and ARGV[7] then
+  left = ARGV[7] - redis.call('zcard', held)
+  redis.call('set', free, string.format('%.0f', left))
+  redis.call('set', KEYS[4], 'PermitSemaphore')
+  setting(KEYS[5], tombstone, '0')
+  tell(left)
 elseif not left then
   redis.call('zrem', held, '') -- a demoted master refuses: its data may be old
   return told({-5, 0})
-elseif left < n then
+end
+if left < n then
   local all = redis.call('zcard', held)
   return told({left + all < n and -6 or 0, rest(at), id or '', math.max(all - 1, 0), left + all, left})
 end
@@ -70,7 +81,7 @@ local ttl = redis.call('pttl', free)
 if ttl > 0 then
   redis.call('pexpire', held, ttl)
 end
-if ARGV[6] then
+if (ARGV[6] or '') ~= '' then
   announce(ARGV[2], ARGV[6], left - n)
 end
 return told({1, left - n, rest(math.min(at, ends))})

@@ -7,11 +7,12 @@
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- ARGV[3..4]  channel on which others hear how many are left, and 'publish', 'spublish', 'both' or
---          'none'. Absent if there seem to be none
+--          'none'. Absent if there seem to be none, and none are set; '' if there seem to be none
+-- ARGV[5..6]  how many permits to set if none were, and the channel of releases; absent: none
 -- Reply    n        taken; n are left
 --          {0, n, all}  too few: n of all are free; without all if that is not known
 --          {-1, 0}  this acquire was given up: a late copy, nothing done
---          {-5, 0}  no permits were set
+--          {-5, 0}  no permits were set, and are not
 -- Caller   Acquire, TryAcquire of a Semaphore
 -- Twice    A second run finds the record of the first, or of its give-up.
 
@@ -20,6 +21,7 @@
 -- include total
 local permits, record, key = KEYS[1], KEYS[2], KEYS[3]
 local number, n = ARGV[1], tonumber(ARGV[2])
+local initial = tonumber(ARGV[5])
 local what = recorded(record, number)
 local free, foreign, all, _, made = numbers(permits, key, KEYS[4])
 if foreign then
@@ -28,9 +30,17 @@ elseif what == 'gone' or what == 'late' then
   return {-1, 0}
 elseif what then
   return math.max(free or 0, 0)
+elseif not free and initial then
+  free, all, made = initial, initial, maker(record, number)
+  local reply = setNumbers(permits, free, key, all, 0, made)
+  if reply.err then
+    return reply
+  end
+  announce(ARGV[4], ARGV[6], ARGV[5])
 elseif not free then
   return {-5, 0}
-elseif free < n then
+end
+if free < n then
   if counts(all, free) then
     return {0, free, all}
   end
@@ -38,7 +48,7 @@ elseif free < n then
 end
 note(record, number, string.format('%.0f %s', -n, made)) -- see undo
 local left = done(record, redis.pcall('decrby', permits, n))
-if ARGV[3] and type(left) ~= 'table' then
+if (ARGV[3] or '') ~= '' and type(left) ~= 'table' then
   announce(ARGV[4], ARGV[3], left)
 end
 return left

@@ -57,15 +57,12 @@ var jobs = []func(ctx context.Context, client *rlock.Client, clients []*rlock.Cl
 		return err
 	},
 	func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
-		partner := client.NewPermitSemaphore("partner")
-		_, err := partner.TrySetPermits(ctx, 10) // the first process sets them
-		if err != nil {
-			return err
-		}
+		partner := client.NewPermitSemaphore("partner", rlock.WithPermits(10))
 		lease, err := partner.Acquire(ctx, 1)
 		if err != nil {
 			return err
 		}
+		// its permits come back with lease.Unlock, or when the process dies
 		return lease.Unlock(ctx)
 	},
 	func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {

@@ -515,6 +515,8 @@ func usePermits(opts ...rlock.PermitSemaphoreOption) func(t *testing.T, mine, th
 		locktest.Eventually(t, "it is renewed", func() bool { return lease.Deadline().After(deadline.Add(2 * time.Second)) })
 		locktest.MustUnlock(t, lease)
 		locktest.MustUnlock(t, <-got)
+		anew := mine.NewPermitSemaphore("anew", append([]rlock.PermitSemaphoreOption{rlock.WithPermits(1)}, opts...)...)
+		locktest.MustUnlock(t, locktest.MustLock(t, locktest.PermitLocker{PermitSemaphore: anew, N: 1}))
 	}
 }
 
@@ -787,6 +789,8 @@ func aclSemaphore(t *testing.T, a, b *rlock.Client) {
 	aclOK(t, err)
 	_, err = s.Delete(bg)
 	aclOK(t, err)
+	s = a.NewSemaphore("permits", rlock.WithPermits(1))
+	aclOK(t, s.Acquire(bg, 1), s.Release(bg, 1))
 }
 
 func aclLatch(t *testing.T, a, b *rlock.Client) {
