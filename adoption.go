@@ -56,9 +56,10 @@ func (l *Lease) handle(listens bool) (string, error) {
 // lease, and is not renewed. The handle is for whoever goes on with it, at once: see [Client.Adopt].
 // Extend before Detach gives more time for that.
 //
-// The error is as that of Unlock, or of Handle. It matches ErrInvalidArgument, and nothing was done, if
-// the owner has entered more than once. After ErrUnconfirmed the handle is valid all the same; until
-// Redis has heard of it, Adopt waits for the end of the lease.
+// The error is as that of Unlock, or of Handle: nil only if the hold was there. It matches
+// ErrInvalidArgument, and nothing was done, if the owner has entered more than once. After ErrUnconfirmed
+// the handle is valid if the hold was not lost before; until Redis has heard of it, Adopt waits for the
+// end of the lease.
 func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	handle, err = l.handle(false)
 	if err != nil {
@@ -70,11 +71,6 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	h := l.of.(*hold)
 	if n, _ := h.openLeases(); n > 1 {
 		return "", l.error(invalid("the owner has entered %d times", n))
-	}
-	// What is gone cannot be left to anybody.
-	r := h.renewal(0).Do(context.WithoutCancel(ctx), h.core.c.cfg.unlockTimeout)
-	if r.Err == nil && r.Outcome != protocol.Done {
-		h.isGone(r.Outcome)
 	}
 	h.lock()
 	asks, rest := h.core.asks.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())

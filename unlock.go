@@ -224,15 +224,15 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 	h.lock()
 	known, until := h.isKnownLocked(), h.untilLocked()
 	h.unlock()
-	if !known || r.Err != nil || r.Outcome == protocol.Done {
-		return
+	if !known || d.by || r.Err != nil || r.Outcome == protocol.Done {
+		return // Detach has said so itself
 	}
 	abandon := h.core.asks.Abandon(d.id, true)
 	var unknown error
 	if r.Outcome, unknown = h.fate(r.Outcome); r.Outcome == protocol.Done {
 		*r = abandon.Do(c.wire.Context(), c.cfg.unlockTimeout)
 		return
-	} else if unknown != nil && !d.by {
+	} else if unknown != nil {
 		r.Err = unknown // an adoption may have been given back, and the hold be there: it is given up below
 		return
 	}

@@ -17,8 +17,8 @@ type Adoptable interface {
 	// GiveBack undoes an Adopt, whatever became of it: the hold is that of its holder again, or
 	// has ended if that has left.
 	GiveBack(id, old string) Task
-	// Detach notes that a holder has left a hold for whoever adopts it. The hold is not renewed
-	// any more, and ends within rest.
+	// Detach notes that a holder has left a hold for whoever adopts it, and tells whether it is
+	// there. The hold is not renewed any more, and ends within rest.
 	Detach(id string, rest time.Duration) Task
 	// RenewKnown is Renew of a hold that others may adopt.
 	RenewKnown(id string, lease time.Duration) Task
@@ -75,11 +75,6 @@ func (s *Site) adopting(script, id, old string, lease time.Duration, names *Name
 // is left of it.
 func (s *Site) givingBack(script, id, old string, abandon Task, keys []string, more ...any) Task {
 	return &inTurn{s, s.about(script, keys, append([]any{id, old, tombstoneMillis}, more...)), abandon}
-}
-
-// detaching makes the request that says that a holder has left.
-func (s *Site) detaching(id, tombstone string, rest time.Duration) Task {
-	return s.about("lock/detach", []string{tombstone}, []any{id, rest.Milliseconds()})
 }
 
 // inTurn is a task and another one that is sent when the first is confirmed. Its outcome is that of
@@ -139,7 +134,7 @@ func (l *Lock) GiveBack(id, old string) Task { return l.giveBack(id, old, l.Aban
 
 // Detach implements Adoptable.
 func (l *Lock) Detach(id string, rest time.Duration) Task {
-	return l.site.detaching(id, l.names.Tombstone(id), rest)
+	return l.site.about("lock/detach", []string{l.names.Lock, l.names.Tombstone(id)}, []any{id, rest.Milliseconds()})
 }
 
 // RenewKnown implements Adoptable.
@@ -190,7 +185,7 @@ func (l *WriteSide) adoption(id, old string) (keys []string) {
 
 // Detach implements Adoptable.
 func (l *WriteSide) Detach(id string, rest time.Duration) Task {
-	return l.site.detaching(id, l.tombstone(id), rest)
+	return l.site.about("rw/write_detach", []string{l.names.Lock, l.tombstone(id)}, []any{id, rest.Milliseconds()})
 }
 
 // RenewKnown implements Adoptable.
@@ -215,7 +210,8 @@ func (l *ReadSide) adoption(id, old string) (keys []string) {
 
 // Detach implements Adoptable.
 func (l *ReadSide) Detach(id string, rest time.Duration) Task {
-	return l.site.detaching(id, l.names.Tombstone(id), rest)
+	return l.site.about("rw/read_detach",
+		[]string{l.names.Lock, l.names.Tombstone(id), l.timer(id, 1)}, []any{id, rest.Milliseconds()})
 }
 
 // RenewKnown implements Adoptable.
@@ -242,7 +238,7 @@ func (q *Queued) adoption(id, old string) (keys []string) {
 
 // Detach implements Adoptable.
 func (q *Queued) Detach(id string, rest time.Duration) Task {
-	return q.site.detaching(id, q.tombstone(id), rest)
+	return q.site.about("queue/detach", append(q.hold(), q.tombstone(id)), []any{id, rest.Milliseconds(), q.mode})
 }
 
 // RenewKnown implements Adoptable.

@@ -17,7 +17,8 @@
 --                              that the adoption is over: it was given up, or what it began has ended
 --
 -- Defines  wasAdopted(tombstone), leftFor(tombstone, id), bury(tombstone, id, rest, entries, keep),
---          BEGUN, begins(own, keep), undone(tombstone, id), withdrawn(tombstone, keep)
+--          BEGUN, begins(own, keep), undone(tombstone, id), withdrawn(tombstone, keep),
+--          detached(tombstone, keep, found)
 -- include time
 
 local function serverMillis()
@@ -64,6 +65,14 @@ local function undone(tombstone, id)
     redis.call('del', tombstone)
   end
   return rest, entries
+end
+
+-- detached notes that a holder has left, and returns the reply about its hold; found is that of a
+-- renewal.
+local function detached(tombstone, keep, found)
+  local adopted = wasAdopted(tombstone)
+  redis.call('set', tombstone, 1, 'px', keep)
+  return found ~= 1 and adopted and -2 or found
 end
 
 -- withdrawn stops late copies of an adoption.
