@@ -50,6 +50,9 @@ func (o permitOption) permitSemaphore(c *permitConfig) { o(c) }
 // for all that came before it, and TryAcquire takes permits only if nobody waits. A request for more
 // permits than there are does not hold up the others. A release wakes only the next request.
 //
+// The waiter of a dead process holds up those for whom there is room beside it for a third of the waiter
+// lease at most, and the others for all of it: see [WithWaiterLease].
+//
 // Its keys are its own, so all clients of a name must use it, and Java cannot. While permits without
 // it, or a lock, have the name, its methods fail with ErrForeignKey; the others do not see it. Details:
 // docs/synchronizers.md.

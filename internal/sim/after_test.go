@@ -105,7 +105,7 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	for i := range w.servers {
 		for _, key := range w.keysOf(i) {
 			// The record of a vote outlives the vote: the next one to vote replaces it.
-			if s.kind.permits && (slices.Contains(lockNames, key) || strings.HasSuffix(key, ":rlock:permits")) {
+			if s.kind.permits && (slices.Contains(lockNames, key) || strings.HasSuffix(key, ":rlock:permits") || strings.HasSuffix(key, ":rlock:all")) {
 				continue
 			}
 			if s.kind.permits && strings.Contains(key, ":rlock:op:") && w.Redis(i).TTL(key) > 0 { // of their setting

@@ -29,5 +29,5 @@ if live(id) then
   reply = redis.call('hexists', state, id)
   finish(id)
 end
-wake(channels, how)
+wake(channels, how, term)
 return told(reply)

@@ -42,5 +42,5 @@ reap(term)
 if more > 0 then
   announce(ARGV[5], ARGV[6], more)
 end
-wake(ARGV[4], ARGV[5])
+wake(ARGV[4], ARGV[5], term)
 return told(1)

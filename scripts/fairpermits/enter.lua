@@ -39,13 +39,23 @@ local tombstone, tokens, other = KEYS[6], KEYS[7], KEYS[8]
 local id, lease, n, term = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local waits, channels, how = ARGV[5] == '1', ARGV[6], ARGV[7]
 
-local function refused(code, all, left, whenHeldEnd)
+local function refused(code, all, left, rest)
   local next = redis.call('zrange', ends, 0, 0, 'withscores')
   if not next[1] then
-    return {code, -1, '', 0, all, left}
+    return {code, rest or -1, '', 0, all, left}
   end
-  local rest = whenHeldEnd and tonumber(next[2]) + 1 - now or -1
+  rest = rest or tonumber(next[2]) + 1 - now
   return {code, rest, next[1], redis.call('zcard', ends) - 1, all, left}
+end
+
+-- among reports whether a waiter is, or will be, among those near the first.
+local function among(near, id)
+  for _, other in ipairs(near) do
+    if other == id then
+      return true
+    end
+  end
+  return #near < NEAR
 end
 
 local function enter()
@@ -66,10 +76,14 @@ local function enter()
   end
   if n > total then
     quit(id)
-    return refused(-6, total, free(), false)
+    return refused(-6, total, free(), -1)
   end
-  local head, left = first(), free()
-  if head and head ~= id or left < n then
+  local head, at, near = first()
+  local left, rest = free(), nil -- rest: look again within it, for others that go first
+  if head and head ~= id then
+    rest = passes(id, n, left, term) or among(near, id) and at > now and at - now + 1 or -1
+  end
+  if rest and rest ~= 0 or left < n then
     if waits then
       local place = redis.call('zscore', queue, id)
       if place then
@@ -85,7 +99,7 @@ local function enter()
         lengthen(key, term + LONGEST_AWAY)
       end
     end
-    return refused(0, total, left, not head or head == id)
+    return refused(0, total, left, rest)
   end
   redis.call('hincrby', state, 'free', -n)
   redis.call('hset', state, id, n)
@@ -103,5 +117,5 @@ elseif redis.call('exists', other) == 1 then
 end
 reap(term)
 local reply = enter()
-wake(channels, how)
+wake(channels, how, term)
 return told(reply)

@@ -24,5 +24,5 @@ for _, hold in ipairs(id ~= '' and {id} or redis.call('zrange', ends, 0, -1)) do
     reply = 1
   end
 end
-wake(channels, how)
+wake(channels, how, term)
 return told(reply)

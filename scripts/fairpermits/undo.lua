@@ -41,5 +41,5 @@ end
 if more < 0 then
   announce(ARGV[4], ARGV[5], -more)
 end
-wake(ARGV[3], ARGV[4])
+wake(ARGV[3], ARGV[4], term)
 return told(1)

@@ -1,6 +1,8 @@
 -- permitqueue: the state of a PermitSemaphore WithFairness, which has a queue of waiters, and
--- what its scripts have in common. Only the first of the queue may enter. Nothing here walks
--- the queue, and a script removes a bounded number of expired holds and of dead waiters.
+-- what its scripts have in common. Only the first of the queue may enter. Those are an exception
+-- behind waiters that were told to, and have been silent since, if there is room for all of them.
+-- Nothing here walks far in the queue, and a script removes a bounded number of expired holds and of
+-- dead waiters.
 --
 -- KEYS[1]  state: hash, total -> permits; free -> how many are free, maybe negative; hold id
 --          -> how many it has. No total: none were ever set
@@ -8,13 +10,14 @@
 -- KEYS[3]  queue: zset, waiter -> rank; the lowest is first
 -- KEYS[4]  alive: zset, waiter -> the server ms until which it counts as alive; see
 --          life.lua
--- KEYS[5]  notes: hash; see life.lua; and waiter -> how many permits it needs. KEYS[3..5]
---          are absent where the queue is not needed
+-- KEYS[5]  notes: hash; see life.lua; and waiter -> how many permits it needs, and the ms in which it
+--          was told that it can enter, if it was and has not looked since. KEYS[3..5] are absent
+--          where the queue is not needed
 --
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY; free(),
 --          live(hold), below(n), prolong(hold, lease), finish(hold), quit(id), changes(),
---          grow(n), reap(term), first(), wake(channels, how). term is a waiter lease, ms; channels
---          is the prefix of the channels of clients with waiters
+--          grow(n), reap(term), first(), passes(id, n, left, term), wake(channels, how, term).
+--          term is a waiter lease, ms; channels is the prefix of the channels of clients with waiters
 -- include time
 -- include ttl
 -- include publish
@@ -26,6 +29,9 @@ local now = math.floor(clock / 1000)
 -- See shared/queue.lua for these two.
 local LONGEST_AWAY = 60000
 local most = 100
+
+-- NEAR is how many waiters are told when the first one counts as dead; FAR is how far scripts walk.
+local NEAR, FAR = 8, 100
 
 -- changed: there may be room for the first waiter, or it is another one.
 local changed = false
@@ -104,32 +110,74 @@ local function reap(term)
   end
 end
 
--- first returns the first waiter and until when it counts as alive. One without any sign of
--- life is removed: only an eviction can take the sign away. If there are more dead waiters
+-- first returns the first waiter, until when it counts as alive, and those near it. One without any
+-- sign of life is removed: only an eviction can take the sign away. If there are more dead waiters
 -- than one script may remove, the result is one of them.
 local function first()
   while true do
-    local id = redis.call('zrange', queue, 0, 0)[1]
+    local near = redis.call('zrange', queue, 0, NEAR - 1)
+    local id = near[1]
     if not id then
       return nil
     end
     local at = redis.call('zscore', alive, id)
     at = at and lives(at) or now
     if at > now or most == 0 then
-      return id, at
+      return id, at, near
     end
     most = most - 1
     quit(id)
   end
 end
 
--- call wakes a waiter. Its client listens for all its waiters on one channel.
-local function call(channels, how, id)
-  announce(how, channels .. (id:match('^(.*):') or ''), id)
+-- silentAt returns in which ms a waiter that was told in another is silent: a twentieth of a waiter
+-- lease later.
+local function silentAt(told, term)
+  return told + math.floor(term / 20)
 end
 
--- wake wakes the first waiter, if there is room for it.
-local function wake(channels, how)
+-- needs returns how many permits a waiter needs, by its note, and when it was told to enter, or nil.
+local function needs(note)
+  local n, told = string.match(note or '1', '^(%d+) ?(%d*)$')
+  return tonumber(n), tonumber(told)
+end
+
+-- passes returns in how many ms a request for n of so many free permits may pass all waiters before
+-- it, 0 or less for now, as far as these show no sign of life; or nil if there is no room for them
+-- beside it, or they were not told. So it takes nothing from anybody, and does not overtake those who
+-- are alive.
+local function passes(id, n, left, term)
+  local spare = left - n
+  if spare < 1 then
+    return nil -- each of them needs one
+  end
+  local before = redis.call('zrange', queue, 0, math.min(spare, FAR))
+  local all, wait = redis.call('hmget', notes, unpack(before)), 0
+  for i, other in ipairs(before) do
+    if other == id then
+      return wait
+    end
+    local need, told = needs(all[i])
+    spare = spare - need
+    if spare < 0 or not told then
+      return nil
+    end
+    wait = math.max(wait, silentAt(told, term) - now)
+  end
+  if redis.call('zcard', queue) > #before then
+    return nil
+  end
+  return wait
+end
+
+-- call wakes a waiter, and reports whether its client listens, for all its waiters on one channel.
+local function call(channels, how, id)
+  return announce(how, channels .. (id:match('^(.*):') or ''), id) > 0
+end
+
+-- wake wakes the first waiter, if there is room for it. If that does not listen, or was told and is
+-- silent, it wakes the next one too.
+local function wake(channels, how, term)
   if not changed then
     return
   end
@@ -139,7 +187,25 @@ local function wake(channels, how)
   elseif at <= now then
     -- It is dead: a live waiter is woken to go on with removing.
     call(channels, how, redis.call('zrevrange', alive, 0, 0)[1])
-  elseif tonumber(redis.call('hget', notes, id) or 1) <= free() then
-    call(channels, how, id)
+    return
+  end
+  local left, line = free(), nil
+  for i = 1, FAR do
+    local need, told = needs(redis.call('hget', notes, id))
+    left = left - need
+    if left < 0 then
+      return
+    elseif not told then
+      redis.call('hset', notes, id, string.format('%.0f %.0f', need, now))
+    end
+    local hears = call(channels, how, id)
+    if left == 0 or hears and not (told and silentAt(told, term) <= now) then
+      return
+    end
+    line = line or redis.call('zrange', queue, 0, math.min(left, FAR))
+    id = line[i + 1]
+    if not id then
+      return
+    end
   end
 end

@@ -244,6 +244,51 @@ func TestDeadFairWaiterLeavesByItsLease(t *testing.T) {
 	})
 }
 
+// The first waiter is killed, or stopped, and all permits are free: those behind it, and those who come
+// later, have theirs long before its waiter lease is over.
+func TestDeadFairWaiterStopsNobodyForWhomThereIsRoom(t *testing.T) {
+	t.Parallel()
+	for how, die := range map[string]func(p *faultproxy.Proxy){
+		"killed":  func(p *faultproxy.Proxy) { p.Refuse(true) },
+		"stopped": func(p *faultproxy.Proxy) { p.Blackhole(true) },
+	} {
+		locktest.Beside(t, how, func(t *testing.T) {
+			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+				lease := rlock.WithWaiterLease(30 * time.Second)
+				c, proxy, rdb := b.Faulty(t, lease)
+				var live []*rlock.PermitSemaphore
+				for range 3 {
+					live = append(live, fairPermits(t, b.NewClient(t, lease), 20))
+				}
+				all := mustAcquire(t, live[0], 20)
+				lost := acquires(t, c.NewPermitSemaphore("s", rlock.WithFairness()), 1)
+				stand(t, live[0], 1)
+				var queue []*locktest.Attempt
+				for i := range 6 {
+					queue = append(queue, acquires(t, live[i%3], 1))
+					stand(t, live[0], i+2)
+				}
+				die(proxy)
+				began := time.Now()
+				locktest.MustUnlock(t, all)
+				for _, w := range queue {
+					w.Held()
+				}
+				late := acquires(t, live[0], 2)
+				late.Held()
+				// A stopped one is noticed at a third of the lease, when they look.
+				if took := time.Since(began); took > 16*time.Second {
+					t.Errorf("they wait for %v", took)
+				}
+				wantFair(t, rdb, 20, 12, 7, 1)
+				proxy.Refuse(false)
+				proxy.Blackhole(false)
+				lost.GiveUp()
+			})
+		})
+	}
+}
+
 func TestFairPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
 	t.Parallel()
 	scripts := []string{"fairpermits/try_set", "fairpermits/add", "fairpermits/enter", "fairpermits/renew", "fairpermits/release", "fairpermits/inspect"}
