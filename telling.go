@@ -35,7 +35,12 @@ func (h *hold) tellLoss(now instant, cause error) {
 		if o != nil {
 			events.lost(o.ctx, e)
 		}
-		events.logger.Warn("rlock: lease lost", "lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token, "cause", e.Cause)
+		attrs := []any{"lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token}
+		if errors.Is(e.Cause, ErrAdopted) { // as its holder has wanted
+			events.logger.Info("rlock: hold adopted by another client", attrs...)
+			return
+		}
+		events.logger.Warn("rlock: lease lost", append(attrs, "cause", e.Cause)...)
 	})
 }
 

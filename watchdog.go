@@ -37,10 +37,10 @@ type watchdog struct {
 	woken      func()           // ends the work that a wake-up has begun; nil: there was none
 	draining   bool
 	closed     bool
-	failing    map[any]instant // since when renewals fail, by node
-	holding    int             // entries that are holds
-	cleaning   int             // and the others
-	taken      []*entry        // those that turn has taken out of the agenda, and some that are back
+	failing    failing
+	holding    int      // entries that are holds
+	cleaning   int      // and the others
+	taken      []*entry // those that turn has taken out of the agenda, and some that are back
 }
 
 // spare is for how many holds that have ended the watchdog keeps room.
@@ -49,9 +49,9 @@ const spare = 1000
 func newWatchdog(env *seam.Env, t timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
 	return &watchdog{
 		env: env, timeline: t, wire: d, lanes: wire.NewLanes(d), events: events,
-		slack: min(lease/60, 100*time.Millisecond),
-		poke:  make(chan struct{}, 1),
-		quit:  make(chan struct{}),
+		slack: min(lease/60, 100*time.Millisecond), failing: failing{lease: lease},
+		poke: make(chan struct{}, 1),
+		quit: make(chan struct{}),
 	}
 }
 
@@ -200,6 +200,9 @@ func (w *watchdog) endLocked(e *entry) {
 	w.left.Add(-1)
 	_, number, _ := e.duty.holds()
 	*w.counterLocked(number)--
+	if w.holding == 0 {
+		w.failing.forget()
+	}
 	if w.tokens[number] == e {
 		delete(w.tokens, number)
 		w.mostTokens = max(w.mostTokens, len(w.tokens)+1)
@@ -410,35 +413,4 @@ func (w *watchdog) send(sends []sending) {
 		}
 		w.renewals(node, node, renewed, failed)
 	})
-}
-
-// renewals logs when the renewals of a node, or of the nodes of a RedLock, begin to
-// fail without an answer, and when one succeeds again: once each, however many holds there
-// are.
-func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, failed error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	since, failing := w.failing[key]
-	now := w.now()
-	switch {
-	case renewed && failing:
-		delete(w.failing, key)
-		attrs := ofNode(node, "after", now.Sub(since).Round(time.Millisecond))
-		w.events.later(func() { w.events.logger.Info("rlock: renewals get through again", attrs...) })
-	case !renewed && !failing && failed != nil:
-		if w.failing == nil {
-			w.failing = map[any]instant{}
-		}
-		w.failing[key] = now
-		attrs := ofNode(node, "error", failed)
-		w.events.later(func() { w.events.logger.Warn("rlock: renewals fail, trying again", attrs...) })
-	}
-}
-
-// ofNode are attributes for the log, after the address of a node if that is known.
-func ofNode(node redis.UniversalClient, attrs ...any) []any {
-	if one, ok := node.(*redis.Client); ok {
-		attrs = append([]any{"node", one.Options().Addr}, attrs...)
-	}
-	return attrs
 }

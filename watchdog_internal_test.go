@@ -1,8 +1,11 @@
 package rlock
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -228,6 +231,59 @@ func TestWatchdogDoesNotForgetToHurry(t *testing.T) {
 		case <-d.looks:
 		case <-time.After(10 * time.Second):
 			t.Fatal("it is not called again")
+		}
+	}
+}
+
+// tellingClock is a clock that a test sets.
+type tellingClock struct {
+	seam.SystemClock
+	ahead atomic.Int64
+}
+
+func (c *tellingClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// An outage that no renewal has seen the end of is over when there are none for a lease: the next one is
+// logged, and does not count from the first.
+func TestOutageEndsWithItsRenewals(t *testing.T) {
+	var clock tellingClock
+	var log bytes.Buffer
+	lines := func(c *Client) string {
+		done := make(chan struct{})
+		c.events.surely(func() { close(done) })
+		<-done
+		defer log.Reset()
+		return log.String()
+	}
+	c := unserved(t, seam.Option(seam.Env{Clock: &clock}).(Option), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	defer c.watchdog.close()
+	w := c.watchdog
+	standIn(c, c.NewLock("a").core, 1, c.now().Add(100*time.Hour)) // of another node
+	lines(c)
+	pass := func(d time.Duration) { clock.ahead.Add(int64(d)) }
+	for _, step := range []struct {
+		pass    time.Duration
+		renewed bool
+		want    string
+	}{
+		{0, false, "renewals fail"},
+		{20 * time.Second, false, ""},
+		{20 * time.Second, false, ""}, // another hold
+		{6 * time.Hour, false, "renewals fail"},
+		{3 * time.Second, true, "after=3s"},
+		{10 * time.Second, true, ""},
+		{10 * time.Second, false, "renewals fail"},
+		{6 * time.Hour, true, ""}, // the hold of that outage was lost
+		{10 * time.Second, false, "renewals fail"},
+	} {
+		pass(step.pass)
+		var failed error
+		if !step.renewed {
+			failed = ErrUnreachable
+		}
+		w.renewals("node", nil, step.renewed, failed)
+		if got := lines(c); !strings.Contains(got, step.want) || (got == "") != (step.want == "") {
+			t.Errorf("%+v: %q", step, got)
 		}
 	}
 }

@@ -138,3 +138,28 @@ func TestAdoptFromAClientThatShutsDown(t *testing.T) {
 		})
 	})
 }
+
+// An adoption is what its holder has wanted: it is logged, but is no loss to be warned of.
+func TestAnAdoptionIsNoWarning(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	var log locktest.LogLines
+	a, c := b.NewClient(t, patient, rlock.WithLogger(log.Logger())), b.NewClient(t)
+	first := locktest.MustLock(t, a.NewLock("a"))
+	second := adopt(t, c, handleOf(t, first))
+	wasAdopted(t, first)
+	locktest.Eventually(t, "it is logged", func() bool {
+		return log.With("INFO", "hold adopted by another client", first.HoldID()) == 1
+	})
+	if log.With("WARN") > 0 {
+		t.Error(log.String())
+	}
+	locktest.MustUnlock(t, second)
+	// A hold that is removed is lost.
+	lost := locktest.MustLock(t, a.NewLock("a"))
+	if !b.Mini.Del("a") {
+		t.Fatal("it is not there")
+	}
+	locktest.WantErr(t, lost.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrRemoved)
+	locktest.Eventually(t, "it is logged", func() bool { return log.With("WARN", "lease lost", lost.HoldID()) == 1 })
+}

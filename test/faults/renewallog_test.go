@@ -38,6 +38,41 @@ func TestFailingRenewalsAreLoggedOnce(t *testing.T) {
 			t.Errorf("%d lines:\n%s", n, log.String())
 		}
 	})
+	// An outage ends with the hold that saw it: the next one is another, and not as old.
+	for how, ends := range map[string]func(t *testing.T, l *rlock.Lease, log *locktest.LogLines){
+		"unlocked": func(t *testing.T, l *rlock.Lease, _ *locktest.LogLines) {
+			locktest.WantErr(t, l.Unlock(bg), rlock.ErrUnconfirmed)
+		},
+		"lost": func(t *testing.T, l *rlock.Lease, log *locktest.LogLines) {
+			<-l.Done()
+			locktest.Eventually(t, "it is logged", func() bool { return log.With("WARN", "lease lost") > 0 })
+			_ = l.Unlock(bg)
+		},
+	} {
+		t.Run("twice, "+how, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			var log locktest.LogLines
+			rdb := s.Client(func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond })
+			c := locktest.NewClient(t, rdb, rlock.WithLogger(log.Logger()), rlock.WithWatchdogLease(locktest.Ample(3*time.Second)), rlock.WithUnlockTimeout(300*time.Millisecond))
+			l := locktest.MustLock(t, c.NewLock("a"))
+			for outage := 1; outage <= 2; outage++ {
+				s.Pause()
+				locktest.Eventually(t, "it is logged", func() bool { return log.With("WARN", "renewals fail", s.Addr(), "error=") == outage })
+				if outage == 1 {
+					ends(t, l, &log)
+				}
+				s.Resume()
+				if outage == 1 {
+					l = locktest.MustLock(t, c.NewLock("b"))
+				}
+			}
+			locktest.Eventually(t, "it is logged", func() bool { return log.With("INFO", "renewals get through again") > 0 || l.Err() != nil })
+			if n := log.With("INFO", "renewals get through again"); n > 1 {
+				t.Errorf("%d outages have ended:\n%s", n, log.String())
+			}
+		})
+	}
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		s := redistest.Start(t)
