@@ -79,6 +79,7 @@ type seldom struct {
 	inRow      int    // how many releases in a row have granted the lock, with the one of this hold
 	hears      *hears // how requests to release the lock are heard; nil: nobody listens
 	miscounted bool   // a re-entry or a partial release was not confirmed
+	doubted    bool   // the latest renewal could not tell whether the lock was lost before
 	known      *known // its handle was made known: see adoption.go; nil: it was not
 
 	observed *observed // the acquire that began it; see hold.observed

@@ -98,7 +98,7 @@ type RenewalEvent struct {
 	Event
 	Left time.Duration // of the lease before this renewal counted: the margin that there was
 	Took time.Duration // since it was sent
-	Err  error         // nil: it was confirmed
+	Err  error         // nil: it was confirmed; otherwise a RedLock's lease may be longer all the same (docs/redlock.md)
 }
 
 // LossEvent is the loss of a hold.

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -100,7 +101,7 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 	}
 	if did.renews && (err != nil || r.Outcome == protocol.Done) {
 		h.core.c.totals.renewed(err)
-		h.tellRenewalLocked(sent, now, err)
+		h.tellRenewalLocked(sent, now, cmp.Or(err, r.Doubt))
 	}
 	switch {
 	case err == nil && r.Outcome != protocol.Done && !did.known && h.isKnownLocked():
@@ -110,6 +111,7 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 		return 0
 	case did.renews && err == nil:
 		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
+		h.doubtLocked(r.Doubt)
 	case did.renews:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case did.looks && err != nil:
@@ -118,6 +120,20 @@ func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept
 		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
 	}
 	return h.nextLocked()
+}
+
+// doubtLocked logs that a hold goes on which may have been lost before, once until that is known.
+func (h *hold) doubtLocked(doubt error) {
+	if was := h.seldom != nil && h.doubted; was == (doubt != nil) {
+		return
+	}
+	h.seldomLocked().doubted = doubt != nil
+	if doubt != nil {
+		c := h.core.c
+		c.events.later(func() {
+			c.events.logger.Warn("rlock: another owner may have had the lock meanwhile, the hold goes on", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", doubt)
+		})
+	}
 }
 
 // retryLocked schedules the repetition of a failed renewal. The watchdog logs, for all

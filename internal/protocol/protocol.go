@@ -308,6 +308,8 @@ type Result[T any] struct {
 	Err     error // why there is no outcome; nil: there is one
 	// TooFew is set if the outcome needs replicas to confirm it, and too few have.
 	TooFew error
+	// Doubt is set if a hold was renewed that may have been lost before.
+	Doubt error
 	// Unsure: a copy of the request other than the one that was answered may have run,
 	// or may run yet.
 	Unsure bool

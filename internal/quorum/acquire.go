@@ -83,22 +83,32 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	if rest, _ := t.tally.rest(); rest == 0 {
 		t.missLost()
 	}
+	tooFew, held := t.blocks(len(t.tally.failed)), t.tally.held()
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && (tooFew || !held): // else the nodes have said what there is to say
 		cut := failed[protocol.Entered](ctx.Err())
 		cut.Last = t.silent()
 		return cut
-	case t.blocks(len(t.tally.failed)):
-		if q := t.quarantine; q != nil {
-			if rest := q.rest(t.tally.failed); rest > 0 {
-				why := fmt.Sprintf("%s: %v", t.tally.seen(), protocol.InQuarantine{Left: rest})
-				return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: why})
-			}
-		}
-		return failed[protocol.Entered](t.noQuorum(t.tally.failed))
+	case tooFew:
+		return t.shortOf()
 	}
+	return t.refused(e, together, held)
+}
+
+// shortOf is the result of a try for which too few nodes could vote.
+func (t *try) shortOf() protocol.Result[protocol.Entered] {
+	if q := t.quarantine; q != nil {
+		if rest := q.rest(t.tally.failed); rest > 0 {
+			why := fmt.Sprintf("%s: %v", t.tally.seen(), protocol.InQuarantine{Left: rest})
+			return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: why})
+		}
+	}
+	return failed[protocol.Entered](t.noQuorum(t.tally.failed))
+}
+
+// refused is the result of a try that has met others.
+func (t *try) refused(e *protocol.Acquire, together, held bool) protocol.Result[protocol.Entered] {
 	rest, holder := t.tally.rest()
-	held := t.tally.held()
 	if rest > 0 && (held || e.Wait) { // else who does not wait tries again
 		e.Splits, e.Clashes, e.Rival, e.Again = 0, 0, "", 0
 	} else {

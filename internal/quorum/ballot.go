@@ -1,7 +1,8 @@
 package quorum
 
 import (
-	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -50,7 +51,7 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 	return &ballot{
 		papers: papers{nodes: make([]paper, l.n)},
 		votes: votes{
-			stamps: make([]string, l.n), anew: make([]bool, l.n), late: make([]bool, l.n), level: make([]int64, l.n),
+			nodes: make([]vote, l.n),
 			lease: lease, entries: 1,
 		},
 	}
@@ -169,17 +170,27 @@ func (p *papers) giveUp(node int, s settler) {
 
 // votes are the votes for a hold, while it lasts.
 type votes struct {
-	mu      sync.Mutex    // guards the rest
-	stamps  []string      // by node; "": none
-	anew    []bool        // by node: it has voted anew (FRESH) since the last confirmation
-	late    []bool        // by node: it has voted before it or after: the reply came late
+	mu      sync.Mutex // guards the rest
+	nodes   []vote
 	era     int           // how often the hold was confirmed by a renewal
-	since   time.Time     // the last confirmation, which the first grant of a quorum is too
+	since   time.Time     // the last confirmation, which the first grant of a quorum is too,
+	sure    time.Time     // and until when in its round a vote may have been granted to be as old
 	grace   time.Duration // how much younger than that a vote of an acquire may be
 	lease   time.Duration // the longest requested one
 	token   int64
-	level   []int64 // by node: the highest known value of its counter, while it has voted for the hold
-	entries int     // of the owner; the nodes do not know it
+	entries int // of the owner; the nodes do not know it
+}
+
+// vote is that of one node. What it says of the last confirmation is forgotten at the next one.
+type vote struct {
+	stamp string // "": none
+	level int64  // the highest known value of the counter, while the node has voted for the hold
+	anew  bool   // it has voted anew (FRESH) since the last confirmation,
+	young bool   // as the reply to the renewal says that granted it;
+	idle  bool   // but had voted for no other hold before
+	late  bool   // it has voted before the confirmation or after: the reply came late
+	mid   bool   // it has voted in the round of the confirmation, perhaps after others had answered
+	heard time.Time
 }
 
 // won notes the token of the hold, and which of the grants that were counted do count still. A vote
@@ -187,12 +198,12 @@ type votes struct {
 func (v *votes) won(token int64, got []grant, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.token, v.since, v.grace = token, now, prompt
+	v.token, v.since, v.sure, v.grace = token, now, now, prompt
 	for i, g := range got {
 		if g.count > 0 {
-			v.stamps[i] = g.stamp
+			v.nodes[i].stamp = g.stamp
 		}
-		v.level[i] = max(v.level[i], g.level)
+		v.nodes[i].level = max(v.nodes[i].level, g.level)
 	}
 }
 
@@ -213,7 +224,7 @@ func (v *votes) entered() int {
 func (v *votes) owes(node int) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.level[node] >= v.token {
+	if v.nodes[node].level >= v.token {
 		return -v.token
 	}
 	return v.token
@@ -231,7 +242,11 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.lease = max(v.lease, lease)
-	return slices.Clone(v.stamps), v.era
+	stamps = make([]string, len(v.nodes))
+	for i := range v.nodes {
+		stamps[i] = v.nodes[i].stamp
+	}
+	return stamps, v.era
 }
 
 // granted notes a node's grant. A hold that has ended there before had a lower count; so one that
@@ -240,26 +255,67 @@ func (v *votes) renews(lease time.Duration) (stamps []string, era int) {
 func (v *votes) granted(r reply, now time.Time, prompt time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	known := v.stamps[r.node] == r.stamp
-	v.stamps[r.node], v.level[r.node] = r.stamp, max(v.level[r.node], r.count)
+	n := &v.nodes[r.node]
+	known := n.stamp == r.stamp
+	n.stamp, n.level = r.stamp, max(n.level, r.count)
 	switch {
 	case !v.since.IsZero() && r.count > v.token && now.Sub(v.since) > prompt:
-		v.late[r.node], v.grace = true, prompt // the next renewal tells how old it is, or the release
+		n.late, v.grace = true, prompt // the next renewal tells how old it is, or the release
 	case known && now.Sub(v.since) <= prompt: // a renewal was answered before the acquire, and met the same vote
-		v.anew[r.node], v.late[r.node] = false, false
+		n.anew, n.young, n.late, n.mid = false, false, false, false
 	}
 }
 
 // fresh notes that a node has voted anew, according to the reply to a request of some era. A
 // vote anew before the last confirmation does not matter any more. But a request of an
-// earlier era may have reached the node late, after that confirmation.
-func (v *votes) fresh(node int, stamp string, era int) {
+// earlier era may have reached the node late, after that confirmation. It returns what the vote tells: idle
+// or anew.
+func (v *votes) fresh(r reply, now time.Time, era int) seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.stamps[node] = stamp
-	v.anew[node] = v.anew[node] || era == v.era
-	v.late[node] = era != v.era
-	v.level[node] = 0 // the counter may be lost too
+	n := &v.nodes[r.node]
+	none := v.none(r.stamp)
+	n.idle = none && (n.idle || !n.anew)
+	n.anew = n.anew || era == v.era
+	n.young = era == v.era && r.age == 0
+	n.late = era != v.era && !none
+	n.mid, n.heard = false, now
+	n.stamp, n.level = r.stamp, 0 // the counter may be lost too
+	if n.idle {
+		return idle
+	}
+	return anew
+}
+
+// none reports whether a node that has given a vote with this stamp had voted for no hold before that came
+// later than this one. Such a hold has a higher token, because this one has written its own back to a
+// quorum, and each of its nodes has counted to that (model/lasted.pml).
+func (v *votes) none(stamp string) bool {
+	count, _, _ := strings.Cut(stamp, ":")
+	n, err := strconv.ParseInt(count, 10, 64)
+	return err == nil && n-1 <= v.token
+}
+
+// age returns what a known vote tells about the time since the last confirmation.
+func (v *votes) age(node int) seen {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch n := v.nodes[node]; {
+	case n.mid:
+		return late
+	case !n.anew:
+		return kept
+	case n.idle:
+		return idle
+	}
+	return anew
+}
+
+// hasVotedAnew reports whether the node has voted anew since the last confirmation.
+func (v *votes) hasVotedAnew(node int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.nodes[node].anew
 }
 
 // knows reports whether a stamp is that of a vote of which the client heard in another way than by a
@@ -267,7 +323,7 @@ func (v *votes) fresh(node int, stamp string, era int) {
 func (v *votes) knows(node int, stamp string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.stamps[node] == stamp && !v.anew[node]
+	return v.nodes[node].stamp == stamp && !v.nodes[node].anew
 }
 
 // lasted reports whether a node's vote counts as continuous: it was granted before the last
@@ -276,48 +332,58 @@ func (v *votes) knows(node int, stamp string) bool {
 func (v *votes) lasted(node int, granted time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.late[node] {
+	n := &v.nodes[node]
+	if !n.late {
 		return true
 	}
-	v.late[node] = false
+	n.late = false
+	n.mid = granted.After(v.sure.Add(v.grace)) && !granted.After(v.since)
 	return !granted.After(v.since.Add(v.grace))
 }
 
-// old reports whether a node's vote is known to be older than the last confirmation.
+// old reports whether a node's vote is known to be older than the last confirmation, or as good as that.
 func (v *votes) old(node int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.oldLocked(node)
+	return v.nodes[node].old()
 }
 
-func (v *votes) oldLocked(node int) bool {
-	return v.stamps[node] != "" && !v.anew[node] && !v.late[node]
-}
+func (n *vote) old() bool { return n.stamp != "" && (!n.anew || n.idle) && !n.late && !n.mid }
 
 // ended reports whether a vote that a release has taken back was older than the last confirmation, as
 // far as is known. A release that does not tell the stamp and the age of the vote was sent where it was old.
 func (v *votes) ended(r reply, now time.Time) (old bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if r.stamp == "" || r.stamp == v.stamps[r.node] && v.oldLocked(r.node) {
+	n := &v.nodes[r.node]
+	switch known := r.stamp == n.stamp; {
+	case r.stamp == "" || known && n.old():
 		return true
+	case known && (n.young || n.mid):
+		return false
 	}
-	return !now.Add(-r.age).After(v.since.Add(v.grace))
+	return !now.Add(-r.age).After(v.sure.Add(v.grace))
 }
 
-// confirm begins a new era: a quorum of votes has lasted until now.
-func (v *votes) confirm(now time.Time) {
+// confirm begins a new era: a quorum of votes has lasted until now, by a round of an era that began at some
+// time. If that era is over, a round that began later has confirmed them, and has told more.
+//
+// A vote that was granted in this round may be younger than the answers that confirm the hold: in between
+// another hold may have come and gone (model: NO_MID). That this takes less than prompt is not to be expected.
+func (v *votes) confirm(now, began time.Time, prompt time.Duration, era int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if era != v.era {
+		return
+	}
 	v.era++
-	v.since, v.grace = now, 0
-	clear(v.anew)
-	clear(v.late)
-}
-
-// votedAnew returns which nodes have voted anew since the last confirmation.
-func (v *votes) votedAnew() []bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.anew)
+	v.since, v.sure, v.grace = now, began.Add(prompt), 0
+	if v.sure.After(now) {
+		v.sure = now
+	}
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		n.mid = n.anew && !n.idle && n.heard.After(v.sure)
+		n.anew, n.young, n.idle, n.late = false, false, false, false
+	}
 }

@@ -45,9 +45,11 @@ var (
 	errUnanswered = errors.New("it does not answer, or has not answered the last request yet")
 	errAnew       = errors.New("it had no vote for this hold, and has one since now")
 	errRepeated   = errors.New("the repeated request found nothing")
-	errUnknown    = errors.New("not known yet: it has not told its run_id")
-	errRestarted  = errors.New("restarted meanwhile")
-	errClockOff   = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
+
+	errRepeatedBusy = errors.New("the repeated request found another owner's vote")
+	errUnknown      = errors.New("not known yet: it has not told its run_id")
+	errRestarted    = errors.New("restarted meanwhile")
+	errClockOff     = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 )
 
 // noQuorum is ErrNoQuorum with the failure of each node.
@@ -58,12 +60,39 @@ func (l *Lock) tooFew(need int, failed failures) error {
 	return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
 }
 
-// doubted is the error of a release that found so many votes gone that another hold may have had the
-// lock, unless votes that came late were there before.
+// doubted is the error of a release that found so many votes gone, or unknown, that another hold may have
+// had the lock.
 func (l *Lock) doubted(t *releaseTally) error {
-	gone := l.n - t.had - t.late - len(t.failed)
-	err := fmt.Errorf("%w: %d of %d nodes had no vote for it, and %d may have voted for another before", ErrDoubtful, gone, l.n, t.late)
-	return l.perNode(err, t.failed)
+	return l.perNode(fmt.Errorf("%w: %s", ErrDoubtful, t.tell(l.n)), t.failed)
+}
+
+// notConfirmed is the error of a round that has found too few votes, or so many of them gone or unknown that
+// another hold may have had the lock.
+func (l *Lock) notConfirmed(t *renewTally) error {
+	if !t.enough(t.continuous + t.fresh) {
+		return l.noQuorum(t.failed)
+	}
+	return l.perNode(fmt.Errorf("%w that has lasted: %s", ErrNoQuorum, t.tell(l.n)), t.failed)
+}
+
+// tell says in words what was seen of n nodes.
+func (s *sights) tell(n int) string {
+	text := fmt.Sprintf("%d of %d nodes have kept their votes", s[kept], n)
+	for _, other := range []struct {
+		nodes int
+		what  string
+	}{
+		{s[idle], "have voted for nobody else"},
+		{s[late] + s[anew], "may have voted for another before"},
+		{s[gone], "have no vote for it"},
+		{s[taken], "vote for another"},
+		{s[silent], "do not tell"},
+	} {
+		if other.nodes > 0 {
+			text += fmt.Sprintf(", %d %s", other.nodes, other.what)
+		}
+	}
+	return text
 }
 
 // unsettled is the error when the votes that were not read could make those for one holder

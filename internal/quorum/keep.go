@@ -13,8 +13,8 @@ import (
 // round is one round in which the nodes are asked to renew their votes for a hold; see
 // renewTally for what counts.
 //
-// Why no other owner can have had the lock since the last confirmation, if a quorum of votes
-// is CONTINUOUS: the quorum of any other hold has a node in common with this one. There the
+// Why no other owner can have had the lock since the last confirmation, if so many votes have lasted that
+// the other nodes are no quorum: any other hold has one of these votes in its way. There the
 // other vote ended before this one was granted, or began after the node answered. If it
 // ended before, it also ended before the confirmation. A vote outlives the hold that relies
 // on it, so the other hold was over: its vote was taken back, or its deadline had passed.
@@ -22,6 +22,10 @@ import (
 // that was sent before the confirmation may reach a node late, after another hold has had
 // its vote and the lock. If its reply is late too, only the node can tell: see votes.lasted.
 // The same is true of an acquire. The first confirmation of a hold is the grant of its quorum.
+//
+// A vote that was granted anew makes up for one that was lost, but it does not confirm what was before it. So a
+// round that has a quorum only with such votes begins no new era: if it did, the gap in which another owner may
+// have come and gone would be forgotten.
 type round struct {
 	*Lock
 	id     string
@@ -29,6 +33,7 @@ type round struct {
 	ballot *ballot
 	stamps []string // by node, when the round began
 	era    int
+	began  time.Time
 	sends  *sending // by the watchdog; nil: a caller waits
 
 	decided atomic.Bool // set under mu
@@ -45,7 +50,7 @@ type sending struct {
 }
 
 func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
-	n := &round{Lock: l, id: id, lease: lease, ballot: b, tally: newRenewTally(l.size)}
+	n := &round{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: newRenewTally(l.size)}
 	n.stamps, n.era = b.votes.renews(lease)
 	return n
 }
@@ -71,8 +76,9 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	if r.err == nil && r.says == continuous && !votes.lasted(r.node, n.clock.Now().Add(-r.age)) {
 		r.says = fresh
 	}
+	granted := anew
 	if r.err == nil && r.says == fresh {
-		votes.fresh(r.node, r.stamp, n.era)
+		granted = votes.fresh(r, n.clock.Now(), n.era)
 	}
 	if n.decided.Load() {
 		return false
@@ -81,14 +87,14 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	case n.overwritten(r.err):
 		n.tally.overwritten(r.node, r.err)
 	case r.err != nil:
-		n.tally.unanswered(r.node, r.err)
+		n.tally.unanswered(r.node, votes.hasVotedAnew(r.node), r.err)
 	case r.says == continuous:
-		n.tally.lasted(r.node)
+		n.tally.lasted(r.node, votes.age(r.node))
 		if n.sent.IsZero() || sent.Before(n.sent) {
 			n.sent = sent
 		}
 	case r.says == fresh:
-		n.tally.anew(r.node)
+		n.tally.granted(r.node, granted)
 	default:
 		n.tally.gone(r.node, r.says == busy)
 	}
@@ -107,15 +113,18 @@ func (l *Lock) overwritten(err error) bool {
 func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	votes := &n.ballot.votes
-	switch n.tally.verdict(votes.votedAnew()) {
+	switch n.tally.verdict() {
 	case yes:
-		votes.confirm(n.clock.Now())
+		n.ballot.votes.confirm(n.clock.Now(), n.began, n.prompt(0), n.era)
 		return outcome(protocol.Done), false
+	case doubtful:
+		got = outcome(protocol.Done)
+		got.Doubt = n.notConfirmed(&n.tally)
+		return got, false
 	case unknown:
-		return failed[protocol.Kept](n.noQuorum(n.tally.failed)), n.tally.again()
+		return failed[protocol.Kept](n.notConfirmed(&n.tally)), n.tally.again()
 	}
-	return outcome(lostTo(n.tally.taken)), false
+	return outcome(lostTo(n.tally.sights[taken])), false
 }
 
 // Reenter implements protocol.Protocol. The nodes need not know how often the owner has
@@ -139,11 +148,15 @@ func (l *Lock) Renew(id string, lease time.Duration) protocol.Task {
 	}
 }
 
-// renew renews the votes for a hold while the caller waits, in one round or two.
+// renew renews the votes for a hold while the caller waits, in one round or two. The caller hears of a doubt: it
+// is not told that the hold has lasted.
 func (l *Lock) renew(ctx context.Context, id string, lease time.Duration) protocol.Result[protocol.Kept] {
 	got, again := l.renewOnce(ctx, id, lease)
 	if again {
 		got, _ = l.renewOnce(ctx, id, lease)
+	}
+	if got.Doubt != nil {
+		return failed[protocol.Kept](got.Doubt)
 	}
 	return got
 }

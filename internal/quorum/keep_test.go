@@ -220,9 +220,9 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	start := time.Now()
 	v.votes.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}}, start, 0)
 	_, before := v.votes.renews(lease)
-	v.votes.confirm(start)
-	v.votes.fresh(2, "9:9", before) // sent before the confirmation, heard of after it
-	if anew := v.votes.votedAnew(); anew[2] {
+	v.votes.confirm(start, start, 0, before)
+	v.votes.fresh(reply{node: 2, stamp: "9:9"}, start, before) // sent before the confirmation, heard of after it
+	if v.votes.hasVotedAnew(2) {
 		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
 	}
 	if v.votes.lasted(2, start.Add(time.Millisecond)) {
@@ -231,13 +231,13 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	if !v.votes.lasted(2, start.Add(time.Millisecond)) {
 		t.Error("known since an earlier round, it counts")
 	}
-	v.votes.fresh(1, "8:8", before)
+	v.votes.fresh(reply{node: 1, stamp: "8:8"}, start, before)
 	if !v.votes.lasted(1, start.Add(-time.Millisecond)) {
 		t.Error("it was granted before the confirmation")
 	}
 	_, now := v.votes.renews(lease)
-	v.votes.fresh(0, "9:9", now)
-	if anew := v.votes.votedAnew(); !anew[0] || !v.votes.lasted(0, start.Add(time.Hour)) {
+	v.votes.fresh(reply{node: 0, stamp: "9:9"}, start, now)
+	if !v.votes.hasVotedAnew(0) || !v.votes.lasted(0, start.Add(time.Hour)) {
 		t.Error("a vote of this era is forgotten until the next confirmation")
 	}
 }
@@ -491,14 +491,14 @@ func TestAgeOfAVote(t *testing.T) {
 		{"never heard, granted late", func(*votes) {}, later, "9:1", false},
 		{"anew", func(v *votes) {
 			v.granted(first, soon, promptFloor)
-			v.fresh(2, "9:2", 0)
+			v.fresh(reply{node: 2, stamp: "9:2"}, start, 0)
 		}, later, "9:2", false},
 		{"a renewal is heard before the acquire", func(v *votes) {
-			v.fresh(2, "9:1", 0)
+			v.fresh(reply{node: 2, stamp: "9:1"}, start, 0)
 			v.granted(first, soon, promptFloor)
 		}, time.Time{}, "", true},
 		{"a renewal is heard before the acquire, which was late", func(v *votes) {
-			v.fresh(2, "9:2", 0)
+			v.fresh(reply{node: 2, stamp: "9:2"}, start, 0)
 			v.granted(again, later, promptFloor)
 		}, later, "9:2", false},
 	} {
@@ -511,6 +511,111 @@ func TestAgeOfAVote(t *testing.T) {
 		}
 		if got := v.ended(reply{node: 2, says: released, stamp: c.by, age: end.Sub(c.told)}, end); got != c.old {
 			t.Errorf("%s: counts as old: %v", c.name, got)
+		}
+	}
+}
+
+// A hold with the votes of three nodes is renewed while one of them is silent, with new votes of the other
+// two. If these have voted for others meanwhile, the three may have been another hold's: the watchdog goes on
+// in doubt, and a caller is not told that the hold has lasted, until the silent node says so.
+func TestRenewalOverAGapIsInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{false, true} {
+		eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+			byCaller := strings.HasPrefix(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "caller")
+			isDoubt := func(got protocol.Result[protocol.Kept]) bool {
+				if byCaller {
+					return errors.Is(got.Err, ErrNoQuorum)
+				}
+				return got.Err == nil && got.Outcome == protocol.Done && errors.Is(got.Doubt, ErrNoQuorum)
+			}
+			isSure := func(got protocol.Result[protocol.Kept]) bool {
+				return got.Err == nil && got.Outcome == protocol.Done && got.Doubt == nil
+			}
+			for _, back := range []bool{false, true} {
+				h.pass()
+				for _, s := range h.servers {
+					s.rdb.Set(bg, h.counter, 100, 0)
+				}
+				for i := 3; i < 5; i++ {
+					h.on(i, "acquire", faultproxy.Error)
+				}
+				id, token := h.mustEnter()
+				h.quiet()
+				h.pass()
+				if moved {
+					h.servers[3].rdb.Set(bg, h.counter, token+1, 0)
+					h.servers[4].rdb.Set(bg, h.counter, token+1, 0)
+				}
+				h.servers[0].proxy.Handle(func(faultproxy.Command) faultproxy.Action { return faultproxy.Error })
+				for range 3 { // however often
+					if got := renew(id); isSure(got) == moved || isDoubt(got) != moved {
+						t.Errorf("%+v", got)
+					}
+					h.quiet()
+				}
+				if back {
+					h.pass()
+					if got := renew(id); !isSure(got) {
+						t.Errorf("it has kept its vote: %+v", got)
+					}
+					h.quiet()
+					h.servers[0].proxy.Handle(func(faultproxy.Command) faultproxy.Action { return faultproxy.Error })
+				}
+				got := h.Release(id, 0).Do(bg, budget)
+				if moved && !back {
+					if !errors.Is(got.Err, ErrDoubtful) {
+						t.Errorf("%+v", got)
+					}
+				} else if !isSure(got) {
+					t.Errorf("%+v", got)
+				}
+				h.pass()
+				h.settled()
+				for _, m := range h.missed() {
+					eventually(t, "the node is reachable", func() bool { return !h.nodes[m.by].Wire.IsLost(nodeTimeout) })
+					if got := m.task.Do(bg, budget); got.Err != nil {
+						t.Error(got.Err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A vote that was granted late in the round that confirmed the hold may be younger than the answers of the others:
+// it does not show that nobody had the lock since, until the next confirmation.
+func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	for _, c := range []struct {
+		heard time.Duration // after the round has begun, which is confirmed after a second
+		count string
+		want  seen
+	}{
+		{promptFloor, "99:1", kept}, // such a round may take so long
+		{2 * promptFloor, "99:1", late},
+		{2 * promptFloor, "8:1", kept}, // the node has voted for nobody else
+	} {
+		v := &(&Lock{size: size{3, 2}}).newBallot(lease).votes
+		v.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {}}, start, 0)
+		_, era := v.renews(lease)
+		v.fresh(reply{node: 2, stamp: c.count}, start.Add(c.heard), era)
+		v.confirm(start.Add(time.Second), start, promptFloor, era)
+		if got := v.age(2); got != c.want || v.old(2) != (c.want == kept) {
+			t.Errorf("%+v: %v", c, got)
+		}
+		end := start.Add(time.Hour)
+		if got := v.ended(reply{node: 2, says: released, stamp: c.count, age: time.Hour - c.heard}, end); got != (c.want == kept) {
+			t.Errorf("%+v: the release takes it for as old as the confirmation: %v", c, got)
+		}
+		v.confirm(start.Add(time.Minute), start.Add(time.Minute), promptFloor, era+1)
+		if got := v.age(2); got != kept {
+			t.Errorf("%+v: after another confirmation: %v", c, got)
+		}
+		v.confirm(end, end, 0, era) // of a round that is over
+		if _, now := v.renews(lease); now != era+2 {
+			t.Errorf("era %d", now)
 		}
 	}
 }

@@ -16,13 +16,14 @@ const settlePart = 4
 // takeBack takes the votes for a hold back from the nodes that have voted or may have, and
 // writes the token, if there is one, to the counters that are behind. It waits a short time for nodes
 // that have not answered earlier requests: a node that does needs no tombstone. On the
-// others a tombstone stops late copies. If a node fails, the watchdogs repeat the release.
-func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) {
+// others a tombstone stops late copies. If a node fails, the watchdogs repeat the release. It returns which
+// nodes are asked.
+func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) (given []bool, asked int) {
 	given, lease := b.papers.close(), b.votes.longest()
 	all := &releases{Lock: l, id: id, tell: tell}
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
-	f.ask(context.Background(), question{
+	return given, f.ask(context.Background(), question{
 		which: func(i int) bool { return given[i] },
 		back:  &b.papers,
 		release: func(i int, stray bool) *wire.Request {
@@ -134,55 +135,111 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	f := l.fanout().decides()
 	defer f.end()
-	l.takeBack(f, id, b, true)
-	t := releaseTally{size: l.size, open: f.open, failed: failures{}}
-	var forgot []int // nodes that had voted, and have no vote for any hold
-	verdict, heard, began := t.next(), 0, l.clock.Now()
+	n := &leaving{Lock: l, ballot: b, tally: newReleaseTally(l.size)}
+	given, asked := l.takeBack(f, id, b, true)
+	n.tally.asks(asked)
+	began := l.clock.Now()
+	verdict := n.tally.next()
 	if verdict == wait {
 		err := f.collect(ctx, func(r reply) (over bool) {
-			heard = max(heard, r.heard)
-			switch {
-			case l.overwritten(r.err) && !r.unsure:
-				t.gone(r.node, false)
-			case r.err != nil:
-				t.unanswered(r.node, r.err)
-			case r.says == released:
-				t.released(r.node, b.votes.ended(r, l.clock.Now()))
-			case r.unsure:
-				// A copy before may have taken the vote back, whoever has got it since; or the node had
-				// lost it.
-				t.unanswered(r.node, errRepeated)
-			case r.says == nothing && b.votes.old(r.node):
-				forgot = append(forgot, r.node)
-				t.gone(r.node, false)
-			default:
-				t.gone(r.node, r.says == busy)
-			}
-			verdict = t.next()
+			n.count(r)
+			verdict = n.tally.next()
 			return verdict != wait
 		})
 		if err != nil {
 			return failed[protocol.Kept](err) // the watchdogs repeat it on nodes that did not answer
 		}
 	}
-	if (verdict == no || t.doubtful()) && l.quarantine != nil {
-		t.had += l.quarantine.kept(ctx, forgot)
-		verdict = t.next()
+	if verdict != yes && !n.tally.incomplete() && l.quarantine != nil {
+		verdict = n.quarantined(ctx)
+	}
+	if n.tally.more() {
+		verdict = n.askOthers(ctx, f, id, given)
 	}
 	switch verdict {
 	case yes:
 		// The process may end when this returns. What was not sent then would keep its vote.
 		f.linger(ctx, max(l.clock.Now().Sub(began), hurryGrace))
 		done := outcome(protocol.Done)
-		done.Heard = heard
+		done.Heard = n.heard
 		return done
 	case unknown:
-		if t.doubtful() {
-			return failed[protocol.Kept](l.doubted(&t))
+		if n.tally.incomplete() {
+			return failed[protocol.Kept](l.noQuorum(n.tally.failed))
 		}
-		return failed[protocol.Kept](l.noQuorum(t.failed))
+		return failed[protocol.Kept](l.doubted(&n.tally))
 	}
-	return outcome(lostTo(t.taken))
+	return outcome(lostTo(n.tally.sights[taken]))
+}
+
+// leaving is the release of a hold.
+type leaving struct {
+	*Lock
+	ballot *ballot
+	tally  releaseTally
+	forgot []int // nodes that had voted, and have no vote for any hold
+	heard  int   // how many connections have heard of it on one node
+}
+
+// count counts the reply of a node that may have voted for the hold.
+func (n *leaving) count(r reply) {
+	n.heard = max(n.heard, r.heard)
+	votes := &n.ballot.votes
+	switch {
+	case n.overwritten(r.err) && !r.unsure:
+		n.tally.saw(r.node, gone)
+	case r.err != nil:
+		n.tally.unanswered(r.node, r.err)
+	case r.says == released && votes.ended(r, n.clock.Now()):
+		n.tally.saw(r.node, kept)
+	case r.says == released:
+		n.tally.saw(r.node, late)
+	case r.unsure && r.says == busy:
+		n.tally.unanswered(r.node, errRepeatedBusy)
+	case r.unsure:
+		n.tally.unanswered(r.node, errRepeated)
+	case r.says == busy:
+		n.tally.saw(r.node, taken)
+	default:
+		if votes.old(r.node) {
+			n.forgot = append(n.forgot, r.node)
+		}
+		n.tally.saw(r.node, gone)
+	}
+}
+
+// quarantined counts nodes that have forgotten their votes, and may not vote since then, as if they had
+// kept them.
+func (n *leaving) quarantined(ctx context.Context) decision {
+	held := n.quarantine.kept(ctx, n.forgot)
+	n.tally.sights[gone] -= held
+	n.tally.sights[kept] += held
+	return n.tally.next()
+}
+
+// askOthers asks the nodes that never had a vote for the hold whether they have voted for another since.
+func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []bool) decision {
+	all := &releases{Lock: n.Lock, id: id}
+	n.tally.asks(f.ask(ctx, question{
+		which: func(i int) bool { return !given[i] },
+		request: func(i int) (*wire.Request, error) {
+			return all.request(i, made{token: n.ballot.votes.owes(i), tells: true}), nil
+		},
+		read: readRelease,
+	}))
+	f.collectAll(ctx, func(r reply) {
+		switch {
+		case r.err != nil:
+			n.tally.unanswered(r.node, r.err)
+		case r.says == unmoved:
+			n.tally.saw(r.node, idle)
+		case r.says == busy:
+			n.tally.saw(r.node, taken)
+		default:
+			n.tally.saw(r.node, gone)
+		}
+	})
+	return n.tally.next()
 }
 
 // linger waits for the rest of the replies, for a while, except for those of nodes that are not known
@@ -230,7 +287,7 @@ func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 	r, err := readRelease(a)
 	got.Err, got.Unsure, got.Last = err, a.Unsure, a.Last
 	switch r.says {
-	case nothing:
+	case nothing, unmoved:
 		got.Outcome = protocol.Removed
 	case busy:
 		got.Outcome = protocol.TakenOver

@@ -125,7 +125,12 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 		{"-----", protocol.Removed, nil},
 		{"++-b-", protocol.TakenOver, nil},
 		{"bbb++", protocol.TakenOver, nil},
-		{"+!!bb", protocol.Done, nil}, // those that are silent may have voted
+		{"+!!bb", 0, ErrDoubtful}, // those that are silent may have voted for another too
+		{"++!bb", 0, ErrDoubtful},
+		{"++!--", 0, ErrDoubtful},
+		{"++bbL", 0, ErrDoubtful}, // the first copy may have found another's vote, as the second one does
+		{"+++bL", protocol.Done, nil},
+		{"+++!!", protocol.Done, nil},
 		{"-!!--", protocol.Removed, nil},
 		{"++!!!", 0, ErrNoQuorum},
 		{"+++ll", protocol.Done, nil},
@@ -168,7 +173,7 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 			if !errors.Is(got.Err, c.err) || c.err == nil && (got.Err != nil || got.Outcome != c.want) || !got.OfQuorum {
 				t.Errorf("%+v", got)
 			}
-			if c.err != nil && !errors.Is(got.Err, wire.ErrUnreachable) {
+			if errors.Is(c.err, ErrNoQuorum) && !errors.Is(got.Err, wire.ErrUnreachable) {
 				t.Errorf("%v", got.Err)
 			}
 			h.settled()
@@ -177,6 +182,79 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 			}
 			if strings.Contains(h.votes(), "another:1") != strings.ContainsAny(c.votes, "bL") {
 				t.Errorf("votes %s", h.votes())
+			}
+		})
+	}
+}
+
+// Nodes that never had a vote for the hold are asked whether they have voted for another since, if the voters
+// do not tell, and only then.
+func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		votes  string // of the voters, as in TestReleaseTellsWhatHadBecomeOfTheHold,
+		others string // and of the other nodes: '-' nobody, since its last vote before the hold; 'v' nobody, it has voted since; 'b' another; '!' no answer
+		asked  bool
+		err    error
+	}{
+		{"+++", "--", false, nil},
+		{"++!", "--", true, nil},
+		{"++!", "v-", true, nil},
+		{"++!", "b-", true, nil},
+		{"++!", "vv", true, ErrDoubtful},
+		{"++!", "bb", true, ErrDoubtful},
+		{"++!", "!v", true, ErrDoubtful},
+		{"++!", "!!", true, ErrNoQuorum},
+		{"++l", "--", true, nil},
+		{"+!!", "--", true, nil},
+		{"+!!", "-v", true, ErrDoubtful},
+	} {
+		t.Run(c.votes+c.others, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 5))
+			h.warm()
+			for _, s := range h.servers {
+				s.rdb.Set(bg, h.counter, 100, 0)
+			}
+			for i := 3; i < 5; i++ {
+				h.on(i, "acquire", faultproxy.Error)
+			}
+			id, _ := h.mustEnter()
+			h.quiet()
+			for _, s := range h.servers {
+				s.rdb.ScriptLoad(bg, loaded()["quorum/release"].Text)
+			}
+			h.pass()
+			release := loaded()["quorum/release"].SHA
+			for i, vote := range c.votes + c.others {
+				switch rdb := h.servers[i].rdb; vote {
+				case 'v':
+					rdb.Set(bg, h.counter, 102, 0)
+				case 'b':
+					rdb.HSet(bg, h.record, "attempt", "another:1", "stamp", "102:1", "until", time.Now().Add(time.Hour).UnixMicro())
+				case '!':
+					h.on(i, "release", faultproxy.Error)
+				case 'l':
+					struck := new(atomic.Bool)
+					h.servers[i].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+						if c.IsScript(release) && !struck.Swap(true) {
+							return faultproxy.ResetAfter
+						}
+						return faultproxy.Pass
+					})
+				}
+			}
+			before := h.servers[4].proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(release) })
+			got := h.Release(id, 0).Do(bg, budget)
+			if !errors.Is(got.Err, c.err) || c.err == nil && (got.Err != nil || got.Outcome != protocol.Done) {
+				t.Errorf("%+v", got)
+			}
+			h.settled()
+			if n := h.servers[4].proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(release) }) - before; (n > 0) != c.asked {
+				t.Errorf("a node without a vote was asked %d times", n)
+			}
+			if n := strings.Count(c.votes, "!"); len(h.missed()) != n {
+				t.Errorf("not %d clean-ups: nodes without a vote need none", n)
 			}
 		})
 	}

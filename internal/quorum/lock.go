@@ -10,7 +10,7 @@
 // it anew, FRESH. A release (REL) takes votes back. It leaves a tombstone where a late copy
 // of a request could otherwise make a node vote again.
 //
-// Read in this order: tally.go decides, fanout.go asks, ballot.go records what each node may
+// Read in this order: tally.go and lasted.go decide, fanout.go asks, ballot.go records what each node may
 // have; acquire.go, keep.go, leave.go and look.go use all three; quarantine.go, clocks.go and
 // admit.go say which nodes may vote at all.
 package quorum

@@ -74,6 +74,7 @@ const (
 	fresh                  // RENEW: the vote was granted anew, or its stamp was not known
 	written                // RAISE: the counter is at least the token
 	released               // the vote was for the hold, and is taken back
+	unmoved                // there was none, and the counter has not passed the token
 	votedFor               // a look: the node votes for a hold
 )
 
@@ -172,6 +173,8 @@ func readRelease(a wire.Answer) (r reply, err error) {
 	switch {
 	case err != nil:
 		return r, err
+	case n == -2:
+		return reply{says: unmoved}, nil
 	case n < 0:
 		return reply{says: busy}, nil
 	case n == 0:

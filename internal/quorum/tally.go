@@ -6,7 +6,7 @@ import (
 )
 
 // The tallies count the replies of nodes and decide. They do no I/O, have no mutexes and no
-// clock: everything that a decision depends on is in this file.
+// clock: everything that a decision depends on is in this file, and in lasted.go.
 
 // size is how many nodes a lock has, and how many votes are a quorum of them. That is more
 // than half, so any two quorums have a node in common.
@@ -23,11 +23,12 @@ func (s size) blocks(nodes int) bool { return nodes > s.n-s.q }
 type decision int
 
 const (
-	wait    decision = iota // for more replies
-	raise                   // write the token back to the nodes that are behind
-	yes                     // a quorum has granted, renewed, or had the votes
-	no                      // it has not, and will not
-	unknown                 // replies that were not read could make it yes
+	wait     decision = iota // for more replies
+	raise                    // write the token back to the nodes that are behind
+	yes                      // a quorum has granted, renewed, or had the votes
+	no                       // it has not, and will not
+	unknown                  // replies that were not read could make it yes
+	doubtful                 // a quorum has renewed, but another hold may have had one before
 )
 
 type failures map[int]error // the nodes that gave no usable answer, and why
@@ -200,144 +201,6 @@ func (t *grantTally) rest() (rest time.Duration, holder string) {
 	slices.Sort(t.rests)
 	free := t.n - len(t.rests) - len(t.failed)
 	return t.rests[min(max(t.q-free-1, 0), len(t.rests)-1)], holder
-}
-
-// renewTally counts one round of renewals. The hold goes on if a quorum of nodes says that
-// their votes have lasted without a break since the hold was last confirmed (CONTINUOUS).
-// Votes that were granted anew (FRESH), by nodes that were away or have lost their data,
-// count from the next round on. But if these and the votes for other holds are a
-// quorum themselves, the hold is lost.
-type renewTally struct {
-	size
-	open       int // outstanding replies
-	continuous int
-	fresh      int
-	abandoned  int // nodes where the hold was abandoned
-	taken      int // nodes that have voted for another hold
-	broken     []bool
-	failed     failures
-}
-
-func newRenewTally(s size) renewTally {
-	return renewTally{size: s, open: s.n, broken: make([]bool, s.n), failed: failures{}}
-}
-
-func (t *renewTally) unanswered(node int, why error) {
-	t.open--
-	t.failed[node] = why
-}
-
-func (t *renewTally) lasted(int) {
-	t.open--
-	t.continuous++
-}
-
-func (t *renewTally) anew(node int) {
-	t.open--
-	t.fresh++
-	t.failed[node] = errAnew
-}
-
-func (t *renewTally) gone(node int, taken bool) {
-	t.open--
-	t.broken[node] = true
-	if taken {
-		t.taken++
-	} else {
-		t.abandoned++
-	}
-}
-
-// overwritten notes that other data is where the vote was. That is a vote that was lost, not one for another
-// hold.
-func (t *renewTally) overwritten(node int, why error) {
-	t.unanswered(node, why)
-	t.broken[node] = true
-}
-
-// decided reports whether the round is over: by the first quorum of continuous votes, or
-// else by the last reply.
-func (t *renewTally) decided() bool { return t.enough(t.continuous) || t.open == 0 }
-
-// verdict returns the result of a decided round. anew says which nodes have voted anew since
-// the hold was last confirmed, in this round or before.
-func (t *renewTally) verdict(anew []bool) decision {
-	if t.enough(t.continuous) {
-		return yes
-	}
-	forgot := 0
-	for i := range t.broken {
-		if t.broken[i] || anew[i] {
-			forgot++
-		}
-	}
-	if !t.enough(forgot) && !t.blocks(t.abandoned) {
-		// As far as is known, no other hold can have had a quorum. A vote for another
-		// hold may belong to a try that will take it back.
-		return unknown
-	}
-	// So many nodes have lost their votes that another hold may have had a quorum, and may
-	// have ended again.
-	return no
-}
-
-// again reports whether another round may succeed after one with an unknown result: with the
-// votes that were granted anew there is a quorum.
-func (t *renewTally) again() bool { return t.enough(t.continuous + t.fresh) }
-
-// releaseTally counts the replies to a release. The hold has lasted until now if so many
-// nodes had voted for it that the others are no quorum. Outstanding replies can only confirm
-// that, so hanging nodes do not delay the release. If it takes votes that were granted after the hold
-// was last confirmed, that is unknown: another hold may have had them before.
-type releaseTally struct {
-	size
-	open   int
-	had    int // nodes that had voted for the hold, or may have
-	late   int // nodes that had voted for it, but may have voted for another before
-	taken  int // nodes that have voted for another hold
-	failed failures
-}
-
-func (t *releaseTally) unanswered(node int, why error) {
-	t.open--
-	t.failed[node] = why
-}
-
-func (t *releaseTally) released(_ int, old bool) {
-	t.open--
-	if old {
-		t.had++
-	} else {
-		t.late++
-	}
-}
-
-func (t *releaseTally) gone(_ int, taken bool) {
-	t.open--
-	if taken {
-		t.taken++
-	}
-}
-
-func (t *releaseTally) lasted() bool { return t.blocks(t.had + len(t.failed)) }
-
-// doubtful reports whether the hold has lasted only if late votes count.
-func (t *releaseTally) doubtful() bool {
-	return !t.lasted() && t.blocks(t.had+t.late+len(t.failed))
-}
-
-func (t *releaseTally) next() decision {
-	switch {
-	case t.open > 0 && !(t.lasted() && !t.blocks(len(t.failed)+t.open)):
-		return wait
-	case t.blocks(len(t.failed)):
-		return unknown
-	case t.lasted():
-		return yes
-	case t.doubtful():
-		return unknown
-	}
-	return no
 }
 
 // stateTally counts the votes of the nodes by hold. A hold with a quorum of votes is the

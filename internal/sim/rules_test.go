@@ -409,7 +409,8 @@ func TestALossOfAMultiLockHasOneCause(t *testing.T) {
 
 // A renewal gets votes anew from two nodes that were away, and their replies come
 // when the others have confirmed it. Those are votes of before the confirmation: if
-// a third node forgets its vote after it, and the rest is away, the hold is not lost.
+// a third node forgets its vote after it, and the rest is away, the hold is not lost. Nor is it confirmed
+// while they are: they may have forgotten theirs as well.
 func TestAVoteOfAnEarlierRoundIsNoLoss(t *testing.T) {
 	bubble(t, 1, Config{Servers: 5}, func(w *World) {
 		a := newPlayer(w, scenario{kind: redKinds[0]}, "a")
@@ -438,6 +439,10 @@ func TestAVoteOfAnEarlierRoundIsNoLoss(t *testing.T) {
 		for _, i := range []int{3, 4} {
 			a.h.PartitionFrom(i, time.Second)
 		}
+		if err := l.Extend(context.Background(), time.Minute); !errors.Is(err, rlock.ErrNoQuorum) || l.Err() != nil {
+			t.Errorf("one of five nodes has forgotten, and two do not tell: %v, %v", err, l.Err())
+		}
+		time.Sleep(time.Second)
 		if err := l.Extend(context.Background(), time.Minute); err != nil {
 			t.Errorf("one of five nodes has forgotten: %v", err)
 		}

@@ -17,8 +17,10 @@
 --             since the grant with that stamp. Beside it n, if n connections listen: see shared/publish.lua
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
+--          -2 as 0, and the counter has not passed a token > 0, so the node has voted for no hold that
+--             came later
 -- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or
---          may have
+--          may have; on the others if these do not tell whether the hold has lasted
 -- Twice    A second run lengthens the tombstone. It never touches the vote for another
 --          hold.
 -- Memory   The DEL, or the HDEL, lets the SETs pass on a node at its memory limit.
@@ -57,10 +59,13 @@ end
 if tombstone then
   redis.call('set', tombstone, 1, 'px', ARGV[5])
 end
+local nobody = 0
 if token > 0 or token < 0 and not had then
   local counter, highest = KEYS[2], KEYS[3]
+  local known = count(counter, highest, 0)
+  nobody = known <= token and -2 or 0
   token = math.abs(token)
-  if count(counter, highest, 0) < token then
+  if known < token then
     raise(counter, highest, token) -- so that the next hold needs one round trip
   end
 end
@@ -68,4 +73,4 @@ if had then
   return reply
 end
 local _, held = voted(record, micros())
-return held and -1 or 0
+return held and -1 or nobody

@@ -18,7 +18,7 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// masters are five masters, each behind a proxy.
+// masters are masters, usually five, each behind a proxy.
 type masters struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy
@@ -40,7 +40,12 @@ const patience = 20 * time.Second
 
 func startMasters(t testing.TB) *masters {
 	t.Helper()
-	n := &masters{servers: redistest.StartMasters(t, 5)}
+	return startSome(t, 5)
+}
+
+func startSome(t testing.TB, size int) *masters {
+	t.Helper()
+	n := &masters{servers: redistest.StartMasters(t, size)}
 	for _, s := range n.servers {
 		n.proxies = append(n.proxies, faultproxy.New(t, s.Addr()))
 		n.plain = append(n.plain, locktest.Dialer(s.Addr())(t, nil))

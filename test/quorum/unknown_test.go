@@ -180,3 +180,29 @@ func TestRedLockForceUnlockIfWithLostReplies(t *testing.T) {
 		n.nothing(t, "stock")
 	}
 }
+
+// A quorum of nodes says that the lock is held. That another node hangs when it is to take its vote back is no
+// outage of the lock.
+func TestRedLockHeldIsNoOutage(t *testing.T) {
+	t.Parallel()
+	n := startMasters(t)
+	n.warm(t)
+	n.lockBy(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second)), []int{0, 1, 2})
+	for i := 3; i < 5; i++ {
+		do(t, n.plain[i], "del", recordKey("stock"))
+	}
+	release := locktest.SHA("quorum/release")
+	n.proxies[4].Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(release) {
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(4*time.Second))
+	for range 4 {
+		_, err := l.Lock(bg, rlock.WithWait(400*time.Millisecond))
+		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable, rlock.ErrNoQuorum)
+	}
+	n.proxies[4].Release()
+	n.pass()
+}

@@ -1,0 +1,532 @@
+/*
+ * Whether the hold of a RedLock has lasted: what its owner concludes from the
+ * replies to its renewals and its release. internal/quorum/lasted.go has the
+ * same names.
+ *
+ * Three nodes, two of them are a quorum. A has the lock, with token HELD and the
+ * votes of two nodes or three. B tries for it again and again. Nodes lose A's
+ * votes, with all their data or without, at any time and any number of them, so
+ * B may get the lock beside A: keeping it out would be up to the nodes. What is
+ * checked is that A is not told a lie:
+ *
+ *   GAP   A's hold is confirmed, by a renewal or a release, only if B was not
+ *         told since the last confirmation that it has the lock. What B is told
+ *         after A has begun to release it does not matter. So from then on nothing
+ *         happens on the nodes: what else could, can happen before as well.
+ *
+ * There is no time, but A's leases do not run out here: its deadline has not
+ * passed. B's votes end when it gives them back, however late, and it is told that
+ * it has the lock while a quorum has its votes: no node loses one of these before.
+ * B's tries are younger than A's hold, except for a vote on the third node.
+ *
+ * The only bound is K, of the counters.
+ *
+ * Each STEP is atomic; see redlock.pml. The nodes are alike, so SYMMETRY looks at
+ * one of the states that differ only in who is who.
+ *
+ * Macros that take one rule away, to see that it is needed:
+ *   NO_DOUBT       votes of a quorum confirm the hold, also if they were granted
+ *                  anew since the last confirmation
+ *   TRUST_SILENT   a node that does not answer the release has kept its vote
+ *   TRUST_OTHERS   a node that never had a vote of A, and has none now, has not
+ *                  voted for B either
+ *   NO_MID         votes that were granted in the round that confirms the hold are
+ *                  as old as the confirmation
+ *   NO_CLOCK       a node without its data begins at zero, and not at its clock
+ * PROBE=3, 4 and 8 assert that the interesting runs do not exist, with a gap and
+ * without: they have to fail.
+ */
+
+#ifndef K
+#define K 5
+#endif
+
+#ifndef STEP
+#define STEP d_step
+#endif
+
+#define QUORUM 2
+#define HELD 1     /* A's token */
+#define NOBODY 0
+#define A 1
+#define B 2
+#define LEFT 3     /* a vote of a try of B that is over: it is taken back late */
+
+#define EACH_NODE(step) :: step(0) :: step(1) :: step(2)
+
+/* The nodes. */
+byte counter[3];
+byte holder[3];
+byte stamp[3];     /* counter value of the holder's grant */
+
+/* A. */
+mtype:phase = { HOLDING, RENEWING, LEAVING, OVER };
+mtype:phase phase = HOLDING;
+mtype:seen = { UNSEEN, KEPT, IDLE, LATE, ANEW, GONE, TAKEN, SILENT };
+mtype:seen seen[3];
+bool given[3];     /* was asked for its vote: it may have voted          */
+bool known[3];     /* A knows the stamp of its vote                      */
+bool anew[3];      /* voted anew since the last confirmation ...         */
+bool idle[3];      /* ... but, by the count, for nobody else before      */
+bool mid[3];       /* voted anew during the round of the last one        */
+bool fresh[3];     /* voted anew in this round: FRESH                    */
+bool votes[3];     /* answered this round: CONTINUOUS                    */
+
+/* B. */
+byte got[3];       /* stamp of the grant that was read; 0: none          */
+bool atToken[3];
+byte token;        /* 0: not decided                                     */
+
+bool gap;          /* B was told that it has the lock, since the last    */
+                   /* confirmation of A's hold and before this round     */
+bool later;        /* and since the beginning of this round: that is for */
+                   /* the next one to tell                               */
+
+#ifdef PROBE
+byte met;
+bool doubted;
+#define MET(bit) met = met | bit
+#endif
+#define RIVAL 1      /* B has had the lock, and A goes on in doubt,      */
+#define UNKNOWN 2    /* and the release is not confirmed                 */
+#define RESOLVED 4   /* a doubt is cleared by a node that was silent     */
+#define BY_IDLE 8    /* a release needs a node that is idle              */
+
+#define holds (phase == HOLDING || phase == RENEWING)
+#define larger(a, b) (a > b -> a : b)
+#define highest larger(larger(counter[0], counter[1]), counter[2])
+#define cannot(n) (seen[n] == KEPT || seen[n] == IDLE)
+#define others (3 - cannot(0) - cannot(1) - cannot(2))
+#define is(kind) ((seen[0] == kind) + (seen[1] == kind) + (seen[2] == kind))
+#define oursAtRenewal (is(KEPT) + is(LATE) + is(SILENT))
+#define oursAtRelease (is(KEPT) + is(LATE) + is(SILENT))
+#define continuous (votes[0] + votes[1] + votes[2])
+#define allSeen (is(UNSEEN) == 0)
+#define none(n) (stamp[n] - 1 <= HELD)
+
+#ifdef NO_DOUBT
+#define alone true
+#else
+#define alone (others < QUORUM)
+#endif
+
+#ifdef TRUST_SILENT
+#define lasted (is(KEPT) + is(IDLE) + is(SILENT) >= QUORUM)
+#else
+#define lasted (others < QUORUM)
+#endif
+
+#ifdef TRUST_OTHERS
+#define unmoved(n) true
+#else
+#define unmoved(n) (counter[n] <= HELD)
+#endif
+
+/* ---- fewer states ------------------------------------------------------- */
+
+#ifdef SYMMETRY
+hidden byte t;
+hidden mtype:seen w;
+
+#define bits(n) (given[n] + 2 * known[n] + 4 * anew[n] + 8 * idle[n] + 16 * mid[n] + 32 * fresh[n] + 64 * votes[n] + 128 * atToken[n])
+#define rankOf(n) (((((counter[n] * 8 + holder[n]) * 8 + stamp[n]) * 8 + got[n]) * 16 + seen[n]) * 256 + bits(n))
+
+inline swapped(x, y) { t = x; x = y; y = t }
+
+inline swapNodes(m, n) {
+	if
+	:: rankOf(m) < rankOf(n) ->
+		swapped(counter[m], counter[n]); swapped(holder[m], holder[n]); swapped(stamp[m], stamp[n]);
+		swapped(given[m], given[n]); swapped(known[m], known[n]); swapped(anew[m], anew[n]);
+		swapped(idle[m], idle[n]); swapped(mid[m], mid[n]); swapped(fresh[m], fresh[n]);
+		swapped(votes[m], votes[n]); swapped(got[m], got[n]); swapped(atToken[m], atToken[n]);
+		w = seen[m]; seen[m] = seen[n]; seen[n] = w
+	:: else
+	fi
+}
+
+inline rename() {
+	swapNodes(0, 1); swapNodes(1, 2); swapNodes(0, 1);
+	t = 0; w = UNSEEN
+}
+#else
+#define rename() skip
+#endif
+
+/* ---- nodes -------------------------------------------------------------- */
+
+inline grantTo(who, n) {
+	counter[n]++; holder[n] = who; stamp[n] = counter[n]
+}
+
+inline free(n) {
+	holder[n] = NOBODY; stamp[n] = 0
+}
+
+/* A node loses its data: see redlock.pml, CLOCK. */
+inline loseData(n) {
+	STEP {
+		holds && (holder[n] != NOBODY || counter[n] < highest) ->
+#ifdef NO_CLOCK
+		counter[n] = 0;
+#else
+		counter[n] = highest;
+#endif
+		free(n);
+		printf("node %d: loses its data, counter %d\n", n, counter[n]);
+		rename()
+	}
+}
+
+/* It loses only the vote: by a forced unlock, or a DEL. */
+inline loseVote(n) {
+	STEP {
+		holds && holder[n] == A ->
+		free(n);
+		printf("node %d: loses the vote\n", n);
+		rename()
+	}
+}
+
+/* A vote of a try that is over is taken back, however late. */
+inline takenBack(n) {
+	STEP {
+		holds && holder[n] == LEFT ->
+		free(n);
+		printf("node %d: another's vote is taken back\n", n);
+		rename()
+	}
+}
+
+/* Failed tries of others: a counter grows, and nobody is told anything. */
+inline otherTries(n) {
+	STEP {
+		holds && holder[n] == NOBODY && counter[n] < K ->
+		counter[n]++;
+		printf("node %d: a try comes and goes, counter %d\n", n, counter[n]);
+		rename()
+	}
+}
+
+/* A copy of A's renewal runs, early or late, and nobody reads the reply. */
+inline copyOfRenewal(n) {
+	STEP {
+		holds && given[n] && holder[n] == NOBODY && counter[n] < K ->
+		grantTo(A, n); known[n] = false;
+		printf("node %d: copy of a renewal, stamp %d\n", n, stamp[n]);
+		rename()
+	}
+}
+
+proctype node(byte n) {
+end:	do
+	:: loseData(n)
+	:: loseVote(n)
+	:: takenBack(n)
+	:: otherTries(n)
+	:: copyOfRenewal(n)
+	od
+}
+
+/* ---- A ------------------------------------------------------------------ */
+
+inline forgetRound() {
+	seen[0] = UNSEEN; seen[1] = UNSEEN; seen[2] = UNSEEN;
+	votes[0] = false; votes[1] = false; votes[2] = false;
+	fresh[0] = false; fresh[1] = false; fresh[2] = false;
+	gap = gap || later; later = false
+}
+
+inline renew() {
+	STEP {
+		phase == HOLDING ->
+		phase = RENEWING; forgetRound();
+		given[0] = true; given[1] = true; given[2] = true;
+		printf("A: renews\n");
+		rename()
+	}
+}
+
+/* RENEW runs, and its reply is read. */
+inline renewal(n) {
+	STEP {
+		phase == RENEWING && seen[n] == UNSEEN && (holder[n] != NOBODY || counter[n] < K) ->
+		if
+		:: holder[n] == A && known[n] ->
+			votes[n] = true;
+			if
+			:: !anew[n] && !mid[n] -> seen[n] = KEPT
+			:: !anew[n] && mid[n] -> seen[n] = LATE
+			:: anew[n] && idle[n] -> seen[n] = IDLE
+			:: anew[n] && !idle[n] -> seen[n] = ANEW
+			fi
+		:: holder[n] == NOBODY || (holder[n] == A && !known[n]) ->
+			if
+			:: holder[n] == NOBODY -> grantTo(A, n)
+			:: else
+			fi;
+			idle[n] = none(n) && (idle[n] || !anew[n]);
+			anew[n] = true; known[n] = true; fresh[n] = true;
+			seen[n] = (idle[n] -> IDLE : ANEW)
+		:: holder[n] == B || holder[n] == LEFT ->
+			seen[n] = TAKEN
+		fi;
+		printf("A: node %d: %e\n", n, seen[n]);
+		rename()
+	}
+}
+
+/* No answer. Whether the request runs is up to copyOfRenewal. */
+inline silence(n) {
+	STEP {
+		phase == RENEWING && seen[n] == UNSEEN ->
+		seen[n] = (anew[n] -> ANEW : SILENT);
+		printf("A: node %d: silent\n", n);
+		rename()
+	}
+}
+
+/* A vote that was granted in the round that confirms the hold may be younger than
+   the answers that do. */
+inline afterwards(n) {
+#ifdef NO_MID
+	mid[n] = false;
+#else
+	mid[n] = anew[n] && fresh[n] && !idle[n];
+#endif
+	anew[n] = false; idle[n] = false
+}
+
+inline confirmed() {
+	STEP {
+		phase == RENEWING && continuous >= QUORUM && alone ->
+		printf("A: confirmed\n");
+		assert(!gap);  /* GAP */
+#ifdef PROBE
+		if
+		:: doubted -> MET(RESOLVED)
+		:: else
+		fi;
+		doubted = false;
+#endif
+		afterwards(0); afterwards(1); afterwards(2);
+		forgetRound();
+		phase = HOLDING;
+		rename()
+	}
+}
+
+inline notConfirmed() {
+	STEP {
+		phase == RENEWING && allSeen && !(continuous >= QUORUM && alone) ->
+		if
+		:: oursAtRenewal < QUORUM ->
+			printf("A: lost\n");
+			over()
+		:: else ->
+			printf("A: in doubt, or unknown\n");
+#ifdef PROBE
+			doubted = doubted || continuous >= QUORUM;
+			if
+			:: gap && doubted -> MET(RIVAL)
+			:: else
+			fi;
+#endif
+			forgetRound();
+			phase = HOLDING
+		fi;
+		rename()
+	}
+}
+
+inline leave() {
+	STEP {
+		phase == HOLDING ->
+		phase = LEAVING; forgetRound();
+		printf("A: releases\n");
+		rename()
+	}
+}
+
+/* REL runs, and its reply is read. A node that never had a vote is asked too. */
+inline release(n) {
+	STEP {
+		phase == LEAVING && seen[n] == UNSEEN ->
+		if
+		:: holder[n] == A ->
+			seen[n] = (known[n] && !mid[n] && (!anew[n] || idle[n]) -> KEPT : LATE);
+			free(n)
+		:: holder[n] == NOBODY ->
+			seen[n] = (!given[n] && unmoved(n) -> IDLE : GONE)
+		:: holder[n] == B || holder[n] == LEFT ->
+			seen[n] = TAKEN
+		fi;
+		printf("A: node %d: %e\n", n, seen[n]);
+		rename()
+	}
+}
+
+/* No answer, or one only to a second copy, or to none. */
+inline unreleased(n) {
+	STEP {
+		phase == LEAVING && seen[n] == UNSEEN ->
+		seen[n] = SILENT;
+		printf("A: node %d: silent\n", n);
+		rename()
+	}
+}
+
+inline released() {
+	STEP {
+		phase == LEAVING && lasted && is(SILENT) + is(UNSEEN) < QUORUM ->
+		printf("A: released\n");
+		assert(!gap);  /* GAP */
+#ifdef PROBE
+		if
+		:: is(SILENT) == 1 && is(IDLE) == 1 -> MET(BY_IDLE)
+		:: else
+		fi;
+#endif
+		over();
+		rename()
+	}
+}
+
+inline notReleased() {
+	STEP {
+		phase == LEAVING && allSeen && !(lasted && is(SILENT) < QUORUM) ->
+		if
+		:: oursAtRelease < QUORUM && is(SILENT) < QUORUM -> printf("A: lost\n")
+		:: else ->
+			printf("A: release not confirmed\n");
+#ifdef PROBE
+			if
+			:: gap -> MET(UNKNOWN)
+			:: else
+			fi
+#endif
+		fi;
+		over();
+		rename()
+	}
+}
+
+/* All that matters has been checked. */
+inline over() {
+	forgetRound();
+	phase = OVER
+#ifdef PROBE
+	; assert((met & (PROBE)) != (PROBE))
+#endif
+}
+
+proctype owner() {
+end:	do
+	:: renew()
+	EACH_NODE(renewal)
+	EACH_NODE(silence)
+	:: confirmed()
+	:: notConfirmed()
+	:: leave()
+	EACH_NODE(release)
+	EACH_NODE(unreleased)
+	:: released()
+	:: notReleased()
+	od
+}
+
+/* ---- B ------------------------------------------------------------------ */
+
+#define votesOfB ((got[0] > 0) + (got[1] > 0) + (got[2] > 0))
+
+inline acquire(n) {
+	STEP {
+		holds && token == 0 && got[n] == 0 && holder[n] == NOBODY && counter[n] < K ->
+		grantTo(B, n); got[n] = stamp[n];
+		printf("B: reads grant of node %d, stamp %d\n", n, got[n]);
+		rename()
+	}
+}
+
+inline decide() {
+	STEP {
+		holds && token == 0 && votesOfB >= QUORUM ->
+		token = larger(larger(got[0], got[1]), got[2]);
+		atToken[0] = got[0] == token; atToken[1] = got[1] == token; atToken[2] = got[2] == token;
+		printf("B: decides on token %d\n", token);
+		rename()
+	}
+}
+
+inline raise(n) {
+	STEP {
+		holds && token > 0 && got[n] > 0 && !atToken[n] && holder[n] == B && stamp[n] == got[n] ->
+		counter[n] = larger(counter[n], token); atToken[n] = true;
+		printf("B: raises node %d to %d\n", n, token);
+		rename()
+	}
+}
+
+#define votesFor(n) (atToken[n] && holder[n] == B && stamp[n] == got[n])
+
+inline report() {
+	STEP {
+		holds && !gap && !later &&
+		votesFor(0) + votesFor(1) + votesFor(2) >= QUORUM ->
+		if
+		:: phase == HOLDING -> gap = true
+		:: phase == RENEWING -> later = true
+		fi;
+		printf("B: holds with token %d\n", token);
+		rename()
+	}
+}
+
+/* Its try or its hold is over. Its votes are taken back, then or later. */
+inline giveUp() {
+	STEP {
+		holds && votesOfB > 0 ->
+		for (i : 0 .. 2) {
+			if
+			:: holder[i] == B -> holder[i] = LEFT
+			:: else
+			fi;
+			got[i] = 0; atToken[i] = false
+		}
+		i = 0;
+		token = 0;
+		printf("B: ends\n");
+		rename()
+	}
+}
+
+proctype rival() {
+	byte i;
+end:	do
+	EACH_NODE(acquire)
+	:: decide()
+	EACH_NODE(raise)
+	:: report()
+	:: giveUp()
+	od
+}
+
+/* A has the lock: the nodes that voted have its token, by their grants or its RAISE.
+   The third node voted too, or was behind, or has voted for B before. */
+init {
+	atomic {
+		counter[0] = HELD; counter[1] = HELD;
+		holder[0] = A; holder[1] = A; stamp[0] = HELD; stamp[1] = HELD;
+		given[0] = true; given[1] = true; known[0] = true; known[1] = true;
+		seen[0] = UNSEEN; seen[1] = UNSEEN; seen[2] = UNSEEN;
+		if
+		:: counter[2] = HELD; holder[2] = A; stamp[2] = HELD; given[2] = true; known[2] = true
+		:: counter[2] = 0
+		:: counter[2] = HELD
+		:: counter[2] = HELD; holder[2] = B; stamp[2] = HELD; got[2] = HELD
+		:: counter[2] = HELD; holder[2] = LEFT; stamp[2] = HELD
+		fi;
+		run owner(); run rival();
+		run node(0); run node(1); run node(2)
+	}
+}
