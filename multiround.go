@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -144,7 +145,7 @@ func (r *round) take(ctx context.Context, wait bool) error {
 	// If the client of a member that is held shuts down while another member is
 	// waited for, the waiting ends: the Shutdown waits for what is held.
 	caller := ctx
-	ctx, r.closed = context.WithCancelCause(ctx)
+	ctx, r.closed = context.WithCancelCause(seam.InGroup(ctx))
 	defer r.closed(nil)
 	holding, cancel := context.WithCancel(ctx)
 	stop := func() {

@@ -2,6 +2,7 @@ package rlocktest
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/seam"
 )
 
 // mostPoints bounds the rounds of LoseAt. It is far above what shows how code behaves.
@@ -20,7 +22,7 @@ const mostPoints = 1000
 // which the code under test has to do with it, at the second, and so on, after a round without a
 // loss. The points are, while a client of the server holds the lock:
 //
-//   - an acquire has entered the lock, and is about to return;
+//   - an acquire has entered the lock, and is about to return, unless a MultiLock has called it;
 //   - [Round.Write] or [Round.WriteFenced] is called;
 //   - one of the two has written, and is about to return.
 //
@@ -31,8 +33,8 @@ const mostPoints = 1000
 //
 // The sub-tests are "no loss", "loss at 1", "loss at 2" and so on. If the code does the same in each
 // round, so do these, and all points are tried; a bubble of testing/synctest, begun in test, has
-// goroutines and time in it too. A round that has more than 1,000 points fails. A RedLock has more than
-// one server, and is not for LoseAt.
+// goroutines and time in it too. A round that has more than 1,000 points fails. All types with leases
+// can be lost so but a RedLock, which has more than one server: with one LoseAt fails.
 func LoseAt(t *testing.T, name string, test func(t *testing.T, r *Round)) {
 	t.Helper()
 	run := func(title string, r *Round) (ran bool) {
@@ -78,6 +80,7 @@ type Round struct {
 
 	mu      sync.Mutex // guards the rest; never held while waiting
 	points  int
+	held    bool // somebody has had the lock
 	lost    bool
 	highest int64 // token
 	stale   int64 // the highest token when the lock was lost
@@ -101,9 +104,16 @@ func (r *Round) check(t *testing.T) {
 	switch {
 	case r.srv == nil:
 		t.Error("rlocktest: LoseAt: the test has not made its server by New of the Round")
-	case r.at == 0 && r.passed() == 0 && !t.Failed():
+	case r.at == 0 && !r.hasHeld() && !t.Failed():
 		t.Errorf("rlocktest: LoseAt: no client of the Round's server has held the lock %q", r.name)
 	}
+}
+
+// hasHeld reports whether somebody has had the lock.
+func (r *Round) hasHeld() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
 }
 
 // passed is how many points there were.
@@ -212,33 +222,51 @@ func (r *Round) pass() {
 
 // holds reports whether a client of the code under test has the lock, as Redis says.
 func (s *Server) holds(name string) bool {
-	var ours []string
+	var ours []string // how the id of a hold of theirs, and of a permit, begins
 	s.mu.Lock()
 	for _, c := range s.clients {
 		if c != s.other {
-			ours = append(ours, c.ID()+":")
+			permit, _ := hex.DecodeString(strings.ReplaceAll(c.ID(), "-", "")[:permitDigits])
+			ours = append(ours, c.ID()+":", string(permit))
 		}
 	}
 	s.mu.Unlock()
 	s.clock.show(s.mini.SetTime)
-	return slices.ContainsFunc(holding(name), func(key string) bool {
-		var said []string
-		switch s.mini.Type(key) {
-		case "hash":
-			fields, _ := s.mini.HKeys(key)
-			for _, f := range fields {
-				said = append(said, f, s.mini.HGet(key, f))
-			}
-		case "zset":
-			said, _ = s.mini.ZMembers(key)
-		case "string":
-			value, _ := s.mini.Get(key)
-			said = append(said, value)
+	keys := holding(name)
+	double := within(name) + "rlock:double"
+	if s.mini.HGet(double, "generation") != "" { // else nobody has entered who has a place
+		keys = append(keys, double+":places")
+	}
+	for _, key := range s.mini.Keys() { // a CronJob has one for each tick that runs
+		if tick, is := strings.CutPrefix(key, within(name)+"rlock:cron:"); is && strings.Trim(tick, "0123456789") == "" {
+			keys = append(keys, key)
 		}
-		return slices.ContainsFunc(said, func(word string) bool {
+	}
+	return slices.ContainsFunc(keys, func(key string) bool {
+		return slices.ContainsFunc(s.words(key), func(word string) bool {
 			return slices.ContainsFunc(ours, func(id string) bool { return strings.Contains(word, id) })
 		})
 	})
+}
+
+// permitDigits is how many digits of the id of its client the id of a permit begins with.
+const permitDigits = 18
+
+// words are what a key consists of.
+func (s *Server) words(key string) (said []string) {
+	switch s.mini.Type(key) {
+	case "hash":
+		fields, _ := s.mini.HKeys(key)
+		for _, f := range fields {
+			said = append(said, f, s.mini.HGet(key, f))
+		}
+	case "zset":
+		said, _ = s.mini.ZMembers(key)
+	case "string":
+		value, _ := s.mini.Get(key)
+		said = append(said, value)
+	}
+	return said
 }
 
 // points tells a round of the acquires of the code under test.
@@ -248,15 +276,20 @@ func (points) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Cont
 func (points) Lost(context.Context, rlock.LossEvent)                                {}
 func (points) Unlocked(context.Context, rlock.UnlockEvent)                          {}
 
-func (p points) AcquireEnd(_ context.Context, e rlock.AcquireEvent) {
+func (p points) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
 	r := p.round
 	if e.Err != nil || e.Lock != r.name {
 		return
 	}
+	if e.Type == "RedLock" {
+		r.srv.t.Errorf("rlocktest: LoseAt is not for a RedLock, which has several servers: %q", e.Lock)
+	}
 	r.turn.take()
 	defer r.turn.give()
 	r.mu.Lock()
-	r.highest = max(r.highest, e.Token)
+	r.held, r.highest = true, max(r.highest, e.Token)
 	r.mu.Unlock()
-	r.pass()
+	if !seam.OfGroup(ctx) { // else its MultiLock is not about to return, and would begin anew
+		r.pass()
+	}
 }

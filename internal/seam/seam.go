@@ -3,7 +3,10 @@
 // rlocktest use it; programs never need to. It knows no other package of the module.
 package seam
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Env is what a client gets instead of the real clock, seed and so on. A zero field means the
 // real one.
@@ -76,3 +79,11 @@ var Script func(name string) (text, sha string)
 // Waiters is how many wait for a lock, of any type, in its client. Package rlock sets it when it is
 // initialized.
 var Waiters func(lock any) int
+
+type ofGroup struct{}
+
+// InGroup is ctx for the acquires of a MultiLock of its members.
+func InGroup(ctx context.Context) context.Context { return context.WithValue(ctx, ofGroup{}, true) }
+
+// OfGroup reports whether a MultiLock acquires one of its members.
+func OfGroup(ctx context.Context) bool { return ctx.Value(ofGroup{}) != nil }
