@@ -232,7 +232,6 @@ func TestLossByASilentRedisMatchesNoDeadlineOfTheCallers(t *testing.T) {
 	t.Parallel()
 	type lost struct {
 		name string
-		c    *rlock.Client
 		open func(c *rlock.Client) rlock.Locker
 	}
 	rows := []lost{{name: "CronJob"}}
