@@ -20,8 +20,9 @@ var (
 	ErrUnreachable = wire.ErrUnreachable
 	// ErrRefused: Redis replied with an error, of a loss to the last renewal. errors.As finds it as a redis.Error.
 	ErrRefused = wire.ErrRefused
-	// ErrNoQuorum: too few masters of a RedLock could vote. It matches ErrUnreachable, but never ErrRefused;
-	// the message has the outcome of each node, and errors.As finds what they have replied.
+	// ErrNoQuorum: too few masters of a RedLock could vote. The error matches ErrUnreachable, or ErrRefused if
+	// so many refuse for good that waiting does not help; the message has the outcome of each node, and errors.As
+	// finds what they have replied.
 	ErrNoQuorum = quorum.ErrNoQuorum
 	// ErrLeaseLost: the hold ended before it was unlocked; the error matches its cause too. Another owner may
 	// use the resource since: only fencing tokens protect it from work that was under way.

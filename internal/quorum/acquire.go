@@ -229,7 +229,27 @@ func (t *try) vote(ctx context.Context) bool {
 		}
 		return goOn()
 	})
+	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.asking) {
+		t.hearOthers(ctx, f)
+	}
 	return verdict == yes
+}
+
+// hearOthers waits for the other nodes when there can be no quorum, and perhaps so many refuse for good that waiting
+// does not help. It takes as long again as those that failed took: the error is to name all that do not vote.
+func (t *try) hearOthers(ctx context.Context, f *fanout) {
+	timer := t.clock.NewTimer(max(t.clock.Now().Sub(t.asked), hurryGrace))
+	defer timer.Stop()
+	f.alarm, f.rang = timer.C(), func() (over bool) { return true }
+	_ = f.collect(ctx, func(r reply) (over bool) {
+		t.count(r)
+		return false
+	})
+	for i, g := range t.tally.got {
+		if g.open && t.blocks(t.tally.failed.forGood()) {
+			t.tally.failed[i] = errNotYet
+		}
+	}
 }
 
 // count counts the reply to an acquire or a raise.

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrNoQuorum: too few nodes could vote. The message has the failure of each node, and
 	// these errors match too, but not as if one of them were the answer of the lock. It matches
-	// wire.ErrUnreachable.
+	// wire.ErrUnreachable, unless so many nodes refuse for good that this is the answer.
 	ErrNoQuorum error = noQuorum{}
 
 	// ErrInvalidArgument: the nodes cannot be used this way. Two nodes that are one server
@@ -43,6 +43,7 @@ func argErr(format string, args ...any) error {
 
 var (
 	errUnanswered = errors.New("it does not answer, or has not answered the last request yet")
+	errNotYet     = errors.New("it has not answered yet")
 	errAnew       = errors.New("it had no vote for this hold, and has one since now")
 	errRepeated   = errors.New("the repeated request found nothing")
 
@@ -55,10 +56,51 @@ var (
 // noQuorum is ErrNoQuorum with the failure of each node.
 func (l *Lock) noQuorum(failed failures) error { return l.tooFew(l.q, failed) }
 
-// tooFew is noQuorum for any number of nodes needed.
+// tooFew is noQuorum for any number of nodes needed. If so many refuse for good that the others are too few,
+// the error matches wire.ErrRefused instead of wire.ErrUnreachable: waiting does not help.
 func (l *Lock) tooFew(need int, failed failures) error {
-	return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
+	refuse := failed.forGood()
+	if l.n-refuse >= need {
+		return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
+	}
+	text := fmt.Sprintf("%v: %d of %d nodes refuse for good, %d have to vote", wire.ErrRefused, refuse, l.n, need)
+	var replies []error
+	for i, n := range l.nodes {
+		why := failed[i]
+		if why == nil {
+			continue
+		}
+		text += fmt.Sprintf("; %s: %v", n.Name, wire.Refused(why))
+		if isLasting(why) {
+			replies = append(replies, wire.Refused(why))
+		}
+	}
+	return &refusedForGood{text, replies}
 }
+
+// forGood returns how many nodes refuse for good.
+func (f failures) forGood() (n int) {
+	for _, why := range f {
+		if isLasting(why) {
+			n++
+		}
+	}
+	return n
+}
+
+// isLasting reports whether a node has answered with an error that does not pass by itself.
+func isLasting(why error) bool { return wire.IsReply(why) && !wire.Transient(why) }
+
+// refusedForGood is the error if too few nodes could vote because others refuse for good. It matches what these
+// have replied, and ErrNoQuorum, but not wire.ErrUnreachable.
+type refusedForGood struct {
+	text    string
+	replies []error
+}
+
+func (e *refusedForGood) Error() string        { return e.text }
+func (e *refusedForGood) Unwrap() []error      { return e.replies }
+func (e *refusedForGood) Is(target error) bool { return target == ErrNoQuorum }
 
 // doubted is the error of a release that found so many votes gone, or unknown, that another hold may have
 // had the lock.

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
@@ -205,4 +208,65 @@ func TestRedLockHeldIsNoOutage(t *testing.T) {
 	}
 	n.proxies[4].Release()
 	n.pass()
+}
+
+// If so many nodes refuse for good that the others are no quorum, waiting does not help: the error says so at once,
+// and what to do. With fewer the others may come back, and the error names those that are away and those that refuse.
+func TestRedLockRefusedForGood(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		refuse, killed []int
+		refused        bool
+	}{
+		{[]int{0, 1, 2, 3, 4}, nil, true},
+		{[]int{0, 2, 4}, nil, true},
+		{[]int{0, 2, 4}, []int{1, 3}, true},
+		{[]int{0, 2}, []int{3}, false},
+	} {
+		t.Run(fmt.Sprint(c.refuse, c.killed), func(t *testing.T) {
+			t.Parallel()
+			n := startMasters(t)
+			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithCommandTimeout(2*time.Second)), rlock.WithNodeTimeout(time.Second))
+			locktest.MustUnlock(t, locktest.MustLock(t, l))
+			n.nothing(t, "stock")
+			for _, i := range c.refuse {
+				do(t, n.plain[i], "acl", "setuser", "default", "-evalsha", "-eval")
+			}
+			for _, i := range c.killed {
+				n.servers[i].Kill()
+			}
+			calls := map[string]func() error{
+				"TryLock": func() error { _, err := l.TryLock(bg); return err },
+			}
+			if c.refused {
+				calls["Lock"] = func() error { _, err := l.Lock(bg, rlock.WithWait(time.Minute)); return err }
+			}
+			for name, call := range calls {
+				start := time.Now()
+				err := call()
+				if !c.refused {
+					locktest.WantErr(t, err, rlock.ErrNoQuorum, nil, rlock.ErrRefused, rlock.ErrNotAcquired)
+				} else {
+					locktest.WantErr(t, err, rlock.ErrRefused, rlock.ErrNoQuorum, nil, rlock.ErrUnreachable, rlock.ErrNotAcquired)
+					if took := time.Since(start); took > 15*time.Second {
+						t.Errorf("%s: took %v", name, took)
+					}
+				}
+				var reply redis.Error
+				if !errors.As(err, &reply) || !strings.Contains(reply.Error(), "NOPERM") {
+					t.Errorf("%s: no reply of Redis in %v", name, err)
+				}
+				for _, want := range []string{"NOPERM", "docs/acl.md has a user for each type"} {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("%s: no %q in %v", name, want, err)
+					}
+				}
+				for _, i := range slices.Concat(c.refuse, c.killed) {
+					if !strings.Contains(err.Error(), fmt.Sprintf("node %d (%s): ", i+1, n.proxies[i].Addr())) {
+						t.Errorf("%s: does not name node %d: %v", name, i+1, err)
+					}
+				}
+			}
+		})
+	}
 }
