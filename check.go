@@ -158,7 +158,7 @@ func (r *checking) add(of any) error {
 func (r *checking) client(ctx context.Context) {
 	c := r.c
 	r.pool("", c.wire)
-	masters, failed, err := c.pingMasters(ctx)
+	masters, failed, err := c.pingMasters(ctx, false)
 	if err != nil {
 		r.refused("", err)
 		return

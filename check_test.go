@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -300,8 +301,8 @@ func TestPingSeesLateRenewals(t *testing.T) {
 	if err := c.Ping(bg); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever may not read the lock's hash cannot renew, but could write.
-	if err := s.Client().Do(bg, "acl", "setuser", "default", "-pexpire", "-pttl").Err(); err != nil {
+	// Whoever may not read the rest of a lease cannot renew, but could acquire.
+	if err := s.Client().Do(bg, "acl", "setuser", "default", "-pttl").Err(); err != nil {
 		t.Fatal(err)
 	}
 	clock.Forward(45 * time.Minute)
@@ -336,4 +337,40 @@ func TestPingAndCheckRefuse(t *testing.T) {
 	locktest.Stop(c)
 	locktest.WantErr(t, c.Ping(bg), rlock.ErrClosed)
 	locktest.WantErr(t, check(c, bg), rlock.ErrClosed)
+}
+
+// A user who may not send one of the commands with which a free lock is acquired hears it from Ping,
+// and nothing is left in Redis.
+func TestPingIsRefusedWhereALockIs(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	admin := s.Client()
+	for _, command := range []string{"", "exists", "time", "set", "hset", "pexpire", "evalsha"} {
+		rules := []any{"acl", "setuser", "user", "reset", "on", ">secret", "~*", "&*", "+@all"}
+		if command != "" {
+			rules = append(rules, "-"+command)
+		}
+		if err := admin.Do(bg, rules...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		c := locktest.NewClient(t, s.Client(func(o *redis.Options) { o.Username, o.Password = "user", "secret" }))
+		lease, locked := c.NewLock("l").TryLock(bg)
+		pinged := c.Ping(bg)
+		if command == "" {
+			if pinged != nil || locked != nil {
+				t.Fatal(pinged, locked)
+			}
+			locktest.MustUnlock(t, lease)
+			continue
+		}
+		locktest.WantErr(t, locked, rlock.ErrRefused)
+		if !errors.Is(pinged, rlock.ErrRefused) || !strings.Contains(pinged.Error(), "docs/acl.md") {
+			t.Errorf("without %s: %v", command, pinged)
+		}
+		for _, key := range locktest.Keys(t, admin) {
+			if strings.Contains(key, "ping") {
+				t.Errorf("without %s: %s is left", command, key)
+			}
+		}
+	}
 }

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// pingEvery is how long a feed is silent before a PING is sent, and pongWithin how
-	// long the PONG may take.
+	// A feed that is silent for pingEvery is sent a PING, and the PONG may take pongWithin.
 	pingEvery  = 2 * time.Second
 	pongWithin = 2 * time.Second
 
@@ -150,9 +149,10 @@ type session struct {
 
 	receiving bool // the reader is in go-redis; of the reader only
 
-	mu     sync.Mutex // guards the rest
-	heard  time.Time  // when anything last came in, or the session began
-	spoken bool       // anything has come in
+	mu    sync.Mutex // guards the rest
+	heard time.Time  // when anything last came in, or the session began
+	news  int        // how often anything has come in
+	said  bool       // it was not always a refusal
 }
 
 type progress int
@@ -221,11 +221,11 @@ func (f *feed) session() (worked bool, err error) {
 		err = h.wire.Safely(func() error { return s.read(ctx) })
 	}()
 
-	defer func() { _, worked = s.lastHeard() }()
+	defer func() { _, _, worked = s.lastHeard() }()
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
 	repeated := time.Now()
-	var pinged time.Time // zero: no PONG awaited
+	pinged, before := time.Now(), -1 // before: what had come in before the PING. A PONG may come at once
 	for {
 		select {
 		case err := <-failed:
@@ -246,28 +246,28 @@ func (f *feed) session() (worked bool, err error) {
 				repeated = now
 				s.repeat()
 			}
-			heard, _ := s.lastHeard()
+			heard, news, _ := s.lastHeard()
 			switch {
 			case f.idle():
 				if now.Sub(heard) >= idleFeed {
 					return false, nil
 				}
-			case heard.After(pinged) && now.Sub(heard) >= pingEvery:
-				pinged = now
+			case news != before && now.Sub(heard) >= pingEvery:
+				pinged, before = now, news
 				if err := s.ps.Ping(ctx); err != nil {
 					return false, err
 				}
-			case !pinged.IsZero() && !heard.After(pinged) && now.Sub(pinged) >= pongWithin:
+			case news == before && now.Sub(pinged) >= pongWithin:
 				return false, errSilent
 			}
 		}
 	}
 }
 
-func (s *session) lastHeard() (at time.Time, spoken bool) {
+func (s *session) lastHeard() (at time.Time, news int, said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heard, s.spoken
+	return s.heard, s.news, s.said
 }
 
 // update makes the connection's subscriptions what they should be.
@@ -349,7 +349,7 @@ func (s *session) read(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
-		s.heard, s.spoken = time.Now(), s.spoken || err == nil // a refused PING is a sign of life too
+		s.heard, s.news, s.said = time.Now(), s.news+1, s.said || err == nil // a refused PING is a sign of life too
 		s.mu.Unlock()
 		if err != nil && s.refused(err) {
 			return err

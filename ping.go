@@ -13,8 +13,8 @@ import (
 
 // Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant a
 // free lock now, and no hold of this client has gone without a confirmed renewal for two thirds of its
-// lease. Otherwise the error says which, and matches ErrUnreachable, ErrRefused (as by a replica, or
-// without memory), ErrNotAcquired (too few replicas, or a quarantine), ErrClosed or that of a renewal.
+// lease. Otherwise the error says which, and matches ErrUnreachable, ErrRefused (as by a replica, without
+// memory, or to a user who may not acquire a [Lock]), ErrNotAcquired (too few replicas, or a quarantine), ErrClosed or that of a renewal.
 //
 // It returns within the command time-out, or when ctx ends, and draws no token. Of a RedLock, ask each
 // client.
@@ -28,7 +28,7 @@ func (c *Client) Ping(ctx context.Context) error {
 		return &Error{Err: ErrClosed}
 	}
 	defer c.end()
-	_, failed, err := c.pingMasters(ctx)
+	_, failed, err := c.pingMasters(ctx, true)
 	if err != nil {
 		return &Error{Err: err}
 	}
@@ -48,8 +48,9 @@ func (c *Client) Ping(ctx context.Context) error {
 	return &Error{Err: err}
 }
 
-// pingMasters asks each master whether it grants locks, and returns why not.
-func (c *Client) pingMasters(ctx context.Context) (masters []wire.Master, failed []error, err error) {
+// pingMasters asks each master whether it grants locks, and asLock also whether the user may acquire
+// one, and returns why not.
+func (c *Client) pingMasters(ctx context.Context, asLock bool) (masters []wire.Master, failed []error, err error) {
 	began := time.Now()
 	masters, err = c.wire.Masters(ctx, c.cfg.commandTimeout)
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *Client) pingMasters(ctx context.Context) (masters []wire.Master, failed
 			if keys[i] == "" {
 				return struct{}{}, nil // none of its slots can have a lock with the prefix
 			}
-			err := granted(c.site.Ping(keys[i]).Do(ctx, left()))
+			err := granted(c.site.Ping(keys[i], asLock).Do(ctx, left()))
 			if err != nil && m.Addr != "" {
 				err = fmt.Errorf("%s: %w", m.Addr, err)
 			}

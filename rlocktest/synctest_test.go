@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +71,16 @@ func TestInABubble(t *testing.T) {
 		<-done
 		if waited < 7*time.Minute || waited > 7*time.Minute+50*time.Millisecond { // a poll would come seconds later
 			t.Errorf("waited for %v", waited)
+		}
+	})
+	bubble("a subscription lasts, though each answer comes in the instant of its question", func(t *testing.T, srv *rlocktest.Server) {
+		srv.Steal("job")
+		told := &subscriptions{}
+		if _, err := srv.NewClient(rlock.WithObserver(told)).NewLock("job").Lock(t.Context(), rlock.WithWait(10*time.Minute)); err == nil {
+			t.Error("it has the lock")
+		}
+		if began, ended := told.on.Load(), told.off.Load(); began != 1 || ended != 0 {
+			t.Errorf("it was subscribed %d times, and the subscription was broken %d times", began, ended)
 		}
 	})
 	bubble("WithWait", func(t *testing.T, srv *rlocktest.Server) {
@@ -318,4 +329,22 @@ func TestMiniredisInABubble(t *testing.T) {
 			t.Errorf("%v have passed", passed)
 		}
 	})
+}
+
+// subscriptions counts them.
+type subscriptions struct{ on, off atomic.Int64 }
+
+func (*subscriptions) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context {
+	return ctx
+}
+func (*subscriptions) AcquireEnd(context.Context, rlock.AcquireEvent) {}
+func (*subscriptions) Lost(context.Context, rlock.LossEvent)          {}
+func (*subscriptions) Unlocked(context.Context, rlock.UnlockEvent)    {}
+
+func (s *subscriptions) Subscription(e rlock.SubscriptionEvent) {
+	if e.On {
+		s.on.Add(1)
+	} else {
+		s.off.Add(1)
+	}
 }

@@ -150,6 +150,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		request("quorum/renew", vote("vote"), other, 1000, "1"),
 		request("lock/ping", []string{"ping"}, "0"),
 		request("lock/ping", []string{"ping"}, "1"),
+		request("lock/ping", []string{"ping", "ping:lock"}, "0", "1"),
 	}
 	for i := range protocols(site, namesOf(t, "free")) {
 		l := protocols(site, namesOf(t, "free"))[i]

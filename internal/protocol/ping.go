@@ -9,13 +9,17 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Ping asks a server whether it grants locks, by a key of it.
-func (s *Site) Ping(key string) Request[Entered] {
-	writes := "0"
+// Ping asks a server whether it grants locks, by a key of it; with asLock, also whether the user may
+// acquire a free Lock.
+func (s *Site) Ping(key string, asLock bool) Request[Entered] {
+	writes, acquires := "0", "0"
 	if s.acks() {
 		writes = "1"
 	}
-	return s.entering("lock/ping", []string{key}, []any{writes})
+	if asLock {
+		acquires = "1"
+	}
+	return s.entering("lock/ping", []string{key, key + ":lock"}, []any{writes, acquires})
 }
 
 // PingKeys returns a key of each master that may have locks with a prefix, in the order of the masters;

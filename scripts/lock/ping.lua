@@ -1,13 +1,16 @@
 -- lock/ping: whether locks can be acquired here, as far as the server decides that.
 --
 -- KEYS[1]  a key that nothing uses
+-- KEYS[2]  another, for ARGV[2]
 -- ARGV[1]  '1': write it, for replicas to confirm
+-- ARGV[2]  '1': the user has to be permitted what an acquire of a free Lock does
 -- and one key and one argument at the end, for a client with a quarantine: see
 -- shared/quarantine.lua
 -- Reply    1
 -- Caller   Ping, Check
--- Twice    The key ends by itself, and tells nobody anything.
--- Memory   At its memory limit Redis refuses the SET, as it refuses an acquire.
+-- Twice    The key ends by itself, or with the script, and tells nobody anything.
+-- Memory   At its memory limit Redis refuses the SET, as it refuses an acquire. It comes first: Redis
+--          lets what follows a write pass.
 -- Replica  It refuses the SET, which counts as a write though it finds no key to replace.
 
 -- include quarantine when served
@@ -15,5 +18,13 @@ if ARGV[1] == '1' then
   redis.call('set', KEYS[1], '', 'px', 1000)
 else
   redis.call('set', KEYS[1], '', 'xx', 'px', 1)
+end
+if ARGV[2] == '1' then
+  local hash = KEYS[2]
+  redis.call('time')
+  redis.call('exists', hash)
+  redis.call('pexpire', hash, 0) -- first while there is no key: else one could stay
+  redis.call('hset', hash, 'ping', '1')
+  redis.call('pexpire', hash, 0) -- deletes it
 end
 return 1
