@@ -426,7 +426,8 @@ func (k *worker) unlock(name string, l grip) error {
 		}
 	case errors.Is(err, rlock.ErrLeaseLost):
 		k.j.loss(k.who, l.Lease, err)
-	case !unanswered(err) || k.j.s.calm():
+	// A RedLock may have had answers from all nodes, but from some only to the second copy of the release.
+	case !unanswered(err) && !errors.Is(err, rlock.ErrUnconfirmed) || k.j.s.calm():
 		k.j.accuse("%s: Unlock returned %v", k.who, err)
 	}
 	return err
