@@ -219,7 +219,7 @@ func TestHolderIsNamedByItsProcess(t *testing.T) {
 			if len(s.Holders) != 1 || s.Holders[0].Process != e.Process {
 				t.Errorf("%s: %+v", k.Name, s)
 			}
-			_, err := asks.Lock(bg, rlock.WithWait(10*time.Millisecond))
+			_, err := asks.Lock(bg, rlock.WithWait(200*time.Millisecond))
 			if errors.Is(err, rlock.ErrNotAcquired) && !strings.Contains(err.Error(), "; held by "+here("billing")+", ") {
 				t.Errorf("%s: %v", k.Name, err)
 			}

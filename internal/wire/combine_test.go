@@ -837,7 +837,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
 	k := &d.combiners.one
-	const budget = time.Second
+	const budget, waits = 8 * time.Second, 1500 * time.Millisecond // more than an eighth; and a busy machine sends it in time
 	if a := d.Do(bg, time.Minute, echoOf("early")); a.Err != nil { // it has a connection
 		t.Fatal(a.Err)
 	}
@@ -846,7 +846,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 	k.mu.Unlock()
 	answered := make(chan Answer, 1)
 	go func() { answered <- d.Do(bg, budget, echoOf("late")) }()
-	time.Sleep(budget / 2)
+	time.Sleep(waits) // it waits meanwhile
 	proxy.Blackhole(true)
 	k.mu.Lock()
 	k.busy, k.pipelines = 0, 0
@@ -854,7 +854,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 	k.mu.Unlock()
 	a := <-answered
 	var late *sentLate
-	if !errors.Is(a.Err, ErrUnreachable) || !a.Unsure || !errors.As(a.Err, &late) || late.queued < budget/2 || late.queued > budget ||
+	if !errors.Is(a.Err, ErrUnreachable) || !a.Unsure || !errors.As(a.Err, &late) || late.queued < waits/2 || late.queued > budget ||
 		!strings.Contains(a.Err.Error(), "waited in this process behind other requests") {
 		t.Errorf("%+v", a)
 	}

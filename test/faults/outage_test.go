@@ -245,7 +245,7 @@ func TestLossByASilentRedisMatchesNoDeadlineOfTheCallers(t *testing.T) {
 			proxy := faultproxy.New(t, b.Addr)
 			// go-redis gives up by our deadline, not by one of its own.
 			rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout, o.ContextTimeoutEnabled = time.Minute, true })
-			c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(3*time.Second), rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(200*time.Millisecond))
+			c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(9*time.Second), rlock.WithCommandTimeout(time.Second), rlock.WithUnlockTimeout(200*time.Millisecond))
 			check := func(what string, err error) {
 				t.Helper()
 				locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrUnreachable, nil, context.DeadlineExceeded, context.Canceled)

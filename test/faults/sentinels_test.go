@@ -285,8 +285,10 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 				calls := k.open(t, clients)
 				want, reply, atOnce := c.want, c.reply, c.atOnce
 				switch {
+				case k.name == "RedLock" && atOnce:
+					want = []error{rlock.ErrNoQuorum, rlock.ErrRefused}
 				case k.name == "RedLock" && c.name != "held":
-					want, atOnce = []error{rlock.ErrNoQuorum, rlock.ErrUnreachable}, false
+					want = []error{rlock.ErrNoQuorum, rlock.ErrUnreachable}
 				case calls.plain() && c.name == "held":
 					want = nil
 				}
@@ -506,7 +508,7 @@ func TestNoQuorumOfNodesThatRefuse(t *testing.T) {
 		run(t, s, "acl", "setuser", "default", "-hset")
 	}
 	_, err := locktest.NewRedLock(t, "a", clients).TryLock(bg)
-	if wrong := matches(err, rlock.ErrNoQuorum, rlock.ErrUnreachable); len(wrong) > 0 {
+	if wrong := matches(err, rlock.ErrNoQuorum, rlock.ErrRefused); len(wrong) > 0 {
 		t.Errorf("%v: %v", err, wrong)
 	}
 	var said redis.Error
