@@ -360,7 +360,7 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 		return Answer{Err: &notSent{budget}}
 	}
 	err := NoAnswer(budget, last)
-	if queued := c.in.queued(c); last == nil && queued >= c.glance && c.in.answersSince(c.began) {
+	if queued := c.in.queued(c); (last == nil || CutOff(last)) && queued >= c.glance && c.in.answersSince(c.began) {
 		err = &sentLate{err, queued}
 	}
 	return Answer{Err: err, Unsure: c.sent > 0}

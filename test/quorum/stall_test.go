@@ -124,7 +124,11 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 			wg.Wait()
 			away.end(n, 2)
 			if renewed == 3 {
-				locktest.MustUnlock(t, lease)
+				// Votes that others gave anew, and the one of the node that was away, may have been another hold's
+				// since the last renewal that was sure.
+				if err := lease.Unlock(bg); err != nil && !errors.Is(err, rlock.ErrUnconfirmed) {
+					t.Error(err)
+				}
 			}
 		})
 	}
