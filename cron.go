@@ -110,9 +110,10 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 //   - matches ErrUnconfirmed if Redis did not confirm the write, which is repeated until the lease has
 //     run out.
 //
-// If fn did not run, the error matches ErrNotRun, and is one of [Locker].Lock: ErrUnreachable or ErrRefused in an outage, which
-// leaves the tick to others and to a later Do; ErrNotAcquired if the run of so old a tick is not kept any
-// more, the tick is more than an hour ahead of the clock of Redis, or ctx ended during such a wait.
+// If fn did not run, the error matches ErrNotRun, and is one of [Locker].Lock: ErrUnreachable or
+// ErrRefused in an outage, which leaves the tick to others and to a later Do; ErrNotAcquired if the run
+// of so old a tick is not kept any more, the tick is more than an hour ahead of the clock of Redis, or ctx
+// ended during such a wait.
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
 		if err != nil && !run.Here {

@@ -14,7 +14,8 @@ import (
 // table, and what Redis replies; docs/operations.md what to do about each.
 var (
 	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas
-	// confirmed, or another call of this owner is under way. No hold is left in Redis.
+	// confirmed, another call of this owner is under way, or
+	// WithWait, below 0.1 s, ended before an answer came. No hold is left in Redis.
 	ErrNotAcquired = errors.New("not acquired")
 	// ErrUnreachable: Redis gave no usable answer in time; of a loss: no renewal got through before the deadline.
 	ErrUnreachable = wire.ErrUnreachable

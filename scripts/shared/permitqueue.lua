@@ -1,8 +1,8 @@
 -- permitqueue: the state of a PermitSemaphore WithFairness, which has a queue of waiters, and
--- what its scripts have in common. Only the first of the queue may enter. Those are an exception
--- behind waiters that were told to, and have been silent since, if there is room for all of them.
--- Nothing here walks far in the queue, and a script removes a bounded number of expired holds and of
--- dead waiters.
+-- what its scripts have in common. Only the first of the queue may enter, with one exception: a
+-- waiter may pass those before it that were told to enter and have been silent since, if there is
+-- room for all of them. No script looks at more than FAR waiters, and a script removes a bounded
+-- number of expired holds and of dead waiters.
 --
 -- KEYS[1]  state: hash, total -> permits; free -> how many are free, maybe negative; hold id
 --          -> how many it has. No total: none were ever set
