@@ -270,7 +270,7 @@ func TestRedLockUnderFire(t *testing.T) {
 				}
 				j.leaves(held)
 				tokens.Add(1)
-				if err := held.Unlock(bg); err != nil && !errors.Is(err, rlock.ErrLeaseLost) && !errors.Is(err, rlock.ErrUnreachable) {
+				if err := held.Unlock(bg); err != nil && !errors.Is(err, rlock.ErrLeaseLost) && !errors.Is(err, rlock.ErrUnconfirmed) {
 					t.Errorf("Unlock: %v", err)
 				}
 			}
