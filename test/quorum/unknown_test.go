@@ -201,9 +201,9 @@ func TestRedLockHeldIsNoOutage(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(4*time.Second))
-	for range 4 {
-		_, err := l.Lock(bg, rlock.WithWait(400*time.Millisecond))
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(8*time.Second))
+	for range 2 {
+		_, err := l.Lock(bg, rlock.WithWait(2*time.Second))
 		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable, rlock.ErrNoQuorum)
 	}
 	n.proxies[4].Release()
