@@ -85,7 +85,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	}
 	tooFew, held := t.blocks(len(t.tally.failed)), t.tally.held()
 	switch {
-	case ctx.Err() != nil && (tooFew || !held): // else the nodes have said what there is to say
+	case ctx.Err() != nil && (tooFew || !held && !t.tally.met()): // else the nodes have said what there is to say
 		cut := failed[protocol.Entered](ctx.Err())
 		cut.Last = t.silent()
 		return cut

@@ -190,6 +190,9 @@ func (t *grantTally) held() bool {
 	return t.blocks(most+len(t.failed)) && t.enough(most+t.n-t.heard)
 }
 
+// met reports whether a quorum has answered, and some of it with a vote for another.
+func (t *grantTally) met() bool { return t.enough(t.heard) && len(t.rivals) > 0 }
+
 // rest returns how long, as far as is known, another hold has a quorum, or so many votes that
 // no other can have one, and its id. It is 0 if votes were split: the clients that split
 // them take them back.
