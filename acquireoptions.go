@@ -75,15 +75,14 @@ type againOption struct{}
 func (againOption) acquire(c *acquireConfig) { c.again = true }
 func (againOption) try()                     {}
 
-// WithLease gives the hold a fixed lease, from [MinLease] to [MaxLease], rounded up to whole
-// milliseconds, and no renewal; WithDrift must leave some of it. A re-entry shares one hold with the
-// leases that it joins, which lasts as long as the longest of them: while one is renewed, all are.
+// WithLease gives the hold a fixed lease, from MinLease to MaxLease, in whole milliseconds, and no
+// renewal; WithDrift must leave some of it. A hold lasts as long as the longest of its leases.
 func WithLease(d time.Duration) TryOption { return leaseOption(d) }
 
-// WithWait bounds how long a call waits, for others and for Redis. Then its error matches no context
-// error, but ErrNotAcquired; or ErrUnreachable or ErrRefused in an outage: Redis was silent for 0.1 s at
-// least, or its last reply was an error. Zero means one attempt, which waits for Redis as TryLock does;
-// a negative time is refused.
+// WithWait bounds how long a call waits. Then its error matches no context error, but ErrNotAcquired; in
+// an outage ErrUnreachable or ErrRefused: see
+// https://go-rlock.github.io/rlock/latest/locks/#when-an-acquire-fails. Zero means one attempt, which
+// waits for Redis as TryLock does.
 func WithWait(d time.Duration) WaitOption { return waitOption(d) }
 
 // callOption is any of the option types of a call.

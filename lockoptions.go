@@ -214,23 +214,20 @@ func WithNonReentrant() AnyLockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
 }
 
-// WithMaxHold bounds the time of a renewed hold, for code that may hang. Then the lease is lost with
-// ErrMaxHold and no longer renewed; Unlock frees the lock at once, or Redis at the end of the lease. d
-// is at least [MinLease], or 0, the default: no bound. A fixed lease by itself is not bounded.
+// WithMaxHold bounds the time of a renewed hold, for code that may hang: then the lease is lost with
+// ErrMaxHold; Unlock, or its end, frees the lock. d is at least [MinLease], or 0, the default: no bound.
 func WithMaxHold(d time.Duration) HoldOption {
 	return holdOption{func(c *lockConfig) { c.maxHold = d }}
 }
 
-// WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when Redis
-// has lost its data. A number that was set stays. Give all clients the same n.
-//
-// A Release of a [Semaphore] sets them too, and never puts back more than were set and added here, as what
-// was taken before the loss is none of these. It is not for one to which Java adds permits.
+// WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when
+// Redis has lost its data. A number that was set stays. Give all clients the same n. With it a Release
+// never puts back more than were set and added here: it is not for a [Semaphore] that Java adds to.
 func WithPermits(n int) PermitsOption { return permitsOption(n) }
 
-// WithHandOver bounds how a [Lock] changes hands among the waiters of one client without Redis: at most
-// passes times (0: never), and only within that time since the grant. The new holder has a higher token
-// and the same [Lease.HoldID], and is told of a ForceUnlock in the meantime (docs/locks.md).
+// WithHandOver bounds how a Lock changes hands among the waiters of one client without Redis: at most
+// passes times, and only within that time since the grant. See
+// https://go-rlock.github.io/rlock/latest/locks/#hand-over
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return handOverOption{passes, within}
 }

@@ -15,14 +15,10 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// MultiLock is several locks as one, all or nothing: the counterpart of Redisson's RMultiLock. Its
-// members may be of any types and on any deployments. It is a name, not a hold, and goroutines may
-// share it.
-//
-// It takes its members in the order of their names, so MultiLocks with common members do not deadlock,
-// and gives back what it holds when it has waited for the others for a round ([WithRound]). Two locks
-// of one name on one deployment are one lock, also of two Clients: a MultiLock of both would wait for
-// itself. An Observer sees its members, not the whole. Details: docs/locks.md.
+// MultiLock is several locks as one, all or nothing, of any types and on any deployments: the
+// counterpart of Redisson's RMultiLock. MultiLocks with common members do not deadlock. Two locks of one
+// name on one deployment are one lock, also of two Clients: a MultiLock of both would wait for itself.
+// Details: https://go-rlock.github.io/rlock/latest/locks/#multilock
 type MultiLock struct {
 	name    string
 	members []Locker // in the order in which they are taken
@@ -99,9 +95,8 @@ type multiOption func(c *multiConfig)
 
 func (o multiOption) multiLock(c *multiConfig) { o(c) }
 
-// WithRound sets how long, for each of its members, a MultiLock that holds some of them waits for the
-// rest before it gives them back and starts over: from 1 ms to [MaxLease], by default
-// [DefaultMultiLockRound].
+// WithRound sets how long, for each member, a MultiLock that holds some waits for the rest before it
+// gives them back: from 1 ms to MaxLease.
 func WithRound(d time.Duration) MultiLockOption {
 	return multiOption(func(c *multiConfig) { c.round = d })
 }
@@ -184,9 +179,8 @@ type ofMember struct{ of *Error }
 func (e ofMember) Error() string { return "member " + e.of.text() }
 func (e ofMember) Unwrap() error { return e.of }
 
-// Lock waits until it holds all members, and returns one lease of them, with errors of the members'
-// Lock; after any of them, what was taken is given back. WithLease each member has at least that lease
-// when all are held.
+// Lock waits until it holds all members, and returns one lease of them. Errors are those of the members;
+// after one, nothing is held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lockAll(ctx, m, true, opts)
 }

@@ -6,11 +6,10 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// SpinLock is a Lock without messages, the counterpart of Redisson's RSpinLock: it publishes no
-// release, and of a client's waiters the first polls with growing pauses ([WithBackoff]). So a waiter
-// notices a free lock up to a pause late. It suits very many locks that are held for milliseconds, and
-// Redis users that may not publish or subscribe. It excludes a Lock of the same name, but does not wake
-// its waiters. Details: docs/locks.md.
+// SpinLock is a Lock without messages, the counterpart of Redisson's RSpinLock: of a client's waiters
+// the first polls (WithBackoff). It suits very many locks that are held for milliseconds, and Redis
+// users that may not publish. It excludes a Lock of the same name, but does not wake its waiters.
+// Details: https://go-rlock.github.io/rlock/latest/locks/#spinlock
 type SpinLock struct{ *core }
 
 var _ Locker = (*SpinLock)(nil)
