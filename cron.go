@@ -36,7 +36,7 @@ type CronRun struct {
 // NewCronJob returns the job of a name: all processes give the same options.
 func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	cfg := cronConfig{retention: DefaultRetention}
-	err := applyEach(opts, func(o CronJobOption) { o.cronJob(&cfg) })
+	err := applyEach(opts, func(o CronJobOption) { o.optionOfNewCronJob(&cfg) })
 	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
 		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
 	}
@@ -52,7 +52,7 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 
 type cronOption func(c *cronConfig)
 
-func (o cronOption) cronJob(c *cronConfig) { o(c) }
+func (o cronOption) optionOfNewCronJob(c *cronConfig) { o(c) }
 
 // WithTakeover has a run that was lost, not one that failed, run once more. It may have run in part, or
 // to its end, before. Do waits while another runs. See

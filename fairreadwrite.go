@@ -14,7 +14,7 @@ type FairReadWriteLock struct {
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOption) *FairReadWriteLock {
-	cfg, err := lockOptions(opts, FairReadWriteLockOption.fairReadWriteLock)
+	cfg, err := lockOptions(opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
 	read, names := newCore(c, fairRWFamily, name, cfg, err)
 	read.side = shared
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)

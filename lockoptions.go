@@ -24,31 +24,31 @@ type HoldOption interface {
 }
 
 // LockOption is an [AnyLockOption], or [WithHandOver].
-type LockOption interface{ lock(c *lockConfig) }
+type LockOption interface{ optionOfNewLock(c *lockConfig) }
 
 // FairLockOption is an [AnyLockOption].
-type FairLockOption interface{ fairLock(c *lockConfig) }
+type FairLockOption interface{ optionOfNewFairLock(c *lockConfig) }
 
 // SpinLockOption is an [AnyLockOption], or [WithBackoff].
-type SpinLockOption interface{ spinLock(c *spinConfig) }
+type SpinLockOption interface{ optionOfNewSpinLock(c *spinConfig) }
 
 // FencedLockOption is an [AnyLockOption].
-type FencedLockOption interface{ fencedLock(c *lockConfig) }
+type FencedLockOption interface{ optionOfNewFencedLock(c *lockConfig) }
 
 // ReadWriteLockOption is an [AnyLockOption], or [WithReaderPreference].
-type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
+type ReadWriteLockOption interface{ optionOfNewReadWriteLock(c *readWriteConfig) }
 
 // FairReadWriteLockOption is an [AnyLockOption].
-type FairReadWriteLockOption interface{ fairReadWriteLock(c *lockConfig) }
+type FairReadWriteLockOption interface{ optionOfNewFairReadWriteLock(c *lockConfig) }
 
 // PriorityLockOption is an [AnyLockOption], or [WithAging].
-type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
+type PriorityLockOption interface{ optionOfNewPriorityLock(c *priorityConfig) }
 
 // RedLockOption configures a [RedLock].
-type RedLockOption interface{ redLock(c *redConfig) }
+type RedLockOption interface{ optionOfNewRedLock(c *redConfig) }
 
 // MultiLockOption is [WithRound].
-type MultiLockOption interface{ multiLock(c *multiConfig) }
+type MultiLockOption interface{ optionOfNewMultiLock(c *multiConfig) }
 
 // PermitsOption is [WithPermits].
 type PermitsOption interface {
@@ -57,28 +57,28 @@ type PermitsOption interface {
 }
 
 // PermitSemaphoreOption is [WithPermits], [WithFairness] or [WithMaxHold].
-type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
+type PermitSemaphoreOption interface{ optionOfNewPermitSemaphore(c *permitConfig) }
 
 // ElectionOption is [WithMaxHold].
-type ElectionOption interface{ election(c *lockConfig) }
+type ElectionOption interface{ optionOfNewElection(c *lockConfig) }
 
 // OnceOption is [WithMaxHold].
-type OnceOption interface{ once(c *lockConfig) }
+type OnceOption interface{ optionOfNewOnce(c *lockConfig) }
 
 // CronJobOption is [WithTakeover], [WithRetention] or [WithMaxHold].
-type CronJobOption interface{ cronJob(c *cronConfig) }
+type CronJobOption interface{ optionOfNewCronJob(c *cronConfig) }
 
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
-type DoubleBarrierOption interface{ doubleBarrier() }
+type DoubleBarrierOption interface{ optionOfNewDoubleBarrier() }
 
 // SemaphoreOption is [WithPermits].
-type SemaphoreOption interface{ semaphore(c *semaphoreConfig) }
+type SemaphoreOption interface{ optionOfNewSemaphore(c *semaphoreConfig) }
 
 // CountDownLatchOption configures a [CountDownLatch]. There is none yet.
-type CountDownLatchOption interface{ countDownLatch() }
+type CountDownLatchOption interface{ optionOfNewCountDownLatch() }
 
 // BarrierOption configures a [Barrier]. There is none yet.
-type BarrierOption interface{ barrier() }
+type BarrierOption interface{ optionOfNewBarrier() }
 
 // lockConfig are the settings of every lock.
 type lockConfig struct {
@@ -159,30 +159,34 @@ type multiConfig struct{ round time.Duration }
 
 type lockOption func(c *lockConfig)
 
-func (o lockOption) lock(c *lockConfig)               { o(c) }
-func (o lockOption) fairLock(c *lockConfig)           { o(c) }
-func (o lockOption) spinLock(c *spinConfig)           { o(&c.lockConfig) }
-func (o lockOption) fencedLock(c *lockConfig)         { o(c) }
-func (o lockOption) readWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
-func (o lockOption) fairReadWriteLock(c *lockConfig)  { o(c) }
-func (o lockOption) priorityLock(c *priorityConfig)   { o(&c.lockConfig) }
-func (o lockOption) redLock(c *redConfig)             { o(&c.lockConfig) }
+func (o lockOption) optionOfNewLock(c *lockConfig)               { o(c) }
+func (o lockOption) optionOfNewFairLock(c *lockConfig)           { o(c) }
+func (o lockOption) optionOfNewSpinLock(c *spinConfig)           { o(&c.lockConfig) }
+func (o lockOption) optionOfNewFencedLock(c *lockConfig)         { o(c) }
+func (o lockOption) optionOfNewReadWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
+func (o lockOption) optionOfNewFairReadWriteLock(c *lockConfig)  { o(c) }
+func (o lockOption) optionOfNewPriorityLock(c *priorityConfig)   { o(&c.lockConfig) }
+func (o lockOption) optionOfNewRedLock(c *redConfig)             { o(&c.lockConfig) }
 
 type holdOption struct{ lockOption }
 
-func (o holdOption) permitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
-func (o holdOption) election(c *lockConfig)          { o.lockOption(c) }
-func (o holdOption) once(c *lockConfig)              { o.lockOption(c) }
-func (o holdOption) cronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
+func (o holdOption) optionOfNewPermitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
+func (o holdOption) optionOfNewElection(c *lockConfig)          { o.lockOption(c) }
+func (o holdOption) optionOfNewOnce(c *lockConfig)              { o.lockOption(c) }
+func (o holdOption) optionOfNewCronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
 
 type permitsOption int
 
-func (o permitsOption) permitSemaphore(c *permitConfig) { o.semaphore(&c.semaphoreConfig) }
-func (o permitsOption) semaphore(c *semaphoreConfig)    { c.permits, c.hasPermits = int(o), true }
+func (o permitsOption) optionOfNewPermitSemaphore(c *permitConfig) {
+	o.optionOfNewSemaphore(&c.semaphoreConfig)
+}
+func (o permitsOption) optionOfNewSemaphore(c *semaphoreConfig) {
+	c.permits, c.hasPermits = int(o), true
+}
 
 type handOverOption handOverBounds
 
-func (o handOverOption) lock(c *lockConfig) { c.handOver = (*handOverBounds)(&o) }
+func (o handOverOption) optionOfNewLock(c *lockConfig) { c.handOver = (*handOverBounds)(&o) }
 
 // applyEach calls a function with each option, of which none may be nil.
 func applyEach[O comparable](opts []O, call func(O)) error {

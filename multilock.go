@@ -27,12 +27,20 @@ type MultiLock struct {
 
 var _ Locker = (*MultiLock)(nil)
 
-// NewMultiLock returns the lock of all given locks; a MultiLock stands for its members. The error
-// matches ErrInvalidArgument if there are none, one is nil or was made with invalid arguments, two of
-// one Client have the same name, of whatever types, or two RedLocks of one name share a node.
-func NewMultiLock(locks []Locker, opts ...MultiLockOption) (*MultiLock, error) {
+// NewMultiLock returns the lock of all given locks, a []Locker or a []*Lock; a MultiLock stands for its
+// members. The error matches ErrInvalidArgument if there are none, one is nil or was made with invalid
+// arguments, two of one Client have one name, or two RedLocks of one name share a node.
+func NewMultiLock[L Locker](locks []L, opts ...MultiLockOption) (*MultiLock, error) {
+	members := make([]Locker, len(locks))
+	for i, l := range locks {
+		members[i] = l
+	}
+	return newMultiLock(members, opts)
+}
+
+func newMultiLock(locks []Locker, opts []MultiLockOption) (*MultiLock, error) {
 	m := &MultiLock{multiConfig: multiConfig{round: DefaultMultiLockRound}}
-	if err := applyEach(opts, func(o MultiLockOption) { o.multiLock(&m.multiConfig) }); err != nil {
+	if err := applyEach(opts, func(o MultiLockOption) { o.optionOfNewMultiLock(&m.multiConfig) }); err != nil {
 		return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
 	}
 	if m.round < time.Millisecond || m.round > MaxLease {
@@ -93,7 +101,7 @@ func NewMultiLock(locks []Locker, opts ...MultiLockOption) (*MultiLock, error) {
 
 type multiOption func(c *multiConfig)
 
-func (o multiOption) multiLock(c *multiConfig) { o(c) }
+func (o multiOption) optionOfNewMultiLock(c *multiConfig) { o(c) }
 
 // WithRound sets how long, for each member, a MultiLock that holds some waits for the rest before it
 // gives them back: from 1 ms to MaxLease.

@@ -24,7 +24,7 @@ type PermitSemaphore struct {
 // NewPermitSemaphore returns the semaphore of a name: see [WithPermits].
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	var cfg permitConfig
-	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) }))
+	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.optionOfNewPermitSemaphore(&cfg) }))
 	if cfg.fair {
 		l, names := newCore(c, fairPermitsFamily, name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
@@ -39,7 +39,7 @@ func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) 
 
 type permitOption func(c *permitConfig)
 
-func (o permitOption) permitSemaphore(c *permitConfig) { o(c) }
+func (o permitOption) optionOfNewPermitSemaphore(c *permitConfig) { o(c) }
 
 // WithFairness makes a PermitSemaphore first come, first served among all processes. TryAcquire then
 // takes permits only if nobody waits. A dead waiter holds up others for a waiter lease at most

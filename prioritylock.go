@@ -17,7 +17,7 @@ var _ Locker = (*PriorityLock)(nil)
 // NewPriorityLock returns the priority lock of a name: see [Client.NewLock].
 func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
 	var cfg priorityConfig
-	err := applyEach(opts, func(o PriorityLockOption) { o.priorityLock(&cfg) })
+	err := applyEach(opts, func(o PriorityLockOption) { o.optionOfNewPriorityLock(&cfg) })
 	if d := cfg.aging; err == nil && cfg.hasAging && (d < MinAging || d > MaxAging) {
 		err = invalid("WithAging(%v): must be between %v and %v", d, MinAging, MaxAging)
 	}
@@ -44,7 +44,7 @@ func (l *PriorityLock) At(priority int) Locker {
 
 type priorityOption func(c *priorityConfig)
 
-func (o priorityOption) priorityLock(c *priorityConfig) { o(c) }
+func (o priorityOption) optionOfNewPriorityLock(c *priorityConfig) { o(c) }
 
 // WithAging adds one step of priority for each d that a waiter has waited, so none starves. d is from
 // MinAging to MaxAging, and the same for all clients.

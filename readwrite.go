@@ -28,7 +28,7 @@ var (
 // NewReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	var cfg readWriteConfig
-	err := applyEach(opts, func(o ReadWriteLockOption) { o.readWriteLock(&cfg) })
+	err := applyEach(opts, func(o ReadWriteLockOption) { o.optionOfNewReadWriteLock(&cfg) })
 	read, names := newCore(c, rwFamily, name, cfg.lockConfig, err)
 	read.side = shared
 	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
@@ -47,7 +47,7 @@ func (l *ReadWriteLock) Name() string {
 
 type readWriteOption func(c *readWriteConfig)
 
-func (o readWriteOption) readWriteLock(c *readWriteConfig) { o(c) }
+func (o readWriteOption) optionOfNewReadWriteLock(c *readWriteConfig) { o(c) }
 
 // WithReaderPreference lets readers enter whenever others read, as in Redisson. All clients of a lock
 // must use it, or none. Writers may starve.

@@ -24,7 +24,7 @@ var _ Locker = (*RedLock)(nil)
 
 type redOption func(c *redConfig)
 
-func (o redOption) redLock(c *redConfig) { o(c) }
+func (o redOption) optionOfNewRedLock(c *redConfig) { o(c) }
 
 // WithQuorum sets how many nodes must vote for a hold: from a majority, the default, to all. With more,
 // fewer may be away, and more may lose their data.
@@ -72,7 +72,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	}
 	home := clients[0]
 	cfg := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longest: home.cfg.watchdogLease}
-	err := applyEach(opts, func(o RedLockOption) { o.redLock(&cfg) })
+	err := applyEach(opts, func(o RedLockOption) { o.optionOfNewRedLock(&cfg) })
 	l, names := newCore(home, redFamily(clients), name, cfg.lockConfig, err)
 	if l.argErr != nil {
 		return nil, l.argErr

@@ -22,7 +22,7 @@ func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 	permits, err := 0, error(nil)
 	if len(opts) > 0 { // else it allocates nothing
 		var cfg semaphoreConfig
-		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.semaphore(&cfg) }))
+		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.optionOfNewSemaphore(&cfg) }))
 		permits = cfg.permits
 	}
 	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, err)

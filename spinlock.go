@@ -17,7 +17,7 @@ var _ Locker = (*SpinLock)(nil)
 // NewSpinLock returns the spin lock of a name: see [Client.NewLock].
 func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	cfg := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
-	err := applyEach(opts, func(o SpinLockOption) { o.spinLock(&cfg) })
+	err := applyEach(opts, func(o SpinLockOption) { o.optionOfNewSpinLock(&cfg) })
 	if err == nil {
 		err = cfg.backoff.check()
 	}
@@ -30,7 +30,7 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 
 type spinOption func(c *spinConfig)
 
-func (o spinOption) spinLock(c *spinConfig) { o(c) }
+func (o spinOption) optionOfNewSpinLock(c *spinConfig) { o(c) }
 
 // WithBackoff sets the pauses of a SpinLock. The default is ExponentialBackoff([DefaultFirstBackoff],
 // [DefaultLongestBackoff]).
