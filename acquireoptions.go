@@ -5,19 +5,22 @@ import (
 	"time"
 )
 
+// The methods of the option types have the name of the call, so that the compiler says of which an option is not one:
+// "missing method optionOfTryLock".
+
 // AcquireOption configures a call that waits for a lease.
-type AcquireOption interface{ acquire(c *acquireConfig) }
+type AcquireOption interface{ optionOfLock(c *acquireConfig) }
 
 // TryOption configures a call that takes a lease: [WithLease].
 type TryOption interface {
 	AcquireOption
-	try()
+	optionOfTryLock()
 }
 
 // WaitOption configures a call that waits, for whatever: [WithWait].
 type WaitOption interface {
 	AcquireOption
-	wait()
+	optionOfWait()
 }
 
 type acquireConfig struct {
@@ -51,39 +54,38 @@ func (c *acquireConfig) within(ctx context.Context) (context.Context, context.Ca
 
 type leaseOption time.Duration
 
-func (o leaseOption) acquire(c *acquireConfig) { c.lease, c.hasLease = time.Duration(o), true }
-func (leaseOption) try()                       {}
+func (o leaseOption) optionOfLock(c *acquireConfig) { c.lease, c.hasLease = time.Duration(o), true }
+func (leaseOption) optionOfTryLock()                {}
 
 type waitOption time.Duration
 
-func (o waitOption) acquire(c *acquireConfig) { c.wait, c.hasWait = time.Duration(o), true }
-func (waitOption) wait()                      {}
+func (o waitOption) optionOfLock(c *acquireConfig) { c.wait, c.hasWait = time.Duration(o), true }
+func (waitOption) optionOfWait()                   {}
 
 // valueOption is what a candidate of an Election proclaims.
 type valueOption string
 
-func (o valueOption) acquire(c *acquireConfig) { c.value = string(o) }
+func (o valueOption) optionOfLock(c *acquireConfig) { c.value = string(o) }
 
 // partOption is for a member of a MultiLock: the wait of the whole.
 type partOption time.Duration
 
-func (o partOption) acquire(c *acquireConfig) { c.waits = time.Duration(o) }
+func (o partOption) optionOfLock(c *acquireConfig) { c.waits = time.Duration(o) }
 
 // againOption is for a member of a MultiLock that is tried again if it is not free.
 type againOption struct{}
 
-func (againOption) acquire(c *acquireConfig) { c.again = true }
-func (againOption) try()                     {}
+func (againOption) optionOfLock(c *acquireConfig) { c.again = true }
+func (againOption) optionOfTryLock()              {}
 
-// WithLease gives the hold a fixed lease, from [MinLease] to [MaxLease], rounded up to whole
-// milliseconds, and no renewal; WithDrift must leave some of it. A re-entry shares one hold with the
-// leases that it joins, which lasts as long as the longest of them: while one is renewed, all are.
+// WithLease gives the hold a fixed lease, from MinLease to MaxLease, in whole milliseconds, and no
+// renewal; WithDrift must leave some of it. A hold lasts as long as the longest of its leases.
 func WithLease(d time.Duration) TryOption { return leaseOption(d) }
 
-// WithWait bounds how long a call waits, for others and for Redis. Then its error matches no context
-// error, but ErrNotAcquired; or ErrUnreachable or ErrRefused in an outage: Redis was silent for 0.1 s at
-// least, or its last reply was an error. Zero means one attempt, which waits for Redis as TryLock does;
-// a negative time is refused.
+// WithWait bounds how long a call waits. Then its error matches no context error, but ErrNotAcquired; in
+// an outage ErrUnreachable or ErrRefused: see
+// https://go-rlock.github.io/rlock/latest/locks/#when-an-acquire-fails. Zero means one attempt, which
+// waits for Redis as TryLock does.
 func WithWait(d time.Duration) WaitOption { return waitOption(d) }
 
 // callOption is any of the option types of a call.
@@ -94,7 +96,7 @@ type callOption interface {
 
 // given reads the options of a call into c.
 func given[O callOption](c *acquireConfig, opts []O) error {
-	if err := applyEach(opts, func(o O) { o.acquire(c) }); err != nil {
+	if err := applyEach(opts, func(o O) { o.optionOfLock(c) }); err != nil {
 		return err
 	}
 	if c.wait < 0 {

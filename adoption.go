@@ -30,12 +30,10 @@ import (
 // A hold with a handle is not handed over in its client (see handover.go): the next owner's would have
 // the same id, and the handle with it.
 
-// Handle returns a text with which another process can go on with this hold: see [Client.Adopt]. Whoever
-// has it, and may use Redis, can take the lock from this holder: keep it as a secret. It has no spaces, and
-// may be a part of a URL. It is the same for each entry, and of no use after the end of the hold.
-//
-// The error matches ErrInvalidArgument for a type whose holds cannot be adopted: RedLock, MultiLock,
-// Election, Once, PermitSemaphore, DoubleBarrier. If the lease has ended it is that of Err.
+// Handle returns a text, fit for a URL, with which another process can go on with this hold: see
+// [Client.Adopt]. Whoever has it, and may use Redis, can take the lock from this holder: keep it as a
+// secret. It is of no use after the end of the hold. The error matches ErrInvalidArgument for a RedLock,
+// MultiLock, Election, Once, PermitSemaphore or DoubleBarrier. If the lease has ended it is that of Err.
 func (l *Lease) Handle() (string, error) { return l.handle(true) }
 
 func (l *Lease) handle(listens bool) (string, error) {
@@ -52,14 +50,10 @@ func (l *Lease) handle(listens bool) (string, error) {
 	return handle{kindOf(h.core), h.id(), h.token, h.core.name()}.String(), nil
 }
 
-// Detach ends the lease without freeing the lock: the hold stays in Redis for what is left of its
-// lease, and is not renewed. The handle is for whoever goes on with it, at once: see [Client.Adopt].
-// Extend before Detach gives more time for that.
-//
-// The error is as that of Unlock, or of Handle: nil only if the hold was there. It matches
-// ErrInvalidArgument, and nothing was done, if the owner has entered more than once. After ErrUnconfirmed
-// the handle is valid if the hold was not lost before; until Redis has heard of it, Adopt waits for the
-// end of the lease.
+// Detach ends the lease without freeing the lock: the hold stays in Redis for what is left of its lease,
+// for whoever goes on with it by the handle ([Client.Adopt]). The error is as that of Unlock, or of
+// Handle: nil only if the hold was there; ErrInvalidArgument, and nothing was done, if the owner has
+// entered more than once. After ErrUnconfirmed a hold that was not lost can be adopted.
 func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	handle, err = l.handle(false)
 	if err != nil {
@@ -89,21 +83,13 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	return handle, err
 }
 
-// Adopt goes on with the hold of a handle, of this or another process: see [Lease.Handle]. From then on
-// Redis knows it by a new id, with the same fencing token, and no lease of the holder before can renew or
-// free it: they end with ErrAdopted. Of several that adopt one hold, one succeeds. All entries of the
-// owner before become one.
-//
-// Adopt returns when the holder before has ended its leases, which takes a moment if it runs, or has
-// called Detach; and what is left of its lease if it has died or cannot be reached. WithWait and ctx
-// bound that. WithLease is as for Lock; without it the hold is renewed. WithMaxHold and other options
-// of the lock do not pass on.
-//
-// The error matches ErrInvalidArgument, before anything was sent, if the handle is damaged, or its lock
-// has not the prefix of this Client; ErrNotAcquired, if the hold has ended, was adopted already, its
-// owner holds the other side of a read-write lock too, or the wait has ended; otherwise it is as that of
-// Lock. After an error this call holds nothing: the holder before has its hold again, unless it has
-// ended meanwhile.
+// Adopt goes on with the hold of a handle ([Lease.Handle]), of this or another process, under the same
+// fencing token. The leases of the holder before end with ErrAdopted. Adopt returns when they have, or
+// at the end of the lease if that process does not answer. WithWait and ctx bound that. Without
+// WithLease the hold is renewed; other options of the lock do not pass on. The error matches
+// ErrInvalidArgument for a damaged handle or another prefix; ErrNotAcquired, if the hold has ended, was
+// adopted already or cannot be; otherwise it is as that of Lock. After an error this call holds nothing.
+// Details: https://go-rlock.github.io/rlock/latest/locks/#adoption
 func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption) (*Lease, error) {
 	if !c.made() {
 		return nil, &Error{Err: errNoClient}

@@ -34,7 +34,7 @@ func (b *Barrier) Set(ctx context.Context) error {
 	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.asks.Set(op) })
 }
 
-// Lift lets all pass who wait. Otherwise it is as Set.
+// Lift lets all pass who wait. An unknown outcome is as with [Barrier.Set].
 func (b *Barrier) Lift(ctx context.Context) error {
 	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.asks.Lift(op) })
 }
@@ -56,8 +56,7 @@ func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
 	return r.Outcome > 0, err
 }
 
-// Wait waits until the barrier is not set; it may miss a moment in which it is not. Errors are those of
-// [CountDownLatch.Wait].
+// Wait waits until the barrier is not set, as Wait of a [CountDownLatch].
 func (b *Barrier) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := b.core().check(ctx); err != nil {
 		return err

@@ -23,15 +23,8 @@ type CheckReport struct {
 	Unseen   []Finding // what the server does not tell this user: it may be right or wrong
 }
 
-// Finding is one thing that is wrong, or may be. Code is one of
-//   - "unreachable", "refused": the server does not answer, or grants no locks, as without memory;
-//   - "version", "replica": it is older than Redis 6.2, or no master;
-//   - "eviction": it may remove locks to make room;
-//   - "acl": its user may not send a command, or not use a key or channel. Remedy is one line for redis-cli, with
-//     all that the user lacks on this node;
-//   - "replicas": fewer than WithReplicaAck needs have confirmed;
-//   - "clock": its clock is not the one of this process;
-//   - "pool": the pool of go-redis is small, or was too small already.
+// Finding is one thing that is wrong, or may be. What its Code can be:
+// https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 type Finding struct {
 	Code    string
 	Node    string // the address of the server, or the node of a RedLock; empty: not known, or all
@@ -51,13 +44,11 @@ func (f Finding) String() string {
 //go:embed docs/acl.md
 var aclPage string
 
-// Check asks the server, or each master of a cluster, whether locks would work, before the first one does
-// not. It takes no lock, and leaves nothing in Redis. Permissions are those that docs/acl.md has for the
-// given locks and synchronizers, with their names; without any, for a Lock. Of a RedLock all nodes are
-// checked, of a MultiLock the members.
-//
-// What a server does to locks later, as when it fails over, is not seen. The error is only about the call:
-// ErrInvalidArgument, ErrClosed or that of ctx. Each server has the command time-out to answer.
+// Check asks the server, or each master of a cluster, or all nodes of a [RedLock], whether the given
+// locks and synchronizers would work, or a [Lock] if none is given. It takes no lock, and leaves nothing
+// in Redis. The error is only about the call: ErrInvalidArgument, ErrClosed or that of ctx. Each server
+// has the command time-out to answer. What it looks at:
+// https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
 	switch {
 	case !c.made():

@@ -66,13 +66,10 @@ type settings struct {
 var clients atomic.Int64
 
 // New returns a Client on rdb, and sends nothing. rdb is a *redis.Client (also of Sentinel), a
-// *redis.ClusterClient, or a wrapper, but no *redis.Ring.
-//
-// The Client neither changes nor closes rdb; close the Client first. Go-redis never retries its calls.
-// All users of rdb share its pool, so blocking commands on all connections hold up locks. Set
-// ReadTimeout and WriteTimeout of rdb to 10 s at most, or ContextTimeoutEnabled: a reply that never
-// comes occupies a connection for that time. Otherwise the Client leaves out the hooks of rdb, or
-// refuses it: see docs/locks.md.
+// *redis.ClusterClient, or a wrapper, but no *redis.Ring. The Client neither changes nor closes rdb;
+// close the Client first. Blocking commands on all connections of rdb hold up locks. Its ReadTimeout and
+// WriteTimeout should be 10 s at most, or ContextTimeoutEnabled set:
+// https://go-rlock.github.io/rlock/latest/locks/#the-go-redis-client
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
 	c.usual = settings{c: c, family: hashFamily}

@@ -231,6 +231,36 @@ func TestOptionsOfOtherCallsDoNotCompile(t *testing.T) {
 	}
 }
 
+// The compiler names the call of which an option is not one.
+func TestCompilerNamesTheCallThatDoesNotTakeAnOption(t *testing.T) {
+	t.Parallel()
+	s := newSnippets(t)
+	for call, method := range map[string]string{
+		"_, _ = lock.Lock(ctx, rlock.WithMaxHold(1))":                           "optionOfLock",
+		"_, _ = lock.TryLock(ctx, rlock.WithWait(1))":                           "optionOfTryLock",
+		"_ = s.Acquire(ctx, 1, rlock.WithLease(1))":                             "optionOfWait",
+		`_ = c.NewLock("a", rlock.WithLease(1))`:                                "optionOfNewLock",
+		`_ = c.NewFairLock("a", rlock.WithHandOver(1, 1))`:                      "optionOfNewFairLock",
+		`_ = c.NewSpinLock("a", rlock.WithAging(1))`:                            "optionOfNewSpinLock",
+		`_ = c.NewFencedLock("a", rlock.WithAging(1))`:                          "optionOfNewFencedLock",
+		`_ = c.NewReadWriteLock("a", rlock.WithAging(1))`:                       "optionOfNewReadWriteLock",
+		`_ = c.NewFairReadWriteLock("a", rlock.WithReaderPreference())`:         "optionOfNewFairReadWriteLock",
+		`_ = c.NewPriorityLock("a", rlock.WithHandOver(1, 1))`:                  "optionOfNewPriorityLock",
+		`_, _ = rlock.NewRedLock("a", cs, rlock.WithAging(1))`:                  "optionOfNewRedLock",
+		"_, _ = rlock.NewMultiLock([]rlock.Locker{lock}, rlock.WithMaxHold(1))": "optionOfNewMultiLock",
+		`_ = c.NewPermitSemaphore("a", rlock.WithNonReentrant())`:               "optionOfNewPermitSemaphore",
+		`_ = c.NewSemaphore("a", rlock.WithFairness())`:                         "optionOfNewSemaphore",
+		`_ = c.NewCountDownLatch("a", rlock.WithPermits(1))`:                    "optionOfNewCountDownLatch",
+		`_ = c.NewBarrier("a", rlock.WithPermits(1))`:                           "optionOfNewBarrier",
+		`_ = c.NewDoubleBarrier("a", 2, rlock.WithMaxHold(1))`:                  "optionOfNewDoubleBarrier",
+		`_ = c.NewElection("a", rlock.WithNonReentrant())`:                      "optionOfNewElection",
+		`_ = c.NewOnce("a", time.Hour, rlock.WithRetention(1))`:                 "optionOfNewOnce",
+		`_ = c.NewCronJob("a", rlock.WithNonReentrant())`:                       "optionOfNewCronJob",
+	} {
+		s.must(t, call, "missing method "+method+")")
+	}
+}
+
 // What else the documentation says of types.
 func TestWhatCompiles(t *testing.T) {
 	t.Parallel()
@@ -243,7 +273,10 @@ func TestWhatCompiles(t *testing.T) {
 		`var l rlock.Locker = lock; _, _ = l.RequestRelease(ctx)`:      "l.RequestRelease undefined",
 		`var l rlock.Locker = lock; _, _ = l.(rlock.ReleaseRequester)`: "",
 		`for _, l := range []rlock.ReleaseRequester{lock, press, rw.Reader, rw.Writer, multi, election, &rlock.FairLock{}, &rlock.SpinLock{}, &rlock.FencedLock{}, &rlock.RedLock{}} { _, _ = l.RequestRelease(ctx) }`: "",
-		`_, _ = rlock.NewMultiLock(lock)`: "cannot use lock (variable of type *rlock.Lock) as []rlock.Locker value",
+		`_, _ = rlock.NewMultiLock([]*rlock.Lock{lock, lock}, rlock.WithRound(time.Second))`:                                                                                                                           "",
+		`_, _ = rlock.NewMultiLock([]*rlock.ReadLock{&rw.Reader})`:                                                                                                                                                     "",
+		`_, _ = rlock.NewMultiLock(lock)`:                  "type *rlock.Lock of lock does not match []L",
+		`_, _ = rlock.NewMultiLock([]*rlock.Semaphore{s})`: "L (type *rlock.Semaphore) does not satisfy rlock.Locker (missing method Lock)",
 
 		// A priority is of a caller of a PriorityLock.
 		`_, _ = press.At(9).Lock(ctx, rlock.WithLease(time.Hour), rlock.WithWait(0))`: "",

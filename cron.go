@@ -13,17 +13,14 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// CronJob runs a function once for each tick among all processes whose schedulers have the job: a lock
-// would let each of them run it, one after the other. A tick is a scheduled time of the job. The
-// schedulers stay what they are; their clocks may differ.
-//
-// A tick is claimed for good, before its function runs: at most one process runs it, even if another
-// comes hours later. A run that a crash breaks off is lost, as that of cron is; with [WithTakeover] one
-// that waits runs it again, once. Without an answer of Redis nobody runs. If Redis loses its data, a
-// tick may run again. Details: docs/cron.md.
+// CronJob runs a function once for each tick (a scheduled time of the job) among all processes whose
+// schedulers have the job; their clocks may differ. A tick is claimed for good before its function runs.
+// A run that a crash breaks off is lost, unless WithTakeover has one that waits run it again, once.
+// Without an answer of Redis nobody runs. If Redis loses its data, a tick may run again. Details:
+// https://go-rlock.github.io/rlock/latest/cron/
 type CronJob struct{ of *core }
 
-// CronRun is the run of a tick. It runs, or is about to, as long as End is zero and Err nil.
+// CronRun is the run of a tick. It goes on while End is zero and Err nil.
 type CronRun struct {
 	Scheduled time.Time // the tick, in UTC
 	Here      bool      // this call has run the function
@@ -33,16 +30,13 @@ type CronRun struct {
 	TakenOver bool      // the run before it was lost
 	Start     time.Time // by the clock of Redis
 	End       time.Time // the same; zero: it runs, or the end of a lost run is not known
-	// Err is nil, or why it has failed: what the function returned, of another process the text; it matches
-	// ErrLeaseLost if nobody knows how far it has come.
-	Err error
+	Err       error     // of the function, of another process its text; it matches ErrLeaseLost if the run was lost
 }
 
-// NewCronJob returns the job of a name: see [Client.NewLock] for names. All processes give the same
-// options.
+// NewCronJob returns the job of a name: all processes give the same options.
 func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	cfg := cronConfig{retention: DefaultRetention}
-	err := applyEach(opts, func(o CronJobOption) { o.cronJob(&cfg) })
+	err := applyEach(opts, func(o CronJobOption) { o.optionOfNewCronJob(&cfg) })
 	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
 		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
 	}
@@ -58,17 +52,15 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 
 type cronOption func(c *cronConfig)
 
-func (o cronOption) cronJob(c *cronConfig) { o(c) }
+func (o cronOption) optionOfNewCronJob(c *cronConfig) { o(c) }
 
-// WithTakeover has a run that was lost run once more: its process has died, its lease was lost, its
-// context ended, or it panicked; not if it returned an error of its own. While another runs, Do waits
-// then, and the first that waits takes over, at the end of the lost lease. A later Do for the tick takes
-// over, too. The function may have run in part, or to its end, before.
+// WithTakeover has a run that was lost, not one that failed, run once more. It may have run in part, or
+// to its end, before. Do waits while another runs. See
+// https://go-rlock.github.io/rlock/latest/cron/#at-most-once-or-taken-over-once
 func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.takeover = true }) }
 
-// WithRetention sets for how long after its tick a run is kept, from [MinRetention] to [MaxKeep]; later
-// nobody runs that tick. Of each job Redis keeps the latest [MaxRuns], those of the last minute, and those
-// that go on.
+// WithRetention sets for how long after its tick a run is kept, from MinRetention to MaxKeep; later
+// nobody runs that tick.
 func WithRetention(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.retention = d })
 }
@@ -98,22 +90,13 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 
 func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of() }
 
-// Do runs fn for the tick of that time, unless another has run it or runs it: then it returns at once
-// whose run that is, and no error. Two times are one tick if they agree to the millisecond, so scheduled
-// is what the schedule says, never time.Now (see [ScheduledTime]). While another has claimed the tick and
-// not begun, it may take that back: Do waits to see, for moments, or for its lease if that process is gone.
-//
-// fn gets the context of a renewed lease ([Lease.Context]), and its error is returned as by [Do]. If fn
-// returned nil, the error
-//   - is nil if that was written;
-//   - matches ErrLeaseLost if the lease was lost;
-//   - matches ErrUnconfirmed if Redis did not confirm the write, which is repeated until the lease has
-//     run out.
-//
-// If fn did not run, the error matches ErrNotRun, and is one of [Locker].Lock: ErrUnreachable or
-// ErrRefused in an outage, which leaves the tick to others and to a later Do; ErrNotAcquired if the run
-// of so old a tick is not kept any more, the tick is more than an hour ahead of the clock of Redis, or ctx
-// ended during such a wait.
+// Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it
+// or runs it: then it returns at once whose run that is, and no error. Times that agree to the
+// millisecond are one tick: scheduled is what the schedule says, never time.Now (see [ScheduledTime]).
+// An error of fn is returned as by [Do]. If fn returned nil, the error is nil if that was written; it
+// matches ErrLeaseLost if the lease was lost, or ErrUnconfirmed if Redis did not confirm the write. If
+// fn did not run, it matches ErrNotRun, and is one of [Locker]; ErrNotAcquired too for a tick that is
+// too old, or more than an hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
 		if err != nil && !run.Here {
@@ -278,8 +261,7 @@ func (l *core) cronRun(r *protocol.Run) CronRun {
 	return run
 }
 
-// Peek returns the run of the tick of that time, if it is known. Bounds and errors are those of an
-// [Inspector].
+// Peek returns the run of the tick of that time, if it is known.
 func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, known bool, err error) {
 	tick, err := j.tick(ctx, scheduled)
 	if err != nil {
@@ -292,8 +274,7 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 	return j.of.cronRun(&r.Outcome), true, nil
 }
 
-// Last returns the run of the latest tick that was run, if it is known. Bounds and errors are those of
-// an [Inspector].
+// Last returns the run of the latest tick that was run, if it is known.
 func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
 	l := j.core()
 	if err := l.check(ctx); err != nil {
@@ -310,12 +291,11 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 	return l.cronRun(&last), true, nil
 }
 
-// Missed returns those of the latest scheduled times until now, most of them, from 1 to [MaxRuns], that
-// nobody has claimed, oldest first. A program that begins, or comes back after an outage, calls Do for
-// each of them to make up for it, before or after the Do of the next tick. next returns the first
-// scheduled time after another, as the Next of a cron.Schedule does; a zero time if there is none.
-// What is older than the runs that Redis keeps, or than all runs of the job, is not missed. Errors are
-// those of an [Inspector]; ErrInvalidArgument too for a schedule that [ScheduledTime] refuses.
+// Missed returns those of the latest scheduled times until now, most of them, from 1 to MaxRuns, that
+// nobody has claimed, oldest first, and that are not older than the runs that Redis keeps: call Do for
+// each. next returns the first scheduled time after another, or a zero time, as the Next of a
+// cron.Schedule. Errors are those of an [Inspector] and of [ScheduledTime]. See
+// https://go-rlock.github.io/rlock/latest/cron/#missed-ticks
 func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
 	l := j.core()
 	if err := l.check(ctx); err != nil {

@@ -9,18 +9,14 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// DoubleBarrier lets a fixed number of members begin together (Enter) and end together (Leave); then
-// the next generation can begin. Members are calls of Enter, from any process; nothing is re-entered.
-// All must give the same number: while anybody is in, another number fails with ErrInvalidArgument.
-//
-// Each member has a [Lease]. One that dies leaves at its end; until then it counts, so the others may
-// enter without it. Lease.Token is that of the generation, and higher than those before. Inspector
-// methods see members as readers; ForceUnlock ends the generation. Members cannot be asked to release.
-// Details: docs/synchronizers.md.
+// DoubleBarrier lets a fixed number of members begin together (Enter) and end together (Leave); then the
+// next generation can begin. Members are calls of Enter, from any process, which all give the same
+// number. One that dies counts until the end of its lease. To an [Inspector] members are readers, whom
+// nobody can ask to release; ForceUnlock ends the generation. Details:
+// https://go-rlock.github.io/rlock/latest/synchronizers/#doublebarrier
 type DoubleBarrier struct{ inspected }
 
-// NewDoubleBarrier returns the double barrier of a name: see [Client.NewLock]. It is for 1 to
-// [MaxMembers] members.
+// NewDoubleBarrier returns the double barrier of a name, for 1 to MaxMembers.
 func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrierOption) *DoubleBarrier {
 	err := noOptions(opts)
 	if members < 1 || members > MaxMembers {
@@ -45,9 +41,8 @@ func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Leas
 }
 
 // Leave unlocks the lease, and waits until all members of its generation have left. If it fails to
-// unlock, it returns the error of [Lease.Unlock] and does not wait, except after a lost reply.
-// Otherwise the member has left, and the errors are those of [CountDownLatch.Wait], ErrClosed or
-// ErrRefused. Another's lease is refused with ErrInvalidArgument, and a nil one with ErrNotHeld.
+// unlock, it returns the error of Lease.Unlock and does not wait, except after a lost reply. Other
+// errors are those of a [CountDownLatch], or ErrInvalidArgument for another's lease.
 func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
 	l := b.core()
 	if err := l.check(ctx); err != nil {

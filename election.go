@@ -8,13 +8,11 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Election chooses one leader among candidates in many processes, in order of arrival. The leadership
-// is a [Lease], whose token is higher than those before. A leader that was stopped may act on a lease
-// that is over: check its token. The value that a leader proclaims begins and ends with the leadership.
-//
-// When a leader resigns, the next candidate leads at once; when it dies, at the end of its lease. A
-// candidate keeps its place by reporting each third of the waiter lease ([WithWaiterLease]). Inspector
-// methods see a lock that the leader holds: ForceUnlock deposes it. Details: docs/synchronizers.md.
+// Election chooses one leader among candidates in many processes, in order of arrival. The leadership is
+// a [Lease], whose token is higher than those before: check it, as a leader that was stopped may act on
+// a lease that is over. When a leader resigns, the next candidate leads at once; when it dies, at the
+// end of its lease. ForceUnlock deposes it. Details:
+// https://go-rlock.github.io/rlock/latest/synchronizers/#election
 type Election struct{ inspected }
 
 // Leader is who leads an election; the zero Leader is nobody.
@@ -27,7 +25,7 @@ type Leader struct {
 
 // NewElection returns the election of a name: see [Client.NewLock].
 func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
-	cfg, err := lockOptions(opts, ElectionOption.election)
+	cfg, err := lockOptions(opts, ElectionOption.optionOfNewElection)
 	cfg.nonReentrant = true
 	l, names := newCore(c, electionFamily, name, cfg, err)
 	l.asks = protocol.NewElection(&l.c.site, names)
@@ -41,8 +39,8 @@ func (e *Election) core() *core {
 	return e.inspected.core
 }
 
-// Campaign waits until it leads, with this value from the beginning, until Unlock resigns. Options and
-// errors are those of [Locker]; WithWait(0) leads only if nobody does or goes first.
+// Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are those of
+// [Locker]; WithWait(0) never waits in line.
 func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOption) (*Lease, error) {
 	if err := e.checkValue(ctx, value); err != nil {
 		return nil, err
@@ -120,8 +118,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	return nil
 }
 
-// Leader returns who leads. The error matches ErrNoLeader if nobody does; otherwise bounds and errors
-// are those of an [Inspector].
+// Leader returns who leads. The error matches ErrNoLeader if nobody does.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
@@ -160,9 +157,8 @@ func leaderOf(s *sighting) Leader {
 }
 
 // Observe returns a channel that gets the leader, at once and after each change of it or its value; the
-// zero Leader if nobody leads. It keeps only the latest. A change is noticed within WithLongestPoll at
-// the latest, but not while Redis cannot be reached. The channel is closed when ctx or the client ends.
-// Observe fails only with ErrInvalidArgument or ErrClosed.
+// zero Leader if nobody leads. It has only the latest, and nothing while Redis cannot be reached. It is
+// closed when ctx or the client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
@@ -194,12 +190,11 @@ func (to *leadersTo) tell(s *sighting) {
 	}
 }
 
-// Run campaigns, and calls fn with the context of the leadership ([LeaseFrom] has its lease). When fn
-// returns or panics while it leads, Run resigns, and returns the error of fn, as [Do] does. After a
-// loss it drops that and campaigns again, as it does while Redis is away or refuses it for now.
-//
-// Otherwise it returns the error of Campaign: ctx.Err(), ErrClosed, ErrReentrant, ErrInvalidArgument or
-// ErrRefused; it matches ErrNotRun too if fn was never called.
+// Run campaigns, and calls fn with the context of the leadership. When fn returns or panics while it
+// leads, Run resigns, and returns the error of fn, as [Do] does. After a loss it drops that and
+// campaigns again, as it does while Redis is away or refuses it for now. Otherwise it returns the error
+// of Campaign: ctx.Err(), ErrClosed, ErrReentrant, ErrInvalidArgument or ErrRefused; and ErrNotRun if fn
+// was never called.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
 	if err := e.checkValue(ctx, value); err != nil {
 		return notRun{err}

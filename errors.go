@@ -10,40 +10,35 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Errors, for errors.Is. That of an acquire matches at most one of the first three: docs/locks.md has a
-// table, and what Redis replies; docs/operations.md what to do about each.
+// Errors, for errors.Is. That of an acquire matches at most one of the first three. What to do about each:
+// https://go-rlock.github.io/rlock/latest/operations/#errors
 var (
-	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas
-	// confirmed, another call of this owner is under way, or
-	// WithWait, below 0.1 s, ended before an answer came. No hold is left in Redis.
+	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas confirmed,
+	// another call of this owner is under way, or WithWait, below 0.1 s, ended before an answer came.
 	ErrNotAcquired = errors.New("not acquired")
 	// ErrUnreachable: Redis gave no usable answer in time; of a loss: no renewal got through before the deadline.
 	ErrUnreachable = wire.ErrUnreachable
 	// ErrRefused: Redis replied with an error, of a loss to the last renewal. errors.As finds it as a redis.Error.
 	ErrRefused = wire.ErrRefused
-	// ErrNoQuorum: too few masters of a RedLock could vote. The error matches ErrUnreachable, or ErrRefused if
-	// so many refuse for good that waiting does not help; the message has the outcome of each node, and errors.As
-	// finds what they have replied.
+	// ErrNoQuorum: too few masters of a RedLock could vote. It matches ErrUnreachable, or ErrRefused if so many refuse
+	// for good that waiting does not help. The message has the outcome of each node.
 	ErrNoQuorum = quorum.ErrNoQuorum
-	// ErrLeaseLost: the hold ended before it was unlocked; the error matches its cause too. Another owner may
-	// use the resource since: only fencing tokens protect it from work that was under way.
+	// ErrLeaseLost: the hold ended before it was unlocked; the error matches its cause too. Another owner may use the
+	// resource since: only fencing tokens protect it from work that was under way.
 	ErrLeaseLost = errors.New("lease lost")
-	// ErrUnconfirmed: Redis did not confirm a release, or a reply was lost and nobody knows whether the hold was
-	// lost before. The lease has ended all the same. The lock may stay in Redis until its lease is over; until
-	// then the release is repeated in the background. See [Lease.Unlock].
+	// ErrUnconfirmed: the lease has ended, but Redis did not confirm the release, which is repeated in the background,
+	// or a reply was lost and nobody knows whether the hold was lost before. See [Lease.Unlock].
 	ErrUnconfirmed = errors.New("release not confirmed")
 	// ErrForeignKey: the key of the lock holds other data, or another type that has this name. It is not changed.
 	ErrForeignKey = wire.ErrForeignKey
-	// ErrFailed: another caller ran the function of a Once, and it failed while this one waited. The error
-	// matches the function's too if both are of one Client; otherwise it has its text.
+	// ErrFailed: another caller ran the function of a Once, and it failed while this one waited. The error matches the
+	// function's too if both are of one Client; otherwise it has its text.
 	ErrFailed = errors.New("the function has failed")
-	// ErrNotRun: the function given to Do, Once, CronJob or Election.Run was not called, for the reason that the
-	// error matches too. The error of a function that ran never matches it, nor ErrUnconfirmed: what it says of
-	// calls inside it is about those. So after ErrNotRun, ErrUnconfirmed means that the function returned nil.
+	// ErrNotRun: the function given to Do, Once, CronJob or Election.Run was not called, for the reason that the error
+	// matches too. The error of a function that ran matches neither it nor ErrUnconfirmed.
 	ErrNotRun = errors.New("the function has not run")
-	// ErrClosed: the Client shuts down, or has. A holder should leave, and holds the lock until it calls
-	// Unlock. (A closed go-redis client returns redis.ErrClosed instead.)
-	ErrClosed = errors.New("the rlock.Client is closed")
+	// ErrClosed: the Client shuts down, or has. A holder should leave, and holds the lock until it calls Unlock.
+	ErrClosed = errors.New("the rlock.Client is closed") // of a closed go-redis client it is redis.ErrClosed
 	// ErrInvalidArgument: refused before anything was sent, or by Redis above MaxPermits. Nothing was changed.
 	ErrInvalidArgument = quorum.ErrInvalidArgument
 
@@ -83,6 +78,7 @@ type Error struct {
 	Err      error         // what happened
 }
 
+// Error has the lock, the hold if there is one, and what happened.
 func (e *Error) Error() string { return "rlock: " + e.text() }
 
 func (e *Error) text() string {
@@ -98,6 +94,7 @@ func (e *Error) text() string {
 	return b.String()
 }
 
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
 // onlyClosed reports whether a lease that ended with err is still held: its client shuts

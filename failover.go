@@ -7,21 +7,18 @@ import (
 )
 
 // WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed from granting
-// locks until every lease that it may not know has run out: for the longest lease, on the server's
-// clock, from the first acquire that reaches it. Until then Lock waits, and TryLock fails with
-// ErrNotAcquired. Holds that the server knows continue.
-//
-// longest is from the watchdog lease to MaxLease, the same for all clients of the server and prefix,
-// which must all use the option; longer leases are refused. A new server is in quarantine too
-// ([Client.BootstrapServer]). It needs a *redis.Client and permission to use INFO in scripts.
-// docs/failover.md says what defeats it.
+// locks until every lease that it may not know has run out: for the longest lease, from the first
+// acquire that reaches it. Until then Lock waits, and TryLock fails with ErrNotAcquired. All clients of
+// the server must use it with the same longest; longer leases are refused. A new server is in quarantine
+// too ([Client.BootstrapServer]). It needs a *redis.Client and INFO in scripts. What defeats it:
+// https://go-rlock.github.io/rlock/latest/failover/
 func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }
 }
 
-// BootstrapServer lets a new server grant locks at once, for clients WithFailoverQuarantine. It is for
+// BootstrapServer lets a new server grant locks at once, for clients [WithFailoverQuarantine]. It is for
 // the operator, once: no lock may have been held there within the longest lease. ErrInvalidArgument:
-// the client does not use the option, or the server has granted locks before.
+// there is no quarantine, or the server has granted locks before.
 func (c *Client) BootstrapServer(ctx context.Context) error {
 	switch {
 	case !c.made():

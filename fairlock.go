@@ -6,17 +6,13 @@ var _ Locker = (*FairLock)(nil)
 
 // FairLock is a reentrant lock that grants in request order, across processes: the counterpart of
 // Redisson's RFairLock, whose queue Java processes share. TryLock, and Lock with WithWait(0), never
-// queue, and never overtake waiters.
-//
-// A waiter keeps its place by reporting each third of the waiter lease ([WithWaiterLease]). One that
-// died delays those behind it by about a waiter lease; one that is cut off or stopped for longer may
-// lose its place, and all lose theirs if Redis loses its data. Waiters of Redisson keep theirs for
-// minutes, dead or alive. Details: docs/locks.md.
+// overtake waiters. One that died delays those behind it by about a waiter lease ([WithWaiterLease]).
+// Details: https://go-rlock.github.io/rlock/latest/locks/#fairlock
 type FairLock struct{ *core }
 
 // NewFairLock returns the fair lock of a name: see [Client.NewLock].
 func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
-	cfg, err := lockOptions(opts, FairLockOption.fairLock)
+	cfg, err := lockOptions(opts, FairLockOption.optionOfNewFairLock)
 	l, names := newCore(c, hashFamily, name, cfg, err)
 	l.asks = protocol.NewFair(&l.c.site, names)
 	return &FairLock{l}

@@ -3,14 +3,10 @@ package rlock
 import "github.com/go-rlock/rlock/internal/protocol"
 
 // FairReadWriteLock is a read-write lock that serves waiters of both sides in request order, across
-// processes. A writer waits for all who came before it, a reader for the nearest writer before it. So
-// neither side starves the other. What a reader calls must get its context: as a new owner it would
-// wait for a waiting writer, which waits for the reader.
-//
-// Its keys are rlock's own. While another type holds its name, acquires fail with ErrForeignKey, but
-// that type does not see this lock: to change the type of a lock in use, change its name. A waiter
-// keeps its place by reporting each third of the waiter lease ([WithWaiterLease]). Details:
-// docs/locks.md.
+// processes, so neither side starves. What a reader calls must get its context: as a new owner it would
+// wait for a waiting writer, which waits for the reader. Its keys are rlock's own: if another type holds
+// its name, it fails with ErrForeignKey, but that type does not see this lock. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#fairreadwritelock
 type FairReadWriteLock struct {
 	Reader ReadLock  // the shared side: owners of either side enter it again before waiting writers
 	Writer WriteLock // the exclusive side: ErrUpgrade for an owner of the shared side only
@@ -18,7 +14,7 @@ type FairReadWriteLock struct {
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOption) *FairReadWriteLock {
-	cfg, err := lockOptions(opts, FairReadWriteLockOption.fairReadWriteLock)
+	cfg, err := lockOptions(opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
 	read, names := newCore(c, fairRWFamily, name, cfg, err)
 	read.side = shared
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)
@@ -27,6 +23,7 @@ func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOpti
 	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
+// Name is the name of both sides, with the prefix of the client.
 func (l *FairReadWriteLock) Name() string {
 	if l == nil {
 		return ""

@@ -9,8 +9,7 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// core has the methods of Inspector, which says what they promise, for every type.
-
+// IsLocked reports whether anybody holds the lock: see [Inspector].
 func (l *core) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
 	return held, err
@@ -25,6 +24,7 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
+// State returns who holds the lock, as Redis shows it now: see [Inspector].
 func (l *core) State(ctx context.Context) (State, error) {
 	if err := l.check(ctx); err != nil {
 		return State{Mode: ModeFree}, err
@@ -71,6 +71,7 @@ func (l *core) stateOf(p *protocol.State) State {
 	return s
 }
 
+// HoldCount returns how often the owner of ctx has entered: see [Inspector].
 func (l *core) HoldCount(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
@@ -83,8 +84,10 @@ func (l *core) HoldCount(ctx context.Context) (int, error) {
 	return entries, err
 }
 
+// ForceUnlock frees the lock, whoever holds it: see [Inspector].
 func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
+// ForceUnlockIf frees the lock from the hold with this id: see [Inspector].
 func (l *core) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
 	if err := l.check(ctx); err != nil {
 		return false, err

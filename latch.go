@@ -7,8 +7,8 @@ import (
 )
 
 // CountDownLatch lets goroutines in many processes wait until something was done a number of times, the
-// counterpart of Redisson's RCountDownLatch. It is open if it has no count: before TrySetCount, after
-// as many calls of CountDown, and after Delete. Details: docs/synchronizers.md.
+// counterpart of Redisson's RCountDownLatch. Without a count it is open. Details:
+// https://go-rlock.github.io/rlock/latest/synchronizers/#countdownlatch
 type CountDownLatch struct {
 	one  *core
 	asks *protocol.Latch
@@ -42,9 +42,8 @@ func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
 	return changeOnce(ctx, l.core(), func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, l.asks.Seal)
 }
 
-// CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens. It is
-// bounded, and repeated if Redis does not confirm it, as [Semaphore.Release] is: a count that was set
-// meanwhile may be lowered then.
+// CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens. It is bounded
+// and repeated as [Semaphore.Release].
 func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -64,9 +63,8 @@ func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
 	return int(max(r.Outcome, 0)), err
 }
 
-// Wait waits until the latch is open; it may miss that if a new count is set at once. The error matches
-// ctx.Err(), ErrNotAcquired if WithWait is over, or ErrUnreachable if Redis gave no answer for a
-// watchdog lease.
+// Wait waits until the latch is open. The error matches ctx.Err(), ErrNotAcquired (WithWait is over) or
+// ErrUnreachable, as that of a [Locker].
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := l.core().check(ctx); err != nil {
 		return err
@@ -74,8 +72,7 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 	return untilZero(ctx, l.core(), opts, l.asks.Count, l.asks.Listen, "left to count down: #")
 }
 
-// Delete opens the latch, in Java too, and reports whether there was a count. Without an answer it is
-// as TrySetCount.
+// Delete opens the latch, also in Java, and reports whether there was a count.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
 	if err := l.core().check(ctx); err != nil {
 		return false, err

@@ -10,11 +10,8 @@ import (
 )
 
 // Lease is one entry into a lock, until it is unlocked, lost, or its Client is shut down. Any goroutine
-// may use it. A nil or zero Lease has ended.
-//
-// Its deadline is on the monotonic clock of this process, before the end that Redis counts. Then the
-// lease is lost, whether Redis can be reached or not. It cannot stop code: watch Done, and let the
-// resource check the Token.
+// may use it. A nil or zero Lease has ended. At its deadline it is lost, whether Redis can be reached or
+// not. It cannot stop code: watch Done, and let the resource check the Token.
 type Lease struct {
 	of      holding
 	since   instant
@@ -151,8 +148,8 @@ func (l *Lease) HoldID() string {
 
 // Token is the fencing token: greater than that of every earlier hold of this lock, and the same for
 // each re-entry. A resource that refuses tokens lower than the highest it has seen is safe from holders
-// that continue after a loss. Tokens may repeat only if the server loses its data and its clock goes
-// back, or if servers of a RedLock return with old data. See also [FencedLock].
+// that continue after a loss. When tokens may repeat:
+// https://go-rlock.github.io/rlock/latest/guarantees/#what-is-not-guaranteed
 func (l *Lease) Token() int64 {
 	if l.none() {
 		return 0
@@ -179,8 +176,8 @@ func (l *Lease) Deadline() time.Time {
 	return l.of.deadlineLocked()
 }
 
-// Err is nil while the lease lasts. Then it matches ErrUnlocked, ErrClosed, or ErrLeaseLost and its
-// cause. A lease that ended with ErrClosed is held until it is unlocked, and may still be lost.
+// Err is nil while the lease lasts. Then it matches ErrUnlocked, ErrLeaseLost and its cause, or
+// ErrClosed: then it is held until it is unlocked or lost.
 func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease
@@ -224,13 +221,10 @@ func (l *Lease) listenersLocked() *listeners {
 }
 
 // Context returns a context made from parent that is canceled when the lease ends; context.Cause says
-// why. Calls with it re-enter this lock and the locks that parent descends from, and no others:
+// why. Calls with it re-enter this lock and the locks that parent descends from, and no others. So
 // goroutines that share it exclude each other from every other lock, but not from this one. The lease
-// remembers it until one of both ends: give each of many calls a parent that ends.
-//
-// Its Err compares the Deadline too, so it is never nil after a pause of the process that was longer than the
-// lease. Done is closed a moment later then, or by that Err; so are contexts made from this one with a
-// cancel function or a deadline of their own, whose Err does not compare.
+// remembers it until one of both ends. After a pause of the process that was longer than the lease, its
+// Err tells at once.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
@@ -298,13 +292,10 @@ func (l *Lease) endLocked(err error) {
 	l.listeners.contexts = nil
 }
 
-// Extend makes the lease last for at least d from now, within the bounds of WithLease; it never
-// shortens it. The error matches
-//   - ErrLeaseLost and its cause, ErrUnlocked, ErrNotHeld, or ErrClosed if the client shuts down: a
-//     renewed lease is still renewed then, any other lasts until its Deadline;
-//   - ErrInvalidArgument, if d is out of bounds;
-//   - ErrUnreachable (no answer within the command time-out), ctx.Err() or ErrRefused: the deadline has
-//     not moved, but Redis may keep it longer.
+// Extend makes the lease last for at least d from now, within the bounds of WithLease; it never shortens
+// it. The error matches ErrLeaseLost and its cause, ErrUnlocked, ErrNotHeld, or ErrClosed;
+// ErrInvalidArgument, if d is out of bounds; ErrUnreachable (no answer within the command time-out),
+// ctx.Err() or ErrRefused: the deadline is the same, but Redis may keep it longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l.none() {
 		return errNoLease
@@ -331,12 +322,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // lease. Otherwise the error matches
 //   - ErrLeaseLost and its cause, if the lease had been lost;
 //   - ErrUnlocked, if Unlock was called before, or ErrNotHeld, if the lease is nil or zero;
-//   - ErrUnconfirmed, if Redis did not confirm the release; also ErrUnreachable without an answer,
-//     ErrRefused, or the error of go-redis. The lease has ended, and the release is repeated in the
-//     background until the lease has run out or the Client is shut down;
-//   - ErrUnconfirmed and ErrUnreachable, if a reply was lost and the repeated release found the hold
-//     gone: ended by the first, or lost before, so that another may have had the lock;
-//   - ErrUnconfirmed alone, if a RedLock may have been lost (docs/redlock.md).
+//   - ErrUnconfirmed, if Redis did not confirm the release, which is then repeated in the background;
+//     with ErrUnreachable after a lost reply, or alone for a RedLock, also if the lease may have been
+//     lost before: https://go-rlock.github.io/rlock/latest/locks/#when-a-release-is-not-confirmed
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return errNoLease

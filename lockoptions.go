@@ -24,31 +24,31 @@ type HoldOption interface {
 }
 
 // LockOption is an [AnyLockOption], or [WithHandOver].
-type LockOption interface{ lock(c *lockConfig) }
+type LockOption interface{ optionOfNewLock(c *lockConfig) }
 
 // FairLockOption is an [AnyLockOption].
-type FairLockOption interface{ fairLock(c *lockConfig) }
+type FairLockOption interface{ optionOfNewFairLock(c *lockConfig) }
 
 // SpinLockOption is an [AnyLockOption], or [WithBackoff].
-type SpinLockOption interface{ spinLock(c *spinConfig) }
+type SpinLockOption interface{ optionOfNewSpinLock(c *spinConfig) }
 
 // FencedLockOption is an [AnyLockOption].
-type FencedLockOption interface{ fencedLock(c *lockConfig) }
+type FencedLockOption interface{ optionOfNewFencedLock(c *lockConfig) }
 
 // ReadWriteLockOption is an [AnyLockOption], or [WithReaderPreference].
-type ReadWriteLockOption interface{ readWriteLock(c *readWriteConfig) }
+type ReadWriteLockOption interface{ optionOfNewReadWriteLock(c *readWriteConfig) }
 
 // FairReadWriteLockOption is an [AnyLockOption].
-type FairReadWriteLockOption interface{ fairReadWriteLock(c *lockConfig) }
+type FairReadWriteLockOption interface{ optionOfNewFairReadWriteLock(c *lockConfig) }
 
 // PriorityLockOption is an [AnyLockOption], or [WithAging].
-type PriorityLockOption interface{ priorityLock(c *priorityConfig) }
+type PriorityLockOption interface{ optionOfNewPriorityLock(c *priorityConfig) }
 
 // RedLockOption configures a [RedLock].
-type RedLockOption interface{ redLock(c *redConfig) }
+type RedLockOption interface{ optionOfNewRedLock(c *redConfig) }
 
 // MultiLockOption is [WithRound].
-type MultiLockOption interface{ multiLock(c *multiConfig) }
+type MultiLockOption interface{ optionOfNewMultiLock(c *multiConfig) }
 
 // PermitsOption is [WithPermits].
 type PermitsOption interface {
@@ -57,28 +57,28 @@ type PermitsOption interface {
 }
 
 // PermitSemaphoreOption is [WithPermits], [WithFairness] or [WithMaxHold].
-type PermitSemaphoreOption interface{ permitSemaphore(c *permitConfig) }
+type PermitSemaphoreOption interface{ optionOfNewPermitSemaphore(c *permitConfig) }
 
 // ElectionOption is [WithMaxHold].
-type ElectionOption interface{ election(c *lockConfig) }
+type ElectionOption interface{ optionOfNewElection(c *lockConfig) }
 
 // OnceOption is [WithMaxHold].
-type OnceOption interface{ once(c *lockConfig) }
+type OnceOption interface{ optionOfNewOnce(c *lockConfig) }
 
 // CronJobOption is [WithTakeover], [WithRetention] or [WithMaxHold].
-type CronJobOption interface{ cronJob(c *cronConfig) }
+type CronJobOption interface{ optionOfNewCronJob(c *cronConfig) }
 
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
-type DoubleBarrierOption interface{ doubleBarrier() }
+type DoubleBarrierOption interface{ optionOfNewDoubleBarrier() }
 
 // SemaphoreOption is [WithPermits].
-type SemaphoreOption interface{ semaphore(c *semaphoreConfig) }
+type SemaphoreOption interface{ optionOfNewSemaphore(c *semaphoreConfig) }
 
 // CountDownLatchOption configures a [CountDownLatch]. There is none yet.
-type CountDownLatchOption interface{ countDownLatch() }
+type CountDownLatchOption interface{ optionOfNewCountDownLatch() }
 
 // BarrierOption configures a [Barrier]. There is none yet.
-type BarrierOption interface{ barrier() }
+type BarrierOption interface{ optionOfNewBarrier() }
 
 // lockConfig are the settings of every lock.
 type lockConfig struct {
@@ -159,30 +159,34 @@ type multiConfig struct{ round time.Duration }
 
 type lockOption func(c *lockConfig)
 
-func (o lockOption) lock(c *lockConfig)               { o(c) }
-func (o lockOption) fairLock(c *lockConfig)           { o(c) }
-func (o lockOption) spinLock(c *spinConfig)           { o(&c.lockConfig) }
-func (o lockOption) fencedLock(c *lockConfig)         { o(c) }
-func (o lockOption) readWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
-func (o lockOption) fairReadWriteLock(c *lockConfig)  { o(c) }
-func (o lockOption) priorityLock(c *priorityConfig)   { o(&c.lockConfig) }
-func (o lockOption) redLock(c *redConfig)             { o(&c.lockConfig) }
+func (o lockOption) optionOfNewLock(c *lockConfig)               { o(c) }
+func (o lockOption) optionOfNewFairLock(c *lockConfig)           { o(c) }
+func (o lockOption) optionOfNewSpinLock(c *spinConfig)           { o(&c.lockConfig) }
+func (o lockOption) optionOfNewFencedLock(c *lockConfig)         { o(c) }
+func (o lockOption) optionOfNewReadWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
+func (o lockOption) optionOfNewFairReadWriteLock(c *lockConfig)  { o(c) }
+func (o lockOption) optionOfNewPriorityLock(c *priorityConfig)   { o(&c.lockConfig) }
+func (o lockOption) optionOfNewRedLock(c *redConfig)             { o(&c.lockConfig) }
 
 type holdOption struct{ lockOption }
 
-func (o holdOption) permitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
-func (o holdOption) election(c *lockConfig)          { o.lockOption(c) }
-func (o holdOption) once(c *lockConfig)              { o.lockOption(c) }
-func (o holdOption) cronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
+func (o holdOption) optionOfNewPermitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
+func (o holdOption) optionOfNewElection(c *lockConfig)          { o.lockOption(c) }
+func (o holdOption) optionOfNewOnce(c *lockConfig)              { o.lockOption(c) }
+func (o holdOption) optionOfNewCronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
 
 type permitsOption int
 
-func (o permitsOption) permitSemaphore(c *permitConfig) { o.semaphore(&c.semaphoreConfig) }
-func (o permitsOption) semaphore(c *semaphoreConfig)    { c.permits, c.hasPermits = int(o), true }
+func (o permitsOption) optionOfNewPermitSemaphore(c *permitConfig) {
+	o.optionOfNewSemaphore(&c.semaphoreConfig)
+}
+func (o permitsOption) optionOfNewSemaphore(c *semaphoreConfig) {
+	c.permits, c.hasPermits = int(o), true
+}
 
 type handOverOption handOverBounds
 
-func (o handOverOption) lock(c *lockConfig) { c.handOver = (*handOverBounds)(&o) }
+func (o handOverOption) optionOfNewLock(c *lockConfig) { c.handOver = (*handOverBounds)(&o) }
 
 // applyEach calls a function with each option, of which none may be nil.
 func applyEach[O comparable](opts []O, call func(O)) error {
@@ -214,23 +218,20 @@ func WithNonReentrant() AnyLockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
 }
 
-// WithMaxHold bounds the time of a renewed hold, for code that may hang. Then the lease is lost with
-// ErrMaxHold and no longer renewed; Unlock frees the lock at once, or Redis at the end of the lease. d
-// is at least [MinLease], or 0, the default: no bound. A fixed lease by itself is not bounded.
+// WithMaxHold bounds the time of a renewed hold, for code that may hang: then the lease is lost with
+// ErrMaxHold; Unlock, or its end, frees the lock. d is at least [MinLease], or 0, the default: no bound.
 func WithMaxHold(d time.Duration) HoldOption {
 	return holdOption{func(c *lockConfig) { c.maxHold = d }}
 }
 
-// WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when Redis
-// has lost its data. A number that was set stays. Give all clients the same n.
-//
-// A Release of a [Semaphore] sets them too, and never puts back more than were set and added here, as what
-// was taken before the loss is none of these. It is not for one to which Java adds permits.
+// WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when
+// Redis has lost its data. A number that was set stays. Give all clients the same n. With it a Release
+// never puts back more than were set and added here: it is not for a [Semaphore] that Java adds to.
 func WithPermits(n int) PermitsOption { return permitsOption(n) }
 
-// WithHandOver bounds how a [Lock] changes hands among the waiters of one client without Redis: at most
-// passes times (0: never), and only within that time since the grant. The new holder has a higher token
-// and the same [Lease.HoldID], and is told of a ForceUnlock in the meantime (docs/locks.md).
+// WithHandOver bounds how a Lock changes hands among the waiters of one client without Redis: at most
+// passes times, and only within that time since the grant. See
+// https://go-rlock.github.io/rlock/latest/locks/#hand-over
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return handOverOption{passes, within}
 }

@@ -12,23 +12,16 @@ import (
 // FoundLock is a lock that [Client.Locks] has found.
 type FoundLock struct {
 	Name string // without the prefix, as constructors take it
-	// Type is that of an [Event], as far as the keys tell: a FairLock without waiters, a SpinLock and a
-	// FencedLock that was never used as one look like a Lock.
-	Type string
-	// State is what the type's State returns. Of a PermitSemaphore, Holders are the holds; of a RedLock,
-	// it is the vote of this server.
+	Type string // as in an Event, as far as the keys tell: those of some types look like a Lock
+	// State is what its State returns; of a PermitSemaphore Holders are the holds, of a RedLock it is one vote.
 	State State
 }
 
-// Locks finds the locks in Redis that are held, and whose name matches a pattern: with * ? [ab] [^a-z]
-// and \ as in the command SCAN; empty is all. It takes the prefix of the client into account, and sends
-// SCAN to the server or each master of a cluster, in batches, so it never holds up others for long; it
-// reads all keys of the database, locks or not. The user of Redis needs more than for a lock: see
-// docs/acl.md.
-//
-// A lock that is held throughout is found, unless a cluster moves its slot meanwhile. It may be found
-// twice, as SCAN may return a key twice. What looks like no lock is left out. The first error ends the
-// iteration; if it is about one lock, that is told with it.
+// Locks finds the locks in Redis that are held, and whose name, without the prefix of the client,
+// matches a pattern as in the command SCAN; empty is all. It reads all keys of the database, in batches.
+// A lock that is held throughout is found, maybe twice, unless a cluster moves its slot meanwhile. The
+// first error ends the iteration; one that is about a lock comes with it. What the user of Redis needs:
+// https://go-rlock.github.io/rlock/latest/acl/
 func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock, error] {
 	return func(yield func(FoundLock, error) bool) {
 		fail := func(err error) { yield(FoundLock{}, &Error{Err: err}) }

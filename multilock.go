@@ -15,14 +15,10 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// MultiLock is several locks as one, all or nothing: the counterpart of Redisson's RMultiLock. Its
-// members may be of any types and on any deployments. It is a name, not a hold, and goroutines may
-// share it.
-//
-// It takes its members in the order of their names, so MultiLocks with common members do not deadlock,
-// and gives back what it holds when it has waited for the others for a round ([WithRound]). Two locks
-// of one name on one deployment are one lock, also of two Clients: a MultiLock of both would wait for
-// itself. An Observer sees its members, not the whole. Details: docs/locks.md.
+// MultiLock is several locks as one, all or nothing, of any types and on any deployments: the
+// counterpart of Redisson's RMultiLock. MultiLocks with common members do not deadlock. Two locks of one
+// name on one deployment are one lock, also of two Clients: a MultiLock of both would wait for itself.
+// Details: https://go-rlock.github.io/rlock/latest/locks/#multilock
 type MultiLock struct {
 	name    string
 	members []Locker // in the order in which they are taken
@@ -31,12 +27,20 @@ type MultiLock struct {
 
 var _ Locker = (*MultiLock)(nil)
 
-// NewMultiLock returns the lock of all given locks; a MultiLock stands for its members. The error
-// matches ErrInvalidArgument if there are none, one is nil or was made with invalid arguments, two of
-// one Client have the same name, of whatever types, or two RedLocks of one name share a node.
-func NewMultiLock(locks []Locker, opts ...MultiLockOption) (*MultiLock, error) {
+// NewMultiLock returns the lock of all given locks, a []Locker or a []*Lock; a MultiLock stands for its
+// members. The error matches ErrInvalidArgument if there are none, one is nil or was made with invalid
+// arguments, two of one Client have one name, or two RedLocks of one name share a node.
+func NewMultiLock[L Locker](locks []L, opts ...MultiLockOption) (*MultiLock, error) {
+	members := make([]Locker, len(locks))
+	for i, l := range locks {
+		members[i] = l
+	}
+	return newMultiLock(members, opts)
+}
+
+func newMultiLock(locks []Locker, opts []MultiLockOption) (*MultiLock, error) {
 	m := &MultiLock{multiConfig: multiConfig{round: DefaultMultiLockRound}}
-	if err := applyEach(opts, func(o MultiLockOption) { o.multiLock(&m.multiConfig) }); err != nil {
+	if err := applyEach(opts, func(o MultiLockOption) { o.optionOfNewMultiLock(&m.multiConfig) }); err != nil {
 		return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
 	}
 	if m.round < time.Millisecond || m.round > MaxLease {
@@ -97,11 +101,10 @@ func NewMultiLock(locks []Locker, opts ...MultiLockOption) (*MultiLock, error) {
 
 type multiOption func(c *multiConfig)
 
-func (o multiOption) multiLock(c *multiConfig) { o(c) }
+func (o multiOption) optionOfNewMultiLock(c *multiConfig) { o(c) }
 
-// WithRound sets how long, for each of its members, a MultiLock that holds some of them waits for the
-// rest before it gives them back and starts over: from 1 ms to [MaxLease], by default
-// [DefaultMultiLockRound].
+// WithRound sets how long, for each member, a MultiLock that holds some waits for the rest before it
+// gives them back: from 1 ms to MaxLease.
 func WithRound(d time.Duration) MultiLockOption {
 	return multiOption(func(c *multiConfig) { c.round = d })
 }
@@ -184,9 +187,8 @@ type ofMember struct{ of *Error }
 func (e ofMember) Error() string { return "member " + e.of.text() }
 func (e ofMember) Unwrap() error { return e.of }
 
-// Lock waits until it holds all members, and returns one lease of them, with errors of the members'
-// Lock; after any of them, what was taken is given back. WithLease each member has at least that lease
-// when all are held.
+// Lock waits until it holds all members, and returns one lease of them. Errors are those of the members;
+// after one, nothing is held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lockAll(ctx, m, true, opts)
 }

@@ -7,61 +7,51 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Observer is told what a Client does, to count, measure or trace it. It may also implement
-// [ContentionObserver], [RenewalObserver], [LeadershipObserver], [RetryObserver],
-// [SubscriptionObserver], [PublishObserver] and [DropObserver].
-//
-// Each acquire has one AcquireStart and one AcquireEnd. A hold begins with an AcquireEnd whose Entry is
-// 1, and ends with Lost or an Unlocked that says Ends, in the context of that acquire; only a Shutdown
-// that runs out of time leaves it without an end. Of a MultiLock the members are told.
-//
-// Methods may be called concurrently. They must be quick and must not call the Client. Events of
-// background work may come late, but in order; if a method blocks, they are dropped and counted, except
-// Lost and Leadership. A panic in a method is caught. Details: docs/observing.md.
+// Observer is told what a Client does. It may also implement the other interfaces here whose names end
+// with Observer. Methods may be called concurrently. They must be quick and must not call the Client. A
+// panic in one is caught. If one blocks, events of background work are dropped and counted, except Lost
+// and Leadership. Which there are: https://go-rlock.github.io/rlock/latest/observing/#observer
 type Observer interface {
-	// AcquireStart is called before an acquire. It returns its context, or one made from it, which the
-	// commands and the other methods get.
+	// AcquireStart is called before an acquire. It returns its context, or one made from it, for all that follows.
 	AcquireStart(ctx context.Context, e StartEvent) context.Context
-	AcquireEnd(ctx context.Context, e AcquireEvent)
-	Lost(ctx context.Context, e LossEvent)       // a hold has ended other than by Unlock or Shutdown
-	Unlocked(ctx context.Context, e UnlockEvent) // the first Unlock of a lease, or a Semaphore's Release, has ended
+	AcquireEnd(ctx context.Context, e AcquireEvent) // the acquire has ended
+	Lost(ctx context.Context, e LossEvent)          // a hold has ended other than by Unlock or Shutdown
+	Unlocked(ctx context.Context, e UnlockEvent)    // the first Unlock of a lease, or a Semaphore's Release, has ended
 }
 
 // ContentionObserver is told, once for each, of acquires that begin to wait.
 type ContentionObserver interface {
-	Contended(ctx context.Context, e ContentionEvent)
+	Contended(ctx context.Context, e ContentionEvent) // an acquire begins to wait
 }
 
 // RenewalObserver is told of each renewal by the watchdog, also if it fails.
 type RenewalObserver interface {
-	Renewed(ctx context.Context, e RenewalEvent)
+	Renewed(ctx context.Context, e RenewalEvent) // a renewal has ended
 }
 
 // LeadershipObserver is told when this Client begins and ends to lead.
 type LeadershipObserver interface {
-	Leadership(ctx context.Context, e LeadershipEvent)
+	Leadership(ctx context.Context, e LeadershipEvent) // a leadership begins or has ended
 }
 
-// RetryObserver is told when a request other than a renewal has failed and is tried again. ctx is that
-// of its call, if one is known.
+// RetryObserver is told when a request, but no renewal, is tried again.
 type RetryObserver interface {
-	Retry(ctx context.Context, e RetryEvent)
+	Retry(ctx context.Context, e RetryEvent) // ctx is that of the call, if one is known
 }
 
 // SubscriptionObserver is told when a subscription is confirmed or ends.
 type SubscriptionObserver interface {
-	Subscription(e SubscriptionEvent)
+	Subscription(e SubscriptionEvent) // a subscription begins or has ended
 }
 
-// PublishObserver is told once, when Redis first permits a release but not its message. Waiters of
-// other processes then have to poll.
+// PublishObserver is told once, when Redis first refuses to publish a release.
 type PublishObserver interface {
-	Unpublished(err error)
+	Unpublished(err error) // what Redis replied
 }
 
 // DropObserver is told how many events and log lines were dropped.
 type DropObserver interface {
-	Dropped(events int)
+	Dropped(events int) // how many
 }
 
 // Event is what events have in common, as far as it is known and makes sense.
@@ -98,7 +88,7 @@ type RenewalEvent struct {
 	Event
 	Left time.Duration // of the lease before this renewal counted: the margin that there was
 	Took time.Duration // since it was sent
-	Err  error         // nil: it was confirmed; otherwise a RedLock's lease may be longer all the same (docs/redlock.md)
+	Err  error         // nil: it was confirmed; otherwise a RedLock's lease may be longer all the same
 }
 
 // LossEvent is the loss of a hold.
@@ -138,7 +128,6 @@ type SubscriptionEvent struct {
 	On      bool
 }
 
-// Callers is for hooks of go-redis, such as tracing: it returns the contexts of the calls whose
-// requests share the pipeline of ctx, which itself has the values of the first. For any other ctx it
-// returns nil.
+// Callers is for hooks of go-redis: it returns the contexts of the calls whose requests share the
+// pipeline of ctx, or nil.
 func Callers(ctx context.Context) []context.Context { return wire.Callers(ctx) }

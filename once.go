@@ -10,25 +10,19 @@ import (
 )
 
 // Once runs a function once among all processes that use its key, and gives everybody the result while
-// it is kept: for jobs that many processes start, or requests that may come twice (with an idempotency
-// key as the key). One caller runs it under a renewed lease; the others wait.
-//
-// If the function fails, those that wait fail too (ErrFailed), and later callers run their own. If it
-// panics, its context ends, or its lease is lost or its process dies, the next one that waits runs its
-// own. So a function may have run in part, or to its end, before: let the resource check its token
-// ([LeaseFrom]), or make it harmless to repeat. If Redis loses its data, it runs again. Details:
-// docs/synchronizers.md.
+// it is kept: for jobs that many processes start, or requests that may come twice. One caller runs it
+// under a renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it
+// anew: let the resource check its token ([LeaseFrom]), or make it harmless to repeat. Details:
+// https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ inspected }
 
 // maxFailure is how much of the text of an error others hear, in bytes.
 const maxFailure = 1 << 10
 
-// NewOnce returns the Once of a key: see [Client.NewLock] for names. A result is kept for that time
-// after the function has returned, from [MinKeep] to [MaxKeep]. A waiter that is cut off for longer
-// runs its own function. A function that hangs keeps the others waiting, unless [WithMaxHold] bounds
-// it.
+// NewOnce returns the Once of a key: see [Client.NewLock]. A result is kept for that time after the
+// function has returned, from MinKeep to MaxKeep.
 func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *Once {
-	cfg, err := lockOptions(opts, OnceOption.once)
+	cfg, err := lockOptions(opts, OnceOption.optionOfNewOnce)
 	if keep < MinKeep || keep > MaxKeep {
 		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
 	}
@@ -45,19 +39,13 @@ func (o *Once) core() *core {
 	return o.inspected.core
 }
 
-// Do returns the result that is kept, or waits while another caller runs, or calls fn and reports that
-// it ran. fn gets the context of the lease ([Lease.Context]). Do not change a result: others share it.
-//
-// An error of fn is returned as by [Do], and nothing is kept. If fn returned a result, Do returns it,
-// and the error
-//   - is nil if the result was written; a nil result is kept as an empty one;
-//   - matches ErrLeaseLost if the lease was lost: the result of another may count;
-//   - matches ErrUnconfirmed if Redis did not confirm the write, which is repeated until the lease has
-//     run out; until then nobody else runs;
-//   - matches ErrInvalidArgument if the result exceeds [MaxResultLength].
-//
-// If fn did not run, the error matches ErrNotRun, and ErrFailed if another caller's function failed
-// while this one waited; else it is one of [Locker].Lock.
+// Do returns the result that is kept, or waits while another caller runs, or calls fn, with the context
+// of a lease, and reports that it ran. Do not change a result: others share it. An error of fn is
+// returned as by [Do], and nothing is kept. A result of fn is returned also with an error, which is nil
+// if it was written, or matches ErrLeaseLost if the lease was lost, ErrUnconfirmed if Redis did not
+// confirm the write, which is repeated, or ErrInvalidArgument if it exceeds MaxResultLength. If fn did
+// not run, the error matches ErrNotRun, and ErrFailed if another caller's function failed while this one
+// waited; else it is one of [Locker].
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), opts ...WaitOption) (result []byte, ran bool, err error) {
 	return o.do(ctx, fn, true, opts)
 }
@@ -96,8 +84,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	return result, true, err
 }
 
-// Peek returns the result that is kept, without waiting or running anything. Bounds and errors are
-// those of an [Inspector].
+// Peek returns the result that is kept, and runs nothing.
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 	l := o.core()
 	if err := l.check(ctx); err != nil {
@@ -111,8 +98,7 @@ func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 }
 
 // Forget deletes the result that is kept, and reports whether there was one. It does not affect a
-// function that runs now. Bounds and errors are those of an [Inspector]; after ErrUnreachable it may
-// have been done.
+// function that runs now.
 func (o *Once) Forget(ctx context.Context) (was bool, err error) {
 	l := o.core()
 	if err := l.check(ctx); err != nil {

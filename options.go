@@ -26,6 +26,7 @@ const (
 	MinLease               = 10 * time.Millisecond  // a round trip and the drift could use up less
 	MaxLease               = 24 * time.Hour         // how long a crashed holder can keep a lock
 	MaxNameLength          = protocol.MaxNameLength // of a lock, with the prefix
+	MaxLabelLength         = 64                     // of WithLabel
 	DefaultHandOverPasses  = 64                     // others wait for some ms of short sections
 	MaxHandOverPasses      = 1000
 	DefaultHandOverTime    = 10 * time.Millisecond
@@ -73,9 +74,8 @@ func apply[C any, O ~func(*C)](opts []O, c *C) error {
 	return nil
 }
 
-// Option configures a Client. [New] refuses values out of bounds and nil options with
-// ErrInvalidArgument. Durations are from 1 ms to [MaxLease] unless an option says otherwise. Defaults
-// are constants, such as DefaultWatchdogLease.
+// Option configures a Client. New refuses values out of bounds, and nil ones, with ErrInvalidArgument.
+// Most durations are from 1 ms to MaxLease.
 type Option func(*config)
 
 type config struct {
@@ -221,8 +221,7 @@ func checkLease(what string, d time.Duration) error {
 // [MinLease], of which WithDrift leaves more than a third.
 func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
 
-// WithCommandTimeout bounds one operation on Redis with its resends. After half of it without a reply,
-// the request is sent again on another connection.
+// WithCommandTimeout bounds one operation on Redis, with all its resends.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
 
 // WithUnlockTimeout bounds Close, and Unlock, which outlasts its context.
@@ -231,9 +230,8 @@ func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlo
 // WithLongestPoll bounds how long a waiter without messages sleeps.
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
-// WithWaiterLease sets for how long a waiter keeps its place in Redis without reporting, which it does
-// each third of that. A waiter that is cut off or stopped for longer may lose its place; one that dies
-// delays others by at most as much. All clients should use the same, at least [MinWaiterLease].
+// WithWaiterLease sets for how long a waiter keeps its place in Redis without a sign of life. All
+// clients should use the same, at least [MinWaiterLease].
 func WithWaiterLease(d time.Duration) Option { return func(c *config) { c.waiterLease = d } }
 
 // WithDrift sets the safety margin of a lease, lost after lease - lease*factor - floor. The factor is
@@ -242,21 +240,15 @@ func WithDrift(factor float64, floor time.Duration) Option {
 	return func(c *config) { c.driftFactor, c.driftFloor = factor, floor }
 }
 
-// WithPrefix puts a prefix, by default none, before the name of each lock. Redis and other clients see
-// the result (Java needs a NameMapper that does the same). An opening brace in it must begin a hash
-// tag, such as {app}.
+// WithPrefix puts a prefix, by default none, before the name of each lock, and its keys. An opening
+// brace in it must begin a hash tag, such as {app}.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // WithReplicaAck makes each lease count only when n replicas have confirmed it within the time-out,
 // which must be shorter than the read time-out of go-redis and is added to WithCommandTimeout. With too
-// few, an acquire releases the lock and fails with ErrNotAcquired; a renewal does not move the
-// deadline; Extend fails with ErrUnreachable. A re-entry without WithLease, and the members of a
-// RedLock, do not wait.
-//
-// A hold survives a failover to a replica that confirmed; with n all replicas and
-// [WithFailoverQuarantine], any one failover, and no lock can be acquired or kept while a replica is
-// away. The default is 0. Otherwise rdb must be a *redis.Client or *redis.ClusterClient. Details:
-// docs/failover.md.
+// few, an acquire fails with ErrNotAcquired, a renewal does not move the deadline, and Extend fails with
+// ErrUnreachable. A hold survives a failover to a replica that confirmed. rdb must be a *redis.Client or
+// *redis.ClusterClient. The default is 0. Details: https://go-rlock.github.io/rlock/latest/failover/
 func WithReplicaAck(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
 }
@@ -269,16 +261,16 @@ func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mo
 // of one that an Observer may have.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
 
-// WithLogger sets where the client's id, losses, failing renewals and broken subscriptions are logged, by default
-// nowhere. nil is refused. Details: docs/observing.md.
+// WithLogger sets where losses, failing renewals and the like are logged, by default nowhere: see
+// https://go-rlock.github.io/rlock/latest/observing/#logger
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 // WithLabel says what this process is to others, in place of the name of its program: see [Process]. It
 // is printable, and has at most [MaxLabelLength] bytes.
 func WithLabel(label string) Option { return func(c *config) { c.label = label } }
 
-// WithAnonymity keeps the client from telling Redis which process it is, and from asking who others are:
-// both cost a command a minute or less, and show host names to all who share the prefix.
+// WithAnonymity keeps the client from telling Redis which process it is, with its host, to all who share
+// the prefix, and from asking who others are.
 func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {

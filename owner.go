@@ -62,11 +62,8 @@ func (ch *chain) in(ctx context.Context, innermost *Lease) context.Context {
 }
 
 // LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
-// functions of [Do], [Once.Do] and [Election.Run], for its fencing token and all else that a lease can
-// do. Do not unlock it there.
-//
-// A lease that has ended is returned too. ok is false if there is none: the context of an acquire does
-// not descend from its lease, and WithOwner and WithoutOwner cut off the leases above.
+// functions of Do, Once.Do and Election.Run. Do not unlock it there. It may have ended. ok is false if
+// there is none. See https://go-rlock.github.io/rlock/latest/locks/#owners-and-contexts
 func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	if ctx == nil {
 		return nil, false
@@ -76,17 +73,13 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 }
 
 // WithOwner returns a context with a new owner: calls with it, or with contexts made from it, re-enter
-// every lock that the owner holds, like one thread of Redisson. Locks that ctx descends from exclude
-// it.
-//
-// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock. Use it only where
-// contexts of leases cannot be passed on.
+// every lock that the owner holds, like one thread of Redisson. Locks that ctx descends from exclude it.
+// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock.
 func WithOwner(ctx context.Context) context.Context {
 	return (&chain{owner: &owner{}}).in(ctx, nil)
 }
 
-// WithoutOwner returns a context that descends from no lease and has no owner: the locks of the caller
-// exclude it.
+// WithoutOwner returns a context that descends from no lease and has no owner.
 func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx, nil) }
 
 // with is the chain with one more hold. It leaves out a hold of the chain's owner, which

@@ -11,25 +11,20 @@ import (
 )
 
 // PermitSemaphore is a semaphore whose permits have leases, the counterpart of Redisson's
-// RPermitExpirableSemaphore. A Lease is one hold of n permits, without a fencing token. Those of a
-// process that dies come back at the end of the lease; those that Java holds without a lease never do.
-// If one permit of a lease is gone, the lease is lost as a whole.
-//
-// Nothing is re-entered: an owner that holds all permits and asks for more waits for itself. Waiters of
-// one client are served in the order of their calls, except that none waits behind a request for more
-// permits than there are; for an order among clients use [WithFairness]. The number of permits stays in
-// Redis until it is deleted. Details: docs/synchronizers.md.
+// RPermitExpirableSemaphore. A [Lease] is one hold of n permits, without a token; it is lost as a whole
+// if one permit is. Permits of a process that dies come back at the end of the lease. Nothing is
+// re-entered: who holds all permits and asks for more waits for itself. For an order among clients use
+// WithFairness. Details: https://go-rlock.github.io/rlock/latest/synchronizers/#permitsemaphore
 type PermitSemaphore struct {
 	one     *core // takes one permit at a time
 	counter protocol.PermitCounter
 	most    int // that a lease can have
 }
 
-// NewPermitSemaphore returns the semaphore of a name: see [Client.NewLock]. Say how many permits there are:
-// [WithPermits], or [PermitSemaphore.TrySetPermits].
+// NewPermitSemaphore returns the semaphore of a name: see [WithPermits].
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	var cfg permitConfig
-	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.permitSemaphore(&cfg) }))
+	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.optionOfNewPermitSemaphore(&cfg) }))
 	if cfg.fair {
 		l, names := newCore(c, fairPermitsFamily, name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
@@ -44,18 +39,12 @@ func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) 
 
 type permitOption func(c *permitConfig)
 
-func (o permitOption) permitSemaphore(c *permitConfig) { o(c) }
+func (o permitOption) optionOfNewPermitSemaphore(c *permitConfig) { o(c) }
 
-// WithFairness makes a PermitSemaphore first come, first served among all processes: a request waits
-// for all that came before it, and TryAcquire takes permits only if nobody waits. A request for more
-// permits than there are does not hold up the others. A release wakes only the next request.
-//
-// The waiter of a dead process holds up those for whom there is room beside it for a third of the waiter
-// lease at most, and the others for all of it: see [WithWaiterLease].
-//
-// Its keys are its own, so all clients of a name must use it, and Java cannot. While permits without
-// it, or a lock, have the name, its methods fail with ErrForeignKey; the others do not see it. Details:
-// docs/synchronizers.md.
+// WithFairness makes a PermitSemaphore first come, first served among all processes. TryAcquire then
+// takes permits only if nobody waits. A dead waiter holds up others for a waiter lease at most
+// ([WithWaiterLease]). All clients of a name must use it, and Java cannot. While permits without it, or
+// a lock, have the name, its methods fail with ErrForeignKey; others do not see it.
 func WithFairness() PermitSemaphoreOption {
 	return permitOption(func(c *permitConfig) { c.fair = true })
 }
@@ -85,8 +74,8 @@ func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error
 	return changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.TrySetPermits(op, n) }, s.counter.Seal)
 }
 
-// AddPermits adds n permits, or takes -n away, as SetPermits does. More than MaxPermits, or as many
-// below 0, are refused with ErrInvalidArgument. After an error nothing is added.
+// AddPermits adds n permits, or takes -n away, as SetPermits does, up to MaxPermits either way. After an
+// error nothing is added.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -99,9 +88,8 @@ func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was before. Nobody loses a
-// lease: if more are held, fewer are free than none until enough have been given back. Without an
-// answer the outcome is unknown.
+// SetPermits sets the number of permits, from 1 to MaxPermits, and ends no lease: fewer may be free than
+// none. Without an answer that is unknown.
 func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
 	l := s.core()
 	if err := l.check(ctx); err != nil {
@@ -182,8 +170,7 @@ func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOpt
 	return acquirePermits(ctx, s, n, true, opts)
 }
 
-// TryAcquire takes n permits if they are free, and does not wait. Errors are those of [Locker].TryLock,
-// and ErrNotSet.
+// TryAcquire is Acquire without waiting for others, as TryLock of a [Locker].
 func (s *PermitSemaphore) TryAcquire(ctx context.Context, n int, opts ...TryOption) (*Lease, error) {
 	return acquirePermits(ctx, s, n, false, opts)
 }

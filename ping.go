@@ -11,13 +11,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant a
-// free lock now, and no hold of this client has gone without a confirmed renewal for two thirds of its
-// lease. Otherwise the error says which, and matches ErrUnreachable, ErrRefused (as by a replica, without
-// memory, or to a user who may not acquire a [Lock]), ErrNotAcquired (too few replicas, or a quarantine), ErrClosed or that of a renewal.
-//
-// It returns within the command time-out, or when ctx ends, and draws no token. Of a RedLock, ask each
-// client.
+// Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant
+// a free lock now, and no renewal of this client is late. Otherwise the error is that of an acquire or a
+// renewal. It returns within the command time-out. Of a RedLock, ask each client.
 func (c *Client) Ping(ctx context.Context) error {
 	switch {
 	case !c.made():

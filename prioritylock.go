@@ -7,9 +7,9 @@ import (
 )
 
 // PriorityLock is a reentrant, exclusive lock that goes to the waiter with the highest priority
-// ([PriorityLock.At]), and among equals to the first, across processes. TryLock takes it only if no
-// waiter goes before it. Without [WithAging] a low priority can starve. Keys are as in
-// [FairReadWriteLock].
+// ([PriorityLock.At]), and among equals to the first, across processes. Without WithAging a low priority
+// can starve. Keys are as in FairReadWriteLock. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#prioritylock
 type PriorityLock struct{ *core }
 
 var _ Locker = (*PriorityLock)(nil)
@@ -17,7 +17,7 @@ var _ Locker = (*PriorityLock)(nil)
 // NewPriorityLock returns the priority lock of a name: see [Client.NewLock].
 func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
 	var cfg priorityConfig
-	err := applyEach(opts, func(o PriorityLockOption) { o.priorityLock(&cfg) })
+	err := applyEach(opts, func(o PriorityLockOption) { o.optionOfNewPriorityLock(&cfg) })
 	if d := cfg.aging; err == nil && cfg.hasAging && (d < MinAging || d > MaxAging) {
 		err = invalid("WithAging(%v): must be between %v and %v", d, MinAging, MaxAging)
 	}
@@ -27,8 +27,8 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	return &PriorityLock{l}
 }
 
-// At returns the same lock for callers of a priority, from MinPriority to MaxPriority, the most urgent,
-// instead of DefaultPriority: press.At(9).Lock(ctx). The first call reports any other priority.
+// At returns the same lock for callers of a priority, from MinPriority to MaxPriority, the most urgent:
+// press.At(9).Lock(ctx).
 func (l *PriorityLock) At(priority int) Locker {
 	if l == nil || l.core == nil {
 		return &PriorityLock{}
@@ -44,11 +44,10 @@ func (l *PriorityLock) At(priority int) Locker {
 
 type priorityOption func(c *priorityConfig)
 
-func (o priorityOption) priorityLock(c *priorityConfig) { o(c) }
+func (o priorityOption) optionOfNewPriorityLock(c *priorityConfig) { o(c) }
 
-// WithAging adds one step of priority for each d that a waiter has waited, without an upper bound, so
-// none starves. d is from [MinAging] to [MaxAging]. By default waiting does not count. All clients of a
-// lock must use the same.
+// WithAging adds one step of priority for each d that a waiter has waited, so none starves. d is from
+// MinAging to MaxAging, and the same for all clients.
 func WithAging(d time.Duration) PriorityLockOption {
 	return priorityOption(func(c *priorityConfig) { c.aging, c.hasAging = d, true })
 }

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Process is the process of a client of this package, as that says itself; zero if it is not known:
-// see [WithAnonymity] and docs/observing.md.
+// Process is the process of a client of this package, as that says itself, or zero: see
+// https://go-rlock.github.io/rlock/latest/observing/#who-holds-it
 type Process struct {
 	Label   string    // of WithLabel
 	Program string    // the base name of the executable
@@ -22,7 +22,7 @@ type Process struct {
 	Started time.Time // by the clock of the host, in whole seconds
 }
 
-// String is as "billing@web-3 (pid 4121)", with the program if there is no label; "" if nothing is known.
+// String is as "billing@web-3 (pid 4121)": label or program; "" if unknown.
 func (p Process) String() string {
 	if p == (Process{}) {
 		return ""
@@ -33,9 +33,6 @@ func (p Process) String() string {
 	}
 	return who + "@" + p.Host + " (pid " + strconv.Itoa(p.PID) + ")"
 }
-
-// MaxLabelLength is the longest label, in bytes.
-const MaxLabelLength = 64
 
 const (
 	mostProgram = MaxLabelLength

@@ -3,24 +3,21 @@ package rlock
 import "github.com/go-rlock/rlock/internal/protocol"
 
 // ReadWriteLock is a reentrant lock that any number of readers or one writer can hold, the counterpart
-// of Redisson's RReadWriteLock. A writer may read too, with the context of its write lease, and keeps
-// that read hold when it unlocks the write lease. A reader that asks to write gets ErrUpgrade.
-//
-// Readers and writers alternate, so neither side starves the other; there is no other order among
-// clients. Java readers, and those of clients WithReaderPreference, overtake waiting writers. A waiter
-// that died keeps the other side out for at most a waiter lease. Details: docs/locks.md.
+// of Redisson's RReadWriteLock. A writer may read too; a reader that asks to write gets ErrUpgrade.
+// Readers and writers alternate, so neither side starves, but Java readers, and those of clients
+// WithReaderPreference, overtake waiting writers. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#readwritelock
 type ReadWriteLock struct {
 	Reader ReadLock  // the shared side
 	Writer WriteLock // the exclusive side
 }
 
-// ReadLock is the shared side of a read-write lock. Its leases have no fencing token: Token is 0.
-// ForceUnlock ends all read holds, but in a ReadWriteLock not those of a writer, which end with the
-// write hold or ForceUnlockIf.
+// ReadLock is the shared side of a read-write lock. Its leases have no token. In a ReadWriteLock
+// ForceUnlock does not end the read holds of a writer.
 type ReadLock struct{ *core }
 
-// WriteLock is the exclusive side of a read-write lock. ForceUnlock ends the write hold, and in a
-// ReadWriteLock the writer's read holds too. ForceUnlockIf ends the write hold only.
+// WriteLock is the exclusive side of a read-write lock. In a ReadWriteLock ForceUnlock ends the writer's
+// read holds too, and ForceUnlockIf does not.
 type WriteLock struct{ *core }
 
 var (
@@ -31,7 +28,7 @@ var (
 // NewReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	var cfg readWriteConfig
-	err := applyEach(opts, func(o ReadWriteLockOption) { o.readWriteLock(&cfg) })
+	err := applyEach(opts, func(o ReadWriteLockOption) { o.optionOfNewReadWriteLock(&cfg) })
 	read, names := newCore(c, rwFamily, name, cfg.lockConfig, err)
 	read.side = shared
 	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
@@ -40,6 +37,7 @@ func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *Rea
 	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }
 
+// Name is the name of both sides, with the prefix of the client.
 func (l *ReadWriteLock) Name() string {
 	if l == nil {
 		return ""
@@ -49,11 +47,10 @@ func (l *ReadWriteLock) Name() string {
 
 type readWriteOption func(c *readWriteConfig)
 
-func (o readWriteOption) readWriteLock(c *readWriteConfig) { o(c) }
+func (o readWriteOption) optionOfNewReadWriteLock(c *readWriteConfig) { o(c) }
 
-// WithReaderPreference lets readers enter whenever others read, whoever waits, as in Redisson. Without
-// pauses between readers no writer ever enters, and writers that follow each other may starve readers.
-// All clients of a lock must use it, or none. Exclusion does not depend on it.
+// WithReaderPreference lets readers enter whenever others read, as in Redisson. All clients of a lock
+// must use it, or none. Writers may starve.
 func WithReaderPreference() ReadWriteLockOption {
 	return readWriteOption(func(c *readWriteConfig) { c.readerPreference = true })
 }

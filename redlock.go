@@ -13,22 +13,18 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
-// RedLock is a lock on a majority of independent masters: it excludes, and can be acquired, as long as
-// a majority of them answers and keeps its data. If, of N nodes with a quorum of q, at least 2q-N that
+// RedLock is a lock on a majority of independent masters: it excludes, and can be acquired, as long as a
+// majority of them answers and keeps its data. If, of N nodes with a quorum of q, at least 2q-N that
 // voted for a hold lose their data within one lease, there may be two holders, except with
-// [WithRestartQuarantine]. Tokens increase in the order of holds, unless so many nodes return with old
-// data, or with a clock that is behind.
-//
-// All clients of a lock must name the same nodes, in any order, and the same prefix. The first client
-// is the home: its options, watchdog and observer apply, and its Shutdown ends the leases. Details:
-// docs/redlock.md.
+// [WithRestartQuarantine]. All clients of a lock must name the same nodes. The options, watchdog and
+// observer of the first client apply. Details: https://go-rlock.github.io/rlock/latest/redlock/
 type RedLock struct{ *core }
 
 var _ Locker = (*RedLock)(nil)
 
 type redOption func(c *redConfig)
 
-func (o redOption) redLock(c *redConfig) { o(c) }
+func (o redOption) optionOfNewRedLock(c *redConfig) { o(c) }
 
 // WithQuorum sets how many nodes must vote for a hold: from a majority, the default, to all. With more,
 // fewer may be away, and more may lose their data.
@@ -44,28 +40,24 @@ func WithNodeTimeout(d time.Duration) RedLockOption {
 
 // WithRestartQuarantine keeps a node that has restarted, lost its data, or was replaced by a replica
 // from voting until every hold that it voted for has run out. Then a hold survives any number of
-// restarts, with old data or none, and clock jumps of fewer than a quorum of nodes.
-//
-// All clients of the lock must use it, with the same longest lease ([WithLongestLease]), of which it
-// takes a fifteenth off each lease, 2 s at most. It needs three nodes or more, whose clocks agree
-// within a hundredth of the longest lease, which allow INFO in scripts and evict no keys, and clients
-// that live for the longest lease. A new deployment is in quarantine as a whole
-// ([RedLock.BootstrapNodes]). Details: docs/failover.md.
+// restarts, and clock jumps of fewer than a quorum of nodes. All clients of the lock must use it, with
+// the same longest lease ([WithLongestLease]). A new deployment is in quarantine as a whole
+// ([RedLock.BootstrapNodes]). What else it needs and costs:
+// https://go-rlock.github.io/rlock/latest/failover/#withrestartquarantine
 func WithRestartQuarantine() RedLockOption {
 	return redOption(func(c *redConfig) { c.quarantine = true })
 }
 
 // WithLongestLease bounds all leases of a RedLock, and the time of its quarantine: by default the
-// watchdog lease of the first client, and the same for all RedLocks that share nodes. docs/failover.md
-// says how to lower it.
+// watchdog lease of the first client. RedLocks that share nodes have the same:
+// https://go-rlock.github.io/rlock/latest/failover/#withrestartquarantine
 func WithLongestLease(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.longest, c.hasLongest = d, true })
 }
 
-// NewRedLock returns the lock of a name on independent masters, usually three or five. It sends
-// nothing. The error matches ErrInvalidArgument if there is no client, one is nil or occurs twice, two
-// have one server's address or different prefixes, or the name or an option is invalid. Two addresses
-// of one server, Sentinel deployments and wrappers are not recognized as one.
+// NewRedLock returns the lock of a name on independent masters, usually three or five. It sends nothing.
+// The error matches ErrInvalidArgument if there is no client, one is nil or occurs twice, two have one
+// server's address or different prefixes, or the name or an option is invalid.
 func NewRedLock(name string, clients []*Client, opts ...RedLockOption) (*RedLock, error) {
 	l, err := newRedLock(name, clients, opts)
 	if err != nil {
@@ -80,7 +72,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	}
 	home := clients[0]
 	cfg := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longest: home.cfg.watchdogLease}
-	err := applyEach(opts, func(o RedLockOption) { o.redLock(&cfg) })
+	err := applyEach(opts, func(o RedLockOption) { o.optionOfNewRedLock(&cfg) })
 	l, names := newCore(home, redFamily(clients), name, cfg.lockConfig, err)
 	if l.argErr != nil {
 		return nil, l.argErr
@@ -184,8 +176,8 @@ func redFamily(clients []*Client) string {
 
 // BootstrapNodes lets all nodes of a new deployment vote at once. It is for the operator, once: no
 // process may have held any RedLock on these nodes within the longest lease. The error matches
-// ErrNoQuorum if a node does not answer or is unfit, and ErrInvalidArgument if the lock has no
-// quarantine, or if only some nodes may vote and have voted. A failed call may be repeated.
+// ErrNoQuorum if a node does not answer or is unfit: then call again. ErrInvalidArgument: the lock has
+// no quarantine, or only some nodes may vote and have voted.
 func (l *RedLock) BootstrapNodes(ctx context.Context) error {
 	if l == nil {
 		l = &RedLock{}

@@ -36,11 +36,9 @@ type wanted struct {
 }
 
 // ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,
-// or has asked before. The holder decides. The first call begins to listen; before that it costs
-// nothing. Without messages the request takes up to a third of the watchdog lease.
-//
-// Permits and members of a DoubleBarrier are never asked. The end of the lease does not close the
-// channel: wait for Done too. A nil lease has none.
+// or has asked before; a nil lease has none. The holder decides. The first call begins to listen. The
+// end of the lease does not close the channel: wait for Done too. See
+// https://go-rlock.github.io/rlock/latest/locks/#asking-holders-to-release
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	if l.none() {
 		return nil
@@ -188,6 +186,7 @@ func (h *hold) deafenLocked() {
 	}
 }
 
+// RequestRelease asks the holders to release it: see [ReleaseRequester].
 func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err

@@ -8,64 +8,50 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Locker is what every lock type can do, and what a [MultiLock] needs of its members: see also
-// [Inspector] and [ReleaseRequester].
+// Locker is what every lock can do, and what a [MultiLock] needs of its members.
 type Locker interface {
 	// Name is the name of the lock, with the client's prefix.
 	Name() string
-	// Lock waits until it has the lock and returns a lease. Waiters of one client get it in the order
-	// of their calls; among clients the type decides. The error matches
-	//   - ErrNotAcquired, if another had the lock or went first, or too few replicas confirmed
-	//     (WithReplicaAck); Error.HolderID, Error.Process and Error.Left tell who has it, maybe this
-	//     client, and for how long;
-	//   - ErrUnreachable (a RedLock: ErrNoQuorum too), if Redis gave no answer for a watchdog lease, or
-	//     until the end of the wait;
-	//   - ErrRefused, if Redis replied with an error. Lock waits out those of a server that may soon
-	//     serve again, such as LOADING or READONLY, and returns others at once;
-	//   - ErrLeaseLost, ErrReentrant or ErrUpgrade, if ctx descends from a hold of this lock that is
-	//     lost and not unlocked, from one WithNonReentrant, or from a read hold and this is the write
-	//     side;
+	// Lock waits until it has the lock and returns a lease. Waiters of one client get it in the order of their calls;
+	// among clients the type decides. The error matches
+	//   - ErrNotAcquired, if another had the lock or went first: [Error] tells who, maybe this client, and for how
+	//     long; or too few replicas confirmed (WithReplicaAck);
+	//   - ErrUnreachable (a RedLock: ErrNoQuorum too), if Redis gave no answer for a watchdog lease, or until the end
+	//     of the wait; ErrRefused, if it replied with an error, which Lock waits out for as long if it may pass soon;
+	//   - ErrLeaseLost, ErrReentrant or ErrUpgrade, if ctx descends from a hold of this lock that is lost and not
+	//     unlocked, from one WithNonReentrant, or from a read hold and this is the write side;
 	//   - ErrForeignKey, if the lock's key holds something else, ErrClosed or ErrInvalidArgument;
 	//   - ctx.Err(), if ctx ended: beside one of the first three, or alone if nothing was seen.
 	//
-	// After an error no hold and no place in a queue is left. A grant that was under way is given back,
-	// in the background if need be, or runs out with its lease. Details: docs/locks.md.
+	// After an error no hold and no place in a queue is left; a grant that was under way is given back, or runs out
+	// with its lease. Details: https://go-rlock.github.io/rlock/latest/locks/#when-an-acquire-fails
 	Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
-	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does not wait for
-	// another holder. Errors are those of Lock; for Redis it waits only the command time-out, to which
-	// WithReplicaAck adds its own.
+	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does not wait for another holder.
+	// Errors are those of Lock; for Redis it waits only the command time-out, to which WithReplicaAck adds its own.
 	TryLock(ctx context.Context, opts ...TryOption) (*Lease, error)
 }
 
 // Inspector looks at a lock, and frees it for an operator, without a lease. The context and the command
-// time-out bound it. Errors match ErrUnreachable, ErrNoQuorum, ErrRefused, ctx.Err(), ErrClosed or
-// ErrInvalidArgument.
+// time-out bound that, and all else that only looks. Errors match ErrUnreachable, ErrNoQuorum,
+// ErrRefused, ctx.Err(), ErrClosed or ErrInvalidArgument.
 type Inspector interface {
-	// State returns who holds the lock, as Redis shows it now.
-	State(ctx context.Context) (State, error)
-	// IsLocked reports whether anybody holds the lock, or this side. Its cost does not depend on the
-	// number of holders.
-	IsLocked(ctx context.Context) (bool, error)
-	// HoldCount returns how often the hold that ctx descends from has been entered, according to Redis:
-	// 0 if it is gone, or there is none.
-	HoldCount(ctx context.Context) (int, error)
-	// ForceUnlock frees the lock, or all holds of this side, whoever holds it, and reports whether it
-	// was held. The holder learns of it (ErrRemoved or ErrTakenOver) with its next renewal, with a
-	// fixed lease by Extend, Unlock or its end. After ErrUnreachable or ctx.Err() the outcome is
-	// unknown. The first call in a cluster may take the command time-out twice.
+	State(ctx context.Context) (State, error)   // who holds the lock, as Redis shows it now
+	IsLocked(ctx context.Context) (bool, error) // whether anybody holds the lock, or this side
+	HoldCount(ctx context.Context) (int, error) // how often the hold that ctx descends from was entered; 0: it is gone
+	// ForceUnlock frees the lock, or all holds of this side, whoever holds it, and reports whether it was held. The
+	// holder learns of it (ErrRemoved or ErrTakenOver) with its next renewal, with a fixed lease by Extend, Unlock or
+	// its end. After ErrUnreachable or ctx.Err() the outcome is unknown.
 	ForceUnlock(ctx context.Context) (bool, error)
-	// ForceUnlockIf does that only for the hold with this id (Lease.HoldID, Holder.HoldID). A newer
-	// hold has another id, unless it was handed over (WithHandOver). An empty id is refused.
+	// ForceUnlockIf does that only for the hold with this id (Lease.HoldID, Holder.HoldID). A newer hold has another
+	// id, unless it was handed over (WithHandOver). An empty id is refused.
 	ForceUnlockIf(ctx context.Context, holdID string) (bool, error)
 }
 
 // ReleaseRequester asks holders to release a lock.
 type ReleaseRequester interface {
-	// RequestRelease asks whoever keeps others out: the holder; for the write side the writer and all
-	// readers, for the read side the writer. It returns whether there was anybody to ask. The holder
-	// decides: see [Lease.ReleaseRequested]. Java does not listen. A request is for these holds, never
-	// for a later one, and stands for ten minutes. After ErrUnreachable, ErrNoQuorum or ctx.Err() it is
-	// unknown whether anybody was asked; asking again does no harm.
+	// RequestRelease asks whoever keeps others out, and returns whether there was anybody to ask. The holder decides:
+	// see [Lease.ReleaseRequested]. After ErrUnreachable, ErrNoQuorum or ctx.Err() it is unknown whether anybody was
+	// asked. See https://go-rlock.github.io/rlock/latest/locks/#asking-holders-to-release
 	RequestRelease(ctx context.Context) (asked bool, err error)
 }
 
@@ -75,27 +61,21 @@ var _ interface {
 	ReleaseRequester
 } = (*Lock)(nil)
 
-// Lock is a reentrant lock without an order among clients, the counterpart of Redisson's RLock. It is a
-// name without state, not a hold. It excludes all other owners of the name, in this process, in others
-// and in Java.
+// Lock is a reentrant lock without an order among clients, the counterpart of Redisson's RLock. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#lock
 type Lock struct{ *core }
 
 // NewLock returns the lock of a name. It sends nothing; the first call reports invalid arguments, a nil
-// Client or option among them.
-//
-// A name is any string of 1 to MaxNameLength bytes; Java clients need UTF-8. In a cluster a part in
-// braces decides the slot: "{orders}:1" and "{orders}:2" are on one node. A name with a brace but
-// without such a part is refused, and so are names all in braces or in the form of a key beside another
-// lock (docs/locks.md). Use one type for each name.
+// Client or option among them. A name is any string of 1 to [MaxNameLength] bytes, except for some with
+// braces. Use one type for each. See https://go-rlock.github.io/rlock/latest/locks/#names
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
-	cfg, err := lockOptions(opts, LockOption.lock)
+	cfg, err := lockOptions(opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, hashFamily, name, cfg, err)
 	l.asks = protocol.NewLock(&l.c.site, names)
 	return &Lock{l}
 }
 
-// core has the methods of Locker, which says what they promise, for every type.
-
+// Name is the name of the lock, with the prefix of its client.
 func (l *core) Name() string {
 	if l == nil {
 		return ""
@@ -103,10 +83,12 @@ func (l *core) Name() string {
 	return l.name()
 }
 
+// Lock waits until it has the lock, and returns a lease of it: see [Locker].
 func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lock(ctx, l, true, opts)
 }
 
+// TryLock takes the lock if nobody holds it, and does not wait: see [Locker].
 func (l *core) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
 	return lock(ctx, l, false, opts)
 }
@@ -117,17 +99,14 @@ func isNil(l Locker) bool {
 	return l == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Do holds the lock while fn runs, with the context of the lease ([Lease.Context]). If the lock is not
-// acquired, it returns the error of Lock. If fn panics, it releases the lock.
-//
-// Do joins the errors of fn and of Unlock, so the result is no *Error. In this order:
+// Do holds the lock while fn runs, with the context of the lease ([Lease.Context]), and releases it,
+// also if fn panics. The error joins those of fn and of Unlock, so it is no *Error. It matches, in this
+// order, also of calls of Do inside each other:
 //   - ErrNotRun: fn was not called; the error is that of Lock;
 //   - ErrUnconfirmed: fn returned nil, and Redis did not confirm the release;
-//   - ErrLeaseLost: the lock was lost while fn ran, whatever fn returned, which the error matches too;
-//   - else fn failed, with the error that it matches. It is ErrClosed if fn returned the error of its
-//     context because the client shuts down: not context.Canceled then, unless ctx had ended before.
-//
-// That holds for calls of Do inside each other. Details: docs/locks.md.
+//   - ErrLeaseLost: the lock was lost while fn ran, whatever fn returned, which it matches too;
+//   - else what fn returned, or ErrClosed if that is the end of its context because the client shuts
+//     down.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	switch {
 	case isNil(l):

@@ -12,15 +12,10 @@ const earlyMost = time.Second
 const farthest = 9 * 366 * 24 * time.Hour
 
 // ScheduledTime is the scheduled time that a call at now is for, if a scheduler does not tell it: the
-// latest that has come, or the next if that comes within a second, and within a tenth of the time
-// between the two. next is as for [CronJob.Missed]. Two processes get the same one, wherever their
-// clocks are, unless their timers come late by the whole time between two ticks.
-//
-// The error matches ErrInvalidArgument: the schedule has no such time, or counts from when it is asked,
-// as the @every of robfig/cron does. Then each process has times of its own: see [Every].
-//
-// now.Round is no way to get it: a timer that is late by half of the interval gets the tick after its
-// own, and schedules need not begin with the hour.
+// latest that has come, or the next if that is very near. All processes get the same one, unless their
+// timers come late by the whole time between two ticks. next is as for [CronJob.Missed]; without such a
+// time, and for an @every of robfig/cron (see [Every]), the error matches ErrInvalidArgument. See
+// https://go-rlock.github.io/rlock/latest/cron/#the-scheduled-time
 func ScheduledTime(now time.Time, next func(after time.Time) time.Time) (time.Time, error) {
 	if next == nil {
 		return time.Time{}, &Error{Err: invalid("ScheduledTime needs a schedule")}
@@ -58,17 +53,15 @@ func checkSchedule(next func(after time.Time) time.Time, ticks []time.Time) erro
 	return nil
 }
 
-// Interval is a schedule with the same ticks in each process: see [Every]. It is a cron.Schedule of robfig/cron.
+// Interval is a cron.Schedule with the same ticks in each process: see [Every].
 type Interval struct{ every time.Duration }
 
-// Every returns the schedule of all times that are whole multiples of d in UTC, as [time.Time.Truncate]
-// counts: an hour begins with each hour, a week on Monday. The @every of robfig/cron and the jobs of
-// gocron by duration count from when a process began, and so run once on each instance. An interval that
-// is not a number of whole milliseconds has no times: [ScheduledTime], [CronJob.Missed] and
-// [CronJob.Do] refuse that.
+// Every returns the schedule of all whole multiples of d in UTC, as time.Time.Truncate counts: an hour
+// begins with each hour, a week on Monday. It is the same in each process, unlike the @every of
+// robfig/cron. Unless d is a number of whole milliseconds, all that take a schedule refuse it.
 func Every(d time.Duration) Interval { return Interval{d} }
 
-// Next returns the first of the times after another; zero if the interval is invalid.
+// Next returns the first of the times after another; zero if there is none.
 func (i Interval) Next(after time.Time) time.Time {
 	if i.every < time.Millisecond || i.every%time.Millisecond != 0 {
 		return time.Time{}

@@ -9,10 +9,9 @@ import (
 // that of Do, Lease.Do, Once.Do, CronJob.Do and Election.Run. Such calls nest, and whoever gets the error
 // of the outer one must not take what it says of an inner lock for what happened to the outer one.
 
-// Do calls fn with the context of the lease ([Lease.Context]), and unlocks the lease when fn has
-// returned or panicked: for leases that [Do] does not acquire, such as those of a [PermitSemaphore], of
-// Campaign, Enter and Adopt. The error is that of [Do]. If the lease has ended before, fn is not called,
-// and the error matches ErrNotRun and what has ended it.
+// Do calls fn with the context of the lease, and unlocks the lease when fn has returned or panicked: for
+// leases that [Do] does not acquire, as of Adopt or Enter. The error is that of [Do]. If the lease has
+// ended before, fn is not called, and the error matches ErrNotRun and what has ended it.
 func (l *Lease) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	switch {
 	case fn == nil:

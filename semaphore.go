@@ -9,25 +9,20 @@ import (
 
 // Semaphore is a number of permits that owners in many processes take and put back, the counterpart of
 // Redisson's RSemaphore. Nothing records who took a permit: those of a process that dies are gone until
-// somebody adds others, and anybody may release permits. For leases use a [PermitSemaphore],
-// WithFairness also where many processes wait. Details: docs/synchronizers.md.
-//
-// A permit is counted once even if replies are lost, unless Redis cannot be reached, or the process is
-// stopped, for nine minutes then. A failover may change the number. If a PermitSemaphore or
-// CountDownLatch has the name, its methods but Available fail with ErrForeignKey, as far as keys beside
-// the number tell.
+// somebody adds others. For leases use a PermitSemaphore. A permit is counted once even if replies are
+// lost, but a failover may change the number. Details:
+// https://go-rlock.github.io/rlock/latest/synchronizers/#semaphore
 type Semaphore struct {
 	one  *core
 	asks *protocol.Semaphore
 }
 
-// NewSemaphore returns the semaphore of a name: see [Client.NewLock]. Say how many permits there are:
-// [WithPermits], or [Semaphore.TrySetPermits].
+// NewSemaphore returns the semaphore of a name: see [WithPermits].
 func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 	permits, err := 0, error(nil)
 	if len(opts) > 0 { // else it allocates nothing
 		var cfg semaphoreConfig
-		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.semaphore(&cfg) }))
+		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.optionOfNewSemaphore(&cfg) }))
 		permits = cfg.permits
 	}
 	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, err)
@@ -45,8 +40,7 @@ func (s *Semaphore) core() *core {
 }
 
 // TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
-// answer, or after the end of ctx, the outcome is unknown; late copies of the request change nothing
-// once Redis answers again.
+// answer, or after the end of ctx, that is unknown.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	if err := s.check(ctx, "TrySetPermits", n); err != nil {
 		return false, err
@@ -67,10 +61,9 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was. If more are taken,
-// fewer are free than none until enough have been released. If Java has set the permits, or more are
-// free than were set, it changes nothing and the error matches ErrTotalUnknown. What Java adds later is
-// not noticed. For unknown outcomes see TrySetPermits.
+// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was. If more are taken, fewer
+// are free than none. If Java has set the permits, or more are free than were set, it changes nothing
+// and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetPermits", n); err != nil {
 		return err
@@ -82,23 +75,19 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// Acquire takes n permits, and waits until as many are free. Its errors are those of
-// [CountDownLatch.Wait], and say how many permits were free; ErrNotSet comes at once. After an error
-// nothing is taken. Waiters of one client are served in order, but none waits for a request that
-// exceeds all permits.
+// Acquire takes n permits, and waits until as many are free. Errors are those of CountDownLatch.Wait,
+// and ErrNotSet. After an error nothing is taken.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...WaitOption) error {
 	return s.acquire(ctx, "Acquire", n, true, opts)
 }
 
-// TryAcquire takes n permits if they are free now, whoever waits. Otherwise it returns ErrNotAcquired,
-// or ErrNotSet.
+// TryAcquire takes n free permits, or returns ErrNotAcquired or ErrNotSet.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.acquire(ctx, "TryAcquire", n, false, nil)
 }
 
-// Release puts n permits back, and sets them if none were set. Like [Lease.Unlock] it works after the
-// end of ctx, and matches ErrUnconfirmed if Redis does not confirm it, which is repeated in the
-// background. More than MaxPermits are refused with ErrInvalidArgument.
+// Release puts n permits back, and sets them if none were set. Like Lease.Unlock it works after the end
+// of ctx, and is repeated in the background after ErrUnconfirmed. More than MaxPermits are refused.
 func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -115,8 +104,7 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	return err
 }
 
-// Drain takes all free permits, and returns their number: 0 if fewer are free than none. After an error
-// nothing is taken.
+// Drain takes all free permits, and returns their number; after an error none.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	if err := s.core().check(ctx); err != nil {
 		return 0, err
@@ -157,9 +145,8 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), s.core().waiters()}, nil
 }
 
-// Delete deletes the semaphore, and reports whether there was one. Waiters get ErrNotSet; in Java they
-// continue to wait. To release earlier permits afterwards sets permits. For unknown outcomes see
-// TrySetPermits.
+// Delete deletes the semaphore, and reports whether there was one. Waiters get ErrNotSet. Do not release
+// permits that were taken before: that sets some.
 func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
 	if err := s.core().check(ctx); err != nil {
 		return false, err

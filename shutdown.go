@@ -10,14 +10,12 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Shutdown ends the client in good order. At once no lock is granted, waiters return ErrClosed, watches
-// end, and all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks
-// stay theirs, renewed, until they call Unlock, which returns nil as ever. Shutdown returns nil when
-// all have, and Redis has confirmed every release.
-//
-// If ctx ends first, what is still held is no longer renewed and runs out with its lease, unless it is
-// unlocked before. The error counts these locks, names some, and matches ctx.Err(). Of several calls,
-// the first whose ctx ends counts. Holders must not wait for Shutdown. Details: docs/locks.md.
+// Shutdown ends the client in good order. At once no lock is granted, waiters return, watches end, and
+// all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks stay
+// theirs, renewed, until they call Unlock. Shutdown returns nil when all have, and Redis has confirmed
+// every release. If ctx ends first, what is still held runs out with its lease; the error names some,
+// and matches ctx.Err(). Holders must not wait for Shutdown. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#shutting-down
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

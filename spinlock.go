@@ -6,11 +6,10 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// SpinLock is a Lock without messages, the counterpart of Redisson's RSpinLock: it publishes no
-// release, and of a client's waiters the first polls with growing pauses ([WithBackoff]). So a waiter
-// notices a free lock up to a pause late. It suits very many locks that are held for milliseconds, and
-// Redis users that may not publish or subscribe. It excludes a Lock of the same name, but does not wake
-// its waiters. Details: docs/locks.md.
+// SpinLock is a Lock without messages, the counterpart of Redisson's RSpinLock: of a client's waiters
+// the first polls (WithBackoff). It suits very many locks that are held for milliseconds, and Redis
+// users that may not publish. It excludes a Lock of the same name, but does not wake its waiters.
+// Details: https://go-rlock.github.io/rlock/latest/locks/#spinlock
 type SpinLock struct{ *core }
 
 var _ Locker = (*SpinLock)(nil)
@@ -18,7 +17,7 @@ var _ Locker = (*SpinLock)(nil)
 // NewSpinLock returns the spin lock of a name: see [Client.NewLock].
 func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	cfg := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
-	err := applyEach(opts, func(o SpinLockOption) { o.spinLock(&cfg) })
+	err := applyEach(opts, func(o SpinLockOption) { o.optionOfNewSpinLock(&cfg) })
 	if err == nil {
 		err = cfg.backoff.check()
 	}
@@ -31,7 +30,7 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 
 type spinOption func(c *spinConfig)
 
-func (o spinOption) spinLock(c *spinConfig) { o(c) }
+func (o spinOption) optionOfNewSpinLock(c *spinConfig) { o(c) }
 
 // WithBackoff sets the pauses of a SpinLock. The default is ExponentialBackoff([DefaultFirstBackoff],
 // [DefaultLongestBackoff]).

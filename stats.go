@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Stats are figures of a Client at one moment. The first three count what there is, each exactly, but
-// one after the other; the rest are totals since New.
+// Stats are figures of a [Client]: what there is now, and totals since New.
 type Stats struct {
 	Holds    int // holds of locks, also of members; several leases of one owner are one
 	Waiters  int // acquires and other waits in line; one that looks for the first time is not
@@ -18,7 +17,7 @@ type Stats struct {
 	Losses         int64 // holds that have ended before they were unlocked
 }
 
-// Stats returns figures of the client, and sends nothing. A RedLock counts at its first client.
+// Stats returns figures of the client; a RedLock counts at its first.
 func (c *Client) Stats() Stats {
 	if !c.made() {
 		return Stats{}
@@ -34,8 +33,7 @@ func (c *Client) Stats() Stats {
 }
 
 // Held returns the open leases of the client, the oldest first: neither unlocked nor lost. Of a
-// MultiLock these are the leases of the members, and a RedLock is held by its first client. It sends
-// nothing.
+// MultiLock it has those of the members.
 func (c *Client) Held() []*Lease {
 	if !c.made() {
 		return nil

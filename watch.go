@@ -7,6 +7,7 @@ import (
 
 // core has Watch for every type; doc.go says what it promises.
 
+// Watch sends the State, now and after each change that it sees: see [State].
 func (l *core) Watch(ctx context.Context) (<-chan State, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, err
