@@ -111,6 +111,21 @@ func TestLinksOfTheDocumentsHold(t *testing.T) {
 	}
 }
 
+// The first page leads to each other one.
+func TestIndexLinksEachPage(t *testing.T) {
+	t.Parallel()
+	linked := map[string]bool{"docs/index.md": true}
+	for _, m := range link.FindAllStringSubmatch(read(t, "docs/index.md"), -1) {
+		page, _, _ := strings.Cut(m[2], "#")
+		linked["docs/"+page] = true
+	}
+	for _, page := range files(t, "docs/*.md") {
+		if !linked[filepath.ToSlash(page)] {
+			t.Errorf("docs/index.md has no link to %s", page)
+		}
+	}
+}
+
 // tests returns how many links to tests or programs a text has.
 func tests(text string) (n int) {
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
