@@ -74,7 +74,7 @@ func TestLinksOfTheDocumentsHold(t *testing.T) {
 	t.Parallel()
 	links := 0
 	headings := map[string]map[string]bool{} // of a file
-	for _, page := range append(files(t, "docs/*.md"), "README.md", "CONTRIBUTING.md") {
+	for _, page := range append(files(t, "docs/*.md"), "README.md", "CONTRIBUTING.md", "bench/RESULTS.md") {
 		text := read(t, page)
 		// Code is no link; but the text of a link may be code.
 		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
