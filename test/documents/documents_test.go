@@ -126,6 +126,41 @@ func TestIndexLinksEachPage(t *testing.T) {
 	}
 }
 
+var image = regexp.MustCompile(`!\[(.*?)\]\(([^)\s]+)\)`)
+
+// A drawing is in the tree and says in words what it shows, on the page and in itself. Mermaid needs a script from
+// elsewhere, and shows as its source without it: only the sequences of failures.md, which read well as such, are so.
+func TestDrawingsHaveWords(t *testing.T) {
+	t.Parallel()
+	drawings := 0
+	for _, page := range append(files(t, "docs/*.md"), "README.md") {
+		text := read(t, page)
+		if strings.Contains(text, "```mermaid") && page != "docs/failures.md" {
+			t.Errorf("%s has a chart in Mermaid", page)
+		}
+		for _, m := range image.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[2], "://") { // badges
+				continue
+			}
+			if len(strings.Fields(m[1])) < 2 {
+				t.Errorf("%s: %s has no words beside it", page, m[2])
+			}
+			file := filepath.Join(filepath.Dir(page), filepath.FromSlash(m[2]))
+			if strings.Contains(m[2], "benchmarks/") { // a chart, whose figures are in a table
+				continue
+			}
+			drawings++
+			svg := read(t, file)
+			if !strings.Contains(svg, ` role="img" aria-label`) || strings.Contains(svg, "href=") || strings.Contains(svg, "<script") {
+				t.Errorf("%s: %s has no label, or needs another file", page, file)
+			}
+		}
+	}
+	if drawings < 3 {
+		t.Errorf("%d drawings were found", drawings)
+	}
+}
+
 // tests returns how many links to tests or programs a text has.
 func tests(text string) (n int) {
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
