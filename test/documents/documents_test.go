@@ -269,6 +269,23 @@ func TestEachTypeHasItsSection(t *testing.T) {
 	}
 	pages["RedLock"] = read(t, "docs/redlock.md")
 	pages["CronJob"] = read(t, "docs/cron.md")
+	shown := map[string]string{} // the code of the calls
+	for _, page := range []string{"docs/locks.md", "docs/synchronizers.md", "docs/redlock.md", "docs/cron.md"} {
+		for _, part := range strings.Split(read(t, page), "\n## ") {
+			title, _, _ := strings.Cut(part, "\n")
+			switch page {
+			case "docs/redlock.md":
+				title = "RedLock"
+			case "docs/cron.md":
+				title = "CronJob"
+			}
+			_, code, ok := strings.Cut(part, "**Call.**")
+			_, code, found := strings.Cut(code, "```go\n")
+			if code, _, ends := strings.Cut(code, "```"); ok && found && ends {
+				shown[title] = code
+			}
+		}
+	}
 	made := regexp.MustCompile(`(?m)^func (?:\(c \*Client\) )?New(\w+)\(.*\) (?:\*|\(\*)(\w+)`)
 	types := 0
 	for _, file := range files(t, "*.go") {
@@ -285,6 +302,11 @@ func TestEachTypeHasItsSection(t *testing.T) {
 				if strings.Count(section, part) != 1 {
 					t.Errorf("%s: the section should have %s once", m[1], part)
 				}
+			}
+			// The call is whole: what is called is made, and each brace has its other half.
+			call := shown[m[1]]
+			if !strings.Contains(call, "New"+m[1]+"(") || strings.Count(call, "{") != strings.Count(call, "}") || calls[m[1]] == nil {
+				t.Errorf("%s: the call is not whole:\n%s", m[1], call)
 			}
 		}
 	}
