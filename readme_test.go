@@ -22,7 +22,8 @@ func readText(t *testing.T, name string) string {
 // The programs on the first pages are those of examples, which have their tests.
 func TestPagesShowTheExamples(t *testing.T) {
 	t.Parallel()
-	for page, example := range map[string]string{"README.md": "examples/invoices/main.go", "docs/index.md": "examples/first/main.go"} {
+	for page, example := range map[string]string{"README.md": "examples/invoices/main.go", "docs/index.md": "examples/first/main.go",
+		"docs/operations.md": "examples/shutdown/main.go"} {
 		_, program, _ := strings.Cut(readText(t, example), "\npackage main\n")
 		want := "```go\npackage main\n" + program + "```\n"
 		if !strings.Contains(readText(t, page), want) {
