@@ -18,8 +18,8 @@ lint: ## gofmt, go vet and staticcheck, in every module; and how the files of th
 	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./...); done
 	cd tools && go run ./layers -dir ..
 
-bench: ## measure beside other libraries and write docs/benchmarks.md, in a quarter of an hour (ARGS='-quick -out /tmp/quick')
-	cd bench && go run . -out ../docs $(ARGS)
+bench: ## measure beside other libraries and write docs/benchmarks.md and bench/RESULTS.md, in a quarter of an hour (ARGS='-quick -out /tmp/quick')
+	cd bench && go run . -out .. $(ARGS)
 
 microbench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done

@@ -19,13 +19,16 @@ func readText(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(text), "\r\n", "\n")
 }
 
-// The program on the front page is examples/invoices, which has its tests.
-func TestReadmeShowsTheExample(t *testing.T) {
+// The programs on the first pages are those of examples, which have their tests.
+func TestPagesShowTheExamples(t *testing.T) {
 	t.Parallel()
-	_, program, _ := strings.Cut(readText(t, "examples/invoices/main.go"), "\npackage main\n")
-	want := "```go\npackage main\n" + program + "```\n"
-	if !strings.Contains(readText(t, "README.md"), want) {
-		t.Errorf("README.md should have this block:\n%s", want)
+	for page, example := range map[string]string{"README.md": "examples/invoices/main.go", "docs/index.md": "examples/first/main.go",
+		"docs/operations.md": "examples/shutdown/main.go"} {
+		_, program, _ := strings.Cut(readText(t, example), "\npackage main\n")
+		want := "```go\npackage main\n" + program + "```\n"
+		if !strings.Contains(readText(t, page), want) {
+			t.Errorf("%s should have this block:\n%s", page, want)
+		}
 	}
 }
 

@@ -72,21 +72,51 @@ func TestAllThatIsMeasured(t *testing.T) {
 	if err := r.write(out); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(out, "benchmarks.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"| lock + unlock, one caller, p50 |", "callers-throughput.svg", "| RedLock, five masters"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("the text has no %q:\n%s", want, text)
+	for file, parts := range map[string][]string{
+		pageIn(out):    {"| lock and unlock, one caller: median |", "callers-throughput.svg", "| `RedLock` on five masters"},
+		resultsIn(out): {"| lock + unlock, one caller, p50 |", "| RedLock, five masters"},
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range parts {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %q:\n%s", file, want, text)
+			}
 		}
 	}
 	again, err := load(filepath.Join(chartsIn(out), "results.json"))
-	if err != nil || again.text() != r.text() {
-		t.Errorf("the results that were written do not give the same text: %v", err)
+	if err != nil || again.text() != r.text() || again.page() != r.page() {
+		t.Errorf("the results that were written do not give the same texts: %v", err)
 	}
 	if svg, err := os.ReadFile(filepath.Join(chartsIn(out), "callers-throughput.svg")); err != nil || !strings.Contains(string(svg), "</svg>") {
 		t.Errorf("no chart: %v", err)
+	}
+}
+
+// The pages are what the program makes of the results beside them.
+func TestPagesAreThoseOfTheResults(t *testing.T) {
+	r, err := load(filepath.Join(chartsIn(".."), "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{pageIn(".."): r.page(), resultsIn(".."): r.text()} {
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s is another (%v); go run . -from ../docs/benchmarks/results.json -out .. writes it", file, err)
+		}
+	}
+	page := r.page()
+	_, rows, _ := strings.Cut(page, "\n|---|---:|---:|---:|\n")
+	rows, _, _ = strings.Cut(rows, "\n\n")
+	if n := strings.Count(rows, "\n") + 1; n != 10 {
+		t.Errorf("%d rows; want 10:\n%s", n, rows)
+	}
+	if charts, table := strings.Index(page, "\n## Charts\n"), strings.Index(page, "\n## Ten figures\n"); charts < 0 || table < charts {
+		t.Error("the charts should come first")
+	}
+	if words := len(strings.Fields(page)); words > 1000 {
+		t.Errorf("%d words; 1,000 are the bound", words)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,7 +206,7 @@ func (r *results) knee(measure, peer, metric string) (x float64, at, most stat) 
 func (r *results) wall(measure, peer string, x float64) string {
 	server, client := r.get(measure, peer, x, "server core").Median, r.get(measure, peer, x, "client cores").Median
 	busy := fmt.Sprintf("the server's thread is busy for %s of the time and the clients use %s of a core", percent(server), percent(client))
-	switch cores := float64(runtime.NumCPU()); {
+	switch cores := r.cores(); {
 	case math.IsNaN(server) || math.IsNaN(client):
 		return ""
 	case server >= 0.85:

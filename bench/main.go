@@ -10,8 +10,8 @@
 //	go run . -quick                        all of it in small, tables on the terminal
 //	go run . -only own,crowd               some measurements
 //	go run . -quick -only own -peers "rlock;raw" -cpuprofile own.pprof
-//	go run . -out ../docs                  writes docs/benchmarks.md and its charts
-//	go run . -from ../docs/benchmarks/results.json -out ../docs    writes them again
+//	go run . -out ..                       writes docs/benchmarks.md, its charts, and bench/RESULTS.md
+//	go run . -from ../docs/benchmarks/results.json -out ..    writes them again
 package main
 
 import (
@@ -74,8 +74,8 @@ func run() (err error) {
 	quick := flag.Bool("quick", false, "small numbers and short slices: two minutes, and figures that say little")
 	few := flag.String("peers", "", "which peers, separated by semicolons; empty: all. RedLocks and the types of row 11 are measured with all")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of this process, for -only and -peers")
-	out := flag.String("out", "", "folder for benchmarks.md, its charts and results.json; empty: print the text")
-	from := flag.String("from", "", "write the text from this results.json, and measure nothing")
+	out := flag.String("out", "", "root of a tree, for docs/benchmarks.md, its charts and results.json, and bench/RESULTS.md; empty: print the texts")
+	from := flag.String("from", "", "write the texts from this results.json, and measure nothing")
 	flag.Parse()
 
 	if *from != "" {
@@ -223,7 +223,9 @@ func (s sample) String() string {
 	return strings.Join(text, ", ")
 }
 
-// chartsIn is where the charts and the results are, below the folder of the text.
-func chartsIn(out string) string { return filepath.Join(out, "benchmarks") }
+// Where a run writes, below the root of a tree: the page, what it shows, and all figures.
+func pageIn(out string) string    { return filepath.Join(out, "docs", "benchmarks.md") }
+func chartsIn(out string) string  { return filepath.Join(out, "docs", "benchmarks") }
+func resultsIn(out string) string { return filepath.Join(out, "bench", "RESULTS.md") }
 
 func (b *bench) ctx() context.Context { return context.Background() }

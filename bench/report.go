@@ -27,13 +27,101 @@ var reasons = map[string]string{
 		"Each hand-over is also a round trip that wakes three goroutines of the client. Needed: a quiet host.",
 }
 
-// text is docs/benchmarks.md.
-func (r *results) text() string {
+// summary is a row of docs/benchmarks.md: one figure of the library, of its best peer, and of what does no more
+// than the commands.
+type summary struct {
+	what, measure string
+	x             float64
+	metric        string
+	more          bool // is better
+	floor         string
+}
+
+// short are these rows: as many as fit on a screen.
+func (r *results) short() []summary {
+	ps, many := r.at("processes", fleet), r.at("own", 512)
+	alive := mastersDead(0)
+	return []summary{
+		{"lock and unlock, one caller: median", "own", 1, "p50", false, rawName},
+		{"the server's time for that", "own", 1, "server µs", false, rawName},
+		{fmt.Sprintf("pairs a second, %.0f callers, each with a key of its own", many), "own", many, "pairs/s", true, rawName},
+		{fmt.Sprintf("one key, %.0f processes of %d goroutines: hand-overs a second", ps, threads), "processes", ps, "hand-overs/s", true, ""},
+		{"99 % of the waits there end within", "processes", ps, "p99", false, ""},
+		{"from a release to the next waiter, in another process: median", "handover", 0, "p50", false, publishName},
+		{"memory of a held lock", "held", r.at("held", 10_000), "each", false, ""},
+		{fmt.Sprintf("%s waiters that are idle: commands a second", thousands(r.at("waiters", 10_000))), "waiters", r.at("waiters", 10_000), "commands/s", false, ""},
+		{"`RedLock` on five masters, one caller: median", alive, 1, "p50", false, floorName},
+		{"`RedLock`: pairs a second, 64 callers", alive, 64, "pairs/s", true, floorName},
+	}
+}
+
+// best is the best figure that a library beside ours has in a row, and its name.
+func (r *results) best(s summary) (name string, best stat) {
+	for _, p := range r.peersOf(s.measure) {
+		switch p {
+		case ours, redLockName, rawName, autoName, batchName, publishName, floorName:
+			continue
+		}
+		if v := r.get(s.measure, p, s.x, s.metric); v.N > 0 && (best.N == 0 || s.more && v.Median > best.Median || !s.more && v.Median < best.Median) {
+			name, best = p, v
+		}
+	}
+	return name, best
+}
+
+const written = "<!-- Written by bench/ (make bench). Do not edit: change the program, and let it write. -->\n"
+
+// page is docs/benchmarks.md: what a reader wants to see. The rest is in text.
+func (r *results) page() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Benchmarks\n")
-	p("<!-- Written by bench/ (make bench). Do not edit: change the program, and let it write. -->\n")
-	p("rlock beside its peers, on the same servers and in the same run. `make bench` measures on your machine and writes this page; only ratios and counts carry over from one machine to another.\n")
+	p(written)
+	p("rlock beside its peers: on the same servers, in the same run. Measured on %s, with Redis %s, on this machine: %s. Clients and servers share it, over loopback. Only ratios and counts carry over to another machine: `make bench` measures on yours. [RESULTS.md](../bench/RESULTS.md) has who is compared, all figures, and the goals of the project with those that were missed.\n",
+		r.Date.Format("2 January 2006"), r.Redis, r.Machine)
+	if v := r.violations(); len(v) > 0 {
+		p("**Two owners at once:** %s.\n", strings.Join(v, "; "))
+	} else if n := r.contended(); n > 0 {
+		p("No two owners were inside at once, in %s contended sections.\n", thousands(n))
+	}
+	p("## Charts\n")
+	for _, c := range curves {
+		if len(r.points(c.measure)) > 1 {
+			p("### %s\n\n![%s](benchmarks/%s.svg)\n", c.title, c.title, c.file)
+		}
+	}
+	p("## Ten figures\n")
+	p("| what | rlock | best peer | commands alone |\n|---|---:|---:|---:|")
+	for _, s := range r.short() {
+		mine := ours
+		if s.floor == floorName {
+			mine = redLockName
+		}
+		v := r.get(s.measure, mine, s.x, s.metric)
+		if v.N == 0 {
+			continue
+		}
+		peer, floor := "", ""
+		if name, best := r.best(s); best.N > 0 {
+			peer = name + " " + bare(s.metric, best.Median)
+		}
+		if f := r.get(s.measure, s.floor, s.x, s.metric); f.N > 0 {
+			floor = bare(s.metric, f.Median)
+		}
+		p("| %s | **%s** | %s | %s |", s.what, bare(s.metric, v.Median), peer, floor)
+	}
+	p("\nredisson-style is a plain port of Redisson's lock. Commands alone are `SET NX PX` and a script that deletes, without a token, a renewal or a wait; of a release, PUBLISH until the message is there.\n")
+	p("%s", method)
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// text is bench/RESULTS.md: all figures.
+func (r *results) text() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# Results\n")
+	p(written)
+	p("All that `make bench` has measured. The charts, ten of the figures and the method are in [docs/benchmarks.md](../docs/benchmarks.md).\n")
 	p("| | |\n|---|---|")
 	p("| date | %s, %.0f minutes |", r.Date.Format("2 January 2006"), r.Seconds/60)
 	p("| machine | %s; clients and servers share it, over loopback |", r.Machine)
@@ -98,23 +186,20 @@ func (r *results) text() string {
 		}
 		for _, c := range curves {
 			if c.measure == measure {
-				p("### %s\n\n![%s](benchmarks/%s.svg)\n", c.title, c.title, c.file)
+				p("### %s\n", c.title)
 				p("%s", r.grid(c))
 			}
 		}
-		p("Where it bends:\n")
-		for _, line := range r.bends(measure) {
-			p("- %s", line)
+		if bends := r.bends(measure); len(bends) > 0 {
+			p("Where it bends:\n\n- %s\n", strings.Join(bends, "\n- "))
 		}
-		p("")
 	}
 
 	p("## All figures\n")
-	p("Median, and from the least to the greatest of the rounds. [results.json](benchmarks/results.json) has each round.\n")
+	p("Median, and from the least to the greatest of the rounds. [results.json](../docs/benchmarks/results.json) has each round.\n")
 	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", "held", "waiters", mastersDead(0), mastersDead(nodes - quorum)} {
 		r.figures(p, measure)
 	}
-	p("%s", method)
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 

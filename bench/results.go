@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -204,14 +205,16 @@ func load(path string) (*results, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// write prints the text, or writes it, its charts and the results into a folder.
+// write prints the texts, or writes them, the charts and the results below the root of a tree.
 func (r *results) write(out string) error {
 	if out == "" {
-		fmt.Print(r.text())
+		fmt.Print(r.page() + "\n" + r.text())
 		return nil
 	}
-	if err := os.MkdirAll(chartsIn(out), 0o755); err != nil {
-		return err
+	for _, dir := range []string{chartsIn(out), filepath.Dir(resultsIn(out))} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	all, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -225,7 +228,18 @@ func (r *results) write(out string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(out, "benchmarks.md"), []byte(r.text()), 0o644)
+	return errors.Join(os.WriteFile(pageIn(out), []byte(r.page()), 0o644), os.WriteFile(resultsIn(out), []byte(r.text()), 0o644))
+}
+
+// cores is how many the machine has that has measured.
+func (r *results) cores() float64 {
+	for _, part := range strings.Split(r.Machine, ", ") {
+		var n float64
+		if found, _ := fmt.Sscanf(part, "%f cores", &n); found == 1 {
+			return n
+		}
+	}
+	return float64(runtime.NumCPU())
 }
 
 // compact puts each list of numbers on one line.

@@ -35,8 +35,8 @@ func atLeast(what string, got stat, least float64, show func(float64) string) go
 	return goal{fmt.Sprintf("%s %s (≥ %s)", what, show(got.Median), show(least)), got.Median >= least, got.N > 0}
 }
 
-// The columns of the table.
-var columns = []string{rawName, bsmName, syncName, rueidisN, redisson, ours}
+// The columns of the table. Ours is the first: the last ones are off the screen.
+var columns = []string{ours, rawName, bsmName, syncName, rueidisN, redisson}
 
 // cells joins some figures of each peer.
 func (r *results) cells(measure string, x float64, metrics ...string) map[string]string {

@@ -74,7 +74,7 @@ func TestLinksOfTheDocumentsHold(t *testing.T) {
 	t.Parallel()
 	links := 0
 	headings := map[string]map[string]bool{} // of a file
-	for _, page := range append(files(t, "docs/*.md"), "README.md", "CONTRIBUTING.md") {
+	for _, page := range append(files(t, "docs/*.md"), "README.md", "CONTRIBUTING.md", "bench/RESULTS.md") {
 		text := read(t, page)
 		// Code is no link; but the text of a link may be code.
 		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -111,6 +111,56 @@ func TestLinksOfTheDocumentsHold(t *testing.T) {
 	}
 }
 
+// The first page leads to each other one.
+func TestIndexLinksEachPage(t *testing.T) {
+	t.Parallel()
+	linked := map[string]bool{"docs/index.md": true}
+	for _, m := range link.FindAllStringSubmatch(read(t, "docs/index.md"), -1) {
+		page, _, _ := strings.Cut(m[2], "#")
+		linked["docs/"+page] = true
+	}
+	for _, page := range files(t, "docs/*.md") {
+		if !linked[filepath.ToSlash(page)] {
+			t.Errorf("docs/index.md has no link to %s", page)
+		}
+	}
+}
+
+var image = regexp.MustCompile(`!\[(.*?)\]\(([^)\s]+)\)`)
+
+// A drawing is in the tree and says in words what it shows, on the page and in itself. Mermaid needs a script from
+// elsewhere, and shows as its source without it: only the sequences of failures.md, which read well as such, are so.
+func TestDrawingsHaveWords(t *testing.T) {
+	t.Parallel()
+	drawings := 0
+	for _, page := range append(files(t, "docs/*.md"), "README.md") {
+		text := read(t, page)
+		if strings.Contains(text, "```mermaid") && page != "docs/failures.md" {
+			t.Errorf("%s has a chart in Mermaid", page)
+		}
+		for _, m := range image.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[2], "://") { // badges
+				continue
+			}
+			if len(strings.Fields(m[1])) < 2 {
+				t.Errorf("%s: %s has no words beside it", page, m[2])
+			}
+			file := filepath.Join(filepath.Dir(page), filepath.FromSlash(m[2]))
+			if strings.Contains(m[2], "benchmarks/") { // a chart, whose figures are in a table
+				continue
+			}
+			drawings++
+			svg := read(t, file)
+			if !strings.Contains(svg, ` role="img" aria-label`) || strings.Contains(svg, "href=") || strings.Contains(svg, "<script") {
+				t.Errorf("%s: %s has no label, or needs another file", page, file)
+			}
+		}
+	}
+	if drawings < 3 {
+		t.Errorf("%d drawings were found", drawings)
+	}
+}
+
 // tests returns how many links to tests or programs a text has.
 func tests(text string) (n int) {
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
@@ -131,8 +181,8 @@ func sections(text, level string) map[string]string {
 	return parts
 }
 
-// A promise without a test that shows it is none; and the twenty questions have answers that run.
-func TestPromisesAndAnswersNameTheirTests(t *testing.T) {
+// A promise without a test that shows it is none; and the twenty questions have answers that lead on.
+func TestPromisesNameTheirTestsAndAnswersLeadOn(t *testing.T) {
 	t.Parallel()
 	rows := 0
 	for title, section := range sections(read(t, "docs/guarantees.md"), "##") {
@@ -151,8 +201,15 @@ func TestPromisesAndAnswersNameTheirTests(t *testing.T) {
 	}
 	answers := sections(read(t, "docs/faq.md"), "##")
 	for question, answer := range answers {
-		if tests(answer) == 0 {
-			t.Errorf("docs/faq.md: %q names no test and no example", question)
+		leads := false
+		for _, m := range link.FindAllStringSubmatch(answer, -1) {
+			if tested.MatchString(m[1]) {
+				t.Errorf("docs/faq.md: %q names %s; tests are in docs/guarantees.md", question, m[1])
+			}
+			leads = leads || !strings.Contains(m[2], "://")
+		}
+		if !leads {
+			t.Errorf("docs/faq.md: %q leads to no page and no example", question)
 		}
 	}
 	if len(answers) < 20 {
@@ -212,6 +269,23 @@ func TestEachTypeHasItsSection(t *testing.T) {
 	}
 	pages["RedLock"] = read(t, "docs/redlock.md")
 	pages["CronJob"] = read(t, "docs/cron.md")
+	shown := map[string]string{} // the code of the calls
+	for _, page := range []string{"docs/locks.md", "docs/synchronizers.md", "docs/redlock.md", "docs/cron.md"} {
+		for _, part := range strings.Split(read(t, page), "\n## ") {
+			title, _, _ := strings.Cut(part, "\n")
+			switch page {
+			case "docs/redlock.md":
+				title = "RedLock"
+			case "docs/cron.md":
+				title = "CronJob"
+			}
+			_, code, ok := strings.Cut(part, "**Call.**")
+			_, code, found := strings.Cut(code, "```go\n")
+			if code, _, ends := strings.Cut(code, "```"); ok && found && ends {
+				shown[title] = code
+			}
+		}
+	}
 	made := regexp.MustCompile(`(?m)^func (?:\(c \*Client\) )?New(\w+)\(.*\) (?:\*|\(\*)(\w+)`)
 	types := 0
 	for _, file := range files(t, "*.go") {
@@ -228,6 +302,11 @@ func TestEachTypeHasItsSection(t *testing.T) {
 				if strings.Count(section, part) != 1 {
 					t.Errorf("%s: the section should have %s once", m[1], part)
 				}
+			}
+			// The call is whole: what is called is made, and each brace has its other half.
+			call := shown[m[1]]
+			if !strings.Contains(call, "New"+m[1]+"(") || strings.Count(call, "{") != strings.Count(call, "}") || calls[m[1]] == nil {
+				t.Errorf("%s: the call is not whole:\n%s", m[1], call)
 			}
 		}
 	}

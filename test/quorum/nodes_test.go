@@ -10,6 +10,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // deployment is the nodes that a process names, and its quorum.
@@ -85,7 +86,7 @@ func subsets(nodes []int, n int) (all [][]int) {
 	return all
 }
 
-// The table of docs/failover.md: processes of two successive deployments exclude each other, with
+// The table of docs/failover.md and the steps of docs/redlock.md: processes of two successive deployments exclude each other, with
 // tokens in order, whichever nodes miss a vote.
 func TestChangeOfNodesAsDocumented(t *testing.T) {
 	t.Parallel()
@@ -97,6 +98,9 @@ func TestChangeOfNodesAsDocumented(t *testing.T) {
 		{"one of three is replaced", []deployment{{[]int{0, 1, 2}, 2}, {[]int{0, 1, 3}, 3}, {[]int{0, 1, 3}, 2}}},
 		{"three become five", []deployment{{[]int{0, 1, 2}, 2}, {[]int{0, 1, 2, 3, 4}, 4}, {[]int{0, 1, 2, 3, 4}, 3}}},
 		{"five become three", []deployment{{[]int{0, 1, 2, 3, 4}, 3}, {[]int{0, 1, 2}, 3}, {[]int{0, 1, 2}, 2}}},
+		// By one node with each deployment, always with the default quorum.
+		{"three, four, five", []deployment{{[]int{0, 1, 2}, 2}, {[]int{0, 1, 2, 3}, 3}, {[]int{0, 1, 2, 3, 4}, 3}}},
+		{"five, four, three", []deployment{{[]int{0, 1, 2, 3, 4}, 3}, {[]int{0, 1, 2, 3}, 3}, {[]int{0, 1, 2}, 2}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -127,15 +131,51 @@ func TestChangeOfNodesAsDocumented(t *testing.T) {
 // What the steps are for: with one deployment there may be two owners.
 func TestChangeOfNodesAtOnceHasTwoOwners(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 6)
-	s.sides(deployment{[]int{0, 1, 2, 3, 4}, 3}, deployment{[]int{0, 1, 2, 3, 5}, 3}, func(voters []int, lease *rlock.Lease, other *rlock.RedLock) {
-		if slices.Equal(voters, []int{0, 1, 4}) {
-			second, err := other.Lock(bg, rlock.WithWait(20*time.Second))
-			if err != nil || lease.Err() != nil {
-				t.Fatalf("the documentation warns of what cannot be: %v, %v", err, lease.Err())
-			}
-			locktest.MustUnlock(t, second)
-		}
-		locktest.MustUnlock(t, lease)
-	})
+	for _, c := range []struct {
+		name         string
+		holds, tries deployment
+		voters       []int
+	}{
+		{"one of five is replaced", deployment{[]int{0, 1, 2, 3, 4}, 3}, deployment{[]int{0, 1, 2, 3, 5}, 3}, []int{0, 1, 4}},
+		{"three become five", deployment{[]int{0, 1, 2}, 2}, deployment{[]int{0, 1, 2, 3, 4}, 3}, []int{0, 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, 6)
+			s.sides(c.holds, c.tries, func(voters []int, lease *rlock.Lease, other *rlock.RedLock) {
+				if slices.Equal(voters, c.voters) {
+					second, err := other.Lock(bg, rlock.WithWait(20*time.Second))
+					if err != nil || lease.Err() != nil {
+						t.Fatalf("the documentation warns of what cannot be: %v, %v", err, lease.Err())
+					}
+					locktest.MustUnlock(t, second)
+				}
+				locktest.MustUnlock(t, lease)
+			})
+		})
+	}
+}
+
+// A node that is added is in quarantine, as one that has lost its data. With one of them the others are
+// a quorum; with two, of which one has to vote, they are none.
+func TestNodeThatIsAddedIsInQuarantine(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	addrs := addressesOf(redistest.StartMasters(t, 5))
+	lock := func(nodes int, opts ...rlock.RedLockOption) *rlock.RedLock {
+		opts = append(opts, rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(10*time.Second))
+		// None ends while this runs.
+		return locktest.NewRedLock(t, "stock", clientsAt(t, addrs[:nodes], rlock.WithWatchdogLease(10*time.Minute)), opts...)
+	}
+	three := lock(3)
+	locktest.Eventually(t, "all nodes vote", func() bool { return three.BootstrapNodes(bg) == nil })
+	lease, err := lock(4).Lock(bg, rlock.WithWait(20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = three.TryLock(bg)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	locktest.MustUnlock(t, lease)
+	_, err = lock(5, rlock.WithQuorum(4)).TryLock(bg)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
 }

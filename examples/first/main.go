@@ -1,0 +1,43 @@
+// Command first takes a lock, works, and frees it. Two of it at once work one after the other:
+//
+//	go run ./examples/first & go run ./examples/first
+package main
+
+import (
+	"cmp"
+	"context"
+	"log"
+	"os"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
+	client, err := rlock.New(rdb) // one for each process
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	ctx := context.Background()
+	lease, err := client.NewLock("report").Lock(ctx) // waits while another process has it
+	if err != nil {
+		log.Fatal(err) // Redis does not answer, or refuses
+	}
+	log.Print("has the lock, token ", lease.Token())
+	work(lease.Context(ctx))
+	if err := lease.Unlock(ctx); err != nil { // tells also whether the lock was lost
+		log.Fatal(err)
+	}
+	log.Print("has freed it")
+}
+
+func work(ctx context.Context) { // ctx ends if the lock is lost
+	select {
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+	}
+}
