@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"time"
 
@@ -99,11 +98,10 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 func (t *try) shortOf() protocol.Result[protocol.Entered] {
 	if q := t.quarantine; q != nil {
 		if rest := q.rest(t.tally.failed); rest > 0 {
-			why := fmt.Sprintf("%s: %v", t.tally.seen(), protocol.InQuarantine{Left: rest})
-			return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: why})
+			return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: t.tally.quarantined(rest)})
 		}
 	}
-	return failed[protocol.Entered](t.noQuorum(t.tally.failed))
+	return failed[protocol.Entered](t.noQuorum(t.tally.failed, t.tally.sights()))
 }
 
 // refused is the result of a try that has met others.
@@ -345,7 +343,7 @@ func (t *try) silent() error {
 	if !t.blocks(len(failed)) {
 		return nil
 	}
-	return t.noQuorum(failed)
+	return t.noQuorum(failed, t.tally.sights())
 }
 
 // giveBack takes the votes back after a failed try. It waits for the nodes that are known to

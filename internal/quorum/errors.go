@@ -3,7 +3,9 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -53,15 +55,18 @@ var (
 	errClockOff     = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 )
 
-// noQuorum is ErrNoQuorum with the failure of each node.
-func (l *Lock) noQuorum(failed failures) error { return l.tooFew(l.q, failed) }
+// noQuorum is ErrNoQuorum with the failure of each node. answered is what was seen of those that have
+// answered, and did not vote for the hold either.
+func (l *Lock) noQuorum(failed failures, answered sights) error {
+	return l.tooFew(l.q, failed, answered)
+}
 
 // tooFew is noQuorum for any number of nodes needed. If so many refuse for good that the others are too few,
 // the error matches wire.ErrRefused instead of wire.ErrUnreachable: waiting does not help.
-func (l *Lock) tooFew(need int, failed failures) error {
+func (l *Lock) tooFew(need int, failed failures, answered sights) error {
 	refuse := failed.forGood()
 	if l.n-refuse >= need {
-		return l.perNode(fmt.Errorf("%w: %d of %d nodes could not vote, %d have to", ErrNoQuorum, len(failed), l.n, need), failed)
+		return l.perNode(fmt.Errorf("%w: %s", ErrNoQuorum, l.missing(need, failed, answered)), failed)
 	}
 	text := fmt.Sprintf("%v: %d of %d nodes refuse for good, %d have to vote", wire.ErrRefused, refuse, l.n, need)
 	var replies []error
@@ -76,6 +81,36 @@ func (l *Lock) tooFew(need int, failed failures) error {
 		}
 	}
 	return &refusedForGood{text, replies}
+}
+
+// missing says in words which votes are missing. The numbers add up: those of all nodes that had no vote for
+// the hold are more than a quorum can do without.
+func (l *Lock) missing(need int, failed failures, answered sights) string {
+	late := 0
+	for _, why := range failed {
+		if why == errAnew {
+			late++
+		}
+	}
+	text := fmt.Sprintf("%d of %d nodes could not vote", len(failed)-late, l.n)
+	others := counted(late, "has voted only now", "have voted only now") +
+		counted(answered[taken], "votes for another owner", "vote for another owner") +
+		counted(answered[gone], "has no vote for it", "have no vote for it")
+	if others == "" {
+		return fmt.Sprintf("%s, %d have to", text, need)
+	}
+	return fmt.Sprintf("%s%s; %d have to vote", text, others, need)
+}
+
+// counted says what n nodes do, after what others do; nothing if there are none.
+func counted(n int, one, several string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", 1 " + one
+	}
+	return fmt.Sprintf(", %d %s", n, several)
 }
 
 // forGood returns how many nodes refuse for good.
@@ -112,7 +147,8 @@ func (l *Lock) doubted(t *releaseTally) error {
 // another hold may have had the lock.
 func (l *Lock) notConfirmed(t *renewTally) error {
 	if !t.enough(t.continuous + t.fresh) {
-		return l.noQuorum(t.failed)
+		// Nodes with other data count as gone too, and are among those that have failed.
+		return l.noQuorum(t.failed, sights{taken: t.sights[taken], gone: t.abandoned})
 	}
 	return l.perNode(fmt.Errorf("%w that has lasted: %s", ErrNoQuorum, t.tell(l.n)), t.failed)
 }
@@ -145,17 +181,47 @@ func (l *Lock) unsettled(votes int, failed failures) error {
 
 // seen says what a try that was not granted has seen of the votes.
 func (t *grantTally) seen() string {
-	text := fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", len(t.rests), t.n, len(t.failed))
+	return fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", len(t.rests), t.n, len(t.failed)) + t.unheard("; ")
+}
+
+// quarantined says the same of a try that so many nodes in quarantine have failed that the others are no
+// quorum: that comes first, and how long it lasts.
+func (t *grantTally) quarantined(left time.Duration) string {
+	in := 0
+	for _, why := range t.failed {
+		if errors.As(why, new(protocol.InQuarantine)) {
+			in++
+		}
+	}
+	are := "are"
+	if in == 1 { // of others it is not even known whether they may vote
+		are = "is"
+	}
+	text := fmt.Sprintf("%d of %d nodes %s %v", in, t.n, are, protocol.InQuarantine{Left: left})
+	rest := counted(len(t.failed)-in, "could not vote", "could not vote") +
+		counted(len(t.rests), "votes for another owner", "vote for another owner") +
+		t.unheard(", ")
+	if rest == "" {
+		return text
+	}
+	return text + ";" + rest[1:]
+}
+
+// unheard says how many nodes have not answered, after sep.
+func (t *grantTally) unheard(sep string) string {
 	open := 0
 	for i, g := range t.got {
 		if g.open && t.failed[i] == nil {
 			open++
 		}
 	}
-	if open > 0 {
-		text += fmt.Sprintf("; %d have not answered yet", open)
+	switch open {
+	case 0:
+		return ""
+	case 1:
+		return sep + "1 has not answered yet"
 	}
-	return text
+	return fmt.Sprintf("%s%d have not answered yet", sep, open)
 }
 
 // perNode adds the failure of each node to an error.

@@ -141,6 +141,30 @@ func TestRenewalWithoutAQuorumIsUnknown(t *testing.T) {
 	})
 }
 
+// Nodes that vote for another have answered. An error that leaves them out does not add up: of five nodes two could
+// not vote, and that leaves a quorum.
+func TestTooFewVotesNamesThoseForAnother(t *testing.T) {
+	t.Parallel()
+	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
+		id, _ := h.mustEnter()
+		h.quiet()
+		for _, i := range []int{0, 1} {
+			h.on(i, "renew", faultproxy.Error)
+			h.servers[i+2].rdb.HSet(bg, h.record, "attempt", "another:1")
+		}
+		got := renew(id)
+		if !errors.Is(got.Err, ErrNoQuorum) || !strings.Contains(got.Err.Error(), "no quorum: 2 of 5 nodes could not vote, 2 vote for another owner; 3 have to vote; node 1: ") {
+			t.Errorf("%+v", got)
+		}
+		h.servers[3].rdb.Del(bg, h.record) // it votes anew, and its vote counts from the next round on
+		got = renew(id)
+		if !errors.Is(got.Err, ErrNoQuorum) || !strings.Contains(got.Err.Error(), "1 votes for another owner; 3 have to vote; ") {
+			t.Errorf("%+v", got)
+		}
+		h.pass()
+	})
+}
+
 func TestRenewalOfAHoldThatIsAnothers(t *testing.T) {
 	t.Parallel()
 	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {

@@ -165,7 +165,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		return done
 	case unknown:
 		if n.tally.incomplete() {
-			return failed[protocol.Kept](l.noQuorum(n.tally.failed))
+			return failed[protocol.Kept](l.noQuorum(n.tally.failed, n.tally.sights))
 		}
 		return failed[protocol.Kept](l.doubted(&n.tally))
 	}

@@ -57,7 +57,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	case err != nil:
 		cut := failed[protocol.State](err)
 		if l.blocks(len(t.failed)) {
-			cut.Last = l.noQuorum(t.failed)
+			cut.Last = l.noQuorum(t.failed, sights{})
 		}
 		return cut
 	case verdict == unknown:

@@ -52,7 +52,7 @@ func (r revocation) RequestRelease(ids []string) protocol.Request[bool] {
 		case err != nil:
 			return failed[bool](err)
 		case !t.written():
-			return failed[bool](l.noQuorum(t.failed))
+			return failed[bool](l.noQuorum(t.failed, sights{}))
 		}
 		return outcome(true)
 	}}
@@ -83,7 +83,7 @@ func (r revocation) Asked(id string) protocol.Task {
 		case t.unasked():
 			return outcome(protocol.Removed)
 		}
-		return failed[protocol.Kept](l.noQuorum(t.failed))
+		return failed[protocol.Kept](l.noQuorum(t.failed, sights{}))
 	}}}
 }
 

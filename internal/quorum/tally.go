@@ -183,6 +183,9 @@ func (t *grantTally) most() (holder string, most int) {
 	return holder, most
 }
 
+// sights is what was seen of the nodes that have answered: which vote for another hold.
+func (t *grantTally) sights() sights { return sights{taken: len(t.rests)} }
+
 // held reports whether another hold was seen: it has a quorum, unless nodes that did not answer have
 // voted for others, and keeps all others from one, with nodes that could not vote.
 func (t *grantTally) held() bool {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 var sizes = []size{{3, 2}, {3, 3}, {5, 3}, {5, 4}, {5, 5}}
@@ -441,5 +443,36 @@ func TestForceTallyInEveryOrder(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who waits for a quarantine to end is told that first, and then what else keeps it from a quorum.
+func TestTryInQuarantineNamesTheCauseFirst(t *testing.T) {
+	t.Parallel()
+	in := protocol.InQuarantine{Left: time.Minute}
+	for _, c := range []struct {
+		nodes string // 'q': in quarantine; '!': does not answer; 'b': votes for another; '.': has not answered yet
+		want  string
+	}{
+		{"qqq..", "3 of 5 nodes are in quarantine for 20s, after a restart or a loss of data; 2 have not answered yet"},
+		{"qqqqq", "5 of 5 nodes are in quarantine for 20s, after a restart or a loss of data"},
+		{"qq!b.", "2 of 5 nodes are in quarantine for 20s, after a restart or a loss of data; 1 could not vote, 1 votes for another owner, 1 has not answered yet"},
+		{"qqqbb", "3 of 5 nodes are in quarantine for 20s, after a restart or a loss of data; 2 vote for another owner"},
+	} {
+		tally := newGrantTally(size{5, 3})
+		for i, node := range c.nodes {
+			tally.asked(i)
+			switch node {
+			case 'q':
+				tally.unanswered(i, in)
+			case '!':
+				tally.unanswered(i, errUnanswered)
+			case 'b':
+				tally.busy(i, "another:1", time.Minute)
+			}
+		}
+		if got := tally.quarantined(20 * time.Second); got != c.want {
+			t.Errorf("%s: %s", c.nodes, got)
+		}
 	}
 }
