@@ -157,8 +157,9 @@ func leaderOf(s *sighting) Leader {
 }
 
 // Observe returns a channel that gets the leader, at once and after each change of it or its value; the
-// zero Leader if nobody leads. It has only the latest, and nothing while Redis cannot be reached. It is
-// closed when ctx or the client ends. The error matches ErrInvalidArgument or ErrClosed.
+// zero Leader if nobody leads. It has only the latest, and nothing while Redis cannot be reached, nor for up
+// to a poll after that: the leader that it has may have lost the lease. It is closed when ctx or the
+// client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
