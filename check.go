@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -215,10 +216,7 @@ func (r *checking) node(ctx context.Context, name string, d *wire.Deployment, no
 		r.refused(name, err)
 		return false
 	}
-	who := v.User
-	if who == "" {
-		who = "USER"
-	}
+	who := cmp.Or(v.User, userOf(node))
 	if v.HelloErr != nil {
 		r.miss("version", name, "what the server is: "+v.HelloErr.Error(), "Redis 6.2 or newer answers HELLO to everybody; a proxy may not")
 	}
@@ -254,6 +252,16 @@ func (r *checking) node(ctx context.Context, name string, d *wire.Deployment, no
 		r.find("clock", name, "its clock is %v %s that of this process: when it is set right, leases end early or late by that", "synchronize the clocks (NTP)", apart.Round(time.Millisecond), how)
 	}
 	return !replica
+}
+
+// userOf is who the client of a node connects as, as far as its options tell.
+func userOf(node redis.UniversalClient) string {
+	if c, ok := node.(*redis.Client); ok {
+		if o := c.Options(); o.CredentialsProvider == nil && o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil {
+			return cmp.Or(o.Username, "default")
+		}
+	}
+	return "<user>"
 }
 
 // denied finds what the user may not do.

@@ -139,7 +139,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 
 // Candidates returns who waits to lead, in order: at most a hundred ids as in Leader.HoldID. A dead one
 // stays for a waiter lease. Errors: see [Inspector].
-func (e *Election) Candidates(ctx context.Context) (owners []string, err error) {
+func (e *Election) Candidates(ctx context.Context) (holdIDs []string, err error) {
 	l := e.core()
 	if err := l.check(ctx); err != nil {
 		return nil, err

@@ -137,6 +137,21 @@ func (l *Lease) Name() string {
 	return l.of.lockName()
 }
 
+// String says which lease it is, for people: the lock, the hold, and whether the lease has ended.
+func (l *Lease) String() string {
+	if l.none() {
+		return "no lease"
+	}
+	text := fmt.Sprintf("lease of %q (hold %s)", l.Name(), l.HoldID())
+	switch err := l.Err(); {
+	case errors.Is(err, ErrUnlocked):
+		text += ", unlocked"
+	case errors.Is(err, ErrLeaseLost):
+		text += ", lost"
+	}
+	return text
+}
+
 // HoldID is the id of the hold in Redis: "<client uuid>:<number>". A re-entry, and a hold that was
 // handed over, have the id of the first.
 func (l *Lease) HoldID() string {

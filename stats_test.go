@@ -3,6 +3,8 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +27,31 @@ func wantHeld(t *testing.T, c *rlock.Client, want ...*rlock.Lease) {
 		if l != want[i] {
 			t.Errorf("lease %d is %s of %q, not %s of %q", i, l.HoldID(), l.Name(), want[i].HoldID(), want[i].Name())
 		}
+	}
+}
+
+// A list of leases says which they are.
+func TestLeaseSaysWhichItIs(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c := b.NewClient(t)
+	lease := locktest.MustLock(t, c.NewLock("orders"))
+	want := fmt.Sprintf(`lease of "orders" (hold %s)`, lease.HoldID())
+	if text := fmt.Sprint(c.Held()); text != "["+want+"]" {
+		t.Error(text)
+	}
+	locktest.MustUnlock(t, lease)
+	if text := lease.String(); text != want+", unlocked" {
+		t.Error(text)
+	}
+	lost := locktest.MustLock(t, c.NewLock("orders"))
+	b.Client(t).Del(bg, "orders")
+	_ = lost.Extend(bg, time.Minute)
+	if text := lost.String(); !strings.HasSuffix(text, ", lost") {
+		t.Error(text)
+	}
+	if text := fmt.Sprint(new(rlock.Lease), (*rlock.Lease)(nil)); text != "no lease no lease" {
+		t.Error(text)
 	}
 }
 

@@ -113,8 +113,8 @@ func (e *refusal) Error() string {
 func (*refusal) Is(target error) bool { return target == ErrRefused }
 func (e *refusal) Unwrap() error      { return e.reply }
 
-// inScript is where Redis says in which script a command failed.
-var inScript = regexp.MustCompile(` script: [0-9a-f]{40}, on @user_script:\d+\.?`)
+// inScript is where Redis says in which script a command failed, and miniredis in which of its lines.
+var inScript = regexp.MustCompile(`(?s) script: [0-9a-f]{40}, on @user_script:\d+\.?|\s*stack traceback:.*`)
 
 // remedy says what to do about a refusal that does not pass by itself.
 func (e *refusal) remedy() string {
@@ -130,10 +130,10 @@ func (e *refusal) remedy() string {
 }
 
 func lasting(how string, d time.Duration) string {
-	if how == "" {
+	if d = Rounded(d); how == "" || d == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" %s %v", how, Rounded(d))
+	return fmt.Sprintf(" %s %v", how, d)
 }
 
 // Rounded is a duration as a text has it.

@@ -81,7 +81,7 @@ else
   if tonumber(tick) <= floor or tonumber(tick) < now - retention then
     return answer(3, 'it is too old: whether it was run is not kept any more')
   elseif tonumber(tick) > now + ahead then
-    return answer(3, string.format('it is %.0f s ahead of the clock of Redis', (tonumber(tick) - now) / 1000))
+    return answer(3, string.format('it is %.1f hours ahead of the clock of Redis', (tonumber(tick) - now) / 3600000))
   end
 end
 

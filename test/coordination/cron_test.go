@@ -738,7 +738,7 @@ func TestOldRunsAreDroppedAndNotRepeated(t *testing.T) {
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		_, err = j.Do(bg, time.Now().Add(time.Hour+time.Minute), mustNot)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		if !strings.Contains(err.Error(), "ahead of the clock of Redis") {
+		if !strings.Contains(err.Error(), "it is 1.0 hours ahead of the clock of Redis") {
 			t.Error(err)
 		}
 		// Young ones stay, however many they are: a clock that is behind still finds them.

@@ -101,6 +101,9 @@ func TestOpenCircuitBreaker(t *testing.T) {
 		before := fuse.asked.Load()
 		_, err := c.NewLock("a").TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrUnreachable, errOpen, nil, rlock.ErrNotAcquired)
+		if text := err.Error(); strings.Contains(text, " 0s") {
+			t.Errorf("%s: %s", name, text)
+		}
 		if n := fuse.asked.Load() - before; n != 1 {
 			t.Errorf("%s: TryLock has asked %d times", name, n)
 		}
