@@ -66,8 +66,8 @@ func (p *presence) alsoOn(nodes []*Client) {
 	}
 	more := false
 	for _, c := range nodes {
-		if c.wire != p.site.Wire && c.guests.admit(p) {
-			more = p.writesOn(c) || more
+		if c.wire != p.site.Wire {
+			more = c.guests.admit(p, c.wire) || more
 		}
 	}
 	if more {
@@ -75,16 +75,12 @@ func (p *presence) alsoOn(nodes []*Client) {
 	}
 }
 
-func (p *presence) writesOn(c *Client) (more bool) {
+func (p *presence) writesOn(host *guests, d *wire.Deployment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.Contains(p.hosts, &c.guests) {
-		return false
-	}
-	p.others = append(p.others, &protocol.Place{On: c.wire})
-	p.hosts = append(p.hosts, &c.guests)
+	p.others = append(p.others, &protocol.Place{On: d})
+	p.hosts = append(p.hosts, host)
 	p.next = 0
-	return true
 }
 
 // inUse reports whether the client holds, waits for, or cleans up anything.
@@ -202,19 +198,22 @@ func (p *presence) delete(ctx context.Context, at *protocol.Place) {
 
 // guests are the homes of RedLocks that introduce themselves on the server of a client.
 type guests struct {
-	mu   sync.Mutex // guards the rest
+	mu   sync.Mutex // guards the rest; before that of a presence
 	all  []*presence
 	over bool // the client ends
 }
 
-// admit reports whether p may be written there.
-func (g *guests) admit(p *presence) bool {
-	g.mu.Lock()
+// admit has p written on the server of the client, which d is, unless the client ends. It reports whether that
+// is new.
+func (g *guests) admit(p *presence, d *wire.Deployment) (more bool) {
+	g.mu.Lock() // leave finds it, or it finds that all have left
 	defer g.mu.Unlock()
-	if !g.over && !slices.Contains(g.all, p) {
-		g.all = append(g.all, p)
+	if g.over || slices.Contains(g.all, p) {
+		return false
 	}
-	return !g.over
+	g.all = append(g.all, p)
+	p.writesOn(g, d)
+	return true
 }
 
 // dismiss forgets a home that has ended.
