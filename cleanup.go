@@ -174,6 +174,10 @@ func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
 		u.endLocked()
 		return chore{}, 0
 	}
+	if u.needlessLocked() {
+		u.endLocked()
+		return chore{}, 0
+	}
 	if now.Before(u.next) {
 		return chore{}, u.next
 	}
@@ -235,6 +239,10 @@ func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept])
 	if !u.task.OfQuorum() {
 		u.of.wire.Failed(r.Err)
 	}
+	if u.needlessLocked() {
+		u.endLocked()
+		return 0
+	}
 	u.next = u.of.watchdog.now().Add(u.pause)
 	longest := time.Second
 	if lasts {
@@ -242,6 +250,12 @@ func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept])
 	}
 	u.pause = min(2*u.pause, longest)
 	return u.next
+}
+
+// needlessLocked reports whether the client shuts down and nobody needs the clean-up.
+func (u *cleanup) needlessLocked() bool {
+	task, ok := u.task.(protocol.Dispensable)
+	return ok && u.last && task.Dispensable()
 }
 
 func (u *cleanup) endLocked() {

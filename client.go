@@ -44,6 +44,7 @@ type Client struct {
 	// As the home of RedLocks, and as one of their nodes.
 	ballots   quorum.Ballots
 	knowledge quorum.Knowledge
+	guests    guests
 
 	totals   totals
 	lastHold atomic.Int64  // number of the latest hold
@@ -111,7 +112,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		Quarantine: c.cfg.quarantine(),
 	}
 	if !c.cfg.anonymous && !c.env.Anonymous {
-		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed}
+		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
 		c.presence.begin(c.cfg.prefix, c.cfg.label)
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
 		c.hub.name = connectionName(c.presence.self)

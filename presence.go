@@ -14,7 +14,8 @@ import (
 // A client that holds a lock, or waits for one, keeps a small key in Redis that says which process it
 // is. The watchdog writes it in the background, and again each introduceEvery for as long as the client
 // is in use. After a flush or a failover it so comes back. It goes with Close, or by itself when the
-// process has died or the client is idle.
+// process has died or the client is idle. On a node of a RedLock it also goes when the client that
+// connects to that node ends: afterwards nobody may be able to delete it.
 const (
 	introduceEvery = time.Minute
 	introduceFor   = 5 * time.Minute // outlasts an outage, and most leases of a dead process
@@ -30,19 +31,20 @@ type presence struct {
 	events   *events
 	calls    *wire.Tally // acquires and unlocks under way
 	seed     uint64
+	own      protocol.Place
 	key      string
 	self     Process
 	text     string
 	entry    entry
-	under    wire.Tally // writes without an answer yet
-	told     sync.Once  // of logging that Redis refuses it
+	told     sync.Once // of logging that Redis refuses it
 
-	mu      sync.Mutex         // guards the rest
-	others  []*wire.Deployment // where else it is written
-	begins  bool               // it is written even if the client is not in use any more
-	next    instant            // when it is written again
-	turn    int                // how often it was
-	written bool               // it may be in Redis
+	mu      sync.Mutex        // guards the rest
+	others  []*protocol.Place // where else it is written
+	hosts   []*guests         // the clients that connect to these
+	begins  bool              // it is written even if the client is not in use any more
+	next    instant           // when it is written again
+	turn    int               // how often it was
+	written bool              // it may be in Redis
 	over    bool
 }
 
@@ -57,23 +59,28 @@ func (p *presence) begin(prefix, label string) {
 	p.watchdog.self = &p.entry
 }
 
-// alsoOn has it written on the nodes of a RedLock too.
-func (p *presence) alsoOn(nodes []*wire.Deployment) {
-	if p != nil && p.writesOn(nodes) {
+// alsoOn has it written on the nodes of a RedLock too, as long as their clients are not closed.
+func (p *presence) alsoOn(nodes []*Client) {
+	if p == nil {
+		return
+	}
+	more := false
+	for _, c := range nodes {
+		if c.wire != p.site.Wire {
+			more = c.guests.admit(p, c.wire) || more
+		}
+	}
+	if more {
 		p.watchdog.move(&p.entry, p.watchdog.now())
 	}
 }
 
-func (p *presence) writesOn(nodes []*wire.Deployment) (more bool) {
+func (p *presence) writesOn(host *guests, d *wire.Deployment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range nodes {
-		if n != p.site.Wire && !slices.Contains(p.others, n) {
-			p.others = append(slices.Clone(p.others), n) // a request may have the others
-			p.next, more = 0, true
-		}
-	}
-	return more
+	p.others = append(p.others, &protocol.Place{On: d})
+	p.hosts = append(p.hosts, host)
+	p.next = 0
 }
 
 // inUse reports whether the client holds, waits for, or cleans up anything.
@@ -94,13 +101,11 @@ func (p *presence) due(now instant, slack time.Duration) (chore, instant) {
 	}
 	p.begins, p.written = false, true
 	p.next = now.Add(p.site.CommandTimeout + introduceAgain) // if no answer comes
-	p.under.Add(1)
-	return chore{task: p.site.Introduce(p.key, p.text, introduceFor, p.others)}, p.next
+	return chore{task: p.site.Introduce(p.key, p.text, introduceFor, &p.own, p.others)}, p.next
 }
 
 // answered implements duty.
 func (p *presence) answered(_ chore, sent instant, r protocol.Result[protocol.Kept]) instant {
-	p.under.Add(-1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 { // there are more nodes meanwhile
@@ -129,18 +134,104 @@ func (p *presence) takeBack(ctx context.Context) {
 		return
 	}
 	p.mu.Lock()
-	written, on := p.written, append(slices.Clone(p.others), p.site.Wire)
-	p.written, p.over = false, true
+	written, on, hosts := p.written, append(p.others, &p.own), p.hosts
+	p.written, p.over, p.others, p.hosts = false, true, nil, nil
 	p.mu.Unlock()
+	for _, h := range hosts {
+		h.dismiss(p)
+	}
 	if !written {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, takeBackWithin)
-	defer cancel()
-	_ = p.under.Wait(ctx) // it would come after the end
 	var all sync.WaitGroup
-	for _, node := range on {
-		all.Go(func() { _ = protocol.TakeBack(ctx, node, p.key, takeBackWithin) })
+	for _, at := range on {
+		p.takeBackFrom(ctx, at, p.site.Wire, &all)
+	}
+	all.Wait()
+}
+
+// leave deletes the key on the node of a client that ends, and does not write it there any more. It is done
+// when all is.
+func (p *presence) leave(ctx context.Context, host *guests, d *wire.Deployment, all *sync.WaitGroup) {
+	p.mu.Lock()
+	i := slices.Index(p.hosts, host)
+	if i < 0 {
+		p.mu.Unlock()
+		return // it has left
+	}
+	at, written := p.others[i], p.written
+	p.others, p.hosts = slices.Delete(p.others, i, i+1), slices.Delete(p.hosts, i, i+1)
+	p.mu.Unlock()
+	if written {
+		p.takeBackFrom(ctx, at, d, all)
+	}
+}
+
+// takeBackFrom deletes the key in one place. all waits for that, unless the server is known not to answer: then
+// it is asked once whether it does by now, in a goroutine that by waits for.
+func (p *presence) takeBackFrom(ctx context.Context, at *protocol.Place, by *wire.Deployment, all *sync.WaitGroup) {
+	if at.On.IsLost(protocol.GiveUpGrace) {
+		by.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, protocol.GiveUpGrace)
+			defer cancel()
+			if at.On.Reachable(ctx, protocol.GiveUpGrace, nil) == nil {
+				p.delete(ctx, at)
+			}
+		})
+		return
+	}
+	all.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, takeBackWithin)
+		defer cancel()
+		p.delete(ctx, at)
+	})
+}
+
+func (p *presence) delete(ctx context.Context, at *protocol.Place) {
+	if at.Under.Wait(ctx) != nil {
+		return // that write would come after the end
+	}
+	if err := protocol.TakeBack(ctx, at.On, p.key, takeBackWithin); err != nil && ctx.Err() == nil {
+		at.On.Failed(err) // it costs the next client no time to find that out
+	}
+}
+
+// guests are the homes of RedLocks that introduce themselves on the server of a client.
+type guests struct {
+	mu   sync.Mutex // guards the rest; before that of a presence
+	all  []*presence
+	over bool // the client ends
+}
+
+// admit has p written on the server of the client, which d is, unless the client ends. It reports whether that
+// is new.
+func (g *guests) admit(p *presence, d *wire.Deployment) (more bool) {
+	g.mu.Lock() // leave finds it, or it finds that all have left
+	defer g.mu.Unlock()
+	if g.over || slices.Contains(g.all, p) {
+		return false
+	}
+	g.all = append(g.all, p)
+	p.writesOn(g, d)
+	return true
+}
+
+// dismiss forgets a home that has ended.
+func (g *guests) dismiss(p *presence) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = slices.DeleteFunc(g.all, func(other *presence) bool { return other == p })
+}
+
+// leave has all leave, and waits for that.
+func (g *guests) leave(ctx context.Context, d *wire.Deployment) {
+	g.mu.Lock()
+	who := g.all
+	g.all, g.over = nil, true
+	g.mu.Unlock()
+	var all sync.WaitGroup
+	for _, p := range who {
+		p.leave(ctx, g, d, &all)
 	}
 	all.Wait()
 }

@@ -103,7 +103,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	if err != nil {
 		return nil, err
 	}
-	home.presence.alsoOn(l.servers())
+	home.presence.alsoOn(clients)
 	return &RedLock{l}, nil
 }
 

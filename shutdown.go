@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 )
@@ -13,8 +14,9 @@ import (
 // Shutdown ends the client in good order. At once no lock is granted, waiters return, watches end, and
 // all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks stay
 // theirs, renewed, until they call Unlock. Shutdown returns nil when all have, and Redis has confirmed
-// every release. If ctx ends first, what is still held runs out with its lease; the error names some,
-// and matches ctx.Err(). Holders must not wait for Shutdown. Details:
+// every release: that of a RedLock a quorum, if the other nodes are known not to answer. If ctx ends
+// first, what is still held runs out with its lease; the error names some, and matches ctx.Err().
+// Holders must not wait for Shutdown. Details:
 // https://go-rlock.github.io/rlock/latest/locks/#shutting-down
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
@@ -26,9 +28,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	c.once.Do(func() { close(c.closing) })
 	c.watchdog.drain()
 	err := c.released(ctx)
-	if err == nil {
-		c.presence.takeBack(ctx) // otherwise it goes with the leases
-	}
+	c.sayGoodbye(ctx, err == nil)
 	c.wire.Stop()
 	left := c.watchdog.close()
 
@@ -50,6 +50,21 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("rlock: shutdown was not finished: all is released, but the Observer or Logger has not returned: %w", err)
 	}
 	return nil
+}
+
+// sayGoodbye deletes what says in Redis who the client is, if it holds nothing any more; otherwise that goes
+// with the leases. What others have there of the kind goes in any case: they may not get there again.
+func (c *Client) sayGoodbye(ctx context.Context, released bool) {
+	var own sync.WaitGroup
+	if released {
+		own.Go(func() { c.presence.takeBack(ctx) })
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), protocol.GiveUpGrace)
+		defer cancel()
+	}
+	c.guests.leave(ctx, c.wire)
+	own.Wait()
 }
 
 // released waits until nothing is held, no call is under way, and no clean-up is

@@ -49,27 +49,45 @@ func ClientOf(holdID string) string {
 // have put anything there.
 const MaxIntroduction = 4096
 
+// Place is a server on which a client introduces itself.
+type Place struct {
+	On    *wire.Deployment
+	Under wire.Tally // introductions without an answer yet: Introduce adds one, the answer takes it away
+}
+
 // Introduction writes who a client is, on its own server and on others. A second copy writes the same;
 // one that comes after TakeBack lasts as long as the TTL.
 type Introduction struct {
-	on     *wire.Deployment
-	others []*wire.Deployment
+	own    *Place
+	others []introducing
 	r      wire.Request
 	within time.Duration
 }
 
 var _ Task = (*Introduction)(nil)
 
-// Introduce makes the request that writes a text under the key, for a time.
-func (s *Site) Introduce(key, text string, ttl time.Duration, others []*wire.Deployment) *Introduction {
-	return &Introduction{s.Wire, others, wire.Request{Keys: []string{key}, Args: []any{"set", key, text, "px", ttl.Milliseconds()}}, s.CommandTimeout}
+// introducing is an introduction on another server. It implements wire.Errand.
+type introducing struct {
+	*Introduction
+	at *Place
+}
+
+// Introduce makes the request that writes a text under the key, for a time. It is to be sent once.
+func (s *Site) Introduce(key, text string, ttl time.Duration, own *Place, others []*Place) *Introduction {
+	i := &Introduction{own: own, r: wire.Request{Keys: []string{key}, Args: []any{"set", key, text, "px", ttl.Milliseconds()}}, within: s.CommandTimeout}
+	own.Under.Add(1)
+	for _, at := range others {
+		at.Under.Add(1)
+		i.others = append(i.others, introducing{i, at})
+	}
+	return i
 }
 
 func readIntroduced(a wire.Answer) (Kept, error) { return Done, a.Err }
 
 // Do implements Request. It writes to the client's own server only.
 func (i *Introduction) Do(ctx context.Context, budget time.Duration) Result[Kept] {
-	return result(i.on, &i.r, i.on.Do(ctx, budget, &i.r), readIntroduced)
+	return result(i.own.On, &i.r, i.own.On.Do(ctx, budget, &i.r), readIntroduced)
 }
 
 // Name implements Task.
@@ -81,23 +99,26 @@ func (i *Introduction) OfQuorum() bool { return false }
 // Send implements Task. The outcome is that of the client's own server.
 func (i *Introduction) Send(d Dispatch) {
 	to := d.Recipient // not all of d
-	d.Round.Add(&i.r, func(sent time.Time, a wire.Answer) { to.Done(sent, result(i.on, &i.r, a, readIntroduced)) })
-	for _, node := range i.others {
-		d.Lanes.Put(node, i)
+	d.Round.Add(&i.r, func(sent time.Time, a wire.Answer) {
+		i.own.Under.Add(-1)
+		to.Done(sent, result(i.own.On, &i.r, a, readIntroduced))
+	})
+	for n := range i.others {
+		d.Lanes.Put(i.others[n].at.On, &i.others[n])
 	}
 }
 
 // Request implements wire.Errand.
-func (i *Introduction) Request() (*wire.Request, error) { return &i.r, nil }
+func (i *introducing) Request() (*wire.Request, error) { return &i.r, nil }
 
 // Answered implements wire.Errand.
-func (i *Introduction) Answered(time.Time, wire.Answer) {}
+func (i *introducing) Answered(time.Time, wire.Answer) { i.at.Under.Add(-1) }
 
 // Timeout implements wire.Errand.
-func (i *Introduction) Timeout() time.Duration { return i.within }
+func (i *introducing) Timeout() time.Duration { return i.within }
 
 // Wanted implements wire.Errand.
-func (i *Introduction) Wanted() bool { return true }
+func (i *introducing) Wanted() bool { return true }
 
 // TakeBack deletes the key, on one server. It is not sent again to one that cannot be reached.
 func TakeBack(ctx context.Context, on *wire.Deployment, key string, within time.Duration) error {

@@ -332,6 +332,13 @@ type Task interface {
 	Send(d Dispatch)
 }
 
+// Dispensable is a Task that a client that shuts down need not wait for in each case.
+type Dispensable interface {
+	// Dispensable reports whether the server is known not to answer, and what others have confirmed is
+	// enough.
+	Dispensable() bool
+}
+
 // Dispatch is how tasks are sent without waiting.
 type Dispatch struct {
 	Round *wire.Round // for a request to one deployment; sent when all tasks were added

@@ -100,9 +100,10 @@ type question struct {
 	release func(i int, stray bool) *wire.Request
 	// rest returns what a node is asked after that request if it had no vote; nil: nothing.
 	rest func(i int, req *wire.Request) *wire.Request
-	// missed is called with a request that a node did not answer, also after end. If it is
-	// set, the shutdown of the home and of the node waits for the question: no caller does.
-	missed func(i int, req *wire.Request)
+	// settled is called for each node with the request, and the error if it was not answered, also
+	// after end. If it is set, the shutdown of the home and of the node waits for the question: no
+	// caller does.
+	settled func(i int, req *wire.Request, err error)
 }
 
 // ask is a question to one node. It implements wire.Errand, and settler.
@@ -178,7 +179,7 @@ func (f *fanout) answered() {
 }
 
 func (a *ask) begin() {
-	if a.q.missed != nil {
+	if a.q.settled != nil {
 		a.f.l.home().Calls.Add(1)
 		a.f.l.nodes[a.node].Calls.Add(1)
 	}
@@ -336,15 +337,15 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 // answer passes the reply on.
 func (a *ask) answer(got reply) {
 	f := a.f
-	if got.err != nil && a.q.missed != nil {
-		a.q.missed(a.node, a.req)
+	if a.q.settled != nil {
+		a.q.settled(a.node, a.req, got.err)
 	}
 	if a.again {
 		got = a.said // whether it had a vote does not depend on the rest
 	}
 	got.node, got.raisedTo = a.node, a.q.raisedTo
 	f.deliver(got)
-	if a.q.missed != nil {
+	if a.q.settled != nil {
 		f.l.home().Calls.Add(-1)
 		f.l.nodes[a.node].Calls.Add(-1)
 	}

@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -21,6 +22,11 @@ const settlePart = 4
 func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) (given []bool, asked int) {
 	given, lease := b.papers.close(), b.votes.longest()
 	all := &releases{Lock: l, id: id, tell: tell}
+	for _, may := range given {
+		if may {
+			all.open.Add(1)
+		}
+	}
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
 	return given, f.ask(context.Background(), question{
@@ -31,16 +37,21 @@ func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) (given []boo
 		},
 		rest: func(i int, req *wire.Request) *wire.Request { return all.rest(b.votes.owes(i), req) },
 		read: readRelease,
-		missed: func(i int, req *wire.Request) {
+		settled: func(i int, req *wire.Request, err error) {
+			if err == nil {
+				all.open.Add(-1)
+				return
+			}
 			if rest := all.rest(b.votes.owes(i), req); rest != nil {
 				req = rest
 			}
 			n, home := l.nodes[i], l.home()
+			t := &nodeTask{on: n.Wire, req: req, of: all}
 			now := n.Wire.Clock().Now()
 			until := now.Add(lease + protocol.TombstoneTTL)
-			if !n.CleanUp(&nodeTask{n.Wire, req}, now, until) {
+			if !n.CleanUp(t, now, until) {
 				now = l.clock.Now()
-				home.CleanUp(l.byHome(n, req), now, now.Add(lease+protocol.TombstoneTTL))
+				home.CleanUp(l.byHome(t), now, now.Add(lease+protocol.TombstoneTTL))
 			}
 		},
 	})
@@ -51,6 +62,8 @@ type releases struct {
 	*Lock
 	id   string
 	tell bool
+
+	open atomic.Int64 // nodes that have not answered
 
 	mu   sync.Mutex    // guards the rest: nodes settle in any order
 	last *wire.Request // the one made last,
@@ -262,8 +275,18 @@ func (f *fanout) linger(ctx context.Context, within time.Duration) {
 // nodeTask is a release on one node. The watchdog of the node's client repeats it. It
 // implements protocol.Task.
 type nodeTask struct {
-	on  *wire.Deployment
-	req *wire.Request
+	on   *wire.Deployment
+	req  *wire.Request
+	of   *releases
+	done atomic.Bool // the node has answered
+}
+
+var _ protocol.Dispensable = (*nodeTask)(nil)
+
+// Dispensable implements protocol.Dispensable. What is left of a vote on too few nodes to keep others from a
+// quorum runs out there, or is lost with the node's data.
+func (t *nodeTask) Dispensable() bool {
+	return !t.of.blocks(int(t.of.open.Load())) && t.on.IsDead(t.of.cfg.NodeTimeout)
 }
 
 // Do implements protocol.Request.
@@ -286,6 +309,9 @@ func (t *nodeTask) Send(d protocol.Dispatch) {
 func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 	r, err := readRelease(a)
 	got.Err, got.Unsure, got.Last = err, a.Unsure, a.Last
+	if err == nil && !t.done.Swap(true) {
+		t.of.open.Add(-1)
+	}
 	switch r.says {
 	case nothing, unmoved:
 		got.Outcome = protocol.Removed
@@ -297,9 +323,21 @@ func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 
 // byHome is a release on a node whose client was shut down. The watchdog of the home repeats
 // it, over the connections of that client.
-func (l *Lock) byHome(n *node, req *wire.Request) protocol.Task {
-	t := &nodeTask{n.Wire, req}
-	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
-		return t.Do(ctx, l.cfg.NodeTimeout)
-	}}}
+func (l *Lock) byHome(t *nodeTask) protocol.Task {
+	return &homeTask{task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
+		got := t.Do(ctx, l.cfg.NodeTimeout)
+		if got.Err != nil {
+			t.on.Failed(got.Err) // nobody else asks that node
+		}
+		return got
+	}}}, t}
 }
+
+// homeTask is a nodeTask that the home sends.
+type homeTask struct {
+	task
+	on *nodeTask
+}
+
+// Dispensable implements protocol.Dispensable.
+func (t *homeTask) Dispensable() bool { return t.on.Dispensable() }

@@ -110,10 +110,14 @@ func MayHaveRun(err error) bool { return IsReply(err) && !NeverRan(err) }
 // failures of the connection leave that open, and so do errors of the context: go-redis
 // can return one after a command that ran.
 func NotExecuted(err error) bool {
-	var dial *net.OpError
-	return refused(err) ||
-		errors.As(err, &dial) && dial.Op == "dial" ||
+	return refused(err) || notDialed(err) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// notDialed reports whether there was no connection to be had.
+func notDialed(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // barred reports whether the Limiter of go-redis, such as a circuit breaker that is open, may have

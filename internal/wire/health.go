@@ -19,6 +19,7 @@ var ErrTooLate = errors.New("not asked any more")
 type health struct {
 	mu   sync.Mutex // guards the rest
 	lost error      // why it counts as unreachable; nil: it answers; errLate: perhaps it does
+	dead bool       // it did not answer a PING either, or takes no connection
 	ping *ping      // the one under way; nil: none
 }
 
@@ -38,7 +39,7 @@ func (d *Deployment) Failed(err error) {
 	}
 	h := &d.health
 	h.mu.Lock()
-	h.lost = err
+	h.lost, h.dead = err, h.dead || notDialed(err)
 	h.mu.Unlock()
 }
 
@@ -80,6 +81,17 @@ func (d *Deployment) IsLost(timeout time.Duration) bool {
 		h.ping = d.ping(timeout)
 	}
 	return true
+}
+
+// IsDead is IsLost for a caller that gives up: the server did not answer the last PING either, or took no
+// connection. It may have closed one without being away.
+func (d *Deployment) IsDead(timeout time.Duration) bool {
+	if !d.IsLost(timeout) {
+		return false
+	}
+	d.health.mu.Lock()
+	defer d.health.mu.Unlock()
+	return d.health.dead
 }
 
 // doubt notes that an answer is late. The next requests wait for a PING, if only for its round
@@ -136,7 +148,7 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 	}
 	h := &d.health
 	h.mu.Lock()
-	h.lost, h.ping = p.err, nil
+	h.lost, h.dead, h.ping = p.err, p.err != nil, nil
 	h.mu.Unlock()
 	close(p.done)
 	d.pinged(p)
