@@ -100,6 +100,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if c.env.ClientID != "" {
 		c.id, c.seed = c.env.ClientID, c.env.Seed
 	}
+	c.guests.on = c.wire
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
 	c.hub = newHub(&c.env, c.wire, c.events)

@@ -59,26 +59,17 @@ func (p *presence) begin(prefix, label string) {
 	p.watchdog.self = &p.entry
 }
 
-// alsoOn has it written on the nodes of a RedLock too, as long as their clients are not closed.
-func (p *presence) alsoOn(nodes []*Client) {
-	if p == nil {
-		return
-	}
-	more := false
-	for _, c := range nodes {
-		if c.wire != p.site.Wire {
-			more = c.guests.admit(p, c.wire) || more
-		}
-	}
-	if more {
+// alsoOn has it written on a node of a RedLock too, as long as the client of the node is not closed.
+func (p *presence) alsoOn(node *guests) {
+	if p != nil && node.on != p.site.Wire && node.admit(p) {
 		p.watchdog.move(&p.entry, p.watchdog.now())
 	}
 }
 
-func (p *presence) writesOn(host *guests, d *wire.Deployment) {
+func (p *presence) writesOn(host *guests) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.others = append(p.others, &protocol.Place{On: d})
+	p.others = append(p.others, &protocol.Place{On: host.on})
 	p.hosts = append(p.hosts, host)
 	p.next = 0
 }
@@ -152,7 +143,7 @@ func (p *presence) takeBack(ctx context.Context) {
 
 // leave deletes the key on the node of a client that ends, and does not write it there any more. It is done
 // when all is.
-func (p *presence) leave(ctx context.Context, host *guests, d *wire.Deployment, all *sync.WaitGroup) {
+func (p *presence) leave(ctx context.Context, host *guests, all *sync.WaitGroup) {
 	p.mu.Lock()
 	i := slices.Index(p.hosts, host)
 	if i < 0 {
@@ -163,7 +154,7 @@ func (p *presence) leave(ctx context.Context, host *guests, d *wire.Deployment, 
 	p.others, p.hosts = slices.Delete(p.others, i, i+1), slices.Delete(p.hosts, i, i+1)
 	p.mu.Unlock()
 	if written {
-		p.takeBackFrom(ctx, at, d, all)
+		p.takeBackFrom(ctx, at, host.on, all)
 	}
 }
 
@@ -198,21 +189,22 @@ func (p *presence) delete(ctx context.Context, at *protocol.Place) {
 
 // guests are the homes of RedLocks that introduce themselves on the server of a client.
 type guests struct {
+	on *wire.Deployment
+
 	mu   sync.Mutex // guards the rest; before that of a presence
 	all  []*presence
 	over bool // the client ends
 }
 
-// admit has p written on the server of the client, which d is, unless the client ends. It reports whether that
-// is new.
-func (g *guests) admit(p *presence, d *wire.Deployment) (more bool) {
+// admit has p written there, unless the client ends. It reports whether that is new.
+func (g *guests) admit(p *presence) (more bool) {
 	g.mu.Lock() // leave finds it, or it finds that all have left
 	defer g.mu.Unlock()
 	if g.over || slices.Contains(g.all, p) {
 		return false
 	}
 	g.all = append(g.all, p)
-	p.writesOn(g, d)
+	p.writesOn(g)
 	return true
 }
 
@@ -224,14 +216,14 @@ func (g *guests) dismiss(p *presence) {
 }
 
 // leave has all leave, and waits for that.
-func (g *guests) leave(ctx context.Context, d *wire.Deployment) {
+func (g *guests) leave(ctx context.Context) {
 	g.mu.Lock()
 	who := g.all
 	g.all, g.over = nil, true
 	g.mu.Unlock()
 	var all sync.WaitGroup
 	for _, p := range who {
-		p.leave(ctx, g, d, &all)
+		p.leave(ctx, g, &all)
 	}
 	all.Wait()
 }

@@ -103,7 +103,9 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	if err != nil {
 		return nil, err
 	}
-	home.presence.alsoOn(clients)
+	for _, c := range clients {
+		home.presence.alsoOn(&c.guests)
+	}
 	return &RedLock{l}, nil
 }
 

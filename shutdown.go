@@ -63,7 +63,7 @@ func (c *Client) sayGoodbye(ctx context.Context, released bool) {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), protocol.GiveUpGrace)
 		defer cancel()
 	}
-	c.guests.leave(ctx, c.wire)
+	c.guests.leave(ctx)
 	own.Wait()
 }
 

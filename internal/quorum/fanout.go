@@ -100,9 +100,8 @@ type question struct {
 	release func(i int, stray bool) *wire.Request
 	// rest returns what a node is asked after that request if it had no vote; nil: nothing.
 	rest func(i int, req *wire.Request) *wire.Request
-	// settled is called for each node with the request, and the error if it was not answered, also
-	// after end. If it is set, the shutdown of the home and of the node waits for the question: no
-	// caller does.
+	// settled is called for each node with the request, and why it was not answered, also after end. If
+	// it is set, the shutdown of the home and of the node waits for the question: no caller does.
 	settled func(i int, req *wire.Request, err error)
 }
 
