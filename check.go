@@ -73,7 +73,8 @@ func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (C
 		r.client(ctx)
 	}
 	for _, l := range r.redLocks {
-		l.asks.(*quorum.Lock).EachNode(func(name string, d *wire.Deployment) {
+		asks := l.asks.(*quorum.Lock)
+		asks.EachNode(func(name string, d *wire.Deployment) {
 			use := protocol.Use{Heading: "RedLock", Lock: l.name()}
 			if l.asks.LongestLease() > 0 {
 				use.Heading = "RedLock with WithRestartQuarantine"
@@ -81,6 +82,7 @@ func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (C
 			r.pool(name, d)
 			r.node(ctx, name, d, d.IO(), []protocol.Use{use})
 		})
+		asks.Quarantined(ctx, func(name string, left time.Duration) { r.refused(name, protocol.InQuarantine{Left: left}) })
 	}
 	return r.CheckReport, ctx.Err()
 }
@@ -181,7 +183,7 @@ func (r *checking) refused(node string, err error) {
 	case errors.Is(err, ErrNotAcquired) && r.c.cfg.acks > 0 && !errors.As(err, new(protocol.InQuarantine)):
 		r.find("replicas", node, "%v", fmt.Sprintf("run %d replicas that keep up, or lower WithReplicaAck", r.c.cfg.acks), err)
 	case errors.As(err, new(protocol.InQuarantine)):
-		r.find("refused", node, "%v", "wait until it is over; for a new deployment: Client.BootstrapServer", err)
+		r.find("refused", node, "%v", "wait until it is over; for a new deployment: Client.BootstrapServer, or RedLock.BootstrapNodes", err)
 	case errors.Is(err, ErrUnreachable):
 		r.find("unreachable", node, "%v", "check the address, the network, TLS and that the server runs", err)
 	case strings.Contains(err.Error(), "NOPERM"), strings.Contains(err.Error(), "The user executing the script"):

@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -262,6 +263,43 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		c := locktest.NewClient(t, s.Client(), rlock.WithWatchdogLease(time.Hour), rlock.WithFailoverQuarantine(time.Hour))
 		wantFinding(t, mustCheck(t, c), "refused", "quarantine")
 		locktest.WantErr(t, c.Ping(bg), rlock.ErrNotAcquired)
+	})
+	locktest.Beside(t, "nodes of a RedLock in quarantine", func(t *testing.T) {
+		servers := redistest.StartMasters(t, 3)
+		var clients []*rlock.Client
+		for _, s := range servers {
+			clients = append(clients, locktest.NewClient(t, s.Client()))
+		}
+		l := locktest.NewRedLock(t, "red", clients, rlock.WithRestartQuarantine())
+		are := func(nodes ...int) {
+			t.Helper()
+			r := mustCheck(t, clients[0], l)
+			if len(nodes) == 0 {
+				wantNothing(t, r)
+				return
+			}
+			wantFinding(t, r, "refused", "in quarantine for")
+			for i, f := range r.Findings {
+				if len(r.Findings) != len(nodes) || !strings.HasPrefix(f.Node, fmt.Sprintf("node %d ", nodes[i])) {
+					t.Errorf("%v are not nodes %v", r.Findings, nodes)
+				}
+			}
+		}
+		are(1, 2, 3)
+		for _, s := range servers {
+			if keys := locktest.Keys(t, s.Client()); len(keys) > 0 {
+				t.Errorf("Check has left %q", keys)
+			}
+		}
+		locktest.Eventually(t, "all nodes vote", func() bool { return l.BootstrapNodes(bg) == nil })
+		are()
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
+		servers[1].Kill()
+		servers[1].Wipe()
+		servers[1].Restart()
+		are(2)
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
+		are(2)
 	})
 	locktest.Beside(t, "one node of a cluster", func(t *testing.T) {
 		cluster := redistest.StartCluster(t, 3, 0)

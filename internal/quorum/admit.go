@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -248,4 +249,32 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 		return l.tooFew(l.n, failed, sights{})
 	}
 	return nil
+}
+
+// Quarantined asks all nodes, side by side, whether they are in quarantine, and changes nothing there. It calls fn
+// for each that is, with how long that lasts at the least once somebody asks for a lock. The node has as long as
+// the home's commands.
+func (l *Lock) Quarantined(ctx context.Context, fn func(name string, left time.Duration)) {
+	q := l.quarantine
+	if q == nil {
+		return
+	}
+	epochs := make([]string, l.n)
+	var all sync.WaitGroup
+	for i, n := range l.nodes {
+		all.Go(func() {
+			a := n.Wire.Do(ctx, l.cfg.CommandTimeout, &wire.Request{Script: l.script("quarantined"), Keys: []string{q.admitted}})
+			epochs[i], _ = a.Val.(string)
+		})
+	}
+	all.Wait()
+	now := l.clock.Now()
+	for i, n := range l.nodes {
+		if epochs[i] == "" {
+			continue
+		}
+		v := n.Knowledge.get()
+		v.met(epochs[i], now)
+		fn(n.Name, q.left(v, now))
+	}
 }

@@ -1,0 +1,15 @@
+-- quorum/quarantined: whether a node is in quarantine, for somebody who only looks.
+--
+-- KEYS[1]  hash: which process may vote; see shared/admission.lua
+-- Reply    ''     it may vote
+--          epoch  it may not; see shared/admission.lua. '?' if nobody has asked it since it lost its admission
+-- Caller   Client.Check
+-- Twice    It reads only.
+
+local admitted = KEYS[1]
+local noted = redis.call('get', (admitted:gsub('rlock:red:admitted$', 'rlock:red:since')))
+local run = string.match(redis.call('info', 'server'), 'run_id:(%x+)') or error('INFO does not tell the run_id')
+if noted then
+  return run .. '/' .. noted
+end
+return redis.call('hget', admitted, 'run_id') == run and '' or '?'
