@@ -177,6 +177,8 @@ func (s *sight) holders(now time.Time) string {
 		holder = s.who.String()
 	}
 	switch {
+	case holder != "" && s.room.known && s.others > 0: // which are permits, perhaps of the same holder
+		who = "the one that expires first is held by " + holder
 	case holder != "" && s.others > 0:
 		who = fmt.Sprintf("held by %s and %d more", holder, s.others)
 	case holder != "":
