@@ -226,7 +226,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	// there for a server at its memory limit.)
 	decisive := 0
 	for name, s := range scripts {
-		if name == "lock/glance" || name == "lock/asked" || name == "lock/permitted" || name == "once/peek" || name == "cron/peek" || name == "cron/last" || name == "cron/known" || name == "election/candidates" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") && name != "quorum/inspect" || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
+		if name == "lock/glance" || name == "lock/asked" || name == "lock/permitted" || name == "once/peek" || name == "cron/peek" || name == "cron/last" || name == "cron/known" || name == "election/candidates" || name == "quorum/quarantined" || name == "semaphore/available" || strings.HasSuffix(name, "inspect") && name != "quorum/inspect" || strings.HasSuffix(name, "probe") || strings.HasSuffix(name, WhenServed) {
 			continue // a look changes nothing, and may be answered by a replica
 		}
 		if len(byScript[name]) == 0 {
