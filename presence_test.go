@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -519,13 +520,14 @@ func TestSubscribedConnectionsHaveAName(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	admin := s.Client()
+	program := filepath.Base(os.Args[0])
 	for name, test := range map[string]struct {
 		opts  []rlock.Option
 		redis func(o *redis.Options)
 		want  string
 	}{
 		"label":     {[]rlock.Option{rlock.WithLabel("billing é 1")}, func(*redis.Options) {}, "rlock:billing___1"},
-		"program":   {nil, func(*redis.Options) {}, "rlock:rlock.test"},
+		"program":   {nil, func(*redis.Options) {}, "rlock:" + program},
 		"RESP2":     {[]rlock.Option{rlock.WithLabel("two")}, func(o *redis.Options) { o.Protocol = 2 }, "rlock:two"},
 		"own name":  {[]rlock.Option{rlock.WithLabel("three")}, func(o *redis.Options) { o.ClientName = "mine" }, "mine"},
 		"anonymous": {[]rlock.Option{rlock.WithAnonymity(), rlock.WithLabel("four")}, func(*redis.Options) {}, ""},
