@@ -13,7 +13,7 @@ test: ## test the library
 race: ## test the library five times under the race detector
 	go test -race -count=5 -timeout 60m ./...
 
-lint: ## gofmt, go vet and staticcheck, in every module; and how the files of the root know each other
+lint: ## gofmt, go vet and staticcheck, in every module; and how files and packages know each other
 	@out=$$(gofmt -l .) && { [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }; }
 	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./...); done
 	cd tools && go run ./layers -dir ..

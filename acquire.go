@@ -3,7 +3,6 @@ package rlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -78,7 +77,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		a.chain = chainFrom(ctx)
 	}
 	for {
-		h := a.chain.find(l, l.side)
+		h := holdOf(a.chain.find(l, l.side))
 		if h == nil {
 			break
 		}
@@ -100,7 +99,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 			return nil, a.error(a.interrupted(caller, err))
 		}
 		defer ops.give()
-		if h := a.owned.held(l.side); h != nil {
+		if h := holdOf(a.owned.held(l.side)); h != nil {
 			if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
 				return lease, err
 			}
@@ -146,96 +145,6 @@ func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
 	} else if err != nil {
 		a.seen.asked = began
 		a.seen.settle(a.core.c.clock.Now(), false)
-	}
-	return err
-}
-
-// enterAgain adds a lease to a hold at which no other operation is under way. It
-// returns nothing if all its leases are unlocked.
-func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
-	n, cause := h.openLeases()
-	a.reentry = n > 0
-	switch {
-	case n == 0:
-		return nil, nil
-	case cause != nil:
-		// Never a new hold here: the outer section would continue without knowing that
-		// it did not hold the lock for a while.
-		return nil, h.error(cause)
-	case l.opts.nonReentrant:
-		return nil, h.error(ErrReentrant)
-	}
-	a.Tries++
-	a.looks()
-	sent := h.noteAsked(a.opts.lease)
-	// Through the lock that made the hold: another type of the same name may not know
-	// everything about it.
-	r := h.core.asks.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
-	h.reconsider(&r)
-	lease, err := h.reentered(&r, sent, a.opts)
-	switch {
-	case lease != nil:
-		return lease, nil
-	case errors.Is(err, ErrUnlocked):
-		// An Unlock that could not wait any longer for this operation has unlocked its
-		// last lease.
-		a.reentry = false
-		return nil, nil
-	}
-	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
-		// Redis may have counted it, unlike this process: the next operation corrects
-		// the count.
-		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
-		a.seen.settle(l.c.clock.Now(), false)
-		refused := a.error(a.interrupted(caller, failed))
-		refused.HoldID = h.id()
-		return nil, refused
-	}
-	return nil, h.error(err)
-}
-
-// checkOtherSide checks what the caller holds on the other side. A writer may read: its new
-// hold has the same id. A reader that asks to write would wait for itself.
-func (a *attempt) checkOtherSide() error {
-	l := a.core
-	h := a.chain.held(l, l.side.other())
-	if h == nil {
-		return nil
-	}
-	n, cause := h.openLeases()
-	switch {
-	case n == 0:
-		return nil // all unlocked
-	case cause != nil:
-		return h.error(cause) // as with a re-entry: never a new hold here
-	case l.side == exclusive:
-		return h.error(ErrUpgrade)
-	}
-	a.outer, a.Outer = h, h.id()
-	if h.lend() {
-		// Once only: a late copy of the release of one read hold could end the next one
-		// if that had the same id.
-		a.ID, a.Number = h.id(), h.number
-	}
-	return nil
-}
-
-// outerHoldLost handles the reply that the outer hold, under which the attempt was to
-// enter, is gone. If it was unlocked meanwhile, the attempt continues as a new owner.
-func (a *attempt) outerHoldLost(e *protocol.Entered) error {
-	h := a.outer
-	if h == nil {
-		return fmt.Errorf("unexpected reply from Redis: an outer hold is lost, but there is none")
-	}
-	cause := protocol.Removed
-	if e.TakenOver {
-		cause = protocol.TakenOver
-	}
-	err := h.isGone(cause)
-	if errors.Is(err, ErrUnlocked) {
-		a.outer, a.Outer = nil, ""
-		a.HoldID = h.core.asks.NewID()
-		return nil
 	}
 	return err
 }
@@ -322,7 +231,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 					a.inRow = mostInRow // the message is still to come: its own release is for all
 				}
 			}
-			a.room = room{c: c, left: e.Left, until: c.now().Add(e.Rest)}
+			a.room = room{clock: &c.timeline, left: e.Left, until: c.now().Add(e.Rest)}
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
 		case e.Verdict == protocol.NotSet:
@@ -442,4 +351,52 @@ func (a *attempt) error(err error) *Error {
 		}
 	}
 	return e
+}
+
+// tryFirst is the first try of an attempt that found no waiters.
+func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
+	if a.core.asks.Shares() {
+		defer a.core.c.lines.looked(a.line())
+	}
+	return a.try(ctx)
+}
+
+// once takes the lock if nobody has it. If others try at the same time, they may keep each other
+// from it, and none of them holds it then: so it tries again, within the time of one request.
+func (a *attempt) once(ctx context.Context) (*Lease, error) {
+	c := a.core.c
+	until := c.clock.Now().Add(c.cfg.commandTimeout)
+	lease, rest, err := a.try(ctx)
+	if lease == nil && err == nil && a.split {
+		for lease == nil && err == nil && a.split && c.clock.Now().Add(rest).Before(until) {
+			switch a.sleeper.sleep(rest, nil, nil, ctx.Done(), c.closing) {
+			case wokenByEnd:
+				return nil, ctx.Err()
+			case wokenByClosing:
+				return nil, ErrClosed
+			}
+			c.stopOf("woken", a.Number)
+			lease, rest, err = a.try(ctx)
+		}
+	}
+	if lease == nil && err == nil {
+		err = ErrNotAcquired // see attempt.error
+	}
+	return lease, err
+}
+
+// waited notes, before a look, how long the call has waited in line.
+func (a *attempt) waited() {
+	if a.place != nil && a.core.asks.Shares() {
+		a.Waited = a.core.c.clock.Now().Sub(a.came)
+	}
+}
+
+// told is what a caller who runs the function in this client may tell the head of the line: that it
+// has failed.
+func (a *attempt) told(w *waiter) error {
+	if !a.core.asks.Shares() {
+		return nil
+	}
+	return a.core.c.lines.news(w).err
 }

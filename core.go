@@ -192,3 +192,27 @@ func confirmed[T any](r *protocol.Result[T], so error) error {
 
 // handsOver reports whether holds of the lock can be handed over.
 func (l *core) handsOver() bool { return l.asks.HandsOver() && l.opts.handOverBounds().passes > 0 }
+
+// ask asks something about the lock itself, not about a hold.
+func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protocol.Result[T], error) {
+	if !l.c.begin() {
+		return protocol.Result[T]{}, l.error(ErrClosed)
+	}
+	defer l.c.end()
+	began := l.c.clock.Now()
+	r := what.Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
+	if r.Err != nil {
+		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.clock.Now())
+		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
+	}
+	return r, nil
+}
+
+// ready is called before what may publish.
+func (l *core) ready(ctx context.Context) error {
+	began := l.c.clock.Now()
+	if err := l.asks.Ready(ctx); err != nil {
+		return l.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
+	}
+	return nil
+}

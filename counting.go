@@ -41,32 +41,6 @@ func (c *Client) onceTimeout() time.Duration {
 	return min(c.cfg.commandTimeout, protocol.RecordTTL-protocol.TombstoneTTL)
 }
 
-// forget ends an operation that has failed. If it may have had an effect, or may have one
-// yet, undo is sent. It reports whether that was answered.
-func (c *Client) forget(of lockID, p *page, effect bool, undo func() protocol.Task) (answered bool) {
-	give := func() { c.pages.give(p) }
-	if !effect {
-		give()
-		return false
-	}
-	return c.undoThen(of, undo(), c.now().Add(protocol.RecordTTL), give)
-}
-
-// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
-// the task is not repeated any more.
-func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
-	u := c.cleanups.addThen(of, t, c.now(), until, then)
-	grace := time.NewTimer(protocol.GiveUpGrace)
-	defer grace.Stop()
-	select {
-	case <-u.done:
-		c.lines.wake(of)
-		return true
-	case <-grace.C:
-		return false
-	}
-}
-
 // refusedCount is the error of a request that has failed.
 func refusedCount(err error) error {
 	if errors.Is(err, protocol.ErrOverflow) {

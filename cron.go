@@ -223,14 +223,6 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	return run, err
 }
 
-// onlyUnconfirmed is what the Unlock of a lease says beside that the lease had ended.
-func onlyUnconfirmed(err error) error {
-	if errors.Is(err, ErrUnconfirmed) {
-		return err
-	}
-	return nil
-}
-
 // processOf is the process that has written a run.
 func (l *core) processOf(r *protocol.Run) Process {
 	if l.c.presence != nil && l.c.numberOf(r.HoldID) != 0 {

@@ -58,14 +58,14 @@ func (d *departure) passOn() bool {
 }
 
 // hold makes the hold of the next owner.
-func (p *pass) hold(a *attempt) *hold {
-	if a.observed != nil {
-		a.observed.handedOver = true
+func (p *pass) hold(l *core, by *owned, o *observed) *hold {
+	if o != nil {
+		o.handedOver = true
 	}
 	return &hold{
-		core: a.core, owned: a.owned, number: p.number, token: p.token, unsure: p.unsure,
+		core: l, owned: by, number: p.number, token: p.token, unsure: p.unsure,
 		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
-		seldom: &seldom{asked: p.asked, batch: p.batch, inRow: p.inRow, observed: a.observed},
+		seldom: &seldom{asked: p.asked, batch: p.batch, inRow: p.inRow, observed: o},
 	}
 }
 

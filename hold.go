@@ -1,7 +1,6 @@
 package rlock
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -50,6 +49,20 @@ func (h *hold) holdID() string         { return h.id() }
 func (h *hold) fence() int64           { return h.token }
 func (h *hold) chain(up *chain) *chain { return up.with(h) }
 func (h *hold) memberLeases() []*Lease { return nil }
+func (h *hold) of() *core              { return h.core }
+
+func (h *hold) byOwner() *owner {
+	if h.owned == nil {
+		return nil
+	}
+	return h.owned.owner
+}
+
+// holdOf is the hold that a chain or an owner has found; nil: none.
+func holdOf(e entered) *hold {
+	h, _ := e.(*hold)
+	return h
+}
 
 // deadlineLocked is when the leases end if nothing prolongs them.
 func (h *hold) deadlineLocked() time.Time {
@@ -404,44 +417,4 @@ func (h *hold) closeLocked(l *Lease) {
 		}
 		return
 	}
-}
-
-// extend implements holding.
-func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
-	if most := h.core.longestLease(); most > 0 && d > most {
-		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
-	}
-	c := h.core.c
-	began, sent := c.clock.Now(), h.noteAsked(d)
-	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
-	h.reconsider(&r)
-	err := confirmed(&r, ErrUnreachable)
-	if err != nil { // before the guard is locked, which the Err of the context may lock too
-		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.clock.Now())
-	}
-	h.lock()
-	defer h.unlock()
-	if err != nil {
-		if l.err != nil { // it has ended meanwhile, which may have cut the request off
-			err = l.err
-		}
-		return h.error(err)
-	}
-	if h.state == held && l.err == nil {
-		h.checkLocked(c.now()) // a deadline that has passed stays passed
-		if r.Outcome != protocol.Done {
-			h.loseLocked(c.now(), absence(r.Outcome))
-		}
-	}
-	if l.err != nil {
-		return h.error(l.err)
-	}
-	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteAsked has made h.seldom
-	h.confirmLocked(sent, d)
-	if d < c.cfg.watchdogLease {
-		// A short extension does not put off the next renewal.
-		h.renewAt, h.attempts, h.failure = renewAt, attempts, failure
-	}
-	c.watchdog.move(&h.entry, h.nextLocked())
-	return nil
 }

@@ -2,13 +2,11 @@ package rlock
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
-	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // inquiry is one call that asks Redis for something that is no hold, and may wait for it:
@@ -301,54 +299,3 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 // longestInquiry bounds the outage that an inquiry outlasts: Redis must still know of a look
 // that was not answered. It is a little less than protocol.RecordTTL.
 const longestInquiry = protocol.RecordTTL - 2*protocol.TombstoneTTL
-
-// outage is for how long Redis has given no answer to one call.
-type outage struct {
-	since    time.Time // when the first look began that was not answered; zero: the last one was
-	failures int       // of the head of a line
-}
-
-// outlast is called by the head of a line after a look without an answer that began then. It
-// returns the pause before the next; or, with how long it was, that the outage is too long, which
-// it tells those behind it: longer than a watchdog lease, or than most.
-func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Time, err error) (pause time.Duration, over error) {
-	if o.since.IsZero() {
-		o.since = began
-	}
-	if enough := c.clock.Now().Add(-min(c.cfg.watchdogLease, most)); !o.since.After(enough) {
-		err = wire.Tried(err, c.clock.Now().Sub(o.since))
-		c.lines.fail(w, enough, err)
-		return 0, err
-	}
-	pause = min(50*time.Millisecond<<min(o.failures, 5), time.Second)
-	o.failures++
-	return pause, nil
-}
-
-// interrupted makes the error of a call from what stopped it: the end of the caller's
-// context or of the wait, limit, or a single look that found nothing. It contains what was
-// seen last. sentinel is what an error of the first kind matches too if somebody else was seen;
-// nil: nothing.
-func interrupted(caller context.Context, err, sentinel error, limit time.Duration, seen *sight, now time.Time) error {
-	stopped := wire.Ended(err)
-	switch {
-	case caller.Err() != nil && (stopped || worthRepeating(err)):
-		if !stopped {
-			seen.err = err
-		}
-		return seen.why(endOf(caller), sentinel, now)
-	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
-		what := fmt.Errorf("timed out after %v", wire.Rounded(limit))
-		switch {
-		case seen.err != nil || seen.told():
-		case limit < protocol.GiveUpGrace: // as for the end of a context: see settle
-			return fmt.Errorf("%w: %w, before Redis has answered", ErrNotAcquired, what)
-		default:
-			seen.err = ErrUnreachable
-		}
-		return seen.why(what, ErrNotAcquired, now)
-	case err == ErrNotAcquired && seen.told():
-		return fmt.Errorf("%w: %s", err, seen.text(now))
-	}
-	return err
-}

@@ -76,7 +76,7 @@ func (l *core) HoldCount(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}
-	h := chainFrom(ctx).held(l, l.side)
+	h := holdOf(chainFrom(ctx).held(l, l.side))
 	if h == nil {
 		return 0, nil
 	}
@@ -119,28 +119,4 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 	}
 	l.c.lines.wake(l.id())
 	return r.Outcome, nil
-}
-
-// ready is called before what may publish.
-func (l *core) ready(ctx context.Context) error {
-	began := l.c.clock.Now()
-	if err := l.asks.Ready(ctx); err != nil {
-		return l.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
-	}
-	return nil
-}
-
-// ask asks something about the lock itself, not about a hold.
-func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protocol.Result[T], error) {
-	if !l.c.begin() {
-		return protocol.Result[T]{}, l.error(ErrClosed)
-	}
-	defer l.c.end()
-	began := l.c.clock.Now()
-	r := what.Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
-	if r.Err != nil {
-		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.clock.Now())
-		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
-	}
-	return r, nil
 }

@@ -426,3 +426,22 @@ func (l *Lease) giveBack(ctx context.Context, done func()) {
 		_ = l.Unlock(ctx)
 	})
 }
+
+// LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
+// functions of Do, Once.Do and Election.Run. Do not unlock it there. It may have ended. ok is false if
+// there is none. See https://go-rlock.github.io/rlock/latest/locks/#owners-and-contexts
+func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
+	if ctx == nil {
+		return nil, false
+	}
+	_, innermost := descentOf(ctx)
+	lease, ok = innermost.(*Lease)
+	return lease, ok
+}
+
+// wanted is whether others have asked for a lease. It is guarded as the lease is.
+type wanted struct {
+	done chan struct{} // closed when they have
+	is   bool
+	then []func() // called when they have
+}

@@ -164,7 +164,10 @@ func (c *config) validate() error {
 	if c.logger == nil {
 		return invalid("WithLogger(nil)")
 	}
-	return checkLabel(c.label)
+	if err := checkLabel(c.label); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
 }
 
 // validateFor reports what of the configuration does not suit a go-redis client.

@@ -17,16 +17,23 @@ import (
 // A chain is never changed, so that goroutines that share its end do not see each
 // other's holds.
 type chain struct {
-	hold  *hold  // nil: this is the end, which is the owner's
-	up    *chain // of the context that the lease's was made from
-	owner *owner // at the end; nil: none
+	hold  entered // nil: this is the end, which is the owner's
+	up    *chain  // of the context that the lease's was made from
+	owner *owner  // at the end; nil: none
+}
+
+// entered is a hold, as far as an owner needs to know it.
+type entered interface {
+	of() *core
+	byOwner() *owner // of WithOwner; nil: it has none
+	entered() bool   // a lease of it is not unlocked
 }
 
 // descent is a context that descends from leases, or was cut off from them.
 type descent struct {
 	context.Context
 	chain *chain // what an acquire enters again
-	lease *Lease // see LeaseFrom; nil: none
+	lease any    // see LeaseFrom; nil: none
 }
 
 type descentKey struct{}
@@ -41,7 +48,7 @@ func (d *descent) Value(key any) any {
 func (d *descent) String() string { return fmt.Sprint(d.Context) + ".rlock" }
 
 // descentOf returns what a context descends from.
-func descentOf(ctx context.Context) (*chain, *Lease) {
+func descentOf(ctx context.Context) (*chain, any) {
 	if d, _ := ctx.Value(descentKey{}).(*descent); d != nil {
 		return d.chain, d.lease
 	}
@@ -54,22 +61,11 @@ func chainFrom(ctx context.Context) *chain {
 }
 
 // in returns a context with the chain, and the lease that is the innermost.
-func (ch *chain) in(ctx context.Context, innermost *Lease) context.Context {
+func (ch *chain) in(ctx context.Context, innermost any) context.Context {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	return &descent{ctx, ch, innermost}
-}
-
-// LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
-// functions of Do, Once.Do and Election.Run. Do not unlock it there. It may have ended. ok is false if
-// there is none. See https://go-rlock.github.io/rlock/latest/locks/#owners-and-contexts
-func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
-	if ctx == nil {
-		return nil, false
-	}
-	_, lease = descentOf(ctx)
-	return lease, lease != nil
 }
 
 // WithOwner returns a context with a new owner: calls with it, or with contexts made from it, re-enter
@@ -84,21 +80,21 @@ func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in
 
 // with is the chain with one more hold. It leaves out a hold of the chain's owner, which
 // is found there, and holds whose leases are all unlocked.
-func (ch *chain) with(h *hold) *chain {
+func (ch *chain) with(h entered) *chain {
 	for ch != nil && ch.hold != nil && !ch.hold.entered() {
 		ch = ch.up
 	}
 	own := ch.own()
-	if own != nil && h.owned != nil && h.owned.owner == own || ch != nil && ch.hold == h {
+	if own != nil && h.byOwner() == own || ch != nil && ch.hold == h {
 		return ch
 	}
 	return &chain{hold: h, up: ch, owner: own}
 }
 
 // find returns the innermost hold of a side of a lock, without those of the owner.
-func (ch *chain) find(l *core, side side) *hold {
+func (ch *chain) find(l *core, side side) entered {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
-		if of := ch.hold.core; of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
+		if of := ch.hold.of(); of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
 			return ch.hold
 		}
 	}
@@ -106,7 +102,7 @@ func (ch *chain) find(l *core, side side) *hold {
 }
 
 // held is find that includes the holds of the owner.
-func (ch *chain) held(l *core, side side) *hold {
+func (ch *chain) held(l *core, side side) entered {
 	if h := ch.find(l, side); h != nil {
 		return h
 	}
@@ -159,10 +155,10 @@ type ownedKey struct {
 type owned struct {
 	owner *owner
 	key   ownedKey
-	ops   opLock   // for all operations of the owner at the lock, the first entry included
-	users int      // guarded by owner.mu: operations under way
-	holds [2]*hold // guarded by owner.mu: by side; changed with ops taken only
-	seen  sight    // guarded by owner.mu: by the latest look
+	ops   opLock     // for all operations of the owner at the lock, the first entry included
+	users int        // guarded by owner.mu: operations under way
+	holds [2]entered // guarded by owner.mu: by side; changed with ops taken only
+	seen  sight      // guarded by owner.mu: by the latest look
 }
 
 // at finds or makes the record of a lock, and counts a user of it.
@@ -192,12 +188,12 @@ func (o *owned) leave() {
 
 // dropLocked forgets a lock that the owner has left.
 func (o *owned) dropLocked() {
-	if o.users == 0 && o.holds == [2]*hold{} {
+	if o.users == 0 && o.holds == [2]entered{} {
 		delete(o.owner.locks, o.key)
 	}
 }
 
-func (o *owned) held(side side) *hold {
+func (o *owned) held(side side) entered {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
 	return o.holds[side]
@@ -224,25 +220,25 @@ func (o *owned) sees() sight {
 }
 
 // set records a hold. A hold without an owner needs no record.
-func (o *owned) set(h *hold) {
+func (o *owned) set(h entered) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	o.holds[h.core.side] = h
+	o.holds[h.of().side] = h
 }
 
 // clear records that all leases of a hold are unlocked. An Unlock that could not wait
 // any longer for other operations may find a newer hold there, or none.
-func (o *owned) clear(h *hold) {
+func (o *owned) clear(h entered) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	if o.holds[h.core.side] == h {
-		o.holds[h.core.side] = nil
+	if on := h.of().side; o.holds[on] == h {
+		o.holds[on] = nil
 		o.dropLocked()
 	}
 }

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -106,10 +107,10 @@ func plain(text string, most int) string {
 // checkLabel reports why a text is no label.
 func checkLabel(label string) error {
 	if len(label) > MaxLabelLength {
-		return invalid("WithLabel(%.100q): %d bytes long, longer than %d", label, len(label), MaxLabelLength)
+		return fmt.Errorf("WithLabel(%.100q): %d bytes long, longer than %d", label, len(label), MaxLabelLength)
 	}
 	if !utf8.ValidString(label) || strings.ContainsFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return invalid("WithLabel(%q): not printable", label)
+		return fmt.Errorf("WithLabel(%q): not printable", label)
 	}
 	return nil
 }

@@ -28,13 +28,6 @@ import (
 // the request. But a hold whose holder has heard it is released through Redis, not handed
 // over, so that the one who asked comes before the others of that client.
 
-// wanted is whether others have asked for a lease. It is guarded as the lease is.
-type wanted struct {
-	done chan struct{} // closed when they have
-	is   bool
-	then []func() // called when they have
-}
-
 // ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,
 // or has asked before; a nil lease has none. The holder decides. The first call begins to listen. The
 // end of the lease does not close the channel: wait for Done too. See

@@ -126,6 +126,14 @@ func (e notCanceled) Is(target error) bool {
 }
 func (e notCanceled) As(target any) bool { return errors.As(e.err, target) }
 
+// onlyUnconfirmed is what the Unlock of a lease says beside that the lease had ended.
+func onlyUnconfirmed(err error) error {
+	if errors.Is(err, ErrUnconfirmed) {
+		return err
+	}
+	return nil
+}
+
 // joined is errors.Join that leaves a single error as it is.
 func joined(errs ...error) (one error) {
 	n := 0

@@ -1,7 +1,6 @@
 package rlock
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -37,30 +36,6 @@ func settledBy(e *protocol.Entered) *settled {
 		return &settled{failed: errors.New(e.Result), ago: e.Ago + time.Millisecond}
 	}
 	return &settled{result: []byte(e.Result)}
-}
-
-// tryFirst is the first try of an attempt that found no waiters.
-func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
-	if a.core.asks.Shares() {
-		defer a.core.c.lines.looked(a.line())
-	}
-	return a.try(ctx)
-}
-
-// waited notes, before a look, how long the call has waited in line.
-func (a *attempt) waited() {
-	if a.place != nil && a.core.asks.Shares() {
-		a.Waited = a.core.c.clock.Now().Sub(a.came)
-	}
-}
-
-// told is what a caller who runs the function in this client may tell the head of the line: that it
-// has failed.
-func (a *attempt) told(w *waiter) error {
-	if !a.core.asks.Shares() {
-		return nil
-	}
-	return a.core.c.lines.news(w).err
 }
 
 // failAll tells all waiters of a line why they should leave.

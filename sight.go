@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -248,3 +249,47 @@ func worthRepeating(err error) bool {
 func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) }
 
 var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)
+
+// interrupted makes the error of a call from what stopped it: the end of the caller's
+// context or of the wait, limit, or a single look that found nothing. It contains what was
+// seen last. sentinel is what an error of the first kind matches too if somebody else was seen;
+// nil: nothing.
+func interrupted(caller context.Context, err, sentinel error, limit time.Duration, seen *sight, now time.Time) error {
+	stopped := wire.Ended(err)
+	switch {
+	case caller.Err() != nil && (stopped || worthRepeating(err)):
+		if !stopped {
+			seen.err = err
+		}
+		return seen.why(endOf(caller), sentinel, now)
+	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
+		what := fmt.Errorf("timed out after %v", wire.Rounded(limit))
+		switch {
+		case seen.err != nil || seen.told():
+		case limit < protocol.GiveUpGrace: // as for the end of a context: see settle
+			return fmt.Errorf("%w: %w, before Redis has answered", ErrNotAcquired, what)
+		default:
+			seen.err = ErrUnreachable
+		}
+		return seen.why(what, ErrNotAcquired, now)
+	case err == ErrNotAcquired && seen.told():
+		return fmt.Errorf("%w: %s", err, seen.text(now))
+	}
+	return err
+}
+
+// unanswered makes a failed call match ErrUnreachable, whatever ended it,
+// unless Redis answered: with an error, then it matches ErrRefused, or with what leaves a doubt.
+func unanswered(err error) error {
+	if noAnswer(err) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
+		return err
+	}
+	return wire.Failure(err)
+}
+
+// untilOrSoon is the rest of a time-out, or a moment: a release is sent even if waiting for
+// other operations has used the time-out up.
+func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
+
+// errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.
+var errGone = errors.New("a reply was lost, and the release that was sent again found the hold gone")

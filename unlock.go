@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
-	"github.com/go-rlock/rlock/internal/quorum"
-	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // release implements holding.
@@ -237,20 +235,4 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 		return
 	}
 	c.cleanups.add(h.core.id(), abandon, c.now(), until)
-}
-
-// errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.
-var errGone = errors.New("a reply was lost, and the release that was sent again found the hold gone")
-
-// untilOrSoon is the rest of a time-out, or a moment: a release is sent even if waiting for
-// other operations has used the time-out up.
-func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
-
-// unanswered makes a failed call match ErrUnreachable, whatever ended it,
-// unless Redis answered: with an error, then it matches ErrRefused, or with what leaves a doubt.
-func unanswered(err error) error {
-	if noAnswer(err) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
-		return err
-	}
-	return wire.Failure(err)
 }

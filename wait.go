@@ -25,30 +25,6 @@ func (a *attempt) line() lineKey {
 	return key
 }
 
-// once takes the lock if nobody has it. If others try at the same time, they may keep each other
-// from it, and none of them holds it then: so it tries again, within the time of one request.
-func (a *attempt) once(ctx context.Context) (*Lease, error) {
-	c := a.core.c
-	until := c.clock.Now().Add(c.cfg.commandTimeout)
-	lease, rest, err := a.try(ctx)
-	if lease == nil && err == nil && a.split {
-		for lease == nil && err == nil && a.split && c.clock.Now().Add(rest).Before(until) {
-			switch a.sleeper.sleep(rest, nil, nil, ctx.Done(), c.closing) {
-			case wokenByEnd:
-				return nil, ctx.Err()
-			case wokenByClosing:
-				return nil, ErrClosed
-			}
-			c.stopOf("woken", a.Number)
-			lease, rest, err = a.try(ctx)
-		}
-	}
-	if lease == nil && err == nil {
-		err = ErrNotAcquired // see attempt.error
-	}
-	return lease, err
-}
-
 // lead notes that the attempt is the head of a line.
 func (a *attempt) lead(w *waiter) {
 	a.place, a.Leads = w, true
@@ -388,7 +364,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 		c.cleanups.add(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL))
 		a.Placed = false
 	}
-	h := p.hold(a)
+	h := p.hold(l, a.owned, a.observed)
 	if why == nil {
 		return h.serve(c.now(), true), nil
 	}
@@ -407,9 +383,6 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 
 // stepsAside reports whether the attempt has to leave its line, and to wait in another.
 func (a *attempt) stepsAside(w *waiter) bool { return a.aside && w.line.key.id == "" }
-
-// errAside is why a waiter leaves its line: see attempt.aside.
-var errAside = errors.New("there are not so many permits")
 
 // granted makes a lease of a hold that Redis has granted at the release of the one before. If
 // the wait has ended meanwhile, for the reason why, giveUp ends the hold.

@@ -1,14 +1,15 @@
-// Layers counts what the house rules bound: how many files of a package know each other
-// in a circle, and how long its files are. A file knows another if it uses anything that
-// is declared there. Usage:
+// Layers checks the house rules that a compiler does not: how many files of the root know each other in a
+// circle, and that packages import only what is below them. A file knows another if it uses anything that is
+// declared there. It also prints the longest function of the root, and the one with the most branches, where each
+// counts as often as it is deep. Usage:
 //
-//	cd tools && go run ./layers -dir .. [-cycle 8] [-lines 450] [-v]
+//	cd tools && go run ./layers -dir .. [-cycle 4] [-v]
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
+	"go/ast"
 	"go/token"
 	"go/types"
 	"maps"
@@ -20,41 +21,49 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
+// house has the packages that the root is made of, by layer. Each imports what is in the layers above its own in
+// this list, and nothing beside it.
+var house = [][]string{
+	{"internal/seam"},
+	{"internal/wire"},
+	{"internal/protocol"},
+	{"internal/quorum"},
+	{"."},
+}
+
 func main() {
-	dir := flag.String("dir", ".", "folder of the package")
-	cycle := flag.Int("cycle", 8, "most files in one circle")
-	lines := flag.Int("lines", 450, "longest file outside tests, in any package below the folder")
+	dir := flag.String("dir", ".", "folder of the root package")
+	cycle := flag.Int("cycle", 4, "most files in one circle")
 	verbose := flag.Bool("v", false, "print which file knows which")
 	flag.Parse()
-	knows, err := read(*dir)
+	root, err := load(*dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	knows := filesOf(root)
 	if *verbose {
 		for _, file := range slices.Sorted(maps.Keys(knows)) {
 			fmt.Println(file, "knows", strings.Join(slices.Sorted(maps.Keys(knows[file])), " "))
 		}
 	}
-	ok := true
 	circle := largestCycle(knows)
 	fmt.Printf("largest circle: %d of %d files: %s\n", len(circle), len(knows), strings.Join(circle, " "))
-	ok = ok && len(circle) <= *cycle
-	file, n, err := longest(*dir)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+	long, nested := functions(root)
+	fmt.Printf("longest function: %s; most branches: %s\n", long, nested)
+	wrong := upwards(root)
+	for _, what := range wrong {
+		fmt.Println(what)
 	}
-	fmt.Printf("longest file: %s, %d lines\n", file, n)
-	ok = ok && n <= *lines
-	if !ok {
-		fmt.Printf("allowed are %d files and %d lines\n", *cycle, *lines)
+	if len(circle) > *cycle {
+		fmt.Printf("allowed are %d files in a circle\n", *cycle)
+	}
+	if len(circle) > *cycle || len(wrong) > 0 {
 		os.Exit(1)
 	}
 }
 
-// read returns which files of a package know which others.
-func read(dir string) (map[string]map[string]bool, error) {
+func load(dir string) (*packages.Package, error) {
 	all, err := packages.Load(&packages.Config{
 		Dir:  dir,
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedDeps,
@@ -62,27 +71,28 @@ func read(dir string) (map[string]map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := all[0]
-	for _, err := range p.Errors {
+	for _, err := range all[0].Errors {
 		return nil, err
 	}
+	return all[0], nil
+}
+
+// filesOf returns which files of a package know which others.
+func filesOf(p *packages.Package) map[string]map[string]bool {
 	name := func(pos token.Pos) string { return filepath.Base(p.Fset.Position(pos).Filename) }
 	knows := map[string]map[string]bool{}
 	for _, f := range p.Syntax {
 		knows[name(f.Pos())] = map[string]bool{}
 	}
-	note := func(at token.Pos, obj types.Object) {
+	for id, obj := range p.TypesInfo.Uses {
 		if obj == nil || obj.Pkg() != p.Types || !obj.Pos().IsValid() {
-			return
+			continue
 		}
-		if from, to := name(at), name(obj.Pos()); from != to && knows[to] != nil {
+		if from, to := name(id.Pos()), name(obj.Pos()); from != to && knows[to] != nil {
 			knows[from][to] = true
 		}
 	}
-	for id, obj := range p.TypesInfo.Uses {
-		note(id.Pos(), obj)
-	}
-	return knows, nil
+	return knows
 }
 
 // largestCycle returns the largest set of files of which each knows each other one, if
@@ -119,17 +129,90 @@ func largestCycle(knows map[string]map[string]bool) (largest []string) {
 	return largest
 }
 
-// longest returns the longest Go file outside tests below a folder.
-func longest(dir string) (file string, most int, err error) {
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
+// upwards returns what is wrong with the imports of the root, and of what it imports of this module.
+func upwards(root *packages.Package) (wrong []string) {
+	layers := map[string]int{}
+	for i, layer := range house {
+		for _, dir := range layer {
+			layers[strings.TrimSuffix(root.PkgPath+"/"+dir, "/.")] = i
 		}
-		text, err := os.ReadFile(path)
-		if n := bytes.Count(text, []byte("\n")); n > most {
-			file, most = path, n
+	}
+	seen := map[string]bool{}
+	var visit func(p *packages.Package)
+	visit = func(p *packages.Package) {
+		if seen[p.PkgPath] {
+			return
 		}
-		return err
+		seen[p.PkgPath] = true
+		at, ok := layers[p.PkgPath]
+		if !ok {
+			wrong = append(wrong, p.PkgPath+" has no place in the house")
+		}
+		for _, path := range slices.Sorted(maps.Keys(p.Imports)) {
+			if !strings.HasPrefix(path, root.PkgPath+"/") {
+				continue
+			}
+			visit(p.Imports[path])
+			if below, ok := layers[path]; ok && below >= at {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s, which is not below it", p.PkgPath, path))
+			}
+		}
+	}
+	visit(root)
+	for path := range layers {
+		if !seen[path] {
+			wrong = append(wrong, path+" has a place in the house, and the root does not import it")
+		}
+	}
+	return wrong
+}
+
+// functions returns the longest function of a package, and the one with the most branches.
+func functions(p *packages.Package) (long, nested string) {
+	var lines, branches int
+	for _, f := range p.Syntax {
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			name := fn.Name.Name
+			if fn.Recv != nil {
+				name = types.ExprString(fn.Recv.List[0].Type) + "." + name
+			}
+			if n := p.Fset.Position(fn.End()).Line - p.Fset.Position(fn.Pos()).Line + 1; n > lines {
+				lines, long = n, fmt.Sprintf("%s, %d lines", name, n)
+			}
+			if n := branchesOf(fn.Body); n > branches {
+				branches, nested = n, fmt.Sprintf("%s, %d", name, n)
+			}
+		}
+	}
+	return long, nested
+}
+
+// branchesOf counts the branches of a function: each if, for, switch and select as 1 and the number of those that
+// it is in.
+func branchesOf(body *ast.BlockStmt) (n int) {
+	var open []bool // for each node that the walk is in: whether it is a branch
+	depth := 0
+	ast.Inspect(body, func(node ast.Node) bool {
+		if node == nil {
+			if open[len(open)-1] {
+				depth--
+			}
+			open = open[:len(open)-1]
+			return true
+		}
+		branch := false
+		switch node.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt, *ast.SwitchStmt, *ast.TypeSwitchStmt, *ast.SelectStmt:
+			branch = true
+			n += 1 + depth
+			depth++
+		}
+		open = append(open, branch)
+		return true
 	})
-	return file, most, err
+	return n
 }

@@ -1,0 +1,61 @@
+package rlock
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// forget ends an operation that has failed. If it may have had an effect, or may have one
+// yet, undo is sent. It reports whether that was answered.
+func (c *Client) forget(of lockID, p *page, effect bool, undo func() protocol.Task) (answered bool) {
+	give := func() { c.pages.give(p) }
+	if !effect {
+		give()
+		return false
+	}
+	return c.undoThen(of, undo(), c.now().Add(protocol.RecordTTL), give)
+}
+
+// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
+// the task is not repeated any more.
+func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
+	u := c.cleanups.addThen(of, t, c.now(), until, then)
+	grace := time.NewTimer(protocol.GiveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		c.lines.wake(of)
+		return true
+	case <-grace.C:
+		return false
+	}
+}
+
+// outage is for how long Redis has given no answer to one call.
+type outage struct {
+	since    time.Time // when the first look began that was not answered; zero: the last one was
+	failures int       // of the head of a line
+}
+
+// outlast is called by the head of a line after a look without an answer that began then. It
+// returns the pause before the next; or, with how long it was, that the outage is too long, which
+// it tells those behind it: longer than a watchdog lease, or than most.
+func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Time, err error) (pause time.Duration, over error) {
+	if o.since.IsZero() {
+		o.since = began
+	}
+	if enough := c.clock.Now().Add(-min(c.cfg.watchdogLease, most)); !o.since.After(enough) {
+		err = wire.Tried(err, c.clock.Now().Sub(o.since))
+		c.lines.fail(w, enough, err)
+		return 0, err
+	}
+	pause = min(50*time.Millisecond<<min(o.failures, 5), time.Second)
+	o.failures++
+	return pause, nil
+}
+
+// errAside is why a waiter leaves its line: see attempt.aside.
+var errAside = errors.New("there are not so many permits")
