@@ -3,10 +3,12 @@ package rlock
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 )
@@ -115,4 +117,143 @@ func readHandle(text string) (h handle, err error) {
 		return h, invalid("the handle has no fencing token")
 	}
 	return h, nil
+}
+
+// A hold that others may adopt: see adoption.go.
+
+// known is for a hold whose handle was made known. It is guarded as the hold is.
+type known struct {
+	next    instant // when the watchdog looks whether it was adopted
+	listens bool
+	end     func() // ends the subscription; nil: there is none
+}
+
+// makeKnown notes that others may adopt the hold, and has it listen for that, unless the lease has
+// ended.
+func (h *hold) makeKnown(l *Lease, listens bool) error {
+	c := h.core.c
+	h.lock()
+	h.checkLocked(c.now())
+	if l.err != nil {
+		defer h.unlock()
+		return l.err
+	}
+	first := h.seldomLocked().known == nil
+	if first {
+		h.known = &known{next: c.now().Add(c.cfg.watchdogLease / 3)}
+		h.batch = nil
+		c.watchdog.hurry(&h.entry)
+	}
+	listens = listens && !h.known.listens
+	h.known.listens = h.known.listens || listens
+	h.unlock()
+	if !listens {
+		return nil
+	}
+	asks := h.core.asks.(protocol.Adoptable)
+	if end := asks.Hear(h.looksForAdoption); end != nil {
+		h.knownBy(end)
+	}
+	return nil
+}
+
+// knownBy keeps the subscription of a hold, unless it is not needed any more.
+func (h *hold) knownBy(end func()) {
+	h.lock()
+	if h.isKnownLocked() && h.state == held {
+		h.known.end, end = end, nil
+	}
+	h.unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// forgetLocked ends the subscription.
+func (h *hold) forgetLocked() {
+	if h.isKnownLocked() && h.known.end != nil {
+		h.known.end()
+		h.known.end = nil
+	}
+}
+
+// isKnownLocked reports whether others may adopt the hold.
+func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
+
+// looksForAdoption has the watchdog look at once: the hold may have been adopted.
+func (h *hold) looksForAdoption() {
+	h.lock()
+	defer h.unlock()
+	if h.isKnownLocked() && h.state == held {
+		h.known.next = h.core.c.now()
+		h.core.c.watchdog.hurry(&h.entry)
+	}
+}
+
+// renewalLocked is the request to renew the hold; with a lease of 0, to look.
+func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
+	if h.isKnownLocked() {
+		return h.core.asks.(protocol.Adoptable).RenewKnown(h.id(), lease)
+	}
+	return h.core.asks.Renew(h.id(), lease)
+}
+
+func (h *hold) renewal(lease time.Duration) protocol.Task {
+	h.lock()
+	defer h.unlock()
+	return h.renewalLocked(lease)
+}
+
+// fate is what has become of a hold that a request has not found: one that others may adopt may have
+// been adopted, or it is there again (Done), since the adoption was given up. With an error it is what the
+// request has found, and nobody knows more.
+func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
+	h.lock()
+	known := h.isKnownLocked()
+	h.unlock()
+	if !known || found == protocol.Done || found == protocol.Adopted {
+		return found, nil
+	}
+	r := h.renewal(0).Do(h.core.c.wire.Context(), h.core.c.cfg.commandTimeout)
+	if r.Err == nil && (r.Outcome == protocol.Adopted || r.Outcome == protocol.Done) {
+		return r.Outcome, nil
+	}
+	return found, r.Err
+}
+
+// reconsider makes an answer that has not found the hold say what has become of it.
+func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
+	if r.Err != nil {
+		return
+	}
+	found, _ := h.fate(r.Outcome)
+	if found != r.Outcome && found == protocol.Done {
+		r.Err = because(ErrUnreachable, errGivenBack)
+	}
+	r.Outcome = found
+}
+
+// errGivenBack is why a request did nothing whose hold is there.
+var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
+
+// leftLocked says, after the end of its leases, that this holder has left: to whoever has adopted the
+// hold, and against an adoption that is given back later.
+func (h *hold) leftLocked() {
+	c, until := h.core.c, h.untilLocked()
+	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
+	h.cancelLocked(func(error) {
+		defer c.end()
+		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until)
+	}, nil)
+}
+
+// settleKnown stops late copies of the first acquire of a hold that has ended, if there may be any. Of a
+// hold that others may adopt, Abandon cannot end it: its tombstone tells who has.
+func (h *hold) settleKnown() {
+	h.lock()
+	defer h.unlock()
+	if h.unsure && h.isKnownLocked() {
+		c := h.core.c
+		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), h.untilLocked())
+	}
 }

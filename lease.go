@@ -350,6 +350,38 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return l.end(ctx, l.of.release)
 }
 
+// Do calls fn with the context of the lease, and unlocks the lease when fn has returned or panicked: for
+// leases that [Do] does not acquire, as of Adopt or Enter. The error is that of [Do]. If the lease has
+// ended before, fn is not called, and the error matches ErrNotRun and what has ended it.
+func (l *Lease) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	switch {
+	case fn == nil:
+		return notRun{l.error(invalid("Do needs a function"))}
+	case ctx == nil:
+		return notRun{l.error(errNoContext)}
+	}
+	if err := l.Err(); err != nil {
+		return notRun{joined(err, onlyUnconfirmed(l.Unlock(ctx)))}
+	}
+	cut, err, unlock := l.under(ctx, fn)
+	return cut.result(err, unlock)
+}
+
+// under calls fn under the lease, and unlocks it.
+func (l *Lease) under(ctx context.Context, fn func(ctx context.Context) error) (cut cutOff, err, unlock error) {
+	returned := false
+	defer func() {
+		if !returned { // a panic
+			_ = l.Unlock(ctx)
+		}
+	}()
+	inside := l.Context(ctx)
+	err = fn(inside)
+	returned = true
+	cut = cutOffOf(ctx, inside)
+	return cut, err, l.Unlock(ctx)
+}
+
 // end is Unlock by a function that ends the lease.
 func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) error) error {
 	called, first := l.claim()
