@@ -54,7 +54,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	}
 	defer c.end()
 
-	a.came = c.clock.Now()
+	a.came = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, l.asks.Takes())
 	defer func() { a.observed.close(a.Tries) }()
 	lease, err = l.acquire(ctx, a, wait)
@@ -124,7 +124,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		return lease, nil
 	}
 	answered := a.giveUp()
-	a.seen.settle(c.clock.Now(), answered)
+	a.seen.settle(c.env.Clock.Now(), answered)
 	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
 		l.nameHolder(&a.seen)
 	}
@@ -134,7 +134,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 // take waits until no other operation is under way at a hold. If its wait ends before, it has seen
 // what that operation has, or that this has had no answer for so long.
 func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
-	began := a.core.c.clock.Now()
+	began := a.core.c.env.Clock.Now()
 	if a.Wait {
 		err = ops.take(ctx, a.core.c.closing)
 	} else {
@@ -144,7 +144,7 @@ func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
 		a.seen = a.owned.sees()
 	} else if err != nil {
 		a.seen.asked = began
-		a.seen.settle(a.core.c.clock.Now(), false)
+		a.seen.settle(a.core.c.env.Clock.Now(), false)
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
 // run makes the hold's first entry.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
-	a.sleeper = sleeper{env: &c.env, end: c.env.Begin()}
+	a.sleeper.begin(&c.env)
 	defer a.sleeper.stop()
 	if !a.Wait {
 		return a.once(ctx)
@@ -169,7 +169,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		var lease *Lease
 		var err error
 		a.Leads = true // as far as is known
-		began := c.clock.Now()
+		began := c.env.Clock.Now()
 		lease, rest, err = a.tryFirst(ctx)
 		if lease != nil {
 			return lease, nil
@@ -338,14 +338,14 @@ func (a *attempt) waitsSince(round int64) {
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.seen.toldTo(a.core.c.id, int64(a.core.asks.Takes()), a.core.toEnterAgain)
-	return interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &a.seen, a.core.c.clock.Now())
+	return interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &a.seen, a.core.c.env.Clock.Now())
 }
 
 // error is the error of an acquire.
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
-		e.HolderID, e.Left = s.holder, s.left(a.core.c.clock.Now())
+		e.HolderID, e.Left = s.holder, s.left(a.core.c.env.Clock.Now())
 		if s.who != nil {
 			e.Process = *s.who
 		}
@@ -365,10 +365,10 @@ func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duratio
 // from it, and none of them holds it then: so it tries again, within the time of one request.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	c := a.core.c
-	until := c.clock.Now().Add(c.cfg.commandTimeout)
+	until := c.env.Clock.Now().Add(c.cfg.commandTimeout)
 	lease, rest, err := a.try(ctx)
 	if lease == nil && err == nil && a.split {
-		for lease == nil && err == nil && a.split && c.clock.Now().Add(rest).Before(until) {
+		for lease == nil && err == nil && a.split && c.env.Clock.Now().Add(rest).Before(until) {
 			switch a.sleeper.sleep(rest, nil, nil, ctx.Done(), c.closing) {
 			case wokenByEnd:
 				return nil, ctx.Err()
@@ -388,7 +388,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 // waited notes, before a look, how long the call has waited in line.
 func (a *attempt) waited() {
 	if a.place != nil && a.core.asks.Shares() {
-		a.Waited = a.core.c.clock.Now().Sub(a.came)
+		a.Waited = a.core.c.env.Clock.Now().Sub(a.came)
 	}
 }
 

@@ -163,8 +163,8 @@ func (a *adopting) run(caller context.Context) (*Lease, error) {
 		return lease, nil
 	}
 	a.giveUp()
-	seen.settle(a.core.c.clock.Now(), true)
-	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &seen, a.core.c.clock.Now()))
+	seen.settle(a.core.c.env.Clock.Now(), true)
+	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &seen, a.core.c.env.Clock.Now()))
 }
 
 // The pauses between two looks whether the holder before has ended.
@@ -224,7 +224,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 		default:
 			a.has, failing = true, 0
 			a.until = now.Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
-			seen = sight{held: true, known: true, holder: a.old, until: c.clock.Now().Add(rest)}
+			seen = sight{held: true, known: true, holder: a.old, until: c.env.Clock.Now().Add(rest)}
 			a.observed.contends()
 			a.observed.saw(&seen)
 			if a.opts.looksOnce() {

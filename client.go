@@ -21,12 +21,12 @@ import (
 
 // Client makes locks on one Redis deployment. It is safe for concurrent use.
 type Client struct {
-	cfg    config
-	id     string
-	serial int64 // among the Clients of this process
-	seed   uint64
-	env    seam.Env
-	timeline
+	cfg      config
+	id       string
+	serial   int64 // among the Clients of this process
+	seed     uint64
+	env      seam.Env
+	timeline timeline
 
 	wire     *wire.Deployment
 	site     protocol.Site // for the protocols of its locks
@@ -137,7 +137,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	c.timeline = newTimeline(c.env.Clock)
 	c.events = newEvents(c.cfg.observer, c.cfg.logger, &c.running)
 	c.wire, err = wire.Open(rdb, wire.Config{
-		Clock: c.clock, Gate: c.env.Gate, Work: c.env.Work, Direct: c.env.Direct,
+		Clock: c.env.Clock, Gate: c.env.Gate, Work: c.env.Work, Direct: c.env.Direct,
 		CommandTimeout: c.cfg.commandTimeout, LongestCall: max(c.cfg.commandTimeout, c.cfg.unlockTimeout),
 		Acks: c.cfg.acks, AckTimeout: c.cfg.ackTimeout,
 		Publish: wire.PublishMode(c.cfg.pubsub), Events: c.events, Panics: &c.events.Panics,
@@ -265,3 +265,5 @@ func (t *totals) renewed(err error) {
 		t.failedRenewals.Add(1)
 	}
 }
+
+func (c *Client) now() instant { return c.timeline.now() }

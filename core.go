@@ -199,10 +199,10 @@ func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protoco
 		return protocol.Result[T]{}, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	began := l.c.clock.Now()
+	began := l.c.env.Clock.Now()
 	r := what.Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
-		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.clock.Now())
+		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.env.Clock.Now())
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
 	}
 	return r, nil
@@ -210,9 +210,9 @@ func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protoco
 
 // ready is called before what may publish.
 func (l *core) ready(ctx context.Context) error {
-	began := l.c.clock.Now()
+	began := l.c.env.Clock.Now()
 	if err := l.asks.Ready(ctx); err != nil {
-		return l.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
+		return l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	return nil
 }

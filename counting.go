@@ -19,9 +19,9 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 		return none, l.error(ErrClosed)
 	}
 	defer c.end()
-	began := c.clock.Now()
+	began := c.env.Clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
-		return none, l.error(cutShort(ctx, err, nil, false, began, c.clock.Now()))
+		return none, l.error(cutShort(ctx, err, nil, false, began, c.env.Clock.Now()))
 	}
 	p := c.pages.take(c.id)
 	op := p.next()
@@ -32,7 +32,7 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 		return r.Outcome, nil
 	}
 	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task { return undo(op) })
-	return none, l.error(refusedCount(cutShort(ctx, r.Err, r.Last, false, began, c.clock.Now())))
+	return none, l.error(refusedCount(cutShort(ctx, r.Err, r.Last, false, began, c.env.Clock.Now())))
 }
 
 // onceTimeout is for how long copies of one operation may be sent: no copy may come when the

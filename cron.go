@@ -296,7 +296,7 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 	if next == nil || most < 1 || most > MaxRuns {
 		return nil, l.error(invalid("Missed needs a schedule and a number from 1 to %d, not %d", MaxRuns, most))
 	}
-	now := l.c.clock.Now()
+	now := l.c.env.Clock.Now()
 	due := latestTicks(next, now.Add(-j.asks().Retention()), now, most)
 	if err := checkSchedule(next, due); err != nil {
 		return nil, l.error(err)

@@ -34,7 +34,7 @@ type chore struct {
 	renews bool          // it confirms a watchdog lease
 	asks   bool          // it asks whether the holder was asked to release the lock
 	looks  bool          // it asks whether another client has adopted the hold
-	known  bool          // its answer tells of an adoption: see known.go
+	known  bool          // its answer tells of an adoption: see handle.go
 }
 
 // entry is a duty's place in the agenda of the watchdog.

@@ -102,16 +102,16 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	if err := lease.Err(); err != nil {
 		return err
 	}
-	began := l.c.clock.Now()
+	began := l.c.env.Clock.Now()
 	if err := l.asks.Ready(ctx); err != nil {
-		return h.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
+		return h.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
 	r := l.asks.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
-		return h.error(cutShort(ctx, r.Err, r.Last, false, began, l.c.clock.Now()))
+		return h.error(cutShort(ctx, r.Err, r.Last, false, began, l.c.env.Clock.Now()))
 	case r.Outcome != protocol.Done:
 		return h.error(h.isGone(r.Outcome))
 	}

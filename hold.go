@@ -70,7 +70,7 @@ func (h *hold) deadlineLocked() time.Time {
 	if m := h.maxHoldAt(); h.renewed > 0 && !m.IsZero() && m.Before(end) {
 		end = m
 	}
-	return h.core.c.time(end)
+	return h.core.c.timeline.time(end)
 }
 
 // id is what Redis and Java clients know the hold by. It is made anew each time: a held lock

@@ -82,7 +82,7 @@ func (q *inquiry) run(caller, ctx context.Context) error {
 		return nil
 	}
 	answered := q.asks.giveUp()
-	now := q.c.clock.Now()
+	now := q.c.env.Clock.Now()
 	q.seen.settle(now, answered)
 	q.seen.wants(q.need)
 	return interrupted(caller, err, q.sentinel, q.limit, &q.seen, now)
@@ -100,7 +100,7 @@ func (q *inquiry) ask(ctx context.Context) error {
 	}
 	var rest time.Duration
 	if waiting == 0 { // else waiters in line go first
-		began := c.clock.Now()
+		began := c.env.Clock.Now()
 		f := q.look(ctx)
 		switch {
 		case f.done:
@@ -141,7 +141,7 @@ func (q *inquiry) stepsAside(w *waiter) bool { return q.aside && w.line.key.id =
 func (q *inquiry) look(ctx context.Context) found {
 	q.tries++
 	q.tells = q.crowded != nil && q.c.lines.crowdAt(q.line())
-	q.seen.asked = q.c.clock.Now()
+	q.seen.asked = q.c.env.Clock.Now()
 	q.show()
 	f := q.asks.look(ctx)
 	q.aside = q.aside || f.beyond
@@ -164,7 +164,7 @@ func (q *inquiry) show() {
 // waitInLine waits. rest and news are as in attempt.wait.
 func (q *inquiry) waitInLine(ctx context.Context, rest time.Duration, news int64) error {
 	c := q.c
-	since := c.clock.Now()
+	since := c.env.Clock.Now()
 	if !q.outage.since.IsZero() {
 		since = q.outage.since // it has waited for an answer since then
 	}
@@ -261,10 +261,10 @@ func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest tim
 		if rest == 0 || look > 0 {
 			joined, taken := c.lines.sofar(w)
 			w.looks()
-			began, woken := c.clock.Now(), c.lines.answers(w)
+			began, woken := c.env.Clock.Now(), c.lines.answers(w)
 			f := q.look(ctx)
 			rest = f.rest
-			if f.err == nil && c.lines.learns(w, woken, !f.done, c.clock.Now().Sub(began)) {
+			if f.err == nil && c.lines.learns(w, woken, !f.done, c.env.Clock.Now().Sub(began)) {
 				c.hearTaken(w, q.crowded)
 			}
 			switch {

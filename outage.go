@@ -47,8 +47,8 @@ func (c *Client) outlast(o *outage, most time.Duration, w *waiter, began time.Ti
 	if o.since.IsZero() {
 		o.since = began
 	}
-	if enough := c.clock.Now().Add(-min(c.cfg.watchdogLease, most)); !o.since.After(enough) {
-		err = wire.Tried(err, c.clock.Now().Sub(o.since))
+	if enough := c.env.Clock.Now().Add(-min(c.cfg.watchdogLease, most)); !o.since.After(enough) {
+		err = wire.Tried(err, c.env.Clock.Now().Sub(o.since))
 		c.lines.fail(w, enough, err)
 		return 0, err
 	}

@@ -44,7 +44,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		// Redis may have counted it, unlike this process: the next operation corrects
 		// the count.
 		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
-		a.seen.settle(l.c.clock.Now(), false)
+		a.seen.settle(l.c.env.Clock.Now(), false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()
 		return nil, refused

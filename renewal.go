@@ -278,12 +278,12 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
 	}
 	c := h.core.c
-	began, sent := c.clock.Now(), h.noteAsked(d)
+	began, sent := c.env.Clock.Now(), h.noteAsked(d)
 	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	h.reconsider(&r)
 	err := confirmed(&r, ErrUnreachable)
 	if err != nil { // before the guard is locked, which the Err of the context may lock too
-		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.clock.Now())
+		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.env.Clock.Now())
 	}
 	h.lock()
 	defer h.unlock()

@@ -192,9 +192,9 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	began := l.c.clock.Now()
+	began := l.c.env.Clock.Now()
 	if err := requests.Ready(ctx); err != nil {
-		return false, l.error(cutShort(ctx, err, nil, false, began, l.c.clock.Now()))
+		return false, l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
 	s, err := ask(ctx, l, l.asks.Inspect())

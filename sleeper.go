@@ -16,8 +16,13 @@ type sleeper struct {
 
 // newSleeper is called when the goroutine is awake.
 func newSleeper(env *seam.Env) *sleeper {
-	return &sleeper{env: env, end: env.Begin()}
+	s := &sleeper{}
+	s.begin(env)
+	return s
 }
+
+// begin is newSleeper for a sleeper that is part of something.
+func (s *sleeper) begin(env *seam.Env) { s.env, s.end = env, env.Begin() }
 
 // waking is what woke a sleeper.
 type waking int

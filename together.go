@@ -75,7 +75,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 			cores[0].nameHolder(&attempts[0].seen)
 		}
 		attempts[0].seen.toldTo(c.id, 0, cores[0].toEnterAgain)
-		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.clock.Now()))
+		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.env.Clock.Now()))
 	}
 	if wait {
 		return done, err // one of them is held: it is waited for step by step
@@ -92,7 +92,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.looks()
 	if err := first.core.asks.Ready(asked); err != nil {
 		first.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
-		first.seen.settle(c.clock.Now(), false)
+		first.seen.settle(c.env.Clock.Now(), false)
 		return false, first.interrupted(ctx, err)
 	}
 	sent := c.now()
@@ -100,7 +100,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.sees(&ans, true)
 	err = ans.Err
 	if err != nil {
-		first.seen.settle(c.clock.Now(), false)
+		first.seen.settle(c.env.Clock.Now(), false)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {

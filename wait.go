@@ -39,7 +39,7 @@ func (a *attempt) lead(w *waiter) {
 // confirmed or rebuilt, and at the longest poll. rest is how long the lock is known to be
 // held; 0 means look at once. news is the latest of the line before the attempt looked.
 func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lease *Lease, err error) {
-	since := a.core.c.clock.Now()
+	since := a.core.c.env.Clock.Now()
 	if !a.outage.since.IsZero() {
 		since = a.outage.since // it has waited for an answer since then
 	}
@@ -90,12 +90,12 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 	if a.core.asks.Takes() > 0 {
 		return &handOver{
 			hold: &a.room, beside: &a.room,
-			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.time(a.room.until)},
+			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.time(a.room.until)},
 		}
 	}
 	return &handOver{
 		hold: h, shared: h.core.side == shared, passes: h.handsOver(),
-		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.clock.Now().Add(h.restOfLease())},
+		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.restOfLease())},
 	}
 }
 
@@ -205,9 +205,9 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) 
 			}
 			w.looks()
 			c.lines.sees(w)
-			began, woken := c.clock.Now(), c.lines.answers(w)
+			began, woken := c.env.Clock.Now(), c.lines.answers(w)
 			lease, rest, err = a.try(ctx)
-			if err == nil && c.lines.learns(w, woken, lease == nil, c.clock.Now().Sub(began)) {
+			if err == nil && c.lines.learns(w, woken, lease == nil, c.env.Clock.Now().Sub(began)) {
 				c.hearTaken(w, crowded)
 			}
 			switch {
@@ -268,7 +268,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) 
 
 // looks notes that a look begins.
 func (a *attempt) looks() {
-	a.seen.asked = a.core.c.clock.Now()
+	a.seen.asked = a.core.c.env.Clock.Now()
 	a.show()
 }
 
@@ -278,7 +278,7 @@ func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.seen.answered(r, a.core.c.clock.Now(), within)
+	a.seen.answered(r, a.core.c.env.Clock.Now(), within)
 	a.show()
 }
 

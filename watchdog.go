@@ -16,16 +16,16 @@ import (
 // so that a server that hangs delays neither the deadlines nor the renewals on other
 // servers.
 type watchdog struct {
-	env *seam.Env
-	timeline
-	wire   *wire.Deployment
-	lanes  *wire.Lanes
-	events *events
-	slack  time.Duration // duties due within it are done together
-	left   wire.Tally    // entries that have not ended
-	poke   chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
-	quit   chan struct{}
-	ended  chan struct{} // closed when the goroutine has ended; nil: never began
+	env      *seam.Env
+	timeline timeline
+	wire     *wire.Deployment
+	lanes    *wire.Lanes
+	events   *events
+	slack    time.Duration // duties due within it are done together
+	left     wire.Tally    // entries that have not ended
+	poke     chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
+	quit     chan struct{}
+	ended    chan struct{} // closed when the goroutine has ended; nil: never began
 
 	mu         sync.Mutex // guards the rest, ended, and the entries
 	agenda     agenda
@@ -392,7 +392,7 @@ func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
 	if r.OfQuorum && s.do.renews {
 		s.w.renewals(s.e.duty.nodes(), nil, r.Err == nil, r.Err)
 	}
-	s.w.move(s.e, s.e.duty.answered(s.do, s.w.at(sent), r))
+	s.w.move(s.e, s.e.duty.answered(s.do, s.w.timeline.at(sent), r))
 }
 
 // send sends what is due. It returns when the nodes of one deployment have answered,
@@ -414,3 +414,5 @@ func (w *watchdog) send(sends []sending) {
 		w.renewals(node, node, renewed, failed)
 	})
 }
+
+func (w *watchdog) now() instant { return w.timeline.now() }
