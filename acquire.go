@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -33,7 +34,7 @@ type attempt struct {
 	more    bool    // it listens for permits that are added
 	came    time.Time
 	joins   bool // it has not looked yet, as another of its client looks
-	sleeper sleeper
+	sleeper clock.Sleeper
 
 	observed *observed // nil: by nobody
 }
@@ -152,8 +153,8 @@ func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
 // run makes the hold's first entry.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
-	a.sleeper.begin(&c.env)
-	defer a.sleeper.stop()
+	a.sleeper.Begin(&c.env)
+	defer a.sleeper.Stop()
 	if !a.Wait {
 		return a.once(ctx)
 	}
@@ -281,7 +282,7 @@ var errOtherType = errors.New("another type of lock holds the name, and the two 
 
 // accept makes a lease of a grant. From here the grant is either handed out or
 // given back.
-func (a *attempt) accept(sent, since instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
+func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
 	c, l := a.core.c, a.core
 	a.Granted = true
 	if r.TooFew != nil {
@@ -322,7 +323,7 @@ func (a *attempt) giveUp() (answered bool) {
 
 // undo sends a task that ends a hold, and has it repeated until then if there is no answer.
 // It waits for the answer, and returns, as giveUp does.
-func (a *attempt) undo(t protocol.Task, until instant) (answered bool) {
+func (a *attempt) undo(t protocol.Task, until clock.Instant) (answered bool) {
 	return a.core.c.undoThen(a.core.id(), t, until, nil)
 }
 
@@ -369,10 +370,10 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	lease, rest, err := a.try(ctx)
 	if lease == nil && err == nil && a.split {
 		for lease == nil && err == nil && a.split && c.env.Clock.Now().Add(rest).Before(until) {
-			switch a.sleeper.sleep(rest, nil, nil, ctx.Done(), c.closing) {
-			case wokenByEnd:
+			switch a.sleeper.Sleep(rest, nil, nil, ctx.Done(), c.closing) {
+			case clock.ByEnd:
 				return nil, ctx.Err()
-			case wokenByClosing:
+			case clock.ByClosing:
 				return nil, ErrClosed
 			}
 			c.stopOf("woken", a.Number)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -69,7 +70,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	h.lock()
 	asks, rest := h.core.asks.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())
 	h.unlock()
-	err = l.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
+	err = l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
 		return h.leave(ctx, l, called, &finish{task: func(id string, _ bool) protocol.Task {
 			return asks.Detach(id, rest)
 		}})
@@ -142,9 +143,9 @@ type adopting struct {
 
 	id     protocol.HoldID
 	tries  int
-	unsure bool    // a copy may be under way
-	has    bool    // the hold has the new id, as far as is known
-	until  instant // when the holder before has ended for certain, by our clock; or zero
+	unsure bool          // a copy may be under way
+	has    bool          // the hold has the new id, as far as is known
+	until  clock.Instant // when the holder before has ended for certain, by our clock; or zero
 }
 
 func (a *adopting) run(caller context.Context) (*Lease, error) {
@@ -182,8 +183,8 @@ var (
 // wait asks for the hold until the holder before has ended.
 func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err error) {
 	c, pause := a.core.c, firstAdoptionPause
-	var failing instant // since when Redis gives no answer
-	var s *sleeper
+	var failing clock.Instant // since when Redis gives no answer
+	var s *clock.Sleeper
 	for {
 		a.tries++
 		sent := c.now()
@@ -232,13 +233,13 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 			}
 		}
 		if s == nil {
-			s = newSleeper(&c.env)
-			defer s.stop()
+			s = clock.NewSleeper(&c.env)
+			defer s.Stop()
 		}
-		switch s.sleep(min(rest, pause), nil, nil, ctx.Done(), c.closing) {
-		case wokenByEnd:
+		switch s.Sleep(min(rest, pause), nil, nil, ctx.Done(), c.closing) {
+		case clock.ByEnd:
 			return nil, seen, ctx.Err()
-		case wokenByClosing:
+		case clock.ByClosing:
 			return nil, seen, ErrClosed
 		}
 		pause = min(2*pause, longestAdoptionPause)
@@ -260,7 +261,7 @@ func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption
 }
 
 // accept makes a lease of the hold, in answer to a request that was sent at sent.
-func (a *adopting) accept(sent instant) (*Lease, error) {
+func (a *adopting) accept(sent clock.Instant) (*Lease, error) {
 	c, l := a.core.c, a.core
 	c.env.Stop("granted")
 	switch {

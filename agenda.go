@@ -1,6 +1,10 @@
 package rlock
 
-import "container/heap"
+import (
+	"container/heap"
+
+	"github.com/go-rlock/rlock/internal/clock"
+)
 
 // agenda is what the watchdog has to do, by time. What is due soon is in a heap. The rest is on
 // the sheet of its day, in no order, until that day comes: a hold that ends before, as most do,
@@ -25,8 +29,8 @@ type day int64
 // dayBits is how long a day is: 2^26 ns, which is 67 ms.
 const dayBits = 26
 
-func dayOf(t instant) day     { return day(t >> dayBits) }
-func (d day) begins() instant { return instant(d) << dayBits }
+func dayOf(t clock.Instant) day     { return day(t >> dayBits) }
+func (d day) begins() clock.Instant { return clock.Instant(d) << dayBits }
 
 // sheet is what is due on a day.
 type sheet struct {
@@ -37,7 +41,7 @@ type sheet struct {
 
 // first returns when something may be due, at the earliest: the time of one entry, or the
 // beginning of a day with some.
-func (g *agenda) first() (at instant, any bool) {
+func (g *agenda) first() (at clock.Instant, any bool) {
 	switch {
 	case len(g.soon) > 0:
 		return g.soon[0].at, true // before the horizon, and so before what is later
@@ -48,7 +52,7 @@ func (g *agenda) first() (at instant, any bool) {
 }
 
 // next takes out what is due first, if that is not after a time.
-func (g *agenda) next(until instant) *entry {
+func (g *agenda) next(until clock.Instant) *entry {
 	for at, any := g.first(); any && !at.After(until); at, any = g.first() {
 		if len(g.soon) > 0 {
 			g.n--
@@ -70,7 +74,7 @@ func (g *agenda) open() {
 }
 
 // set sets when an entry is due, which may be in the agenda already.
-func (g *agenda) set(e *entry, at instant) {
+func (g *agenda) set(e *entry, at clock.Instant) {
 	d := dayOf(at)
 	switch soon := dayOf(e.at) < g.horizon; {
 	case e.index < 0:

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/clock"
 )
 
 // Entries come, move and go at random, soon and late, and what is due comes out in order,
@@ -12,13 +14,13 @@ func TestAgenda(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var g agenda
-		want := map[*entry]instant{}
+		want := map[*entry]clock.Instant{}
 		all := make([]*entry, 300)
 		for i := range all {
 			all[i] = &entry{index: -1}
 		}
 		ranges := []time.Duration{time.Millisecond, time.Second, 10 * time.Second, time.Hour}
-		now := instant(1)
+		now := clock.Instant(1)
 		for range 20_000 {
 			switch e := all[rnd.IntN(len(all))]; rnd.IntN(10) {
 			case 0:
@@ -26,7 +28,7 @@ func TestAgenda(t *testing.T) {
 				delete(want, e)
 			case 1, 2: // time passes
 				now = now.Add(time.Duration(rnd.Int64N(int64(ranges[rnd.IntN(3)]))))
-				last := instant(0)
+				last := clock.Instant(0)
 				for due := g.next(now); due != nil; due = g.next(now) {
 					at, there := want[due]
 					if !there || at != due.at || at.After(now) || at.Before(last) || due.index != -1 {
@@ -78,12 +80,12 @@ func TestAgenda(t *testing.T) {
 func TestAgendaListsAll(t *testing.T) {
 	var g agenda
 	want := map[*entry]bool{}
-	for i := range instant(100) {
+	for i := range clock.Instant(100) {
 		e := &entry{index: -1}
 		want[e] = true
 		g.set(e, i.Add(time.Duration(i)*50*time.Millisecond))
 	}
-	delete(want, g.next(instant(time.Second))) // some of the rest are soon now
+	delete(want, g.next(clock.Instant(time.Second))) // some of the rest are soon now
 	if len(g.soon) == 0 || len(g.later) == 0 {
 		t.Fatalf("%d are soon, on %d days later", len(g.soon), len(g.later))
 	}

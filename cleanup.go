@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -25,8 +26,8 @@ type cleanups struct {
 
 	mu    sync.Mutex // guards the rest, and cleanup.phase
 	lines map[any]*cleanupLine
-	turn  instant // the last that a clean-up was given
-	taken int     // how many have that turn
+	turn  clock.Instant // the last that a clean-up was given
+	taken int           // how many have that turn
 }
 
 // mostCleanups is how many clean-ups of one lock a client has under way at once.
@@ -58,7 +59,7 @@ type cleanup struct {
 	of    *cleanups
 	lock  any // whose line it is in
 	task  protocol.Task
-	until instant
+	until clock.Instant
 	done  chan struct{} // closed when it is over
 	then  func()        // called when it is over, if not nil; it must be quick
 
@@ -67,7 +68,7 @@ type cleanup struct {
 	mu     sync.Mutex // guards the rest
 	pause  time.Duration
 	copies int // sent since the last answer
-	next   instant
+	next   clock.Instant
 	late   bool // the copy that was sent last is, and the server was doubted for that
 	held   bool // it was held up, and has to wait for its turn
 	turn   bool // which it has
@@ -78,12 +79,12 @@ type cleanup struct {
 var _ duty = (*cleanup)(nil)
 
 // add begins a clean-up of a lock at the time from. It is repeated until the time until.
-func (s *cleanups) add(lock any, task protocol.Task, from, until instant) *cleanup {
+func (s *cleanups) add(lock any, task protocol.Task, from, until clock.Instant) *cleanup {
 	return s.addThen(lock, task, from, until, nil)
 }
 
 // addThen is add, and calls then when the clean-up is over.
-func (s *cleanups) addThen(lock any, task protocol.Task, from, until instant, then func()) *cleanup {
+func (s *cleanups) addThen(lock any, task protocol.Task, from, until clock.Instant, then func()) *cleanup {
 	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
 	u.duty = u
 	now := s.watchdog.now()
@@ -146,7 +147,7 @@ func (s *cleanups) pass(u *cleanup) (next *cleanup) {
 }
 
 // turnAfter returns when a clean-up that was held up may be sent.
-func (s *cleanups) turnAfter(now instant) instant {
+func (s *cleanups) turnAfter(now clock.Instant) clock.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -167,7 +168,7 @@ func (u *cleanup) yield() {
 }
 
 // due implements duty.
-func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
+func (u *cleanup) due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over || now.After(u.until) {
@@ -214,7 +215,7 @@ func (u *cleanup) due(now instant, _ time.Duration) (chore, instant) {
 }
 
 // answered implements duty.
-func (u *cleanup) answered(_ chore, _ instant, r protocol.Result[protocol.Kept]) instant {
+func (u *cleanup) answered(_ chore, _ clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -12,8 +13,8 @@ import (
 func TestHeldUpCleanUpsTakeTurns(t *testing.T) {
 	const n = 5_000
 	var s cleanups
-	now := instant(time.Hour)
-	turns := map[instant]int{}
+	now := clock.Instant(time.Hour)
+	turns := map[clock.Instant]int{}
 	for range n {
 		turns[s.turnAfter(now)]++
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
@@ -26,7 +27,7 @@ type Client struct {
 	serial   int64 // among the Clients of this process
 	seed     uint64
 	env      seam.Env
-	timeline timeline
+	timeline clock.Timeline
 
 	wire     *wire.Deployment
 	site     protocol.Site // for the protocols of its locks
@@ -134,7 +135,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	if c.env.Clock == nil {
 		c.env.Clock = seam.SystemClock{}
 	}
-	c.timeline = newTimeline(c.env.Clock)
+	c.timeline = clock.NewTimeline(c.env.Clock)
 	c.events = newEvents(c.cfg.observer, c.cfg.logger, &c.running)
 	c.wire, err = wire.Open(rdb, wire.Config{
 		Clock: c.env.Clock, Gate: c.env.Gate, Work: c.env.Work, Direct: c.env.Direct,
@@ -266,4 +267,4 @@ func (t *totals) renewed(err error) {
 	}
 }
 
-func (c *Client) now() instant { return c.timeline.now() }
+func (c *Client) now() clock.Instant { return c.timeline.Now() }

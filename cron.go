@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -110,7 +111,7 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 	if fn == nil {
 		return CronRun{}, j.of.error(invalid("Do needs a function"))
 	}
-	var s *sleeper
+	var s *clock.Sleeper
 	for look, pause := 0, firstClaimPause; ; look++ {
 		l, lease, other, err := j.claim(ctx, tick)
 		switch {
@@ -125,10 +126,10 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		// the claim back. To say now that it runs the tick would leave that to nobody. At the latest its
 		// lease tells.
 		if s == nil {
-			s = newSleeper(&l.c.env)
-			defer s.stop()
+			s = clock.NewSleeper(&l.c.env)
+			defer s.Stop()
 		}
-		if s.sleep(pause+seam.Jitter(l.c.seed, other.Token, look, pause/2), nil, nil, ctx.Done(), l.c.closing) == wokenByEnd {
+		if s.Sleep(pause+seam.Jitter(l.c.seed, other.Token, look, pause/2), nil, nil, ctx.Done(), l.c.closing) == clock.ByEnd {
 			return CronRun{}, l.claimedBy(&other, endOf(ctx))
 		}
 		pause = min(2*pause, longestClaimPause)
@@ -193,7 +194,7 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 		if len(text) > maxFailure {
 			text = strings.ToValidUTF8(text[:maxFailure], "")
 		}
-		return lease.end(ctx, func(ctx context.Context, lease *Lease, called instant) error {
+		return lease.end(ctx, func(ctx context.Context, lease *Lease, called clock.Instant) error {
 			// A copy that finds nothing proves nothing: of many runs at once, the run may be dropped.
 			return lease.of.(*hold).leave(ctx, lease, called, &finish{task: func(id string, late bool) protocol.Task {
 				return asks.Finish(id, state, text, late)

@@ -3,6 +3,7 @@ package rlock
 import (
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -13,10 +14,10 @@ type duty interface {
 	// due is called at about the time that was asked for, perhaps a slack too
 	// early. It returns what to do now, if anything, and when to be called
 	// again; the zero time ends the duty.
-	due(now instant, slack time.Duration) (chore, instant)
+	due(now clock.Instant, slack time.Duration) (chore, clock.Instant)
 	// answered is called with the result of a chore that was sent at sent, if there ever is
 	// one. It returns when to be called again.
-	answered(did chore, sent instant, r protocol.Result[protocol.Kept]) instant
+	answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant
 	// drain is called when the client shuts down. The duty is due then.
 	drain()
 	// holds returns what is held: the lock, the number, and the token if the hold is
@@ -40,8 +41,8 @@ type chore struct {
 // entry is a duty's place in the agenda of the watchdog.
 type entry struct {
 	duty    duty
-	at      instant // guarded by watchdog.mu, as the rest
-	index   int32   // in the heap or on the sheet, or -1: see agenda
+	at      clock.Instant // guarded by watchdog.mu, as the rest
+	index   int32         // in the heap or on the sheet, or -1: see agenda
 	drained bool
 	hurried bool // it is due now, and has not been called since
 	ended   bool

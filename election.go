@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -217,9 +218,9 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 			}
 			return err
 		default:
-			s := newSleeper(&e.core().c.env)
-			s.sleep(time.Second, nil, nil, ctx.Done(), e.core().c.closing)
-			s.stop()
+			s := clock.NewSleeper(&e.core().c.env)
+			s.Sleep(time.Second, nil, nil, ctx.Done(), e.core().c.closing)
+			s.Stop()
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -57,19 +58,19 @@ func (g *glances) relieve(w *waiter, p protocol.Protocol, rest time.Duration) bo
 	if l != nil && !q.rested {
 		q.rested = true
 		g.running.Add(1) // while begin holds up Shutdown, which waits for it
-		s := newSleeper(g.env)
+		s := clock.NewSleeper(g.env)
 		go g.run(s)
 	}
 	return l != nil
 }
 
 // run glances until no head leaves that to it.
-func (g *glances) run(s *sleeper) {
+func (g *glances) run(s *clock.Sleeper) {
 	defer g.running.Add(-1)
-	defer s.stop()
+	defer s.Stop()
 	for turn := 0; ; turn++ {
 		pause := g.longest - seam.Jitter(g.seed, 0, turn, g.longest/8) // clients do not glance together
-		if s.sleep(pause, nil, nil, nil, g.closing) == wokenByClosing {
+		if s.Sleep(pause, nil, nil, nil, g.closing) == clock.ByClosing {
 			return
 		}
 		g.env.Stop("glance")

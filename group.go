@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/clock"
 )
 
 // group is the holding of a MultiLock's lease: the leases of its members. It lasts as long
@@ -70,7 +72,7 @@ func (g *group) deadlineLocked() time.Time {
 	return end
 }
 
-func (g *group) checkLocked(instant) {
+func (g *group) checkLocked(clock.Instant) {
 	for _, l := range g.members {
 		if err := l.Err(); err != nil {
 			g.endLocked(err)
@@ -125,7 +127,7 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return err
 }
 
-func (g *group) release(ctx context.Context, l *Lease, called instant) error {
+func (g *group) release(ctx context.Context, l *Lease, called clock.Instant) error {
 	g.lock()
 	g.checkLocked(called)
 	if err := l.err; err != nil && !onlyClosed(err) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -123,7 +124,7 @@ func readHandle(text string) (h handle, err error) {
 
 // known is for a hold whose handle was made known. It is guarded as the hold is.
 type known struct {
-	next    instant // when the watchdog looks whether it was adopted
+	next    clock.Instant // when the watchdog looks whether it was adopted
 	listens bool
 	end     func() // ends the subscription; nil: there is none
 }

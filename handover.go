@@ -54,7 +54,7 @@ func (d *departure) passOn() bool {
 		return false
 	}
 	p.token = p.next()
-	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.timeline.time(p.expires)})
+	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.timeline.Time(p.expires)})
 }
 
 // hold makes the hold of the next owner.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -24,14 +25,14 @@ type hold struct {
 	number int64  // see id
 	token  int64
 
-	guard            // of the rest
-	leases   *Lease  // open ones: not yet unlocked; linked by Lease.next
-	deadline instant // local end of validity
-	expires  instant // when the lease may run out in Redis, by our clock
-	renewAt  instant // next renewal, if renewed > 0; otherwise see guardsLocked
-	open     int32   // how many leases are open
-	renewed  int32   // how many of them the watchdog renews
-	attempts int32   // renewals since the last that was confirmed
+	guard                  // of the rest
+	leases   *Lease        // open ones: not yet unlocked; linked by Lease.next
+	deadline clock.Instant // local end of validity
+	expires  clock.Instant // when the lease may run out in Redis, by our clock
+	renewAt  clock.Instant // next renewal, if renewed > 0; otherwise see guardsLocked
+	open     int32         // how many leases are open
+	renewed  int32         // how many of them the watchdog renews
+	attempts int32         // renewals since the last that was confirmed
 	state    state
 	lent     bool // its id is also that of a hold of the other side
 	unsure   bool // copies of the first acquire may be under way
@@ -70,7 +71,7 @@ func (h *hold) deadlineLocked() time.Time {
 	if m := h.maxHoldAt(); h.renewed > 0 && !m.IsZero() && m.Before(end) {
 		end = m
 	}
-	return h.core.c.timeline.time(end)
+	return h.core.c.timeline.Time(end)
 }
 
 // id is what Redis and Java clients know the hold by. It is made anew each time: a held lock
@@ -83,10 +84,10 @@ func (h *hold) error(err error) error {
 
 // seldom is what most holds never need.
 type seldom struct {
-	cause   error   // why it is over
-	failure error   // of the latest renewal since the last that was confirmed
-	asked   instant // when the latest requested lease may run out, answered or not
-	guardAt instant // next look after a fixed lease; zero: when a renewal would be due
+	cause   error         // why it is over
+	failure error         // of the latest renewal since the last that was confirmed
+	asked   clock.Instant // when the latest requested lease may run out, answered or not
+	guardAt clock.Instant // next look after a fixed lease; zero: when a renewal would be due
 
 	batch      *batch // to hand the hold over inside the client; nil: it is released
 	inRow      int    // how many releases in a row have granted the lock, with the one of this hold
@@ -143,13 +144,13 @@ func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
 
 // begin puts a fresh hold into service, which its owner has since then. The lease counts from
 // when it was asked for.
-func (h *hold) begin(sent, since instant, a acquireConfig) *Lease {
+func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
 	h.confirmLocked(sent, a.lease) // nobody else knows the hold yet
 	return h.serve(since, !a.hasLease)
 }
 
 // serve makes the first lease of a hold, and has the watchdog look after both.
-func (h *hold) serve(since instant, renewed bool) *Lease {
+func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	h.duty = h
 	l := &h.first
 	*l = Lease{of: h, since: since, renewed: renewed}
@@ -177,7 +178,7 @@ func (h *hold) addLocked(l *Lease) {
 }
 
 // noteAsked notes, before it is sent, that a lease is asked for, and returns the time.
-func (h *hold) noteAsked(lease time.Duration) (sent instant) {
+func (h *hold) noteAsked(lease time.Duration) (sent clock.Instant) {
 	h.lock()
 	defer h.unlock()
 	sent = h.core.c.now()
@@ -188,7 +189,7 @@ func (h *hold) noteAsked(lease time.Duration) (sent instant) {
 
 // confirmLocked notes that Redis confirmed a lease in answer to a request sent
 // at sent. The deadline counts from the sending: the reply may have been late.
-func (h *hold) confirmLocked(sent instant, lease time.Duration) {
+func (h *hold) confirmLocked(sent clock.Instant, lease time.Duration) {
 	if d := sent.Add(h.core.validity(lease)); d.After(h.deadline) {
 		h.deadline = d
 	}
@@ -203,7 +204,7 @@ func (h *hold) confirmLocked(sent instant, lease time.Duration) {
 }
 
 // reentered handles the result of a re-entry. It returns a lease, or why there is none.
-func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent instant, a acquireConfig) (*Lease, error) {
+func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, a acquireConfig) (*Lease, error) {
 	cfg := &h.core.c.cfg
 	h.lock()
 	defer h.unlock()
@@ -283,7 +284,7 @@ func (h *hold) restOfLease() time.Duration {
 }
 
 // maxHoldAt is when WithMaxHold ends the hold; zero: never.
-func (h *hold) maxHoldAt() instant {
+func (h *hold) maxHoldAt() clock.Instant {
 	if d := h.core.opts.maxHold; d > 0 {
 		return h.first.since.Add(d)
 	}
@@ -292,7 +293,7 @@ func (h *hold) maxHoldAt() instant {
 
 // checkLocked ends the hold if its time is over. Every look at a hold calls it, so a
 // process that was stopped past the deadline sees the loss before the watchdog does.
-func (h *hold) checkLocked(now instant) {
+func (h *hold) checkLocked(now clock.Instant) {
 	if h.state != held {
 		return
 	}
@@ -342,7 +343,7 @@ func absence(k protocol.Kept) error {
 }
 
 // loseLocked ends the hold as lost.
-func (h *hold) loseLocked(now instant, cause error) {
+func (h *hold) loseLocked(now clock.Instant, cause error) {
 	if h.state != held {
 		return
 	}
@@ -377,7 +378,7 @@ func mayBeLeft(cause error) bool {
 
 // untilLocked is until when a clean-up of the hold is worth repeating: until every
 // requested lease has run out, and late copies of its request too.
-func (h *hold) untilLocked() instant {
+func (h *hold) untilLocked() clock.Instant {
 	until := h.core.c.now()
 	until = max(until, h.expires)
 	if h.seldom != nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -175,8 +176,8 @@ func (q *inquiry) waitInLine(ctx context.Context, rest time.Duration, news int64
 		q.seen = c.lines.seen(w, q.seen)
 		c.lines.leave(w, got, protocol.NoRound)
 	}()
-	s := newSleeper(&c.env)
-	defer s.stop()
+	s := clock.NewSleeper(&c.env)
+	defer s.Stop()
 	if head {
 		q.place = w
 	} else {
@@ -210,14 +211,14 @@ func (c *Client) hearTaken(w *waiter, asks protocol.Crowded) {
 }
 
 // sleep sleeps. It returns an error if the wait is over.
-func (q *inquiry) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <-chan struct{}) error {
+func (q *inquiry) sleep(ctx context.Context, s *clock.Sleeper, d time.Duration, wake <-chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err // whatever else has happened
 	}
-	switch s.sleep(d, wake, nil, ctx.Done(), q.c.closing) {
-	case wokenByEnd:
+	switch s.Sleep(d, wake, nil, ctx.Done(), q.c.closing) {
+	case clock.ByEnd:
 		return ctx.Err()
-	case wokenByClosing:
+	case clock.ByClosing:
 		return ErrClosed
 	}
 	q.c.stopOf("woken", q.number) // many may be, at once
@@ -226,7 +227,7 @@ func (q *inquiry) sleep(ctx context.Context, s *sleeper, d time.Duration, wake <
 }
 
 // waitBehind waits until the inquiry is the head of its line, or done.
-func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (done bool, err error) {
+func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *clock.Sleeper) (done bool, err error) {
 	for {
 		if err := q.sleep(ctx, s, seam.FarAway, w.wake); err != nil {
 			return false, err
@@ -255,7 +256,7 @@ func (q *inquiry) waitBehind(ctx context.Context, w *waiter, s *sleeper) (done b
 }
 
 // waitFirst waits as the head of the line, and returns what it leaves to those behind it.
-func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *sleeper, rest time.Duration) (*handOver, error) {
+func (q *inquiry) waitFirst(ctx context.Context, w *waiter, s *clock.Sleeper, rest time.Duration) (*handOver, error) {
 	c := q.c
 	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {

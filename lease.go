@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/clock"
 )
 
 // Lease is one entry into a lock, until it is unlocked, lost, or its Client is shut down. Any goroutine
@@ -14,7 +16,7 @@ import (
 // not. It cannot stop code: watch Done, and let the resource check the Token.
 type Lease struct {
 	of      holding
-	since   instant
+	since   clock.Instant
 	renewed bool // at a hold: it is to be renewed
 
 	// For an Observer. The first Unlock alone uses the last two.
@@ -76,12 +78,12 @@ type holding interface {
 	memberLeases() []*Lease
 	deadlineLocked() time.Time
 	// checkLocked ends the leases if their time is over.
-	checkLocked(now instant)
+	checkLocked(now clock.Instant)
 	// listen begins to listen for requests to release, on behalf of a lease: see Lease.askedFor.
 	listen(l *Lease)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
 	// release ends a lease for which Unlock was called at the given time.
-	release(ctx context.Context, l *Lease, called instant) error
+	release(ctx context.Context, l *Lease, called clock.Instant) error
 	// tellUnlocked tells the Observer of the result of that, if there is one.
 	tellUnlocked(l *Lease, err error)
 }
@@ -383,7 +385,7 @@ func (l *Lease) under(ctx context.Context, fn func(ctx context.Context) error) (
 }
 
 // end is Unlock by a function that ends the lease.
-func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called instant) error) error {
+func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called clock.Instant) error) error {
 	called, first := l.claim()
 	if !first {
 		return l.error(ErrUnlocked)
@@ -404,7 +406,7 @@ func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Le
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
 // to do; told ends it, and Shutdown waits for that.
-func (l *Lease) claim() (called instant, first bool) {
+func (l *Lease) claim() (called clock.Instant, first bool) {
 	c := l.of.client()
 	called = c.now()
 	l.of.lock()

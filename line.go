@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -70,8 +71,8 @@ type line struct {
 	// news does not wake the head: it is of the release before that hold.
 	quiet  bool
 	alarm  *time.Timer
-	yields instant // until when the head lets waiters of other clients go first
-	crowd  *crowd  // of those that wait for permits; nil: no message of any has come
+	yields clock.Instant // until when the head lets waiters of other clients go first
+	crowd  *crowd        // of those that wait for permits; nil: no message of any has come
 }
 
 // waiter is a place in a line.
@@ -154,7 +155,7 @@ func (q *lines) makeLocked(key lineKey) *line {
 
 // latest returns the length of a line, the serial number of its latest news, and until when it lets
 // others go first; 0: it does not exist.
-func (q *lines) latest(key lineKey) (waiting int, news int64, yields instant) {
+func (q *lines) latest(key lineKey) (waiting int, news int64, yields clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if line := q.byKey[key]; line != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/go-rlock/rlock/internal/clock"
 )
 
 // observed is one acquire of which an Observer is told, and the hold that it begins; nil: there is
@@ -11,7 +13,7 @@ import (
 type observed struct {
 	of      *core
 	ctx     context.Context // what AcquireStart has returned
-	began   instant
+	began   clock.Instant
 	permits int
 
 	// What only the goroutine of the acquire uses.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -135,7 +136,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
-	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
+	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
 		return h.leave(ctx, l, called, &finish{
 			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
 			// Half of it, lest the clock of the server be quicker.
@@ -150,7 +151,7 @@ func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	if len(text) > maxFailure {
 		text = strings.ToValidUTF8(text[:maxFailure], "")
 	}
-	return lease.end(ctx, func(ctx context.Context, l *Lease, called instant) error {
+	return lease.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
 		return l.of.(*hold).leave(ctx, l, called, &finish{task: func(id string, late bool) protocol.Task {
 			return o.core().asks.(*protocol.Once).Fail(id, text, late)
 		}})

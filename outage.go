@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -21,7 +22,7 @@ func (c *Client) forget(of lockID, p *page, effect bool, undo func() protocol.Ta
 
 // undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
 // the task is not repeated any more.
-func (c *Client) undoThen(of lockID, t protocol.Task, until instant, then func()) (answered bool) {
+func (c *Client) undoThen(of lockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
 	u := c.cleanups.addThen(of, t, c.now(), until, then)
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()

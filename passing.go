@@ -4,15 +4,16 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // batch is what the hand-overs of one grant share. It is nil if nobody waited when the
 // lock was granted. Only the holder uses it, or who gives the lock to the next holder.
 type batch struct {
-	tokens int64   // how many tokens are left
-	last   int64   // the last of them; all were drawn at once
-	until  instant // no hand-over after that: other clients wait too
+	tokens int64         // how many tokens are left
+	last   int64         // the last of them; all were drawn at once
+	until  clock.Instant // no hand-over after that: other clients wait too
 }
 
 // next draws a token.
@@ -30,14 +31,14 @@ type pass struct {
 
 	inRow int // see seldom
 
-	deadline, expires, renewAt, asked instant
+	deadline, expires, renewAt, asked clock.Instant
 }
 
 // grant is a hold that Redis has granted to a waiter at the release of the one before.
 type grant struct {
 	to     *waiter
-	asked  int64   // serial number of the release among the news of lines
-	sent   instant // when it was
+	asked  int64         // serial number of the release among the news of lines
+	sent   clock.Instant // when it was
 	token  int64
 	unsure bool // a copy of it may be under way
 
@@ -146,7 +147,7 @@ func (l *line) loudLocked() {
 }
 
 // yieldsFor is for how long w still lets others go first.
-func (q *lines) yieldsFor(w *waiter, now instant) time.Duration {
+func (q *lines) yieldsFor(w *waiter, now clock.Instant) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.yields.Sub(now)
@@ -196,9 +197,9 @@ const mostInRow = 8
 
 // standby is the part of a waiter that stands by.
 type standby struct {
-	id   string  // of its hold to be; empty: it does not stand by
-	look int     // its last look that Redis refused,
-	sent instant // and when that was sent
+	id   string        // of its hold to be; empty: it does not stand by
+	look int           // its last look that Redis refused,
+	sent clock.Instant // and when that was sent
 }
 
 // hearTurns notes that the line of w listens for turns, until end is called.
@@ -222,7 +223,7 @@ func (q *lines) newsFor(l *line) {
 
 // turn gives a waiter what a release of another client has granted it. A look that was sent less
 // than fresh ago is not needed.
-func (q *lines) turn(l *line, t *protocol.Turn, now instant, fresh time.Duration) {
+func (q *lines) turn(l *line, t *protocol.Turn, now clock.Instant, fresh time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l.turn = *t
@@ -301,7 +302,7 @@ func (q *lines) heard(key lineKey, n int, keeps bool) (others int) {
 }
 
 // yield makes this client let waiters of others go first, until then.
-func (q *lines) yield(key lineKey, until instant) {
+func (q *lines) yield(key lineKey, until clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -123,7 +124,7 @@ type poller struct {
 	joined chan struct{} // capacity 1: a watch has joined that has seen nothing yet
 	ctx    context.Context
 	cancel context.CancelFunc // called when the last watch leaves
-	s      *sleeper
+	s      *clock.Sleeper
 
 	watches map[*watch]struct{} // guarded by pollers.mu
 
@@ -148,7 +149,7 @@ func (ps *pollers) join(w *watch, of viewed) {
 		}
 		ps.byView[of.key] = p
 		ps.running.Add(1) // while begin holds up Shutdown, which waits for it
-		p.s = newSleeper(ps.env)
+		p.s = clock.NewSleeper(ps.env)
 		go p.run()
 	}
 	w.poller = p
@@ -209,10 +210,10 @@ func offer(c chan struct{}) {
 }
 
 func (p *poller) run() {
-	ps, ctx, clock := p.all, p.ctx, p.all.env.Clock
+	ps, ctx := p.all, p.ctx
 	defer ps.running.Add(-1)
 	defer p.end()
-	defer p.s.stop()
+	defer p.s.Stop()
 	var unsubscribe func()
 	defer func() {
 		if unsubscribe != nil {
@@ -223,11 +224,11 @@ func (p *poller) run() {
 	gap := min(watchGap, ps.longest)
 	pause := gap
 	var next time.Time // when it looks if nothing wakes it earlier
-	woken, failures := wokenByTime, 0
+	woken, failures := clock.ByTime, 0
 	for look := 0; ; look++ {
 		audience := p.audience()
 		s, err := p.look(ctx)
-		looked := clock.Now()
+		looked := ps.env.Clock.Now()
 		if ctx.Err() != nil {
 			return
 		}
@@ -253,7 +254,7 @@ func (p *poller) run() {
 			if changed {
 				sleep, pause = gap, gap
 			}
-			if changed || woken != wokenByNews || failures > 0 {
+			if changed || woken != clock.ByNews || failures > 0 {
 				pause = min(2*pause, ps.longest)
 			} else {
 				planned = true // a watch that begins does not change the pace
@@ -273,13 +274,13 @@ func (p *poller) run() {
 		sleep = min(sleep, most+p.jitter(look, 2*time.Millisecond))
 		next = looked.Add(sleep)
 		switch woken = p.sleep(sleep, p.poke); woken {
-		case wokenByEnd, wokenByClosing:
+		case clock.ByEnd, clock.ByClosing:
 			return
-		case wokenByPoke:
+		case clock.ByPoke:
 			pause = gap
 			// Waiters for the lock go first, and pollers do not look together.
-			early := looked.Add(gap).Sub(clock.Now())
-			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= wokenByClosing {
+			early := looked.Add(gap).Sub(ps.env.Clock.Now())
+			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= clock.ByClosing {
 				return
 			}
 		}
@@ -292,9 +293,9 @@ func (p *poller) jitter(look int, d time.Duration) time.Duration {
 
 // sleep sleeps for d, or less if it is poked, or if a watch joins, which must get the state
 // at once.
-func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why waking) {
-	why = p.s.sleep(d, poke, p.joined, p.ctx.Done(), p.all.closing)
-	if why < wokenByClosing {
+func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why clock.Waking) {
+	why = p.s.Sleep(d, poke, p.joined, p.ctx.Done(), p.all.closing)
+	if why < clock.ByClosing {
 		p.all.env.Stop("watch")
 	}
 	return why

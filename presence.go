@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -42,7 +43,7 @@ type presence struct {
 	others  []*protocol.Place // where else it is written
 	hosts   []*guests         // the clients that connect to these
 	begins  bool              // it is written even if the client is not in use any more
-	next    instant           // when it is written again
+	next    clock.Instant     // when it is written again
 	turn    int               // how often it was
 	written bool              // it may be in Redis
 	over    bool
@@ -78,7 +79,7 @@ func (p *presence) writesOn(host *guests) {
 func (p *presence) inUse() bool { return !p.watchdog.left.None() || !p.calls.None() }
 
 // due implements duty.
-func (p *presence) due(now instant, slack time.Duration) (chore, instant) {
+func (p *presence) due(now clock.Instant, slack time.Duration) (chore, clock.Instant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -96,7 +97,7 @@ func (p *presence) due(now instant, slack time.Duration) (chore, instant) {
 }
 
 // answered implements duty.
-func (p *presence) answered(_ chore, sent instant, r protocol.Result[protocol.Kept]) instant {
+func (p *presence) answered(_ chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 { // there are more nodes meanwhile

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -154,7 +155,7 @@ func (q *lines) heir(lock lockID) (as protocol.Heir, g *grant) {
 
 // tell gives the heir what a release that was sent then has granted it, unless it has left its
 // line: then it knows, or abandons it. If the release has no answer, the heir finds out by itself.
-func (q *lines) tell(g *grant, sent instant, r *protocol.Result[protocol.Released]) {
+func (q *lines) tell(g *grant, sent clock.Instant, r *protocol.Result[protocol.Released]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := g.to

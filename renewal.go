@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -14,7 +15,7 @@ import (
 var _ duty = (*hold)(nil)
 
 // nextLocked is when the watchdog must look at the hold again.
-func (h *hold) nextLocked() instant {
+func (h *hold) nextLocked() clock.Instant {
 	next := h.deadline
 	if h.renewed > 0 {
 		if h.renewAt.Before(next) {
@@ -44,7 +45,7 @@ func (h *hold) guardsLocked() bool {
 }
 
 // guardLocked is when a fixed lease is restored next.
-func (h *hold) guardLocked() instant {
+func (h *hold) guardLocked() clock.Instant {
 	if h.seldom != nil && h.guardAt != 0 {
 		return h.guardAt
 	}
@@ -52,7 +53,7 @@ func (h *hold) guardLocked() instant {
 }
 
 // due implements duty.
-func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
+func (h *hold) due(now clock.Instant, slack time.Duration) (do chore, next clock.Instant) {
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(now)
@@ -85,7 +86,7 @@ func (h *hold) due(now instant, slack time.Duration) (do chore, next instant) {
 }
 
 // answered implements duty.
-func (h *hold) answered(did chore, sent instant, r protocol.Result[protocol.Kept]) instant {
+func (h *hold) answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
@@ -140,7 +141,7 @@ func (h *hold) doubtLocked(doubt error) {
 
 // retryLocked schedules the repetition of a failed renewal. The watchdog logs, for all
 // holds, that a node does not answer; other failures are logged here.
-func (h *hold) retryLocked(now instant, err error, logged bool) {
+func (h *hold) retryLocked(now clock.Instant, err error, logged bool) {
 	logged = logged && h.failureLocked() == nil
 	h.seldomLocked().failure = err
 	c, retry := h.core.c, h.core.retryAfter()
@@ -217,7 +218,7 @@ func (h *hold) enteredLocked(l *Lease) {
 	}
 }
 
-func (h *hold) tellLoss(now instant, cause error) {
+func (h *hold) tellLoss(now clock.Instant, cause error) {
 	h.core.c.totals.losses.Add(1)
 	events, o := h.core.c.events, h.observed()
 	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
@@ -235,7 +236,7 @@ func (h *hold) tellLoss(now instant, cause error) {
 }
 
 // tellRenewalLocked tells of the answer to a renewal, before it counts.
-func (h *hold) tellRenewalLocked(sent, now instant, err error) {
+func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 	o, events := h.observed(), h.core.c.events
 	if o == nil || events.renewals == nil { // very many holds are renewed
 		return

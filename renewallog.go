@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/clock"
 )
 
 // failing are the outages that the renewals of a client see, by node. The mutex of the watchdog guards it.
@@ -13,14 +15,14 @@ type failing struct {
 }
 
 // failure is an outage of a node: when a renewal failed there first, and when last.
-type failure struct{ since, last instant }
+type failure struct{ since, last clock.Instant }
 
 // forget is called when no hold is left: nobody sees any more how the outages end.
 func (f *failing) forget() { f.nodes = nil }
 
 // fails notes a failed renewal, and reports whether an outage begins with it. One of which no renewal was
 // seen for a whole lease has ended with the last hold there.
-func (f *failing) fails(node any, now instant) (begins bool) {
+func (f *failing) fails(node any, now clock.Instant) (begins bool) {
 	outage, goesOn := f.nodes[node]
 	if goesOn = goesOn && now.Sub(outage.last) <= f.lease; !goesOn {
 		outage.since = now
@@ -34,7 +36,7 @@ func (f *failing) fails(node any, now instant) (begins bool) {
 
 // succeeds notes a renewal that has succeeded, and reports whether an outage ends with it, and how long that
 // was.
-func (f *failing) succeeds(node any, now instant) (after time.Duration, ends bool) {
+func (f *failing) succeeds(node any, now clock.Instant) (after time.Duration, ends bool) {
 	outage, is := f.nodes[node]
 	delete(f.nodes, node)
 	return now.Sub(outage.since), is && now.Sub(outage.last) <= f.lease

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -79,9 +80,9 @@ func (l *Lease) tellLocked() {
 
 // hears is how a hold hears of requests. It is guarded as the hold is.
 type hears struct {
-	next instant // when the watchdog looks for the key
-	was  bool    // it was asked for
-	end  func()  // ends the subscription; nil: there is none
+	next clock.Instant // when the watchdog looks for the key
+	was  bool          // it was asked for
+	end  func()        // ends the subscription; nil: there is none
 }
 
 // listen implements holding.
@@ -150,13 +151,13 @@ func (h *hold) looksNow() {
 }
 
 // askLocked is a look for the key. A message that comes from now on calls for another one.
-func (h *hold) askLocked(now instant) chore {
+func (h *hold) askLocked(now clock.Instant) chore {
 	h.hears.next = now.Add(h.core.c.cfg.watchdogLease / 3)
 	return chore{task: h.core.asks.Revocation().Asked(h.id()), asks: true}
 }
 
 // toldLocked handles the answer to a look for the key.
-func (h *hold) toldLocked(now instant, r protocol.Result[protocol.Kept]) {
+func (h *hold) toldLocked(now clock.Instant, r protocol.Result[protocol.Kept]) {
 	switch {
 	case !h.listensLocked():
 	case r.Err != nil:

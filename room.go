@@ -3,6 +3,7 @@ package rlock
 import (
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -14,16 +15,16 @@ import (
 // look that found the room, such as a release, it looks too. All news wakes the head, and a
 // head that has yet to learn of the room does not sleep behind it after news.
 type room struct {
-	clock *timeline
-	left  int64   // permits
-	until instant // none of those that others hold expires before
+	clock *clock.Timeline
+	left  int64         // permits
+	until clock.Instant // none of those that others hold expires before
 }
 
 // alive implements passed: there is nothing to look for until then.
-func (r *room) alive() bool { return r.clock.now().Before(r.until) }
+func (r *room) alive() bool { return r.clock.Now().Before(r.until) }
 
 // restOfLease implements passed.
-func (r *room) restOfLease() time.Duration { return max(r.until.Sub(r.clock.now()), 1) }
+func (r *room) restOfLease() time.Duration { return max(r.until.Sub(r.clock.Now()), 1) }
 
 // admitLocked wakes those waiters for whom there is room. What is left to others that look
 // already is counted, as they may not have been given it yet. w is the head that leaves.

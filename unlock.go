@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // release implements holding.
-func (h *hold) release(ctx context.Context, l *Lease, called instant) error {
+func (h *hold) release(ctx context.Context, l *Lease, called clock.Instant) error {
 	return h.leave(ctx, l, called, nil)
 }
 
@@ -22,7 +23,7 @@ type finish struct {
 }
 
 // leave ends a lease; by is for the last one of a hold that is not lost; nil: a release.
-func (h *hold) leave(ctx context.Context, l *Lease, called instant, by *finish) error {
+func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
 	// It bounds commands, so it is of the real clock, as they are.
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
 
@@ -60,7 +61,7 @@ type departure struct {
 }
 
 // depart ends a lease of the hold, in this process.
-func (h *hold) depart(l *Lease, called instant, alone bool) departure {
+func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 	c := h.core.c
 	h.lock()
 	defer h.unlock()

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -90,7 +91,7 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 	if a.core.asks.Takes() > 0 {
 		return &handOver{
 			hold: &a.room, beside: &a.room,
-			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.time(a.room.until)},
+			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.room.until)},
 		}
 	}
 	return &handOver{
@@ -113,12 +114,12 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, d time.Duration, wake <-
 	if c.lines.sleeps(w, wake != nil && a.takes(), as) && a.core.asks.StandsBy() {
 		a.listenForTurns(w)
 	}
-	why := a.sleeper.sleep(d, wake, nil, ctx.Done(), c.closing)
+	why := a.sleeper.Sleep(d, wake, nil, ctx.Done(), c.closing)
 	got := c.lines.awake(w)
 	switch why {
-	case wokenByEnd:
+	case clock.ByEnd:
 		err = ctx.Err()
-	case wokenByClosing:
+	case clock.ByClosing:
 		err = ErrClosed
 	default:
 		c.stopOf("woken", a.Number) // many may be, at once

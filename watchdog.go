@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -17,7 +18,7 @@ import (
 // servers.
 type watchdog struct {
 	env      *seam.Env
-	timeline timeline
+	timeline clock.Timeline
 	wire     *wire.Deployment
 	lanes    *wire.Lanes
 	events   *events
@@ -33,7 +34,7 @@ type watchdog struct {
 	wanted     bool             // a hold or wait has begun since the introduction was last found due
 	tokens     map[int64]*entry // by the number of the hold: the exclusive ones
 	mostTokens int              // that it had
-	armed      instant          // when the goroutine will look next
+	armed      clock.Instant    // when the goroutine will look next
 	woken      func()           // ends the work that a wake-up has begun; nil: there was none
 	draining   bool
 	closed     bool
@@ -46,7 +47,7 @@ type watchdog struct {
 // spare is for how many holds that have ended the watchdog keeps room.
 const spare = 1000
 
-func newWatchdog(env *seam.Env, t timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
+func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
 	return &watchdog{
 		env: env, timeline: t, wire: d, lanes: wire.NewLanes(d), events: events,
 		slack: min(lease/60, 100*time.Millisecond), failing: failing{lease: lease},
@@ -56,7 +57,7 @@ func newWatchdog(env *seam.Env, t timeline, d *wire.Deployment, events *events, 
 }
 
 // add begins a duty. If the client is shutting down the duty is drained at once.
-func (w *watchdog) add(e *entry, at instant) {
+func (w *watchdog) add(e *entry, at clock.Instant) {
 	w.mu.Lock()
 	e.index = -1
 	if w.closed {
@@ -84,7 +85,7 @@ func (w *watchdog) startLocked() {
 	if w.ended == nil {
 		w.ended = make(chan struct{})
 		w.armed = w.now().Add(seam.FarAway)
-		go w.run(newSleeper(w.env), w.ended)
+		go w.run(clock.NewSleeper(w.env), w.ended)
 	}
 }
 
@@ -123,7 +124,7 @@ func (w *watchdog) has(e *entry) bool {
 }
 
 // move sets when a duty is due; the zero time ends it.
-func (w *watchdog) move(e *entry, at instant) {
+func (w *watchdog) move(e *entry, at clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -146,7 +147,7 @@ func (w *watchdog) hurry(e *entry) {
 	}
 }
 
-func (w *watchdog) pushLocked(e *entry, at instant) {
+func (w *watchdog) pushLocked(e *entry, at clock.Instant) {
 	if w.draining && !e.drained || e.hurried {
 		at = w.now()
 	}
@@ -280,9 +281,9 @@ func (w *watchdog) close() (left []duty) {
 	return left
 }
 
-func (w *watchdog) run(s *sleeper, ended chan struct{}) {
+func (w *watchdog) run(s *clock.Sleeper, ended chan struct{}) {
 	defer close(ended)
-	defer s.stop()
+	defer s.Stop()
 	var room []*entry
 	for {
 		w.env.Stop("watchdog")
@@ -292,7 +293,7 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 		if sends, room = w.turn(now, room); len(sends) > 0 {
 			w.wire.Go(func() { w.send(sends) })
 		}
-		if s.sleep(w.arm(now), w.poke, nil, w.quit, nil) == wokenByEnd {
+		if s.Sleep(w.arm(now), w.poke, nil, w.quit, nil) == clock.ByEnd {
 			w.awake()
 			return
 		}
@@ -301,7 +302,7 @@ func (w *watchdog) run(s *sleeper, ended chan struct{}) {
 
 // turn does what is due, and returns what is to be sent. It takes and returns room for what is
 // due in the next turn.
-func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry) {
+func (w *watchdog) turn(now clock.Instant, room []*entry) (sends []sending, _ []*entry) {
 	due := w.pop(now, room)
 	for i, e := range due {
 		if w.begins(e) {
@@ -328,7 +329,7 @@ func (w *watchdog) turn(now instant, room []*entry) (sends []sending, _ []*entry
 
 // pop takes what is due out of the agenda, a few at a time: callers need the mutex meanwhile.
 // It returns it in room if that is enough, and not much too large.
-func (w *watchdog) pop(now instant, room []*entry) (due []*entry) {
+func (w *watchdog) pop(now clock.Instant, room []*entry) (due []*entry) {
 	w.mu.Lock()
 	if cap(room) <= w.agenda.n+spare {
 		due = room[:0]
@@ -366,7 +367,7 @@ func (w *watchdog) begins(e *entry) (drains bool) {
 }
 
 // arm decides when to look next and returns how long that is from now.
-func (w *watchdog) arm(now instant) time.Duration {
+func (w *watchdog) arm(now clock.Instant) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, any := w.agenda.first()
@@ -392,7 +393,7 @@ func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
 	if r.OfQuorum && s.do.renews {
 		s.w.renewals(s.e.duty.nodes(), nil, r.Err == nil, r.Err)
 	}
-	s.w.move(s.e, s.e.duty.answered(s.do, s.w.timeline.at(sent), r))
+	s.w.move(s.e, s.e.duty.answered(s.do, s.w.timeline.At(sent), r))
 }
 
 // send sends what is due. It returns when the nodes of one deployment have answered,
@@ -415,4 +416,4 @@ func (w *watchdog) send(sends []sending) {
 	})
 }
 
-func (w *watchdog) now() instant { return w.timeline.now() }
+func (w *watchdog) now() clock.Instant { return w.timeline.Now() }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -29,7 +30,7 @@ func unserved(t testing.TB, opts ...Option) *Client {
 }
 
 // standIn is a hold that is due at a time, and not renewed.
-func standIn(c *Client, l *core, n int, at instant) *hold {
+func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 	h := &hold{core: l, number: int64(n), token: int64(n)}
 	h.duty = h
 	h.deadline = c.now().Add(time.Hour)
@@ -202,7 +203,7 @@ type heardOf struct {
 	looks chan struct{}
 }
 
-func (d *heardOf) due(now instant, _ time.Duration) (chore, instant) {
+func (d *heardOf) due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
 	select {
 	case d.looks <- struct{}{}:
 	default:

@@ -25,6 +25,7 @@ import (
 // this list, and nothing beside it.
 var house = [][]string{
 	{"internal/seam"},
+	{"internal/clock"},
 	{"internal/wire"},
 	{"internal/protocol"},
 	{"internal/quorum"},

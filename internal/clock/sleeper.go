@@ -1,4 +1,4 @@
-package rlock
+package clock
 
 import (
 	"time"
@@ -6,39 +6,39 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// sleeper is the sleep of a goroutine that works when something happens. It tells a test
+// Sleeper is the sleep of a goroutine that works when something happens. It tells a test
 // whether the goroutine works or sleeps; see seam.Env.
-type sleeper struct {
+type Sleeper struct {
 	env   *seam.Env
 	timer seam.Timer // nil: it has not slept for a limited time yet
 	end   func()     // ends the work that began when it woke
 }
 
-// newSleeper is called when the goroutine is awake.
-func newSleeper(env *seam.Env) *sleeper {
-	s := &sleeper{}
-	s.begin(env)
+// NewSleeper is called when the goroutine is awake.
+func NewSleeper(env *seam.Env) *Sleeper {
+	s := &Sleeper{}
+	s.Begin(env)
 	return s
 }
 
-// begin is newSleeper for a sleeper that is part of something.
-func (s *sleeper) begin(env *seam.Env) { s.env, s.end = env, env.Begin() }
+// Begin is NewSleeper for a sleeper that is part of something.
+func (s *Sleeper) Begin(env *seam.Env) { s.env, s.end = env, env.Begin() }
 
-// waking is what woke a sleeper.
-type waking int
+// Waking is what woke a sleeper.
+type Waking int
 
 const (
-	wokenByTime waking = iota
-	wokenByPoke
-	wokenByNews
-	wokenByClosing
-	wokenByEnd
+	ByTime Waking = iota
+	ByPoke
+	ByNews
+	ByClosing
+	ByEnd
 )
 
-// sleep sleeps for at most d, or until one of the channels is ready. Any may be nil. If
+// Sleep sleeps for at most d, or until one of the channels is ready. Any may be nil. If
 // several are, as after a pause of the process, the last of the wakings above counts: who
 // must end does not look once more, and a run of the simulation can be repeated.
-func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why waking) {
+func (s *Sleeper) Sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why Waking) {
 	var fires <-chan time.Time
 	switch {
 	case s.timer != nil:
@@ -52,27 +52,27 @@ func (s *sleeper) sleep(d time.Duration, poke, news, end, closing <-chan struct{
 	defer func() { s.end = s.env.Begin() }()
 	select {
 	case <-poke:
-		why = wokenByPoke
+		why = ByPoke
 	case <-news:
-		why = wokenByNews
+		why = ByNews
 	case <-fires:
 	case <-end:
-		return wokenByEnd
+		return ByEnd
 	case <-closing:
-		why = wokenByClosing
+		why = ByClosing
 	}
 	for i, other := range [...]<-chan struct{}{poke, news, closing, end} {
 		select {
 		case <-other:
-			why = max(why, wokenByPoke+waking(i))
+			why = max(why, ByPoke+Waking(i))
 		default:
 		}
 	}
 	return why
 }
 
-// stop is called when the goroutine ends.
-func (s *sleeper) stop() {
+// Stop is called when the goroutine ends.
+func (s *Sleeper) Stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
