@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/oplock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -86,7 +87,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 			return nil, a.error(a.interrupted(caller, err))
 		}
 		lease, err := l.enterAgain(ctx, caller, a, h)
-		h.ops().give()
+		h.ops().Give()
 		if lease != nil || err != nil {
 			return lease, err
 		}
@@ -99,15 +100,15 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		if err := a.take(ctx, ops); err != nil {
 			return nil, a.error(a.interrupted(caller, err))
 		}
-		defer ops.give()
+		defer ops.Give()
 		if h := holdOf(a.owned.held(l.side)); h != nil {
 			if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
 				return lease, err
 			}
 			a.owned.clear(h) // all its leases are unlocked: a new hold begins
 		}
-		ops.setEntering(true)
-		defer ops.setEntering(false)
+		ops.SetEntering(true)
+		defer ops.SetEntering(false)
 	}
 	a.HoldID = l.asks.NewID()
 	if err := a.checkOtherSide(); err != nil {
@@ -134,12 +135,18 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 
 // take waits until no other operation is under way at a hold. If its wait ends before, it has seen
 // what that operation has, or that this has had no answer for so long.
-func (a *attempt) take(ctx context.Context, ops *opLock) (err error) {
+func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 	began := a.core.c.env.Clock.Now()
 	if a.Wait {
-		err = ops.take(ctx, a.core.c.closing)
+		err = ops.Take(ctx, a.core.c.closing)
 	} else {
-		err = ops.takeUnlessEntering(ctx, a.core.c.closing)
+		err = ops.TakeUnlessEntering(ctx, a.core.c.closing)
+	}
+	switch err {
+	case oplock.ErrEntering:
+		err = because(ErrNotAcquired, err)
+	case oplock.ErrClosing:
+		err = ErrClosed
 	}
 	if err != nil && a.owned != nil {
 		a.seen = a.owned.sees()

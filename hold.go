@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/oplock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -20,9 +21,9 @@ type hold struct {
 	entry // the hold is a duty of the watchdog
 
 	core   *core
-	owned  *owned // by the owner of WithOwner; nil: it has none
-	own    opLock // see ops
-	number int64  // see id
+	owned  *owned      // by the owner of WithOwner; nil: it has none
+	own    oplock.Lock // see ops
+	number int64       // see id
 	token  int64
 
 	guard                  // of the rest
@@ -132,7 +133,7 @@ const (
 
 // ops admits one operation at a time at the hold. An owner of WithOwner has one for all that
 // it does at the lock, its first entry included.
-func (h *hold) ops() *opLock {
+func (h *hold) ops() *oplock.Lock {
 	if h.owned != nil {
 		return &h.owned.ops
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/go-rlock/rlock/internal/oplock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -155,10 +156,10 @@ type ownedKey struct {
 type owned struct {
 	owner *owner
 	key   ownedKey
-	ops   opLock     // for all operations of the owner at the lock, the first entry included
-	users int        // guarded by owner.mu: operations under way
-	holds [2]entered // guarded by owner.mu: by side; changed with ops taken only
-	seen  sight      // guarded by owner.mu: by the latest look
+	ops   oplock.Lock // for all operations of the owner at the lock, the first entry included
+	users int         // guarded by owner.mu: operations under way
+	holds [2]entered  // guarded by owner.mu: by side; changed with ops taken only
+	seen  sight       // guarded by owner.mu: by the latest look
 }
 
 // at finds or makes the record of a lock, and counts a user of it.
@@ -216,7 +217,7 @@ func (o *owned) sees() sight {
 	if s := o.seen; s.err != nil || s.told() || !s.asked.IsZero() {
 		return s
 	}
-	return sight{said: said{what: errEntering.Error()}}
+	return sight{said: said{what: oplock.ErrEntering.Error()}}
 }
 
 // set records a hold. A hold without an owner needs no record.

@@ -45,10 +45,10 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		if own := r.outer.own(); own != nil {
 			a.owned = own.at(l)
 			defer a.owned.leave()
-			if !a.owned.ops.tryTake() {
+			if !a.owned.ops.TryTake() {
 				return false, nil
 			}
-			defer a.owned.ops.give()
+			defer a.owned.ops.Give()
 		}
 		if r.outer.held(l, exclusive) != nil || wait && c.lines.waiting(l.line(id.ID)) > 0 {
 			return false, nil
@@ -192,7 +192,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 			continue
 		}
 		// The others must not wait for an operation at this hold.
-		if !h.ops().tryTake() {
+		if !h.ops().TryTake() {
 			wg.Go(func() {
 				err := because(ErrUnconfirmed, ErrUnreachable) // if an Observer ends the goroutine
 				defer func() { errs[i] = l.told(err) }()

@@ -29,7 +29,7 @@ func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *fi
 
 	// Wait for other operations at this hold: a re-entry that is under way must not find
 	// the count that this release is about to set.
-	alone := h.ops().takeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
+	alone := h.ops().TakeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.depart(l, called, alone)
 	defer d.end()
 	if by != nil && d.task != nil && d.rest == 0 {
@@ -108,7 +108,7 @@ func (d *departure) end() {
 		d.h.owned.clear(d.h)
 	}
 	if d.alone {
-		d.h.ops().give()
+		d.h.ops().Give()
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // this list, and nothing beside it.
 var house = [][]string{
 	{"internal/seam"},
-	{"internal/clock"},
+	{"internal/clock", "internal/oplock"},
 	{"internal/wire"},
 	{"internal/protocol"},
 	{"internal/quorum"},

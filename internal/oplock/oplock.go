@@ -1,4 +1,5 @@
-package rlock
+// Package oplock admits one operation at a time, in order.
+package oplock
 
 import (
 	"container/list"
@@ -8,46 +9,47 @@ import (
 	"time"
 )
 
-// opLock admits one operation at a time at a hold, so that two re-entries, or a re-entry
+// Lock admits one operation at a time at a hold, so that two re-entries, or a re-entry
 // and a release, cannot overtake each other on their way to Redis. Those that wait are
 // admitted in order. Its zero value is free.
-type opLock struct {
+type Lock struct {
 	mu       sync.Mutex // guards the rest
 	taken    bool       // an operation is under way
 	entering bool       // it waits for the lock
 	queue    *list.List // of *opWaiter; nil: nothing has waited yet
 }
 
-// opWaiter is an operation that waits. It leaves the queue when it is decided.
-type opWaiter struct {
+// waiter is an operation that waits. It leaves the queue when it is decided.
+type waiter struct {
 	decided        chan struct{} // closed when it is admitted, or refused with err
 	err            error
 	unlessEntering bool
 }
 
-// take waits until no other operation is under way; give lets the next one begin.
-func (t *opLock) take(ctx context.Context, closing <-chan struct{}) error {
+// Take waits until no other operation is under way; Give lets the next one begin.
+func (t *Lock) Take(ctx context.Context, closing <-chan struct{}) error {
 	return t.wait(ctx, closing, false)
 }
 
-// takeWithin is take with a bound, for which most calls need no timer. A shutdown of the
+// TakeWithin is Take with a bound, for which most calls need no timer. A shutdown of the
 // client does not end it: it is for Unlock.
-func (t *opLock) takeWithin(ctx context.Context, d time.Duration) error {
-	if t.tryTake() {
+func (t *Lock) TakeWithin(ctx context.Context, d time.Duration) error {
+	if t.TryTake() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return t.take(ctx, nil)
+	return t.Take(ctx, nil)
 }
 
-// takeUnlessEntering is take for a caller that does not wait for the lock: it fails if
+// TakeUnlessEntering is Take for a caller that does not wait for the lock: it fails if
 // another operation of the owner waits for the lock, or begins to.
-func (t *opLock) takeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
+func (t *Lock) TakeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
 	return t.wait(ctx, closing, true)
 }
 
-func (t *opLock) tryTake() bool {
+// TryTake takes it if nobody has it.
+func (t *Lock) TryTake() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.taken {
@@ -57,7 +59,8 @@ func (t *opLock) tryTake() bool {
 	return true
 }
 
-func (t *opLock) give() {
+// Give is called by the operation that has ended.
+func (t *Lock) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.queue == nil || t.queue.Len() == 0 {
@@ -68,11 +71,15 @@ func (t *opLock) give() {
 	t.decideLocked(t.queue.Front(), nil)
 }
 
-var errEntering = errors.New("another call of its owner waits for it")
+// Why an operation is not admitted: another waits for the lock that this guards, or the client closes.
+var (
+	ErrEntering = errors.New("another call of its owner waits for it")
+	ErrClosing  = errors.New("closing")
+)
 
-// setEntering marks that the operation waits for the lock, perhaps for long, so
+// SetEntering marks that the operation waits for the lock, perhaps for long, so
 // that a TryLock of the same owner need not wait for it.
-func (t *opLock) setEntering(on bool) {
+func (t *Lock) SetEntering(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entering = on
@@ -81,20 +88,20 @@ func (t *opLock) setEntering(on bool) {
 	}
 	for at := t.queue.Front(); at != nil; {
 		next := at.Next()
-		if at.Value.(*opWaiter).unlessEntering {
-			t.decideLocked(at, because(ErrNotAcquired, errEntering))
+		if at.Value.(*waiter).unlessEntering {
+			t.decideLocked(at, ErrEntering)
 		}
 		at = next
 	}
 }
 
-func (t *opLock) decideLocked(at *list.Element, err error) {
-	w := t.queue.Remove(at).(*opWaiter)
+func (t *Lock) decideLocked(at *list.Element, err error) {
+	w := t.queue.Remove(at).(*waiter)
 	w.err = err
 	close(w.decided)
 }
 
-func (t *opLock) wait(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
+func (t *Lock) wait(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
 	t.mu.Lock()
 	if !t.taken {
 		t.taken = true
@@ -103,12 +110,12 @@ func (t *opLock) wait(ctx context.Context, closing <-chan struct{}, unlessEnteri
 	}
 	if unlessEntering && t.entering {
 		t.mu.Unlock()
-		return because(ErrNotAcquired, errEntering)
+		return ErrEntering
 	}
 	if t.queue == nil {
 		t.queue = list.New()
 	}
-	w := &opWaiter{decided: make(chan struct{}), unlessEntering: unlessEntering}
+	w := &waiter{decided: make(chan struct{}), unlessEntering: unlessEntering}
 	at := t.queue.PushBack(w)
 	t.mu.Unlock()
 
@@ -119,7 +126,7 @@ func (t *opLock) wait(ctx context.Context, closing <-chan struct{}, unlessEnteri
 	case <-ctx.Done():
 		stopped = ctx.Err()
 	case <-closing:
-		stopped = ErrClosed
+		stopped = ErrClosing
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
