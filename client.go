@@ -37,7 +37,7 @@ type Client struct {
 	cleanups *cleanups
 	hub      *hub
 	lines    lines
-	pages    pages
+	pages    protocol.Pages
 	pollers  *pollers
 	glances  *glances
 	presence *presence // nil: it is anonymous

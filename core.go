@@ -63,9 +63,9 @@ func (l *core) typeName() string {
 	case *protocol.Fenced:
 		return "FencedLock"
 	case *protocol.Tick:
-		return typeNames[cronFamily]
+		return typeName(cronFamily)
 	}
-	if name := typeNames[l.family]; name != "" {
+	if name := typeName(l.family); name != "" {
 		return name
 	}
 	return "RedLock"

@@ -23,11 +23,11 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 	if err := c.wire.Ready(ctx); err != nil {
 		return none, l.error(cutShort(ctx, err, nil, false, began, c.env.Clock.Now()))
 	}
-	p := c.pages.take(c.id)
-	op := p.next()
+	p := c.pages.Take(c.id)
+	op := p.Next()
 	r := request(op).Do(c.events.about(ctx, l), c.onceTimeout())
 	if r.Err == nil {
-		c.pages.give(p)
+		c.pages.Give(p)
 		c.lines.wake(l.id())
 		return r.Outcome, nil
 	}
@@ -65,8 +65,8 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 		_ = c.wire.Ready(asking) // otherwise it is published both ways
 		cancel()
 	}
-	p := c.pages.take(c.id)
-	op := p.next()
+	p := c.pages.Take(c.id)
+	op := p.Next()
 	t := request(op)
 	r := t.Do(c.events.about(ctx, l), untilOrSoon(limit))
 	switch {
@@ -75,12 +75,12 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 		return l.error(refusedCount(r.Err))
 	case r.Err != nil:
 		// No copy may be sent when the record of the first is gone.
-		c.cleanups.addThen(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.give(p) })
+		c.cleanups.addThen(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.Give(p) })
 		return l.error(because(ErrUnconfirmed, unanswered(r.Err)))
 	case r.Outcome != protocol.Done && r.Unsure:
-		c.cleanups.addThen(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.give(p) })
+		c.cleanups.addThen(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.Give(p) })
 	default:
-		c.pages.give(p)
+		c.pages.Give(p)
 	}
 	c.lines.wake(l.id())
 	return nil

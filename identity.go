@@ -23,8 +23,10 @@ const (
 	barrierFamily     = "barrier"
 )
 
-// typeNames are the names of the types of a family, for observers. hashFamily has several, and
-// each set of servers of a RedLock is a family.
+// typeName is the name of the types of a family, for observers. hashFamily has several, and each set
+// of servers of a RedLock is a family: "".
+func typeName(family string) string { return typeNames[family] }
+
 var typeNames = map[string]string{
 	hashFamily:        "Lock",
 	rwFamily:          "ReadWriteLock",

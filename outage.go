@@ -11,8 +11,8 @@ import (
 
 // forget ends an operation that has failed. If it may have had an effect, or may have one
 // yet, undo is sent. It reports whether that was answered.
-func (c *Client) forget(of lockID, p *page, effect bool, undo func() protocol.Task) (answered bool) {
-	give := func() { c.pages.give(p) }
+func (c *Client) forget(of lockID, p *protocol.Page, effect bool, undo func() protocol.Task) (answered bool) {
+	give := func() { c.pages.Give(p) }
 	if !effect {
 		give()
 		return false

@@ -214,7 +214,7 @@ type taking struct {
 	inquiry
 	s      *Semaphore
 	n      int64
-	page   *page
+	page   *protocol.Page
 	op     protocol.Op
 	unsure bool // a copy of a look may be under way
 	took   bool // a look may have taken the permits
@@ -226,8 +226,8 @@ func (a *taking) look(ctx context.Context) found {
 		return found{err: err}
 	}
 	if a.page == nil {
-		a.page = c.pages.take(c.id)
-		a.op = a.page.next()
+		a.page = c.pages.Take(c.id)
+		a.op = a.page.Next()
 	}
 	unsure := a.unsure
 	a.unsure = true // until it is answered: an Observer may end the goroutine
@@ -244,7 +244,7 @@ func (a *taking) look(ctx context.Context) found {
 		if c.isClosing() {
 			return found{err: ErrClosed}
 		}
-		c.pages.give(a.page)
+		c.pages.Give(a.page)
 		return found{done: true, room: r.Outcome.Free}
 	case protocol.Busy:
 		if a.unsure {

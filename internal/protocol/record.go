@@ -2,7 +2,9 @@ package protocol
 
 import (
 	"errors"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +24,43 @@ type Page struct {
 	ID  string // "<client uuid>:<number of the page>"
 	of  string // the latest object: an operation seldom comes alone
 	key any    // its record, boxed
+
+	number int64 // of the latest operation
+}
+
+// Next begins an operation.
+func (p *Page) Next() Op {
+	p.number++
+	return Op{Page: p, Number: p.number}
+}
+
+// Pages are those of a client's operations that must count once. There are as many as operations were
+// ever under way together.
+type Pages struct {
+	mu   sync.Mutex // guards the rest
+	free []*Page
+	made int
+}
+
+// Take returns a page that no other operation uses.
+func (ps *Pages) Take(client string) *Page {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if n := len(ps.free); n > 0 {
+		p := ps.free[n-1]
+		ps.free = ps.free[:n-1]
+		return p
+	}
+	ps.made++
+	return &Page{ID: client + ":" + strconv.Itoa(ps.made)}
+}
+
+// Give is called when Redis knows of the operation, or of its end, or nothing can come of
+// it: a late copy is stopped by its record, or by that of the next operation.
+func (ps *Pages) Give(p *Page) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.free = append(ps.free, p)
 }
 
 // record is the key of the record of the page for one object.
