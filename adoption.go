@@ -107,8 +107,8 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 	l, names := newCore(c, kind.family, name, lockConfig{}, nil)
 	asks := kind.asks(&c.site, names)
 	l.asks = asks
-	if kind.side == shared {
-		l.side = shared
+	if kind.side == protocol.Shared {
+		l.side = protocol.Shared
 	}
 	if err := l.check(ctx); err != nil {
 		return nil, err

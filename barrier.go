@@ -15,7 +15,7 @@ type Barrier struct {
 
 // NewBarrier returns the barrier of a name: see [Client.NewLock].
 func (c *Client) NewBarrier(name string, opts ...BarrierOption) *Barrier {
-	l, names := newCore(c, barrierFamily, name, lockConfig{}, noOptions(opts))
+	l, names := newCore(c, protocol.BarrierFamily, name, lockConfig{}, noOptions(opts))
 	return &Barrier{l, protocol.NewBarrier(&l.c.site, names)}
 }
 

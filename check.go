@@ -137,9 +137,9 @@ func (r *checking) add(of any) error {
 	}
 	heading := l.typeName()
 	switch l.family {
-	case fairPermitsFamily:
+	case protocol.FairPermitsFamily:
 		heading = "PermitSemaphore with WithFairness"
-	case hashFamily:
+	case protocol.HashFamily:
 		if l.c.cfg.quarantined && heading == "Lock" {
 			heading = "Lock with WithFailoverQuarantine"
 		}

@@ -230,8 +230,8 @@ func (u *cleanup) answered(_ chore, _ clock.Instant, r protocol.Result[protocol.
 	}
 	if events := u.of.events; events.retries != nil {
 		e := RetryEvent{Operation: u.task.Name(), Locks: 1, Err: r.Err}
-		if of, ok := u.lock.(lockID); ok {
-			e.Lock = of.name
+		if of, ok := u.lock.(protocol.LockID); ok {
+			e.Lock = of.Name
 		}
 		events.later(func() { events.retry(context.Background(), e) })
 	}

@@ -62,7 +62,7 @@ type settings struct {
 	family string
 	opts   lockConfig
 	argErr error // why the arguments of the constructor are invalid
-	side   side
+	side   protocol.Side
 }
 
 // clients counts the Clients of this process.
@@ -75,7 +75,7 @@ var clients atomic.Int64
 // https://go-rlock.github.io/rlock/latest/locks/#the-go-redis-client
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
-	c.usual = settings{c: c, family: hashFamily}
+	c.usual = settings{c: c, family: protocol.HashFamily}
 	err := apply(opts, &c.cfg)
 	if err == nil {
 		err = c.cfg.validate()

@@ -51,7 +51,7 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 // name is the name of the lock, with the prefix of the client.
 func (l *core) name() string { return l.names.Lock }
 
-func (l *core) id() lockID { return lockID{l.family, l.names.Lock} }
+func (l *core) id() protocol.LockID { return protocol.LockID{Family: l.family, Name: l.names.Lock} }
 
 // typeName is the name of the type, for observers.
 func (l *core) typeName() string {
@@ -63,9 +63,9 @@ func (l *core) typeName() string {
 	case *protocol.Fenced:
 		return "FencedLock"
 	case *protocol.Tick:
-		return typeName(cronFamily)
+		return protocol.TypeName(protocol.CronFamily)
 	}
-	if name := typeName(l.family); name != "" {
+	if name := protocol.TypeName(l.family); name != "" {
 		return name
 	}
 	return "RedLock"
@@ -74,9 +74,9 @@ func (l *core) typeName() string {
 // sideName is the side of a read-write lock, for observers.
 func (l *core) sideName() string {
 	switch {
-	case l.family != rwFamily && l.family != fairRWFamily:
+	case l.family != protocol.RWFamily && l.family != protocol.FairRWFamily:
 		return ""
-	case l.side == shared:
+	case l.side == protocol.Shared:
 		return "read"
 	}
 	return "write"
@@ -175,7 +175,7 @@ func (l *core) longestLease() time.Duration {
 // waiters is how many wait for the lock in this client; of a read-write lock on both
 // of its sides.
 func (l *core) waiters() (n int) {
-	for _, on := range []side{exclusive, shared} {
+	for _, on := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
 		n += l.c.lines.waiting(lineKey{lock: l.id(), side: on})
 	}
 	return n

@@ -42,7 +42,7 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
 	}
 	cfg.nonReentrant = true
-	l, names := newCore(c, cronFamily, name, cfg.lockConfig, err)
+	l, names := newCore(c, protocol.CronFamily, name, cfg.lockConfig, err)
 	process := ""
 	if p := l.c.presence; p != nil {
 		process = introduces("", p.self)

@@ -22,7 +22,7 @@ func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrie
 	if members < 1 || members > MaxMembers {
 		err = invalid("%d members: must be from 1 to %d", members, MaxMembers)
 	}
-	l, names := newCore(c, doubleFamily, name, lockConfig{}, err)
+	l, names := newCore(c, protocol.DoubleFamily, name, lockConfig{}, err)
 	l.asks = protocol.NewPlaces(&l.c.site, names, members)
 	return &DoubleBarrier{inspected{l}}
 }
@@ -70,7 +70,7 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	defer c.end()
 	w := &leaving{generation: h.token, places: l.asks.(*protocol.Places)}
 	// Those of one generation stand in one line, and what the first finds is true for all.
-	of := lockID{family: doubleFamily + " " + strconv.FormatInt(h.token, 10), name: l.name()}
+	of := protocol.LockID{Family: protocol.DoubleFamily + " " + strconv.FormatInt(h.token, 10), Name: l.name()}
 	w.inquiry = inquiry{c: c, of: of, asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
 	if err := w.await(ctx, l, &o); err != nil {
 		return err

@@ -28,7 +28,7 @@ type Leader struct {
 func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
 	cfg, err := lockOptions(opts, ElectionOption.optionOfNewElection)
 	cfg.nonReentrant = true
-	l, names := newCore(c, electionFamily, name, cfg, err)
+	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
 	l.asks = protocol.NewElection(&l.c.site, names)
 	return &Election{inspected{l}}
 }

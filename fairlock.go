@@ -13,7 +13,7 @@ type FairLock struct{ *core }
 // NewFairLock returns the fair lock of a name: see [Client.NewLock].
 func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
 	cfg, err := lockOptions(opts, FairLockOption.optionOfNewFairLock)
-	l, names := newCore(c, hashFamily, name, cfg, err)
+	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewFair(&l.c.site, names)
 	return &FairLock{l}
 }

@@ -15,10 +15,10 @@ type FairReadWriteLock struct {
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOption) *FairReadWriteLock {
 	cfg, err := lockOptions(opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
-	read, names := newCore(c, fairRWFamily, name, cfg, err)
-	read.side = shared
+	read, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
+	read.side = protocol.Shared
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)
-	write, names := newCore(c, fairRWFamily, name, cfg, err)
+	write, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
 	write.asks = protocol.NewFairWriteSide(&write.c.site, names)
 	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
 }

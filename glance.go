@@ -107,7 +107,7 @@ func (g *glances) due() (heads []glanced, goOn bool) {
 	}
 	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
 		x, y := a.line.key.lock, b.line.key.lock
-		return cmp.Or(cmp.Compare(x.name, y.name), cmp.Compare(x.family, y.family))
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Family, y.Family))
 	})
 	q.mu.Lock()
 	defer q.mu.Unlock()

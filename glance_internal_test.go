@@ -32,7 +32,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 			t.Fatalf("%d heads of %d, %v", len(heads), want, goOn)
 		}
 		if !slices.IsSortedFunc(heads, func(a, b glanced) int {
-			if a.line.key.lock.name < b.line.key.lock.name {
+			if a.line.key.lock.Name < b.line.key.lock.Name {
 				return -1
 			}
 			return 1

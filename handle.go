@@ -30,26 +30,26 @@ const handleVersion = "rlock1-"
 // agree about.
 var handled = map[string]struct {
 	family string
-	side   side
+	side   protocol.Side
 	asks   func(site *protocol.Site, names *protocol.Names) protocol.Adoptable
 }{
-	"lock": {hashFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewLock(s, n) }},
-	"fair": {hashFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFair(s, n) }},
-	"fenced": {hashFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
+	"lock": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewLock(s, n) }},
+	"fair": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFair(s, n) }},
+	"fenced": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
 		return protocol.NewFenced(s, n)
 	}},
-	"spin": {hashFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
+	"spin": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
 		return protocol.NewSpin(s, n, nil) // nobody waits with it
 	}},
-	"read": {rwFamily, shared, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
+	"read": {protocol.RWFamily, protocol.Shared, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
 		return protocol.NewReadSide(s, n, false)
 	}},
-	"write": {rwFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
+	"write": {protocol.RWFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
 		return protocol.NewWriteSide(s, n, false)
 	}},
-	"fairread":  {fairRWFamily, shared, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFairReadSide(s, n) }},
-	"fairwrite": {fairRWFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFairWriteSide(s, n) }},
-	"priority":  {priorityFamily, exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewPriority(s, n, 0) }},
+	"fairread":  {protocol.FairRWFamily, protocol.Shared, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFairReadSide(s, n) }},
+	"fairwrite": {protocol.FairRWFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFairWriteSide(s, n) }},
+	"priority":  {protocol.PriorityFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewPriority(s, n, 0) }},
 }
 
 // kindOf is the kind of a lock; empty: its holds cannot be adopted.
@@ -69,11 +69,11 @@ func kindOf(l *core) string {
 		return "write"
 	case *protocol.Queued:
 		switch {
-		case l.family == priorityFamily:
+		case l.family == protocol.PriorityFamily:
 			return "priority"
-		case l.family == fairRWFamily && l.side == shared:
+		case l.family == protocol.FairRWFamily && l.side == protocol.Shared:
 			return "fairread"
-		case l.family == fairRWFamily:
+		case l.family == protocol.FairRWFamily:
 			return "fairwrite"
 		}
 	}
@@ -114,7 +114,7 @@ func readHandle(text string) (h handle, err error) {
 		return h, invalid("the handle is of a type of lock that this version does not know")
 	case !handleID.MatchString(h.id):
 		return h, invalid("the handle has no id of a hold")
-	case err != nil || h.token < 0 || (of.side == exclusive) != (h.token > 0):
+	case err != nil || h.token < 0 || (of.side == protocol.Exclusive) != (h.token > 0):
 		return h, invalid("the handle has no fencing token")
 	}
 	return h, nil

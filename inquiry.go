@@ -18,7 +18,7 @@ import (
 // waiter that was woken and leaves.
 type inquiry struct {
 	c      *Client
-	of     lockID // what it asks for; its line has this name
+	of     protocol.LockID // what it asks for; its line has this name
 	asks   seeker
 	number int64         // for jitter
 	wait   bool          // until there is what it asks for

@@ -58,12 +58,12 @@ func (l *core) stateOf(p *protocol.State) State {
 		return strings.Compare(a.HoldID, b.HoldID)
 	})
 	switch {
-	case s.held(exclusive):
+	case s.held(protocol.Exclusive):
 		s.Mode = ModeExclusive
 		if s.Token == 0 {
 			s.Token = l.c.watchdog.tokenOf(l.c.numberOf(s.Holders[0].HoldID))
 		}
-	case s.held(shared):
+	case s.held(protocol.Shared):
 		s.Mode, s.Token = ModeShared, 0
 	default:
 		s.Token, s.TTL = 0, 0

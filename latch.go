@@ -16,7 +16,7 @@ type CountDownLatch struct {
 
 // NewCountDownLatch returns the latch of a name: see [Client.NewLock].
 func (c *Client) NewCountDownLatch(name string, opts ...CountDownLatchOption) *CountDownLatch {
-	l, names := newCore(c, latchFamily, name, lockConfig{}, noOptions(opts))
+	l, names := newCore(c, protocol.LatchFamily, name, lockConfig{}, noOptions(opts))
 	return &CountDownLatch{l, protocol.NewLatch(&l.c.site, names)}
 }
 

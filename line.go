@@ -26,7 +26,7 @@ type lines struct {
 	rested bool        // the goroutine of glances runs
 	// relieved are the heads for which glances look, and some that have left or look by themselves.
 	relieved []*waiter
-	queues   map[lockID]*queue
+	queues   map[protocol.LockID]*queue
 	looking  map[lineKey]bool // of a Once: see looksFirst
 }
 
@@ -41,8 +41,8 @@ const (
 
 // lineKey identifies a line.
 type lineKey struct {
-	lock lockID
-	side side
+	lock protocol.LockID
+	side protocol.Side
 	id   string // of the hold to be, if each waiter has its own line
 }
 
@@ -349,10 +349,10 @@ func (w *waiter) poke() {
 }
 
 // wake tells the heads of a lock's lines to look at it.
-func (q *lines) wake(lock lockID) {
+func (q *lines) wake(lock protocol.LockID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, side := range []side{exclusive, shared} {
+	for _, side := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
 		if l := q.byKey[lineKey{lock: lock, side: side}]; l != nil {
 			l.loudLocked()
 			q.newsLocked(l)

@@ -19,7 +19,7 @@ type lineTest struct {
 	notify func() // of the latest subscription
 }
 
-func keyOf(name string) lineKey { return lineKey{lock: lockID{name: name}} }
+func keyOf(name string) lineKey { return lineKey{lock: protocol.LockID{Name: name}} }
 
 // enter joins a line as its head and subscribes it.
 func (q *lineTest) enter(key lineKey, news int64) *waiter {
@@ -227,7 +227,7 @@ func (p poolSeeker) look(context.Context) found {
 func (poolSeeker) giveUp() bool                      { return false }
 func (poolSeeker) listen(notify func()) (end func()) { notify(); return func() {} }
 func (p *pool) ask(c *Client, ctx context.Context, need int64, forAll bool) chan error {
-	q := &inquiry{c: c, of: lockID{name: "pool"}, asks: poolSeeker{p, need}, number: c.lastHold.Add(1), wait: true, need: need, forAll: forAll, sentinel: ErrNotAcquired}
+	q := &inquiry{c: c, of: protocol.LockID{Name: "pool"}, asks: poolSeeker{p, need}, number: c.lastHold.Add(1), wait: true, need: need, forAll: forAll, sentinel: ErrNotAcquired}
 	done := make(chan error, 1)
 	go func() { done <- q.run(ctx, ctx) }()
 	return done
@@ -237,7 +237,7 @@ func (p *pool) add(c *Client, n int64) {
 	p.mu.Lock()
 	p.free += n
 	p.mu.Unlock()
-	c.lines.wake(lockID{name: "pool"})
+	c.lines.wake(protocol.LockID{Name: "pool"})
 }
 
 // Each wake-up comes when the waiter that gets it is canceled too. None is lost, and
@@ -386,7 +386,7 @@ func (q *lineTest) stand(id string, rank int64) (w *waiter, notify func()) {
 
 // released begins a release of the lock, and grants has Redis grant it to the heir.
 func (q *lineTest) released() *grant {
-	_, g := q.heir(lockID{name: "a"})
+	_, g := q.heir(protocol.LockID{Name: "a"})
 	return g
 }
 
@@ -462,7 +462,7 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 func TestHeirIsTheFirstInRedis(t *testing.T) {
 	var q lineTest
 	defer q.close()
-	lock := lockID{name: "a"}
+	lock := protocol.LockID{Name: "a"}
 	want := func(id string) {
 		t.Helper()
 		if as, g := q.heir(lock); (g == nil) != (id == "") || as.ID != id {
@@ -505,7 +505,7 @@ func aboutToListen(t *testing.T, q *lines, key lineKey) *waiter {
 
 func TestNextWaiterListensForTurns(t *testing.T) {
 	var q lines
-	key := lineKey{lock: lockID{"lock", "a"}}
+	key := lineKey{lock: protocol.LockID{Family: "lock", Name: "a"}}
 	ended := 0
 	w := aboutToListen(t, &q, key)
 	next, _ := q.join(key, time.Now(), 0)
@@ -524,7 +524,7 @@ func TestNextWaiterListensForTurns(t *testing.T) {
 func TestTurnsOfARemovedLine(t *testing.T) {
 	var q lines
 	ended := 0
-	w := aboutToListen(t, &q, lineKey{lock: lockID{"lock", "a"}})
+	w := aboutToListen(t, &q, lineKey{lock: protocol.LockID{Family: "lock", Name: "a"}})
 	q.close() // or expire, or the line is the oldest of too many
 	q.hearTurns(w, func() { ended++ })
 	if ended != 1 {
@@ -536,7 +536,7 @@ func TestTurnsOfARemovedLine(t *testing.T) {
 // cannot use that, it has to look, and not to be given the same again.
 func TestTurnBeforeTheWaiterSleeps(t *testing.T) {
 	var q lines
-	w, _ := q.join(lineKey{lock: lockID{"lock", "a"}}, time.Now(), 0)
+	w, _ := q.join(lineKey{lock: protocol.LockID{Family: "lock", Name: "a"}}, time.Now(), 0)
 	q.turn(w.line, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
 	for _, is := range []struct {
 		standby

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/quorum"
 )
 
@@ -140,13 +141,13 @@ func identity(l Locker) any {
 
 func (l *core) identity() any {
 	id := l.id()
-	switch id.family {
-	case rwFamily, fairRWFamily, priorityFamily: // they see whether another type has the name
-		id.family = hashFamily
+	switch id.Family {
+	case protocol.RWFamily, protocol.FairRWFamily, protocol.PriorityFamily: // they see whether another type has the name
+		id.Family = protocol.HashFamily
 	}
 	return struct {
 		c  *Client
-		id lockID
+		id protocol.LockID
 	}{l.c, id}
 }
 

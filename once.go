@@ -28,7 +28,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
 	}
 	cfg.nonReentrant = true
-	l, names := newCore(c, onceFamily, key, cfg, err)
+	l, names := newCore(c, protocol.OnceFamily, key, cfg, err)
 	l.asks = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
 	return &Once{inspected{l}}
 }

@@ -11,7 +11,7 @@ import (
 
 // forget ends an operation that has failed. If it may have had an effect, or may have one
 // yet, undo is sent. It reports whether that was answered.
-func (c *Client) forget(of lockID, p *protocol.Page, effect bool, undo func() protocol.Task) (answered bool) {
+func (c *Client) forget(of protocol.LockID, p *protocol.Page, effect bool, undo func() protocol.Task) (answered bool) {
 	give := func() { c.pages.Give(p) }
 	if !effect {
 		give()
@@ -22,7 +22,7 @@ func (c *Client) forget(of lockID, p *protocol.Page, effect bool, undo func() pr
 
 // undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
 // the task is not repeated any more.
-func (c *Client) undoThen(of lockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
+func (c *Client) undoThen(of protocol.LockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
 	u := c.cleanups.addThen(of, t, c.now(), until, then)
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()

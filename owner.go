@@ -93,7 +93,7 @@ func (ch *chain) with(h entered) *chain {
 }
 
 // find returns the innermost hold of a side of a lock, without those of the owner.
-func (ch *chain) find(l *core, side side) entered {
+func (ch *chain) find(l *core, side protocol.Side) entered {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
 		if of := ch.hold.of(); of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
 			return ch.hold
@@ -103,7 +103,7 @@ func (ch *chain) find(l *core, side side) entered {
 }
 
 // held is find that includes the holds of the owner.
-func (ch *chain) held(l *core, side side) entered {
+func (ch *chain) held(l *core, side protocol.Side) entered {
 	if h := ch.find(l, side); h != nil {
 		return h
 	}
@@ -123,7 +123,7 @@ func (ch *chain) held(l *core, side side) entered {
 // context, and goroutines have no ids. So it is said to whom it may concern, and never logged.
 func (l *core) toEnterAgain(several bool) string {
 	_, again := l.asks.(protocol.Reentrant)
-	writes := l.side == exclusive && (l.family == rwFamily || l.family == fairRWFamily)
+	writes := l.side == protocol.Exclusive && (l.family == protocol.RWFamily || l.family == protocol.FairRWFamily)
 	switch {
 	case !again || l.opts.nonReentrant || writes && several: // only readers are several
 		return ""
@@ -148,7 +148,7 @@ type owner struct {
 
 type ownedKey struct {
 	client *Client
-	lock   lockID
+	lock   protocol.LockID
 }
 
 // owned is a lock that an owner holds, or is about to enter; both sides of a read-write
@@ -194,7 +194,7 @@ func (o *owned) dropLocked() {
 	}
 }
 
-func (o *owned) held(side side) entered {
+func (o *owned) held(side protocol.Side) entered {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
 	return o.holds[side]

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // What an owner does at one lock costs the same however many others it holds.
@@ -12,10 +14,10 @@ func TestLookingUpALockOfAnOwnerDoesNotWalkTheOthers(t *testing.T) {
 	look := func(holding int) time.Duration {
 		own := &owner{}
 		for i := range holding {
-			l, _ := newCore(c, hashFamily, strconv.Itoa(i), lockConfig{}, nil)
+			l, _ := newCore(c, protocol.HashFamily, strconv.Itoa(i), lockConfig{}, nil)
 			own.at(l) // in use, and so kept
 		}
-		l, _ := newCore(c, hashFamily, strconv.Itoa(holding-1), lockConfig{}, nil)
+		l, _ := newCore(c, protocol.HashFamily, strconv.Itoa(holding-1), lockConfig{}, nil)
 		least := time.Hour
 		for range 20 {
 			start := time.Now()

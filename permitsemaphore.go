@@ -26,12 +26,12 @@ func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) 
 	var cfg permitConfig
 	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.optionOfNewPermitSemaphore(&cfg) }))
 	if cfg.fair {
-		l, names := newCore(c, fairPermitsFamily, name, cfg.lockConfig, err)
+		l, names := newCore(c, protocol.FairPermitsFamily, name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
 		l.asks = asks
 		return &PermitSemaphore{l, asks, MaxPermits}
 	}
-	l, names := newCore(c, permitsFamily, name, cfg.lockConfig, err)
+	l, names := newCore(c, protocol.PermitsFamily, name, cfg.lockConfig, err)
 	asks := protocol.NewPermits(&l.c.site, names, cfg.permits)
 	l.asks = asks
 	return &PermitSemaphore{l, asks, MaxLeasePermits}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -101,7 +102,7 @@ type pollers struct {
 // view identifies what a poller sees. Types that are one lock may show different parts of
 // its state, and hear of releases in different ways.
 type view struct {
-	lock lockID
+	lock protocol.LockID
 	of   any
 }
 
@@ -235,7 +236,7 @@ func (p *poller) run() {
 		sleep, most := pause, ps.longest
 		planned := false
 		if err != nil {
-			ps.events.retry(ctx, RetryEvent{Event: Event{Lock: p.key.lock.name}, Operation: "watch", Locks: 1, Err: err})
+			ps.events.retry(ctx, RetryEvent{Event: Event{Lock: p.key.lock.Name}, Operation: "watch", Locks: 1, Err: err})
 			sleep, pause = min(50*time.Millisecond<<min(failures, 5), time.Second), gap
 			failures++
 		} else {
@@ -303,7 +304,7 @@ func (p *poller) sleep(d time.Duration, poke <-chan struct{}) (why clock.Waking)
 
 // see records what was seen, and reports whether it differs from the last.
 func (p *poller) see(s *sighting) (changed bool) {
-	if s.Token == 0 && s.held(exclusive) && p.last.held(exclusive) && s.Holders[0].HoldID == p.last.Holders[0].HoldID {
+	if s.Token == 0 && s.held(protocol.Exclusive) && p.last.held(protocol.Exclusive) && s.Holders[0].HoldID == p.last.Holders[0].HoldID {
 		// If Redis has no room for the token, it is known only while this client holds
 		// the lock, which ends a moment before Redis shows it.
 		s.Token = p.last.Token

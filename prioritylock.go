@@ -22,7 +22,7 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 		err = invalid("WithAging(%v): must be between %v and %v", d, MinAging, MaxAging)
 	}
 	cfg.priority = DefaultPriority
-	l, names := newCore(c, priorityFamily, name, cfg.lockConfig, err)
+	l, names := newCore(c, protocol.PriorityFamily, name, cfg.lockConfig, err)
 	l.asks = protocol.NewPriority(&l.c.site, names, cfg.aging)
 	return &PriorityLock{l}
 }

@@ -85,7 +85,7 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 	case all == nil:
 		all = &queue{}
 		if q.queues == nil {
-			q.queues = map[lockID]*queue{}
+			q.queues = map[protocol.LockID]*queue{}
 		}
 		q.queues[lock] = all
 	}
@@ -141,7 +141,7 @@ func (q *lines) ear(l *line) (notify func()) {
 
 // heir names the first of the waiters for a lock that have a place in Redis, before a release says
 // so, and returns what that may grant it; nil: there is none.
-func (q *lines) heir(lock lockID) (as protocol.Heir, g *grant) {
+func (q *lines) heir(lock protocol.LockID) (as protocol.Heir, g *grant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]

@@ -29,10 +29,10 @@ var (
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	var cfg readWriteConfig
 	err := applyEach(opts, func(o ReadWriteLockOption) { o.optionOfNewReadWriteLock(&cfg) })
-	read, names := newCore(c, rwFamily, name, cfg.lockConfig, err)
-	read.side = shared
+	read, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
+	read.side = protocol.Shared
 	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
-	write, names := newCore(c, rwFamily, name, cfg.lockConfig, err)
+	write, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
 	write.asks = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
 	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
 }

@@ -56,7 +56,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 // hold has the same id. A reader that asks to write would wait for itself.
 func (a *attempt) checkOtherSide() error {
 	l := a.core
-	h := holdOf(a.chain.held(l, l.side.other()))
+	h := holdOf(a.chain.held(l, l.side.Other()))
 	if h == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (a *attempt) checkOtherSide() error {
 		return nil // all unlocked
 	case cause != nil:
 		return h.error(cause) // as with a re-entry: never a new hold here
-	case l.side == exclusive:
+	case l.side == protocol.Exclusive:
 		return h.error(ErrUpgrade)
 	}
 	a.outer, a.Outer = h, h.id()

@@ -204,7 +204,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	}
 	var ids []string
 	for _, h := range s.Outcome.Holders {
-		if l.side == exclusive || !h.Shared {
+		if l.side == protocol.Exclusive || !h.Shared {
 			ids = append(ids, h.HoldID)
 		}
 	}

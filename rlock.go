@@ -70,7 +70,7 @@ type Lock struct{ *core }
 // braces. Use one type for each. See https://go-rlock.github.io/rlock/latest/locks/#names
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(opts, LockOption.optionOfNewLock)
-	l, names := newCore(c, hashFamily, name, cfg, err)
+	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewLock(&l.c.site, names)
 	return &Lock{l}
 }

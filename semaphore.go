@@ -25,7 +25,7 @@ func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.optionOfNewSemaphore(&cfg) }))
 		permits = cfg.permits
 	}
-	l, names := newCore(c, semaphoreFamily, name, lockConfig{}, err)
+	l, names := newCore(c, protocol.SemaphoreFamily, name, lockConfig{}, err)
 	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names, permits)}
 }
 

@@ -21,7 +21,7 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	if err == nil {
 		err = cfg.backoff.check()
 	}
-	l, names := newCore(c, hashFamily, name, cfg.lockConfig, err)
+	l, names := newCore(c, protocol.HashFamily, name, cfg.lockConfig, err)
 	l.asks = protocol.NewSpin(&l.c.site, names, func(who int64, look int) time.Duration {
 		return cfg.backoff.pause(l.c.seed, who, look)
 	})

@@ -3,6 +3,8 @@ package rlock
 import (
 	"slices"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // Mode is how a lock is held.
@@ -43,6 +45,6 @@ type Holder struct {
 func (s State) Locked() bool { return len(s.Holders) > 0 }
 
 // held reports whether anybody holds a side of the lock.
-func (s State) held(on side) bool {
-	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Shared == (on == shared) })
+func (s State) held(on protocol.Side) bool {
+	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Shared == (on == protocol.Shared) })
 }

@@ -50,7 +50,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 			}
 			defer a.owned.ops.Give()
 		}
-		if r.outer.held(l, exclusive) != nil || wait && c.lines.waiting(l.line(id.ID)) > 0 {
+		if r.outer.held(l, protocol.Exclusive) != nil || wait && c.lines.waiting(l.line(id.ID)) > 0 {
 			return false, nil
 		}
 		attempts = append(attempts, a)

@@ -95,7 +95,7 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 		}
 	}
 	return &handOver{
-		hold: h, shared: h.core.side == shared, passes: h.handsOver(),
+		hold: h, shared: h.core.side == protocol.Shared, passes: h.handsOver(),
 		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.restOfLease())},
 	}
 }
@@ -177,7 +177,7 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter) (lease *Lease, rest
 // writers wait until each of them comes, and those in front of it may wait for the writers.
 // The next look is for another hold.
 func (a *attempt) withdraw() {
-	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == shared || a.core.asks.StandsBy())) {
+	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || a.core.asks.StandsBy())) {
 		return
 	}
 	a.giveUp()
