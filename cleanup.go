@@ -233,7 +233,7 @@ func (u *cleanup) answered(_ chore, _ clock.Instant, r protocol.Result[protocol.
 		if of, ok := u.lock.(protocol.LockID); ok {
 			e.Lock = of.Name
 		}
-		events.later(func() { events.retry(context.Background(), e) })
+		events.Later(func() { events.retry(context.Background(), e) })
 	}
 	u.yield()
 	u.copies, u.held = 0, true

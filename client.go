@@ -120,7 +120,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
 		c.hub.name = connectionName(c.presence.self)
 	}
-	c.events.call(func() {
+	c.events.Call(func() {
 		c.cfg.logger.Info("rlock: client", "client.id", c.id, "label", c.cfg.label, "prefix", c.cfg.prefix)
 	})
 	if attach := c.env.Attach; attach != nil {
@@ -146,7 +146,7 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	if err != nil {
 		return invalid("%v", err)
 	}
-	c.events.goOn = c.wire.Go
+	c.events.Go = c.wire.Go
 	return nil
 }
 

@@ -63,11 +63,11 @@ func (e *Election) tell(lease *Lease) {
 	}
 	h := lease.of.(*hold)
 	ctx, begins := h.observed().ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
-	events.surely(func() { events.leadership(ctx, begins) })
+	events.Surely(func() { events.leadership(ctx, begins) })
 	lease.onEnd(func(cause error) {
 		ends := begins
 		ends.Leads, ends.Cause = false, cause
-		events.surely(func() { events.leadership(ctx, ends) })
+		events.Surely(func() { events.leadership(ctx, ends) })
 	})
 }
 

@@ -6,116 +6,27 @@ import (
 	"reflect"
 	"sync"
 
+	"github.com/go-rlock/rlock/internal/notify"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // events tells the Observer and the logger what happens. Events under a mutex or in the
-// watchdog, which must not wait for them, go into a queue that a goroutine delivers in
-// order.
+// watchdog, which must not wait for them, go into the queue.
 type events struct {
-	wire.Panics
+	*notify.Queue
 	observers
-	logger   *slog.Logger
-	listens  bool            // there is an Observer or a logger
-	underWay *wire.Tally     // Shutdown waits for it
-	goOn     func(fn func()) // runs the queue's goroutine
-	muted    sync.Once       // of reporting that nothing can be published
-
-	mu      sync.Mutex // guards the rest
-	queue   []func()
-	dropped int  // events, since the queue is full
-	running bool // the goroutine runs
+	muted sync.Once // of reporting that nothing can be published
 }
 
 var _ wire.Events = (*events)(nil)
 
-// eventQueue is how many events wait for a slow observer.
-const eventQueue = 1000
-
 func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
-	e := &events{logger: logger, underWay: underWay, observers: observersOf(o)}
-	e.listens = o != nil || logger.Handler() != slog.DiscardHandler
-	e.Report = func(where string, err error, stack string) {
-		e.later(func() {
-			e.logger.Error("rlock: panic in code that the library has called", "where", where, "error", err, "stack", stack)
-		})
-	}
+	e := &events{observers: observersOf(o)}
+	e.Queue = notify.New(notify.Config{
+		Logger: logger, Listens: o != nil || logger.Handler() != slog.DiscardHandler,
+		UnderWay: underWay, Dropped: e.droppedSome,
+	})
 	return e
-}
-
-// later has another goroutine call fn soon, or drops it if the queue is full.
-func (e *events) later(fn func()) { e.add(fn, false) }
-
-// surely is later for events that must not be dropped. There are few per hold.
-func (e *events) surely(fn func()) { e.add(fn, true) }
-
-func (e *events) add(fn func(), always bool) {
-	if !e.listens {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.queue) >= eventQueue && !always {
-		e.dropped++
-		return
-	}
-	e.queue = append(e.queue, fn)
-	if e.running {
-		return
-	}
-	e.running = true
-	e.underWay.Add(1)
-	e.goOn(e.deliver)
-}
-
-// deliver calls what is in the queue until that is empty. If what it calls ends the goroutine,
-// another one goes on with the next.
-func (e *events) deliver() {
-	var queue []func()
-	dropped, over := 0, false
-	defer func() {
-		if over {
-			e.underWay.Add(-1)
-			return
-		}
-		e.mu.Lock()
-		e.queue = append(queue, e.queue...)
-		e.dropped += dropped
-		e.mu.Unlock()
-		e.goOn(e.deliver)
-	}()
-	for {
-		if queue, dropped = e.take(); len(queue) == 0 {
-			over = true
-			return
-		}
-		for len(queue) > 0 {
-			fn := queue[0]
-			queue = queue[1:]
-			e.call(fn)
-		}
-		if n := dropped; n > 0 {
-			dropped = 0 // once, even if that ends the goroutine
-			e.droppedSome(n)
-			e.call(func() {
-				e.logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", n)
-			})
-		}
-	}
-}
-
-func (e *events) take() (queue []func(), dropped int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	queue, dropped = e.queue, e.dropped
-	e.queue, e.dropped = nil, 0
-	e.running = len(queue) > 0
-	return queue, dropped
-}
-
-func (e *events) call(fn func()) {
-	defer e.Caught("the handler of the Logger", nil)
-	fn()
 }
 
 // Retried implements wire.Events.
@@ -129,9 +40,9 @@ func (e *events) Retried(ctx context.Context, request string, err error) {
 // client to publish.
 func (e *events) Unpublished(why error) {
 	e.muted.Do(func() {
-		e.surely(func() {
+		e.Surely(func() {
 			e.unpublished(why)
-			e.logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
+			e.Logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
 		})
 	})
 }

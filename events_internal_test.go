@@ -55,18 +55,16 @@ func TestEventsOutlastARudeObserver(t *testing.T) {
 			c := unserved(t, WithObserver(o), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			e, ctx := c.events, t.Context()
 			for range 2 {
-				e.surely(func() { e.lost(ctx, LossEvent{}) })
-				e.later(func() { e.renewed(ctx, RenewalEvent{}) })
-				e.surely(func() { e.leadership(ctx, LeadershipEvent{}) })
-				e.later(func() { e.retry(ctx, RetryEvent{}) })
-				e.later(func() { e.subscription("a", false) })
+				e.Surely(func() { e.lost(ctx, LossEvent{}) })
+				e.Later(func() { e.renewed(ctx, RenewalEvent{}) })
+				e.Surely(func() { e.leadership(ctx, LeadershipEvent{}) })
+				e.Later(func() { e.retry(ctx, RetryEvent{}) })
+				e.Later(func() { e.subscription("a", false) })
 			}
 			e.Unpublished(errors.New("not permitted"))
-			e.mu.Lock()
-			e.dropped = 3
-			e.mu.Unlock()
+			e.Surely(func() { e.droppedSome(3) })
 			last := make(chan struct{})
-			e.surely(func() { close(last) })
+			e.Surely(func() { close(last) })
 			<-last
 			if err := c.Close(); err != nil { // waits for the queue
 				t.Error(err)
@@ -102,7 +100,7 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if none := unserved(t).events; none.observers != (observers{}) || none.listens {
+	if none := unserved(t).events; none.observers != (observers{}) || none.Listens {
 		t.Errorf("%+v", none.observers)
 	}
 	if _, err := New(nil, WithObserver(nil)); !errors.Is(err, ErrInvalidArgument) {

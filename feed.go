@@ -122,8 +122,8 @@ func (f *feed) run(pause time.Duration) {
 		if err == nil || h.ctx.Err() != nil {
 			continue
 		}
-		h.events.later(func() {
-			h.events.logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
+		h.events.Later(func() {
+			h.events.Logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
 		})
 		if worked && err != errReaderEnded {
 			pause = retryFeed // the connection worked: no reason to hesitate
@@ -442,8 +442,8 @@ func (s *session) refused(err error) bool {
 	}
 	h.mu.Unlock()
 	if !known {
-		h.events.later(func() {
-			h.events.logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
+		h.events.Later(func() {
+			h.events.Logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
 		})
 	}
 	return false

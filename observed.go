@@ -94,7 +94,7 @@ func (o *observed) opens() {
 	defer o.mu.Unlock()
 	o.open = true
 	for _, fn := range o.early {
-		o.of.c.events.surely(fn)
+		o.of.c.events.Surely(fn)
 	}
 	o.early = nil
 }

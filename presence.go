@@ -110,8 +110,8 @@ func (p *presence) answered(_ chore, sent clock.Instant, r protocol.Result[proto
 	case r.Err == nil:
 	case wire.IsReply(r.Err) && !wire.Transient(r.Err):
 		p.told.Do(func() {
-			p.events.later(func() {
-				p.events.logger.Warn("rlock: Redis does not permit the client to say who it is: others see its id only", "client.id", p.site.Client, "error", r.Err)
+			p.events.Later(func() {
+				p.events.Logger.Warn("rlock: Redis does not permit the client to say who it is: others see its id only", "client.id", p.site.Client, "error", r.Err)
 			})
 		})
 	default:

@@ -304,7 +304,7 @@ func (f *feed) evacuate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, t := range f.topics {
-		h.events.later(func() { h.events.subscription(name.channel, false) })
+		h.events.Later(func() { h.events.subscription(name.channel, false) })
 		t.restLocked()
 		if !h.wire.OneServer() && name.sharded {
 			delete(f.topics, name)

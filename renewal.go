@@ -133,8 +133,8 @@ func (h *hold) doubtLocked(doubt error) {
 	h.seldomLocked().doubted = doubt != nil
 	if doubt != nil {
 		c := h.core.c
-		c.events.later(func() {
-			c.events.logger.Warn("rlock: another owner may have had the lock meanwhile, the hold goes on", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", doubt)
+		c.events.Later(func() {
+			c.events.Logger.Warn("rlock: another owner may have had the lock meanwhile, the hold goes on", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", doubt)
 		})
 	}
 }
@@ -149,8 +149,8 @@ func (h *hold) retryLocked(now clock.Instant, err error, logged bool) {
 	// Renewals of very many holds that failed together are not repeated together.
 	h.renewAt = now.Add(pause - seam.Jitter(c.seed, h.number, int(h.attempts), pause/2))
 	if logged {
-		c.events.later(func() {
-			c.events.logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", err)
+		c.events.Later(func() {
+			c.events.Logger.Info("rlock: renewal failed, trying again", "lock.name", h.core.name(), "lock.hold_id", h.id(), "error", err)
 		})
 	}
 }
@@ -222,16 +222,16 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 	h.core.c.totals.losses.Add(1)
 	events, o := h.core.c.events, h.observed()
 	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
-	o.tell(events.surely, func() {
+	o.tell(events.Surely, func() {
 		if o != nil {
 			events.lost(o.ctx, e)
 		}
 		attrs := []any{"lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token}
 		if errors.Is(e.Cause, ErrAdopted) { // as its holder has wanted
-			events.logger.Info("rlock: hold adopted by another client", attrs...)
+			events.Logger.Info("rlock: hold adopted by another client", attrs...)
 			return
 		}
-		events.logger.Warn("rlock: lease lost", append(attrs, "cause", e.Cause)...)
+		events.Logger.Warn("rlock: lease lost", append(attrs, "cause", e.Cause)...)
 	})
 }
 
@@ -242,7 +242,7 @@ func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 		return
 	}
 	left := h.deadline.Sub(now)
-	o.tell(events.later, func() {
+	o.tell(events.Later, func() {
 		events.renewed(o.ctx, RenewalEvent{Event: h.event(0), Left: left, Took: now.Sub(sent), Err: err})
 	})
 }
@@ -252,7 +252,7 @@ func (h *hold) tellRetry(operation string, err error) {
 	if o == nil || events.retries == nil {
 		return
 	}
-	o.tell(events.later, func() {
+	o.tell(events.Later, func() {
 		events.retry(o.ctx, RetryEvent{Event: h.event(0), Operation: operation, Locks: 1, Err: err})
 	})
 }

@@ -53,12 +53,12 @@ func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, f
 	case renewed:
 		if after, ends := w.failing.succeeds(key, now); ends {
 			attrs := ofNode(node, "after", after.Round(time.Millisecond))
-			w.events.later(func() { w.events.logger.Info("rlock: renewals get through again", attrs...) })
+			w.events.Later(func() { w.events.Logger.Info("rlock: renewals get through again", attrs...) })
 		}
 	case failed == nil, w.holding == 0: // a late answer about a hold that has ended
 	case w.failing.fails(key, now):
 		attrs := ofNode(node, "error", failed)
-		w.events.later(func() { w.events.logger.Warn("rlock: renewals fail, trying again", attrs...) })
+		w.events.Later(func() { w.events.Logger.Warn("rlock: renewals fail, trying again", attrs...) })
 	}
 }
 

@@ -27,6 +27,7 @@ var house = [][]string{
 	{"internal/seam"},
 	{"internal/clock", "internal/oplock"},
 	{"internal/wire"},
+	{"internal/notify"},
 	{"internal/protocol"},
 	{"internal/quorum"},
 	{"."},
