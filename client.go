@@ -105,7 +105,6 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.guests.on = c.wire
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
-	c.hub = newHub(&c.env, c.wire, c.events)
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	c.site = protocol.Site{
@@ -118,8 +117,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
 		c.presence.begin(c.cfg.prefix, c.cfg.label)
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
-		c.hub.name = connectionName(c.presence.self)
 	}
+	c.hub = c.newHub()
 	c.events.Call(func() {
 		c.cfg.logger.Info("rlock: client", "client.id", c.id, "label", c.cfg.label, "prefix", c.cfg.prefix)
 	})
@@ -268,3 +267,14 @@ func (t *totals) renewed(err error) {
 }
 
 func (c *Client) now() clock.Instant { return c.timeline.Now() }
+
+func (c *Client) newHub() *hub {
+	cfg := hubConfig{
+		Env: &c.env, Wire: c.wire, Queue: c.events.Queue, Subscribed: c.events.subscription,
+		AskAgain: DefaultLongestPoll, Keep: keepLine, MostKept: mostKept,
+	}
+	if c.presence != nil {
+		cfg.Name = connectionName(c.presence.self)
+	}
+	return newHub(cfg)
+}

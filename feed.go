@@ -26,10 +26,6 @@ const (
 	// attempt; it doubles up to retryFeedMax.
 	retryFeed    = 20 * time.Millisecond
 	retryFeedMax = time.Second
-
-	// askAgain is how often a channel that was refused is asked for again: its waiters look
-	// as often.
-	askAgain = DefaultLongestPoll
 )
 
 // feed is one connection that carries messages from a node. One goroutine decides what is
@@ -61,7 +57,7 @@ func (f *feed) changeLocked(name topicName) {
 
 // settle is called before a look at what is dirty: the look is for all changes so far.
 func (f *feed) settle() {
-	f.hub.env.Stop("feed")
+	f.hub.Env.Stop("feed")
 	select {
 	case <-f.change:
 	default:
@@ -122,8 +118,8 @@ func (f *feed) run(pause time.Duration) {
 		if err == nil || h.ctx.Err() != nil {
 			continue
 		}
-		h.events.Later(func() {
-			h.events.Logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
+		h.Queue.Later(func() {
+			h.Queue.Logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
 		})
 		if worked && err != errReaderEnded {
 			pause = retryFeed // the connection worked: no reason to hesitate
@@ -172,7 +168,7 @@ var (
 // been needed for a while. It reports whether anything was heard.
 func (f *feed) session() (worked bool, err error) {
 	h := f.hub
-	defer h.events.Caught(wire.GoRedis, &err)
+	defer h.Queue.Caught(wire.GoRedis, &err)
 	ctx, cancel := context.WithCancel(h.ctx)
 	h.mu.Lock()
 	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, leaving: map[topicName]int{}, heard: time.Now()}
@@ -218,7 +214,7 @@ func (f *feed) session() (worked bool, err error) {
 			}
 			failed <- err
 		}()
-		err = h.wire.Safely(func() error { return s.read(ctx) })
+		err = h.Wire.Safely(func() error { return s.read(ctx) })
 	}()
 
 	defer func() { _, _, worked = s.lastHeard() }()
@@ -242,7 +238,7 @@ func (f *feed) session() (worked bool, err error) {
 				return false, err
 			}
 		case now := <-tick.C:
-			if now.Sub(repeated) >= askAgain {
+			if now.Sub(repeated) >= h.AskAgain {
 				repeated = now
 				s.repeat()
 			}
@@ -344,7 +340,7 @@ func (s *session) read(ctx context.Context) error {
 		s.receiving = true
 		event, err := s.ps.Receive(ctx)
 		s.receiving = false
-		h.env.Stop("message")
+		h.Env.Stop("message")
 		if err != nil && !wire.IsReply(err) {
 			return err
 		}
@@ -397,7 +393,7 @@ func (s *session) answered(e *redis.Subscription) error {
 	}
 	h.mu.Unlock()
 	if notify != nil {
-		h.events.subscription(e.Channel, true)
+		h.Subscribed(e.Channel, true)
 	}
 	call(notify)
 	return nil
@@ -442,8 +438,8 @@ func (s *session) refused(err error) bool {
 	}
 	h.mu.Unlock()
 	if !known {
-		h.events.Later(func() {
-			h.events.Logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
+		h.Queue.Later(func() {
+			h.Queue.Logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
 		})
 	}
 	return false

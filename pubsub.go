@@ -3,6 +3,7 @@ package rlock
 import (
 	"container/list"
 	"context"
+	"github.com/go-rlock/rlock/internal/notify"
 	"runtime"
 	"slices"
 	"sync"
@@ -24,13 +25,10 @@ import (
 // server refuses as a whole. So a session that fails in any way is closed here, and a new
 // one subscribes again.
 type hub struct {
-	env    *seam.Env
-	wire   *wire.Deployment
-	events *events
-	name   string          // of its connections; empty: none
-	ctx    context.Context // ends with close
-	stop   context.CancelFunc
-	work   wire.Tally // goroutines
+	hubConfig
+	ctx  context.Context // ends with close
+	stop context.CancelFunc
+	work wire.Tally // goroutines
 
 	mu     sync.Mutex // guards the rest and the topics
 	topics map[topicName]*topic
@@ -50,6 +48,18 @@ const (
 	mostLeaving = 32
 	leaveWithin = 50 * time.Millisecond
 )
+
+// hubConfig is what a hub needs of its client.
+type hubConfig struct {
+	Env        *seam.Env
+	Wire       *wire.Deployment
+	Queue      *notify.Queue
+	Name       string                        // of its connections; empty: none
+	Subscribed func(channel string, on bool) // is told of each subscription that is confirmed or lost
+	AskAgain   time.Duration                 // how often a channel that was refused is asked for again
+	Keep       time.Duration                 // how long a channel without listeners stays subscribed, if those come and go
+	MostKept   int                           // how many such channels
+}
 
 type topicName struct {
 	channel string
@@ -85,8 +95,8 @@ type subscription struct {
 	heard  func(message string) // instead of notify, for messages
 }
 
-func newHub(env *seam.Env, d *wire.Deployment, events *events) *hub {
-	h := &hub{env: env, wire: d, events: events, topics: map[topicName]*topic{}, feeds: map[string]*feed{}}
+func newHub(c hubConfig) *hub {
+	h := &hub{hubConfig: c, topics: map[topicName]*topic{}, feeds: map[string]*feed{}}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
 }
@@ -115,7 +125,7 @@ func (h *hub) open(channel string, s *subscription) *subscription {
 
 // namesOf are the topics of a channel.
 func (h *hub) namesOf(channel string) []topicName {
-	switch h.wire.PublishCommand() {
+	switch h.Wire.PublishCommand() {
 	case "spublish":
 		return []topicName{{channel, true}}
 	case "both":
@@ -209,11 +219,11 @@ func (s *subscription) close() {
 		}
 		t.since = time.Now()
 		t.place = h.unused.PushBack(t)
-		if h.unused.Len() > mostKept {
+		if h.unused.Len() > h.MostKept {
 			h.dropLocked(h.unused.Front().Value.(*topic))
 		}
 		if h.expiry == nil {
-			h.expiry = time.AfterFunc(keepLine, h.expire)
+			h.expiry = time.AfterFunc(h.Keep, h.expire)
 		}
 	}
 }
@@ -225,7 +235,7 @@ func (h *hub) expire() {
 	h.expiry = nil
 	for first := h.unused.Front(); first != nil; first = h.unused.Front() {
 		t := first.Value.(*topic)
-		if left := keepLine - time.Since(t.since); left > 0 && h.ctx.Err() == nil {
+		if left := h.Keep - time.Since(t.since); left > 0 && h.ctx.Err() == nil {
 			h.expiry = time.AfterFunc(left, h.expire)
 			return
 		}
@@ -284,8 +294,8 @@ func (t *topic) restLocked() {
 
 // placeLocked gives a topic to the feed that will carry it.
 func (h *hub) placeLocked(t *topic) {
-	if h.wire.OneServer() || !t.name.sharded {
-		h.feedLocked("", h.wire.IO()).addLocked(t)
+	if h.Wire.OneServer() || !t.name.sharded {
+		h.feedLocked("", h.Wire.IO()).addLocked(t)
 		return
 	}
 	// Finding the node of the slot may take a round trip.
@@ -304,15 +314,15 @@ func (f *feed) evacuate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, t := range f.topics {
-		h.events.Later(func() { h.events.subscription(name.channel, false) })
+		h.Queue.Later(func() { h.Subscribed(name.channel, false) })
 		t.restLocked()
-		if !h.wire.OneServer() && name.sharded {
+		if !h.Wire.OneServer() && name.sharded {
 			delete(f.topics, name)
 			t.feed = nil
 			h.placeLocked(t)
 		}
 	}
-	h.wire.RefreshTopology()
+	h.Wire.RefreshTopology()
 }
 
 // message notifies the users of a topic, if it has any: all without a name, and the one that
@@ -390,7 +400,7 @@ func (h *hub) route() {
 		h.mu.Unlock()
 		for len(lost) > 0 {
 			t := lost[0]
-			addr, node, err := h.wire.Carrier(h.ctx, t.name.channel)
+			addr, node, err := h.Wire.Carrier(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
 			case h.topics[t.name] != t: // nobody needs it any more
@@ -431,14 +441,14 @@ func (h *hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 		}
 	}
 	if f.of != node { // a cluster client may have made a new one for the address
-		f.of, f.node = node, wire.Named(node, h.name)
+		f.of, f.node = node, wire.Named(node, h.Name)
 	}
 	return f
 }
 
-// close ends all feeds. Their goroutines end at once, except one in a handshake with a
-// server that hangs: it ends with the time-outs of go-redis.
-func (h *hub) close() {
+// close ends all feeds, and waits for their goroutines until ctx ends. They end at once, except one in a
+// handshake with a server that hangs: it ends with the time-outs of go-redis.
+func (h *hub) close(ctx context.Context) error {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()
 	for _, t := range []*time.Timer{h.expiry, h.leave} {
@@ -447,4 +457,5 @@ func (h *hub) close() {
 		}
 	}
 	h.mu.Unlock()
+	return h.work.Wait(ctx)
 }

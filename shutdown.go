@@ -35,10 +35,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	// Goroutines that end at once are waited for in any case, so that nothing of
 	// the client runs any more, but not those that hang in go-redis.
 	c.lines.close()
-	c.hub.close()
 	moment, cancel := context.WithTimeout(context.Background(), protocol.GiveUpGrace)
 	defer cancel()
-	_ = c.hub.work.Wait(moment)
+	_ = c.hub.close(moment)
 	_ = c.wire.Wait(moment)
 	if err != nil {
 		_ = c.running.Wait(moment)
