@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/pubsub"
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -35,7 +36,7 @@ type Client struct {
 	events   *events
 	watchdog *watchdog
 	cleanups *cleanups
-	hub      *hub
+	hub      *pubsub.Hub
 	lines    lines
 	pages    protocol.Pages
 	pollers  *pollers
@@ -107,18 +108,23 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
+	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, thisProcess(), ""
+	if introduces {
+		self.Label = c.cfg.label
+		name = connectionName(self)
+	}
+	c.hub = c.newHub(name)
 	c.site = protocol.Site{
-		Wire: c.wire, Scripts: scripts, Clock: protocol.NewFencingClock(c.cfg.prefix), Served: protocol.ServedKey(c.cfg.prefix), NewID: c.newID, Listen: c.hub.listen, ListenFor: c.hub.listenFor,
-		ListenTo: c.hub.listenTo, Listening: c.hub.listening, MayHear: c.hub.mayHear, Client: c.id,
+		Wire: c.wire, Scripts: scripts, Clock: protocol.NewFencingClock(c.cfg.prefix), Served: protocol.ServedKey(c.cfg.prefix), NewID: c.newID, Listen: c.hub.Listen, ListenFor: c.hub.ListenFor,
+		ListenTo: c.hub.ListenTo, Listening: c.hub.Listening, MayHear: c.hub.MayHear, Client: c.id,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
 		Quarantine: c.cfg.quarantine(),
 	}
-	if !c.cfg.anonymous && !c.env.Anonymous {
+	if introduces {
 		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
-		c.presence.begin(c.cfg.prefix, c.cfg.label)
+		c.presence.begin(c.cfg.prefix, self)
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
 	}
-	c.hub = c.newHub()
 	c.events.Call(func() {
 		c.cfg.logger.Info("rlock: client", "client.id", c.id, "label", c.cfg.label, "prefix", c.cfg.prefix)
 	})
@@ -267,14 +273,3 @@ func (t *totals) renewed(err error) {
 }
 
 func (c *Client) now() clock.Instant { return c.timeline.Now() }
-
-func (c *Client) newHub() *hub {
-	cfg := hubConfig{
-		Env: &c.env, Wire: c.wire, Queue: c.events.Queue, Subscribed: c.events.subscription,
-		AskAgain: DefaultLongestPoll, Keep: keepLine, MostKept: mostKept,
-	}
-	if c.presence != nil {
-		cfg.Name = connectionName(c.presence.self)
-	}
-	return newHub(cfg)
-}

@@ -14,11 +14,11 @@ func BackoffPause(b Backoff, seed uint64, who int64, look int) time.Duration {
 const MostInRow = mostInRow
 
 // Listens reports whether the line of a lock is subscribed, and that is confirmed.
-func Listens(l *Lock) bool { return l.c.hub.listening(l.names.Channel(), "") }
+func Listens(l *Lock) bool { return l.c.hub.Listening(l.names.Channel(), "") }
 
 // HearsTurns reports whether the line of a lock listens for turns, and that is confirmed.
 func HearsTurns(l *Lock) bool {
-	return l.c.lines.hearsTurns(l.line("")) && l.c.hub.listening(l.names.Channel()+":", l.c.id)
+	return l.c.lines.hearsTurns(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
 }
 
 // HeadSleeps reports whether the first waiter of a lock in its client has looked at the

@@ -52,9 +52,8 @@ type presence struct {
 var _ duty = (*presence)(nil)
 
 // begin gives the watchdog the duty.
-func (p *presence) begin(prefix, label string) {
-	p.key, p.self, p.begins = protocol.ClientKey(prefix, p.site.Client), thisProcess(), true
-	p.self.Label = label
+func (p *presence) begin(prefix string, self Process) {
+	p.key, p.self, p.begins = protocol.ClientKey(prefix, p.site.Client), self, true
 	p.text = introduces(p.site.Client, p.self)
 	p.entry = entry{duty: p, index: -1, ended: true}
 	p.watchdog.self = &p.entry

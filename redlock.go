@@ -147,7 +147,7 @@ func checkNodes(clients []*Client) error {
 // redNode is a client as a node of a lock.
 func redNode(i int, c *Client, lock string) quorum.Node {
 	n := quorum.Node{
-		Wire: c.wire, Name: fmt.Sprint("node ", i+1), Listen: c.hub.listen, Calls: &c.calls, Knowledge: &c.knowledge,
+		Wire: c.wire, Name: fmt.Sprint("node ", i+1), Listen: c.hub.Listen, Calls: &c.calls, Knowledge: &c.knowledge,
 		CleanUp: func(t protocol.Task, from, until time.Time) bool {
 			if c.watchdog.isClosed() {
 				return false

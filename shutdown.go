@@ -37,7 +37,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	c.lines.close()
 	moment, cancel := context.WithTimeout(context.Background(), protocol.GiveUpGrace)
 	defer cancel()
-	_ = c.hub.close(moment)
+	_ = c.hub.Close(moment)
 	_ = c.wire.Wait(moment)
 	if err != nil {
 		_ = c.running.Wait(moment)

@@ -296,7 +296,7 @@ func (a *attempt) show() {
 func (a *attempt) mayStandBy() bool {
 	l := a.core
 	return l.asks.StandsBy() && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
-		l.c.lines.hearsTurns(a.line()) && l.c.hub.listening(l.names.Channel()+":", l.c.id))
+		l.c.lines.hearsTurns(a.line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
 // listenForTurns has the line of w listen for turns from now on.

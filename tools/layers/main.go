@@ -28,6 +28,7 @@ var house = [][]string{
 	{"internal/clock", "internal/oplock"},
 	{"internal/wire"},
 	{"internal/notify"},
+	{"internal/pubsub"},
 	{"internal/protocol"},
 	{"internal/quorum"},
 	{"."},

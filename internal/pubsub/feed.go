@@ -1,4 +1,4 @@
-package rlock
+package pubsub
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 // feed is one connection that carries messages from a node. One goroutine decides what is
 // subscribed, and one for each session reads.
 type feed struct {
-	hub    *hub
+	hub    *Hub
 	addr   string
 	change chan struct{} // capacity 1: dirty has grown
 

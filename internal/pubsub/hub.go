@@ -1,0 +1,460 @@
+// Package pubsub has the subscriptions of one client to channels of Redis: [Hub.Listen] begins one, and the
+// function that it returns ends it. All share a connection, or one for each node if channels are sharded.
+// A message may be lost with a connection; the listener is called when it is subscribed again, so it can look
+// for itself. Connections are the Hub's own concern: [Hub.Close] ends them.
+package pubsub
+
+import (
+	"container/list"
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/notify"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// Hub has the subscriptions of a client: any number of channels over one connection, or
+// one for each node if channels are sharded. Only speed depends on it: a waiter that hears
+// nothing looks at the lock by itself.
+//
+// It uses go-redis's PubSub for the protocol only. PubSub reconnects by itself, but does
+// not notice a connection that loses everything (it sends PINGs and does not wait for the
+// PONG), and resubscribes sharded channels of several slots in one command, which the
+// server refuses as a whole. So a session that fails in any way is closed here, and a new
+// one subscribes again.
+type Hub struct {
+	Config
+	ctx  context.Context // ends with close
+	stop context.CancelFunc
+	work wire.Tally // goroutines
+
+	mu     sync.Mutex // guards the rest and the topics
+	topics map[topicName]*topic
+	feeds  map[string]*feed // by node address; "" is any node
+	router bool             // the goroutine that routes sharded topics runs
+	lost   []*topic         // topics that it has to route
+	unused list.List        // of *topic: those without users, the one that is longest so first
+	expiry *time.Timer      // runs while there are any
+
+	leaving []*topic    // those that were dropped and are still subscribed
+	leave   *time.Timer // runs while there are any
+}
+
+// Topics that were dropped are unsubscribed together, by one command: each waiter of a FairLock
+// has a channel of its own.
+const (
+	mostLeaving = 32
+	leaveWithin = 50 * time.Millisecond
+)
+
+// Config is what a Hub needs of its client.
+type Config struct {
+	Env        *seam.Env
+	Wire       *wire.Deployment
+	Queue      *notify.Queue
+	Name       string                        // of its connections; empty: none
+	Subscribed func(channel string, on bool) // is told of each subscription that is confirmed or lost
+	AskAgain   time.Duration                 // how often a channel that was refused is asked for again
+	Keep       time.Duration                 // how long a channel without listeners stays subscribed, if those come and go
+	MostKept   int                           // how many such channels
+}
+
+type topicName struct {
+	channel string
+	sharded bool
+}
+
+// topic is a channel with users.
+type topic struct {
+	name topicName
+	// users are told, each time that the topic is subscribed, that messages come from
+	// now on; the value says whether they were told. Each topic of a subscription does
+	// so: between the confirmations of two topics a release may have been announced on
+	// the later one only.
+	users map[*subscription]bool
+	// named are the users who are told only of the messages with their name.
+	named map[string]*subscription
+	feed  *feed // where it is, or will be, subscribed; nil: not routed yet
+	// live: it is subscribed. If the connection is broken by now, all users are told when it
+	// is subscribed again.
+	live  bool
+	aside bool          // it is subscribed apart from others: the user of Redis may not be permitted to
+	heard bool          // a message has come
+	place *list.Element // among the unused topics; nil: it has users
+	since time.Time     // when it lost its last user
+}
+
+// subscription is one user's interest in a channel.
+type subscription struct {
+	hub    *Hub
+	topics []*topic
+	name   string // it is told only of messages with this payload; empty: of all
+	notify func()
+	heard  func(message string) // instead of notify, for messages
+}
+
+// New returns a Hub without subscriptions. It has no connection until there is one.
+func New(c Config) *Hub {
+	h := &Hub{Config: c, topics: map[topicName]*topic{}, feeds: map[string]*feed{}}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h
+}
+
+// Listen begins to listen to a channel, and does not wait for that. notify is called when
+// the subscription is confirmed, at once if it is already, then for each message, and
+// whenever messages may have been missed. It must be quick. end ends the subscription.
+func (h *Hub) Listen(channel string, notify func()) (end func()) {
+	return h.open(channel, &subscription{hub: h, notify: notify}).close
+}
+
+// ListenFor is Listen for messages that consist of a name.
+func (h *Hub) ListenFor(channel, name string, notify func()) (end func()) {
+	return h.open(channel, &subscription{hub: h, name: name, notify: notify}).close
+}
+
+// ListenTo is Listen with two functions: heard is called with what each message
+// says, instead of notify. Without notify the user of Redis may not be permitted to. Both must be quick.
+func (h *Hub) ListenTo(channel string, notify func(), heard func(message string)) (end func()) {
+	return h.open(channel, &subscription{hub: h, notify: notify, heard: heard}).close
+}
+
+func (h *Hub) open(channel string, s *subscription) *subscription {
+	live := false
+	h.mu.Lock()
+	for _, n := range h.namesOf(channel) {
+		t := h.listenLocked(n, s)
+		s.topics, live = append(s.topics, t), live || t.live
+	}
+	h.mu.Unlock()
+	if live {
+		call([]func(){s.notify})
+	}
+	return s
+}
+
+// namesOf are the topics of a channel.
+func (h *Hub) namesOf(channel string) []topicName {
+	switch h.Wire.PublishCommand() {
+	case "spublish":
+		return []topicName{{channel, true}}
+	case "both":
+		return []topicName{{channel, false}, {channel, true}}
+	}
+	return []topicName{{channel, false}}
+}
+
+// Listening reports whether the channel with a prefix and the rest of its name is subscribed.
+func (h *Hub) Listening(prefix, rest string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.topics) == 0 {
+		return false
+	}
+	for _, name := range h.namesOf(prefix + rest) {
+		if t := h.topics[name]; t == nil || !t.live {
+			return false
+		}
+	}
+	return true
+}
+
+// MayHear reports whether a channel is subscribed, or may be: a subscribe or unsubscribe is under way.
+func (h *Hub) MayHear(channel string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.namesOf(channel), func(name topicName) bool { return h.topics[name] != nil }) ||
+		slices.ContainsFunc(h.leaving, func(t *topic) bool { return t.name.channel == channel })
+}
+
+func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
+	t := h.topics[name]
+	if t == nil {
+		t = &topic{name: name, users: map[*subscription]bool{}}
+		h.topics[name] = t
+		h.placeLocked(t)
+	}
+	if t.place != nil {
+		h.unused.Remove(t.place)
+		t.place = nil
+	}
+	t.users[s] = t.live
+	t.aside = s.notify == nil
+	if s.name != "" {
+		if t.named == nil {
+			t.named = map[string]*subscription{}
+		}
+		t.named[s.name] = s
+	}
+	if t.feed != nil && !t.live {
+		t.feed.changeLocked(name)
+	}
+	return t
+}
+
+// close ends the subscription. The last user of a topic unsubscribes it. If its users have
+// names, and so come and go, and one was called, the topic remains for a while instead, as
+// a line of waiters does.
+func (s *subscription) close() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range s.topics {
+		delete(t.users, s)
+		if s.name != "" {
+			delete(t.named, s.name)
+		}
+		if len(t.users) > 0 || t.place != nil {
+			continue
+		}
+		if s.name == "" || !t.heard || h.topics[t.name] != t || h.ctx.Err() != nil {
+			h.dropLocked(t)
+			continue
+		}
+		t.since = time.Now()
+		t.place = h.unused.PushBack(t)
+		if h.unused.Len() > h.MostKept {
+			h.dropLocked(h.unused.Front().Value.(*topic))
+		}
+		if h.expiry == nil {
+			h.expiry = time.AfterFunc(h.Keep, h.expire)
+		}
+	}
+}
+
+// expire drops the topics that were unused for long enough.
+func (h *Hub) expire() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expiry = nil
+	for first := h.unused.Front(); first != nil; first = h.unused.Front() {
+		t := first.Value.(*topic)
+		if left := h.Keep - time.Since(t.since); left > 0 && h.ctx.Err() == nil {
+			h.expiry = time.AfterFunc(left, h.expire)
+			return
+		}
+		h.dropLocked(t)
+	}
+}
+
+// dropLocked has a topic without users unsubscribed, soon.
+func (h *Hub) dropLocked(t *topic) {
+	if t.place != nil {
+		h.unused.Remove(t.place)
+		t.place = nil
+	}
+	if h.topics[t.name] == t {
+		delete(h.topics, t.name)
+	}
+	if t.feed == nil {
+		return
+	}
+	h.leaving = append(h.leaving, t)
+	switch {
+	case !t.live || len(h.leaving) >= mostLeaving: // a subscribe that is under way is revoked at once
+		h.leaveLocked()
+	case h.leave == nil:
+		h.leave = time.AfterFunc(leaveWithin, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.leaveLocked()
+		})
+	}
+}
+
+// leaveLocked unsubscribes the topics that were dropped.
+func (h *Hub) leaveLocked() {
+	if h.leave != nil {
+		h.leave.Stop()
+		h.leave = nil
+	}
+	for _, t := range h.leaving {
+		if f := t.feed; f != nil && f.topics[t.name] == t { // else it has moved, or is used again
+			delete(f.topics, t.name)
+			f.changeLocked(t.name)
+		}
+	}
+	h.leaving = nil
+}
+
+// restLocked notes that a topic is not subscribed any more, or may not be: its users are
+// told when it is again.
+func (t *topic) restLocked() {
+	t.live = false
+	for u := range t.users {
+		t.users[u] = false
+	}
+}
+
+// placeLocked gives a topic to the feed that will carry it.
+func (h *Hub) placeLocked(t *topic) {
+	if h.Wire.OneServer() || !t.name.sharded {
+		h.feedLocked("", h.Wire.IO()).addLocked(t)
+		return
+	}
+	// Finding the node of the slot may take a round trip.
+	h.lost = append(h.lost, t)
+	if !h.router && h.ctx.Err() == nil {
+		h.router = true
+		h.work.Add(1)
+		go h.route()
+	}
+}
+
+// evacuate has sharded topics routed again: the session may have ended because their
+// slots moved to another node.
+func (f *feed) evacuate() {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, t := range f.topics {
+		h.Queue.Later(func() { h.Subscribed(name.channel, false) })
+		t.restLocked()
+		if !h.Wire.OneServer() && name.sharded {
+			delete(f.topics, name)
+			t.feed = nil
+			h.placeLocked(t)
+		}
+	}
+	h.Wire.RefreshTopology()
+}
+
+// message notifies the users of a topic, if it has any: all without a name, and the one that
+// the message names.
+func (h *Hub) message(name topicName, payload string) {
+	h.mu.Lock()
+	var notify []func()
+	if t := h.topics[name]; t != nil {
+		t.heard = true
+		if u := t.named[payload]; u != nil {
+			notify = append(notify, u.notify)
+		}
+		if len(t.named) < len(t.users) {
+			for u := range t.users {
+				switch {
+				case u.heard != nil:
+					notify = append(notify, func() { u.heard(payload) }, runtime.Gosched) // the waiter goes first
+				case u.name == "":
+					notify = append(notify, u.notify)
+				}
+			}
+		}
+	}
+	h.mu.Unlock()
+	call(notify)
+}
+
+// untold returns the callbacks of the users that were not told yet that the topic is
+// subscribed. It is called with hub.mu locked; the callbacks are called without.
+func (t *topic) untold() (notify []func()) {
+	for u, told := range t.users {
+		if !told {
+			t.users[u] = true
+			notify = append(notify, u.notify)
+		}
+	}
+	return notify
+}
+
+func call(notify []func()) {
+	for _, fn := range notify {
+		if fn != nil {
+			fn()
+		}
+	}
+}
+
+// route finds the nodes of sharded topics until none is left.
+func (h *Hub) route() {
+	var lost []*topic
+	over := false
+	defer func() {
+		if over {
+			h.work.Add(-1)
+			return
+		}
+		h.mu.Lock() // a hook of go-redis has ended the goroutine: another one goes on
+		h.lost = append(h.lost, lost...)
+		h.mu.Unlock()
+		go func() {
+			h.sleep(retryFeed)
+			h.route()
+		}()
+	}()
+	for {
+		h.mu.Lock()
+		lost = h.lost
+		h.lost = nil
+		if len(lost) == 0 || h.ctx.Err() != nil {
+			h.router = false
+			h.mu.Unlock()
+			over = true
+			return
+		}
+		h.mu.Unlock()
+		for len(lost) > 0 {
+			t := lost[0]
+			addr, node, err := h.Wire.Carrier(h.ctx, t.name.channel)
+			h.mu.Lock()
+			switch {
+			case h.topics[t.name] != t: // nobody needs it any more
+			case err != nil:
+				h.lost = append(h.lost, t)
+			default:
+				h.feedLocked(addr, node).addLocked(t)
+			}
+			h.mu.Unlock()
+			lost = lost[1:]
+			if err != nil && !h.sleep(retryFeed) {
+				over = true
+				return
+			}
+		}
+	}
+}
+
+func (h *Hub) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+func (h *Hub) feedLocked(addr string, node redis.UniversalClient) *feed {
+	f := h.feeds[addr]
+	if f == nil {
+		f = &feed{hub: h, addr: addr, topics: map[topicName]*topic{}, dirty: map[topicName]struct{}{}, change: make(chan struct{}, 1)}
+		h.feeds[addr] = f
+		if h.ctx.Err() == nil {
+			h.work.Add(1)
+			go f.run(retryFeed)
+		}
+	}
+	if f.of != node { // a cluster client may have made a new one for the address
+		f.of, f.node = node, wire.Named(node, h.Name)
+	}
+	return f
+}
+
+// Close ends all feeds, and waits for their goroutines until ctx ends. They end at once, except one in a
+// handshake with a server that hangs: it ends with the time-outs of go-redis.
+func (h *Hub) Close(ctx context.Context) error {
+	h.mu.Lock() // no feed is begun after this
+	h.stop()
+	for _, t := range []*time.Timer{h.expiry, h.leave} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	h.mu.Unlock()
+	return h.work.Wait(ctx)
+}
