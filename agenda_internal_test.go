@@ -48,54 +48,25 @@ func TestAgenda(t *testing.T) {
 				g.set(e, at)
 				want[e] = at
 			}
-			if g.n != len(want) {
-				t.Fatalf("seed %d: %d entries, want %d", seed, g.n, len(want))
+			if len(g) != len(want) {
+				t.Fatalf("seed %d: %d entries, want %d", seed, len(g), len(want))
 			}
-		}
-		// A wake-up at the first time may come too early, but not too late.
-		for len(want) > 0 {
-			at, any := g.first()
-			if !any {
-				t.Fatalf("seed %d: %d entries, and nothing is due ever", seed, len(want))
-			}
-			least := at.Add(time.Hour)
-			for _, w := range want {
-				least = min(least, w)
-			}
-			empty := len(g.soon) == 0 && len(g.later[0].entries) == 0
-			if at.After(least) || dayOf(at) != dayOf(least) && !empty {
-				t.Fatalf("seed %d: the first is due at %d, want %d", seed, at, least)
-			}
-			if e := g.next(at); e != nil {
-				delete(want, e)
-			}
-		}
-		if len(g.later) > 1 || len(g.byDay) != len(g.later) || len(g.all()) > 0 || g.n != 0 {
-			t.Fatalf("seed %d: something is left", seed)
 		}
 	}
 }
 
-// Each entry is listed once, wherever it is.
-func TestAgendaListsAll(t *testing.T) {
+// Room for very many entries is given back when they have gone.
+func TestAgendaShrinks(t *testing.T) {
 	var g agenda
-	want := map[*entry]bool{}
-	for i := range clock.Instant(100) {
-		e := &entry{index: -1}
-		want[e] = true
-		g.set(e, i.Add(time.Duration(i)*50*time.Millisecond))
+	all := make([]entry, 100*spare)
+	for i := range all {
+		all[i].index = -1
+		g.set(&all[i], clock.Instant(i+1))
 	}
-	delete(want, g.next(clock.Instant(time.Second))) // some of the rest are soon now
-	if len(g.soon) == 0 || len(g.later) == 0 {
-		t.Fatalf("%d are soon, on %d days later", len(g.soon), len(g.later))
+	for i := range all {
+		g.remove(&all[i])
 	}
-	for _, e := range g.all() {
-		if !want[e] {
-			t.Fatal("an entry that is not there, or twice")
-		}
-		delete(want, e)
-	}
-	if len(want) > 0 {
-		t.Errorf("%d entries are not listed", len(want))
+	if cap(g) > 2*spare {
+		t.Errorf("room for %d entries is kept for none", cap(g))
 	}
 }

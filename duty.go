@@ -42,7 +42,7 @@ type chore struct {
 type entry struct {
 	duty    duty
 	at      clock.Instant // guarded by watchdog.mu, as the rest
-	index   int32         // in the heap or on the sheet, or -1: see agenda
+	index   int32         // in the agenda, or -1
 	drained bool
 	hurried bool // it is due now, and has not been called since
 	ended   bool
@@ -52,8 +52,8 @@ type entry struct {
 func (w *watchdog) duties() []duty {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make([]duty, 0, w.agenda.n+len(w.taken))
-	for _, e := range w.agenda.all() {
+	all := make([]duty, 0, len(w.agenda)+len(w.taken))
+	for _, e := range w.agenda {
 		all = append(all, e.duty)
 	}
 	for _, e := range w.taken { // some may be back already

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -229,11 +230,11 @@ func (w *watchdog) drain() {
 		return
 	}
 	w.draining = true
-	all, now := w.agenda.all(), w.now()
-	for _, e := range all {
+	now := w.now()
+	for _, e := range slices.Clone(w.agenda) {
 		w.agenda.set(e, now)
 	}
-	if len(all) > 0 && !w.closed { // else close may follow at once
+	if len(w.agenda) > 0 && !w.closed { // else close may follow at once
 		w.wakeLocked()
 	}
 }
@@ -269,7 +270,7 @@ func (w *watchdog) close() (left []duty) {
 		<-ended
 	}
 	w.mu.Lock()
-	for _, e := range w.agenda.all() {
+	for _, e := range w.agenda {
 		if e != w.self {
 			left = append(left, e.duty)
 		}
@@ -331,7 +332,7 @@ func (w *watchdog) turn(now clock.Instant, room []*entry) (sends []sending, _ []
 // It returns it in room if that is enough, and not much too large.
 func (w *watchdog) pop(now clock.Instant, room []*entry) (due []*entry) {
 	w.mu.Lock()
-	if cap(room) <= w.agenda.n+spare {
+	if cap(room) <= len(w.agenda)+spare {
 		due = room[:0]
 	}
 	w.mu.Unlock()
