@@ -28,8 +28,8 @@ func (g *agenda) next(until clock.Instant) *entry {
 // set sets when an entry is due, which may be in the agenda already.
 func (g *agenda) set(e *entry, at clock.Instant) {
 	e.at = at
-	if e.index >= 0 {
-		heap.Fix(g, int(e.index))
+	if e.index > 0 {
+		heap.Fix(g, int(e.index)-1)
 		return
 	}
 	heap.Push(g, e)
@@ -37,8 +37,8 @@ func (g *agenda) set(e *entry, at clock.Instant) {
 
 // remove takes an entry out, if it is in the agenda.
 func (g *agenda) remove(e *entry) {
-	if e.index >= 0 {
-		heap.Remove(g, int(e.index))
+	if e.index > 0 {
+		heap.Remove(g, int(e.index)-1)
 	}
 }
 
@@ -47,13 +47,13 @@ func (g agenda) Len() int           { return len(g) }
 func (g agenda) Less(i, j int) bool { return g[i].at.Before(g[j].at) }
 func (g agenda) Swap(i, j int) {
 	g[i], g[j] = g[j], g[i]
-	g[i].index, g[j].index = int32(i), int32(j)
+	g[i].index, g[j].index = int32(i+1), int32(j+1)
 }
 
 func (g *agenda) Push(x any) {
 	e := x.(*entry)
-	e.index = int32(len(*g))
 	*g = append(*g, e)
+	e.index = int32(len(*g))
 }
 
 func (g *agenda) Pop() any {
@@ -61,7 +61,7 @@ func (g *agenda) Pop() any {
 	n := len(old) - 1
 	e := old[n]
 	old[n] = nil // what ends must not be kept
-	e.index = -1
+	e.index = 0
 	if *g = old[:n]; cap(old) > 4*n+spare {
 		*g = append(make(agenda, 0, 2*n), old[:n]...)
 	}

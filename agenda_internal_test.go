@@ -17,7 +17,7 @@ func TestAgenda(t *testing.T) {
 		want := map[*entry]clock.Instant{}
 		all := make([]*entry, 300)
 		for i := range all {
-			all[i] = &entry{index: -1}
+			all[i] = &entry{}
 		}
 		ranges := []time.Duration{time.Millisecond, time.Second, 10 * time.Second, time.Hour}
 		now := clock.Instant(1)
@@ -31,7 +31,7 @@ func TestAgenda(t *testing.T) {
 				last := clock.Instant(0)
 				for due := g.next(now); due != nil; due = g.next(now) {
 					at, there := want[due]
-					if !there || at != due.at || at.After(now) || at.Before(last) || due.index != -1 {
+					if !there || at != due.at || at.After(now) || at.Before(last) || due.index != 0 {
 						t.Fatalf("seed %d: at %d came an entry for %d (%d: %v) after one for %d", seed, now, due.at, at, there, last)
 					}
 					last = at
@@ -60,7 +60,6 @@ func TestAgendaShrinks(t *testing.T) {
 	var g agenda
 	all := make([]entry, 100*spare)
 	for i := range all {
-		all[i].index = -1
 		g.set(&all[i], clock.Instant(i+1))
 	}
 	for i := range all {

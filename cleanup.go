@@ -1,8 +1,8 @@
 package rlock
 
 import (
-	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
@@ -20,11 +20,12 @@ import (
 type cleanups struct {
 	env      *seam.Env
 	wire     *wire.Deployment
-	events   *events
-	watchdog *watchdog
-	patience time.Duration // for the first copy of a request
+	timers   *timers
+	retried  func(of any, operation string, err error) // is told of a failure
+	patience time.Duration                             // for the first copy of a request
 
-	mu    sync.Mutex // guards the rest, and cleanup.phase
+	open  atomic.Int64 // those that are not over
+	mu    sync.Mutex   // guards the rest, and cleanup.phase
 	lines map[any]*cleanupLine
 	turn  clock.Instant // the last that a clean-up was given
 	taken int           // how many have that turn
@@ -47,7 +48,7 @@ type cleanupPhase int
 
 const (
 	unbounded cleanupPhase = iota // it does not count, or not any more
-	waiting                       // the watchdog does not call it
+	waiting                       // it is not called
 	admitted                      // it is one of those under way
 )
 
@@ -78,26 +79,25 @@ type cleanup struct {
 
 var _ duty = (*cleanup)(nil)
 
-// add begins a clean-up of a lock at the time from. It is repeated until the time until.
-func (s *cleanups) add(lock any, task protocol.Task, from, until clock.Instant) *cleanup {
-	return s.addThen(lock, task, from, until, nil)
-}
-
-// addThen is add, and calls then when the clean-up is over.
-func (s *cleanups) addThen(lock any, task protocol.Task, from, until clock.Instant, then func()) *cleanup {
+// add begins a clean-up of a lock at the time from. It is repeated until the time until. When it is over it
+// calls then, if that is not nil.
+func (s *cleanups) add(lock any, task protocol.Task, from, until clock.Instant, then func()) *cleanup {
 	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
-	u.duty = u
-	now := s.watchdog.now()
+	s.open.Add(1)
+	now := s.timers.now()
 	if task.OfQuorum() || from.After(now) {
-		s.watchdog.add(&u.entry, from)
+		s.timers.add(&u.entry, u, from)
 		return u
 	}
-	s.watchdog.add(&u.entry, now.Add(seam.FarAway))
+	s.timers.add(&u.entry, u, now.Add(seam.FarAway))
 	if s.admit(u) {
-		s.watchdog.move(&u.entry, from)
+		s.timers.move(&u.entry, from)
 	}
 	return u
 }
+
+// count is how many are not over.
+func (s *cleanups) count() int { return int(s.open.Load()) }
 
 // admit reports whether u may run now. Otherwise pass returns it when it may.
 func (s *cleanups) admit(u *cleanup) bool {
@@ -163,7 +163,7 @@ func (s *cleanups) turnAfter(now clock.Instant) clock.Instant {
 // yield lets the next clean-up of the lock run.
 func (u *cleanup) yield() {
 	if next := u.of.pass(u); next != nil {
-		u.of.watchdog.move(&next.entry, u.of.watchdog.now())
+		u.of.timers.move(&next.entry, u.of.timers.now())
 	}
 }
 
@@ -228,13 +228,7 @@ func (u *cleanup) answered(_ chore, _ clock.Instant, r protocol.Result[protocol.
 		u.endLocked()
 		return 0
 	}
-	if events := u.of.events; events.retries != nil {
-		e := RetryEvent{Operation: u.task.Name(), Locks: 1, Err: r.Err}
-		if of, ok := u.lock.(protocol.LockID); ok {
-			e.Lock = of.Name
-		}
-		events.Later(func() { events.retry(context.Background(), e) })
-	}
+	u.of.retried(u.lock, u.task.Name(), r.Err)
 	u.yield()
 	u.copies, u.held = 0, true
 	if !u.task.OfQuorum() {
@@ -244,7 +238,7 @@ func (u *cleanup) answered(_ chore, _ clock.Instant, r protocol.Result[protocol.
 		u.endLocked()
 		return 0
 	}
-	u.next = u.of.watchdog.now().Add(u.pause)
+	u.next = u.of.timers.now().Add(u.pause)
 	longest := time.Second
 	if lasts {
 		longest = 10 * time.Second
@@ -262,6 +256,7 @@ func (u *cleanup) needlessLocked() bool {
 func (u *cleanup) endLocked() {
 	if !u.over {
 		u.over = true
+		u.of.open.Add(-1)
 		if u.then != nil {
 			u.then() // before whoever waits goes on, and may need what it gives back
 		}
@@ -275,14 +270,5 @@ func (u *cleanup) drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.last = true
-	u.next = u.of.watchdog.now()
+	u.next = u.of.timers.now()
 }
-
-// holds implements duty.
-func (*cleanup) holds() (lock string, number, token int64) { return "", 0, 0 }
-
-// nodes implements duty.
-func (*cleanup) nodes() string { return "" }
-
-// askNow implements duty.
-func (*cleanup) askNow() {}

@@ -104,8 +104,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.id, c.seed = c.env.ClientID, c.env.Seed
 	}
 	c.guests.on = c.wire
-	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
-	c.cleanups = &cleanups{env: &c.env, wire: c.wire, events: c.events, watchdog: c.watchdog, patience: min(c.cfg.commandTimeout, time.Second)}
+	c.watchdog = newWatchdog(c)
+	c.cleanups = &cleanups{env: &c.env, wire: c.wire, timers: c.watchdog.timers, retried: c.cleanUpFailed, patience: min(c.cfg.commandTimeout, time.Second)}
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, thisProcess(), ""
@@ -121,7 +121,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		Quarantine: c.cfg.quarantine(),
 	}
 	if introduces {
-		c.presence = &presence{site: &c.site, watchdog: c.watchdog, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
+		c.presence = &presence{site: &c.site, timers: c.watchdog.timers, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
 		c.presence.begin(c.cfg.prefix, self)
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
 	}

@@ -75,10 +75,10 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 		return l.error(refusedCount(r.Err))
 	case r.Err != nil:
 		// No copy may be sent when the record of the first is gone.
-		c.cleanups.addThen(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.Give(p) })
+		c.cleanUp(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.Give(p) })
 		return l.error(because(ErrUnconfirmed, unanswered(r.Err)))
 	case r.Outcome != protocol.Done && r.Unsure:
-		c.cleanups.addThen(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.Give(p) })
+		c.cleanUp(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.Give(p) })
 	default:
 		c.pages.Give(p)
 	}

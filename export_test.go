@@ -1,8 +1,11 @@
 package rlock
 
 import (
+	"runtime"
 	"strconv"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/clock"
 )
 
 // BackoffPause is how long a waiter sleeps after a look.
@@ -52,31 +55,37 @@ func InLine(l Locker) int {
 	panic("a type that keeps its waiters in Redis")
 }
 
-// Renewing begins n holds of a client that has none, and returns a function that renews each of
-// them once and reports whether all were confirmed.
+// Renewing begins n holds of a client, and returns a function that has the watchdog renew each of them once and
+// reports whether all were confirmed within a while.
 func Renewing(c *Client, n int) (renew func() bool) {
-	w := c.watchdog
-	w.ended = make(chan struct{}) // the caller takes the turns
-	close(w.ended)
 	var all []*hold
 	for i := range n {
 		h := &hold{core: c.NewLock("renewed:" + strconv.Itoa(i)).core, number: int64(i + 1)}
 		h.begin(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
 		all = append(all, h)
 	}
-	var room []*entry
+	confirmed := func(h *hold, after clock.Instant) bool {
+		h.lock()
+		defer h.unlock()
+		return h.attempts == 0 && h.renewAt.After(after)
+	}
 	return func() bool {
 		now := c.now()
 		for _, h := range all {
+			h.lock()
 			h.renewAt = now
-			w.move(&h.entry, now)
+			h.unlock()
 		}
-		var sends []sending
-		sends, room = w.turn(now, room)
-		w.send(sends)
 		for _, h := range all {
-			if h.attempts > 0 || !h.renewAt.After(now) {
-				return false
+			c.watchdog.move(&h.entry, now)
+		}
+		end := time.Now().Add(10 * time.Second)
+		for _, h := range all {
+			for !confirmed(h, now) {
+				if time.Now().After(end) {
+					return false
+				}
+				runtime.Gosched()
 			}
 		}
 		return true

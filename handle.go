@@ -244,7 +244,7 @@ func (h *hold) leftLocked() {
 	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
 	h.cancelLocked(func(error) {
 		defer c.end()
-		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until)
+		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until, nil)
 	}, nil)
 }
 
@@ -255,6 +255,6 @@ func (h *hold) settleKnown() {
 	defer h.unlock()
 	if h.unsure && h.isKnownLocked() {
 		c := h.core.c
-		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), h.untilLocked())
+		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), h.untilLocked(), nil)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // Redis says so). What has ended never comes back. Shutdown ends the leases, but not
 // the hold: it is renewed until its owner has unlocked it.
 type hold struct {
-	entry // the hold is a duty of the watchdog
+	entry // among the timers: see watchdog.go
 
 	core   *core
 	owned  *owned      // by the owner of WithOwner; nil: it has none
@@ -152,7 +152,6 @@ func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
 
 // serve makes the first lease of a hold, and has the watchdog look after both.
 func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
-	h.duty = h
 	l := &h.first
 	*l = Lease{of: h, since: since, renewed: renewed}
 	h.lock()
@@ -162,8 +161,9 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	}
 	at := h.nextLocked()
 	h.unlock()
+	h.core.c.watchdog.watch(h, at)
 	h.owned.set(h)
-	h.core.c.watchdog.add(&h.entry, at)
+	h.core.c.presence.use()
 	return l
 }
 
@@ -365,7 +365,7 @@ func (h *hold) loseLocked(now clock.Instant, cause error) {
 		if !mayBeLeft(cause) || now.After(from) {
 			from = now
 		}
-		c.cleanups.add(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked())
+		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked(), nil)
 	}
 	h.tellLoss(now, cause)
 }
@@ -397,7 +397,7 @@ func (h *hold) endLocked(s state, cause error) {
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
-	h.core.c.watchdog.remove(&h.entry)
+	h.core.c.watchdog.forget(h)
 	h.deafenLocked()
 	h.forgetLocked()
 	if s == over {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
@@ -27,17 +28,18 @@ const (
 // presence is the duty to write that key. Who is the home of RedLocks writes it on all their nodes: any
 // of them may be asked.
 type presence struct {
-	site     *protocol.Site
-	watchdog *watchdog
-	events   *events
-	calls    *wire.Tally // acquires and unlocks under way
-	seed     uint64
-	own      protocol.Place
-	key      string
-	self     Process
-	text     string
-	entry    entry
-	told     sync.Once // of logging that Redis refuses it
+	site   *protocol.Site
+	timers *timers
+	events *events
+	calls  *wire.Tally // acquires and unlocks under way
+	seed   uint64
+	own    protocol.Place
+	key    string
+	self   Process
+	text   string
+	entry  entry
+	told   sync.Once   // of logging that Redis refuses it
+	idle   atomic.Bool // the client is not in use, as far as that is known: see use
 
 	mu      sync.Mutex        // guards the rest
 	others  []*protocol.Place // where else it is written
@@ -55,14 +57,22 @@ var _ duty = (*presence)(nil)
 func (p *presence) begin(prefix string, self Process) {
 	p.key, p.self, p.begins = protocol.ClientKey(prefix, p.site.Client), self, true
 	p.text = introduces(p.site.Client, p.self)
-	p.entry = entry{duty: p, index: -1, ended: true}
-	p.watchdog.self = &p.entry
+	p.idle.Store(true)
+	p.timers.addBackground(&p.entry, p)
+}
+
+// use is called when a hold, a wait or a clean-up has begun: the key is written from now on, for as long as the
+// client is in use.
+func (p *presence) use() {
+	if p != nil && p.idle.Load() && p.idle.CompareAndSwap(true, false) {
+		p.timers.hurry(&p.entry)
+	}
 }
 
 // alsoOn has it written on a node of a RedLock too, as long as the client of the node is not closed.
 func (p *presence) alsoOn(node *guests) {
 	if p != nil && node.on != p.site.Wire && node.admit(p) {
-		p.watchdog.move(&p.entry, p.watchdog.now())
+		p.timers.move(&p.entry, p.timers.now())
 	}
 }
 
@@ -75,7 +85,7 @@ func (p *presence) writesOn(host *guests) {
 }
 
 // inUse reports whether the client holds, waits for, or cleans up anything.
-func (p *presence) inUse() bool { return !p.watchdog.left.None() || !p.calls.None() }
+func (p *presence) inUse() bool { return !p.timers.left.None() || !p.calls.None() }
 
 // due implements duty.
 func (p *presence) due(now clock.Instant, slack time.Duration) (chore, clock.Instant) {
@@ -84,11 +94,17 @@ func (p *presence) due(now clock.Instant, slack time.Duration) (chore, clock.Ins
 	switch {
 	case p.over:
 		return chore{}, 0
-	case p.next.After(now.Add(slack)): // the client shuts down
+	case p.idle.Load(): // the client shuts down
+		return chore{}, now.Add(seam.FarAway)
+	case p.next.After(now.Add(slack)): // it shuts down, or was used while this found out whether it is in use
 		return chore{}, p.next
-	case !p.begins && !p.inUse():
-		p.begins = true // the next time
-		return chore{}, 0
+	case !p.begins:
+		p.idle.Store(true) // first: what begins after the look below has it called again
+		if !p.inUse() {
+			p.begins = true
+			return chore{}, now.Add(seam.FarAway)
+		}
+		p.idle.Store(false)
 	}
 	p.begins, p.written = false, true
 	p.next = now.Add(p.site.CommandTimeout + introduceAgain) // if no answer comes
@@ -100,7 +116,7 @@ func (p *presence) answered(_ chore, sent clock.Instant, r protocol.Result[proto
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 { // there are more nodes meanwhile
-		return p.watchdog.now()
+		return p.timers.now()
 	}
 	// Clients that begin together do not go on writing together.
 	p.next = sent.Add(introduceEvery - seam.Jitter(p.seed, 0, p.turn, introduceEvery/8))
@@ -114,7 +130,7 @@ func (p *presence) answered(_ chore, sent clock.Instant, r protocol.Result[proto
 			})
 		})
 	default:
-		p.next = p.watchdog.now().Add(introduceAgain)
+		p.next = p.timers.now().Add(introduceAgain)
 	}
 	return p.next
 }
@@ -230,12 +246,3 @@ func (g *guests) leave(ctx context.Context) {
 
 // drain implements duty: what is held is still somebody's.
 func (p *presence) drain() {}
-
-// holds implements duty.
-func (p *presence) holds() (lock string, number, token int64) { return "", 0, 0 }
-
-// nodes implements duty.
-func (p *presence) nodes() string { return "" }
-
-// askNow implements duty.
-func (p *presence) askNow() {}

@@ -152,7 +152,7 @@ func redNode(i int, c *Client, lock string) quorum.Node {
 			if c.watchdog.isClosed() {
 				return false
 			}
-			c.cleanups.add(redCleanup(lock), t, c.timeline.At(from), c.timeline.At(until))
+			c.cleanUp(redCleanup(lock), t, c.timeline.At(from), c.timeline.At(until), nil)
 			return true
 		},
 	}

@@ -14,6 +14,14 @@ import (
 
 var _ duty = (*hold)(nil)
 
+// What the watchdog sends a request of a hold for.
+const (
+	toRenew uint8 = 1 << iota // to confirm a watchdog lease
+	toHear                    // to find out whether the holder was asked to release the lock
+	toLook                    // to find out whether another client has adopted the hold
+	knowing                   // it was sent after the handle was made known: its answer tells of an adoption
+)
+
 // nextLocked is when the watchdog must look at the hold again.
 func (h *hold) nextLocked() clock.Instant {
 	next := h.deadline
@@ -62,7 +70,7 @@ func (h *hold) due(now clock.Instant, slack time.Duration) (do chore, next clock
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{task: h.renewalLocked(lease), renews: true}
+		do = chore{task: h.renewalLocked(lease), kind: toRenew}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -74,19 +82,23 @@ func (h *hold) due(now clock.Instant, slack time.Duration) (do chore, next clock
 		do = chore{task: h.renewalLocked(0)}
 		h.seldomLocked().guardAt = now.Add(lease / 3)
 	} else if h.isKnownLocked() && !h.known.next.After(now.Add(slack)) {
-		do = chore{task: h.renewalLocked(0), looks: true}
+		do = chore{task: h.renewalLocked(0), kind: toLook}
 	} else if h.listensLocked() && !h.hears.next.After(now.Add(slack)) {
 		do = h.askLocked(now)
 	}
-	if do.task != nil && !do.asks && h.isKnownLocked() {
+	if do.task != nil && do.kind&toHear == 0 && h.isKnownLocked() {
 		h.known.next = now.Add(lease / 3)
-		do.known = true
+		do.kind |= knowing
 	}
 	return do, h.nextLocked()
 }
 
 // answered implements duty.
 func (h *hold) answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+	renews := did.kind&toRenew != 0
+	if renews && r.OfQuorum { // of other servers the pipelines tell
+		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
+	}
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
@@ -94,7 +106,7 @@ func (h *hold) answered(did chore, sent clock.Instant, r protocol.Result[protoco
 	if h.state != held {
 		return 0 // a release came first: the answer may mean that
 	}
-	if did.asks {
+	if did.kind&toHear != 0 {
 		h.toldLocked(now, r)
 		return h.nextLocked()
 	}
@@ -102,22 +114,22 @@ func (h *hold) answered(did chore, sent clock.Instant, r protocol.Result[protoco
 	if err == nil && r.TooFew != nil {
 		err = r.TooFew
 	}
-	if did.renews && (err != nil || r.Outcome == protocol.Done) {
+	if renews && (err != nil || r.Outcome == protocol.Done) {
 		h.core.c.totals.renewed(err)
 		h.tellRenewalLocked(sent, now, cmp.Or(err, r.Doubt))
 	}
 	switch {
-	case err == nil && r.Outcome != protocol.Done && !did.known && h.isKnownLocked():
+	case err == nil && r.Outcome != protocol.Done && did.kind&knowing == 0 && h.isKnownLocked():
 		h.known.next = now // it was sent before the handle was made known, and does not tell of an adoption
 	case err == nil && r.Outcome != protocol.Done:
 		h.loseLocked(now, absence(r.Outcome))
 		return 0
-	case did.renews && err == nil:
+	case renews && err == nil:
 		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
 		h.doubtLocked(r.Doubt)
-	case did.renews:
+	case renews:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
-	case did.looks && err != nil:
+	case did.kind&toLook != 0 && err != nil:
 		h.known.next = min(h.known.next, now.Add(h.core.retryAfter()))
 	case err != nil:
 		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
@@ -176,23 +188,18 @@ func (h *hold) drain() {
 	}
 }
 
-// holds implements duty.
-func (h *hold) holds() (lock string, number, token int64) {
-	return h.core.name(), h.number, h.token
-}
-
-// nodes implements duty.
-func (h *hold) nodes() string { return h.core.family }
-
 // askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
 	h.lock()
-	look, known := h.renewalLocked(0), h.isKnownLocked()
+	look, did := h.renewalLocked(0), chore{}
+	if h.isKnownLocked() {
+		did.kind = knowing
+	}
 	h.unlock()
 	r := look.Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.move(&h.entry, h.answered(chore{known: known}, sent, r))
+	c.watchdog.move(&h.entry, h.answered(did, sent, r))
 }
 
 // observed is nil if there is no Observer. It does not change once the hold is in service.

@@ -153,7 +153,7 @@ func (h *hold) looksNow() {
 // askLocked is a look for the key. A message that comes from now on calls for another one.
 func (h *hold) askLocked(now clock.Instant) chore {
 	h.hears.next = now.Add(h.core.c.cfg.watchdogLease / 3)
-	return chore{task: h.core.asks.Revocation().Asked(h.id()), asks: true}
+	return chore{task: h.core.asks.Revocation().Asked(h.id()), kind: toHear}
 }
 
 // toldLocked handles the answer to a look for the key.

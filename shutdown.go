@@ -99,8 +99,8 @@ const unreleasedNames = 5
 func unreleased(left []duty) string {
 	var names []string
 	for _, d := range left {
-		if name, _, _ := d.holds(); name != "" {
-			names = append(names, name)
+		if h, ok := d.(*hold); ok {
+			names = append(names, h.lockName())
 		}
 	}
 	var what []string

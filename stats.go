@@ -28,14 +28,14 @@ func (c *Client) Stats() Stats {
 	if !c.made() {
 		return Stats{}
 	}
-	s := Stats{
+	return Stats{
+		Holds:          c.watchdog.count(),
+		CleanUps:       c.cleanups.count(),
 		Waiters:        c.lines.count(),
 		Renewals:       c.totals.renewals.Load(),
 		FailedRenewals: c.totals.failedRenewals.Load(),
 		Losses:         c.totals.losses.Load(),
 	}
-	s.Holds, s.CleanUps = c.watchdog.count()
-	return s
 }
 
 // Held returns the open leases of the client, the oldest first: neither unlocked nor lost. Of a
@@ -45,10 +45,8 @@ func (c *Client) Held() []*Lease {
 		return nil
 	}
 	var all []*Lease
-	for _, d := range c.watchdog.duties() {
-		if h, ok := d.(*hold); ok {
-			all = h.openTo(all)
-		}
+	for _, h := range c.watchdog.all() {
+		all = h.openTo(all)
 	}
 	slices.SortStableFunc(all, func(a, b *Lease) int { return cmp.Compare(a.since, b.since) })
 	return all
@@ -79,22 +77,11 @@ func (q *lines) count() (n int) {
 	return n
 }
 
-// count is how many holds and clean-ups there are.
-func (w *watchdog) count() (holds, cleanUps int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.holding, w.cleaning
-}
-
 // lateRenewals is for how many holds no renewal was confirmed for two thirds of their lease or
 // longer, of which one third is how often they are renewed; when the first of these is lost; and why
 // its renewal has failed, if that is known.
 func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
-	for _, d := range c.watchdog.duties() {
-		h, ok := d.(*hold)
-		if !ok {
-			continue
-		}
+	for _, h := range c.watchdog.all() {
 		h.lock()
 		now := c.now()
 		h.checkLocked(now)

@@ -78,7 +78,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 			if h.isKnownLocked() { // whoever has adopted it waits to hear that
 				task = h.core.asks.Abandon(d.id, true)
 			}
-			c.cleanups.add(h.core.id(), task, c.now(), h.untilLocked())
+			c.cleanUp(h.core.id(), task, c.now(), h.untilLocked(), nil)
 		}
 		return d
 	case d.rest > 0:
@@ -187,7 +187,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 			d.task = h.core.asks.Abandon(d.id, true)
 		}
 		h.unlock()
-		c.cleanups.add(h.core.id(), d.task, c.now(), until)
+		c.cleanUp(h.core.id(), d.task, c.now(), until, nil)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
 		if !d.by {
@@ -235,5 +235,5 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 		r.Err = unknown // an adoption may have been given back, and the hold be there: it is given up below
 		return
 	}
-	c.cleanups.add(h.core.id(), abandon, c.now(), until)
+	c.cleanUp(h.core.id(), abandon, c.now(), until, nil)
 }

@@ -362,7 +362,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	}
 	if a.Placed { // it stands by
 		// The next release of another client must not grant it anything.
-		c.cleanups.add(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL))
+		c.cleanUp(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
 		a.Placed = false
 	}
 	h := p.hold(l, a.owned, a.observed)

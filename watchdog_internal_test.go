@@ -33,9 +33,8 @@ func unserved(t testing.TB, opts ...Option) *Client {
 // standIn is a hold that is due at a time, and not renewed.
 func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 	h := &hold{core: l, number: int64(n), token: int64(n)}
-	h.duty = h
 	h.deadline = c.now().Add(time.Hour)
-	c.watchdog.add(&h.entry, at)
+	c.watchdog.watch(h, at)
 	return h
 }
 
@@ -55,13 +54,13 @@ func TestWatchdogForgetsHoldsThatHaveEnded(t *testing.T) {
 		}
 		for _, h := range all {
 			for due := false; !due; time.Sleep(time.Microsecond) {
-				c.watchdog.mu.Lock()
+				c.watchdog.timers.mu.Lock()
 				due = h.at.After(c.now())
-				c.watchdog.mu.Unlock()
+				c.watchdog.timers.mu.Unlock()
 			}
 		}
 		for _, h := range all {
-			c.watchdog.remove(&h.entry)
+			c.watchdog.forget(h)
 		}
 	}()
 	for end := time.Now().Add(10 * time.Second); freed.Load() < holds && time.Now().Before(end); {
@@ -71,8 +70,8 @@ func TestWatchdogForgetsHoldsThatHaveEnded(t *testing.T) {
 	if n := freed.Load(); n < holds {
 		t.Errorf("%d of %d holds that have ended are kept", holds-n, holds)
 	}
-	if c.watchdog.tokens != nil {
-		t.Errorf("%d tokens are kept", len(c.watchdog.tokens))
+	if c.watchdog.holds != nil {
+		t.Error("room for holds that have ended is kept")
 	}
 }
 
@@ -213,7 +212,6 @@ func TestWatchdogDoesNotForgetToHurry(t *testing.T) {
 	c := unserved(t)
 	defer c.watchdog.close()
 	d := &heardOf{duty: standIn(c, c.NewLock("a").core, 1, c.now().Add(seam.FarAway)), looks: make(chan struct{}, 2)}
-	d.entry.duty = d
 	once := false
 	d.heard = func() {
 		if !once {
@@ -221,7 +219,7 @@ func TestWatchdogDoesNotForgetToHurry(t *testing.T) {
 			c.watchdog.hurry(&d.entry)
 		}
 	}
-	c.watchdog.add(&d.entry, c.now())
+	c.watchdog.add(&d.entry, d, c.now())
 	for range 2 {
 		select {
 		case <-d.looks:
