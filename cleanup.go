@@ -11,6 +11,17 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
+// cleanupsConfig is what cleanups need.
+type cleanupsConfig struct {
+	wire     *wire.Deployment
+	timers   *timers
+	retried  func(of any, operation string, err error) // is told of a failure
+	patience time.Duration                             // for the first copy of a request
+}
+
+// newCleanups returns cleanups of which there are none.
+func newCleanups(c cleanupsConfig) *cleanups { return &cleanups{cleanupsConfig: c} }
+
 // cleanups are what a client still has to end in Redis after the callers have returned.
 // Only some clean-ups of a lock run at once: if ten thousand waiters are canceled
 // together, as at a deploy, Redis serves others between them. A clean-up that is not
@@ -18,11 +29,7 @@ import (
 // not answer, only a PING asks whether it does. What was held up by that comes a few at a
 // time afterwards: an outage may leave tens of thousands, and the server has to serve others.
 type cleanups struct {
-	env      *seam.Env
-	wire     *wire.Deployment
-	timers   *timers
-	retried  func(of any, operation string, err error) // is told of a failure
-	patience time.Duration                             // for the first copy of a request
+	cleanupsConfig
 
 	open  atomic.Int64 // those that are not over
 	mu    sync.Mutex   // guards the rest, and cleanup.phase
@@ -167,8 +174,8 @@ func (u *cleanup) yield() {
 	}
 }
 
-// due implements duty.
-func (u *cleanup) due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
+// Due implements duty.
+func (u *cleanup) Due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over || now.After(u.until) {
@@ -214,8 +221,8 @@ func (u *cleanup) due(now clock.Instant, _ time.Duration) (chore, clock.Instant)
 	return chore{task: u.task}, u.next
 }
 
-// answered implements duty.
-func (u *cleanup) answered(_ chore, _ clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+// Answered implements duty.
+func (u *cleanup) Answered(_ chore, _ clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {
@@ -265,8 +272,8 @@ func (u *cleanup) endLocked() {
 	}
 }
 
-// drain implements duty.
-func (u *cleanup) drain() {
+// Drain implements duty.
+func (u *cleanup) Drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.last = true

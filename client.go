@@ -105,7 +105,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 	c.guests.on = c.wire
 	c.watchdog = newWatchdog(c)
-	c.cleanups = &cleanups{env: &c.env, wire: c.wire, timers: c.watchdog.timers, retried: c.cleanUpFailed, patience: min(c.cfg.commandTimeout, time.Second)}
+	c.cleanups = newCleanups(cleanupsConfig{wire: c.wire, timers: c.watchdog.timers, retried: c.cleanUpFailed, patience: min(c.cfg.commandTimeout, time.Second)})
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, thisProcess(), ""

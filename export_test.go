@@ -40,7 +40,7 @@ func HeadSleeps(l *Lock) bool {
 }
 
 // Idle reports whether Shutdown need not wait for anything.
-func Idle(c *Client) bool { return c.watchdog.left.None() && c.calls.None() }
+func Idle(c *Client) bool { return c.watchdog.idle() && c.calls.None() }
 
 // InLine is how many of a client wait for a lock.
 func InLine(l Locker) int {

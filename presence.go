@@ -85,10 +85,10 @@ func (p *presence) writesOn(host *guests) {
 }
 
 // inUse reports whether the client holds, waits for, or cleans up anything.
-func (p *presence) inUse() bool { return !p.timers.left.None() || !p.calls.None() }
+func (p *presence) inUse() bool { return !p.timers.idle() || !p.calls.None() }
 
-// due implements duty.
-func (p *presence) due(now clock.Instant, slack time.Duration) (chore, clock.Instant) {
+// Due implements duty.
+func (p *presence) Due(now clock.Instant, slack time.Duration) (chore, clock.Instant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -111,8 +111,8 @@ func (p *presence) due(now clock.Instant, slack time.Duration) (chore, clock.Ins
 	return chore{task: p.site.Introduce(p.key, p.text, introduceFor, &p.own, p.others)}, p.next
 }
 
-// answered implements duty.
-func (p *presence) answered(_ chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+// Answered implements duty.
+func (p *presence) Answered(_ chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 { // there are more nodes meanwhile
@@ -244,5 +244,5 @@ func (g *guests) leave(ctx context.Context) {
 	all.Wait()
 }
 
-// drain implements duty: what is held is still somebody's.
-func (p *presence) drain() {}
+// Drain implements duty: what is held is still somebody's.
+func (p *presence) Drain() {}

@@ -60,8 +60,8 @@ func (h *hold) guardLocked() clock.Instant {
 	return h.renewAt
 }
 
-// due implements duty.
-func (h *hold) due(now clock.Instant, slack time.Duration) (do chore, next clock.Instant) {
+// Due implements duty.
+func (h *hold) Due(now clock.Instant, slack time.Duration) (do chore, next clock.Instant) {
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(now)
@@ -93,8 +93,8 @@ func (h *hold) due(now clock.Instant, slack time.Duration) (do chore, next clock
 	return do, h.nextLocked()
 }
 
-// answered implements duty.
-func (h *hold) answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+// Answered implements duty.
+func (h *hold) Answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	renews := did.kind&toRenew != 0
 	if renews && r.OfQuorum { // of other servers the pipelines tell
 		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
@@ -177,9 +177,9 @@ func (h *hold) renewNow() {
 	}
 }
 
-// drain implements duty: the client shuts down. It tells the holder, which keeps the lock
+// Drain implements duty: the client shuts down. It tells the holder, which keeps the lock
 // until it unlocks, because it may still work.
-func (h *hold) drain() {
+func (h *hold) Drain() {
 	h.lock()
 	defer h.unlock()
 	h.closing = true
@@ -199,7 +199,7 @@ func (h *hold) askNow() {
 	}
 	h.unlock()
 	r := look.Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.move(&h.entry, h.answered(did, sent, r))
+	c.watchdog.move(&h.entry, h.Answered(did, sent, r))
 }
 
 // observed is nil if there is no Observer. It does not change once the hold is in service.

@@ -75,7 +75,7 @@ func (c *Client) released(ctx context.Context) error {
 	for {
 		// A call that is under way may leave a hold or a clean-up when it ends. So
 		// nothing is left only if there is none after the last call.
-		err := c.watchdog.left.Wait(waiting)
+		err := c.watchdog.waitIdle(waiting)
 		if err == nil {
 			err = c.calls.Wait(waiting)
 		}
@@ -84,7 +84,7 @@ func (c *Client) released(ctx context.Context) error {
 			return errStopped
 		case err != nil:
 			return err
-		case c.watchdog.left.None():
+		case c.watchdog.idle():
 			return nil
 		}
 	}

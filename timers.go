@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -17,15 +18,15 @@ import (
 // deadline, or send a clean-up. A duty is called from one goroutine at a time,
 // except answered, which may come late and concurrently.
 type duty interface {
-	// due is called at about the time that was asked for, perhaps a slack too
+	// Due is called at about the time that was asked for, perhaps a slack too
 	// early. It returns what to do now, if anything, and when to be called
 	// again; the zero time ends the duty.
-	due(now clock.Instant, slack time.Duration) (chore, clock.Instant)
-	// answered is called with the result of a chore that was sent at sent, if there ever is
+	Due(now clock.Instant, slack time.Duration) (chore, clock.Instant)
+	// Answered is called with the result of a chore that was sent at sent, if there ever is
 	// one. It returns when to be called again.
-	answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant
-	// drain is called when the client shuts down. The duty is due then.
-	drain()
+	Answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant
+	// Drain is called when the client shuts down. The duty is due then.
+	Drain()
 }
 
 // chore is something to send.
@@ -89,7 +90,7 @@ func (w *timers) add(e *entry, d duty, at clock.Instant) {
 	if w.closed {
 		e.ended = true
 		w.mu.Unlock()
-		e.duty.drain() // the timers are closed: nothing else can be done
+		e.duty.Drain() // the timers are closed: nothing else can be done
 		return
 	}
 	defer w.mu.Unlock()
@@ -217,6 +218,12 @@ func (w *timers) drain() {
 	}
 }
 
+// idle reports whether all duties have ended, but for the background.
+func (w *timers) idle() bool { return w.left.None() }
+
+// waitIdle waits for that, or for the end of ctx.
+func (w *timers) waitIdle(ctx context.Context) error { return w.left.Wait(ctx) }
+
 // isClosed reports whether nothing is served any more.
 func (w *timers) isClosed() bool {
 	w.mu.Lock()
@@ -244,7 +251,7 @@ func (w *timers) close() (left []duty) {
 	}
 	w.mu.Unlock()
 	for _, d := range left {
-		d.drain() // the goroutine may not have done it: no lease is valid if nobody looks after it
+		d.Drain() // the goroutine may not have done it: no lease is valid if nobody looks after it
 	}
 	return left
 }
@@ -275,9 +282,9 @@ func (w *timers) turn(now clock.Instant, room []*entry) (sends []sending, _ []*e
 	var background []sending
 	for i, e := range due {
 		if w.begins(e) {
-			e.duty.drain()
+			e.duty.Drain()
 		}
-		do, next := e.duty.due(now, w.slack)
+		do, next := e.duty.Due(now, w.slack)
 		switch {
 		case do.task == nil:
 		case e.background:
@@ -353,7 +360,7 @@ func (s *sending) GoesOn() bool { return s.w.has(s.e) }
 
 // Done implements protocol.Recipient.
 func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
-	s.w.move(s.e, s.e.duty.answered(s.do, s.w.timeline.At(sent), r))
+	s.w.move(s.e, s.e.duty.Answered(s.do, s.w.timeline.At(sent), r))
 }
 
 // send sends what is due. It returns when the nodes of one deployment have answered,

@@ -24,6 +24,9 @@ type watchdog struct {
 	failing failing
 }
 
+// spareHolds is for how many holds that have ended the watchdog keeps room.
+const spareHolds = 1000
+
 func newWatchdog(c *Client) *watchdog {
 	lease := c.cfg.watchdogLease
 	w := &watchdog{events: c.events, failing: failing{lease: lease}}
@@ -54,7 +57,7 @@ func (w *watchdog) forget(h *hold) {
 		return
 	}
 	w.failing.nodes = nil // nobody sees any more how the outages end
-	if w.most > spare {
+	if w.most > spareHolds {
 		w.holds, w.most = nil, 0 // a map does not shrink by itself
 	}
 }

@@ -1,0 +1,179 @@
+package rlock
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// unservedTimers are those of a client of a server that is not there.
+func unservedTimers(t *testing.T) *timers {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	d, err := wire.Open(rdb, wire.Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newTimers(timersConfig{env: &seam.Env{Clock: seam.SystemClock{}}, timeline: clock.NewTimeline(seam.SystemClock{}), wire: d})
+	t.Cleanup(func() {
+		w.close()
+		d.Stop()
+	})
+	return w
+}
+
+// looked is a duty that is due now and then, with nothing to do.
+type looked struct {
+	entry
+	look func()
+}
+
+func (d *looked) Due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
+	d.look()
+	return chore{}, now.Add(seam.FarAway)
+}
+
+func (d *looked) Answered(chore, clock.Instant, protocol.Result[protocol.Kept]) clock.Instant {
+	return 0
+}
+func (d *looked) Drain() {}
+
+// What has ended is forgotten, however many were due at once before.
+func TestWhatHasEndedIsForgotten(t *testing.T) {
+	const duties = 5_000
+	w := unservedTimers(t)
+	var freed, looks atomic.Int32
+	func() {
+		var all []*looked
+		for range duties {
+			d := &looked{look: func() { looks.Add(1) }}
+			runtime.AddCleanup(d, func(int) { freed.Add(1) }, 0)
+			all = append(all, d)
+			w.add(&d.entry, d, w.now())
+		}
+		for end := time.Now().Add(10 * time.Second); looks.Load() < duties; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d of %d were called", looks.Load(), duties)
+			}
+		}
+		for _, d := range all {
+			w.remove(&d.entry)
+		}
+	}()
+	if !w.idle() {
+		t.Error("something is left")
+	}
+	for end := time.Now().Add(10 * time.Second); freed.Load() < duties && time.Now().Before(end); {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := freed.Load(); n < duties {
+		t.Errorf("%d of %d that have ended are kept", duties-n, duties)
+	}
+}
+
+// What is hurried is called, although it has found out at the same time that there is nothing to do.
+func TestHurriedWhileItIsCalled(t *testing.T) {
+	w := unservedTimers(t)
+	d, looks := &looked{}, make(chan struct{}, 2)
+	once := false
+	d.look = func() {
+		select {
+		case looks <- struct{}{}:
+		default:
+		}
+		if !once {
+			once = true
+			w.hurry(&d.entry)
+		}
+	}
+	w.add(&d.entry, d, w.now())
+	for range 2 {
+		select {
+		case <-looks:
+		case <-time.After(10 * time.Second):
+			t.Fatal("it is not called again")
+		}
+	}
+}
+
+// A duty that was removed before it was added does not begin; nobody waits for one in the background.
+func TestWhatIsNotWaitedFor(t *testing.T) {
+	w := unservedTimers(t)
+	early, background := &looked{look: func() { t.Error("called") }}, &looked{look: func() {}}
+	w.remove(&early.entry)
+	w.add(&early.entry, early, w.now())
+	w.addBackground(&background.entry, background)
+	w.hurry(&background.entry)
+	if !w.idle() {
+		t.Error("something is waited for")
+	}
+	if left := w.close(); len(left) > 0 {
+		t.Errorf("%d are left undone", len(left))
+	}
+}
+
+// endOfHold is a task that ends a hold.
+type endOfHold struct{}
+
+func (endOfHold) Do(context.Context, time.Duration) (r protocol.Result[protocol.Kept]) { return r }
+func (endOfHold) Name() string                                                         { return "end" }
+func (endOfHold) OfQuorum() bool                                                       { return false }
+func (endOfHold) Send(protocol.Dispatch)                                               {}
+
+// Clean-ups that an outage has held up come at most a thousand in a second, and none is
+// left out. One that comes alone later does not wait.
+func TestHeldUpCleanUpsTakeTurns(t *testing.T) {
+	const n = 5_000
+	var s cleanups
+	now := clock.Instant(time.Hour)
+	turns := map[clock.Instant]int{}
+	for range n {
+		turns[s.turnAfter(now)]++
+	}
+	for at, many := range turns {
+		if many > wire.RoundSize || at.Before(now) || at.Sub(now)%turnEvery != 0 || at.Sub(now) > n*time.Millisecond {
+			t.Errorf("%d after %v", many, at.Sub(now))
+		}
+	}
+	if later := now.Add(time.Minute); s.turnAfter(later) != later {
+		t.Error("one that comes alone waits")
+	}
+}
+
+// A clean-up that was held up is sent in its turn, once for each copy that is not answered.
+func TestHeldUpCleanUpIsSentInItsTurn(t *testing.T) {
+	w := unservedTimers(t)
+	s := newCleanups(cleanupsConfig{wire: w.wire, timers: w})
+	now := w.now()
+	u := &cleanup{of: s, task: endOfHold{}, until: now.Add(time.Hour), done: make(chan struct{}), pause: time.Second}
+	for i, held := range []bool{false, true, true} {
+		u.held = held
+		if held {
+			for range wire.RoundSize {
+				s.turnAfter(now)
+			}
+			for range 2 {
+				if do, next := u.Due(now, 0); do.task != nil || next != now.Add(turnEvery) {
+					t.Fatalf("copy %d: %v, due after %v", i, do.task, next.Sub(now))
+				}
+			}
+			now = now.Add(turnEvery)
+		}
+		do, next := u.Due(now, 0)
+		if do.task == nil {
+			t.Fatalf("copy %d: not sent", i)
+		}
+		now, u.copies = next, 0 // it was answered
+	}
+}
