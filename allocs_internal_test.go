@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/timers"
 )
 
 // granting is the protocol of a lock that is always free, whose requests cost nothing.
@@ -54,7 +55,7 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 		t.Skip("counts allocations")
 	}
 	c := unserved(t)
-	defer c.watchdog.close()
+	defer c.watchdog.Close()
 	l := grantingLock(c, "a")
 	for _, test := range []struct {
 		name string
@@ -82,7 +83,7 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 // A hold keeps its number only: the number must tell its id, whatever its type.
 func TestNumberOfAHoldTellsItsID(t *testing.T) {
 	c := unserved(t)
-	defer c.watchdog.close()
+	defer c.watchdog.Close()
 	for _, l := range []*core{c.NewLock("a").core, c.NewFencedLock("a").core, c.NewReadWriteLock("b").Reader.core, c.NewPriorityLock("c").core} {
 		id := l.asks.NewID()
 		if h := (&hold{core: l, number: id.Number}); h.id() != id.ID || c.numberOf(id.ID) != id.Number {
@@ -100,11 +101,11 @@ func TestAllocationsOfAConfirmedRenewal(t *testing.T) {
 		t.Skip("counts allocations")
 	}
 	c := unserved(t)
-	defer c.watchdog.close()
+	defer c.watchdog.Close()
 	h := &hold{core: grantingLock(c, "a"), number: 1, token: 1}
 	lease := h.begin(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
 	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
-	n := testing.AllocsPerRun(1000, func() { h.Answered(chore{kind: toRenew}, c.now(), kept) })
+	n := testing.AllocsPerRun(1000, func() { h.Answered(timers.Do{Kind: toRenew}, c.now(), kept) })
 	if n > 0 {
 		t.Errorf("a confirmed renewal allocates %v times", n)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/go-rlock/rlock/internal/pubsub"
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/timers"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -35,7 +36,7 @@ type Client struct {
 	usual    settings      // of most of its locks
 	events   *events
 	watchdog *watchdog
-	cleanups *cleanups
+	cleanups *timers.CleanUps
 	hub      *pubsub.Hub
 	lines    lines
 	pages    protocol.Pages
@@ -104,8 +105,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.id, c.seed = c.env.ClientID, c.env.Seed
 	}
 	c.guests.on = c.wire
-	c.watchdog = newWatchdog(c)
-	c.cleanups = newCleanups(cleanupsConfig{wire: c.wire, timers: c.watchdog.timers, retried: c.cleanUpFailed, patience: min(c.cfg.commandTimeout, time.Second)})
+	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
+	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, thisProcess(), ""
@@ -113,7 +114,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		self.Label = c.cfg.label
 		name = connectionName(self)
 	}
-	c.hub = c.newHub(name)
+	c.hub = newHub(&c.env, c.wire, c.events, name)
 	c.site = protocol.Site{
 		Wire: c.wire, Scripts: scripts, Clock: protocol.NewFencingClock(c.cfg.prefix), Served: protocol.ServedKey(c.cfg.prefix), NewID: c.newID, Listen: c.hub.Listen, ListenFor: c.hub.ListenFor,
 		ListenTo: c.hub.ListenTo, Listening: c.hub.Listening, MayHear: c.hub.MayHear, Client: c.id,
@@ -121,7 +122,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		Quarantine: c.cfg.quarantine(),
 	}
 	if introduces {
-		c.presence = &presence{site: &c.site, timers: c.watchdog.timers, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
+		c.presence = &presence{site: &c.site, timers: c.watchdog.Timers, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
 		c.presence.begin(c.cfg.prefix, self)
 		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/go-rlock/rlock/internal/notify"
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -187,4 +188,16 @@ func retried(ctx context.Context, request string, err error) RetryEvent {
 		e.Locks = of
 	}
 	return e
+}
+
+// cleanUpFailed tells that the end of a hold of a lock is repeated.
+func (e *events) cleanUpFailed(of any, operation string, err error) {
+	if e.retries == nil {
+		return
+	}
+	retry := RetryEvent{Operation: operation, Locks: 1, Err: err}
+	if lock, ok := of.(protocol.LockID); ok {
+		retry.Lock = lock.Name
+	}
+	e.Later(func() { e.retry(context.Background(), retry) })
 }

@@ -40,7 +40,7 @@ func HeadSleeps(l *Lock) bool {
 }
 
 // Idle reports whether Shutdown need not wait for anything.
-func Idle(c *Client) bool { return c.watchdog.idle() && c.calls.None() }
+func Idle(c *Client) bool { return c.watchdog.Idle() && c.calls.None() }
 
 // InLine is how many of a client wait for a lock.
 func InLine(l Locker) int {
@@ -77,7 +77,7 @@ func Renewing(c *Client, n int) (renew func() bool) {
 			h.unlock()
 		}
 		for _, h := range all {
-			c.watchdog.move(&h.entry, now)
+			c.watchdog.Move(&h.Entry, now)
 		}
 		end := time.Now().Add(10 * time.Second)
 		for _, h := range all {

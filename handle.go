@@ -143,7 +143,7 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	if first {
 		h.known = &known{next: c.now().Add(c.cfg.watchdogLease / 3)}
 		h.batch = nil
-		c.watchdog.hurry(&h.entry)
+		c.watchdog.Hurry(&h.Entry)
 	}
 	listens = listens && !h.known.listens
 	h.known.listens = h.known.listens || listens
@@ -187,7 +187,7 @@ func (h *hold) looksForAdoption() {
 	defer h.unlock()
 	if h.isKnownLocked() && h.state == held {
 		h.known.next = h.core.c.now()
-		h.core.c.watchdog.hurry(&h.entry)
+		h.core.c.watchdog.Hurry(&h.Entry)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/oplock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/timers"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -18,7 +19,7 @@ import (
 // Redis says so). What has ended never comes back. Shutdown ends the leases, but not
 // the hold: it is renewed until its owner has unlocked it.
 type hold struct {
-	entry // among the timers: see watchdog.go
+	timers.Entry // among the timers: see watchdog.go
 
 	core   *core
 	owned  *owned      // by the owner of WithOwner; nil: it has none
@@ -161,7 +162,7 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	}
 	at := h.nextLocked()
 	h.unlock()
-	h.core.c.watchdog.watch(h, at)
+	h.core.c.watchdog.watch(h.number, &h.Entry, h, at)
 	h.owned.set(h)
 	h.core.c.presence.use()
 	return l
@@ -237,7 +238,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 	case h.renewed > 0 && a.lease < cfg.watchdogLease:
 		h.renewAt = renewAt // a short fixed lease does not put off the next renewal
 	}
-	h.core.c.watchdog.move(&h.entry, h.nextLocked())
+	h.core.c.watchdog.Move(&h.Entry, h.nextLocked())
 	return lease, nil
 }
 
@@ -397,7 +398,7 @@ func (h *hold) endLocked(s state, cause error) {
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
-	h.core.c.watchdog.forget(h)
+	h.core.c.watchdog.forget(h.number, &h.Entry)
 	h.deafenLocked()
 	h.forgetLocked()
 	if s == over {

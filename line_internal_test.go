@@ -245,7 +245,7 @@ func (p *pool) add(c *Client, n int64) {
 func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := unserved(t, WithLongestPoll(MaxLease))
-		defer c.watchdog.close()
+		defer c.watchdog.Close()
 		p := &pool{}
 		const waiters = 1000
 		var ends []context.CancelFunc
@@ -295,7 +295,7 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := unserved(t, WithLongestPoll(MaxLease))
-		defer c.watchdog.close()
+		defer c.watchdog.Close()
 		p := &pool{}
 		needs := []int64{2, 1, 1, 3, 1, 5, 1}
 		var outcomes []chan error
@@ -336,7 +336,7 @@ func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
 func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := unserved(t, WithLongestPoll(MaxLease))
-		defer c.watchdog.close()
+		defer c.watchdog.Close()
 		p := &pool{}
 		var outcomes []chan error
 		for range 100 {

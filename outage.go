@@ -1,7 +1,6 @@
 package rlock
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -10,24 +9,12 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// cleanUp has a task repeated in the background, between two times, until Redis has confirmed it: see cleanups.
-// Then it calls then, if that is not nil.
-func (c *Client) cleanUp(of any, t protocol.Task, from, until clock.Instant, then func()) *cleanup {
-	u := c.cleanups.add(of, t, from, until, then)
+// cleanUp has a task repeated in the background, between two times, until Redis has confirmed it: see
+// timers.CleanUps.
+func (c *Client) cleanUp(of any, t protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
+	over = c.cleanups.Add(of, t, from, until, then)
 	c.presence.use()
-	return u
-}
-
-// cleanUpFailed tells the Observer that a clean-up is repeated.
-func (c *Client) cleanUpFailed(of any, operation string, err error) {
-	if c.events.retries == nil {
-		return
-	}
-	e := RetryEvent{Operation: operation, Locks: 1, Err: err}
-	if lock, ok := of.(protocol.LockID); ok {
-		e.Lock = lock.Name
-	}
-	c.events.Later(func() { c.events.retry(context.Background(), e) })
+	return over
 }
 
 // forget ends an operation that has failed. If it may have had an effect, or may have one
@@ -44,11 +31,11 @@ func (c *Client) forget(of protocol.LockID, p *protocol.Page, effect bool, undo 
 // undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
 // the task is not repeated any more.
 func (c *Client) undoThen(of protocol.LockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
-	u := c.cleanUp(of, t, c.now(), until, then)
+	over := c.cleanUp(of, t, c.now(), until, then)
 	grace := time.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
 	select {
-	case <-u.done:
+	case <-over:
 		c.lines.wake(of)
 		return true
 	case <-grace.C:

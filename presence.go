@@ -10,6 +10,7 @@ import (
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/timers"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -25,11 +26,11 @@ const (
 	takeBackWithin = time.Second
 )
 
-// presence is the duty to write that key. Who is the home of RedLocks writes it on all their nodes: any
+// presence is the task that writes that key. Who is the home of RedLocks writes it on all their nodes: any
 // of them may be asked.
 type presence struct {
 	site   *protocol.Site
-	timers *timers
+	timers *timers.Timers
 	events *events
 	calls  *wire.Tally // acquires and unlocks under way
 	seed   uint64
@@ -37,7 +38,7 @@ type presence struct {
 	key    string
 	self   Process
 	text   string
-	entry  entry
+	entry  timers.Entry
 	told   sync.Once   // of logging that Redis refuses it
 	idle   atomic.Bool // the client is not in use, as far as that is known: see use
 
@@ -51,28 +52,28 @@ type presence struct {
 	over    bool
 }
 
-var _ duty = (*presence)(nil)
+var _ timers.Task = (*presence)(nil)
 
-// begin gives the watchdog the duty.
+// begin has the timers call it.
 func (p *presence) begin(prefix string, self Process) {
 	p.key, p.self, p.begins = protocol.ClientKey(prefix, p.site.Client), self, true
 	p.text = introduces(p.site.Client, p.self)
 	p.idle.Store(true)
-	p.timers.addBackground(&p.entry, p)
+	p.timers.AddBackground(&p.entry, p)
 }
 
 // use is called when a hold, a wait or a clean-up has begun: the key is written from now on, for as long as the
 // client is in use.
 func (p *presence) use() {
 	if p != nil && p.idle.Load() && p.idle.CompareAndSwap(true, false) {
-		p.timers.hurry(&p.entry)
+		p.timers.Hurry(&p.entry)
 	}
 }
 
 // alsoOn has it written on a node of a RedLock too, as long as the client of the node is not closed.
 func (p *presence) alsoOn(node *guests) {
 	if p != nil && node.on != p.site.Wire && node.admit(p) {
-		p.timers.move(&p.entry, p.timers.now())
+		p.timers.Move(&p.entry, p.timers.Now())
 	}
 }
 
@@ -85,38 +86,38 @@ func (p *presence) writesOn(host *guests) {
 }
 
 // inUse reports whether the client holds, waits for, or cleans up anything.
-func (p *presence) inUse() bool { return !p.timers.idle() || !p.calls.None() }
+func (p *presence) inUse() bool { return !p.timers.Idle() || !p.calls.None() }
 
-// Due implements duty.
-func (p *presence) Due(now clock.Instant, slack time.Duration) (chore, clock.Instant) {
+// Due implements timers.Task.
+func (p *presence) Due(now clock.Instant, slack time.Duration) (timers.Do, clock.Instant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.over:
-		return chore{}, 0
+		return timers.Do{}, 0
 	case p.idle.Load(): // the client shuts down
-		return chore{}, now.Add(seam.FarAway)
+		return timers.Do{}, now.Add(seam.FarAway)
 	case p.next.After(now.Add(slack)): // it shuts down, or was used while this found out whether it is in use
-		return chore{}, p.next
+		return timers.Do{}, p.next
 	case !p.begins:
 		p.idle.Store(true) // first: what begins after the look below has it called again
 		if !p.inUse() {
 			p.begins = true
-			return chore{}, now.Add(seam.FarAway)
+			return timers.Do{}, now.Add(seam.FarAway)
 		}
 		p.idle.Store(false)
 	}
 	p.begins, p.written = false, true
 	p.next = now.Add(p.site.CommandTimeout + introduceAgain) // if no answer comes
-	return chore{task: p.site.Introduce(p.key, p.text, introduceFor, &p.own, p.others)}, p.next
+	return timers.Do{Task: p.site.Introduce(p.key, p.text, introduceFor, &p.own, p.others)}, p.next
 }
 
-// Answered implements duty.
-func (p *presence) Answered(_ chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+// Answered implements timers.Task.
+func (p *presence) Answered(_ timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 { // there are more nodes meanwhile
-		return p.timers.now()
+		return p.timers.Now()
 	}
 	// Clients that begin together do not go on writing together.
 	p.next = sent.Add(introduceEvery - seam.Jitter(p.seed, 0, p.turn, introduceEvery/8))
@@ -130,7 +131,7 @@ func (p *presence) Answered(_ chore, sent clock.Instant, r protocol.Result[proto
 			})
 		})
 	default:
-		p.next = p.timers.now().Add(introduceAgain)
+		p.next = p.timers.Now().Add(introduceAgain)
 	}
 	return p.next
 }
@@ -244,5 +245,5 @@ func (g *guests) leave(ctx context.Context) {
 	all.Wait()
 }
 
-// Drain implements duty: what is held is still somebody's.
+// Drain implements timers.Task: what is held is still somebody's.
 func (p *presence) Drain() {}

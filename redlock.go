@@ -149,7 +149,7 @@ func redNode(i int, c *Client, lock string) quorum.Node {
 	n := quorum.Node{
 		Wire: c.wire, Name: fmt.Sprint("node ", i+1), Listen: c.hub.Listen, Calls: &c.calls, Knowledge: &c.knowledge,
 		CleanUp: func(t protocol.Task, from, until time.Time) bool {
-			if c.watchdog.isClosed() {
+			if c.watchdog.IsClosed() {
 				return false
 			}
 			c.cleanUp(redCleanup(lock), t, c.timeline.At(from), c.timeline.At(until), nil)

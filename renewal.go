@@ -9,10 +9,11 @@ import (
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/timers"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-var _ duty = (*hold)(nil)
+var _ timers.Task = (*hold)(nil)
 
 // What the watchdog sends a request of a hold for.
 const (
@@ -60,17 +61,17 @@ func (h *hold) guardLocked() clock.Instant {
 	return h.renewAt
 }
 
-// Due implements duty.
-func (h *hold) Due(now clock.Instant, slack time.Duration) (do chore, next clock.Instant) {
+// Due implements timers.Task.
+func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next clock.Instant) {
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(now)
 	if h.state != held {
-		return chore{}, 0
+		return timers.Do{}, 0
 	}
 	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = chore{task: h.renewalLocked(lease), kind: toRenew}
+		do = timers.Do{Task: h.renewalLocked(lease), Kind: toRenew}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -79,23 +80,23 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do chore, next clock
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
 	} else if h.renewed == 0 && h.guardsLocked() && !h.guardLocked().After(now.Add(slack)) {
-		do = chore{task: h.renewalLocked(0)}
+		do = timers.Do{Task: h.renewalLocked(0)}
 		h.seldomLocked().guardAt = now.Add(lease / 3)
 	} else if h.isKnownLocked() && !h.known.next.After(now.Add(slack)) {
-		do = chore{task: h.renewalLocked(0), kind: toLook}
+		do = timers.Do{Task: h.renewalLocked(0), Kind: toLook}
 	} else if h.listensLocked() && !h.hears.next.After(now.Add(slack)) {
 		do = h.askLocked(now)
 	}
-	if do.task != nil && do.kind&toHear == 0 && h.isKnownLocked() {
+	if do.Task != nil && do.Kind&toHear == 0 && h.isKnownLocked() {
 		h.known.next = now.Add(lease / 3)
-		do.kind |= knowing
+		do.Kind |= knowing
 	}
 	return do, h.nextLocked()
 }
 
-// Answered implements duty.
-func (h *hold) Answered(did chore, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
-	renews := did.kind&toRenew != 0
+// Answered implements timers.Task.
+func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+	renews := did.Kind&toRenew != 0
 	if renews && r.OfQuorum { // of other servers the pipelines tell
 		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
 	}
@@ -106,7 +107,7 @@ func (h *hold) Answered(did chore, sent clock.Instant, r protocol.Result[protoco
 	if h.state != held {
 		return 0 // a release came first: the answer may mean that
 	}
-	if did.kind&toHear != 0 {
+	if did.Kind&toHear != 0 {
 		h.toldLocked(now, r)
 		return h.nextLocked()
 	}
@@ -119,7 +120,7 @@ func (h *hold) Answered(did chore, sent clock.Instant, r protocol.Result[protoco
 		h.tellRenewalLocked(sent, now, cmp.Or(err, r.Doubt))
 	}
 	switch {
-	case err == nil && r.Outcome != protocol.Done && did.kind&knowing == 0 && h.isKnownLocked():
+	case err == nil && r.Outcome != protocol.Done && did.Kind&knowing == 0 && h.isKnownLocked():
 		h.known.next = now // it was sent before the handle was made known, and does not tell of an adoption
 	case err == nil && r.Outcome != protocol.Done:
 		h.loseLocked(now, absence(r.Outcome))
@@ -129,7 +130,7 @@ func (h *hold) Answered(did chore, sent clock.Instant, r protocol.Result[protoco
 		h.doubtLocked(r.Doubt)
 	case renews:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
-	case did.kind&toLook != 0 && err != nil:
+	case did.Kind&toLook != 0 && err != nil:
 		h.known.next = min(h.known.next, now.Add(h.core.retryAfter()))
 	case err != nil:
 		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
@@ -173,11 +174,11 @@ func (h *hold) renewNow() {
 	defer h.unlock()
 	if h.state == held {
 		h.renewAt = h.core.c.now()
-		h.core.c.watchdog.hurry(&h.entry)
+		h.core.c.watchdog.Hurry(&h.Entry)
 	}
 }
 
-// Drain implements duty: the client shuts down. It tells the holder, which keeps the lock
+// Drain implements timers.Task: the client shuts down. It tells the holder, which keeps the lock
 // until it unlocks, because it may still work.
 func (h *hold) Drain() {
 	h.lock()
@@ -193,13 +194,13 @@ func (h *hold) askNow() {
 	c := h.core.c
 	sent := c.now()
 	h.lock()
-	look, did := h.renewalLocked(0), chore{}
+	look, did := h.renewalLocked(0), timers.Do{}
 	if h.isKnownLocked() {
-		did.kind = knowing
+		did.Kind = knowing
 	}
 	h.unlock()
 	r := look.Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.move(&h.entry, h.Answered(did, sent, r))
+	c.watchdog.Move(&h.Entry, h.Answered(did, sent, r))
 }
 
 // observed is nil if there is no Observer. It does not change once the hold is in service.
@@ -316,6 +317,6 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		// A short extension does not put off the next renewal.
 		h.renewAt, h.attempts, h.failure = renewAt, attempts, failure
 	}
-	c.watchdog.move(&h.entry, h.nextLocked())
+	c.watchdog.Move(&h.Entry, h.nextLocked())
 	return nil
 }

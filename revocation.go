@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/timers"
 )
 
 // Revocation: whoever wants a lock asks its holder to give it up (RequestRelease), and the
@@ -146,14 +147,14 @@ func (h *hold) looksNow() {
 	defer h.unlock()
 	if h.listensLocked() {
 		h.hears.next = h.core.c.now()
-		h.core.c.watchdog.hurry(&h.entry)
+		h.core.c.watchdog.Hurry(&h.Entry)
 	}
 }
 
 // askLocked is a look for the key. A message that comes from now on calls for another one.
-func (h *hold) askLocked(now clock.Instant) chore {
+func (h *hold) askLocked(now clock.Instant) timers.Do {
 	h.hears.next = now.Add(h.core.c.cfg.watchdogLease / 3)
-	return chore{task: h.core.asks.Revocation().Asked(h.id()), kind: toHear}
+	return timers.Do{Task: h.core.asks.Revocation().Asked(h.id()), Kind: toHear}
 }
 
 // toldLocked handles the answer to a look for the key.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/timers"
 )
 
 // Shutdown ends the client in good order. At once no lock is granted, waiters return, watches end, and
@@ -26,11 +27,11 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("rlock: %w", errNoContext)
 	}
 	c.once.Do(func() { close(c.closing) })
-	c.watchdog.drain()
+	c.watchdog.Drain()
 	err := c.released(ctx)
 	c.sayGoodbye(ctx, err == nil)
 	c.wire.Stop()
-	left := c.watchdog.close()
+	left := c.watchdog.Close()
 
 	// Goroutines that end at once are waited for in any case, so that nothing of
 	// the client runs any more, but not those that hang in go-redis.
@@ -75,7 +76,7 @@ func (c *Client) released(ctx context.Context) error {
 	for {
 		// A call that is under way may leave a hold or a clean-up when it ends. So
 		// nothing is left only if there is none after the last call.
-		err := c.watchdog.waitIdle(waiting)
+		err := c.watchdog.WaitIdle(waiting)
 		if err == nil {
 			err = c.calls.Wait(waiting)
 		}
@@ -84,7 +85,7 @@ func (c *Client) released(ctx context.Context) error {
 			return errStopped
 		case err != nil:
 			return err
-		case c.watchdog.idle():
+		case c.watchdog.Idle():
 			return nil
 		}
 	}
@@ -96,7 +97,7 @@ var errStopped = errors.New("an earlier shutdown ran out of time")
 const unreleasedNames = 5
 
 // unreleased says in words what Shutdown had no time for.
-func unreleased(left []duty) string {
+func unreleased(left []timers.Task) string {
 	var names []string
 	for _, d := range left {
 		if h, ok := d.(*hold); ok {

@@ -30,7 +30,7 @@ func (c *Client) Stats() Stats {
 	}
 	return Stats{
 		Holds:          c.watchdog.count(),
-		CleanUps:       c.cleanups.count(),
+		CleanUps:       c.cleanups.Count(),
 		Waiters:        c.lines.count(),
 		Renewals:       c.totals.renewals.Load(),
 		FailedRenewals: c.totals.failedRenewals.Load(),
@@ -45,8 +45,8 @@ func (c *Client) Held() []*Lease {
 		return nil
 	}
 	var all []*Lease
-	for _, h := range c.watchdog.all() {
-		all = h.openTo(all)
+	for _, w := range c.watchdog.all() {
+		all = w.(*hold).openTo(all)
 	}
 	slices.SortStableFunc(all, func(a, b *Lease) int { return cmp.Compare(a.since, b.since) })
 	return all
@@ -81,7 +81,8 @@ func (q *lines) count() (n int) {
 // longer, of which one third is how often they are renewed; when the first of these is lost; and why
 // its renewal has failed, if that is known.
 func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
-	for _, h := range c.watchdog.all() {
+	for _, w := range c.watchdog.all() {
+		h := w.(*hold)
 		h.lock()
 		now := c.now()
 		h.checkLocked(now)

@@ -83,7 +83,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 		return d
 	case d.rest > 0:
 		l.endLocked(ErrUnlocked)
-		c.watchdog.move(&h.entry, h.nextLocked())
+		c.watchdog.Move(&h.Entry, h.nextLocked())
 	default:
 		l.ends = true
 		l.endLocked(ErrUnlocked)

@@ -9,51 +9,60 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/timers"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // watchdog looks after the holds of a client: each is one of the timers, which call it when it has to be
 // renewed (renewal.go), and at its deadline. The watchdog knows which holds there are, and logs outages.
 type watchdog struct {
-	*timers
+	*timers.Timers
 	events *events
 
-	mu      sync.Mutex // guards the rest
-	holds   map[int64]*hold
-	most    int // holds that there were
+	mu      sync.Mutex        // guards the rest
+	holds   map[int64]watched // by number
+	most    int               // holds that there were
 	failing failing
 }
 
 // spareHolds is for how many holds that have ended the watchdog keeps room.
 const spareHolds = 1000
 
-func newWatchdog(c *Client) *watchdog {
-	lease := c.cfg.watchdogLease
-	w := &watchdog{events: c.events, failing: failing{lease: lease}}
-	w.timers = newTimers(timersConfig{
-		env: &c.env, timeline: c.timeline, wire: c.wire, slack: min(lease/60, 100*time.Millisecond), answered: w.renewed,
+func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
+	w := &watchdog{events: events, failing: failing{lease: lease}}
+	w.Timers = timers.New(timers.Config{
+		Env: env, Timeline: t, Wire: d, Slack: min(lease/60, 100*time.Millisecond), Answered: w.renewed,
 	})
 	return w
 }
 
-// watch begins to look after a hold, which is due at a time.
-func (w *watchdog) watch(h *hold, at clock.Instant) {
+// watched is what the watchdog knows of a hold.
+type watched interface {
+	timers.Task
+	lockName() string
+	fence() int64 // 0: others may hold it too
+	askNow()      // asks Redis about it, as a renewal does, and waits for the answer
+}
+
+// watch begins to look after the hold with a number, which is due at a time.
+func (w *watchdog) watch(number int64, e *timers.Entry, h watched, at clock.Instant) {
 	w.mu.Lock()
 	if w.holds == nil {
-		w.holds = map[int64]*hold{}
+		w.holds = map[int64]watched{}
 	}
-	w.holds[h.number] = h
+	w.holds[number] = h
 	w.mu.Unlock()
-	w.add(&h.entry, h, at)
+	w.Add(e, h, at)
 }
 
 // forget is called when a hold has ended.
-func (w *watchdog) forget(h *hold) {
-	w.remove(&h.entry)
+func (w *watchdog) forget(number int64, e *timers.Entry) {
+	w.Remove(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most = max(w.most, len(w.holds))
-	if delete(w.holds, h.number); len(w.holds) > 0 {
+	if delete(w.holds, number); len(w.holds) > 0 {
 		return
 	}
 	w.failing.nodes = nil // nobody sees any more how the outages end
@@ -63,7 +72,7 @@ func (w *watchdog) forget(h *hold) {
 }
 
 // all returns the holds, in no order.
-func (w *watchdog) all() []*hold {
+func (w *watchdog) all() []watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.holds))
@@ -81,7 +90,7 @@ func (w *watchdog) tokenOf(number int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h := w.holds[number]; h != nil {
-		return h.token
+		return h.fence()
 	}
 	return 0
 }
@@ -145,7 +154,7 @@ func (w *watchdog) renewed(node redis.UniversalClient, renewals []wire.Answer) {
 func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.now()
+	now := w.Now()
 	switch {
 	case renewed:
 		if after, ends := w.failing.succeeds(key, now); ends {

@@ -33,14 +33,14 @@ func unserved(t testing.TB, opts ...Option) *Client {
 func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 	h := &hold{core: l, number: int64(n), token: int64(n)}
 	h.deadline = c.now().Add(time.Hour)
-	c.watchdog.watch(h, at)
+	c.watchdog.watch(h.number, &h.Entry, h, at)
 	return h
 }
 
 // The token of a hold is known until it ends; then no room is kept for very many.
 func TestWatchdogKnowsItsHolds(t *testing.T) {
 	c := unserved(t)
-	defer c.watchdog.close()
+	defer c.watchdog.Close()
 	l := c.NewLock("a").core
 	var all []*hold
 	for i := range 2 * spareHolds {
@@ -55,7 +55,7 @@ func TestWatchdogKnowsItsHolds(t *testing.T) {
 		t.Errorf("%d holds are listed and %d counted, want %d", n, c.watchdog.count(), len(all))
 	}
 	for _, h := range all {
-		c.watchdog.forget(h)
+		c.watchdog.forget(h.number, &h.Entry)
 		if got := c.watchdog.tokenOf(h.number); got != 0 {
 			t.Fatalf("token %d of a hold that has ended", got)
 		}
@@ -130,7 +130,7 @@ func TestShutdownWithAnObserverThatNeverReturns(t *testing.T) {
 // confirm leases: what they know ends with the fixed lease, so a renewal is due at once.
 func TestReentryThatReplicasDoNotKnowIsRenewedInTime(t *testing.T) {
 	c := unserved(t, WithReplicaAck(1, time.Second))
-	defer c.watchdog.close()
+	defer c.watchdog.Close()
 	l := grantingLock(c, "a")
 	h := &hold{core: l, number: 1, token: 1}
 	short := h.begin(c.now(), c.now(), acquireConfig{lease: 2 * time.Second, hasLease: true})
@@ -167,7 +167,7 @@ func TestOutageEndsWithItsRenewals(t *testing.T) {
 		return log.String()
 	}
 	c := unserved(t, seam.Option(seam.Env{Clock: &clock}).(Option), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	defer c.watchdog.close()
+	defer c.watchdog.Close()
 	w := c.watchdog
 	standIn(c, c.NewLock("a").core, 1, c.now().Add(100*time.Hour)) // of another node
 	lines(c)

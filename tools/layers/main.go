@@ -30,6 +30,7 @@ var house = [][]string{
 	{"internal/notify"},
 	{"internal/pubsub"},
 	{"internal/protocol"},
+	{"internal/timers"},
 	{"internal/quorum"},
 	{"."},
 }

@@ -1,4 +1,4 @@
-package rlock
+package timers
 
 import (
 	"sync"
@@ -11,67 +11,67 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// cleanupsConfig is what cleanups need.
-type cleanupsConfig struct {
-	wire     *wire.Deployment
-	timers   *timers
-	retried  func(of any, operation string, err error) // is told of a failure
-	patience time.Duration                             // for the first copy of a request
+// CleanUpsConfig is what CleanUps need.
+type CleanUpsConfig struct {
+	Wire     *wire.Deployment
+	Timers   *Timers
+	Retried  func(of any, operation string, err error) // is told of a failure
+	Patience time.Duration                             // for the first copy of a request
 }
 
-// newCleanups returns cleanups of which there are none.
-func newCleanups(c cleanupsConfig) *cleanups { return &cleanups{cleanupsConfig: c} }
+// NewCleanUps returns CleanUps of which there are none.
+func NewCleanUps(c CleanUpsConfig) *CleanUps { return &CleanUps{CleanUpsConfig: c} }
 
-// cleanups are what a client still has to end in Redis after the callers have returned.
+// CleanUps are what a client still has to end in Redis after the callers have returned.
 // Only some clean-ups of a lock run at once: if ten thousand waiters are canceled
 // together, as at a deploy, Redis serves others between them. A clean-up that is not
 // answered soon lets the next one run, and is repeated with growing pauses. While the server does
 // not answer, only a PING asks whether it does. What was held up by that comes a few at a
 // time afterwards: an outage may leave tens of thousands, and the server has to serve others.
-type cleanups struct {
-	cleanupsConfig
+type CleanUps struct {
+	CleanUpsConfig
 
 	open  atomic.Int64 // those that are not over
-	mu    sync.Mutex   // guards the rest, and cleanup.phase
-	lines map[any]*cleanupLine
+	mu    sync.Mutex   // guards the rest, and cleanUp.phase
+	lines map[any]*cleanUpLine
 	turn  clock.Instant // the last that a clean-up was given
 	taken int           // how many have that turn
 }
 
-// mostCleanups is how many clean-ups of one lock a client has under way at once.
-const mostCleanups = 32
+// mostCleanUps is how many clean-ups of one lock a client has under way at once.
+const mostCleanUps = 32
 
 // One pipeline of clean-ups that were held up is sent each turnEvery: a thousand in a second.
 const turnEvery = wire.RoundSize * time.Millisecond
 
-// cleanupLine are the clean-ups of one lock.
-type cleanupLine struct {
+// cleanUpLine are the clean-ups of one lock.
+type cleanUpLine struct {
 	underWay int
-	waiting  []*cleanup
+	waiting  []*cleanUp
 }
 
-// cleanupPhase is how far a clean-up has got in its line.
-type cleanupPhase int
+// cleanUpPhase is how far a clean-up has got in its line.
+type cleanUpPhase int
 
 const (
-	unbounded cleanupPhase = iota // it does not count, or not any more
+	unbounded cleanUpPhase = iota // it does not count, or not any more
 	waiting                       // it is not called
 	admitted                      // it is one of those under way
 )
 
-// cleanup ends a hold in Redis: that of an acquire that was given up, or of a release
+// cleanUp ends a hold in Redis: that of an acquire that was given up, or of a release
 // without an answer. It is repeated until Redis confirms it, or until the hold would have
 // run out by itself.
-type cleanup struct {
-	entry
-	of    *cleanups
+type cleanUp struct {
+	Entry
+	of    *CleanUps
 	lock  any // whose line it is in
 	task  protocol.Task
 	until clock.Instant
 	done  chan struct{} // closed when it is over
 	then  func()        // called when it is over, if not nil; it must be quick
 
-	phase cleanupPhase // guarded by cleanups.mu
+	phase cleanUpPhase // guarded by CleanUps.mu
 
 	mu     sync.Mutex // guards the rest
 	pause  time.Duration
@@ -84,41 +84,41 @@ type cleanup struct {
 	last   bool // the client shuts down: a lasting error ends the clean-up
 }
 
-var _ duty = (*cleanup)(nil)
+var _ Task = (*cleanUp)(nil)
 
-// add begins a clean-up of a lock at the time from. It is repeated until the time until. When it is over it
-// calls then, if that is not nil.
-func (s *cleanups) add(lock any, task protocol.Task, from, until clock.Instant, then func()) *cleanup {
-	u := &cleanup{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
+// Add begins a clean-up of a lock at the time from. It is repeated until the time until. When it is over it
+// calls then, if that is not nil, and closes the channel that is returned.
+func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
+	u := &cleanUp{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
 	s.open.Add(1)
-	now := s.timers.now()
+	now := s.Timers.Now()
 	if task.OfQuorum() || from.After(now) {
-		s.timers.add(&u.entry, u, from)
-		return u
+		s.Timers.Add(&u.Entry, u, from)
+		return u.done
 	}
-	s.timers.add(&u.entry, u, now.Add(seam.FarAway))
+	s.Timers.Add(&u.Entry, u, now.Add(seam.FarAway))
 	if s.admit(u) {
-		s.timers.move(&u.entry, from)
+		s.Timers.Move(&u.Entry, from)
 	}
-	return u
+	return u.done
 }
 
-// count is how many are not over.
-func (s *cleanups) count() int { return int(s.open.Load()) }
+// Count is how many are not over.
+func (s *CleanUps) Count() int { return int(s.open.Load()) }
 
 // admit reports whether u may run now. Otherwise pass returns it when it may.
-func (s *cleanups) admit(u *cleanup) bool {
+func (s *CleanUps) admit(u *cleanUp) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lines == nil {
-		s.lines = map[any]*cleanupLine{}
+		s.lines = map[any]*cleanUpLine{}
 	}
 	line := s.lines[u.lock]
 	if line == nil {
-		line = &cleanupLine{}
+		line = &cleanUpLine{}
 		s.lines[u.lock] = line
 	}
-	if line.underWay == mostCleanups {
+	if line.underWay == mostCleanUps {
 		u.phase = waiting
 		line.waiting = append(line.waiting, u)
 		return false
@@ -130,7 +130,7 @@ func (s *cleanups) admit(u *cleanup) bool {
 
 // pass takes u out of those under way, and returns the clean-up that may run instead, or
 // nil.
-func (s *cleanups) pass(u *cleanup) (next *cleanup) {
+func (s *CleanUps) pass(u *cleanUp) (next *cleanUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := u.phase == admitted
@@ -154,7 +154,7 @@ func (s *cleanups) pass(u *cleanup) (next *cleanup) {
 }
 
 // turnAfter returns when a clean-up that was held up may be sent.
-func (s *cleanups) turnAfter(now clock.Instant) clock.Instant {
+func (s *CleanUps) turnAfter(now clock.Instant) clock.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -168,44 +168,44 @@ func (s *cleanups) turnAfter(now clock.Instant) clock.Instant {
 }
 
 // yield lets the next clean-up of the lock run.
-func (u *cleanup) yield() {
+func (u *cleanUp) yield() {
 	if next := u.of.pass(u); next != nil {
-		u.of.timers.move(&next.entry, u.of.timers.now())
+		u.of.Timers.Move(&next.Entry, u.of.Timers.Now())
 	}
 }
 
-// Due implements duty.
-func (u *cleanup) Due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
+// Due implements Task.
+func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over || now.After(u.until) {
 		u.endLocked()
-		return chore{}, 0
+		return Do{}, 0
 	}
 	if u.needlessLocked() {
 		u.endLocked()
-		return chore{}, 0
+		return Do{}, 0
 	}
 	if now.Before(u.next) {
-		return chore{}, u.next
+		return Do{}, u.next
 	}
 	if !u.task.OfQuorum() {
 		if u.copies > 0 && !u.late {
 			u.late, u.held = true, true
-			u.of.wire.Failed(wire.NoAnswer(u.of.patience, nil)) // not to be sure, but a PING will tell
+			u.of.Wire.Failed(wire.NoAnswer(u.of.Patience, nil)) // not to be sure, but a PING will tell
 		}
-		if u.of.wire.IsLost(u.of.patience) {
+		if u.of.Wire.IsLost(u.of.Patience) {
 			u.yield()
 			u.held, u.turn = true, false
 			u.next = now.Add(u.pause)
 			u.pause = min(2*u.pause, time.Second)
-			return chore{}, u.next
+			return Do{}, u.next
 		}
 		if u.held && !u.turn {
 			u.turn = true
 			if at := u.of.turnAfter(now); at.After(now) {
 				u.next = at
-				return chore{}, at
+				return Do{}, at
 			}
 		}
 	}
@@ -214,15 +214,15 @@ func (u *cleanup) Due(now clock.Instant, _ time.Duration) (chore, clock.Instant)
 	if u.copies > 0 {
 		u.yield()
 	}
-	patience := u.of.patience << min(u.copies, 4)
+	patience := u.of.Patience << min(u.copies, 4)
 	u.copies++
 	u.late, u.held, u.turn = false, false, false
 	u.next = now.Add(max(u.pause, patience))
-	return chore{task: u.task}, u.next
+	return Do{Task: u.task}, u.next
 }
 
-// Answered implements duty.
-func (u *cleanup) Answered(_ chore, _ clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+// Answered implements Task.
+func (u *cleanUp) Answered(_ Do, _ clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {
@@ -235,17 +235,17 @@ func (u *cleanup) Answered(_ chore, _ clock.Instant, r protocol.Result[protocol.
 		u.endLocked()
 		return 0
 	}
-	u.of.retried(u.lock, u.task.Name(), r.Err)
+	u.of.Retried(u.lock, u.task.Name(), r.Err)
 	u.yield()
 	u.copies, u.held = 0, true
 	if !u.task.OfQuorum() {
-		u.of.wire.Failed(r.Err)
+		u.of.Wire.Failed(r.Err)
 	}
 	if u.needlessLocked() {
 		u.endLocked()
 		return 0
 	}
-	u.next = u.of.timers.now().Add(u.pause)
+	u.next = u.of.Timers.Now().Add(u.pause)
 	longest := time.Second
 	if lasts {
 		longest = 10 * time.Second
@@ -255,12 +255,12 @@ func (u *cleanup) Answered(_ chore, _ clock.Instant, r protocol.Result[protocol.
 }
 
 // needlessLocked reports whether the client shuts down and nobody needs the clean-up.
-func (u *cleanup) needlessLocked() bool {
+func (u *cleanUp) needlessLocked() bool {
 	task, ok := u.task.(protocol.Dispensable)
 	return ok && u.last && task.Dispensable()
 }
 
-func (u *cleanup) endLocked() {
+func (u *cleanUp) endLocked() {
 	if !u.over {
 		u.over = true
 		u.of.open.Add(-1)
@@ -272,10 +272,10 @@ func (u *cleanup) endLocked() {
 	}
 }
 
-// Drain implements duty.
-func (u *cleanup) Drain() {
+// Drain implements Task.
+func (u *cleanUp) Drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.last = true
-	u.next = u.of.timers.now()
+	u.next = u.of.Timers.Now()
 }

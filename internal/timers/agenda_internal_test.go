@@ -1,4 +1,4 @@
-package rlock
+package timers
 
 import (
 	"math/rand/v2"
@@ -14,10 +14,10 @@ func TestAgenda(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var g agenda
-		want := map[*entry]clock.Instant{}
-		all := make([]*entry, 300)
+		want := map[*Entry]clock.Instant{}
+		all := make([]*Entry, 300)
 		for i := range all {
-			all[i] = &entry{}
+			all[i] = &Entry{}
 		}
 		ranges := []time.Duration{time.Millisecond, time.Second, 10 * time.Second, time.Hour}
 		now := clock.Instant(1)
@@ -58,7 +58,7 @@ func TestAgenda(t *testing.T) {
 // Room for very many entries is given back when they have gone.
 func TestAgendaShrinks(t *testing.T) {
 	var g agenda
-	all := make([]entry, 100*spare)
+	all := make([]Entry, 100*spare)
 	for i := range all {
 		g.set(&all[i], clock.Instant(i+1))
 	}

@@ -1,4 +1,4 @@
-package rlock
+package timers
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // unservedTimers are those of a client of a server that is not there.
-func unservedTimers(t *testing.T) *timers {
+func unservedTimers(t *testing.T) *Timers {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -24,61 +24,61 @@ func unservedTimers(t *testing.T) *timers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newTimers(timersConfig{env: &seam.Env{Clock: seam.SystemClock{}}, timeline: clock.NewTimeline(seam.SystemClock{}), wire: d})
+	w := New(Config{Env: &seam.Env{Clock: seam.SystemClock{}}, Timeline: clock.NewTimeline(seam.SystemClock{}), Wire: d})
 	t.Cleanup(func() {
-		w.close()
+		w.Close()
 		d.Stop()
 	})
 	return w
 }
 
-// looked is a duty that is due now and then, with nothing to do.
+// looked is a task that is due now and then, with nothing to do.
 type looked struct {
-	entry
+	Entry
 	look func()
 }
 
-func (d *looked) Due(now clock.Instant, _ time.Duration) (chore, clock.Instant) {
+func (d *looked) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	d.look()
-	return chore{}, now.Add(seam.FarAway)
+	return Do{}, now.Add(seam.FarAway)
 }
 
-func (d *looked) Answered(chore, clock.Instant, protocol.Result[protocol.Kept]) clock.Instant {
+func (d *looked) Answered(Do, clock.Instant, protocol.Result[protocol.Kept]) clock.Instant {
 	return 0
 }
 func (d *looked) Drain() {}
 
 // What has ended is forgotten, however many were due at once before.
 func TestWhatHasEndedIsForgotten(t *testing.T) {
-	const duties = 5_000
+	const tasks = 5_000
 	w := unservedTimers(t)
 	var freed, looks atomic.Int32
 	func() {
 		var all []*looked
-		for range duties {
+		for range tasks {
 			d := &looked{look: func() { looks.Add(1) }}
 			runtime.AddCleanup(d, func(int) { freed.Add(1) }, 0)
 			all = append(all, d)
-			w.add(&d.entry, d, w.now())
+			w.Add(&d.Entry, d, w.Now())
 		}
-		for end := time.Now().Add(10 * time.Second); looks.Load() < duties; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); looks.Load() < tasks; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%d of %d were called", looks.Load(), duties)
+				t.Fatalf("%d of %d were called", looks.Load(), tasks)
 			}
 		}
 		for _, d := range all {
-			w.remove(&d.entry)
+			w.Remove(&d.Entry)
 		}
 	}()
-	if !w.idle() {
+	if !w.Idle() {
 		t.Error("something is left")
 	}
-	for end := time.Now().Add(10 * time.Second); freed.Load() < duties && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); freed.Load() < tasks && time.Now().Before(end); {
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond)
 	}
-	if n := freed.Load(); n < duties {
-		t.Errorf("%d of %d that have ended are kept", duties-n, duties)
+	if n := freed.Load(); n < tasks {
+		t.Errorf("%d of %d that have ended are kept", tasks-n, tasks)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestHurriedWhileItIsCalled(t *testing.T) {
 		}
 		if !once {
 			once = true
-			w.hurry(&d.entry)
+			w.Hurry(&d.Entry)
 		}
 	}
-	w.add(&d.entry, d, w.now())
+	w.Add(&d.Entry, d, w.Now())
 	for range 2 {
 		select {
 		case <-looks:
@@ -107,18 +107,18 @@ func TestHurriedWhileItIsCalled(t *testing.T) {
 	}
 }
 
-// A duty that was removed before it was added does not begin; nobody waits for one in the background.
+// A task that was removed before it was added does not begin; nobody waits for one in the background.
 func TestWhatIsNotWaitedFor(t *testing.T) {
 	w := unservedTimers(t)
 	early, background := &looked{look: func() { t.Error("called") }}, &looked{look: func() {}}
-	w.remove(&early.entry)
-	w.add(&early.entry, early, w.now())
-	w.addBackground(&background.entry, background)
-	w.hurry(&background.entry)
-	if !w.idle() {
+	w.Remove(&early.Entry)
+	w.Add(&early.Entry, early, w.Now())
+	w.AddBackground(&background.Entry, background)
+	w.Hurry(&background.Entry)
+	if !w.Idle() {
 		t.Error("something is waited for")
 	}
-	if left := w.close(); len(left) > 0 {
+	if left := w.Close(); len(left) > 0 {
 		t.Errorf("%d are left undone", len(left))
 	}
 }
@@ -135,7 +135,7 @@ func (endOfHold) Send(protocol.Dispatch)                                        
 // left out. One that comes alone later does not wait.
 func TestHeldUpCleanUpsTakeTurns(t *testing.T) {
 	const n = 5_000
-	var s cleanups
+	var s CleanUps
 	now := clock.Instant(time.Hour)
 	turns := map[clock.Instant]int{}
 	for range n {
@@ -154,9 +154,9 @@ func TestHeldUpCleanUpsTakeTurns(t *testing.T) {
 // A clean-up that was held up is sent in its turn, once for each copy that is not answered.
 func TestHeldUpCleanUpIsSentInItsTurn(t *testing.T) {
 	w := unservedTimers(t)
-	s := newCleanups(cleanupsConfig{wire: w.wire, timers: w})
-	now := w.now()
-	u := &cleanup{of: s, task: endOfHold{}, until: now.Add(time.Hour), done: make(chan struct{}), pause: time.Second}
+	s := NewCleanUps(CleanUpsConfig{Wire: w.Wire, Timers: w})
+	now := w.Now()
+	u := &cleanUp{of: s, task: endOfHold{}, until: now.Add(time.Hour), done: make(chan struct{}), pause: time.Second}
 	for i, held := range []bool{false, true, true} {
 		u.held = held
 		if held {
@@ -164,14 +164,14 @@ func TestHeldUpCleanUpIsSentInItsTurn(t *testing.T) {
 				s.turnAfter(now)
 			}
 			for range 2 {
-				if do, next := u.Due(now, 0); do.task != nil || next != now.Add(turnEvery) {
-					t.Fatalf("copy %d: %v, due after %v", i, do.task, next.Sub(now))
+				if do, next := u.Due(now, 0); do.Task != nil || next != now.Add(turnEvery) {
+					t.Fatalf("copy %d: %v, due after %v", i, do.Task, next.Sub(now))
 				}
 			}
 			now = now.Add(turnEvery)
 		}
 		do, next := u.Due(now, 0)
-		if do.task == nil {
+		if do.Task == nil {
 			t.Fatalf("copy %d: not sent", i)
 		}
 		now, u.copies = next, 0 // it was answered

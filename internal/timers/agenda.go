@@ -1,4 +1,4 @@
-package rlock
+package timers
 
 import (
 	"container/heap"
@@ -6,8 +6,8 @@ import (
 	"github.com/go-rlock/rlock/internal/clock"
 )
 
-// agenda is what the watchdog has to do, as a heap: what is due first is on top.
-type agenda []*entry
+// agenda has what is due, as a heap: what is due first is on top.
+type agenda []*Entry
 
 // first returns when something is due.
 func (g agenda) first() (at clock.Instant, any bool) {
@@ -18,15 +18,15 @@ func (g agenda) first() (at clock.Instant, any bool) {
 }
 
 // next takes out what is due first, if that is not after a time.
-func (g *agenda) next(until clock.Instant) *entry {
+func (g *agenda) next(until clock.Instant) *Entry {
 	if at, any := g.first(); !any || at.After(until) {
 		return nil
 	}
-	return heap.Pop(g).(*entry)
+	return heap.Pop(g).(*Entry)
 }
 
 // set sets when an entry is due, which may be in the agenda already.
-func (g *agenda) set(e *entry, at clock.Instant) {
+func (g *agenda) set(e *Entry, at clock.Instant) {
 	e.at = at
 	if e.index > 0 {
 		heap.Fix(g, int(e.index)-1)
@@ -36,7 +36,7 @@ func (g *agenda) set(e *entry, at clock.Instant) {
 }
 
 // remove takes an entry out, if it is in the agenda.
-func (g *agenda) remove(e *entry) {
+func (g *agenda) remove(e *Entry) {
 	if e.index > 0 {
 		heap.Remove(g, int(e.index)-1)
 	}
@@ -51,7 +51,7 @@ func (g agenda) Swap(i, j int) {
 }
 
 func (g *agenda) Push(x any) {
-	e := x.(*entry)
+	e := x.(*Entry)
 	*g = append(*g, e)
 	e.index = int32(len(*g))
 }
