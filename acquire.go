@@ -189,7 +189,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			a.outage.since = began
 		}
 	}
-	c.presence.use()
+	c.presence.Use()
 	if !a.listens && !a.joins { // else it has not looked yet
 		a.observed.contends()
 	}

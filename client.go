@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/presence"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/pubsub"
 	"github.com/go-rlock/rlock/internal/quorum"
@@ -42,13 +43,13 @@ type Client struct {
 	pages    protocol.Pages
 	pollers  *pollers
 	glances  *glances
-	presence *presence // nil: it is anonymous
-	whois    *whois    // nil: it is anonymous
+	presence *presence.Introduction // nil: it is anonymous
+	whois    *presence.WhoIs        // nil: it is anonymous
 
 	// As the home of RedLocks, and as one of their nodes.
 	ballots   quorum.Ballots
 	knowledge quorum.Knowledge
-	guests    guests
+	guests    presence.Guests
 
 	totals   totals
 	lastHold atomic.Int64  // number of the latest hold
@@ -104,15 +105,14 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if c.env.ClientID != "" {
 		c.id, c.seed = c.env.ClientID, c.env.Seed
 	}
-	c.guests.on = c.wire
+	c.guests.On = c.wire
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
 	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
-	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, thisProcess(), ""
+	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, presence.This(c.cfg.label), ""
 	if introduces {
-		self.Label = c.cfg.label
-		name = connectionName(self)
+		name = self.ConnectionName()
 	}
 	c.hub = newHub(&c.env, c.wire, c.events, name)
 	c.site = protocol.Site{
@@ -122,9 +122,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		Quarantine: c.cfg.quarantine(),
 	}
 	if introduces {
-		c.presence = &presence{site: &c.site, timers: c.watchdog.Timers, events: c.events, calls: &c.calls, seed: c.seed, own: protocol.Place{On: c.wire}}
-		c.presence.begin(c.cfg.prefix, self)
-		c.whois = &whois{wire: c.wire, prefix: c.cfg.prefix, self: protocol.ClientOf(c.id + ":1"), process: c.presence.self}
+		c.presence = presence.New(presence.Config{
+			Site: &c.site, Timers: c.watchdog.Timers, Queue: c.events.Queue, Calls: &c.calls, Seed: c.seed, Prefix: c.cfg.prefix, Self: self,
+		})
+		c.whois = presence.NewWhoIs(c.presence)
 	}
 	c.events.Call(func() {
 		c.cfg.logger.Info("rlock: client", "client.id", c.id, "label", c.cfg.label, "prefix", c.cfg.prefix)

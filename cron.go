@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/presence"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -45,7 +46,7 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	l, names := newCore(c, protocol.CronFamily, name, cfg.lockConfig, err)
 	process := ""
 	if p := l.c.presence; p != nil {
-		process = introduces("", p.self)
+		process = p.Self.Text("")
 	}
 	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.takeover, process).At(0)
 	return &CronJob{l}
@@ -227,10 +228,10 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 // processOf is the process that has written a run.
 func (l *core) processOf(r *protocol.Run) Process {
 	if l.c.presence != nil && l.c.numberOf(r.HoldID) != 0 {
-		return l.c.presence.self
+		return Process(l.c.presence.Self)
 	}
-	p, _ := introduced(r.Process)
-	return p
+	p, _ := presence.Read(r.Process)
+	return Process(p)
 }
 
 func (l *core) cronRun(r *protocol.Run) CronRun {

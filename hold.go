@@ -164,7 +164,7 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	h.unlock()
 	h.core.c.watchdog.watch(h.number, &h.Entry, h, at)
 	h.owned.set(h)
-	h.core.c.presence.use()
+	h.core.c.presence.Use()
 	return l
 }
 

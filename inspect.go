@@ -140,7 +140,13 @@ func (l *core) nameHolders(holders []Holder) {
 		defer l.c.end()
 		servers = l.servers()
 	}
-	l.c.whois.name(holders, servers)
+	ids := make([]string, len(holders))
+	for i := range holders {
+		ids[i] = holders[i].HoldID
+	}
+	for i, p := range l.c.whois.Name(ids, servers) {
+		holders[i].Process = Process(p)
+	}
 }
 
 // nameHolder finds out whose hold was seen.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-rlock/rlock/internal/presence"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -165,7 +166,7 @@ func (c *config) validate() error {
 	if c.logger == nil {
 		return invalid("WithLogger(nil)")
 	}
-	if err := checkLabel(c.label); err != nil {
+	if err := presence.CheckLabel(c.label); err != nil {
 		return invalid("%v", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 // timers.CleanUps.
 func (c *Client) cleanUp(of any, t protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
 	over = c.cleanups.Add(of, t, from, until, then)
-	c.presence.use()
+	c.presence.Use()
 	return over
 }
 

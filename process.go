@@ -1,16 +1,8 @@
 package rlock
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Process is the process of a client of this package, as that says itself, or zero: see
@@ -33,99 +25,4 @@ func (p Process) String() string {
 		who = p.Program
 	}
 	return who + "@" + p.Host + " (pid " + strconv.Itoa(p.PID) + ")"
-}
-
-const (
-	mostProgram = MaxLabelLength
-	mostHost    = 253 // bytes of a name in DNS
-)
-
-// began is when this process did, as far as it knows.
-var began = time.Now()
-
-// thisProcess is this process, without a label.
-var thisProcess = sync.OnceValue(func() Process {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "unknown"
-	}
-	program := "unknown"
-	if len(os.Args) > 0 && os.Args[0] != "" {
-		program = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	}
-	return Process{
-		Program: plain(program, mostProgram), Host: plain(host, mostHost),
-		PID: os.Getpid(), Started: began.UTC().Truncate(time.Second),
-	}
-})
-
-// introduction is a Process as Redis has it, for people too.
-type introduction struct {
-	Client  string    `json:"client,omitempty"` // the whole id
-	Label   string    `json:"label,omitempty"`
-	Program string    `json:"program"`
-	Host    string    `json:"host"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
-}
-
-// introduces is the text of a Process in Redis.
-func introduces(client string, p Process) string {
-	text, err := json.Marshal(introduction{client, p.Label, p.Program, p.Host, p.PID, p.Started})
-	if err != nil {
-		return "" // of a year that has more than four digits
-	}
-	return string(text)
-}
-
-// introduced reads such a text, which anybody who may write to Redis can have written.
-func introduced(text string) (p Process, ok bool) {
-	var said introduction
-	if json.Unmarshal([]byte(text), &said) != nil || said.Host == "" || said.PID < 0 {
-		return Process{}, false
-	}
-	return Process{
-		Label: plain(said.Label, MaxLabelLength), Program: plain(said.Program, mostProgram), Host: plain(said.Host, mostHost),
-		PID: said.PID, Started: said.Started.UTC().Truncate(time.Second),
-	}, true
-}
-
-// plain is a text that does no harm in a line of an error or a log: printable, and of so many bytes at
-// the most.
-func plain(text string, most int) string {
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, text)
-}
-
-// checkLabel reports why a text is no label.
-func checkLabel(label string) error {
-	if len(label) > MaxLabelLength {
-		return fmt.Errorf("WithLabel(%.100q): %d bytes long, longer than %d", label, len(label), MaxLabelLength)
-	}
-	if !utf8.ValidString(label) || strings.ContainsFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Errorf("WithLabel(%q): not printable", label)
-	}
-	return nil
-}
-
-// connectionName is what the connections of a process are called that its client opens: Redis takes no
-// blanks, and nothing but ASCII.
-func connectionName(p Process) string {
-	who := p.Label
-	if who == "" {
-		who = p.Program
-	}
-	return "rlock:" + strings.Map(func(r rune) rune {
-		if r <= ' ' || r > '~' {
-			return '_'
-		}
-		return r
-	}, who)
 }

@@ -104,7 +104,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 		return nil, err
 	}
 	for _, c := range clients {
-		home.presence.alsoOn(&c.guests)
+		home.presence.AlsoOn(&c.guests)
 	}
 	return &RedLock{l}, nil
 }

@@ -57,13 +57,13 @@ func (c *Client) Shutdown(ctx context.Context) error {
 func (c *Client) sayGoodbye(ctx context.Context, released bool) {
 	var own sync.WaitGroup
 	if released {
-		own.Go(func() { c.presence.takeBack(ctx) })
+		own.Go(func() { c.presence.TakeBack(ctx) })
 	} else {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), protocol.GiveUpGrace)
 		defer cancel()
 	}
-	c.guests.leave(ctx)
+	c.guests.Leave(ctx)
 	own.Wait()
 }
 

@@ -31,6 +31,7 @@ var house = [][]string{
 	{"internal/pubsub"},
 	{"internal/protocol"},
 	{"internal/timers"},
+	{"internal/presence"},
 	{"internal/quorum"},
 	{"."},
 }

@@ -1,4 +1,4 @@
-package rlock
+package presence
 
 import (
 	"sync"
@@ -15,26 +15,29 @@ import (
 // did not introduce itself is asked for again after a while. Nobody waits for long, and has the id alone
 // then; a late answer is for the next.
 const (
-	whoisWithin = protocol.GiveUpGrace
-	whoisAgain  = 2 * time.Second // a client may be about to introduce itself
-	whoisBarred = time.Minute     // Redis does not permit to ask
-	whoisMost   = 1000            // clients that are kept
-	whoisAtOnce = 100             // clients that one call asks for
+	answerWithin = protocol.GiveUpGrace
+	askAgain     = 2 * time.Second // a client may be about to introduce itself
+	askBarred    = time.Minute     // Redis does not permit to ask
+	mostKnown    = 1000            // clients that are kept
+	mostAtOnce   = 100             // clients that one call asks for
 )
 
-// whois knows which process a client is.
-type whois struct {
-	wire    *wire.Deployment // of the client that asks
-	prefix  string
-	self    string // its own id,
-	process Process
+// WhoIs knows which process a client is.
+type WhoIs struct {
+	asker *Introduction // of the client that asks
+	self  string        // its own id
 
 	mu       sync.Mutex // guards the rest, and what is asked
-	byClient map[string]*whoisAsked
+	byClient map[string]*question
 }
 
-// whoisAsked is a question about a client. The process of one never changes.
-type whoisAsked struct {
+// NewWhoIs returns what a client that introduces itself asks with.
+func NewWhoIs(asker *Introduction) *WhoIs {
+	return &WhoIs{asker: asker, self: protocol.ClientOf(asker.Site.Client + ":1")}
+}
+
+// question is a question about a client. The process of one never changes.
+type question struct {
 	client  string
 	at      time.Time // by the real clock, as other bounds of calls
 	again   time.Time // when it is asked once more, unless the process is known
@@ -43,20 +46,21 @@ type whoisAsked struct {
 	process Process // zero: not known
 }
 
-// name adds their processes to holders, as far as they can be had soon. They are asked for on some
+// Name returns the processes of holds, as far as they can be had soon. They are asked for on some
 // servers; on none: what is known has to do.
-func (w *whois) name(holders []Holder, servers []*wire.Deployment) {
-	asked := make([]*whoisAsked, len(holders))
-	var ask []*whoisAsked
+func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment) []Process {
+	named := make([]Process, len(holdIDs))
+	asked := make([]*question, len(holdIDs))
+	var ask []*question
 	w.mu.Lock()
-	for i := range holders {
-		switch client := protocol.ClientOf(holders[i].HoldID); client {
+	for i, id := range holdIDs {
+		switch client := protocol.ClientOf(id); client {
 		case "": // of Java
 		case w.self:
-			holders[i].Process = w.process
+			named[i] = w.asker.Self
 		default:
 			asked[i] = w.byClient[client]
-			if asked[i].stale() && len(servers) > 0 && len(ask) < whoisAtOnce {
+			if asked[i].stale() && len(servers) > 0 && len(ask) < mostAtOnce {
 				asked[i] = w.openLocked(client, len(servers))
 				ask = append(ask, asked[i])
 			}
@@ -68,50 +72,51 @@ func (w *whois) name(holders []Holder, servers []*wire.Deployment) {
 	}
 	for i, q := range asked {
 		if q != nil {
-			holders[i].Process = w.answer(q)
+			named[i] = w.answer(q)
 		}
 	}
+	return named
 }
 
 // stale reports whether a question, if there is one, is to be asked once more.
-func (q *whoisAsked) stale() bool {
+func (q *question) stale() bool {
 	return q == nil || q.process == (Process{}) && !time.Now().Before(q.again)
 }
 
 // openLocked makes a question that so many servers will answer. If there are too many, any of those are
 // dropped that are older.
-func (w *whois) openLocked(client string, servers int) *whoisAsked {
+func (w *WhoIs) openLocked(client string, servers int) *question {
 	for other := range w.byClient {
-		if len(w.byClient) < whoisMost {
+		if len(w.byClient) < mostKnown {
 			break
 		}
 		delete(w.byClient, other)
 	}
 	now := time.Now()
-	q := &whoisAsked{client: client, at: now, again: now.Add(whoisAgain), open: servers, done: make(chan struct{})}
+	q := &question{client: client, at: now, again: now.Add(askAgain), open: servers, done: make(chan struct{})}
 	if w.byClient == nil {
-		w.byClient = map[string]*whoisAsked{}
+		w.byClient = map[string]*question{}
 	}
 	w.byClient[client] = q
 	return q
 }
 
 // ask sends questions to some servers, in the background.
-func (w *whois) ask(all []*whoisAsked, servers []*wire.Deployment) {
+func (w *WhoIs) ask(all []*question, servers []*wire.Deployment) {
 	keys := make([]string, len(all))
 	for i, q := range all {
-		keys[i] = protocol.ClientKey(w.prefix, q.client)
+		keys[i] = protocol.ClientKey(w.asker.Prefix, q.client)
 	}
 	for _, server := range servers {
 		round := server.NewRound(len(keys))
 		protocol.WhoIs(keys, round, func(i int, text string, err error) { w.told(all[i], text, err) })
-		w.wire.Go(func() { round.Send(func(redis.UniversalClient, []wire.Answer) {}) })
+		w.asker.Site.Wire.Go(func() { round.Send(func(redis.UniversalClient, []wire.Answer) {}) })
 	}
 }
 
 // told notes the answer of a server. The first that knows the client is enough.
-func (w *whois) told(q *whoisAsked, text string, err error) {
-	p, known := introduced(text)
+func (w *WhoIs) told(q *question, text string, err error) {
+	p, known := Read(text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if q.open == 0 {
@@ -122,7 +127,7 @@ func (w *whois) told(q *whoisAsked, text string, err error) {
 	case err == nil && known:
 		q.process, q.open = p, 0
 	case wire.IsReply(err) && !wire.Transient(err):
-		q.again = time.Now().Add(whoisBarred)
+		q.again = time.Now().Add(askBarred)
 	}
 	if q.open == 0 {
 		close(q.done)
@@ -130,11 +135,11 @@ func (w *whois) told(q *whoisAsked, text string, err error) {
 }
 
 // answer waits until a question is answered, but not for long.
-func (w *whois) answer(q *whoisAsked) Process {
+func (w *WhoIs) answer(q *question) Process {
 	select {
 	case <-q.done:
 	default:
-		late := time.NewTimer(whoisWithin - time.Since(q.at))
+		late := time.NewTimer(answerWithin - time.Since(q.at))
 		defer late.Stop()
 		select {
 		case <-q.done:

@@ -1,4 +1,6 @@
-package rlock
+// Package presence says in Redis which process a client is, and finds out which ones others are. Nothing depends on
+// it but the words of an error or a log: what is not known in time is left out.
+package presence
 
 import (
 	"context"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/notify"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/timers"
@@ -26,25 +29,31 @@ const (
 	takeBackWithin = time.Second
 )
 
-// presence is the task that writes that key. Who is the home of RedLocks writes it on all their nodes: any
-// of them may be asked.
-type presence struct {
-	site   *protocol.Site
-	timers *timers.Timers
-	events *events
-	calls  *wire.Tally // acquires and unlocks under way
-	seed   uint64
-	own    protocol.Place
-	key    string
-	self   Process
-	text   string
-	entry  timers.Entry
-	told   sync.Once   // of logging that Redis refuses it
-	idle   atomic.Bool // the client is not in use, as far as that is known: see use
+// Config is what an Introduction needs.
+type Config struct {
+	Site   *protocol.Site
+	Timers *timers.Timers
+	Queue  *notify.Queue // is told, once, if Redis refuses it
+	Calls  *wire.Tally   // acquires and unlocks under way
+	Seed   uint64
+	Prefix string
+	Self   Process
+}
+
+// Introduction is the task that writes that key. Who is the home of RedLocks writes it on all their nodes: any
+// of them may be asked. A nil Introduction is that of a client that does not introduce itself.
+type Introduction struct {
+	Config
+	own   protocol.Place
+	key   string
+	text  string
+	entry timers.Entry
+	told  sync.Once   // of logging that Redis refuses it
+	idle  atomic.Bool // the client is not in use, as far as that is known: see Use
 
 	mu      sync.Mutex        // guards the rest
 	others  []*protocol.Place // where else it is written
-	hosts   []*guests         // the clients that connect to these
+	hosts   []*Guests         // the clients that connect to these
 	begins  bool              // it is written even if the client is not in use any more
 	next    clock.Instant     // when it is written again
 	turn    int               // how often it was
@@ -52,44 +61,45 @@ type presence struct {
 	over    bool
 }
 
-var _ timers.Task = (*presence)(nil)
+var _ timers.Task = (*Introduction)(nil)
 
-// begin has the timers call it.
-func (p *presence) begin(prefix string, self Process) {
-	p.key, p.self, p.begins = protocol.ClientKey(prefix, p.site.Client), self, true
-	p.text = introduces(p.site.Client, p.self)
+// New returns an Introduction that begins when the client is in use.
+func New(c Config) *Introduction {
+	p := &Introduction{Config: c, own: protocol.Place{On: c.Site.Wire}, begins: true}
+	p.key, p.text = protocol.ClientKey(c.Prefix, c.Site.Client), c.Self.Text(c.Site.Client)
 	p.idle.Store(true)
-	p.timers.AddBackground(&p.entry, p)
+	p.Timers.AddBackground(&p.entry, p)
+	return p
 }
 
-// use is called when a hold, a wait or a clean-up has begun: the key is written from now on, for as long as the
+// Use is called when a hold, a wait or a clean-up has begun: the key is written from now on, for as long as the
 // client is in use.
-func (p *presence) use() {
+func (p *Introduction) Use() {
 	if p != nil && p.idle.Load() && p.idle.CompareAndSwap(true, false) {
-		p.timers.Hurry(&p.entry)
+		p.Timers.Hurry(&p.entry)
 	}
 }
 
-// alsoOn has it written on a node of a RedLock too, as long as the client of the node is not closed.
-func (p *presence) alsoOn(node *guests) {
-	if p != nil && node.on != p.site.Wire && node.admit(p) {
-		p.timers.Move(&p.entry, p.timers.Now())
+// AlsoOn has it written on a node of a RedLock too, as long as the client of the node is not closed.
+func (p *Introduction) AlsoOn(node *Guests) {
+	if p != nil && node.On != p.Site.Wire && node.admit(p) {
+		p.Timers.Move(&p.entry, p.Timers.Now())
 	}
 }
 
-func (p *presence) writesOn(host *guests) {
+func (p *Introduction) writesOn(host *Guests) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.others = append(p.others, &protocol.Place{On: host.on})
+	p.others = append(p.others, &protocol.Place{On: host.On})
 	p.hosts = append(p.hosts, host)
 	p.next = 0
 }
 
 // inUse reports whether the client holds, waits for, or cleans up anything.
-func (p *presence) inUse() bool { return !p.timers.Idle() || !p.calls.None() }
+func (p *Introduction) inUse() bool { return !p.Timers.Idle() || !p.Calls.None() }
 
 // Due implements timers.Task.
-func (p *presence) Due(now clock.Instant, slack time.Duration) (timers.Do, clock.Instant) {
+func (p *Introduction) Due(now clock.Instant, slack time.Duration) (timers.Do, clock.Instant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -108,36 +118,36 @@ func (p *presence) Due(now clock.Instant, slack time.Duration) (timers.Do, clock
 		p.idle.Store(false)
 	}
 	p.begins, p.written = false, true
-	p.next = now.Add(p.site.CommandTimeout + introduceAgain) // if no answer comes
-	return timers.Do{Task: p.site.Introduce(p.key, p.text, introduceFor, &p.own, p.others)}, p.next
+	p.next = now.Add(p.Site.CommandTimeout + introduceAgain) // if no answer comes
+	return timers.Do{Task: p.Site.Introduce(p.key, p.text, introduceFor, &p.own, p.others)}, p.next
 }
 
 // Answered implements timers.Task.
-func (p *presence) Answered(_ timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
+func (p *Introduction) Answered(_ timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 { // there are more nodes meanwhile
-		return p.timers.Now()
+		return p.Timers.Now()
 	}
 	// Clients that begin together do not go on writing together.
-	p.next = sent.Add(introduceEvery - seam.Jitter(p.seed, 0, p.turn, introduceEvery/8))
+	p.next = sent.Add(introduceEvery - seam.Jitter(p.Seed, 0, p.turn, introduceEvery/8))
 	p.turn++
 	switch {
 	case r.Err == nil:
 	case wire.IsReply(r.Err) && !wire.Transient(r.Err):
 		p.told.Do(func() {
-			p.events.Later(func() {
-				p.events.Logger.Warn("rlock: Redis does not permit the client to say who it is: others see its id only", "client.id", p.site.Client, "error", r.Err)
+			p.Queue.Later(func() {
+				p.Queue.Logger.Warn("rlock: Redis does not permit the client to say who it is: others see its id only", "client.id", p.Site.Client, "error", r.Err)
 			})
 		})
 	default:
-		p.next = p.timers.Now().Add(introduceAgain)
+		p.next = p.Timers.Now().Add(introduceAgain)
 	}
 	return p.next
 }
 
-// takeBack deletes the key when nothing is held any more. It waits for that, but not for long.
-func (p *presence) takeBack(ctx context.Context) {
+// TakeBack deletes the key when nothing is held any more. It waits for that, but not for long.
+func (p *Introduction) TakeBack(ctx context.Context) {
 	if p == nil {
 		return
 	}
@@ -153,14 +163,14 @@ func (p *presence) takeBack(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for _, at := range on {
-		p.takeBackFrom(ctx, at, p.site.Wire, &all)
+		p.takeBackFrom(ctx, at, p.Site.Wire, &all)
 	}
 	all.Wait()
 }
 
 // leave deletes the key on the node of a client that ends, and does not write it there any more. It is done
 // when all is.
-func (p *presence) leave(ctx context.Context, host *guests, all *sync.WaitGroup) {
+func (p *Introduction) leave(ctx context.Context, host *Guests, all *sync.WaitGroup) {
 	p.mu.Lock()
 	i := slices.Index(p.hosts, host)
 	if i < 0 {
@@ -171,13 +181,13 @@ func (p *presence) leave(ctx context.Context, host *guests, all *sync.WaitGroup)
 	p.others, p.hosts = slices.Delete(p.others, i, i+1), slices.Delete(p.hosts, i, i+1)
 	p.mu.Unlock()
 	if written {
-		p.takeBackFrom(ctx, at, host.on, all)
+		p.takeBackFrom(ctx, at, host.On, all)
 	}
 }
 
 // takeBackFrom deletes the key in one place. all waits for that, unless the server is known not to answer: then
 // it is asked once whether it does by now, in a goroutine that by waits for.
-func (p *presence) takeBackFrom(ctx context.Context, at *protocol.Place, by *wire.Deployment, all *sync.WaitGroup) {
+func (p *Introduction) takeBackFrom(ctx context.Context, at *protocol.Place, by *wire.Deployment, all *sync.WaitGroup) {
 	if at.On.IsLost(protocol.GiveUpGrace) {
 		by.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, protocol.GiveUpGrace)
@@ -195,7 +205,7 @@ func (p *presence) takeBackFrom(ctx context.Context, at *protocol.Place, by *wir
 	})
 }
 
-func (p *presence) delete(ctx context.Context, at *protocol.Place) {
+func (p *Introduction) delete(ctx context.Context, at *protocol.Place) {
 	if at.Under.Wait(ctx) != nil {
 		return // that write would come after the end
 	}
@@ -204,17 +214,17 @@ func (p *presence) delete(ctx context.Context, at *protocol.Place) {
 	}
 }
 
-// guests are the homes of RedLocks that introduce themselves on the server of a client.
-type guests struct {
-	on *wire.Deployment
+// Guests are the homes of RedLocks that introduce themselves on the server of a client.
+type Guests struct {
+	On *wire.Deployment // the server of the client
 
-	mu   sync.Mutex // guards the rest; before that of a presence
-	all  []*presence
+	mu   sync.Mutex // guards the rest; before that of an Introduction
+	all  []*Introduction
 	over bool // the client ends
 }
 
 // admit has p written there, unless the client ends. It reports whether that is new.
-func (g *guests) admit(p *presence) (more bool) {
+func (g *Guests) admit(p *Introduction) (more bool) {
 	g.mu.Lock() // leave finds it, or it finds that all have left
 	defer g.mu.Unlock()
 	if g.over || slices.Contains(g.all, p) {
@@ -226,14 +236,14 @@ func (g *guests) admit(p *presence) (more bool) {
 }
 
 // dismiss forgets a home that has ended.
-func (g *guests) dismiss(p *presence) {
+func (g *Guests) dismiss(p *Introduction) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.all = slices.DeleteFunc(g.all, func(other *presence) bool { return other == p })
+	g.all = slices.DeleteFunc(g.all, func(other *Introduction) bool { return other == p })
 }
 
-// leave has all leave, and waits for that.
-func (g *guests) leave(ctx context.Context) {
+// Leave has all leave, and waits for that.
+func (g *Guests) Leave(ctx context.Context) {
 	g.mu.Lock()
 	who := g.all
 	g.all, g.over = nil, true
@@ -246,4 +256,4 @@ func (g *guests) leave(ctx context.Context) {
 }
 
 // Drain implements timers.Task: what is held is still somebody's.
-func (p *presence) Drain() {}
+func (p *Introduction) Drain() {}
