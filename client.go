@@ -20,6 +20,7 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/timers"
+	"github.com/go-rlock/rlock/internal/watch"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -41,7 +42,7 @@ type Client struct {
 	hub      *pubsub.Hub
 	lines    lines
 	pages    protocol.Pages
-	pollers  *pollers
+	pollers  *watch.Pollers[sighting]
 	glances  *glances
 	presence *presence.Introduction // nil: it is anonymous
 	whois    *presence.WhoIs        // nil: it is anonymous
@@ -108,7 +109,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.guests.On = c.wire
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
-	c.pollers = &pollers{env: &c.env, wire: c.wire, events: c.events, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll}
+	c.pollers = watch.New[sighting](watch.Config{Env: &c.env, Wire: c.wire, Running: &c.running, Closing: c.closing, Seed: c.seed, Longest: c.cfg.longestPoll})
 	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, presence.This(c.cfg.label), ""
 	if introduces {

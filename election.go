@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/watch"
 )
 
 // Election chooses one leader among candidates in many processes, in order of arrival. The leadership is
@@ -170,25 +171,25 @@ func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 		return nil, l.error(ErrClosed)
 	}
 	defer l.c.end()
-	leaders := make(latest[Leader], 1)
-	l.show(ctx, &watch{tellee: &leadersTo{latest: leaders}})
+	leaders := make(watch.Latest[Leader], 1)
+	l.c.pollers.Show(ctx, l.watched(), &leadersTo{Latest: leaders})
 	return leaders, nil
 }
 
 // leadersTo tells an Observe.
 type leadersTo struct {
-	latest[Leader]
+	watch.Latest[Leader]
 	last Leader
 	some bool
 }
 
-func (to *leadersTo) tell(s *sighting) {
+func (to *leadersTo) Tell(s *sighting) {
 	leader := leaderOf(s)
 	known := leader
 	known.Process = to.last.Process // that alone is no news
 	if !to.some || known != to.last {
 		to.last, to.some = leader, true
-		to.send(leader)
+		to.Send(leader)
 	}
 }
 

@@ -48,3 +48,9 @@ func (s State) Locked() bool { return len(s.Holders) > 0 }
 func (s State) held(on protocol.Side) bool {
 	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Shared == (on == protocol.Shared) })
 }
+
+// sighting is what a watch sees: the state of a lock, and the value of an election's leader.
+type sighting struct {
+	State
+	value string
+}

@@ -3,6 +3,10 @@ package rlock
 import (
 	"context"
 	"slices"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/watch"
 )
 
 // core has Watch for every type; doc.go says what it promises.
@@ -17,50 +21,33 @@ func (l *core) Watch(ctx context.Context) (<-chan State, error) {
 		return nil, l.error(ErrClosed)
 	}
 	defer c.end()
-	states := make(latest[State], 1)
-	l.show(ctx, &watch{tellee: statesTo{states}})
+	states := make(watch.Latest[State], 1)
+	l.c.pollers.Show(ctx, l.watched(), statesTo{states})
 	return states, nil
 }
 
-// show has a watch told what there is to see, until the context or the client ends.
-func (l *core) show(ctx context.Context, w *watch) {
-	if ctx.Err() != nil {
-		w.end()
-		return
-	}
-	l.c.pollers.join(w, l.viewed())
-	w.until(ctx, func() { l.c.pollers.leave(w) })
-}
-
-// latest is a channel, of capacity 1, that has the latest of what was sent if it was not
-// read yet. Only one may send.
-type latest[T any] chan T
-
-func (c latest[T]) send(v T) {
-	select {
-	case <-c:
-	default:
-	}
-	c <- v // there is room
-}
-
-func (c latest[T]) end() { close(c) }
-
 // statesTo tells a Watch.
-type statesTo struct{ latest[State] }
+type statesTo struct{ watch.Latest[State] }
 
-func (to statesTo) tell(s *sighting) {
-	// The reader gets its own holders: those of the poller are compared later.
+func (to statesTo) Tell(s *sighting) {
+	// The reader gets its own holders: other watches are told the same ones.
 	own := s.State
 	own.Holders = slices.Clone(own.Holders)
-	to.send(own)
+	to.Send(own)
 }
 
-// viewed is how a poller looks at the lock.
-func (l *core) viewed() viewed {
-	return viewed{
-		key: view{l.id(), l.asks.View()},
-		look: func(ctx context.Context) (sighting, error) {
+// view identifies what is seen. Types that are one lock may show different parts of
+// its state, and hear of releases in different ways.
+type view struct {
+	lock protocol.LockID
+	of   any
+}
+
+// watched is how the lock is watched.
+func (l *core) watched() watch.Lock[sighting] {
+	return watch.Lock[sighting]{
+		Key: view{l.id(), l.asks.View()},
+		Look: func(ctx context.Context) (sighting, error) {
 			// Unlike State it does not hold up Shutdown.
 			r := l.asks.Inspect().Do(ctx, l.c.cfg.commandTimeout)
 			if r.Err != nil {
@@ -68,13 +55,39 @@ func (l *core) viewed() viewed {
 			}
 			return sighting{l.stateOf(&r.Outcome), r.Outcome.Value}, nil
 		},
-		listen: func(ctx context.Context, notify func()) (end func()) {
+		Listen: func(ctx context.Context, notify func()) (end func()) {
 			if l.asks.Ready(ctx) != nil {
 				return nil
 			}
 			// Where each waiter has a channel of its own there may be none for others.
 			return l.asks.Listen("", notify)
 		},
-		name: l.nameHolders,
+		Changed: changed,
+		Rest: func(s *sighting) time.Duration {
+			if !s.Locked() || s.TTL < 0 {
+				return -1
+			}
+			return s.TTL + time.Millisecond // Redis drops a key in the millisecond after its last one
+		},
+		Fill: func(s *sighting) {
+			s.Holders = slices.Clone(s.Holders) // those that were seen are compared later
+			l.nameHolders(s.Holders)
+		},
+		Failed: func(ctx context.Context, err error) {
+			l.c.events.retry(ctx, RetryEvent{Event: Event{Lock: l.name()}, Operation: "watch", Locks: 1, Err: err})
+		},
 	}
+}
+
+// changed reports whether a state differs from the last.
+func changed(last, s *sighting) bool {
+	if last == nil {
+		return true
+	}
+	if s.Token == 0 && s.held(protocol.Exclusive) && last.held(protocol.Exclusive) && s.Holders[0].HoldID == last.Holders[0].HoldID {
+		// If Redis has no room for the token, it is known only while this client holds
+		// the lock, which ends a moment before Redis shows it.
+		s.Token = last.Token
+	}
+	return s.Mode != last.Mode || s.Token != last.Token || s.value != last.value || !slices.Equal(s.Holders, last.Holders)
 }

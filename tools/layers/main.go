@@ -30,7 +30,7 @@ var house = [][]string{
 	{"internal/notify"},
 	{"internal/pubsub"},
 	{"internal/protocol"},
-	{"internal/timers"},
+	{"internal/timers", "internal/watch"},
 	{"internal/presence"},
 	{"internal/quorum"},
 	{"."},

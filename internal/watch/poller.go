@@ -1,0 +1,256 @@
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
+)
+
+// watchGap is the shortest pause between two looks of a watch. No reader follows more
+// than a hundred changes a second, and the pause bounds the cost on a busy lock, whose
+// every release is a message.
+const watchGap = 10 * time.Millisecond
+
+// watchYield is the longest time from a message to the look of a watch: some round trips.
+const watchYield = 2 * time.Millisecond
+
+// Config is what Pollers need.
+type Config struct {
+	Env     *seam.Env
+	Wire    *wire.Deployment
+	Running *wire.Tally     // counts the goroutines
+	Closing <-chan struct{} // ends all watches
+	Seed    uint64
+	Longest time.Duration // pause between two looks
+}
+
+// Pollers are those of a client. S is what they see.
+type Pollers[S any] struct {
+	Config
+
+	mu     sync.Mutex         // guards the rest, and the watches of each poller
+	byKey  map[any]*poller[S] // those that have watches
+	serial int64              // of the latest
+}
+
+// New returns Pollers that have nothing to do.
+func New[S any](c Config) *Pollers[S] { return &Pollers[S]{Config: c} }
+
+// Show has the audience told what there is to see of a lock, now and after each change, until the context ends or
+// the client closes. Then it is told the end.
+func (ps *Pollers[S]) Show(ctx context.Context, of Lock[S], to Audience[S]) {
+	w := &watch[S]{audience: to}
+	if ctx.Err() != nil {
+		w.end()
+		return
+	}
+	ps.join(w, of)
+	w.until(ctx, func() { ps.leave(w) })
+}
+
+// Lock is what is watched.
+type Lock[S any] struct {
+	// Key identifies what is seen: watches with the same one share a poller, which uses the Lock of the first.
+	Key  any
+	Look func(ctx context.Context) (S, error)
+	// Listen has notify called when there may be news. It returns nil if it cannot, now or ever.
+	Listen func(ctx context.Context, notify func()) (end func())
+	// Changed reports whether s differs from what was seen last, nil for the first. It may complete s.
+	Changed func(last, s *S) bool
+	Rest    func(s *S) time.Duration // how long it stays as it is if nothing is announced; negative: for good
+	Fill    func(s *S)               // completes what the audience is told; what is compared stays
+	Failed  func(ctx context.Context, err error)
+}
+
+// poller looks at a lock for all its watches in a client.
+type poller[S any] struct {
+	Lock[S]
+	all    *Pollers[S]
+	number int64         // for jitter
+	poke   chan struct{} // capacity 1: a message came, or may have been missed
+	joined chan struct{} // capacity 1: a watch has joined that has seen nothing yet
+	ctx    context.Context
+	cancel context.CancelFunc // called when the last watch leaves
+	s      *clock.Sleeper
+
+	watches map[*watch[S]]struct{} // guarded by pollers.mu
+
+	last *S // the latest that was delivered; nil: none was
+}
+
+// join adds a watch to those of its lock.
+func (ps *Pollers[S]) join(w *watch[S], of Lock[S]) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.byKey[of.Key]
+	if p == nil {
+		ps.serial++
+		p = &poller[S]{
+			Lock: of, all: ps, number: ps.serial, watches: map[*watch[S]]struct{}{},
+			poke: make(chan struct{}, 1), joined: make(chan struct{}, 1),
+		}
+		p.ctx, p.cancel = context.WithCancel(ps.Wire.Context())
+		if ps.byKey == nil {
+			ps.byKey = map[any]*poller[S]{}
+		}
+		ps.byKey[of.Key] = p
+		ps.Running.Add(1) // while begin holds up Shutdown, which waits for it
+		p.s = clock.NewSleeper(ps.Env)
+		go p.run()
+	}
+	w.poller = p
+	p.watches[w] = struct{}{}
+	offer(p.joined)
+}
+
+// leave ends a watch, and its poller if it was the last.
+func (ps *Pollers[S]) leave(w *watch[S]) {
+	ps.mu.Lock()
+	p := w.poller
+	delete(p.watches, w)
+	if len(p.watches) == 0 {
+		ps.dropLocked(p)
+	}
+	ps.mu.Unlock()
+	w.end()
+}
+
+// dropLocked ends a poller. The next watch begins a new one.
+func (ps *Pollers[S]) dropLocked(p *poller[S]) {
+	p.cancel()
+	if ps.byKey[p.Key] == p {
+		delete(ps.byKey, p.Key)
+	}
+}
+
+// audience returns the watches of the poller.
+func (p *poller[S]) audience() []*watch[S] {
+	ps := p.all
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	select {
+	case <-p.joined: // it is one of them
+	default:
+	}
+	return slices.Collect(maps.Keys(p.watches))
+}
+
+// end closes the channels of all watches that are left, as the client shuts down.
+func (p *poller[S]) end() {
+	ps := p.all
+	ps.mu.Lock()
+	ps.dropLocked(p)
+	left := p.watches
+	p.watches = nil
+	ps.mu.Unlock()
+	for w := range left {
+		w.end()
+	}
+}
+
+func offer(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (p *poller[S]) run() {
+	ps, ctx := p.all, p.ctx
+	defer ps.Running.Add(-1)
+	defer p.end()
+	defer p.s.Stop()
+	var unsubscribe func()
+	defer func() {
+		if unsubscribe != nil {
+			unsubscribe()
+		}
+	}()
+
+	gap := min(watchGap, ps.Longest)
+	pause := gap
+	var next time.Time // when it looks if nothing wakes it earlier
+	woken, failures := clock.ByTime, 0
+	for look := 0; ; look++ {
+		audience := p.audience()
+		s, err := p.Look(ctx)
+		looked := ps.Env.Clock.Now()
+		if ctx.Err() != nil {
+			return
+		}
+		sleep, most := pause, ps.Longest
+		planned := false
+		if err != nil {
+			p.Failed(ctx, err)
+			sleep, pause = min(50*time.Millisecond<<min(failures, 5), time.Second), gap
+			failures++
+		} else {
+			changed := p.Changed(p.last, &s)
+			if changed {
+				seen := s
+				p.last = &seen
+			}
+			if changed || slices.ContainsFunc(audience, (*watch[S]).waits) {
+				p.Fill(&s)
+			}
+			for _, w := range audience {
+				w.tell(&s, changed)
+			}
+			if rest := p.Rest(&s); rest >= 0 {
+				most = max(rest, gap)
+			}
+			if changed {
+				sleep, pause = gap, gap
+			}
+			if changed || woken != clock.ByNews || failures > 0 {
+				pause = min(2*pause, ps.Longest)
+			} else {
+				planned = true // a watch that begins does not change the pace
+			}
+			failures = 0
+		}
+		if unsubscribe == nil {
+			// Nothing is missed until it is confirmed, because the confirmation pokes.
+			unsubscribe = p.Listen(ctx, func() { offer(p.poke) })
+		}
+		// The jitter keeps pollers apart.
+		if planned {
+			sleep = max(next.Sub(looked), 0)
+		} else {
+			sleep -= p.jitter(look, sleep/4)
+		}
+		sleep = min(sleep, most+p.jitter(look, 2*time.Millisecond))
+		next = looked.Add(sleep)
+		switch woken = p.sleep(sleep, p.poke); woken {
+		case clock.ByEnd, clock.ByClosing:
+			return
+		case clock.ByPoke:
+			pause = gap
+			// Waiters for the lock go first, and pollers do not look together.
+			early := looked.Add(gap).Sub(ps.Env.Clock.Now())
+			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= clock.ByClosing {
+				return
+			}
+		}
+	}
+}
+
+func (p *poller[S]) jitter(look int, d time.Duration) time.Duration {
+	return seam.Jitter(p.all.Seed, p.number, look, d)
+}
+
+// sleep sleeps for d, or less if it is poked, or if a watch joins, which must get the state
+// at once.
+func (p *poller[S]) sleep(d time.Duration, poke <-chan struct{}) (why clock.Waking) {
+	why = p.s.Sleep(d, poke, p.joined, p.ctx.Done(), p.all.Closing)
+	if why < clock.ByClosing {
+		p.all.Env.Stop("watch")
+	}
+	return why
+}
