@@ -58,7 +58,6 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 
 	a.came = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, l.asks.Takes())
-	defer func() { a.observed.close(a.Tries) }()
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
 	return lease, err
@@ -114,14 +113,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if err := a.checkOtherSide(); err != nil {
 		return nil, err
 	}
-	over := false
-	defer func() {
-		if !over { // an Observer has ended the goroutine
-			a.giveUp()
-		}
-	}()
 	lease, err := a.run(ctx)
-	over = true
 	if err == nil {
 		return lease, nil
 	}
@@ -220,10 +212,8 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		if l.asks.KeepsPlace() && a.Wait && (l.asks.QueuedInRedis() || a.Leads) {
 			a.Placed = true
 		}
-		unsure := a.unsure
-		a.unsure = true // until it is answered: an Observer may end the goroutine
 		r := ask.Do(ctx, c.cfg.commandTimeout)
-		a.unsure = unsure || r.Unsure
+		a.unsure = a.unsure || r.Unsure
 		a.sees(&r, true)
 		e := &r.Outcome
 		switch {

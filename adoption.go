@@ -125,7 +125,6 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 		return nil, l.error(endOf(ctx))
 	}
 	ctx, o := l.observe(ctx, 0)
-	defer func() { o.close(a.tries) }()
 	a.observed = o
 	lease, err := a.run(ctx)
 	lease.granted(o, AcquireEvent{Attempts: a.tries, Err: err})
@@ -152,14 +151,7 @@ func (a *adopting) run(caller context.Context) (*Lease, error) {
 	ctx, cancel := a.opts.within(caller)
 	defer cancel()
 	a.id = a.asks.NewID()
-	over := false
-	defer func() {
-		if !over { // an Observer has ended the goroutine
-			a.giveUp()
-		}
-	}()
 	lease, seen, err := a.wait(ctx)
-	over = true
 	if err == nil {
 		return lease, nil
 	}
@@ -252,10 +244,8 @@ func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption
 	if r.Err = a.asks.Ready(ctx); r.Err != nil {
 		return r
 	}
-	unsure := a.unsure
-	a.unsure = true // until it is answered: an Observer may end the goroutine
 	r = a.asks.Adopt(a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
-	a.unsure = unsure || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
+	a.unsure = a.unsure || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
 	a.has = a.has || r.Err == nil && r.Outcome.Verdict == protocol.Granted
 	return r
 }

@@ -106,7 +106,6 @@ func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() proto
 // await runs an inquiry that waits for something that is not acquired.
 func (q *inquiry) await(ctx context.Context, l *core, o *acquireConfig) (err error) {
 	ctx, q.observed = l.observe(ctx, 0)
-	defer func() { q.observed.close(q.tries) }()
 	within, cancel := o.within(ctx)
 	defer cancel()
 	if err = q.run(ctx, within); err != nil {

@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// rude is an Observer that panics, or ends its goroutine, in each of the methods that the queue calls.
+// rude is an Observer that panics in each of the methods that the queue calls.
 type rude struct {
 	ignoring
-	how  func()
 	mu   sync.Mutex // guards seen
 	seen []string
 }
@@ -23,7 +21,7 @@ func (o *rude) is(method string) {
 	o.mu.Lock()
 	o.seen = append(o.seen, method)
 	o.mu.Unlock()
-	o.how()
+	panic("rude")
 }
 
 func (o *rude) Lost(context.Context, LossEvent)             { o.is("Lost") }
@@ -45,41 +43,36 @@ func (t *text) Write(b []byte) (int, error) {
 	return t.Builder.Write(b)
 }
 
-// What one method does to its goroutine keeps no other event back.
+// A method that panics keeps no other event back.
 func TestEventsOutlastARudeObserver(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]func(){"panic": func() { panic("rude") }, "goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o, log := &rude{how: how}, &text{}
-			c := unserved(t, WithObserver(o), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-			e, ctx := c.events, t.Context()
-			for range 2 {
-				e.Surely(func() { e.lost(ctx, LossEvent{}) })
-				e.Later(func() { e.renewed(ctx, RenewalEvent{}) })
-				e.Surely(func() { e.leadership(ctx, LeadershipEvent{}) })
-				e.Later(func() { e.retry(ctx, RetryEvent{}) })
-				e.Later(func() { e.subscription("a", false) })
-			}
-			e.Unpublished(errors.New("not permitted"))
-			e.Surely(func() { e.droppedSome(3) })
-			last := make(chan struct{})
-			e.Surely(func() { close(last) })
-			<-last
-			if err := c.Close(); err != nil { // waits for the queue
-				t.Error(err)
-			}
-			slices.Sort(o.seen)
-			want := []string{"Dropped", "Leadership", "Leadership", "Lost", "Lost", "Renewed", "Renewed", "Retry", "Retry", "Subscription", "Subscription", "Unpublished"}
-			if !slices.Equal(o.seen, want) {
-				t.Errorf("%q, want %q", o.seen, want)
-			}
-			for _, method := range want {
-				if n := strings.Count(log.String(), "where=Observer."+method+" "); name == "panic" && n != 1 {
-					t.Errorf("%d log lines about %s", n, method)
-				}
-			}
-		})
+	o, log := &rude{}, &text{}
+	c := unserved(t, WithObserver(o), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	e, ctx := c.events, t.Context()
+	for range 2 {
+		e.Surely(func() { e.lost(ctx, LossEvent{}) })
+		e.Later(func() { e.renewed(ctx, RenewalEvent{}) })
+		e.Surely(func() { e.leadership(ctx, LeadershipEvent{}) })
+		e.Later(func() { e.retry(ctx, RetryEvent{}) })
+		e.Later(func() { e.subscription("a", false) })
+	}
+	e.Unpublished(errors.New("not permitted"))
+	e.Surely(func() { e.droppedSome(3) })
+	last := make(chan struct{})
+	e.Surely(func() { close(last) })
+	<-last
+	if err := c.Close(); err != nil { // waits for the queue
+		t.Error(err)
+	}
+	slices.Sort(o.seen)
+	want := []string{"Dropped", "Leadership", "Leadership", "Lost", "Lost", "Renewed", "Renewed", "Retry", "Retry", "Subscription", "Subscription", "Unpublished"}
+	if !slices.Equal(o.seen, want) {
+		t.Errorf("%q, want %q", o.seen, want)
+	}
+	for _, method := range want {
+		if n := strings.Count(log.String(), "where=Observer."+method+" "); n != 1 {
+			t.Errorf("%d log lines about %s", n, method)
+		}
 	}
 }
 

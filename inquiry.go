@@ -71,14 +71,7 @@ type found struct {
 // run waits until there is what the inquiry asks for. caller is the context of the call,
 // which may have no end that ctx, of its own making, has.
 func (q *inquiry) run(caller, ctx context.Context) error {
-	over := false
-	defer func() {
-		if !over { // an Observer has ended the goroutine
-			q.asks.giveUp()
-		}
-	}()
 	err := q.ask(ctx)
-	over = true
 	if err == nil {
 		return nil
 	}

@@ -393,15 +393,7 @@ func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Le
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	over := false
-	defer func() {
-		if !over { // an Observer has ended the goroutine
-			_ = l.told(because(ErrUnconfirmed, ErrUnreachable))
-		}
-	}()
-	err := release(ctx, l, called)
-	over = true
-	return l.told(err)
+	return l.told(release(ctx, l, called))
 }
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
@@ -430,23 +422,15 @@ func (l *Lease) told(err error) error {
 	return err
 }
 
-// granted tells the Observer of the end of an acquire. If that ends the goroutine, nobody gets
-// the lease. l is nil if there is none.
+// granted tells the Observer of the end of an acquire. l is nil if there is no lease.
 func (l *Lease) granted(o *observed, e AcquireEvent) {
 	if o == nil {
 		return
 	}
-	told := false
 	if l != nil {
 		e.HoldID, e.Token, e.Entry = l.HoldID(), l.Token(), int(l.entry)
-		defer func() {
-			if !told {
-				l.giveBack(context.Background(), func() {})
-			}
-		}()
 	}
 	o.end(e)
-	told = true
 }
 
 // giveBack unlocks in the background, where Shutdown waits for it. The watchdog repeats

@@ -94,7 +94,7 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 	r.chain = r.outer
 	over := false
 	defer func() {
-		if !over { // a member of a type of the caller's has panicked, or an Observer has ended the goroutine
+		if !over { // a member, of a type of the caller's, has panicked
 			r.undo(ctx)
 		}
 	}()

@@ -8,8 +8,9 @@ import (
 )
 
 // Observer is told what a Client does. It may also implement the other interfaces here whose names end
-// with Observer. Methods may be called concurrently. They must be quick and must not call the Client. A
-// panic in one is caught. If one blocks, events of background work are dropped and counted, except Lost
+// with Observer. Methods may be called concurrently. They must return, quickly, and must not call the Client.
+// A panic in one is caught; one that ends its goroutine, as t.FailNow does, breaks the call that it is told
+// of. If one blocks, events of background work are dropped and counted, except Lost
 // and Leadership. Which there are: https://go-rlock.github.io/rlock/latest/observing/#observer
 type Observer interface {
 	// AcquireStart is called before an acquire. It returns its context, or one made from it, for all that follows.

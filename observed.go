@@ -20,7 +20,6 @@ type observed struct {
 	contended  bool
 	holder     string // a hold that kept it out, the last that was seen
 	handedOver bool   // the hold was handed over by another owner of this client
-	ended      bool   // AcquireEnd was called
 
 	entries int // of the hold: guarded as the hold is
 
@@ -73,7 +72,6 @@ func (o *observed) end(e AcquireEvent) {
 		return
 	}
 	defer o.opens()
-	o.ended = true
 	of := o.event()
 	of.HoldID, of.Token, of.Entry = e.HoldID, e.Token, e.Entry
 	e.Event, e.Wait, e.Contended = of, o.of.c.now().Sub(o.began), o.contended
@@ -97,16 +95,6 @@ func (o *observed) opens() {
 		o.of.c.events.Surely(fn)
 	}
 	o.early = nil
-}
-
-// errGoroutineEnded is the end of an acquire whose goroutine was ended by code of the user's.
-var errGoroutineEnded = errors.New("rlock: the goroutine has ended")
-
-// close ends an acquire whose goroutine has been ended before it had a result.
-func (o *observed) close(looks int) {
-	if o != nil && !o.ended {
-		o.end(AcquireEvent{Attempts: looks, Err: errGoroutineEnded})
-	}
 }
 
 // tell has events deliver an event of the hold, but not before AcquireEnd has returned.

@@ -186,7 +186,6 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 
 	a := &taking{s: s, n: int64(n)}
 	caller, observed := l.observe(caller, n)
-	defer func() { observed.close(a.tries) }()
 	ctx, cancel := o.within(caller)
 	defer cancel()
 	a.inquiry = inquiry{
@@ -196,14 +195,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)
 	}
-	told := false
-	defer func() {
-		if !told && err == nil { // an Observer has ended the goroutine: nobody puts the permits back
-			_ = surely(context.Background(), l, func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
-		}
-	}()
 	observed.end(AcquireEvent{Attempts: a.tries, Err: err})
-	told = true
 	return err
 }
 
@@ -229,10 +221,8 @@ func (a *taking) look(ctx context.Context) found {
 		a.page = c.pages.Take(c.id)
 		a.op = a.page.Next()
 	}
-	unsure := a.unsure
-	a.unsure = true // until it is answered: an Observer may end the goroutine
 	r := a.s.asks.Acquire(a.op, a.n, a.tells).Do(ctx, c.onceTimeout())
-	a.unsure = unsure || r.Unsure
+	a.unsure = a.unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
 		return found{err: r.Err, last: r.Last}

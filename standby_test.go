@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -416,37 +415,6 @@ func TestWatchSeesAGrant(t *testing.T) {
 			locktest.MustUnlock(t, got)
 		})
 	}
-}
-
-// Goexit in an Observer after a look that stands by.
-type leaver struct {
-	locktest.Ignoring
-	armed atomic.Bool
-}
-
-func (o *leaver) Contended(context.Context, rlock.ContentionEvent) {
-	if o.armed.CompareAndSwap(true, false) {
-		runtime.Goexit()
-	}
-}
-
-func TestGoexitWhileStandingBy(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnMiniredis(t)
-	o := &leaver{}
-	r := newRivals(t, b.Client(t), b.Client(t), rlock.WithObserver(o))
-	r.warm(t)
-	lease := locktest.MustLock(t, r.mine)
-	o.armed.Store(true)
-	gone := make(chan struct{})
-	go func() { defer close(gone); _, _ = r.theirs.Lock(bg) }()
-	<-gone
-	locktest.MustUnlock(t, lease)
-	got, err := b.NewClient(t).NewLock("a").Lock(bg, rlock.WithWait(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	locktest.MustUnlock(t, got)
 }
 
 // The user of Redis may listen to the channel of the lock, by its name, and not to that of turns.

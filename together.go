@@ -66,7 +66,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 				}
 			}()
 		}
-		ctx, r.told = c.events.about(ctx, len(cores)), errGoroutineEnded
+		ctx = c.events.about(ctx, len(cores))
 	}
 	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
 	r.told = err
@@ -177,12 +177,9 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 	var who []int // the indexes of their leases
 	alone := func(i int, d *departure) {
 		wg.Go(func() {
-			err := because(ErrUnconfirmed, ErrUnreachable) // if an Observer ends the goroutine
-			defer func() {
-				d.end()
-				errs[i] = leases[i].told(err)
-			}()
-			err = d.send(c.events.about(ctx, d.h.core), limit)
+			err := d.send(c.events.about(ctx, d.h.core), limit)
+			d.end()
+			errs[i] = leases[i].told(err)
 		})
 	}
 	for _, i := range party {
@@ -193,11 +190,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		// The others must not wait for an operation at this hold.
 		if !h.ops().TryTake() {
-			wg.Go(func() {
-				err := because(ErrUnconfirmed, ErrUnreachable) // if an Observer ends the goroutine
-				defer func() { errs[i] = l.told(err) }()
-				err = h.release(ctx, l, called)
-			})
+			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
 			continue
 		}
 		d := h.depart(l, called, true)
@@ -213,20 +206,6 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		return
 	}
-	end := func(j int, r *protocol.Result[protocol.Kept]) {
-		d := last[j]
-		last[j] = nil
-		err := d.released(r)
-		d.end()
-		errs[who[j]] = leases[who[j]].told(err)
-	}
-	defer func() {
-		for j, d := range last {
-			if d != nil { // an Observer has ended the goroutine: as if there were no answer
-				end(j, &protocol.Result[protocol.Kept]{Err: ErrUnreachable, Unsure: true})
-			}
-		}
-	}()
 	all := releaseAll(last).Do(c.events.about(ctx, len(last)), untilOrSoon(limit))
 	for j, d := range last {
 		if all.Err != nil && time.Now().Before(limit) {
@@ -234,14 +213,15 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 			// refuses it now: each is released by itself, which tolerates more.
 			d.unsure = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
 			alone(who[j], d)
-			last[j] = nil
 			continue
 		}
 		one := protocol.Result[protocol.Kept]{Err: all.Err, Unsure: all.Unsure}
 		if all.Err == nil {
 			one.Outcome = all.Outcome[j]
 		}
-		end(j, &one)
+		err := d.released(&one)
+		d.end()
+		errs[who[j]] = leases[who[j]].told(err)
 	}
 }
 

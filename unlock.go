@@ -131,14 +131,7 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 		return d.err
 	}
 	sent := d.h.core.c.now()
-	r, over := protocol.Result[protocol.Kept]{Err: ErrUnreachable, Unsure: true}, false
-	defer func() {
-		if !over { // an Observer has ended the goroutine: as if there were no answer
-			_ = d.result(&r)
-		}
-	}()
-	r = d.sendTo(ctx, limit)
-	over = true
+	r := d.sendTo(ctx, limit)
 	d.took = d.h.core.c.now().Sub(sent)
 	return d.result(&r)
 }

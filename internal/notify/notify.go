@@ -69,37 +69,21 @@ func (q *Queue) add(fn func(), always bool) {
 	q.Go(q.deliver)
 }
 
-// deliver calls what is in the queue until that is empty. If what it calls ends the goroutine,
-// another one goes on with the next.
+// deliver calls what is in the queue until that is empty.
 func (q *Queue) deliver() {
-	var events []func()
-	dropped, over := 0, false
-	defer func() {
-		if over {
-			q.UnderWay.Add(-1)
-			return
-		}
-		q.mu.Lock()
-		q.events = append(events, q.events...)
-		q.dropped += dropped
-		q.mu.Unlock()
-		q.Go(q.deliver)
-	}()
+	defer q.UnderWay.Add(-1)
 	for {
-		if events, dropped = q.take(); len(events) == 0 {
-			over = true
+		events, dropped := q.take()
+		if len(events) == 0 {
 			return
 		}
-		for len(events) > 0 {
-			fn := events[0]
-			events = events[1:]
+		for _, fn := range events {
 			q.Call(fn)
 		}
-		if n := dropped; n > 0 {
-			dropped = 0 // once, even if that ends the goroutine
-			q.Dropped(n)
+		if dropped > 0 {
+			q.Dropped(dropped)
 			q.Call(func() {
-				q.Logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", n)
+				q.Logger.Warn("rlock: the Observer or Logger is too slow, events were dropped", "events", dropped)
 			})
 		}
 	}

@@ -82,21 +82,11 @@ func (f *feed) retire() bool {
 	return true
 }
 
-// run has a session while there are topics, and ends after a while without topics. pause comes
-// before the second of two sessions; it grows while connections do not work.
-func (f *feed) run(pause time.Duration) {
+// run has a session while there are topics, and ends after a while without topics.
+func (f *feed) run() {
 	h := f.hub
-	over := false
-	defer func() {
-		if over || h.ctx.Err() != nil {
-			h.work.Add(-1)
-			return
-		}
-		go func() { // a hook of go-redis has ended the goroutine: another one goes on
-			h.sleep(pause)
-			f.run(min(2*pause, retryFeedMax))
-		}()
-	}()
+	pause := retryFeed // before the second of two sessions; it grows while connections do not work
+	defer h.work.Add(-1)
 	f.settle()
 	for h.ctx.Err() == nil {
 		if f.idle() {
@@ -106,7 +96,6 @@ func (f *feed) run(pause time.Duration) {
 			case <-h.ctx.Done():
 			case <-unused.C:
 				if f.retire() {
-					over = true
 					return
 				}
 			}
@@ -121,7 +110,7 @@ func (f *feed) run(pause time.Duration) {
 		h.Queue.Later(func() {
 			h.Queue.Logger.Info("rlock: subscription broken, subscribing again", "node", f.addr, "error", err)
 		})
-		if worked && err != errReaderEnded {
+		if worked {
 			pause = retryFeed // the connection worked: no reason to hesitate
 		}
 		f.evacuate()
@@ -159,10 +148,7 @@ const (
 	subscribed                     // and confirmed
 )
 
-var (
-	errReaderEnded = errors.New("a hook of go-redis or an Observer has ended the goroutine that reads")
-	errSilent      = errors.New("no reply to PING on the subscribed connection")
-)
+var errSilent = errors.New("no reply to PING on the subscribed connection")
 
 // session subscribes what the feed should carry, until the connection fails or has not
 // been needed for a while. It reports whether anything was heard.
@@ -182,7 +168,7 @@ func (f *feed) session() (worked bool, err error) {
 	crashed := make(chan struct{})
 	defer func() {
 		cancel() // also ends a dial of go-redis that is under way
-		// If a hook or dialer has ended the reader, go-redis has closed the connection, and left a
+		// If a hook or dialer has panicked in the reader, go-redis has closed the connection, and left a
 		// mutex locked for which Close waits.
 		closed := make(chan struct{})
 		select {
@@ -207,14 +193,11 @@ func (f *feed) session() (worked bool, err error) {
 	failed = make(chan error, 1)
 	go func() {
 		defer close(failed)
-		err := errReaderEnded
-		defer func() {
-			if s.receiving {
-				close(crashed)
-			}
-			failed <- err
-		}()
-		err = h.Wire.Safely(func() error { return s.read(ctx) })
+		err := h.Wire.Safely(func() error { return s.read(ctx) })
+		if s.receiving {
+			close(crashed)
+		}
+		failed <- err
 	}()
 
 	defer func() { _, _, worked = s.lastHeard() }()

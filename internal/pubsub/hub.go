@@ -371,34 +371,18 @@ func call(notify []func()) {
 
 // route finds the nodes of sharded topics until none is left.
 func (h *Hub) route() {
-	var lost []*topic
-	over := false
-	defer func() {
-		if over {
-			h.work.Add(-1)
-			return
-		}
-		h.mu.Lock() // a hook of go-redis has ended the goroutine: another one goes on
-		h.lost = append(h.lost, lost...)
-		h.mu.Unlock()
-		go func() {
-			h.sleep(retryFeed)
-			h.route()
-		}()
-	}()
+	defer h.work.Add(-1)
 	for {
 		h.mu.Lock()
-		lost = h.lost
+		lost := h.lost
 		h.lost = nil
 		if len(lost) == 0 || h.ctx.Err() != nil {
 			h.router = false
 			h.mu.Unlock()
-			over = true
 			return
 		}
 		h.mu.Unlock()
-		for len(lost) > 0 {
-			t := lost[0]
+		for _, t := range lost {
 			addr, node, err := h.Wire.Carrier(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
@@ -409,9 +393,7 @@ func (h *Hub) route() {
 				h.feedLocked(addr, node).addLocked(t)
 			}
 			h.mu.Unlock()
-			lost = lost[1:]
 			if err != nil && !h.sleep(retryFeed) {
-				over = true
 				return
 			}
 		}
@@ -436,7 +418,7 @@ func (h *Hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 		h.feeds[addr] = f
 		if h.ctx.Err() == nil {
 			h.work.Add(1)
-			go f.run(retryFeed)
+			go f.run()
 		}
 	}
 	if f.of != node { // a cluster client may have made a new one for the address
