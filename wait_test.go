@@ -484,3 +484,182 @@ func TestAttemptIsAtWorkUntilItSleeps(t *testing.T) {
 	locktest.MustUnlock(t, held)
 	locktest.MustUnlock(t, a.Held())
 }
+
+// Waiters counts those of this client, and each other client that listens, whatever the type of a
+// lock publishes; also for a client that only looks.
+func TestWaitersOfOtherClientsAreCounted(t *testing.T) {
+	t.Parallel()
+	types := map[string]func(c *rlock.Client) locktest.AnyLock{
+		"Lock":          func(c *rlock.Client) locktest.AnyLock { return c.NewLock("waiters of a Lock") },
+		"FencedLock":    func(c *rlock.Client) locktest.AnyLock { return c.NewFencedLock("waiters of a FencedLock") },
+		"FairLock":      func(c *rlock.Client) locktest.AnyLock { return c.NewFairLock("waiters of a FairLock") },
+		"ReadWriteLock": func(c *rlock.Client) locktest.AnyLock { return c.NewReadWriteLock("waiters of a ReadWriteLock").Writer },
+	}
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for name, open := range types {
+			t.Run(name, func(t *testing.T) {
+				c := []*rlock.Client{b.NewClient(t), b.NewClient(t), b.NewClient(t), b.NewClient(t)}
+				lease := locktest.MustLock(t, open(c[0]))
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				var all []*locktest.Attempt
+				wait := func(i int) { all = append(all, locktest.Begin(t, ctx, open(c[i]))) }
+				count := func(i, want int) {
+					t.Helper()
+					locktest.Eventually(t, "all are counted", func() bool { return locktest.MustState(t, open(c[i])).Waiters == want })
+				}
+				wait(1)
+				count(0, 1)
+				count(1, 1) // its own subscription does not count twice
+				wait(2)
+				count(0, 2)
+				count(1, 2)
+				count(3, 2) // it has never waited
+				wait(2)
+				if name == "FairLock" {
+					count(0, 3)
+				}
+				count(2, 3)
+				cancel()
+				for _, a := range all {
+					if err := a.GiveUp(); err == nil {
+						t.Error("a waiter has the lock")
+					}
+				}
+				for i := range c {
+					count(i, 0)
+				}
+				locktest.MustUnlock(t, lease)
+			})
+		}
+	})
+}
+
+// A SpinLock has no channel: only the waiters of the own client are known.
+func TestWaitersOfASpinLockAreThoseOfTheClient(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	mine, theirs := b.NewClient(t), b.NewClient(t)
+	lease := locktest.MustLock(t, mine.NewSpinLock("a"))
+	next := locktest.Begin(t, bg, theirs.NewSpinLock("a"))
+	locktest.Eventually(t, "it waits", func() bool { return locktest.MustState(t, theirs.NewSpinLock("a")).Waiters == 1 })
+	if n := locktest.MustState(t, mine.NewSpinLock("a")).Waiters; n != 0 {
+		t.Errorf("%d waiters", n)
+	}
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, next.Held())
+}
+
+// A client that may not ask who listens counts its own waiters.
+func TestWaitersWithoutPermissionToCountThem(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	if err := b.Client(t).Do(bg, "acl", "setuser", "default", "-pubsub").Err(); err != nil {
+		t.Fatal(err)
+	}
+	mine, theirs := b.NewClient(t), b.NewClient(t)
+	lease := locktest.MustLock(t, mine.NewLock("a"))
+	next := locktest.Begin(t, bg, theirs.NewLock("a"))
+	locktest.Eventually(t, "it waits", func() bool { return locktest.MustState(t, theirs.NewLock("a")).Waiters == 1 })
+	if n := locktest.MustState(t, mine.NewLock("a")).Waiters; n != 0 {
+		t.Errorf("%d waiters", n)
+	}
+	locktest.MustUnlock(t, lease)
+	locktest.MustUnlock(t, next.Held())
+}
+
+// stoppable is a client whose watchdog is not called any more from stop on, as in a process that was
+// stopped and goes on: others of its goroutines may run first.
+func stoppable(t *testing.T, b *locktest.Backend, clock *locktest.Clock) (c *rlock.Client, stop func()) {
+	var stopped atomic.Bool
+	goOn := make(chan struct{})
+	c = b.NewClient(t, rlock.WithWatchdogLease(time.Hour), seam.Option(seam.Env{Clock: clock, Gate: func(point string) {
+		if point == "watchdog" && stopped.Load() {
+			<-goOn
+		}
+	}}).(rlock.Option))
+	t.Cleanup(func() { close(goOn) }) // before the client is closed
+	return c, func() { stopped.Store(true) }
+}
+
+// After a pause of the process, the first look at the context of a lease finds the loss, not the second.
+func TestContextOfALeaseComparesTheDeadline(t *testing.T) {
+	t.Parallel()
+	wantLost := func(t *testing.T, ctx context.Context) {
+		t.Helper()
+		if ctx.Err() != context.Canceled {
+			t.Fatalf("Err is %v", ctx.Err())
+		}
+		select {
+		case <-ctx.Done():
+		default:
+			t.Fatal("Err says that the context has ended, and Done is open")
+		}
+		locktest.WantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, rlock.ErrExpired)
+	}
+	for name, scenario := range map[string]func(t *testing.T, c *rlock.Client, pause func()){
+		"renewed": func(t *testing.T, c *rlock.Client, pause func()) {
+			ctx := locktest.MustLock(t, c.NewLock("a")).Context(bg)
+			below, cancel := context.WithCancel(context.WithValue(ctx, t, t))
+			defer cancel()
+			pause()
+			wantLost(t, context.WithValue(ctx, t, t))
+			wantLost(t, ctx)
+			wantLost(t, below)
+		},
+		"fixed": func(t *testing.T, c *rlock.Client, pause func()) {
+			ctx := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(time.Minute)).Context(bg)
+			pause()
+			wantLost(t, ctx)
+		},
+		"further out": func(t *testing.T, c *rlock.Client, pause func()) {
+			outer := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(time.Minute)).Context(bg)
+			inner := locktest.MustLock(t, c.NewLock("b"), rlock.WithLease(10*time.Hour)).Context(outer)
+			pause()
+			wantLost(t, inner)
+		},
+		"MultiLock": func(t *testing.T, c *rlock.Client, pause func()) {
+			ctx := locktest.MustLock(t, locktest.MultiLockOf(t, c, "{a}1", "{a}2")).Context(bg)
+			pause()
+			wantLost(t, ctx)
+		},
+		"by several": func(t *testing.T, c *rlock.Client, pause func()) {
+			lease := locktest.MustLock(t, c.NewLock("a"))
+			ctx := lease.Context(bg)
+			pause()
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					if lease.Err() == nil || ctx.Err() == nil { // whoever is the first to see the end
+						t.Error("the lease is valid")
+					}
+				})
+			}
+			all.Wait()
+			wantLost(t, ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var clock locktest.Clock
+			c, stop := stoppable(t, locktest.OnMiniredis(t), &clock)
+			scenario(t, c, func() { stop(); clock.Forward(2 * time.Hour) })
+		})
+	}
+}
+
+// Who extends a lease below its own context may look at that while the hold is being changed.
+func TestExtendBelowTheContextOfTheLease(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	lease := locktest.MustLock(t, b.NewClient(t, rlock.WithCommandTimeout(3*time.Second)).NewLock("a"))
+	ctx := lease.Context(bg)
+	if err := lease.Extend(ctx, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	b.Mini.Close()
+	locktest.WantErr(t, lease.Extend(ctx, time.Minute), rlock.ErrUnreachable)
+	if ctx.Err() != nil {
+		t.Error(context.Cause(ctx))
+	}
+}
