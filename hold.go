@@ -80,6 +80,8 @@ func (h *hold) deadlineLocked() time.Time {
 // costs its number only.
 func (h *hold) id() string { return h.core.c.holdID(h.number) }
 
+func (h *hold) key() holdKey { return holdKey{h.core.id(), h.core.side, h.number} }
+
 func (h *hold) error(err error) error {
 	return &Error{Lock: h.core.name(), HoldID: h.id(), Err: err}
 }
@@ -162,7 +164,7 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	}
 	at := h.nextLocked()
 	h.unlock()
-	h.core.c.watchdog.watch(h.number, &h.Entry, h, at)
+	h.core.c.watchdog.watch(h.key(), &h.Entry, h, at)
 	h.owned.set(h)
 	h.core.c.presence.Use()
 	return l
@@ -398,7 +400,7 @@ func (h *hold) endLocked(s state, cause error) {
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
-	h.core.c.watchdog.forget(h.number, &h.Entry)
+	h.core.c.watchdog.forget(h.key(), &h.Entry)
 	h.deafenLocked()
 	h.forgetLocked()
 	if s == over {

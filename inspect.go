@@ -61,7 +61,7 @@ func (l *core) stateOf(p *protocol.State) State {
 	case s.held(protocol.Exclusive):
 		s.Mode = ModeExclusive
 		if s.Token == 0 {
-			s.Token = l.c.watchdog.tokenOf(l.c.numberOf(s.Holders[0].HoldID))
+			s.Token = l.c.watchdog.tokenOf(holdKey{l.id(), protocol.Exclusive, l.c.numberOf(s.Holders[0].HoldID)})
 		}
 	case s.held(protocol.Shared):
 		s.Mode, s.Token = ModeShared, 0

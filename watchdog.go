@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/timers"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -20,9 +21,9 @@ type watchdog struct {
 	*timers.Timers
 	events *events
 
-	mu      sync.Mutex        // guards the rest
-	holds   map[int64]watched // by number
-	most    int               // holds that there were
+	mu      sync.Mutex // guards the rest
+	holds   map[holdKey]watched
+	most    int // holds that there were
 	failing failing
 }
 
@@ -41,28 +42,36 @@ func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *ev
 type watched interface {
 	timers.Task
 	lockName() string
-	fence() int64 // 0: others may hold it too
-	askNow()      // asks Redis about it, as a renewal does, and waits for the answer
+	fence() int64
+	askNow() // asks Redis about it, as a renewal does, and waits for the answer
 }
 
-// watch begins to look after the hold with a number, which is due at a time.
-func (w *watchdog) watch(number int64, e *timers.Entry, h watched, at clock.Instant) {
+// holdKey identifies a hold of a client. The members of a MultiLock can have one number, and so can a writer and the
+// reader under it.
+type holdKey struct {
+	lock   protocol.LockID
+	side   protocol.Side
+	number int64
+}
+
+// watch begins to look after a hold, which is due at a time.
+func (w *watchdog) watch(k holdKey, e *timers.Entry, h watched, at clock.Instant) {
 	w.mu.Lock()
 	if w.holds == nil {
-		w.holds = map[int64]watched{}
+		w.holds = map[holdKey]watched{}
 	}
-	w.holds[number] = h
+	w.holds[k] = h
 	w.mu.Unlock()
 	w.Add(e, h, at)
 }
 
 // forget is called when a hold has ended.
-func (w *watchdog) forget(number int64, e *timers.Entry) {
+func (w *watchdog) forget(k holdKey, e *timers.Entry) {
 	w.Remove(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most = max(w.most, len(w.holds))
-	if delete(w.holds, number); len(w.holds) > 0 {
+	if delete(w.holds, k); len(w.holds) > 0 {
 		return
 	}
 	w.failing.nodes = nil // nobody sees any more how the outages end
@@ -85,11 +94,11 @@ func (w *watchdog) count() int {
 	return len(w.holds)
 }
 
-// tokenOf is the fencing token of an exclusive hold of this client, or 0.
-func (w *watchdog) tokenOf(number int64) int64 {
+// tokenOf is the fencing token of a hold of this client, or 0.
+func (w *watchdog) tokenOf(k holdKey) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h := w.holds[number]; h != nil {
+	if h := w.holds[k]; h != nil {
 		return h.fence()
 	}
 	return 0

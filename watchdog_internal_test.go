@@ -33,7 +33,7 @@ func unserved(t testing.TB, opts ...Option) *Client {
 func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 	h := &hold{core: l, number: int64(n), token: int64(n)}
 	h.deadline = c.now().Add(time.Hour)
-	c.watchdog.watch(h.number, &h.Entry, h, at)
+	c.watchdog.watch(h.key(), &h.Entry, h, at)
 	return h
 }
 
@@ -47,7 +47,7 @@ func TestWatchdogKnowsItsHolds(t *testing.T) {
 		all = append(all, standIn(c, l, i+1, c.now().Add(seam.FarAway)))
 	}
 	for _, h := range all {
-		if got := c.watchdog.tokenOf(h.number); got != h.token {
+		if got := c.watchdog.tokenOf(h.key()); got != h.token {
 			t.Fatalf("token %d, want %d", got, h.token)
 		}
 	}
@@ -55,8 +55,8 @@ func TestWatchdogKnowsItsHolds(t *testing.T) {
 		t.Errorf("%d holds are listed and %d counted, want %d", n, c.watchdog.count(), len(all))
 	}
 	for _, h := range all {
-		c.watchdog.forget(h.number, &h.Entry)
-		if got := c.watchdog.tokenOf(h.number); got != 0 {
+		c.watchdog.forget(h.key(), &h.Entry)
+		if got := c.watchdog.tokenOf(h.key()); got != 0 {
 			t.Fatalf("token %d of a hold that has ended", got)
 		}
 	}
