@@ -168,15 +168,8 @@ func (e *events) droppedSome(n int) {
 
 // subjectKey marks what the requests of a context are about: something that has an Event, or how
 // many locks.
+// subjectKey is the key of what the requests of a context are about: see events.about.
 type subjectKey struct{}
-
-// about returns a context whose requests are about something, for retries of them.
-func (e *events) about(ctx context.Context, subject any) context.Context {
-	if e.retries == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, subjectKey{}, subject)
-}
 
 // retried is the retry of a request of a context.
 func retried(ctx context.Context, request string, err error) RetryEvent {

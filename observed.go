@@ -111,3 +111,11 @@ func (o *observed) tell(deliver func(fn func()), fn func()) {
 	}
 	deliver(fn)
 }
+
+// about returns a context whose requests are about something, for retries of them.
+func (e *events) about(ctx context.Context, subject any) context.Context {
+	if e.retries == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, subjectKey{}, subject)
+}
