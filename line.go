@@ -249,7 +249,9 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 func (q *lines) takeOutLocked(w *waiter, got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
-	q.standsNoMoreLocked(w, got)
+	if w.rank != 0 {
+		q.standsNoMoreLocked(w, got)
+	}
 	if w.line.waiters.Len() == 0 {
 		w.line.loudLocked()
 		ends = q.emptyLocked(w.line, got)
@@ -396,6 +398,23 @@ func (q *lines) subscribe(w *waiter, open func(notify func()) (end func())) {
 	q.mu.Lock()
 	line.unsub = unsub
 	q.mu.Unlock()
+}
+
+// ear returns what is to be called when a line is subscribed, and for each message.
+func (q *lines) ear(l *line) (notify func()) {
+	first := true
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		w, all := l.head(), q.queues[l.key.lock]
+		if confirms := first; confirms && w != nil && w.rank != 0 && (*all)[0] != w {
+			q.serial++
+			w.subscribed = q.serial
+		} else {
+			q.newsLocked(l)
+		}
+		first = false
+	}
 }
 
 // fail tells all waiters that joined before the given time what w has found out: that

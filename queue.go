@@ -93,11 +93,8 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 	all.add(w)
 }
 
-// standsNoMoreLocked is called when a waiter leaves its line, with a hold or without.
+// standsNoMoreLocked is called when a waiter that has a rank leaves its line, with a hold or without.
 func (q *lines) standsNoMoreLocked(w *waiter, got bool) {
-	if w.rank == 0 {
-		return
-	}
 	lock := w.line.key.lock
 	all := q.queues[lock]
 	all.remove(w)
@@ -120,23 +117,6 @@ func (q *lines) frontLocked(all *queue, asked int64) {
 		q.newsLocked(w.line)
 	}
 	w.subscribed = 0
-}
-
-// ear returns what is to be called when a line is subscribed, and for each message.
-func (q *lines) ear(l *line) (notify func()) {
-	first := true
-	return func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		w, all := l.head(), q.queues[l.key.lock]
-		if confirms := first; confirms && w != nil && w.rank != 0 && (*all)[0] != w {
-			q.serial++
-			w.subscribed = q.serial
-		} else {
-			q.newsLocked(l)
-		}
-		first = false
-	}
 }
 
 // heir names the first of the waiters for a lock that have a place in Redis, before a release says
