@@ -164,7 +164,7 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	}
 	at := h.nextLocked()
 	h.unlock()
-	h.core.c.watchdog.watch(h.key(), &h.Entry, h, at)
+	h.core.c.watchdog.watch(&h.Entry, h, at)
 	h.owned.set(h)
 	h.core.c.presence.Use()
 	return l
@@ -400,7 +400,7 @@ func (h *hold) endLocked(s state, cause error) {
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
-	h.core.c.watchdog.forget(h.key(), &h.Entry)
+	h.core.c.watchdog.forget(&h.Entry, h)
 	h.deafenLocked()
 	h.forgetLocked()
 	if s == over {

@@ -48,7 +48,9 @@ func (c *Client) Held() []*Lease {
 	for _, w := range c.watchdog.all() {
 		all = w.(*hold).openTo(all)
 	}
-	slices.SortStableFunc(all, func(a, b *Lease) int { return cmp.Compare(a.since, b.since) })
+	slices.SortFunc(all, func(a, b *Lease) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.HoldID(), b.HoldID()), cmp.Compare(a.Name(), b.Name()))
+	})
 	return all
 }
 

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *ev
 // watched is what the watchdog knows of a hold.
 type watched interface {
 	timers.Task
+	key() holdKey
 	lockName() string
 	fence() int64
 	askNow() // asks Redis about it, as a renewal does, and waits for the answer
@@ -55,23 +57,23 @@ type holdKey struct {
 }
 
 // watch begins to look after a hold, which is due at a time.
-func (w *watchdog) watch(k holdKey, e *timers.Entry, h watched, at clock.Instant) {
+func (w *watchdog) watch(e *timers.Entry, h watched, at clock.Instant) {
 	w.mu.Lock()
 	if w.holds == nil {
 		w.holds = map[holdKey]watched{}
 	}
-	w.holds[k] = h
+	w.holds[h.key()] = h
 	w.mu.Unlock()
 	w.Add(e, h, at)
 }
 
 // forget is called when a hold has ended.
-func (w *watchdog) forget(k holdKey, e *timers.Entry) {
+func (w *watchdog) forget(e *timers.Entry, h watched) {
 	w.Remove(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most = max(w.most, len(w.holds))
-	if delete(w.holds, k); len(w.holds) > 0 {
+	if delete(w.holds, h.key()); len(w.holds) > 0 {
 		return
 	}
 	w.failing.nodes = nil // nobody sees any more how the outages end
@@ -107,10 +109,16 @@ func (w *watchdog) tokenOf(k holdKey) int64 {
 // check asks Redis about the client's holds of a lock, as a renewal would; see
 // seam.Env.
 func (w *watchdog) check(lock string) {
+	var held []watched
 	for _, h := range w.all() {
 		if h.lockName() == lock {
-			h.askNow()
+			held = append(held, h)
 		}
+	}
+	// A simulation must be repeatable.
+	slices.SortFunc(held, func(a, b watched) int { return cmp.Compare(a.key().number, b.key().number) })
+	for _, h := range held {
+		h.askNow()
 	}
 }
 

@@ -33,7 +33,7 @@ func unserved(t testing.TB, opts ...Option) *Client {
 func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 	h := &hold{core: l, number: int64(n), token: int64(n)}
 	h.deadline = c.now().Add(time.Hour)
-	c.watchdog.watch(h.key(), &h.Entry, h, at)
+	c.watchdog.watch(&h.Entry, h, at)
 	return h
 }
 
@@ -55,7 +55,7 @@ func TestWatchdogKnowsItsHolds(t *testing.T) {
 		t.Errorf("%d holds are listed and %d counted, want %d", n, c.watchdog.count(), len(all))
 	}
 	for _, h := range all {
-		c.watchdog.forget(h.key(), &h.Entry)
+		c.watchdog.forget(&h.Entry, h)
 		if got := c.watchdog.tokenOf(h.key()); got != 0 {
 			t.Fatalf("token %d of a hold that has ended", got)
 		}

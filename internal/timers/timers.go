@@ -211,11 +211,14 @@ func (t *Timers) Drain() {
 		return
 	}
 	t.draining = true
-	now := t.Now()
+	now, any := t.Now(), false
 	for _, e := range slices.Clone(t.agenda) {
-		t.agenda.set(e, now)
+		if !e.background {
+			t.agenda.set(e, now)
+			any = true
+		}
 	}
-	if t.ended != nil && !t.closed {
+	if any && !t.closed { // else Close may follow at once
 		t.wakeLocked()
 	}
 }
@@ -338,13 +341,19 @@ func (t *Timers) begins(e *Entry) (drains bool) {
 	return true
 }
 
-// arm decides when to look next and returns how long that is from now.
+// arm decides when to look next and returns how long that is from now: at the beginning of the slack in which
+// something is due first, as what is due in one is done together.
 func (t *Timers) arm(now clock.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at, any := t.agenda.first()
 	if !any {
 		at = now.Add(seam.FarAway)
+	}
+	if t.Slack > 0 {
+		if begin := at - at%clock.Instant(t.Slack); begin.After(now) {
+			at = begin
+		}
 	}
 	t.armed = at
 	return max(t.armed.Sub(t.Now()), 0)
