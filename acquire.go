@@ -57,7 +57,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	defer c.end()
 
 	a.came = c.env.Clock.Now()
-	ctx, a.observed = l.observe(ctx, l.asks.Takes())
+	ctx, a.observed = l.observe(ctx, protocol.Takes(l.asks))
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
 	return lease, err
@@ -163,8 +163,8 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	a.Yields = yields > 0 && c.now().Before(yields) // this client has had it just now
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
-	a.listens = a.outer == nil && l.asks.Listening(a.ID)
-	a.joins = waiting == 0 && !a.listens && !a.Yields && l.asks.Shares() && !c.lines.looksFirst(a.line())
+	a.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
+	a.joins = waiting == 0 && !a.listens && !a.Yields && protocol.Shares(l.asks) && !c.lines.looksFirst(a.line())
 	if waiting == 0 && !a.listens && !a.Yields && !a.joins {
 		var lease *Lease
 		var err error
@@ -196,7 +196,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		a.Tries++
 		a.looks()
 		a.waited()
-		a.Tells = l.asks.Takes() > 0 && c.lines.crowdAt(a.line())
+		a.Tells = protocol.Takes(l.asks) > 0 && c.lines.crowdAt(a.line())
 		if err := l.asks.Ready(ctx); err != nil {
 			a.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
 			return nil, 0, err
@@ -209,7 +209,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			}
 		}
 		ask := l.asks.Enter(&a.Acquire)
-		if l.asks.KeepsPlace() && a.Wait && (l.asks.QueuedInRedis() || a.Leads) {
+		if protocol.KeepsPlace(l.asks) && a.Wait && (protocol.EachWaits(l.asks) || a.Leads) {
 			a.Placed = true
 		}
 		r := ask.Do(ctx, c.cfg.commandTimeout)
@@ -335,7 +335,7 @@ func (a *attempt) waitsSince(round int64) {
 // context or of the wait, or a single look at a lock that was not free. It contains what
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	a.seen.toldTo(a.core.c.id, int64(a.core.asks.Takes()), a.core.toEnterAgain)
+	a.seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.asks)), a.core.toEnterAgain)
 	return interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &a.seen, a.core.c.env.Clock.Now())
 }
 
@@ -353,7 +353,7 @@ func (a *attempt) error(err error) *Error {
 
 // tryFirst is the first try of an attempt that found no waiters.
 func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
-	if a.core.asks.Shares() {
+	if protocol.Shares(a.core.asks) {
 		defer a.core.c.lines.looked(a.line())
 	}
 	return a.try(ctx)
@@ -385,7 +385,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 
 // waited notes, before a look, how long the call has waited in line.
 func (a *attempt) waited() {
-	if a.place != nil && a.core.asks.Shares() {
+	if a.place != nil && protocol.Shares(a.core.asks) {
 		a.Waited = a.core.c.env.Clock.Now().Sub(a.came)
 	}
 }
@@ -393,7 +393,7 @@ func (a *attempt) waited() {
 // told is what a caller who runs the function in this client may tell the head of the line: that it
 // has failed.
 func (a *attempt) told(w *waiter) error {
-	if !a.core.asks.Shares() {
+	if !protocol.Shares(a.core.asks) {
 		return nil
 	}
 	return a.core.c.lines.news(w).err

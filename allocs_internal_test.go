@@ -12,7 +12,6 @@ import (
 
 // granting is the protocol of a lock that is always free, whose requests cost nothing.
 type granting struct {
-	protocol.Everyday
 	others
 	c       *Client
 	entered protocol.Request[protocol.Entered]

@@ -76,7 +76,7 @@ func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (C
 		asks := l.asks.(*quorum.Lock)
 		asks.EachNode(func(name string, d *wire.Deployment) {
 			use := protocol.Use{Heading: "RedLock", Lock: l.name()}
-			if l.asks.LongestLease() > 0 {
+			if protocol.LongestLease(l.asks) > 0 {
 				use.Heading = "RedLock with WithRestartQuarantine"
 			}
 			r.pool(name, d)

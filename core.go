@@ -106,7 +106,7 @@ func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} 
 
 // validity is how long after sending its request a holder may rely on a lease.
 func (l *core) validity(lease time.Duration) time.Duration {
-	return l.c.cfg.validity(lease) - l.asks.Margin()
+	return l.c.cfg.validity(lease) - protocol.Margin(l.asks)
 }
 
 // retryAfter is when a renewal without an answer is repeated.
@@ -124,7 +124,7 @@ func (l *core) with(asks protocol.Protocol) *core {
 // line is where a waiter that would get a hold with this id waits in this client.
 func (l *core) line(id string) lineKey {
 	key := lineKey{lock: l.id(), side: l.side}
-	if l.asks.QueuedInRedis() {
+	if protocol.EachWaits(l.asks) {
 		key.id = id
 	}
 	return key
@@ -150,7 +150,7 @@ func options[O callOption](l *core, a *acquireConfig, opts []O) error {
 	if longest := l.longestLease(); longest > 0 && a.lease > longest {
 		return invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, longest)
 	}
-	if l.asks.Margin() > 0 && l.validity(a.lease) <= 0 {
+	if protocol.Margin(l.asks) > 0 && l.validity(a.lease) <= 0 {
 		return invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
 	}
 	return nil
@@ -166,7 +166,7 @@ func (l *core) checkOptions(a *acquireConfig, opts []AcquireOption) error {
 
 // longestLease bounds the leases of the lock; 0: nothing but MaxLease does.
 func (l *core) longestLease() time.Duration {
-	if own := l.asks.LongestLease(); own > 0 {
+	if own := protocol.LongestLease(l.asks); own > 0 {
 		return own
 	}
 	return l.c.cfg.longest
@@ -191,7 +191,9 @@ func confirmed[T any](r *protocol.Result[T], so error) error {
 }
 
 // handsOver reports whether holds of the lock can be handed over.
-func (l *core) handsOver() bool { return l.asks.HandsOver() && l.opts.handOverBounds().passes > 0 }
+func (l *core) handsOver() bool {
+	return protocol.HandsOver(l.asks) && l.opts.handOverBounds().passes > 0
+}
 
 // ask asks something about the lock itself, not about a hold.
 func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protocol.Result[T], error) {

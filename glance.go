@@ -40,9 +40,9 @@ func (g *glances) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*
 // relieve is called by the head of a line before it sleeps. It reports whether glances look
 // for it from now on. rest is how long the lock is known to be held.
 func (g *glances) relieve(w *waiter, p protocol.Protocol, rest time.Duration) bool {
-	var l *protocol.Lock
+	var l *protocol.HashLock
 	if g.isLong(rest) {
-		l = p.Glanced()
+		l = protocol.GlancedOf(p)
 	}
 	if l == nil && w.look == nil { // which only the waiter itself sets
 		return false
@@ -85,7 +85,7 @@ func (g *glances) run(s *clock.Sleeper) {
 // glanced is the head of a line, and the lock that a glance looks at for it.
 type glanced struct {
 	*waiter
-	lock *protocol.Lock
+	lock *protocol.HashLock
 	at   time.Time // when the glance began
 }
 
@@ -141,7 +141,7 @@ func (g *glances) dueOf(some []*waiter, now time.Time, heads []glanced) []glance
 
 // glance looks at the locks of heads, and pokes those that should look by themselves.
 func (g *glances) glance(heads []glanced) {
-	locks := make([]*protocol.Lock, len(heads))
+	locks := make([]*protocol.HashLock, len(heads))
 	for i, h := range heads {
 		locks[i] = h.lock
 	}

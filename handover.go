@@ -85,7 +85,7 @@ func (d *departure) letOthers(heard int, rush bool) {
 	case d.batch != nil:
 		pause = min(pause+time.Millisecond, h.core.opts.handOverBounds().within)
 	default:
-		pause += h.core.asks.Hesitation(0, others > 1)
+		pause += protocol.Hesitation(h.core.asks, 0, others > 1)
 	}
 	c.lines.yield(key, c.now().Add(pause))
 }
@@ -94,15 +94,17 @@ func (d *departure) letOthers(heard int, rush bool) {
 // keeps their order: see queue.go.
 func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
-	switch {
-	case d.rest > 0 || d.h.unsure || d.by:
+	if d.rest > 0 || d.h.unsure || d.by {
 		return d.task.Do(ctx, untilOrSoon(limit))
-	case l.asks.StandsBy():
+	}
+	if next := protocol.StandingOf(l.asks); next != nil {
 		if d.next = d.inRow < mostInRow && c.lines.sought(l.line("")); d.next {
-			return l.asks.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
+			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
 		return d.task.Do(ctx, untilOrSoon(limit))
-	case !l.asks.Passes() || c.isClosing():
+	}
+	asks := protocol.SuccessionOf(l.asks)
+	if asks == nil || c.isClosing() {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	to, g := c.lines.heir(l.id())
@@ -110,7 +112,7 @@ func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	sent := c.now()
-	r := l.asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
+	r := asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
 	c.lines.tell(g, sent, &r)
 	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
 }

@@ -105,9 +105,9 @@ type waiter struct {
 	number int64
 	served bool // the head has found what it waits for; the waiter is not in its line any more
 
-	look     *protocol.Lock // what glances look at for it; nil: it looks by itself
-	glancing time.Time      // when the glance began that is under way; zero: none is
-	listed   bool           // it is in lines.relieved
+	look     *protocol.HashLock // what glances look at for it; nil: it looks by itself
+	glancing time.Time          // when the glance began that is under way; zero: none is
+	listed   bool               // it is in lines.relieved
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the head. news is

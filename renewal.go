@@ -50,7 +50,7 @@ func (h *hold) nextLocked() clock.Instant {
 // the longer leases of others would end with it if it died then. The watchdog restores
 // them each third of a watchdog lease, assuming that Redisson's is as long.
 func (h *hold) guardsLocked() bool {
-	return h.core.asks.GuardsFixedLease() && h.guardLocked().Add(h.core.c.cfg.watchdogLease).Before(h.expires)
+	return protocol.GuardsFixedLease(h.core.asks) && h.guardLocked().Add(h.core.c.cfg.watchdogLease).Before(h.expires)
 }
 
 // guardLocked is when a fixed lease is restored next.
@@ -214,7 +214,7 @@ func (h *hold) observed() *observed {
 // event is what is known of a hold. entry is that of a lease that it is about, or 0.
 func (h *hold) event(entry int32) Event {
 	e := h.core.event()
-	e.HoldID, e.Token, e.Entry, e.Permits = h.id(), h.token, int(entry), h.core.asks.Takes()
+	e.HoldID, e.Token, e.Entry, e.Permits = h.id(), h.token, int(entry), protocol.Takes(h.core.asks)
 	return e
 }
 

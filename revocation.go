@@ -88,7 +88,7 @@ type hears struct {
 
 // listen implements holding.
 func (h *hold) listen(l *Lease) {
-	c, requests := h.core.c, h.core.asks.Revocation()
+	c, requests := h.core.c, protocol.RevocationOf(h.core.asks)
 	h.lock()
 	h.checkLocked(c.now())
 	switch {
@@ -154,7 +154,7 @@ func (h *hold) looksNow() {
 // askLocked is a look for the key. A message that comes from now on calls for another one.
 func (h *hold) askLocked(now clock.Instant) timers.Do {
 	h.hears.next = now.Add(h.core.c.cfg.watchdogLease / 3)
-	return timers.Do{Task: h.core.asks.Revocation().Asked(h.id()), Kind: toHear}
+	return timers.Do{Task: protocol.RevocationOf(h.core.asks).Asked(h.id()), Kind: toHear}
 }
 
 // toldLocked handles the answer to a look for the key.
@@ -186,7 +186,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
-	requests := l.asks.Revocation()
+	requests := protocol.RevocationOf(l.asks)
 	if requests == nil {
 		return false, l.error(invalid("its holders cannot be asked to release it"))
 	}

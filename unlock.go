@@ -167,8 +167,8 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
-	d.letOthers(r.Heard, r.OfQuorum || h.core.asks.StandsBy())
-	if h.core.asks.Takes() == 0 || r.Heard == 0 { // else a message comes, and one look is enough
+	d.letOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.asks) != nil)
+	if protocol.Takes(h.core.asks) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
 		c.lines.wake(h.core.id())
 	}
 	d.reconsider(r)

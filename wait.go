@@ -21,7 +21,7 @@ func (a *attempt) line() lineKey {
 	case a.outer != nil:
 		key.id = a.ID
 	case a.aside && key.id == "":
-		key.id = strconv.Itoa(a.core.asks.Takes()) // those that need as many stand together
+		key.id = strconv.Itoa(protocol.Takes(a.core.asks)) // those that need as many stand together
 	}
 	return key
 }
@@ -60,7 +60,7 @@ func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lea
 func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (lease *Lease, err error) {
 	c := a.core.c
 	w, head := c.lines.join(a.line(), since, news)
-	if n := a.core.asks.Takes(); n > 0 {
+	if n := protocol.Takes(a.core.asks); n > 0 {
 		c.lines.needs(w, int64(n))
 	}
 	a.place, a.Leads = nil, false
@@ -88,7 +88,7 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 		return nil
 	}
 	h := lease.of.(*hold)
-	if a.core.asks.Takes() > 0 {
+	if protocol.Takes(a.core.asks) > 0 {
 		return &handOver{
 			hold: &a.room, beside: &a.room,
 			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.room.until)},
@@ -111,8 +111,10 @@ func (a *attempt) sleep(ctx context.Context, w *waiter, d time.Duration, wake <-
 	if !a.Placed || as.id != a.ID { // not any more
 		as = standby{}
 	}
-	if c.lines.sleeps(w, wake != nil && a.takes(), as) && a.core.asks.StandsBy() {
-		a.listenForTurns(w)
+	if c.lines.sleeps(w, wake != nil && a.takes(), as) {
+		if asks := protocol.StandingOf(a.core.asks); asks != nil {
+			a.listenForTurns(w, asks)
+		}
 	}
 	why := a.sleeper.Sleep(d, wake, nil, ctx.Done(), c.closing)
 	got := c.lines.awake(w)
@@ -177,7 +179,7 @@ func (a *attempt) waitBehind(ctx context.Context, w *waiter) (lease *Lease, rest
 // writers wait until each of them comes, and those in front of it may wait for the writers.
 // The next look is for another hold.
 func (a *attempt) withdraw() {
-	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || a.core.asks.StandsBy())) {
+	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.asks) != nil)) {
 		return
 	}
 	a.giveUp()
@@ -239,7 +241,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) 
 			a.listens, a.joins = false, false
 			a.observed.contends()
 		}
-		if a.rank != 0 && l.asks.Passes() {
+		if a.rank != 0 && protocol.SuccessionOf(l.asks) != nil {
 			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
 		}
 		subscribe()
@@ -259,7 +261,7 @@ func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) 
 		if err = a.told(w); err != nil {
 			return nil, err
 		}
-		if most := l.asks.Hesitation(a.Clashes, c.lines.crowded(w)); most > 0 {
+		if most := protocol.Hesitation(l.asks, a.Clashes, c.lines.crowded(w)); most > 0 {
 			if _, err := a.sleep(ctx, w, a.jitter(look, most), nil); err != nil {
 				return nil, err
 			}
@@ -295,14 +297,14 @@ func (a *attempt) show() {
 // mayStandBy reports whether a look may stand by, or end that: see passing.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
-	return l.asks.StandsBy() && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
+	return protocol.StandingOf(l.asks) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
 		l.c.lines.hearsTurns(a.line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
 // listenForTurns has the line of w listen for turns from now on.
-func (a *attempt) listenForTurns(w *waiter) {
+func (a *attempt) listenForTurns(w *waiter, asks protocol.Standing) {
 	c := a.core.c
-	c.lines.hearTurns(w, a.core.asks.ListenForTurns(func(t protocol.Turn) {
+	c.lines.hearTurns(w, asks.ListenForTurns(func(t protocol.Turn) {
 		c.lines.turn(w.line, &t, c.now(), c.cfg.watchdogLease/3)
 	}))
 }
@@ -321,8 +323,8 @@ func (a *attempt) listenForMore(w *waiter) {
 // pause is how long the head of a line sleeps at most after a look.
 func (a *attempt) pause(look int, rest time.Duration) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
-	pause := min(cfg.longestPoll, l.asks.LongestPause(a.Number, look))
-	if l.asks.KeepsPlace() {
+	pause := min(cfg.longestPoll, protocol.LongestPause(l.asks, a.Number, look))
+	if protocol.KeepsPlace(l.asks) {
 		// Never later than a third. Waiters that came together do not look together.
 		pause = min(pause, cfg.waiterLease/3-a.jitter(look, cfg.waiterLease/12))
 	}

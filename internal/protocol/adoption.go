@@ -114,37 +114,37 @@ func (t *inTurn) Send(d Dispatch) {
 
 // The types whose state is a hash with the hold.
 
-func (l *Lock) adopt(id, old string, lease time.Duration, how any) Request[Adoption] {
+func (l *ownedLock) adopt(id, old string, lease time.Duration, how any) Request[Adoption] {
 	return l.site.adopting("lock/adopt", id, old, lease, l.names, how,
 		[]string{l.names.Lock, l.names.Tombstone(old), l.names.Tombstone(id)})
 }
 
 // Adopt implements Adoptable.
-func (l *Lock) Adopt(id, old string, lease time.Duration) Request[Adoption] {
+func (l *ownedLock) Adopt(id, old string, lease time.Duration) Request[Adoption] {
 	return l.adopt(id, old, lease, l.site.how())
 }
 
-func (l *Lock) giveBack(id, old string, abandon Task) Task {
+func (l *ownedLock) giveBack(id, old string, abandon Task) Task {
 	return l.site.givingBack("lock/give_back", id, old, abandon,
 		[]string{l.names.Lock, l.names.Tombstone(old), l.names.Tombstone(id)})
 }
 
 // GiveBack implements Adoptable.
-func (l *Lock) GiveBack(id, old string) Task { return l.giveBack(id, old, l.Abandon(id, true)) }
+func (l *ownedLock) GiveBack(id, old string) Task { return l.giveBack(id, old, l.Abandon(id, true)) }
 
 // Detach implements Adoptable.
-func (l *Lock) Detach(id string, rest time.Duration) Task {
+func (l *ownedLock) Detach(id string, rest time.Duration) Task {
 	return l.site.about("lock/detach", []string{l.names.Lock, l.names.Tombstone(id)}, []any{id, rest.Milliseconds()})
 }
 
 // RenewKnown implements Adoptable.
-func (l *Lock) RenewKnown(id string, lease time.Duration) Task {
+func (l *ownedLock) RenewKnown(id string, lease time.Duration) Task {
 	return l.site.renewing("lock/renew_known", lease,
 		[]string{l.names.Lock, l.names.Tombstone(id)}, []any{id, lease.Milliseconds()})
 }
 
 // Hear implements Adoptable.
-func (l *Lock) Hear(notify func()) (end func()) {
+func (l *ownedLock) Hear(notify func()) (end func()) {
 	return l.site.listen(l.names.AskedChannel(), notify)
 }
 

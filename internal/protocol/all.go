@@ -8,7 +8,7 @@ import (
 
 // Slot is equal for Locks of one client whose keys share a slot of a cluster: EnterAll and
 // ReleaseAll need that.
-func (l *Lock) Slot() any {
+func (l *HashLock) Slot() any {
 	return struct {
 		site *Site
 		slot int

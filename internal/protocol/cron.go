@@ -50,7 +50,7 @@ func (c *Cron) At(tick int64) *Tick {
 	t := &Tick{of: c, tick: tick}
 	t.own.Lock = c.lock(tick)
 	t.own.derived.Store(&c.names)
-	t.Lock = Lock{site: c.site, names: &t.own}
+	t.HashLock = HashLock{c.site, &t.own}
 	return t
 }
 
@@ -165,7 +165,7 @@ func (s RunState) GoesOn() bool { return s == Claimed || s == Running }
 // Tick is the protocol of one call for a tick: a Lock on a key of its own, whose first entry claims the
 // tick for good. It belongs to the goroutine of the call.
 type Tick struct {
-	Lock
+	HashLock
 	own     Names
 	of      *Cron
 	tick    int64
@@ -203,14 +203,11 @@ func (t *Tick) NotBegun() { t.phase.Store(notBegun) }
 // those who ask for the tick.
 func (t *Tick) Runs() { t.phase.Store(runs) }
 
-// HandsOver implements Protocol: whoever comes next finds the run.
-func (t *Tick) HandsOver() bool { return false }
+// Shares implements Sharing.
+func (t *Tick) Shares() {}
 
-// StandsBy implements Protocol: see HandsOver.
-func (t *Tick) StandsBy() bool { return false }
-
-// Shares implements Protocol.
-func (t *Tick) Shares() bool { return true }
+// Glanced implements Polled.
+func (t *Tick) Glanced() *HashLock { return &t.HashLock }
 
 // Enter implements Protocol. It does not enter if somebody has run, or runs and nobody is to wait.
 func (t *Tick) Enter(e *Acquire) Request[Entered] {
@@ -260,7 +257,7 @@ func (t *Tick) Finish(id string, state RunState, text string, late bool) Task {
 // Release implements Protocol. Whoever has begun ends by Finish, unless the lease was lost.
 func (t *Tick) Release(id string, n int) Task {
 	if n > 0 {
-		return t.Lock.Release(id, n)
+		return t.HashLock.Release(id, n)
 	}
 	return t.Abandon(id, false)
 }

@@ -63,13 +63,13 @@ func about(l Protocol, id string) []*wire.Request {
 		under.Outer = "nobody:1"
 		requests = append(requests, of(l.Enter(&under)))
 	}
-	if l.Passes() {
+	if l := SuccessionOf(l); l != nil {
 		requests = append(requests, of(l.ReleaseTo(id, to("nobody:1"))))
 	}
-	if l.StandsBy() {
+	if s := StandingOf(l); s != nil {
 		stands := waits
 		stands.StandBy = true
-		requests = append(requests, of(l.Enter(&stands)), of(l.ReleaseNext(id, 1, 1)))
+		requests = append(requests, of(l.Enter(&stands)), of(s.ReleaseNext(id, 1, 1)))
 	}
 	if q, ok := l.(*Queued); ok && q.mode == shared {
 		under := *e
@@ -164,7 +164,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 			blocker = NewFairWriteSide(site, q.names)
 		}
 		if c, ok := l.(PermitCounter); ok {
-			must(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, l.Takes()))
+			must(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, Takes(l)))
 		}
 		e := entry("owner:1")
 		e.Lease = time.Hour

@@ -1,11 +1,9 @@
 package protocol
 
-var _ Reentrant = (*Fair)(nil)
-
 // Fair is the protocol of a FairLock: a Lock with a line of waiters in Redis, shared with
 // Redisson's clients. A release wakes the next waiter only, on its own channel.
 type Fair struct {
-	Lock
+	ownedLock
 	line     []string // the first keys of each script of the line
 	channels string   // prefix of the waiters' channels
 }
@@ -13,7 +11,7 @@ type Fair struct {
 // NewFair returns the protocol of a FairLock.
 func NewFair(site *Site, names *Names) *Fair {
 	return &Fair{
-		Lock: *NewLock(site, names),
+		ownedLock: newOwnedLock(site, names),
 		line: []string{
 			names.Lock,
 			prefixed("redisson_lock_queue", names.Lock),
@@ -51,13 +49,10 @@ func (l *Fair) Release(id string, n int) Task {
 	return l.site.releasing("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
 }
 
-// StandsBy implements Protocol: see Passes.
-func (l *Fair) StandsBy() bool { return false }
-
-// Passes implements Protocol: see Queued.
+// Passes implements Succession: see Queued.
 func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 
-// ReleaseTo implements Protocol.
+// ReleaseTo implements Succession.
 func (l *Fair) ReleaseTo(id string, to Heir) Request[Released] {
 	return l.site.releasingTo("fair/release_to",
 		l.keys(l.site.clock(l.names), l.names.Tombstone(to.ID)),
@@ -93,14 +88,11 @@ func (l *Fair) Listen(id string, notify func()) (end func()) {
 	return l.site.listen(l.channels+id, notify)
 }
 
-// QueuedInRedis implements Protocol.
-func (l *Fair) QueuedInRedis() bool { return true }
+// EachWaits implements Queue.
+func (l *Fair) EachWaits() bool { return true }
 
-// KeepsPlace implements Protocol.
+// KeepsPlace implements Queue.
 func (l *Fair) KeepsPlace() bool { return true }
 
-// Glanced implements Protocol.
-func (l *Fair) Glanced() *Lock { return nil }
-
-// HandsOver implements Protocol: other clients may have been waiting for longer.
-func (l *Fair) HandsOver() bool { return false }
+// Listening implements Queue: each waiter has a channel of its own.
+func (l *Fair) Listening(string) bool { return false }

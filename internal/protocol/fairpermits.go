@@ -17,7 +17,6 @@ var (
 // FairPermits is the protocol of taking n permits of a PermitSemaphore WithFairness at a
 // time. Its waiters stand in a queue in Redis, and only the first of them may enter.
 type FairPermits struct {
-	Everyday
 	of *fairSemaphore
 	n  int
 }
@@ -202,7 +201,7 @@ func (s *fairSemaphore) counts(args ...any) []any {
 	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.counting(), s.more())
 }
 
-// Takes implements Protocol.
+// Takes implements Taking.
 func (p *FairPermits) Takes() int { return p.n }
 
 // View implements Protocol.
@@ -224,13 +223,13 @@ func (p *FairPermits) ListenForMore(notify func()) (end func()) {
 	return p.of.site.listen(p.of.more(), notify)
 }
 
-// Listening implements Protocol.
+// Listening implements Queue.
 func (p *FairPermits) Listening(id string) bool {
 	return p.of.site.Listening(p.of.channels, clientOf(id))
 }
 
-// QueuedInRedis implements Protocol.
-func (p *FairPermits) QueuedInRedis() bool { return true }
+// EachWaits implements Queue.
+func (p *FairPermits) EachWaits() bool { return true }
 
-// KeepsPlace implements Protocol.
+// KeepsPlace implements Queue.
 func (p *FairPermits) KeepsPlace() bool { return true }

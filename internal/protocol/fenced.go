@@ -7,24 +7,22 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-var _ Reentrant = (*Fenced)(nil)
-
 // Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
 // counter.
 type Fenced struct {
-	Lock
+	ownedLock
 	counter string // the key
 }
 
 // NewFenced returns the protocol of a FencedLock.
 func NewFenced(site *Site, names *Names) *Fenced {
-	return &Fenced{*NewLock(site, names), prefixed("redisson_lock_token", names.Lock)}
+	return &Fenced{newOwnedLock(site, names), prefixed("redisson_lock_token", names.Lock)}
 }
 
 // NewID implements Protocol. The number in the id is negative, which marks the hold as one
 // that raises the counter.
 func (l *Fenced) NewID() HoldID {
-	id := l.Lock.NewID()
+	id := l.HashLock.NewID()
 	at := strings.LastIndexByte(id.ID, ':') + 1
 	return HoldID{id.ID[:at] + "-" + id.ID[at:], -id.Number}
 }
@@ -35,7 +33,16 @@ func (l *Fenced) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx
 // Enter implements Protocol. Tokens come from the counter.
 func (l *Fenced) Enter(e *Acquire) Request[Entered] { return l.enter(e, l.counter, "counter") }
 
-// ReleaseNext implements Protocol.
+// Glanced implements Polled.
+func (l *Fenced) Glanced() *HashLock { return &l.HashLock }
+
+// StandsBy implements Standing.
+func (l *Fenced) StandsBy() bool { return l.standsBy() }
+
+// ListenForTurns implements Standing.
+func (l *Fenced) ListenForTurns(told func(Turn)) (end func()) { return l.listenForTurns(told) }
+
+// ReleaseNext implements Standing.
 func (l *Fenced) ReleaseNext(id string, token int64, inRow int) Task {
 	return l.releaseNext(id, token, inRow, l.counter)
 }
@@ -61,7 +68,7 @@ func readFenced(a wire.Answer) (State, error) {
 
 // View implements Protocol.
 func (l *Fenced) View() any {
-	return struct{ view, tokens any }{l.Lock.View(), l.counter}
+	return struct{ view, tokens any }{l.HashLock.View(), l.counter}
 }
 
 // Counter asks for the value of the counter.
@@ -71,6 +78,3 @@ func (l *Fenced) Counter() Request[int64] {
 		return token, err
 	})
 }
-
-// HandsOver implements Protocol: each grant counts by one.
-func (l *Fenced) HandsOver() bool { return false }

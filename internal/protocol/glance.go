@@ -10,7 +10,7 @@ import (
 // a script can reach. done is called once for each request, with the numbers of its locks
 // and the outcome for each: Busy, or no verdict if a waiter should look by itself. After an
 // error all should.
-func Glance(locks []*Lock, round *wire.Round, done func(which []int, outcomes []Entered, err error)) {
+func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcomes []Entered, err error)) {
 	var groups [][]int
 	last := map[any]int{} // the latest group of a server or slot
 	for i, l := range locks {

@@ -7,35 +7,52 @@ import (
 	"time"
 )
 
-var _ Reentrant = (*Lock)(nil)
-
-// Lock is the protocol of a Lock, whose state is a hash with one field for its only hold.
-// Other types embed it and differ in part.
-type Lock struct {
-	Everyday
+// HashLock is what the types have in common whose state is a hash with one field for its only hold. What only
+// some of them can, they say themselves.
+type HashLock struct {
 	site  *Site
 	names *Names
 }
 
+// ownedLock is a HashLock whose owner can do more: enter again, be asked to release, leave it to another client.
+type ownedLock struct{ HashLock }
+
+func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{HashLock{site, names}} }
+
+// Lock is the protocol of a Lock.
+type Lock struct{ ownedLock }
+
 // NewLock returns the protocol of a Lock.
-func NewLock(site *Site, names *Names) *Lock {
-	return &Lock{site: site, names: names}
+func NewLock(site *Site, names *Names) *Lock { return &Lock{newOwnedLock(site, names)} }
+
+// HandsOver implements HandedOver.
+func (l *Lock) HandsOver() {}
+
+// Glanced implements Polled.
+func (l *Lock) Glanced() *HashLock { return &l.HashLock }
+
+// StandsBy implements Standing.
+func (l *Lock) StandsBy() bool { return l.standsBy() }
+
+// ReleaseNext implements Standing.
+func (l *Lock) ReleaseNext(id string, token int64, inRow int) Task {
+	return l.releaseNext(id, token, inRow)
 }
 
-// HandsOver implements Protocol.
-func (l *Lock) HandsOver() bool { return true }
+// ListenForTurns implements Standing.
+func (l *Lock) ListenForTurns(told func(Turn)) (end func()) { return l.listenForTurns(told) }
 
 // NewID implements Protocol.
-func (l *Lock) NewID() HoldID { return l.site.NewID() }
+func (l *HashLock) NewID() HoldID { return l.site.NewID() }
 
 // Enter implements Protocol. Tokens come from the fencing clock of the slot.
-func (l *Lock) Enter(e *Acquire) Request[Entered] {
+func (l *HashLock) Enter(e *Acquire) Request[Entered] {
 	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // a small number is not boxed anew
 }
 
-// StandsBy implements Protocol. Elsewhere than on one server a release does not know whether the
+// standsBy is StandsBy of Standing. Elsewhere than on one server a release does not know whether the
 // waiter's client listens.
-func (l *Lock) StandsBy() bool {
+func (l *HashLock) standsBy() bool {
 	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }
 
@@ -44,26 +61,20 @@ func (l *Lock) StandsBy() bool {
 const standByMost = 3 * time.Second
 
 // standBy is enter for a waiter that stands by.
-func (l *Lock) standBy(e *Acquire, tokens string, source any) *asked[Entered] {
+func (l *HashLock) standBy(e *Acquire, tokens string, source any) *asked[Entered] {
 	within := min(standByMost, e.Lease/3)
 	return looking(l.site, "lock/stand_by",
 		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens, l.names.standing()},
 		[]any{e.ID, e.Lease.Milliseconds(), source, within.Milliseconds(), l.site.Client + ":", e.Tries}, readStood)
 }
 
-// ReleaseNext implements Protocol.
-func (l *Lock) ReleaseNext(id string, token int64, inRow int) Task {
-	return l.releaseNext(id, token, inRow)
-}
-
-func (l *Lock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
+func (l *HashLock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
 	return l.site.releasing("lock/release_next", 0,
 		append([]string{l.names.Lock, l.names.standing()}, counter...),
 		[]any{id, token, l.names.Channel(), l.site.how(), l.names.turns(""), inRow})
 }
 
-// ListenForTurns implements Protocol.
-func (l *Lock) ListenForTurns(told func(Turn)) (end func()) {
+func (l *HashLock) listenForTurns(told func(Turn)) (end func()) {
 	if !l.site.Wire.PublishKnown() {
 		return nil
 	}
@@ -92,7 +103,7 @@ func readTurn(message string) (t Turn, ok bool) {
 }
 
 // enter is Enter with the key that tokens come from, a string, and what kind it is.
-func (l *Lock) enter(e *Acquire, tokens, source any) *asked[Entered] {
+func (l *HashLock) enter(e *Acquire, tokens, source any) *asked[Entered] {
 	if e.StandBy {
 		return l.standBy(e, tokens.(string), source)
 	}
@@ -101,50 +112,52 @@ func (l *Lock) enter(e *Acquire, tokens, source any) *asked[Entered] {
 	return q
 }
 
-// Reenter implements Protocol.
-func (l *Lock) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
+// Reenter implements Reentrant.
+func (l *ownedLock) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
 	return l.site.reentering("lock/reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
 }
 
 // Release implements Protocol.
-func (l *Lock) Release(id string, n int) Task { return l.release(id, n, l.site.how()) }
+func (l *HashLock) Release(id string, n int) Task { return l.release(id, n, l.site.how()) }
 
-func (l *Lock) release(id string, n int, how any) Task {
+func (l *HashLock) release(id string, n int, how any) Task {
 	t := l.site.releasing("lock/release", n, nil, nil)
 	t.r.Put(1, l.names.Lock, id, n, l.names.Channel(), how)
 	return t
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.
-func (l *Lock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how()) }
+func (l *HashLock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how()) }
 
-func (l *Lock) abandon(id string, how any) Task {
+func (l *HashLock) abandon(id string, how any) Task {
 	return l.site.leaving("lock/abandon",
 		[]string{l.names.Lock, l.names.Tombstone(id), l.names.standing()},
 		[]any{id, tombstoneMillis, l.names.Channel(), how})
 }
 
 // Renew implements Protocol.
-func (l *Lock) Renew(id string, lease time.Duration) Task {
+func (l *HashLock) Renew(id string, lease time.Duration) Task {
 	t := l.site.renewing("lock/renew", lease, nil, nil)
 	t.r.Put(1, l.names.Lock, id, l.site.millis(lease))
 	return t
 }
 
 // ForceUnlock implements Protocol.
-func (l *Lock) ForceUnlock(holdID string) Request[bool] { return l.forceUnlock(holdID, l.site.how()) }
+func (l *HashLock) ForceUnlock(holdID string) Request[bool] {
+	return l.forceUnlock(holdID, l.site.how())
+}
 
-func (l *Lock) forceUnlock(holdID string, how any) Request[bool] {
+func (l *HashLock) forceUnlock(holdID string, how any) Request[bool] {
 	return l.site.forcing("lock/force_unlock", holdID, []string{l.names.Lock}, []any{holdID, l.names.Channel(), how})
 }
 
 // Inspect implements Protocol.
-func (l *Lock) Inspect() Request[State] {
+func (l *HashLock) Inspect() Request[State] {
 	return listening(l.site, "lock/inspect", []string{l.names.Lock}, l.names.Channel(), readState)
 }
 
 // Probe implements Protocol.
-func (l *Lock) Probe(id string) Request[Probed] {
+func (l *HashLock) Probe(id string) Request[Probed] {
 	return looking(l.site, "lock/probe", []string{l.names.Lock}, []any{id}, readProbed)
 }
 
@@ -152,15 +165,12 @@ func (l *Lock) Probe(id string) Request[Probed] {
 type view struct{ script, lock, channel string }
 
 // View implements Protocol.
-func (l *Lock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel()} }
+func (l *HashLock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel()} }
 
 // Ready implements Protocol.
-func (l *Lock) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
+func (l *HashLock) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
 
 // Listen implements Protocol.
-func (l *Lock) Listen(_ string, notify func()) (end func()) {
+func (l *HashLock) Listen(_ string, notify func()) (end func()) {
 	return l.site.listen(l.names.Channel(), notify)
 }
-
-// Glanced implements Protocol.
-func (l *Lock) Glanced() *Lock { return l }

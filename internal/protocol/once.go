@@ -11,7 +11,7 @@ var _ Protocol = (*Once)(nil)
 // Once is the protocol of a Once: a Lock on keys of its own, beside which its holder leaves a
 // result.
 type Once struct {
-	Lock
+	HashLock
 	result string // key
 	keep   time.Duration
 }
@@ -22,17 +22,11 @@ func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 	base := names.Derived("rlock:once")
 	own := &Names{Lock: base}
 	own.derived.Store(&derived{channel: base + ":free"})
-	return &Once{*NewLock(site, own), base + ":result", keep}
+	return &Once{HashLock{site, own}, base + ":result", keep}
 }
 
 // Keep is how long a result is kept.
 func (o *Once) Keep() time.Duration { return o.keep }
-
-// HandsOver implements Protocol: whoever comes next finds a result.
-func (o *Once) HandsOver() bool { return false }
-
-// StandsBy implements Protocol: see HandsOver.
-func (o *Once) StandsBy() bool { return false }
 
 // Enter implements Protocol. It does not enter if there is a result.
 func (o *Once) Enter(e *Acquire) Request[Entered] {
@@ -45,8 +39,11 @@ func (o *Once) Enter(e *Acquire) Request[Entered] {
 	return q
 }
 
-// Shares implements Protocol.
-func (o *Once) Shares() bool { return true }
+// Shares implements Sharing.
+func (o *Once) Shares() {}
+
+// Glanced implements Polled.
+func (o *Once) Glanced() *HashLock { return &o.HashLock }
 
 // Fail ends the hold with an id, and tells those who wait that its function has failed, and why.
 // With late, copies of its first request may come late.

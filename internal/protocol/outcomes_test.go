@@ -232,7 +232,7 @@ func TestNewServerIsInQuarantine(t *testing.T) {
 		id := l.NewID().ID
 		if c, ok := l.(PermitCounter); ok {
 			rdb.Del(bg, n.Lock, n.Derived("rlock:permits"))
-			want(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, l.Takes()), true)
+			want(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, Takes(l)), true)
 		}
 		verdict(t, l, entry(id), Granted)
 		want(t, l.Release(id, 0), Done)
@@ -290,10 +290,10 @@ func TestGlance(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
 	site := siteOn(t, rdb)
-	var locks []*Lock
+	var locks []*HashLock
 	for i := range wire.BatchSize + 5 {
 		name := fmt.Sprint("lock ", i)
-		locks = append(locks, NewLock(site, namesOf(t, name)))
+		locks = append(locks, NewLock(site, namesOf(t, name)).Glanced())
 		if i > 0 {
 			verdict(t, locks[i], entry("a:1"), Granted)
 		}

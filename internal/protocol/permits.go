@@ -22,7 +22,6 @@ var (
 // Permits is the protocol of taking n permits of a PermitSemaphore at a time. They are
 // those of Redisson's RPermitExpirableSemaphore.
 type Permits struct {
-	Everyday
 	of *semaphore
 	n  int
 }
@@ -375,7 +374,7 @@ func (s *semaphore) counts(more ...any) []any {
 // setting is the key of what has made or set the number of a PermitSemaphore last.
 func (n *Names) setting() string { return n.record("set") }
 
-// Takes implements Protocol.
+// Takes implements Taking.
 func (p *Permits) Takes() int { return p.n }
 
 // View implements Protocol.

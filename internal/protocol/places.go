@@ -12,7 +12,6 @@ var _ Protocol = (*Places)(nil)
 // Places is the protocol of a DoubleBarrier. A hold is a place in it, which its members take
 // together, and leave one by one.
 type Places struct {
-	Everyday
 	site    *Site
 	names   *Names
 	state   []string // keys: see scripts/shared/places.lua
@@ -121,8 +120,11 @@ func (p *Places) Listen(_ string, notify func()) (end func()) {
 	return p.site.listen(p.channel, notify)
 }
 
-// QueuedInRedis implements Protocol: each waiter has a place of its own.
-func (p *Places) QueuedInRedis() bool { return true }
+// EachWaits implements Queue: each waiter has a place of its own.
+func (p *Places) EachWaits() bool { return true }
 
-// KeepsPlace implements Protocol.
+// Listening implements Queue.
+func (p *Places) Listening(string) bool { return false }
+
+// KeepsPlace implements Queue.
 func (p *Places) KeepsPlace() bool { return true }

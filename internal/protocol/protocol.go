@@ -17,7 +17,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Protocol makes the requests of one lock. It is all that differs between the types.
+// Protocol makes the requests of one lock. It is all that differs between the types, with what only some of them can:
+// see capabilities.go.
 type Protocol interface {
 	// NewID makes the id of a hold.
 	NewID() HoldID
@@ -31,20 +32,6 @@ type Protocol interface {
 	// Abandon ends a hold, whether it was granted, is waiting, or neither. With late,
 	// copies of its requests may come late, and a tombstone stops them.
 	Abandon(id string, late bool) Task
-	// Passes reports whether ReleaseTo can be asked.
-	Passes() bool
-	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
-	// step, if that is the next one in Redis.
-	ReleaseTo(id string, to Heir) Request[Released]
-	// Shares reports whether what a look finds out, if it is not Granted, is true for all who came
-	// before it.
-	Shares() bool
-	// StandsBy reports whether ReleaseNext can be asked.
-	StandsBy() bool
-	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
-	// step, if one stands by: see Acquire.StandBy. token is that of the hold; inRow is how many
-	// holders in a row have become so by a release, with the next one.
-	ReleaseNext(id string, token int64, inRow int) Task
 
 	// Renew makes a hold last for at least lease from now. With a lease of 0 it only
 	// asks whether the hold exists.
@@ -66,70 +53,6 @@ type Protocol interface {
 	// Listen has notify called when the waiter with an id should look; with an empty id,
 	// when the lock was released. It returns nil if there is no channel to listen to.
 	Listen(id string, notify func()) (end func())
-	// ListenForTurns has told called for each waiter of the client that a release has made the
-	// holder. It returns nil if there is no channel to listen to.
-	ListenForTurns(told func(Turn)) (end func())
-	// Listening reports whether Listen needs no command, since the channel for the waiter
-	// with that id is subscribed already.
-	Listening(id string) bool
-
-	// HandsOver reports whether a hold can be handed over inside a client: no order among clients
-	// is promised, and tokens can be drawn ahead.
-	HandsOver() bool
-	// Takes is how many permits of a semaphore a hold takes; 0: there are none, and a
-	// hold is either exclusive or shared with any number.
-	Takes() int
-	// QueuedInRedis reports whether Redis keeps the order of the waiters. Then each of
-	// them asks Redis, not only the head of the line in its client.
-	QueuedInRedis() bool
-	// KeepsPlace reports whether a waiter has a place in Redis. Each look is a sign of
-	// life for it, and an abandoned acquire has to remove it.
-	KeepsPlace() bool
-	// Glanced is what Glance can look at for a waiter; nil: only Enter tells whether the
-	// lock may be free, or keeps the waiter's place.
-	Glanced() *Lock
-	// LongestPause bounds a waiter's pause after its look number turn, from 0.
-	LongestPause(who int64, turn int) time.Duration
-	// Hesitation bounds the random pause between a message and the look, after so many looks in
-	// a row with split votes. crowd: several other clients wait.
-	Hesitation(clashes int, crowd bool) time.Duration
-	// GuardsFixedLease reports whether other clients may shorten a fixed lease in Redis,
-	// so that it has to be restored.
-	GuardsFixedLease() bool
-	// Margin is subtracted from the validity of each lease, in addition to the drift.
-	Margin() time.Duration
-	// LongestLease bounds the leases of the lock; 0: only MaxLease does.
-	LongestLease() time.Duration
-	// Revocation is how holders are asked to release the lock; nil: they cannot be asked.
-	Revocation() Revocation
-}
-
-// Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
-// each acquire begins a hold of its own.
-type Reentrant interface {
-	Protocol
-	// Reenter sets the count of a hold's entries to n, and makes the hold last for at
-	// least lease from now. With confirm, replicas confirm it if the client wants that.
-	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
-}
-
-// Growing is a protocol whose waiters stay outside of the queue while there is too little for
-// them, whoever leaves.
-type Growing interface {
-	Protocol
-	// ListenForMore has notify called when there is more. It returns nil if it cannot, now or
-	// ever.
-	ListenForMore(notify func()) (end func())
-}
-
-// Crowded is a protocol of which a message has many clients look, and few of them can enter.
-type Crowded interface {
-	// Hear has freed called when permits were given back, with how many are free, as far as the
-	// message says, and notify when messages may have been missed. It returns nil if it cannot,
-	// now or ever. So does HearTaken, which has taken called when an acquire that Tells has left so
-	// many.
-	Hear(notify func(), freed func(n int64)) (end func())
-	HearTaken(taken func(left int64)) (end func())
 }
 
 // HoldID names one hold: an owner's time at a lock, from the first entry to the last
@@ -404,25 +327,3 @@ type InQuarantine struct{ Left time.Duration }
 func (e InQuarantine) Error() string {
 	return fmt.Sprintf("in quarantine for %v, after a restart or a loss of data", e.Left.Round(time.Millisecond))
 }
-
-// Everyday has the answers of most types, which embed it.
-type Everyday struct{}
-
-func (Everyday) HandsOver() bool                          { return false }
-func (Everyday) Passes() bool                             { return false }
-func (Everyday) ReleaseTo(string, Heir) Request[Released] { return nil }
-func (Everyday) StandsBy() bool                           { return false }
-func (Everyday) Shares() bool                             { return false }
-func (Everyday) ReleaseNext(string, int64, int) Task      { return nil }
-func (Everyday) ListenForTurns(func(Turn)) (end func())   { return nil }
-func (Everyday) Takes() int                               { return 0 }
-func (Everyday) QueuedInRedis() bool                      { return false }
-func (Everyday) KeepsPlace() bool                         { return false }
-func (Everyday) Listening(string) bool                    { return false }
-func (Everyday) Glanced() *Lock                           { return nil }
-func (Everyday) LongestPause(int64, int) time.Duration    { return math.MaxInt64 }
-func (Everyday) Hesitation(int, bool) time.Duration       { return 0 }
-func (Everyday) GuardsFixedLease() bool                   { return false }
-func (Everyday) Margin() time.Duration                    { return 0 }
-func (Everyday) LongestLease() time.Duration              { return 0 }
-func (Everyday) Revocation() Revocation                   { return nil }

@@ -17,7 +17,6 @@ var _ Reentrant = (*Queued)(nil)
 // exclusive waiter when the lock is free and no waiter is before it, a shared one when
 // there is no exclusive hold and no exclusive waiter before it.
 type Queued struct {
-	Everyday
 	site  *Site
 	names *Names
 	mode  string
@@ -138,7 +137,7 @@ func (q *Queued) announcing(args ...any) []any {
 	return all
 }
 
-// Reenter implements Protocol.
+// Reenter implements Reentrant.
 func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
 	return q.site.reentering("queue/reenter", confirm, q.hold(), []any{id, lease.Milliseconds(), q.mode, n})
 }
@@ -149,11 +148,11 @@ func (q *Queued) Release(id string, n int) Task {
 		q.announcing(id, n, q.mode, q.term()))
 }
 
-// Passes implements Protocol. The servers of a client with a quarantine, or whose replicas
+// Passes implements Succession. The servers of a client with a quarantine, or whose replicas
 // confirm a grant, decide about each.
 func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
 
-// ReleaseTo implements Protocol.
+// ReleaseTo implements Succession.
 func (q *Queued) ReleaseTo(id string, to Heir) Request[Released] {
 	return q.site.releasingTo("queue/release_to",
 		append(q.keys(q.site.clock(q.names), q.tombstone(to.ID)), q.rivals...),
@@ -202,14 +201,14 @@ func (q *Queued) Listen(id string, notify func()) (end func()) {
 	return q.site.listenFor(q.channels+clientOf(id), id, notify)
 }
 
-// Listening implements Protocol.
+// Listening implements Queue.
 func (q *Queued) Listening(id string) bool { return q.site.Listening(q.channels, clientOf(id)) }
 
 // clientOf is the client that made an id.
 func clientOf(id string) string { return id[:max(strings.LastIndexByte(id, ':'), 0)] }
 
-// QueuedInRedis implements Protocol.
-func (q *Queued) QueuedInRedis() bool { return true }
+// EachWaits implements Queue.
+func (q *Queued) EachWaits() bool { return true }
 
-// KeepsPlace implements Protocol.
+// KeepsPlace implements Queue.
 func (q *Queued) KeepsPlace() bool { return true }

@@ -65,6 +65,6 @@ func (l *ReadSide) Renew(id string, lease time.Duration) Task {
 		[]string{l.names.Lock, l.timer(id, 1)}, []any{id, lease.Milliseconds(), l.timers})
 }
 
-// GuardsFixedLease implements Protocol: Redisson's renewal of a reader may shorten the TTL
+// GuardsFixedLease implements Guarded: Redisson's renewal of a reader may shorten the TTL
 // of the lock.
-func (l *ReadSide) GuardsFixedLease() bool { return true }
+func (l *ReadSide) GuardsFixedLease() {}

@@ -7,7 +7,6 @@ import "context"
 // a request depends on are declared as keys too, so that it waits while a cluster moves the
 // slot.
 type readWrite struct {
-	Everyday
 	site    *Site
 	names   *Names
 	side    string // 'read' or 'write', as in the scripts
@@ -79,5 +78,11 @@ func (l *readWrite) Listen(_ string, notify func()) (end func()) {
 	return l.site.listen(l.channel, notify)
 }
 
-// KeepsPlace implements Protocol.
+// KeepsPlace implements Queue.
 func (l *readWrite) KeepsPlace() bool { return l.turns() }
+
+// EachWaits implements Queue: the head of a client's line keeps a place for all of it.
+func (l *readWrite) EachWaits() bool { return false }
+
+// Listening implements Queue.
+func (l *readWrite) Listening(string) bool { return false }

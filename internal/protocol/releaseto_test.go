@@ -11,13 +11,19 @@ import (
 )
 
 // passing are the types whose holds can be released to a waiter.
-var passing = map[string]func(s *Site, n *Names) Protocol{
-	"FairLock":       func(s *Site, n *Names) Protocol { return NewFair(s, n) },
-	"PriorityLock":   func(s *Site, n *Names) Protocol { return NewPriority(s, n, 0) },
-	"fair WriteLock": func(s *Site, n *Names) Protocol { return NewFairWriteSide(s, n) },
+var passing = map[string]func(s *Site, n *Names) passer{
+	"FairLock":       func(s *Site, n *Names) passer { return NewFair(s, n) },
+	"PriorityLock":   func(s *Site, n *Names) passer { return NewPriority(s, n, 0) },
+	"fair WriteLock": func(s *Site, n *Names) passer { return NewFairWriteSide(s, n) },
 }
 
-func eachPassing(t *testing.T, scenario func(t *testing.T, site *Site, n *Names, l Protocol)) {
+// passer is a protocol whose release can make a waiter of its client the holder.
+type passer interface {
+	Protocol
+	Succession
+}
+
+func eachPassing(t *testing.T, scenario func(t *testing.T, site *Site, n *Names, l passer)) {
 	for name, open := range passing {
 		t.Run(name, func(t *testing.T) {
 			site, _, _ := mini(t)
@@ -63,7 +69,7 @@ func holds(t *testing.T, l Protocol, id string, waiters int) {
 }
 
 func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l passer) {
 		a := entry("a:1")
 		a.Lease = time.Hour
 		first := verdict(t, l, a, Granted)
@@ -99,7 +105,7 @@ func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
 }
 
 func TestReleaseToAWaiterThatIsNotNext(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l passer) {
 		verdict(t, l, entry("a:1"), Granted)
 		waits(t, l, "b:1", "a:2")
 		released(t, l.ReleaseTo("a:1", to("a:2")), Done, false)
@@ -120,7 +126,7 @@ func TestReleaseToAWaiterThatIsNotNext(t *testing.T) {
 }
 
 func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, names *Names, l Protocol) {
+	eachPassing(t, func(t *testing.T, site *Site, names *Names, l passer) {
 		verdict(t, l, entry("b:1"), Granted)
 		waits(t, l, "a:2")
 		released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, false)
@@ -144,8 +150,8 @@ func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 func TestOnlyALockIsHandedOver(t *testing.T) {
 	site, _, _ := mini(t)
 	for _, l := range protocols(site, namesOf(t, "l")) {
-		if _, is := l.(*Lock); l.HandsOver() != is {
-			t.Errorf("%T: handed over: %v", l, l.HandsOver())
+		if _, is := l.(*Lock); HandsOver(l) != is {
+			t.Errorf("%T: handed over: %v", l, HandsOver(l))
 		}
 	}
 }
@@ -218,7 +224,7 @@ func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
 }
 
 func TestWaiterLearnsItsRank(t *testing.T) {
-	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l Protocol) {
+	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l passer) {
 		verdict(t, l, entry("a:1"), Granted)
 		first, second := waits(t, l, "a:2").Rank, waits(t, l, "a:3").Rank
 		if first == 0 || second <= first {

@@ -2,18 +2,16 @@ package protocol
 
 import "time"
 
-var _ Reentrant = (*Spin)(nil)
-
 // Spin is the protocol of a SpinLock: a Lock whose releases are not published, and whose
 // waiters pause instead of listening.
 type Spin struct {
-	Lock
+	ownedLock
 	pause func(who int64, turn int) time.Duration
 }
 
 // NewSpin returns the protocol of a SpinLock. pause is its LongestPause.
 func NewSpin(site *Site, names *Names, pause func(who int64, turn int) time.Duration) *Spin {
-	return &Spin{*NewLock(site, names), pause}
+	return &Spin{newOwnedLock(site, names), pause}
 }
 
 // silent tells scripts not to publish.
@@ -39,14 +37,5 @@ func (l *Spin) View() any { return view{"lock/inspect", l.names.Lock, ""} }
 // Listen implements Protocol.
 func (l *Spin) Listen(string, func()) (end func()) { return nil }
 
-// LongestPause implements Protocol.
+// LongestPause implements Paced.
 func (l *Spin) LongestPause(who int64, turn int) time.Duration { return l.pause(who, turn) }
-
-// Glanced implements Protocol.
-func (l *Spin) Glanced() *Lock { return nil }
-
-// StandsBy implements Protocol: nobody listens.
-func (l *Spin) StandsBy() bool { return false }
-
-// HandsOver implements Protocol: nobody can see whether other clients wait.
-func (l *Spin) HandsOver() bool { return false }

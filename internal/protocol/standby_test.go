@@ -11,14 +11,19 @@ import (
 )
 
 // standing are the types whose waiters can stand by.
-var standing = map[string]func(s *Site, n *Names) Protocol{
-	"Lock":       func(s *Site, n *Names) Protocol { return NewLock(s, n) },
-	"FencedLock": func(s *Site, n *Names) Protocol { return NewFenced(s, n) },
+var standing = map[string]func(s *Site, n *Names) stander{
+	"Lock":       func(s *Site, n *Names) stander { return NewLock(s, n) },
+	"FencedLock": func(s *Site, n *Names) stander { return NewFenced(s, n) },
+}
+
+type stander interface {
+	Protocol
+	Standing
 }
 
 // turns is a lock that some hold and others stand by for, and what its waiters are told.
 type turns struct {
-	Protocol
+	stander
 	t     *testing.T
 	rdb   *redis.Client
 	names *Names
@@ -209,7 +214,7 @@ func TestReleaseGrantsNothingToOneThatStoodByForTooLong(t *testing.T) {
 func TestReleaseGrantsNothingBelowItsToken(t *testing.T) {
 	site, _, rdb := mini(t)
 	names := namesOf(t, "l")
-	l := &turns{Protocol: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
+	l := &turns{stander: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
 	defer l.told.Close()
 	if _, err := l.told.Receive(bg); err != nil {
 		t.Fatal(err)
@@ -264,7 +269,7 @@ func TestStandByAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
 	site, names := siteOn(t, rdb), namesOf(t, "l")
-	l := &turns{Protocol: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
+	l := &turns{stander: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
 	defer l.told.Close()
 	if _, err := l.told.Receive(bg); err != nil {
 		t.Fatal(err)
@@ -300,13 +305,13 @@ func TestReleaseGrantsNothingToTheOtherType(t *testing.T) {
 			}
 			site, _, rdb := mini(t)
 			names := namesOf(t, "l")
-			l := &turns{Protocol: open(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
+			l := &turns{stander: open(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
 			if _, err := l.told.Receive(bg); err != nil {
 				t.Fatal(err)
 			}
 			first := l.take(holder)
 			waits := *l
-			waits.Protocol = openOther(site, names)
+			waits.stander = openOther(site, names)
 			waits.look(waiter, Busy)
 			if text := l.release(holder, first, Done); text != "" {
 				t.Errorf("a waiter for a %s is told %q by a %s", other, text, name)
@@ -336,7 +341,7 @@ func TestReleaseBesideAnotherHoldGrantsNothing(t *testing.T) {
 // its hold.
 func TestReleaseBesideACounterThatIsNoneGrantsNothing(t *testing.T) {
 	eachStanding(t, func(t *testing.T, l *turns) {
-		fenced, ok := l.Protocol.(*Fenced)
+		fenced, ok := l.stander.(*Fenced)
 		if !ok {
 			return
 		}

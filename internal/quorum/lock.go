@@ -70,7 +70,6 @@ type Config struct {
 
 // Lock is the protocol of one RedLock.
 type Lock struct {
-	protocol.Everyday
 	size
 	cfg               Config
 	nodes             []*node
@@ -194,7 +193,7 @@ func (l *Lock) listen(channel string, notify func()) (end func()) {
 	}
 }
 
-// Hesitation implements protocol.Protocol. It spreads those that hear of a release over time if they
+// Hesitation implements protocol.Hesitant. It spreads those that hear of a release over time if they
 // have met, so that they do not split the votes, and that not always the same one is the first.
 func (l *Lock) Hesitation(clashes int, crowd bool) time.Duration {
 	if clashes == 0 && !crowd {
@@ -203,7 +202,7 @@ func (l *Lock) Hesitation(clashes int, crowd bool) time.Duration {
 	return l.backOff(min(clashes, hesitations))
 }
 
-// Margin implements protocol.Protocol. With a quarantine it covers the skew of the nodes'
+// Margin implements protocol.Bounded. With a quarantine it covers the skew of the nodes'
 // clocks and late copies.
 func (l *Lock) Margin() time.Duration {
 	if l.quarantine == nil {
@@ -212,7 +211,7 @@ func (l *Lock) Margin() time.Duration {
 	return l.quarantine.margin()
 }
 
-// LongestLease implements protocol.Protocol. It is 0 without a quarantine.
+// LongestLease implements protocol.Bounded. It is 0 without a quarantine.
 func (l *Lock) LongestLease() time.Duration {
 	if l.quarantine == nil {
 		return 0

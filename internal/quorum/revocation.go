@@ -12,7 +12,7 @@ import (
 // quorums have a node in common. Messages of any node tell the holder to ask.
 type revocation struct{ l *Lock }
 
-// Revocation implements protocol.Protocol.
+// Revocation implements protocol.Revocable.
 func (l *Lock) Revocation() protocol.Revocation { return revocation{l} }
 
 // Ready implements protocol.Revocation; see Lock.Ready.

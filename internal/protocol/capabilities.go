@@ -1,0 +1,225 @@
+package protocol
+
+import (
+	"math"
+	"time"
+)
+
+// What only some types can is an interface each, and none of it is inherited: a type that cannot do a thing does not
+// have its methods. The functions here tell what a protocol can, and what is so of one that cannot. Kinds has the
+// types, by what they can.
+
+// Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
+// each acquire begins a hold of its own.
+type Reentrant interface {
+	Protocol
+	// Reenter sets the count of a hold's entries to n, and makes the hold last for at
+	// least lease from now. With confirm, replicas confirm it if the client wants that.
+	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
+}
+
+// HandedOver is a protocol whose holds can be handed over inside a client: no order among clients
+// is promised, and tokens can be drawn ahead.
+type HandedOver interface{ HandsOver() }
+
+// HandsOver reports whether p is HandedOver.
+func HandsOver(p Protocol) bool {
+	_, can := p.(HandedOver)
+	return can
+}
+
+// Succession is a protocol whose release can make a waiter of its client the holder, if that is the next one in Redis.
+type Succession interface {
+	// Passes reports whether ReleaseTo can be asked: not of each server.
+	Passes() bool
+	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
+	// step.
+	ReleaseTo(id string, to Heir) Request[Released]
+}
+
+// SuccessionOf is p if ReleaseTo can be asked; or nil.
+func SuccessionOf(p Protocol) Succession {
+	if s, can := p.(Succession); can && s.Passes() {
+		return s
+	}
+	return nil
+}
+
+// Standing is a protocol whose release can make a waiter of another client the holder, if one stands by: see
+// Acquire.StandBy.
+type Standing interface {
+	// StandsBy reports whether ReleaseNext can be asked: not of each server.
+	StandsBy() bool
+	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
+	// step. token is that of the hold; inRow is how many holders in a row have become so by a release, with the
+	// next one.
+	ReleaseNext(id string, token int64, inRow int) Task
+	// ListenForTurns has told called for each waiter of the client that a release has made the
+	// holder. It returns nil if there is no channel to listen to.
+	ListenForTurns(told func(Turn)) (end func())
+}
+
+// StandingOf is p if ReleaseNext can be asked; or nil.
+func StandingOf(p Protocol) Standing {
+	if s, can := p.(Standing); can && s.StandsBy() {
+		return s
+	}
+	return nil
+}
+
+// Queue is a protocol whose waiters may have a place in Redis. Each look is a sign of
+// life for it, and an abandoned acquire has to remove it.
+type Queue interface {
+	KeepsPlace() bool // not of readers that are preferred
+	// EachWaits reports whether Redis keeps the order of the waiters. Then each of
+	// them asks Redis, not only the head of the line in its client.
+	EachWaits() bool
+	// Listening reports whether Listen needs no command, since the channel for the waiter
+	// with that id is subscribed already.
+	Listening(id string) bool
+}
+
+// KeepsPlace reports whether a waiter has a place in Redis.
+func KeepsPlace(p Protocol) bool {
+	q, can := p.(Queue)
+	return can && q.KeepsPlace()
+}
+
+// EachWaits reports whether each waiter asks Redis.
+func EachWaits(p Protocol) bool {
+	q, can := p.(Queue)
+	return can && q.EachWaits()
+}
+
+// Listening reports whether the waiter with an id need not subscribe.
+func Listening(p Protocol, id string) bool {
+	q, can := p.(Queue)
+	return can && q.Listening(id)
+}
+
+// Sharing is a protocol of which one waiter finds out for all: what a look finds out, if it is not Granted, is true for
+// all who came before it.
+type Sharing interface{ Shares() }
+
+// Shares reports whether p is Sharing.
+func Shares(p Protocol) bool {
+	_, can := p.(Sharing)
+	return can
+}
+
+// Taking is a protocol whose holds take permits of a semaphore.
+type Taking interface{ Takes() int }
+
+// Takes is how many permits a hold takes; 0: there are none, and a
+// hold is either exclusive or shared with any number.
+func Takes(p Protocol) int {
+	if c, can := p.(Taking); can {
+		return c.Takes()
+	}
+	return 0
+}
+
+// Polled is a protocol whose waiters Glance can look for. Of any other only Enter tells whether the
+// lock may be free, or it keeps the waiter's place.
+type Polled interface{ Glanced() *HashLock }
+
+// GlancedOf is what Glance can look at for a waiter; or nil.
+func GlancedOf(p Protocol) *HashLock {
+	if g, can := p.(Polled); can {
+		return g.Glanced()
+	}
+	return nil
+}
+
+// Paced is a protocol whose waiters look more often than others.
+type Paced interface {
+	// LongestPause bounds a waiter's pause after its look number turn, from 0.
+	LongestPause(who int64, turn int) time.Duration
+}
+
+// LongestPause bounds a waiter's pause.
+func LongestPause(p Protocol, who int64, turn int) time.Duration {
+	if s, can := p.(Paced); can {
+		return s.LongestPause(who, turn)
+	}
+	return math.MaxInt64
+}
+
+// Hesitant is a protocol whose waiters do not look at once after a message.
+type Hesitant interface {
+	// Hesitation bounds the random pause between a message and the look, after so many looks in
+	// a row with split votes. crowd: several other clients wait.
+	Hesitation(clashes int, crowd bool) time.Duration
+}
+
+// Hesitation bounds the pause between a message and the look.
+func Hesitation(p Protocol, clashes int, crowd bool) time.Duration {
+	if h, can := p.(Hesitant); can {
+		return h.Hesitation(clashes, crowd)
+	}
+	return 0
+}
+
+// Guarded is a protocol of which other clients may shorten a fixed lease in Redis,
+// so that it has to be restored.
+type Guarded interface{ GuardsFixedLease() }
+
+// GuardsFixedLease reports whether p is Guarded.
+func GuardsFixedLease(p Protocol) bool {
+	_, can := p.(Guarded)
+	return can
+}
+
+// Bounded is a protocol whose leases are bounded by more than their drift.
+type Bounded interface {
+	// Margin is subtracted from the validity of each lease, in addition to the drift.
+	Margin() time.Duration
+	// LongestLease bounds the leases of the lock; 0: only MaxLease does.
+	LongestLease() time.Duration
+}
+
+// Margin is what is subtracted from the validity of each lease.
+func Margin(p Protocol) time.Duration {
+	if b, can := p.(Bounded); can {
+		return b.Margin()
+	}
+	return 0
+}
+
+// LongestLease bounds the leases of the lock; 0: only MaxLease does.
+func LongestLease(p Protocol) time.Duration {
+	if b, can := p.(Bounded); can {
+		return b.LongestLease()
+	}
+	return 0
+}
+
+// Revocable is a protocol whose holders can be asked to release the lock.
+type Revocable interface{ Revocation() Revocation }
+
+// RevocationOf is how holders are asked; nil: they cannot be.
+func RevocationOf(p Protocol) Revocation {
+	if r, can := p.(Revocable); can {
+		return r.Revocation()
+	}
+	return nil
+}
+
+// Growing is a protocol whose waiters stay outside of the queue while there is too little for
+// them, whoever leaves.
+type Growing interface {
+	Protocol
+	// ListenForMore has notify called when there is more. It returns nil if it cannot, now or
+	// ever.
+	ListenForMore(notify func()) (end func())
+}
+
+// Crowded is a protocol of which a message has many clients look, and few of them can enter.
+type Crowded interface {
+	// Hear has freed called when permits were given back, with how many are free, as far as the
+	// message says, and notify when messages may have been missed. It returns nil if it cannot,
+	// now or ever. So does HearTaken, which has taken called when an acquire that Tells has left so
+	// many.
+	Hear(notify func(), freed func(n int64)) (end func())
+	HearTaken(taken func(left int64)) (end func())
+}
