@@ -42,13 +42,13 @@ func (l *Lease) handle(listens bool) (string, error) {
 		return "", errNoLease
 	}
 	h, _ := l.of.(*hold)
-	if h == nil || kindOf(h.core) == "" {
+	if h == nil || !h.core.asks.Kind().Adoptable {
 		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
 	}
 	if err := h.makeKnown(l, listens); err != nil {
 		return "", l.error(err)
 	}
-	return handle{kindOf(h.core), h.id(), h.token, h.core.name()}.String(), nil
+	return handle{h.core.asks.Kind(), h.id(), h.token, h.core.name()}.String(), nil
 }
 
 // Detach ends the lease without freeing the lock: the hold stays in Redis for what is left of its lease,
@@ -103,11 +103,10 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 	if !ours {
 		return nil, &Error{Lock: of.name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
 	}
-	kind := handled[of.kind]
-	l, names := newCore(c, kind.family, name, lockConfig{}, nil)
-	asks := kind.asks(&c.site, names)
+	l, names := newCore(c, of.kind.Family, name, lockConfig{}, nil)
+	asks := of.kind.Open(&c.site, names).(protocol.Adoptable)
 	l.asks = asks
-	if kind.side == protocol.Shared {
+	if of.kind.Side == protocol.Shared {
 		l.side = protocol.Shared
 	}
 	if err := l.check(ctx); err != nil {

@@ -136,13 +136,11 @@ func (r *checking) add(of any) error {
 		return invalid("Check: %.100q is of another Client", l.name())
 	}
 	heading := l.typeName()
-	switch l.family {
-	case protocol.FairPermitsFamily:
-		heading = "PermitSemaphore with WithFairness"
-	case protocol.HashFamily:
-		if l.c.cfg.quarantined && heading == "Lock" {
-			heading = "Lock with WithFailoverQuarantine"
-		}
+	if l.asks != nil {
+		heading = cmp.Or(l.asks.Kind().Heading, heading)
+	}
+	if heading == "Lock" && l.c.cfg.quarantined {
+		heading = "Lock with WithFailoverQuarantine"
 	}
 	r.uses = append(r.uses, protocol.Use{Heading: heading, Lock: l.name()})
 	return nil

@@ -55,26 +55,16 @@ func (l *core) id() protocol.LockID { return protocol.LockID{Family: l.family, N
 
 // typeName is the name of the type, for observers.
 func (l *core) typeName() string {
-	switch l.asks.(type) {
-	case *protocol.Fair:
-		return "FairLock"
-	case *protocol.Spin:
-		return "SpinLock"
-	case *protocol.Fenced:
-		return "FencedLock"
-	case *protocol.Tick:
-		return protocol.TypeName(protocol.CronFamily)
+	if l.asks == nil { // nobody holds it
+		return protocol.CounterType(l.family)
 	}
-	if name := protocol.TypeName(l.family); name != "" {
-		return name
-	}
-	return "RedLock"
+	return l.asks.Kind().Type
 }
 
 // sideName is the side of a read-write lock, for observers.
 func (l *core) sideName() string {
 	switch {
-	case l.family != protocol.RWFamily && l.family != protocol.FairRWFamily:
+	case l.asks == nil || !l.asks.Kind().Sides:
 		return ""
 	case l.side == protocol.Shared:
 		return "read"

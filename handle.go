@@ -17,7 +17,7 @@ import (
 // handle is what Client.Adopt needs to know of a hold. As a text it is opaque: handleVersion, and in
 // base64 for URLs a checksum and the fields, each of which but the last ends with a line feed.
 type handle struct {
-	kind  string // in handled
+	kind  *protocol.Kind
 	id    string
 	token int64
 	name  string // of the lock, with the prefix
@@ -26,62 +26,8 @@ type handle struct {
 // handleVersion begins each handle. A later form will begin in another way.
 const handleVersion = "rlock1-"
 
-// handled are the types whose holds can be adopted. The kind tells all that their scripts have to
-// agree about.
-var handled = map[string]struct {
-	family string
-	side   protocol.Side
-	asks   func(site *protocol.Site, names *protocol.Names) protocol.Adoptable
-}{
-	"lock": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewLock(s, n) }},
-	"fair": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFair(s, n) }},
-	"fenced": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
-		return protocol.NewFenced(s, n)
-	}},
-	"spin": {protocol.HashFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
-		return protocol.NewSpin(s, n, nil) // nobody waits with it
-	}},
-	"read": {protocol.RWFamily, protocol.Shared, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
-		return protocol.NewReadSide(s, n, false)
-	}},
-	"write": {protocol.RWFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable {
-		return protocol.NewWriteSide(s, n, false)
-	}},
-	"fairread":  {protocol.FairRWFamily, protocol.Shared, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFairReadSide(s, n) }},
-	"fairwrite": {protocol.FairRWFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewFairWriteSide(s, n) }},
-	"priority":  {protocol.PriorityFamily, protocol.Exclusive, func(s *protocol.Site, n *protocol.Names) protocol.Adoptable { return protocol.NewPriority(s, n, 0) }},
-}
-
-// kindOf is the kind of a lock; empty: its holds cannot be adopted.
-func kindOf(l *core) string {
-	switch l.asks.(type) {
-	case *protocol.Lock:
-		return "lock"
-	case *protocol.Fair:
-		return "fair"
-	case *protocol.Fenced:
-		return "fenced"
-	case *protocol.Spin:
-		return "spin"
-	case *protocol.ReadSide:
-		return "read"
-	case *protocol.WriteSide:
-		return "write"
-	case *protocol.Queued:
-		switch {
-		case l.family == protocol.PriorityFamily:
-			return "priority"
-		case l.family == protocol.FairRWFamily && l.side == protocol.Shared:
-			return "fairread"
-		case l.family == protocol.FairRWFamily:
-			return "fairwrite"
-		}
-	}
-	return ""
-}
-
 func (h handle) String() string {
-	body := strings.Join([]string{h.kind, h.id, strconv.FormatInt(h.token, 10), h.name}, "\n")
+	body := strings.Join([]string{h.kind.ID, h.id, strconv.FormatInt(h.token, 10), h.name}, "\n")
 	sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE([]byte(body)))
 	return handleVersion + base64.RawURLEncoding.EncodeToString(append(sum, body...))
 }
@@ -106,15 +52,14 @@ func readHandle(text string) (h handle, err error) {
 	if len(fields) != 4 {
 		return h, invalid("the handle lacks a field")
 	}
-	h = handle{kind: fields[0], id: fields[1], name: fields[3]}
+	h = handle{kind: protocol.KindNamed(fields[0]), id: fields[1], name: fields[3]}
 	h.token, err = strconv.ParseInt(fields[2], 10, 64)
-	of, known := handled[h.kind]
 	switch {
-	case !known:
+	case h.kind == nil || !h.kind.Adoptable:
 		return h, invalid("the handle is of a type of lock that this version does not know")
 	case !handleID.MatchString(h.id):
 		return h, invalid("the handle has no id of a hold")
-	case err != nil || h.token < 0 || (of.side == protocol.Exclusive) != (h.token > 0):
+	case err != nil || h.token < 0 || (h.kind.Side == protocol.Exclusive) != (h.token > 0):
 		return h, invalid("the handle has no fencing token")
 	}
 	return h, nil

@@ -72,7 +72,7 @@ func (c *Client) tellFound(ctx context.Context, all []protocol.Found, yield func
 		looks = append(looks, func() (State, error) { return c.lookAt(ctx, f) })
 	}
 	for i, r := range wire.Together(c.wire, mostLooks, looks) {
-		f := FoundLock{Name: all[i].Name, Type: all[i].Type, State: r.Value}
+		f := FoundLock{Name: all[i].Name, Type: all[i].Kind.Type, State: r.Value}
 		switch {
 		case errors.Is(r.Err, ErrForeignKey), errors.Is(r.Err, ErrInvalidArgument):
 			continue // it only looks like a lock, or no lock can have the name
@@ -93,40 +93,20 @@ const mostLooks = 32
 
 // lookAt is the State of a lock that was found.
 func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
-	switch f.Type {
-	case "FairLock":
-		return c.NewFairLock(f.Name).State(ctx)
-	case "FencedLock":
-		return c.NewFencedLock(f.Name).State(ctx)
-	case "ReadWriteLock":
-		return c.NewReadWriteLock(f.Name).Writer.State(ctx)
-	case "FairReadWriteLock":
-		return c.NewFairReadWriteLock(f.Name).Writer.State(ctx)
-	case "PriorityLock":
-		return c.NewPriorityLock(f.Name).State(ctx)
-	case "Election":
-		return c.NewElection(f.Name).State(ctx)
-	case "DoubleBarrier":
-		return c.NewDoubleBarrier(f.Name, 1).State(ctx)
-	case "Once":
-		return c.NewOnce(f.Name, MinKeep).State(ctx)
-	case "PermitSemaphore":
-		var opts []PermitSemaphoreOption
-		if f.Fair {
-			opts = append(opts, WithFairness())
-		}
-		l := c.NewPermitSemaphore(f.Name, opts...).core()
-		if err := l.check(ctx); err != nil {
-			return State{}, err
-		}
+	if f.Kind.Open == nil {
+		return c.voteFor(ctx, f.Name)
+	}
+	l, names := newCore(c, f.Kind.Family, f.Name, lockConfig{}, nil)
+	if err := l.check(ctx); err != nil {
+		return State{}, err
+	}
+	l.asks = f.Open(&c.site, names)
+	if protocol.Takes(l.asks) > 0 {
 		if err := l.ready(ctx); err != nil {
 			return State{}, err
 		}
-		return l.State(ctx)
-	case "RedLock":
-		return c.voteFor(ctx, f.Name)
 	}
-	return c.NewLock(f.Name).State(ctx)
+	return l.State(ctx)
 }
 
 // voteFor is the vote of the server for a RedLock.

@@ -99,6 +99,17 @@ func TestLocksFindsEachType(t *testing.T) {
 					done <- err
 				}()
 				<-going
+				runs, ran := make(chan string, 1), make(chan error, 1)
+				go func() {
+					_, err := c.NewCronJob("find job").Do(bg, time.Now(), func(ctx context.Context) error {
+						lease, _ := rlock.LeaseFrom(ctx)
+						runs <- lease.HoldID()
+						<-ended
+						return nil
+					})
+					ran <- err
+				}()
+				want = append(want, "find job CronJob "+<-runs)
 				next := locktest.Begin(t, bg, other.NewFairLock("find fair"))
 				locktest.Eventually(t, "it waits", func() bool { return locktest.MustState(t, c.NewFairLock("find fair")).Waiters == 1 })
 
@@ -150,7 +161,7 @@ func TestLocksFindsEachType(t *testing.T) {
 					}
 				}
 				close(ended)
-				if err := <-done; err != nil {
+				if err := errors.Join(<-done, <-ran); err != nil {
 					t.Error(err)
 				}
 				next.Cancel()

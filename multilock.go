@@ -141,8 +141,7 @@ func identity(l Locker) any {
 
 func (l *core) identity() any {
 	id := l.id()
-	switch id.Family {
-	case protocol.RWFamily, protocol.FairRWFamily, protocol.PriorityFamily: // they see whether another type has the name
+	if protocol.Excludes(id.Family) {
 		id.Family = protocol.HashFamily
 	}
 	return struct {

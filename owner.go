@@ -123,7 +123,7 @@ func (ch *chain) held(l *core, side protocol.Side) entered {
 // context, and goroutines have no ids. So it is said to whom it may concern, and never logged.
 func (l *core) toEnterAgain(several bool) string {
 	_, again := l.asks.(protocol.Reentrant)
-	writes := l.side == protocol.Exclusive && (l.family == protocol.RWFamily || l.family == protocol.FairRWFamily)
+	writes := l.side == protocol.Exclusive && l.asks.Kind().Sides
 	switch {
 	case !again || l.opts.nonReentrant || writes && several: // only readers are several
 		return ""

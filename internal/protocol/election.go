@@ -14,7 +14,7 @@ type Election struct{ Queued }
 
 // NewElection returns the protocol of an Election. Locks of its name have nothing to do with it.
 func NewElection(site *Site, names *Names) *Election {
-	q := queuedAt(site, names, "rlock:election", exclusive)
+	q := queuedAt(site, names, "election", "rlock:election", exclusive)
 	q.news = q.state[0] + ":news"
 	return &Election{*q}
 }

@@ -23,26 +23,6 @@ const (
 	BarrierFamily     = "barrier"
 )
 
-// TypeName is the name of the types of a family, for observers. HashFamily has several, and each set
-// of servers of a RedLock is a family: "".
-func TypeName(family string) string { return typeNames[family] }
-
-var typeNames = map[string]string{
-	HashFamily:        "Lock",
-	RWFamily:          "ReadWriteLock",
-	FairRWFamily:      "FairReadWriteLock",
-	PriorityFamily:    "PriorityLock",
-	ElectionFamily:    "Election",
-	OnceFamily:        "Once",
-	CronFamily:        "CronJob",
-	DoubleFamily:      "DoubleBarrier",
-	PermitsFamily:     "PermitSemaphore",
-	FairPermitsFamily: "PermitSemaphore",
-	SemaphoreFamily:   "Semaphore",
-	LatchFamily:       "CountDownLatch",
-	BarrierFamily:     "Barrier",
-}
-
 // Side is the side of a read-write lock. All other locks have one.
 type Side int
 

@@ -293,9 +293,10 @@ func TestGlance(t *testing.T) {
 	var locks []*HashLock
 	for i := range wire.BatchSize + 5 {
 		name := fmt.Sprint("lock ", i)
-		locks = append(locks, NewLock(site, namesOf(t, name)).Glanced())
+		l := NewLock(site, namesOf(t, name))
+		locks = append(locks, l.Glanced())
 		if i > 0 {
-			verdict(t, locks[i], entry("a:1"), Granted)
+			verdict(t, l, entry("a:1"), Granted)
 		}
 	}
 	rdb.Persist(bg, "lock 1")

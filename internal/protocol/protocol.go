@@ -20,6 +20,8 @@ import (
 // Protocol makes the requests of one lock. It is all that differs between the types, with what only some of them can:
 // see capabilities.go.
 type Protocol interface {
+	// Kind is the type.
+	Kind() *Kind
 	// NewID makes the id of a hold.
 	NewID() HoldID
 

@@ -19,6 +19,7 @@ var _ Reentrant = (*Queued)(nil)
 type Queued struct {
 	site  *Site
 	names *Names
+	kind  string // its ID
 	mode  string
 	state []string // keys: see scripts/shared/queuekeys.lua
 	// rivals are the keys of other types of this name, of which none may be held.
@@ -48,7 +49,7 @@ const neverAges = 6e14
 // NewPriority returns the protocol of a PriorityLock. A waiter gains a step of priority each
 // time it has waited for aging; 0: it gains none.
 func NewPriority(site *Site, names *Names, aging time.Duration) *Queued {
-	q := newQueued(site, names, priorityLock, fairReadWriteLock, exclusive)
+	q := newQueued(site, names, "priority", priorityLock, fairReadWriteLock, exclusive)
 	q.passes = true
 	q.worth = neverAges
 	if aging > 0 {
@@ -59,28 +60,29 @@ func NewPriority(site *Site, names *Names, aging time.Duration) *Queued {
 
 // NewFairReadSide returns the protocol of the shared side of a FairReadWriteLock.
 func NewFairReadSide(site *Site, names *Names) *Queued {
-	return newQueued(site, names, fairReadWriteLock, priorityLock, shared)
+	return newQueued(site, names, "fairread", fairReadWriteLock, priorityLock, shared)
 }
 
 // NewFairWriteSide returns the protocol of the exclusive side of a FairReadWriteLock.
 func NewFairWriteSide(site *Site, names *Names) *Queued {
-	q := newQueued(site, names, fairReadWriteLock, priorityLock, exclusive)
+	q := newQueued(site, names, "fairwrite", fairReadWriteLock, priorityLock, exclusive)
 	q.passes = true
 	return q
 }
 
-func newQueued(site *Site, names *Names, what, other, mode string) *Queued {
-	q := queuedAt(site, names, what, mode)
+func newQueued(site *Site, names *Names, kind, what, other, mode string) *Queued {
+	q := queuedAt(site, names, kind, what, mode)
 	q.rivals = []string{names.Lock, names.Derived(other + ":ends")}
 	return q
 }
 
-func queuedAt(site *Site, names *Names, what, mode string) *Queued {
+func queuedAt(site *Site, names *Names, kind, what, mode string) *Queued {
 	names.keep()
 	base := names.Derived(what)
 	return &Queued{
 		site:     site,
 		names:    names,
+		kind:     kind,
 		mode:     mode,
 		state:    []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
 		channels: base + ":turn:",

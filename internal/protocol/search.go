@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,9 +16,18 @@ import (
 // Found is what looks like a lock that is held.
 type Found struct {
 	Name string // without prefix
-	Type string
-	Fair bool // a PermitSemaphore WithFairness
+	Kind *Kind
+	tick int64 // of a CronJob
 	key  string
+}
+
+// Open returns the protocol for looking at it. Names are those of the name.
+func (f *Found) Open(site *Site, names *Names) Protocol {
+	p := f.Kind.Open(site, names)
+	if t, is := p.(*Tick); is {
+		return t.Of().At(f.tick)
+	}
+	return p
 }
 
 // scanned is how many keys Redis looks at in one SCAN. It takes about as long as a script for a lock
@@ -69,27 +79,21 @@ func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.Univer
 	return p.found, p.next != 0, nil
 }
 
-// besideTypes are the types that have keys of their own, by what follows the name of the lock there.
-var besideTypes = map[string]string{
-	fairReadWriteLock: "FairReadWriteLock",
-	priorityLock:      "PriorityLock",
-	"rlock:election":  "Election",
-	"rlock:double":    "DoubleBarrier",
-	"rlock:once":      "Once",
-	"rlock:permits":   "PermitSemaphore",
-	"rlock:red":       "RedLock",
-	"timeout":         "PermitSemaphore",
-}
-
-// read reads what a key may be. Without a Type, the key itself has to tell.
+// read reads what a key may be. Without a Kind, the key itself has to tell.
 func (s *Search) read(key string) (f Found, ok bool) {
 	f.key = key
 	name := key
 	if base, what, beside := cutBeside(key); beside {
-		if f.Type = besideTypes[what]; f.Type == "" {
+		var tick string
+		if f.Kind, tick = kindBeside(what); f.Kind == nil {
 			return f, false
 		}
-		f.Fair = what == "rlock:permits"
+		if tick != "" {
+			var err error
+			if f.tick, err = strconv.ParseInt(tick, 10, 64); err != nil {
+				return f, false // it is beside the ticks
+			}
+		}
 		name = base
 	}
 	if f.Name, ok = strings.CutPrefix(name, s.prefix); !ok || f.Name == "" {
@@ -140,8 +144,8 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 			if err != nil && !elsewhere(err) {
 				return nil, err
 			}
-			if f.Type != "" {
-				if want := "hash"; kind == want || f.Type == "PermitSemaphore" && !f.Fair && kind == "zset" {
+			if f.Kind != nil {
+				if kind == "hash" || f.Kind.ID == "permits" && kind == "zset" {
 					locks = append(locks, f)
 				}
 				continue
@@ -170,14 +174,16 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 				continue
 			}
 			// Whoever may not see the keys beside the lock sees a Lock.
-			switch l.Type = "Lock"; {
+			kind := "lock"
+			switch {
 			case mode != "":
-				l.Type = "ReadWriteLock"
+				kind = "write"
 			case l.queue.Val() > 0 || l.line.Val() > 0:
-				l.Type = "FairLock"
+				kind = "fair"
 			case l.tokens.Val() > 0:
-				l.Type = "FencedLock"
+				kind = "fenced"
 			}
+			l.Kind = kindsByID[kind]
 			locks = append(locks, l.Found)
 		}
 	}

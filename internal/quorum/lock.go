@@ -193,6 +193,9 @@ func (l *Lock) listen(channel string, notify func()) (end func()) {
 	}
 }
 
+// Kind implements protocol.Protocol.
+func (l *Lock) Kind() *protocol.Kind { return protocol.KindNamed("red") }
+
 // Hesitation implements protocol.Hesitant. It spreads those that hear of a release over time if they
 // have met, so that they do not split the votes, and that not always the same one is the first.
 func (l *Lock) Hesitation(clashes int, crowd bool) time.Duration {

@@ -1,0 +1,129 @@
+package protocol
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind is what is fixed about a type; of a read-write lock, about one of its sides.
+type Kind struct {
+	ID     string // also in a handle of a hold that is Adoptable, so it never changes
+	Type   string // as in an Event
+	Family string // see LockID; empty: each set of servers of a RedLock is one
+	Side   Side
+	Sides  bool // it is one of two
+	// Beside is what follows the name of the lock in the key that has its holds; empty: nothing does.
+	Beside string
+	// Excludes: it is not granted while another type has the name, and those see its keys.
+	Excludes bool
+	// Adoptable: its protocol is.
+	Adoptable bool
+	Heading   string // of its user in docs/acl.md; empty: Type
+	// Open returns the protocol for looking at a lock, or adopting a hold, with what makes no difference to that.
+	Open func(site *Site, names *Names) Protocol
+}
+
+// Kinds has each type that is held.
+var Kinds = []*Kind{
+	{ID: "lock", Adoptable: true, Type: "Lock", Family: HashFamily, Open: func(s *Site, n *Names) Protocol { return NewLock(s, n) }},
+	{ID: "fair", Adoptable: true, Type: "FairLock", Family: HashFamily, Open: func(s *Site, n *Names) Protocol { return NewFair(s, n) }},
+	{ID: "fenced", Adoptable: true, Type: "FencedLock", Family: HashFamily, Open: func(s *Site, n *Names) Protocol { return NewFenced(s, n) }},
+	{ID: "spin", Adoptable: true, Type: "SpinLock", Family: HashFamily, Open: func(s *Site, n *Names) Protocol { return NewSpin(s, n, nil) }},
+	{ID: "write", Adoptable: true, Type: "ReadWriteLock", Family: RWFamily, Sides: true, Excludes: true,
+		Open: func(s *Site, n *Names) Protocol { return NewWriteSide(s, n, false) }},
+	{ID: "read", Adoptable: true, Type: "ReadWriteLock", Family: RWFamily, Side: Shared, Sides: true, Excludes: true,
+		Open: func(s *Site, n *Names) Protocol { return NewReadSide(s, n, false) }},
+	{ID: "fairwrite", Adoptable: true, Type: "FairReadWriteLock", Family: FairRWFamily, Sides: true, Excludes: true, Beside: fairReadWriteLock,
+		Open: func(s *Site, n *Names) Protocol { return NewFairWriteSide(s, n) }},
+	{ID: "fairread", Adoptable: true, Type: "FairReadWriteLock", Family: FairRWFamily, Side: Shared, Sides: true, Excludes: true, Beside: fairReadWriteLock,
+		Open: func(s *Site, n *Names) Protocol { return NewFairReadSide(s, n) }},
+	{ID: "priority", Adoptable: true, Type: "PriorityLock", Family: PriorityFamily, Excludes: true, Beside: priorityLock,
+		Open: func(s *Site, n *Names) Protocol { return NewPriority(s, n, 0) }},
+	{ID: "election", Type: "Election", Family: ElectionFamily, Beside: "rlock:election",
+		Open: func(s *Site, n *Names) Protocol { return NewElection(s, n) }},
+	{ID: "once", Type: "Once", Family: OnceFamily, Beside: "rlock:once",
+		Open: func(s *Site, n *Names) Protocol { return NewOnce(s, n, time.Second) }},
+	{ID: "tick", Type: "CronJob", Family: CronFamily, Beside: "rlock:cron", // and the tick
+		Open: func(s *Site, n *Names) Protocol { return NewCron(s, n, 0, false, "").At(0) }},
+	{ID: "places", Type: "DoubleBarrier", Family: DoubleFamily, Beside: "rlock:double",
+		Open: func(s *Site, n *Names) Protocol { return NewPlaces(s, n, 1) }},
+	{ID: "permits", Type: "PermitSemaphore", Family: PermitsFamily, Beside: "timeout",
+		Open: func(s *Site, n *Names) Protocol { return NewPermits(s, n, 0) }},
+	{ID: "fairpermits", Type: "PermitSemaphore", Family: FairPermitsFamily, Beside: "rlock:permits", Heading: "PermitSemaphore with WithFairness",
+		Open: func(s *Site, n *Names) Protocol { return NewFairPermits(s, n, 0) }},
+	{ID: "red", Type: "RedLock", Beside: "rlock:red"},
+}
+
+// KindNamed is the Kind with an ID; nil: there is none.
+func KindNamed(id string) *Kind { return kindsByID[id] }
+
+var kindsByID = func() map[string]*Kind {
+	all := map[string]*Kind{}
+	for _, k := range Kinds {
+		all[k.ID] = k
+	}
+	return all
+}()
+
+// counters are the types that nobody holds, by family.
+var counters = map[string]string{SemaphoreFamily: "Semaphore", LatchFamily: "CountDownLatch", BarrierFamily: "Barrier"}
+
+// CounterType is the type of a family that nobody holds.
+func CounterType(family string) string { return counters[family] }
+
+// Excludes reports whether types of a family are not granted while another type has the name.
+func Excludes(family string) bool {
+	return slices.ContainsFunc(Kinds, func(k *Kind) bool { return k.Family == family && k.Excludes })
+}
+
+// kindBeside is the kind whose holds are in a key with this after the name of the lock; of a tick with that, too.
+func kindBeside(what string) (k *Kind, tick string) {
+	if rest, is := strings.CutPrefix(what, "rlock:cron:"); is {
+		return kindsByID["tick"], rest
+	}
+	for _, k := range Kinds {
+		if k.Beside == what && k.Beside != "" && k.ID != "tick" {
+			return k, ""
+		}
+	}
+	return nil, ""
+}
+
+// The protocols say what they are.
+
+// Kind implements Protocol.
+func (l *Lock) Kind() *Kind { return kindsByID["lock"] }
+
+// Kind implements Protocol.
+func (l *Fair) Kind() *Kind { return kindsByID["fair"] }
+
+// Kind implements Protocol.
+func (l *Fenced) Kind() *Kind { return kindsByID["fenced"] }
+
+// Kind implements Protocol.
+func (l *Spin) Kind() *Kind { return kindsByID["spin"] }
+
+// Kind implements Protocol.
+func (l *WriteSide) Kind() *Kind { return kindsByID["write"] }
+
+// Kind implements Protocol.
+func (l *ReadSide) Kind() *Kind { return kindsByID["read"] }
+
+// Kind implements Protocol.
+func (q *Queued) Kind() *Kind { return kindsByID[q.kind] }
+
+// Kind implements Protocol.
+func (o *Once) Kind() *Kind { return kindsByID["once"] }
+
+// Kind implements Protocol.
+func (t *Tick) Kind() *Kind { return kindsByID["tick"] }
+
+// Kind implements Protocol.
+func (p *Places) Kind() *Kind { return kindsByID["places"] }
+
+// Kind implements Protocol.
+func (p *Permits) Kind() *Kind { return kindsByID["permits"] }
+
+// Kind implements Protocol.
+func (p *FairPermits) Kind() *Kind { return kindsByID["fairpermits"] }
