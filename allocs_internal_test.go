@@ -104,7 +104,7 @@ func TestAllocationsOfAConfirmedRenewal(t *testing.T) {
 	h := &hold{core: grantingLock(c, "a"), number: 1, token: 1}
 	lease := h.begin(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
 	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
-	n := testing.AllocsPerRun(1000, func() { h.Answered(timers.Do{Kind: toRenew}, c.now(), kept) })
+	n := testing.AllocsPerRun(1000, func() { h.Answered(timers.Do{}, c.now(), kept) })
 	if n > 0 {
 		t.Errorf("a confirmed renewal allocates %v times", n)
 	}

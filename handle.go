@@ -69,6 +69,7 @@ func readHandle(text string) (h handle, err error) {
 
 // known is for a hold whose handle was made known. It is guarded as the hold is.
 type known struct {
+	h       *hold
 	next    clock.Instant // when the watchdog looks whether it was adopted
 	listens bool
 	end     func() // ends the subscription; nil: there is none
@@ -86,7 +87,9 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	}
 	first := h.seldomLocked().known == nil
 	if first {
-		h.known = &known{next: c.now().Add(c.cfg.watchdogLease / 3)}
+		k := &known{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}
+		h.known, h.renew, h.missed = k, k.renewLocked, k.missedLocked
+		h.seldom.addLocked(k)
 		h.batch = nil
 		c.watchdog.Hurry(&h.Entry)
 	}
@@ -115,16 +118,42 @@ func (h *hold) knownBy(end func()) {
 	}
 }
 
-// forgetLocked ends the subscription.
-func (h *hold) forgetLocked() {
-	if h.isKnownLocked() && h.known.end != nil {
-		h.known.end()
-		h.known.end = nil
-	}
+// renewLocked is the request to renew the hold; with a lease of 0, to look. Its answer tells of an adoption.
+func (k *known) renewLocked(lease time.Duration) protocol.Task {
+	c := k.h.core.c
+	k.next = c.now().Add(c.cfg.watchdogLease / 3)
+	return k.h.core.asks.(protocol.Adoptable).RenewKnown(k.h.id(), lease)
 }
 
-// isKnownLocked reports whether others may adopt the hold.
-func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
+// missedLocked has the watchdog look again if a request has not found the hold, and was perhaps sent before
+// the handle was made known: then it does not tell of an adoption.
+func (k *known) missedLocked(now clock.Instant, found protocol.Kept) (looks bool) {
+	if found == protocol.Adopted {
+		return false
+	}
+	k.next = now
+	return true
+}
+
+func (k *known) nextLocked() clock.Instant { return k.next }
+
+func (k *known) dueLocked(clock.Instant) protocol.Task { return k.renewLocked(0) }
+
+func (k *known) answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool) {
+	if r.Err != nil || r.TooFew != nil {
+		k.next = min(k.next, now.Add(k.h.core.retryAfter()))
+		return false
+	}
+	return r.Outcome != protocol.Done
+}
+
+// overLocked ends the subscription.
+func (k *known) overLocked() {
+	if k.end != nil {
+		k.end()
+		k.end = nil
+	}
+}
 
 // looksForAdoption has the watchdog look at once: the hold may have been adopted.
 func (h *hold) looksForAdoption() {
@@ -134,20 +163,6 @@ func (h *hold) looksForAdoption() {
 		h.known.next = h.core.c.now()
 		h.core.c.watchdog.Hurry(&h.Entry)
 	}
-}
-
-// renewalLocked is the request to renew the hold; with a lease of 0, to look.
-func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
-	if h.isKnownLocked() {
-		return h.core.asks.(protocol.Adoptable).RenewKnown(h.id(), lease)
-	}
-	return h.core.asks.Renew(h.id(), lease)
-}
-
-func (h *hold) renewal(lease time.Duration) protocol.Task {
-	h.lock()
-	defer h.unlock()
-	return h.renewalLocked(lease)
 }
 
 // fate is what has become of a hold that a request has not found: one that others may adopt may have
@@ -191,15 +206,4 @@ func (h *hold) leftLocked() {
 		defer c.end()
 		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until, nil)
 	}, nil)
-}
-
-// settleKnown stops late copies of the first acquire of a hold that has ended, if there may be any. Of a
-// hold that others may adopt, Abandon cannot end it: its tombstone tells who has.
-func (h *hold) settleKnown() {
-	h.lock()
-	defer h.unlock()
-	if h.unsure && h.isKnownLocked() {
-		c := h.core.c
-		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), h.untilLocked(), nil)
-	}
 }

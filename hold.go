@@ -31,7 +31,7 @@ type hold struct {
 	leases   *Lease        // open ones: not yet unlocked; linked by Lease.next
 	deadline clock.Instant // local end of validity
 	expires  clock.Instant // when the lease may run out in Redis, by our clock
-	renewAt  clock.Instant // next renewal, if renewed > 0; otherwise see guardsLocked
+	renewAt  clock.Instant // next renewal, if renewed > 0; otherwise see guarded
 	open     int32         // how many leases are open
 	renewed  int32         // how many of them the watchdog renews
 	attempts int32         // renewals since the last that was confirmed
@@ -91,14 +91,20 @@ type seldom struct {
 	cause   error         // why it is over
 	failure error         // of the latest renewal since the last that was confirmed
 	asked   clock.Instant // when the latest requested lease may run out, answered or not
-	guardAt clock.Instant // next look after a fixed lease; zero: when a renewal would be due
 
-	batch      *batch // to hand the hold over inside the client; nil: it is released
-	inRow      int    // how many releases in a row have granted the lock, with the one of this hold
-	hears      *hears // how requests to release the lock are heard; nil: nobody listens
-	miscounted bool   // a re-entry or a partial release was not confirmed
-	doubted    bool   // the latest renewal could not tell whether the lock was lost before
-	known      *known // its handle was made known: see adoption.go; nil: it was not
+	extras []extra
+	// Of a hold whose handle others know: how it is renewed, and whether it may be there although a request has not
+	// found it. See handle.go.
+	renew  func(lease time.Duration) protocol.Task
+	missed func(now clock.Instant, k protocol.Kept) bool
+
+	batch      *batch   // to hand the hold over inside the client; nil: it is released
+	inRow      int      // how many releases in a row have granted the lock, with the one of this hold
+	hears      *hears   // how requests to release the lock are heard; nil: nobody listens
+	guarded    *guarded // nil: no fixed lease needs it
+	miscounted bool     // a re-entry or a partial release was not confirmed
+	doubted    bool     // the latest renewal could not tell whether the lock was lost before
+	known      *known   // its handle was made known: see adoption.go; nil: it was not
 
 	observed *observed // the acquire that began it; see hold.observed
 }
@@ -145,6 +151,12 @@ func (h *hold) ops() *oplock.Lock {
 
 // handsOver reports whether the hold may be handed over.
 func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
+
+// isKnownLocked reports whether others know the handle of the hold, and may adopt it: see handle.go.
+func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
+
+// wasAskedLocked reports whether the holder has heard a request to release: see revocation.go.
+func (h *hold) wasAskedLocked() bool { return h.seldom != nil && h.hears != nil && h.hears.was }
 
 // begin puts a fresh hold into service, which its owner has since then. The lease counts from
 // when it was asked for.
@@ -203,8 +215,9 @@ func (h *hold) confirmLocked(sent clock.Instant, lease time.Duration) {
 	h.renewAt = sent.Add(h.core.c.cfg.watchdogLease / 3)
 	h.attempts = 0
 	if h.seldom != nil {
-		h.guardAt, h.failure = 0, nil
+		h.failure = nil
 	}
+	h.guardLocked(lease)
 }
 
 // reentered handles the result of a re-entry. It returns a lease, or why there is none.
@@ -401,8 +414,11 @@ func (h *hold) endLocked(s state, cause error) {
 		l.endLocked(cause)
 	}
 	h.core.c.watchdog.forget(&h.Entry, h)
-	h.deafenLocked()
-	h.forgetLocked()
+	if h.seldom != nil {
+		for _, e := range h.extras {
+			e.overLocked()
+		}
+	}
 	if s == over {
 		h.core.c.lines.wake(h.core.id())
 	}

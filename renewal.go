@@ -15,13 +15,23 @@ import (
 
 var _ timers.Task = (*hold)(nil)
 
-// What the watchdog sends a request of a hold for.
-const (
-	toRenew uint8 = 1 << iota // to confirm a watchdog lease
-	toHear                    // to find out whether the holder was asked to release the lock
-	toLook                    // to find out whether another client has adopted the hold
-	knowing                   // it was sent after the handle was made known: its answer tells of an adoption
-)
+// extra is what a hold needs of the watchdog beside renewals, as few do: a holder listens to requests
+// (revocation.go), others know its handle (handle.go), a fixed lease is guarded (below). The guard of the
+// hold guards it.
+type extra interface {
+	// nextLocked is when the watchdog has to do it; zero: not now.
+	nextLocked() clock.Instant
+	// dueLocked returns what to send for it.
+	dueLocked(now clock.Instant) protocol.Task
+	// answeredLocked is called with the answer. It reports whether that says that the hold is gone.
+	answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool)
+	// overLocked is called when the hold has ended.
+	overLocked()
+}
+
+// addLocked gives the hold an extra. What the watchdog sends for it has its place in the list as Kind, from 1; that
+// of a renewal is 0.
+func (s *seldom) addLocked(e extra) { s.extras = append(s.extras, e) }
 
 // nextLocked is when the watchdog must look at the hold again.
 func (h *hold) nextLocked() clock.Instant {
@@ -33,32 +43,15 @@ func (h *hold) nextLocked() clock.Instant {
 		if m := h.maxHoldAt(); !m.IsZero() && m.Before(next) {
 			next = m
 		}
-	} else if h.guardsLocked() && h.guardLocked().Before(next) {
-		next = h.guardLocked()
 	}
-	if h.listensLocked() && h.hears.next.Before(next) {
-		next = h.hears.next
-	}
-	if h.isKnownLocked() && h.known.next.Before(next) {
-		next = h.known.next
+	if h.seldom != nil {
+		for _, e := range h.extras {
+			if at := e.nextLocked(); !at.IsZero() && at.Before(next) {
+				next = at
+			}
+		}
 	}
 	return next
-}
-
-// guardsLocked reports whether the watchdog must restore a fixed lease. When Redisson
-// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog time-out:
-// the longer leases of others would end with it if it died then. The watchdog restores
-// them each third of a watchdog lease, assuming that Redisson's is as long.
-func (h *hold) guardsLocked() bool {
-	return protocol.GuardsFixedLease(h.core.asks) && h.guardLocked().Add(h.core.c.cfg.watchdogLease).Before(h.expires)
-}
-
-// guardLocked is when a fixed lease is restored next.
-func (h *hold) guardLocked() clock.Instant {
-	if h.seldom != nil && h.guardAt != 0 {
-		return h.guardAt
-	}
-	return h.renewAt
 }
 
 // Due implements timers.Task.
@@ -69,9 +62,8 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 	if h.state != held {
 		return timers.Do{}, 0
 	}
-	lease := h.core.c.cfg.watchdogLease
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do = timers.Do{Task: h.renewalLocked(lease), Kind: toRenew}
+		do.Task = h.renewalLocked(h.core.c.cfg.watchdogLease)
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -79,24 +71,20 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 		}
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
-	} else if h.renewed == 0 && h.guardsLocked() && !h.guardLocked().After(now.Add(slack)) {
-		do = timers.Do{Task: h.renewalLocked(0)}
-		h.seldomLocked().guardAt = now.Add(lease / 3)
-	} else if h.isKnownLocked() && !h.known.next.After(now.Add(slack)) {
-		do = timers.Do{Task: h.renewalLocked(0), Kind: toLook}
-	} else if h.listensLocked() && !h.hears.next.After(now.Add(slack)) {
-		do = h.askLocked(now)
-	}
-	if do.Task != nil && do.Kind&toHear == 0 && h.isKnownLocked() {
-		h.known.next = now.Add(lease / 3)
-		do.Kind |= knowing
+	} else if h.seldom != nil {
+		for i, e := range h.extras {
+			if at := e.nextLocked(); !at.IsZero() && !at.After(now.Add(slack)) {
+				do = timers.Do{Task: e.dueLocked(now), Kind: uint8(i + 1)}
+				break
+			}
+		}
 	}
 	return do, h.nextLocked()
 }
 
 // Answered implements timers.Task.
 func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
-	renews := did.Kind&toRenew != 0
+	renews := did.Kind == 0
 	if renews && r.OfQuorum { // of other servers the pipelines tell
 		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
 	}
@@ -107,36 +95,99 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	if h.state != held {
 		return 0 // a release came first: the answer may mean that
 	}
-	if did.Kind&toHear != 0 {
-		h.toldLocked(now, r)
+	if !renews {
+		if h.extras[did.Kind-1].answeredLocked(now, &r) {
+			h.loseLocked(now, absence(r.Outcome))
+			return 0
+		}
 		return h.nextLocked()
 	}
 	err := r.Err
 	if err == nil && r.TooFew != nil {
 		err = r.TooFew
 	}
-	if renews && (err != nil || r.Outcome == protocol.Done) {
+	if err != nil || r.Outcome == protocol.Done {
 		h.core.c.totals.renewed(err)
 		h.tellRenewalLocked(sent, now, cmp.Or(err, r.Doubt))
 	}
 	switch {
-	case err == nil && r.Outcome != protocol.Done && did.Kind&knowing == 0 && h.isKnownLocked():
-		h.known.next = now // it was sent before the handle was made known, and does not tell of an adoption
-	case err == nil && r.Outcome != protocol.Done:
-		h.loseLocked(now, absence(r.Outcome))
-		return 0
-	case renews && err == nil:
+	case err != nil:
+		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
+	case r.Outcome != protocol.Done:
+		if h.missedLocked(now, r.Outcome); h.state != held {
+			return 0
+		}
+	default:
 		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
 		h.doubtLocked(r.Doubt)
-	case renews:
-		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
-	case did.Kind&toLook != 0 && err != nil:
-		h.known.next = min(h.known.next, now.Add(h.core.retryAfter()))
-	case err != nil:
-		h.seldomLocked().guardAt = now.Add(h.core.retryAfter())
 	}
 	return h.nextLocked()
 }
+
+// missedLocked is called when a request has not found the hold.
+func (h *hold) missedLocked(now clock.Instant, k protocol.Kept) {
+	if h.seldom == nil || h.missed == nil || !h.missed(now, k) {
+		h.loseLocked(now, absence(k))
+	}
+}
+
+// renewalLocked is the request to renew the hold; with a lease of 0, to look.
+func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
+	if h.seldom != nil && h.renew != nil {
+		return h.renew(lease)
+	}
+	return h.core.asks.Renew(h.id(), lease)
+}
+
+func (h *hold) renewal(lease time.Duration) protocol.Task {
+	h.lock()
+	defer h.unlock()
+	return h.renewalLocked(lease)
+}
+
+// guarded is a fixed lease that the watchdog restores. When Redisson
+// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog time-out:
+// the longer leases of others would end with it if it died then. The watchdog restores
+// them each third of a watchdog lease, assuming that Redisson's is as long.
+type guarded struct {
+	h  *hold
+	at clock.Instant
+}
+
+// guardLocked has a fixed lease guarded that was confirmed, if it needs that.
+func (h *hold) guardLocked(lease time.Duration) {
+	if lease <= h.core.c.cfg.watchdogLease || !protocol.GuardsFixedLease(h.core.asks) {
+		return
+	}
+	s := h.seldomLocked()
+	if s.guarded == nil {
+		s.guarded = &guarded{h: h}
+		s.addLocked(s.guarded)
+	}
+	s.guarded.at = h.renewAt
+}
+
+func (g *guarded) nextLocked() clock.Instant {
+	if g.h.renewed > 0 || !g.at.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
+		return 0
+	}
+	return g.at
+}
+
+func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
+	g.at = now.Add(g.h.core.c.cfg.watchdogLease / 3)
+	return g.h.renewalLocked(0)
+}
+
+func (g *guarded) answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool) {
+	if r.Err != nil || r.TooFew != nil {
+		g.at = now.Add(g.h.core.retryAfter())
+		return false
+	}
+	return r.Outcome != protocol.Done
+}
+
+func (g *guarded) overLocked() {}
 
 // doubtLocked logs that a hold goes on which may have been lost before, once until that is known.
 func (h *hold) doubtLocked(doubt error) {
@@ -192,15 +243,17 @@ func (h *hold) Drain() {
 // askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {
 	c := h.core.c
-	sent := c.now()
+	r := h.renewal(0).Do(c.wire.Context(), c.cfg.commandTimeout)
 	h.lock()
-	look, did := h.renewalLocked(0), timers.Do{}
-	if h.isKnownLocked() {
-		did.Kind = knowing
+	defer h.unlock()
+	now := c.now()
+	h.checkLocked(now)
+	if r.Err == nil && r.TooFew == nil && r.Outcome != protocol.Done && h.state == held {
+		h.missedLocked(now, r.Outcome)
 	}
-	h.unlock()
-	r := look.Do(c.wire.Context(), c.cfg.commandTimeout)
-	c.watchdog.Move(&h.Entry, h.Answered(did, sent, r))
+	if h.state == held {
+		c.watchdog.Move(&h.Entry, h.nextLocked())
+	}
 }
 
 // observed is nil if there is no Observer. It does not change once the hold is in service.

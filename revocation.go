@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
-	"github.com/go-rlock/rlock/internal/timers"
 )
 
 // Revocation: whoever wants a lock asks its holder to give it up (RequestRelease), and the
@@ -81,6 +80,7 @@ func (l *Lease) tellLocked() {
 
 // hears is how a hold hears of requests. It is guarded as the hold is.
 type hears struct {
+	h    *hold
 	next clock.Instant // when the watchdog looks for the key
 	was  bool          // it was asked for
 	end  func()        // ends the subscription; nil: there is none
@@ -102,7 +102,8 @@ func (h *hold) listen(l *Lease) {
 		h.unlock()
 		return
 	}
-	h.hears = &hears{}
+	h.hears = &hears{h: h}
+	h.seldom.addLocked(h.hears)
 	h.unlock()
 	// It looks even if the subscription fails, and again when it is confirmed.
 	h.looksNow()
@@ -138,9 +139,6 @@ func (h *hold) listensLocked() bool {
 	return h.seldom != nil && h.hears != nil && !h.hears.was && h.state == held
 }
 
-// wasAskedLocked reports whether the holder has heard a request.
-func (h *hold) wasAskedLocked() bool { return h.seldom != nil && h.hears != nil && h.hears.was }
-
 // looksNow has the watchdog look for the key at once: there may have been a request.
 func (h *hold) looksNow() {
 	h.lock()
@@ -151,33 +149,41 @@ func (h *hold) looksNow() {
 	}
 }
 
-// askLocked is a look for the key. A message that comes from now on calls for another one.
-func (h *hold) askLocked(now clock.Instant) timers.Do {
-	h.hears.next = now.Add(h.core.c.cfg.watchdogLease / 3)
-	return timers.Do{Task: protocol.RevocationOf(h.core.asks).Asked(h.id()), Kind: toHear}
+func (e *hears) nextLocked() clock.Instant {
+	if !e.h.listensLocked() {
+		return 0
+	}
+	return e.next
 }
 
-// toldLocked handles the answer to a look for the key.
-func (h *hold) toldLocked(now clock.Instant, r protocol.Result[protocol.Kept]) {
+// dueLocked is a look for the key. A message that comes from now on calls for another one.
+func (e *hears) dueLocked(now clock.Instant) protocol.Task {
+	e.next = now.Add(e.h.core.c.cfg.watchdogLease / 3)
+	return protocol.RevocationOf(e.h.core.asks).Asked(e.h.id())
+}
+
+func (e *hears) answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool) {
+	h := e.h
 	switch {
 	case !h.listensLocked():
 	case r.Err != nil:
-		h.hears.next = min(h.hears.next, now.Add(h.core.retryAfter()))
+		e.next = min(e.next, now.Add(h.core.retryAfter()))
 		h.tellRetry("asked", r.Err)
 	case r.Outcome == protocol.Done:
-		h.deafenLocked()
-		h.hears.was = true
+		e.overLocked()
+		e.was = true
 		for l := h.leases; l != nil; l = l.next {
 			l.tellLocked()
 		}
 	}
+	return false
 }
 
-// deafenLocked ends the subscription.
-func (h *hold) deafenLocked() {
-	if h.seldom != nil && h.hears != nil && h.hears.end != nil {
-		h.hears.end()
-		h.hears.end = nil
+// overLocked ends the subscription.
+func (e *hears) overLocked() {
+	if e.end != nil {
+		e.end()
+		e.end = nil
 	}
 }
 

@@ -58,6 +58,8 @@ type departure struct {
 	shows  time.Duration // see finish
 	by     bool          // task is that of a finish
 	buries bool          // the release of h leaves a tombstone
+	known  bool          // others know the handle of h
+	late   bool          // copies of its first acquire may come
 }
 
 // depart ends a lease of the hold, in this process.
@@ -75,7 +77,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 		if d.rest == 0 && h.state == over && mayBeLeft(d.err) {
 			// The holder has left: there is no need to let the lease run out.
 			task := h.releaseLocked(d.id, 0)
-			if h.isKnownLocked() { // whoever has adopted it waits to hear that
+			if d.known { // whoever has adopted it waits to hear that
 				task = h.core.asks.Abandon(d.id, true)
 			}
 			c.cleanUp(h.core.id(), task, c.now(), h.untilLocked(), nil)
@@ -95,7 +97,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 
 // departureLocked is what a departure needs of the hold.
 func (h *hold) departureLocked() departure {
-	d := departure{h: h, id: h.id(), buries: h.buriesLocked()}
+	d := departure{h: h, id: h.id(), buries: h.buriesLocked(), known: h.isKnownLocked(), late: h.unsure}
 	if h.seldom != nil {
 		d.batch, d.inRow = h.batch, h.inRow
 	}
@@ -176,15 +178,17 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	case r.Err != nil:
 		h.lock()
 		until := h.untilLocked()
-		if h.isKnownLocked() && !d.by { // an adoption of it may be given back
+		h.unlock()
+		if d.known && !d.by { // an adoption of it may be given back
 			d.task = h.core.asks.Abandon(d.id, true)
 		}
-		h.unlock()
 		c.cleanUp(h.core.id(), d.task, c.now(), until, nil)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
-		if !d.by {
-			h.settleKnown()
+		if d.known && !d.by && d.late {
+			// A late copy of the first acquire may come. Abandon cannot end the hold: its tombstone tells who
+			// has adopted it.
+			d.abandon()
 		}
 		return nil
 	case r.Outcome == protocol.Adopted:
@@ -213,10 +217,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 // holder has left: to whoever adopts the hold, and against an adoption that is given back later.
 func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 	h, c := d.h, d.h.core.c
-	h.lock()
-	known, until := h.isKnownLocked(), h.untilLocked()
-	h.unlock()
-	if !known || d.by || r.Err != nil || r.Outcome == protocol.Done {
+	if !d.known || d.by || r.Err != nil || r.Outcome == protocol.Done {
 		return // Detach has said so itself
 	}
 	abandon := h.core.asks.Abandon(d.id, true)
@@ -228,5 +229,14 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 		r.Err = unknown // an adoption may have been given back, and the hold be there: it is given up below
 		return
 	}
-	c.cleanUp(h.core.id(), abandon, c.now(), until, nil)
+	d.abandon()
+}
+
+// abandon has the hold ended for good, in the background.
+func (d *departure) abandon() {
+	h, c := d.h, d.h.core.c
+	h.lock()
+	until := h.untilLocked()
+	h.unlock()
+	c.cleanUp(h.core.id(), h.core.asks.Abandon(d.id, true), c.now(), until, nil)
 }
