@@ -139,7 +139,7 @@ func (k *known) nextLocked() clock.Instant { return k.next }
 
 func (k *known) dueLocked(clock.Instant) protocol.Task { return k.renewLocked(0) }
 
-func (k *known) answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool) {
+func (k *known) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
 	if r.Err != nil || r.TooFew != nil {
 		k.next = min(k.next, now.Add(k.h.core.retryAfter()))
 		return false

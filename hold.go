@@ -176,7 +176,8 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	}
 	at := h.nextLocked()
 	h.unlock()
-	h.core.c.watchdog.watch(&h.Entry, h, at)
+	h.Task = h
+	h.core.c.watchdog.watch(&h.Entry, at)
 	h.owned.set(h)
 	h.core.c.presence.Use()
 	return l
@@ -413,7 +414,7 @@ func (h *hold) endLocked(s state, cause error) {
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
-	h.core.c.watchdog.forget(&h.Entry, h)
+	h.core.c.watchdog.forget(&h.Entry)
 	if h.seldom != nil {
 		for _, e := range h.extras {
 			e.overLocked()

@@ -24,7 +24,7 @@ type extra interface {
 	// dueLocked returns what to send for it.
 	dueLocked(now clock.Instant) protocol.Task
 	// answeredLocked is called with the answer. It reports whether that says that the hold is gone.
-	answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool)
+	answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool)
 	// overLocked is called when the hold has ended.
 	overLocked()
 }
@@ -96,7 +96,7 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 		return 0 // a release came first: the answer may mean that
 	}
 	if !renews {
-		if h.extras[did.Kind-1].answeredLocked(now, &r) {
+		if h.extras[did.Kind-1].answeredLocked(now, r) {
 			h.loseLocked(now, absence(r.Outcome))
 			return 0
 		}
@@ -179,7 +179,7 @@ func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
 	return g.h.renewalLocked(0)
 }
 
-func (g *guarded) answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool) {
+func (g *guarded) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
 	if r.Err != nil || r.TooFew != nil {
 		g.at = now.Add(g.h.core.retryAfter())
 		return false

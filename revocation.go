@@ -162,7 +162,7 @@ func (e *hears) dueLocked(now clock.Instant) protocol.Task {
 	return protocol.RevocationOf(e.h.core.asks).Asked(e.h.id())
 }
 
-func (e *hears) answeredLocked(now clock.Instant, r *protocol.Result[protocol.Kept]) (gone bool) {
+func (e *hears) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
 	h := e.h
 	switch {
 	case !h.listensLocked():

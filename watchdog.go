@@ -2,7 +2,7 @@ package rlock
 
 import (
 	"cmp"
-	"maps"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -21,10 +21,12 @@ import (
 type watchdog struct {
 	*timers.Timers
 	events *events
+	hash   func(holdKey) uint64
 
-	mu      sync.Mutex // guards the rest
-	holds   map[holdKey]watched
-	most    int // holds that there were
+	mu      sync.Mutex                 // guards the rest
+	holds   map[uint64]*timers.Entry   // by hash
+	twins   map[uint64][]*timers.Entry // others of the same hash, if ever there are
+	most    int                        // holds that there were
 	failing failing
 }
 
@@ -32,7 +34,7 @@ type watchdog struct {
 const spareHolds = 1000
 
 func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
-	w := &watchdog{events: events, failing: failing{lease: lease}}
+	w := &watchdog{events: events, hash: hash, failing: failing{lease: lease}}
 	w.Timers = timers.New(timers.Config{
 		Env: env, Timeline: t, Wire: d, Slack: min(lease/60, 100*time.Millisecond), Answered: w.renewed,
 	})
@@ -48,6 +50,8 @@ type watched interface {
 	askNow() // asks Redis about it, as a renewal does, and waits for the answer
 }
 
+func of(e *timers.Entry) watched { return e.Task.(watched) }
+
 // holdKey identifies a hold of a client. The members of a MultiLock can have one number, and so can a writer and the
 // reader under it.
 type holdKey struct {
@@ -56,24 +60,51 @@ type holdKey struct {
 	number int64
 }
 
+var hashes = maphash.MakeSeed()
+
+// hash is what the watchdog knows a hold by: there are very many, and the key is large.
+func hash(k holdKey) uint64 { return maphash.Comparable(hashes, k) }
+
 // watch begins to look after a hold, which is due at a time.
-func (w *watchdog) watch(e *timers.Entry, h watched, at clock.Instant) {
+func (w *watchdog) watch(e *timers.Entry, at clock.Instant) {
+	n := w.hash(of(e).key())
 	w.mu.Lock()
 	if w.holds == nil {
-		w.holds = map[holdKey]watched{}
+		w.holds, w.twins = map[uint64]*timers.Entry{}, map[uint64][]*timers.Entry{}
 	}
-	w.holds[h.key()] = h
+	if w.holds[n] == nil {
+		w.holds[n] = e
+	} else {
+		w.twins[n] = append(w.twins[n], e)
+	}
 	w.mu.Unlock()
-	w.Add(e, h, at)
+	w.Add(e, at)
 }
 
 // forget is called when a hold has ended.
-func (w *watchdog) forget(e *timers.Entry, h watched) {
+func (w *watchdog) forget(e *timers.Entry) {
 	w.Remove(e)
+	n := w.hash(of(e).key())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most = max(w.most, len(w.holds))
-	if delete(w.holds, h.key()); len(w.holds) > 0 {
+	twins := w.twins[n]
+	switch {
+	case len(twins) == 0:
+		if w.holds[n] == e {
+			delete(w.holds, n)
+		}
+	case w.holds[n] == e:
+		w.holds[n], twins = twins[0], twins[1:]
+		w.twins[n] = twins
+	default:
+		twins = slices.DeleteFunc(twins, func(other *timers.Entry) bool { return other == e })
+		w.twins[n] = twins
+	}
+	if len(twins) == 0 {
+		delete(w.twins, n)
+	}
+	if len(w.holds) > 0 {
 		return
 	}
 	w.failing.nodes = nil // nobody sees any more how the outages end
@@ -86,22 +117,39 @@ func (w *watchdog) forget(e *timers.Entry, h watched) {
 func (w *watchdog) all() []watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.holds))
+	all := make([]watched, 0, len(w.holds))
+	for n, e := range w.holds {
+		all = append(all, of(e))
+		for _, twin := range w.twins[n] {
+			all = append(all, of(twin))
+		}
+	}
+	return all
 }
 
 // count is how many holds there are.
 func (w *watchdog) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.holds)
+	n := len(w.holds)
+	for _, twins := range w.twins {
+		n += len(twins)
+	}
+	return n
 }
 
 // tokenOf is the fencing token of a hold of this client, or 0.
 func (w *watchdog) tokenOf(k holdKey) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h := w.holds[k]; h != nil {
-		return h.fence()
+	n := w.hash(k)
+	if e := w.holds[n]; e != nil && of(e).key() == k {
+		return of(e).fence()
+	}
+	for _, e := range w.twins[n] {
+		if of(e).key() == k {
+			return of(e).fence()
+		}
 	}
 	return 0
 }

@@ -68,7 +68,8 @@ func New(c Config) *Introduction {
 	p := &Introduction{Config: c, own: protocol.Place{On: c.Site.Wire}, begins: true}
 	p.key, p.text = protocol.ClientKey(c.Prefix, c.Site.Client), c.Self.Text(c.Site.Client)
 	p.idle.Store(true)
-	p.Timers.AddBackground(&p.entry, p)
+	p.entry.Task = p
+	p.Timers.AddBackground(&p.entry)
 	return p
 }
 

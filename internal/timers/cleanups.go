@@ -90,13 +90,14 @@ var _ Task = (*cleanUp)(nil)
 // calls then, if that is not nil, and closes the channel that is returned.
 func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
 	u := &cleanUp{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
+	u.Task = u
 	s.open.Add(1)
 	now := s.Timers.Now()
 	if task.OfQuorum() || from.After(now) {
-		s.Timers.Add(&u.Entry, u, from)
+		s.Timers.Add(&u.Entry, from)
 		return u.done
 	}
-	s.Timers.Add(&u.Entry, u, now.Add(seam.FarAway))
+	s.Timers.Add(&u.Entry, now.Add(seam.FarAway))
 	if s.admit(u) {
 		s.Timers.Move(&u.Entry, from)
 	}

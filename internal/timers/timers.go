@@ -37,9 +37,9 @@ type Do struct {
 	Kind uint8         // the task's own
 }
 
-// Entry is a task's place among the timers. The zero value is ready to be added.
+// Entry is a task's place among the timers. It is ready to be added when it has the task.
 type Entry struct {
-	task       Task
+	Task       Task
 	at         clock.Instant // guarded by Timers.mu, as the rest
 	index      int32         // in the agenda, from 1; 0: it is not there
 	background bool          // nobody waits for it: see AddBackground
@@ -87,13 +87,12 @@ func New(c Config) *Timers {
 }
 
 // Add begins a task, which is due at a time. If the client is shutting down it is drained at once.
-func (t *Timers) Add(e *Entry, d Task, at clock.Instant) {
+func (t *Timers) Add(e *Entry, at clock.Instant) {
 	t.mu.Lock()
-	e.task = d
 	if t.closed {
 		e.ended = true
 		t.mu.Unlock()
-		e.task.Drain() // the timers are closed: nothing else can be done
+		e.Task.Drain() // the timers are closed: nothing else can be done
 		return
 	}
 	defer t.mu.Unlock()
@@ -104,10 +103,10 @@ func (t *Timers) Add(e *Entry, d Task, at clock.Instant) {
 }
 
 // AddBackground adds a task that nobody waits for, not even a shutdown. It is due when it is moved.
-func (t *Timers) AddBackground(e *Entry, d Task) {
+func (t *Timers) AddBackground(e *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e.task, e.background = d, true
+	e.background = true
 	t.agenda.set(e, t.Now().Add(seam.FarAway))
 }
 
@@ -198,7 +197,7 @@ func (t *Timers) endLocked(e *Entry) {
 	}
 	e.ended = true
 	t.agenda.remove(e)
-	if e.task != nil && !e.background {
+	if !e.at.IsZero() && !e.background { // else it has yet to be added, or is not waited for
 		t.left.Add(-1)
 	}
 }
@@ -251,7 +250,7 @@ func (t *Timers) Close() (left []Task) {
 	t.mu.Lock()
 	for _, e := range t.agenda {
 		if !e.background {
-			left = append(left, e.task)
+			left = append(left, e.Task)
 		}
 	}
 	t.mu.Unlock()
@@ -287,9 +286,9 @@ func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*E
 	var background []sending
 	for i, e := range due {
 		if t.begins(e) {
-			e.task.Drain()
+			e.Task.Drain()
 		}
-		do, next := e.task.Due(now, t.Slack)
+		do, next := e.Task.Due(now, t.Slack)
 		switch {
 		case do.Task == nil:
 		case e.background:
@@ -371,7 +370,7 @@ func (s *sending) GoesOn() bool { return s.t.has(s.e) }
 
 // Done implements protocol.Recipient.
 func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
-	s.t.Move(s.e, s.e.task.Answered(s.do, s.t.Timeline.At(sent), r))
+	s.t.Move(s.e, s.e.Task.Answered(s.do, s.t.Timeline.At(sent), r))
 }
 
 // send sends what is due. It returns when the nodes of one deployment have answered,

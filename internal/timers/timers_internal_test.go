@@ -59,7 +59,8 @@ func TestWhatHasEndedIsForgotten(t *testing.T) {
 			d := &looked{look: func() { looks.Add(1) }}
 			runtime.AddCleanup(d, func(int) { freed.Add(1) }, 0)
 			all = append(all, d)
-			w.Add(&d.Entry, d, w.Now())
+			d.Task = d
+			w.Add(&d.Entry, w.Now())
 		}
 		for end := time.Now().Add(10 * time.Second); looks.Load() < tasks; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
@@ -97,7 +98,8 @@ func TestHurriedWhileItIsCalled(t *testing.T) {
 			w.Hurry(&d.Entry)
 		}
 	}
-	w.Add(&d.Entry, d, w.Now())
+	d.Task = d
+	w.Add(&d.Entry, w.Now())
 	for range 2 {
 		select {
 		case <-looks:
@@ -112,8 +114,10 @@ func TestWhatIsNotWaitedFor(t *testing.T) {
 	w := unservedTimers(t)
 	early, background := &looked{look: func() { t.Error("called") }}, &looked{look: func() {}}
 	w.Remove(&early.Entry)
-	w.Add(&early.Entry, early, w.Now())
-	w.AddBackground(&background.Entry, background)
+	early.Task = early
+	w.Add(&early.Entry, w.Now())
+	background.Task = background
+	w.AddBackground(&background.Entry)
 	w.Hurry(&background.Entry)
 	if !w.Idle() {
 		t.Error("something is waited for")
