@@ -212,7 +212,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	})
 	locktest.Beside(t, "replica", func(t *testing.T) {
 		r := redistest.StartReplicated(t, 1)
-		c := locktest.NewClient(t, r.Replicas[0].Client())
+		c := locktest.NewClient(t, r.Replicas[0].Client(), rlock.WithCommandTimeout(2*time.Second))
 		wantFinding(t, mustCheck(t, c), "replica", r.Replicas[0].Addr())
 		locktest.WantErr(t, c.Ping(bg), rlock.ErrRefused)
 	})

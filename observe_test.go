@@ -427,7 +427,7 @@ func TestRenewalsAndRetriesNameTheirLock(t *testing.T) {
 	b := locktest.OnMiniredis(t)
 	o := &troubles{renewals: make(chan rlock.RenewalEvent, 1000), retries: make(chan rlock.RetryEvent, 1000)}
 	var clock locktest.Clock
-	c := b.NewClient(t, rlock.WithObserver(o), clock.Option())
+	c := b.NewClient(t, rlock.WithObserver(o), clock.Option(), rlock.WithCommandTimeout(2*time.Second))
 	lease := locktest.MustLock(t, c.NewFairLock("a"))
 	renewed := func() rlock.RenewalEvent {
 		t.Helper()

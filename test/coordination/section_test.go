@@ -319,7 +319,7 @@ func TestErrorSaysWhetherTheFunctionRan(t *testing.T) {
 					}
 					return err
 				}})
-				c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(3*time.Second), rlock.WithCommandTimeout(time.Minute))
+				c := locktest.NewClient(t, rdb, rlock.WithUnlockTimeout(time.Second), rlock.WithCommandTimeout(time.Minute))
 				other := b.NewClient(t)
 				held := locktest.MustLock(t, other.NewLock("inner"))
 				defer locktest.MustUnlock(t, held)

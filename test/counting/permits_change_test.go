@@ -2,6 +2,7 @@ package counting
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +19,9 @@ type changing struct {
 	s, plain *rlock.PermitSemaphore
 }
 
-// eachPermits runs a scenario with permits of both kinds. scripts is the folder of their scripts.
-func eachPermits(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing)) {
+// eachPermits runs a scenario with permits of both kinds. scripts is the folder of their scripts. open returns a
+// semaphore with a name; with the name "s" it is all there is, or else others run beside it.
+func eachPermits(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing)) {
 	for _, k := range []struct {
 		name, scripts string
 		opts          []rlock.PermitSemaphoreOption
@@ -29,15 +31,17 @@ func eachPermits(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, 
 	} {
 		locktest.Beside(t, k.name, func(t *testing.T) {
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-				scenario(t, b, k.scripts, func(t *testing.T) *changing {
+				scenario(t, b, k.scripts, func(t *testing.T, name string) *changing {
 					t.Helper()
 					for _, script := range []string{"try_set", "add", "set", "undo", "inspect"} {
 						locktest.LoadScripts(t, b.Client(t), k.scripts+script)
 					}
 					locktest.LoadScripts(t, b.Client(t), "record/seal")
 					c, proxy, rdb := b.Faulty(t)
-					locktest.DeleteAll(t, rdb)
-					return &changing{c, proxy, c.NewPermitSemaphore("s", k.opts...), b.NewClient(t).NewPermitSemaphore("s", k.opts...)}
+					if name == "s" {
+						locktest.DeleteAll(t, rdb)
+					}
+					return &changing{c, proxy, c.NewPermitSemaphore(name, k.opts...), b.NewClient(t).NewPermitSemaphore(name, k.opts...)}
 				})
 			})
 		})
@@ -82,11 +86,11 @@ func (c *changing) givesUp(t *testing.T, script string, action faultproxy.Action
 // comes late, or never. Permits that are held stay so.
 func TestPermitsThatWereNotAddedAreUndone(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for name, action := range inTime {
 			for _, n := range []int{2, -2, 7, -7} {
 				t.Run(name, func(t *testing.T) {
-					c := open(t)
+					c := open(t, "s")
 					is(t, true)(c.plain.TrySetPermits(bg, 5))
 					lease := mustAcquire(t, c.plain, 3)
 					c.givesUp(t, scripts+"add", action, func(ctx context.Context) error { return c.s.AddPermits(ctx, n) })
@@ -105,11 +109,11 @@ func TestPermitsThatWereNotAddedAreUndone(t *testing.T) {
 // If AddPermits has made the semaphore, there is none again.
 func TestPermitsThatWereMadeInVainAreGone(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for name, action := range inTime {
 			for _, n := range []int{3, -3} {
 				t.Run(name, func(t *testing.T) {
-					c := open(t)
+					c := open(t, "s")
 					c.givesUp(t, scripts+"add", action, func(ctx context.Context) error { return c.s.AddPermits(ctx, n) })
 					ok(t, c.Shutdown(bg))
 					c.proxy.Release()
@@ -125,7 +129,7 @@ func TestPermitsThatWereMadeInVainAreGone(t *testing.T) {
 // A late copy of a TrySetPermits or SetPermits that was given up changes nothing.
 func TestLateCopyOfSetPermitsDoesNothing(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for script, do := range map[string]func(ctx context.Context, s *rlock.PermitSemaphore) error{
 			"try_set": func(ctx context.Context, s *rlock.PermitSemaphore) error {
 				_, err := s.TrySetPermits(ctx, 9)
@@ -134,7 +138,7 @@ func TestLateCopyOfSetPermitsDoesNothing(t *testing.T) {
 			"set": func(ctx context.Context, s *rlock.PermitSemaphore) error { return s.SetPermits(ctx, 9) },
 		} {
 			t.Run(script, func(t *testing.T) {
-				c := open(t)
+				c := open(t, "s")
 				c.givesUp(t, scripts+script, faultproxy.Hold, func(ctx context.Context) error { return do(ctx, c.s) })
 				ok(t, c.Shutdown(bg)) // waits for the seal
 				if c.proxy.Release() == 0 {
@@ -154,7 +158,7 @@ func TestChangesOfPermitsCountOnce(t *testing.T) {
 	for name, action := range locktest.LossyActions {
 		actions[name] = action
 	}
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for name, action := range actions {
 			for _, change := range []struct {
 				script string
@@ -166,8 +170,8 @@ func TestChangesOfPermitsCountOnce(t *testing.T) {
 				{"add", func(s *rlock.PermitSemaphore) error { return s.AddPermits(bg, -3) }, 2},
 				{"set", func(s *rlock.PermitSemaphore) error { return s.SetPermits(bg, 9) }, 9},
 			} {
-				t.Run(name+", "+change.script, func(t *testing.T) {
-					c := open(t)
+				locktest.Beside(t, name+", "+change.script, func(t *testing.T) {
+					c := open(t, strings.ReplaceAll(t.Name(), "/", ":"))
 					is(t, true)(c.plain.TrySetPermits(bg, 5))
 					sha, n := locktest.SHA(scripts+change.script), 0
 					c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
@@ -195,7 +199,7 @@ func TestChangesOfPermitsCountOnce(t *testing.T) {
 // holds, whatever there was before. What others add since stays.
 func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for name, before := range map[string]func(c *changing) (all int){
 			"set":      func(c *changing) int { is(t, true)(c.plain.TrySetPermits(bg, 10)); return 10 },
 			"set anew": func(c *changing) int { ok(t, c.plain.SetPermits(bg, 10)); return 10 },
@@ -203,7 +207,7 @@ func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 		} {
 			for _, set := range []bool{true, false} {
 				t.Run(name, func(t *testing.T) {
-					c := open(t)
+					c := open(t, "s")
 					all := before(c)
 					add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
 					ctx, cancel := context.WithCancel(bg)
@@ -243,7 +247,7 @@ func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 // the second is as it was made.
 func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for name, make := range map[string]func(c *changing){
 			"TrySetPermits": func(c *changing) { is(t, true)(c.plain.TrySetPermits(bg, 20)) },
 			"AddPermits":    func(c *changing) { ok(t, c.plain.AddPermits(bg, 20)) },
@@ -251,7 +255,7 @@ func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
 		} {
 			for _, before := range []int{10, 0} {
 				t.Run(name, func(t *testing.T) {
-					c := open(t)
+					c := open(t, "s")
 					if before > 0 {
 						is(t, true)(c.plain.TrySetPermits(bg, before))
 					}
@@ -286,8 +290,8 @@ func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
 // Waiters get what an undone removal gives back.
 func TestPermitsThatAreGivenBackWakeWaiters(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T) *changing) {
-		c := open(t)
+	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
+		c := open(t, "s")
 		is(t, true)(c.plain.TrySetPermits(bg, 3))
 		kept := mustAcquire(t, c.plain, 1)
 		add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")

@@ -122,25 +122,40 @@ func TestEndOfAWaitTellsAnOutage(t *testing.T) {
 func TestEndOfAWaitTellsThatThereIsNoQuorum(t *testing.T) {
 	t.Parallel()
 	for _, o := range outages {
-		t.Run(o.name, func(t *testing.T) {
-			t.Parallel()
-			clients := []*rlock.Client{locktest.NewClient(t, locktest.OnMiniredis(t).Client(t))}
-			for range 2 {
-				clients = append(clients, locktest.NewClient(t, o.begin(t)))
-			}
-			l, err := rlock.NewRedLock("a", clients)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
+		for _, by := range []struct {
+			what  string
+			until func(l *rlock.RedLock) error
+			also  error
+		}{
+			{"WithWait", func(l *rlock.RedLock) error {
 				_, err := l.Lock(bg, rlock.WithWait(4*time.Second))
-				locktest.WantErr(t, err, rlock.ErrNoQuorum, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired, context.DeadlineExceeded)
+				return err
+			}, nil},
+			{"context", func(l *rlock.RedLock) error {
 				ctx, cancel := context.WithTimeout(bg, 4*time.Second)
-				_, err = l.Lock(ctx)
-				cancel()
-				locktest.WantErr(t, err, rlock.ErrNoQuorum, rlock.ErrUnreachable, context.DeadlineExceeded, nil, rlock.ErrNotAcquired)
-			}
-		})
+				defer cancel()
+				_, err := l.Lock(ctx)
+				return err
+			}, context.DeadlineExceeded},
+		} {
+			locktest.Beside(t, o.name+", "+by.what, func(t *testing.T) {
+				clients := []*rlock.Client{locktest.NewClient(t, locktest.OnMiniredis(t).Client(t))}
+				for range 2 {
+					clients = append(clients, locktest.NewClient(t, o.begin(t)))
+				}
+				l, err := rlock.NewRedLock("a", clients)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					err := by.until(l)
+					locktest.WantErr(t, err, rlock.ErrNoQuorum, rlock.ErrUnreachable, nil, rlock.ErrNotAcquired)
+					if errors.Is(err, context.DeadlineExceeded) != (by.also != nil) {
+						t.Error(err)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -11,4 +11,4 @@ import (
 
 var bg = context.Background()
 
-func TestMain(m *testing.M) { locktest.MainAtMost(m, 6) }
+func TestMain(m *testing.M) { locktest.MainAtMost(m, 12) }

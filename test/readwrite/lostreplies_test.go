@@ -203,7 +203,6 @@ func TestRenewalOfAReaderWithLostReplyGoesOn(t *testing.T) {
 func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, proxy, rdb := faulty(t, b)
 		for _, scenario := range []struct {
 			name, script string
 			play         func(t *testing.T, l *rlock.ReadWriteLock, hold func(), late func())
@@ -289,7 +288,8 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 				late()
 			}},
 		} {
-			t.Run(scenario.name, func(t *testing.T) {
+			locktest.Beside(t, scenario.name, func(t *testing.T) {
+				c, proxy, rdb := faulty(t, b)
 				name := scenario.name
 				scenario.play(t, c.NewReadWriteLock(name),
 					func() { locktest.OnNth(t, proxy, scenario.script, 1, faultproxy.Hold) },
