@@ -14,30 +14,26 @@ import (
 // attempt is one Lock or TryLock call that may begin a hold.
 type attempt struct {
 	protocol.Acquire
+	waiting
 	core    *core
 	chain   *chain // of the caller's context
-	owned   *owned // by the owner in it, if there is one
 	opts    acquireConfig
-	outer   *hold // the caller's hold of the other side, which lets it in here
+	lease   *Lease // that it has got in line
+	outer   *hold  // the caller's hold of the other side, which lets it in here
 	reentry bool
 	unsure  bool // a copy of the acquire may be under way
-	outage  outage
-	seen    sight
-	place   *waiter // its place in line, if it is the head: others see what it sees
-	listens bool    // its client listens already, and it has not looked yet
-	inRow   int     // see seldom
-	stands  standby // see passing.go
-	rank    int64   // in Redis's order of waiters; 0: not known
-	refused int64   // the latest round that it was refused in itself, or NoRound
-	aside   bool    // it needs more permits than there are: others need not wait behind it
-	room    room    // what it left of a semaphore
-	split   bool    // its last look has seen no holder, but others that try too
-	more    bool    // it listens for permits that are added
-	came    time.Time
-	joins   bool // it has not looked yet, as another of its client looks
-	sleeper clock.Sleeper
 
-	observed *observed // nil: by nobody
+	// Of some types.
+	listens bool      // its client listens already, and it has not looked yet
+	joins   bool      // it has not looked yet, as another of its client looks
+	came    time.Time // when the call began
+	inRow   int       // see seldom
+	stands  standby   // see passing.go
+	rank    int64     // in Redis's order of waiters; 0: not known
+	refused int64     // the latest round that it was refused in itself, or NoRound
+	room    room      // what it left of a semaphore
+	more    bool      // it listens for permits that are added
+	split   bool      // its last look has seen no holder, but others that try too
 }
 
 // lock is Lock and TryLock of every type.
@@ -47,6 +43,8 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	}
 	c := l.c
 	a := &attempt{core: l, refused: protocol.NoRound}
+	a.waiting = waiting{c: c, asks: a, need: int64(protocol.Takes(l.asks)), longest: MaxLease}
+	a.crowded, _ = l.asks.(protocol.Crowded)
 	if err := options(l, &a.opts, opts); err != nil {
 		return nil, l.error(err)
 	}
@@ -109,7 +107,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		ops.SetEntering(true)
 		defer ops.SetEntering(false)
 	}
-	a.HoldID = l.asks.NewID()
+	a.newID()
 	if err := a.checkOtherSide(); err != nil {
 		return nil, err
 	}
@@ -185,7 +183,8 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	if !a.listens && !a.joins { // else it has not looked yet
 		a.observed.contends()
 	}
-	return a.wait(ctx, rest, news)
+	err := a.await(ctx, rest, news)
+	return a.lease, err
 }
 
 // try looks once, and takes the lock if it is free. It returns a lease, or for

@@ -99,12 +99,13 @@ func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() proto
 	}
 	defer c.end()
 	w := &zero{ask: ask, hear: listen, text: text}
-	w.inquiry = inquiry{c: c, of: l.id(), asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
-	return w.await(ctx, l, &o)
+	w.inquire(c, l.id(), w)
+	w.wait, w.limit, w.forAll = !o.looksOnce(), o.wait, true
+	return w.untilFound(ctx, l, &o)
 }
 
-// await runs an inquiry that waits for something that is not acquired.
-func (q *inquiry) await(ctx context.Context, l *core, o *acquireConfig) (err error) {
+// untilFound runs an inquiry that waits for something that is not acquired.
+func (q *inquiry) untilFound(ctx context.Context, l *core, o *acquireConfig) (err error) {
 	ctx, q.observed = l.observe(ctx, 0)
 	within, cancel := o.within(ctx)
 	defer cancel()

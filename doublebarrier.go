@@ -71,8 +71,9 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	w := &leaving{generation: h.token, places: l.asks.(*protocol.Places)}
 	// Those of one generation stand in one line, and what the first finds is true for all.
 	of := protocol.LockID{Family: protocol.DoubleFamily + " " + strconv.FormatInt(h.token, 10), Name: l.name()}
-	w.inquiry = inquiry{c: c, of: of, asks: w, number: c.lastHold.Add(1), wait: !o.looksOnce(), limit: o.wait, forAll: true}
-	if err := w.await(ctx, l, &o); err != nil {
+	w.inquire(c, of, w)
+	w.wait, w.limit, w.forAll = !o.looksOnce(), o.wait, true
+	if err := w.untilFound(ctx, l, &o); err != nil {
 		return err
 	}
 	return unlocked

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // A glance is for the heads that leave their looks to it, in one order, and for no others,
@@ -49,7 +47,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	}
 	answered()
 	for _, w := range all[:n/2] {
-		q.leave(w, nil, protocol.NoRound)
+		q.leave(w, nil)
 	}
 	all = all[n/2:]
 	all[0].look = nil // it looks by itself
@@ -60,7 +58,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	}
 	due(len(all))
 	for _, w := range all {
-		q.leave(w, nil, protocol.NoRound)
+		q.leave(w, nil)
 	}
 	all = nil
 	due(0)

@@ -190,14 +190,14 @@ type handOver struct {
 	taken  int64  // ... when the line had taken so much
 	upTo   int64  // those with a number up to that have what they waited for too
 	beside *room  // it has permits of a semaphore: others enter beside it
+	round  int64  // shared: the round in which Redis refused it
 }
 
 // leave takes a waiter out of the line. got is the hold with which it leaves; nil: none.
-// round is the round in which Redis refused it. Those behind it count as refused in that
-// round too. It must have been refused itself: if the refusals that it only counts for
+// Those behind it count as refused in the round in which Redis refused it. It must have been refused itself: if the refusals that it only counts for
 // were handed on, newcomers would go first as long as the line has a waiter. With the last
 // waiter the subscription ends, at once or, if that got the lock, after a while.
-func (q *lines) leave(w *waiter, got *handOver, round int64) {
+func (q *lines) leave(w *waiter, got *handOver) {
 	q.mu.Lock()
 	if w.place == nil { // it was given a hold
 		q.mu.Unlock()
@@ -226,7 +226,7 @@ func (q *lines) leave(w *waiter, got *handOver, round int64) {
 			next := e.Value.(*waiter)
 			next.admitted = true
 			if next.round == protocol.NoRound {
-				next.round = round
+				next.round = got.round
 			}
 			next.poke()
 		}

@@ -54,14 +54,14 @@ func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
 		q.needs(second, 2)
 		q.sees(first)
 		left := &room{left: 1}
-		q.leave(first, &handOver{hold: left, beside: left}, 0)
+		q.leave(first, &handOver{hold: left, beside: left})
 		if news {
 			q.notify()
 		}
 		if n := q.news(second); !poked(second) || !n.head || (n.behind == nil) != news {
 			t.Errorf("with news: %v, it learns %+v", news, n)
 		}
-		q.leave(second, nil, 0)
+		q.leave(second, nil)
 		q.close()
 	}
 }
@@ -77,18 +77,18 @@ func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 		"another waiter that heard a message": {func(q *lineTest, key lineKey) {
 			w := q.enter(key, 0)
 			q.notify()
-			q.leave(w, gotIt, 0)
+			q.leave(w, gotIt)
 		}, true},
 		"its end, and a new line": {func(q *lineTest, key lineKey) {
 			q.expireAll()
-			q.leave(q.enter(key, 0), gotIt, 0)
+			q.leave(q.enter(key, 0), gotIt)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var q lineTest
 			defer q.close()
 			key := keyOf("a")
-			q.leave(q.enter(key, 0), gotIt, 0)
+			q.leave(q.enter(key, 0), gotIt)
 			_, news, _ := q.latest(key)
 			test.between(&q, key) // while the first look is under way
 			w := q.enter(key, news)
@@ -116,10 +116,10 @@ func TestLinesAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q lineTest
 		a, b := keyOf("a"), keyOf("b")
-		q.leave(q.enter(a, 0), gotIt, 0)
+		q.leave(q.enter(a, 0), gotIt)
 		time.Sleep(keepLine / 2)
 		synctest.Wait()
-		q.leave(q.enter(b, 0), gotIt, 0)
+		q.leave(q.enter(b, 0), gotIt)
 		time.Sleep(keepLine/2 - time.Nanosecond)
 		synctest.Wait()
 		if q.open != 2 {
@@ -131,7 +131,7 @@ func TestLinesAreKeptForAWhile(t *testing.T) {
 		if q.open != 1 || q.byKey[b] != nil {
 			t.Fatalf("%d subscriptions are left", q.open)
 		}
-		q.leave(w, gotIt, 0)
+		q.leave(w, gotIt)
 		time.Sleep(keepLine + time.Second)
 		synctest.Wait()
 		if q.open != 0 || len(q.byKey) != 0 || q.kept.Len() != 0 {
@@ -142,22 +142,22 @@ func TestLinesAreKeptForAWhile(t *testing.T) {
 
 func TestLinesThatAreNotKept(t *testing.T) {
 	var q lineTest
-	q.leave(q.enter(keyOf("given up"), 0), nil, 0)
+	q.leave(q.enter(keyOf("given up"), 0), nil)
 	own := keyOf("place of its own in Redis")
 	own.id = "1"
-	q.leave(q.enter(own, 0), gotIt, 0)
+	q.leave(q.enter(own, 0), gotIt)
 	if q.open != 0 || len(q.byKey) != 0 {
 		t.Fatalf("%d subscriptions are kept", q.open)
 	}
 	for i := range mostKept + 10 {
-		q.leave(q.enter(keyOf(fmt.Sprint(i)), 0), gotIt, 0)
+		q.leave(q.enter(keyOf(fmt.Sprint(i)), 0), gotIt)
 	}
 	if q.open != mostKept || len(q.byKey) != mostKept || q.byKey[keyOf("9")] != nil || q.byKey[keyOf("10")] == nil {
 		t.Fatalf("%d subscriptions are kept", q.open)
 	}
 	late := q.enter(keyOf("late"), 0)
 	q.close()
-	q.leave(late, gotIt, 0)
+	q.leave(late, gotIt)
 	if q.open != 0 || len(q.byKey) != 0 {
 		t.Fatalf("%d subscriptions are left after the end", q.open)
 	}
@@ -183,7 +183,7 @@ func TestHeadMakesWayForThoseWhoListen(t *testing.T) {
 	if d := q.yieldsFor(w, 40); d != 60 {
 		t.Fatalf("it makes way for %v, want 60ns", d)
 	}
-	q.leave(w, gotIt, 0)
+	q.leave(w, gotIt)
 	if n := q.heard(keyOf("b"), 1, true); n != 1 {
 		t.Fatalf("%d others", n)
 	}
@@ -227,7 +227,9 @@ func (p poolSeeker) look(context.Context) found {
 func (poolSeeker) giveUp() bool                      { return false }
 func (poolSeeker) listen(notify func()) (end func()) { notify(); return func() {} }
 func (p *pool) ask(c *Client, ctx context.Context, need int64, forAll bool) chan error {
-	q := &inquiry{c: c, of: protocol.LockID{Name: "pool"}, asks: poolSeeker{p, need}, number: c.lastHold.Add(1), wait: true, need: need, forAll: forAll, sentinel: ErrNotAcquired}
+	q := &inquiry{wait: true, forAll: forAll, sentinel: ErrNotAcquired}
+	q.inquire(c, protocol.LockID{Name: "pool"}, poolSeeker{p, need})
+	q.need = need
 	done := make(chan error, 1)
 	go func() { done <- q.run(ctx, ctx) }()
 	return done
@@ -408,33 +410,33 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		"a message": {func(q *two) { q.confirm(); q.confirm() }, true},
 		"the first has left": {func(q *two) {
 			q.confirm()
-			q.leave(q.first, nil, 0)
+			q.leave(q.first, nil)
 		}, true},
 		"the first has left, and then it is confirmed": {func(q *two) {
-			q.leave(q.first, gotIt, 0)
+			q.leave(q.first, gotIt)
 			q.confirm()
 		}, true},
 		"a release grants the first its hold": {func(q *two) {
 			q.confirm()
 			g := q.released()
 			q.grants(g)
-			q.leave(q.first, gotIt, 0)
+			q.leave(q.first, gotIt)
 		}, false},
 		"a release grants it, and it is canceled": {func(q *two) {
 			q.confirm()
 			g := q.released()
 			q.grants(g)
-			q.leave(q.first, nil, 0)
+			q.leave(q.first, nil)
 		}, true},
 		"a release is under way when it is confirmed": {func(q *two) {
 			g := q.released()
 			q.confirm()
 			q.grants(g)
-			q.leave(q.first, gotIt, 0)
+			q.leave(q.first, gotIt)
 		}, true},
 		"the first looks and gets it": {func(q *two) {
 			q.confirm()
-			q.leave(q.first, gotIt, 0)
+			q.leave(q.first, gotIt)
 		}, true},
 		"the first has lost its place, and stands behind it": {func(q *two) {
 			q.confirm()
@@ -443,7 +445,7 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		"a third comes, and leaves": {func(q *two) {
 			q.confirm()
 			third, _ := q.stand("c:3", 3)
-			q.leave(third, nil, 0)
+			q.leave(third, nil)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -476,11 +478,11 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 	want("c:1")
 	q.stands(a, 40, protocol.Heir{ID: "c:1"})
 	want("c:2")
-	q.leave(b, nil, 0)
+	q.leave(b, nil)
 	want("c:3")
-	q.leave(c, gotIt, 0)
+	q.leave(c, gotIt)
 	want("c:1")
-	q.leave(a, nil, 0)
+	q.leave(a, nil)
 	want("")
 	if len(q.queues) > 0 {
 		t.Error("an empty queue remains")
@@ -514,7 +516,7 @@ func TestNextWaiterListensForTurns(t *testing.T) {
 	}
 	q.hearTurns(next, func() { ended++ })
 	q.hearTurns(w, func() { ended++ })
-	q.leave(next, nil, 0)
+	q.leave(next, nil)
 	q.close()
 	if ended != 2 {
 		t.Errorf("%d of 2 subscriptions were ended", ended)

@@ -188,10 +188,9 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	caller, observed := l.observe(caller, n)
 	ctx, cancel := o.within(caller)
 	defer cancel()
-	a.inquiry = inquiry{
-		c: c, of: l.id(), asks: a, number: c.lastHold.Add(1), need: a.n,
-		wait: wait && !o.looksOnce(), limit: o.wait, crowded: s.asks, sentinel: ErrNotAcquired, observed: observed,
-	}
+	a.inquire(c, l.id(), a)
+	a.need, a.crowded, a.observed = a.n, s.asks, observed
+	a.wait, a.limit, a.sentinel = wait && !o.looksOnce(), o.wait, ErrNotAcquired
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)
 	}

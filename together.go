@@ -41,7 +41,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	var attempts []*attempt
 	id := c.newID()
 	for _, l := range cores {
-		a := &attempt{core: l, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
+		a := &attempt{core: l, waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
 		if own := r.outer.own(); own != nil {
 			a.owned = own.at(l)
 			defer a.owned.leave()

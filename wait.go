@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
@@ -26,60 +25,20 @@ func (a *attempt) line() lineKey {
 	return key
 }
 
-// lead notes that the attempt is the head of a line.
-func (a *attempt) lead(w *waiter) {
-	a.place, a.Leads = w, true
-	if a.seen == (sight{}) {
-		a.seen = a.core.c.lines.seen(w, a.seen) // what the head before it has seen still holds
+// look implements asker.
+func (a *attempt) look(ctx context.Context) outcome {
+	a.Leads, a.Reserve = a.place != nil, 0
+	if a.place != nil && a.takes() && a.c.lines.othersBehind(a.place) {
+		a.Reserve = a.core.opts.handOverBounds().passes
 	}
-	a.show()
+	lease, rest, err := a.try(ctx)
+	return outcome{a.takesAway(lease), rest, err}
 }
 
-// wait waits in line and, as its head, looks whenever the lock may be free: after a
-// message or a local release, when the holder's lease is over, after the subscription was
-// confirmed or rebuilt, and at the longest poll. rest is how long the lock is known to be
-// held; 0 means look at once. news is the latest of the line before the attempt looked.
-func (a *attempt) wait(ctx context.Context, rest time.Duration, news int64) (lease *Lease, err error) {
-	since := a.core.c.env.Clock.Now()
-	if !a.outage.since.IsZero() {
-		since = a.outage.since // it has waited for an answer since then
-	}
-	for {
-		lease, err = a.waitInLine(ctx, since, rest, news)
-		switch err {
-		case errTooLate:
-			rest, news = 0, 0
-		case errAside:
-			rest, news = -1, 0 // it looks again when it has subscribed
-		default:
-			return lease, err
-		}
-	}
-}
-
-func (a *attempt) waitInLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (lease *Lease, err error) {
-	c := a.core.c
-	w, head := c.lines.join(a.line(), since, news)
-	if n := protocol.Takes(a.core.asks); n > 0 {
-		c.lines.needs(w, int64(n))
-	}
-	a.place, a.Leads = nil, false
-	if head {
-		a.lead(w)
-	}
-	defer func() {
-		a.seen = c.lines.seen(w, a.seen)
-		a.observed.saw(&a.seen)
-		c.lines.leave(w, a.handOverOf(lease), a.refused)
-	}()
-	if !head {
-		a.observed.contends()
-		a.withdraw()
-		if lease, rest, err = a.waitBehind(ctx, w); lease != nil || err != nil {
-			return lease, err
-		}
-	}
-	return a.waitFirst(ctx, w, rest)
+// takesAway notes the lease that the attempt has got, and returns how it leaves its line; nil: it has none.
+func (a *attempt) takesAway(lease *Lease) *handOver {
+	a.lease = lease
+	return a.handOverOf(lease)
 }
 
 // handOverOf is how a waiter leaves its line with a lease; nil: it has none.
@@ -90,90 +49,41 @@ func (a *attempt) handOverOf(lease *Lease) *handOver {
 	h := lease.of.(*hold)
 	if protocol.Takes(a.core.asks) > 0 {
 		return &handOver{
-			hold: &a.room, beside: &a.room,
+			hold: &a.room, beside: &a.room, round: a.refused,
 			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.room.until)},
 		}
 	}
 	return &handOver{
-		hold: h, shared: h.core.side == protocol.Shared, passes: h.handsOver(),
+		hold: h, shared: h.core.side == protocol.Shared, passes: h.handsOver(), round: a.refused,
 		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.restOfLease())},
 	}
 }
 
-// sleep sleeps. It returns an error if the wait is over, or a lease of a hold that it was given
-// meanwhile.
-func (a *attempt) sleep(ctx context.Context, w *waiter, d time.Duration, wake <-chan struct{}) (lease *Lease, err error) {
-	c := a.core.c
-	if err := ctx.Err(); err != nil {
-		return nil, err // whatever else has happened
-	}
+// sleeps implements taker.
+func (a *attempt) sleeps(w *waiter, poked bool) {
 	as := a.stands
 	if !a.Placed || as.id != a.ID { // not any more
 		as = standby{}
 	}
-	if c.lines.sleeps(w, wake != nil && a.takes(), as) {
+	if a.c.lines.sleeps(w, poked && a.takes(), as) {
 		if asks := protocol.StandingOf(a.core.asks); asks != nil {
 			a.listenForTurns(w, asks)
 		}
 	}
-	why := a.sleeper.Sleep(d, wake, nil, ctx.Done(), c.closing)
-	got := c.lines.awake(w)
-	switch why {
-	case clock.ByEnd:
-		err = ctx.Err()
-	case clock.ByClosing:
-		err = ErrClosed
-	default:
-		c.stopOf("woken", a.Number) // many may be, at once
-	}
-	switch {
-	case got.pass != nil:
-		return a.receive(ctx, got.pass, err)
-	case got.grant != nil:
-		return a.granted(ctx, got.grant, err)
-	}
-	return nil, err
 }
 
-// waitBehind waits until the attempt is the head of its line. It returns a lease if it got
-// one before that; otherwise how long the lock is known to be held.
-func (a *attempt) waitBehind(ctx context.Context, w *waiter) (lease *Lease, rest time.Duration, err error) {
-	c := a.core.c
-	for {
-		if lease, err = a.sleep(ctx, w, seam.FarAway, w.wake); lease != nil || err != nil {
-			return lease, 0, err
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, 0, err // a thousand waiters that are canceled at once need not look
-		}
-		n := c.lines.news(w)
-		if n.admitted {
-			a.waitsSince(n.round)
-		}
-		switch {
-		case n.err != nil:
-			return nil, 0, n.err // the head has found out that Redis gives no answer
-		case n.head:
-			a.lead(w)
-			if n.behind != nil && n.behind.alive() {
-				rest = n.behind.restOfLease()
-			}
-			return nil, rest, nil
-		case n.admitted:
-			c.lines.sees(w)
-			if lease, _, err = a.try(ctx); lease != nil || err != nil && !worthRepeating(err) {
-				return lease, 0, err
-			}
-			if a.stepsAside(w) {
-				return nil, 0, errAside
-			}
-			a.withdraw()
-			c.lines.refused(w)
-		}
+// given implements taker.
+func (a *attempt) given(ctx context.Context, g gift, why error) (*handOver, error) {
+	var lease *Lease
+	if g.pass != nil {
+		lease, why = a.receive(ctx, g.pass, why)
+	} else {
+		lease, why = a.granted(ctx, g.grant, why)
 	}
+	return a.takesAway(lease), why
 }
 
-// withdraw ends what a look without an answer may have been granted, or a copy of it may be
+// withdraw implements asker. It ends what a look without an answer may have been granted, or a copy of it may be
 // yet, before the attempt waits behind others. Those may wait for that very grant, and only
 // a look would find it. A place among the readers is given up too: if those are admitted,
 // writers wait until each of them comes, and those in front of it may wait for the writers.
@@ -183,90 +93,56 @@ func (a *attempt) withdraw() {
 		return
 	}
 	a.giveUp()
-	a.HoldID = a.core.asks.NewID()
+	a.newID()
 	a.unsure, a.Granted, a.Placed = false, false, false
 }
 
-// waitFirst waits as the head of the line.
-func (a *attempt) waitFirst(ctx context.Context, w *waiter, rest time.Duration) (lease *Lease, err error) {
-	c, l := a.core.c, a.core
-	crowded, _ := l.asks.(protocol.Crowded)
-	subscribe := func() {
-		c.hearFreed(w, crowded, func(notify func()) (end func()) { return l.asks.Listen(a.ID, notify) })
-	}
+// newID has the attempt ask for another hold.
+func (a *attempt) newID() {
+	a.HoldID = a.core.asks.NewID()
+	a.number = a.Number
+}
+
+// begins implements taker. A client that listens already need not look again when it begins to listen.
+func (a *attempt) begins(w *waiter) {
 	if a.listens {
-		subscribe()
+		a.hear(w, a.hearLock)
 	}
-	for look := 0; ; look++ {
-		if rest == 0 || look > 0 {
-			if lease, err = a.makeWay(ctx, w); lease != nil || err != nil {
-				return lease, err
-			}
-			a.Reserve = 0
-			if a.takes() && c.lines.othersBehind(w) {
-				a.Reserve = l.opts.handOverBounds().passes
-			}
-			w.looks()
-			c.lines.sees(w)
-			began, woken := c.env.Clock.Now(), c.lines.answers(w)
-			lease, rest, err = a.try(ctx)
-			if err == nil && c.lines.learns(w, woken, lease == nil, c.env.Clock.Now().Sub(began)) {
-				c.hearTaken(w, crowded)
-			}
-			switch {
-			case lease != nil:
-				return lease, nil
-			case a.stepsAside(w):
-				return nil, errAside
-			case err == nil:
-				a.outage = outage{}
-			case !worthRepeating(err):
-				if why := a.told(w); why != nil {
-					return nil, why // it says more
-				}
-				var s *settled
-				if errors.As(err, &s) {
-					// Those who came before the look, or before the failure that it found, need not look.
-					c.lines.fail(w, began.Add(-s.ago), err)
-				}
-				return nil, err
-			default:
-				var over error
-				if rest, over = c.outlast(&a.outage, MaxLease, w, began, err); over != nil {
-					return nil, over
-				}
-			}
-		}
-		if a.listens || a.joins {
-			a.listens, a.joins = false, false
-			a.observed.contends()
-		}
-		if a.rank != 0 && protocol.SuccessionOf(l.asks) != nil {
-			c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
-		}
-		subscribe()
-		if a.aside {
-			a.listenForMore(w)
-		}
-		pause := a.pause(look, rest)
-		if err == nil && c.glances.relieve(w, l.asks, rest) {
-			pause = seam.FarAway
-		}
-		if err = a.told(w); err != nil { // its look may have consumed the poke
-			return nil, err
-		}
-		if lease, err = a.sleep(ctx, w, pause, w.wake); lease != nil || err != nil {
-			return lease, err
-		}
-		if err = a.told(w); err != nil {
-			return nil, err
-		}
-		if most := protocol.Hesitation(l.asks, a.Clashes, c.lines.crowded(w)); most > 0 {
-			if _, err := a.sleep(ctx, w, a.jitter(look, most), nil); err != nil {
-				return nil, err
-			}
-		}
+}
+
+func (a *attempt) hearLock(notify func()) (end func()) { return a.core.asks.Listen(a.ID, notify) }
+
+// listen implements asker.
+func (a *attempt) listen(w *waiter) {
+	if a.listens || a.joins {
+		a.listens, a.joins = false, false
+		a.observed.contends()
 	}
+	if a.rank != 0 && protocol.SuccessionOf(a.core.asks) != nil {
+		a.c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
+	}
+	a.hear(w, a.hearLock)
+	if a.aside {
+		a.listenForMore(w)
+	}
+}
+
+// failed implements taker.
+func (a *attempt) failed(w *waiter, began time.Time, err error) error {
+	if why := a.told(w); why != nil {
+		return why // it says more
+	}
+	var s *settled
+	if errors.As(err, &s) {
+		// Those who came before the look, or before the failure that it found, need not look.
+		a.c.lines.fail(w, began.Add(-s.ago), err)
+	}
+	return err
+}
+
+// hesitates implements taker.
+func (a *attempt) hesitates(w *waiter) time.Duration {
+	return protocol.Hesitation(a.core.asks, a.Clashes, a.c.lines.crowded(w))
 }
 
 // looks notes that a look begins.
@@ -283,15 +159,6 @@ func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
 	}
 	a.seen.answered(r, a.core.c.env.Clock.Now(), within)
 	a.show()
-}
-
-// show tells the waiters behind the attempt what it sees.
-func (a *attempt) show() {
-	if a.place != nil {
-		a.core.c.lines.saw(a.place, a.seen)
-	}
-	a.owned.saw(&a.seen)
-	a.observed.saw(&a.seen)
 }
 
 // mayStandBy reports whether a look may stand by, or end that: see passing.go.
@@ -320,9 +187,12 @@ func (a *attempt) listenForMore(w *waiter) {
 	}
 }
 
-// pause is how long the head of a line sleeps at most after a look.
-func (a *attempt) pause(look int, rest time.Duration) time.Duration {
+// pause implements asker.
+func (a *attempt) pause(w *waiter, look int, rest time.Duration, err error) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
+	if err == nil && a.c.glances.relieve(w, l.asks, rest) {
+		return seam.FarAway
+	}
 	pause := min(cfg.longestPoll, protocol.LongestPause(l.asks, a.Number, look))
 	if protocol.KeepsPlace(l.asks) {
 		// Never later than a third. Waiters that came together do not look together.
@@ -379,13 +249,10 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	}
 	if why == errTooLate {
 		// It may have stood by, and a copy of what ends that come late: it waits for another hold.
-		a.HoldID = l.asks.NewID()
+		a.newID()
 	}
 	return nil, why
 }
-
-// stepsAside reports whether the attempt has to leave its line, and to wait in another.
-func (a *attempt) stepsAside(w *waiter) bool { return a.aside && w.line.key.id == "" }
 
 // granted makes a lease of a hold that Redis has granted at the release of the one before. If
 // the wait has ended meanwhile, for the reason why, giveUp ends the hold.
@@ -404,22 +271,6 @@ func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, err
 	})
 	if worthRepeating(err) {
 		err = errTooLate
-	}
-	return lease, err
-}
-
-// makeWay lets waiters of other clients go first, after this client has had the lock for
-// a whole batch.
-func (a *attempt) makeWay(ctx context.Context, w *waiter) (lease *Lease, err error) {
-	c := a.core.c
-	for lease == nil && err == nil {
-		d := c.lines.yieldsFor(w, c.now())
-		if d <= 0 {
-			break
-		}
-		if lease, err = a.sleep(ctx, w, d, w.wake); err != nil && !a.seen.told() {
-			a.seen.said.what = "waiters of other clients go first"
-		}
 	}
 	return lease, err
 }
