@@ -190,87 +190,103 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 // try looks once, and takes the lock if it is free. It returns a lease, or for
 // how long the lock is held by another (negative: forever), or an error.
 func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
-	c, l := a.core.c, a.core
 	for {
-		a.Tries++
-		a.looks()
-		a.waited()
-		a.Tells = protocol.Takes(l.asks) > 0 && c.lines.crowdAt(a.line())
-		if err := l.asks.Ready(ctx); err != nil {
-			a.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
-			return nil, 0, err
-		}
-		sent := c.now()
-		if a.StandBy = a.mayStandBy(); a.StandBy {
-			a.Placed = true
-			if a.takes() { // others may come to wait behind it
-				a.Reserve = l.opts.handOverBounds().passes
-			}
-		}
-		ask := l.asks.Enter(&a.Acquire)
-		if protocol.KeepsPlace(l.asks) && a.Wait && (protocol.EachWaits(l.asks) || a.Leads) {
-			a.Placed = true
-		}
-		r := ask.Do(ctx, c.cfg.commandTimeout)
-		a.unsure = a.unsure || r.Unsure
-		a.sees(&r, true)
+		sent, r := a.enter(ctx)
 		e := &r.Outcome
 		switch {
 		case r.Err != nil:
-			// A script that failed half-way (a command that the ACL forbids) may
-			// have left a hold without a TTL.
-			a.Granted = a.Granted || wire.MayHaveRun(r.Err)
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
 			if a.StandBy {
-				a.inRow = c.lines.inRow(a.line(), a.ID) // a release may have granted it
+				a.inRow = a.c.lines.inRow(a.line(), a.ID) // a release may have granted it
 				if e.Found && a.inRow == 0 {
 					a.inRow = mostInRow // the message is still to come: its own release is for all
 				}
 			}
-			a.room = room{clock: &c.timeline, left: e.Left, until: c.now().Add(e.Rest)}
+			a.room = room{clock: &a.c.timeline, left: e.Left, until: a.c.now().Add(e.Rest)}
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
-		case e.Verdict == protocol.NotSet:
-			return nil, 0, ErrNotSet
-		case e.Verdict == protocol.Busy:
-			a.split = e.Split
-			a.aside = a.aside || e.Beyond
-			if e.HasRound {
-				a.refused = e.Round
-				a.waitsSince(e.Round)
+		case e.Verdict == protocol.OuterHoldLost:
+			if err := a.outerHoldLost(e); err != nil {
+				return nil, 0, err
 			}
-			if e.Rank != 0 {
-				a.rank = e.Rank
-			}
-			if a.StandBy {
-				a.Placed, a.stands = e.Stands || a.unsure, standby{a.ID, a.Tries, sent}
-				if r.Unsure {
-					// A release may have granted it the lock after another copy, and the hold
-					// be over: the message would name this look. None names look 0, so that
-					// it looks what has become of it.
-					a.stands.look = 0
-				}
-			}
-			return nil, e.Rest, nil
-		case e.Verdict == protocol.Quarantined:
-			if !a.Wait {
-				return nil, 0, because(ErrNotAcquired, protocol.InQuarantine{Left: e.Rest})
-			}
-			return nil, e.Rest, nil
-		case e.Verdict == protocol.OtherType:
-			return nil, 0, because(ErrForeignKey, errOtherType)
-		case e.Verdict == protocol.OtherNumber:
-			return nil, 0, invalid("others that use the barrier now say that it has %d members", e.Missing)
-		case e.Verdict == protocol.Settled:
-			return nil, 0, settledBy(e)
-		case e.Verdict != protocol.OuterHoldLost:
-			return nil, 0, errWithdrawn
-		}
-		if err := a.outerHoldLost(e); err != nil {
-			return nil, 0, err
+		default:
+			rest, err = a.refusedBy(&r, sent)
+			return nil, rest, err
 		}
 	}
+}
+
+// enter asks for the hold once.
+func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Result[protocol.Entered]) {
+	c, l := a.c, a.core
+	a.Tries++
+	a.looks()
+	a.waited()
+	a.Tells = a.need > 0 && c.lines.crowdAt(a.line())
+	if r.Err = l.asks.Ready(ctx); r.Err != nil {
+		a.sees(&protocol.Result[protocol.Entered]{Err: r.Err}, false)
+		return sent, r
+	}
+	sent = c.now()
+	if a.StandBy = a.mayStandBy(); a.StandBy {
+		a.Placed = true
+		if a.takes() { // others may come to wait behind it
+			a.Reserve = l.opts.handOverBounds().passes
+		}
+	}
+	ask := l.asks.Enter(&a.Acquire)
+	if protocol.KeepsPlace(l.asks) && a.Wait && (protocol.EachWaits(l.asks) || a.Leads) {
+		a.Placed = true
+	}
+	r = ask.Do(ctx, c.cfg.commandTimeout)
+	a.unsure = a.unsure || r.Unsure
+	a.sees(&r, true)
+	// A script that failed half-way (a command that the ACL forbids) may
+	// have left a hold without a TTL.
+	a.Granted = a.Granted || r.Err != nil && wire.MayHaveRun(r.Err)
+	return sent, r
+}
+
+// refusedBy is what an answer that does not grant the hold means: for how long the lock is held, or an error.
+func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Instant) (rest time.Duration, err error) {
+	e := &r.Outcome
+	switch e.Verdict {
+	case protocol.Busy:
+		a.split = e.Split
+		a.aside = a.aside || e.Beyond
+		if e.HasRound {
+			a.refused = e.Round
+			a.waitsSince(e.Round)
+		}
+		if e.Rank != 0 {
+			a.rank = e.Rank
+		}
+		if a.StandBy {
+			a.Placed, a.stands = e.Stands || a.unsure, standby{a.ID, a.Tries, sent}
+			if r.Unsure {
+				// A release may have granted it the lock after another copy, and the hold
+				// be over: the message would name this look. None names look 0, so that
+				// it looks what has become of it.
+				a.stands.look = 0
+			}
+		}
+		return e.Rest, nil
+	case protocol.Quarantined:
+		if !a.Wait {
+			return 0, because(ErrNotAcquired, protocol.InQuarantine{Left: e.Rest})
+		}
+		return e.Rest, nil
+	case protocol.NotSet:
+		return 0, ErrNotSet
+	case protocol.OtherType:
+		return 0, because(ErrForeignKey, errOtherType)
+	case protocol.OtherNumber:
+		return 0, invalid("others that use the barrier now say that it has %d members", e.Missing)
+	case protocol.Settled:
+		return 0, settledBy(e)
+	}
+	return 0, errWithdrawn
 }
 
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")

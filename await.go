@@ -193,7 +193,7 @@ func (t *waiting) behind(ctx context.Context, w *waiter) (got *handOver, rest ti
 		switch {
 		case n.served:
 			t.seen = sight{}
-			return &handOver{}, 0, nil
+			return nothing, 0, nil
 		case n.err != nil:
 			return nil, 0, n.err // the head has found out that Redis gives no answer
 		case n.head:

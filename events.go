@@ -167,8 +167,7 @@ func (e *events) droppedSome(n int) {
 }
 
 // subjectKey marks what the requests of a context are about: something that has an Event, or how
-// many locks.
-// subjectKey is the key of what the requests of a context are about: see events.about.
+// many locks. See events.about.
 type subjectKey struct{}
 
 // retried is the retry of a request of a context.

@@ -114,14 +114,14 @@ func (q *inquiry) line() lineKey {
 	return key
 }
 
+// nothing is what an inquiry leaves that is not the head of a line.
+var nothing = &handOver{}
+
 // look implements asker.
 func (q *inquiry) look(ctx context.Context) outcome {
-	got := &handOver{}
+	var joined, taken int64
 	if q.place != nil {
-		joined, taken := q.c.lines.sofar(q.place)
-		if got.taken = taken; q.forAll {
-			got.upTo = joined
-		}
+		joined, taken = q.c.lines.sofar(q.place)
 	}
 	q.tries++
 	q.tells = q.crowded != nil && q.c.lines.crowdAt(q.line())
@@ -135,11 +135,15 @@ func (q *inquiry) look(ctx context.Context) outcome {
 		q.seen = sight{said: f.said, room: f.free}
 	}
 	q.show()
-	if !f.done {
+	switch {
+	case !f.done:
 		return outcome{rest: f.rest, err: f.err}
+	case q.place == nil:
+		return outcome{got: nothing}
+	case q.forAll:
+		return outcome{got: &handOver{upTo: joined}}
 	}
-	got.room = f.room
-	return outcome{got: got}
+	return outcome{got: &handOver{room: f.room, taken: taken}}
 }
 
 // withdraw implements asker.
