@@ -72,7 +72,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	defer cancel()
 	a.Wait = wait && !a.opts.looksOnce()
 
-	if _, again := l.asks.(protocol.Reentrant); again {
+	if _, again := l.asks.(protocol.Reentrant); again || l.opts.nonReentrant {
 		a.chain = chainFrom(ctx)
 	}
 	for {
