@@ -26,7 +26,7 @@ func parallel() int {
 	if UnderRace() {
 		return 8 // these compute most of the time
 	}
-	return 60
+	return 40
 }
 
 // Main runs the tests of a package: it fails on a leaked goroutine, drops what

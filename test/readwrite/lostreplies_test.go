@@ -248,7 +248,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 			}},
 			{"of a reader that gave up", "rw/read_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(bg, time.Second)
 				defer cancel()
 				_, err := l.Reader.Lock(ctx)
 				locktest.WantEnded(t, err, context.DeadlineExceeded)
@@ -256,7 +256,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 			}},
 			{"of a writer that gave up", "rw/write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				hold()
-				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(bg, time.Second)
 				defer cancel()
 				_, err := l.Writer.Lock(ctx)
 				locktest.WantEnded(t, err, context.DeadlineExceeded)
@@ -265,7 +265,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 			{"of a waiting writer's look", "rw/write_enter", func(t *testing.T, l *rlock.ReadWriteLock, hold, late func()) {
 				read := locktest.MustLock(t, l.Reader)
 				hold()
-				ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(bg, time.Second)
 				defer cancel()
 				_, err := l.Writer.Lock(ctx)
 				locktest.WantEnded(t, err, context.DeadlineExceeded)
@@ -290,6 +290,7 @@ func TestLateCopyOfASidesAcquireDoesNothing(t *testing.T) {
 		} {
 			locktest.Beside(t, scenario.name, func(t *testing.T) {
 				c, proxy, rdb := faulty(t, b)
+				locktest.Pair(t, c.NewReadWriteLock("another").Writer) // it is connected
 				name := scenario.name
 				scenario.play(t, c.NewReadWriteLock(name),
 					func() { locktest.OnNth(t, proxy, scenario.script, 1, faultproxy.Hold) },
