@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
@@ -122,6 +124,11 @@ func (h *hold) knownBy(end func()) {
 func (k *known) renewLocked(lease time.Duration) protocol.Task {
 	c := k.h.core.c
 	k.next = c.now().Add(c.cfg.watchdogLease / 3)
+	if lease > 0 && redis.HasErrorPrefix(k.h.failureLocked(), "TRYAGAIN") {
+		// While a cluster moves the slot, it refuses a request of whose keys one does not exist, as the tombstone
+		// may not. It refuses an adoption for the same reason.
+		return k.h.core.asks.Renew(k.h.id(), lease)
+	}
 	return k.h.core.asks.(protocol.Adoptable).RenewKnown(k.h.id(), lease)
 }
 
