@@ -62,7 +62,6 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 }
 
 func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, error) {
-	c := l.c
 	if caller.Err() != nil {
 		return nil, l.error(endOf(caller))
 	}
@@ -111,14 +110,19 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if err := a.checkOtherSide(); err != nil {
 		return nil, err
 	}
+	return a.begin(ctx, caller)
+}
+
+// begin begins a new hold.
+func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 	lease, err := a.run(ctx)
 	if err == nil {
 		return lease, nil
 	}
 	answered := a.giveUp()
-	a.seen.settle(c.env.Clock.Now(), answered)
+	a.seen.settle(a.c.env.Clock.Now(), answered)
 	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
-		l.nameHolder(&a.seen)
+		a.core.nameHolder(&a.seen)
 	}
 	return nil, a.error(a.interrupted(caller, err))
 }

@@ -180,33 +180,26 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 		a.tries++
 		sent := c.now()
 		r := a.ask(ctx)
-		now := c.now()
 		rest := r.Outcome.Rest
-		switch {
+		switch verdict := r.Outcome.Verdict; {
 		case r.Err != nil:
 			if failing == 0 {
 				failing = sent
 			}
-			if a.opts.looksOnce() || !worthRepeating(r.Err) || !now.Before(failing.Add(c.cfg.watchdogLease)) {
+			if a.opts.looksOnce() || !worthRepeating(r.Err) || !c.now().Before(failing.Add(c.cfg.watchdogLease)) {
 				return nil, seen, r.Err
 			}
 			seen.err = r.Err
 			rest = pause
 		case r.TooFew != nil:
 			return nil, seen, because(ErrNotAcquired, r.TooFew)
-		case r.Outcome.Verdict == protocol.Gone && r.Outcome.TakenOver:
-			return nil, seen, because(ErrNotAcquired, fmt.Errorf("%w; another owner has the lock", errHoldEnded))
-		case r.Outcome.Verdict == protocol.Gone:
-			return nil, seen, because(ErrNotAcquired, errHoldEnded)
-		case r.Outcome.Verdict == protocol.Entangled:
-			return nil, seen, because(ErrNotAcquired, errEntangled)
-		case r.Outcome.Verdict == protocol.Withdrawn:
-			return nil, seen, errWithdrawn
-		case r.Outcome.Verdict == protocol.Quarantined:
+		case verdict == protocol.Quarantined:
 			failing, seen = 0, sight{err: protocol.InQuarantine{Left: rest}}
 			if a.opts.looksOnce() {
 				return nil, seen, because(ErrNotAcquired, seen.err)
 			}
+		case verdict != protocol.Granted:
+			return nil, seen, notAdopted(r.Outcome)
 		case rest == 0:
 			lease, err = a.accept(sent)
 			if err != errShortLease || a.opts.looksOnce() {
@@ -214,11 +207,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 			}
 			rest, seen = pause, sight{err: err} // it has the hold, and asks for a longer lease
 		default:
-			a.has, failing = true, 0
-			a.until = now.Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
-			seen = sight{held: true, known: true, holder: a.old, until: c.env.Clock.Now().Add(rest)}
-			a.observed.contends()
-			a.observed.saw(&seen)
+			failing, seen = 0, a.stillHeld(rest)
 			if a.opts.looksOnce() {
 				return nil, seen, because(ErrNotAcquired, errStillHeld)
 			}
@@ -235,6 +224,31 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 		}
 		pause = min(2*pause, longestAdoptionPause)
 	}
+}
+
+// notAdopted is why a hold cannot be adopted.
+func notAdopted(o protocol.Adoption) error {
+	switch o.Verdict {
+	case protocol.Entangled:
+		return because(ErrNotAcquired, errEntangled)
+	case protocol.Withdrawn:
+		return errWithdrawn
+	}
+	if o.TakenOver {
+		return because(ErrNotAcquired, fmt.Errorf("%w; another owner has the lock", errHoldEnded))
+	}
+	return because(ErrNotAcquired, errHoldEnded)
+}
+
+// stillHeld notes that the hold is this one's, but that the holder before may believe for some time that it has it.
+func (a *adopting) stillHeld(rest time.Duration) (seen sight) {
+	c := a.core.c
+	a.has = true
+	a.until = c.now().Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
+	seen = sight{held: true, known: true, holder: a.old, until: c.env.Clock.Now().Add(rest)}
+	a.observed.contends()
+	a.observed.saw(&seen)
+	return seen
 }
 
 // ask asks once.

@@ -51,53 +51,68 @@ func newMultiLock(locks []Locker, opts []MultiLockOption) (*MultiLock, error) {
 		if isNil(l) {
 			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %d is nil", i))
 		}
-		switch l := l.(type) {
-		case *MultiLock:
-			if err := l.check(context.Background()); err != nil {
-				return nil, fmt.Errorf("rlock: NewMultiLock: lock %d: %w", i, err)
-			}
-			m.members = append(m.members, l.members...)
-		default:
+		other, nested := l.(*MultiLock)
+		if !nested {
 			m.members = append(m.members, l)
+			continue
 		}
+		if err := other.check(context.Background()); err != nil {
+			return nil, fmt.Errorf("rlock: NewMultiLock: lock %d: %w", i, err)
+		}
+		m.members = append(m.members, other.members...)
 	}
 	if len(m.members) == 0 {
 		return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: no locks"))
 	}
+	apart := separate{map[any]Locker{}, map[quorum.VoteKey]bool{}}
 	var names []string
-	seen := map[any]Locker{}
-	taken := map[quorum.VoteKey]bool{} // by the RedLocks
 	for _, l := range m.members {
-		if l, ok := l.(interface{ check(context.Context) error }); ok {
-			if err := l.check(context.Background()); err != nil {
-				return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
-			}
+		if err := apart.add(l); err != nil {
+			return nil, err
 		}
 		names = append(names, l.Name())
-		id := identity(l)
-		if !reflect.ValueOf(id).Comparable() {
-			continue // a type of the caller's, of which nothing is known
-		}
-		if other := seen[id]; other != nil && reflect.TypeOf(other) != reflect.TypeOf(l) {
-			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: a %T and a %T have the name %.100q, and exclude each other", other, l, l.Name()))
-		} else if other != nil {
-			return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %.100q occurs twice", l.Name()))
-		}
-		seen[id] = l
-		if r, ok := l.(*RedLock); ok {
-			for _, key := range r.asks.(*quorum.Lock).Votes() {
-				if taken[key] {
-					return nil, fmt.Errorf("rlock: %w", invalid("NewMultiLock: two RedLocks %.100q share the node %v: each would need its only vote", l.Name(), key.Node))
-				}
-				taken[key] = true
-			}
-		}
 	}
 	m.name = strings.Join(names, " + ")
 	slices.SortStableFunc(m.members, func(a, b Locker) int {
 		return cmp.Or(cmp.Compare(a.Name(), b.Name()), slices.Compare(place(a), place(b)))
 	})
 	return m, nil
+}
+
+// separate are locks that do not keep each other out.
+type separate struct {
+	locks map[any]Locker          // by identity
+	votes map[quorum.VoteKey]bool // of RedLocks
+}
+
+// add adds a lock. Otherwise it says why it cannot be held beside the others.
+func (s separate) add(l Locker) error {
+	if l, ok := l.(interface{ check(context.Context) error }); ok {
+		if err := l.check(context.Background()); err != nil {
+			return fmt.Errorf("rlock: NewMultiLock: %w", err)
+		}
+	}
+	id := identity(l)
+	if !reflect.ValueOf(id).Comparable() {
+		return nil // a type of the caller's, of which nothing is known
+	}
+	if other := s.locks[id]; other != nil && reflect.TypeOf(other) != reflect.TypeOf(l) {
+		return fmt.Errorf("rlock: %w", invalid("NewMultiLock: a %T and a %T have the name %.100q, and exclude each other", other, l, l.Name()))
+	} else if other != nil {
+		return fmt.Errorf("rlock: %w", invalid("NewMultiLock: lock %.100q occurs twice", l.Name()))
+	}
+	s.locks[id] = l
+	r, ok := l.(*RedLock)
+	if !ok {
+		return nil
+	}
+	for _, key := range r.asks.(*quorum.Lock).Votes() {
+		if s.votes[key] {
+			return fmt.Errorf("rlock: %w", invalid("NewMultiLock: two RedLocks %.100q share the node %v: each would need its only vote", l.Name(), key.Node))
+		}
+		s.votes[key] = true
+	}
+	return nil
 }
 
 type multiOption func(c *multiConfig)

@@ -56,16 +56,10 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		attempts = append(attempts, a)
 	}
 	if c.events.observer != nil {
-		for i, a := range attempts {
+		for _, a := range attempts {
 			ctx, a.observed = a.core.observe(ctx, 0)
-			defer func() {
-				if i < len(r.leases) { // even if all are given back
-					r.leases[i].granted(a.observed, AcquireEvent{Attempts: 1})
-				} else {
-					a.observed.end(AcquireEvent{Attempts: 1, Err: r.told})
-				}
-			}()
 		}
+		defer r.tell(attempts)
 		ctx = c.events.about(ctx, len(cores))
 	}
 	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
@@ -77,10 +71,22 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		attempts[0].seen.toldTo(c.id, 0, cores[0].toEnterAgain)
 		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.env.Clock.Now()))
 	}
-	if wait {
-		return done, err // one of them is held: it is waited for step by step
+	if !wait { // else, if one of them is held, it is waited for step by step
+		err = r.told
 	}
-	return done, r.told
+	return done, err
+}
+
+// tell tells the Observer what has come of the attempts: those that were granted have a lease, even if all are given
+// back.
+func (r *round) tell(attempts []*attempt) {
+	for i, a := range attempts {
+		if i < len(r.leases) {
+			r.leases[i].granted(a.observed, AcquireEvent{Attempts: 1})
+		} else {
+			a.observed.end(AcquireEvent{Attempts: 1, Err: r.told})
+		}
+	}
 }
 
 // all sends the one request of together, and handles the answer.
