@@ -298,7 +298,8 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	master := c.Nodes[0]
 	replica := c.ReplicaOf(master)
 	atReplica := replica.Client()
-	lease := rlock.WithWatchdogLease(15 * time.Second)
+	// The first renewal, after 10 s, comes when there is a replica again, and there is time for others.
+	lease := rlock.WithWatchdogLease(30 * time.Second)
 	a := locktest.Join(t, c.Client(), lease, rlock.WithReplicaAck(1, 4*time.Second))
 	b, unconfirmed := locktest.Join(t, c.Client(), lease), locktest.Join(t, c.Client(), lease)
 	name := map[string]string{}
@@ -352,6 +353,7 @@ func clusterFailover(t *testing.T, c *redistest.Cluster) {
 	// Renewals count again once there is a replica that confirms them.
 	master.Restart()
 	c.Settle()
+	t.Logf("a replica again %v after the crash", time.Since(killed))
 	a.RenewedAgain(t, name["held"], 1)
 	released := time.Now()
 	locktest.MustUnlock(t, waited)
