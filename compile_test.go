@@ -100,6 +100,7 @@ var (
 		"WithPermits(9)":                        {"NewSemaphore", "NewPermitSemaphore"},
 		"WithTakeover()":                        {"NewCronJob"},
 		"WithRetention(time.Hour)":              {"NewCronJob"},
+		"WithLeastInterval(time.Hour)":          {"NewCronJob"},
 		"WithLease(time.Hour)":                  nil,
 		"WithWait(time.Hour)":                   nil,
 		"WithWatchdogLease(time.Hour)":          nil, // of a Client

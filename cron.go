@@ -42,13 +42,16 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
 		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
 	}
+	if err == nil && (cfg.apart < 0 || cfg.apart > cfg.retention || cfg.apart%time.Millisecond != 0) {
+		err = invalid("WithLeastInterval(%v): must be whole milliseconds, up to the retention of %v", cfg.apart, cfg.retention)
+	}
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.CronFamily, name, cfg.lockConfig, err)
 	process := ""
 	if p := l.c.presence; p != nil {
 		process = p.Self.Text("")
 	}
-	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.takeover, process).At(0)
+	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.apart, cfg.takeover, process).At(0)
 	return &CronJob{l}
 }
 
@@ -65,6 +68,12 @@ func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.ta
 // nobody runs that tick.
 func WithRetention(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.retention = d })
+}
+
+// WithLeastInterval refuses, with ErrNotAcquired, a tick less than d before or after one that somebody
+// has claimed: two processes whose ticks differ by mistake do not both run the job.
+func WithLeastInterval(d time.Duration) CronJobOption {
+	return cronOption(func(c *cronConfig) { c.apart = d })
 }
 
 func (j *CronJob) core() *core {
@@ -98,7 +107,7 @@ func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of()
 // An error of fn is returned as by [Do]. If fn returned nil, the error is nil if that was written; it
 // matches ErrLeaseLost if the lease was lost, or ErrUnconfirmed if Redis did not confirm the write. If
 // fn did not run, it matches ErrNotRun, and is one of [Locker]; ErrNotAcquired too for a tick that is
-// too old, or more than an hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
+// too old, too near to another ([WithLeastInterval]), or more than an hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
 		if err != nil && !run.Here {

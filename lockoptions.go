@@ -70,7 +70,7 @@ type ElectionOption interface{ optionOfNewElection(c *lockConfig) }
 // OnceOption is [WithMaxHold].
 type OnceOption interface{ optionOfNewOnce(c *lockConfig) }
 
-// CronJobOption is [WithTakeover], [WithRetention] or [WithMaxHold].
+// CronJobOption is [WithTakeover], [WithRetention], [WithLeastInterval] or [WithMaxHold].
 type CronJobOption interface{ optionOfNewCronJob(c *cronConfig) }
 
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
@@ -149,6 +149,7 @@ type cronConfig struct {
 	lockConfig
 	takeover  bool
 	retention time.Duration
+	apart     time.Duration // least time between two ticks
 }
 
 type redConfig struct {

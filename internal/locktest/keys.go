@@ -235,10 +235,10 @@ func WantHash(t testing.TB, rdb redis.UniversalClient, name string, want map[str
 	}
 }
 
-// WantTTL checks that a key's time is at most d and not much less.
+// WantTTL checks that a key's time is at most d and not much less: a busy machine may take its time.
 func WantTTL(t testing.TB, rdb redis.UniversalClient, key string, d time.Duration) {
 	t.Helper()
-	if ttl := rdb.PTTL(bg, key).Val(); ttl > d || ttl < d-8*time.Second {
+	if ttl := rdb.PTTL(bg, key).Val(); ttl > d || ttl < d-max(8*time.Second, min(d/2, 2*time.Minute)) {
 		t.Fatalf("TTL of %s is %v, want up to %v", key, ttl, d)
 	}
 }

@@ -19,6 +19,7 @@ type Cron struct {
 	ticks     string  // key: a zset
 	names     derived // of the lock of each tick: all are in one slot
 	retention time.Duration
+	apart     time.Duration
 	takes     bool
 	process   any // string
 }
@@ -34,15 +35,16 @@ const (
 // clock has claimed would put those of all others in the shade: see floor in cron/enter.
 const CronAhead = time.Hour
 
-// NewCron returns the protocol of a CronJob that keeps runs for so long. takes: a lost run is taken
-// over. process is the text of the client's, or empty. Locks of its name have nothing to do with it.
-func NewCron(site *Site, names *Names, retention time.Duration, takes bool, process string) *Cron {
+// NewCron returns the protocol of a CronJob that keeps runs for so long. apart is the least time between
+// two ticks; 0: any. takes: a lost run is taken over. process is the text of the client's, or empty.
+// Locks of its name have nothing to do with it.
+func NewCron(site *Site, names *Names, retention, apart time.Duration, takes bool, process string) *Cron {
 	base := names.Derived("rlock:cron")
 	if process == "" {
 		process = "-"
 	}
 	process = strings.ReplaceAll(process, " ", `\u0020`) // it is JSON
-	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, takes, process}
+	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, apart, takes, process}
 }
 
 // At is the protocol of one call for a tick, in ms since 1970.
@@ -218,7 +220,7 @@ func (t *Tick) Enter(e *Acquire) Request[Entered] {
 	site := t.of.site
 	q := site.entering("cron/enter",
 		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.of.runs, t.of.ticks},
-		[]any{e.ID, site.millis(e.Lease), t.tick, takes, t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process}).draw(t.names)
+		[]any{e.ID, site.millis(e.Lease), t.tick, takes, t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}).draw(t.names)
 	q.read = t.readClaim
 	return q
 }

@@ -32,7 +32,7 @@ func protocols(site *Site, n *Names) []Protocol {
 	return []Protocol{
 		NewLock(site, n), NewSpin(site, n, nil), NewFenced(site, n), NewFair(site, n),
 		NewReadSide(site, n, false), NewWriteSide(site, n, false), NewReadSide(site, n, true), NewWriteSide(site, n, true),
-		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute), NewCron(site, n, time.Hour, false, "").At(time.Now().UnixMilli()), NewCron(site, n, time.Hour, true, "").At(time.Now().UnixMilli()), NewPlaces(site, n, 1),
+		NewPriority(site, n, 0), NewFairReadSide(site, n), NewFairWriteSide(site, n), NewElection(site, n), NewOnce(site, n, time.Minute), NewCron(site, n, time.Hour, 0, false, "").At(time.Now().UnixMilli()), NewCron(site, n, time.Hour, 0, true, "").At(time.Now().UnixMilli()), NewPlaces(site, n, 1),
 		NewPermits(site, n, 3), NewPermits(site, n, 3).Of(3), NewFairPermits(site, n, 0), NewFairPermits(site, n, 0).Of(3),
 	}
 }

@@ -45,7 +45,7 @@ var Kinds = []*Kind{
 	{ID: "once", Type: "Once", Family: OnceFamily, Beside: "rlock:once",
 		Open: func(s *Site, n *Names) Protocol { return NewOnce(s, n, time.Second) }},
 	{ID: "tick", Type: "CronJob", Family: CronFamily, Beside: "rlock:cron", // and the tick
-		Open: func(s *Site, n *Names) Protocol { return NewCron(s, n, 0, false, "").At(0) }},
+		Open: func(s *Site, n *Names) Protocol { return NewCron(s, n, 0, 0, false, "").At(0) }},
 	{ID: "places", Type: "DoubleBarrier", Family: DoubleFamily, Beside: "rlock:double",
 		Open: func(s *Site, n *Names) Protocol { return NewPlaces(s, n, 1) }},
 	{ID: "permits", Type: "PermitSemaphore", Family: PermitsFamily, Beside: "timeout",

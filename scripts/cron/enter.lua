@@ -16,6 +16,7 @@
 --          long after its end: others may wait for it, to take it over
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms
 -- ARGV[9]  the process of the caller, as in shared/cronrun
+-- ARGV[10] least time between two ticks, ms; 0: any
 -- Reply    {1, token, run}  claimed: the caller is to run
 --          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more. Of
 --                           state c, ask again: the claim may be taken back
@@ -41,6 +42,7 @@
 local lock, tombstone, clock, runs, ticks = unpack(KEYS)
 local id, lease, tick, takes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
 local retention, most, young, ahead = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local apart = tonumber(ARGV[10])
 
 local function answer(code, what)
   redis.call('hdel', lock, '')
@@ -82,6 +84,10 @@ else
     return answer(3, 'it is too old: whether it was run is not kept any more')
   elseif tonumber(tick) > now + ahead then
     return answer(3, string.format('it is %.1f hours ahead of the clock of Redis', (tonumber(tick) - now) / 3600000))
+  end
+  local near = apart > 0 and redis.call('zrangebyscore', ticks, string.format('(%.0f', tick - apart), string.format('(%.0f', tick + apart), 'limit', 0, 1)[1]
+  if near then
+    return answer(3, string.format('a tick %.3f s away was claimed, and there have to be %.3f s between two', math.abs(tick - near) / 1000, apart / 1000))
   end
 end
 

@@ -986,12 +986,53 @@ func TestTickThatHangsIsBounded(t *testing.T) {
 	}
 }
 
+// Processes that count an interval from their own start have ticks of their own. WithLeastInterval lets one
+// of them run, whichever is first, and says to the others why not.
+func TestTicksThatAreTooNear(t *testing.T) {
+	t.Parallel()
+	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
+		jobs := make([]*rlock.CronJob, 3)
+		for i := range jobs {
+			jobs[i] = b.NewClient(t).NewCronJob("job", rlock.WithLeastInterval(3*time.Second))
+		}
+		first, runs := aTick(), 0
+		for at := time.Duration(0); at < 16*time.Second; at += 4 * time.Second { // @every 4s, begun 1 s apart
+			for i, j := range jobs {
+				run, err := j.Do(bg, first.Add(at+time.Duration(i)*time.Second), func(context.Context) error { runs++; return nil })
+				if i == 0 {
+					if err != nil || !run.Here {
+						t.Error(run, err)
+					}
+					continue
+				}
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, rlock.ErrNotRun)
+				if want := fmt.Sprintf("a tick %d.000 s away was claimed, and there have to be 3.000 s between two", i); !strings.Contains(err.Error(), want) {
+					t.Error(err)
+				}
+			}
+		}
+		if runs != 4 {
+			t.Errorf("%d runs", runs)
+		}
+		// Before one that was claimed is as near as after it. The tick itself is told of its run, as ever.
+		_, err := jobs[1].Do(bg, first.Add(-2999*time.Millisecond), mustNot)
+		locktest.WantErr(t, err, rlock.ErrNotAcquired)
+		if run, err := jobs[1].Do(bg, first, mustNot); err != nil || run.Here {
+			t.Error(run, err)
+		}
+		if run, err := jobs[1].Do(bg, first.Add(-3*time.Second), func(context.Context) error { return nil }); err != nil || !run.Here {
+			t.Error(run, err)
+		}
+	})
+}
+
 func TestInvalidArgumentsOfACronJob(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	for _, j := range []*rlock.CronJob{
 		c.NewCronJob(""), c.NewCronJob("a{b"), c.NewCronJob("job", nil), c.NewCronJob("job", rlock.WithMaxHold(-1)),
-		c.NewCronJob("job", rlock.WithRetention(time.Second)), c.NewCronJob("job", rlock.WithRetention(rlock.MaxKeep+1)), (*rlock.Client)(nil).NewCronJob("job"), {}, nil,
+		c.NewCronJob("job", rlock.WithRetention(time.Second)), c.NewCronJob("job", rlock.WithRetention(rlock.MaxKeep+1)), c.NewCronJob("job", rlock.WithLeastInterval(-1)),
+		c.NewCronJob("job", rlock.WithLeastInterval(time.Microsecond)), c.NewCronJob("job", rlock.WithLeastInterval(rlock.DefaultRetention+1)), (*rlock.Client)(nil).NewCronJob("job"), {}, nil,
 	} {
 		_, err := j.Do(bg, aTick(), mustNot)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
