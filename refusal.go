@@ -172,10 +172,11 @@ func (s *sight) text(now time.Time) string {
 func (s *sight) holders(now time.Time) string {
 	who, holder := "held by another", s.holder
 	switch {
-	case s.own && s.who != nil:
-		holder = "this client, " + s.who.String()
 	case s.own:
 		holder = "this client (" + holder + ")"
+		if s.who != nil {
+			holder += ", " + s.who.String()
+		}
 	case s.who != nil:
 		holder = s.who.String()
 	}

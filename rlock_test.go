@@ -121,7 +121,7 @@ func TestTryLockLooksOnce(t *testing.T) {
 		lease := locktest.MustLock(t, l)
 		_, err := l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, context.DeadlineExceeded, context.Canceled)
-		if !regexp.MustCompile(`: not acquired: held by this client \(` + lease.HoldID() + `\), (5m0|4m\d+)s of its lease left; whoever holds it enters again`).MatchString(err.Error()) {
+		if !regexp.MustCompile(`: not acquired: held by this client \(` + lease.HoldID() + `\), rlock\.test@\S+ \(pid \d+\), (5m0|4m\d+)s of its lease left; whoever holds it enters again`).MatchString(err.Error()) {
 			t.Fatalf("error %q does not say by whom, and for how long", err)
 		}
 		locktest.MustUnlock(t, lease)

@@ -412,9 +412,9 @@ func TestNobodyAsksInVainWhoHoldsALock(t *testing.T) {
 	if _, err := c.NewLock("java").TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) || !strings.Contains(err.Error(), "held by 1f3c9ad2-1111-4222-8333-444455556666:42, ") {
 		t.Error(err)
 	}
-	locktest.MustLock(t, c.NewLock("own"))
+	lease := locktest.MustLock(t, c.NewLock("own"))
 	_, err := c.NewLock("own").TryLock(bg)
-	if e := new(rlock.Error); !errors.As(err, &e) || e.Process.String() != here("billing") || !strings.Contains(err.Error(), "held by this client, "+here("billing")+", ") {
+	if e := new(rlock.Error); !errors.As(err, &e) || e.Process.String() != here("billing") || !strings.Contains(err.Error(), "held by this client ("+lease.HoldID()+"), "+here("billing")+", ") {
 		t.Errorf("%v", err)
 	}
 	if got := n.read.Load(); got != 0 {
