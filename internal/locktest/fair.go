@@ -136,7 +136,7 @@ func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireO
 		defer close(w.Done)
 		w.Lease, w.Err = l.Lock(ctx, opts...)
 	}()
-	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+	for began := time.Now(); ; Pause(began) {
 		for _, id := range FairState(rdb, l.Name()).Queue {
 			if !slices.Contains(before, id) {
 				w.ID = id
@@ -148,7 +148,7 @@ func LineUp(rdb redis.UniversalClient, l *rlock.FairLock, opts ...rlock.AcquireO
 			return w, nil // it has not had to wait
 		default:
 		}
-		if time.Now().After(end) {
+		if time.Since(began) > Patience {
 			cancel()
 			return w, errors.New("it does not get into the queue")
 		}

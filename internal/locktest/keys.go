@@ -85,11 +85,11 @@ func Tombstones(keys []string) (n int) {
 func OnlyTombstones(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	keys := Keys(t, rdb)
-	for end := time.Now().Add(2 * time.Second); Tombstones(keys) != len(keys); keys = Keys(t, rdb) {
-		if time.Now().After(end) {
+	for began := time.Now(); Tombstones(keys) != len(keys); keys = Keys(t, rdb) {
+		if time.Since(began) > 20*time.Second {
 			t.Fatalf("left in Redis: %q", keys)
 		}
-		time.Sleep(2 * time.Millisecond)
+		Pause(began)
 	}
 	for _, k := range keys {
 		ttl := rdb.PTTL(bg, k).Val()
@@ -136,8 +136,8 @@ func NothingLeft(t testing.TB, rdbs ...redis.UniversalClient) {
 			})
 			return len(left) == 0
 		}
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-			if time.Now().After(end) {
+		for began := time.Now(); !ok(); Pause(began) {
+			if time.Since(began) > 20*time.Second {
 				t.Fatalf("left in Redis: %q", left)
 			}
 		}

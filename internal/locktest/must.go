@@ -17,15 +17,20 @@ var bg = context.Background()
 // needs, and below Lease.
 const Patience = time.Minute
 
-// Eventually waits for a condition that must come true soon.
+// Eventually waits for a condition that must come true soon. It looks the more seldom the longer that
+// takes: many tests wait side by side, and most conditions ask Redis.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); !ok(); {
-		if time.Now().After(end) {
+	for began := time.Now(); !ok(); Pause(began) {
+		if time.Since(began) > Patience {
 			t.Fatalf("waited too long until %s", what)
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// Pause is between two looks of a wait that began then: an eighth of it, within bounds.
+func Pause(began time.Time) {
+	time.Sleep(min(max(time.Since(began)/8, time.Millisecond), 50*time.Millisecond))
 }
 
 // MustLock takes a lock that is free, or soon is: not one that becomes free when the lease of

@@ -85,12 +85,12 @@ func wantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
 func soon(t testing.TB, want int, get func(context.Context) (int, error)) {
 	t.Helper()
 	got := -1
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for began := time.Now(); ; locktest.Pause(began) {
 		var err error
 		if got, err = get(bg); err == nil && got == want {
 			return
 		}
-		if time.Now().After(end) {
+		if time.Since(began) > 30*time.Second {
 			t.Fatalf("%d, %v, want %d", got, err, want)
 		}
 	}

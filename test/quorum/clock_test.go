@@ -79,10 +79,10 @@ func jumpClocks(t *testing.T, nodes int, jump time.Duration, back, quarantine bo
 			judge.unlock(lease) // a try goes on for a while, and the first may be over: judged below
 			break
 		}
-		if back && looks == 20 {
+		if back && looks == 4 {
 			set(0)
 		}
-		time.Sleep(2 * time.Millisecond) // the pace of looking
+		time.Sleep(10 * time.Millisecond) // the pace of looking
 	}
 	judge.clean(t)
 	second := judge.lock(t, two)
