@@ -3,11 +3,13 @@ package rlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/oplock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wait"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -24,16 +26,40 @@ type attempt struct {
 	unsure  bool // a copy of the acquire may be under way
 
 	// Of some types.
-	listens bool      // its client listens already, and it has not looked yet
-	joins   bool      // it has not looked yet, as another of its client looks
-	came    time.Time // when the call began
-	inRow   int       // see seldom
-	stands  standby   // see passing.go
-	rank    int64     // in Redis's order of waiters; 0: not known
-	refused int64     // the latest round that it was refused in itself, or NoRound
-	room    room      // what it left of a semaphore
-	more    bool      // it listens for permits that are added
-	split   bool      // its last look has seen no holder, but others that try too
+	first struct { // how it begins
+		listens bool      // its client listens already, and it has not looked yet
+		joins   bool      // it has not looked yet, as another of its client looks
+		came    time.Time // when the call began
+	}
+	turn struct { // of those that a release grants the lock
+		inRow  int // see seldom
+		stands wait.StandBy
+	}
+	last struct { // what its last look has found
+		rank    int64         // in Redis's order of waiters; 0: not known
+		refused int64         // the latest round that it was refused in itself, or NoRound
+		room    int64         // what it has left of a semaphore,
+		until   clock.Instant // of which no permit that others hold expires before
+		split   bool          // it has seen no holder, but others that try too
+	}
+	more bool // it listens for permits that are added
+}
+
+// waiting is a call that may wait in a line of its client.
+type waiting struct {
+	wait.Call[sight]
+	c        *Client
+	owned    *owned    // by the owner in the caller's context; nil: there is none
+	observed *observed // nil: by nobody
+}
+
+// Contends implements wait.Asker.
+func (w *waiting) Contends() { w.observed.contends() }
+
+// Shows implements wait.Asker.
+func (w *waiting) Shows(s *sight) {
+	w.owned.saw(s)
+	w.observed.saw(s)
 }
 
 // lock is Lock and TryLock of every type.
@@ -42,9 +68,10 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 		return nil, err
 	}
 	c := l.c
-	a := &attempt{core: l, refused: protocol.NoRound}
-	a.waiting = waiting{c: c, asks: a, need: int64(protocol.Takes(l.asks)), longest: MaxLease}
-	a.crowded, _ = l.asks.(protocol.Crowded)
+	a := &attempt{core: l}
+	a.c, a.last.refused = c, protocol.NoRound
+	a.Lines, a.Asks, a.Need, a.Longest = c.lines, a, int64(protocol.Takes(l.asks)), MaxLease
+	a.Crowded, _ = l.asks.(protocol.Crowded)
 	if err := options(l, &a.opts, opts); err != nil {
 		return nil, l.error(err)
 	}
@@ -54,7 +81,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	}
 	defer c.end()
 
-	a.came = c.env.Clock.Now()
+	a.first.came = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, protocol.Takes(l.asks))
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
@@ -120,9 +147,9 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 		return lease, nil
 	}
 	answered := a.giveUp()
-	a.seen.settle(a.c.env.Clock.Now(), answered)
+	a.Seen.settle(a.c.env.Clock.Now(), answered)
 	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
-		a.core.nameHolder(&a.seen)
+		a.core.nameHolder(&a.Seen)
 	}
 	return nil, a.error(a.interrupted(caller, err))
 }
@@ -143,10 +170,10 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 		err = ErrClosed
 	}
 	if err != nil && a.owned != nil {
-		a.seen = a.owned.sees()
+		a.Seen = a.owned.sees()
 	} else if err != nil {
-		a.seen.asked = began
-		a.seen.settle(a.core.c.env.Clock.Now(), false)
+		a.Seen.asked = began
+		a.Seen.settle(a.core.c.env.Clock.Now(), false)
 	}
 	return err
 }
@@ -154,20 +181,20 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 // run makes the hold's first entry.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	c, l := a.core.c, a.core
-	a.sleeper.Begin(&c.env)
-	defer a.sleeper.Stop()
+	a.Sleeper.Begin(&c.env)
+	defer a.Sleeper.Stop()
 	if !a.Wait {
 		return a.once(ctx)
 	}
 	var rest time.Duration
 	// Waiters in line go first. Without any, look.
-	waiting, news, yields := c.lines.latest(a.line())
+	waiting, news, yields := c.lines.Latest(a.Line())
 	a.Yields = yields > 0 && c.now().Before(yields) // this client has had it just now
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
-	a.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
-	a.joins = waiting == 0 && !a.listens && !a.Yields && protocol.Shares(l.asks) && !c.lines.looksFirst(a.line())
-	if waiting == 0 && !a.listens && !a.Yields && !a.joins {
+	a.first.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
+	a.first.joins = waiting == 0 && !a.first.listens && !a.Yields && protocol.Shares(l.asks) && !c.lines.LooksFirst(a.Line())
+	if waiting == 0 && !a.first.listens && !a.Yields && !a.first.joins {
 		var lease *Lease
 		var err error
 		a.Leads = true // as far as is known
@@ -180,14 +207,14 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		case err != nil && !worthRepeating(err):
 			return nil, err
 		case err != nil:
-			a.outage.since = began
+			a.Failing = began
 		}
 	}
 	c.presence.Use()
-	if !a.listens && !a.joins { // else it has not looked yet
+	if !a.first.listens && !a.first.joins { // else it has not looked yet
 		a.observed.contends()
 	}
-	err := a.await(ctx, rest, news)
+	err := a.Await(ctx, rest, news)
 	return a.lease, err
 }
 
@@ -202,12 +229,12 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
 			if a.StandBy {
-				a.inRow = a.c.lines.inRow(a.line(), a.ID) // a release may have granted it
-				if e.Found && a.inRow == 0 {
-					a.inRow = mostInRow // the message is still to come: its own release is for all
+				a.turn.inRow = a.Lines.InRow(a.Line(), a.ID) // a release may have granted it
+				if e.Found && a.turn.inRow == 0 {
+					a.turn.inRow = mostInRow // the message is still to come: its own release is for all
 				}
 			}
-			a.room = room{clock: &a.c.timeline, left: e.Left, until: a.c.now().Add(e.Rest)}
+			a.last.room, a.last.until = e.Left, a.c.now().Add(e.Rest)
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
 		case e.Verdict == protocol.OuterHoldLost:
@@ -227,7 +254,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	a.Tries++
 	a.looks()
 	a.waited()
-	a.Tells = a.need > 0 && c.lines.crowdAt(a.line())
+	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
 	if r.Err = l.asks.Ready(ctx); r.Err != nil {
 		a.sees(&protocol.Result[protocol.Entered]{Err: r.Err}, false)
 		return sent, r
@@ -257,22 +284,22 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 	e := &r.Outcome
 	switch e.Verdict {
 	case protocol.Busy:
-		a.split = e.Split
-		a.aside = a.aside || e.Beyond
+		a.last.split = e.Split
+		a.Aside = a.Aside || e.Beyond
 		if e.HasRound {
-			a.refused = e.Round
-			a.waitsSince(e.Round)
+			a.last.refused = e.Round
+			a.WaitsSince(e.Round)
 		}
 		if e.Rank != 0 {
-			a.rank = e.Rank
+			a.last.rank = e.Rank
 		}
 		if a.StandBy {
-			a.Placed, a.stands = e.Stands || a.unsure, standby{a.ID, a.Tries, sent}
+			a.Placed, a.turn.stands = e.Stands || a.unsure, wait.StandBy{ID: a.ID, Look: a.Tries, Sent: sent}
 			if r.Unsure {
 				// A release may have granted it the lock after another copy, and the hold
 				// be over: the message would name this look. None names look 0, so that
 				// it looks what has become of it.
-				a.stands.look = 0
+				a.turn.stands.Look = 0
 			}
 		}
 		return e.Rest, nil
@@ -306,7 +333,7 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	}
 	c.env.Stop("granted")
 	if !c.now().Before(sent.Add(l.validity(a.opts.lease))) {
-		a.seen = sight{err: errShortLease}
+		a.Seen = sight{err: errShortLease}
 		return nil, errShortLease
 	}
 	if c.isClosing() {
@@ -316,8 +343,8 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	if n := r.Outcome.Reserved; n > 0 {
 		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.opts.handOverBounds().within)}}
 	}
-	if a.inRow > 0 {
-		h.seldomLocked().inRow = a.inRow
+	if a.turn.inRow > 0 {
+		h.seldomLocked().inRow = a.turn.inRow
 	}
 	if a.observed != nil {
 		h.seldomLocked().observed = a.observed
@@ -343,8 +370,8 @@ func (a *attempt) undo(t protocol.Task, until clock.Instant) (answered bool) {
 	return a.core.c.undoThen(a.core.id(), t, until, nil)
 }
 
-// waitsSince notes the round that the attempt has waited since.
-func (a *attempt) waitsSince(round int64) {
+// WaitsSince implements wait.Taker: it notes the round that the attempt has waited since.
+func (a *attempt) WaitsSince(round int64) {
 	if a.Round == protocol.NoRound {
 		a.Round = round
 	}
@@ -354,14 +381,22 @@ func (a *attempt) waitsSince(round int64) {
 // context or of the wait, or a single look at a lock that was not free. It contains what
 // was seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	a.seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.asks)), a.core.toEnterAgain)
-	return interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &a.seen, a.core.c.env.Clock.Now())
+	if a.Yielded && !a.Seen.told() {
+		a.Seen.said.what = "waiters of other clients go first"
+	}
+	a.Seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.asks)), a.core.toEnterAgain)
+	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
+	waited := limit
+	if came := a.first.came; !came.IsZero() {
+		waited = min(limit, now.Sub(came))
+	}
+	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.Seen, now)
 }
 
 // error is the error of an acquire.
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
-	if s := &a.seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
+	if s := &a.Seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
 		e.HolderID, e.Left = s.holder, s.left(a.core.c.env.Clock.Now())
 		if s.who != nil {
 			e.Process = *s.who
@@ -373,7 +408,7 @@ func (a *attempt) error(err error) *Error {
 // tryFirst is the first try of an attempt that found no waiters.
 func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
 	if protocol.Shares(a.core.asks) {
-		defer a.core.c.lines.looked(a.line())
+		defer a.Lines.Looked(a.Line())
 	}
 	return a.try(ctx)
 }
@@ -384,9 +419,9 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	c := a.core.c
 	until := c.env.Clock.Now().Add(c.cfg.commandTimeout)
 	lease, rest, err := a.try(ctx)
-	if lease == nil && err == nil && a.split {
-		for lease == nil && err == nil && a.split && c.env.Clock.Now().Add(rest).Before(until) {
-			switch a.sleeper.Sleep(rest, nil, nil, ctx.Done(), c.closing) {
+	if lease == nil && err == nil && a.last.split {
+		for lease == nil && err == nil && a.last.split && c.env.Clock.Now().Add(rest).Before(until) {
+			switch a.Sleeper.Sleep(rest, nil, nil, ctx.Done(), c.closing) {
 			case clock.ByEnd:
 				return nil, ctx.Err()
 			case clock.ByClosing:
@@ -404,16 +439,97 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 
 // waited notes, before a look, how long the call has waited in line.
 func (a *attempt) waited() {
-	if a.place != nil && protocol.Shares(a.core.asks) {
-		a.Waited = a.core.c.env.Clock.Now().Sub(a.came)
+	if a.Place != nil && protocol.Shares(a.core.asks) {
+		a.Waited = a.core.c.env.Clock.Now().Sub(a.first.came)
 	}
 }
 
-// told is what a caller who runs the function in this client may tell the head of the line: that it
-// has failed.
-func (a *attempt) told(w *waiter) error {
-	if !protocol.Shares(a.core.asks) {
+// enterAgain adds a lease to a hold at which no other operation is under way. It
+// returns nothing if all its leases are unlocked.
+func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
+	n, cause := h.openLeases()
+	a.reentry = n > 0
+	switch {
+	case n == 0:
+		return nil, nil
+	case cause != nil:
+		// Never a new hold here: the outer section would continue without knowing that
+		// it did not hold the lock for a while.
+		return nil, h.error(cause)
+	case l.opts.nonReentrant:
+		return nil, h.error(ErrReentrant)
+	}
+	a.Tries++
+	a.looks()
+	sent := h.noteAsked(a.opts.lease)
+	// Through the lock that made the hold: another type of the same name may not know
+	// everything about it.
+	r := h.core.asks.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
+	h.reconsider(&r)
+	lease, err := h.reentered(&r, sent, a.opts)
+	switch {
+	case lease != nil:
+		return lease, nil
+	case errors.Is(err, ErrUnlocked):
+		// An Unlock that could not wait any longer for this operation has unlocked its
+		// last lease.
+		a.reentry = false
+		return nil, nil
+	}
+	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
+		// Redis may have counted it, unlike this process: the next operation corrects
+		// the count.
+		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
+		a.Seen.settle(l.c.env.Clock.Now(), false)
+		refused := a.error(a.interrupted(caller, failed))
+		refused.HoldID = h.id()
+		return nil, refused
+	}
+	return nil, h.error(err)
+}
+
+// checkOtherSide checks what the caller holds on the other side. A writer may read: its new
+// hold has the same id. A reader that asks to write would wait for itself.
+func (a *attempt) checkOtherSide() error {
+	l := a.core
+	h := holdOf(a.chain.held(l, l.side.Other()))
+	if h == nil {
 		return nil
 	}
-	return a.core.c.lines.news(w).err
+	n, cause := h.openLeases()
+	switch {
+	case n == 0:
+		return nil // all unlocked
+	case cause != nil:
+		return h.error(cause) // as with a re-entry: never a new hold here
+	case l.side == protocol.Exclusive:
+		return h.error(ErrUpgrade)
+	}
+	a.outer, a.Outer = h, h.id()
+	if h.lend() {
+		// Once only: a late copy of the release of one read hold could end the next one
+		// if that had the same id.
+		a.ID, a.Number = h.id(), h.number
+	}
+	return nil
+}
+
+// outerHoldLost handles the reply that the outer hold, under which the attempt was to
+// enter, is gone. If it was unlocked meanwhile, the attempt continues as a new owner.
+func (a *attempt) outerHoldLost(e *protocol.Entered) error {
+	h := a.outer
+	if h == nil {
+		return fmt.Errorf("unexpected reply from Redis: an outer hold is lost, but there is none")
+	}
+	cause := protocol.Removed
+	if e.TakenOver {
+		cause = protocol.TakenOver
+	}
+	err := h.isGone(cause)
+	if errors.Is(err, ErrUnlocked) {
+		a.outer, a.Outer = nil, ""
+		a.HoldID = h.core.asks.NewID()
+		return nil
+	}
+	return err
 }

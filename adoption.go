@@ -156,7 +156,8 @@ func (a *adopting) run(caller context.Context) (*Lease, error) {
 	}
 	a.giveUp()
 	seen.settle(a.core.c.env.Clock.Now(), true)
-	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, a.opts.limit(), &seen, a.core.c.env.Clock.Now()))
+	limit := a.opts.limit()
+	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, limit, limit, &seen, a.core.c.env.Clock.Now()))
 }
 
 // The pauses between two looks whether the holder before has ended.

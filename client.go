@@ -20,6 +20,7 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/timers"
+	"github.com/go-rlock/rlock/internal/wait"
 	"github.com/go-rlock/rlock/internal/watch"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -40,10 +41,9 @@ type Client struct {
 	watchdog *watchdog
 	cleanups *timers.CleanUps
 	hub      *pubsub.Hub
-	lines    lines
+	lines    *wait.Lines[sight]
 	pages    protocol.Pages
 	pollers  *watch.Pollers[sighting]
-	glances  *glances
 	presence *presence.Introduction // nil: it is anonymous
 	whois    *presence.WhoIs        // nil: it is anonymous
 
@@ -110,7 +110,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
 	c.pollers = watch.New[sighting](watch.Config{Env: &c.env, Wire: c.wire, Running: &c.running, Closing: c.closing, Seed: c.seed, Longest: c.cfg.longestPoll})
-	c.glances = &glances{env: &c.env, wire: c.wire, lines: &c.lines, running: &c.running, closing: c.closing, seed: c.seed, longest: c.cfg.longestPoll, within: c.cfg.commandTimeout}
+	c.lines = newLines(c)
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, presence.This(c.cfg.label), ""
 	if introduces {
 		name = self.ConnectionName()
@@ -276,3 +276,37 @@ func (t *totals) renewed(err error) {
 }
 
 func (c *Client) now() clock.Instant { return c.timeline.Now() }
+
+// cleanUp has a task repeated in the background, between two times, until Redis has confirmed it: see
+// timers.CleanUps.
+func (c *Client) cleanUp(of any, t protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
+	over = c.cleanups.Add(of, t, from, until, then)
+	c.presence.Use()
+	return over
+}
+
+// forget ends an operation that has failed. If it may have had an effect, or may have one
+// yet, undo is sent. It reports whether that was answered.
+func (c *Client) forget(of protocol.LockID, p *protocol.Page, effect bool, undo func() protocol.Task) (answered bool) {
+	give := func() { c.pages.Give(p) }
+	if !effect {
+		give()
+		return false
+	}
+	return c.undoThen(of, undo(), c.now().Add(protocol.RecordTTL), give)
+}
+
+// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
+// the task is not repeated any more.
+func (c *Client) undoThen(of protocol.LockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
+	over := c.cleanUp(of, t, c.now(), until, then)
+	grace := time.NewTimer(protocol.GiveUpGrace)
+	defer grace.Stop()
+	select {
+	case <-over:
+		c.lines.Wake(of)
+		return true
+	case <-grace.C:
+		return false
+	}
+}

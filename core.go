@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wait"
 )
 
 // core is what every lock type is made of: a name, and a protocol, which is all that
@@ -112,10 +113,10 @@ func (l *core) with(asks protocol.Protocol) *core {
 }
 
 // line is where a waiter that would get a hold with this id waits in this client.
-func (l *core) line(id string) lineKey {
-	key := lineKey{lock: l.id(), side: l.side}
+func (l *core) line(id string) wait.Key {
+	key := wait.Key{Lock: l.id(), Side: l.side}
 	if protocol.EachWaits(l.asks) {
-		key.id = id
+		key.ID = id
 	}
 	return key
 }
@@ -166,7 +167,7 @@ func (l *core) longestLease() time.Duration {
 // of its sides.
 func (l *core) waiters() (n int) {
 	for _, on := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
-		n += l.c.lines.waiting(lineKey{lock: l.id(), side: on})
+		n += l.c.lines.Waiting(wait.Key{Lock: l.id(), Side: on})
 	}
 	return n
 }

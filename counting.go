@@ -3,9 +3,12 @@ package rlock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wait"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -28,7 +31,7 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 	r := request(op).Do(c.events.about(ctx, l), c.onceTimeout())
 	if r.Err == nil {
 		c.pages.Give(p)
-		c.lines.wake(l.id())
+		c.lines.Wake(l.id())
 		return r.Outcome, nil
 	}
 	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task { return undo(op) })
@@ -82,7 +85,7 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 	default:
 		c.pages.Give(p)
 	}
-	c.lines.wake(l.id())
+	c.lines.Wake(l.id())
 	return nil
 }
 
@@ -140,3 +143,159 @@ func (w *zero) look(ctx context.Context) found {
 
 func (w *zero) giveUp() bool                      { return false }
 func (w *zero) listen(notify func()) (end func()) { return w.hear(notify) }
+
+// inquiry is one call that asks Redis for something that is no hold, and may wait for it:
+// permits of a semaphore, the end of a count.
+type inquiry struct {
+	waiting
+	of     protocol.LockID // what it asks for; its line has this name
+	seeker seeker
+	wait   bool          // until there is what it asks for
+	limit  time.Duration // of the wait, for the error; 0: there is none
+	// forAll: what the head finds is true for all who waited before it looked.
+	forAll bool
+	// sentinel is what an error of the end of the context matches beside that; nil: nothing.
+	sentinel error
+
+	tries int
+	tells bool // others wait for what it takes: see crowd
+}
+
+// inquire has an inquiry of a client ready to run.
+func (q *inquiry) inquire(c *Client, of protocol.LockID, s seeker) {
+	q.of, q.seeker = of, s
+	q.c, q.Lines, q.Asks, q.Who, q.Longest = c, c.lines, q, c.lastHold.Add(1), longestInquiry
+}
+
+// seeker is what an inquiry asks for. One goroutine calls it.
+type seeker interface {
+	// look asks Redis once, and takes what it asks for if that is there. It must be safe to
+	// call again after an error.
+	look(ctx context.Context) found
+	// giveUp undoes what a look may have done, or may yet do, when the call has failed, or
+	// does not look again for now. It reports whether there was something to undo, and Redis
+	// has confirmed that soon.
+	giveUp() (answered bool)
+	// listen has notify called when it is time to look. It returns nil if it cannot, now or
+	// ever.
+	listen(notify func()) (end func())
+}
+
+// found is the outcome of a look.
+type found struct {
+	done bool          // it is there, and taken
+	room int64         // done: how much is left for others
+	rest time.Duration // not done: look again within it; negative: as late as possible
+	said said          // not done: what there is instead
+	free permits       // of a semaphore
+	// beyond: not done, and it needs more than there are, free or not.
+	beyond bool
+	err    error // there is no outcome
+	last   error // see protocol.Result
+}
+
+// run waits until there is what the inquiry asks for. caller is the context of the call,
+// which may have no end that ctx, of its own making, has.
+func (q *inquiry) run(caller, ctx context.Context) error {
+	err := q.ask(ctx)
+	if err == nil {
+		return nil
+	}
+	answered := q.seeker.giveUp()
+	now := q.c.env.Clock.Now()
+	q.Seen.settle(now, answered)
+	q.Seen.wants(q.Need)
+	return interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Seen, now)
+}
+
+func (q *inquiry) ask(ctx context.Context) error {
+	c := q.c
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var others int
+	var news int64
+	if q.wait {
+		others, news, _ = c.lines.Latest(q.Line())
+	}
+	var rest time.Duration
+	if others == 0 { // else waiters in line go first
+		began := c.env.Clock.Now()
+		left, again, err := q.Look(ctx)
+		switch {
+		case left != nil:
+			return nil
+		case err == nil && !q.wait:
+			return ErrNotAcquired // see interrupted
+		case err != nil && (!q.wait || !worthRepeating(err)):
+			return err
+		case err != nil:
+			q.Failing = began
+		}
+		rest = again
+	}
+	q.observed.contends()
+	q.Sleeper.Begin(&c.env)
+	defer q.Sleeper.Stop()
+	return q.Await(ctx, rest, news)
+}
+
+// Line is where the inquiry waits in its client.
+func (q *inquiry) Line() wait.Key {
+	key := wait.Key{Lock: q.of}
+	if q.Aside {
+		key.ID = strconv.FormatInt(q.Need, 10) // those that need as much stand together
+	}
+	return key
+}
+
+// leavesNothing is how an inquiry ends that nobody waits behind.
+var leavesNothing = &wait.Left[sight]{}
+
+// Look implements wait.Asker.
+func (q *inquiry) Look(ctx context.Context) (left *wait.Left[sight], rest time.Duration, err error) {
+	var joined, taken int64
+	if q.Place != nil {
+		joined, taken = q.Lines.SoFar(q.Place)
+	}
+	q.tries++
+	q.tells = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
+	q.Seen.asked = q.c.env.Clock.Now()
+	q.Show()
+	f := q.seeker.look(ctx)
+	q.Aside = q.Aside || f.beyond
+	if f.err != nil || f.done {
+		q.Seen.failed(f.err, f.last, false, 0)
+	} else {
+		q.Seen = sight{said: f.said, room: f.free}
+	}
+	q.Show()
+	switch {
+	case !f.done:
+		return nil, f.rest, f.err
+	case q.Place == nil:
+		return leavesNothing, 0, nil
+	case q.forAll:
+		return &wait.Left[sight]{UpTo: joined}, 0, nil
+	}
+	return &wait.Left[sight]{Room: f.room, Taken: taken}, 0, nil
+}
+
+// Withdraw implements wait.Asker.
+func (q *inquiry) Withdraw() { q.seeker.giveUp() }
+
+// Listen implements wait.Asker.
+func (q *inquiry) Listen(w *wait.Waiter[sight]) { q.Hear(w, q.seeker.listen) }
+
+// Pause implements wait.Asker.
+func (q *inquiry) Pause(_ *wait.Waiter[sight], look int, rest time.Duration, _ error) time.Duration {
+	if most := q.c.cfg.longestPoll; rest <= 0 {
+		return most
+	} else {
+		return min(most, rest+time.Millisecond+seam.Jitter(q.c.seed, q.Who, look, 2*time.Millisecond))
+	}
+}
+
+// longestInquiry bounds the outage that an inquiry outlasts: Redis must still know of a look
+// that was not answered. It is a little less than protocol.RecordTTL.
+const longestInquiry = protocol.RecordTTL - 2*protocol.TombstoneTTL

@@ -21,22 +21,14 @@ func Listens(l *Lock) bool { return l.c.hub.Listening(l.names.Channel(), "") }
 
 // HearsTurns reports whether the line of a lock listens for turns, and that is confirmed.
 func HearsTurns(l *Lock) bool {
-	return l.c.lines.hearsTurns(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
+	return l.c.lines.HearsTurns(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
 }
 
 // HeadSleeps reports whether the first waiter of a lock in its client has looked at the
 // lock and sleeps, so that it can be given a hold; or that nobody waits.
 func HeadSleeps(l *Lock) bool {
-	q := &l.c.lines
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	line := q.byKey[l.line("")]
-	if line == nil || line.waiters.Len() == 0 {
-		return true
-	}
-	w := q.takerLocked(line.key)
-	// A waiter that has been woken, and is about to say so, has not looked since then.
-	return w != nil && !line.quiet && len(w.wake) == 0 && w.saw == line.news
+	sleeps, _ := l.c.lines.Head(l.line(""))
+	return sleeps
 }
 
 // Idle reports whether Shutdown need not wait for anything.
@@ -46,11 +38,11 @@ func Idle(c *Client) bool { return c.watchdog.Idle() && c.calls.None() }
 func InLine(l Locker) int {
 	switch l := l.(type) {
 	case *Lock:
-		return l.c.lines.waiting(l.line(""))
+		return l.c.lines.Waiting(l.line(""))
 	case *FencedLock:
-		return l.c.lines.waiting(l.line(""))
+		return l.c.lines.Waiting(l.line(""))
 	case *SpinLock:
-		return l.c.lines.waiting(l.line(""))
+		return l.c.lines.Waiting(l.line(""))
 	}
 	panic("a type that keeps its waiters in Redis")
 }
@@ -94,9 +86,6 @@ func Renewing(c *Client, n int) (renew func() bool) {
 
 // Given reports whether the head of the line of a lock was given a hold that it has not taken yet.
 func Given(l *Lock) bool {
-	q := &l.c.lines
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	line := q.byKey[l.line("")]
-	return line != nil && line.head() != nil && line.head().given.grant != nil
+	_, given := l.c.lines.Head(l.line(""))
+	return given
 }

@@ -3,7 +3,6 @@ package rlock
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
 	"regexp"
 	"strconv"
@@ -87,34 +86,34 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 		defer h.unlock()
 		return l.err
 	}
-	first := h.seldomLocked().known == nil
-	if first {
-		k := &known{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}
+	k, _ := h.seldomLocked().known.(*known)
+	if k == nil {
+		k = &known{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}
 		h.known, h.renew, h.missed = k, k.renewLocked, k.missedLocked
 		h.seldom.addLocked(k)
 		h.batch = nil
 		c.watchdog.Hurry(&h.Entry)
 	}
-	listens = listens && !h.known.listens
-	h.known.listens = h.known.listens || listens
+	listens = listens && !k.listens
+	k.listens = k.listens || listens
 	h.unlock()
 	if !listens {
 		return nil
 	}
 	asks := h.core.asks.(protocol.Adoptable)
-	if end := asks.Hear(h.looksForAdoption); end != nil {
-		h.knownBy(end)
+	if end := asks.Hear(k.looksNow); end != nil {
+		k.hearsBy(end)
 	}
 	return nil
 }
 
-// knownBy keeps the subscription of a hold, unless it is not needed any more.
-func (h *hold) knownBy(end func()) {
-	h.lock()
-	if h.isKnownLocked() && h.state == held {
-		h.known.end, end = end, nil
+// hearsBy keeps the subscription of a hold, unless it is not needed any more.
+func (k *known) hearsBy(end func()) {
+	k.h.lock()
+	if k.h.state == held {
+		k.end, end = end, nil
 	}
-	h.unlock()
+	k.h.unlock()
 	if end != nil {
 		end()
 	}
@@ -162,55 +161,13 @@ func (k *known) overLocked() {
 	}
 }
 
-// looksForAdoption has the watchdog look at once: the hold may have been adopted.
-func (h *hold) looksForAdoption() {
+// looksNow has the watchdog look at once: the hold may have been adopted.
+func (k *known) looksNow() {
+	h := k.h
 	h.lock()
 	defer h.unlock()
-	if h.isKnownLocked() && h.state == held {
-		h.known.next = h.core.c.now()
+	if h.state == held {
+		k.next = h.core.c.now()
 		h.core.c.watchdog.Hurry(&h.Entry)
 	}
-}
-
-// fate is what has become of a hold that a request has not found: one that others may adopt may have
-// been adopted, or it is there again (Done), since the adoption was given up. With an error it is what the
-// request has found, and nobody knows more.
-func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
-	h.lock()
-	known := h.isKnownLocked()
-	h.unlock()
-	if !known || found == protocol.Done || found == protocol.Adopted {
-		return found, nil
-	}
-	r := h.renewal(0).Do(h.core.c.wire.Context(), h.core.c.cfg.commandTimeout)
-	if r.Err == nil && (r.Outcome == protocol.Adopted || r.Outcome == protocol.Done) {
-		return r.Outcome, nil
-	}
-	return found, r.Err
-}
-
-// reconsider makes an answer that has not found the hold say what has become of it.
-func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
-	if r.Err != nil {
-		return
-	}
-	found, _ := h.fate(r.Outcome)
-	if found != r.Outcome && found == protocol.Done {
-		r.Err = because(ErrUnreachable, errGivenBack)
-	}
-	r.Outcome = found
-}
-
-// errGivenBack is why a request did nothing whose hold is there.
-var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
-
-// leftLocked says, after the end of its leases, that this holder has left: to whoever has adopted the
-// hold, and against an adoption that is given back later.
-func (h *hold) leftLocked() {
-	c, until := h.core.c, h.untilLocked()
-	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
-	h.cancelLocked(func(error) {
-		defer c.end()
-		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until, nil)
-	}, nil)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -30,6 +31,22 @@ import (
 // release, as by any holder. Until then the client may hand the lock over, within the
 // bounds of the batch.
 
+// mostInRow is how many releases in a row may grant the lock to a waiter that stands by: see
+// internal/wait/passing.go.
+const mostInRow = 8
+
+// pass is a hold on its way to its next owner.
+type pass struct {
+	*batch
+	token  int64
+	number int64 // of the id
+	unsure bool
+
+	inRow int // see seldom
+
+	deadline, expires, renewAt, asked clock.Instant
+}
+
 // passOn hands the hold to the first waiter of the client, if there is one that sleeps,
 // after its last lease has ended. It reports whether it did; otherwise the hold has to be
 // released.
@@ -54,7 +71,7 @@ func (d *departure) passOn() bool {
 		return false
 	}
 	p.token = p.next()
-	return c.lines.give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.timeline.Time(p.expires)})
+	return c.lines.Give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.timeline.Time(p.expires)})
 }
 
 // hold makes the hold of the next owner.
@@ -75,30 +92,30 @@ func (p *pass) hold(l *core, by *owned, o *observed) *hold {
 func (d *departure) letOthers(heard int, rush bool) {
 	h, c := d.h, d.h.core.c
 	key := h.core.line("")
-	others := c.lines.heard(key, heard, rush)
+	others := c.lines.Heard(key, heard, rush)
 	pause := 2 * d.took
 	switch {
 	case others == 0 || d.batch == nil && !rush:
 		return
-	case d.next && others == 1 && c.lines.waiting(key) == 0:
+	case d.next && others == 1 && c.lines.Waiting(key) == 0:
 		return // most likely that one has it now
 	case d.batch != nil:
 		pause = min(pause+time.Millisecond, h.core.opts.handOverBounds().within)
 	default:
 		pause += protocol.Hesitation(h.core.asks, 0, others > 1)
 	}
-	c.lines.yield(key, c.now().Add(pause))
+	c.lines.Yield(key, c.now().Add(pause))
 }
 
 // sendTo sends the release. The last one of a hold names the first waiter of this client, if Redis
-// keeps their order: see queue.go.
+// keeps their order: see wait.Lines.Offer.
 func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
 	if d.rest > 0 || d.h.unsure || d.by {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	if next := protocol.StandingOf(l.asks); next != nil {
-		if d.next = d.inRow < mostInRow && c.lines.sought(l.line("")); d.next {
+		if d.next = d.inRow < mostInRow && c.lines.Sought(l.line("")); d.next {
 			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
 		return d.task.Do(ctx, untilOrSoon(limit))
@@ -107,12 +124,12 @@ func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	if asks == nil || c.isClosing() {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	to, g := c.lines.heir(l.id())
-	if g == nil {
+	r, offered := c.lines.Offer(l.id(), func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released]) {
+		sent = c.now()
+		return sent, asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
+	})
+	if !offered {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	sent := c.now()
-	r := asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
-	c.lines.tell(g, sent, &r)
 	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
 }

@@ -86,6 +86,20 @@ func (h *hold) error(err error) error {
 	return &Error{Lock: h.core.name(), HoldID: h.id(), Err: err}
 }
 
+// batch is what the hand-overs of one grant share. It is nil if nobody waited when the
+// lock was granted. Only the holder uses it, or who gives the lock to the next holder.
+type batch struct {
+	tokens int64         // how many tokens are left
+	last   int64         // the last of them; all were drawn at once
+	until  clock.Instant // no hand-over after that: other clients wait too
+}
+
+// next draws a token.
+func (b *batch) next() int64 {
+	b.tokens--
+	return b.last - b.tokens
+}
+
 // seldom is what most holds never need.
 type seldom struct {
 	cause   error         // why it is over
@@ -100,11 +114,11 @@ type seldom struct {
 
 	batch      *batch   // to hand the hold over inside the client; nil: it is released
 	inRow      int      // how many releases in a row have granted the lock, with the one of this hold
-	hears      *hears   // how requests to release the lock are heard; nil: nobody listens
+	hears      extra    // how requests to release the lock are heard: see revocation.go; nil: nobody listens
 	guarded    *guarded // nil: no fixed lease needs it
 	miscounted bool     // a re-entry or a partial release was not confirmed
 	doubted    bool     // the latest renewal could not tell whether the lock was lost before
-	known      *known   // its handle was made known: see adoption.go; nil: it was not
+	known      extra    // its handle was made known: see handle.go; nil: it was not
 
 	observed *observed // the acquire that began it; see hold.observed
 }
@@ -154,9 +168,6 @@ func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
 
 // isKnownLocked reports whether others know the handle of the hold, and may adopt it: see handle.go.
 func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
-
-// wasAskedLocked reports whether the holder has heard a request to release: see revocation.go.
-func (h *hold) wasAskedLocked() bool { return h.seldom != nil && h.hears != nil && h.hears.was }
 
 // begin puts a fresh hold into service, which its owner has since then. The lease counts from
 // when it was asked for.
@@ -286,7 +297,7 @@ func (h *hold) lend() bool {
 }
 
 // alive reports whether the hold has not ended.
-func (h *hold) alive() bool {
+func (h *hold) Alive() bool {
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(h.core.c.now())
@@ -295,7 +306,7 @@ func (h *hold) alive() bool {
 
 // restOfLease is how long Redis keeps the hold if it is neither renewed nor released, by
 // our clock; at least 1 ns.
-func (h *hold) restOfLease() time.Duration {
+func (h *hold) RestOfLease() time.Duration {
 	h.lock()
 	defer h.unlock()
 	return max(h.expires.Sub(h.core.c.now()), 1)
@@ -421,7 +432,7 @@ func (h *hold) endLocked(s state, cause error) {
 		}
 	}
 	if s == over {
-		h.core.c.lines.wake(h.core.id())
+		h.core.c.lines.Wake(h.core.id())
 	}
 }
 
@@ -439,4 +450,47 @@ func (h *hold) closeLocked(l *Lease) {
 		}
 		return
 	}
+}
+
+// fate is what has become of a hold that a request has not found: one that others may adopt may have
+// been adopted, or it is there again (Done), since the adoption was given up. With an error it is what the
+// request has found, and nobody knows more.
+func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
+	h.lock()
+	known := h.isKnownLocked()
+	h.unlock()
+	if !known || found == protocol.Done || found == protocol.Adopted {
+		return found, nil
+	}
+	r := h.renewal(0).Do(h.core.c.wire.Context(), h.core.c.cfg.commandTimeout)
+	if r.Err == nil && (r.Outcome == protocol.Adopted || r.Outcome == protocol.Done) {
+		return r.Outcome, nil
+	}
+	return found, r.Err
+}
+
+// reconsider makes an answer that has not found the hold say what has become of it.
+func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
+	if r.Err != nil {
+		return
+	}
+	found, _ := h.fate(r.Outcome)
+	if found != r.Outcome && found == protocol.Done {
+		r.Err = because(ErrUnreachable, errGivenBack)
+	}
+	r.Outcome = found
+}
+
+// errGivenBack is why a request did nothing whose hold is there.
+var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
+
+// leftLocked says, after the end of its leases, that this holder has left: to whoever has adopted the
+// hold, and against an adoption that is given back later.
+func (h *hold) leftLocked() {
+	c, until := h.core.c, h.untilLocked()
+	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
+	h.cancelLocked(func(error) {
+		defer c.end()
+		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until, nil)
+	}, nil)
 }

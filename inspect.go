@@ -118,7 +118,7 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 		// Another copy of the request may have done it.
 		return false, l.error(fmt.Errorf("%w in time, and the repeated request found nothing: the outcome is unknown", ErrUnreachable))
 	}
-	l.c.lines.wake(l.id())
+	l.c.lines.Wake(l.id())
 	return r.Outcome, nil
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
-	"github.com/go-rlock/rlock/internal/wire"
 )
 
 const (
@@ -303,6 +302,7 @@ func (r *round) add(holding context.Context, of Locker, l *Lease) error {
 func (r *round) complete(ctx context.Context, wait bool) error {
 	asked, cancel := r.bound(ctx)
 	defer cancel()
+	began := time.Now()
 	newest := r.leases[len(r.leases)-1]
 	err := each(r.leases, func(l *Lease) error {
 		if r.given.hasLease && l != newest {
@@ -324,7 +324,7 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	case ctx.Err() != nil:
 		return endOf(ctx)
 	case asked.Err() != nil:
-		return fmt.Errorf("timed out after %v; %w", wire.Rounded(r.given.wait), ErrUnreachable)
+		return timedOut(r.given.wait, time.Since(began))
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:

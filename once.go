@@ -130,7 +130,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
 			// Before the lock is free: all who wait now waited for this run. Who comes from now on
 			// does not hear of it.
-			o.core().c.lines.failAll(o.core().line(""), &settled{failed: err})
+			o.core().c.lines.FailAll(o.core().line(""), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}
 		return result, cut.result(err, unlock(ctx))

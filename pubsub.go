@@ -1,19 +1,37 @@
 package rlock
 
 import (
+	"time"
+
 	"github.com/go-rlock/rlock/internal/pubsub"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wait"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
+// What nobody waits for any more stays subscribed for a while: see wait.Config.
+const (
+	keepListening = 3 * time.Second
+	mostKept      = 1000
+)
+
 // newHub returns what a client listens with; name is that of its connections. Listeners are:
-//   - the head of a line, to the channel of its lock, where each release is announced (line.go), and one whose
-//     order Redis keeps to its own name or channel there (queue.go);
+//   - the head of a line, to the channel of its lock, where each release is announced (internal/wait), and one whose
+//     order Redis keeps to its own name or channel there (internal/wait/queue.go);
 //   - a watch, to the same channel (watch.go);
 //   - a holder that can be asked to release, to a channel beside it (revocation.go).
 func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pubsub.Hub {
 	return pubsub.New(pubsub.Config{
 		Env: env, Wire: d, Queue: events.Queue, Name: name, Subscribed: events.subscription,
-		AskAgain: DefaultLongestPoll, Keep: keepLine, MostKept: mostKept,
+		AskAgain: DefaultLongestPoll, Keep: keepListening, MostKept: mostKept,
+	})
+}
+
+// newLines returns what calls of a client wait in.
+func newLines(c *Client) *wait.Lines[sight] {
+	return wait.New(wait.Config[sight]{
+		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,
+		LongestPoll: c.cfg.longestPoll, GlanceWithin: c.cfg.commandTimeout, LongestOutage: c.cfg.watchdogLease,
+		Keep: keepListening, MostKept: mostKept, Saw: refusal, Transient: worthRepeating,
 	})
 }

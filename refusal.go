@@ -254,10 +254,11 @@ func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.
 var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)
 
 // interrupted makes the error of a call from what stopped it: the end of the caller's
-// context or of the wait, limit, or a single look that found nothing. It contains what was
+// context or of the wait, limit, or a single look that found nothing. waited is what the call has had
+// of that: of a MultiLock, its last member may have had little. It contains what was
 // seen last. sentinel is what an error of the first kind matches too if somebody else was seen;
 // nil: nothing.
-func interrupted(caller context.Context, err, sentinel error, limit time.Duration, seen *sight, now time.Time) error {
+func interrupted(caller context.Context, err, sentinel error, limit, waited time.Duration, seen *sight, now time.Time) error {
 	stopped := wire.Ended(err)
 	switch {
 	case caller.Err() != nil && (stopped || worthRepeating(err)):
@@ -266,19 +267,24 @@ func interrupted(caller context.Context, err, sentinel error, limit time.Duratio
 		}
 		return seen.why(endOf(caller), sentinel, now)
 	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
-		what := fmt.Errorf("timed out after %v", wire.Rounded(limit))
-		switch {
-		case seen.err != nil || seen.told():
-		case limit < protocol.GiveUpGrace: // as for the end of a context: see settle
-			return fmt.Errorf("%w: %w, before Redis has answered", ErrNotAcquired, what)
-		default:
-			seen.err = ErrUnreachable
+		if seen.err == nil && !seen.told() {
+			return timedOut(limit, waited)
 		}
-		return seen.why(what, ErrNotAcquired, now)
+		return seen.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)
 	case err == ErrNotAcquired && seen.told():
 		return fmt.Errorf("%w: %s", err, seen.text(now))
 	}
 	return err
+}
+
+// timedOut is the error of a wait, limit, that is over and has seen nothing. For waited Redis was silent
+// then: only if that is long enough does it count as unreachable, as for the end of a context. See settle.
+func timedOut(limit, waited time.Duration) error {
+	limit = wire.Rounded(limit)
+	if waited < protocol.GiveUpGrace {
+		return fmt.Errorf("%w: timed out after %v, before Redis has answered", ErrNotAcquired, limit)
+	}
+	return fmt.Errorf("timed out after %v; %w", limit, ErrUnreachable)
 }
 
 // unanswered makes a failed call match ErrUnreachable, whatever ended it,

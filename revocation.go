@@ -95,14 +95,14 @@ func (h *hold) listen(l *Lease) {
 	case requests == nil || h.state != held || h.closing:
 		h.unlock()
 		return
-	case h.seldomLocked().hears != nil:
-		if h.hears.was {
+	case h.hearsLocked() != nil:
+		if h.wasAskedLocked() {
 			l.tellLocked()
 		}
 		h.unlock()
 		return
 	}
-	h.hears = &hears{h: h}
+	h.seldomLocked().hears = &hears{h: h}
 	h.seldom.addLocked(h.hears)
 	h.unlock()
 	// It looks even if the subscription fails, and again when it is confirmed.
@@ -121,11 +121,26 @@ func (h *hold) listen(l *Lease) {
 	})
 }
 
+// hearsLocked is how the hold hears of requests; nil: it does not.
+func (h *hold) hearsLocked() *hears {
+	if h.seldom == nil {
+		return nil
+	}
+	e, _ := h.hears.(*hears)
+	return e
+}
+
+// wasAskedLocked reports whether the holder has heard a request to release.
+func (h *hold) wasAskedLocked() bool {
+	e := h.hearsLocked()
+	return e != nil && e.was
+}
+
 // hearsBy keeps the subscription of a hold, unless it is not needed any more.
 func (h *hold) hearsBy(end func()) {
 	h.lock()
 	if h.listensLocked() {
-		h.hears.end = end
+		h.hearsLocked().end = end
 		end = nil
 	}
 	h.unlock()
@@ -136,7 +151,8 @@ func (h *hold) hearsBy(end func()) {
 
 // listensLocked reports whether the hold has yet to hear a request.
 func (h *hold) listensLocked() bool {
-	return h.seldom != nil && h.hears != nil && !h.hears.was && h.state == held
+	e := h.hearsLocked()
+	return e != nil && !e.was && h.state == held
 }
 
 // looksNow has the watchdog look for the key at once: there may have been a request.
@@ -144,7 +160,7 @@ func (h *hold) looksNow() {
 	h.lock()
 	defer h.unlock()
 	if h.listensLocked() {
-		h.hears.next = h.core.c.now()
+		h.hearsLocked().next = h.core.c.now()
 		h.core.c.watchdog.Hurry(&h.Entry)
 	}
 }

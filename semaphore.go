@@ -189,7 +189,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	ctx, cancel := o.within(caller)
 	defer cancel()
 	a.inquire(c, l.id(), a)
-	a.need, a.crowded, a.observed = a.n, s.asks, observed
+	a.Need, a.Crowded, a.observed = a.n, s.asks, observed
 	a.wait, a.limit, a.sentinel = wait && !o.looksOnce(), o.wait, ErrNotAcquired
 	if err = a.run(caller, ctx); err != nil {
 		err = l.error(err)
@@ -229,7 +229,7 @@ func (a *taking) look(ctx context.Context) found {
 	switch r.Outcome.Verdict {
 	case protocol.Granted:
 		a.took = true
-		c.stopOf("granted", a.number)
+		c.stopOf("granted", a.Who)
 		if c.isClosing() {
 			return found{err: ErrClosed}
 		}

@@ -35,7 +35,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 
 	// Goroutines that end at once are waited for in any case, so that nothing of
 	// the client runs any more, but not those that hang in go-redis.
-	c.lines.close()
+	c.lines.Close()
 	moment, cancel := context.WithTimeout(context.Background(), protocol.GiveUpGrace)
 	defer cancel()
 	_ = c.hub.Close(moment)

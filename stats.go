@@ -31,7 +31,7 @@ func (c *Client) Stats() Stats {
 	return Stats{
 		Holds:          c.watchdog.count(),
 		CleanUps:       c.cleanups.Count(),
-		Waiters:        c.lines.count(),
+		Waiters:        c.lines.Count(),
 		Renewals:       c.totals.renewals.Load(),
 		FailedRenewals: c.totals.failedRenewals.Load(),
 		Losses:         c.totals.losses.Load(),
@@ -67,16 +67,6 @@ func (h *hold) openTo(all []*Lease) []*Lease {
 		}
 	}
 	return all
-}
-
-// count is how many wait in any line.
-func (q *lines) count() (n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, l := range q.byKey {
-		n += l.waiters.Len()
-	}
-	return n
 }
 
 // lateRenewals is for how many holds no renewal was confirmed for two thirds of their lease or

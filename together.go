@@ -38,8 +38,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	if err := options(cores[0], &opts, r.opts); err != nil { // they are of one type and Client
 		return false, err
 	}
-	var attempts []*attempt
-	id := c.newID()
+	attempts, id := []*attempt(nil), c.newID()
 	for _, l := range cores {
 		a := &attempt{core: l, waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
 		if own := r.outer.own(); own != nil {
@@ -50,7 +49,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 			}
 			defer a.owned.ops.Give()
 		}
-		if r.outer.held(l, protocol.Exclusive) != nil || wait && c.lines.waiting(l.line(id.ID)) > 0 {
+		if r.outer.held(l, protocol.Exclusive) != nil || wait && c.lines.Waiting(l.line(id.ID)) > 0 {
 			return false, nil
 		}
 		attempts = append(attempts, a)
@@ -66,10 +65,10 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	r.told = err
 	if err == nil && !done {
 		if !wait {
-			cores[0].nameHolder(&attempts[0].seen)
+			cores[0].nameHolder(&attempts[0].Seen)
 		}
-		attempts[0].seen.toldTo(c.id, 0, cores[0].toEnterAgain)
-		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].seen.text(c.env.Clock.Now()))
+		attempts[0].Seen.toldTo(c.id, 0, cores[0].toEnterAgain)
+		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Seen.text(c.env.Clock.Now()))
 	}
 	if !wait { // else, if one of them is held, it is waited for step by step
 		err = r.told
@@ -92,13 +91,14 @@ func (r *round) tell(attempts []*attempt) {
 // all sends the one request of together, and handles the answer.
 func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Request[protocol.Entered], wait bool) (done bool, err error) {
 	first := attempts[0]
+	first.Asks = first
 	c := first.core.c
 	asked, cancel := r.bound(ctx)
 	defer cancel()
 	first.looks()
 	if err := first.core.asks.Ready(asked); err != nil {
 		first.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
-		first.seen.settle(c.env.Clock.Now(), false)
+		first.Seen.settle(c.env.Clock.Now(), false)
 		return false, first.interrupted(ctx, err)
 	}
 	sent := c.now()
@@ -106,7 +106,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.sees(&ans, true)
 	err = ans.Err
 	if err != nil {
-		first.seen.settle(c.env.Clock.Now(), false)
+		first.Seen.settle(c.env.Clock.Now(), false)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {

@@ -171,7 +171,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
 	d.letOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.asks) != nil)
 	if protocol.Takes(h.core.asks) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
-		c.lines.wake(h.core.id())
+		c.lines.Wake(h.core.id())
 	}
 	d.reconsider(r)
 	switch {

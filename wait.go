@@ -8,87 +8,89 @@ import (
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wait"
 )
 
-// line is where the attempt waits in this client. An attempt that may enter because of
+// Line is where the attempt waits in this client. An attempt that may enter because of
 // its caller's hold of the other side does not wait behind others: they may wait for
 // that very hold to end. Nor do others wait behind one that needs more permits than there
 // are.
-func (a *attempt) line() lineKey {
+func (a *attempt) Line() wait.Key {
 	key := a.core.line(a.ID)
 	switch {
 	case a.outer != nil:
-		key.id = a.ID
-	case a.aside && key.id == "":
-		key.id = strconv.Itoa(protocol.Takes(a.core.asks)) // those that need as many stand together
+		key.ID = a.ID
+	case a.Aside && key.ID == "":
+		key.ID = strconv.Itoa(protocol.Takes(a.core.asks)) // those that need as many stand together
 	}
 	return key
 }
 
-// look implements asker.
-func (a *attempt) look(ctx context.Context) outcome {
-	a.Leads, a.Reserve = a.place != nil, 0
-	if a.place != nil && a.takes() && a.c.lines.othersBehind(a.place) {
+// Look implements wait.Asker.
+func (a *attempt) Look(ctx context.Context) (left *wait.Left[sight], rest time.Duration, err error) {
+	a.Leads, a.Reserve = a.Place != nil, 0
+	if a.Place != nil && a.takes() && a.Lines.OthersBehind(a.Place) {
 		a.Reserve = a.core.opts.handOverBounds().passes
 	}
 	lease, rest, err := a.try(ctx)
-	return outcome{a.takesAway(lease), rest, err}
+	return a.takesAway(lease), rest, err
 }
 
 // takesAway notes the lease that the attempt has got, and returns how it leaves its line; nil: it has none.
-func (a *attempt) takesAway(lease *Lease) *handOver {
+func (a *attempt) takesAway(lease *Lease) *wait.Left[sight] {
 	a.lease = lease
-	return a.handOverOf(lease)
+	return a.leftWith(lease)
 }
 
-// handOverOf is how a waiter leaves its line with a lease; nil: it has none.
-func (a *attempt) handOverOf(lease *Lease) *handOver {
+// leftWith is how a waiter leaves its line with a lease; nil: it has none.
+func (a *attempt) leftWith(lease *Lease) *wait.Left[sight] {
 	if lease == nil {
 		return nil
 	}
 	h := lease.of.(*hold)
 	if protocol.Takes(a.core.asks) > 0 {
-		return &handOver{
-			hold: &a.room, beside: &a.room, round: a.refused,
-			seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.room.until)},
+		return &wait.Left[sight]{
+			Beside: true, Permits: a.last.room, Until: a.last.until, Round: a.last.refused,
+			Seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
 		}
 	}
-	return &handOver{
-		hold: h, shared: h.core.side == protocol.Shared, passes: h.handsOver(), round: a.refused,
-		seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.restOfLease())},
+	return &wait.Left[sight]{
+		Hold: h, Shared: h.core.side == protocol.Shared, Passes: h.handsOver(), Round: a.last.refused,
+		Seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.RestOfLease())},
 	}
 }
 
-// sleeps implements taker.
-func (a *attempt) sleeps(w *waiter, poked bool) {
-	as := a.stands
-	if !a.Placed || as.id != a.ID { // not any more
-		as = standby{}
+// Sleeps implements wait.Taker.
+func (a *attempt) Sleeps(w *wait.Waiter[sight], poked bool) {
+	as := a.turn.stands
+	if !a.Placed || as.ID != a.ID { // not any more
+		as = wait.StandBy{}
 	}
-	if a.c.lines.sleeps(w, poked && a.takes(), as) {
+	if a.Lines.Sleeps(w, poked && a.takes(), as) {
 		if asks := protocol.StandingOf(a.core.asks); asks != nil {
 			a.listenForTurns(w, asks)
 		}
 	}
 }
 
-// given implements taker.
-func (a *attempt) given(ctx context.Context, g gift, why error) (*handOver, error) {
+// Given implements wait.Taker.
+func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[sight], error) {
 	var lease *Lease
-	if g.pass != nil {
-		lease, why = a.receive(ctx, g.pass, why)
-	} else {
-		lease, why = a.granted(ctx, g.grant, why)
+	switch g := given.(type) {
+	case *pass:
+		lease, why = a.receive(ctx, g, why)
+	case *wait.Grant:
+		lease, why = a.granted(ctx, g, why)
 	}
 	return a.takesAway(lease), why
 }
 
-// withdraw implements asker. It ends what a look without an answer may have been granted, or a copy of it may be
+// Withdraw implements wait.Asker. It ends what a look without an answer may have been granted, or a copy of it may be
 // yet, before the attempt waits behind others. Those may wait for that very grant, and only
 // a look would find it. A place among the readers is given up too: if those are admitted,
 // writers wait until each of them comes, and those in front of it may wait for the writers.
 // The next look is for another hold.
-func (a *attempt) withdraw() {
+func (a *attempt) Withdraw() {
 	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.asks) != nil)) {
 		return
 	}
@@ -100,55 +102,60 @@ func (a *attempt) withdraw() {
 // newID has the attempt ask for another hold.
 func (a *attempt) newID() {
 	a.HoldID = a.core.asks.NewID()
-	a.number = a.Number
+	a.Who = a.Number
 }
 
-// begins implements taker. A client that listens already need not look again when it begins to listen.
-func (a *attempt) begins(w *waiter) {
-	if a.listens {
-		a.hear(w, a.hearLock)
+// Begins implements wait.Taker. A client that listens already need not look again when it begins to listen.
+func (a *attempt) Begins(w *wait.Waiter[sight]) {
+	if a.first.listens {
+		a.Hear(w, a.hearLock)
 	}
 }
 
 func (a *attempt) hearLock(notify func()) (end func()) { return a.core.asks.Listen(a.ID, notify) }
 
-// listen implements asker.
-func (a *attempt) listen(w *waiter) {
-	if a.listens || a.joins {
-		a.listens, a.joins = false, false
+// Listen implements wait.Asker.
+func (a *attempt) Listen(w *wait.Waiter[sight]) {
+	if a.first.listens || a.first.joins {
+		a.first.listens, a.first.joins = false, false
 		a.observed.contends()
 	}
-	if a.rank != 0 && protocol.SuccessionOf(a.core.asks) != nil {
-		a.c.lines.stands(w, a.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
+	if a.last.rank != 0 && protocol.SuccessionOf(a.core.asks) != nil {
+		a.Lines.Stands(w, a.last.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
 	}
-	a.hear(w, a.hearLock)
-	if a.aside {
+	a.Hear(w, a.hearLock)
+	if a.Aside {
 		a.listenForMore(w)
 	}
 }
 
-// failed implements taker.
-func (a *attempt) failed(w *waiter, began time.Time, err error) error {
-	if why := a.told(w); why != nil {
-		return why // it says more
+// Hears implements wait.Taker: those who run a function in this client tell those behind them that it has failed.
+func (a *attempt) Hears() bool { return protocol.Shares(a.core.asks) }
+
+// Failed implements wait.Taker.
+func (a *attempt) Failed(w *wait.Waiter[sight], began time.Time, err error) error {
+	if a.Hears() {
+		if why := a.Lines.Told(w); why != nil {
+			return why // it says more
+		}
 	}
 	var s *settled
 	if errors.As(err, &s) {
 		// Those who came before the look, or before the failure that it found, need not look.
-		a.c.lines.fail(w, began.Add(-s.ago), err)
+		a.Lines.Fail(w, began.Add(-s.ago), err)
 	}
 	return err
 }
 
-// hesitates implements taker.
-func (a *attempt) hesitates(w *waiter) time.Duration {
-	return protocol.Hesitation(a.core.asks, a.Clashes, a.c.lines.crowded(w))
+// Hesitates implements wait.Taker.
+func (a *attempt) Hesitates(w *wait.Waiter[sight]) time.Duration {
+	return protocol.Hesitation(a.core.asks, a.Clashes, a.Lines.Crowded(w))
 }
 
 // looks notes that a look begins.
 func (a *attempt) looks() {
-	a.seen.asked = a.core.c.env.Clock.Now()
-	a.show()
+	a.Seen.asked = a.core.c.env.Clock.Now()
+	a.Show()
 }
 
 // sees notes the outcome of a look, to which replicas had to answer or not.
@@ -157,40 +164,40 @@ func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.seen.answered(r, a.core.c.env.Clock.Now(), within)
-	a.show()
+	a.Seen.answered(r, a.core.c.env.Clock.Now(), within)
+	a.Show()
 }
 
-// mayStandBy reports whether a look may stand by, or end that: see passing.go.
+// mayStandBy reports whether a look may stand by, or end that: see internal/wait/passing.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
 	return protocol.StandingOf(l.asks) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
-		l.c.lines.hearsTurns(a.line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
+		a.Lines.HearsTurns(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
 // listenForTurns has the line of w listen for turns from now on.
-func (a *attempt) listenForTurns(w *waiter, asks protocol.Standing) {
+func (a *attempt) listenForTurns(w *wait.Waiter[sight], asks protocol.Standing) {
 	c := a.core.c
-	c.lines.hearTurns(w, asks.ListenForTurns(func(t protocol.Turn) {
-		c.lines.turn(w.line, &t, c.now(), c.cfg.watchdogLease/3)
+	a.Lines.HearTurns(w, asks.ListenForTurns(func(t protocol.Turn) {
+		c.lines.Turn(w, &t, c.now(), c.cfg.watchdogLease/3)
 	}))
 }
 
 // listenForMore has the line of w listen for permits that are added: one that needs more than
 // there are does not stand in the queue in Redis, and nobody else wakes it.
-func (a *attempt) listenForMore(w *waiter) {
-	c := a.core.c
+func (a *attempt) listenForMore(w *wait.Waiter[sight]) {
 	if asks, is := a.core.asks.(protocol.Growing); is && !a.more {
-		end := asks.ListenForMore(func() { c.lines.newsFor(w.line) })
+		lines := a.Lines
+		end := asks.ListenForMore(func() { lines.NewsFor(w) })
 		a.more = end != nil
-		c.lines.hearTurns(w, end)
+		lines.HearTurns(w, end)
 	}
 }
 
-// pause implements asker.
-func (a *attempt) pause(w *waiter, look int, rest time.Duration, err error) time.Duration {
+// Pause implements wait.Asker.
+func (a *attempt) Pause(w *wait.Waiter[sight], look int, rest time.Duration, err error) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
-	if err == nil && a.c.glances.relieve(w, l.asks, rest) {
+	if err == nil && a.Lines.Relieve(w, protocol.GlancedOf(l.asks), rest) {
 		return seam.FarAway
 	}
 	pause := min(cfg.longestPoll, protocol.LongestPause(l.asks, a.Number, look))
@@ -230,7 +237,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	case c.isClosing():
 		why = ErrClosed
 	case !c.now().Before(p.deadline):
-		why = errTooLate // the process was stopped
+		why = wait.ErrTooLate // the process was stopped
 	}
 	if a.Placed { // it stands by
 		// The next release of another client must not grant it anything.
@@ -247,7 +254,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	if !d.passOn() {
 		a.undo(d.task, h.untilLocked())
 	}
-	if why == errTooLate {
+	if why == wait.ErrTooLate {
 		// It may have stood by, and a copy of what ends that come late: it waits for another hold.
 		a.newID()
 	}
@@ -256,21 +263,21 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 
 // granted makes a lease of a hold that Redis has granted at the release of the one before. If
 // the wait has ended meanwhile, for the reason why, giveUp ends the hold.
-func (a *attempt) granted(ctx context.Context, g *grant, why error) (*Lease, error) {
+func (a *attempt) granted(ctx context.Context, g *wait.Grant, why error) (*Lease, error) {
 	a.core.c.env.Stop("passed")
-	a.unsure = a.unsure || g.unsure
+	a.unsure = a.unsure || g.Unsure
 	if why == nil {
 		why = ctx.Err()
 	}
 	if why != nil {
 		return nil, why
 	}
-	a.inRow = g.inRow
-	lease, err := a.accept(g.sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
-		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.token, Reserved: g.reserved},
+	a.turn.inRow = g.InRow
+	lease, err := a.accept(g.Sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
+		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.Token, Reserved: g.Reserved},
 	})
 	if worthRepeating(err) {
-		err = errTooLate
+		err = wait.ErrTooLate
 	}
 	return lease, err
 }

@@ -122,7 +122,7 @@ func TestReplicasAcknowledgeWrites(t *testing.T) {
 	conn := r.Master.Client().Conn()
 	defer conn.Close()
 	must(t, conn.Set(ctx, "k", "v", 0).Err())
-	if n, err := conn.Wait(ctx, 2, time.Second).Result(); n != 2 || err != nil {
+	if n, err := conn.Wait(ctx, 2, 20*time.Second).Result(); n != 2 || err != nil {
 		t.Fatalf("WAIT: %d, %v", n, err)
 	}
 	for _, s := range r.Replicas {

@@ -26,6 +26,7 @@ var failedOnce = []struct {
 	{"", "everything", 982, "the same"},
 	{"", "everything", 133, "a late copy came back after a loss had taken its tombstone: the judge was wrong"},
 	{"fair permits", "everything", 1795420134877361234, "the same"},
+	{"multi of many kinds", "calm", 1795676171920683419, "the wait ended within the first request to a member, and that was taken for an outage"},
 }
 
 func TestSeedsThatFailedOnce(t *testing.T) {
@@ -34,7 +35,8 @@ func TestSeedsThatFailedOnce(t *testing.T) {
 			t.Parallel()
 			s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == f.scenario })]
 			if f.kind != "" {
-				s.kind = kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == f.kind })]
+				all := slices.Concat(kinds, multiKinds)
+				s.kind = all[slices.IndexFunc(all, func(k kind) bool { return k.name == f.kind })]
 			}
 			complain(t, f.seed, lockRun(t, f.seed, s))
 		})

@@ -86,7 +86,7 @@ func (m *fairModel) remove(i int) {
 
 // leave takes one of ours out of the line. If that was the first of its client, the next one
 // of the client looks now, for the second time, unless a release of the client has granted the
-// hold to the one that leaves: see queue.go. It reports whether that look was made, which
+// hold to the one that leaves: see internal/wait/queue.go. It reports whether that look was made, which
 // sweeps the line.
 func (m *fairModel) leave(i int, byRelease bool) (looked bool) {
 	of := m.line[i].of

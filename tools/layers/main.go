@@ -30,7 +30,7 @@ var house = [][]string{
 	{"internal/notify"},
 	{"internal/pubsub"},
 	{"internal/protocol"},
-	{"internal/timers", "internal/watch"},
+	{"internal/timers", "internal/wait", "internal/watch"},
 	{"internal/presence"},
 	{"internal/quorum"},
 	{"."},
@@ -38,7 +38,7 @@ var house = [][]string{
 
 func main() {
 	dir := flag.String("dir", ".", "folder of the root package")
-	cycle := flag.Int("cycle", 4, "most files in one circle")
+	cycle := flag.Int("cycle", 3, "most files in one circle")
 	verbose := flag.Bool("v", false, "print which file knows which")
 	flag.Parse()
 	root, err := load(*dir)

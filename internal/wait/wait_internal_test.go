@@ -1,4 +1,4 @@
-package rlock
+package wait
 
 import (
 	"context"
@@ -9,20 +9,42 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // lineTest is the lines of a client, whose subscriptions are counted.
 type lineTest struct {
-	lines
+	*Lines[string]
 	open   int
 	notify func() // of the latest subscription
 }
 
-func keyOf(name string) lineKey { return lineKey{lock: protocol.LockID{Name: name}} }
+func keyOf(name string) Key { return Key{Lock: protocol.LockID{Name: name}} }
+
+// newLines returns the lines of a client that has no server.
+func newLines() *Lines[string] {
+	env := &seam.Env{Clock: seam.SystemClock{}}
+	timeline := clock.NewTimeline(env.Clock)
+	return New(Config[string]{
+		Env: env, Timeline: &timeline, Running: &wire.Tally{}, Closing: make(chan struct{}), Closed: errors.New("closed"),
+		LongestPoll: seam.FarAway, LongestOutage: time.Minute, Keep: keep, MostKept: mostKept,
+		Transient: func(error) bool { return false },
+	})
+}
+
+// What New is told of in these tests.
+const (
+	keep     = 3 * time.Second
+	mostKept = 1000
+)
+
+func newTest() *lineTest { return &lineTest{Lines: newLines()} }
 
 // enter joins a line as its head and subscribes it.
-func (q *lineTest) enter(key lineKey, news int64) *waiter {
+func (q *lineTest) enter(key Key, news int64) *Waiter[string] {
 	w, _ := q.join(key, time.Now(), news)
 	q.subscribe(w, func(notify func()) func() {
 		q.open++
@@ -32,7 +54,7 @@ func (q *lineTest) enter(key lineKey, news int64) *waiter {
 	return w
 }
 
-func poked(w *waiter) bool {
+func poked(w *Waiter[string]) bool {
 	select {
 	case <-w.wake:
 		return true
@@ -41,20 +63,19 @@ func poked(w *waiter) bool {
 	}
 }
 
-var gotIt = &handOver{hold: &hold{}}
+var gotIt = &Left[string]{Hold: &room{}}
 
 // A waiter becomes the head, behind room that is too small for it. There is news before it has
 // woken up to that, so both are one poke.
 func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
 	for _, news := range []bool{false, true} {
-		var q lineTest
+		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
 		second, _ := q.join(key, time.Now(), 0)
 		q.needs(second, 2)
 		q.sees(first)
-		left := &room{left: 1}
-		q.leave(first, &handOver{hold: left, beside: left})
+		q.leave(first, &Left[string]{Beside: true, Permits: 1})
 		if news {
 			q.notify()
 		}
@@ -62,35 +83,35 @@ func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
 			t.Errorf("with news: %v, it learns %+v", news, n)
 		}
 		q.leave(second, nil)
-		q.close()
+		q.Close()
 	}
 }
 
 func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 	for name, test := range map[string]struct {
-		between func(q *lineTest, key lineKey)
+		between func(q *lineTest, key Key)
 		again   bool
 	}{
-		"nothing":         {func(*lineTest, lineKey) {}, false},
-		"a message":       {func(q *lineTest, _ lineKey) { q.notify() }, true},
-		"a local release": {func(q *lineTest, key lineKey) { q.wake(key.lock) }, true},
-		"another waiter that heard a message": {func(q *lineTest, key lineKey) {
+		"nothing":         {func(*lineTest, Key) {}, false},
+		"a message":       {func(q *lineTest, _ Key) { q.notify() }, true},
+		"a local release": {func(q *lineTest, key Key) { q.Wake(key.Lock) }, true},
+		"another waiter that heard a message": {func(q *lineTest, key Key) {
 			w := q.enter(key, 0)
 			q.notify()
 			q.leave(w, gotIt)
 		}, true},
-		"its end, and a new line": {func(q *lineTest, key lineKey) {
+		"its end, and a new line": {func(q *lineTest, key Key) {
 			q.expireAll()
 			q.leave(q.enter(key, 0), gotIt)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var q lineTest
-			defer q.close()
+			q := newTest()
+			defer q.Close()
 			key := keyOf("a")
 			q.leave(q.enter(key, 0), gotIt)
-			_, news, _ := q.latest(key)
-			test.between(&q, key) // while the first look is under way
+			_, news, _ := q.Latest(key)
+			test.between(q, key) // while the first look is under way
 			w := q.enter(key, news)
 			if q.open != 1 {
 				t.Errorf("%d subscriptions", q.open)
@@ -107,32 +128,32 @@ func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 }
 
 // expireAll removes the lines that are kept, before their time.
-func (q *lines) expireAll() {
-	q.close()
+func (q *lineTest) expireAll() {
+	q.Close()
 	q.closed = false
 }
 
 func TestLinesAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q lineTest
+		q := newTest()
 		a, b := keyOf("a"), keyOf("b")
 		q.leave(q.enter(a, 0), gotIt)
-		time.Sleep(keepLine / 2)
+		time.Sleep(keep / 2)
 		synctest.Wait()
 		q.leave(q.enter(b, 0), gotIt)
-		time.Sleep(keepLine/2 - time.Nanosecond)
+		time.Sleep(keep/2 - time.Nanosecond)
 		synctest.Wait()
 		if q.open != 2 {
 			t.Fatalf("%d subscriptions are kept", q.open)
 		}
 		w := q.enter(a, 0) // it is not kept any more, but used
-		time.Sleep(keepLine/2 + time.Second)
+		time.Sleep(keep/2 + time.Second)
 		synctest.Wait()
 		if q.open != 1 || q.byKey[b] != nil {
 			t.Fatalf("%d subscriptions are left", q.open)
 		}
 		q.leave(w, gotIt)
-		time.Sleep(keepLine + time.Second)
+		time.Sleep(keep + time.Second)
 		synctest.Wait()
 		if q.open != 0 || len(q.byKey) != 0 || q.kept.Len() != 0 {
 			t.Fatalf("%d subscriptions are left", q.open)
@@ -141,10 +162,10 @@ func TestLinesAreKeptForAWhile(t *testing.T) {
 }
 
 func TestLinesThatAreNotKept(t *testing.T) {
-	var q lineTest
+	q := newTest()
 	q.leave(q.enter(keyOf("given up"), 0), nil)
 	own := keyOf("place of its own in Redis")
-	own.id = "1"
+	own.ID = "1"
 	q.leave(q.enter(own, 0), gotIt)
 	if q.open != 0 || len(q.byKey) != 0 {
 		t.Fatalf("%d subscriptions are kept", q.open)
@@ -156,7 +177,7 @@ func TestLinesThatAreNotKept(t *testing.T) {
 		t.Fatalf("%d subscriptions are kept", q.open)
 	}
 	late := q.enter(keyOf("late"), 0)
-	q.close()
+	q.Close()
 	q.leave(late, gotIt)
 	if q.open != 0 || len(q.byKey) != 0 {
 		t.Fatalf("%d subscriptions are left after the end", q.open)
@@ -165,106 +186,137 @@ func TestLinesThatAreNotKept(t *testing.T) {
 
 // A client knows of those who listen beside it, and lets them go first.
 func TestHeadMakesWayForThoseWhoListen(t *testing.T) {
-	q := &lineTest{}
+	q := newTest()
 	key := keyOf("a")
-	if n := q.heard(key, 5, false); n != 5 || q.byKey[key] != nil {
+	if n := q.Heard(key, 5, false); n != 5 || q.byKey[key] != nil {
 		t.Fatalf("%d others listen, and a line was made: %v", n, q.byKey[key])
 	}
 	w := q.enter(key, 0)
 	for heard, others := range []int{0, 0, 1, 2} {
-		if n := q.heard(key, heard, false); n != others || q.crowded(w) != (others > 1) {
-			t.Fatalf("%d listen: %d others, a crowd: %v", heard, n, q.crowded(w))
+		if n := q.Heard(key, heard, false); n != others || q.Crowded(w) != (others > 1) {
+			t.Fatalf("%d listen: %d others, a crowd: %v", heard, n, q.Crowded(w))
 		}
 	}
 	if d := q.yieldsFor(w, 0); d > 0 {
 		t.Fatalf("it makes way for %v before it has had the lock", d)
 	}
-	q.yield(key, 100)
+	q.Yield(key, 100)
 	if d := q.yieldsFor(w, 40); d != 60 {
 		t.Fatalf("it makes way for %v, want 60ns", d)
 	}
 	q.leave(w, gotIt)
-	if n := q.heard(keyOf("b"), 1, true); n != 1 {
+	if n := q.Heard(keyOf("b"), 1, true); n != 1 {
 		t.Fatalf("%d others", n)
 	}
-	q.yield(keyOf("b"), 100) // nobody waits, but the next one of this client knows it
-	if waiting, _, yields := q.latest(keyOf("b")); waiting != 0 || yields != 100 {
+	q.Yield(keyOf("b"), 100) // nobody waits, but the next one of this client knows it
+	if waiting, _, yields := q.Latest(keyOf("b")); waiting != 0 || yields != 100 {
 		t.Fatalf("%d wait, it makes way until %v", waiting, yields)
 	}
-	q.close()
+	q.Close()
 }
 
-// pool is what inquiries of a test ask for: some units, as a semaphore has.
+// pool is what waiters of a test ask for: some units, as a semaphore has.
 type pool struct {
+	*Lines[string]
 	mu     sync.Mutex
 	free   int64
 	looks  int
 	looked func() // during a look
+	serial int64
 }
 
-type poolSeeker struct {
+// poolCall is a call for some of them.
+type poolCall struct {
+	Call[string]
 	*pool
-	need int64
+	forAll bool // what the head finds is true for all who waited before it looked
 }
 
-func (p poolSeeker) look(context.Context) found {
+var poolLine = keyOf("pool")
+
+func (c *poolCall) Line() Key { return poolLine }
+
+func (c *poolCall) Look(context.Context) (left *Left[string], rest time.Duration, err error) {
+	var joined, taken int64
+	if c.Place != nil {
+		joined, taken = c.SoFar(c.Place)
+	}
+	p := c.pool
 	p.mu.Lock()
 	p.looks++
 	free, looked := p.free, p.looked
-	if free >= p.need {
-		p.free -= p.need
+	if free >= c.Need {
+		p.free -= c.Need
 	}
 	p.mu.Unlock()
 	if looked != nil {
 		looked()
 	}
-	if free >= p.need {
-		return found{done: true, room: free - p.need}
+	switch {
+	case free < c.Need:
+		return nil, -1, nil
+	case c.Place == nil:
+		return &Left[string]{}, 0, nil
+	case c.forAll:
+		return &Left[string]{UpTo: joined}, 0, nil
 	}
-	return found{rest: -1, said: said{"# are free", free}}
+	return &Left[string]{Room: free - c.Need, Taken: taken}, 0, nil
 }
 
-func (poolSeeker) giveUp() bool                      { return false }
-func (poolSeeker) listen(notify func()) (end func()) { notify(); return func() {} }
-func (p *pool) ask(c *Client, ctx context.Context, need int64, forAll bool) chan error {
-	q := &inquiry{wait: true, forAll: forAll, sentinel: ErrNotAcquired}
-	q.inquire(c, protocol.LockID{Name: "pool"}, poolSeeker{p, need})
-	q.need = need
+func (c *poolCall) Listen(w *Waiter[string]) {
+	c.Hear(w, func(notify func()) (end func()) { notify(); return func() {} })
+}
+
+func (c *poolCall) Withdraw()     {}
+func (c *poolCall) Contends()     {}
+func (c *poolCall) Shows(*string) {}
+func (c *poolCall) Pause(*Waiter[string], int, time.Duration, error) time.Duration {
+	return seam.FarAway
+}
+
+func newPool() *pool { return &pool{Lines: newLines()} }
+
+func (p *pool) ask(ctx context.Context, need int64, forAll bool) chan error {
+	p.serial++
+	c := &poolCall{pool: p, forAll: forAll}
+	c.Call = Call[string]{Lines: p.Lines, Asks: c, Who: p.serial, Need: need, Longest: time.Minute}
 	done := make(chan error, 1)
-	go func() { done <- q.run(ctx, ctx) }()
+	go func() {
+		c.Sleeper.Begin(p.cfg.Env)
+		defer c.Sleeper.Stop()
+		done <- c.Await(ctx, 0, 0)
+	}()
 	return done
 }
 
-func (p *pool) add(c *Client, n int64) {
+func (p *pool) add(n int64) {
 	p.mu.Lock()
 	p.free += n
 	p.mu.Unlock()
-	c.lines.wake(protocol.LockID{Name: "pool"})
+	p.Wake(poolLine.Lock)
 }
 
 // Each wake-up comes when the waiter that gets it is canceled too. None is lost, and
 // canceled waiters do not look.
 func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := unserved(t, WithLongestPoll(MaxLease))
-		defer c.watchdog.Close()
-		p := &pool{}
+		p := newPool()
 		const waiters = 1000
 		var ends []context.CancelFunc
 		var outcomes []chan error
 		for range waiters {
 			ctx, cancel := context.WithCancel(t.Context())
 			ends = append(ends, cancel)
-			outcomes = append(outcomes, p.ask(c, ctx, 1, false))
+			outcomes = append(outcomes, p.ask(ctx, 1, false))
 			synctest.Wait()
 		}
-		last := p.ask(c, t.Context(), 1, false)
+		last := p.ask(t.Context(), 1, false)
 		synctest.Wait()
 		before := p.looks
 		// Who is woken goes on when the test says so.
 		woken := make(chan struct{})
-		c.env.Gate = func(string) { <-woken }
-		p.add(c, 1)
+		p.cfg.Env.Gate = func(string) { <-woken }
+		p.add(1)
 		for _, cancel := range ends {
 			synctest.Wait() // the first of them has been woken
 			cancel()
@@ -272,7 +324,7 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 		}
 		woken <- struct{}{} // the last waiter
 		for _, o := range outcomes {
-			if err := <-o; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrNotAcquired) {
+			if err := <-o; !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
 		}
@@ -288,7 +340,7 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 		if n := p.looks - before; n != 1 {
 			t.Errorf("%d looks, not that of the last waiter alone", n)
 		}
-		c.lines.close()
+		p.Close()
 	})
 }
 
@@ -296,13 +348,11 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 // there is room for.
 func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := unserved(t, WithLongestPoll(MaxLease))
-		defer c.watchdog.Close()
-		p := &pool{}
+		p := newPool()
 		needs := []int64{2, 1, 1, 3, 1, 5, 1}
 		var outcomes []chan error
 		for _, n := range needs {
-			outcomes = append(outcomes, p.ask(c, t.Context(), n, false))
+			outcomes = append(outcomes, p.ask(t.Context(), n, false))
 			synctest.Wait()
 		}
 		p.mu.Lock()
@@ -310,7 +360,7 @@ func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
 		p.looked = func() { time.Sleep(time.Second) } // a slow server
 		p.mu.Unlock()
 		start := time.Now()
-		p.add(c, 9) // not enough for the sixth, behind whom the seventh waits
+		p.add(9) // not enough for the sixth, behind whom the seventh waits
 		for _, o := range outcomes[:5] {
 			if err := <-o; err != nil {
 				t.Fatal(err)
@@ -324,34 +374,32 @@ func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
 		if p.looks > 7 || p.free != 1 {
 			t.Errorf("%d looks, %d are left", p.looks, p.free)
 		}
-		p.add(c, 5)
+		p.add(5)
 		for _, o := range outcomes[5:] {
 			if err := <-o; err != nil {
 				t.Fatal(err)
 			}
 		}
-		c.lines.close()
+		p.Close()
 	})
 }
 
 // What the head has found is true for all who waited before it looked, and for no other.
 func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := unserved(t, WithLongestPoll(MaxLease))
-		defer c.watchdog.Close()
-		p := &pool{}
+		p := newPool()
 		var outcomes []chan error
 		for range 100 {
-			outcomes = append(outcomes, p.ask(c, t.Context(), 1, true))
+			outcomes = append(outcomes, p.ask(t.Context(), 1, true))
 			synctest.Wait()
 		}
 		p.mu.Lock()
 		p.looks = 0
 		p.looked = func() { time.Sleep(time.Second) }
 		p.mu.Unlock()
-		p.add(c, 1)
+		p.add(1)
 		synctest.Wait()
-		late := p.ask(c, t.Context(), 1, true)
+		late := p.ask(t.Context(), 1, true)
 		for _, o := range outcomes {
 			if err := <-o; err != nil {
 				t.Fatal(err)
@@ -367,39 +415,37 @@ func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 		if p.looks > 3 {
 			t.Errorf("%d looks", p.looks)
 		}
-		p.add(c, 1)
+		p.add(1)
 		if err := <-late; err != nil {
 			t.Fatal(err)
 		}
-		c.lines.close()
+		p.Close()
 	})
 }
 
 // stand lets a waiter stand in a queue in Redis, with a rank. notify confirms its subscription,
 // and then brings messages.
-func (q *lineTest) stand(id string, rank int64) (w *waiter, notify func()) {
+func (q *lineTest) stand(id string, rank int64) (w *Waiter[string], notify func()) {
 	key := keyOf("a")
-	key.id = id
+	key.ID = id
 	w = q.enter(key, 0)
-	q.stands(w, rank, protocol.Heir{ID: id})
+	q.Stands(w, rank, protocol.Heir{ID: id})
 	w.looks()
 	return w, q.notify
 }
 
-// released begins a release of the lock, and grants has Redis grant it to the heir.
-func (q *lineTest) released() *grant {
-	_, g := q.heir(protocol.LockID{Name: "a"})
-	return g
-}
-
-func (q *lineTest) grants(g *grant) {
-	q.tell(g, 0, &protocol.Result[protocol.Released]{Outcome: protocol.Released{Token: 5}})
+// releases has a release of the lock grant it to the first in Redis. meanwhile is called before it is answered.
+func (q *lineTest) releases(meanwhile func()) {
+	q.Offer(protocol.LockID{Name: "a"}, func(protocol.Heir) (clock.Instant, protocol.Result[protocol.Released]) {
+		meanwhile()
+		return 0, protocol.Result[protocol.Released]{Outcome: protocol.Released{Token: 5}}
+	})
 }
 
 func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testing.T) {
 	type two struct {
-		lineTest
-		first, second *waiter
+		*lineTest
+		first, second *Waiter[string]
 		confirm       func() // the subscription of the second
 	}
 	for name, test := range map[string]struct {
@@ -418,20 +464,16 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		}, true},
 		"a release grants the first its hold": {func(q *two) {
 			q.confirm()
-			g := q.released()
-			q.grants(g)
+			q.releases(func() {})
 			q.leave(q.first, gotIt)
 		}, false},
 		"a release grants it, and it is canceled": {func(q *two) {
 			q.confirm()
-			g := q.released()
-			q.grants(g)
+			q.releases(func() {})
 			q.leave(q.first, nil)
 		}, true},
 		"a release is under way when it is confirmed": {func(q *two) {
-			g := q.released()
-			q.confirm()
-			q.grants(g)
+			q.releases(q.confirm)
 			q.leave(q.first, gotIt)
 		}, true},
 		"the first looks and gets it": {func(q *two) {
@@ -440,7 +482,7 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		}, true},
 		"the first has lost its place, and stands behind it": {func(q *two) {
 			q.confirm()
-			q.stands(q.first, 9, protocol.Heir{})
+			q.Stands(q.first, 9, protocol.Heir{})
 		}, true},
 		"a third comes, and leaves": {func(q *two) {
 			q.confirm()
@@ -449,8 +491,8 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := &two{}
-			defer q.close()
+			q := &two{lineTest: newTest()}
+			defer q.Close()
 			q.first, _ = q.stand("c:1", 1)
 			q.second, q.confirm = q.stand("c:2", 2)
 			test.play(q)
@@ -462,12 +504,12 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 }
 
 func TestHeirIsTheFirstInRedis(t *testing.T) {
-	var q lineTest
-	defer q.close()
+	q := newTest()
+	defer q.Close()
 	lock := protocol.LockID{Name: "a"}
 	want := func(id string) {
 		t.Helper()
-		if as, g := q.heir(lock); (g == nil) != (id == "") || as.ID != id {
+		if w, as, _ := q.heir(lock); (w == nil) != (id == "") || as.ID != id {
 			t.Errorf("%q, want %q", as.ID, id)
 		}
 	}
@@ -476,7 +518,7 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 	a, _ := q.stand("c:1", 10)
 	c, _ := q.stand("c:3", 30)
 	want("c:1")
-	q.stands(a, 40, protocol.Heir{ID: "c:1"})
+	q.Stands(a, 40, protocol.Heir{ID: "c:1"})
 	want("c:2")
 	q.leave(b, nil)
 	want("c:3")
@@ -491,44 +533,44 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 
 // aboutToListen returns the head of a line, which is about to listen for turns, and has been given
 // a hold of its client just then.
-func aboutToListen(t *testing.T, q *lines, key lineKey) *waiter {
+func aboutToListen(t *testing.T, q *Lines[string], key Key) *Waiter[string] {
 	t.Helper()
 	w, _ := q.join(key, time.Now(), 0)
 	w.line.unsub = func() {}
 	w.line.served = true
-	if !q.sleeps(w, true, standby{}) {
+	if !q.Sleeps(w, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
-	if !q.give(key, &pass{}, sight{}) {
+	if !q.Give(key, "a hold", "") {
 		t.Fatal("not given")
 	}
 	return w
 }
 
 func TestNextWaiterListensForTurns(t *testing.T) {
-	var q lines
-	key := lineKey{lock: protocol.LockID{Family: "lock", Name: "a"}}
+	q := newLines()
+	key := Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}
 	ended := 0
-	w := aboutToListen(t, &q, key)
+	w := aboutToListen(t, q, key)
 	next, _ := q.join(key, time.Now(), 0)
-	if !q.sleeps(next, true, standby{}) {
+	if !q.Sleeps(next, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
-	q.hearTurns(next, func() { ended++ })
-	q.hearTurns(w, func() { ended++ })
+	q.HearTurns(next, func() { ended++ })
+	q.HearTurns(w, func() { ended++ })
 	q.leave(next, nil)
-	q.close()
+	q.Close()
 	if ended != 2 {
 		t.Errorf("%d of 2 subscriptions were ended", ended)
 	}
 }
 
 func TestTurnsOfARemovedLine(t *testing.T) {
-	var q lines
+	q := newLines()
 	ended := 0
-	w := aboutToListen(t, &q, lineKey{lock: protocol.LockID{Family: "lock", Name: "a"}})
-	q.close() // or expire, or the line is the oldest of too many
-	q.hearTurns(w, func() { ended++ })
+	w := aboutToListen(t, q, Key{Lock: protocol.LockID{Family: "lock", Name: "a"}})
+	q.Close() // or expire, or the line is the oldest of too many
+	q.HearTurns(w, func() { ended++ })
 	if ended != 1 {
 		t.Error("the subscription is not ended")
 	}
@@ -537,15 +579,15 @@ func TestTurnsOfARemovedLine(t *testing.T) {
 // A message that comes between a look and the sleep after it gives the waiter its hold, once: if it
 // cannot use that, it has to look, and not to be given the same again.
 func TestTurnBeforeTheWaiterSleeps(t *testing.T) {
-	var q lines
-	w, _ := q.join(lineKey{lock: protocol.LockID{Family: "lock", Name: "a"}}, time.Now(), 0)
-	q.turn(w.line, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
+	q := newLines()
+	w, _ := q.join(Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}, time.Now(), 0)
+	q.Turn(w, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
 	for _, is := range []struct {
-		standby
+		StandBy
 		given bool
-	}{{standby{id: "c:1", look: 2}, false}, {standby{id: "c:2", look: 1}, false}, {standby{}, false}, {standby{id: "c:1", look: 1}, true}, {standby{id: "c:1", look: 1}, false}, {standby{id: "c:1"}, false}} {
-		q.sleeps(w, true, is.standby)
-		if got := q.awake(w); (got.grant != nil) != is.given || is.given && got.grant.token != 7 {
+	}{{StandBy{ID: "c:1", Look: 2}, false}, {StandBy{ID: "c:2", Look: 1}, false}, {StandBy{}, false}, {StandBy{ID: "c:1", Look: 1}, true}, {StandBy{ID: "c:1", Look: 1}, false}, {StandBy{ID: "c:1"}, false}} {
+		q.Sleeps(w, true, is.StandBy)
+		if got, was := q.awake(w).(*Grant); was != is.given || was && got.Token != 7 {
 			t.Errorf("%+v: %+v", is, got)
 		}
 	}

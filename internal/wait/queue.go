@@ -1,4 +1,4 @@
-package rlock
+package wait
 
 import (
 	"cmp"
@@ -43,14 +43,14 @@ type standing struct {
 }
 
 // queue is the waiters of this client for a lock whose order Redis keeps, in that order.
-type queue []*waiter
+type queue[S comparable] []*Waiter[S]
 
-func (q *queue) add(w *waiter) {
+func (q *queue[S]) add(w *Waiter[S]) {
 	i, _ := q.find(w.rank + 1)
 	*q = slices.Insert(*q, i, w)
 }
 
-func (q *queue) remove(w *waiter) {
+func (q *queue[S]) remove(w *Waiter[S]) {
 	i, _ := q.find(w.rank)
 	for (*q)[i] != w { // priorities can make ranks equal
 		i++
@@ -63,15 +63,15 @@ func (q *queue) remove(w *waiter) {
 	}
 }
 
-func (q *queue) find(rank int64) (int, bool) {
-	return slices.BinarySearchFunc(*q, rank, func(w *waiter, rank int64) int { return cmp.Compare(w.rank, rank) })
+func (q *queue[S]) find(rank int64) (int, bool) {
+	return slices.BinarySearchFunc(*q, rank, func(w *Waiter[S], rank int64) int { return cmp.Compare(w.rank, rank) })
 }
 
-// stands notes that a waiter has a place in Redis, and which.
-func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
+// Stands notes that a waiter has a place in Redis, and which.
+func (q *Lines[S]) Stands(w *Waiter[S], rank int64, as protocol.Heir) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lock := w.line.key.lock
+	lock := w.line.key.Lock
 	all := q.queues[lock]
 	switch {
 	case w.rank == rank:
@@ -83,9 +83,9 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 		q.frontLocked(all, 0)
 		return
 	case all == nil:
-		all = &queue{}
+		all = &queue[S]{}
 		if q.queues == nil {
-			q.queues = map[protocol.LockID]*queue{}
+			q.queues = map[protocol.LockID]*queue[S]{}
 		}
 		q.queues[lock] = all
 	}
@@ -94,8 +94,8 @@ func (q *lines) stands(w *waiter, rank int64, as protocol.Heir) {
 }
 
 // standsNoMoreLocked is called when a waiter that has a rank leaves its line, with a hold or without.
-func (q *lines) standsNoMoreLocked(w *waiter, got bool) {
-	lock := w.line.key.lock
+func (q *Lines[S]) standsNoMoreLocked(w *Waiter[S], got bool) {
+	lock := w.line.key.Lock
 	all := q.queues[lock]
 	all.remove(w)
 	w.rank = 0
@@ -111,7 +111,7 @@ func (q *lines) standsNoMoreLocked(w *waiter, got bool) {
 
 // frontLocked has the first waiter look, if it may have missed something. asked is the serial
 // number of the release that granted a hold to the one that was in front of it.
-func (q *lines) frontLocked(all *queue, asked int64) {
+func (q *Lines[S]) frontLocked(all *queue[S], asked int64) {
 	w := (*all)[0]
 	if w.subscribed > asked {
 		q.newsLocked(w.line)
@@ -119,32 +119,37 @@ func (q *lines) frontLocked(all *queue, asked int64) {
 	w.subscribed = 0
 }
 
-// heir names the first of the waiters for a lock that have a place in Redis, before a release says
-// so, and returns what that may grant it; nil: there is none.
-func (q *lines) heir(lock protocol.LockID) (as protocol.Heir, g *grant) {
+// Offer has a release name the first of the waiters for a lock that have a place in Redis, and gives
+// that what the release has granted it, unless it has left its line: then it knows, or abandons it. If
+// the release has no answer, the waiter finds out by itself. Without one, release is not called.
+func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released])) (r protocol.Result[protocol.Released], offered bool) {
+	w, to, asked := q.heir(lock)
+	if w == nil {
+		return r, false
+	}
+	sent, r := release(to)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.place == nil || r.Err == nil && r.Outcome.Token == 0 {
+		return r, true
+	}
+	if r.Err == nil {
+		w.given, w.asked = &Grant{Sent: sent, Token: r.Outcome.Token, Unsure: r.Unsure}, asked
+	}
+	w.poke()
+	return r, true
+}
+
+// heir is the first of the waiters for a lock that have a place in Redis, and the number of the release
+// that is about to name it; nil: there is none.
+func (q *Lines[S]) heir(lock protocol.LockID) (w *Waiter[S], as protocol.Heir, asked int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]
 	if all == nil {
-		return as, nil
+		return nil, as, 0
 	}
-	w := (*all)[0]
+	w = (*all)[0]
 	q.serial++
-	return w.heir, &grant{to: w, asked: q.serial}
-}
-
-// tell gives the heir what a release that was sent then has granted it, unless it has left its
-// line: then it knows, or abandons it. If the release has no answer, the heir finds out by itself.
-func (q *lines) tell(g *grant, sent clock.Instant, r *protocol.Result[protocol.Released]) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	w := g.to
-	if w.place == nil || r.Err == nil && r.Outcome.Token == 0 {
-		return
-	}
-	if r.Err == nil {
-		g.sent, g.token, g.unsure = sent, r.Outcome.Token, r.Unsure
-		w.given.grant, w.asked = g, g.asked
-	}
-	w.poke()
+	return w, w.heir, q.serial
 }

@@ -1,36 +1,37 @@
-package rlock
+package wait
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // A glance is for the heads that leave their looks to it, in one order, and for no others,
 // however many there are. It ends when none is left.
 func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
-	c := unserved(t)
-	g, q := c.glances, &c.lines
+	q := newLines()
 	q.rested = true // as if its goroutine ran: the test is in its place
 	const n = 2*mostListed + 7
-	var all []*waiter
+	lock := &protocol.HashLock{}
+	var all []*Waiter[string]
 	for i := range n {
-		l := c.NewLock(fmt.Sprint("lock", (i*7919)%n)).core
-		w, head := q.join(l.line(""), time.Now(), 0)
-		if !head || !g.relieve(w, l.asks, -1) || !g.relieve(w, l.asks, -1) {
+		w, head := q.join(keyOf(fmt.Sprint("lock", (i*7919)%n)), time.Now(), 0)
+		if !head || !q.Relieve(w, lock, -1) || !q.Relieve(w, lock, -1) {
 			t.Fatal("it is not relieved")
 		}
 		all = append(all, w)
 	}
 	due := func(want int) {
 		t.Helper()
-		heads, goOn := g.due()
+		heads, goOn := q.due()
 		if len(heads) != want || goOn != (len(all) > 0) || q.rested != goOn {
 			t.Fatalf("%d heads of %d, %v", len(heads), want, goOn)
 		}
-		if !slices.IsSortedFunc(heads, func(a, b glanced) int {
-			if a.line.key.lock.Name < b.line.key.lock.Name {
+		if !slices.IsSortedFunc(heads, func(a, b glanced[string]) int {
+			if a.line.key.Lock.Name < b.line.key.Lock.Name {
 				return -1
 			}
 			return 1
@@ -42,7 +43,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	due(0) // it is under way
 	answered := func() {
 		for _, w := range all {
-			w.glancing = time.Time{}
+			w.glance.since = time.Time{}
 		}
 	}
 	answered()
@@ -50,10 +51,10 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 		q.leave(w, nil)
 	}
 	all = all[n/2:]
-	all[0].look = nil // it looks by itself
+	all[0].glance.lock = nil // it looks by itself
 	due(len(all) - 1)
 	answered()
-	if l := c.NewLock("other").core; !g.relieve(all[0], l.asks, -1) {
+	if !q.Relieve(all[0], lock, -1) {
 		t.Fatal("it is not relieved again")
 	}
 	due(len(all))

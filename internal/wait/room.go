@@ -1,4 +1,4 @@
-package rlock
+package wait
 
 import (
 	"time"
@@ -15,94 +15,93 @@ import (
 // look that found the room, such as a release, it looks too. All news wakes the head, and a
 // head that has yet to learn of the room does not sleep behind it after news.
 type room struct {
-	clock *clock.Timeline
-	left  int64         // permits
-	until clock.Instant // none of those that others hold expires before
+	timeline *clock.Timeline
+	until    clock.Instant // none of those that others hold expires before
 }
 
-// alive implements passed: there is nothing to look for until then.
-func (r *room) alive() bool { return r.clock.Now().Before(r.until) }
+// Alive implements passed.
+func (r *room) Alive() bool { return r.timeline.Now().Before(r.until) }
 
-// restOfLease implements passed.
-func (r *room) restOfLease() time.Duration { return max(r.until.Sub(r.clock.Now()), 1) }
+// RestOfLease implements passed.
+func (r *room) RestOfLease() time.Duration { return max(r.until.Sub(r.timeline.Now()), 1) }
 
 // admitLocked wakes those waiters for whom there is room. What is left to others that look
 // already is counted, as they may not have been given it yet. w is the head that leaves.
-func (q *lines) admitLocked(line *line, w *waiter, got *handOver) {
-	left := got.beside.left
+func (q *Lines[S]) admitLocked(line *line[S], w *Waiter[S], got *Left[S]) {
+	left := got.Permits
 	first := line.head()
 	if first == nil {
 		return
 	}
-	if left < first.need && w.saw == line.news {
-		first.behind = got.hold
+	if left < first.room.need && w.room.saw == line.news {
+		first.learns.behind = &room{q.cfg.Timeline, got.Until}
 	}
 	first.poke()
 	for e := line.waiters.Front(); e != nil; e = e.Next() {
-		next := e.Value.(*waiter)
-		if left -= next.need; left < 0 {
+		next := e.Value.(*Waiter[S])
+		if left -= next.room.need; left < 0 {
 			return
 		}
-		if next != first && !next.looking {
-			next.admitted, next.looking = true, true
+		if next != first && !next.room.looking {
+			next.learns.admitted, next.room.looking = true, true
 			next.poke()
 		}
 	}
 }
 
 // needs notes how much room a waiter needs.
-func (q *lines) needs(w *waiter, n int64) {
+func (q *Lines[S]) needs(w *Waiter[S], n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.need = n
+	w.room.need = n
 }
 
 // sees notes that a look begins, in answer to all news so far.
-func (q *lines) sees(w *waiter) {
+func (q *Lines[S]) sees(w *Waiter[S]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.saw = w.line.news
+	w.room.saw = w.line.news
 }
 
 // refused notes that a look was in vain.
-func (q *lines) refused(w *waiter) {
+func (q *Lines[S]) refused(w *Waiter[S]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.looking = false
+	w.room.looking = false
 }
 
-// serveLocked lets those behind an inquiry have what it has found too. Those who look are no
+// serveLocked lets those behind one that has found what is no hold have it too. Those who look are no
 // more than there is room for. The first that is left is poked in any case: a wake-up is
 // never lost with a waiter that leaves.
-func (q *lines) serveLocked(l *line, got *handOver) (ends []func()) {
-	for w := l.head(); w != nil && w.number <= got.upTo; w = l.head() {
-		w.served = true
+func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
+	for w := l.head(); w != nil && w.number <= got.UpTo; w = l.head() {
+		w.learns.served = true
 		ends = append(ends, q.takeOutLocked(w, true)...)
 		w.poke()
 	}
 	// What others have taken since that look may be a part of the room that it saw: a waiter
 	// that it is too small for must not be overtaken.
-	room := got.room - (l.taken - got.taken)
+	room := got.Room - (l.taken - got.Taken)
 	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*waiter)
-		if room -= max(w.need, 1); room < 0 {
+		w := e.Value.(*Waiter[S])
+		if room -= max(w.room.need, 1); room < 0 {
 			break
 		}
-		w.admitted = true
+		w.learns.admitted = true
 		w.poke()
 	}
 	return ends
 }
 
-// sofar is the number of the latest waiter in the line of w, and how much was taken there.
-func (q *lines) sofar(w *waiter) (joined, taken int64) {
+// SoFar is the number of the latest waiter in the line of w, and how much was taken there.
+func (q *Lines[S]) SoFar(w *Waiter[S]) (joined, taken int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.joined, w.line.taken
 }
 
 // freed is called with a message that n permits are free: see crowd.
-func (q *lines) freed(l *line, n int64, seed uint64) {
+func (q *Lines[S]) freed(l *line[S], n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l.head() == nil || n < 1 { // 0: the semaphore was deleted
@@ -112,7 +111,7 @@ func (q *lines) freed(l *line, n int64, seed uint64) {
 	if l.crowd == nil {
 		l.crowd = &crowd{}
 	}
-	later := l.crowd.putsOff(n, seed)
+	later := l.crowd.putsOff(n, q.cfg.Seed)
 	if later <= 0 {
 		l.crowd.turns(false)
 		q.newsLocked(l)
@@ -129,16 +128,16 @@ func (q *lines) freed(l *line, n int64, seed uint64) {
 }
 
 // taken is called with a message that somebody has taken permits, and so many are left.
-func (q *lines) taken(l *line, left int64) {
+func (q *Lines[S]) taken(l *line[S], left int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if head := l.head(); head == nil || left < max(head.need, 1) {
+	if head := l.head(); head == nil || left < max(head.room.need, 1) {
 		l.crowd.stop()
 	}
 }
 
-// crowdAt reports whether others may wait for the permits of a line, and are told what is left.
-func (q *lines) crowdAt(key lineKey) bool {
+// CrowdAt reports whether others may wait for the permits of a line, and are told what is left.
+func (q *Lines[S]) CrowdAt(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -146,7 +145,7 @@ func (q *lines) crowdAt(key lineKey) bool {
 }
 
 // answers is called by the head of a line before a look. It reports whether a message is why.
-func (q *lines) answers(w *waiter) (woken bool) {
+func (q *Lines[S]) answers(w *Waiter[S]) (woken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.crowd.answers()
@@ -154,7 +153,7 @@ func (q *lines) answers(w *waiter) (woken bool) {
 
 // learns notes what came of a look of the head of a line. It reports whether the line has to hear
 // what is left of permits, and does not yet.
-func (q *lines) learns(w *waiter, woken, vain bool, took time.Duration) (listen bool) {
+func (q *Lines[S]) learns(w *Waiter[S], woken, vain bool, took time.Duration) (listen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := w.line
@@ -244,39 +243,4 @@ func (c *crowd) learns(woken, vain bool, took time.Duration) {
 	case c.late:
 		c.size /= 2
 	}
-}
-
-// failAll tells all waiters of a line why they should leave.
-func (q *lines) failAll(key lineKey, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l := q.byKey[key]; l != nil {
-		for e := l.waiters.Front(); e != nil; e = e.Next() {
-			w := e.Value.(*waiter)
-			w.err = err
-			w.poke()
-		}
-	}
-}
-
-// looksFirst is called by who finds no waiters. It reports whether nobody looks who found none
-// before, and notes then that one does, until looked. Those who come meanwhile look together, by
-// the head of their line: not by that look, which Redis may have answered before they came.
-func (q *lines) looksFirst(key lineKey) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.looking[key] {
-		return false
-	}
-	if q.looking == nil {
-		q.looking = map[lineKey]bool{}
-	}
-	q.looking[key] = true
-	return true
-}
-
-func (q *lines) looked(key lineKey) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.looking, key)
 }

@@ -1,4 +1,4 @@
-package rlock
+package wait
 
 import (
 	"errors"
@@ -8,69 +8,35 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// batch is what the hand-overs of one grant share. It is nil if nobody waited when the
-// lock was granted. Only the holder uses it, or who gives the lock to the next holder.
-type batch struct {
-	tokens int64         // how many tokens are left
-	last   int64         // the last of them; all were drawn at once
-	until  clock.Instant // no hand-over after that: other clients wait too
-}
-
-// next draws a token.
-func (b *batch) next() int64 {
-	b.tokens--
-	return b.last - b.tokens
-}
-
-// pass is a hold on its way to its next owner.
-type pass struct {
-	*batch
-	token  int64
-	number int64 // of the id
-	unsure bool
-
-	inRow int // see seldom
-
-	deadline, expires, renewAt, asked clock.Instant
-}
-
-// grant is a hold that Redis has granted to a waiter at the release of the one before.
-type grant struct {
-	to     *waiter
-	asked  int64         // serial number of the release among the news of lines
-	sent   clock.Instant // when it was
-	token  int64
-	unsure bool // a copy of it may be under way
+// Grant is a hold that Redis has granted to a waiter at the release of the one before.
+type Grant struct {
+	Sent   clock.Instant // when the release was
+	Token  int64
+	Unsure bool // a copy of it may be under way
 
 	// If another client has released it:
 	look     int   // the last of the waiter before that
-	reserved int64 // how many tokens were drawn for hand-overs
-	inRow    int   // see seldom
+	Reserved int64 // how many tokens were drawn for hand-overs
+	InRow    int   // how many releases in a row have granted the lock
 }
 
-// gift is a hold that a waiter is given while it waits, or nothing.
-type gift struct {
-	pass  *pass
-	grant *grant
-}
-
-// errTooLate is why a hold that a waiter was given is of no use.
-var errTooLate = errors.New("the lease was over before the waiter had it")
+// ErrTooLate is why a hold that a waiter was given is of no use.
+var ErrTooLate = errors.New("the lease was over before the waiter had it")
 
 // passAlarm is how long the first waiter sleeps behind a holder of its own client: as
 // long as the lock changes hands, there is no need to look. Then it looks at Redis and
 // waits like the waiters of other clients.
 const passAlarm = 20 * time.Millisecond
 
-// give hands a hold over to the head of a line, if it sleeps and takes it.
-func (q *lines) give(key lineKey, p *pass, seen sight) bool {
+// Give hands a hold over to the head of a line, if it sleeps and takes it: see Taker.
+func (q *Lines[S]) Give(key Key, hold any, seen S) bool {
 	q.mu.Lock()
 	w := q.takerLocked(key)
 	if w == nil {
 		q.mu.Unlock()
 		return false
 	}
-	w.takes, w.given.pass = false, p
+	w.takes, w.given = false, hold
 	w.line.seen = seen
 	ends := q.takeOutLocked(w, true)
 	if w.line.waiters.Len() > 0 {
@@ -85,7 +51,7 @@ func (q *lines) give(key lineKey, p *pass, seen sight) bool {
 }
 
 // takerLocked is the head of a line, if it can be given a hold now.
-func (q *lines) takerLocked(key lineKey) *waiter {
+func (q *Lines[S]) takerLocked(key Key) *Waiter[S] {
 	if line := q.byKey[key]; line != nil {
 		if w := line.head(); w != nil && w.takes {
 			return w
@@ -94,35 +60,35 @@ func (q *lines) takerLocked(key lineKey) *waiter {
 	return nil
 }
 
-// sleeps notes that a waiter is about to sleep, whether it takes a hold that is handed over
+// Sleeps notes that a waiter is about to sleep, whether it takes a hold that is handed over
 // meanwhile, and how it stands by. It reports whether its line should listen for turns, and does
 // not yet: it is subscribed, and a waiter has got the lock there before.
-func (q *lines) sleeps(w *waiter, takes bool, as standby) (listen bool) {
+func (q *Lines[S]) Sleeps(w *Waiter[S], takes bool, as StandBy) (listen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.takes, w.standsBy = takes, as
 	l := w.line
-	if g := w.given.grant; g != nil && g.look != as.look {
-		w.given.grant = nil // a later look has found another holder; and it looks again, as it was poked
+	if g, is := w.given.(*Grant); is && g.look != as.Look {
+		w.given = nil // a later look has found another holder; and it looks again, as it was poked
 	}
-	if as.id != "" && as.id == l.turn.ID && as.look == l.turn.Look {
+	if as.ID != "" && as.ID == l.turn.ID && as.Look == l.turn.Look {
 		w.grantLocked(&l.turn) // it came between that look and now
 	}
 	return l.served && l.unsub != nil && l.turns == nil && l.head() == w
 }
 
 // awake notes that a waiter has slept, and returns the hold that it was given meanwhile.
-func (q *lines) awake(w *waiter) gift {
+func (q *Lines[S]) awake(w *Waiter[S]) (got any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	got := w.given
-	w.takes, w.given = false, gift{}
+	got = w.given
+	w.takes, w.given = false, nil
 	return got
 }
 
 // quietLocked lets the head sleep until the alarm, as the hold before it may be handed
 // over.
-func (q *lines) quietLocked(l *line) {
+func (q *Lines[S]) quietLocked(l *line[S]) {
 	l.quiet = true
 	if l.alarm != nil {
 		l.alarm.Reset(passAlarm)
@@ -139,7 +105,7 @@ func (q *lines) quietLocked(l *line) {
 }
 
 // loudLocked ends what quietLocked began.
-func (l *line) loudLocked() {
+func (l *line[S]) loudLocked() {
 	if l.quiet {
 		l.quiet = false
 		l.alarm.Stop()
@@ -147,14 +113,14 @@ func (l *line) loudLocked() {
 }
 
 // yieldsFor is for how long w still lets others go first.
-func (q *lines) yieldsFor(w *waiter, now clock.Instant) time.Duration {
+func (q *Lines[S]) yieldsFor(w *Waiter[S], now clock.Instant) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.yields.Sub(now)
 }
 
-// othersBehind reports whether w is not alone in its line.
-func (q *lines) othersBehind(w *waiter) bool {
+// OthersBehind reports whether w is not alone in its line.
+func (q *Lines[S]) OthersBehind(w *Waiter[S]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.waiters.Len() > 1
@@ -192,18 +158,15 @@ func (q *lines) othersBehind(w *waiter) bool {
 // Others are woken by such a release too, to stand by. So that clients that never do get the lock
 // as well, as those of Redisson, a release grants it to nobody after mostInRow that did.
 
-// mostInRow is how many releases in a row may grant the lock to a waiter that stands by.
-const mostInRow = 8
-
-// standby is the part of a waiter that stands by.
-type standby struct {
-	id   string        // of its hold to be; empty: it does not stand by
-	look int           // its last look that Redis refused,
-	sent clock.Instant // and when that was sent
+// StandBy is the part of a waiter that stands by.
+type StandBy struct {
+	ID   string        // of its hold to be; empty: it does not stand by
+	Look int           // its last look that Redis refused,
+	Sent clock.Instant // and when that was sent
 }
 
-// hearTurns notes that the line of w listens for turns, until end is called.
-func (q *lines) hearTurns(w *waiter, end func()) {
+// HearTurns notes that the line of w listens for turns, until end is called.
+func (q *Lines[S]) HearTurns(w *Waiter[S], end func()) {
 	q.mu.Lock()
 	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.turns == nil {
 		l.turns, end = end, nil
@@ -214,21 +177,22 @@ func (q *lines) hearTurns(w *waiter, end func()) {
 	}
 }
 
-// newsFor notes news for one line.
-func (q *lines) newsFor(l *line) {
+// NewsFor notes news for the line of w.
+func (q *Lines[S]) NewsFor(w *Waiter[S]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.newsLocked(l)
+	q.newsLocked(w.line)
 }
 
-// turn gives a waiter what a release of another client has granted it. A look that was sent less
+// Turn gives the head of the line of a waiter what a release of another client has granted it. A look that was sent less
 // than fresh ago is not needed.
-func (q *lines) turn(l *line, t *protocol.Turn, now clock.Instant, fresh time.Duration) {
+func (q *Lines[S]) Turn(of *Waiter[S], t *protocol.Turn, now clock.Instant, fresh time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	l := of.line
 	l.turn = *t
 	w := l.head()
-	if w == nil || w.standsBy.id != t.ID || w.standsBy.look != t.Look || now.Sub(w.standsBy.sent) > fresh {
+	if w == nil || w.standsBy.ID != t.ID || w.standsBy.Look != t.Look || now.Sub(w.standsBy.Sent) > fresh {
 		q.newsLocked(l) // it looks what has become of its hold
 		return
 	}
@@ -236,15 +200,15 @@ func (q *lines) turn(l *line, t *protocol.Turn, now clock.Instant, fresh time.Du
 }
 
 // grantLocked gives a waiter what a release has granted it after its last look.
-func (w *waiter) grantLocked(t *protocol.Turn) {
-	w.given.grant = &grant{to: w, sent: w.standsBy.sent, token: t.Token, reserved: t.Reserved, inRow: t.InRow, look: t.Look}
+func (w *Waiter[S]) grantLocked(t *protocol.Turn) {
+	w.given = &Grant{Sent: w.standsBy.Sent, Token: t.Token, Reserved: t.Reserved, InRow: t.InRow, look: t.Look}
 	w.line.turn.Look = -1 // once
 	w.poke()
 }
 
-// inRow is how many releases in a row have granted a lock, with that of the hold with an id, as far
+// InRow is how many releases in a row have granted a lock, with that of the hold with an id, as far
 // as is known.
-func (q *lines) inRow(key lineKey, id string) int {
+func (q *Lines[S]) InRow(key Key, id string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil && l.turn.ID == id {
@@ -253,27 +217,27 @@ func (q *lines) inRow(key lineKey, id string) int {
 	return 0
 }
 
-// hearsTurns reports whether a line listens for turns, so that a look may stand by.
-func (q *lines) hearsTurns(key lineKey) bool {
+// HearsTurns reports whether a line listens for turns, so that a look may stand by.
+func (q *Lines[S]) HearsTurns(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
 	return l != nil && l.turns != nil
 }
 
-// sought reports whether waiters of other clients may stand by for a lock: its line listens for
+// Sought reports whether waiters of other clients may stand by for a lock: its line listens for
 // turns itself, or others have listened to a release of this client not long ago.
-func (q *lines) sought(key lineKey) bool {
+func (q *Lines[S]) Sought(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
-	return l != nil && (l.turns != nil || time.Since(l.others) < keepLine)
+	return l != nil && (l.turns != nil || time.Since(l.others) < q.cfg.Keep)
 }
 
-// heard notes how many connections have listened to a release, and returns how many of them are of
+// Heard notes how many connections have listened to a release, and returns how many of them are of
 // other clients. If there are any, their waiters may stand by at the next one. The line is made and
 // kept for that, if keeps says so.
-func (q *lines) heard(key lineKey, n int, keeps bool) (others int) {
+func (q *Lines[S]) Heard(key Key, n int, keeps bool) (others int) {
 	if n == 0 {
 		return 0
 	}
@@ -291,7 +255,7 @@ func (q *lines) heard(key lineKey, n int, keeps bool) (others int) {
 			l.since = time.Now()
 			q.kept.MoveToBack(l.place)
 		}
-	case !keeps || q.kept.Len() >= mostKept: // those that are subscribed are worth more
+	case !keeps || q.kept.Len() >= q.cfg.MostKept: // those that are subscribed are worth more
 		return n
 	default:
 		l = q.makeLocked(key)
@@ -301,8 +265,8 @@ func (q *lines) heard(key lineKey, n int, keeps bool) (others int) {
 	return n
 }
 
-// yield makes this client let waiters of others go first, until then.
-func (q *lines) yield(key lineKey, until clock.Instant) {
+// Yield makes this client let waiters of others go first, until then.
+func (q *Lines[S]) Yield(key Key, until clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil {
@@ -310,9 +274,9 @@ func (q *lines) yield(key lineKey, until clock.Instant) {
 	}
 }
 
-// crowded reports whether several other clients have listened to a release of this one not long ago.
-func (q *lines) crowded(w *waiter) bool {
+// Crowded reports whether several other clients have listened to a release of this one not long ago.
+func (q *Lines[S]) Crowded(w *Waiter[S]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return w.line.rivals > 1 && time.Since(w.line.others) < keepLine
+	return w.line.rivals > 1 && time.Since(w.line.others) < q.cfg.Keep
 }
