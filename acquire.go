@@ -31,9 +31,10 @@ type attempt struct {
 		joins   bool      // it has not looked yet, as another of its client looks
 		came    time.Time // when the call began
 	}
-	turn struct { // of those that a release grants the lock
+	turn struct { // what is given to those who wait
 		inRow  int // see seldom
 		stands wait.StandBy
+		more   bool // it listens for permits that are added
 	}
 	last struct { // what its last look has found
 		rank    int64         // in Redis's order of waiters; 0: not known
@@ -42,7 +43,6 @@ type attempt struct {
 		until   clock.Instant // of which no permit that others hold expires before
 		split   bool          // it has seen no holder, but others that try too
 	}
-	more bool // it listens for permits that are added
 }
 
 // waiting is a call that may wait in a line of its client.

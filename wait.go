@@ -186,10 +186,10 @@ func (a *attempt) listenForTurns(w *wait.Waiter[sight], asks protocol.Standing) 
 // listenForMore has the line of w listen for permits that are added: one that needs more than
 // there are does not stand in the queue in Redis, and nobody else wakes it.
 func (a *attempt) listenForMore(w *wait.Waiter[sight]) {
-	if asks, is := a.core.asks.(protocol.Growing); is && !a.more {
+	if asks, is := a.core.asks.(protocol.Growing); is && !a.turn.more {
 		lines := a.Lines
 		end := asks.ListenForMore(func() { lines.NewsFor(w) })
-		a.more = end != nil
+		a.turn.more = end != nil
 		lines.HearTurns(w, end)
 	}
 }
@@ -274,7 +274,7 @@ func (a *attempt) granted(ctx context.Context, g *wait.Grant, why error) (*Lease
 	}
 	a.turn.inRow = g.InRow
 	lease, err := a.accept(g.Sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
-		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.Token, Reserved: g.Reserved},
+		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.Token, Handed: protocol.Handed{Reserved: g.Reserved}},
 	})
 	if worthRepeating(err) {
 		err = wait.ErrTooLate

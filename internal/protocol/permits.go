@@ -201,7 +201,7 @@ func readPermits(a wire.Answer) (Entered, error) {
 	switch list, _ := a.Val.([]any); {
 	case err != nil:
 	case e.Verdict == Granted:
-		return Entered{Verdict: Granted, Left: e.Token, Rest: millis(e.Reserved)}, nil
+		return Entered{Verdict: Granted, Supply: Supply{Left: e.Token}, Rest: millis(e.Reserved)}, nil
 	case e.Verdict == Busy && len(list) == counted:
 		e.Round, e.HasRound = 0, false
 		e.All, _ = list[counted-2].(int64)

@@ -52,13 +52,13 @@ func readPlaced(a wire.Answer) (Entered, error) {
 	code, n, rest, err := a.Pair()
 	switch {
 	case err == nil && code == codeOtherNumber:
-		return Entered{Verdict: OtherNumber, Missing: n}, nil
+		return Entered{Verdict: OtherNumber, Members: Members{Missing: n}}, nil
 	case err == nil && code == codeBusy && len(rest) == 1:
 		missing, ok := rest[0].(int64)
 		if !ok {
 			return Entered{}, wire.ErrReply(a.Val)
 		}
-		return Entered{Verdict: Busy, Rest: millis(n), Missing: missing}, nil
+		return Entered{Verdict: Busy, Rest: millis(n), Members: Members{Missing: missing}}, nil
 	}
 	e, err := readEntered(a)
 	e.Inside, e.Others = e.Others, 0 // members, of which none keeps others out by itself

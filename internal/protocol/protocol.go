@@ -123,50 +123,76 @@ const (
 type Entered struct {
 	Verdict Verdict
 	Token   int64 // Granted; 0 for a shared hold
-	// Reserved is how many more tokens were drawn: those that follow Token.
-	Reserved int64
-	// Found: Granted to a waiter that would have stood by, by another request before: a release,
-	// or a copy of this one. Stands: Busy, and it stands by.
-	Found, Stands bool
 	// Rest is how long the lock is held, as far as is known: look again within it.
 	// Negative: not known. Quarantined: how long the quarantine lasts.
 	Rest time.Duration
-	// Left is how many permits of a semaphore are left after a grant: others can enter
-	// beside it. None of the holds ends within Rest then. Of a Busy one that is Counted: how
-	// many are free.
-	Left int64
-	// All is how many permits a Busy semaphore has, if it is Counted.
-	All     int64
-	Counted bool
-	// Beyond: Busy, and there are not enough permits at all, held or free.
-	Beyond bool
-	// Holder is one holder of a Busy lock, and Others is how many more there are. Both are
+	// TakenOver: the outer hold is lost, and others hold the lock.
+	TakenOver bool
+
+	Keeper // Busy
+	Queueing
+	Handed
+	Supply  // of a semaphore
+	Ended   // Settled
+	Members // of a Busy DoubleBarrier
+}
+
+// Keeper is who keeps a Busy lock from the asker.
+type Keeper struct {
+	// Holder is one holder, and Others is how many more there are. Both are
 	// empty if the lock is free, but reserved for a waiter that goes first. Known says
 	// whether the reply told.
 	Holder string
 	Others int64
 	Known  bool
-	// Votes is what was seen of the votes for a Busy RedLock if it is not known who holds it.
+	// Votes is what was seen of the votes for a RedLock if it is not known who holds it.
 	Votes string
-	// Split: Busy, but no holder was seen: others ask for the votes of a RedLock at the same time.
+	// Split: no holder was seen: others ask for the votes of a RedLock at the same time.
 	Split bool
+}
+
+// Queueing is where a waiter stands.
+type Queueing struct {
 	// Round is the round in which the acquire was refused, if HasRound.
 	Round    int64
 	HasRound bool
 	// Rank orders the waiters of a client as Redis does, the lowest first; 0: as before, or
 	// not known.
 	Rank int64
-	// Missing is how many members of a Busy DoubleBarrier are still to come, and Inside how many
-	// are in, of the generation before.
-	Missing, Inside int64
-	// Result is that of a Once that is Settled; or, if Failed, why its function has failed so long
-	// Ago, while the caller waited.
+}
+
+// Handed is about holds that are given to who waits.
+type Handed struct {
+	// Reserved is how many more tokens were drawn: those that follow Token.
+	Reserved int64
+	// Found: Granted to a waiter that would have stood by, by another request before: a release,
+	// or a copy of this one. Stands: Busy, and it stands by.
+	Found, Stands bool
+}
+
+// Supply is what there is of the permits of a semaphore.
+type Supply struct {
+	// Left is how many are left after a grant: others can enter
+	// beside it. None of the holds ends within Rest then. Of a Busy one that is Counted: how
+	// many are free.
+	Left int64
+	// All is how many a Busy semaphore has, if it is Counted.
+	All     int64
+	Counted bool
+	// Beyond: Busy, and there are not enough at all, held or free.
+	Beyond bool
+}
+
+// Ended is the result of a Once; or, if Failed, why its function has failed so long Ago, while the caller
+// waited.
+type Ended struct {
 	Result string
 	Failed bool
 	Ago    time.Duration
-	// TakenOver: the outer hold is lost, and others hold the lock.
-	TakenOver bool
 }
+
+// Members are how many of a DoubleBarrier are still to come, and how many are in, of the generation before.
+type Members struct{ Missing, Inside int64 }
 
 // Kept is the outcome of a request about a hold.
 type Kept int

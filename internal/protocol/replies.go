@@ -48,7 +48,7 @@ func readEntered(a wire.Answer) (Entered, error) {
 		}
 		return e, nil
 	case codeBusy, codeBeyond:
-		e := Entered{Verdict: Busy, Rest: millis(n), Beyond: code == codeBeyond}
+		e := Entered{Verdict: Busy, Rest: millis(n), Supply: Supply{Beyond: code == codeBeyond}}
 		if len(rest) >= 2 {
 			e.Known = true
 			e.Holder, _ = rest[0].(string)
@@ -61,7 +61,7 @@ func readEntered(a wire.Answer) (Entered, error) {
 	case codeSettled, codeFailed:
 		if len(rest) == 1 {
 			if result, ok := rest[0].(string); ok {
-				return Entered{Verdict: Settled, Result: result, Failed: code == codeFailed, Ago: millis(n)}, nil
+				return Entered{Verdict: Settled, Ended: Ended{result, code == codeFailed, millis(n)}}, nil
 			}
 		}
 	case codeWithdrawn:

@@ -98,7 +98,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 func (t *try) shortOf() protocol.Result[protocol.Entered] {
 	if q := t.quarantine; q != nil {
 		if rest := q.rest(t.tally.failed); rest > 0 {
-			return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Votes: t.tally.quarantined(rest)})
+			return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Keeper: protocol.Keeper{Votes: t.tally.quarantined(rest)}})
 		}
 	}
 	return failed[protocol.Entered](t.noQuorum(t.tally.failed, t.tally.sights()))
@@ -122,7 +122,7 @@ func (t *try) refused(e *protocol.Acquire, together, held bool) protocol.Result[
 			e.Clashes++
 		}
 	}
-	busy := protocol.Entered{Verdict: protocol.Busy, Rest: rest, Holder: holder, Known: true, Split: !held}
+	busy := protocol.Entered{Verdict: protocol.Busy, Rest: rest, Keeper: protocol.Keeper{Holder: holder, Known: true, Split: !held}}
 	if held && holder == "" {
 		busy.Votes = t.tally.seen()
 	}

@@ -57,7 +57,6 @@ type Asker[S comparable] interface {
 
 // Taker is an Asker that can be given a hold while it sleeps, and lets others go first.
 type Taker[S comparable] interface {
-	Asker[S]
 	// WaitsSince notes the round that those before it were refused in.
 	WaitsSince(round int64)
 	// Begins is called when it is the head, before its first look.
