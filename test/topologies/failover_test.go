@@ -234,11 +234,11 @@ func TestFailoverQuarantineArguments(t *testing.T) {
 // An acquire that waits in vain says that it waited for the end of a quarantine.
 func TestQuarantineIsTold(t *testing.T) {
 	t.Parallel()
-	c := locktest.OnServer(t).NewClient(t, rlock.WithWatchdogLease(10*time.Second), rlock.WithFailoverQuarantine(10*time.Second))
+	c := locktest.OnServer(t).NewClient(t, rlock.WithWatchdogLease(30*time.Second), rlock.WithFailoverQuarantine(30*time.Second))
 	for _, k := range locktest.Types {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
-			_, err := k.Open(c, k.Name).Lock(bg, rlock.WithWait(time.Second))
+			_, err := k.Open(c, k.Name).Lock(bg, rlock.WithWait(4*time.Second))
 			if locktest.WantErr(t, err, rlock.ErrNotAcquired); !strings.Contains(err.Error(), "quarantine") {
 				t.Error(err)
 			}
