@@ -9,17 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-	"go.uber.org/goleak"
-
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-func TestMain(m *testing.M) {
-	logging.Disable() // go-redis tells of each refused connection
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { locktest.Main(m) }
 
 const outage = "LOADING Redis is loading the dataset in memory"
 
@@ -59,6 +54,7 @@ func wantHeld(t *testing.T, lease *rlock.Lease) {
 }
 
 func TestAdvanceKeepsRenewedHolds(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	l := srv.Client().NewLock("job")
 	lease := lock(t, l)
@@ -79,6 +75,7 @@ func TestAdvanceKeepsRenewedHolds(t *testing.T) {
 }
 
 func TestAdvanceByOneRenewalMovesTheDeadline(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	lease := lock(t, srv.Client().NewLock("job"))
 	before := lease.Deadline()
@@ -90,6 +87,7 @@ func TestAdvanceByOneRenewalMovesTheDeadline(t *testing.T) {
 }
 
 func TestAdvanceKeepsManyHolds(t *testing.T) {
+	t.Parallel()
 	// A command may take long here: a pipeline of a hundred on a busy machine.
 	srv := rlocktest.New(t, rlock.WithCommandTimeout(time.Minute))
 	var leases []*rlock.Lease
@@ -103,6 +101,7 @@ func TestAdvanceKeepsManyHolds(t *testing.T) {
 }
 
 func TestAdvanceEndsFixedLeases(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	l := srv.Client().NewLock("job")
 	lease := lock(t, l, rlock.WithLease(10*time.Second))
@@ -119,6 +118,7 @@ func TestAdvanceEndsFixedLeases(t *testing.T) {
 }
 
 func TestAdvanceReachesMaxHold(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	lease := lock(t, srv.Client().NewLock("job", rlock.WithMaxHold(time.Minute)))
 	done := lease.Done()
@@ -127,6 +127,7 @@ func TestAdvanceReachesMaxHold(t *testing.T) {
 }
 
 func TestAdvanceWakesWaiters(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	holder := lock(t, srv.NewClient().NewLock("job"), rlock.WithLease(time.Minute))
 	l := srv.Client().NewLock("job")
@@ -150,6 +151,7 @@ func TestAdvanceWakesWaiters(t *testing.T) {
 }
 
 func TestPauseLosesRenewedHolds(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	l := srv.Client().NewLock("job")
 	lease := lock(t, l)
@@ -166,6 +168,7 @@ func TestPauseLosesRenewedHolds(t *testing.T) {
 }
 
 func TestRemoveTellsTheHolder(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t, rlock.WithPrefix("app:"))
 	l := srv.Client().NewLock("job")
 	lease, other := lock(t, l), lock(t, srv.NewClient().NewLock("other"))
@@ -238,6 +241,7 @@ func TestRemoveTakesTheVotesOfARedLock(t *testing.T) {
 }
 
 func TestRemoveOfAFreeLockDoesNothing(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	before := srv.Now()
 	srv.Remove("job")
@@ -247,6 +251,7 @@ func TestRemoveOfAFreeLockDoesNothing(t *testing.T) {
 }
 
 func TestStealTellsTheHolder(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	l := srv.Client().NewLock("job")
 	lease := lock(t, l)
@@ -269,6 +274,7 @@ func TestStealTellsTheHolder(t *testing.T) {
 }
 
 func TestUnlockOfAStolenLockWakesWaiters(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	other := srv.Steal("job")
 	l := srv.Client().NewLock("job")
@@ -288,6 +294,7 @@ func TestUnlockOfAStolenLockWakesWaiters(t *testing.T) {
 }
 
 func TestFailForLessThanALeaseIsOutlasted(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	lease := lock(t, srv.Client().NewLock("job"))
 	srv.Fail(outage)
@@ -298,6 +305,7 @@ func TestFailForLessThanALeaseIsOutlasted(t *testing.T) {
 }
 
 func TestFailForALeaseLosesHolds(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	lease := lock(t, srv.Client().NewLock("job"))
 	done := lease.Done()
@@ -312,6 +320,7 @@ func TestFailForALeaseLosesHolds(t *testing.T) {
 }
 
 func TestFailEndsCallsAfterTheCommandTimeout(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t, rlock.WithCommandTimeout(4*time.Second)) // within which a busy machine answers
 	srv.Fail(outage)
 	l := srv.Client().NewLock("job")
@@ -324,6 +333,7 @@ func TestFailEndsCallsAfterTheCommandTimeout(t *testing.T) {
 
 // A test may end while it holds locks, waits for some, and the server fails.
 func TestCleanUpCopes(t *testing.T) {
+	t.Parallel()
 	var lease *rlock.Lease
 	waiting := make(chan error, 1)
 	t.Run("test", func(t *testing.T) {
@@ -347,6 +357,7 @@ func TestCleanUpCopes(t *testing.T) {
 
 // The clock may move while others use the locks.
 func TestAdvanceBesideWork(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	var inside, sections atomic.Int32
 	stop := make(chan struct{})
@@ -379,7 +390,7 @@ func TestAdvanceBesideWork(t *testing.T) {
 			}
 		}()
 	}
-	for range 20 {
+	for range 6 {
 		srv.Advance(11 * time.Second)
 	}
 	waitFor(t, func() bool { return sections.Load() > 20 })
@@ -401,6 +412,7 @@ func waitFor(t *testing.T, ok func() bool) {
 }
 
 func TestEachTypeCanBeRemovedAndStolen(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(c *rlock.Client) rlock.Locker{
 		"fair":            func(c *rlock.Client) rlock.Locker { return c.NewFairLock("x") },
 		"fenced":          func(c *rlock.Client) rlock.Locker { return c.NewFencedLock("x") },

@@ -12,6 +12,7 @@ import (
 // A watch runs on the clock of the test: when the longest poll has been let pass,
 // it has told what has changed.
 func TestWatchGoesAlongWithTheClock(t *testing.T) {
+	t.Parallel()
 	srv := rlocktest.New(t)
 	l := srv.Client().NewLock("job")
 	ctx, cancel := context.WithCancel(context.Background())

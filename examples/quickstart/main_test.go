@@ -9,6 +9,7 @@ import (
 )
 
 func TestQuickstart(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var out strings.Builder

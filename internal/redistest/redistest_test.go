@@ -3,6 +3,7 @@ package redistest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"net"
 	"os"
 	"strings"
@@ -16,11 +17,16 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "20") // they wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 var ctx = context.Background()
 
 func TestStartTakesExtraArguments(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--maxmemory", "2mb")
 	got, err := s.Client().ConfigGet(ctx, "maxmemory").Result()
 	if err != nil || got["maxmemory"] != "2097152" {
@@ -72,6 +78,7 @@ func TestSpawnerFuncNamesTheOnlyGoroutinesLeftRunning(t *testing.T) {
 }
 
 func TestPauseMakesPingTimeOut(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	c := s.Client(func(o *redis.Options) {
 		o.MaxRetries = -1
@@ -88,6 +95,7 @@ func TestPauseMakesPingTimeOut(t *testing.T) {
 }
 
 func TestRestartLosesData(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -118,6 +126,7 @@ func TestRestartLosesData(t *testing.T) {
 }
 
 func TestReplicasAcknowledgeWrites(t *testing.T) {
+	t.Parallel()
 	r := redistest.StartReplicated(t, 2)
 	conn := r.Master.Client().Conn()
 	defer conn.Close()

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"runtime"
 	"slices"
@@ -20,7 +21,11 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "20") // they wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 // behind returns the deployment of a new server, behind a proxy.
 func behind(t *testing.T) (*Deployment, *faultproxy.Proxy) {
