@@ -26,6 +26,15 @@ var published = []struct{ dir, use string }{
 	{".", "rlock.New"},
 	{"rlockotel", "rlockotel.New"},
 	{"rlockprom", "rlockprom.New"},
+	{"adapters/asynq", "rlockasynq.PerKey"},
+	{"adapters/certmagic", "rlockcertmagic.New"},
+	{"adapters/fence", "fence.InTx"},
+	{"adapters/gocron", "rlockgocron.NewJob"},
+	{"adapters/goose", "rlockgoose.New"},
+	{"adapters/idempotency", "idempotency.New"},
+	{"adapters/migrate", "rlockmigrate.New"},
+	{"adapters/named", "named.New"},
+	{"adapters/robfigcron", "rlockcron.Parse"},
 }
 
 func main() {
