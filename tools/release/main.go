@@ -100,10 +100,12 @@ func try(dir, tmp, version string) error {
 	if err := run(user, env, "go", "mod", "init", "user.example/program"); err != nil {
 		return err
 	}
+	get := []string{"get"}            // at once: each raises what the others require
 	for _, m := range published[1:] { // with the root that they require
-		if err := run(user, env, "go", "get", pathOf(m.dir)+"@"+version); err != nil {
-			return err
-		}
+		get = append(get, pathOf(m.dir)+"@"+version)
+	}
+	if err := run(user, env, "go", get...); err != nil {
+		return err
 	}
 	return run(user, env, "go", "build", "-o", os.DevNull, ".")
 }
