@@ -72,22 +72,13 @@ func New(client *rlock.Client, rdb redis.UniversalClient, prefix string) (*Stora
 
 func (s *Storage) String() string { return "rlockcertmagic:" + s.keys[0] }
 
-// lockOf returns the lock under which a key is written, as the fence knows it, and the lock that this process may hold.
-func lockOf(key string) string {
-	parts := strings.Split(key, "/")
-	if len(parts) < 3 || parts[0] != "certificates" {
-		return ""
-	}
-	return issueLock + parts[2]
-}
-
-// fenceOf returns the name of a lock in the fence: with the domain as it is in keys. Empty: no key has to do with it.
-func fenceOf(name string) string {
-	domain, ok := strings.CutPrefix(name, issueLock)
+// domainOf returns the domain of a lock of certmagic, as it is in keys; empty: no key has to do with the lock.
+func domainOf(lock string) string {
+	domain, ok := strings.CutPrefix(lock, issueLock)
 	if !ok {
 		return ""
 	}
-	return issueLock + certmagic.StorageKeys.Safe(domain)
+	return certmagic.StorageKeys.Safe(domain)
 }
 
 // Lock is Lock of a [Locker]. When it has the lock of a certificate, it closes the fence behind earlier holders, before
@@ -114,25 +105,23 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 }
 
 func (s *Storage) raise(ctx context.Context, name string, lease *rlock.Lease) error {
-	fence := fenceOf(name)
-	if fence == "" {
+	if domainOf(name) == "" {
 		return nil
 	}
-	err := s.write(ctx, fence, lease.Token(), "raise", "", "")
-	if err != nil {
+	if err := s.write(ctx, name, lease.Token(), "raise", "", ""); err != nil {
 		return errors.Join(err, s.Unlock(ctx, name))
 	}
 	return nil
 }
 
 // write runs the script. It may run twice: go-redis repeats a request whose answer was lost.
-func (s *Storage) write(ctx context.Context, fence string, token int64, what, key, value string) error {
-	seen, err := store.Run(ctx, s.rdb, s.keys, fence, token, what, key, value).Int64()
+func (s *Storage) write(ctx context.Context, lock string, token int64, what, key, value string) error {
+	seen, err := store.Run(ctx, s.rdb, s.keys, lock, token, what, key, value).Int64()
 	if err != nil {
 		return err
 	}
 	if seen > token {
-		return fmt.Errorf("%w: %s: token %d, %d was seen", ErrStale, fence, token, seen)
+		return fmt.Errorf("%w: %s: token %d, %d was seen", ErrStale, lock, token, seen)
 	}
 	return nil
 }
@@ -143,39 +132,34 @@ func (s *Storage) change(ctx context.Context, what, key, value string) error {
 	if key == "" {
 		return fmt.Errorf("rlockcertmagic: %w: the key is empty", rlock.ErrInvalidArgument)
 	}
-	fence := lockOf(key)
-	token := int64(0)
-	if fence != "" {
-		var err error
-		if token, err = s.held(fence); err != nil {
-			return err
-		}
+	lock, token, err := s.held(key)
+	if err != nil {
+		return err
 	}
-	if token == 0 {
-		fence = ""
-	}
-	return s.write(ctx, fence, token, what, key, value)
+	return s.write(ctx, lock, token, what, key, value)
 }
 
-// held returns the token of the lock that the fence knows by this name.
-func (s *Storage) held(fence string) (int64, error) {
+// held returns the lock that this process holds for a key, with its token. Empty: none.
+func (s *Storage) held(key string) (lock string, token int64, err error) {
+	parts := strings.Split(key, "/")
+	if len(parts) < 3 || parts[0] != "certificates" {
+		return "", 0, nil
+	}
 	s.mu.Lock()
 	var names []string
 	for name := range s.leases {
-		if fenceOf(name) == fence {
+		if domainOf(name) == parts[2] {
 			names = append(names, name)
 		}
 	}
 	s.mu.Unlock()
-	most := int64(0)
 	for _, name := range names {
 		token, err := s.token(name)
-		if err != nil {
-			return 0, err
+		if err != nil || token > 0 {
+			return name, token, err
 		}
-		most = max(most, token)
 	}
-	return most, nil
+	return "", 0, nil
 }
 
 func clean(key string) string { return strings.Trim(key, "/") }

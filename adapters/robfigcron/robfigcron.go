@@ -50,7 +50,8 @@ func (j Job) Add(c *cron.Cron, spec string, fn func(ctx context.Context, tick ti
 }
 
 // Wrapper returns a link of a cron.Chain that runs a plain cron.Job once for each tick of a schedule, such as [Parse]
-// returns. The job is not told of a loss, and its runs count as successful; a panic is one that was lost. A schedule
+// returns for the location of the cron.Cron (one of cron.ParseStandard has the zone of whoever asks, which may be another
+// here). The job is not told of a loss, and its runs count as successful; a panic is one that was lost. A schedule
 // that counts from when it is asked (cron.Every, and @every of robfig/cron) is refused with rlock.ErrInvalidArgument:
 // use rlock.Every(time.Hour).
 func (j Job) Wrapper(schedule cron.Schedule) (cron.JobWrapper, error) {
