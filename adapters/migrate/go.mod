@@ -1,6 +1,6 @@
 module github.com/go-rlock/rlock/adapters/migrate
 
-go 1.26.0
+go 1.25.11
 
 require (
 	github.com/go-rlock/rlock v0.0.0
