@@ -26,6 +26,15 @@ var published = []struct{ dir, use string }{
 	{".", "rlock.New"},
 	{"rlockotel", "rlockotel.New"},
 	{"rlockprom", "rlockprom.New"},
+	{"adapters/asynq", "rlockasynq.PerKey"},
+	{"adapters/certmagic", "rlockcertmagic.New"},
+	{"adapters/fence", "fence.InTx"},
+	{"adapters/gocron", "rlockgocron.NewJob"},
+	{"adapters/goose", "rlockgoose.New"},
+	{"adapters/idempotency", "idempotency.New"},
+	{"adapters/migrate", "rlockmigrate.New"},
+	{"adapters/named", "named.New"},
+	{"adapters/robfigcron", "rlockcron.Parse"},
 }
 
 func main() {
@@ -91,10 +100,12 @@ func try(dir, tmp, version string) error {
 	if err := run(user, env, "go", "mod", "init", "user.example/program"); err != nil {
 		return err
 	}
+	get := []string{"get"}            // at once: each raises what the others require
 	for _, m := range published[1:] { // with the root that they require
-		if err := run(user, env, "go", "get", pathOf(m.dir)+"@"+version); err != nil {
-			return err
-		}
+		get = append(get, pathOf(m.dir)+"@"+version)
+	}
+	if err := run(user, env, "go", get...); err != nil {
+		return err
 	}
 	return run(user, env, "go", "build", "-o", os.DevNull, ".")
 }

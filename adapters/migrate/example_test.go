@@ -1,0 +1,43 @@
+package rlockmigrate_test
+
+import (
+	"database/sql"
+	"log"
+	"os"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database/sqlite"
+	"github.com/golang-migrate/migrate/v4/source/iofs"
+
+	"github.com/go-rlock/rlock"
+	rlockmigrate "github.com/go-rlock/rlock/adapters/migrate"
+)
+
+var (
+	client *rlock.Client // rlock.New(rdb)
+	db     *sql.DB
+)
+
+func ExampleNew() {
+	inside, err := sqlite.WithInstance(db, &sqlite.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	driver, err := rlockmigrate.New(inside, client.NewLock("migrate:shop"), 50*time.Second)
+	if err != nil {
+		log.Fatal(err)
+	}
+	source, err := iofs.New(os.DirFS("."), "migrations")
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := migrate.NewWithInstance("iofs", source, "sqlite", driver)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m.LockTimeout = time.Minute // longer than the wait above
+	if err := m.Up(); err != nil {
+		log.Fatal(err) // database.ErrLocked: another still migrates
+	}
+}

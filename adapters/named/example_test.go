@@ -1,0 +1,39 @@
+package named_test
+
+import (
+	"context"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/adapters/named"
+)
+
+var client *rlock.Client // rlock.New(rdb)
+
+func ExampleLocks() {
+	locks, err := named.New(client, "lock:account:", rlock.WithWait(10*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, id := context.Background(), "7"
+	if err := locks.Lock(ctx, id); err != nil {
+		log.Fatal(err)
+	}
+	defer func() {
+		if err := locks.Unlock(ctx, id); err != nil { // it works with an ended context
+			log.Print(err)
+		}
+	}()
+}
+
+func ExampleMutex() {
+	mutex, err := named.NewMutex(client.NewLock("m"), func(err error) { log.Print(err) })
+	if err != nil {
+		log.Fatal(err)
+	}
+	cond := sync.NewCond(mutex)
+	cond.L.Lock()
+	defer cond.L.Unlock()
+}
