@@ -72,9 +72,18 @@ func (a *app) leaseTime() time.Duration {
 	return rlock.DefaultWatchdogLease
 }
 
+// renewed connects for a lease that is renewed while a command runs.
+func (a *app) renewed(t *task, opts ...rlock.Option) (*deployment, error) {
+	if a.lease != 0 && a.lease < time.Second {
+		return nil, usage("--lease %v: at least one second, in which a command can be ended", a.lease)
+	}
+	return a.connect(t.label(), append(opts, rlock.WithWatchdogLease(a.leaseTime()))...)
+}
+
 // A deployment is the Redis, or the masters of a RedLock, that the URLs name.
 type deployment struct {
 	app     *app
+	urls    []string
 	rdbs    []redis.UniversalClient
 	clients []*rlock.Client
 	away    bool // it does not answer: there is nobody to take leave of
@@ -92,9 +101,6 @@ func (a *app) connect(label string, opts ...rlock.Option) (*deployment, error) {
 	if len(urls) == 1 && (a.quorum != 0 || a.quarantine) {
 		return nil, usage("--quorum and --quarantine are for a RedLock: give --redis once for each of its nodes")
 	}
-	if a.lease != 0 && a.lease < time.Second {
-		return nil, usage("--lease %v: at least one second, in which a command can be ended", a.lease)
-	}
 	if a.label != "" {
 		label = a.label
 	}
@@ -104,10 +110,7 @@ func (a *app) connect(label string, opts ...rlock.Option) (*deployment, error) {
 	if a.prefix != "" {
 		opts = append(opts, rlock.WithPrefix(a.prefix))
 	}
-	if a.lease != 0 {
-		opts = append(opts, rlock.WithWatchdogLease(a.lease))
-	}
-	d := &deployment{app: a}
+	d := &deployment{app: a, urls: urls}
 	for _, u := range urls {
 		rdb, err := open(u)
 		if err != nil {
@@ -135,6 +138,14 @@ func (d *deployment) close() {
 	for _, rdb := range d.rdbs {
 		rdb.Close()
 	}
+}
+
+// one is the client of a deployment that is no RedLock. What says what asks for it.
+func (d *deployment) one(what string) (*rlock.Client, error) {
+	if len(d.clients) > 1 {
+		return nil, usage("%s needs one Redis, and --redis names %d: a RedLock has only exclusive holds of a running command", what, len(d.clients))
+	}
+	return d.clients[0], nil
 }
 
 // open makes a go-redis client of a URL. Errors do not have the URL, which may have a password.
@@ -252,8 +263,7 @@ func (d *deployment) lock(name string, kind int) (inspectable, error) {
 	return c.NewLock(name), nil
 }
 
-func (d *deployment) redLock(name string) (*rlock.RedLock, error) {
-	var opts []rlock.RedLockOption
+func (d *deployment) redLock(name string, opts ...rlock.RedLockOption) (*rlock.RedLock, error) {
 	if d.app.quorum != 0 {
 		opts = append(opts, rlock.WithQuorum(d.app.quorum))
 	}

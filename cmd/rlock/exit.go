@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
 
 // Exit statuses, beside those of the command: flock's, and those of sysexits.h.
@@ -59,6 +60,16 @@ func usage(format string, args ...any) error {
 	return &failure{code: exitUsage, text: fmt.Sprintf(format, args...)}
 }
 
+// counted has a wrong number of arguments be a usage error.
+func counted(args cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, all []string) error {
+		if err := args(cmd, all); err != nil {
+			return usage("%v: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
 // interrupted is the cause with which a signal ends a wait.
 type interrupted struct{ signal os.Signal }
 
@@ -84,8 +95,6 @@ func (a *app) failed(err error) *failure {
 		return &failure{code: exitLost, text: text}
 	case errors.Is(err, rlock.ErrNotAcquired):
 		return &failure{code: a.busyCode(), text: text, busy: true}
-	case strings.HasPrefix(text, "unknown command"), strings.HasPrefix(text, "unknown flag"):
-		return &failure{code: exitUsage, text: text}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitInternal, text: text}
 	}

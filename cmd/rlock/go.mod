@@ -5,6 +5,7 @@ go 1.25.0
 require (
 	github.com/go-rlock/rlock v0.0.0
 	github.com/redis/go-redis/v9 v9.22.0
+	github.com/robfig/cron/v3 v3.0.1
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/sys v0.47.0

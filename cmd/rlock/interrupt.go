@@ -60,14 +60,18 @@ func (i *interrupts) attach(c *child) {
 	}
 }
 
-// detach is called when a command has ended. If it was asked to end, this process is too.
+// detach is called when a command has ended.
 func (i *interrupts) detach() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.to = nil
-	if i.first != nil {
-		i.cancel(interrupted{i.first})
-	}
+}
+
+// asked reports whether this process was asked to end.
+func (i *interrupts) asked() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.first != nil
 }
 
 func ends(sig os.Signal) bool {

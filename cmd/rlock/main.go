@@ -71,7 +71,10 @@ user of Redis may not do this; 126 and 127 if the command cannot be started.`)
 }
 
 // commands are those beside run, a file each.
-var commands = []func(*app) *cobra.Command{newVersion}
+var commands = []func(*app) *cobra.Command{
+	newAcquire, newRenew, newRelease, newWait, newSem, newOnce, newElect,
+	newList, newInspect, newWatch, newUnlock, newCheck, newQuorum, newVersion,
+}
 
 // addGlobal adds the options that all commands have.
 func (a *app) addGlobal(root *cobra.Command) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/redistest"
 	"golang.org/x/sys/unix"
 )
@@ -267,4 +269,19 @@ func stamps(t *testing.T, path string) (first, last time.Duration) {
 		return time.Duration(n)
 	}
 	return at(lines[0]), at(lines[len(lines)-1])
+}
+
+// newClient is a client as a Go program has it.
+func newClient(t *testing.T, srv *redistest.Server) *rlock.Client {
+	t.Helper()
+	c, err := rlock.New(srv.Client(), rlock.WithLabel("tests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // what was freed by others is none of its business
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Shutdown(ctx)
+	})
+	return c
 }

@@ -22,6 +22,7 @@ type note struct {
 	Reason string    `json:"reason,omitempty"`
 	Token  int64     `json:"token,omitempty"`
 	Since  time.Time `json:"since"`
+	Hold   string    `json:"hold,omitempty"` // of a hold without a process
 }
 
 const (

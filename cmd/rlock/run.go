@@ -72,6 +72,7 @@ func (r *running) add(f *pflag.FlagSet) {
 type task struct {
 	path  string
 	argv  []string
+	line  string // given with -c
 	grace time.Duration
 	leave bool
 }
@@ -89,7 +90,7 @@ func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
 	case f.Changed("command") && len(argv) > 0:
 		return nil, usage("-c takes one argument, and %q is left: quote the command", argv[0])
 	case f.Changed("command"):
-		t.argv = shellCommand(r.shell)
+		t.argv, t.line = shellCommand(r.shell), r.shell
 	case len(argv) == 0:
 		return nil, usage("no command: rlock NAME -- COMMAND [argument]..., or -c 'COMMAND'")
 	}
@@ -103,13 +104,11 @@ func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
 
 // label is what others are told who holds the lock.
 func (t *task) label() string {
-	base := filepath.Base(t.argv[0])
-	if len(t.argv) == 3 && (t.argv[1] == "-c" || t.argv[1] == "/C") {
-		if words := strings.Fields(t.argv[2]); len(words) > 0 {
-			base = filepath.Base(words[0])
-		}
+	name := t.argv[0]
+	if words := strings.Fields(t.line); len(words) > 0 {
+		name = words[0]
 	}
-	return printable(base)
+	return printable(filepath.Base(name))
 }
 
 // printable cuts a text to what a label may be.
@@ -236,7 +235,7 @@ func allDigits(name string) bool { return strings.Trim(name, "0123456789") == ""
 // run is rlock NAME -- COMMAND.
 func (a *app) run(name string, kind int, w *waiting, t *task, verbose bool) error {
 	p := a.newProgress()
-	d, err := a.connect(t.label(), rlock.WithObserver(p))
+	d, err := a.renewed(t, rlock.WithObserver(p))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version, and what rlock lacks on this platform", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version, and what rlock lacks on this platform", Args: counted(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			v := struct {
 				Version  string   `json:"version"`

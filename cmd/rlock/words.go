@@ -22,6 +22,16 @@ type holding struct {
 	Free    int      `json:"available,omitempty"` // of those
 	Waiters int      `json:"waiters"`
 	Holders []holder `json:"holders"`
+	LastRun *lastRun `json:"last_run,omitempty"` // of a job of rlock once
+}
+
+type lastRun struct {
+	Tick  time.Time `json:"tick"`
+	By    holder    `json:"by"`
+	Token int64     `json:"token,omitempty"`
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"` // zero: it runs, or nobody knows
+	Error string    `json:"error,omitempty"`
 }
 
 type holder struct {
@@ -155,11 +165,11 @@ func span(d time.Duration) string {
 		return "0 s"
 	case d < 9950*time.Millisecond:
 		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < 10*time.Minute:
+	case d < 2*time.Minute:
 		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 10*time.Hour:
+	case d < 2*time.Hour:
 		return fmt.Sprintf("%.0f min", d.Minutes())
-	case d < 10*24*time.Hour:
+	case d < 48*time.Hour:
 		return fmt.Sprintf("%.0f h", d.Hours())
 	}
 	return fmt.Sprintf("%.0f d", d.Hours()/24)
