@@ -190,17 +190,26 @@ func (c *child) fromForeground() {
 	}
 }
 
-// suspend is what Ctrl-Z asks for: this process stops too, so that the shell gets its terminal back. Nobody renews
-// the lease then, and at its end the guard ends the command.
+// suspend is called when the command was stopped. If by Ctrl-Z, this process stops too, so that the shell gets its
+// terminal back. Nobody renews the lease then, and at its end the guard ends the command.
 func (c *child) suspend() {
 	if c.tty < 0 {
 		return
 	}
-	if pgrp, err := unix.IoctlGetInt(c.tty, unix.TIOCGPGRP); err != nil || pgrp != c.pid {
-		return // it was stopped for another reason: before it had the terminal, or by hand
+	switch pgrp, err := unix.IoctlGetInt(c.tty, unix.TIOCGPGRP); {
+	case err == nil && pgrp == unix.Getpgrp(): // it has read before it had the terminal
+		c.toForeground()
+		return
+	case err != nil || pgrp != c.pid:
+		return // it runs in the background
 	}
 	c.fromForeground()
+	// Kill may return before this process stops: only SIGCONT says that it goes on.
+	goes := make(chan os.Signal, 1)
+	signal.Notify(goes, unix.SIGCONT)
+	defer signal.Stop(goes)
 	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+	<-goes
 	if foreground() >= 0 { // fg; after bg the command runs without the terminal
 		c.toForeground()
 	} else {

@@ -3,6 +3,7 @@ module github.com/go-rlock/rlock/cmd/rlock
 go 1.25.0
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/go-rlock/rlock v0.0.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/robfig/cron/v3 v3.0.1
