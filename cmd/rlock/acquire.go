@@ -135,7 +135,7 @@ func (d *deployment) detach(name string, lease *rlock.Lease, n note) (*grant, er
 	if err != nil && !errors.Is(err, rlock.ErrUnconfirmed) { // then the handle is good unless the hold was lost
 		return nil, err
 	}
-	n.Hold = g.HoldID
+	n.Hold, n.PID = g.HoldID, 0
 	left := time.Until(g.Expires)
 	d.writeNote(g.HoldID, n, left)
 	d.writeNote(handleKey(g.Handle), n, left)

@@ -53,7 +53,7 @@ Redis is that of --redis, or of REDIS_URL, or redis://localhost:6379. Without
 any, "rlock demo" shows what a lock does. A lock with the name of a command
 below needs "rlock run NAME".
 
-Exit status: that of the command; 128 + n if signal n ended it; 1 (or -E) if
+EXIT STATUS: that of the command; 128 + n if signal n ended it; 1 (or -E) if
 others hold the lock; 64 for wrong arguments; 65 if the name is in use for other
 data; 69 if Redis gives no answer; 75 if the lock was lost meanwhile; 77 if the
 user of Redis may not do this; 126 and 127 if the command cannot be started.`)
@@ -73,7 +73,8 @@ user of Redis may not do this; 126 and 127 if the command cannot be started.`)
 // commands are those beside run, a file each.
 var commands = []func(*app) *cobra.Command{
 	newAcquire, newRenew, newRelease, newWait, newSem, newOnce, newElect,
-	newList, newInspect, newWatch, newUnlock, newCheck, newQuorum, newVersion,
+	newList, newInspect, newWatch, newTop, newUnlock, newCheck, newQuorum,
+	newDemo, newMCP, newMan, newVersion,
 }
 
 // addGlobal adds the options that all commands have.

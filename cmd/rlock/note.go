@@ -17,7 +17,7 @@ import (
 type note struct {
 	Label  string    `json:"label"`
 	Host   string    `json:"host"`
-	PID    int       `json:"pid"`
+	PID    int       `json:"pid,omitempty"`
 	User   string    `json:"user,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Token  int64     `json:"token,omitempty"`

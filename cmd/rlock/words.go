@@ -99,7 +99,7 @@ func (d *deployment) addNotes(ctx context.Context, h *holding) {
 		at := slices.IndexFunc(h.Holders, func(by holder) bool { return by.HoldID == id })
 		by := &h.Holders[at]
 		by.Since, by.Reason, by.User = n.Since, n.Reason, n.User
-		if by.Host == "" {
+		if by.Host == "" || n.Hold != "" { // no process has it, whoever took it
 			by.Label, by.Host, by.PID = n.Label, n.Host, n.PID
 		}
 		if h.Token == 0 && len(h.Holders) == 1 {
