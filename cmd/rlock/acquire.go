@@ -68,7 +68,11 @@ func newAcquire(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.granted(g)
+			if err := a.granted(g); err != nil { // nobody knows the handle
+				_, released := d.release(context.Background(), g.Handle)
+				return errors.Join(err, released)
+			}
+			return nil
 		},
 	}
 	f := cmd.Flags()
@@ -118,7 +122,7 @@ func (d *deployment) acquire(ctx context.Context, name string, kind int, reason 
 	if err != nil {
 		return nil, err
 	}
-	stop := p.show(ctx, d, name, lock)
+	stop := p.show(ctx, d.states(name, lock))
 	lease, err := lock.Lock(ctx, append(opts, rlock.WithLease(d.fixed()))...)
 	stop()
 	if err != nil {
@@ -228,7 +232,7 @@ func newRelease(a *app) *cobra.Command {
 			ctx, _ := listen()
 			name, err := d.release(ctx, args[0])
 			if err == nil && a.json {
-				printJSON(a.stdout, map[string]string{"name": name, "released": "yes"})
+				printJSON(a.stdout, map[string]any{"name": name, "released": true})
 			}
 			return err
 		},

@@ -119,12 +119,15 @@ func TestSem(t *testing.T) {
 			for i := range 2 {
 				busy := tl.start(append(args, "--label", "importer", "--", "sh", "-c", fmt.Sprintf("echo > run%d; while [ ! -e free ]; do sleep 0.02; done", i))...)
 				defer tl.finish(busy)
+				defer write(t, tl.path("free"), "")
 				tl.eventually("it runs", func() bool { return exists(tl.path(fmt.Sprint("run", i))) })
 			}
 			has(t, tl.want(exitBusy, append(args, "-n", "--", "true")...).err, "pool has no free permit: held by importer@")
 			has(t, tl.want(0, "inspect", "pool").out, "0 of 2 permits are free", "importer@")
 			has(t, tl.want(0, "ls").out, "pool", "Permits")
 			tl.want(exitUsage, "unlock", "pool", "--force")
+			tl.want(0, append(args, "--permits", "3", "--set")...)
+			has(t, tl.want(0, "inspect", "pool").out, "1 of 3 permits are free")
 			write(t, tl.path("free"), "")
 		})
 	}

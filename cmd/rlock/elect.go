@@ -48,7 +48,8 @@ func newElect(a *app) *cobra.Command {
 }
 
 func (a *app) elect(name, value string, t *task, verbose bool) error {
-	d, err := a.renewed(t)
+	p := a.newProgress()
+	d, err := a.renewed(t, rlock.WithObserver(p))
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,9 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 	for {
 		code := 0
 		var failed error
+		stop := p.show(ctx, d.states(name, election))
 		err := election.Run(ctx, value, func(ctx context.Context) error {
+			stop()
 			lease, _ := rlock.LeaseFrom(ctx)
 			if verbose {
 				a.say("%s: leads, token %d", name, lease.Token())
@@ -74,6 +77,7 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 			}
 			return failed
 		})
+		stop()
 		var f *failure
 		switch lost := errors.As(failed, &f) && f.code == exitLost; {
 		case lost && in.asked():

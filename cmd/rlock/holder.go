@@ -26,6 +26,9 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in 
 	in.attach(h.child)
 	defer in.detach()
 	cause := h.wait()
+	if h.left {
+		a.say("%s: processes of the command are left, which cannot be ended", name)
+	}
 	if guarded := h.child.close(); guarded && cause == nil {
 		cause = errors.New("this process was stopped, and its guard ended the command")
 	}
@@ -42,6 +45,7 @@ type hold struct {
 	task   *task
 	child  *child
 	lasts  time.Duration // the lease, after each renewal
+	left   bool          // processes that do not die, or may not be ended
 	margin time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
 }
 
@@ -112,4 +116,5 @@ func (h *hold) end(latest time.Time) {
 	case <-h.child.exited:
 	case <-time.After(time.Until(gaveUp)):
 	}
+	h.left = h.child.alive()
 }

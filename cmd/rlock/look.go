@@ -199,7 +199,7 @@ func newWait(a *app) *cobra.Command {
 			if f.lock == nil {
 				return usage("a semaphore cannot be waited for: rlock sem waits for a permit")
 			}
-			stop := p.show(ctx, d, args[0], f.lock)
+			stop := p.show(ctx, d.states(args[0], f.lock))
 			freed, err := untilFree(ctx, f.lock, &w)
 			stop()
 			if freed || err != nil {

@@ -36,7 +36,7 @@ func TestNextBeginsWhenTheFirstHasEnded(t *testing.T) {
 			t.Parallel()
 			tl, srv := newTool(t)
 			proxy := faultproxy.New(t, srv.Addr())
-			first := tl.with("REDIS_URL=redis://"+proxy.Addr()).start("--lease", "9", "--grace", "1", "a", "--", "sh", "-c",
+			first := tl.with("REDIS_URL=redis://"+proxy.Addr()).start("--lease", "20", "--grace", "1", "a", "--", "sh", "-c",
 				fmt.Sprintf(`trap '' TERM; echo $$ > pid; stamp %s below on & stamp %s above on; wait`, stampCommand, stampCommand))
 			tl.eventually("the first runs", func() bool { return full(tl.path("above")) && full(tl.path("below")) })
 			next := tl.start("a", "--", "stamp", stampCommand, "next", "once")

@@ -57,6 +57,7 @@ EXIT STATUS: that of the command; 128 + n if signal n ended it; 1 (or -E) if
 others hold the lock; 64 for wrong arguments; 65 if the name is in use for other
 data; 69 if Redis gives no answer; 75 if the lock was lost meanwhile; 77 if the
 user of Redis may not do this; 126 and 127 if the command cannot be started.`)
+	root.Version = version()
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = false
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })

@@ -250,7 +250,7 @@ func stamp(args []string) {
 		if args[1] == "once" {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 

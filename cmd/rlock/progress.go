@@ -43,7 +43,7 @@ func (p *progress) Retry(_ context.Context, e rlock.RetryEvent) {
 }
 
 // show writes a line each second until the returned function is called, which wipes it away.
-func (p *progress) show(ctx context.Context, d *deployment, name string, lock rlock.Inspector) (stop func()) {
+func (p *progress) show(ctx context.Context, look func(ctx context.Context) (*holding, error)) (stop func()) {
 	if p.w == nil {
 		return func() {}
 	}
@@ -63,7 +63,7 @@ func (p *progress) show(ctx context.Context, d *deployment, name string, lock rl
 				}
 				return
 			case <-tick.C:
-				line := fmt.Sprintf("%s, %.0f s", clip(p.line(ctx, d, name, lock), 68), time.Since(started).Seconds())
+				line := fmt.Sprintf("%s, %.0f s", clip(p.line(ctx, look), 68), time.Since(started).Seconds())
 				if ctx.Err() == nil {
 					fmt.Fprint(p.w, "\r\x1b[K"+line)
 					shown = true
@@ -71,16 +71,16 @@ func (p *progress) show(ctx context.Context, d *deployment, name string, lock rl
 			}
 		}
 	}()
-	return func() {
+	return func() { // more than once is fine
 		cancel()
 		<-done
 	}
 }
 
-func (p *progress) line(ctx context.Context, d *deployment, name string, lock rlock.Inspector) string {
-	look, cancel := context.WithTimeout(ctx, noteTime)
+func (p *progress) line(ctx context.Context, look func(ctx context.Context) (*holding, error)) string {
+	bounded, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
-	s, err := lock.State(look)
+	h, err := look(bounded)
 	if err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -89,12 +89,23 @@ func (p *progress) line(ctx context.Context, d *deployment, name string, lock rl
 		}
 		return "waiting for Redis: " + plain(err)
 	}
-	if !s.Locked() {
-		return "waiting for " + name
+	if len(h.Holders) == 0 {
+		return "waiting for " + h.Name
 	}
 	var names []string
-	for _, by := range d.holding(look, name, "", s).Holders[:min(2, len(s.Holders))] {
+	for _, by := range h.Holders[:min(2, len(h.Holders))] {
 		names = append(names, by.who())
 	}
 	return "waiting for " + strings.Join(names, ", ")
+}
+
+// states is how a lock looks, for a progress.
+func (d *deployment) states(name string, lock rlock.Inspector) func(ctx context.Context) (*holding, error) {
+	return func(ctx context.Context) (*holding, error) {
+		s, err := lock.State(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return d.holding(ctx, name, "", s), nil
+	}
 }

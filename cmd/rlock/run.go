@@ -246,7 +246,7 @@ func (a *app) run(name string, kind int, w *waiting, t *task, verbose bool) erro
 	}
 	ctx, in := listen()
 	started := time.Now()
-	stop := p.show(ctx, d, name, lock)
+	stop := p.show(ctx, d.states(name, lock))
 	lease, err := lock.Lock(ctx, w.options()...)
 	stop()
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strings"
 
@@ -14,6 +15,7 @@ func newSem(a *app) *cobra.Command {
 		r       running
 		permits int
 		fair    bool
+		set     bool
 	)
 	cmd := &cobra.Command{
 		Use: "sem NAME --permits N [options] -- COMMAND [argument]...", DisableFlagsInUseLine: true,
@@ -32,6 +34,12 @@ func newSem(a *app) *cobra.Command {
 			if err := w.check(a, f); err != nil {
 				return err
 			}
+			if set {
+				if len(argv) > 0 {
+					return usage("--set sets how many there are, and runs nothing")
+				}
+				return a.setPermits(name, permits, fair)
+			}
 			t, err := r.task(a, f, argv)
 			if err != nil {
 				return err
@@ -44,6 +52,7 @@ func newSem(a *app) *cobra.Command {
 	r.add(f)
 	f.IntVar(&permits, "permits", 0, "how many may run beside each other")
 	f.BoolVar(&fair, "fair", false, "in the order of requests")
+	f.BoolVar(&set, "set", false, "only set how many may run; otherwise the number that the first has given stays")
 	return cmd
 }
 
@@ -63,22 +72,23 @@ func beforeDash(cmd *cobra.Command, args []string, named bool) (name string, arg
 }
 
 func (a *app) sem(name string, permits int, fair bool, w *waiting, t *task) error {
-	d, err := a.renewed(t)
+	p := a.newProgress()
+	d, err := a.renewed(t, rlock.WithObserver(p))
 	if err != nil {
 		return err
 	}
 	defer d.close()
-	c, err := d.one("rlock sem")
+	sem, err := d.pool(name, permits, fair)
 	if err != nil {
 		return err
 	}
-	opts := []rlock.PermitSemaphoreOption{rlock.WithPermits(permits)}
-	if fair {
-		opts = append(opts, rlock.WithFairness())
-	}
-	sem := c.NewPermitSemaphore(name, opts...)
 	ctx, in := listen()
+	stop := p.show(ctx, func(ctx context.Context) (*holding, error) {
+		s, err := sem.State(ctx)
+		return d.permits(ctx, name, s), err
+	})
 	lease, err := sem.Acquire(ctx, 1, w.options()...)
+	stop()
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrUnreachable):
 		s, failed := sem.State(ctx)
@@ -92,6 +102,35 @@ func (a *app) sem(name string, permits int, fair bool, w *waiting, t *task) erro
 	}
 	code, err := a.under(d, name, lease, t, in)
 	return a.leave(d, name, lease, code, err)
+}
+
+func (d *deployment) pool(name string, permits int, fair bool) (*rlock.PermitSemaphore, error) {
+	c, err := d.one("rlock sem")
+	if err != nil {
+		return nil, err
+	}
+	opts := []rlock.PermitSemaphoreOption{rlock.WithPermits(permits)}
+	if fair {
+		opts = append(opts, rlock.WithFairness())
+	}
+	return c.NewPermitSemaphore(name, opts...), nil
+}
+
+func (a *app) setPermits(name string, permits int, fair bool) error {
+	d, err := a.connect("")
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	sem, err := d.pool(name, permits, fair)
+	if err != nil {
+		return err
+	}
+	ctx, _ := listen()
+	if err := sem.SetPermits(ctx, permits); err != nil {
+		return cause(ctx, err)
+	}
+	return nil
 }
 
 // taken says who has the permits of a semaphore.
