@@ -182,11 +182,11 @@ func TestElect(t *testing.T) {
 	first := begin(1)
 	tl.eventually("the first leads", func() bool { return leaders() == "1 " })
 	second := begin(2)
-	candidates := func(n int64) {
+	candidates := func(n int) {
 		t.Helper()
 		tl.eventually("another is a candidate", func() bool {
-			var h holding
-			return json.Unmarshal([]byte(tl.want(0, "inspect", "scheduler", "--json").out), &h) == nil && h.Waiters == int(n)
+			all, err := tl.client.NewElection("scheduler").Candidates(t.Context())
+			return err == nil && len(all) == n
 		})
 	}
 	candidates(1)
@@ -306,8 +306,8 @@ func TestListInspectWatchUnlock(t *testing.T) {
 // What another type of lock is found and freed as well, without being told its type.
 func TestFindsEachType(t *testing.T) {
 	t.Parallel()
-	tl, srv := newTool(t)
-	c := newClient(t, srv)
+	tl, _ := newTool(t)
+	c := tl.client
 	ctx := t.Context()
 	for typ, take := range map[string]func(name string) error{
 		"FairReadWriteLock": func(name string) error { _, err := c.NewFairReadWriteLock(name).Writer.Lock(ctx); return err },

@@ -45,14 +45,17 @@ const patience = time.Minute
 
 // A tool is the program for one test, in a folder of its own, with a Redis.
 type tool struct {
-	t   *testing.T
-	dir string
-	env []string
+	t      *testing.T
+	dir    string
+	env    []string
+	client *rlock.Client // of the same Redis
 }
 
 func newTool(t *testing.T) (*tool, *redistest.Server) {
 	srv := redistest.Start(t)
-	return toolAt(t, "redis://"+srv.Addr()), srv
+	tl := toolAt(t, "redis://"+srv.Addr())
+	tl.client = newClient(t, srv)
+	return tl, srv
 }
 
 func toolAt(t *testing.T, urls string) *tool {

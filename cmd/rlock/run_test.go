@@ -180,11 +180,10 @@ func TestSignalEndsTheWait(t *testing.T) {
 // watchWaiters waits until as many others wait for a lock.
 func watchWaiters(t *testing.T, tl *tool, name string, n int) {
 	t.Helper()
-	// The holder's refusal counts those that listen.
+	lock := tl.client.NewLock(name)
 	tl.eventually("others wait", func() bool {
-		var told struct{ State holding }
-		r := tl.run("--json", "-n", name, "true")
-		return json.Unmarshal([]byte(r.err), &told) == nil && told.State.Waiters >= n
+		s, err := lock.State(t.Context())
+		return err == nil && s.Waiters >= n
 	})
 }
 
