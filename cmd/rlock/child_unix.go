@@ -30,10 +30,13 @@ func shellCommand(line string) []string {
 
 // child is a command in a process group of its own, with a guard beside it.
 type child struct {
-	pid     int
-	exited  chan struct{} // closed when the command itself has ended
-	stopped chan struct{} // it was stopped, as by Ctrl-Z
-	code    int           // valid once exited is closed
+	pid    int
+	exited chan struct{}   // closed when the command itself has ended
+	code   int             // valid once exited is closed
+	status unix.WaitStatus // the same
+
+	stopped   chan struct{}  // it was stopped, as by Ctrl-Z
+	continued chan os.Signal // this process was, as by fg
 
 	guard    *guardian
 	lostPipe *os.File // closing it, or the end of this process, makes the other end readable
@@ -44,7 +47,7 @@ type child struct {
 //
 // The process begins as this program, and becomes the command when its guard knows of it: a command whose parent was
 // killed has a guard at every moment.
-func start(t *task, env func(lostFD int) []string, margin time.Duration) (c *child, err error) {
+func start(t *task, env func(lostFD int) []string, margin time.Duration, deadline time.Time) (c *child, err error) {
 	lostFD, lostPipe, err := inheritedPipe()
 	if err != nil {
 		return nil, err
@@ -57,7 +60,7 @@ func start(t *task, env func(lostFD int) []string, margin time.Duration) (c *chi
 	}
 	defer unix.Close(beginFD)
 	defer begin.Close() // without a word: it ends
-	c = &child{exited: make(chan struct{}), stopped: make(chan struct{}, 1), lostPipe: lostPipe, tty: foreground()}
+	c = &child{exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
 	if c.guard, err = startGuard(t.grace, margin, lostPipe); err != nil {
 		lostPipe.Close()
 		return nil, err
@@ -70,7 +73,9 @@ func start(t *task, env func(lostFD int) []string, margin time.Duration) (c *chi
 		lostPipe.Close()
 		return nil, err
 	}
+	c.keep(deadline)
 	c.guard.tell("group %d", c.pid)
+	signal.Notify(c.continued, unix.SIGCONT)
 	c.toForeground()
 	_, err = begin.WriteString("now")
 	return c, err
@@ -133,6 +138,7 @@ func (c *child) changed(ws unix.WaitStatus) {
 	default:
 		c.code = ws.ExitStatus()
 	}
+	c.status = ws
 	close(c.exited)
 }
 
@@ -159,6 +165,7 @@ func (c *child) lost() { _, _ = c.lostPipe.WriteString("lost\n") }
 
 // close is called when the group has ended. It reports whether the guard has ended it.
 func (c *child) close() (guarded bool) {
+	signal.Stop(c.continued)
 	c.fromForeground()
 	guarded = c.guard.close()
 	c.lostPipe.Close()
@@ -215,6 +222,30 @@ func (c *child) suspend() {
 	} else {
 		_ = unix.Kill(-c.pid, unix.SIGCONT)
 	}
+}
+
+// resume is called when this process goes on: with fg it may have come from the background.
+func (c *child) resume() {
+	if fd := foreground(); fd >= 0 {
+		c.tty = fd
+		c.toForeground()
+	}
+}
+
+// interrupted is SIGINT if Ctrl-C has ended the command. As it alone was in the foreground, a script that has started
+// this process does not know yet that it is to end.
+func (c *child) interrupted() os.Signal {
+	if c.tty >= 0 && c.status.Signaled() && c.status.Signal() == unix.SIGINT {
+		return unix.SIGINT
+	}
+	return nil
+}
+
+// dieBy ends the process group of this process by a signal, as the terminal would have.
+func dieBy(sig os.Signal) {
+	signal.Reset(sig)
+	_ = unix.Kill(0, sig.(syscall.Signal))
+	time.Sleep(time.Second) // it comes at once
 }
 
 // family starts processes, and waits for them and for orphans of theirs: it is process 1 in a container, and on

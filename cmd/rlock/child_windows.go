@@ -35,11 +35,13 @@ type child struct {
 	process *os.Process
 	job     windows.Handle
 	exited  chan struct{}
-	stopped chan struct{} // never
 	code    int
+
+	stopped   chan struct{}  // never
+	continued chan os.Signal // never
 }
 
-func start(t *task, env func(lostFD int) []string, _ time.Duration) (*child, error) {
+func start(t *task, env func(lostFD int) []string, _ time.Duration, _ time.Time) (*child, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("a job object: %w", err)
@@ -73,7 +75,7 @@ func start(t *task, env func(lostFD int) []string, _ time.Duration) (*child, err
 		windows.CloseHandle(job)
 		return nil, fmt.Errorf("a job object: %w", err)
 	}
-	c := &child{process: p, job: job, exited: make(chan struct{}), stopped: make(chan struct{})}
+	c := &child{process: p, job: job, exited: make(chan struct{})}
 	go func() { // ends with the command
 		defer close(c.exited)
 		if state, err := p.Wait(); err == nil {
@@ -103,6 +105,10 @@ func (c *child) keep(time.Time) {}
 func (c *child) ending()        {}
 func (c *child) lost()          {}
 func (c *child) suspend()       {}
+func (c *child) resume()        {}
+
+func (c *child) interrupted() os.Signal { return nil }
+func dieBy(os.Signal)                   {}
 
 func (c *child) close() (guarded bool) {
 	windows.CloseHandle(c.job)

@@ -32,6 +32,8 @@ type app struct {
 
 	busy    int // -E
 	busySet bool
+
+	fatal os.Signal // the command was ended by it, from the terminal: this process is to end by it too
 }
 
 // seconds is an option: a number of seconds, with fractions, or a duration of Go.

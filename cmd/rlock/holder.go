@@ -20,7 +20,7 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in 
 	h := &hold{name: name, lease: lease, task: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
 	forget := d.note(name, lease, "")
 	defer forget()
-	if h.child, err = start(t, func(lostFD int) []string { return environment(name, lease, lostFD) }, h.margin); err != nil {
+	if h.child, err = start(t, func(lostFD int) []string { return environment(name, lease, lostFD) }, h.margin, lease.Deadline()); err != nil {
 		return 0, &failure{code: exitInternal, text: plain(err)}
 	}
 	in.attach(h.child)
@@ -35,6 +35,7 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in 
 	if cause != nil {
 		return 0, lostWhile(name, plain(cause))
 	}
+	a.fatal = h.child.interrupted()
 	return h.child.code, nil
 }
 
@@ -55,7 +56,6 @@ func (h *hold) wait() (cause error) {
 	defer tick.Stop()
 	due := time.NewTimer(h.untilEnd())
 	defer due.Stop()
-	h.child.keep(h.lease.Deadline())
 	for {
 		select {
 		case <-h.child.exited:
@@ -66,6 +66,8 @@ func (h *hold) wait() (cause error) {
 		case <-h.child.stopped:
 			h.child.suspend()
 			h.child.keep(h.lease.Deadline())
+		case <-h.child.continued:
+			h.child.resume()
 		case <-h.lease.Done():
 			h.child.lost()
 			latest := time.Now()

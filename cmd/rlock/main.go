@@ -38,7 +38,11 @@ func execute(args []string) int {
 	root.SetArgs(args)
 	root.SetOut(os.Stdout)
 	root.SetErr(os.Stderr)
-	return a.report(root.Execute())
+	code := a.report(root.Execute())
+	if a.fatal != nil {
+		dieBy(a.fatal)
+	}
+	return code
 }
 
 func newRoot(a *app) *cobra.Command {

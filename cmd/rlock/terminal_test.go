@@ -106,6 +106,32 @@ func TestOnATerminal(t *testing.T) {
 	s.types("exit\n")
 }
 
+// Ctrl-C ends a script too, as it does with flock, and a job from the background gets the terminal by fg.
+func TestScriptOnATerminal(t *testing.T) {
+	t.Parallel()
+	tl, _ := newTool(t)
+	write(t, tl.path("script"), "#!/bin/sh\nrlock a -- sh -c 'echo run\"\"s; exec sleep 300'\necho went on\n")
+	cmd := tl.with("PS1=ready> ", "ENV=", "TERM=dumb").command("/bin/sh", "-i", "-m")
+	s := onTerminal(t, cmd)
+	s.shows("ready> ")
+	s.types("./script\n")
+	s.shows("runs\r\n")
+	s.types("\x03")
+	s.shows("^C\r\nready> ")
+	s.types("echo \"status $?\"\n")
+	s.shows("status 130")
+	if strings.Contains(s.read(), "went on") {
+		t.Errorf("%q", s.read())
+	}
+	s.types("rlock a -- sh -c 'echo > started; read x; echo \"got $x\"' &\n")
+	tl.eventually("it runs", func() bool { return exists(tl.path("started")) })
+	s.types("fg\n")
+	s.shows("fg\r\nrlock a")
+	s.types("an-answer\n")
+	s.shows("got an-answer")
+	s.types("exit\n")
+}
+
 func TestProgressOnATerminalOnly(t *testing.T) {
 	t.Parallel()
 	tl, srv := newTool(t)
