@@ -19,7 +19,7 @@ func newDemo(a *app) *cobra.Command {
 		port  string
 	)
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Show two holders that contend for a lock, on an in-memory Redis that comes along",
+		Use: "demo", Short: "Show two holders that contend, on an in-memory Redis",
 		Long: "Starts an in-memory Redis on this machine, and two clients, billing and reports, that contend for the lock invoices. Meanwhile\n" +
 			"other commands can look at it in a second terminal. It needs nothing that is installed.",
 		Args: counted(cobra.NoArgs),

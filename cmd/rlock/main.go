@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -72,7 +73,40 @@ user of Redis may not do this; 126 and 127 if the command cannot be started.`)
 	for _, add := range commands {
 		root.AddCommand(add(a))
 	}
+	narrow(root)
 	return root
+}
+
+// narrow has what is told of commands fit in 80 columns.
+func narrow(root *cobra.Command) {
+	cobra.AddTemplateFunc("narrow", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(79) })
+	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "narrow .LocalFlags", ".InheritedFlags.FlagUsages", "narrow .InheritedFlags").Replace(root.UsageTemplate()))
+	for _, cmd := range root.Commands() {
+		cmd.Long = filled(cmd.Long)
+		for _, sub := range cmd.Commands() {
+			sub.Long = filled(sub.Long)
+		}
+	}
+}
+
+// filled breaks a text into lines of less than 80 columns.
+func filled(text string) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > 79:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
 }
 
 // commands are those beside run, a file each.

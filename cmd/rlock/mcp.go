@@ -14,8 +14,8 @@ import (
 
 func newMCP(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "mcp", Short: "Offer locks to coding agents, by the Model Context Protocol on standard input and output",
-		Long: "Serves the tools acquire, renew, release, status and list, for agents that share a machine, a repository or a test database. A\n" +
+		Use: "mcp", Short: "Offer locks to coding agents, by the Model Context Protocol",
+		Long: "Serves the tools acquire, renew, release, status and list on standard input and output, for agents that share a machine, a repository or a test database. A\n" +
 			"hold ends by itself with its lease, also if the agent, or this server, is gone: nothing has to be cleaned up.\n" +
 			"In the settings of the agent:  {\"command\": \"rlock\", \"args\": [\"mcp\"], \"env\": {\"REDIS_URL\": \"redis://...\"}}",
 		Args: counted(cobra.NoArgs),

@@ -22,7 +22,7 @@ func newOnce(a *app) *cobra.Command {
 		takeover bool
 	)
 	cmd := &cobra.Command{
-		Use: "once [NAME] --per PERIOD | --cron SPEC [options] -- COMMAND [argument]...", DisableFlagsInUseLine: true,
+		Use: "once [NAME] --per PERIOD | --cron SPEC [options] -- COMMAND...", DisableFlagsInUseLine: true,
 		Short: "Run a command once for each tick of a schedule, in the whole fleet",
 		Long: "For a command that cron, or another scheduler, starts on each machine: it runs on one of them for each tick. The schedule is that\n" +
 			"of the scheduler: --per 1m has a tick with each minute, in UTC; --cron takes the five fields of crontab, in the local\n" +

@@ -118,6 +118,22 @@ func TestTopCounts(t *testing.T) {
 	}
 }
 
+func TestHelpFitsInEightyColumns(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range append(newRoot(&app{}).Commands(), newRoot(&app{})) {
+		for _, of := range append(cmd.Commands(), cmd) {
+			for line := range strings.Lines(of.Long + "\n" + of.UsageString()) {
+				if len(strings.TrimSuffix(line, "\n")) > 80 {
+					t.Errorf("%s: %s", of.CommandPath(), line)
+				}
+			}
+			if of.Short == "" {
+				t.Errorf("%s says nothing", of.CommandPath())
+			}
+		}
+	}
+}
+
 func TestManualAndCompletion(t *testing.T) {
 	t.Parallel()
 	tl := toolAt(t, "")
