@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -180,4 +181,43 @@ func processes(t *testing.T, mark string) (pids []string) {
 		}
 	}
 	return pids
+}
+
+// guardOf is the guard among the processes with a mark.
+func guardOf(t *testing.T, mark string) (pid int) {
+	t.Helper()
+	eventually(t, "there is a guard", func() bool {
+		for _, p := range processes(t, mark) {
+			if line, err := os.ReadFile("/proc/" + p + "/cmdline"); err == nil && strings.Contains(string(line), guardCommand) {
+				pid, _ = strconv.Atoi(p)
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// Without its guard a command is what it is elsewhere; and if both are killed, the kernel ends it.
+func TestGuardIsKilled(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a command whose parent was killed")
+	}
+	tl, _ := newTool(t)
+	mark := "RLOCK_TEST_MARK=" + tl.dir
+	s := tl.with(mark).start("a", "--", "sh", "-c", "echo > runs; while [ ! -e go ]; do sleep 0.02; done; exit 4")
+	tl.eventually("it runs", func() bool { return exists(tl.path("runs")) })
+	_ = unix.Kill(guardOf(t, mark), unix.SIGKILL)
+	write(t, tl.path("go"), "")
+	if r := tl.finish(s); r.code != 4 || r.err != "" {
+		t.Error(r)
+	}
+
+	s = tl.with(mark).start("b", "--", "stamp", stampCommand, "both", "on")
+	tl.eventually("it runs", func() bool { return full(tl.path("both")) })
+	_ = unix.Kill(guardOf(t, mark), unix.SIGKILL)
+	_ = s.Process.Kill()
+	tl.finish(s)
+	tl.eventually("the command has ended", func() bool { return len(processes(t, mark)) == 0 })
 }

@@ -77,9 +77,12 @@ user of Redis may not do this; 126 and 127 if the command cannot be started.`)
 	return root
 }
 
+func init() { // cobra has one table for all
+	cobra.AddTemplateFunc("narrow", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(79) })
+}
+
 // narrow has what is told of commands fit in 80 columns.
 func narrow(root *cobra.Command) {
-	cobra.AddTemplateFunc("narrow", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(79) })
 	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "narrow .LocalFlags", ".InheritedFlags.FlagUsages", "narrow .InheritedFlags").Replace(root.UsageTemplate()))
 	for _, cmd := range root.Commands() {
 		cmd.Long = filled(cmd.Long)
