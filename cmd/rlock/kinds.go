@@ -83,10 +83,8 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 		}
 		f, err := d.look(ctx, name, k.name, k.open(c, name))
 		switch {
-		case errors.Is(err, rlock.ErrForeignKey):
-			failed = err
-		case err != nil && free != nil && !errors.Is(err, rlock.ErrUnreachable):
-			// The user of Redis may not look at this type.
+		case errors.Is(err, rlock.ErrForeignKey), errors.Is(err, rlock.ErrRefused) && forbidden(err):
+			failed = err // the user of Redis may look at some types only
 		case err != nil:
 			return nil, err
 		case k.option == "fair" && f.state.Waiters == 0:
