@@ -68,6 +68,9 @@ func TestTop(t *testing.T) {
 	s.shows("invoices")
 	s.shows("billing@")
 	s.shows("1 held")
+	if text := s.read(); strings.Contains(text, "…") {
+		t.Errorf("it does not fit in 80 columns: %q", text)
+	}
 	tl.want(0, "acquire", "deploy", "--holder", "ann", "--lease", "1")
 	s.shows("deploy")
 	s.shows("ann@")
@@ -103,7 +106,7 @@ func TestTopCounts(t *testing.T) {
 	v := &view{seen: map[string]*seenLock{}}
 	see := func(after time.Duration, all ...*holding) {
 		v.all = all
-		v.compare(now.Add(after))
+		v.compare(now.Add(after), now.Add(after))
 	}
 	held := func(name, id string, left time.Duration) *holding {
 		return &holding{Name: name, LeftMS: left.Milliseconds(), Holders: []holder{{HoldID: id}}}

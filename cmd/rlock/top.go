@@ -36,7 +36,7 @@ func newTop(a *app) *cobra.Command {
 			ctx, _ := listen()
 			v := &view{d: d, pattern: strings.Join(args, ""), seen: map[string]*seenLock{}}
 			if once || a.json {
-				if err := v.look(ctx, time.Now()); err != nil {
+				if err := v.look(ctx); err != nil {
 					return cause(ctx, err)
 				}
 				if a.json {
@@ -44,7 +44,7 @@ func newTop(a *app) *cobra.Command {
 						printJSON(a.stdout, h)
 					}
 				} else {
-					v.draw(a.stdout, 1<<16, time.Now())
+					v.draw(a.stdout, 80, 1<<16, time.Now())
 				}
 				return nil
 			}
@@ -83,18 +83,19 @@ type seenLock struct {
 }
 
 // look looks at Redis.
-func (v *view) look(ctx context.Context, now time.Time) error {
+func (v *view) look(ctx context.Context) error {
+	asked := time.Now()
 	all, err := v.d.list(ctx, v.pattern)
 	if v.err = err; err != nil {
 		return err
 	}
 	v.all = all
-	v.compare(now)
+	v.compare(asked, time.Now())
 	return nil
 }
 
-// compare counts what has changed since the look before.
-func (v *view) compare(now time.Time) {
+// compare counts what has changed since the look before. The answer is of a moment between the two times.
+func (v *view) compare(asked, now time.Time) {
 	for _, s := range v.seen {
 		s.current = false
 	}
@@ -115,7 +116,7 @@ func (v *view) compare(now time.Time) {
 			v.ended(s, now)
 		}
 		s.holdID, s.current = id, true
-		s.ends = now.Add(time.Duration(h.LeftMS) * time.Millisecond)
+		s.ends = asked.Add(time.Duration(h.LeftMS) * time.Millisecond)
 	}
 	for _, s := range v.seen {
 		if !s.current && s.holdID != "" {
@@ -156,8 +157,8 @@ func oldest(h *holding) time.Time {
 	return since
 }
 
-// draw writes at most so many lines.
-func (v *view) draw(w io.Writer, lines int, now time.Time) {
+// draw writes at most so many lines. The changes of each lock are shown where there is room beside the 80 columns.
+func (v *view) draw(w io.Writer, width, lines int, now time.Time) {
 	v.sort()
 	waiters := 0
 	for _, h := range v.all {
@@ -174,11 +175,14 @@ func (v *view) draw(w io.Writer, lines int, now time.Time) {
 			fmt.Fprintf(w, "and %d more\n", len(v.all)-i+1)
 			return
 		}
-		fmt.Fprintln(w, row+v.changes(i, row))
+		if width >= 91 {
+			row += v.changes(i, row)
+		}
+		fmt.Fprintln(w, row)
 	}
 }
 
-// changes are the hand-overs and losses of a row, where there is room on a wide terminal.
+// changes are the hand-overs and losses of a row.
 func (v *view) changes(row int, text string) string {
 	pad := strings.Repeat(" ", max(1, 80-len([]rune(text))))
 	if row == 0 {
@@ -216,7 +220,7 @@ func (v *view) live(ctx context.Context, out *os.File, every time.Duration) erro
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		_ = v.look(ctx, time.Now()) // an outage is shown
+		_ = v.look(ctx) // an outage is shown
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -247,7 +251,7 @@ func (v *view) paint(out *os.File) {
 		width, height = 80, 24
 	}
 	var text bytes.Buffer
-	v.draw(&text, height-1, time.Now())
+	v.draw(&text, width, height-1, time.Now())
 	var b strings.Builder
 	b.WriteString("\x1b[?2026h\x1b[H")
 	for line := range strings.Lines(text.String()) {
