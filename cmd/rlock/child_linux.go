@@ -1,0 +1,16 @@
+package main
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lacks is what rlock cannot do on this platform.
+var lacks []string
+
+// dieWithParent has the kernel kill the command when this process dies, whatever becomes of the guard.
+func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+
+// adoptOrphans makes this process the parent of processes whose parent, below this one, has ended.
+func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

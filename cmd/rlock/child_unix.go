@@ -1,0 +1,493 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signals that a command gets when this process does.
+var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
+
+func shellCommand(line string) []string {
+	shell := os.Getenv("SHELL") // as flock does
+	if shell == "" {
+		shell = "/bin/sh"
+	}
+	return []string{shell, "-c", line}
+}
+
+// child is a command in a process group of its own, with a guard beside it.
+type child struct {
+	pid    int
+	exited chan struct{}   // closed when the command itself has ended
+	code   int             // valid once exited is closed
+	status unix.WaitStatus // the same
+
+	stopped   chan struct{}  // it was stopped, as by Ctrl-Z
+	continued chan os.Signal // this process was, as by fg
+
+	guard    *guardian
+	lostPipe *os.File // closing it, or the end of this process, makes the other end readable
+	tty      int      // the terminal that the command has in the foreground, or -1
+}
+
+// start starts a command. env gets the number of the descriptor that becomes readable on loss.
+//
+// The process begins as this program, and becomes the command when its guard knows of it: a command whose parent was
+// killed has a guard at every moment.
+func start(t *task, env func(lostFD int) []string, margin time.Duration, deadline time.Time) (c *child, err error) {
+	lostFD, lostPipe, err := inheritedPipe()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(lostFD)
+	beginFD, begin, err := inheritedPipe()
+	if err != nil {
+		lostPipe.Close()
+		return nil, err
+	}
+	defer unix.Close(beginFD)
+	defer begin.Close() // without a word: it ends
+	c = &child{exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
+	if c.guard, err = startGuard(t.grace, margin, lostPipe); err != nil {
+		lostPipe.Close()
+		return nil, err
+	}
+	attr := &os.ProcAttr{Env: env(lostFD), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	dieWithParent(attr.Sys)
+	argv := append([]string{os.Args[0], execCommand, strconv.Itoa(beginFD), t.path}, t.argv...)
+	if c.pid, err = family.start(executable(), argv, attr, c.changed); err != nil {
+		c.guard.close()
+		lostPipe.Close()
+		return nil, err
+	}
+	c.keep(deadline)
+	c.guard.tell("group %d", c.pid)
+	signal.Notify(c.continued, unix.SIGCONT)
+	c.toForeground()
+	_, err = begin.WriteString("now")
+	return c, err
+}
+
+// inheritedPipe returns a pipe whose reading end processes that are started inherit, under the number that it has
+// here, which is free there too: what our caller lets them inherit keeps its numbers.
+func inheritedPipe() (read int, write *os.File, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer r.Close()
+	read, err = unix.Dup(int(r.Fd())) // without close-on-exec
+	if err != nil {
+		w.Close()
+		return 0, nil, err
+	}
+	return read, w, nil
+}
+
+const execCommand = "--command-with-a-guard"
+
+// execLater is the process that becomes a command, when it is told to.
+func execLater(args []string) int {
+	if len(args) < 3 {
+		return exitUsage
+	}
+	fd, err := strconv.Atoi(args[0])
+	if err != nil {
+		return exitUsage
+	}
+	begin := os.NewFile(uintptr(fd), "begin")
+	if n, _ := begin.Read(make([]byte, 8)); n == 0 {
+		return exitInternal // its parent has died
+	}
+	begin.Close()
+	path, argv := args[1], args[2:]
+	err = syscall.Exec(path, argv, os.Environ())
+	if err == syscall.ENOEXEC { // a script that does not say of what: as shells and flock do
+		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), os.Environ())
+	}
+	var why *failure
+	errors.As(notStarted(argv[0], err), &why)
+	fmt.Fprintln(os.Stderr, "rlock: "+why.text)
+	return why.code
+}
+
+// changed is called by the family when the command has ended or was stopped.
+func (c *child) changed(ws unix.WaitStatus) {
+	switch {
+	case ws.Stopped():
+		select {
+		case c.stopped <- struct{}{}:
+		default:
+		}
+		return
+	case ws.Signaled():
+		c.code = exitSignal + int(ws.Signal())
+	default:
+		c.code = ws.ExitStatus()
+	}
+	c.status = ws
+	close(c.exited)
+}
+
+func (c *child) signal(sig os.Signal) {
+	_ = unix.Kill(-c.pid, sig.(syscall.Signal))
+	_ = unix.Kill(-c.pid, unix.SIGCONT) // one that is stopped would not get it
+}
+
+func (c *child) terminate() { c.signal(unix.SIGTERM) }
+func (c *child) kill()      { _ = unix.Kill(-c.pid, unix.SIGKILL) }
+
+// alive reports whether the group has a process. EPERM: one that runs as another user, and lives.
+func (c *child) alive() bool { return unix.Kill(-c.pid, 0) != unix.ESRCH }
+
+// keep tells the guard until when the lease lasts.
+func (c *child) keep(deadline time.Time) {
+	at := monotonic() // before the rest is measured: if this process is stopped in between, the guard is early
+	c.guard.tell("until %d", at+time.Until(deadline).Nanoseconds())
+}
+
+func (c *child) ending() { c.guard.tell("ending") }
+
+func (c *child) lost() { _, _ = c.lostPipe.WriteString("lost\n") }
+
+// close is called when the group has ended. It reports whether the guard has ended it.
+func (c *child) close() (guarded bool) {
+	signal.Stop(c.continued)
+	c.fromForeground()
+	guarded = c.guard.close()
+	c.lostPipe.Close()
+	return guarded
+}
+
+// foreground returns the terminal whose foreground group this process is in, or -1: a command in a group of its own
+// could not read it.
+func foreground() int {
+	if pgrp, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && pgrp == unix.Getpgrp() {
+		return 0
+	}
+	return -1
+}
+
+// toForeground gives the command the terminal. If it has read before that it was stopped, and goes on.
+func (c *child) toForeground() {
+	if c.tty >= 0 {
+		_ = unix.IoctlSetPointerInt(c.tty, unix.TIOCSPGRP, c.pid)
+		_ = unix.Kill(-c.pid, unix.SIGCONT)
+	}
+}
+
+func (c *child) fromForeground() {
+	if c.tty >= 0 {
+		signal.Ignore(unix.SIGTTOU) // we are in the background
+		_ = unix.IoctlSetPointerInt(c.tty, unix.TIOCSPGRP, unix.Getpgrp())
+		signal.Reset(unix.SIGTTOU)
+	}
+}
+
+// suspend is called when the command was stopped. If by Ctrl-Z, this process stops too, so that the shell gets its
+// terminal back. Nobody renews the lease then, and at its end the guard ends the command.
+func (c *child) suspend() {
+	if c.tty < 0 {
+		return
+	}
+	switch pgrp, err := unix.IoctlGetInt(c.tty, unix.TIOCGPGRP); {
+	case err == nil && pgrp == unix.Getpgrp(): // it has read before it had the terminal
+		c.toForeground()
+		return
+	case err != nil || pgrp != c.pid:
+		return // it runs in the background
+	}
+	c.fromForeground()
+	// Kill may return before this process stops: only SIGCONT says that it goes on.
+	goes := make(chan os.Signal, 1)
+	signal.Notify(goes, unix.SIGCONT)
+	defer signal.Stop(goes)
+	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+	<-goes
+	if foreground() >= 0 { // fg; after bg the command runs without the terminal
+		c.toForeground()
+	} else {
+		_ = unix.Kill(-c.pid, unix.SIGCONT)
+	}
+}
+
+// resume is called when this process goes on: with fg it may have come from the background.
+func (c *child) resume() {
+	if fd := foreground(); fd >= 0 {
+		c.tty = fd
+		c.toForeground()
+	}
+}
+
+// interrupted is SIGINT if Ctrl-C has ended the command. As it alone was in the foreground, a script that has started
+// this process does not know yet that it is to end.
+func (c *child) interrupted() os.Signal {
+	if c.tty >= 0 && c.status.Signaled() && c.status.Signal() == unix.SIGINT {
+		return unix.SIGINT
+	}
+	return nil
+}
+
+// dieBy ends the process group of this process by a signal, as the terminal would have.
+func dieBy(sig os.Signal) {
+	signal.Reset(sig)
+	_ = unix.Kill(0, sig.(syscall.Signal))
+	time.Sleep(time.Second) // it comes at once
+}
+
+// family starts processes, and waits for them and for orphans of theirs: it is process 1 in a container, and on
+// Linux a subreaper, since the group of a command has ended only when all of it is waited for.
+var family = &kin{told: map[int]func(unix.WaitStatus){}, requests: make(chan func())}
+
+type kin struct {
+	once     sync.Once
+	mu       sync.Mutex // told, waiting
+	told     map[int]func(unix.WaitStatus)
+	waiting  bool
+	requests chan func()
+}
+
+// start starts a process, whose end and stops are told.
+func (k *kin) start(path string, argv []string, attr *os.ProcAttr, told func(unix.WaitStatus)) (pid int, err error) {
+	k.once.Do(func() {
+		adoptOrphans()
+		go func() { // as long as the process
+			// The signal that a command gets at the death of its parent is sent when the thread that has started it ends.
+			runtime.LockOSThread()
+			for request := range k.requests {
+				request()
+			}
+		}()
+	})
+	done := make(chan struct{})
+	k.requests <- func() {
+		defer close(done)
+		k.mu.Lock() // it may end before it is known here
+		defer k.mu.Unlock()
+		var p *os.Process
+		if p, err = os.StartProcess(path, argv, attr); err != nil {
+			return
+		}
+		pid = p.Pid
+		_ = p.Release() // it is waited for below
+		k.told[pid] = told
+		if !k.waiting {
+			k.waiting = true
+			go k.wait()
+		}
+	}
+	<-done
+	return pid, err
+}
+
+// wait waits for all children, and ends when there is none.
+func (k *kin) wait() {
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, unix.WUNTRACED, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		k.mu.Lock()
+		if err != nil {
+			if len(k.told) == 0 {
+				k.waiting = false
+				k.mu.Unlock()
+				return
+			}
+			// One was started since.
+			k.mu.Unlock()
+			continue
+		}
+		told := k.told[pid]
+		if !ws.Stopped() {
+			delete(k.told, pid)
+		}
+		k.mu.Unlock()
+		if told != nil {
+			told(ws)
+		}
+	}
+}
+
+// The guard.
+
+const guardCommand = "--guard-of-a-command"
+
+// guardian is the guard of a command, from the side of the command's parent.
+type guardian struct {
+	in    *os.File
+	ended chan struct{}
+	acted bool // valid once ended is closed
+}
+
+func startGuard(grace, margin time.Duration, lost *os.File) (*guardian, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		write.Close()
+		return nil, err
+	}
+	defer null.Close()
+	g := &guardian{in: write, ended: make(chan struct{})}
+	_, err = family.start(executable(), []string{os.Args[0], guardCommand, grace.String(), margin.String()}, &os.ProcAttr{
+		Files: []*os.File{read, null, null, lost},
+		Sys:   &syscall.SysProcAttr{Setsid: true}, // neither Ctrl-Z nor the end of the terminal reaches it
+	}, func(ws unix.WaitStatus) {
+		if ws.Stopped() {
+			return
+		}
+		g.acted = ws.Exited() && ws.ExitStatus() == guardActed
+		close(g.ended)
+	})
+	if err != nil {
+		write.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// tell does not block: a guard that is stopped is of no use anyway.
+func (g *guardian) tell(format string, args ...any) {
+	_ = g.in.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	_, _ = fmt.Fprintf(g.in, format+"\n", args...)
+}
+
+func (g *guardian) close() (acted bool) {
+	g.tell("done")
+	g.in.Close()
+	select {
+	case <-g.ended:
+		return g.acted
+	case <-time.After(10 * time.Second): // somebody has stopped it
+		return false
+	}
+}
+
+// guardActed is the exit status of a guard that has ended the command.
+const guardActed = 3
+
+// guard is the other process. It gets lines on standard input, and ends the command's group if the lease ends without
+// a renewal, or if the process that tells it so ends. Descriptor 3 is told of that too.
+func guard(args []string) int {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+	if len(args) != 2 {
+		return exitUsage
+	}
+	grace, err1 := time.ParseDuration(args[0])
+	margin, err2 := time.ParseDuration(args[1])
+	if err1 != nil || err2 != nil {
+		return exitUsage
+	}
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	return (&watch{grace: grace, margin: margin / 2, lost: os.NewFile(3, "lost")}).run(lines)
+}
+
+type watch struct {
+	grace, margin time.Duration
+	lost          *os.File
+	group         int
+	until         int64 // on the monotonic clock, which all processes share; 0: not known yet
+	ending        bool  // the parent is about to end the group
+}
+
+// left is how long it is until the time to kill.
+func (w *watch) left() time.Duration { return time.Duration(w.until-monotonic()) - w.margin }
+
+func (w *watch) run(lines <-chan string) int {
+	timer := time.NewTimer(time.Hour)
+	for {
+		select {
+		case line, open := <-lines:
+			if !open { // the parent is gone
+				return w.end(min(w.grace, w.left()))
+			}
+			if line == "done" {
+				return 0
+			}
+			_, _ = fmt.Sscanf(line, "group %d", &w.group)
+			_, _ = fmt.Sscanf(line, "until %d", &w.until)
+			w.ending = w.ending || line == "ending"
+		case <-timer.C:
+		}
+		if w.until == 0 || w.group == 0 {
+			continue
+		}
+		begin := w.left()
+		if !w.ending {
+			begin -= w.grace
+		}
+		if begin <= 0 {
+			return w.end(w.left())
+		}
+		timer.Reset(begin)
+	}
+}
+
+// end ends the group: SIGTERM now, SIGKILL when the time is over.
+func (w *watch) end(left time.Duration) int {
+	if w.group == 0 {
+		return 0
+	}
+	_, _ = w.lost.WriteString("lost\n")
+	latest := time.Now().Add(left)
+	gaveUp := latest.Add(10 * time.Second)
+	if !w.ending {
+		_ = unix.Kill(-w.group, unix.SIGTERM)
+		_ = unix.Kill(-w.group, unix.SIGCONT)
+	}
+	for time.Now().Before(gaveUp) {
+		if !time.Now().Before(latest) {
+			_ = unix.Kill(-w.group, unix.SIGKILL)
+		}
+		if unix.Kill(-w.group, 0) == unix.ESRCH {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return guardActed
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+		return time.Now().UnixNano()
+	}
+	return ts.Nano()
+}
+
+// executable is the path of this program.
+func executable() string {
+	const self = "/proc/self/exe" // also if the file was replaced since
+	if _, err := os.Stat(self); err == nil {
+		return self
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/redis/go-redis/v9"
+)
+
+const defaultURL = "redis://localhost:6379"
+
+// app is what all commands share: where they write to, and the options that all of them have.
+type app struct {
+	stdout, stderr io.Writer
+
+	urls       []string
+	prefix     string
+	label      string
+	lease      time.Duration // 0: the library's
+	json       bool
+	quiet      bool
+	quorum     int
+	quarantine bool
+
+	busy    int // -E
+	busySet bool
+
+	fatal os.Signal // the command was ended by it, from the terminal: this process is to end by it too
+}
+
+// seconds is an option: a number of seconds, with fractions, or a duration of Go.
+type seconds time.Duration
+
+func (s *seconds) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
+
+func (s *seconds) Type() string { return "seconds" }
+
+func (s *seconds) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if n, numeric := strconv.ParseFloat(text, 64); numeric == nil && !math.IsNaN(n) {
+		if math.Abs(n) > 1e9 {
+			return errors.New("too large")
+		}
+		d, err = time.Duration(n*float64(time.Second)), nil
+	}
+	switch {
+	case err != nil:
+		return errors.New("neither a number of seconds nor a duration such as 90s or 1.5m")
+	case d < 0:
+		return errors.New("negative")
+	}
+	*s = seconds(d)
+	return nil
+}
+
+// leaseTime is how long Redis keeps a renewed hold after its last renewal.
+func (a *app) leaseTime() time.Duration {
+	if a.lease > 0 {
+		return a.lease
+	}
+	return rlock.DefaultWatchdogLease
+}
+
+// renewed connects for a lease that is renewed while a command runs.
+func (a *app) renewed(t *task, opts ...rlock.Option) (*deployment, error) {
+	if a.lease != 0 && a.lease < time.Second {
+		return nil, usage("--lease %v: at least one second, in which a command can be ended", a.lease)
+	}
+	return a.connect(t.label(), append(opts, rlock.WithWatchdogLease(a.leaseTime()))...)
+}
+
+// A deployment is the Redis, or the masters of a RedLock, that the URLs name.
+type deployment struct {
+	app     *app
+	urls    []string
+	rdbs    []redis.UniversalClient
+	clients []*rlock.Client
+	away    bool // it does not answer: there is nobody to take leave of
+}
+
+// connect makes the clients, and sends nothing. The label is for others who ask who holds a lock.
+func (a *app) connect(label string, opts ...rlock.Option) (*deployment, error) {
+	urls := a.urls
+	if len(urls) == 0 {
+		urls = strings.Fields(os.Getenv("REDIS_URL"))
+	}
+	if len(urls) == 0 {
+		urls = []string{defaultURL}
+	}
+	if len(urls) == 1 && (a.quorum != 0 || a.quarantine) {
+		return nil, usage("--quorum and --quarantine are for a RedLock: give --redis once for each of its nodes")
+	}
+	if a.label != "" {
+		label = a.label
+	}
+	if label != "" {
+		opts = append(opts, rlock.WithLabel(label))
+	}
+	if a.prefix != "" {
+		opts = append(opts, rlock.WithPrefix(a.prefix))
+	}
+	d := &deployment{app: a, urls: urls}
+	for _, u := range urls {
+		rdb, err := open(u)
+		if err != nil {
+			d.close()
+			return nil, err
+		}
+		d.rdbs = append(d.rdbs, rdb)
+		client, err := rlock.New(rdb, opts...)
+		if err != nil {
+			d.close()
+			return nil, usage("%s", plain(err))
+		}
+		d.clients = append(d.clients, client)
+	}
+	return d, nil
+}
+
+func (d *deployment) close() {
+	if d.away {
+		return // the process ends
+	}
+	for _, c := range d.clients {
+		c.Close() // what is still held runs out with its lease
+	}
+	for _, rdb := range d.rdbs {
+		rdb.Close()
+	}
+}
+
+// one is the client of a deployment that is no RedLock. What says what asks for it.
+func (d *deployment) one(what string) (*rlock.Client, error) {
+	if len(d.clients) > 1 {
+		return nil, usage("%s needs one Redis, and --redis names %d: a RedLock has only exclusive holds of a running command", what, len(d.clients))
+	}
+	return d.clients[0], nil
+}
+
+// open makes a go-redis client of a URL. Errors do not have the URL, which may have a password.
+func open(raw string) (redis.UniversalClient, error) {
+	wrong := func(err error) error {
+		var parse *url.Error
+		if errors.As(err, &parse) {
+			err = parse.Err
+		}
+		return usage("the URL of Redis: %s", strings.ReplaceAll(plain(err), raw, "it"))
+	}
+	scheme, rest, found := strings.Cut(raw, "://")
+	if !found {
+		return nil, usage("the URL of Redis has no scheme: redis://host:6379, rediss:// for TLS, unix:///path, redis-cluster:// or redis-sentinel://host:26379?master=NAME")
+	}
+	plainScheme, kind, _ := strings.Cut(scheme, "-")
+	if kind != "" {
+		rest = addresses(rest)
+	}
+	u, err := url.Parse(plainScheme + "://" + rest)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	query := u.Query()
+	if master := query.Get("master"); master != "" {
+		query.Set("master_name", master)
+		query.Del("master")
+		u.RawQuery = query.Encode()
+	}
+	switch {
+	case plainScheme != "redis" && plainScheme != "rediss" && scheme != "unix":
+		return nil, usage("the URL of Redis has the scheme %q; there are redis, rediss, unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel", scheme)
+	case kind == "sentinel" || kind == "" && query.Has("master_name"):
+		opts, err := redis.ParseFailoverURL(u.String())
+		if err != nil {
+			return nil, wrong(err)
+		}
+		if opts.MasterName == "" {
+			return nil, usage("the URL of Sentinel names no master: add ?master=NAME")
+		}
+		opts.ContextTimeoutEnabled = true
+		return redis.NewFailoverClient(opts), nil
+	case kind == "cluster" || kind == "" && query.Has("addr"):
+		if strings.Trim(u.Path, "/") != "" {
+			return nil, usage("the URL of a cluster has no database")
+		}
+		opts, err := redis.ParseClusterURL(u.String())
+		if err != nil {
+			return nil, wrong(err)
+		}
+		opts.ContextTimeoutEnabled = true
+		return redis.NewClusterClient(opts), nil
+	case kind != "":
+		return nil, usage("the URL of Redis has the scheme %q; there are redis, rediss, unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel", scheme)
+	}
+	opts, err := redis.ParseURL(u.String())
+	if err != nil {
+		return nil, wrong(err)
+	}
+	opts.ContextTimeoutEnabled = true
+	return redis.NewClient(opts), nil
+}
+
+// addresses turns user@a:1,b:2/0?x=y into user@a:1/0?x=y&addr=b:2, as go-redis wants several addresses.
+func addresses(rest string) string {
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	start := strings.LastIndex(rest[:end], "@") + 1
+	all := strings.Split(rest[start:end], ",")
+	text := rest[:start] + all[0] + rest[end:]
+	for _, more := range all[1:] {
+		sep := "?"
+		if strings.Contains(text, "?") {
+			sep = "&"
+		}
+		text += sep + "addr=" + url.QueryEscape(more)
+	}
+	return text
+}
+
+// inspectable is what the locks of this program have in common.
+type inspectable interface {
+	rlock.Locker
+	rlock.Inspector
+	Watch(ctx context.Context) (<-chan rlock.State, error)
+}
+
+// Which lock of a name.
+const (
+	plainLock = iota
+	fairLock
+	readSide
+	writeSide
+)
+
+// lock is the lock of a name: a RedLock if there are several masters.
+func (d *deployment) lock(name string, kind int) (inspectable, error) {
+	if len(d.clients) > 1 {
+		if kind != plainLock {
+			return nil, usage("-s, -x and --fair need one Redis: a RedLock has neither sides nor an order")
+		}
+		return d.redLock(name)
+	}
+	c := d.clients[0]
+	switch kind {
+	case fairLock:
+		return c.NewFairLock(name), nil
+	case readSide:
+		return c.NewReadWriteLock(name).Reader, nil
+	case writeSide:
+		return c.NewReadWriteLock(name).Writer, nil
+	}
+	return c.NewLock(name), nil
+}
+
+func (d *deployment) redLock(name string, opts ...rlock.RedLockOption) (*rlock.RedLock, error) {
+	if d.app.quorum != 0 {
+		opts = append(opts, rlock.WithQuorum(d.app.quorum))
+	}
+	if d.app.quarantine {
+		opts = append(opts, rlock.WithRestartQuarantine())
+	}
+	lock, err := rlock.NewRedLock(name, d.clients, opts...)
+	if err != nil {
+		return nil, usage("%s", plain(err))
+	}
+	return lock, nil
+}

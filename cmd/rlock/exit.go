@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/go-rlock/rlock"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses, beside those of the command: flock's, and those of sysexits.h.
+const (
+	exitBusy        = 1
+	exitUsage       = 64
+	exitForeign     = 65
+	exitUnavailable = 69
+	exitInternal    = 70
+	exitLost        = 75
+	exitRefused     = 77
+	exitNotRunnable = 126
+	exitNotFound    = 127
+	exitSignal      = 128 // and the number of the signal
+)
+
+// A failure is an exit status, and the line that is said of it.
+type failure struct {
+	code int
+	text string
+	busy bool
+	more *holding // of a lock that others hold
+}
+
+func (f *failure) Error() string { return f.text }
+
+// MarshalJSON has what a program may want to know of the line.
+func (f *failure) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Error string   `json:"error"`
+		Exit  int      `json:"exit"`
+		Busy  bool     `json:"busy,omitempty"`
+		State *holding `json:"state,omitempty"`
+	}{f.text, f.code, f.busy, f.more})
+}
+
+// ended is the exit status of a command that has said itself what it had to.
+func ended(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return &failure{code: code}
+}
+
+func usage(format string, args ...any) error {
+	return &failure{code: exitUsage, text: fmt.Sprintf(format, args...)}
+}
+
+// counted has a wrong number of arguments be a usage error.
+func counted(args cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, all []string) error {
+		if err := args(cmd, all); err != nil {
+			return usage("%v: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// interrupted is the cause with which a signal ends a wait.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return i.signal.String() }
+
+// failed finds the exit status of an error of the library. Whether Redis answered is asked first: an outage
+// never reads like a held lock.
+func (a *app) failed(err error) *failure {
+	var sig interrupted
+	text := plain(err)
+	switch {
+	case errors.As(err, &sig):
+		return &failure{code: signalCode(sig.signal)}
+	case errors.Is(err, rlock.ErrInvalidArgument):
+		return &failure{code: exitUsage, text: text}
+	case errors.Is(err, rlock.ErrForeignKey):
+		return &failure{code: exitForeign, text: text}
+	case errors.Is(err, rlock.ErrRefused) && forbidden(err):
+		return &failure{code: exitRefused, text: "the user of Redis may not do this: " + text + " (rlock check tells what it lacks)"}
+	case errors.Is(err, rlock.ErrUnreachable), errors.Is(err, rlock.ErrRefused):
+		return &failure{code: exitUnavailable, text: "no lock from Redis: " + text}
+	case errors.Is(err, rlock.ErrLeaseLost):
+		return &failure{code: exitLost, text: text}
+	case errors.Is(err, rlock.ErrNotAcquired):
+		return &failure{code: a.busyCode(), text: text, busy: true}
+	case errors.Is(err, context.Canceled):
+		return &failure{code: exitInternal, text: text}
+	}
+	return &failure{code: exitInternal, text: text}
+}
+
+// forbidden reports whether Redis knows the user and does not let it, or does not know it.
+func forbidden(err error) bool {
+	for _, code := range []string{"NOPERM", "NOAUTH", "WRONGPASS"} {
+		if redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), code+" ") {
+			return true
+		}
+	}
+	// What Redis 7 replies if a command in a script is not permitted.
+	return strings.Contains(err.Error(), "The user executing the script")
+}
+
+// plain is an error in one line, without the name of the library, which the line begins with anyway.
+func plain(err error) string {
+	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), "rlock: ", ""), "\n", "; ")
+}
+
+func (a *app) busyCode() int {
+	if a.busySet {
+		return a.busy
+	}
+	return exitBusy
+}
+
+func printJSON(w io.Writer, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = []byte(`{"error":"` + err.Error() + `"}`)
+	}
+	fmt.Fprintln(w, string(text))
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-rlock/rlock"
+)
+
+// under runs a command while a lease lasts, and returns its exit status. When it returns, no process of the
+// command's group lives, unless t.leave is set. The error is that of a command that was not started, or of a lease
+// that was lost while it ran; the caller unlocks the lease in each case, and only then can another have the lock.
+//
+// The lease has a deadline that comes before Redis can give the lock away. Renewals move it, each third of the lease.
+// If it comes near without them, the group gets SIGTERM at the deadline less the grace and a margin, and SIGKILL at
+// the deadline less the margin. A guard, a process of its own, does the same a little later if this process is
+// stopped or killed.
+func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in *interrupts) (code int, err error) {
+	h := &hold{name: name, lease: lease, task: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
+	forget := d.note(name, lease, "")
+	defer forget()
+	if h.child, err = start(t, func(lostFD int) []string { return environment(name, lease, lostFD) }, h.margin, lease.Deadline()); err != nil {
+		return 0, &failure{code: exitInternal, text: plain(err)}
+	}
+	in.attach(h.child)
+	defer in.detach()
+	cause := h.wait()
+	if h.left {
+		a.say("%s: processes of the command are left, which cannot be ended", name)
+	}
+	if guarded := h.child.close(); guarded && cause == nil {
+		cause = errors.New("this process was stopped, and its guard ended the command")
+	}
+	if cause != nil {
+		return 0, lostWhile(name, plain(cause))
+	}
+	a.fatal = h.child.interrupted()
+	return h.child.code, nil
+}
+
+// hold is a command under a lease.
+type hold struct {
+	name   string
+	lease  *rlock.Lease
+	task   *task
+	child  *child
+	lasts  time.Duration // the lease, after each renewal
+	left   bool          // processes that do not die, or may not be ended
+	margin time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
+}
+
+// wait returns when the command's group has ended, with the cause of the loss if the lease was lost before.
+func (h *hold) wait() (cause error) {
+	tick := time.NewTicker(h.lasts / 10)
+	defer tick.Stop()
+	due := time.NewTimer(h.untilEnd())
+	defer due.Stop()
+	for {
+		select {
+		case <-h.child.exited:
+			if !h.task.leave && h.child.alive() { // what it has left would outlive the lock
+				h.end(time.Now().Add(h.task.grace))
+			}
+			return nil
+		case <-h.child.stopped:
+			h.child.suspend()
+			h.child.keep(h.lease.Deadline())
+		case <-h.child.continued:
+			h.child.resume()
+		case <-h.lease.Done():
+			h.child.lost()
+			latest := time.Now()
+			if err := h.lease.Err(); errors.Is(err, rlock.ErrRemoved) || errors.Is(err, rlock.ErrTakenOver) {
+				latest = latest.Add(h.task.grace) // somebody has freed it by hand, or Redis has lost it
+			}
+			h.end(latest)
+			return h.lease.Err()
+		case <-tick.C:
+			h.child.keep(h.lease.Deadline())
+			due.Reset(h.untilEnd())
+		case <-due.C:
+			left := h.untilEnd()
+			if left > 0 { // a renewal has moved it
+				due.Reset(left)
+				continue
+			}
+			h.child.lost()
+			deadline := h.lease.Deadline()
+			unconfirmed := h.lasts - time.Until(deadline)
+			h.end(deadline.Add(-h.margin))
+			return fmt.Errorf("its lease was not renewed for %s", span(unconfirmed))
+		}
+	}
+}
+
+// untilEnd is how long it is until the command has to be ended, if no renewal comes.
+func (h *hold) untilEnd() time.Duration {
+	return time.Until(h.lease.Deadline()) - h.task.grace - h.margin
+}
+
+// end ends the group: SIGTERM, and SIGKILL at the latest time.
+func (h *hold) end(latest time.Time) {
+	h.child.ending()
+	h.child.terminate()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	killed := false
+	gaveUp := latest.Add(10 * time.Second) // a process in an uninterruptible wait of the kernel
+	for h.child.alive() && time.Now().Before(gaveUp) {
+		if !killed && !time.Now().Before(latest) {
+			h.child.kill()
+			killed = true
+		}
+		<-poll.C
+	}
+	select {
+	case <-h.child.exited:
+	case <-time.After(time.Until(gaveUp)):
+	}
+	h.left = h.child.alive()
+}

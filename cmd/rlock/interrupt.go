@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// interrupts are the signals that this process gets: while it waits they end the wait, and while a command runs
+// they are the command's.
+type interrupts struct {
+	mu     sync.Mutex
+	to     *child // nil: nothing runs
+	cancel context.CancelCauseFunc
+	first  os.Signal // that asked the command, or this process, to end
+}
+
+// listen returns a context that the first signal ends while no command runs. Signals that were ignored when the
+// program began, as by nohup, stay ignored.
+func listen() (context.Context, *interrupts) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	i := &interrupts{cancel: cancel}
+	ch := make(chan os.Signal, 16)
+	for _, sig := range forwarded {
+		if !signal.Ignored(sig) {
+			signal.Notify(ch, sig)
+		}
+	}
+	go func() { // as long as the process
+		for sig := range ch {
+			i.got(sig)
+		}
+	}()
+	return ctx, i
+}
+
+func (i *interrupts) got(sig os.Signal) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.first == nil && ends(sig) {
+		i.first = sig
+	}
+	switch {
+	case i.to != nil:
+		i.to.signal(sig)
+	case ends(sig):
+		i.cancel(interrupted{sig})
+	}
+}
+
+// attach has signals go to a command; one that came a moment before goes there too.
+func (i *interrupts) attach(c *child) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.to = c
+	if i.first != nil {
+		c.signal(i.first)
+	}
+}
+
+// detach is called when a command has ended.
+func (i *interrupts) detach() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.to = nil
+}
+
+// asked reports whether this process was asked to end.
+func (i *interrupts) asked() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.first != nil
+}
+
+func ends(sig os.Signal) bool {
+	return sig == os.Interrupt || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT
+}
+
+func signalCode(sig os.Signal) int {
+	if n, ok := sig.(syscall.Signal); ok {
+		return exitSignal + int(n)
+	}
+	return exitSignal
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/go-rlock/rlock"
+	"github.com/spf13/pflag"
+)
+
+// looker is what can be looked at, and freed.
+type looker interface {
+	rlock.Inspector
+	Name() string
+	Watch(ctx context.Context) (<-chan rlock.State, error)
+}
+
+// A kind is a type of lock, for commands that do not take it. Those that share keys come first.
+type kind struct {
+	option, name string
+	open         func(c *rlock.Client, name string) looker
+	readers      func(c *rlock.Client, name string) looker // the side that readers hold, for who frees it
+}
+
+var kinds = []kind{
+	{"fair", "FairLock", func(c *rlock.Client, name string) looker { return c.NewFairLock(name) }, nil},
+	{"lock", "Lock", func(c *rlock.Client, name string) looker { return c.NewLock(name) }, nil},
+	{"fenced", "FencedLock", func(c *rlock.Client, name string) looker { return c.NewFencedLock(name) }, nil},
+	{"rw", "ReadWriteLock", func(c *rlock.Client, name string) looker { return c.NewReadWriteLock(name).Writer },
+		func(c *rlock.Client, name string) looker { return c.NewReadWriteLock(name).Reader }},
+	{"fairrw", "FairReadWriteLock", func(c *rlock.Client, name string) looker { return c.NewFairReadWriteLock(name).Writer },
+		func(c *rlock.Client, name string) looker { return c.NewFairReadWriteLock(name).Reader }},
+	{"priority", "PriorityLock", func(c *rlock.Client, name string) looker { return c.NewPriorityLock(name) }, nil},
+	{"election", "Election", func(c *rlock.Client, name string) looker { return c.NewElection(name) }, nil},
+	{"once", "Once", func(c *rlock.Client, name string) looker { return c.NewOnce(name, rlock.MinKeep) }, nil},
+	{"double", "DoubleBarrier", func(c *rlock.Client, name string) looker { return c.NewDoubleBarrier(name, 1) }, nil},
+}
+
+const semaphoreOption = "semaphore"
+
+func kindOptions() string {
+	var all []string
+	for _, k := range kinds {
+		all = append(all, k.option)
+	}
+	return strings.Join(append(all, semaphoreOption), ", ")
+}
+
+// found is what a name is: a lock, or a semaphore.
+type found struct {
+	typ   string
+	lock  looker // nil: a semaphore
+	state *holding
+}
+
+// find finds who holds what has a name. Without a type it looks at all of them; what nobody holds is a Lock then.
+func (d *deployment) find(ctx context.Context, name, option string) (*found, error) {
+	if len(d.clients) > 1 {
+		lock, err := d.redLock(name)
+		if err != nil {
+			return nil, err
+		}
+		return d.look(ctx, name, "RedLock", lock)
+	}
+	c := d.clients[0]
+	if option == semaphoreOption {
+		return d.semaphore(ctx, name)
+	}
+	if option != "" {
+		at := slices.IndexFunc(kinds, func(k kind) bool { return k.option == option })
+		if at < 0 {
+			return nil, usage("--type %s: there are %s", option, kindOptions())
+		}
+		return d.look(ctx, name, kinds[at].name, kinds[at].open(c, name))
+	}
+	var free *found
+	var failed error
+	for _, k := range kinds {
+		if k.option == "fenced" {
+			continue // Redis does not tell it from a Lock
+		}
+		f, err := d.look(ctx, name, k.name, k.open(c, name))
+		switch {
+		case errors.Is(err, rlock.ErrForeignKey), errors.Is(err, rlock.ErrRefused) && forbidden(err):
+			failed = err // the user of Redis may look at some types only
+		case err != nil:
+			return nil, err
+		case k.option == "fair" && f.state.Waiters == 0:
+			// A hold of a FairLock without waiters is one of a Lock.
+		case len(f.state.Holders) > 0:
+			if k.readers != nil && f.state.Mode == string(rlock.ModeShared) {
+				f.lock = k.readers(c, name)
+			}
+			return f, nil
+		case free == nil:
+			free = f
+		}
+	}
+	if s, err := d.semaphore(ctx, name); err == nil && s.state.Permits > 0 {
+		return s, nil
+	}
+	if free == nil {
+		return nil, failed
+	}
+	return free, nil
+}
+
+func (d *deployment) look(ctx context.Context, name, typ string, lock looker) (*found, error) {
+	s, err := lock.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &found{typ, lock, d.holding(ctx, name, typ, s)}, nil
+}
+
+func (d *deployment) semaphore(ctx context.Context, name string) (*found, error) {
+	const typ = "PermitSemaphore"
+	s, err := d.clients[0].NewPermitSemaphore(name).State(ctx)
+	if err != nil || !s.Set {
+		fair, failed := d.clients[0].NewPermitSemaphore(name, rlock.WithFairness()).State(ctx)
+		if failed == nil && (err != nil || fair.Set) {
+			s, err = fair, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &found{typ, nil, d.permits(ctx, name, s)}, nil
+}
+
+func (d *deployment) permits(ctx context.Context, name string, s rlock.PermitState) *holding {
+	h := &holding{Name: name, Type: "PermitSemaphore", Mode: "permits", Permits: s.Permits, Free: s.Available, Waiters: s.Waiters, Holders: []holder{}}
+	for _, by := range s.Holders {
+		one := newHolder(by.HoldID, by.Process, false, 0)
+		one.Permits = by.Permits
+		h.Holders = append(h.Holders, one)
+		h.LeftMS = max(h.LeftMS, by.TTL.Milliseconds())
+	}
+	d.addNotes(ctx, h)
+	return h
+}
+
+func addType(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "type", "", "its type, if nobody holds it: "+kindOptions())
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/redis/go-redis/v9"
+)
+
+// A note is what this program writes about a hold, for people: the library shows which process has a hold, and
+// forgets it when that process ends, but not since when, why, or with which token. It decides nothing. Its key is
+// rlock:cli: and the hold id, after the prefix; a user of Redis who may not write it does without.
+type note struct {
+	Label  string    `json:"label"`
+	Host   string    `json:"host"`
+	PID    int       `json:"pid,omitempty"`
+	User   string    `json:"user,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Token  int64     `json:"token,omitempty"`
+	Since  time.Time `json:"since"`
+	Hold   string    `json:"hold,omitempty"` // of a hold without a process
+}
+
+const (
+	noteKey  = "rlock:cli:"
+	noteTime = time.Second // how long anything waits for a note
+)
+
+func (d *deployment) newNote(label string, lease *rlock.Lease, reason string) note {
+	n := note{Label: label, PID: os.Getpid(), Reason: reason, Token: lease.Token(), Since: time.Now().UTC().Truncate(time.Millisecond)}
+	n.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		n.User = u.Username
+	}
+	return n
+}
+
+// note writes the note of a lease while a command runs, and returns what deletes it.
+func (d *deployment) note(label string, lease *rlock.Lease, reason string) (forget func()) {
+	n := d.newNote(label, lease, reason)
+	quit, done := make(chan struct{}), make(chan struct{})
+	lasts := d.app.leaseTime()
+	go func() { // until forget
+		defer close(done)
+		again := time.NewTicker(lasts / 2)
+		defer again.Stop()
+		for {
+			d.writeNote(lease.HoldID(), n, 2*lasts)
+			select {
+			case <-quit:
+				d.writeNote(lease.HoldID(), n, 0)
+				return
+			case <-again.C:
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// writeNote writes a note for a time, or deletes it if that is 0.
+func (d *deployment) writeNote(holdID string, n note, lasts time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
+	defer cancel()
+	text, _ := json.Marshal(n)
+	for _, rdb := range d.rdbs {
+		if lasts == 0 {
+			rdb.Del(ctx, d.app.prefix+noteKey+holdID)
+		} else {
+			rdb.Set(ctx, d.app.prefix+noteKey+holdID, text, lasts)
+		}
+	}
+}
+
+// notes are those of some holds, as far as there are any. They are asked for at the first master that answers.
+func (d *deployment) notes(ctx context.Context, holdIDs []string) map[string]note {
+	found := map[string]note{}
+	if len(holdIDs) == 0 {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteTime)
+	defer cancel()
+	for _, rdb := range d.rdbs {
+		replies, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, id := range holdIDs {
+				p.Get(ctx, d.app.prefix+noteKey+id)
+			}
+			return nil
+		})
+		for i, r := range replies {
+			var n note
+			if text, err := r.(*redis.StringCmd).Bytes(); err == nil && json.Unmarshal(text, &n) == nil {
+				found[holdIDs[i]] = n.clean()
+			}
+		}
+		if err == nil || len(found) > 0 || redis.HasErrorPrefix(err, "NOPERM") {
+			break
+		}
+	}
+	return found
+}
+
+// clean makes a note fit for a terminal, whoever has written it.
+func (n note) clean() note {
+	n.Label, n.Host, n.User, n.Reason = printable(n.Label), printable(n.Host), printable(n.User), clip(n.Reason, 200)
+	return n
+}
+
+// clip cuts a text to so many runes, and takes out what would disturb a line.
+func clip(text string, most int) string {
+	var out []rune
+	for _, r := range text {
+		if len(out) == most {
+			out[most-1] = '…'
+			break
+		}
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			r = ' '
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-rlock/rlock"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// waiting are the options that say how long a command waits for its turn: those of flock.
+type waiting struct {
+	now  bool
+	wait time.Duration
+	set  bool
+	code int
+}
+
+func (w *waiting) add(f *pflag.FlagSet) {
+	f.BoolVarP(&w.now, "nonblock", "n", false, "do not wait for others")
+	f.VarP((*seconds)(&w.wait), "wait", "w", "wait for others so many seconds at most, 0 is -n")
+	f.IntVarP(&w.code, "conflict-exit-code", "E", exitBusy, "exit `status` if others hold it")
+}
+
+// check is called when the options are known.
+func (w *waiting) check(a *app, f *pflag.FlagSet) error {
+	if w.code < 0 || w.code > 255 {
+		return usage("-E %d: an exit status is from 0 to 255", w.code)
+	}
+	a.busy, a.busySet = w.code, f.Changed("conflict-exit-code")
+	w.set = f.Changed("wait")
+	if w.set && w.now && w.wait > 0 {
+		return usage("-n and -w exclude each other")
+	}
+	return nil
+}
+
+func (w *waiting) options() []rlock.AcquireOption {
+	switch {
+	case w.now || w.set && w.wait == 0:
+		return []rlock.AcquireOption{rlock.WithWait(0)}
+	case w.set:
+		return []rlock.AcquireOption{rlock.WithWait(w.wait)}
+	}
+	return nil
+}
+
+// running are the options of whatever runs a command under a lease.
+type running struct {
+	shell   string
+	grace   time.Duration
+	leave   bool
+	verbose bool
+}
+
+func (r *running) add(f *pflag.FlagSet) {
+	f.StringVarP(&r.shell, "command", "c", "", "run this by the shell, in place of COMMAND")
+	f.Var((*seconds)(&r.grace), "grace", "if the lock is lost, seconds from SIGTERM to SIGKILL (default 5, or a third of a shorter lease)")
+	f.BoolVarP(&r.leave, "close", "o", false, "leave processes that the command has started and not waited for: they outlive the lock")
+	f.BoolVar(&r.verbose, "verbose", false, "say when the lock is held, and for how long it was waited for")
+}
+
+// A task is a command that is found, and can be started.
+type task struct {
+	path  string
+	argv  []string
+	line  string // given with -c
+	grace time.Duration
+	leave bool
+}
+
+// task finds the command before anything is locked.
+func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
+	t := &task{argv: argv, leave: r.leave, grace: min(5*time.Second, a.leaseTime()/3)}
+	if f.Changed("grace") {
+		t.grace = r.grace
+	}
+	if t.grace > a.leaseTime()/2 {
+		return nil, usage("--grace %v: at most half of the lease, which is %v", t.grace, a.leaseTime())
+	}
+	switch {
+	case f.Changed("command") && len(argv) > 0:
+		return nil, usage("-c takes one argument, and %q is left: quote the command", argv[0])
+	case f.Changed("command"):
+		t.argv, t.line = shellCommand(r.shell), r.shell
+	case len(argv) == 0:
+		return nil, usage("no command: rlock NAME -- COMMAND [argument]..., or -c 'COMMAND'")
+	}
+	path, err := exec.LookPath(t.argv[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return nil, notStarted(t.argv[0], err)
+	}
+	t.path = path
+	return t, nil
+}
+
+// label is what others are told who holds the lock.
+func (t *task) label() string {
+	name := t.argv[0]
+	if words := strings.Fields(t.line); len(words) > 0 {
+		name = words[0]
+	}
+	return printable(filepath.Base(name))
+}
+
+// printable cuts a text to what a label may be.
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '_'
+		}
+		return r
+	}, text)
+	return text[:min(len(text), rlock.MaxLabelLength)]
+}
+
+func notStarted(name string, err error) error {
+	code := exitNotRunnable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = exitNotFound
+	}
+	var path *fs.PathError
+	var looked *exec.Error
+	switch {
+	case errors.As(err, &looked):
+		err = looked.Err
+	case errors.As(err, &path):
+		err = path.Err
+	}
+	return &failure{code: code, text: fmt.Sprintf("%s: %v", name, err)}
+}
+
+// nameAndCommand splits NAME [options] [--] COMMAND...: options may follow the name, as in flock FILE -c.
+func nameAndCommand(f *pflag.FlagSet, args []string) (name string, argv []string, err error) {
+	if len(args) == 0 {
+		return "", nil, usage("no name of a lock: rlock NAME -- COMMAND [argument]...")
+	}
+	name, argv = args[0], args[1:]
+	if len(argv) > 0 && strings.HasPrefix(argv[0], "-") && argv[0] != "-" {
+		if err := f.Parse(argv); err != nil {
+			return "", nil, usage("%v (options of the command follow --)", err)
+		}
+		argv = f.Args()
+	}
+	return name, argv, nil
+}
+
+func newRun(a *app, use string) *cobra.Command {
+	var (
+		w                          waiting
+		r                          running
+		shared, exclusive, fair    bool
+		noFork, unlock, helpWanted bool
+	)
+	cmd := &cobra.Command{
+		Use: use, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f := cmd.Flags()
+			if len(args) == 0 && f.NFlag() == 0 {
+				return cmd.Help()
+			}
+			name, argv, err := nameAndCommand(f, args)
+			if helpWanted, _ = f.GetBool("help"); helpWanted {
+				return cmd.Help()
+			}
+			if err != nil {
+				return err
+			}
+			kind := plainLock
+			switch {
+			case noFork:
+				return usage("-F is not possible: a lock on Redis is renewed by a process, which therefore stays")
+			case unlock:
+				return usage("-u is not possible: a lock on Redis is no file descriptor; see rlock acquire and rlock release")
+			case shared && exclusive, shared && fair, exclusive && fair:
+				return usage("-s, -x and --fair exclude each other")
+			case shared:
+				kind = readSide
+			case exclusive:
+				kind = writeSide
+			case fair:
+				kind = fairLock
+			}
+			if len(argv) == 0 && !f.Changed("command") && allDigits(name) {
+				return usage("%s is a file descriptor, and a lock on Redis is none: see rlock acquire and rlock release", name)
+			}
+			if err := w.check(a, f); err != nil {
+				return err
+			}
+			t, err := r.task(a, f, argv)
+			if err != nil {
+				return err
+			}
+			return a.run(name, kind, &w, t, r.verbose)
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.SetNormalizeFunc(synonyms)
+	w.add(f)
+	r.add(f)
+	f.BoolVarP(&shared, "shared", "s", false, "the read side of a read-write lock: beside others with -s")
+	f.BoolVarP(&exclusive, "exclusive", "x", false, "the write side of a read-write lock, whose readers use -s")
+	f.BoolVar(&fair, "fair", false, "in the order of requests, by a FairLock")
+	f.BoolVarP(&exclusive, "exclusive-too", "e", false, "")
+	f.BoolVarP(&noFork, "no-fork", "F", false, "")
+	f.BoolVarP(&unlock, "unlock", "u", false, "")
+	for _, not := range []string{"exclusive-too", "no-fork", "unlock"} {
+		_ = f.MarkHidden(not)
+	}
+	return cmd
+}
+
+// synonyms are the other names that flock has for its options.
+func synonyms(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "timeout":
+		name = "wait"
+	case "nb", "nonblocking":
+		name = "nonblock"
+	}
+	return pflag.NormalizedName(name)
+}
+
+func allDigits(name string) bool { return strings.Trim(name, "0123456789") == "" }
+
+// run is rlock NAME -- COMMAND.
+func (a *app) run(name string, kind int, w *waiting, t *task, verbose bool) error {
+	p := a.newProgress()
+	d, err := a.renewed(t, rlock.WithObserver(p))
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	lock, err := d.lock(name, kind)
+	if err != nil {
+		return err
+	}
+	ctx, in := listen()
+	started := time.Now()
+	stop := p.show(ctx, d.states(name, lock))
+	lease, err := lock.Lock(ctx, w.options()...)
+	stop()
+	if err != nil {
+		return a.notAcquired(ctx, d, name, lock, err)
+	}
+	if verbose {
+		fmt.Fprintf(a.stderr, "rlock: %s is held after %s, token %d\n", name, span(time.Since(started)), lease.Token())
+	}
+	code, err := a.under(d, name, lease, t, in)
+	return a.leave(d, name, lease, code, err)
+}
+
+// leave unlocks the lease of a command that has ended with this status, or was not started.
+func (a *app) leave(d *deployment, name string, lease *rlock.Lease, code int, err error) error {
+	unlocked := lease.Unlock(context.Background())
+	d.away = errors.Is(unlocked, rlock.ErrUnreachable)
+	switch {
+	case err != nil:
+		return err
+	case errors.Is(unlocked, rlock.ErrUnconfirmed):
+		a.say("%s: Redis did not confirm the release: it is free when its lease is over, in %s at most", name, span(a.leaseTime()))
+	case unlocked != nil:
+		return lostWhile(name, plain(unlocked))
+	}
+	return ended(code)
+}
+
+func lostWhile(name, cause string) error {
+	return &failure{code: exitLost, text: fmt.Sprintf("%s was lost while the command ran: %s", name, cause)}
+}
+
+// say says a line that is no failure.
+func (a *app) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if a.json {
+		printJSON(a.stderr, map[string]string{"message": text})
+		return
+	}
+	fmt.Fprintln(a.stderr, "rlock: "+text)
+}
+
+// environment is that of the command.
+func environment(name string, lease *rlock.Lease, lostFD int) []string {
+	env := make([]string, 0, len(os.Environ())+4)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "RLOCK_NAME=") && !strings.HasPrefix(v, "RLOCK_TOKEN=") &&
+			!strings.HasPrefix(v, "RLOCK_HOLD_ID=") && !strings.HasPrefix(v, "RLOCK_LOST_FD=") {
+			env = append(env, v)
+		}
+	}
+	env = append(env, "RLOCK_NAME="+name, "RLOCK_HOLD_ID="+lease.HoldID())
+	if token := lease.Token(); token != 0 {
+		env = append(env, fmt.Sprintf("RLOCK_TOKEN=%d", token))
+	}
+	if lostFD >= 0 {
+		env = append(env, fmt.Sprintf("RLOCK_LOST_FD=%d", lostFD))
+	}
+	return env
+}
