@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -18,7 +19,7 @@ import (
 // stopped or killed.
 func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in *interrupts) (code int, err error) {
 	h := &hold{name: name, lease: lease, task: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
-	forget := d.note(name, lease, "")
+	forget := d.note(cmp.Or(a.label, t.label()), lease, "")
 	defer forget()
 	if h.child, err = start(t, func(lostFD int) []string { return environment(name, lease, lostFD) }, h.margin, lease.Deadline()); err != nil {
 		return 0, &failure{code: exitInternal, text: plain(err)}
