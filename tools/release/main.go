@@ -21,7 +21,8 @@ import (
 
 const root = "github.com/go-rlock/rlock"
 
-// published are the folders of the modules that users get, the root first, and what a program uses of each.
+// published are the folders of the modules that users get, the root first, and what a program uses of each; nothing
+// of one that is a program itself, which is installed.
 var published = []struct{ dir, use string }{
 	{".", "rlock.New"},
 	{"rlockotel", "rlockotel.New"},
@@ -35,6 +36,7 @@ var published = []struct{ dir, use string }{
 	{"adapters/migrate", "rlockmigrate.New"},
 	{"adapters/named", "named.New"},
 	{"adapters/robfigcron", "rlockcron.Parse"},
+	{"cmd/rlock", ""},
 }
 
 func main() {
@@ -79,11 +81,15 @@ func try(dir, tmp, version string) error {
 		if err := publish(filepath.Join(tree, m.dir), proxy, pathOf(m.dir), version); err != nil {
 			return err
 		}
-		program += fmt.Sprintf("import %q\n", pathOf(m.dir))
+		if m.use != "" {
+			program += fmt.Sprintf("import %q\n", pathOf(m.dir))
+		}
 	}
 	program += "\nfunc main() {\n"
 	for _, m := range published {
-		program += "\t_ = " + m.use + "\n"
+		if m.use != "" {
+			program += "\t_ = " + m.use + "\n"
+		}
 	}
 	program += "}\n"
 	if err := os.WriteFile(filepath.Join(user, "main.go"), []byte(program), 0o644); err != nil {
@@ -102,7 +108,13 @@ func try(dir, tmp, version string) error {
 	}
 	get := []string{"get"}            // at once: each raises what the others require
 	for _, m := range published[1:] { // with the root that they require
-		get = append(get, pathOf(m.dir)+"@"+version)
+		if m.use != "" {
+			get = append(get, pathOf(m.dir)+"@"+version)
+			continue
+		}
+		if err := run(user, append(env, "GOBIN="+filepath.Join(tmp, "bin")), "go", "install", pathOf(m.dir)+"@"+version); err != nil {
+			return err
+		}
 	}
 	if err := run(user, env, "go", get...); err != nil {
 		return err
