@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -280,33 +281,34 @@ func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {
 	seam.Option = func(env seam.Env) any { return Option(func(c *config) { c.env = env }) }
-	seam.Script = func(name string) (text, sha string) { return embedded[name].Text, embedded[name].SHA }
+	seam.Script = func(name string) (text, sha string) { return embedded()[name].Text, embedded()[name].SHA }
 }
 
 //go:embed scripts/*/*.lua
 var scriptFiles embed.FS
 
-var scripts = func() *protocol.Files {
+// scripts are read by the first New: that takes 10 ms, which a program that only imports the package need not have.
+var scripts = sync.OnceValue(func() *protocol.Files {
 	files, err := protocol.Read(scriptFiles)
 	if err != nil {
 		panic(err) // embedded at build time: cannot fail
 	}
 	return files
-}()
+})
 
 // embedded are the scripts as the library brings them.
-var embedded = func() protocol.Scripts {
-	all, err := scripts.Scripts(nil)
+var embedded = sync.OnceValue(func() protocol.Scripts {
+	all, err := scripts().Scripts(nil)
 	if err != nil {
 		panic(err) // nothing was replaced: cannot fail
 	}
 	return all
-}()
+})
 
 // loadScripts returns the scripts of a client, some of which may have other texts.
 func loadScripts(override map[string]string) (protocol.Scripts, error) {
 	if len(override) == 0 {
-		return embedded, nil
+		return embedded(), nil
 	}
-	return scripts.Scripts(override)
+	return scripts().Scripts(override)
 }
