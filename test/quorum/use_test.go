@@ -170,89 +170,91 @@ func TestRedLockReentry(t *testing.T) {
 // has left: neither the caller, nor the next one.
 func TestRedLockCancelledAtEachStep(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
-	n := startMasters(t)
-	n.warm(t)
-	const timeout = time.Second
-	other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(timeout))
-	// Clients are closed at the end of all: that takes until requests are not waited
-	// for any more.
-	// On a busy machine a look may end before all nodes are asked: the next one must not be at the end of
-	// the holder's lease.
-	fresh := func() *rlock.RedLock {
-		return locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithLongestPoll(time.Second)), rlock.WithNodeTimeout(timeout))
-	}
 	for _, script := range []string{"quorum/acquire", "quorum/raise", "quorum/release", "waiting"} {
 		for _, action := range []faultproxy.Action{faultproxy.Pass, faultproxy.SwallowReply, faultproxy.Hold} {
 			if script == "waiting" && action != faultproxy.Pass {
 				continue
 			}
-			for _, nodes := range [][]int{{0, 1}, {0, 1, 2, 3, 4}} {
-				t.Run(fmt.Sprintf("%s %v on %d", script, action, len(nodes)), func(t *testing.T) {
-					l := fresh()
-					n.pass()
-					n.unequal(t, "stock")
-					ctx, cancel := context.WithCancel(bg)
-					defer cancel()
-					id := "none"
-					if script != "waiting" {
-						id = locktest.SHA(script)
-					}
-					var holder *rlock.Lease
-					switch script {
-					case "waiting":
-						holder = locktest.MustLock(t, other)
-						time.AfterFunc(50*time.Millisecond, cancel)
-					case "quorum/release": // of votes that were not enough: the others go to a holder
-						holder = locktest.MustLock(t, other)
-						n.allVoteFor(t, holder)
-						if err := holder.Extend(bg, time.Minute); err != nil { // no vote has come too late to count
-							t.Fatal(err)
+			locktest.Beside(t, fmt.Sprint(script, " ", action), func(t *testing.T) {
+				n := startMasters(t)
+				n.warm(t)
+				const timeout = time.Second
+				other := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(timeout))
+				// Clients are closed at the end of all: that takes until requests are not waited
+				// for any more.
+				// On a busy machine a look may end before all nodes are asked: the next one must not be at the end of
+				// the holder's lease.
+				fresh := func() *rlock.RedLock {
+					return locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithLongestPoll(time.Second)), rlock.WithNodeTimeout(timeout))
+				}
+				for _, nodes := range [][]int{{0, 1}, {0, 1, 2, 3, 4}} {
+					t.Run(fmt.Sprintf("on %d", len(nodes)), func(t *testing.T) {
+						l := fresh()
+						n.pass()
+						n.unequal(t, "stock")
+						ctx, cancel := context.WithCancel(bg)
+						defer cancel()
+						id := "none"
+						if script != "waiting" {
+							id = locktest.SHA(script)
 						}
-						n.answered(t) // a renewal that is under way would bring the votes back
-						for _, i := range []int{0, 1} {
-							n.plain[i].Del(bg, recordKey("stock"))
-						}
-					}
-					for _, i := range nodes {
-						n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
-							if c.IsScript(id) {
-								cancel()
-								return action
+						var holder *rlock.Lease
+						switch script {
+						case "waiting":
+							holder = locktest.MustLock(t, other)
+							time.AfterFunc(50*time.Millisecond, cancel)
+						case "quorum/release": // of votes that were not enough: the others go to a holder
+							holder = locktest.MustLock(t, other)
+							n.allVoteFor(t, holder)
+							if err := holder.Extend(bg, time.Minute); err != nil { // no vote has come too late to count
+								t.Fatal(err)
 							}
-							return faultproxy.Pass
-						})
-					}
-					// On a busy machine it may never come to the step: then it is canceled as it waits.
-					defer time.AfterFunc(locktest.Patience/4, cancel).Stop()
-					start := time.Now()
-					lease, err := l.Lock(ctx)
-					took := time.Since(start)
-					switch {
-					case err == nil && script != "quorum/raise" && script != "quorum/acquire":
-						t.Fatal("acquired")
-					case err == nil: // the votes were quicker than the end
-						locktest.MustUnlock(t, lease)
-					default:
-						locktest.WantEnded(t, err, context.Canceled)
-						if took > locktest.Patience { // far above the time-out, for a busy machine
-							t.Errorf("returned after %v", took)
+							n.answered(t) // a renewal that is under way would bring the votes back
+							for _, i := range []int{0, 1} {
+								n.plain[i].Del(bg, recordKey("stock"))
+							}
 						}
-					}
-					for _, p := range n.proxies {
-						p.Handle(nil)
-						p.Release()
-					}
-					if holder != nil {
-						locktest.MustUnlock(t, holder)
-					}
-					n.nothing(t, "stock")
-					locktest.MustUnlock(t, locktest.MustLock(t, other))
-					n.nothing(t, "stock")
-					if w, err := l.State(bg); err != nil || w.Waiters != 0 {
-						t.Errorf("%+v, %v", w, err)
-					}
-				})
-			}
+						for _, i := range nodes {
+							n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+								if c.IsScript(id) {
+									cancel()
+									return action
+								}
+								return faultproxy.Pass
+							})
+						}
+						// On a busy machine it may never come to the step: then it is canceled as it waits.
+						defer time.AfterFunc(locktest.Patience/4, cancel).Stop()
+						start := time.Now()
+						lease, err := l.Lock(ctx)
+						took := time.Since(start)
+						switch {
+						case err == nil && script != "quorum/raise" && script != "quorum/acquire":
+							t.Fatal("acquired")
+						case err == nil: // the votes were quicker than the end
+							locktest.MustUnlock(t, lease)
+						default:
+							locktest.WantEnded(t, err, context.Canceled)
+							if took > locktest.Patience { // far above the time-out, for a busy machine
+								t.Errorf("returned after %v", took)
+							}
+						}
+						for _, p := range n.proxies {
+							p.Handle(nil)
+							p.Release()
+						}
+						if holder != nil {
+							locktest.MustUnlock(t, holder)
+						}
+						n.nothing(t, "stock")
+						locktest.MustUnlock(t, locktest.MustLock(t, other))
+						n.nothing(t, "stock")
+						if w, err := l.State(bg); err != nil || w.Waiters != 0 {
+							t.Errorf("%+v, %v", w, err)
+						}
+					})
+				}
+			})
 		}
 	}
 }
@@ -323,7 +325,7 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 func TestRedLockStateAndForce(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	for _, away := range []int{0, 2} {
-		t.Run(fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
+		locktest.Beside(t, fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			n := startMasters(t)
 			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
 			admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))
