@@ -88,6 +88,9 @@ type Server struct {
 var checks struct {
 	mu       sync.Mutex // guards the rest
 	byClient map[*rlock.Client]holder
+	// between is held while Steal has removed a lock and not taken it: another test that asks about its own of the
+	// same name would tell the holder that it was removed.
+	between sync.RWMutex
 }
 
 // holder asks about its holds. Only those of one synctest bubble, or of none, may talk to each other.
@@ -100,6 +103,8 @@ func (c *common) check(lock string) {
 	checks.mu.Lock()
 	all := slices.Collect(maps.Values(checks.byClient))
 	checks.mu.Unlock()
+	checks.between.RLock()
+	defer checks.between.RUnlock()
 	for _, h := range all {
 		if h.bubble == c.bubble {
 			h.ask(lock)
@@ -365,10 +370,15 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 	}
 	defer release()
 	var err error
-	for range 100 { // a waiter may be quicker
+	replace := func() (lease *rlock.Lease, err error) {
+		checks.between.Lock()
+		defer checks.between.Unlock() // also if take panics, or ends the test
 		s.remove(name)
+		return take(context.Background())
+	}
+	for range 100 { // a waiter may be quicker
 		var lease *rlock.Lease
-		if lease, err = take(context.Background()); err == nil {
+		if lease, err = replace(); err == nil {
 			s.check(name)
 			return lease
 		}
