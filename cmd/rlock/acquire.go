@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 // defaultLease is that of a hold that no process renews: a shell, or an agent, that is gone has it for so long.
@@ -32,9 +33,9 @@ type grant struct {
 
 func newAcquire(a *app) *cobra.Command {
 	var (
-		w                       waiting
-		shared, exclusive, fair bool
-		reason                  string
+		w      waiting
+		which  choice
+		reason string
 	)
 	cmd := &cobra.Command{
 		Use: "acquire NAME", Short: "Take a lock, and print a handle for renew and release",
@@ -46,40 +47,27 @@ func newAcquire(a *app) *cobra.Command {
 			if err := w.check(a, cmd.Flags()); err != nil {
 				return err
 			}
-			kind := plainLock
-			switch {
-			case shared && exclusive, shared && fair, exclusive && fair:
-				return usage("-s, -x and --fair exclude each other")
-			case shared:
-				kind = readSide
-			case exclusive:
-				kind = writeSide
-			case fair:
-				kind = fairLock
+			kind, err := which.kind()
+			if err != nil {
+				return err
 			}
 			p := a.newProgress()
-			d, err := a.connect(a.person(), rlock.WithObserver(p))
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			g, err := d.acquire(ctx, args[0], kind, reason, w.options(), p)
-			if err != nil {
-				return err
-			}
-			if err := a.granted(g); err != nil { // nobody knows the handle
-				_, released := d.release(context.Background(), g.Handle)
-				return errors.Join(err, released)
-			}
-			return nil
+			return a.connected(a.person(), func(ctx context.Context, d *deployment) error {
+				g, err := d.acquire(ctx, args[0], kind, reason, w.options(), p)
+				if err != nil {
+					return err
+				}
+				if err := a.granted(g); err != nil { // nobody knows the handle
+					_, released := d.release(context.Background(), g.Handle)
+					return errors.Join(err, released)
+				}
+				return nil
+			}, rlock.WithObserver(p))
 		},
 	}
 	f := cmd.Flags()
 	w.add(f)
-	f.BoolVarP(&shared, "shared", "s", false, "the read side of a read-write lock")
-	f.BoolVarP(&exclusive, "exclusive", "x", false, "the write side of a read-write lock")
-	f.BoolVar(&fair, "fair", false, "in the order of requests, by a FairLock")
+	which.add(f)
 	f.StringVar(&reason, "reason", "", "what others are told it is held for")
 	f.StringVar(&a.label, "holder", "", "what others are told who holds it (default: the user)")
 	return cmd
@@ -188,17 +176,13 @@ func newRenew(a *app) *cobra.Command {
 			"then. - reads the handle from standard input. Exit status 75: the hold has ended, and nothing was changed.",
 		Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := a.connect(a.person())
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			g, err := d.renew(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return a.granted(g)
+			return a.connected(a.person(), func(ctx context.Context, d *deployment) error {
+				g, err := d.renew(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return a.granted(g)
+			})
 		},
 	}
 }
@@ -224,17 +208,13 @@ func newRelease(a *app) *cobra.Command {
 			"has the lock now: exit status 75.",
 		Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := a.connect(a.person())
-			if err != nil {
+			return a.connected(a.person(), func(ctx context.Context, d *deployment) error {
+				name, err := d.release(ctx, args[0])
+				if err == nil && a.json {
+					printJSON(a.stdout, map[string]any{"name": name, "released": true})
+				}
 				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			name, err := d.release(ctx, args[0])
-			if err == nil && a.json {
-				printJSON(a.stdout, map[string]any{"name": name, "released": true})
-			}
-			return err
+			})
 		},
 	}
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newCheck(a *app) *cobra.Command {
@@ -17,50 +19,46 @@ func newCheck(a *app) *cobra.Command {
 			"of Redis may do. It takes no lock. A line is a finding, with its remedy. Exit status: 0 if there is none, 69 if Redis\n" +
 			"does not answer, 77 if the user may not do something, else 1.",
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := a.connect("rlock")
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			if len(args) == 0 {
-				args = []string{"rlock"}
-			}
-			var of []interface{ Name() string }
-			for _, name := range args {
-				switch at := slices.IndexFunc(kinds, func(k kind) bool { return k.option == typ }); {
-				case len(d.clients) > 1:
-					lock, err := d.redLock(name)
-					if err != nil {
-						return err
-					}
-					of = append(of, lock)
-				case typ == semaphoreOption:
-					of = append(of, d.clients[0].NewPermitSemaphore(name))
-				case at >= 0:
-					of = append(of, kinds[at].open(d.clients[0], name))
-				case typ == "":
-					of = append(of, d.clients[0].NewLock(name))
-				default:
-					return usage("--type %s: there are %s", typ, kindOptions())
+			return a.connected("rlock", func(ctx context.Context, d *deployment) error {
+				if len(args) == 0 {
+					args = []string{"rlock"}
 				}
-			}
-			report, err := d.clients[0].Check(ctx, of...)
-			if err != nil {
-				return cause(ctx, err)
-			}
-			code := 0
-			for _, f := range report.Findings {
-				a.finding(f, true)
-				code = max(code, findingCode(f))
-			}
-			for _, f := range report.Unseen {
-				a.finding(f, false)
-			}
-			if code == 0 && !a.json {
-				fmt.Fprintln(a.stdout, "ok")
-			}
-			return ended(code)
+				var of []interface{ Name() string }
+				for _, name := range args {
+					switch at := slices.IndexFunc(kinds, func(k kind) bool { return k.option == typ }); {
+					case len(d.clients) > 1:
+						lock, err := d.redLock(name)
+						if err != nil {
+							return err
+						}
+						of = append(of, lock)
+					case typ == semaphoreOption:
+						of = append(of, d.clients[0].NewPermitSemaphore(name))
+					case at >= 0:
+						of = append(of, kinds[at].open(d.clients[0], name))
+					case typ == "":
+						of = append(of, d.clients[0].NewLock(name))
+					default:
+						return usage("--type %s: there are %s", typ, kindOptions())
+					}
+				}
+				report, err := d.clients[0].Check(ctx, of...)
+				if err != nil {
+					return cause(ctx, err)
+				}
+				code := 0
+				for _, f := range report.Findings {
+					a.finding(f, true)
+					code = max(code, findingCode(f))
+				}
+				for _, f := range report.Unseen {
+					a.finding(f, false)
+				}
+				if code == 0 && !a.json {
+					fmt.Fprintln(a.stdout, "ok")
+				}
+				return ended(code)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&typ, "type", "", "the type of the locks: "+kindOptions())

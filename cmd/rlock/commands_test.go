@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-rlock/rlock/internal/redistest"
 	"golang.org/x/sys/unix"
+
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // A hold over several commands, and handles that are of no use any more.

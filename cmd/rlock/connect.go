@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
 )
 
 const defaultURL = "redis://localhost:6379"
@@ -72,6 +73,17 @@ func (a *app) leaseTime() time.Duration {
 		return a.lease
 	}
 	return rlock.DefaultWatchdogLease
+}
+
+// connected calls f with a connection, and a context that a signal ends. label is what others are told who this is.
+func (a *app) connected(label string, f func(ctx context.Context, d *deployment) error, opts ...rlock.Option) error {
+	d, err := a.connect(label, opts...)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	ctx, _ := listen()
+	return f(ctx, d)
 }
 
 // renewed connects for a lease that is renewed while a command runs.

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newElect(a *app) *cobra.Command {

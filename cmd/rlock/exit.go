@@ -9,9 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-rlock/rlock"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 // Exit statuses, beside those of the command: flock's, and those of sysexits.h.

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/pflag"
+
+	"github.com/go-rlock/rlock"
 )
 
 // looker is what can be looked at, and freed.

@@ -9,8 +9,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newList(a *app) *cobra.Command {
@@ -20,24 +21,20 @@ func newList(a *app) *cobra.Command {
 			"all keys of the database. What does not fit in 80 columns is cut; --json has all.",
 		Args: counted(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := a.connect("")
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			all, err := d.list(ctx, strings.Join(args, ""))
-			if err != nil {
-				return cause(ctx, err)
-			}
-			if a.json {
-				for _, h := range all {
-					printJSON(a.stdout, h)
+			return a.connected("", func(ctx context.Context, d *deployment) error {
+				all, err := d.list(ctx, strings.Join(args, ""))
+				if err != nil {
+					return cause(ctx, err)
 				}
+				if a.json {
+					for _, h := range all {
+						printJSON(a.stdout, h)
+					}
+					return nil
+				}
+				table(a.stdout, all, time.Now())
 				return nil
-			}
-			table(a.stdout, all, time.Now())
-			return nil
+			})
 		},
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newInspect(a *app) *cobra.Command {
@@ -16,25 +17,21 @@ func newInspect(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "inspect NAME", Short: "Print who holds a lock, since when, and who waits", Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := a.connect("")
-			if err != nil {
+			return a.connected("", func(ctx context.Context, d *deployment) error {
+				f, err := d.find(ctx, args[0], typ)
+				if err != nil {
+					return cause(ctx, err)
+				}
+				if len(f.state.Holders) == 0 && f.state.Permits == 0 && len(d.clients) == 1 {
+					f.state.LastRun = d.lastRun(ctx, args[0])
+				}
+				if a.json {
+					printJSON(a.stdout, f.state)
+					return nil
+				}
+				_, err = fmt.Fprint(a.stdout, f.state.sheet(time.Now()))
 				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			f, err := d.find(ctx, args[0], typ)
-			if err != nil {
-				return cause(ctx, err)
-			}
-			if len(f.state.Holders) == 0 && f.state.Permits == 0 && len(d.clients) == 1 {
-				f.state.LastRun = d.lastRun(ctx, args[0])
-			}
-			if a.json {
-				printJSON(a.stdout, f.state)
-				return nil
-			}
-			_, err = fmt.Fprint(a.stdout, f.state.sheet(time.Now()))
-			return err
+			})
 		},
 	}
 	addType(cmd.Flags(), &typ)
@@ -134,35 +131,31 @@ func newWatch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch NAME", Short: "Print a line for each change of a lock, until it is interrupted", Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := a.connect("")
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			f, err := d.find(ctx, args[0], typ)
-			if err != nil {
-				return cause(ctx, err)
-			}
-			if f.lock == nil {
-				return usage("a semaphore cannot be watched: rlock inspect shows it")
-			}
-			states, err := f.lock.Watch(ctx)
-			if err != nil {
-				return err
-			}
-			for s := range states {
-				h := d.holding(ctx, args[0], f.typ, s)
-				if ctx.Err() != nil {
-					break
+			return a.connected("", func(ctx context.Context, d *deployment) error {
+				f, err := d.find(ctx, args[0], typ)
+				if err != nil {
+					return cause(ctx, err)
 				}
-				if a.json {
-					printJSON(a.stdout, sighting{time.Now().UTC(), h})
-				} else {
-					fmt.Fprintf(a.stdout, "%s  %s\n", time.Now().Format("15:04:05.000"), h)
+				if f.lock == nil {
+					return usage("a semaphore cannot be watched: rlock inspect shows it")
 				}
-			}
-			return context.Cause(ctx)
+				states, err := f.lock.Watch(ctx)
+				if err != nil {
+					return err
+				}
+				for s := range states {
+					h := d.holding(ctx, args[0], f.typ, s)
+					if ctx.Err() != nil {
+						break
+					}
+					if a.json {
+						printJSON(a.stdout, sighting{time.Now().UTC(), h})
+					} else {
+						fmt.Fprintf(a.stdout, "%s  %s\n", time.Now().Format("15:04:05.000"), h)
+					}
+				}
+				return context.Cause(ctx)
+			})
 		},
 	}
 	addType(cmd.Flags(), &typ)
@@ -183,34 +176,30 @@ func newWait(a *app) *cobra.Command {
 				return err
 			}
 			p := a.newProgress()
-			d, err := a.connect("", rlock.WithObserver(p))
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			f, err := d.find(ctx, args[0], typ)
-			if err != nil {
-				return cause(ctx, err)
-			}
-			if len(f.state.Holders) == 0 {
-				return nil
-			}
-			if f.lock == nil {
-				return usage("a semaphore cannot be waited for: rlock sem waits for a permit")
-			}
-			stop := p.show(ctx, d.states(args[0], f.lock))
-			freed, err := untilFree(ctx, f.lock, &w)
-			stop()
-			if freed || err != nil {
-				return err
-			}
-			// Whether it is held is asked again: the last that was seen may be from before an outage.
-			again, err := d.find(ctx, args[0], typ)
-			if err != nil || len(again.state.Holders) == 0 {
-				return cause(ctx, err)
-			}
-			return &failure{code: a.busyCode(), text: again.state.String(), busy: true, more: again.state}
+			return a.connected("", func(ctx context.Context, d *deployment) error {
+				f, err := d.find(ctx, args[0], typ)
+				if err != nil {
+					return cause(ctx, err)
+				}
+				if len(f.state.Holders) == 0 {
+					return nil
+				}
+				if f.lock == nil {
+					return usage("a semaphore cannot be waited for: rlock sem waits for a permit")
+				}
+				stop := p.show(ctx, d.states(args[0], f.lock))
+				freed, err := untilFree(ctx, f.lock, &w)
+				stop()
+				if freed || err != nil {
+					return err
+				}
+				// Whether it is held is asked again: the last that was seen may be from before an outage.
+				again, err := d.find(ctx, args[0], typ)
+				if err != nil || len(again.state.Holders) == 0 {
+					return cause(ctx, err)
+				}
+				return &failure{code: a.busyCode(), text: again.state.String(), busy: true, more: again.state}
+			}, rlock.WithObserver(p))
 		},
 	}
 	w.add(cmd.Flags())
@@ -258,39 +247,35 @@ func newUnlock(a *app) *cobra.Command {
 			if force == (holdID != "") {
 				return usage("give either --hold ID, as rlock inspect shows it, or --force")
 			}
-			d, err := a.connect("")
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			f, err := d.find(ctx, args[0], typ)
-			if err != nil {
-				return cause(ctx, err)
-			}
-			if f.lock == nil {
-				return usage("permits cannot be taken away: they come back when the lease of their holder is over")
-			}
-			var freed bool
-			if force {
-				freed, err = f.lock.ForceUnlock(ctx)
-			} else {
-				freed, err = f.lock.ForceUnlockIf(ctx, holdID)
-			}
-			switch {
-			case err != nil:
-				return cause(ctx, err)
-			case a.json:
-				printJSON(a.stdout, map[string]any{"name": args[0], "freed": freed})
-			}
-			if !freed {
-				text := args[0] + " is not held"
-				if !force && len(f.state.Holders) > 0 {
-					text = "that hold does not have it: " + f.state.String()
+			return a.connected("", func(ctx context.Context, d *deployment) error {
+				f, err := d.find(ctx, args[0], typ)
+				if err != nil {
+					return cause(ctx, err)
 				}
-				return &failure{code: exitBusy, text: text}
-			}
-			return nil
+				if f.lock == nil {
+					return usage("permits cannot be taken away: they come back when the lease of their holder is over")
+				}
+				var freed bool
+				if force {
+					freed, err = f.lock.ForceUnlock(ctx)
+				} else {
+					freed, err = f.lock.ForceUnlockIf(ctx, holdID)
+				}
+				switch {
+				case err != nil:
+					return cause(ctx, err)
+				case a.json:
+					printJSON(a.stdout, map[string]any{"name": args[0], "freed": freed})
+				}
+				if !freed {
+					text := args[0] + " is not held"
+					if !force && len(f.state.Holders) > 0 {
+						text = "that hold does not have it: " + f.state.String()
+					}
+					return &failure{code: exitBusy, text: text}
+				}
+				return nil
+			})
 		},
 	}
 	cmd.Flags().StringVar(&holdID, "hold", "", "only if the hold with this `ID` has it")

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-rlock/rlock/internal/faultproxy"
 	"golang.org/x/sys/unix"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
 )
 
 // Between two holders: the processes of the first, which ignore SIGTERM, have ended when the next begins.

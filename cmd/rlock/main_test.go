@@ -17,9 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/redistest"
-	"golang.org/x/sys/unix"
 )
 
 // The binary of the tests is the program too, so that it runs under the race detector, and one of the commands that it runs.

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newMCP(a *app) *cobra.Command {
@@ -20,23 +21,19 @@ func newMCP(a *app) *cobra.Command {
 			"In the settings of the agent:  {\"command\": \"rlock\", \"args\": [\"mcp\"], \"env\": {\"REDIS_URL\": \"redis://...\"}}",
 		Args: counted(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			d, err := a.connect("agent")
-			if err != nil {
+			return a.connected("agent", func(ctx context.Context, d *deployment) error {
+				if _, err := d.one("mcp"); err != nil {
+					return err
+				}
+				err := d.tools().Run(ctx, &mcp.StdioTransport{})
+				if c := context.Cause(ctx); c != nil {
+					return c
+				}
+				if errors.Is(err, os.ErrClosed) || err != nil && strings.Contains(err.Error(), "EOF") {
+					err = nil // the agent has ended
+				}
 				return err
-			}
-			defer d.close()
-			if _, err := d.one("mcp"); err != nil {
-				return err
-			}
-			ctx, _ := listen()
-			err = d.tools().Run(ctx, &mcp.StdioTransport{})
-			if c := context.Cause(ctx); c != nil {
-				return c
-			}
-			if errors.Is(err, os.ErrClosed) || err != nil && strings.Contains(err.Error(), "EOF") {
-				err = nil // the agent has ended
-			}
-			return err
+			})
 		},
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"os/user"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
 )
 
 // A note is what this program writes about a hold, for people: the library shows which process has a hold, and

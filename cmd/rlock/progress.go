@@ -9,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"golang.org/x/term"
+
+	"github.com/go-rlock/rlock"
 )
 
 // progress says on a terminal, and only there, what is waited for. It is an Observer, to tell an outage from a lock

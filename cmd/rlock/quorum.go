@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newQuorum(a *app) *cobra.Command {
@@ -69,24 +70,20 @@ func newQuorum(a *app) *cobra.Command {
 
 // withNodes calls f with the nodes, and a RedLock that stands for all of them.
 func (a *app) withNodes(f func(ctx context.Context, d *deployment, lock *rlock.RedLock) error, longest time.Duration) error {
-	d, err := a.connect("rlock")
-	if err != nil {
-		return err
-	}
-	defer d.close()
-	if len(d.clients) < 2 {
-		return usage("a RedLock has several nodes: give --redis once for each, or several URLs in REDIS_URL")
-	}
-	var opts []rlock.RedLockOption
-	if longest != 0 {
-		opts = append(opts, rlock.WithLongestLease(longest))
-	}
-	lock, err := d.redLock("rlock", opts...)
-	if err != nil {
-		return err
-	}
-	ctx, _ := listen()
-	return f(ctx, d, lock)
+	return a.connected("rlock", func(ctx context.Context, d *deployment) error {
+		if len(d.clients) < 2 {
+			return usage("a RedLock has several nodes: give --redis once for each, or several URLs in REDIS_URL")
+		}
+		var opts []rlock.RedLockOption
+		if longest != 0 {
+			opts = append(opts, rlock.WithLongestLease(longest))
+		}
+		lock, err := d.redLock("rlock", opts...)
+		if err != nil {
+			return err
+		}
+		return f(ctx, d, lock)
+	})
 }
 
 // printNodes prints a line for each node, with what is wrong with it.

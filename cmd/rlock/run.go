@@ -11,9 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/go-rlock/rlock"
 )
 
 // waiting are the options that say how long a command waits for its turn: those of flock.
@@ -51,6 +52,29 @@ func (w *waiting) options() []rlock.AcquireOption {
 		return []rlock.AcquireOption{rlock.WithWait(w.wait)}
 	}
 	return nil
+}
+
+// choice is which lock a name is.
+type choice struct{ shared, exclusive, fair bool }
+
+func (c *choice) add(f *pflag.FlagSet) {
+	f.BoolVarP(&c.shared, "shared", "s", false, "the read side of a read-write lock: beside others with -s")
+	f.BoolVarP(&c.exclusive, "exclusive", "x", false, "the write side of a read-write lock, whose readers use -s")
+	f.BoolVar(&c.fair, "fair", false, "in the order of requests, by a FairLock")
+}
+
+func (c *choice) kind() (int, error) {
+	switch {
+	case c.shared && c.exclusive, c.shared && c.fair, c.exclusive && c.fair:
+		return 0, usage("-s, -x and --fair exclude each other")
+	case c.shared:
+		return readSide, nil
+	case c.exclusive:
+		return writeSide, nil
+	case c.fair:
+		return fairLock, nil
+	}
+	return plainLock, nil
 }
 
 // running are the options of whatever runs a command under a lease.
@@ -157,7 +181,7 @@ func newRun(a *app, use string) *cobra.Command {
 	var (
 		w                          waiting
 		r                          running
-		shared, exclusive, fair    bool
+		which                      choice
 		noFork, unlock, helpWanted bool
 	)
 	cmd := &cobra.Command{
@@ -174,20 +198,15 @@ func newRun(a *app, use string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kind := plainLock
 			switch {
 			case noFork:
 				return usage("-F is not possible: a lock on Redis is renewed by a process, which therefore stays")
 			case unlock:
 				return usage("-u is not possible: a lock on Redis is no file descriptor; see rlock acquire and rlock release")
-			case shared && exclusive, shared && fair, exclusive && fair:
-				return usage("-s, -x and --fair exclude each other")
-			case shared:
-				kind = readSide
-			case exclusive:
-				kind = writeSide
-			case fair:
-				kind = fairLock
+			}
+			kind, err := which.kind()
+			if err != nil {
+				return err
 			}
 			if len(argv) == 0 && !f.Changed("command") && allDigits(name) {
 				return usage("%s is a file descriptor, and a lock on Redis is none: see rlock acquire and rlock release", name)
@@ -207,10 +226,8 @@ func newRun(a *app, use string) *cobra.Command {
 	f.SetNormalizeFunc(synonyms)
 	w.add(f)
 	r.add(f)
-	f.BoolVarP(&shared, "shared", "s", false, "the read side of a read-write lock: beside others with -s")
-	f.BoolVarP(&exclusive, "exclusive", "x", false, "the write side of a read-write lock, whose readers use -s")
-	f.BoolVar(&fair, "fair", false, "in the order of requests, by a FairLock")
-	f.BoolVarP(&exclusive, "exclusive-too", "e", false, "")
+	which.add(f)
+	f.BoolVarP(&which.exclusive, "exclusive-too", "e", false, "")
 	f.BoolVarP(&noFork, "no-fork", "F", false, "")
 	f.BoolVarP(&unlock, "unlock", "u", false, "")
 	for _, not := range []string{"exclusive-too", "no-fork", "unlock"} {

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/go-rlock/rlock"
 	"github.com/spf13/cobra"
+
+	"github.com/go-rlock/rlock"
 )
 
 func newSem(a *app) *cobra.Command {
@@ -117,20 +118,16 @@ func (d *deployment) pool(name string, permits int, fair bool) (*rlock.PermitSem
 }
 
 func (a *app) setPermits(name string, permits int, fair bool) error {
-	d, err := a.connect("")
-	if err != nil {
-		return err
-	}
-	defer d.close()
-	sem, err := d.pool(name, permits, fair)
-	if err != nil {
-		return err
-	}
-	ctx, _ := listen()
-	if err := sem.SetPermits(ctx, permits); err != nil {
-		return cause(ctx, err)
-	}
-	return nil
+	return a.connected("", func(ctx context.Context, d *deployment) error {
+		sem, err := d.pool(name, permits, fair)
+		if err != nil {
+			return err
+		}
+		if err := sem.SetPermits(ctx, permits); err != nil {
+			return cause(ctx, err)
+		}
+		return nil
+	})
 }
 
 // taken says who has the permits of a semaphore.

@@ -28,31 +28,27 @@ func newTop(a *app) *cobra.Command {
 			if every < 100*time.Millisecond {
 				return usage("--interval %v: at least 0.1 s", every)
 			}
-			d, err := a.connect("")
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			ctx, _ := listen()
-			v := &view{d: d, pattern: strings.Join(args, ""), seen: map[string]*seenLock{}}
-			if once || a.json {
-				if err := v.look(ctx); err != nil {
-					return cause(ctx, err)
-				}
-				if a.json {
-					for _, h := range v.all {
-						printJSON(a.stdout, h)
+			return a.connected("", func(ctx context.Context, d *deployment) error {
+				v := &view{d: d, pattern: strings.Join(args, ""), seen: map[string]*seenLock{}}
+				if once || a.json {
+					if err := v.look(ctx); err != nil {
+						return cause(ctx, err)
 					}
-				} else {
-					v.draw(a.stdout, 80, 1<<16, time.Now())
+					if a.json {
+						for _, h := range v.all {
+							printJSON(a.stdout, h)
+						}
+					} else {
+						v.draw(a.stdout, 80, 1<<16, time.Now())
+					}
+					return nil
 				}
-				return nil
-			}
-			out, ok := a.stdout.(*os.File)
-			if !ok || !term.IsTerminal(int(out.Fd())) {
-				return usage("top needs a terminal; --once prints a table")
-			}
-			return v.live(ctx, out, every)
+				out, ok := a.stdout.(*os.File)
+				if !ok || !term.IsTerminal(int(out.Fd())) {
+					return usage("top needs a terminal; --once prints a table")
+				}
+				return v.live(ctx, out, every)
+			})
 		},
 	}
 	every = 2 * time.Second
