@@ -26,7 +26,7 @@ type attempt struct {
 	unsure  bool // a copy of the acquire may be under way
 
 	// Of some types.
-	first struct { // how it begins
+	start struct { // how it begins
 		listens bool      // its client listens already, and it has not looked yet
 		joins   bool      // it has not looked yet, as another of its client looks
 		came    time.Time // when the call began
@@ -81,7 +81,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	}
 	defer c.end()
 
-	a.first.came = c.env.Clock.Now()
+	a.start.came = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, protocol.Takes(l.asks))
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
@@ -192,9 +192,9 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	a.Yields = yields > 0 && c.now().Before(yields) // this client has had it just now
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
-	a.first.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
-	a.first.joins = waiting == 0 && !a.first.listens && !a.Yields && protocol.Shares(l.asks) && !c.lines.LooksFirst(a.Line())
-	if waiting == 0 && !a.first.listens && !a.Yields && !a.first.joins {
+	a.start.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
+	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Shares(l.asks) && !c.lines.LooksFirst(a.Line())
+	if waiting == 0 && !a.start.listens && !a.Yields && !a.start.joins {
 		var lease *Lease
 		var err error
 		a.Leads = true // as far as is known
@@ -211,7 +211,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.presence.Use()
-	if !a.first.listens && !a.first.joins { // else it has not looked yet
+	if !a.start.listens && !a.start.joins { // else it has not looked yet
 		a.observed.contends()
 	}
 	err := a.Await(ctx, rest, news)
@@ -387,7 +387,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.Seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.asks)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
-	if came := a.first.came; !came.IsZero() {
+	if came := a.start.came; !came.IsZero() {
 		waited = min(limit, now.Sub(came))
 	}
 	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.Seen, now)
@@ -440,7 +440,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 // waited notes, before a look, how long the call has waited in line.
 func (a *attempt) waited() {
 	if a.Place != nil && protocol.Shares(a.core.asks) {
-		a.Waited = a.core.c.env.Clock.Now().Sub(a.first.came)
+		a.Waited = a.core.c.env.Clock.Now().Sub(a.start.came)
 	}
 }
 

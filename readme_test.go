@@ -1,7 +1,6 @@
 package rlock_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 func readText(t *testing.T, name string) string {
@@ -42,12 +43,7 @@ func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	}
 	block := regexp.MustCompile("(?ms)^(?:<!-- (\\S+) -->\n)?```go *\n(.*?)^```")
 	// The blocks never touch the tree: the compiler is told of folders that are not there.
-	overlay, dirs := map[string]string{}, []string{}
-	root, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmp, where := t.TempDir(), map[string]string{}
+	files, dirs, where := map[string]string{}, []string{}, map[string]string{}
 	for _, page := range append(pages, "README.md") {
 		for i, code := range block.FindAllStringSubmatch(readText(t, page), -1) {
 			if file := code[1]; file != "" {
@@ -57,14 +53,8 @@ func TestCodeInTheDocumentsCompiles(t *testing.T) {
 				continue
 			}
 			name := fmt.Sprintf("block%d", len(dirs)+1)
-			file := name + ".go" // also of a test, which then needs no binary
-			src := filepath.Join(tmp, file)
-			// A program would be linked, too, and that takes most of the time.
-			text := strings.Replace(code[2], "package main\n", "package "+name+"\n", 1)
-			if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			overlay[filepath.Join(root, "internal", name, file)] = src
+			// Also of a test, which then needs no binary. A program would be linked, and that takes most of the time.
+			files["internal/"+name+"/"+name+".go"] = strings.Replace(code[2], "package main\n", "package "+name+"\n", 1)
 			dirs = append(dirs, "./internal/"+name)
 			where[name] = fmt.Sprintf("%s, Go block %d", page, i+1)
 		}
@@ -72,15 +62,7 @@ func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	if len(dirs) == 0 {
 		t.Fatal("no block of Go was found")
 	}
-	text, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := filepath.Join(tmp, "overlay.json")
-	if err := os.WriteFile(list, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", os.DevNull, "-overlay", list}, dirs...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", os.DevNull, locktest.Overlay(t, ".", files)}, dirs...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s%v", err, out, where)
 	}

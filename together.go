@@ -92,6 +92,7 @@ func (r *round) tell(attempts []*attempt) {
 func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Request[protocol.Entered], wait bool) (done bool, err error) {
 	first := attempts[0]
 	first.Asks = first
+	first.start.came = first.core.c.env.Clock.Now()
 	c := first.core.c
 	asked, cancel := r.bound(ctx)
 	defer cancel()

@@ -107,7 +107,7 @@ func (a *attempt) newID() {
 
 // Begins implements wait.Taker. A client that listens already need not look again when it begins to listen.
 func (a *attempt) Begins(w *wait.Waiter[sight]) {
-	if a.first.listens {
+	if a.start.listens {
 		a.Hear(w, a.hearLock)
 	}
 }
@@ -116,8 +116,8 @@ func (a *attempt) hearLock(notify func()) (end func()) { return a.core.asks.List
 
 // Listen implements wait.Asker.
 func (a *attempt) Listen(w *wait.Waiter[sight]) {
-	if a.first.listens || a.first.joins {
-		a.first.listens, a.first.joins = false, false
+	if a.start.listens || a.start.joins {
+		a.start.listens, a.start.joins = false, false
 		a.observed.contends()
 	}
 	if a.last.rank != 0 && protocol.SuccessionOf(a.core.asks) != nil {

@@ -273,6 +273,28 @@ func TestStealTellsTheHolder(t *testing.T) {
 	}
 }
 
+// Another test that removes a lock of the same name asks all clients of the process. While Steal has removed the lock
+// and not taken it, that waits.
+func TestStealBesideARemoveOfTheSameName(t *testing.T) {
+	t.Parallel()
+	srv, other := rlocktest.New(t), rlocktest.New(t)
+	lease := lock(t, srv.Client().NewLock("job"))
+	done, removed := lease.Done(), make(chan struct{})
+	srv.StealBy("job", func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error) {
+		go func() {
+			defer close(removed)
+			other.Remove("job")
+		}()
+		select {
+		case <-done: // it was asked
+		case <-time.After(200 * time.Millisecond): // long enough, mostly, for who does not wait
+		}
+		return c.NewLock("job").TryLock(ctx)
+	})
+	<-removed
+	wantLost(t, lease, done, rlock.ErrTakenOver)
+}
+
 func TestUnlockOfAStolenLockWakesWaiters(t *testing.T) {
 	t.Parallel()
 	srv := rlocktest.New(t)

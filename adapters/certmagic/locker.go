@@ -62,11 +62,17 @@ func (l *Locker) Lock(ctx context.Context, name string) error {
 
 // TryLock takes the lock if nobody has it. While another has it, it returns false and no error.
 func (l *Locker) TryLock(ctx context.Context, name string) (bool, error) {
-	_, err := l.acquire(ctx, name, false)
+	lease, err := l.try(ctx, name)
+	return lease != nil, err
+}
+
+// try is TryLock; without a lease and an error, another has it.
+func (l *Locker) try(ctx context.Context, name string) (*rlock.Lease, error) {
+	lease, err := l.acquire(ctx, name, false)
 	if errors.Is(err, rlock.ErrNotAcquired) && ctx.Err() == nil {
-		return false, nil
+		return nil, nil
 	}
-	return err == nil, err
+	return lease, err
 }
 
 func (l *Locker) acquire(ctx context.Context, name string, wait bool) (lease *rlock.Lease, err error) {

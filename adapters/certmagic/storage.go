@@ -93,11 +93,8 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 
 // TryLock is TryLock of a [Locker], and closes the fence as Lock does.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
-	lease, err := s.acquire(ctx, name, false)
-	if err != nil {
-		if errors.Is(err, rlock.ErrNotAcquired) && ctx.Err() == nil {
-			return false, nil
-		}
+	lease, err := s.try(ctx, name)
+	if lease == nil {
 		return false, err
 	}
 	err = s.raise(ctx, name, lease)

@@ -24,7 +24,9 @@ var hset = redis.NewScript(hsetText)
 // Write to the hash by HSet only. Neither delete it nor let it expire while an earlier holder may still be alive: its
 // token would go with it. If it is in the Redis of the lock, both are lost together: see docs/failover.md.
 //
-// A request whose answer is lost may have been executed; repeating it with the same lease is harmless. Fields named
+// A request whose answer is lost may have been executed; repeating it with the same lease, before anything else is
+// written, is harmless. The token orders holders, and not the writes of one: a copy of a request that the network holds
+// up until after a later HSet of the same lease sets its fields again. Fields named
 // "token" and an empty key are refused with rlock.ErrInvalidArgument before anything is sent.
 func HSet(ctx context.Context, rdb redis.Scripter, lease *rlock.Lease, key string, fields map[string]string) error {
 	if rdb == nil {

@@ -157,7 +157,7 @@ func (d *deployment) adopt(ctx context.Context, handle, what string) (*rlock.Lea
 	case context.Cause(ctx) != nil && err != nil:
 		return nil, note{}, context.Cause(ctx)
 	case errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrUnreachable):
-		return nil, note{}, &failure{code: exitLost, text: "the hold of this handle has ended, or has another handle since: nothing was changed"}
+		return nil, note{}, &failure{code: exitLost, text: plain(err) + ": nothing was changed"}
 	case err != nil:
 		return nil, note{}, err
 	}

@@ -6,79 +6,20 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/sqltest"
 )
 
-// postgres starts a server that listens on a socket in a folder of its own only, and returns a
-// way to run psql.
+// postgres starts a server, and returns a way to run psql.
 func postgres(t *testing.T) (psql func(args ...string) *exec.Cmd) {
-	bins, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // where Debian has them
-	if path, err := exec.LookPath("initdb"); err == nil && len(bins) == 0 {
-		bins = append(bins, path)
-	}
-	if len(bins) == 0 {
-		if os.Getenv("RLOCK_REQUIRE_POSTGRES") == "1" {
-			t.Fatal("no PostgreSQL: apt-get install postgresql")
-		}
-		t.Skip("no PostgreSQL: apt-get install postgresql")
-	}
-	bin := filepath.Dir(bins[len(bins)-1])
-	dir, err := os.MkdirTemp("/tmp", "rlock-pg") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	// It does not run as root.
-	var as *syscall.SysProcAttr
-	if os.Getuid() == 0 {
-		nobody, err := user.Lookup("nobody")
-		if err != nil {
-			t.Fatal(err)
-		}
-		uid, _ := strconv.Atoi(nobody.Uid)
-		gid, _ := strconv.Atoi(nobody.Gid)
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
-		as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	}
-	command := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(filepath.Join(bin, name), args...)
-		cmd.Dir, cmd.SysProcAttr = dir, as
-		cmd.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C")
-		return cmd
-	}
-	data := filepath.Join(dir, "data")
-	if out, err := command("initdb", "-D", data, "-U", "test", "-A", "trust", "-N").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGQUIT) // at once: its data are thrown away
-		_ = server.Wait()
-	})
-	psql = func(args ...string) *exec.Cmd {
-		return command("psql", append([]string{"-h", dir, "-U", "test", "-d", "postgres", "-X", "-v", "ON_ERROR_STOP=1"}, args...)...)
-	}
-	for end := time.Now().Add(locktest.Patience); ; time.Sleep(50 * time.Millisecond) {
-		if out, err := psql("-c", "SELECT 1").CombinedOutput(); err == nil {
-			return psql
-		} else if time.Now().After(end) {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	dsn := sqltest.Postgres(t)
+	return func(args ...string) *exec.Cmd {
+		return exec.Command("psql", append([]string{"-d", dsn, "-X", "-v", "ON_ERROR_STOP=1"}, args...)...)
 	}
 }
 

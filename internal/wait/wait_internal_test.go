@@ -87,6 +87,43 @@ func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
 	}
 }
 
+// Behind a hold that lasts the next head need not look.
+func TestHeadKnowsTheHoldBeforeIt(t *testing.T) {
+	for name, left := range map[string]*Left[string]{"a hold": gotIt, "nothing": nil} {
+		q := newTest()
+		key := keyOf("a")
+		first := q.enter(key, 0)
+		second, _ := q.join(key, time.Now(), 0)
+		q.leave(first, left)
+		if n := q.news(second); !poked(second) || !n.head || (n.behind == nil) != (left == nil) {
+			t.Errorf("it leaves with %s: %+v", name, n)
+		}
+		q.leave(second, nil)
+		q.Close()
+	}
+}
+
+// News after the look that has found too little room for the next one: it looks at once.
+func TestRoomThatWasSeenBeforeTheNewsHoldsUpNobody(t *testing.T) {
+	for _, news := range []bool{false, true} {
+		q := newTest()
+		key := keyOf("a")
+		first := q.enter(key, 0)
+		second, _ := q.join(key, time.Now(), 0)
+		q.needs(second, 2)
+		q.sees(first)
+		if news {
+			q.notify()
+		}
+		q.leave(first, &Left[string]{Beside: true, Permits: 1})
+		if n := q.news(second); !poked(second) || (n.behind == nil) != news {
+			t.Errorf("with news: %v, it learns %+v", news, n)
+		}
+		q.leave(second, nil)
+		q.Close()
+	}
+}
+
 func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		between func(q *lineTest, key Key)

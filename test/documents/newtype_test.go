@@ -1,7 +1,6 @@
 package documents
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,10 +16,7 @@ import (
 func TestTypeOfContributingWorks(t *testing.T) {
 	locktest.Nightly(t)
 	t.Parallel()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	const root = "../.."
 	read := func(file string) string {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
@@ -28,15 +24,7 @@ func TestTypeOfContributingWorks(t *testing.T) {
 		}
 		return string(text)
 	}
-	tmp, overlay := t.TempDir(), map[string]string{}
-	write := func(file, text string) {
-		src := filepath.Join(tmp, strings.ReplaceAll(file, "/", "_"))
-		if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		overlay[filepath.Join(root, file)] = src
-	}
-	lines := 0
+	files, lines := map[string]string{}, 0
 	for _, block := range regexp.MustCompile("(?ms)^<!-- (\\S+\\.go) -->\n```go\n(.*?)^```").FindAllStringSubmatch(read("CONTRIBUTING.md"), -1) {
 		file, text := block[1], block[2]
 		lines += strings.Count(text, "\n")
@@ -44,12 +32,12 @@ func TestTypeOfContributingWorks(t *testing.T) {
 			const table = "var Kinds = []*Kind{\n"
 			text = strings.Replace(read(file), table, table+text, 1)
 		}
-		write(file, text)
+		files[file] = text
 	}
-	if len(overlay) != 3 || lines > 40 {
-		t.Errorf("%d files, %d lines", len(overlay), lines)
+	if len(files) != 3 || lines > 40 {
+		t.Errorf("%d files, %d lines", len(files), lines)
 	}
-	write("internal/newtype/main.go", `package main
+	files["internal/newtype/main.go"] = `package main
 
 import (
 	"context"
@@ -90,16 +78,8 @@ func main() {
 		}
 	}
 }
-`)
-	list, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(tmp, "overlay.json")
-	if err := os.WriteFile(file, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "run", "-overlay", file, "./internal/newtype")
+`
+	cmd := exec.CommandContext(t.Context(), "go", "run", locktest.Overlay(t, root, files), "./internal/newtype")
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != "a <nil>\na <nil>\n" {
