@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -153,11 +154,14 @@ func TestNothingIsLeft(t *testing.T) {
 	tl, srv := newTool(t)
 	mark := "RLOCK_TEST_MARK=" + tl.dir
 	tl.with(mark).want(0, "a", "--", "sh", "-c", "sleep 300 & true")
-	s := tl.with(mark).start("a", "--", "sh", "-c", "echo > runs; sleep 300")
+	s := tl.with(mark).start("--lease", "100", "a", "--", "sh", "-c", "echo > runs; sleep 300")
 	tl.eventually("it runs", func() bool { return exists(tl.path("runs")) })
 	_ = s.Process.Kill()
 	tl.finish(s)
 	tl.eventually("no process is left", func() bool { return len(processes(t, mark)) == 0 })
+	if left := srv.Client().PTTL(t.Context(), "a").Val(); runtime.GOOS == "linux" && left < 20*time.Second {
+		t.Errorf("what a killed wrapper has left ended with the lease only, of which there was %v", left)
+	}
 	keys, err := srv.Client().Keys(t.Context(), "*").Result()
 	if err != nil {
 		t.Fatal(err)
