@@ -139,6 +139,18 @@ func handleKey(handle string) string {
 	return fmt.Sprintf("handle:%x", sha256.Sum256([]byte(handle)))[:39]
 }
 
+// handleOf is the handle that a command is given; - is the first line of standard input.
+func handleOf(arg string) (string, error) {
+	if arg != "-" {
+		return arg, nil
+	}
+	handle, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil && handle == "" {
+		return "", usage("no handle on standard input")
+	}
+	return handle, nil
+}
+
 // adopt takes a hold over by its handle. What for is for the error.
 func (d *deployment) adopt(ctx context.Context, handle, what string) (*rlock.Lease, note, error) {
 	c, err := d.one(what)
@@ -146,12 +158,6 @@ func (d *deployment) adopt(ctx context.Context, handle, what string) (*rlock.Lea
 		return nil, note{}, err
 	}
 	handle = strings.TrimSpace(handle)
-	if handle == "-" {
-		if handle, err = bufio.NewReader(os.Stdin).ReadString('\n'); err != nil && handle == "" {
-			return nil, note{}, usage("no handle on standard input")
-		}
-		handle = strings.TrimSpace(handle)
-	}
 	lease, err := c.Adopt(ctx, handle, rlock.WithLease(d.fixed()), rlock.WithWait(adoptTime))
 	switch {
 	case context.Cause(ctx) != nil && err != nil:
@@ -176,8 +182,12 @@ func newRenew(a *app) *cobra.Command {
 			"then. - reads the handle from standard input. Exit status 75: the hold has ended, and nothing was changed.",
 		Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
+			handle, err := handleOf(args[0])
+			if err != nil {
+				return err
+			}
 			return a.connected(a.person(), func(ctx context.Context, d *deployment) error {
-				g, err := d.renew(ctx, args[0])
+				g, err := d.renew(ctx, handle)
 				if err != nil {
 					return err
 				}
@@ -208,8 +218,12 @@ func newRelease(a *app) *cobra.Command {
 			"has the lock now: exit status 75.",
 		Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
+			handle, err := handleOf(args[0])
+			if err != nil {
+				return err
+			}
 			return a.connected(a.person(), func(ctx context.Context, d *deployment) error {
-				name, err := d.release(ctx, args[0])
+				name, err := d.release(ctx, handle)
 				if err == nil && a.json {
 					printJSON(a.stdout, map[string]any{"name": name, "released": true})
 				}

@@ -120,9 +120,11 @@ func TestAgents(t *testing.T) {
 		t.Errorf("%+v", next)
 	}
 	for _, tool := range []string{"renew", "release"} {
-		var o outcome
-		if one.call(tool, map[string]any{"handle": short.Grant.Handle}, &o); o.Done {
-			t.Errorf("%s: %+v", tool, o)
+		for _, handle := range []string{short.Grant.Handle, "-"} { // which is no standard input here: that has the protocol
+			var o outcome
+			if one.call(tool, map[string]any{"handle": handle}, &o); o.Done {
+				t.Errorf("%s %s: %+v", tool, handle, o)
+			}
 		}
 	}
 	tl.want(exitBusy, "-n", "port", "true")
