@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	_ "time/tzdata" // where the system has no zones
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
@@ -337,7 +338,7 @@ func TestIntervalsAreRefusedOrAligned(t *testing.T) {
 	// A zone of the scheduler counts.
 	zone, err := time.LoadLocation("Asia/Kolkata")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	noon := NewJob(srv.Client(), "d")
 	if err := noon.IsValid("0 12 * * *", zone, at); err != nil || !noon.Next(at).Equal(time.Date(2026, 11, 27, 6, 30, 0, 0, time.UTC)) {
