@@ -59,7 +59,7 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 // tell tells the Observer of a leadership, and of its end.
 func (e *Election) tell(lease *Lease) {
 	events := e.core().c.events
-	if events.leaderships == nil {
+	if !tells[LeadershipObserver](events) {
 		return
 	}
 	h := lease.of.(*hold)

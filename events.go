@@ -15,14 +15,14 @@ import (
 // watchdog, which must not wait for them, go into the queue.
 type events struct {
 	*notify.Queue
-	observers
-	muted sync.Once // of reporting that nothing can be published
+	observer Observer  // nil: there is none
+	muted    sync.Once // of reporting that nothing can be published
 }
 
 var _ wire.Events = (*events)(nil)
 
 func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
-	e := &events{observers: observersOf(o)}
+	e := &events{observer: o}
 	e.Queue = notify.New(notify.Config{
 		Logger: logger, Listens: o != nil || logger.Handler() != slog.DiscardHandler,
 		UnderWay: underWay, Dropped: e.droppedSome,
@@ -32,7 +32,7 @@ func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
 
 // Retried implements wire.Events.
 func (e *events) Retried(ctx context.Context, request string, err error) {
-	if e.retries != nil {
+	if tells[RetryObserver](e) {
 		e.retry(ctx, retried(ctx, request, err))
 	}
 }
@@ -42,34 +42,10 @@ func (e *events) Retried(ctx context.Context, request string, err error) {
 func (e *events) Unpublished(why error) {
 	e.muted.Do(func() {
 		e.Surely(func() {
-			e.unpublished(why)
+			tell(e, "Observer.Unpublished", func(o PublishObserver) { o.Unpublished(why) })
 			e.Logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
 		})
 	})
-}
-
-// observers are what the user's Observer implements; nil: it does not, or there is none.
-type observers struct {
-	observer      Observer
-	contention    ContentionObserver
-	renewals      RenewalObserver
-	leaderships   LeadershipObserver
-	retries       RetryObserver
-	subscriptions SubscriptionObserver
-	publishing    PublishObserver
-	drops         DropObserver
-}
-
-func observersOf(o Observer) (all observers) {
-	all.observer = o
-	all.contention, _ = o.(ContentionObserver)
-	all.renewals, _ = o.(RenewalObserver)
-	all.leaderships, _ = o.(LeadershipObserver)
-	all.retries, _ = o.(RetryObserver)
-	all.subscriptions, _ = o.(SubscriptionObserver)
-	all.publishing, _ = o.(PublishObserver)
-	all.drops, _ = o.(DropObserver)
-	return all
 }
 
 // neverCalled returns a method of an Observer that has the name of one of an optional interface, such as
@@ -90,80 +66,65 @@ func neverCalled(o Observer) (method string) {
 	return ""
 }
 
-// What follows calls the user's Observer, and catches its panics: a lease that has been granted is
-// handed out whatever an Observer does.
+// tell calls a method of the Observer, if that has it, and catches its panic: a lease that has been granted
+// is handed out whatever an Observer does.
+func tell[O any](e *events, method string, call func(o O)) {
+	if o, has := e.observer.(O); has {
+		defer e.Caught(method, nil)
+		call(o)
+	}
+}
 
-// acquireStart needs an Observer, as acquireEnd, lost and unlocked do.
-func (e *events) acquireStart(ctx context.Context, ev StartEvent) (out context.Context) {
-	defer func() {
-		if out == nil {
-			out = ctx
-		}
-	}()
-	defer e.Caught("Observer.AcquireStart", nil)
-	return e.observer.AcquireStart(ctx, ev)
+// tells reports whether there is an Observer with the method of O.
+func tells[O any](e *events) bool {
+	_, has := e.observer.(O)
+	return has
+}
+
+// acquireStart returns the context of the acquire from now on.
+func (e *events) acquireStart(ctx context.Context, ev StartEvent) context.Context {
+	var out context.Context
+	tell(e, "Observer.AcquireStart", func(o Observer) { out = o.AcquireStart(ctx, ev) })
+	if out == nil { // it has panicked, or returned nothing
+		return ctx
+	}
+	return out
 }
 
 func (e *events) acquireEnd(ctx context.Context, ev AcquireEvent) {
-	defer e.Caught("Observer.AcquireEnd", nil)
-	e.observer.AcquireEnd(ctx, ev)
+	tell(e, "Observer.AcquireEnd", func(o Observer) { o.AcquireEnd(ctx, ev) })
 }
 
 func (e *events) lost(ctx context.Context, ev LossEvent) {
-	defer e.Caught("Observer.Lost", nil)
-	e.observer.Lost(ctx, ev)
+	tell(e, "Observer.Lost", func(o Observer) { o.Lost(ctx, ev) })
 }
 
 func (e *events) unlocked(ctx context.Context, ev UnlockEvent) {
-	defer e.Caught("Observer.Unlocked", nil)
-	e.observer.Unlocked(ctx, ev)
+	tell(e, "Observer.Unlocked", func(o Observer) { o.Unlocked(ctx, ev) })
 }
 
 func (e *events) contended(ctx context.Context, ev ContentionEvent) {
-	if e.contention != nil {
-		defer e.Caught("Observer.Contended", nil)
-		e.contention.Contended(ctx, ev)
-	}
+	tell(e, "Observer.Contended", func(o ContentionObserver) { o.Contended(ctx, ev) })
 }
 
-// renewed needs a RenewalObserver.
 func (e *events) renewed(ctx context.Context, ev RenewalEvent) {
-	defer e.Caught("Observer.Renewed", nil)
-	e.renewals.Renewed(ctx, ev)
+	tell(e, "Observer.Renewed", func(o RenewalObserver) { o.Renewed(ctx, ev) })
 }
 
-// leadership needs a LeadershipObserver.
 func (e *events) leadership(ctx context.Context, ev LeadershipEvent) {
-	defer e.Caught("Observer.Leadership", nil)
-	e.leaderships.Leadership(ctx, ev)
+	tell(e, "Observer.Leadership", func(o LeadershipObserver) { o.Leadership(ctx, ev) })
 }
 
 func (e *events) retry(ctx context.Context, ev RetryEvent) {
-	if e.retries != nil {
-		defer e.Caught("Observer.Retry", nil)
-		e.retries.Retry(ctx, ev)
-	}
+	tell(e, "Observer.Retry", func(o RetryObserver) { o.Retry(ctx, ev) })
 }
 
 func (e *events) subscription(channel string, on bool) {
-	if e.subscriptions != nil {
-		defer e.Caught("Observer.Subscription", nil)
-		e.subscriptions.Subscription(SubscriptionEvent{channel, on})
-	}
-}
-
-func (e *events) unpublished(err error) {
-	if e.publishing != nil {
-		defer e.Caught("Observer.Unpublished", nil)
-		e.publishing.Unpublished(err)
-	}
+	tell(e, "Observer.Subscription", func(o SubscriptionObserver) { o.Subscription(SubscriptionEvent{channel, on}) })
 }
 
 func (e *events) droppedSome(n int) {
-	if e.drops != nil {
-		defer e.Caught("Observer.Dropped", nil)
-		e.drops.Dropped(n)
-	}
+	tell(e, "Observer.Dropped", func(o DropObserver) { o.Dropped(n) })
 }
 
 // subjectKey marks what the requests of a context are about: something that has an Event, or how
@@ -184,7 +145,7 @@ func retried(ctx context.Context, request string, err error) RetryEvent {
 
 // cleanUpFailed tells that the end of a hold of a lock is repeated.
 func (e *events) cleanUpFailed(of any, operation string, err error) {
-	if e.retries == nil {
+	if !tells[RetryObserver](e) {
 		return
 	}
 	retry := RetryEvent{Operation: operation, Locks: 1, Err: err}

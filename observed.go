@@ -114,7 +114,7 @@ func (o *observed) tell(deliver func(fn func()), fn func()) {
 
 // about returns a context whose requests are about something, for retries of them.
 func (e *events) about(ctx context.Context, subject any) context.Context {
-	if e.retries == nil {
+	if !tells[RetryObserver](e) {
 		return ctx
 	}
 	return context.WithValue(ctx, subjectKey{}, subject)

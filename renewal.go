@@ -299,7 +299,7 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 // tellRenewalLocked tells of the answer to a renewal, before it counts.
 func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 	o, events := h.observed(), h.core.c.events
-	if o == nil || events.renewals == nil { // very many holds are renewed
+	if o == nil || !tells[RenewalObserver](events) { // very many holds are renewed
 		return
 	}
 	left := h.deadline.Sub(now)
@@ -310,7 +310,7 @@ func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 
 func (h *hold) tellRetry(operation string, err error) {
 	o, events := h.observed(), h.core.c.events
-	if o == nil || events.retries == nil {
+	if o == nil || !tells[RetryObserver](events) {
 		return
 	}
 	o.tell(events.Later, func() {
