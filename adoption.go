@@ -72,7 +72,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	h.unlock()
 	err = l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
 		return h.leave(ctx, l, called, &finish{task: func(id string, _ bool) protocol.Task {
-			return asks.Detach(id, rest)
+			return protocol.Detach(asks, id, rest)
 		}})
 	})
 	switch {
@@ -258,7 +258,7 @@ func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption
 	if r.Err = a.asks.Ready(ctx); r.Err != nil {
 		return r
 	}
-	r = a.asks.Adopt(a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
+	r = protocol.Adopt(a.asks, a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
 	a.unsure = a.unsure || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
 	a.has = a.has || r.Err == nil && r.Outcome.Verdict == protocol.Granted
 	return r
@@ -290,5 +290,5 @@ func (a *adopting) giveUp() {
 	}
 	c := a.core.c
 	until := max(a.until, c.now()).Add(a.opts.lease + protocol.TombstoneTTL)
-	c.undoThen(a.core.id(), a.asks.GiveBack(a.id.ID, a.old), until, nil)
+	c.undoThen(a.core.id(), protocol.GiveBack(a.asks, a.id.ID, a.old), until, nil)
 }

@@ -100,8 +100,7 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	if !listens {
 		return nil
 	}
-	asks := h.core.asks.(protocol.Adoptable)
-	if end := asks.Hear(k.looksNow); end != nil {
+	if end := protocol.HearAdoption(h.core.asks.(protocol.Adoptable), k.looksNow); end != nil {
 		k.hearsBy(end)
 	}
 	return nil
@@ -128,7 +127,7 @@ func (k *known) renewLocked(lease time.Duration) protocol.Task {
 		// may not. It refuses an adoption for the same reason.
 		return k.h.core.asks.Renew(k.h.id(), lease)
 	}
-	return k.h.core.asks.(protocol.Adoptable).RenewKnown(k.h.id(), lease)
+	return protocol.RenewKnown(k.h.core.asks.(protocol.Adoptable), k.h.id(), lease)
 }
 
 // missedLocked has the watchdog look again if a request has not found the hold, and was perhaps sent before

@@ -2,8 +2,7 @@ package protocol
 
 // Barrier is the protocol of a Barrier, whose state is a key that exists while it is set.
 type Barrier struct {
-	site    *Site
-	names   *Names
+	counter
 	key     string
 	channel string
 }
@@ -11,7 +10,7 @@ type Barrier struct {
 // NewBarrier returns the protocol of a Barrier.
 func NewBarrier(site *Site, names *Names) *Barrier {
 	key := names.Derived("rlock:barrier")
-	return &Barrier{site, names, key, key + ":lifted"}
+	return &Barrier{counter{located{site, names}}, key, key + ":lifted"}
 }
 
 // Set sets the barrier.
@@ -21,11 +20,10 @@ func (b *Barrier) Set(op Op) Request[Kept] { return b.change(op, "set") }
 func (b *Barrier) Lift(op Op) Request[Kept] { return b.change(op, "lifted") }
 
 func (b *Barrier) change(op Op, to string) Request[Kept] {
-	return b.site.doing("barrier/change", b.key, b.names, op, to, b.channel, b.site.counting())
+	t := b.site.about("barrier/change", nil, nil)
+	putWords(&t.r, b.key, b.names, op, [2]any{}, to, b.channel, b.site.counting())
+	return t
 }
-
-// Seal stops late copies of an operation.
-func (b *Barrier) Seal(op Op) Task { return b.site.seal(b.names, op) }
 
 // IsSet asks whether the barrier is set: 1, or 0.
 func (b *Barrier) IsSet() Request[int64] {

@@ -79,6 +79,12 @@ type Queue interface {
 	Listening(id string) bool
 }
 
+// eachWaits is part of a Queue whose order Redis keeps.
+type eachWaits struct{}
+
+func (eachWaits) KeepsPlace() bool { return true }
+func (eachWaits) EachWaits() bool  { return true }
+
 // KeepsPlace reports whether a waiter has a place in Redis.
 func KeepsPlace(p Protocol) bool {
 	q, can := p.(Queue)

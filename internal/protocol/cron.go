@@ -52,7 +52,7 @@ func (c *Cron) At(tick int64) *Tick {
 	t := &Tick{of: c, tick: tick}
 	t.own.Lock = c.lock(tick)
 	t.own.derived.Store(&c.names)
-	t.HashLock = HashLock{c.site, &t.own}
+	t.HashLock = newHashLock(c.site, &t.own)
 	return t
 }
 

@@ -53,7 +53,7 @@ func about(l Protocol, id string) []*wire.Request {
 		requests = append(requests, of(c.TrySetPermits(op, 1)), of(c.AddPermits(op, 1)), of(c.AddPermits(op, math.MaxInt32)), of(c.SetPermits(op, 1)), of(c.UndoAdd(op)))
 	}
 	if a, ok := l.(Adoptable); ok {
-		requests = append(requests, of(a.Adopt("nobody:1", id, time.Second)), of(a.GiveBack("nobody:1", id)), of(a.Detach(id, time.Minute)), of(a.RenewKnown(id, time.Second)), of(a.RenewKnown(id, 0)))
+		requests = append(requests, of(Adopt(a, "nobody:1", id, time.Second)), of(GiveBack(a, "nobody:1", id)), of(Detach(a, id, time.Minute)), of(RenewKnown(a, id, time.Second)), of(RenewKnown(a, id, 0)))
 	}
 	waits := *e
 	waits.Wait, waits.Leads = true, true
@@ -183,7 +183,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		}
 	}
 	seed("hset", "reads", "mode", "read", "me:1", 1)
-	seed("set", reads.timer("me:1", 1), 1, "px", 3600_000)
+	seed("set", timer(reads.timers, "me:1", 1), 1, "px", 3600_000)
 	seed("hset", "clocks", "floor", 5)
 	seed("set", "one clock", 5)
 	seed("set", "permits", 2)

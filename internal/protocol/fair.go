@@ -4,6 +4,7 @@ package protocol
 // Redisson's clients. A release wakes the next waiter only, on its own channel.
 type Fair struct {
 	ownedLock
+	eachWaits
 	line     []string // the first keys of each script of the line
 	channels string   // prefix of the waiters' channels
 }
@@ -87,12 +88,6 @@ func (l *Fair) Listen(id string, notify func()) (end func()) {
 	}
 	return l.site.listen(l.channels+id, notify)
 }
-
-// EachWaits implements Queue.
-func (l *Fair) EachWaits() bool { return true }
-
-// KeepsPlace implements Queue.
-func (l *Fair) KeepsPlace() bool { return true }
 
 // Listening implements Queue: each waiter has a channel of its own.
 func (l *Fair) Listening(string) bool { return false }

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -17,14 +16,14 @@ var (
 // FairPermits is the protocol of taking n permits of a PermitSemaphore WithFairness at a
 // time. Its waiters stand in a queue in Redis, and only the first of them may enter.
 type FairPermits struct {
-	of *fairSemaphore
-	n  int
+	*fairSemaphore
+	eachWaits
+	n int
 }
 
 // fairSemaphore is what all FairPermits of one PermitSemaphore share.
 type fairSemaphore struct {
-	site     *Site
-	names    *Names
+	counter
 	state    []string // keys: see scripts/shared/permitqueue.lua
 	channels string   // prefix of the channels of clients with waiters
 	initial  int      // permits that are set if none were; 0: none are
@@ -35,9 +34,8 @@ type fairSemaphore struct {
 func NewFairPermits(site *Site, names *Names, initial int) *FairPermits {
 	names.keep()
 	base := names.Derived("rlock:permits")
-	return &FairPermits{n: 1, of: &fairSemaphore{
-		site:     site,
-		names:    names,
+	return &FairPermits{n: 1, fairSemaphore: &fairSemaphore{
+		counter:  counter{located{site, names}},
 		state:    []string{base, base + ":ends", base + ":queue", base + ":alive", base + ":line"},
 		channels: base + ":turn:",
 		initial:  initial,
@@ -49,7 +47,7 @@ func (p *FairPermits) Of(n int) Protocol {
 	if n == p.n {
 		return p
 	}
-	return &FairPermits{of: p.of, n: n}
+	return &FairPermits{fairSemaphore: p.fairSemaphore, n: n}
 }
 
 // keys returns the keys of the state, and more.
@@ -68,47 +66,40 @@ func (s *fairSemaphore) waking(args ...any) []any {
 	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.how())
 }
 
-// NewID implements Protocol.
-func (p *FairPermits) NewID() HoldID { return p.of.site.NewID() }
-
 // Enter implements Protocol.
 func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
-	s, wait := p.of, 0
+	wait := 0
 	if e.Wait {
 		wait = 1
 	}
-	keys := s.keys(s.names.Tombstone(e.ID), s.site.clock(s.names), s.names.Lock)
-	args := []any{e.ID, s.site.millis(e.Lease), p.n, s.site.WaiterLease.Milliseconds(), wait, s.channels, s.site.how()}
-	if s.initial > 0 {
-		keys, args = append(keys, s.names.setting()), append(args, s.initial)
+	keys := p.keys(p.names.Tombstone(e.ID), p.site.clock(p.names), p.names.Lock)
+	args := []any{e.ID, p.site.millis(e.Lease), p.n, p.site.WaiterLease.Milliseconds(), wait, p.channels, p.site.how()}
+	if p.initial > 0 {
+		keys, args = append(keys, p.names.setting()), append(args, p.initial)
 	}
-	q := s.site.entering("fairpermits/enter", keys, args).draw(s.names)
+	q := p.site.entering("fairpermits/enter", keys, args).draw(p.names)
 	q.read = readPermits
 	return q
 }
 
 // Release implements Protocol.
 func (p *FairPermits) Release(id string, n int) Task {
-	s := p.of
-	return s.site.releasing("fairpermits/release", n, s.keys(), s.waking(id))
+	return p.site.releasing("fairpermits/release", n, p.keys(), p.waking(id))
 }
 
 // Abandon implements Protocol.
 func (p *FairPermits) Abandon(id string, late bool) Task {
-	s := p.of
-	return s.site.leaving("fairpermits/abandon", s.keys(s.names.Tombstone(id)), s.waking(id, keep(late)))
+	return p.site.leaving("fairpermits/abandon", p.keys(p.names.Tombstone(id)), p.waking(id, keep(late)))
 }
 
 // Renew implements Protocol.
 func (p *FairPermits) Renew(id string, lease time.Duration) Task {
-	s := p.of
-	return s.site.renewing("fairpermits/renew", lease, s.hold(), []any{id, s.site.millis(lease)})
+	return p.site.renewing("fairpermits/renew", lease, p.hold(), []any{id, p.site.millis(lease)})
 }
 
 // ForceUnlock implements Protocol. Waiters keep their places.
 func (p *FairPermits) ForceUnlock(holdID string) Request[bool] {
-	s := p.of
-	return s.site.forcing("fairpermits/force_unlock", holdID, s.keys(), s.waking(holdID))
+	return p.site.forcing("fairpermits/force_unlock", holdID, p.keys(), p.waking(holdID))
 }
 
 // Inspect implements Protocol.
@@ -135,8 +126,7 @@ func (p *FairPermits) inspect(holds bool) *asked[Counted] {
 	if holds {
 		with = 1
 	}
-	s := p.of
-	return looking(s.site, "fairpermits/inspect", s.keys(), []any{with}, readFairCounted)
+	return looking(p.site, "fairpermits/inspect", p.keys(), []any{with}, readFairCounted)
 }
 
 // readFairCounted reads the reply of fairpermits/inspect.
@@ -171,30 +161,27 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 
 // TrySetPermits implements PermitCounter.
 func (p *FairPermits) TrySetPermits(op Op, n int) Request[bool] {
-	s := p.of
-	return looking(s.site, "fairpermits/try_set", s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), []any{op.Number, n}, readBool)
+	return p.change("fairpermits/try_set", op, []any{op.Number, n}, readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *FairPermits) AddPermits(op Op, n int) Request[bool] {
-	s := p.of
-	return looking(s.site, "fairpermits/add", s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readSet)
+	return p.change("fairpermits/add", op, p.counts(op.Number, n), readSet)
 }
 
 // SetPermits implements PermitCounter.
 func (p *FairPermits) SetPermits(op Op, n int) Request[bool] {
-	s := p.of
-	return looking(s.site, "fairpermits/set", s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), s.counts(op.Number, n), readBool)
+	return p.change("fairpermits/set", op, p.counts(op.Number, n), readBool)
+}
+
+func (s *fairSemaphore) change(script string, op Op, args []any, read func(wire.Answer) (bool, error)) Request[bool] {
+	return looking(s.site, script, s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, read)
 }
 
 // UndoAdd implements PermitCounter.
 func (p *FairPermits) UndoAdd(op Op) Task {
-	s := p.of
-	return s.site.about("fairpermits/undo", s.keys(s.names.record(op.Page.ID), s.names.setting()), s.counts(op.Number))
+	return p.site.about("fairpermits/undo", p.keys(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
 }
-
-// Seal implements PermitCounter.
-func (p *FairPermits) Seal(op Op) Task { return p.of.site.seal(p.of.names, op) }
 
 // counts returns the arguments of a script that changes the number of permits.
 func (s *fairSemaphore) counts(args ...any) []any {
@@ -205,31 +192,22 @@ func (s *fairSemaphore) counts(args ...any) []any {
 func (p *FairPermits) Takes() int { return p.n }
 
 // View implements Protocol.
-func (p *FairPermits) View() any { return view{"fairpermits/inspect", p.of.state[0], p.of.channels} }
-
-// Ready implements Protocol.
-func (p *FairPermits) Ready(ctx context.Context) error { return p.of.site.ready(ctx, p.of.names) }
+func (p *FairPermits) View() any { return view{"fairpermits/inspect", p.state[0], p.channels} }
 
 // Listen implements Protocol: see Queued.
 func (p *FairPermits) Listen(id string, notify func()) (end func()) {
 	if id == "" {
 		return nil
 	}
-	return p.of.site.listenFor(p.of.channels+clientOf(id), id, notify)
+	return p.site.listenFor(p.channels+clientOf(id), id, notify)
 }
 
 // ListenForMore implements Growing.
 func (p *FairPermits) ListenForMore(notify func()) (end func()) {
-	return p.of.site.listen(p.of.more(), notify)
+	return p.site.listen(p.more(), notify)
 }
 
 // Listening implements Queue.
 func (p *FairPermits) Listening(id string) bool {
-	return p.of.site.Listening(p.of.channels, clientOf(id))
+	return p.site.Listening(p.channels, clientOf(id))
 }
-
-// EachWaits implements Queue.
-func (p *FairPermits) EachWaits() bool { return true }
-
-// KeepsPlace implements Queue.
-func (p *FairPermits) KeepsPlace() bool { return true }

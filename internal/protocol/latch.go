@@ -6,10 +6,7 @@ import (
 
 // Latch is the protocol of a CountDownLatch, whose state is a number: its count.
 type Latch struct {
-	site    *Site
-	names   *Names
-	key     any // boxed once
-	beside  besideNumber
+	number
 	channel string // Redisson's
 	own     string // ours, if Redisson's is in another slot of a cluster; empty: it is not
 }
@@ -19,7 +16,7 @@ func NewLatch(site *Site, names *Names) *Latch {
 	// Redisson adds braces in any case. For a name with a hash tag of its own the channel is
 	// then in another slot, and a script cannot publish there by SPUBLISH. Redisson itself
 	// fails then.
-	l := &Latch{site: site, names: names, key: names.Lock, channel: "redisson_countdownlatch__channel__{" + names.Lock + "}"}
+	l := &Latch{number: newNumber(site, names), channel: "redisson_countdownlatch__channel__{" + names.Lock + "}"}
 	if strings.Contains(names.Lock, "{") {
 		l.own = names.Derived("rlock:opened")
 	}
@@ -38,36 +35,24 @@ func (l *Latch) where() (channel string, how any) {
 	return l.own, how
 }
 
-// told are more keys of a script that tells a semaphore from this. Who only waits has none.
-func (l *Latch) told() [2]any { return l.beside.of(l.names) }
-
 // TrySet sets the count of an open latch. It reports whether it did.
 func (l *Latch) TrySet(op Op, n int64) Request[bool] {
 	channel, how := l.where()
-	q := looking(l.site, "latch/try_set", nil, nil, readBool)
-	putWords(&q.r, l.key, l.names, op, l.told(), n, channel, how)
-	return q
+	return changing(&l.number, "latch/try_set", op, readBool, n, channel, how)
 }
 
 // CountDown lowers the count by one. If the latch is open, the outcome is Removed, and a
 // late copy is not stopped.
 func (l *Latch) CountDown(op Op) Task {
 	channel, how := l.where()
-	t := l.site.about("latch/count_down", nil, nil)
-	putWords(&t.r, l.key, l.names, op, l.told(), channel, how)
-	return t
+	return l.change("latch/count_down", op, channel, how)
 }
 
 // Delete opens the latch. It reports whether there was a count.
 func (l *Latch) Delete(op Op) Request[bool] {
 	channel, how := l.where()
-	q := looking(l.site, "latch/delete", nil, nil, readBool)
-	putWords(&q.r, l.key, l.names, op, l.told(), channel, how)
-	return q
+	return changing(&l.number, "latch/delete", op, readBool, channel, how)
 }
-
-// Seal stops late copies of an operation.
-func (l *Latch) Seal(op Op) Task { return l.site.seal(l.names, op) }
 
 // Count asks for the count: 0 or less if the latch is open.
 func (l *Latch) Count() Request[int64] {

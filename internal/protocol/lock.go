@@ -7,17 +7,28 @@ import (
 	"time"
 )
 
-// HashLock is what the types have in common whose state is a hash with one field for its only hold. What only
-// some of them can, they say themselves.
-type HashLock struct {
+// located is where a lock is: its deployment, and its keys.
+type located struct {
 	site  *Site
 	names *Names
 }
 
+// NewID implements Protocol.
+func (l *located) NewID() HoldID { return l.site.NewID() }
+
+// Ready implements Protocol.
+func (l *located) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
+
+// HashLock is what the types have in common whose state is a hash with one field for its only hold. What only
+// some of them can, they say themselves.
+type HashLock struct{ located }
+
+func newHashLock(site *Site, names *Names) HashLock { return HashLock{located{site, names}} }
+
 // ownedLock is a HashLock whose owner can do more: enter again, be asked to release, leave it to another client.
 type ownedLock struct{ HashLock }
 
-func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{HashLock{site, names}} }
+func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{newHashLock(site, names)} }
 
 // Lock is the protocol of a Lock.
 type Lock struct{ ownedLock }
@@ -41,9 +52,6 @@ func (l *Lock) ReleaseNext(id string, token int64, inRow int) Task {
 
 // ListenForTurns implements Standing.
 func (l *Lock) ListenForTurns(told func(Turn)) (end func()) { return l.listenForTurns(told) }
-
-// NewID implements Protocol.
-func (l *HashLock) NewID() HoldID { return l.site.NewID() }
 
 // Enter implements Protocol. Tokens come from the fencing clock of the slot.
 func (l *HashLock) Enter(e *Acquire) Request[Entered] {
@@ -166,9 +174,6 @@ type view struct{ script, lock, channel string }
 
 // View implements Protocol.
 func (l *HashLock) View() any { return view{"lock/inspect", l.names.Lock, l.names.Channel()} }
-
-// Ready implements Protocol.
-func (l *HashLock) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
 
 // Listen implements Protocol.
 func (l *HashLock) Listen(_ string, notify func()) (end func()) {

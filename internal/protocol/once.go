@@ -22,7 +22,7 @@ func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 	base := names.Derived("rlock:once")
 	own := &Names{Lock: base}
 	own.derived.Store(&derived{channel: base + ":free"})
-	return &Once{HashLock{site, own}, base + ":result", keep}
+	return &Once{newHashLock(site, own), base + ":result", keep}
 }
 
 // Keep is how long a result is kept.

@@ -22,14 +22,13 @@ var (
 // Permits is the protocol of taking n permits of a PermitSemaphore at a time. They are
 // those of Redisson's RPermitExpirableSemaphore.
 type Permits struct {
-	of *semaphore
-	n  int
+	*semaphore
+	n int
 }
 
 // semaphore is what all Permits of one PermitSemaphore share.
 type semaphore struct {
-	site    *Site
-	names   *Names
+	counter
 	state   []string // keys: see scripts/shared/permits.lua
 	channel string
 	initial int                                // permits that are set if none were; 0: none are
@@ -75,9 +74,8 @@ type HeldPermits struct {
 func NewPermits(site *Site, names *Names, initial int) *Permits {
 	names.keep()
 	held, channel := names.held(), prefixed("redisson_sc", names.Lock)
-	return &Permits{n: 1, of: &semaphore{
-		site:    site,
-		names:   names,
+	return &Permits{n: 1, semaphore: &semaphore{
+		counter: counter{located{site, names}},
 		state:   []string{names.Lock, held},
 		channel: channel,
 		initial: initial,
@@ -91,7 +89,7 @@ func (p *Permits) Of(n int) Protocol {
 	if n == p.n {
 		return p
 	}
-	return &Permits{of: p.of, n: n}
+	return &Permits{p.semaphore, n}
 }
 
 // keys returns the keys of the state, and more.
@@ -157,27 +155,23 @@ func PermitHoldID(permit, client string) string {
 	return client + ":" + strconv.FormatUint(number, 10)
 }
 
-// NewID implements Protocol.
-func (p *Permits) NewID() HoldID { return p.of.site.NewID() }
-
 // Enter implements Protocol.
 func (p *Permits) Enter(e *Acquire) Request[Entered] {
-	s := p.of
-	args := []any{permitBase(e.ID), p.n, s.site.millis(e.Lease)}
+	args := []any{permitBase(e.ID), p.n, p.site.millis(e.Lease)}
 	var keys []string
 	others := "" // where they hear it
 	if e.Tells {
-		others = s.channel + taken
+		others = p.channel + taken
 	}
 	switch {
-	case s.initial > 0:
-		args, keys = append(args, others, s.initial), []string{s.names.setting()}
+	case p.initial > 0:
+		args, keys = append(args, others, p.initial), []string{p.names.setting()}
 	case e.Tells:
 		args = append(args, others)
 	}
-	q := s.site.entering("permits/enter", keys, args)
-	q.r.Put(4, s.boxed[0], s.boxed[1], s.names.Tombstone(e.ID), s.boxed[2], s.boxed[3], s.site.how())
-	q.read = s.entered
+	q := p.site.entering("permits/enter", keys, args)
+	q.r.Put(4, p.boxed[0], p.boxed[1], p.names.Tombstone(e.ID), p.boxed[2], p.boxed[3], p.site.how())
+	q.read = p.entered
 	return q
 }
 
@@ -212,22 +206,19 @@ func readPermits(a wire.Answer) (Entered, error) {
 
 // Release implements Protocol. The permits were taken together, and go together.
 func (p *Permits) Release(id string, n int) Task {
-	s := p.of
-	return s.site.releasing("permits/release", n, s.keys(), s.args(permitBase(id), p.n))
+	return p.site.releasing("permits/release", n, p.keys(), p.args(permitBase(id), p.n))
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.
 func (p *Permits) Abandon(id string, _ bool) Task {
-	s := p.of
-	return s.site.leaving("permits/abandon", s.keys(s.names.Tombstone(id)),
-		s.args(permitBase(id), p.n, tombstoneMillis))
+	return p.site.leaving("permits/abandon", p.keys(p.names.Tombstone(id)),
+		p.args(permitBase(id), p.n, tombstoneMillis))
 }
 
 // Renew implements Protocol.
 func (p *Permits) Renew(id string, lease time.Duration) Task {
-	s := p.of
-	return s.site.renewing("permits/renew", lease, s.keys(),
-		s.args(permitBase(id), p.n, lease.Milliseconds()))
+	return p.site.renewing("permits/renew", lease, p.keys(),
+		p.args(permitBase(id), p.n, lease.Milliseconds()))
 }
 
 // ForceUnlock implements Protocol.
@@ -238,8 +229,7 @@ func (p *Permits) ForceUnlock(holdID string) Request[bool] {
 	} else if holdID != "" {
 		base = permitBase(holdID)
 	}
-	s := p.of
-	return s.site.forcing("permits/force_unlock", holdID, s.keys(), s.args(base))
+	return p.site.forcing("permits/force_unlock", holdID, p.keys(), p.args(base))
 }
 
 // Inspect implements Protocol.
@@ -292,8 +282,7 @@ func (p *Permits) inspect(holds bool) *asked[Counted] {
 	if holds {
 		with = 1
 	}
-	s := p.of
-	return looking(s.site, "permits/inspect", s.keys(), s.args(with), readCounted)
+	return looking(p.site, "permits/inspect", p.keys(), p.args(with), readCounted)
 }
 
 // readCounted reads the reply of permits/inspect.
@@ -341,30 +330,27 @@ const neverEnds = 922337203685477
 
 // TrySetPermits implements PermitCounter.
 func (p *Permits) TrySetPermits(op Op, n int) Request[bool] {
-	s := p.of
-	return looking(s.site, "permits/try_set", s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
+	return p.change("permits/try_set", op, n, readBool)
 }
 
 // AddPermits implements PermitCounter.
 func (p *Permits) AddPermits(op Op, n int) Request[bool] {
-	s := p.of
-	return looking(s.site, "permits/add", s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
+	return p.change("permits/add", op, n, readSet)
 }
 
 // SetPermits implements PermitCounter.
 func (p *Permits) SetPermits(op Op, n int) Request[bool] {
-	s := p.of
-	return looking(s.site, "permits/set", s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readBool)
+	return p.change("permits/set", op, n, readBool)
+}
+
+func (s *semaphore) change(script string, op Op, n int, read func(wire.Answer) (bool, error)) Request[bool] {
+	return looking(s.site, script, s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), read)
 }
 
 // UndoAdd implements PermitCounter.
 func (p *Permits) UndoAdd(op Op) Task {
-	s := p.of
-	return s.site.about("permits/undo", s.keys(s.names.record(op.Page.ID), s.names.setting(), s.names.all()), s.counts(op.Number))
+	return p.site.about("permits/undo", p.keys(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
 }
-
-// Seal implements PermitCounter.
-func (p *Permits) Seal(op Op) Task { return p.of.site.seal(p.of.names, op) }
 
 // counts returns the arguments of a script that changes the number of permits.
 func (s *semaphore) counts(more ...any) []any {
@@ -378,22 +364,22 @@ func (n *Names) setting() string { return n.record("set") }
 func (p *Permits) Takes() int { return p.n }
 
 // View implements Protocol.
-func (p *Permits) View() any { return view{"permits/inspect", p.of.names.Lock, p.of.channel} }
+func (p *Permits) View() any { return view{"permits/inspect", p.names.Lock, p.channel} }
 
 // Ready implements Protocol.
-func (p *Permits) Ready(ctx context.Context) error { return p.of.site.Wire.Ready(ctx) }
+func (p *Permits) Ready(ctx context.Context) error { return p.site.Wire.Ready(ctx) }
 
 // Hear implements Crowded.
 func (p *Permits) Hear(notify func(), freed func(n int64)) (end func()) {
-	return p.of.site.hear(p.of.channel, notify, freed)
+	return p.site.hear(p.channel, notify, freed)
 }
 
 // HearTaken implements Crowded.
 func (p *Permits) HearTaken(left func(n int64)) (end func()) {
-	return p.of.site.hearTaken(p.of.channel, left)
+	return p.site.hearTaken(p.channel, left)
 }
 
 // Listen implements Protocol.
 func (p *Permits) Listen(_ string, notify func()) (end func()) {
-	return p.of.site.listen(p.of.channel, notify)
+	return p.site.listen(p.channel, notify)
 }

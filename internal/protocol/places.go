@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"context"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/wire"
@@ -12,8 +11,8 @@ var _ Protocol = (*Places)(nil)
 // Places is the protocol of a DoubleBarrier. A hold is a place in it, which its members take
 // together, and leave one by one.
 type Places struct {
-	site    *Site
-	names   *Names
+	located
+	eachWaits
 	state   []string // keys: see scripts/shared/places.lua
 	channel string
 	members int
@@ -23,14 +22,11 @@ type Places struct {
 func NewPlaces(site *Site, names *Names, members int) *Places {
 	names.keep()
 	base := names.Derived("rlock:double")
-	return &Places{site: site, names: names, state: []string{base, base + ":places"}, channel: base + ":changed", members: members}
+	return &Places{located: located{site, names}, state: []string{base, base + ":places"}, channel: base + ":changed", members: members}
 }
 
 // keys returns the keys of the state, and more.
 func (p *Places) keys(more ...string) []string { return append(p.state[:2:2], more...) }
-
-// NewID implements Protocol.
-func (p *Places) NewID() HoldID { return p.site.NewID() }
 
 // Enter implements Protocol.
 func (p *Places) Enter(e *Acquire) Request[Entered] {
@@ -112,19 +108,10 @@ func (p *Places) Left(generation int64) Request[Inside] {
 // View implements Protocol.
 func (p *Places) View() any { return view{"places/inspect", p.state[0], p.channel} }
 
-// Ready implements Protocol.
-func (p *Places) Ready(ctx context.Context) error { return p.site.ready(ctx, p.names) }
-
 // Listen implements Protocol. All listen to one channel: a message concerns all who wait.
 func (p *Places) Listen(_ string, notify func()) (end func()) {
 	return p.site.listen(p.channel, notify)
 }
 
-// EachWaits implements Queue: each waiter has a place of its own.
-func (p *Places) EachWaits() bool { return true }
-
 // Listening implements Queue.
 func (p *Places) Listening(string) bool { return false }
-
-// KeepsPlace implements Queue.
-func (p *Places) KeepsPlace() bool { return true }

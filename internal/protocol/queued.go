@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"context"
 	"strings"
 	"time"
 )
@@ -17,8 +16,8 @@ var _ Reentrant = (*Queued)(nil)
 // exclusive waiter when the lock is free and no waiter is before it, a shared one when
 // there is no exclusive hold and no exclusive waiter before it.
 type Queued struct {
-	site  *Site
-	names *Names
+	located
+	eachWaits
 	kind  string // its ID
 	mode  string
 	state []string // keys: see scripts/shared/queuekeys.lua
@@ -80,8 +79,7 @@ func queuedAt(site *Site, names *Names, kind, what, mode string) *Queued {
 	names.keep()
 	base := names.Derived(what)
 	return &Queued{
-		site:     site,
-		names:    names,
+		located:  located{site, names},
 		kind:     kind,
 		mode:     mode,
 		state:    []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
@@ -98,19 +96,19 @@ func (q *Queued) keys(more ...string) []string {
 // their slot, a request fails if one of its keys does not exist, and the queue rarely does.
 func (q *Queued) hold() []string { return q.state[:2:2] }
 
-// tombstone is the key for the hold of this side: the other side's may have the same id.
+// reads follows the id of a shared hold in the name of its tombstone: an exclusive one may have the same id.
+const reads = ":shared"
+
+// tombstone is the key for the hold of this side.
 func (q *Queued) tombstone(id string) string {
 	if q.mode == shared {
-		id += ":shared"
+		id += reads
 	}
 	return q.names.Tombstone(id)
 }
 
 // term is the waiter lease, ms.
 func (q *Queued) term() int64 { return q.site.WaiterLease.Milliseconds() }
-
-// NewID implements Protocol.
-func (q *Queued) NewID() HoldID { return q.site.NewID() }
 
 // Enter implements Protocol.
 func (q *Queued) Enter(e *Acquire) Request[Entered] {
@@ -191,9 +189,6 @@ func (q *Queued) Probe(id string) Request[Probed] {
 // View implements Protocol.
 func (q *Queued) View() any { return view{"queue/inspect", q.state[0], q.channels} }
 
-// Ready implements Protocol.
-func (q *Queued) Ready(ctx context.Context) error { return q.site.ready(ctx, q.names) }
-
 // Listen implements Protocol. The waiters of a client share a channel, on which a message
 // names the one that can enter. There is no channel for others.
 func (q *Queued) Listen(id string, notify func()) (end func()) {
@@ -208,9 +203,3 @@ func (q *Queued) Listening(id string) bool { return q.site.Listening(q.channels,
 
 // clientOf is the client that made an id.
 func clientOf(id string) string { return id[:max(strings.LastIndexByte(id, ':'), 0)] }
-
-// EachWaits implements Queue.
-func (q *Queued) EachWaits() bool { return true }
-
-// KeepsPlace implements Queue.
-func (q *Queued) KeepsPlace() bool { return true }

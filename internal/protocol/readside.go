@@ -16,14 +16,14 @@ func NewReadSide(site *Site, names *Names, preferReaders bool) *ReadSide {
 	return &ReadSide{newReadWrite(site, names, "read", preferReaders)}
 }
 
-// timer is the key that lives as long as the lease of the n-th entry of a hold.
-func (l *ReadSide) timer(id string, n int) string {
-	return l.timers + id + ":rwlock_timeout:" + strconv.Itoa(n)
+// timer is the key that lives as long as the lease of the n-th entry of a read hold.
+func timer(timers, id string, n int) string {
+	return timers + id + ":rwlock_timeout:" + strconv.Itoa(n)
 }
 
 // Enter implements Protocol.
 func (l *ReadSide) Enter(e *Acquire) Request[Entered] {
-	keys := []string{l.names.Lock, l.names.Tombstone(e.ID), l.timer(e.ID, 1)}
+	keys := []string{l.names.Lock, l.names.Tombstone(e.ID), timer(l.timers, e.ID, 1)}
 	if l.turns() {
 		keys = append(keys, l.writers, l.readers, l.admitted)
 	}
@@ -39,7 +39,7 @@ func (l *ReadSide) Enter(e *Acquire) Request[Entered] {
 // Reenter implements Protocol.
 func (l *ReadSide) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
 	return l.site.reentering("rw/read_reenter", confirm,
-		[]string{l.names.Lock, l.timer(id, 1), l.timer(id, n)},
+		[]string{l.names.Lock, timer(l.timers, id, 1), timer(l.timers, id, n)},
 		[]any{id, lease.Milliseconds(), l.timers, n})
 }
 
@@ -62,7 +62,7 @@ func (l *ReadSide) Abandon(id string, late bool) Task {
 // other clients may have shortened.
 func (l *ReadSide) Renew(id string, lease time.Duration) Task {
 	return l.site.renewing("rw/read_renew", lease,
-		[]string{l.names.Lock, l.timer(id, 1)}, []any{id, lease.Milliseconds(), l.timers})
+		[]string{l.names.Lock, timer(l.timers, id, 1)}, []any{id, lease.Milliseconds(), l.timers})
 }
 
 // GuardsFixedLease implements Guarded: Redisson's renewal of a reader may shorten the TTL

@@ -1,14 +1,11 @@
 package protocol
 
-import "context"
-
 // readWrite is what the protocols of both sides of a ReadWriteLock have in common. The
 // scripts build the names of readers' timers, which share the slot of the lock. Timers that
 // a request depends on are declared as keys too, so that it waits while a cluster moves the
 // slot.
 type readWrite struct {
-	site    *Site
-	names   *Names
+	located
 	side    string // 'read' or 'write', as in the scripts
 	timers  string // prefix of the timers' names
 	channel string
@@ -21,8 +18,7 @@ type readWrite struct {
 func newReadWrite(site *Site, names *Names, side string, preferReaders bool) readWrite {
 	names.keep()
 	l := readWrite{
-		site:    site,
-		names:   names,
+		located: located{site, names},
 		side:    side,
 		timers:  names.Derived(""),
 		channel: prefixed("redisson_rwlock", names.Lock),
@@ -48,9 +44,6 @@ func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 	return ms, had
 }
 
-// NewID implements Protocol.
-func (l *readWrite) NewID() HoldID { return l.site.NewID() }
-
 // ForceUnlock implements Protocol.
 func (l *readWrite) ForceUnlock(holdID string) Request[bool] {
 	return l.site.forcing("rw/force_unlock", holdID, []string{l.names.Lock},
@@ -69,9 +62,6 @@ func (l *readWrite) Probe(id string) Request[Probed] {
 
 // View implements Protocol.
 func (l *readWrite) View() any { return view{"rw/inspect", l.names.Lock, l.channel} }
-
-// Ready implements Protocol.
-func (l *readWrite) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
 
 // Listen implements Protocol.
 func (l *readWrite) Listen(_ string, notify func()) (end func()) {

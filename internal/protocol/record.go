@@ -86,21 +86,8 @@ func (n *Names) record(page string) string {
 	return "{" + n.Lock + "}:rlock:op:" + page
 }
 
-// doing makes a recording request without an outcome, that can be repeated in the background.
-func (s *Site) doing(script string, key any, n *Names, op Op, args ...any) *task {
-	t := s.about(script, nil, nil)
-	putOp(&t.r, key, n, op, args)
-	return t
-}
-
-func putOp(r *wire.Request, key any, n *Names, op Op, args []any) {
-	var words [6]any
-	words[0], words[1], words[2] = key, op.Page.record(n), op.Number
-	r.Put(2, words[:3+copy(words[3:], args)]...)
-}
-
-// putWords is putOp with more keys, of which those that are nil are none, and with any number
-// of arguments.
+// putWords makes the keys and arguments of a request for an operation: the key of the number, and more, of which
+// those that are nil are none.
 func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...any) {
 	const boxed = 6
 	var words [10]any
@@ -120,10 +107,13 @@ func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...an
 	}
 }
 
-// seal makes the request that stops late copies of an operation.
-func (s *Site) seal(n *Names, op Op) Task {
-	t := s.about("record/seal", nil, nil)
-	t.r.Put(1, op.Page.record(n), op.Number)
+// counter is what the types have in common whose state is a number: each operation changes it once.
+type counter struct{ located }
+
+// Seal stops late copies of an operation that nothing undoes.
+func (c *counter) Seal(op Op) Task {
+	t := c.site.about("record/seal", nil, nil)
+	t.r.Put(1, op.Page.record(c.names), op.Number)
 	return t
 }
 

@@ -9,12 +9,9 @@ import (
 
 // Semaphore is the protocol of a Semaphore, whose state is a number: the free permits.
 type Semaphore struct {
-	site    *Site
-	names   *Names
-	permits any // the key, boxed once
+	number
 	channel string
 	to      any // channel, boxed once
-	beside  besideNumber
 	initial int // permits that are set if none were; 0: none are
 }
 
@@ -22,7 +19,45 @@ type Semaphore struct {
 // are.
 func NewSemaphore(site *Site, names *Names, initial int) *Semaphore {
 	channel := prefixed("redisson_sc", names.Lock)
-	return &Semaphore{site: site, names: names, permits: names.Lock, channel: channel, to: channel, initial: initial}
+	return &Semaphore{newNumber(site, names), channel, channel, initial}
+}
+
+// number is a counter whose number is at a key with the name. Two types are such: scripts that change one tell it
+// from the other, by more keys, of which who only looks or waits has none.
+type number struct {
+	counter
+	key any // boxed once
+
+	mu     sync.Mutex // guards beside
+	beside [2]any     // the mark and the held permits, boxed once
+}
+
+func newNumber(site *Site, names *Names) number {
+	return number{counter: counter{located{site, names}}, key: names.Lock}
+}
+
+// more are the other keys.
+func (c *number) more() [2]any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.beside[0] == nil {
+		c.beside = [2]any{c.names.all(), c.names.held()}
+	}
+	return c.beside
+}
+
+// change makes the request of a script that changes the number.
+func (c *number) change(script string, op Op, args ...any) *task {
+	t := c.site.about(script, nil, nil)
+	putWords(&t.r, c.key, c.names, op, c.more(), args...)
+	return t
+}
+
+// changing is change with an outcome.
+func changing[T any](c *number, script string, op Op, read func(wire.Answer) (T, error), args ...any) Request[T] {
+	q := looking(c.site, script, nil, nil, read)
+	putWords(&q.r, c.key, c.names, op, c.more(), args...)
+	return q
 }
 
 // all is the key with how many permits a Semaphore has, free or not, or the mark of another type
@@ -50,89 +85,55 @@ type Permitted struct {
 
 // Acquire takes n permits. If it tells, others who wait are told how many are left.
 func (s *Semaphore) Acquire(op Op, n int64, tells bool) Request[Taken] {
-	q := looking(s.site, "semaphore/acquire", nil, nil, readTaken)
 	others := "" // where they hear it
 	if tells {
 		others = s.channel + taken
 	}
 	switch {
 	case s.initial > 0:
-		putWords(&q.r, s.permits, s.names, op, s.told(), n, others, s.site.counting(), s.initial, s.to)
+		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.counting(), s.initial, s.to)
 	case tells:
-		putWords(&q.r, s.permits, s.names, op, s.told(), n, others, s.site.counting())
-	default:
-		putWords(&q.r, s.permits, s.names, op, s.told(), n)
+		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.counting())
 	}
-	return q
+	return changing(&s.number, "semaphore/acquire", op, readTaken, n)
 }
 
 // Release puts n permits back.
 func (s *Semaphore) Release(op Op, n int64) Task {
-	t := s.site.about("semaphore/release", nil, nil)
-	putWords(&t.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
+	t := s.change("semaphore/release", op, n, s.to, s.site.counting())
 	if s.initial > 0 {
 		t.r.Args = append(t.r.Args, s.initial)
 	}
 	return t
 }
 
-// told are more keys of a script that tells other types from this.
-func (s *Semaphore) told() [2]any { return s.beside.of(s.names) }
-
-// besideNumber are the keys that tell types apart whose state is a number: the mark and the held permits.
-type besideNumber struct {
-	mu   sync.Mutex // guards keys
-	keys [2]any     // boxed once
-}
-
-// of returns the keys beside the number with a name.
-func (b *besideNumber) of(n *Names) [2]any {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.keys[0] == nil {
-		b.keys = [2]any{n.all(), n.held()}
-	}
-	return b.keys
-}
-
 // TrySet sets the number of permits if none was. It reports whether it did.
 func (s *Semaphore) TrySet(op Op, n int64) Request[bool] {
-	q := looking(s.site, "semaphore/try_set", nil, nil, readBool)
-	putWords(&q.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
-	return q
+	return changing(&s.number, "semaphore/try_set", op, readBool, n, s.to, s.site.counting())
 }
 
 // Add changes the number of permits by n.
 func (s *Semaphore) Add(op Op, n int64) Request[Kept] {
-	t := s.site.about("semaphore/add", nil, nil)
-	putWords(&t.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
-	return t
+	return s.change("semaphore/add", op, n, s.to, s.site.counting())
 }
 
 // Set makes it n permits, free or not. It reports whether it did: it must be known how many
 // there are.
 func (s *Semaphore) Set(op Op, n int64) Request[bool] {
-	q := looking(s.site, "semaphore/set", nil, nil, readSet)
-	putWords(&q.r, s.permits, s.names, op, s.told(), n, s.to, s.site.counting())
-	return q
+	return changing(&s.number, "semaphore/set", op, readSet, n, s.to, s.site.counting())
 }
 
 // Drain takes all free permits, and returns their number.
 func (s *Semaphore) Drain(op Op) Request[int64] {
-	q := looking(s.site, "semaphore/drain", nil, nil, readDrained)
-	putWords(&q.r, s.permits, s.names, op, s.told())
-	return q
+	return changing(&s.number, "semaphore/drain", op, readDrained)
 }
 
 // Undo undoes an Acquire, Add or Drain.
 func (s *Semaphore) Undo(op Op) Task {
 	t := s.site.about("semaphore/undo", nil, nil)
-	putWords(&t.r, s.permits, s.names, op, [2]any{s.names.all()}, s.to, s.site.counting())
+	putWords(&t.r, s.key, s.names, op, [2]any{s.names.all()}, s.to, s.site.counting())
 	return t
 }
-
-// Seal stops late copies of an operation that nothing undoes.
-func (s *Semaphore) Seal(op Op) Task { return s.site.seal(s.names, op) }
 
 // Available asks how many permits are free.
 func (s *Semaphore) Available() Request[int64] {
@@ -141,16 +142,14 @@ func (s *Semaphore) Available() Request[int64] {
 
 // Inspect asks how many permits there are.
 func (s *Semaphore) Inspect() Request[Permitted] {
-	q, beside := looking(s.site, "semaphore/inspect", nil, nil, readPermitted), s.told()
-	q.r.Put(3, s.permits, beside[0], beside[1])
+	q, more := looking(s.site, "semaphore/inspect", nil, nil, readPermitted), s.more()
+	q.r.Put(3, s.key, more[0], more[1])
 	return q
 }
 
 // Delete deletes the semaphore. It reports whether there was one.
 func (s *Semaphore) Delete(op Op) Request[bool] {
-	q := looking(s.site, "semaphore/delete", nil, nil, readBool)
-	putWords(&q.r, s.permits, s.names, op, s.told(), s.to, s.site.counting())
-	return q
+	return changing(&s.number, "semaphore/delete", op, readBool, s.to, s.site.counting())
 }
 
 // Hear implements Crowded.

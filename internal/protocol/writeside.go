@@ -13,9 +13,11 @@ func NewWriteSide(site *Site, names *Names, preferReaders bool) *WriteSide {
 	return &WriteSide{newReadWrite(site, names, "write", preferReaders)}
 }
 
-// tombstone is the key for a write hold: its owner may have a read hold under the same id,
-// and the two may end at different times.
-func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + ":write") }
+// writes follows the id of a write hold in the name of its tombstone: its owner may have a read hold under the
+// same id, and the two may end at different times.
+const writes = ":write"
+
+func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + writes) }
 
 // Enter implements Protocol.
 func (l *WriteSide) Enter(e *Acquire) Request[Entered] {
