@@ -121,20 +121,23 @@ type notRun struct{ error }
 func (e notRun) Unwrap() error        { return e.error }
 func (e notRun) Is(target error) bool { return target == ErrNotRun }
 
-// failed is the error of a function that ran: that of a call inside it, which has not run its own or
-// whose release is not confirmed, does not look like that of the call of the function itself.
-type failed struct{ err error }
-
-func (e failed) Error() string { return e.err.Error() }
-func (e failed) Is(target error) bool {
-	return target != ErrNotRun && target != ErrUnconfirmed && errors.Is(e.err, target)
+// unlike is an error that matches all that another does, but some.
+type unlike struct {
+	err error
+	not [2]error
 }
-func (e failed) As(target any) bool { return errors.As(e.err, target) }
 
-// asFailed leaves an error as it is that cannot be mistaken.
+func (e unlike) Error() string { return e.err.Error() }
+func (e unlike) Is(target error) bool {
+	return target != e.not[0] && target != e.not[1] && errors.Is(e.err, target)
+}
+func (e unlike) As(target any) bool { return errors.As(e.err, target) }
+
+// asFailed is the error of a function that ran: that of a call inside it, which has not run its own or
+// whose release is not confirmed, does not look like that of the call of the function itself.
 func asFailed(err error) error {
 	if errors.Is(err, ErrNotRun) || errors.Is(err, ErrUnconfirmed) {
-		return failed{err}
+		return unlike{err, [2]error{ErrNotRun, ErrUnconfirmed}}
 	}
 	return err
 }
@@ -186,19 +189,10 @@ func withoutCancel(err, end error) error {
 	case err == context.Canceled, said != nil && told != nil && *said == *told:
 		return nil
 	case errors.Is(err, context.Canceled):
-		return notCanceled{err}
+		return unlike{err, [2]error{context.Canceled}}
 	}
 	return err
 }
-
-// notCanceled is an error that matches all that it did, but context.Canceled.
-type notCanceled struct{ err error }
-
-func (e notCanceled) Error() string { return e.err.Error() }
-func (e notCanceled) Is(target error) bool {
-	return target != context.Canceled && errors.Is(e.err, target)
-}
-func (e notCanceled) As(target any) bool { return errors.As(e.err, target) }
 
 // onlyUnconfirmed is what the Unlock of a lease says beside that the lease had ended.
 func onlyUnconfirmed(err error) error {
