@@ -98,7 +98,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	defer cancel()
 	a.Wait = wait && !a.opts.looksOnce()
 
-	if _, again := l.asks.(protocol.Reentrant); again || l.opts.nonReentrant {
+	if protocol.Is[protocol.Reentrant](l.asks) || l.opts.nonReentrant {
 		a.chain = chainFrom(ctx)
 	}
 	for {
@@ -193,7 +193,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
 	a.start.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
-	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Shares(l.asks) && !c.lines.LooksFirst(a.Line())
+	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.asks) && !c.lines.LooksFirst(a.Line())
 	if waiting == 0 && !a.start.listens && !a.Yields && !a.start.joins {
 		var lease *Lease
 		var err error
@@ -407,7 +407,7 @@ func (a *attempt) error(err error) *Error {
 
 // tryFirst is the first try of an attempt that found no waiters.
 func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
-	if protocol.Shares(a.core.asks) {
+	if protocol.Is[protocol.Sharing](a.core.asks) {
 		defer a.Lines.Looked(a.Line())
 	}
 	return a.try(ctx)
@@ -439,7 +439,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 
 // waited notes, before a look, how long the call has waited in line.
 func (a *attempt) waited() {
-	if a.Place != nil && protocol.Shares(a.core.asks) {
+	if a.Place != nil && protocol.Is[protocol.Sharing](a.core.asks) {
 		a.Waited = a.core.c.env.Clock.Now().Sub(a.start.came)
 	}
 }

@@ -183,7 +183,7 @@ func confirmed[T any](r *protocol.Result[T], so error) error {
 
 // handsOver reports whether holds of the lock can be handed over.
 func (l *core) handsOver() bool {
-	return protocol.HandsOver(l.asks) && l.opts.handOverBounds().passes > 0
+	return protocol.Is[protocol.HandedOver](l.asks) && l.opts.handOverBounds().passes > 0
 }
 
 // ask asks something about the lock itself, not about a hold.

@@ -156,7 +156,7 @@ type guarded struct {
 
 // guardLocked has a fixed lease guarded that was confirmed, if it needs that.
 func (h *hold) guardLocked(lease time.Duration) {
-	if lease <= h.core.c.cfg.watchdogLease || !protocol.GuardsFixedLease(h.core.asks) {
+	if lease <= h.core.c.cfg.watchdogLease || !protocol.Is[protocol.Guarded](h.core.asks) {
 		return
 	}
 	s := h.seldomLocked()

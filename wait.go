@@ -130,7 +130,7 @@ func (a *attempt) Listen(w *wait.Waiter[sight]) {
 }
 
 // Hears implements wait.Taker: those who run a function in this client tell those behind them that it has failed.
-func (a *attempt) Hears() bool { return protocol.Shares(a.core.asks) }
+func (a *attempt) Hears() bool { return protocol.Is[protocol.Sharing](a.core.asks) }
 
 // Failed implements wait.Taker.
 func (a *attempt) Failed(w *wait.Waiter[sight], began time.Time, err error) error {

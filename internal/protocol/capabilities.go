@@ -9,6 +9,12 @@ import (
 // have its methods. The functions here tell what a protocol can, and what is so of one that cannot. Kinds has the
 // types, by what they can.
 
+// Is reports whether a protocol can what an interface of these says.
+func Is[T any](p Protocol) bool {
+	_, is := p.(T)
+	return is
+}
+
 // Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
 // each acquire begins a hold of its own.
 type Reentrant interface {
@@ -21,12 +27,6 @@ type Reentrant interface {
 // HandedOver is a protocol whose holds can be handed over inside a client: no order among clients
 // is promised, and tokens can be drawn ahead.
 type HandedOver interface{ HandsOver() }
-
-// HandsOver reports whether p is HandedOver.
-func HandsOver(p Protocol) bool {
-	_, can := p.(HandedOver)
-	return can
-}
 
 // Succession is a protocol whose release can make a waiter of its client the holder, if that is the next one in Redis.
 type Succession interface {
@@ -107,12 +107,6 @@ func Listening(p Protocol, id string) bool {
 // all who came before it.
 type Sharing interface{ Shares() }
 
-// Shares reports whether p is Sharing.
-func Shares(p Protocol) bool {
-	_, can := p.(Sharing)
-	return can
-}
-
 // Taking is a protocol whose holds take permits of a semaphore.
 type Taking interface{ Takes() int }
 
@@ -169,12 +163,6 @@ func Hesitation(p Protocol, clashes int, crowd bool) time.Duration {
 // Guarded is a protocol of which other clients may shorten a fixed lease in Redis,
 // so that it has to be restored.
 type Guarded interface{ GuardsFixedLease() }
-
-// GuardsFixedLease reports whether p is Guarded.
-func GuardsFixedLease(p Protocol) bool {
-	_, can := p.(Guarded)
-	return can
-}
 
 // Bounded is a protocol whose leases are bounded by more than their drift.
 type Bounded interface {

@@ -10,13 +10,13 @@ import (
 // Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
 // counter.
 type Fenced struct {
-	ownedLock
+	standingLock
 	counter string // the key
 }
 
 // NewFenced returns the protocol of a FencedLock.
 func NewFenced(site *Site, names *Names) *Fenced {
-	return &Fenced{newOwnedLock(site, names), prefixed("redisson_lock_token", names.Lock)}
+	return &Fenced{standingLock{newOwnedLock(site, names)}, prefixed("redisson_lock_token", names.Lock)}
 }
 
 // NewID implements Protocol. The number in the id is negative, which marks the hold as one
@@ -32,15 +32,6 @@ func (l *Fenced) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx
 
 // Enter implements Protocol. Tokens come from the counter.
 func (l *Fenced) Enter(e *Acquire) Request[Entered] { return l.enter(e, l.counter, "counter") }
-
-// Glanced implements Polled.
-func (l *Fenced) Glanced() *HashLock { return &l.HashLock }
-
-// StandsBy implements Standing.
-func (l *Fenced) StandsBy() bool { return l.standsBy() }
-
-// ListenForTurns implements Standing.
-func (l *Fenced) ListenForTurns(told func(Turn)) (end func()) { return l.listenForTurns(told) }
 
 // ReleaseNext implements Standing.
 func (l *Fenced) ReleaseNext(id string, token int64, inRow int) Task {

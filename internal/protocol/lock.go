@@ -30,37 +30,29 @@ type ownedLock struct{ HashLock }
 
 func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{newHashLock(site, names)} }
 
+// standingLock is an ownedLock whose waiters can be looked at for, and stand by.
+type standingLock struct{ ownedLock }
+
 // Lock is the protocol of a Lock.
-type Lock struct{ ownedLock }
+type Lock struct{ standingLock }
 
 // NewLock returns the protocol of a Lock.
-func NewLock(site *Site, names *Names) *Lock { return &Lock{newOwnedLock(site, names)} }
+func NewLock(site *Site, names *Names) *Lock { return &Lock{standingLock{newOwnedLock(site, names)}} }
 
 // HandsOver implements HandedOver.
 func (l *Lock) HandsOver() {}
 
 // Glanced implements Polled.
-func (l *Lock) Glanced() *HashLock { return &l.HashLock }
-
-// StandsBy implements Standing.
-func (l *Lock) StandsBy() bool { return l.standsBy() }
-
-// ReleaseNext implements Standing.
-func (l *Lock) ReleaseNext(id string, token int64, inRow int) Task {
-	return l.releaseNext(id, token, inRow)
-}
-
-// ListenForTurns implements Standing.
-func (l *Lock) ListenForTurns(told func(Turn)) (end func()) { return l.listenForTurns(told) }
+func (l *standingLock) Glanced() *HashLock { return &l.HashLock }
 
 // Enter implements Protocol. Tokens come from the fencing clock of the slot.
 func (l *HashLock) Enter(e *Acquire) Request[Entered] {
 	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // a small number is not boxed anew
 }
 
-// standsBy is StandsBy of Standing. Elsewhere than on one server a release does not know whether the
-// waiter's client listens.
-func (l *HashLock) standsBy() bool {
+// StandsBy implements Standing. Elsewhere than on one server a release does not know whether the waiter's client
+// listens.
+func (l *standingLock) StandsBy() bool {
 	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }
 
@@ -76,13 +68,19 @@ func (l *HashLock) standBy(e *Acquire, tokens string, source any) *asked[Entered
 		[]any{e.ID, e.Lease.Milliseconds(), source, within.Milliseconds(), l.site.Client + ":", e.Tries}, readStood)
 }
 
-func (l *HashLock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
+// ReleaseNext implements Standing.
+func (l *standingLock) ReleaseNext(id string, token int64, inRow int) Task {
+	return l.releaseNext(id, token, inRow)
+}
+
+func (l *standingLock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
 	return l.site.releasing("lock/release_next", 0,
 		append([]string{l.names.Lock, l.names.standing()}, counter...),
 		[]any{id, token, l.names.Channel(), l.site.how(), l.names.turns(""), inRow})
 }
 
-func (l *HashLock) listenForTurns(told func(Turn)) (end func()) {
+// ListenForTurns implements Standing.
+func (l *standingLock) ListenForTurns(told func(Turn)) (end func()) {
 	if !l.site.Wire.PublishKnown() {
 		return nil
 	}

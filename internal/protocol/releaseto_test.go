@@ -150,8 +150,8 @@ func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 func TestOnlyALockIsHandedOver(t *testing.T) {
 	site, _, _ := mini(t)
 	for _, l := range protocols(site, namesOf(t, "l")) {
-		if _, is := l.(*Lock); HandsOver(l) != is {
-			t.Errorf("%T: handed over: %v", l, HandsOver(l))
+		if _, is := l.(*Lock); Is[HandedOver](l) != is {
+			t.Errorf("%T: handed over: %v", l, Is[HandedOver](l))
 		}
 	}
 }
