@@ -70,11 +70,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	h.lock()
 	asks, rest := h.core.asks.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())
 	h.unlock()
-	err = l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
-		return h.leave(ctx, l, called, &finish{task: func(id string, _ bool) protocol.Task {
-			return protocol.Detach(asks, id, rest)
-		}})
-	})
+	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task { return protocol.Detach(asks, id, rest) }})
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnlocked):
 		return "", err

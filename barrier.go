@@ -9,25 +9,18 @@ import (
 // Barrier holds up goroutines in many processes from Set until somebody lifts it, without a limit of
 // time. Its keys are rlock's own.
 type Barrier struct {
-	one  *core
+	named
 	asks *protocol.Barrier
 }
 
 // NewBarrier returns the barrier of a name: see [Client.NewLock].
 func (c *Client) NewBarrier(name string, opts ...BarrierOption) *Barrier {
 	l, names := newCore(c, protocol.BarrierFamily, name, lockConfig{}, noOptions(opts))
-	return &Barrier{l, protocol.NewBarrier(&l.c.site, names)}
+	return &Barrier{named{l}, protocol.NewBarrier(&l.c.site, names)}
 }
 
 // Name returns the name of the barrier, with the prefix of the client.
-func (b *Barrier) Name() string { return b.core().Name() }
-
-func (b *Barrier) core() *core {
-	if b == nil {
-		return nil
-	}
-	return b.one
-}
+func (b *Barrier) Name() string { return coreOf(b).Name() }
 
 // Set sets the barrier. An unknown outcome is as with [Semaphore.TrySetPermits].
 func (b *Barrier) Set(ctx context.Context) error {
@@ -40,26 +33,26 @@ func (b *Barrier) Lift(ctx context.Context) error {
 }
 
 func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Request[protocol.Kept]) error {
-	if err := b.core().check(ctx); err != nil {
+	if err := coreOf(b).check(ctx); err != nil {
 		return err
 	}
-	_, err := changeOnce(ctx, b.core(), to, b.asks.Seal)
+	_, err := changeOnce(ctx, coreOf(b), to, b.asks.Seal)
 	return err
 }
 
 // IsSet reports whether the barrier is set, and does not wait.
 func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
-	if err := b.core().check(ctx); err != nil {
+	if err := coreOf(b).check(ctx); err != nil {
 		return false, err
 	}
-	r, err := ask(ctx, b.core(), b.asks.IsSet())
+	r, err := ask(ctx, coreOf(b), b.asks.IsSet())
 	return r.Outcome > 0, err
 }
 
 // Wait waits until the barrier is not set, as Wait of a [CountDownLatch].
 func (b *Barrier) Wait(ctx context.Context, opts ...WaitOption) error {
-	if err := b.core().check(ctx); err != nil {
+	if err := coreOf(b).check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, b.core(), opts, b.asks.IsSet, b.asks.Listen, "the barrier is set")
+	return untilZero(ctx, coreOf(b), opts, b.asks.IsSet, b.asks.Listen, "the barrier is set")
 }

@@ -120,8 +120,6 @@ func (r *checking) add(of any) error {
 		l = t.Writer.core
 	case *FairReadWriteLock:
 		l = t.Writer.core
-	case interface{ core() *core }:
-		l = t.core()
 	case interface{ cored() *core }:
 		l = t.cored()
 	default:

@@ -93,6 +93,22 @@ func (l *core) check(ctx context.Context) error {
 // cored is the core of what embeds one.
 func (l *core) cored() *core { return l }
 
+// named is what a type embeds whose core has methods that it has not.
+type named struct{ one *core }
+
+func (n named) cored() *core { return n.one }
+
+// coreOf is the core of such a type; nil: there is none.
+func coreOf[T any, P interface {
+	*T
+	cored() *core
+}](of P) *core {
+	if of == nil {
+		return nil
+	}
+	return of.cored()
+}
+
 func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} }
 
 // validity is how long after sending its request a holder may rely on a lease.

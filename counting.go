@@ -12,6 +12,28 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
+// checkCount is check for a method that is called with a number.
+func (l *core) checkCount(ctx context.Context, method string, n int) error {
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if n < 1 || n > MaxPermits {
+		return l.error(invalid("%s(%d): must be between 1 and %d", method, n, MaxPermits))
+	}
+	return nil
+}
+
+// checkAdded is check for AddPermits.
+func (l *core) checkAdded(ctx context.Context, n int) error {
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if n == 0 || n < -MaxPermits || n > MaxPermits {
+		return l.error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
+	}
+	return nil
+}
+
 // changeOnce runs a request that changes something once, and returns its outcome. If there is
 // none, undo is sent, and repeated, until Redis confirms it: it undoes the change, or at
 // least stops late copies.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
@@ -20,7 +19,7 @@ import (
 // A run that a crash breaks off is lost, unless WithTakeover has one that waits run it again, once.
 // Without an answer of Redis nobody runs. If Redis loses its data, a tick may run again. Details:
 // https://go-rlock.github.io/rlock/latest/cron/
-type CronJob struct{ of *core }
+type CronJob struct{ named }
 
 // CronRun is the run of a tick. It goes on while End is zero and Err nil.
 type CronRun struct {
@@ -52,7 +51,7 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 		process = p.Self.Text("")
 	}
 	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.apart, cfg.takeover, process).At(0)
-	return &CronJob{l}
+	return &CronJob{named{l}}
 }
 
 type cronOption func(c *cronConfig)
@@ -76,19 +75,12 @@ func WithLeastInterval(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.apart = d })
 }
 
-func (j *CronJob) core() *core {
-	if j == nil {
-		return nil
-	}
-	return j.of
-}
-
 // Name is the name of the job, with the prefix of its client.
-func (j *CronJob) Name() string { return j.core().Name() }
+func (j *CronJob) Name() string { return coreOf(j).Name() }
 
 // tick checks the arguments of a call, and returns its tick in ms.
 func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) {
-	l := j.core()
+	l := coreOf(j)
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}
@@ -99,7 +91,7 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 	return tick, nil
 }
 
-func (j *CronJob) asks() *protocol.Cron { return j.of.asks.(*protocol.Tick).Of() }
+func (j *CronJob) asks() *protocol.Cron { return j.one.asks.(*protocol.Tick).Of() }
 
 // Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it
 // or runs it: then it returns at once whose run that is, and no error. Times that agree to the
@@ -119,7 +111,7 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		return CronRun{}, err
 	}
 	if fn == nil {
-		return CronRun{}, j.of.error(invalid("Do needs a function"))
+		return CronRun{}, j.one.error(invalid("Do needs a function"))
 	}
 	var s *clock.Sleeper
 	for look, pause := 0, firstClaimPause; ; look++ {
@@ -164,8 +156,8 @@ var errClaimed = errors.New("another call has claimed the tick, and does not say
 // claim claims a tick, and returns its lease; or the run of another, or why there is neither.
 func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease, other protocol.Run, err error) {
 	asks := j.asks().At(tick)
-	l = j.of.with(asks)
-	settings := *j.of.settings
+	l = j.one.with(asks)
+	settings := *j.one.settings
 	settings.family += strconv.FormatInt(tick, 10)
 	l.settings = &settings
 	lease, err = lock(ctx, l, asks.TakesOver(), []WaitOption(nil))
@@ -201,15 +193,10 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.of.(*hold).renewNow)
 	defer says.Stop()
 	finish := func(state protocol.RunState, text string) error {
-		if len(text) > maxFailure {
-			text = strings.ToValidUTF8(text[:maxFailure], "")
-		}
-		return lease.end(ctx, func(ctx context.Context, lease *Lease, called clock.Instant) error {
-			// A copy that finds nothing proves nothing: of many runs at once, the run may be dropped.
-			return lease.of.(*hold).leave(ctx, lease, called, &finish{task: func(id string, late bool) protocol.Task {
-				return asks.Finish(id, state, text, late)
-			}})
-		})
+		// A copy that finds nothing proves nothing: of many runs at once, the run may be dropped.
+		return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
+			return asks.Finish(id, state, failureText(text), late)
+		}})
 	}
 	returned := false
 	defer func() {
@@ -270,16 +257,16 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 	if err != nil {
 		return CronRun{}, false, err
 	}
-	r, err := ask(ctx, j.of, j.asks().Peek(tick))
+	r, err := ask(ctx, j.one, j.asks().Peek(tick))
 	if err != nil || !r.Outcome.Known {
 		return CronRun{}, false, err
 	}
-	return j.of.cronRun(&r.Outcome), true, nil
+	return j.one.cronRun(&r.Outcome), true, nil
 }
 
 // Last returns the run of the latest tick that was run, if it is known.
 func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
-	l := j.core()
+	l := coreOf(j)
 	if err := l.check(ctx); err != nil {
 		return CronRun{}, false, err
 	}
@@ -300,7 +287,7 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 // cron.Schedule. Errors are those of an [Inspector] and of [ScheduledTime]. See
 // https://go-rlock.github.io/rlock/latest/cron/#missed-ticks
 func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
-	l := j.core()
+	l := coreOf(j)
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}

@@ -24,27 +24,20 @@ func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrie
 	}
 	l, names := newCore(c, protocol.DoubleFamily, name, lockConfig{}, err)
 	l.asks = protocol.NewPlaces(&l.c.site, names, members)
-	return &DoubleBarrier{inspected{l}}
-}
-
-func (b *DoubleBarrier) core() *core {
-	if b == nil {
-		return nil
-	}
-	return b.inspected.core
+	return &DoubleBarrier{inspected{named{l}}}
 }
 
 // Enter waits until all members have called it. Options and errors are those of [Locker]; WithWait(0)
 // enters only as the last of them.
 func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return lock(ctx, b.core(), true, opts)
+	return lock(ctx, coreOf(b), true, opts)
 }
 
 // Leave unlocks the lease, and waits until all members of its generation have left. If it fails to
 // unlock, it returns the error of Lease.Unlock and does not wait, except after a lost reply. Other
 // errors are those of a [CountDownLatch], or ErrInvalidArgument for another's lease.
 func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
-	l := b.core()
+	l := coreOf(b)
 	if err := l.check(ctx); err != nil {
 		return err
 	}

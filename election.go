@@ -31,14 +31,7 @@ func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
 	l.asks = protocol.NewElection(&l.c.site, names)
-	return &Election{inspected{l}}
-}
-
-func (e *Election) core() *core {
-	if e == nil {
-		return nil
-	}
-	return e.inspected.core
+	return &Election{inspected{named{l}}}
 }
 
 // Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are those of
@@ -49,7 +42,7 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 	}
 	all := make([]AcquireOption, 0, len(opts)+1)
 	all = append(append(all, opts...), valueOption(value))
-	lease, err := lock(ctx, e.core(), true, all)
+	lease, err := lock(ctx, coreOf(e), true, all)
 	if err == nil {
 		e.tell(lease)
 	}
@@ -58,7 +51,7 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 
 // tell tells the Observer of a leadership, and of its end.
 func (e *Election) tell(lease *Lease) {
-	events := e.core().c.events
+	events := coreOf(e).c.events
 	if !tells[LeadershipObserver](events) {
 		return
 	}
@@ -73,11 +66,11 @@ func (e *Election) tell(lease *Lease) {
 }
 
 func (e *Election) checkValue(ctx context.Context, value string) error {
-	if err := e.core().check(ctx); err != nil {
+	if err := coreOf(e).check(ctx); err != nil {
 		return err
 	}
 	if len(value) > MaxValueLength {
-		return e.core().error(invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength))
+		return coreOf(e).error(invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength))
 	}
 	return nil
 }
@@ -90,9 +83,9 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 		return err
 	}
 	if lease.none() {
-		return e.core().error(ErrNotHeld)
+		return coreOf(e).error(ErrNotHeld)
 	}
-	l := e.core()
+	l := coreOf(e)
 	h, ok := lease.of.(*hold)
 	if !ok || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this election"))
@@ -122,7 +115,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 
 // Leader returns who leads. The error matches ErrNoLeader if nobody does.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	l := e.core()
+	l := coreOf(e)
 	if err := l.check(ctx); err != nil {
 		return Leader{}, err
 	}
@@ -142,7 +135,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // Candidates returns who waits to lead, in order: at most a hundred ids as in Leader.HoldID. A dead one
 // stays for a waiter lease. Errors: see [Inspector].
 func (e *Election) Candidates(ctx context.Context) (holdIDs []string, err error) {
-	l := e.core()
+	l := coreOf(e)
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -163,7 +156,7 @@ func leaderOf(s *sighting) Leader {
 // to a poll after that: the leader that it has may have lost the lease. It is closed when ctx or the
 // client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
-	l := e.core()
+	l := coreOf(e)
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -203,7 +196,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 		return notRun{err}
 	}
 	if fn == nil {
-		return notRun{e.core().error(invalid("Run needs a function"))}
+		return notRun{coreOf(e).error(invalid("Run needs a function"))}
 	}
 	for ran := false; ; {
 		lease, err := e.Campaign(ctx, value)
@@ -219,8 +212,8 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 			}
 			return err
 		default:
-			s := clock.NewSleeper(&e.core().c.env)
-			s.Sleep(time.Second, nil, nil, ctx.Done(), e.core().c.closing)
+			s := clock.NewSleeper(&coreOf(e).c.env)
+			s.Sleep(time.Second, nil, nil, ctx.Done(), coreOf(e).c.closing)
 			s.Stop()
 		}
 	}

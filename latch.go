@@ -10,36 +10,26 @@ import (
 // counterpart of Redisson's RCountDownLatch. Without a count it is open. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#countdownlatch
 type CountDownLatch struct {
-	one  *core
+	named
 	asks *protocol.Latch
 }
 
 // NewCountDownLatch returns the latch of a name: see [Client.NewLock].
 func (c *Client) NewCountDownLatch(name string, opts ...CountDownLatchOption) *CountDownLatch {
 	l, names := newCore(c, protocol.LatchFamily, name, lockConfig{}, noOptions(opts))
-	return &CountDownLatch{l, protocol.NewLatch(&l.c.site, names)}
+	return &CountDownLatch{named{l}, protocol.NewLatch(&l.c.site, names)}
 }
 
 // Name returns the name of the latch, with the prefix of the client.
-func (l *CountDownLatch) Name() string { return l.core().Name() }
-
-func (l *CountDownLatch) core() *core {
-	if l == nil {
-		return nil
-	}
-	return l.one
-}
+func (l *CountDownLatch) Name() string { return coreOf(l).Name() }
 
 // TrySetCount sets the count, from 1 to MaxPermits, if the latch is open, and reports whether it did.
 // For unknown outcomes see [Semaphore.TrySetPermits].
 func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
-	if err := l.core().check(ctx); err != nil {
+	if err := coreOf(l).checkCount(ctx, "TrySetCount", n); err != nil {
 		return false, err
 	}
-	if err := l.core().checkCount("TrySetCount", n); err != nil {
-		return false, err
-	}
-	return changeOnce(ctx, l.core(), func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, l.asks.Seal)
+	return changeOnce(ctx, coreOf(l), func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, l.asks.Seal)
 }
 
 // CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens. It is bounded
@@ -48,34 +38,34 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if err := l.core().check(ctx); err != nil {
+	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return surely(ctx, l.core(), l.asks.CountDown, l.asks.Seal)
+	return surely(ctx, coreOf(l), l.asks.CountDown, l.asks.Seal)
 }
 
 // Count returns the count; 0 if the latch is open.
 func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
-	if err := l.core().check(ctx); err != nil {
+	if err := coreOf(l).check(ctx); err != nil {
 		return 0, err
 	}
-	r, err := ask(ctx, l.core(), l.asks.Count())
+	r, err := ask(ctx, coreOf(l), l.asks.Count())
 	return int(max(r.Outcome, 0)), err
 }
 
 // Wait waits until the latch is open. The error matches ctx.Err(), ErrNotAcquired (WithWait is over) or
 // ErrUnreachable, as that of a [Locker].
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
-	if err := l.core().check(ctx); err != nil {
+	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, l.core(), opts, l.asks.Count, l.asks.Listen, "left to count down: #")
+	return untilZero(ctx, coreOf(l), opts, l.asks.Count, l.asks.Listen, "left to count down: #")
 }
 
 // Delete opens the latch, also in Java, and reports whether there was a count.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
-	if err := l.core().check(ctx); err != nil {
+	if err := coreOf(l).check(ctx); err != nil {
 		return false, err
 	}
-	return changeOnce(ctx, l.core(), l.asks.Delete, l.asks.Seal)
+	return changeOnce(ctx, coreOf(l), l.asks.Delete, l.asks.Seal)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
@@ -17,8 +16,14 @@ import (
 // https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ inspected }
 
-// maxFailure is how much of the text of an error others hear, in bytes.
-const maxFailure = 1 << 10
+// failureText is as much of the text of an error as others hear.
+func failureText(text string) string {
+	const most = 1 << 10 // bytes
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
 
 // NewOnce returns the Once of a key: see [Client.NewLock]. A result is kept for that time after the
 // function has returned, from MinKeep to MaxKeep.
@@ -30,14 +35,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.OnceFamily, key, cfg, err)
 	l.asks = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
-	return &Once{inspected{l}}
-}
-
-func (o *Once) core() *core {
-	if o == nil {
-		return nil
-	}
-	return o.inspected.core
+	return &Once{inspected{named{l}}}
 }
 
 // Do returns the result that is kept, or waits while another caller runs, or calls fn, with the context
@@ -62,7 +60,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 			err = notRun{err}
 		}
 	}()
-	l := o.core()
+	l := coreOf(o)
 	if err := l.check(ctx); err != nil {
 		return nil, false, err
 	}
@@ -87,7 +85,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 
 // Peek returns the result that is kept, and runs nothing.
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
-	l := o.core()
+	l := coreOf(o)
 	if err := l.check(ctx); err != nil {
 		return nil, false, err
 	}
@@ -101,7 +99,7 @@ func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 // Forget deletes the result that is kept, and reports whether there was one. It does not affect a
 // function that runs now.
 func (o *Once) Forget(ctx context.Context) (was bool, err error) {
-	l := o.core()
+	l := coreOf(o)
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
@@ -122,38 +120,31 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	returned = true
 	cut := cutOffOf(ctx, inside)
 	if err == nil && len(result) > MaxResultLength {
-		err = o.core().error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
+		err = coreOf(o).error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
-	h, asks := lease.of.(*hold), o.core().asks.(*protocol.Once)
+	h, asks := lease.of.(*hold), coreOf(o).asks.(*protocol.Once)
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
 			// Before the lock is free: all who wait now waited for this run. Who comes from now on
 			// does not hear of it.
-			o.core().c.lines.FailAll(o.core().line(""), &settled{failed: err})
+			coreOf(o).c.lines.FailAll(coreOf(o).line(""), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}
 		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
-	return result, lease.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
-		return h.leave(ctx, l, called, &finish{
-			task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
-			// Half of it, lest the clock of the server be quicker.
-			shows: asks.Keep() / 2,
-		})
+	return result, lease.endBy(ctx, finish{
+		task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
+		// Half of it, lest the clock of the server be quicker.
+		shows: asks.Keep() / 2,
 	})
 }
 
 // fail is Unlock by a script that tells those who wait elsewhere why the function has failed.
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
-	text := err.Error()
-	if len(text) > maxFailure {
-		text = strings.ToValidUTF8(text[:maxFailure], "")
-	}
-	return lease.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
-		return l.of.(*hold).leave(ctx, l, called, &finish{task: func(id string, late bool) protocol.Task {
-			return o.core().asks.(*protocol.Once).Fail(id, text, late)
-		}})
-	})
+	text := failureText(err.Error())
+	return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
+		return coreOf(o).asks.(*protocol.Once).Fail(id, text, late)
+	}})
 }

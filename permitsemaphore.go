@@ -16,7 +16,7 @@ import (
 // re-entered: who holds all permits and asks for more waits for itself. For an order among clients use
 // WithFairness. Details: https://go-rlock.github.io/rlock/latest/synchronizers/#permitsemaphore
 type PermitSemaphore struct {
-	one     *core // takes one permit at a time
+	named   // takes one permit at a time
 	counter protocol.PermitCounter
 	most    int // that a lease can have
 }
@@ -29,12 +29,12 @@ func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) 
 		l, names := newCore(c, protocol.FairPermitsFamily, name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
 		l.asks = asks
-		return &PermitSemaphore{l, asks, MaxPermits}
+		return &PermitSemaphore{named{l}, asks, MaxPermits}
 	}
 	l, names := newCore(c, protocol.PermitsFamily, name, cfg.lockConfig, err)
 	asks := protocol.NewPermits(&l.c.site, names, cfg.permits)
 	l.asks = asks
-	return &PermitSemaphore{l, asks, MaxLeasePermits}
+	return &PermitSemaphore{named{l}, asks, MaxLeasePermits}
 }
 
 type permitOption func(c *permitConfig)
@@ -51,25 +51,15 @@ func WithFairness() PermitSemaphoreOption {
 
 // Name is the name of the semaphore, with the client's prefix.
 func (s *PermitSemaphore) Name() string {
-	return s.core().Name()
-}
-
-func (s *PermitSemaphore) core() *core {
-	if s == nil {
-		return nil
-	}
-	return s.one
+	return coreOf(s).Name()
 }
 
 // TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none, and reports whether
 // it did. Without an answer the outcome is unknown.
 func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	l := s.core()
-	if err := l.check(ctx); err != nil {
+	l := coreOf(s)
+	if err := l.checkCount(ctx, "TrySetPermits", n); err != nil {
 		return false, err
-	}
-	if n < 1 || n > MaxPermits {
-		return false, l.error(invalid("%d permits: must be from 1 to %d", n, MaxPermits))
 	}
 	return changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.TrySetPermits(op, n) }, s.counter.Seal)
 }
@@ -77,12 +67,9 @@ func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error
 // AddPermits adds n permits, or takes -n away, as SetPermits does, up to MaxPermits either way. After an
 // error nothing is added.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
-	l := s.core()
-	if err := l.check(ctx); err != nil {
+	l := coreOf(s)
+	if err := l.checkAdded(ctx, n); err != nil {
 		return err
-	}
-	if n == 0 || n < -MaxPermits || n > MaxPermits {
-		return l.error(invalid("AddPermits(%d): must be from 1 to %d, or negative", n, MaxPermits))
 	}
 	_, err := changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.AddPermits(op, n) }, s.counter.UndoAdd)
 	return err
@@ -91,12 +78,9 @@ func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 // SetPermits sets the number of permits, from 1 to MaxPermits, and ends no lease: fewer may be free than
 // none. Without an answer that is unknown.
 func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
-	l := s.core()
-	if err := l.check(ctx); err != nil {
+	l := coreOf(s)
+	if err := l.checkCount(ctx, "SetPermits", n); err != nil {
 		return err
-	}
-	if n < 1 || n > MaxPermits {
-		return l.error(invalid("%d permits: must be from 1 to %d", n, MaxPermits))
 	}
 	_, err := changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.SetPermits(op, n) }, s.counter.Seal)
 	return err
@@ -132,7 +116,7 @@ func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	if err != nil {
 		return PermitState{}, err
 	}
-	l := s.core()
+	l := coreOf(s)
 	state := PermitState{Set: c.Set, Permits: c.Free, Available: c.Free, Waiters: c.Waiters}
 	if c.Waiters < 0 {
 		state.Waiters = l.waiters()
@@ -153,7 +137,7 @@ func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 }
 
 func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Counted, error) {
-	l := s.core()
+	l := coreOf(s)
 	if err := l.check(ctx); err != nil {
 		return protocol.Counted{}, err
 	}
@@ -176,7 +160,7 @@ func (s *PermitSemaphore) TryAcquire(ctx context.Context, n int, opts ...TryOpti
 }
 
 func acquirePermits[O callOption](ctx context.Context, s *PermitSemaphore, n int, wait bool, opts []O) (*Lease, error) {
-	l := s.core()
+	l := coreOf(s)
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}

@@ -124,9 +124,6 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts 
 
 func init() {
 	seam.Waiters = func(lock any) int {
-		if l, ok := lock.(interface{ core() *core }); ok {
-			return l.core().waiters()
-		}
 		return lock.(interface{ cored() *core }).cored().waiters()
 	}
 }
@@ -134,7 +131,7 @@ func init() {
 // inspected has the methods of an [Inspector], and the others that all locks have beside Lock and
 // TryLock, for types that are acquired in other ways. The interfaces and the package comment say what
 // they promise.
-type inspected struct{ core *core }
+type inspected struct{ named }
 
 var (
 	_ Inspector        = inspected{}
@@ -142,29 +139,29 @@ var (
 )
 
 // Name is the name, with the prefix of its client.
-func (i inspected) Name() string { return i.core.Name() }
+func (i inspected) Name() string { return i.one.Name() }
 
 // State shows it as a lock, with its holders and waiters: see [Inspector].
-func (i inspected) State(ctx context.Context) (State, error) { return i.core.State(ctx) }
+func (i inspected) State(ctx context.Context) (State, error) { return i.one.State(ctx) }
 
 // IsLocked reports whether anybody holds it: see [Inspector].
-func (i inspected) IsLocked(ctx context.Context) (bool, error) { return i.core.IsLocked(ctx) }
+func (i inspected) IsLocked(ctx context.Context) (bool, error) { return i.one.IsLocked(ctx) }
 
 // HoldCount returns how often the owner of ctx has entered: see [Inspector].
-func (i inspected) HoldCount(ctx context.Context) (int, error) { return i.core.HoldCount(ctx) }
+func (i inspected) HoldCount(ctx context.Context) (int, error) { return i.one.HoldCount(ctx) }
 
 // ForceUnlock ends all holds of it, whoever has them: see [Inspector].
-func (i inspected) ForceUnlock(ctx context.Context) (bool, error) { return i.core.ForceUnlock(ctx) }
+func (i inspected) ForceUnlock(ctx context.Context) (bool, error) { return i.one.ForceUnlock(ctx) }
 
 // ForceUnlockIf ends the hold with this id: see [Inspector].
 func (i inspected) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
-	return i.core.ForceUnlockIf(ctx, holdID)
+	return i.one.ForceUnlockIf(ctx, holdID)
 }
 
 // RequestRelease asks its holder to release it: see [ReleaseRequester].
 func (i inspected) RequestRelease(ctx context.Context) (asked bool, err error) {
-	return i.core.RequestRelease(ctx)
+	return i.one.RequestRelease(ctx)
 }
 
 // Watch sends the State, now and after each change that it sees: see [State].
-func (i inspected) Watch(ctx context.Context) (<-chan State, error) { return i.core.Watch(ctx) }
+func (i inspected) Watch(ctx context.Context) (<-chan State, error) { return i.one.Watch(ctx) }

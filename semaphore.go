@@ -13,7 +13,7 @@ import (
 // lost, but a failover may change the number. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#semaphore
 type Semaphore struct {
-	one  *core
+	named
 	asks *protocol.Semaphore
 }
 
@@ -26,38 +26,28 @@ func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 		permits = cfg.permits
 	}
 	l, names := newCore(c, protocol.SemaphoreFamily, name, lockConfig{}, err)
-	return &Semaphore{l, protocol.NewSemaphore(&l.c.site, names, permits)}
+	return &Semaphore{named{l}, protocol.NewSemaphore(&l.c.site, names, permits)}
 }
 
 // Name returns the name of the semaphore, with the prefix of the client.
-func (s *Semaphore) Name() string { return s.core().Name() }
-
-func (s *Semaphore) core() *core {
-	if s == nil {
-		return nil
-	}
-	return s.one
-}
+func (s *Semaphore) Name() string { return coreOf(s).Name() }
 
 // TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
 // answer, or after the end of ctx, that is unknown.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	if err := s.check(ctx, "TrySetPermits", n); err != nil {
+	if err := coreOf(s).checkCount(ctx, "TrySetPermits", n); err != nil {
 		return false, err
 	}
-	return changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
+	return changeOnce(ctx, coreOf(s), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
 }
 
 // AddPermits adds n permits, or takes -n away: fewer may be free than none then. It sets them if none
 // were set. After an error nothing is added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
-	if err := s.core().check(ctx); err != nil {
+	if err := coreOf(s).checkAdded(ctx, n); err != nil {
 		return err
 	}
-	if n == 0 || n < -MaxPermits || n > MaxPermits {
-		return s.core().error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
-	}
-	_, err := changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
+	_, err := changeOnce(ctx, coreOf(s), func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
 	return err
 }
 
@@ -65,12 +55,12 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // are free than none. If Java has set the permits, or more are free than were set, it changes nothing
 // and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
-	if err := s.check(ctx, "SetPermits", n); err != nil {
+	if err := coreOf(s).checkCount(ctx, "SetPermits", n); err != nil {
 		return err
 	}
-	known, err := changeOnce(ctx, s.core(), func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, s.asks.Seal)
+	known, err := changeOnce(ctx, coreOf(s), func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, s.asks.Seal)
 	if err == nil && !known {
-		err = s.core().error(ErrTotalUnknown)
+		err = coreOf(s).error(ErrTotalUnknown)
 	}
 	return err
 }
@@ -92,12 +82,12 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if err := s.check(ctx, "Release", n); err != nil {
+	if err := coreOf(s).checkCount(ctx, "Release", n); err != nil {
 		return err
 	}
-	err := surely(ctx, s.core(), func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
-	if events := s.core().c.events; events.observer != nil {
-		e := s.core().event()
+	err := surely(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
+	if events := coreOf(s).c.events; events.observer != nil {
+		e := coreOf(s).event()
 		e.Permits = n
 		events.unlocked(ctx, UnlockEvent{Event: e, Err: err})
 	}
@@ -106,20 +96,20 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 
 // Drain takes all free permits, and returns their number; after an error none.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
-	if err := s.core().check(ctx); err != nil {
+	if err := coreOf(s).check(ctx); err != nil {
 		return 0, err
 	}
-	n, err := changeOnce(ctx, s.core(), s.asks.Drain, s.asks.Undo)
+	n, err := changeOnce(ctx, coreOf(s), s.asks.Drain, s.asks.Undo)
 	return int(n), err
 }
 
 // Available returns how many permits are free: 0 if none were set, negative if AddPermits or SetPermits
 // removed more than were free.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	if err := s.core().check(ctx); err != nil {
+	if err := coreOf(s).check(ctx); err != nil {
 		return 0, err
 	}
-	r, err := ask(ctx, s.core(), s.asks.Available())
+	r, err := ask(ctx, coreOf(s), s.asks.Available())
 	return int(r.Outcome), err
 }
 
@@ -134,47 +124,32 @@ type SemaphoreState struct {
 
 // State returns how many permits there are, and how many of them are free.
 func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
-	if err := s.core().check(ctx); err != nil {
+	if err := coreOf(s).check(ctx); err != nil {
 		return SemaphoreState{}, err
 	}
-	r, err := ask(ctx, s.core(), s.asks.Inspect())
+	r, err := ask(ctx, coreOf(s), s.asks.Inspect())
 	if err != nil {
 		return SemaphoreState{}, err
 	}
 	p := &r.Outcome
-	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), s.core().waiters()}, nil
+	return SemaphoreState{p.Set, p.Counted, int(p.All), int(p.Free), coreOf(s).waiters()}, nil
 }
 
 // Delete deletes the semaphore, and reports whether there was one. Waiters get ErrNotSet. Do not release
 // permits that were taken before: that sets some.
 func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
-	if err := s.core().check(ctx); err != nil {
+	if err := coreOf(s).check(ctx); err != nil {
 		return false, err
 	}
-	return changeOnce(ctx, s.core(), s.asks.Delete, s.asks.Seal)
-}
-
-// check returns why the arguments of a method, or of the constructor, are invalid.
-func (s *Semaphore) check(ctx context.Context, method string, n int) error {
-	if err := s.core().check(ctx); err != nil {
-		return err
-	}
-	return s.core().checkCount(method, n)
-}
-
-// checkCount checks a number of permits.
-func (l *core) checkCount(method string, n int) error {
-	if n < 1 || n > MaxPermits {
-		return l.error(invalid("%s(%d): must be between 1 and %d", method, n, MaxPermits))
-	}
-	return nil
+	return changeOnce(ctx, coreOf(s), s.asks.Delete, s.asks.Seal)
 }
 
 func (s *Semaphore) acquire(caller context.Context, method string, n int, wait bool, opts []WaitOption) error {
-	if err := s.check(caller, method, n); err != nil {
+	l := coreOf(s)
+	if err := l.checkCount(caller, method, n); err != nil {
 		return err
 	}
-	l, c := s.core(), s.core().c
+	c := l.c
 	o, err := waitOptions(opts)
 	if err != nil {
 		return l.error(err)

@@ -22,6 +22,13 @@ type finish struct {
 	shows time.Duration
 }
 
+// endBy is Unlock of a lease of a hold that ends in another way.
+func (l *Lease) endBy(ctx context.Context, by finish) error {
+	return l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
+		return l.of.(*hold).leave(ctx, l, called, &by)
+	})
+}
+
 // leave ends a lease; by is for the last one of a hold that is not lost; nil: a release.
 func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
 	// It bounds commands, so it is of the real clock, as they are.
