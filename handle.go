@@ -70,10 +70,8 @@ func readHandle(text string) (h handle, err error) {
 
 // known is for a hold whose handle was made known. It is guarded as the hold is.
 type known struct {
-	h       *hold
-	next    clock.Instant // when the watchdog looks whether it was adopted
+	hearing
 	listens bool
-	end     func() // ends the subscription; nil: there is none
 }
 
 // makeKnown notes that others may adopt the hold, and has it listen for that, unless the lease has
@@ -88,7 +86,7 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	}
 	k, _ := h.seldomLocked().known.(*known)
 	if k == nil {
-		k = &known{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}
+		k = &known{hearing: hearing{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}}
 		h.known, h.renew, h.missed = k, k.renewLocked, k.missedLocked
 		h.seldom.addLocked(k)
 		h.batch = nil
@@ -104,18 +102,6 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 		k.hearsBy(end)
 	}
 	return nil
-}
-
-// hearsBy keeps the subscription of a hold, unless it is not needed any more.
-func (k *known) hearsBy(end func()) {
-	k.h.lock()
-	if k.h.state == held {
-		k.end, end = end, nil
-	}
-	k.h.unlock()
-	if end != nil {
-		end()
-	}
 }
 
 // renewLocked is the request to renew the hold; with a lease of 0, to look. Its answer tells of an adoption.
@@ -150,23 +136,4 @@ func (k *known) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kep
 		return false
 	}
 	return r.Outcome != protocol.Done
-}
-
-// overLocked ends the subscription.
-func (k *known) overLocked() {
-	if k.end != nil {
-		k.end()
-		k.end = nil
-	}
-}
-
-// looksNow has the watchdog look at once: the hold may have been adopted.
-func (k *known) looksNow() {
-	h := k.h
-	h.lock()
-	defer h.unlock()
-	if h.state == held {
-		k.next = h.core.c.now()
-		h.core.c.watchdog.Hurry(&h.Entry)
-	}
 }

@@ -33,6 +33,47 @@ type extra interface {
 // of a renewal is 0.
 func (s *seldom) addLocked(e extra) { s.extras = append(s.extras, e) }
 
+// hearing is the part of an extra that listens, and has the watchdog look when there may have been a message.
+type hearing struct {
+	h    *hold
+	next clock.Instant // when the watchdog looks
+	was  bool          // it has found what it listens for
+	end  func()        // ends the subscription; nil: there is none
+}
+
+// listensLocked reports whether it is not over.
+func (e *hearing) listensLocked() bool { return !e.was && e.h.state == held }
+
+// hearsBy keeps the subscription, unless it is not needed any more.
+func (e *hearing) hearsBy(end func()) {
+	e.h.lock()
+	if e.listensLocked() {
+		e.end, end = end, nil
+	}
+	e.h.unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// looksNow has the watchdog look at once.
+func (e *hearing) looksNow() {
+	e.h.lock()
+	defer e.h.unlock()
+	if e.listensLocked() {
+		e.next = e.h.core.c.now()
+		e.h.core.c.watchdog.Hurry(&e.h.Entry)
+	}
+}
+
+// overLocked ends the subscription.
+func (e *hearing) overLocked() {
+	if e.end != nil {
+		e.end()
+		e.end = nil
+	}
+}
+
 // nextLocked is when the watchdog must look at the hold again.
 func (h *hold) nextLocked() clock.Instant {
 	next := h.deadline

@@ -78,13 +78,8 @@ func (l *Lease) tellLocked() {
 	w.then = nil
 }
 
-// hears is how a hold hears of requests. It is guarded as the hold is.
-type hears struct {
-	h    *hold
-	next clock.Instant // when the watchdog looks for the key
-	was  bool          // it was asked for
-	end  func()        // ends the subscription; nil: there is none
-}
+// hears is how a hold hears of requests: it looks for the key. It is guarded as the hold is.
+type hears struct{ hearing }
 
 // listen implements holding.
 func (h *hold) listen(l *Lease) {
@@ -102,21 +97,22 @@ func (h *hold) listen(l *Lease) {
 		h.unlock()
 		return
 	}
-	h.seldomLocked().hears = &hears{h: h}
-	h.seldom.addLocked(h.hears)
+	e := &hears{hearing{h: h}}
+	h.seldomLocked().hears = e
+	h.seldom.addLocked(e)
 	h.unlock()
 	// It looks even if the subscription fails, and again when it is confirmed.
-	h.looksNow()
-	if end := requests.Listen(h.looksNow); end != nil {
-		h.hearsBy(end)
+	e.looksNow()
+	if end := requests.Listen(e.looksNow); end != nil {
+		e.hearsBy(end)
 		return
 	}
 	c.wire.Go(func() { // it is not known yet how to publish
 		if requests.Ready(c.wire.Context()) != nil {
 			return
 		}
-		if end := requests.Listen(h.looksNow); end != nil {
-			h.hearsBy(end)
+		if end := requests.Listen(e.looksNow); end != nil {
+			e.hearsBy(end)
 		}
 	})
 }
@@ -136,37 +132,8 @@ func (h *hold) wasAskedLocked() bool {
 	return e != nil && e.was
 }
 
-// hearsBy keeps the subscription of a hold, unless it is not needed any more.
-func (h *hold) hearsBy(end func()) {
-	h.lock()
-	if h.listensLocked() {
-		h.hearsLocked().end = end
-		end = nil
-	}
-	h.unlock()
-	if end != nil {
-		end()
-	}
-}
-
-// listensLocked reports whether the hold has yet to hear a request.
-func (h *hold) listensLocked() bool {
-	e := h.hearsLocked()
-	return e != nil && !e.was && h.state == held
-}
-
-// looksNow has the watchdog look for the key at once: there may have been a request.
-func (h *hold) looksNow() {
-	h.lock()
-	defer h.unlock()
-	if h.listensLocked() {
-		h.hearsLocked().next = h.core.c.now()
-		h.core.c.watchdog.Hurry(&h.Entry)
-	}
-}
-
 func (e *hears) nextLocked() clock.Instant {
-	if !e.h.listensLocked() {
+	if !e.listensLocked() {
 		return 0
 	}
 	return e.next
@@ -181,7 +148,7 @@ func (e *hears) dueLocked(now clock.Instant) protocol.Task {
 func (e *hears) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
 	h := e.h
 	switch {
-	case !h.listensLocked():
+	case !e.listensLocked():
 	case r.Err != nil:
 		e.next = min(e.next, now.Add(h.core.retryAfter()))
 		h.tellRetry("asked", r.Err)
@@ -193,14 +160,6 @@ func (e *hears) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kep
 		}
 	}
 	return false
-}
-
-// overLocked ends the subscription.
-func (e *hears) overLocked() {
-	if e.end != nil {
-		e.end()
-		e.end = nil
-	}
 }
 
 // RequestRelease asks the holders to release it: see [ReleaseRequester].
