@@ -213,14 +213,10 @@ func (t *Tick) Glanced() *HashLock { return &t.HashLock }
 
 // Enter implements Protocol. It does not enter if somebody has run, or runs and nobody is to wait.
 func (t *Tick) Enter(e *Acquire) Request[Entered] {
-	takes := 0
-	if t.of.takes {
-		takes = 1
-	}
 	site := t.of.site
 	q := site.entering("cron/enter",
 		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.of.runs, t.of.ticks},
-		[]any{e.ID, site.millis(e.Lease), t.tick, takes, t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}).draw(t.names)
+		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.of.takes), t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}).draw(t.names)
 	q.read = t.readClaim
 	return q
 }
@@ -239,12 +235,8 @@ func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
 
 // Renew implements Protocol.
 func (t *Tick) Renew(id string, lease time.Duration) Task {
-	begins := 0
-	if t.phase.Load() == runs {
-		begins = 1
-	}
 	return t.of.site.renewing("cron/renew", lease,
-		[]string{t.names.Lock, t.of.runs, t.of.ticks}, []any{id, t.of.site.millis(lease), t.tick, cronYoung.Milliseconds(), begins})
+		[]string{t.names.Lock, t.of.runs, t.of.ticks}, []any{id, t.of.site.millis(lease), t.tick, cronYoung.Milliseconds(), flag(t.phase.Load() == runs)})
 }
 
 // Finish writes how the run of the hold with an id has ended, and ends the hold. With late, copies of

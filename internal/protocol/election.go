@@ -26,12 +26,12 @@ func (e *Election) Proclaim(id, value string, number int64) Request[Kept] {
 
 // Inspect implements Protocol.
 func (e *Election) Inspect() Request[State] {
-	return looking(e.site, "election/inspect", e.keys(), nil, readLed)
+	return looking(e.site, "election/inspect", e.state, nil, readLed)
 }
 
 // Candidates asks for the ids of those that wait to lead, in order.
 func (e *Election) Candidates() Request[[]string] {
-	return looking(e.site, "election/candidates", e.keys(), nil, func(a wire.Answer) (ids []string, err error) {
+	return looking(e.site, "election/candidates", e.state, nil, func(a wire.Answer) (ids []string, err error) {
 		list, ok := a.Val.([]any)
 		if a.Err != nil || !ok {
 			return nil, cmp.Or(a.Err, wire.ErrReply(a.Val))

@@ -5,8 +5,8 @@ package protocol
 type Fair struct {
 	ownedLock
 	eachWaits
-	line     []string // the first keys of each script of the line
-	channels string   // prefix of the waiters' channels
+	line     keys   // of the scripts of the line
+	channels string // prefix of the waiters' channels
 }
 
 // NewFair returns the protocol of a FairLock.
@@ -24,23 +24,14 @@ func NewFair(site *Site, names *Names) *Fair {
 	}
 }
 
-// keys returns the keys of the line, and more.
-func (l *Fair) keys(more ...string) []string {
-	return append(l.line[:len(l.line):len(l.line)], more...)
-}
-
 // term is the waiter lease, ms.
 func (l *Fair) term() int64 { return l.site.WaiterLease.Milliseconds() }
 
 // Enter implements Protocol.
 func (l *Fair) Enter(e *Acquire) Request[Entered] {
-	wait := 0
-	if e.Wait {
-		wait = 1
-	}
 	r := l.site.entering("fair/enter",
-		l.keys(l.names.Tombstone(e.ID), l.site.clock(l.names)),
-		[]any{e.ID, e.Lease.Milliseconds(), l.term(), wait, l.channels, l.site.how()}).draw(l.names)
+		l.line.and(l.names.Tombstone(e.ID), l.site.clock(l.names)),
+		[]any{e.ID, e.Lease.Milliseconds(), l.term(), flag(e.Wait), l.channels, l.site.how()}).draw(l.names)
 	r.read = readRanked
 	return r
 }
@@ -56,14 +47,14 @@ func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 // ReleaseTo implements Succession.
 func (l *Fair) ReleaseTo(id string, to Heir) Request[Released] {
 	return l.site.releasingTo("fair/release_to",
-		l.keys(l.site.clock(l.names), l.names.Tombstone(to.ID)),
+		l.line.and(l.site.clock(l.names), l.names.Tombstone(to.ID)),
 		[]any{id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()}).draw(l.names)
 }
 
 // Abandon implements Protocol.
 func (l *Fair) Abandon(id string, late bool) Task {
 	return l.site.leaving("fair/abandon",
-		l.keys(l.names.Tombstone(id)),
+		l.line.and(l.names.Tombstone(id)),
 		[]any{id, keep(late), l.term(), l.channels, l.site.how()})
 }
 

@@ -24,9 +24,9 @@ type FairPermits struct {
 // fairSemaphore is what all FairPermits of one PermitSemaphore share.
 type fairSemaphore struct {
 	counter
-	state    []string // keys: see scripts/shared/permitqueue.lua
-	channels string   // prefix of the channels of clients with waiters
-	initial  int      // permits that are set if none were; 0: none are
+	state    keys   // see scripts/shared/permitqueue.lua
+	channels string // prefix of the channels of clients with waiters
+	initial  int    // permits that are set if none were; 0: none are
 }
 
 // NewFairPermits returns the protocol of taking one permit at a time. So many are set if none were; 0:
@@ -50,11 +50,6 @@ func (p *FairPermits) Of(n int) Protocol {
 	return &FairPermits{fairSemaphore: p.fairSemaphore, n: n}
 }
 
-// keys returns the keys of the state, and more.
-func (s *fairSemaphore) keys(more ...string) []string {
-	return append(s.state[:len(s.state):len(s.state)], more...)
-}
-
 // more is the channel on which those listen who want more permits than there are.
 func (s *fairSemaphore) more() string { return s.state[0] + ":more" }
 
@@ -68,12 +63,8 @@ func (s *fairSemaphore) waking(args ...any) []any {
 
 // Enter implements Protocol.
 func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
-	wait := 0
-	if e.Wait {
-		wait = 1
-	}
-	keys := p.keys(p.names.Tombstone(e.ID), p.site.clock(p.names), p.names.Lock)
-	args := []any{e.ID, p.site.millis(e.Lease), p.n, p.site.WaiterLease.Milliseconds(), wait, p.channels, p.site.how()}
+	keys := p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names), p.names.Lock)
+	args := []any{e.ID, p.site.millis(e.Lease), p.n, p.site.WaiterLease.Milliseconds(), flag(e.Wait), p.channels, p.site.how()}
 	if p.initial > 0 {
 		keys, args = append(keys, p.names.setting()), append(args, p.initial)
 	}
@@ -84,12 +75,12 @@ func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
 
 // Release implements Protocol.
 func (p *FairPermits) Release(id string, n int) Task {
-	return p.site.releasing("fairpermits/release", n, p.keys(), p.waking(id))
+	return p.site.releasing("fairpermits/release", n, p.state, p.waking(id))
 }
 
 // Abandon implements Protocol.
 func (p *FairPermits) Abandon(id string, late bool) Task {
-	return p.site.leaving("fairpermits/abandon", p.keys(p.names.Tombstone(id)), p.waking(id, keep(late)))
+	return p.site.leaving("fairpermits/abandon", p.state.and(p.names.Tombstone(id)), p.waking(id, keep(late)))
 }
 
 // Renew implements Protocol.
@@ -99,7 +90,7 @@ func (p *FairPermits) Renew(id string, lease time.Duration) Task {
 
 // ForceUnlock implements Protocol. Waiters keep their places.
 func (p *FairPermits) ForceUnlock(holdID string) Request[bool] {
-	return p.site.forcing("fairpermits/force_unlock", holdID, p.keys(), p.waking(holdID))
+	return p.site.forcing("fairpermits/force_unlock", holdID, p.state, p.waking(holdID))
 }
 
 // Inspect implements Protocol.
@@ -122,11 +113,7 @@ func (p *FairPermits) Probe(id string) Request[Probed] {
 func (p *FairPermits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
 
 func (p *FairPermits) inspect(holds bool) *asked[Counted] {
-	with := 0
-	if holds {
-		with = 1
-	}
-	return looking(p.site, "fairpermits/inspect", p.keys(), []any{with}, readFairCounted)
+	return looking(p.site, "fairpermits/inspect", p.state, []any{flag(holds)}, readFairCounted)
 }
 
 // readFairCounted reads the reply of fairpermits/inspect.
@@ -175,12 +162,12 @@ func (p *FairPermits) SetPermits(op Op, n int) Request[bool] {
 }
 
 func (s *fairSemaphore) change(script string, op Op, args []any, read func(wire.Answer) (bool, error)) Request[bool] {
-	return looking(s.site, script, s.keys(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, read)
+	return looking(s.site, script, s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, read)
 }
 
 // UndoAdd implements PermitCounter.
 func (p *FairPermits) UndoAdd(op Op) Task {
-	return p.site.about("fairpermits/undo", p.keys(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
+	return p.site.about("fairpermits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
 }
 
 // counts returns the arguments of a script that changes the number of permits.

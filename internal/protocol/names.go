@@ -36,7 +36,7 @@ func (n *Names) Derive(name string) error {
 		return fmt.Errorf("the lock's name is %d bytes long, longer than %d", len(name), MaxNameLength)
 	}
 	slot := wire.Slot(name)
-	if wire.Slot(suffixed(name, "x")) != slot || wire.Slot(prefixed("x", name)) != slot {
+	if wire.Slot(suffixed(name, "x", "")) != slot || wire.Slot(prefixed("x", name)) != slot {
 		// In a cluster its keys would be in different slots. The name would work on one
 		// server and fail in a cluster, so it is refused everywhere.
 		return fmt.Errorf("the lock's name %.100q has a brace but no usable hash tag such as {tag}: its keys would not share a cluster slot", name)
@@ -128,12 +128,7 @@ func (n *Names) keep() *derived {
 func (n *Names) slot() int { return wire.Slot(n.Lock) }
 
 // Tombstone is the key that says that a hold has ended.
-func (n *Names) Tombstone(id string) string {
-	if strings.Contains(n.Lock, "{") {
-		return n.Lock + ":rlock:gone:" + id
-	}
-	return "{" + n.Lock + "}:rlock:gone:" + id
-}
+func (n *Names) Tombstone(id string) string { return suffixed(n.Lock, "rlock:gone:", id) }
 
 // standing is the key that says which waiter stands by.
 func (n *Names) standing() string { return n.Derived("rlock:next") }
@@ -142,7 +137,7 @@ func (n *Names) standing() string { return n.Derived("rlock:next") }
 func (n *Names) turns(client string) string { return n.Channel() + ":" + client }
 
 // Derived returns a key or channel in the lock's slot.
-func (n *Names) Derived(suffix string) string { return suffixed(n.Lock, suffix) }
+func (n *Names) Derived(suffix string) string { return suffixed(n.Lock, suffix, "") }
 
 func prefixed(prefix, name string) string {
 	if strings.Contains(name, "{") {
@@ -151,12 +146,18 @@ func prefixed(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-func suffixed(name, suffix string) string {
+func suffixed(name, suffix, id string) string {
 	if strings.Contains(name, "{") {
-		return name + ":" + suffix
+		return name + ":" + suffix + id
 	}
-	return "{" + name + "}:" + suffix
+	return "{" + name + "}:" + suffix + id
 }
+
+// keys are the first keys of each script of a type.
+type keys []string
+
+// and returns these and more.
+func (k keys) and(more ...string) []string { return append(k[:len(k):len(k)], more...) }
 
 // UUIDVersion is the version of the client ids of this module: the one for custom use.
 // Those of Redisson have version 4, so a hold id tells whose client made it.

@@ -29,7 +29,7 @@ type Permits struct {
 // semaphore is what all Permits of one PermitSemaphore share.
 type semaphore struct {
 	counter
-	state   []string // keys: see scripts/shared/permits.lua
+	state   keys // see scripts/shared/permits.lua
 	channel string
 	initial int                                // permits that are set if none were; 0: none are
 	boxed   [4]any                             // the keys, the mark and the channel
@@ -90,11 +90,6 @@ func (p *Permits) Of(n int) Protocol {
 		return p
 	}
 	return &Permits{p.semaphore, n}
-}
-
-// keys returns the keys of the state, and more.
-func (s *semaphore) keys(more ...string) []string {
-	return append(s.state[:len(s.state):len(s.state)], more...)
 }
 
 // args returns the arguments that each script has, and more.
@@ -206,18 +201,18 @@ func readPermits(a wire.Answer) (Entered, error) {
 
 // Release implements Protocol. The permits were taken together, and go together.
 func (p *Permits) Release(id string, n int) Task {
-	return p.site.releasing("permits/release", n, p.keys(), p.args(permitBase(id), p.n))
+	return p.site.releasing("permits/release", n, p.state, p.args(permitBase(id), p.n))
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.
 func (p *Permits) Abandon(id string, _ bool) Task {
-	return p.site.leaving("permits/abandon", p.keys(p.names.Tombstone(id)),
+	return p.site.leaving("permits/abandon", p.state.and(p.names.Tombstone(id)),
 		p.args(permitBase(id), p.n, tombstoneMillis))
 }
 
 // Renew implements Protocol.
 func (p *Permits) Renew(id string, lease time.Duration) Task {
-	return p.site.renewing("permits/renew", lease, p.keys(),
+	return p.site.renewing("permits/renew", lease, p.state,
 		p.args(permitBase(id), p.n, lease.Milliseconds()))
 }
 
@@ -229,7 +224,7 @@ func (p *Permits) ForceUnlock(holdID string) Request[bool] {
 	} else if holdID != "" {
 		base = permitBase(holdID)
 	}
-	return p.site.forcing("permits/force_unlock", holdID, p.keys(), p.args(base))
+	return p.site.forcing("permits/force_unlock", holdID, p.state, p.args(base))
 }
 
 // Inspect implements Protocol.
@@ -278,11 +273,7 @@ func counts[T any](q *asked[Counted], convert func(Counted) T) Request[T] {
 func (p *Permits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
 
 func (p *Permits) inspect(holds bool) *asked[Counted] {
-	with := 0
-	if holds {
-		with = 1
-	}
-	return looking(p.site, "permits/inspect", p.keys(), p.args(with), readCounted)
+	return looking(p.site, "permits/inspect", p.state, p.args(flag(holds)), readCounted)
 }
 
 // readCounted reads the reply of permits/inspect.
@@ -344,12 +335,12 @@ func (p *Permits) SetPermits(op Op, n int) Request[bool] {
 }
 
 func (s *semaphore) change(script string, op Op, n int, read func(wire.Answer) (bool, error)) Request[bool] {
-	return looking(s.site, script, s.keys(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), read)
+	return looking(s.site, script, s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), read)
 }
 
 // UndoAdd implements PermitCounter.
 func (p *Permits) UndoAdd(op Op) Task {
-	return p.site.about("permits/undo", p.keys(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
+	return p.site.about("permits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
 }
 
 // counts returns the arguments of a script that changes the number of permits.

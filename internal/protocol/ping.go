@@ -12,20 +12,13 @@ import (
 // Ping asks a server whether it grants locks, by a key of it; with asLock, also whether the user may
 // acquire a free Lock.
 func (s *Site) Ping(key string, asLock bool) Request[Entered] {
-	writes, acquires := "0", "0"
-	if s.acks() {
-		writes = "1"
-	}
-	if asLock {
-		acquires = "1"
-	}
-	return s.entering("lock/ping", []string{key, key + ":lock"}, []any{writes, acquires})
+	return s.entering("lock/ping", []string{key, key + ":lock"}, []any{flag(s.acks()), flag(asLock)})
 }
 
 // PingKeys returns a key of each master that may have locks with a prefix, in the order of the masters;
 // empty: none was found for it.
 func (s *Site) PingKeys(ctx context.Context, prefix string, masters []wire.Master, within time.Duration) ([]string, error) {
-	key := func(i int) string { return suffixed(prefix+"rlock:ping"+strconv.Itoa(i), "rlock:ping") }
+	key := func(i int) string { return suffixed(prefix+"rlock:ping"+strconv.Itoa(i), "rlock:ping", "") }
 	keys := make([]string, len(masters))
 	if len(masters) == 1 {
 		keys[0] = key(0)

@@ -13,7 +13,7 @@ var _ Protocol = (*Places)(nil)
 type Places struct {
 	located
 	eachWaits
-	state   []string // keys: see scripts/shared/places.lua
+	state   keys // see scripts/shared/places.lua
 	channel string
 	members int
 }
@@ -25,20 +25,13 @@ func NewPlaces(site *Site, names *Names, members int) *Places {
 	return &Places{located: located{site, names}, state: []string{base, base + ":places"}, channel: base + ":changed", members: members}
 }
 
-// keys returns the keys of the state, and more.
-func (p *Places) keys(more ...string) []string { return append(p.state[:2:2], more...) }
-
 // Enter implements Protocol.
 func (p *Places) Enter(e *Acquire) Request[Entered] {
-	waits := 0
-	if e.Wait {
-		waits = 1
-	}
 	// A waiter looks each third of a waiter lease. But it does not lose its place sooner
 	// than it would when it has entered: the others may rely on it.
 	wait := max(e.Lease, p.site.WaiterLease)
-	q := p.site.entering("places/enter", p.keys(p.names.Tombstone(e.ID), p.site.clock(p.names)),
-		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), waits, p.members, p.channel, p.site.how()}).draw(p.names)
+	q := p.site.entering("places/enter", p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
+		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), flag(e.Wait), p.members, p.channel, p.site.how()}).draw(p.names)
 	q.read = readPlaced
 	return q
 }
@@ -63,32 +56,32 @@ func readPlaced(a wire.Answer) (Entered, error) {
 
 // Release implements Protocol.
 func (p *Places) Release(id string, n int) Task {
-	return p.site.releasing("places/release", n, p.keys(), []any{id, p.channel, p.site.how()})
+	return p.site.releasing("places/release", n, p.state, []any{id, p.channel, p.site.how()})
 }
 
 // Abandon implements Protocol.
 func (p *Places) Abandon(id string, late bool) Task {
-	return p.site.leaving("places/abandon", p.keys(p.names.Tombstone(id)), []any{id, keep(late), p.channel, p.site.how()})
+	return p.site.leaving("places/abandon", p.state.and(p.names.Tombstone(id)), []any{id, keep(late), p.channel, p.site.how()})
 }
 
 // Renew implements Protocol.
 func (p *Places) Renew(id string, lease time.Duration) Task {
-	return p.site.renewing("places/renew", lease, p.keys(), []any{id, lease.Milliseconds()})
+	return p.site.renewing("places/renew", lease, p.state, []any{id, lease.Milliseconds()})
 }
 
 // ForceUnlock implements Protocol.
 func (p *Places) ForceUnlock(holdID string) Request[bool] {
-	return p.site.forcing("places/force_unlock", holdID, p.keys(), []any{holdID, p.channel, p.site.how()})
+	return p.site.forcing("places/force_unlock", holdID, p.state, []any{holdID, p.channel, p.site.how()})
 }
 
 // Inspect implements Protocol.
 func (p *Places) Inspect() Request[State] {
-	return looking(p.site, "places/inspect", p.keys(), nil, readState)
+	return looking(p.site, "places/inspect", p.state, nil, readState)
 }
 
 // Probe implements Protocol.
 func (p *Places) Probe(id string) Request[Probed] {
-	return looking(p.site, "places/probe", p.keys(), []any{id}, readProbed)
+	return looking(p.site, "places/probe", p.state, []any{id}, readProbed)
 }
 
 // Inside is how many are still in a generation.
@@ -99,7 +92,7 @@ type Inside struct {
 
 // Left asks how many are still in the generation with a token.
 func (p *Places) Left(generation int64) Request[Inside] {
-	return looking(p.site, "places/left", p.keys(), []any{generation, p.channel, p.site.how()}, func(a wire.Answer) (Inside, error) {
+	return looking(p.site, "places/left", p.state, []any{generation, p.channel, p.site.how()}, func(a wire.Answer) (Inside, error) {
 		n, rest, _, err := a.Pair()
 		return Inside{n, millis(rest)}, err
 	})

@@ -20,7 +20,7 @@ type Queued struct {
 	eachWaits
 	kind  string // its ID
 	mode  string
-	state []string // keys: see scripts/shared/queuekeys.lua
+	state keys // see scripts/shared/queuekeys.lua
 	// rivals are the keys of other types of this name, of which none may be held.
 	rivals   []string
 	channels string // prefix of the channels of clients with waiters
@@ -87,11 +87,6 @@ func queuedAt(site *Site, names *Names, kind, what, mode string) *Queued {
 	}
 }
 
-// keys returns the keys of the state, and more.
-func (q *Queued) keys(more ...string) []string {
-	return append(q.state[:len(q.state):len(q.state)], more...)
-}
-
 // hold returns the keys of the state that an existing hold needs. While a cluster moves
 // their slot, a request fails if one of its keys does not exist, and the queue rarely does.
 func (q *Queued) hold() []string { return q.state[:2:2] }
@@ -112,11 +107,7 @@ func (q *Queued) term() int64 { return q.site.WaiterLease.Milliseconds() }
 
 // Enter implements Protocol.
 func (q *Queued) Enter(e *Acquire) Request[Entered] {
-	wait := 0
-	if e.Wait {
-		wait = 1
-	}
-	args := q.announcing(e.ID, e.Lease.Milliseconds(), q.mode, q.term(), e.Outer, wait, int64(e.Priority)*q.worth)
+	args := q.announcing(e.ID, e.Lease.Milliseconds(), q.mode, q.term(), e.Outer, flag(e.Wait), int64(e.Priority)*q.worth)
 	if q.news != "" {
 		args = append(args, e.Value)
 	}
@@ -144,7 +135,7 @@ func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Re
 
 // Release implements Protocol.
 func (q *Queued) Release(id string, n int) Task {
-	return q.site.releasing("queue/release", n, q.keys(),
+	return q.site.releasing("queue/release", n, q.state,
 		q.announcing(id, n, q.mode, q.term()))
 }
 
@@ -155,13 +146,13 @@ func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
 // ReleaseTo implements Succession.
 func (q *Queued) ReleaseTo(id string, to Heir) Request[Released] {
 	return q.site.releasingTo("queue/release_to",
-		append(q.keys(q.site.clock(q.names), q.tombstone(to.ID)), q.rivals...),
+		append(q.state.and(q.site.clock(q.names), q.tombstone(to.ID)), q.rivals...),
 		q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term())).draw(q.names)
 }
 
 // Abandon implements Protocol.
 func (q *Queued) Abandon(id string, late bool) Task {
-	return q.site.leaving("queue/abandon", q.keys(q.tombstone(id)),
+	return q.site.leaving("queue/abandon", q.state.and(q.tombstone(id)),
 		q.announcing(id, keep(late), q.mode, q.term()))
 }
 
@@ -172,13 +163,13 @@ func (q *Queued) Renew(id string, lease time.Duration) Task {
 
 // ForceUnlock implements Protocol. Live waiters keep their places.
 func (q *Queued) ForceUnlock(holdID string) Request[bool] {
-	return q.site.forcing("queue/force_unlock", holdID, q.keys(),
+	return q.site.forcing("queue/force_unlock", holdID, q.state,
 		q.announcing(holdID, q.mode, q.term()))
 }
 
 // Inspect implements Protocol. It shows both sides.
 func (q *Queued) Inspect() Request[State] {
-	return looking(q.site, "queue/inspect", q.keys(), nil, readState)
+	return looking(q.site, "queue/inspect", q.state, nil, readState)
 }
 
 // Probe implements Protocol.

@@ -38,10 +38,7 @@ func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 	if e.Leads && l.turns() && e.Outer == "" {
 		ms = l.site.WaiterLease.Milliseconds()
 	}
-	if e.Placed {
-		had = 1
-	}
-	return ms, had
+	return ms, flag(e.Placed)
 }
 
 // ForceUnlock implements Protocol.

@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -79,12 +78,7 @@ const RecordTTL = 10 * time.Minute
 var ErrOverflow = errors.New("more permits than a semaphore can have")
 
 // record is the key of the record of a page for one object.
-func (n *Names) record(page string) string {
-	if strings.Contains(n.Lock, "{") {
-		return n.Lock + ":rlock:op:" + page
-	}
-	return "{" + n.Lock + "}:rlock:op:" + page
-}
+func (n *Names) record(page string) string { return suffixed(n.Lock, "rlock:op:", page) }
 
 // putWords makes the keys and arguments of a request for an operation: the key of the number, and more, of which
 // those that are nil are none.

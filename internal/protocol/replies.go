@@ -100,6 +100,14 @@ func readStood(a wire.Answer) (Entered, error) {
 	return e, err
 }
 
+// flag is how scripts are told yes or no.
+func flag(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
 func millis(n int64) time.Duration {
 	return time.Duration(min(n, longestRest.Milliseconds())) * time.Millisecond
 }
