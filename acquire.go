@@ -158,12 +158,7 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 // what that operation has, or that this has had no answer for so long.
 func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 	began := a.core.c.env.Clock.Now()
-	if a.Wait {
-		err = ops.Take(ctx, a.core.c.closing)
-	} else {
-		err = ops.TakeUnlessEntering(ctx, a.core.c.closing)
-	}
-	switch err {
+	switch err = ops.Take(ctx, a.core.c.closing, !a.Wait); err {
 	case oplock.ErrEntering:
 		err = because(ErrNotAcquired, err)
 	case oplock.ErrClosing:

@@ -26,11 +26,6 @@ type waiter struct {
 	unlessEntering bool
 }
 
-// Take waits until no other operation is under way; Give lets the next one begin.
-func (t *Lock) Take(ctx context.Context, closing <-chan struct{}) error {
-	return t.wait(ctx, closing, false)
-}
-
 // TakeWithin is Take with a bound, for which most calls need no timer. A shutdown of the
 // client does not end it: it is for Unlock.
 func (t *Lock) TakeWithin(ctx context.Context, d time.Duration) error {
@@ -39,13 +34,7 @@ func (t *Lock) TakeWithin(ctx context.Context, d time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return t.Take(ctx, nil)
-}
-
-// TakeUnlessEntering is Take for a caller that does not wait for the lock: it fails if
-// another operation of the owner waits for the lock, or begins to.
-func (t *Lock) TakeUnlessEntering(ctx context.Context, closing <-chan struct{}) error {
-	return t.wait(ctx, closing, true)
+	return t.Take(ctx, nil, false)
 }
 
 // TryTake takes it if nobody has it.
@@ -101,7 +90,9 @@ func (t *Lock) decideLocked(at *list.Element, err error) {
 	close(w.decided)
 }
 
-func (t *Lock) wait(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
+// Take waits until no other operation is under way; Give lets the next one begin. unlessEntering is for a caller that
+// does not wait for the lock: it fails if another operation of the owner waits for the lock, or begins to.
+func (t *Lock) Take(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
 	t.mu.Lock()
 	if !t.taken {
 		t.taken = true

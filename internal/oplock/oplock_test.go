@@ -24,7 +24,7 @@ func TestOperationsAreAdmittedInOrder(t *testing.T) {
 			var ctx context.Context
 			ctx, stop[i] = context.WithCancel(t.Context())
 			go func() {
-				err := ops.Take(ctx, nil)
+				err := ops.Take(ctx, nil, false)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -60,19 +60,15 @@ func TestOperationsThatDoNotWaitAreRefused(t *testing.T) {
 		ops.TryTake()
 		errs := make([]error, 4)
 		for i := range errs {
-			take := ops.Take
-			if i%2 == 0 {
-				take = ops.TakeUnlessEntering
-			}
 			go func() {
 				errs[i] = ErrClosing // not decided
-				errs[i] = take(t.Context(), nil)
+				errs[i] = ops.Take(t.Context(), nil, i%2 == 0)
 			}()
 			synctest.Wait()
 		}
 		ops.SetEntering(true)
 		synctest.Wait()
-		if err := ops.TakeUnlessEntering(t.Context(), nil); !errors.Is(err, ErrEntering) {
+		if err := ops.Take(t.Context(), nil, true); !errors.Is(err, ErrEntering) {
 			t.Errorf("one that comes later: %v", err)
 		}
 		for i, err := range errs {
@@ -105,7 +101,7 @@ func TestOperationsThatStopWaitingLoseNothing(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(20))*time.Microsecond)
-				if ops.Take(ctx, nil) == nil {
+				if ops.Take(ctx, nil, false) == nil {
 					if inside++; inside != 1 {
 						t.Errorf("%d are inside", inside)
 					}
