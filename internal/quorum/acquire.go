@@ -69,7 +69,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		t.first = t.foremost()
 	}
 	if t.vote(ctx) {
-		t.ballot.votes.won(t.tally.token, t.tally.got, t.clock.Now(), t.prompt(0))
+		t.ballot.won(t.tally.token, t.tally.got, t.clock.Now(), t.prompt(0))
 		t.cfg.Ballots.add(t.ID, t.ballot)
 		won := outcome(protocol.Entered{Verdict: protocol.Granted, Token: t.tally.token})
 		won.Unsure = true
@@ -77,7 +77,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	}
 	// Others may have seen enough votes to take them for a hold, even if some were not
 	// read here.
-	_, given := t.ballot.papers.given()
+	_, given := t.ballot.given()
 	t.giveBack(ctx, t.blocks(given))
 	if rest, _ := t.tally.rest(); rest == 0 {
 		t.missLost()
@@ -287,12 +287,7 @@ func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 			return t.guarded(i, true, same)
 		},
 		read:   readAcquire,
-		papers: &t.ballot.papers,
-		heard: func(r reply) {
-			if r.err == nil && r.says == granted {
-				t.ballot.votes.granted(r, t.clock.Now(), t.prompt(r.usual))
-			}
-		},
+		ballot: t.ballot,
 	})
 }
 

@@ -22,7 +22,6 @@ type fanout struct {
 
 	all []ask // what was asked last
 
-	late  func(reply)        // gets a reply that comes after end; nil: it is dropped
 	alarm <-chan time.Time   // nil: none
 	rang  func() (over bool) // called by collect when alarm fires
 
@@ -62,13 +61,8 @@ func (f *fanout) end() {
 	if f.quit != nil {
 		close(f.quit)
 	}
-	rest, parked := f.replies[f.taken:], f.parked
+	parked := f.parked
 	f.mu.Unlock()
-	if f.late != nil {
-		for _, r := range rest {
-			f.late(r)
-		}
-	}
 	for _, p := range parked {
 		if p.Withdraw() {
 			p.answer(reply{err: wire.ErrTooLate})
@@ -86,17 +80,15 @@ type question struct {
 	// read reads the answer.
 	read func(wire.Answer) (reply, error)
 
-	papers   *papers // of the hold that the question asks votes for; nil: it asks for none
+	ballot   *ballot // of the hold that the question asks votes for; nil: it asks for none
+	era      int     // of that, when the question was asked
 	raisedTo int64   // of a RAISE
-	// heard is called with each answer, also after end, before the papers are told: what a
-	// release to that node has to know, which may only wait for this. nil: nothing.
-	heard func(reply)
 
-	// back are the papers of the hold whose votes are taken back; nil: none are. Then request
+	// back is the ballot of the hold whose votes are taken back; nil: none are. Then request
 	// is not used, but release, when earlier requests to the node are answered, or have not
 	// been for a while. A node that turns out not to have voted is not asked, and counts as
 	// saying nothing.
-	back    *papers
+	back    *ballot
 	release func(i int, stray bool) *wire.Request
 	// rest returns what a node is asked after that request if it had no vote; nil: nothing.
 	rest func(i int, req *wire.Request) *wire.Request
@@ -113,10 +105,10 @@ type ask struct {
 	node int
 	req  *wire.Request
 
-	sent   time.Time
-	papers *papers // that have been told that the node is asked
-	again  bool    // it is asked for the rest, after
-	said   reply   // this, which is what counts
+	sent  time.Time
+	noted bool  // in the ballot: that the node is asked
+	again bool  // it is asked for the rest, after
+	said  reply // this, which is what counts
 }
 
 // ask asks nodes side by side, and returns how many. Their replies come within the node
@@ -296,15 +288,15 @@ func (a *ask) sendReady() {
 func (a *ask) Timeout() time.Duration { return a.f.l.cfg.NodeTimeout }
 
 // Wanted implements wire.Errand.
-func (a *ask) Wanted() bool { return a.papers == nil || a.papers.wanted() }
+func (a *ask) Wanted() bool { return !a.noted || a.q.ballot.wanted() }
 
 // Request implements wire.Errand.
 func (a *ask) Request() (*wire.Request, error) {
-	if p := a.q.papers; p != nil {
-		if !p.ask(a.node) {
+	if b := a.q.ballot; b != nil {
+		if !b.ask(a.node) {
 			return nil, wire.ErrTooLate
 		}
-		a.papers = p
+		a.noted = true
 	}
 	a.sent = a.f.l.clock.Now()
 	return a.req, nil
@@ -317,9 +309,6 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 	if !a.sent.IsZero() {
 		got.usual = time.Duration(l.nodes[a.node].took.Swap(int64(l.clock.Now().Sub(a.sent))))
 	}
-	if a.q.heard != nil {
-		a.q.heard(got)
-	}
 	if a.q.rest != nil && !a.again && got.err == nil && got.says != released {
 		if rest := a.q.rest(a.node, a.req); rest != nil {
 			a.again, a.said = true, got
@@ -327,8 +316,8 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 			return
 		}
 	}
-	if a.papers != nil {
-		a.papers.answered(a.node, got)
+	if a.noted {
+		a.q.ballot.answered(&got, a.q.era, l.clock.Now(), l.prompt(got.usual))
 	}
 	a.answer(got)
 }
@@ -355,9 +344,6 @@ func (f *fanout) deliver(got reply) {
 	f.mu.Lock()
 	if f.ended {
 		f.mu.Unlock()
-		if f.late != nil {
-			f.late(got)
-		}
 		return
 	}
 	f.replies = append(f.replies, got)

@@ -10,18 +10,15 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// round is one round in which the nodes are asked to renew their votes for a hold; see
-// renewTally for what counts.
+// round is one round in which the nodes are asked to renew their votes for a hold.
 //
 // Why no other owner can have had the lock since the last confirmation, if so many votes have lasted that
 // the other nodes are no quorum: any other hold has one of these votes in its way. There the
 // other vote ended before this one was granted, or began after the node answered. If it
 // ended before, it also ended before the confirmation. A vote outlives the hold that relies
 // on it, so the other hold was over: its vote was taken back, or its deadline had passed.
-// So what matters is when a vote was granted, not when the client heard of it. A renewal
-// that was sent before the confirmation may reach a node late, after another hold has had
-// its vote and the lock. If its reply is late too, only the node can tell: see votes.lasted.
-// The same is true of an acquire. The first confirmation of a hold is the grant of its quorum.
+// A renewal or an acquire that was sent before the confirmation may reach a node late, after another hold
+// has had its vote and the lock. If its reply is late too, only the node can tell: the vote is untold.
 //
 // A vote that was granted anew makes up for one that was lost, but it does not confirm what was before it. So a
 // round that has a quorum only with such votes begins no new era: if it did, the gap in which another owner may
@@ -51,7 +48,7 @@ type sending struct {
 
 func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
 	n := &round{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: newRenewTally(l.size)}
-	n.stamps, n.era = b.votes.renews(lease)
+	n.stamps, n.era = b.renews(lease)
 	return n
 }
 
@@ -65,21 +62,10 @@ func (n *round) request(i int) (*wire.Request, error) {
 }
 
 // count counts a node's reply to the request of that time, and reports whether it decides the
-// round. From later replies it only notes votes that were granted anew.
+// round.
 func (n *round) count(r reply, sent time.Time) (decides bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	votes := &n.ballot.votes
-	if r.err == nil && r.says == fresh && votes.knows(r.node, r.stamp) {
-		r.says = continuous
-	}
-	if r.err == nil && r.says == continuous && !votes.lasted(r.node, n.clock.Now().Add(-r.age)) {
-		r.says = fresh
-	}
-	granted := anew
-	if r.err == nil && r.says == fresh {
-		granted = votes.fresh(r, n.clock.Now(), n.era)
-	}
 	if n.decided.Load() {
 		return false
 	}
@@ -87,14 +73,14 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	case n.overwritten(r.err):
 		n.tally.overwritten(r.node, r.err)
 	case r.err != nil:
-		n.tally.unanswered(r.node, votes.hasVotedAnew(r.node), r.err)
+		n.tally.unanswered(r.node, n.ballot.silent(r.node) == anew, r.err)
 	case r.says == continuous:
-		n.tally.lasted(r.node, votes.age(r.node))
+		n.tally.lasted(r.node, r.seen)
 		if n.sent.IsZero() || sent.Before(n.sent) {
 			n.sent = sent
 		}
 	case r.says == fresh:
-		n.tally.granted(r.node, granted)
+		n.tally.granted(r.node, r.seen)
 	default:
 		n.tally.gone(r.node, r.says == busy)
 	}
@@ -115,7 +101,7 @@ func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	defer n.mu.Unlock()
 	switch n.tally.verdict() {
 	case yes:
-		n.ballot.votes.confirm(n.clock.Now(), n.began, n.prompt(0), n.era)
+		n.ballot.confirm(n.clock.Now(), n.began, n.prompt(0), n.era)
 		return outcome(protocol.Done), false
 	case doubtful:
 		got = outcome(protocol.Done)
@@ -133,7 +119,7 @@ func (l *Lock) Reenter(id string, lease time.Duration, entries int, _ bool) prot
 	return request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
 		got := l.renew(ctx, id, lease)
 		if b := l.cfg.Ballots.of(id); b != nil && got.Err == nil && got.Outcome == protocol.Done {
-			b.votes.counts(entries)
+			b.counts(entries)
 		}
 		return got
 	}}
@@ -172,8 +158,7 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 	n := l.newRound(b, id, lease)
 	f := l.fanout().decides()
 	defer f.end()
-	f.late = func(r reply) { n.count(r, time.Time{}) }
-	f.ask(ctx, question{request: n.request, read: readRenew, papers: &b.papers})
+	f.ask(ctx, question{request: n.request, read: readRenew, ballot: b, era: n.era})
 	err := f.collect(ctx, func(r reply) (over bool) {
 		if !n.count(r, time.Time{}) {
 			return false
@@ -210,13 +195,6 @@ func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) 
 	l.quarantine.whenReady(begin)
 }
 
-// rounds are the watchdog's renewals of one hold.
-type rounds struct {
-	mu      sync.Mutex // guards the rest, and the errands
-	latest  *round
-	errands []errand // by node; nil: none yet
-}
-
 // errand asks a node to renew its vote for a hold. There is one for each hold and node, so a
 // hold waits only once for a slow node, and is not sent again before that has answered. It
 // implements wire.Errand.
@@ -225,9 +203,9 @@ type errand struct {
 	ballot *ballot
 	node   int
 
+	// Guarded by the mutex of the ballot.
 	state errandState
 	round *round // the current or the last one
-	asked bool
 }
 
 type errandState int
@@ -235,42 +213,43 @@ type errandState int
 const (
 	errandIdle   errandState = iota
 	errandQueued             // in the lane: it is sent for the round that is current then
-	errandSent
+	errandSent               // or about to be
+	errandNoted              // and in the ballot
 )
 
 // begin begins a round, unless one is under way. That one will end, because each errand
 // does, though it may have to wait in its lane.
 func (n *round) begin() {
-	rs := &n.ballot.rounds
-	rs.mu.Lock()
-	if rs.latest != nil && !rs.latest.decided.Load() {
-		rs.mu.Unlock()
+	b := n.ballot
+	b.mu.Lock()
+	if b.latest != nil && !b.latest.decided.Load() {
+		b.mu.Unlock()
 		return
 	}
-	rs.latest = n
-	if rs.errands == nil {
-		rs.errands = make([]errand, n.n)
-		for i := range rs.errands {
-			rs.errands[i] = errand{l: n.Lock, ballot: n.ballot, node: i}
+	b.latest = n
+	if b.errands == nil {
+		b.errands = make([]errand, n.n)
+		for i := range b.errands {
+			b.errands[i] = errand{l: n.Lock, ballot: n.ballot, node: i}
 		}
 	}
 	lost := n.lost()
 	var idle, silent []int
-	for i := range rs.errands {
-		e := &rs.errands[i]
+	for i := range b.errands {
+		e := &b.errands[i]
 		switch {
 		case e.state == errandQueued:
 			e.round = n
-		case e.state == errandSent || lost[i]:
+		case e.state != errandIdle || lost[i]:
 			silent = append(silent, i)
 		default:
 			e.state, e.round = errandQueued, n
 			idle = append(idle, i)
 		}
 	}
-	rs.mu.Unlock()
+	b.mu.Unlock()
 	for _, i := range idle {
-		n.sends.Lanes.Put(n.nodes[i].Wire, &rs.errands[i])
+		n.sends.Lanes.Put(n.nodes[i].Wire, &b.errands[i])
 	}
 	for _, i := range silent {
 		n.note(reply{node: i, err: errUnanswered}, time.Time{})
@@ -314,35 +293,33 @@ func (n *round) note(r reply, sent time.Time) {
 func (e *errand) Timeout() time.Duration { return e.l.cfg.NodeTimeout }
 
 // Wanted implements wire.Errand.
-func (e *errand) Wanted() bool { return e.ballot.papers.wanted() }
+func (e *errand) Wanted() bool { return e.ballot.wanted() }
 
 // Request implements wire.Errand.
 func (e *errand) Request() (*wire.Request, error) {
-	rs := &e.ballot.rounds
-	rs.mu.Lock()
+	e.ballot.mu.Lock()
 	e.state = errandSent
 	n := e.round
-	rs.mu.Unlock()
+	e.ballot.mu.Unlock()
 	// A vote must not be lengthened for a hold that was lost while it waited here.
-	if !n.sends.GoesOn() || !e.ballot.papers.ask(e.node) {
+	if !n.sends.GoesOn() || !e.ballot.ask(e.node) {
 		return nil, wire.ErrTooLate
 	}
-	rs.mu.Lock()
-	e.asked = true
-	rs.mu.Unlock()
+	e.ballot.mu.Lock()
+	e.state = errandNoted
+	e.ballot.mu.Unlock()
 	return n.request(e.node)
 }
 
 // Answered implements wire.Errand.
 func (e *errand) Answered(sent time.Time, a wire.Answer) {
-	rs := &e.ballot.rounds
-	rs.mu.Lock()
-	n, asked := e.round, e.asked
-	e.state, e.round, e.asked = errandIdle, nil, false
-	rs.mu.Unlock()
+	e.ballot.mu.Lock()
+	n, noted := e.round, e.state == errandNoted
+	e.state, e.round = errandIdle, nil
+	e.ballot.mu.Unlock()
 	got := e.l.read(e.node, a, readRenew)
-	if asked {
-		e.ballot.papers.answered(e.node, got)
+	if noted {
+		e.ballot.answered(&got, n.era, e.l.clock.Now(), 0)
 	}
 	n.note(got, sent)
 }

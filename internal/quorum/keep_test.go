@@ -236,33 +236,49 @@ func TestNothingIsSentForAHoldThatIsOver(t *testing.T) {
 	}
 }
 
+// newVotes are those for a hold with token 7, which two of three nodes have granted.
+func newVotes(start time.Time, grace time.Duration) *ballot {
+	b := (&Lock{size: size{3, 2}}).newBallot(lease)
+	b.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {}}, start, grace)
+	return b
+}
+
+// hears has the client hear of a reply to a request of some era.
+func (b *ballot) hears(r reply, era int, now time.Time) reply {
+	b.ask(r.node)
+	b.answered(&r, era, now, promptFloor)
+	return r
+}
+
 // A renewal of before a confirmation may come late to a node: the vote that it brings is
 // not of before, although the client hears of it in a later round.
 func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	t.Parallel()
-	v := (&Lock{size: size{3, 2}}).newBallot(lease)
 	start := time.Now()
-	v.votes.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}}, start, 0)
-	_, before := v.votes.renews(lease)
-	v.votes.confirm(start, start, 0, before)
-	v.votes.fresh(reply{node: 2, stamp: "9:9"}, start, before) // sent before the confirmation, heard of after it
-	if v.votes.hasVotedAnew(2) {
+	b := newVotes(start, 0)
+	finds := func(node int, granted time.Time) reply {
+		now := start.Add(time.Hour)
+		return b.hears(reply{node: node, says: continuous, stamp: b.votes[node].stamp, age: now.Sub(granted)}, b.era, now)
+	}
+	_, before := b.renews(lease)
+	b.confirm(start, start, 0, before)
+	b.hears(reply{node: 2, says: fresh, stamp: "9:9"}, before, start) // sent before the confirmation, heard of after it
+	if b.silent(2) != silent {
 		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
 	}
-	if v.votes.lasted(2, start.Add(time.Millisecond)) {
-		t.Error("it was granted after the confirmation")
+	if r := finds(2, start.Add(time.Millisecond)); r.says != fresh || r.seen != anew {
+		t.Errorf("it was granted after the confirmation: %+v", r)
 	}
-	if !v.votes.lasted(2, start.Add(time.Millisecond)) {
-		t.Error("known since an earlier round, it counts")
+	if r := finds(2, start.Add(time.Millisecond)); r.says != continuous || r.seen != anew {
+		t.Errorf("known since an earlier round, it counts: %+v", r)
 	}
-	v.votes.fresh(reply{node: 1, stamp: "8:8"}, start, before)
-	if !v.votes.lasted(1, start.Add(-time.Millisecond)) {
-		t.Error("it was granted before the confirmation")
+	b.hears(reply{node: 1, says: fresh, stamp: "9:8"}, before, start)
+	if r := finds(1, start.Add(-time.Millisecond)); r.says != continuous || r.seen != kept {
+		t.Errorf("it was granted before the confirmation: %+v", r)
 	}
-	_, now := v.votes.renews(lease)
-	v.votes.fresh(reply{node: 0, stamp: "9:9"}, start, now)
-	if !v.votes.hasVotedAnew(0) || !v.votes.lasted(0, start.Add(time.Hour)) {
-		t.Error("a vote of this era is forgotten until the next confirmation")
+	b.hears(reply{node: 0, says: fresh, stamp: "9:9"}, b.era, start)
+	if r := finds(0, start.Add(time.Minute)); b.silent(0) != anew || r.says != continuous || r.seen != anew {
+		t.Errorf("a vote of this era is forgotten until the next confirmation: %+v", r)
 	}
 }
 
@@ -321,14 +337,13 @@ func TestRenewalTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
 		granted time.Duration // after the hold has begun
 		counts  bool
 	}{{50 * time.Millisecond, true}, {time.Second, false}} {
-		v := &(&Lock{size: size{3, 2}}).newBallot(lease).votes
-		v.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {}}, start, promptFloor)
-		v.granted(late, start.Add(time.Minute), promptFloor)
+		v, now := newVotes(start, promptFloor), start.Add(time.Minute)
+		v.hears(late, 0, now)
 		if v.old(2) || !v.old(1) {
 			t.Error("it is not known whether it is as old as the hold")
 		}
-		if got := v.lasted(2, start.Add(c.granted)); got != c.counts {
-			t.Errorf("granted after %v: %v", c.granted, got)
+		if r := v.hears(reply{node: 2, says: continuous, stamp: "9:9", age: time.Minute - c.granted}, 0, now); (r.says == continuous) != c.counts {
+			t.Errorf("granted after %v: %+v", c.granted, r)
 		}
 	}
 }
@@ -456,7 +471,7 @@ func TestReleaseTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
 	id, arrive := h.late(false, 1000)
 	clock.by.Store(int64(time.Minute))
 	arrive()
-	if v := &h.cfg.Ballots.of(id).votes; v.old(3) || v.old(4) {
+	if v := h.cfg.Ballots.of(id); v.old(3) || v.old(4) {
 		t.Fatal("the replies were not late")
 	}
 	clock.by.Store(-int64(time.Minute)) // so that the votes were granted in time
@@ -480,7 +495,7 @@ func TestRenewalBeforeTheReplyToTheAcquire(t *testing.T) {
 			}
 			arrive()
 			for i := range h.nodes {
-				if !h.cfg.Ballots.of(id).votes.old(i) {
+				if !h.cfg.Ballots.of(id).old(i) {
 					t.Errorf("the vote of node %d counts as younger than the hold", i+1)
 				}
 			}
@@ -501,39 +516,38 @@ func TestAgeOfAVote(t *testing.T) {
 	soon, later := start.Add(promptFloor), start.Add(time.Minute)
 	for _, c := range []struct {
 		name string
-		hear func(v *votes)
+		hear func(v *ballot)
 		told time.Time // when the vote was granted that the release takes back,
 		by   string    // and its stamp; "": the node was not to tell
 		old  bool
 	}{
-		{"granted with the hold", func(v *votes) { v.granted(first, soon, promptFloor) }, time.Time{}, "", true},
-		{"granted with the hold, the clock of the node jumps", func(v *votes) { v.granted(first, soon, promptFloor) }, later, "9:1", true},
-		{"granted with the hold, and again by a late copy", func(v *votes) { v.granted(first, soon, promptFloor) }, later, "9:2", false},
-		{"heard late", func(v *votes) { v.granted(first, later, promptFloor) }, soon, "9:1", true},
-		{"granted late", func(v *votes) { v.granted(first, later, promptFloor) }, later, "9:1", false},
-		{"never heard", func(*votes) {}, soon, "9:1", true},
-		{"never heard, granted late", func(*votes) {}, later, "9:1", false},
-		{"anew", func(v *votes) {
-			v.granted(first, soon, promptFloor)
-			v.fresh(reply{node: 2, stamp: "9:2"}, start, 0)
+		{"granted with the hold", func(v *ballot) { v.hears(first, 0, soon) }, time.Time{}, "", true},
+		{"granted with the hold, the clock of the node jumps", func(v *ballot) { v.hears(first, 0, soon) }, later, "9:1", true},
+		{"granted with the hold, and again by a late copy", func(v *ballot) { v.hears(first, 0, soon) }, later, "9:2", false},
+		{"heard late", func(v *ballot) { v.hears(first, 0, later) }, soon, "9:1", true},
+		{"granted late", func(v *ballot) { v.hears(first, 0, later) }, later, "9:1", false},
+		{"never heard", func(*ballot) {}, soon, "9:1", true},
+		{"never heard, granted late", func(*ballot) {}, later, "9:1", false},
+		{"anew", func(v *ballot) {
+			v.hears(first, 0, soon)
+			v.hears(reply{node: 2, says: fresh, stamp: "9:2"}, 0, start)
 		}, later, "9:2", false},
-		{"a renewal is heard before the acquire", func(v *votes) {
-			v.fresh(reply{node: 2, stamp: "9:1"}, start, 0)
-			v.granted(first, soon, promptFloor)
+		{"a renewal is heard before the acquire", func(v *ballot) {
+			v.hears(reply{node: 2, says: fresh, stamp: "9:1"}, 0, start)
+			v.hears(first, 0, soon)
 		}, time.Time{}, "", true},
-		{"a renewal is heard before the acquire, which was late", func(v *votes) {
-			v.fresh(reply{node: 2, stamp: "9:2"}, start, 0)
-			v.granted(again, later, promptFloor)
+		{"a renewal is heard before the acquire, which was late", func(v *ballot) {
+			v.hears(reply{node: 2, says: fresh, stamp: "9:2"}, 0, start)
+			v.hears(again, 0, later)
 		}, later, "9:2", false},
 	} {
-		v := &(&Lock{size: size{3, 2}}).newBallot(lease).votes
-		v.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {}}, start, promptFloor)
+		v := newVotes(start, promptFloor)
 		c.hear(v)
 		end := start.Add(time.Hour)
 		if c.by == "" && !v.old(2) {
 			t.Errorf("%s: the release asks for the age", c.name)
 		}
-		if got := v.ended(reply{node: 2, says: released, stamp: c.by, age: end.Sub(c.told)}, end); got != c.old {
+		if got := v.ended(reply{node: 2, says: released, stamp: c.by, age: end.Sub(c.told)}, end) == kept; got != c.old {
 			t.Errorf("%s: counts as old: %v", c.name, got)
 		}
 	}
@@ -621,20 +635,22 @@ func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
 		{2 * promptFloor, "99:1", late},
 		{2 * promptFloor, "8:1", kept}, // the node has voted for nobody else
 	} {
-		v := &(&Lock{size: size{3, 2}}).newBallot(lease).votes
-		v.won(7, []grant{{stamp: "7:1", count: 7}, {stamp: "7:1", count: 7}, {}}, start, 0)
+		v := newVotes(start, 0)
+		finds := func() seen {
+			return v.hears(reply{node: 2, says: continuous, stamp: c.count}, v.era, start).seen
+		}
 		_, era := v.renews(lease)
-		v.fresh(reply{node: 2, stamp: c.count}, start.Add(c.heard), era)
+		v.hears(reply{node: 2, says: fresh, stamp: c.count}, era, start.Add(c.heard))
 		v.confirm(start.Add(time.Second), start, promptFloor, era)
-		if got := v.age(2); got != c.want || v.old(2) != (c.want == kept) {
+		if got := finds(); got != c.want || v.old(2) != (c.want == kept) {
 			t.Errorf("%+v: %v", c, got)
 		}
 		end := start.Add(time.Hour)
-		if got := v.ended(reply{node: 2, says: released, stamp: c.count, age: time.Hour - c.heard}, end); got != (c.want == kept) {
-			t.Errorf("%+v: the release takes it for as old as the confirmation: %v", c, got)
+		if got := v.ended(reply{node: 2, says: released, stamp: c.count, age: time.Hour - c.heard}, end); got != c.want {
+			t.Errorf("%+v: at the release: %v", c, got)
 		}
 		v.confirm(start.Add(time.Minute), start.Add(time.Minute), promptFloor, era+1)
-		if got := v.age(2); got != kept {
+		if got := finds(); got != kept {
 			t.Errorf("%+v: after another confirmation: %v", c, got)
 		}
 		v.confirm(end, end, 0, era) // of a round that is over

@@ -20,29 +20,26 @@ const settlePart = 4
 // others a tombstone stops late copies. If a node fails, the watchdogs repeat the release. It returns which
 // nodes are asked.
 func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) (given []bool, asked int) {
-	given, lease := b.papers.close(), b.votes.longest()
+	lease := b.close()
+	given, open := b.given()
 	all := &releases{Lock: l, id: id, tell: tell}
-	for _, may := range given {
-		if may {
-			all.open.Add(1)
-		}
-	}
+	all.open.Store(int64(open))
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
 	return given, f.ask(context.Background(), question{
 		which: func(i int) bool { return given[i] },
-		back:  &b.papers,
+		back:  b,
 		release: func(i int, stray bool) *wire.Request {
-			return all.request(i, made{token: b.votes.owes(i), stray: stray, tells: stray || !b.votes.old(i)})
+			return all.request(i, made{token: b.owes(i), stray: stray, tells: stray || !b.old(i)})
 		},
-		rest: func(i int, req *wire.Request) *wire.Request { return all.rest(b.votes.owes(i), req) },
+		rest: func(i int, req *wire.Request) *wire.Request { return all.rest(b.owes(i), req) },
 		read: readRelease,
 		settled: func(i int, req *wire.Request, err error) {
 			if err == nil {
 				all.open.Add(-1)
 				return
 			}
-			if rest := all.rest(b.votes.owes(i), req); rest != nil {
+			if rest := all.rest(b.owes(i), req); rest != nil {
 				req = rest
 			}
 			n, home := l.nodes[i], l.home()
@@ -128,7 +125,7 @@ func (l *Lock) Release(id string, entries int) protocol.Task {
 	}
 	return &task{l: l, request: request[protocol.Kept]{func(context.Context) protocol.Result[protocol.Kept] {
 		if b := l.cfg.Ballots.of(id); b != nil {
-			b.votes.counts(entries)
+			b.counts(entries)
 		}
 		return outcome(protocol.Done)
 	}}}
@@ -197,16 +194,13 @@ type leaving struct {
 // count counts the reply of a node that may have voted for the hold.
 func (n *leaving) count(r reply) {
 	n.heard = max(n.heard, r.heard)
-	votes := &n.ballot.votes
 	switch {
 	case n.overwritten(r.err) && !r.unsure:
 		n.tally.saw(r.node, gone)
 	case r.err != nil:
 		n.tally.unanswered(r.node, r.err)
-	case r.says == released && votes.ended(r, n.clock.Now()):
-		n.tally.saw(r.node, kept)
 	case r.says == released:
-		n.tally.saw(r.node, late)
+		n.tally.saw(r.node, n.ballot.ended(r, n.clock.Now()))
 	case r.unsure && r.says == busy:
 		n.tally.unanswered(r.node, errRepeatedBusy)
 	case r.unsure:
@@ -214,7 +208,7 @@ func (n *leaving) count(r reply) {
 	case r.says == busy:
 		n.tally.saw(r.node, taken)
 	default:
-		if votes.old(r.node) {
+		if n.ballot.old(r.node) {
 			n.forgot = append(n.forgot, r.node)
 		}
 		n.tally.saw(r.node, gone)
@@ -236,7 +230,7 @@ func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []b
 	n.tally.asks(f.ask(ctx, question{
 		which: func(i int) bool { return !given[i] },
 		request: func(i int) (*wire.Request, error) {
-			return all.request(i, made{token: n.ballot.votes.owes(i), tells: true}), nil
+			return all.request(i, made{token: n.ballot.owes(i), tells: true}), nil
 		},
 		read: readRelease,
 	}))

@@ -319,17 +319,19 @@ func TestReleaseThatIsCutOffGoesOn(t *testing.T) {
 
 // A request for a vote that is under way when the votes are taken back is waited for, and
 // none is sent any more.
-func TestPapersSettleBeforeVotesAreTakenBack(t *testing.T) {
+func TestRequestsSettleBeforeVotesAreTakenBack(t *testing.T) {
 	t.Parallel()
-	p := papers{nodes: make([]paper, 3)}
+	p := ballot{votes: make([]vote, 3)}
+	answered := func(b *ballot, r reply) { b.answered(&r, 0, time.Now(), 0) }
 	for i := range 3 {
 		if !p.ask(i) {
 			t.Fatal("not asked")
 		}
 	}
-	p.answered(0, reply{says: granted})
-	p.answered(1, reply{says: busy})
-	if given := p.close(); !slices.Equal(given, []bool{true, false, true}) {
+	answered(&p, reply{node: 0, says: granted})
+	answered(&p, reply{node: 1, says: busy})
+	p.close()
+	if given, n := p.given(); n != 2 || !slices.Equal(given, []bool{true, false, true}) {
 		t.Errorf("%v", given)
 	}
 	if p.ask(1) {
@@ -339,14 +341,14 @@ func TestPapersSettleBeforeVotesAreTakenBack(t *testing.T) {
 	if _, _, settled := p.settle(2, &after); settled || after != nil {
 		t.Fatal("settled before the answer")
 	}
-	p.answered(2, reply{err: wire.ErrUnreachable, unsure: true})
+	answered(&p, reply{node: 2, err: wire.ErrUnreachable, unsure: true})
 	if !slices.Equal(after, told{"true true"}) {
 		t.Errorf("%v: what was not answered may come late", after)
 	}
 	if given, stray, settled := p.settle(0, nil); !given || stray || !settled {
 		t.Error("a node that has answered needs no tombstone")
 	}
-	q := papers{nodes: make([]paper, 1)}
+	q := ballot{votes: make([]vote, 1)}
 	q.ask(0)
 	var late told
 	q.settle(0, &late)
@@ -356,7 +358,7 @@ func TestPapersSettleBeforeVotesAreTakenBack(t *testing.T) {
 	}
 	q.giveUp(0, &late)
 	q.giveUp(0, &late)
-	q.answered(0, reply{says: granted})
+	answered(&q, reply{says: granted})
 	if !slices.Equal(late, told{"true true"}) {
 		t.Errorf("%v: nobody knows what becomes of a request that is under way", late)
 	}
@@ -494,7 +496,7 @@ func TestReleaseTellsWhoListens(t *testing.T) {
 			h.quiet()
 			if stray {
 				for i := range h.nodes {
-					h.cfg.Ballots.of(id).papers.nodes[i].stray = true
+					h.cfg.Ballots.of(id).votes[i].stray = true
 				}
 			}
 			got := h.Release(id, 0).Do(bg, budget)

@@ -1,18 +1,3 @@
-// Package quorum is the protocol of a RedLock: a lock on a majority of independent masters
-// (nodes). It sends each request to all nodes at once and counts their votes. It implements
-// the interface of package protocol, and like that package it knows holds by their ids only,
-// and no owners, leases as a caller sees them, or waiters.
-//
-// The words are those of the model, model/redlock.pml. A node grants its vote to a hold
-// (ACQ). The stamp of the grant is unique, and has the new value of the lock's counter on
-// that node. The token of the hold is the highest such count of a quorum. It is written back
-// (RAISE) to the nodes that are behind. A renewal (RENEW) finds a vote CONTINUOUS, or grants
-// it anew, FRESH. A release (REL) takes votes back. It leaves a tombstone where a late copy
-// of a request could otherwise make a node vote again.
-//
-// Read in this order: tally.go and lasted.go decide, fanout.go asks, ballot.go records what each node may
-// have; acquire.go, keep.go, leave.go and look.go use all three; quarantine.go, clocks.go and
-// admit.go say which nodes may vote at all.
 package quorum
 
 import (

@@ -68,7 +68,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	h, rest := t.holder()
 	entries := 1 // the least possible, for a hold of another client
 	if b := l.cfg.Ballots.of(h.id); b != nil {
-		entries = b.votes.entered()
+		entries = b.entered()
 	}
 	return outcome(protocol.State{
 		Holders: []protocol.Holder{{HoldID: h.id, Count: entries}},
