@@ -26,7 +26,19 @@ type snippets struct {
 func newSnippets(t *testing.T) *snippets {
 	t.Helper()
 	const path = "github.com/go-rlock/rlock"
-	list := exec.Command("go", "list", "-export", "-f", "{{.ImportPath}}={{.Export}}", path, "context", "time")
+	s := &snippets{files: token.NewFileSet()}
+	s.types = compiled(t, s.files, path, "context", "time")
+	var err error
+	if s.rlock, err = s.types.Import(path); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// compiled imports packages as the compiler has left them.
+func compiled(t *testing.T, files *token.FileSet, paths ...string) types.Importer {
+	t.Helper()
+	list := exec.Command("go", append([]string{"list", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, paths...)...)
 	var failed bytes.Buffer
 	list.Stderr = &failed
 	lines, err := list.Output()
@@ -38,12 +50,7 @@ func newSnippets(t *testing.T) *snippets {
 		of, file, _ := strings.Cut(strings.TrimSpace(line), "=")
 		exports[of] = file
 	}
-	s := &snippets{files: token.NewFileSet()}
-	s.types = importer.ForCompiler(s.files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	if s.rlock, err = s.types.Import(path); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 }
 
 // errors is what the compiler says of the body of a function with some values.
