@@ -18,6 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	lua "github.com/yuin/gopher-lua"
 	"go.uber.org/goleak"
+
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // parallel is how many tests run at once. They wait most of the time, for
@@ -51,7 +53,7 @@ func MainAtMost(m *testing.M, tests int) {
 	}
 	// After some failed dials go-redis probes the server once a second, and
 	// looks whether its pool was closed only in between.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	goleak.VerifyTestMain(redistest.Run{Tests: m}, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 // childEnv names the mode in a child process.

@@ -13,8 +13,7 @@ type fatal struct{ error }
 // await repeats check until it returns nil. What it returns otherwise is the
 // state last seen, and part of the error when patience ends.
 func await(what string, check func() error) error {
-	end := time.Now().Add(patience)
-	for {
+	for began := time.Now(); ; pause(began) {
 		err := check()
 		if err == nil {
 			return nil
@@ -22,11 +21,16 @@ func await(what string, check func() error) error {
 		if f := (fatal{}); errors.As(err, &f) {
 			return fmt.Errorf("redistest: waiting for %s: %w", what, f.error)
 		}
-		if time.Now().After(end) {
+		if time.Since(began) > patience {
 			return fmt.Errorf("redistest: waited %v for %s; last seen: %w", patience, what, err)
 		}
-		time.Sleep(pollInterval)
 	}
+}
+
+// pause is between two looks of a wait that began then. A server starts in some milliseconds, a cluster in two
+// seconds, and each look costs a request or more.
+func pause(began time.Time) {
+	time.Sleep(min(max(time.Since(began)/8, 2*time.Millisecond), 50*time.Millisecond))
 }
 
 // field is the value of a line "name:value" of INFO and its like, or "".

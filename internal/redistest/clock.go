@@ -3,10 +3,12 @@ package redistest
 import (
 	_ "embed"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 )
@@ -67,17 +69,33 @@ func buildClockShim(t testing.TB) string {
 	if runtime.GOOS != "linux" {
 		missing("redistest: the clock of a server can be set on Linux only")
 	}
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
+	if _, err := exec.LookPath("gcc"); err != nil {
 		missing("redistest: gcc is not in PATH, and sets the clocks of servers; install it, for example with: apt-get install gcc libc6-dev")
 	}
-	dir := t.TempDir()
-	source, shim := filepath.Join(dir, "clockshim.c"), filepath.Join(dir, "clockshim.so")
-	if err := os.WriteFile(source, clockShim, 0o600); err != nil {
-		t.Fatalf("redistest: %v", err)
+	built, err := shimBuilt()
+	if err != nil {
+		t.Fatalf("redistest: building the clock shim: %v", err)
 	}
-	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-Wall", "-o", shim, source).CombinedOutput(); err != nil {
-		t.Fatalf("redistest: building the clock shim: %v\n%s", err, out)
+	shim := filepath.Join(t.TempDir(), "clockshim.so")
+	if err := os.WriteFile(shim, built, 0o700); err != nil {
+		t.Fatalf("redistest: %v", err)
 	}
 	return shim
 }
+
+// shimBuilt is the library: the compiler runs once for all tests of a package.
+var shimBuilt = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	source, shim := filepath.Join(dir, "clockshim.c"), filepath.Join(dir, "clockshim.so")
+	if err := os.WriteFile(source, clockShim, 0o600); err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", shim, source).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	return os.ReadFile(shim)
+})

@@ -1,11 +1,12 @@
 // Package redistest runs real redis-server processes for tests: a single
 // server, independent masters, a master with replicas, Sentinel and Cluster.
 //
-// Every process belongs to the test that started it. It listens on loopback
-// only, keeps its files in a directory of the test, and is dead, and waited
-// for, when the test and its cleanups are over. Clients handed out here are
-// closed before their servers are killed, so that a test ends without a burst
-// of reconnects.
+// Every process belongs to one test at a time. It listens on loopback only,
+// keeps its files in a directory of its own, and is dead, and waited for, when
+// the test and its cleanups are over; in packages whose TestMain runs a [Run] a
+// later test may have it first, as new. Clients handed out here are closed
+// before their servers are killed, so that a test ends without a burst of
+// reconnects.
 //
 // Redis 7.0 or newer is needed (cluster-port, enable-debug-command). A test is
 // skipped when redis-server is not installed, see [Need].

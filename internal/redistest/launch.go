@@ -213,6 +213,15 @@ func (s *Server) run(cmd redis.Cmder) error {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "redis.log") }
 
+// logEnd is where the log ends.
+func (s *Server) logEnd() int64 {
+	info, err := os.Stat(s.logPath())
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // logSince is the log from an offset on, at most its last logTail bytes.
 func (s *Server) logSince(offset int64) string {
 	b, err := os.ReadFile(s.logPath())

@@ -19,10 +19,6 @@ const (
 	// machine needs, since reaching it always fails a test.
 	patience = 30 * time.Second
 
-	// pollInterval is short because starting servers is most of the time that
-	// a test against real servers takes.
-	pollInterval = 5 * time.Millisecond
-
 	// logTail is how much of a server's log a failed test prints.
 	logTail = 4 << 10
 )
@@ -55,9 +51,14 @@ type Server struct {
 	port    int
 	busPort int // cluster bus; taken for every server, it costs nothing
 
-	mu   sync.Mutex // guards proc and ctl
-	proc *process   // nil while the server is killed
-	ctl  *redis.Client
+	ordinary bool  // as any other: another test may have it later
+	again    bool  // another test had it
+	logFrom  int64 // what comes before it in the log is of that test
+
+	mu      sync.Mutex // guards the rest
+	proc    *process   // nil while the server is killed
+	ctl     *redis.Client
+	spoiled bool // it was paused or killed
 }
 
 // Start runs a server without persistence and returns when it answers. The
@@ -65,6 +66,9 @@ type Server struct {
 // example "--maxmemory", "2mb"; they win over the defaults given here.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	if len(args) == 0 {
+		return StartMasters(t, 1)[0]
+	}
 	return startAll(t, 1, plain(args...))[0]
 }
 
@@ -72,7 +76,16 @@ func Start(t testing.TB, args ...string) *Server {
 // parallel.
 func StartMasters(t testing.TB, n int) []*Server {
 	t.Helper()
-	return startAll(t, n, plain())
+	servers := takeIdle(n)
+	for _, s := range servers {
+		s.t = t
+		t.Cleanup(s.shutdown)
+	}
+	fresh := startAll(t, n-len(servers), plain())
+	for _, s := range fresh {
+		s.ordinary = true
+	}
+	return append(servers, fresh...)
 }
 
 // Addr is the server's host:port. It stays the same across [Server.Restart].
@@ -108,6 +121,7 @@ func (s *Server) Client(edit ...func(*redis.Options)) *redis.Client {
 func (s *Server) Pause() {
 	s.t.Helper()
 	p := s.mustRun("Pause")
+	s.spoil()
 	if err := p.signal(sigStop); err != nil {
 		s.t.Fatalf("redistest: pausing %s: %v", s.Addr(), err)
 	}
@@ -136,7 +150,7 @@ func (s *Server) Resume() {
 func (s *Server) Kill() {
 	s.mu.Lock()
 	p, ctl := s.proc, s.ctl
-	s.proc, s.ctl = nil, nil
+	s.proc, s.ctl, s.spoiled = nil, nil, true
 	s.mu.Unlock()
 	if ctl != nil {
 		_ = ctl.Close()
@@ -169,14 +183,21 @@ func (s *Server) Restart() {
 	// While the server was down its port was free for any outgoing connection
 	// on this machine, so a taken port is a reason to wait, not to give up.
 	var err error
-	for end := time.Now().Add(patience); ; time.Sleep(pollInterval) {
-		if err = s.start(); !errors.Is(err, errPortTaken) || time.Now().After(end) {
+	for began := time.Now(); ; pause(began) {
+		if err = s.start(); !errors.Is(err, errPortTaken) || time.Since(began) > patience {
 			break
 		}
 	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// spoil keeps the server from being used again.
+func (s *Server) spoil() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spoiled = true
 }
 
 func (s *Server) process() *process {
@@ -202,13 +223,20 @@ func (s *Server) mustRun(verb string) *process {
 
 // shutdown runs when the test ends, after the cleanups of its clients.
 func (s *Server) shutdown() {
+	if s.keep() {
+		return
+	}
 	s.Kill()
 	if s.t.Failed() {
-		s.t.Logf("redistest: end of the log of %s:\n%s", s.Addr(), s.logSince(0))
+		s.t.Logf("redistest: end of the log of %s:\n%s", s.Addr(), s.logSince(s.logFrom))
 	}
-	// Not t.TempDir: a forked child that was saving may outlive the server for
-	// a moment and create a file while the directory is being removed.
-	if err := await("the files of "+s.Addr()+" to be removed", func() error { return os.RemoveAll(s.dir) }); err != nil {
+	if err := s.removeFiles(); err != nil {
 		s.t.Error(err)
 	}
+}
+
+// removeFiles does not leave that to t.TempDir: a forked child that was saving may outlive the server for a
+// moment and create a file while the directory is being removed.
+func (s *Server) removeFiles() error {
+	return await("the files of "+s.Addr()+" to be removed", func() error { return os.RemoveAll(s.dir) })
 }
