@@ -170,7 +170,7 @@ func TestStatsCountFailedRenewals(t *testing.T) {
 	// A renewal is due after eight hours; the lease is lost after a day.
 	after := func(what string, ok func() bool) {
 		t.Helper()
-		locktest.Eventually(t, what, func() bool { clock.Forward(time.Minute); return ok() })
+		locktest.Eventually(t, what, func() bool { clock.Forward(rlock.MaxLease / 100); return ok() })
 	}
 	after("it is renewed", func() bool { return c.Stats().Renewals > 0 })
 	if err := s.Client().Do(bg, "acl", "setuser", "default", "-pexpire", "-pttl").Err(); err != nil {

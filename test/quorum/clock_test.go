@@ -82,7 +82,7 @@ func jumpClocks(t *testing.T, nodes int, jump time.Duration, back, quarantine bo
 		if back && looks == 4 {
 			set(0)
 		}
-		time.Sleep(10 * time.Millisecond) // the pace of looking
+		time.Sleep(50 * time.Millisecond) // the pace of looking, of a dozen tests side by side
 	}
 	judge.clean(t)
 	second := judge.lock(t, two)

@@ -152,7 +152,7 @@ func letsNoSecondIn(t *testing.T, forget func(*redistest.Server), forgetful int,
 	}
 	looks := 0
 	for ; first.Err() == nil; looks++ {
-		time.Sleep(10 * time.Millisecond) // the pace of looking
+		time.Sleep(50 * time.Millisecond) // the pace of looking, of a dozen tests side by side
 		lease, err := judge.try(two)
 		if err == nil {
 			judge.unlock(lease) // a try goes on for a while, and the first may be over: judged below
@@ -298,7 +298,7 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 			judge.unlock(lease) // a try goes on for a while, and the first may be over: judged below
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // the pace of looking
+		time.Sleep(50 * time.Millisecond) // the pace of looking, of a dozen tests side by side
 	}
 	next := enter(two)
 	if took := time.Since(forgot); took < shortLease {
@@ -473,7 +473,7 @@ func failOver(t *testing.T, back bool) {
 	looks := 0
 	for ; first.Err() == nil; looks++ {
 		look()
-		time.Sleep(10 * time.Millisecond) // the pace of looking
+		time.Sleep(50 * time.Millisecond) // the pace of looking, of a dozen tests side by side
 	}
 	if looks == 0 {
 		t.Log("the machine was too slow: the lease was over before there was anything to see")
