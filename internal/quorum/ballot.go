@@ -120,7 +120,10 @@ func (b *ballot) answered(r *reply, era int, now time.Time, prompt time.Duration
 // hear moves a vote by a reply.
 func (b *ballot) hear(v *vote, r *reply, era int, now time.Time, prompt time.Duration) {
 	if r.says == granted {
-		v.state = moves[b.acquired(v, r, now, prompt)][v.state]
+		e := b.acquired(v, r, now, prompt)
+		if v.state = moves[e][v.state]; e == acquiredLate {
+			v.heard = now
+		}
 		v.stamp, v.level = r.stamp, max(v.level, r.count)
 		return
 	}

@@ -33,11 +33,11 @@
 //	  granted in the round      .      .      amid   .      .      .      .
 //	FRESH, granted now          newer  newer  newer  newer  newer  newer  newer
 //	  granted before            found  found  found  found  found  found  found
-//	  no other hold before      sole   sole   sole   sole   sole   newer  .
+//	  no other hold before      sole   sole   .      .      sole   .      .
 //	FRESH, of an earlier era    untold untold untold untold found  .      found
-//	  no other hold before      older  older  older  older  .      .      found
+//	  no other hold before      older  .      .      .      .      .      .
 //	confirmed, heard in time    .      .      older  older  older  older  older
-//	  heard late                .      .      older  older  older  amid   amid
+//	  heard late                .      .      amid   older  older  amid   amid
 //
 // A CONTINUOUS vote counts in the round that finds it, unless the client did not know when it was
 // granted and the node tells that it was after the confirmation: then it is FRESH. A FRESH vote
@@ -102,11 +102,11 @@ var moves = [eventKinds][stateKinds]state{
 	continuousAmid:   {none, older, amid, amid, sole, found, newer},
 	freshNow:         {newer, newer, newer, newer, newer, newer, newer},
 	freshFound:       {found, found, found, found, found, found, found},
-	freshSole:        {sole, sole, sole, sole, sole, newer, newer},
+	freshSole:        {sole, sole, untold, amid, sole, found, newer},
 	staleFresh:       {untold, untold, untold, untold, found, found, found},
-	staleSole:        {older, older, older, older, sole, found, found},
+	staleSole:        {older, older, untold, amid, sole, found, newer},
 	confirmedInTime:  {none, older, older, older, older, older, older},
-	confirmedLate:    {none, older, older, older, older, amid, amid},
+	confirmedLate:    {none, older, amid, older, older, amid, amid},
 }
 
 var shows = [stateKinds]struct{ continuous, fresh, silence, release seen }{

@@ -1,10 +1,12 @@
 package quorum
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The tables of the package comment are those that the code uses.
@@ -43,5 +45,230 @@ func TestTablesOfVotesAreThoseOfThePackageComment(t *testing.T) {
 				t.Errorf("row %v, column %d: %v", row, k, what)
 			}
 		}
+	}
+}
+
+// course is what has happened to the vote of one node for a hold with token 7, and what the client
+// knows of it. Each step takes a second: long enough for another hold.
+type course struct {
+	ballot
+	steps string
+
+	// The node.
+	counter int64
+	ours    bool
+	stamp   string
+	granted int
+	rival   int // when it last voted for another hold, which had the lock then and is over; 0: never
+
+	// What is under way.
+	acquires int  // copies that may still run
+	unsure   bool // there were several
+	read     bool // the reply to one was read
+	requests []renewal
+	replies  []answer
+	began    int // the round; 0: none
+	rounds   int
+	losses   int
+	now      int
+}
+
+// renewal is a RENEW that may still run, so often.
+type renewal struct {
+	era    int
+	stamp  string
+	copies int
+}
+
+// answer is a reply that was not read yet.
+type answer struct {
+	reply
+	era, ran int
+}
+
+var epoch = time.Now()
+
+// courseSteps is how many steps a course has.
+const courseSteps = 10
+
+func instant(step int) time.Time { return epoch.Add(time.Duration(step) * time.Second) }
+
+// ago tells a time, for a map.
+func (c *course) ago(t time.Time) int {
+	return c.now - int(t.Sub(epoch).Round(time.Second)/time.Second)
+}
+
+// key is equal for courses that go on alike.
+func (c *course) key() string {
+	v := &c.votes[0]
+	// The serial of a stamp does not matter, only which are equal.
+	stamps := []string{}
+	name := func(s string) int {
+		if i := slices.Index(stamps, s); i >= 0 {
+			return i
+		}
+		stamps = append(stamps, s)
+		return len(stamps) - 1
+	}
+	sole := func(s string) int {
+		if s == "" {
+			return 2
+		}
+		if c.sole(s) {
+			return 1
+		}
+		return 0
+	}
+	k := fmt.Sprint(v.state, name(v.stamp), sole(v.stamp), c.ago(v.heard) < c.ago(c.sure), c.ago(c.since), c.ago(c.sure), c.grace,
+		"|", min(c.counter, 9), c.ours, name(c.stamp), sole(c.stamp), v.stray, c.now-c.granted, c.now-c.rival, c.rival == 0,
+		"|", c.acquires, c.read, c.now-c.began, c.began == 0, c.rounds, c.losses)
+	for _, r := range c.requests {
+		k += fmt.Sprint("/", c.era-r.era, name(r.stamp), r.copies)
+	}
+	for _, r := range c.replies {
+		k += fmt.Sprint("\\", r.says, c.era-r.era, name(r.stamp), sole(r.stamp), r.age, c.now-r.ran)
+	}
+	return k
+}
+
+// step returns the course after a step.
+func (c *course) step(what string, do func(c *course)) *course {
+	next := &course{
+		counter: c.counter, ours: c.ours, stamp: c.stamp, granted: c.granted, rival: c.rival, acquires: c.acquires, unsure: c.unsure, read: c.read,
+		requests: slices.Clone(c.requests), replies: slices.Clone(c.replies), began: c.began, rounds: c.rounds, losses: c.losses,
+		now: c.now + 1, steps: c.steps + "; " + what,
+	}
+	b := &next.ballot
+	b.votes, b.era, b.since, b.sure, b.grace, b.token = slices.Clone(c.votes), c.era, c.since, c.sure, c.grace, c.token
+	do(next)
+	return next
+}
+
+func (c *course) grant() {
+	c.counter++
+	c.ours, c.granted = true, c.now
+	c.stamp = fmt.Sprint(c.counter, ":", c.now)
+}
+
+// age is what the node tells of the vote.
+func (c *course) age() time.Duration { return instant(c.now).Sub(instant(c.granted)) }
+
+// renew runs a RENEW.
+func (c *course) renew(r renewal) {
+	says := fresh
+	if !c.ours {
+		c.grant()
+	} else if c.stamp == r.stamp {
+		says = continuous
+	}
+	c.replies = append(c.replies, answer{reply{says: says, stamp: c.stamp, age: c.age()}, r.era, c.now})
+}
+
+// hear reads a reply, and reports a lie: that the node cannot have voted for another hold, when it
+// has, after the round of the last confirmation had begun and before this one did.
+func (c *course) hear(k int) (lie bool) {
+	r := c.replies[k]
+	c.replies = slices.Delete(c.replies, k, k+1)
+	c.ask(0)
+	got := r.reply
+	c.answered(&got, r.era, instant(c.now), promptFloor)
+	cannot := got.seen != unseen && !means[got.seen].others
+	return r.era == c.era && c.began > 0 && cannot && c.rival < c.began && c.hidesRival()
+}
+
+func (c *course) hidesRival() bool { return c.rival > 0 && instant(c.rival).After(c.sure) }
+
+// release reports a lie of a release that takes the vote back now.
+func (c *course) release() (lie bool) {
+	r := reply{says: released}
+	stray := c.votes[0].stray || c.acquires > 0 || len(c.replies) > 0 || slices.ContainsFunc(c.requests, func(r renewal) bool { return r.copies > 0 })
+	if stray || !c.old(0) {
+		r.stamp, r.age = c.stamp, c.age()
+	}
+	return c.ours && c.ended(r, instant(c.now)) == kept && c.hidesRival()
+}
+
+// nexts are the steps that can follow.
+func (c *course) nexts(t *testing.T) (all []*course) {
+	add := func(what string, do func(c *course)) { all = append(all, c.step(what, do)) }
+	if c.ours && c.losses < 2 {
+		add("loses the vote", func(c *course) { c.ours, c.losses = false, c.losses+1 })
+	}
+	if !c.ours && c.rival == 0 {
+		add("another hold comes and goes", func(c *course) { c.counter, c.rival = max(c.counter+1, c.token+1), c.now })
+	}
+	if c.acquires > 0 {
+		add("ACQ", func(c *course) {
+			c.acquires--
+			if !c.ours {
+				c.grant()
+			}
+			if !c.read {
+				var count int64
+				fmt.Sscanf(c.stamp, "%d:", &count)
+				c.read, c.replies = true, append(c.replies, answer{reply{says: granted, stamp: c.stamp, count: count, unsure: c.unsure}, 0, c.now})
+			}
+		})
+	}
+	if c.began == 0 && c.rounds < 3 {
+		add("renews", func(c *course) {
+			c.began, c.rounds = c.now, c.rounds+1
+			c.requests = append(c.requests, renewal{c.era, c.votes[0].stamp, 1})
+		})
+	}
+	if c.began > 0 {
+		add("confirmed by others", func(c *course) {
+			c.confirm(instant(c.now), instant(c.began), promptFloor, c.era)
+			c.began = 0
+		})
+	}
+	for k, r := range c.requests {
+		if r.copies > 0 {
+			add(fmt.Sprint("RENEW of era ", r.era), func(c *course) {
+				c.requests[k].copies--
+				c.renew(r)
+			})
+		}
+	}
+	for k, r := range c.replies {
+		lie := false
+		add(fmt.Sprint("reads ", r.says, " ", r.stamp), func(c *course) { lie = c.hear(k) })
+		if lie {
+			t.Fatalf("a lie%s", all[len(all)-1].steps)
+		}
+	}
+	return all
+}
+
+// Whatever happens on a node, and in whatever order its replies are read: a node is taken for one that has
+// voted for no other hold since the last confirmation only if it has not.
+func TestVoteInEveryOrder(t *testing.T) {
+	t.Parallel()
+	met := map[state]bool{}
+	for acquires := range 3 {
+		start := &course{counter: 6, acquires: acquires, unsure: acquires > 1, now: 1}
+		start.votes = make([]vote, 1)
+		start.won(7, []grant{{}}, instant(1), promptFloor)
+		visited, level := map[string]bool{}, []*course{start}
+		for range courseSteps {
+			var next []*course
+			for _, c := range level {
+				met[c.votes[0].state] = true
+				if c.release() {
+					t.Fatalf("a release lies%s", c.steps)
+				}
+				for _, n := range c.nexts(t) {
+					if k := n.key(); !visited[k] {
+						visited[k] = true
+						next = append(next, n)
+					}
+				}
+			}
+			level = next
+		}
+		t.Logf("%d copies of the acquire: %d courses", acquires, len(visited))
+	}
+	if len(met) != int(stateKinds) {
+		t.Errorf("only %d states were met", len(met))
 	}
 }
