@@ -82,7 +82,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	if rest, _ := t.tally.rest(); rest == 0 {
 		t.missLost()
 	}
-	tooFew, held := t.blocks(len(t.tally.failed)), t.tally.held()
+	tooFew, held := t.blocks(len(t.tally.failed)), t.tally.isHeld()
 	switch {
 	case ctx.Err() != nil && (tooFew || !held && !t.tally.met()): // else the nodes have said what there is to say
 		cut := failed[protocol.Entered](ctx.Err())
@@ -101,7 +101,7 @@ func (t *try) shortOf() protocol.Result[protocol.Entered] {
 			return outcome(protocol.Entered{Verdict: protocol.Busy, Rest: rest.Truncate(time.Millisecond), Keeper: protocol.Keeper{Votes: t.tally.quarantined(rest)}})
 		}
 	}
-	return failed[protocol.Entered](t.noQuorum(t.tally.failed, t.tally.sights()))
+	return failed[protocol.Entered](t.noQuorum(&t.tally.tally))
 }
 
 // refused is the result of a try that has met others.
@@ -186,7 +186,7 @@ func (t *try) vote(ctx context.Context) bool {
 	verdict := wait
 	goOn := func() (over bool) {
 		var took time.Duration
-		heard := !t.paced && t.enough(t.tally.heard)
+		heard := !t.paced && t.enough(t.tally.heard())
 		if heard {
 			t.paced = true
 			took = t.clock.Now().Sub(t.asked)
@@ -215,7 +215,7 @@ func (t *try) vote(ctx context.Context) bool {
 		return goOn()
 	}
 	_ = f.collect(ctx, func(r reply) (over bool) {
-		t.count(r)
+		t.tally.count(r)
 		if ctx.Err() != nil {
 			return false // nothing more is asked
 		}
@@ -227,7 +227,7 @@ func (t *try) vote(ctx context.Context) bool {
 		}
 		return goOn()
 	})
-	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.asking) {
+	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.open) {
 		t.hearOthers(ctx, f)
 	}
 	return verdict == yes
@@ -240,31 +240,13 @@ func (t *try) hearOthers(ctx context.Context, f *fanout) {
 	defer timer.Stop()
 	f.alarm, f.rang = timer.C(), func() (over bool) { return true }
 	_ = f.collect(ctx, func(r reply) (over bool) {
-		t.count(r)
+		t.tally.count(r)
 		return false
 	})
 	for i, g := range t.tally.got {
 		if g.open && t.blocks(t.tally.failed.forGood()) {
-			t.tally.failed[i] = errNotYet
+			t.tally.misses(i, errNotYet)
 		}
-	}
-}
-
-// count counts the reply to an acquire or a raise.
-func (t *try) count(r reply) {
-	switch isRaise := r.raisedTo > 0; {
-	case isRaise && r.err == nil && r.says == written:
-		t.tally.raised(r.node, r.raisedTo)
-	case isRaise:
-		t.tally.refused(r.node, r.err) // or it may have been
-	case r.err != nil:
-		t.tally.unanswered(r.node, r.err)
-	case r.says == granted:
-		t.tally.granted(r.node, r.stamp, r.count)
-	case r.says == busy:
-		t.tally.busy(r.node, r.id, r.rest)
-	default:
-		t.tally.answered(r.node)
 	}
 }
 
@@ -272,7 +254,7 @@ func (t *try) count(r reply) {
 func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 	for i := range t.nodes {
 		if which == nil || which(i) {
-			t.tally.asked(i)
+			t.tally.asks(i)
 		}
 	}
 	var same *wire.Request
@@ -297,7 +279,7 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 	token := t.tally.token
 	for i := range t.nodes {
 		if t.tally.behind(i) {
-			t.tally.writes()
+			t.tally.raises++
 		}
 	}
 	f.ask(ctx, question{
@@ -309,8 +291,7 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 				Args:   []any{t.ID, t.tally.got[i].stamp, token},
 			})
 		},
-		read:     readRaise,
-		raisedTo: token,
+		read: readRaise,
 	})
 }
 
@@ -319,7 +300,7 @@ func (t *try) raise(ctx context.Context, f *fanout) {
 func (t *try) missLost() {
 	for i, n := range t.nodes {
 		if t.tally.failed[i] == nil && n.Wire.IsLost(t.cfg.NodeTimeout) {
-			t.tally.failed[i] = errUnanswered
+			t.tally.misses(i, errUnanswered)
 		}
 	}
 }
@@ -327,18 +308,19 @@ func (t *try) missLost() {
 // silent is ErrNoQuorum if a context ended the try, and too many nodes had failed by then or
 // had not answered for some time: the others are no quorum.
 func (t *try) silent() error {
-	failed := maps.Clone(t.tally.failed)
+	cut := t.tally.tally
+	cut.failed = maps.Clone(cut.failed)
 	if waited := time.Since(t.began); waited >= protocol.GiveUpGrace {
 		for i, g := range t.tally.got {
 			if g.open {
-				failed[i] = wire.NoAnswer(waited.Round(time.Millisecond), nil)
+				cut.misses(i, wire.NoAnswer(waited.Round(time.Millisecond), nil))
 			}
 		}
 	}
-	if !t.blocks(len(failed)) {
+	if !t.blocks(len(cut.failed)) {
 		return nil
 	}
-	return t.noQuorum(failed, t.tally.sights())
+	return t.noQuorum(&cut)
 }
 
 // giveBack takes the votes back after a failed try. It waits for the nodes that are known to
@@ -348,7 +330,7 @@ func (t *try) giveBack(ctx context.Context, tell bool) {
 	f := t.fanout()
 	defer f.end()
 	t.takeBack(f, t.ID, t.ballot, tell)
-	known := t.tally.votes()
+	known := t.tally.read()
 	if known == 0 {
 		return
 	}

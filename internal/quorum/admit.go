@@ -118,7 +118,7 @@ func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
 		return err
 	}
 	if !q.enough(len(nodes)) {
-		return q.noQuorum(failed, sights{})
+		return q.noQuorum(&tally{failed: failed})
 	}
 	if err := q.distinct(); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 		return err
 	}
 	if len(failed) > 0 {
-		return l.tooFew(l.n, failed, sights{})
+		return l.tooFew(l.n, &tally{failed: failed})
 	}
 	if err := q.distinct(); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 		return argErr("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, l.n)
 	}
 	if failed := q.admitWith(ctx, floor, nodes, func(int, *about) bool { return true }); len(failed) > 0 {
-		return l.tooFew(l.n, failed, sights{})
+		return l.tooFew(l.n, &tally{failed: failed})
 	}
 	return nil
 }

@@ -55,23 +55,21 @@ var (
 	errClockOff     = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 )
 
-// noQuorum is ErrNoQuorum with the failure of each node. answered is what was seen of those that have
+// noQuorum is ErrNoQuorum with the failure of each node, and what was seen of those that have
 // answered, and did not vote for the hold either.
-func (l *Lock) noQuorum(failed failures, answered sights) error {
-	return l.tooFew(l.q, failed, answered)
-}
+func (l *Lock) noQuorum(t *tally) error { return l.tooFew(l.q, t) }
 
 // tooFew is noQuorum for any number of nodes needed. If so many refuse for good that the others are too few,
 // the error matches wire.ErrRefused instead of wire.ErrUnreachable: waiting does not help.
-func (l *Lock) tooFew(need int, failed failures, answered sights) error {
-	refuse := failed.forGood()
+func (l *Lock) tooFew(need int, t *tally) error {
+	refuse := t.failed.forGood()
 	if l.n-refuse >= need {
-		return l.perNode(fmt.Errorf("%w: %s", ErrNoQuorum, l.missing(need, failed, answered)), failed)
+		return l.perNode(fmt.Errorf("%w: %s", ErrNoQuorum, l.missing(need, t)), t.failed)
 	}
 	text := fmt.Sprintf("%v: %d of %d nodes refuse for good, %d have to vote", wire.ErrRefused, refuse, l.n, need)
 	var replies []error
 	for i, n := range l.nodes {
-		why := failed[i]
+		why := t.failed[i]
 		if why == nil {
 			continue
 		}
@@ -85,17 +83,17 @@ func (l *Lock) tooFew(need int, failed failures, answered sights) error {
 
 // missing says in words which votes are missing. The numbers add up: those of all nodes that had no vote for
 // the hold are more than a quorum can do without.
-func (l *Lock) missing(need int, failed failures, answered sights) string {
+func (l *Lock) missing(need int, t *tally) string {
 	late := 0
-	for _, why := range failed {
+	for _, why := range t.failed {
 		if why == errAnew {
 			late++
 		}
 	}
-	text := fmt.Sprintf("%d of %d nodes could not vote", len(failed)-late, l.n)
+	text := fmt.Sprintf("%d of %d nodes could not vote", len(t.failed)-late, l.n)
 	others := counted(late, "has voted only now", "have voted only now") +
-		counted(answered[taken], "votes for another owner", "vote for another owner") +
-		counted(answered[gone], "has no vote for it", "have no vote for it")
+		counted(t.sights[taken], "votes for another owner", "vote for another owner") +
+		counted(t.sights[gone], "has no vote for it", "have no vote for it")
 	if others == "" {
 		return fmt.Sprintf("%s, %d have to", text, need)
 	}
@@ -139,30 +137,30 @@ func (e *refusedForGood) Is(target error) bool { return target == ErrNoQuorum }
 
 // doubted is the error of a release that found so many votes gone, or unknown, that another hold may have
 // had the lock.
-func (l *Lock) doubted(t *releaseTally) error {
-	return l.perNode(fmt.Errorf("%w: %s", ErrDoubtful, t.tell(l.n)), t.failed)
+func (l *Lock) doubted(t *tally) error {
+	return l.perNode(fmt.Errorf("%w: %s", ErrDoubtful, t.tell()), t.failed)
 }
 
 // notConfirmed is the error of a round that has found too few votes, or so many of them gone or unknown that
 // another hold may have had the lock.
-func (l *Lock) notConfirmed(t *renewTally) error {
-	if !t.enough(t.continuous + t.fresh) {
-		// Nodes with other data count as gone too, and are among those that have failed.
-		return l.noQuorum(t.failed, sights{taken: t.sights[taken], gone: t.abandoned})
+func (l *Lock) notConfirmed(t *tally) error {
+	if !t.enough(t.votes + t.later) {
+		return l.noQuorum(t)
 	}
-	return l.perNode(fmt.Errorf("%w that has lasted: %s", ErrNoQuorum, t.tell(l.n)), t.failed)
+	return l.perNode(fmt.Errorf("%w that has lasted: %s", ErrNoQuorum, t.tell()), t.failed)
 }
 
-// tell says in words what was seen of n nodes.
-func (s *sights) tell(n int) string {
-	text := fmt.Sprintf("%d of %d nodes have kept their votes", s[kept], n)
+// tell says in words what was seen of the nodes.
+func (t *tally) tell() string {
+	s := t.sights
+	text := fmt.Sprintf("%d of %d nodes have kept their votes", s[kept], t.n)
 	for _, other := range []struct {
 		nodes int
 		what  string
 	}{
 		{s[idle], "have voted for nobody else"},
 		{s[late] + s[anew], "may have voted for another before"},
-		{s[gone], "have no vote for it"},
+		{s[gone] + s[replaced], "have no vote for it"},
 		{s[taken], "vote for another"},
 		{s[silent], "do not tell"},
 	} {
@@ -175,13 +173,14 @@ func (s *sights) tell(n int) string {
 
 // unsettled is the error when the votes that were not read could make those for one holder
 // a quorum.
-func (l *Lock) unsettled(votes int, failed failures) error {
-	return l.perNode(fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, votes, l.n, len(failed)), failed)
+func (l *Lock) unsettled(t *tally) error {
+	_, most := t.most()
+	return l.perNode(fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, most, l.n, len(t.failed)), t.failed)
 }
 
 // seen says what a try that was not granted has seen of the votes.
 func (t *grantTally) seen() string {
-	return fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", len(t.rests), t.n, len(t.failed)) + t.unheard("; ")
+	return fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", t.sights[taken], t.n, len(t.failed)) + t.unheard("; ")
 }
 
 // quarantined says the same of a try that so many nodes in quarantine have failed that the others are no
@@ -199,7 +198,7 @@ func (t *grantTally) quarantined(left time.Duration) string {
 	}
 	text := fmt.Sprintf("%d of %d nodes %s %v", in, t.n, are, protocol.InQuarantine{Left: left})
 	rest := counted(len(t.failed)-in, "could not vote", "could not vote") +
-		counted(len(t.rests), "votes for another owner", "vote for another owner") +
+		counted(t.sights[taken], "votes for another owner", "vote for another owner") +
 		t.unheard(", ")
 	if rest == "" {
 		return text

@@ -80,9 +80,8 @@ type question struct {
 	// read reads the answer.
 	read func(wire.Answer) (reply, error)
 
-	ballot   *ballot // of the hold that the question asks votes for; nil: it asks for none
-	era      int     // of that, when the question was asked
-	raisedTo int64   // of a RAISE
+	ballot *ballot // of the hold that the question asks votes for; nil: it asks for none
+	era    int     // of that, when the question was asked
 
 	// back is the ballot of the hold whose votes are taken back; nil: none are. Then request
 	// is not used, but release, when earlier requests to the node are answered, or have not
@@ -331,7 +330,7 @@ func (a *ask) answer(got reply) {
 	if a.again {
 		got = a.said // whether it had a vote does not depend on the rest
 	}
-	got.node, got.raisedTo = a.node, a.q.raisedTo
+	got.node = a.node
 	f.deliver(got)
 	if a.q.settled != nil {
 		f.l.home().Calls.Add(-1)

@@ -36,7 +36,7 @@ type round struct {
 	decided atomic.Bool // set under mu
 
 	mu    sync.Mutex // guards the rest
-	tally renewTally
+	tally tally
 	sent  time.Time // when the first node was asked whose vote is continuous
 }
 
@@ -47,7 +47,7 @@ type sending struct {
 }
 
 func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
-	n := &round{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: newRenewTally(l.size)}
+	n := &round{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: tally{size: l.size, open: l.n}}
 	n.stamps, n.era = b.renews(lease)
 	return n
 }
@@ -71,20 +71,20 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	}
 	switch {
 	case n.overwritten(r.err):
-		n.tally.overwritten(r.node, r.err)
+		n.tally.fail(r.node, replaced, r.err)
 	case r.err != nil:
-		n.tally.unanswered(r.node, n.ballot.silent(r.node) == anew, r.err)
-	case r.says == continuous:
-		n.tally.lasted(r.node, r.seen)
-		if n.sent.IsZero() || sent.Before(n.sent) {
+		n.tally.fail(r.node, n.ballot.silent(r.node), r.err)
+	case r.says.isVote():
+		n.tally.renewed(r)
+		if r.says == continuous && (n.sent.IsZero() || sent.Before(n.sent)) {
 			n.sent = sent
 		}
-	case r.says == fresh:
-		n.tally.granted(r.node, r.seen)
+	case r.says == busy:
+		n.tally.saw(taken)
 	default:
-		n.tally.gone(r.node, r.says == busy)
+		n.tally.saw(gone)
 	}
-	decides = n.tally.decided()
+	decides = n.tally.renewal() != wait
 	n.decided.Store(decides)
 	return decides
 }
@@ -99,7 +99,7 @@ func (l *Lock) overwritten(err error) bool {
 func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch n.tally.verdict() {
+	switch n.tally.renewal() {
 	case yes:
 		n.ballot.confirm(n.clock.Now(), n.began, n.prompt(0), n.era)
 		return outcome(protocol.Done), false

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -63,14 +62,13 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 		for voters := 0; voters <= s.n; voters++ {
 			multisets(voters, len(atRelease), func(at []int) {
 				orders(at, func(order []int) {
-					tally := newReleaseTally(s)
-					tally.asks(voters)
+					tally := tally{size: s, open: voters}
 					told := make([]seen, s.n) // unseen
 					for i, kind := range at {
 						told[i] = atRelease[kind]
 					}
 					see(t, &tally, told, order)
-					if tally.next() == wait {
+					if tally.release() == wait {
 						t.Fatalf("%v %v: it waits for nothing", s, told)
 					}
 					w := worlds(told)
@@ -85,11 +83,10 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 					asked++
 					multisets(s.n-voters, len(ofOthers), func(rest []int) {
 						again, all := tally, append([]seen(nil), told...)
-						again.failed = failures{}
-						again.asks(s.n - voters)
+						again.open += s.n - voters
 						for i, kind := range rest {
 							all[voters+i] = ofOthers[kind]
-							again.saw(voters+i, ofOthers[kind])
+							again.saw(ofOthers[kind])
 						}
 						ends[judge(t, &again, all)]++
 					})
@@ -103,10 +100,10 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 }
 
 // see has a release see nodes in an order, until it decides.
-func see(t *testing.T, tally *releaseTally, told []seen, order []int) {
+func see(t *testing.T, tally *tally, told []seen, order []int) {
 	t.Helper()
 	s := tally.size
-	for k := 0; tally.next() == wait; k++ {
+	for k := 0; tally.release() == wait; k++ {
 		if k == len(order) {
 			t.Fatalf("%v %v: waits for nothing", s, told)
 		}
@@ -118,14 +115,14 @@ func see(t *testing.T, tally *releaseTally, told []seen, order []int) {
 		if w := worlds(heard); w.others < s.q && w.left+len(order)-k <= s.n-s.q {
 			t.Fatalf("%v %v: waits after %v", s, told, order[:k])
 		}
-		tally.saw(order[k], told[order[k]])
+		tally.saw(told[order[k]])
 	}
 }
 
 // judge compares the result of a release with the table.
-func judge(t *testing.T, tally *releaseTally, told []seen) decision {
+func judge(t *testing.T, tally *tally, told []seen) decision {
 	t.Helper()
-	s, w, got := tally.size, worlds(told), tally.next()
+	s, w, got := tally.size, worlds(told), tally.release()
 	want := unknown
 	switch {
 	case w.left > s.n-s.q:
@@ -164,7 +161,7 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 				told[i], known[i] = atRenewal[kind%len(atRenewal)], kind >= len(atRenewal)
 			}
 			orders(at, func(order []int) {
-				tally := newRenewTally(s)
+				tally := tally{size: s, open: s.n}
 				renewed(t, &tally, told, known, order)
 				w, votes, granted, left := worlds(told), 0, 0, 0
 				for i, kind := range told {
@@ -186,7 +183,7 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 				case votes >= s.q:
 					want = doubtful
 				}
-				got := tally.verdict()
+				got := tally.renewal()
 				if got != want {
 					t.Fatalf("%v %v: %v after %v, want %v", s, told, got, order, want)
 				}
@@ -207,14 +204,14 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 
 // renewed has a round see nodes in an order, until it is decided. known nodes have voted anew before, or have
 // overwritten the vote.
-func renewed(t *testing.T, tally *renewTally, told []seen, known []bool, order []int) {
+func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int) {
 	t.Helper()
 	s := tally.size
 	heard := make([]seen, s.n)
 	votes := 0
 	for _, i := range order {
 		over := votes >= s.q && worlds(heard).others < s.q
-		if tally.decided() != over {
+		if (tally.renewal() != wait) != over {
 			t.Fatalf("%v %v: decided: %v", s, heard, !over)
 		}
 		if over {
@@ -224,18 +221,18 @@ func renewed(t *testing.T, tally *renewTally, told []seen, known []bool, order [
 		switch kind := told[i]; {
 		case kind == kept || known[i] && (kind == idle || kind == anew):
 			votes++
-			tally.lasted(i, kind)
+			tally.renewed(reply{node: i, says: continuous, seen: kind})
 		case kind == idle || kind == anew:
-			tally.granted(i, kind)
+			tally.renewed(reply{node: i, says: fresh, seen: kind})
 		case kind == gone && known[i]:
-			tally.overwritten(i, errSilent)
+			tally.fail(i, replaced, errSilent)
 		case kind == gone || kind == taken:
-			tally.gone(i, kind == taken)
+			tally.saw(kind)
 		default:
-			tally.unanswered(i, false, errSilent)
+			tally.fail(i, silent, errSilent)
 		}
 	}
-	if !tally.decided() {
+	if tally.renewal() == wait {
 		t.Fatalf("%v %v: not decided", s, told)
 	}
 }
@@ -243,11 +240,11 @@ func renewed(t *testing.T, tally *renewTally, told []seen, known []bool, order [
 // A node that has voted anew since the last confirmation, and is silent now, has not kept its vote.
 func TestRenewTallyOfASilentNodeThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	tally := newRenewTally(size{3, 2})
-	tally.unanswered(0, true, errSilent)
-	tally.unanswered(1, true, errSilent)
-	tally.lasted(2, kept)
-	if got := tally.verdict(); got != no {
+	tally := tally{size: size{3, 2}, open: 3}
+	tally.fail(0, shows[newer].silence, errSilent)
+	tally.fail(1, shows[found].silence, errSilent)
+	tally.renewed(reply{node: 2, says: continuous, seen: kept})
+	if got := tally.renewal(); got != no {
 		t.Errorf("two of three have forgotten: %v", got)
 	}
 }
@@ -278,26 +275,25 @@ func TestReleaseTallyBesideAnotherOwner(t *testing.T) {
 		{size{5, 3}, []seen{gone, silent, silent, gone, gone}, nil, no},           //
 		{size{5, 3}, []seen{kept, kept, silent, silent, silent}, nil, unknown},    //
 	} {
-		tally := newReleaseTally(c.size)
-		tally.asks(len(c.seen))
-		for i, kind := range c.seen {
-			tally.saw(i, kind)
+		tally := tally{size: c.size, open: len(c.seen)}
+		for _, kind := range c.seen {
+			tally.saw(kind)
 		}
 		if tally.more() != (c.others != nil) {
 			t.Errorf("%v %v: asks the others: %v", c.size, c.seen, tally.more())
 			continue
 		}
 		if c.others != nil {
-			tally.asks(len(c.others))
-			for i, kind := range c.others {
-				tally.saw(len(c.seen)+i, kind)
+			tally.open += len(c.others)
+			for _, kind := range c.others {
+				tally.saw(kind)
 			}
 		}
-		if got := tally.next(); got != c.want {
+		if got := tally.release(); got != c.want {
 			t.Errorf("%v %v %v: %v, want %v", c.size, c.seen, c.others, got, c.want)
 		}
 	}
-	if text := fmt.Sprint((&sights{kept: 2, taken: 2, silent: 1}).tell(5)); text != "2 of 5 nodes have kept their votes, 2 vote for another, 1 do not tell" {
+	if text := (&tally{size: size{5, 3}, sights: [kinds]int{kept: 2, taken: 2, silent: 1}}).tell(); text != "2 of 5 nodes have kept their votes, 2 vote for another, 1 do not tell" {
 		t.Error(text)
 	}
 }

@@ -145,15 +145,14 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	f := l.fanout().decides()
 	defer f.end()
-	n := &leaving{Lock: l, ballot: b, tally: newReleaseTally(l.size)}
 	given, asked := l.takeBack(f, id, b, true)
-	n.tally.asks(asked)
+	n := &leaving{Lock: l, ballot: b, tally: tally{size: l.size, open: asked}}
 	began := l.clock.Now()
-	verdict := n.tally.next()
+	verdict := n.tally.release()
 	if verdict == wait {
 		err := f.collect(ctx, func(r reply) (over bool) {
 			n.count(r)
-			verdict = n.tally.next()
+			verdict = n.tally.release()
 			return verdict != wait
 		})
 		if err != nil {
@@ -175,7 +174,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		return done
 	case unknown:
 		if n.tally.incomplete() {
-			return failed[protocol.Kept](l.noQuorum(n.tally.failed, n.tally.sights))
+			return failed[protocol.Kept](l.noQuorum(&n.tally))
 		}
 		return failed[protocol.Kept](l.doubted(&n.tally))
 	}
@@ -186,7 +185,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 type leaving struct {
 	*Lock
 	ballot *ballot
-	tally  releaseTally
+	tally  tally
 	forgot []int // nodes that had voted, and have no vote for any hold
 	heard  int   // how many connections have heard of it on one node
 }
@@ -196,22 +195,22 @@ func (n *leaving) count(r reply) {
 	n.heard = max(n.heard, r.heard)
 	switch {
 	case n.overwritten(r.err) && !r.unsure:
-		n.tally.saw(r.node, gone)
+		n.tally.saw(gone)
 	case r.err != nil:
-		n.tally.unanswered(r.node, r.err)
+		n.tally.fail(r.node, silent, r.err)
 	case r.says == released:
-		n.tally.saw(r.node, n.ballot.ended(r, n.clock.Now()))
+		n.tally.saw(n.ballot.ended(r, n.clock.Now()))
 	case r.unsure && r.says == busy:
-		n.tally.unanswered(r.node, errRepeatedBusy)
+		n.tally.fail(r.node, silent, errRepeatedBusy)
 	case r.unsure:
-		n.tally.unanswered(r.node, errRepeated)
+		n.tally.fail(r.node, silent, errRepeated)
 	case r.says == busy:
-		n.tally.saw(r.node, taken)
+		n.tally.saw(taken)
 	default:
 		if n.ballot.old(r.node) {
 			n.forgot = append(n.forgot, r.node)
 		}
-		n.tally.saw(r.node, gone)
+		n.tally.saw(gone)
 	}
 }
 
@@ -221,32 +220,32 @@ func (n *leaving) quarantined(ctx context.Context) decision {
 	held := n.quarantine.kept(ctx, n.forgot)
 	n.tally.sights[gone] -= held
 	n.tally.sights[kept] += held
-	return n.tally.next()
+	return n.tally.release()
 }
 
 // askOthers asks the nodes that never had a vote for the hold whether they have voted for another since.
 func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []bool) decision {
 	all := &releases{Lock: n.Lock, id: id}
-	n.tally.asks(f.ask(ctx, question{
+	n.tally.open += f.ask(ctx, question{
 		which: func(i int) bool { return !given[i] },
 		request: func(i int) (*wire.Request, error) {
 			return all.request(i, made{token: n.ballot.owes(i), tells: true}), nil
 		},
 		read: readRelease,
-	}))
+	})
 	f.collectAll(ctx, func(r reply) {
 		switch {
 		case r.err != nil:
-			n.tally.unanswered(r.node, r.err)
+			n.tally.fail(r.node, silent, r.err)
 		case r.says == unmoved:
-			n.tally.saw(r.node, idle)
+			n.tally.saw(idle)
 		case r.says == busy:
-			n.tally.saw(r.node, taken)
+			n.tally.saw(taken)
 		default:
-			n.tally.saw(r.node, gone)
+			n.tally.saw(gone)
 		}
 	})
-	return n.tally.next()
+	return n.tally.release()
 }
 
 // linger waits for the rest of the replies, for a while, except for those of nodes that are not known

@@ -33,7 +33,7 @@ func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
 func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	f := l.fanout().decides()
 	defer f.end()
-	t := newStateTally(l.size)
+	t := tally{size: l.size}
 	t.open = f.ask(ctx, question{
 		request: func(i int) (*wire.Request, error) {
 			return l.guarded(i, false, &wire.Request{Script: l.script("inspect"), Keys: []string{l.record}})
@@ -44,34 +44,35 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	err := f.collect(ctx, func(r reply) (over bool) {
 		switch {
 		case r.err != nil:
-			t.unanswered(r.node, r.err)
+			t.fail(r.node, silent, r.err)
 		case r.says == votedFor:
-			t.votedFor(r.node, r.id, r.rest, r.token)
+			t.votedFor(r.id, r.rest, r.token)
+			fallthrough
 		default:
-			t.free(r.node)
+			t.saw(unseen)
 		}
-		verdict = t.next()
+		verdict = t.held()
 		return verdict != wait
 	})
 	switch {
 	case err != nil:
 		cut := failed[protocol.State](err)
 		if l.blocks(len(t.failed)) {
-			cut.Last = l.noQuorum(t.failed, sights{})
+			cut.Last = l.noQuorum(&t)
 		}
 		return cut
 	case verdict == unknown:
-		return failed[protocol.State](l.unsettled(t.most, t.failed))
+		return failed[protocol.State](l.unsettled(&t))
 	case verdict == no:
 		return outcome(protocol.State{Waiters: -1})
 	}
-	h, rest := t.holder()
+	id, h, rest := t.holder()
 	entries := 1 // the least possible, for a hold of another client
-	if b := l.cfg.Ballots.of(h.id); b != nil {
+	if b := l.cfg.Ballots.of(id); b != nil {
 		entries = b.entered()
 	}
 	return outcome(protocol.State{
-		Holders: []protocol.Holder{{HoldID: h.id, Count: entries}},
+		Holders: []protocol.Holder{{HoldID: id, Count: entries}},
 		TTL:     rest, Token: h.token, Waiters: -1,
 	})
 }
@@ -81,7 +82,7 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
 		f := l.fanout()
 		defer f.end()
-		t := newForceTally(l.size)
+		t := tally{size: l.size}
 		t.open = f.ask(ctx, question{
 			request: func(i int) (*wire.Request, error) {
 				return &wire.Request{
@@ -96,18 +97,19 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 		f.collectAll(ctx, func(r reply) {
 			switch {
 			case r.err != nil:
-				t.unanswered(r.node, r.err)
+				t.fail(r.node, silent, r.err)
 			case r.says == released:
-				t.took(r.node, r.id)
+				t.votedFor(r.id, 0, 0)
+				t.saw(unseen)
 			case r.unsure:
-				t.unanswered(r.node, errRepeated)
+				t.fail(r.node, silent, errRepeated)
 			default:
-				t.free(r.node)
+				t.saw(unseen)
 			}
 		})
-		if t.next() == unknown {
-			return failed[bool](l.unsettled(t.most, t.failed))
+		if t.held() == unknown {
+			return failed[bool](l.unsettled(&t))
 		}
-		return outcome(t.next() == yes)
+		return outcome(t.held() == yes)
 	}}
 }

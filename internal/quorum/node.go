@@ -52,15 +52,14 @@ type reply struct {
 	says   says
 	usual  time.Duration // how long the answer before this one took
 
-	raisedTo int64         // of a RAISE: the token; of a request for a vote: 0
-	stamp    string        // granted, continuous, fresh: of the vote; released: if the node was to tell
-	count    int64         // granted: the new value of the counter
-	age      time.Duration // with the stamp, except granted: how long the vote has lasted
-	id       string        // busy, votedFor, released by force: whose vote it is, or was
-	rest     time.Duration // busy, votedFor: how long that vote lasts
-	token    int64         // votedFor: of the hold; 0: it is not (yet) a hold
-	seen     seen          // continuous, fresh: what that shows of the node
-	about    *about        // the answer of a node that was asked about itself
+	stamp string        // granted, continuous, fresh: of the vote; released: if the node was to tell
+	count int64         // granted: the new value of the counter
+	age   time.Duration // with the stamp, except granted: how long the vote has lasted
+	id    string        // busy, votedFor, released by force: whose vote it is, or was
+	rest  time.Duration // busy, votedFor: how long that vote lasts
+	token int64         // votedFor: of the hold; 0: it is not (yet) a hold
+	seen  seen          // continuous, fresh: what that shows of the node
+	about *about        // the answer of a node that was asked about itself
 }
 
 // says is the meaning of a reply. The zero value: the node has no vote for the hold.

@@ -43,16 +43,16 @@ func (r revocation) RequestRelease(ids []string) protocol.Request[bool] {
 			},
 			read: readRaise,
 		})
-		t := askTally{size: l.size, failed: failures{}}
+		t := tally{size: l.size}
 		err := f.collect(ctx, func(r reply) (over bool) {
-			t.count(r)
+			t.asked(r)
 			return t.written() || t.blocks(len(t.failed))
 		})
 		switch {
 		case err != nil:
 			return failed[bool](err)
 		case !t.written():
-			return failed[bool](l.noQuorum(t.failed, sights{}))
+			return failed[bool](l.noQuorum(&t))
 		}
 		return outcome(true)
 	}}
@@ -70,43 +70,38 @@ func (r revocation) Asked(id string) protocol.Task {
 			},
 			read: readRaise,
 		})
-		t := askTally{size: l.size, failed: failures{}}
+		t := tally{size: l.size}
 		err := f.collect(ctx, func(r reply) (over bool) {
-			t.count(r)
-			return t.yes > 0 || t.unasked()
+			t.asked(r)
+			return t.votes > 0 || t.unasked()
 		})
 		switch {
 		case err != nil:
 			return failed[protocol.Kept](err)
-		case t.yes > 0:
+		case t.votes > 0:
 			return outcome(protocol.Done)
 		case t.unasked():
 			return outcome(protocol.Removed)
 		}
-		return failed[protocol.Kept](l.noQuorum(t.failed, sights{}))
+		return failed[protocol.Kept](l.noQuorum(&t))
 	}}}
 }
 
-// askTally counts the nodes that have a request to the holder, or to which one was written.
-type askTally struct {
-	size
-	yes, no int
-	failed  failures
-}
-
-func (t *askTally) count(r reply) {
+// asked counts whether a node has a request to the holder, or has it now.
+func (t *tally) asked(r reply) {
 	switch {
 	case r.err != nil:
-		t.failed[r.node] = r.err
+		t.fail(r.node, silent, r.err)
 	case r.says == written:
-		t.yes++
+		t.saw(kept)
+		t.votes++
 	default:
-		t.no++
+		t.saw(unseen)
 	}
 }
 
 // written reports whether a quorum has the request.
-func (t *askTally) written() bool { return t.enough(t.yes) }
+func (t *tally) written() bool { return t.enough(t.votes) }
 
 // unasked reports whether no quorum can have the request.
-func (t *askTally) unasked() bool { return t.yes == 0 && t.blocks(t.no) }
+func (t *tally) unasked() bool { return t.votes == 0 && t.blocks(t.sights[unseen]) }

@@ -24,15 +24,15 @@ func TestAskTally(t *testing.T) {
 		{1, 1, 0, 1, 0, false, true},
 		{1, 1, 1, 0, 0, true, false},
 	} {
-		tally := askTally{size: size{test.n, test.q}, failed: failures{}}
+		tally := tally{size: size{test.n, test.q}, open: test.n}
 		for range test.yes {
-			tally.count(reply{says: written})
+			tally.asked(reply{says: written})
 		}
 		for range test.no {
-			tally.count(reply{})
+			tally.asked(reply{})
 		}
 		for i := range test.failed {
-			tally.count(reply{node: i, err: errors.New("no answer")})
+			tally.asked(reply{node: i, err: errors.New("no answer")})
 		}
 		if tally.written() != test.written || tally.unasked() != test.unasked {
 			t.Errorf("%+v: written %v, unasked %v", test, tally.written(), tally.unasked())

@@ -33,19 +33,93 @@ const (
 
 type failures map[int]error // the nodes that gave no usable answer, and why
 
+// tally counts the replies to one question.
+type tally struct {
+	size
+	sights  [kinds]int // the nodes that have replied, by what was seen of them
+	open    int        // replies to come
+	votes   int        // that count
+	later   int        // that count from the next round on
+	holders map[string]candidate
+	failed  failures
+}
+
+// candidate is a hold for which nodes have voted.
+type candidate struct {
+	votes int
+	rests []time.Duration // how long they last
+	token int64           // the highest
+}
+
+// saw notes what a reply shows of a node.
+func (t *tally) saw(what seen) {
+	t.open--
+	t.sights[what]++
+}
+
+// fail notes the same of a reply that is of no use.
+func (t *tally) fail(node int, what seen, why error) {
+	t.saw(what)
+	t.misses(node, why)
+}
+
+// misses notes why a node is not among those that have voted.
+func (t *tally) misses(node int, why error) {
+	if t.failed == nil {
+		t.failed = failures{}
+	}
+	t.failed[node] = why
+}
+
+// votedFor notes a vote for a hold.
+func (t *tally) votedFor(id string, rest time.Duration, token int64) {
+	if t.holders == nil {
+		t.holders = map[string]candidate{}
+	}
+	h := t.holders[id]
+	t.holders[id] = candidate{h.votes + 1, append(h.rests, rest), max(h.token, token)}
+}
+
+// most returns the hold for which most of the votes are, and how many these are.
+func (t *tally) most() (holder string, most int) {
+	for id, h := range t.holders {
+		if h.votes > most || h.votes == most && id < holder {
+			most, holder = h.votes, id
+		}
+	}
+	return holder, most
+}
+
+// held reports whether a hold has a quorum of votes: yes as soon as there is one, no as soon as there
+// cannot be one. If votes that were not read could make a quorum, the result is unknown, which is never
+// reported as free.
+func (t *tally) held() decision {
+	switch _, most := t.most(); {
+	case t.enough(most):
+		return yes
+	case !t.enough(most + t.open + len(t.failed)):
+		return no
+	case t.open > 0:
+		return wait
+	}
+	return unknown
+}
+
+// holder returns the hold with a quorum of votes, and how long a quorum of them lasts.
+func (t *tally) holder() (id string, h candidate, rest time.Duration) {
+	id, _ = t.most()
+	h = t.holders[id]
+	slices.Sort(h.rests)
+	return id, h, h.rests[len(h.rests)-t.q]
+}
+
 // grantTally counts the votes of one try to acquire.
 type grantTally struct {
-	size
+	tally
 	token  int64   // of the hold, once there are enough votes; it may still grow
 	got    []grant // by node
-	asking int     // outstanding replies to requests for a vote (ACQ)
 	raises int     // outstanding replies to writes of the token (RAISE)
-	heard  int     // nodes that have answered
 	hurry  bool    // do not wait for silent nodes any more, if a rival has votes
-
-	failed failures
-	rivals map[string]int  // how many nodes have voted for another hold, by its id
-	rests  []time.Duration // how long those votes last
 }
 
 // grant is one node's vote.
@@ -57,64 +131,51 @@ type grant struct {
 }
 
 func newGrantTally(s size) grantTally {
-	return grantTally{size: s, got: make([]grant, s.n), failed: failures{}, rivals: map[string]int{}}
+	return grantTally{tally: tally{size: s}, got: make([]grant, s.n)}
 }
 
-// asked notes that a node is asked for its vote.
-func (t *grantTally) asked(node int) {
+// asks notes that a node is asked for its vote (ACQ).
+func (t *grantTally) asks(node int) {
 	t.got[node].open = true
-	t.asking++
+	t.open++
 }
 
-// answered notes that the node has replied. Other methods note what.
-func (t *grantTally) answered(node int) {
-	t.got[node].open = false
-	t.asking--
-	t.heard++
-}
-
-// unanswered notes that there is no usable answer.
-func (t *grantTally) unanswered(node int, why error) {
-	t.got[node].open = false
-	t.asking--
-	t.failed[node] = why
-}
-
-// granted notes a vote whose reply was read. Only these count (model: COUNT_UNREAD).
-func (t *grantTally) granted(node int, stamp string, count int64) {
-	t.answered(node)
-	g := &t.got[node]
-	g.stamp, g.count, g.level = stamp, count, count
-}
-
-// busy notes that another hold has the node's vote, for rest more.
-func (t *grantTally) busy(node int, id string, rest time.Duration) {
-	t.answered(node)
-	t.rivals[id]++
-	t.rests = append(t.rests, rest)
-}
-
-// writes notes that the token is being written to a node.
-func (t *grantTally) writes() { t.raises++ }
-
-// raised notes that a node's counter has reached a token.
-func (t *grantTally) raised(node int, token int64) {
-	t.raises--
-	t.got[node].level = max(t.got[node].level, token)
-}
-
-// refused notes that a RAISE was refused, or may have been. The vote does not count any more:
-// a new grant, to a late copy of the acquire, has another stamp (model: NO_STAMP).
-func (t *grantTally) refused(node int, why error) {
-	t.raises--
-	t.got[node].stamp = ""
-	if why != nil {
-		t.failed[node] = why
+// count counts a reply to an ACQ, or to a RAISE if that was answered before.
+func (t *grantTally) count(r reply) {
+	g := &t.got[r.node]
+	isRaise := !g.open
+	g.open = false
+	switch {
+	case isRaise && r.err == nil && r.says == written:
+		t.raises--
+		g.level = max(g.level, t.token) // which does not grow meanwhile
+	case isRaise:
+		// It was refused, or may have been. The vote does not count any more: a new grant, to a late copy
+		// of the acquire, has another stamp (model: NO_STAMP).
+		t.raises--
+		g.stamp = ""
+		if r.err != nil {
+			t.misses(r.node, r.err)
+		}
+	case r.err != nil:
+		t.fail(r.node, silent, r.err)
+	case r.says == granted:
+		// Only votes whose reply was read count (model: COUNT_UNREAD).
+		t.saw(kept)
+		g.stamp, g.count, g.level = r.stamp, r.count, r.count
+	case r.says == busy:
+		t.saw(taken)
+		t.votedFor(r.id, r.rest, 0)
+	default:
+		t.saw(unseen)
 	}
 }
 
-// votes returns how many grants were read and count.
-func (t *grantTally) votes() (n int) {
+// heard returns how many nodes have answered.
+func (t *grantTally) heard() int { return t.sights[kept] + t.sights[taken] + t.sights[unseen] }
+
+// read returns how many grants were read and count.
+func (t *grantTally) read() (n int) {
 	for _, g := range t.got {
 		if g.stamp != "" {
 			n++
@@ -151,13 +212,13 @@ func (t *grantTally) behind(node int) bool {
 // entirely before the other, and the later grant counted past the token of the earlier
 // hold.
 func (t *grantTally) next() decision {
-	votes := t.votes()
+	read := t.read()
 	switch {
 	case t.enough(t.counted()):
 		return yes
-	case !t.enough(votes + t.asking), !t.enough(votes) && t.hurry && len(t.rivals) > 0:
+	case !t.enough(read + t.open), !t.enough(read) && t.hurry && len(t.holders) > 0:
 		return no
-	case !t.enough(votes) || t.raises > 0:
+	case !t.enough(read) || t.raises > 0:
 		return wait
 	}
 	// There are enough votes for the first time; or some do not count any more, and later
@@ -173,28 +234,15 @@ func (t *grantTally) next() decision {
 	return raise
 }
 
-// most returns the hold for which most of the other votes are, and how many these are.
-func (t *grantTally) most() (holder string, most int) {
-	for id, votes := range t.rivals {
-		if votes > most || votes == most && id < holder {
-			most, holder = votes, id
-		}
-	}
-	return holder, most
-}
-
-// sights is what was seen of the nodes that have answered: which vote for another hold.
-func (t *grantTally) sights() sights { return sights{taken: len(t.rests)} }
-
-// held reports whether another hold was seen: it has a quorum, unless nodes that did not answer have
+// isHeld reports whether another hold was seen: it has a quorum, unless nodes that did not answer have
 // voted for others, and keeps all others from one, with nodes that could not vote.
-func (t *grantTally) held() bool {
+func (t *grantTally) isHeld() bool {
 	_, most := t.most()
-	return t.blocks(most+len(t.failed)) && t.enough(most+t.n-t.heard)
+	return t.blocks(most+len(t.failed)) && t.enough(most+t.n-t.heard())
 }
 
 // met reports whether a quorum has answered, and some of it with a vote for another.
-func (t *grantTally) met() bool { return t.enough(t.heard) && len(t.rivals) > 0 }
+func (t *grantTally) met() bool { return t.enough(t.heard()) && len(t.holders) > 0 }
 
 // rest returns how long, as far as is known, another hold has a quorum, or so many votes that
 // no other can have one, and its id. It is 0 if votes were split: the clients that split
@@ -204,115 +252,11 @@ func (t *grantTally) rest() (rest time.Duration, holder string) {
 	if !t.blocks(most) {
 		return 0, ""
 	}
-	slices.Sort(t.rests)
-	free := t.n - len(t.rests) - len(t.failed)
-	return t.rests[min(max(t.q-free-1, 0), len(t.rests)-1)], holder
-}
-
-// stateTally counts the votes of the nodes by hold. A hold with a quorum of votes is the
-// holder. If votes that were not read could make a quorum, the result is unknown, which is
-// never reported as free.
-type stateTally struct {
-	size
-	open    int
-	holders map[string]*candidate
-	most    int // votes for one hold
-	failed  failures
-}
-
-// candidate is a hold for which nodes have voted.
-type candidate struct {
-	id    string
-	votes int
-	rests []time.Duration
-	token int64
-}
-
-func newStateTally(s size) stateTally {
-	return stateTally{size: s, holders: map[string]*candidate{}, failed: failures{}}
-}
-
-func (t *stateTally) unanswered(node int, why error) {
-	t.open--
-	t.failed[node] = why
-}
-
-func (t *stateTally) free(int) { t.open-- }
-
-func (t *stateTally) votedFor(_ int, id string, rest time.Duration, token int64) {
-	t.open--
-	h := t.holders[id]
-	if h == nil {
-		h = &candidate{id: id}
-		t.holders[id] = h
-	}
-	h.votes++
-	h.rests = append(h.rests, rest)
-	h.token = max(h.token, token)
-	t.most = max(t.most, h.votes)
-}
-
-// next decides as soon as there is a holder, or there cannot be one. Hanging nodes do not
-// delay it.
-func (t *stateTally) next() decision {
-	switch {
-	case t.enough(t.most):
-		return yes
-	case !t.enough(t.most + t.open + len(t.failed)):
-		return no
-	case t.open > 0:
-		return wait
-	}
-	return unknown
-}
-
-// holder returns the hold with a quorum of votes, and how long a quorum of them lasts.
-func (t *stateTally) holder() (h *candidate, rest time.Duration) {
+	var rests []time.Duration
 	for _, h := range t.holders {
-		if t.enough(h.votes) {
-			slices.Sort(h.rests)
-			return h, h.rests[len(h.rests)-t.q]
-		}
+		rests = append(rests, h.rests...)
 	}
-	return nil, 0
-}
-
-// forceTally counts what a forced unlock has taken back. The lock was held if one hold had
-// a quorum of votes.
-type forceTally struct {
-	size
-	open   int
-	taken  map[string]int // votes taken back, by the id of the hold
-	most   int            // of one hold
-	failed failures
-}
-
-func newForceTally(s size) forceTally {
-	return forceTally{size: s, taken: map[string]int{}, failed: failures{}}
-}
-
-func (t *forceTally) unanswered(node int, why error) {
-	t.open--
-	t.failed[node] = why
-}
-
-func (t *forceTally) took(_ int, id string) {
-	t.open--
-	t.taken[id]++
-	t.most = max(t.most, t.taken[id])
-}
-
-func (t *forceTally) free(int) { t.open-- }
-
-// next waits for all replies: every vote is to be taken back.
-func (t *forceTally) next() decision {
-	switch {
-	case t.open > 0:
-		return wait
-	case t.enough(t.most):
-		return yes
-	case t.enough(t.most + len(t.failed)):
-		return unknown
-	}
-	return no
+	slices.Sort(rests)
+	free := t.n - len(rests) - len(t.failed)
+	return rests[min(max(t.q-free-1, 0), len(rests)-1)], holder
 }

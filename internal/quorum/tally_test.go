@@ -69,6 +69,14 @@ const (
 	grantKinds
 )
 
+func grants(node int, count int64) reply {
+	return reply{node: node, says: granted, stamp: fmt.Sprint(count, ":", node), count: count}
+}
+
+func rivals(node int, id string, rest time.Duration) reply {
+	return reply{node: node, says: busy, id: id, rest: rest}
+}
+
 // run is one run of a try against nodes of some kinds: what was read, kept apart from the
 // tally, to judge what the tally decides.
 type run struct {
@@ -84,7 +92,11 @@ type run struct {
 func (r *run) clone() *run {
 	c := *r
 	c.t.got = slices.Clone(r.t.got)
-	c.t.failed, c.t.rivals, c.t.rests = maps.Clone(r.t.failed), maps.Clone(r.t.rivals), slices.Clone(r.t.rests)
+	c.t.failed, c.t.holders = maps.Clone(r.t.failed), maps.Clone(r.t.holders)
+	for id, h := range c.t.holders {
+		h.rests = slices.Clip(h.rests)
+		c.t.holders[id] = h
+	}
 	c.asked, c.raises = slices.Clone(r.asked), slices.Clone(r.raises)
 	c.level, c.count, c.trace = slices.Clone(r.level), slices.Clone(r.count), slices.Clip(r.trace)
 	return &c
@@ -97,22 +109,22 @@ func (r *run) reply(i int) {
 		r.asked[i] = false
 		switch kind {
 		case rival:
-			r.t.busy(i, "rival", time.Second)
+			r.t.count(rivals(i, "rival", time.Second))
 		case dead:
-			r.t.unanswered(i, errSilent)
+			r.t.count(reply{node: i, err: errSilent})
 		default:
 			n := map[int]int64{lowCount: 1, midCount: 2, highCount: 3, lost: 1}[kind]
-			r.t.granted(i, fmt.Sprint(n, ":", i), n)
+			r.t.count(grants(i, n))
 			r.count[i], r.level[i] = n, n
 		}
 		r.trace = append(r.trace, fmt.Sprintf("node %d of kind %d", i, kind))
 		return
 	}
 	if to := r.raises[i]; kind == lost {
-		r.t.refused(i, nil)
+		r.t.count(reply{node: i})
 		r.level[i] = 0
 	} else {
-		r.t.raised(i, to)
+		r.t.count(reply{node: i, says: written})
 		r.level[i] = max(r.level[i], to)
 	}
 	r.raises[i] = 0
@@ -187,7 +199,7 @@ func (r *run) explore(t *testing.T, ends map[decision]int) {
 	if got == raise {
 		for i := range r.kinds {
 			if r.t.behind(i) {
-				r.t.writes()
+				r.t.raises++
 				r.raises[i] = r.t.token
 			}
 		}
@@ -216,7 +228,7 @@ func TestGrantTallyInEveryOrder(t *testing.T) {
 				level: make([]int64, s.n), count: make([]int64, s.n),
 			}
 			for i := range kinds {
-				r.t.asked(i)
+				r.t.asks(i)
 				r.asked[i] = true
 			}
 			r.explore(t, ends)
@@ -234,11 +246,11 @@ func TestGrantTallyInAHurry(t *testing.T) {
 	t.Parallel()
 	tally := newGrantTally(size{5, 3})
 	for i := range 5 {
-		tally.asked(i)
+		tally.asks(i)
 	}
-	tally.granted(0, "1:1", 1)
-	tally.busy(1, "rival", time.Second)
-	tally.busy(2, "rival", time.Second)
+	tally.count(grants(0, 1))
+	tally.count(rivals(1, "rival", time.Second))
+	tally.count(rivals(2, "rival", time.Second))
 	if got := tally.next(); got != wait {
 		t.Errorf("%v", got)
 	}
@@ -246,8 +258,8 @@ func TestGrantTallyInAHurry(t *testing.T) {
 	if got := tally.next(); got != no {
 		t.Errorf("%v", got)
 	}
-	tally.granted(3, "1:1", 1)
-	tally.granted(4, "1:1", 1)
+	tally.count(grants(3, 1))
+	tally.count(grants(4, 1))
 	if got := tally.next(); got != yes || tally.token != 1 {
 		t.Errorf("%v, token %d", got, tally.token)
 	}
@@ -258,10 +270,10 @@ func TestGrantTallyInAHurryWithoutARival(t *testing.T) {
 	t.Parallel()
 	tally := newGrantTally(size{5, 3})
 	for i := range 5 {
-		tally.asked(i)
+		tally.asks(i)
 	}
 	for i := range 3 {
-		tally.granted(i, "1:1", int64(i))
+		tally.count(grants(i, int64(i)))
 	}
 	next := func(want decision) {
 		t.Helper()
@@ -271,14 +283,14 @@ func TestGrantTallyInAHurryWithoutARival(t *testing.T) {
 	}
 	next(raise)
 	for i := range 2 {
-		tally.writes()
-		tally.refused(i, errors.New("it has just died"))
+		tally.raises++
+		tally.count(reply{node: i, err: errors.New("it has just died")})
 	}
 	tally.hurry = true
 	next(wait)
-	tally.granted(3, "1:1", 2)
+	tally.count(grants(3, 2))
 	next(wait)
-	tally.granted(4, "1:1", 2)
+	tally.count(grants(4, 2))
 	next(yes)
 }
 
@@ -315,20 +327,20 @@ func TestGrantTallyKnowsItsRival(t *testing.T) {
 	} {
 		tally := newGrantTally(c.size)
 		for i, whose := range c.rivals {
-			tally.asked(i)
+			tally.asks(i)
 			switch whose {
 			case '-':
-				tally.unanswered(i, errSilent)
+				tally.count(reply{node: i, err: errSilent})
 			case '+':
-				tally.granted(i, "1:1", 1)
+				tally.count(grants(i, 1))
 			default:
-				tally.busy(i, string(whose), time.Duration(i+1)*ms)
+				tally.count(rivals(i, string(whose), time.Duration(i+1)*ms))
 			}
 		}
 		if rest, holder := tally.rest(); rest != c.rest || holder != c.holder {
 			t.Errorf("%v %s: %v of %q, want %v of %q", c.size, c.rivals, rest, holder, c.rest, c.holder)
 		}
-		if held := tally.held(); held != c.held {
+		if held := tally.isHeld(); held != c.held {
 			t.Errorf("%v %s: held: %v", c.size, c.rivals, held)
 		}
 	}
@@ -342,41 +354,45 @@ func TestStateTallyInEveryOrder(t *testing.T) {
 		a = iota
 		b
 		free
-		silent
+		dumb
 		kinds
 	)
 	for _, s := range sizes {
 		ends := map[decision]int{}
 		multisets(s.n, kinds, func(kinds []int) {
 			orders(kinds, func(order []int) {
-				tally := newStateTally(s)
-				tally.open = s.n
+				tally := tally{size: s, open: s.n}
 				count := map[int]int{}
-				got := tally.next()
+				got := tally.held()
 				for k := 0; got == wait; k++ {
 					most, rest := max(count[a], count[b]), s.n-k
-					if most >= s.q || most+rest+count[silent] < s.q || rest == 0 {
+					if most >= s.q || most+rest+count[dumb] < s.q || rest == 0 {
 						t.Fatalf("%v %v: waits after %v", s, kinds, order[:k])
 					}
 					i := order[k]
 					count[kinds[i]]++
 					switch kinds[i] {
 					case a, b:
-						tally.votedFor(i, fmt.Sprint(kinds[i]), time.Duration(i), int64(i))
+						tally.votedFor(fmt.Sprint(kinds[i]), time.Duration(i), int64(i))
+						tally.saw(unseen)
 					case free:
-						tally.free(i)
+						tally.saw(unseen)
 					default:
-						tally.unanswered(i, errSilent)
+						tally.fail(i, silent, errSilent)
 					}
-					got = tally.next()
+					got = tally.held()
 				}
 				most := max(count[a], count[b])
-				coming := s.n - count[a] - count[b] - count[free] - count[silent]
+				coming := s.n - count[a] - count[b] - count[free] - count[dumb]
 				ends[got]++
-				switch h, rest := tally.holder(); {
-				case got == yes && (most < s.q || h == nil || h.votes < s.q):
+				switch {
+				case got == yes && most < s.q:
 					t.Fatalf("%v %v: held after %v", s, kinds, order)
 				case got == yes:
+					id, h, rest := tally.holder()
+					if h.votes < s.q || h.votes != count[map[string]int{"0": a, "1": b}[id]] {
+						t.Fatalf("%v %v: %s with %d votes after %v", s, kinds, id, h.votes, order)
+					}
 					// A quorum of its votes lasts for so long.
 					longer := 0
 					for _, r := range h.rests {
@@ -387,9 +403,9 @@ func TestStateTallyInEveryOrder(t *testing.T) {
 					if longer < s.q || h.token != int64(slices.Max(h.rests)) {
 						t.Fatalf("%v %v: %v of %v, token %d", s, kinds, rest, h.rests, h.token)
 					}
-				case got == no && most+coming+count[silent] >= s.q:
-					t.Fatalf("%v %v: free after %v, with %d votes that were not read", s, kinds, order, count[silent])
-				case got == unknown && (coming > 0 || most+count[silent] < s.q):
+				case got == no && most+coming+count[dumb] >= s.q:
+					t.Fatalf("%v %v: free after %v, with %d votes that were not read", s, kinds, order, count[dumb])
+				case got == unknown && (coming > 0 || most+count[dumb] < s.q):
 					t.Fatalf("%v %v: unknown after %v", s, kinds, order)
 				}
 			})
@@ -400,7 +416,7 @@ func TestStateTallyInEveryOrder(t *testing.T) {
 	}
 }
 
-// A forced unlock hears all nodes. The lock was held if one hold had a quorum; several
+// A forced unlock decides when all nodes were heard. The lock was held if one hold had a quorum; several
 // tries that pass do not make one.
 func TestForceTallyInEveryOrder(t *testing.T) {
 	t.Parallel()
@@ -408,37 +424,34 @@ func TestForceTallyInEveryOrder(t *testing.T) {
 		a = iota
 		b
 		free
-		silent
+		dumb
 		kinds
 	)
 	for _, s := range sizes {
 		multisets(s.n, kinds, func(kinds []int) {
 			orders(kinds, func(order []int) {
-				tally := newForceTally(s)
-				tally.open = s.n
+				tally := tally{size: s, open: s.n}
 				count := map[int]int{}
 				for _, i := range order {
-					if got := tally.next(); got != wait {
-						t.Fatalf("%v %v: %v before all were heard", s, kinds, got)
-					}
 					count[kinds[i]]++
 					switch kinds[i] {
 					case a, b:
-						tally.took(i, fmt.Sprint(kinds[i]))
+						tally.votedFor(fmt.Sprint(kinds[i]), 0, 0)
+						tally.saw(unseen)
 					case free:
-						tally.free(i)
+						tally.saw(unseen)
 					default:
-						tally.unanswered(i, errSilent)
+						tally.fail(i, silent, errSilent)
 					}
 				}
 				want := no
 				switch most := max(count[a], count[b]); {
 				case most >= s.q:
 					want = yes
-				case most+count[silent] >= s.q:
+				case most+count[dumb] >= s.q:
 					want = unknown
 				}
-				if got := tally.next(); got != want {
+				if got := tally.held(); got != want {
 					t.Fatalf("%v %v: %v, want %v", s, kinds, got, want)
 				}
 			})
@@ -461,14 +474,14 @@ func TestTryInQuarantineNamesTheCauseFirst(t *testing.T) {
 	} {
 		tally := newGrantTally(size{5, 3})
 		for i, node := range c.nodes {
-			tally.asked(i)
+			tally.asks(i)
 			switch node {
 			case 'q':
-				tally.unanswered(i, in)
+				tally.count(reply{node: i, err: in})
 			case '!':
-				tally.unanswered(i, errUnanswered)
+				tally.count(reply{node: i, err: errUnanswered})
 			case 'b':
-				tally.busy(i, "another:1", time.Minute)
+				tally.count(rivals(i, "another:1", time.Minute))
 			}
 		}
 		if got := tally.quarantined(20 * time.Second); got != c.want {
