@@ -657,6 +657,7 @@ func (c *skipping) Now() time.Time {
 // under way still. Shutdown waits until the copy cannot take the lock for nobody, although the hold is
 // over.
 func TestShutdownBesideALossStopsLateCopies(t *testing.T) {
+	locktest.Thorough(t)
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		clock := &skipping{}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"net"
 	"os"
 	"os/exec"
@@ -27,6 +28,8 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for time-outs most of the time
 	os.Exit(m.Run())
 }
 

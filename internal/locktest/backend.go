@@ -37,7 +37,7 @@ func (b *Backend) NewClient(t testing.TB, opts ...rlock.Option) *rlock.Client {
 
 // faultyTimeout is for the commands of Faulty: a lost reply costs half of it, and the other half is
 // for the answer to the copy.
-const faultyTimeout = 6 * time.Second
+var faultyTimeout = Ample(4 * time.Second)
 
 // Behind is the backend as it is seen through a proxy to it.
 func (b *Backend) Behind(proxy *faultproxy.Proxy) *Backend {

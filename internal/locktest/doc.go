@@ -22,7 +22,7 @@
 //	observe.go    records of an Observer and a logger
 //	measure.go    commands, latencies, memory
 //	child.go      child processes
-//	nightly.go    what is left to make nightly
+//	nightly.go    what is left to .ci/run and to make nightly
 //
 // A helper of one folder belongs in that folder.
 package locktest

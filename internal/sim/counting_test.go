@@ -353,8 +353,8 @@ var countingMutations = []struct {
 }
 
 func TestCountingMutationsAreFound(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes long")
+	if brief() {
+		t.Skip("takes long: RLOCK_THOROUGH=1 or -sim.all plays it")
 	}
 	for _, m := range countingMutations {
 		t.Run(m.name, func(t *testing.T) {

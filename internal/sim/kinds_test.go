@@ -211,7 +211,7 @@ func TestEachTypeKeepsItsPromises(t *testing.T) {
 		for j, s := range scenarios {
 			s.kind = kind
 			t.Run(kind.name+"/"+s.name, func(t *testing.T) {
-				usual := j == i%len(scenarios) || s.name == "everything" && i%2 == 0 && !testing.Short()
+				usual := j == i%len(scenarios) || s.name == "everything" && i%2 == 0 && !brief()
 				if !usual && !thorough() && *seedFlag == 0 {
 					t.Skip("needs -sim.all")
 				}

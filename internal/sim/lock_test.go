@@ -258,7 +258,7 @@ func TestSameSeedSameLockRun(t *testing.T) {
 			runs = 3
 		}
 		if i >= len(scenarios) {
-			if !thorough() && (i%3 > 0 || testing.Short()) {
+			if !thorough() && (i%3 > 0 || brief()) {
 				continue
 			}
 		} else if thorough() {

@@ -153,7 +153,7 @@ type mistake struct{ name, want, script, old, instead string }
 // finds checks that runs show each mistake.
 func finds(t *testing.T, mistakes []mistake, run func(t *testing.T, seed uint64, s scenario) (wrong []string)) {
 	t.Helper()
-	if !thorough() && (testing.Short() || locktest.UnderRace()) {
+	if brief() || !thorough() && locktest.UnderRace() {
 		t.Skip("takes long, and the race detector does not look into scripts")
 	}
 	for _, m := range mistakes {

@@ -196,7 +196,7 @@ func TestHoldersHearWhatTheyAreAsked(t *testing.T) {
 	}
 	for _, k := range of {
 		for _, s := range scenarios {
-			if few := s.name != "calm" && s.name != "harsh"; few && (k.name != plainLock.name || testing.Short()) && !thorough() {
+			if few := s.name != "calm" && s.name != "harsh"; few && (k.name != plainLock.name || brief()) && !thorough() {
 				continue
 			}
 			s.kind = k

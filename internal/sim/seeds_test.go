@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/locktest"
 )
 
 // lockSeeds is how many seeds a test plays: what it says, unless -sim.seeds
@@ -27,6 +29,9 @@ func lockSeeds(n int) int {
 // thorough reports whether there is time for what takes long: in CI, in the nightly run and in
 // the soak.
 func thorough() bool { return *all || len(seedsOf(0)) > 0 }
+
+// brief reports whether each kind has few scenarios: in a run that is neither CI's nor one of those.
+func brief() bool { return !thorough() && (testing.Short() || !locktest.IsThorough()) }
 
 // ordinary is how many of so many seeds a test plays where there is not.
 func ordinary(runs int) int {

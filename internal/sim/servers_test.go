@@ -221,7 +221,7 @@ func TestRedLockKeepsItsPromises(t *testing.T) {
 		"redlock, 4 of 5":         {"harsh"},
 		"redlock with quarantine": {"everything", "losses", "clocks"},
 	}
-	if testing.Short() {
+	if brief() {
 		everyDay["redlock"] = everyDay["redlock"][:2]
 		everyDay["redlock with quarantine"] = everyDay["redlock with quarantine"][:2]
 	}

@@ -11,4 +11,10 @@ import (
 
 var bg = context.Background()
 
-func TestMain(m *testing.M) { locktest.MainAtMost(m, 12) }
+func TestMain(m *testing.M) {
+	atMost := 24
+	if locktest.UnderRace() {
+		atMost = 12
+	}
+	locktest.MainAtMost(m, atMost)
+}

@@ -103,7 +103,12 @@ func TestNodeThatForgetsDoesNotLetASecondIn(t *testing.T) {
 	t.Parallel()
 	for how, forget := range waysToForget {
 		for _, forgetful := range []int{1, 2, 3} {
-			locktest.Beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) { letsNoSecondIn(t, forget, forgetful, true) })
+			locktest.Beside(t, fmt.Sprint(how, " ", forgetful), func(t *testing.T) {
+				if forgetful != 3 {
+					locktest.Thorough(t)
+				}
+				letsNoSecondIn(t, forget, forgetful, true)
+			})
 		}
 		// The same without a quarantine: the tests above notice.
 		locktest.Beside(t, how+" without quarantine", func(t *testing.T) { letsNoSecondIn(t, forget, 1, false) })
@@ -375,6 +380,7 @@ func TestQuarantineIsOfTheClient(t *testing.T) {
 // Locks that differ in the longest lease share the nodes: after a restart the
 // longest counts, which the nodes that are left remember.
 func TestLongestLeaseOfAllLocksCounts(t *testing.T) {
+	locktest.Thorough(t)
 	t.Parallel()
 	const long = 2 * shortLease
 	servers := redistest.StartMasters(t, 3)

@@ -66,6 +66,9 @@ func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
 	t.Parallel()
 	for _, away := range withOneAway {
 		t.Run(away.name, func(t *testing.T) {
+			if away.name == "hung" || away.name == "slow" {
+				locktest.Thorough(t) // these wait for twenty seconds
+			}
 			t.Parallel()
 			n := startMasters(t)
 			n.warm(t)

@@ -326,6 +326,9 @@ func TestRedLockStateAndForce(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
 	for _, away := range []int{0, 2} {
 		locktest.Beside(t, fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
+			if away > 0 {
+				locktest.Thorough(t) // half a minute of time-outs
+			}
 			n := startMasters(t)
 			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))
 			admin := locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(5*time.Second))

@@ -170,6 +170,7 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 // What waits for its turn here is no fault of a node: the time-out of a renewal
 // begins when it is sent. All of them together take longer than that.
 func TestRedLockRenewalsMayWaitForTheirTurn(t *testing.T) {
+	locktest.Thorough(t)
 	t.Parallel()
 	const holds = 800
 	lease, timeout := locktest.Ample(6*time.Second), locktest.Ample(500*time.Millisecond)

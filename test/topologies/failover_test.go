@@ -19,6 +19,7 @@ import (
 // A lease is as good as what replicas have confirmed of it: without them a renewal
 // does not move the deadline, and the hold ends there.
 func TestReplicaAckHoldsForRenewalsToo(t *testing.T) {
+	locktest.Thorough(t)
 	t.Parallel()
 	ctx := context.Background()
 	r := redistest.StartReplicated(t, 1)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestClusterSlotMigration(t *testing.T) {
+	locktest.Thorough(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	for _, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubPlain} {

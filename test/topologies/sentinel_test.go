@@ -89,6 +89,7 @@ func TestSentinelCrashKeepsConfirmedHolds(t *testing.T) {
 // A failover on demand leaves the old master at work for a few seconds. A
 // client that has not heard of it is there alone, and so is its hold.
 func TestSentinelFailoverAndItsSplitBrain(t *testing.T) {
+	locktest.Thorough(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	ctx := context.Background()

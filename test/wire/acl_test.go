@@ -38,6 +38,7 @@ type aclType struct {
 	use      func(t *testing.T, mine, theirs *rlock.Client) // instead of open
 	asks     bool                                           // holders are asked to release it
 	turns    bool                                           // a release can make a waiter of another client the holder
+	slow     bool                                           // it waits for leases to end, and is left to .ci/run
 	// queues opens a lock whose release makes the next waiter of the client the holder.
 	queues func(c *rlock.Client, name string) locktest.AnyLock
 }
@@ -54,7 +55,7 @@ var aclTypes = []aclType{
 	{name: "FairLock", keys: aclLock + " ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:*", commands: pubsub,
 		open:   func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewFairLock(name)} },
 		queues: func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFairLock(name) }},
-	{name: "ReadWriteLock", keys: "~app:* ~{app:* &redisson_rwlock:{app:*", commands: pubsub,
+	{name: "ReadWriteLock", slow: true, keys: "~app:* ~{app:* &redisson_rwlock:{app:*", commands: pubsub,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l := c[0].NewReadWriteLock(name)
 			plain := c[0].NewReadWriteLock(name+" of Redisson's kind", rlock.WithReaderPreference())
@@ -88,10 +89,10 @@ var aclTypes = []aclType{
 		}},
 	{name: "RedLock", nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: pubsub,
 		open: aclRedLock()},
-	{name: "RedLock with WithRestartQuarantine", nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
+	{name: "RedLock with WithRestartQuarantine", slow: true, nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
 		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)}, // the clocks may differ by a part of it
 		open: aclRedLock(rlock.WithRestartQuarantine())},
-	{name: "Lock with WithFailoverQuarantine", keys: aclLock, commands: append([]string{"info"}, pubsub...),
+	{name: "Lock with WithFailoverQuarantine", slow: true, keys: aclLock, commands: append([]string{"info"}, pubsub...),
 		opts: []rlock.Option{rlock.WithFailoverQuarantine(rlock.DefaultWatchdogLease), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease)},
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
 	{name: "Semaphore", keys: "~app:* ~{app:* &redisson_sc:{app:*", commands: pubsub, use: aclSemaphore},
@@ -126,6 +127,9 @@ func TestUsersOfTheACLPage(t *testing.T) {
 	for _, k := range aclTypes {
 		t.Run(k.name, func(t *testing.T) {
 			if !*updateACL {
+				if k.slow {
+					locktest.Thorough(t)
+				}
 				t.Parallel()
 			}
 			servers := redistest.StartMasters(t, max(k.nodes, 1))
