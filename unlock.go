@@ -183,19 +183,16 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	d.reconsider(r)
 	switch {
 	case r.Err != nil:
-		h.lock()
-		until := h.untilLocked()
-		h.unlock()
 		if d.known && !d.by { // an adoption of it may be given back
 			d.task = h.core.asks.Abandon(d.id, true)
 		}
-		c.cleanUp(h.core.id(), d.task, c.now(), until, nil)
+		d.cleanUp(d.task)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
 		if d.known && !d.by && d.late {
 			// A late copy of the first acquire may come. Abandon cannot end the hold: its tombstone tells who
 			// has adopted it.
-			d.abandon()
+			d.cleanUp(h.core.asks.Abandon(d.id, true))
 		}
 		return nil
 	case r.Outcome == protocol.Adopted:
@@ -236,14 +233,14 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 		r.Err = unknown // an adoption may have been given back, and the hold be there: it is given up below
 		return
 	}
-	d.abandon()
+	d.cleanUp(abandon)
 }
 
-// abandon has the hold ended for good, in the background.
-func (d *departure) abandon() {
+// cleanUp has a task repeated in the background, as long as the hold may be there.
+func (d *departure) cleanUp(t protocol.Task) {
 	h, c := d.h, d.h.core.c
 	h.lock()
 	until := h.untilLocked()
 	h.unlock()
-	c.cleanUp(h.core.id(), h.core.asks.Abandon(d.id, true), c.now(), until, nil)
+	c.cleanUp(h.core.id(), t, c.now(), until, nil)
 }

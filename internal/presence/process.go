@@ -14,11 +14,11 @@ import (
 
 // Process is the process of a client, as that says itself; zero: not known. See rlock.Process.
 type Process struct {
-	Label   string
-	Program string
-	Host    string
-	PID     int
-	Started time.Time // in whole seconds
+	Label   string    `json:"label,omitempty"`
+	Program string    `json:"program"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"` // in whole seconds
 }
 
 const (
@@ -55,17 +55,13 @@ var unlabeled = sync.OnceValue(func() Process {
 
 // introduction is a Process as Redis has it, for people too.
 type introduction struct {
-	Client  string    `json:"client,omitempty"` // the whole id
-	Label   string    `json:"label,omitempty"`
-	Program string    `json:"program"`
-	Host    string    `json:"host"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
+	Client string `json:"client,omitempty"` // the whole id
+	Process
 }
 
 // Text is how Redis has the process of a client; empty: of one that is not named.
 func (p Process) Text(client string) string {
-	text, err := json.Marshal(introduction{client, p.Label, p.Program, p.Host, p.PID, p.Started})
+	text, err := json.Marshal(introduction{client, p})
 	if err != nil {
 		return "" // of a year that has more than four digits
 	}

@@ -136,15 +136,11 @@ func (w *WhoIs) told(q *question, text string, err error) {
 
 // answer waits until a question is answered, but not for long.
 func (w *WhoIs) answer(q *question) Process {
+	late := time.NewTimer(answerWithin - time.Since(q.at))
+	defer late.Stop()
 	select {
 	case <-q.done:
-	default:
-		late := time.NewTimer(answerWithin - time.Since(q.at))
-		defer late.Stop()
-		select {
-		case <-q.done:
-		case <-late.C:
-		}
+	case <-late.C:
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -179,11 +179,7 @@ func (u *cleanUp) yield() {
 func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.over || now.After(u.until) {
-		u.endLocked()
-		return Do{}, 0
-	}
-	if u.needlessLocked() {
+	if u.over || now.After(u.until) || u.needlessLocked() {
 		u.endLocked()
 		return Do{}, 0
 	}

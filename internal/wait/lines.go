@@ -200,12 +200,8 @@ func (q *Lines[S]) Latest(key Key) (waiting int, news int64, yields clock.Instan
 
 // Waiting is the length of a line.
 func (q *Lines[S]) Waiting(key Key) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if line := q.byKey[key]; line != nil {
-		return line.waiters.Len()
-	}
-	return 0
+	waiting, _, _ := q.Latest(key)
+	return waiting
 }
 
 // passed is what a waiter leaves its line with, as those behind it know it.
@@ -281,9 +277,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 		next.poke()
 	}
 	q.mu.Unlock()
-	for _, end := range ends {
-		end()
-	}
+	endAll(ends)
 }
 
 // takeOutLocked takes a waiter out of its line. It returns what emptyLocked does.
@@ -340,6 +334,13 @@ func (q *Lines[S]) removeLocked(l *line[S], ends []func()) []func() {
 	return ends
 }
 
+// endAll ends subscriptions.
+func endAll(ends []func()) {
+	for _, end := range ends {
+		end()
+	}
+}
+
 // expire removes the lines that were kept for long enough.
 func (q *Lines[S]) expire() {
 	q.mu.Lock()
@@ -354,9 +355,7 @@ func (q *Lines[S]) expire() {
 		ends = q.removeLocked(l, ends)
 	}
 	q.mu.Unlock()
-	for _, end := range ends {
-		end()
-	}
+	endAll(ends)
 }
 
 // Close removes the lines that are kept. None is from now on.
@@ -371,9 +370,7 @@ func (q *Lines[S]) Close() {
 		ends = q.removeLocked(q.kept.Front().Value.(*line[S]), ends)
 	}
 	q.mu.Unlock()
-	for _, end := range ends {
-		end()
-	}
+	endAll(ends)
 }
 
 // looks is called by the head of a line before it looks: that look answers all pokes so far.

@@ -44,9 +44,7 @@ func (q *Lines[S]) Give(key Key, hold any, seen S) bool {
 	}
 	w.poke()
 	q.mu.Unlock()
-	for _, end := range ends {
-		end()
-	}
+	endAll(ends)
 	return true
 }
 
