@@ -44,6 +44,7 @@ type order struct {
 
 type answer struct {
 	Err   string
+	Addr  string             `json:",omitempty"`
 	Crowd *crowdResult       `json:",omitempty"`
 	At    int64              `json:",omitempty"` // nanoseconds of the machine's clock
 	Some  map[string]float64 `json:",omitempty"`
@@ -59,6 +60,13 @@ type child struct {
 
 // child starts one, with a session of a peer.
 func (b *bench) child(peer, addr string, lease time.Duration) *child {
+	c := b.process()
+	b.host.must(c.do(order{Op: "open", Peer: peer, Addr: addr, Lease: lease}, nil))
+	return c
+}
+
+// process starts one.
+func (b *bench) process() *child {
 	exe, err := os.Executable()
 	b.host.must(err)
 	cmd := exec.Command(exe)
@@ -81,7 +89,6 @@ func (b *bench) child(peer, addr string, lease time.Duration) *child {
 		}
 	}()
 	b.host.Cleanup(c.stop)
-	b.host.must(c.do(order{Op: "open", Peer: peer, Addr: addr, Lease: lease}, nil))
 	return c
 }
 
@@ -159,6 +166,9 @@ func (s *servant) obey(o order) (a answer, err error) {
 	case "open":
 		s.rdb = redis.NewClient(&redis.Options{Addr: o.Addr})
 		s.session, err = peerNamed(o.Peer).open(o.Addr, o.Lease)
+
+	case "network":
+		a.Addr, err = delayAll(o.Addr, o.For)
 
 	case "crowd":
 		c, err := s.cell(o.Cell)

@@ -311,10 +311,10 @@ func (b *bench) types() {
 func (b *bench) delays() {
 	s := b.server()
 	names := []string{ours, rawName, autoName, bsmName, syncName, rueidisN, redisson}
-	for _, ms := range []int{0, 1, 10} {
-		addr := b.link(s, time.Duration(ms)*time.Millisecond).addr
+	for _, ms := range []int{0, 1, 5, 10} {
+		addr := b.network(s, time.Duration(ms)*time.Millisecond)
 		b.results.add(delayMeasure(1), pingName, float64(ms), b.ping(addr))
-		for _, callers := range b.choose([]int{1, 512}, nil, []int{1, 64}) {
+		for _, callers := range b.choose([]int{1, 64, 512}, nil, []int{1, 64, 512}) {
 			b.ownKeysOf(s, addr, delayMeasure(callers), float64(ms), callers, names)
 		}
 	}

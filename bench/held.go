@@ -180,7 +180,7 @@ func (b *bench) wait(p string, n int) *waiting {
 		s.Kill()
 		return nil
 	}
-	l := b.link(s, 0)
+	l := b.link(s)
 	w := &waiting{p: p, c: b.child(p, l.addr, lease), l: l, out: sample{}}
 	w.end = func() {
 		w.c.stop()

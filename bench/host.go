@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -176,93 +175,62 @@ func cpuTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// link is a network between clients and a server: it takes half of the delay in each
-// direction, whatever is under way at once, and counts the commands that clients send.
+// link is a relay to a server that counts the commands that clients send.
 type link struct {
 	addr     string
 	commands atomic.Int64
 }
 
 // link is in place until the run ends.
-func (b *bench) link(s *server, delay time.Duration) *link {
+func (b *bench) link(s *server) *link {
 	ln, err := loopback.Listen()
 	b.host.must(err)
 	b.host.Cleanup(func() { _ = ln.Close() })
 	l := &link{addr: ln.Addr().String()}
-	go func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go l.carry(client, s.Addr(), delay/2)
-		}
-	}()
+	go relay(ln, s.Addr(), func(client, up net.Conn) {
+		var c commandCounter
+		var wg sync.WaitGroup
+		wg.Go(func() { pass(client, func(p []byte) { l.commands.Add(c.count(p)); send(up, p) }); _ = up.Close() })
+		wg.Go(func() { pass(up, func(p []byte) { send(client, p) }); _ = client.Close() })
+		wg.Wait()
+	})
 	return l
 }
 
-func (l *link) carry(client net.Conn, addr string, delay time.Duration) {
-	up, err := net.Dial("tcp", addr)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	var wg sync.WaitGroup
-	var c commandCounter
-	wg.Go(func() { forward(up, client, delay, func(p []byte) { l.commands.Add(c.count(p)) }) })
-	wg.Go(func() { forward(client, up, delay, nil) })
-	wg.Wait()
-}
-
-// sleepUntil is more exact than time.Sleep, which is up to a millisecond late where
-// nothing else happens.
-func sleepUntil(due time.Time) {
-	const late = 1500 * time.Microsecond
-	if d := time.Until(due); d > late {
-		time.Sleep(d - late)
-	}
-	if d := time.Until(due); d > 0 {
-		t := syscall.NsecToTimespec(int64(d))
-		_ = syscall.Nanosleep(&t, nil)
-	}
-}
-
-// forward copies until either end is closed, and then closes both.
-func forward(to, from net.Conn, delay time.Duration, see func([]byte)) {
-	type piece struct {
-		due  time.Time
-		data []byte
-	}
-	pieces := make(chan piece, 1<<12)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for p := range pieces {
-			sleepUntil(p.due)
-			if _, err := to.Write(p.data); err != nil {
-				_ = from.Close()
-			}
+// relay carries what comes to a listener to an address, and back.
+func relay(ln net.Listener, addr string, carry func(client, up net.Conn)) {
+	for {
+		client, err := ln.Accept()
+		if err != nil {
+			return
 		}
-		_ = to.Close()
-	})
+		up, err := net.Dial("tcp", addr)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go carry(client, up)
+	}
+}
+
+// pass passes on what comes until the connection ends.
+func pass(from net.Conn, to func(p []byte)) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if see != nil {
-				see(buf[:n])
-			}
-			pieces <- piece{time.Now().Add(delay), append([]byte(nil), buf[:n]...)}
+			to(buf[:n])
 		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				_ = from.Close()
-			}
-			break
+			return
 		}
 	}
-	close(pieces)
-	wg.Wait()
-	_ = from.Close()
+}
+
+func send(to net.Conn, p []byte) {
+	if _, err := to.Write(p); err != nil {
+		_ = to.Close()
+	}
 }
 
 // commandCounter counts the commands in a stream of requests, which are arrays of bulk

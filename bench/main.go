@@ -42,7 +42,7 @@ var measurements = []struct {
 	{"waiters", "idle waiters: row 9, and the curve of waiters", (*bench).waiters},
 	{"masters", "RedLock on five masters: row 10", (*bench).masters},
 	{"types", "the types that keep their waiters in Redis: row 11", (*bench).types},
-	{"delay", "a network that takes 1 ms and 10 ms: the curve of delays", (*bench).delays},
+	{"delay", "a network that takes 1, 5 and 10 ms: the curve of delays", (*bench).delays},
 }
 
 // plan is how much is measured.

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/loopback"
+)
+
+// network is a relay to a server that takes half of the delay in each direction, whatever is under
+// way at once. It is a process of its own: to wait so exactly takes the processors from goroutines
+// beside it, and the more connections a peer has the more.
+func (b *bench) network(s *server, delay time.Duration) (addr string) {
+	var a answer
+	b.host.must(b.process().do(order{Op: "network", Addr: s.Addr(), For: delay / 2}, &a))
+	return a.Addr
+}
+
+// piece is what was read at once, and when it arrives; nothing: the connection has ended.
+type piece struct {
+	due  time.Time
+	to   net.Conn
+	data []byte
+}
+
+// delayAll is the network in its own process. All that is under way takes equally long: so it
+// arrives in the order in which it was sent, whatever connection it belongs to.
+func delayAll(addr string, delay time.Duration) (string, error) {
+	ln, err := loopback.Listen()
+	if err != nil {
+		return "", err
+	}
+	runtime.GOMAXPROCS(4) // one is with the goroutine that waits
+	pieces := make(chan piece, 1<<16)
+	go func() {
+		runtime.LockOSThread()
+		for p := range pieces {
+			sleepUntil(p.due)
+			if p.data == nil {
+				_ = p.to.Close()
+			} else {
+				send(p.to, p.data)
+			}
+		}
+	}()
+	carry := func(from, to net.Conn) {
+		pass(from, func(p []byte) { pieces <- piece{time.Now().Add(delay), to, bytes.Clone(p)} })
+		pieces <- piece{time.Now().Add(delay), to, nil}
+	}
+	go relay(ln, addr, func(client, up net.Conn) {
+		var wg sync.WaitGroup
+		wg.Go(func() { carry(client, up) })
+		wg.Go(func() { carry(up, client) })
+		wg.Wait()
+	})
+	return ln.Addr().String(), nil
+}
+
+// sleepUntil is more exact than time.Sleep, which is up to a millisecond late where nothing else
+// happens.
+func sleepUntil(due time.Time) {
+	if d := time.Until(due); d > 0 {
+		t := syscall.NsecToTimespec(int64(d))
+		_ = syscall.Nanosleep(&t, nil)
+	}
+}
