@@ -27,6 +27,14 @@ const (
 	// script in it is for more than mostTogether.
 	combined = 256
 
+	// A server is far away if it takes so long to answer at least. A pipeline to it is under way
+	// for long, and most of that time neither the server nor this process is busy with it. So what
+	// waits is sent as soon as nothing was for gapPart of that time, and not when an answer comes:
+	// in up to farPipelines. To a server that is near, more pipelines would only be shorter ones.
+	far          = 500 * time.Microsecond
+	gapPart      = 32
+	farPipelines = 8
+
 	// stuckPart is the part of its budget after which a request that waits looks whether
 	// anything was taken meanwhile. If not, all workers hang: see relieve.
 	stuckPart = 8
@@ -44,12 +52,15 @@ type combiner struct {
 	pipelines int       // those that send several requests
 	last      time.Time // when a worker took what it sends
 	heard     time.Time // when the server answered a worker
-	term      int       // workers of an earlier one do not count: see relieve
+	away      distance
+	paced     bool // paceLocked is going to be called
+	term      int  // workers of an earlier one do not count: see relieve
 }
 
 // combiners are those of a deployment.
 type combiners struct {
 	direct, pipelines int
+	far               int // pipelines for a server that is far away
 
 	one    combiner    // of a deployment that is one server, as far as is known
 	mapped atomic.Bool // go-redis knows which node of the cluster has which keys
@@ -61,9 +72,9 @@ type combiners struct {
 // open sets the limits of a deployment. pool is how many connections go-redis has for pipelines
 // alone; 0: that is not known. Some of them are left to renewals.
 func (s *combiners) open(direct, pool int) {
-	s.direct, s.pipelines = direct, pipelines
+	s.direct, s.pipelines, s.far = direct, pipelines, pipelines
 	if pool > 0 {
-		s.pipelines = max(1, min(pipelines, pool-2))
+		s.pipelines, s.far = max(1, min(pipelines, pool-2)), max(1, min(farPipelines, pool-2))
 	}
 	s.one.of = s
 }
@@ -124,7 +135,63 @@ func (k *combiner) admit(j job, now time.Time) (term int, at bool) {
 		k.keep(func(job) bool { return true })
 	}
 	k.waiting = append(k.waiting, j)
+	k.paceLocked(j.call.d, now)
 	return 0, false
+}
+
+// mostLocked is how many pipelines may be under way.
+func (k *combiner) mostLocked() int {
+	if k.away.least() >= far {
+		return max(k.of.pipelines, k.of.far)
+	}
+	return k.of.pipelines
+}
+
+// paceLocked has what waits for a server that is far away sent: now, or when nothing was sent for
+// a while. But if nobody had an answer lately, the server may hang: then it is for relieve.
+func (k *combiner) paceLocked(d *Deployment, now time.Time) {
+	away := k.away.least()
+	if away < far || now.Sub(k.heard) > 2*away || k.paced || k.pipelines >= k.of.far || k.busy >= k.of.direct+k.of.far {
+		return
+	}
+	rest := k.last.Add(away / gapPart).Sub(now)
+	if rest <= 0 {
+		k.addLocked(d)
+		return
+	}
+	k.paced = true
+	time.AfterFunc(rest, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.paced = false; len(k.waiting)-k.head > k.withdrawn {
+			k.paceLocked(d, time.Now())
+		}
+	})
+}
+
+// distance is how long a server takes to answer at least, as was measured lately.
+type distance struct {
+	since       time.Time // when now began
+	now, before time.Duration
+}
+
+// forgetAfter is how long an answer tells how far away the server is.
+const forgetAfter = 10 * time.Second
+
+// add notes an answer.
+func (a *distance) add(now time.Time, took time.Duration) {
+	if now.Sub(a.since) > forgetAfter {
+		a.since, a.now, a.before = now, took, a.now
+	}
+	a.now = min(a.now, took)
+}
+
+// least is the shortest of the last answers; 0: it is not known.
+func (a *distance) least() time.Duration {
+	if a.before == 0 {
+		return a.now
+	}
+	return min(a.now, a.before)
 }
 
 // withdraw reports whether a job still waits. Then it is not sent any more.
@@ -184,7 +251,7 @@ func (k *combiner) addLocked(d *Deployment) {
 // takeLocked returns what a worker sends next, in room. If nothing, the worker has left.
 func (k *combiner) takeLocked(room []job) []job {
 	batch, now := room, time.Now()
-	if k.pipelines < k.of.pipelines {
+	if k.pipelines < k.mostLocked() {
 		for ; k.head < len(k.waiting) && len(batch) < combined; k.head++ {
 			if j := k.waiting[k.head]; j.call.queued {
 				j.call.queued, j.call.begun = false, now
@@ -237,11 +304,12 @@ func (k *combiner) answersSince(t time.Time) bool {
 // not, and in which term; if nothing, the worker has left. While something waits, it leaves only if others send pipelines: they come
 // here when they are done. Since a relieve there may be fewer workers than there is work for:
 // then another one begins.
-func (k *combiner) next(d *Deployment, batch []job, term int, answered bool) ([]job, int) {
+func (k *combiner) next(d *Deployment, batch []job, term int, sent time.Time, answered bool) ([]job, int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if answered {
 		k.heard = time.Now()
+		k.away.add(k.heard, k.heard.Sub(sent))
 	}
 	n := len(batch)
 	clear(batch)
@@ -255,7 +323,7 @@ func (k *combiner) next(d *Deployment, batch []job, term int, answered bool) ([]
 		k.pipelines--
 	}
 	batch = k.takeLocked(batch)
-	if k.term > 0 && len(batch) > 0 && k.head < len(k.waiting) && k.pipelines < k.of.pipelines && k.busy < k.of.direct {
+	if k.term > 0 && len(batch) > 0 && k.head < len(k.waiting) && k.pipelines < k.mostLocked() && k.busy < k.of.direct {
 		k.addLocked(d)
 	}
 	return batch, k.term
@@ -263,24 +331,26 @@ func (k *combiner) next(d *Deployment, batch []job, term int, answered bool) ([]
 
 // serve sends a batch, and then what has come to wait meanwhile.
 func (w *worker) serve(d *Deployment, k *combiner, batch []job, term int) {
+	var sent time.Time
 	defer func() {
 		if len(batch) == 0 {
 			return
 		}
 		// A hook of go-redis has ended the goroutine: another one goes on.
-		if batch, term = k.next(d, batch, term, false); len(batch) > 0 {
+		if batch, term = k.next(d, batch, term, sent, false); len(batch) > 0 {
 			go (&worker{}).serve(d, k, batch, term)
 		}
 	}()
 	for len(batch) > 0 {
 		var answered bool
+		sent = time.Now()
 		if len(batch) == 1 {
 			answered = d.do(batch[0])
 		} else {
 			answered = d.doTogether(batch)
 		}
 		d.gate("next") // its callers go on meanwhile
-		batch, term = k.next(d, batch, term, answered)
+		batch, term = k.next(d, batch, term, sent, answered)
 	}
 	w.room = batch
 }

@@ -36,6 +36,7 @@ func echoOf(text string) *Request {
 // decides about all others; nil: they pass.
 func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *crowd {
 	d, proxy := behind(t)
+	d.combiners.far = 0 // however slow this machine is, the server is near
 	c := &crowd{Deployment: d, t: t, proxy: proxy, free: make(chan struct{})}
 	if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
 		t.Fatal(a.Err)
@@ -135,6 +136,69 @@ func TestRequestsShareAPipeline(t *testing.T) {
 	}
 	if len(conns) != 1 {
 		t.Errorf("%d connections, not one pipeline", len(conns))
+	}
+}
+
+// What waits for a server that is far away is sent when nothing was sent for a part of the way
+// there and back, though nobody has an answer.
+func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	k := &c.combiners.one
+	k.mu.Lock()
+	k.of.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: 80 * time.Millisecond}
+	k.heard = time.Now().Add(time.Hour)
+	k.mu.Unlock()
+	for i := range 20 {
+		c.all.Go(func() {
+			if a := c.Do(bg, 10*time.Minute, echoOf(fmt.Sprint(i))); a.Err != nil || a.Val != fmt.Sprint(i) {
+				t.Errorf("%d: %+v", i, a)
+			}
+		})
+	}
+	c.all.Wait() // those that are sent at once still are under way
+}
+
+// If such a server may hang, that does not have more sent to it.
+func TestRequestsToAServerThatHangsFarAwayWait(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, nil)
+	k := &c.combiners.one
+	k.mu.Lock()
+	k.of.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: 10 * time.Millisecond}
+	k.heard = time.Now().Add(-time.Second)
+	k.mu.Unlock()
+	for i := range 5 {
+		c.must(fmt.Sprint(i), false) // it waits
+		time.Sleep(10 * time.Millisecond / gapPart)
+	}
+	for i := range 5 {
+		if c.sent(fmt.Sprint(i)) > 0 {
+			t.Errorf("%d was sent", i)
+		}
+	}
+	c.release()
+}
+
+// How far away a server is, the shortest of its late answers tells.
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	var a distance
+	now := time.Now()
+	for _, c := range []struct{ after, took, least time.Duration }{
+		{0, 30 * ms, 30 * ms},
+		{ms, 2 * ms, 2 * ms},
+		{ms, 9 * ms, 2 * ms},
+		{forgetAfter, 8 * ms, 2 * ms}, // it was near a moment ago
+		{forgetAfter + ms, 7 * ms, 7 * ms},
+		{ms, 5 * ms, 5 * ms},
+	} {
+		now = now.Add(c.after)
+		a.add(now, c.took)
+		if got := a.least(); got != c.least {
+			t.Errorf("after %v: %v, want %v", c.took, got, c.least)
+		}
 	}
 }
 
@@ -625,15 +689,15 @@ func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	two, _ := ask()
 	ask()
 	ask()
-	if batch, _ := k.next(nil, []job{one}, 0, true); len(batch) != 2 {
+	if batch, _ := k.next(nil, []job{one}, 0, time.Now(), true); len(batch) != 2 {
 		t.Fatalf("a pipeline of %d", len(batch)) // it hangs from now on
 	}
-	k.next(nil, []job{two}, 0, true)
+	k.next(nil, []job{two}, 0, time.Now(), true)
 	if three, at := ask(); !at {
 		t.Fatal("there was room")
 	} else if four, at := ask(); at {
 		t.Fatal("there was no room")
-	} else if batch, _ := k.next(nil, []job{three}, 0, true); len(batch) != 0 || !k.withdraw(four) {
+	} else if batch, _ := k.next(nil, []job{three}, 0, time.Now(), true); len(batch) != 0 || !k.withdraw(four) {
 		t.Fatal("it was taken")
 	}
 	if _, at := ask(); !at {

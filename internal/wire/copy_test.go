@@ -76,7 +76,7 @@ func TestRequestThatWasNotWritten(t *testing.T) {
 			go func() { answers <- d.Do(ctx, time.Minute, r) }()
 			await(func() bool { k.mu.Lock(); defer k.mu.Unlock(); return len(k.waiting) == 2 })
 			d.Go(func() {
-				batch, term := k.next(d, nil, k.term, false)
+				batch, term := k.next(d, nil, k.term, time.Now(), false)
 				(&worker{}).serve(d, k, batch, term)
 			})
 			<-answers
