@@ -15,6 +15,14 @@ func Is[T any](p Protocol) bool {
 	return is
 }
 
+// property is what a protocol says of itself by an interface of these; zero: it does not.
+func property[I, T any](p Protocol, says func(I) T) (none T) {
+	if i, can := p.(I); can {
+		return says(i)
+	}
+	return none
+}
+
 // Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
 // each acquire begins a hold of its own.
 type Reentrant interface {
@@ -86,16 +94,10 @@ func (eachWaits) KeepsPlace() bool { return true }
 func (eachWaits) EachWaits() bool  { return true }
 
 // KeepsPlace reports whether a waiter has a place in Redis.
-func KeepsPlace(p Protocol) bool {
-	q, can := p.(Queue)
-	return can && q.KeepsPlace()
-}
+func KeepsPlace(p Protocol) bool { return property(p, Queue.KeepsPlace) }
 
 // EachWaits reports whether each waiter asks Redis.
-func EachWaits(p Protocol) bool {
-	q, can := p.(Queue)
-	return can && q.EachWaits()
-}
+func EachWaits(p Protocol) bool { return property(p, Queue.EachWaits) }
 
 // Listening reports whether the waiter with an id need not subscribe.
 func Listening(p Protocol, id string) bool {
@@ -112,24 +114,14 @@ type Taking interface{ Takes() int }
 
 // Takes is how many permits a hold takes; 0: there are none, and a
 // hold is either exclusive or shared with any number.
-func Takes(p Protocol) int {
-	if c, can := p.(Taking); can {
-		return c.Takes()
-	}
-	return 0
-}
+func Takes(p Protocol) int { return property(p, Taking.Takes) }
 
 // Polled is a protocol whose waiters Glance can look for. Of any other only Enter tells whether the
 // lock may be free, or it keeps the waiter's place.
 type Polled interface{ Glanced() *HashLock }
 
 // GlancedOf is what Glance can look at for a waiter; or nil.
-func GlancedOf(p Protocol) *HashLock {
-	if g, can := p.(Polled); can {
-		return g.Glanced()
-	}
-	return nil
-}
+func GlancedOf(p Protocol) *HashLock { return property(p, Polled.Glanced) }
 
 // Paced is a protocol whose waiters look more often than others.
 type Paced interface {
@@ -173,31 +165,16 @@ type Bounded interface {
 }
 
 // Margin is what is subtracted from the validity of each lease.
-func Margin(p Protocol) time.Duration {
-	if b, can := p.(Bounded); can {
-		return b.Margin()
-	}
-	return 0
-}
+func Margin(p Protocol) time.Duration { return property(p, Bounded.Margin) }
 
 // LongestLease bounds the leases of the lock; 0: only MaxLease does.
-func LongestLease(p Protocol) time.Duration {
-	if b, can := p.(Bounded); can {
-		return b.LongestLease()
-	}
-	return 0
-}
+func LongestLease(p Protocol) time.Duration { return property(p, Bounded.LongestLease) }
 
 // Revocable is a protocol whose holders can be asked to release the lock.
 type Revocable interface{ Revocation() Revocation }
 
 // RevocationOf is how holders are asked; nil: they cannot be.
-func RevocationOf(p Protocol) Revocation {
-	if r, can := p.(Revocable); can {
-		return r.Revocation()
-	}
-	return nil
-}
+func RevocationOf(p Protocol) Revocation { return property(p, Revocable.Revocation) }
 
 // Growing is a protocol whose waiters stay outside of the queue while there is too little for
 // them, whoever leaves.
