@@ -114,6 +114,13 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 // untilZero waits until what is asked for is 0 or less, for all of a client at once. The
 // text says what is left; see said.
 func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() protocol.Request[int64], listen func(notify func()) (end func()), text string) error {
+	w := &zero{ask: ask, hear: listen, text: text}
+	w.forAll = true
+	return w.find(ctx, l, l.id(), w, true, opts)
+}
+
+// find runs an inquiry of a call with some options, which may wait if waits says so.
+func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s seeker, waits bool, opts []WaitOption) error {
 	o, err := waitOptions(opts)
 	if err != nil {
 		return l.error(err)
@@ -123,18 +130,13 @@ func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() proto
 		return l.error(ErrClosed)
 	}
 	defer c.end()
-	w := &zero{ask: ask, hear: listen, text: text}
-	w.inquire(c, l.id(), w)
-	w.wait, w.limit, w.forAll = !o.looksOnce(), o.wait, true
-	return w.untilFound(ctx, l, &o)
-}
-
-// untilFound runs an inquiry that waits for something that is not acquired.
-func (q *inquiry) untilFound(ctx context.Context, l *core, o *acquireConfig) (err error) {
-	ctx, q.observed = l.observe(ctx, 0)
-	within, cancel := o.within(ctx)
+	q.of, q.seeker = of, s
+	q.c, q.Lines, q.Asks, q.Who, q.Longest = c, c.lines, q, c.lastHold.Add(1), longestInquiry
+	q.wait, q.limit = waits && !o.looksOnce(), o.wait
+	caller, q.observed = l.observe(caller, int(q.Need))
+	ctx, cancel := o.within(caller)
 	defer cancel()
-	if err = q.run(ctx, within); err != nil {
+	if err = q.run(caller, ctx); err != nil {
 		err = l.error(err)
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
@@ -181,12 +183,6 @@ type inquiry struct {
 
 	tries int
 	tells bool // others wait for what it takes: see crowd
-}
-
-// inquire has an inquiry of a client ready to run.
-func (q *inquiry) inquire(c *Client, of protocol.LockID, s seeker) {
-	q.of, q.seeker = of, s
-	q.c, q.Lines, q.Asks, q.Who, q.Longest = c, c.lines, q, c.lastHold.Add(1), longestInquiry
 }
 
 // seeker is what an inquiry asks for. One goroutine calls it.

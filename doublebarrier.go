@@ -41,8 +41,7 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	if err := l.check(ctx); err != nil {
 		return err
 	}
-	o, err := waitOptions(opts)
-	if err != nil {
+	if _, err := waitOptions(opts); err != nil {
 		return l.error(err)
 	}
 	if lease.none() {
@@ -56,17 +55,11 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	if unlocked != nil && !errors.Is(unlocked, errGone) {
 		return unlocked
 	}
-	c := l.c
-	if !c.begin() {
-		return l.error(ErrClosed)
-	}
-	defer c.end()
 	w := &leaving{generation: h.token, places: l.asks.(*protocol.Places)}
 	// Those of one generation stand in one line, and what the first finds is true for all.
 	of := protocol.LockID{Family: protocol.DoubleFamily + " " + strconv.FormatInt(h.token, 10), Name: l.name()}
-	w.inquire(c, of, w)
-	w.wait, w.limit, w.forAll = !o.looksOnce(), o.wait, true
-	if err := w.untilFound(ctx, l, &o); err != nil {
+	w.forAll = true
+	if err := w.find(ctx, l, of, w, true, opts); err != nil {
 		return err
 	}
 	return unlocked

@@ -149,28 +149,9 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	if err := l.checkCount(caller, method, n); err != nil {
 		return err
 	}
-	c := l.c
-	o, err := waitOptions(opts)
-	if err != nil {
-		return l.error(err)
-	}
-	if !c.begin() {
-		return l.error(ErrClosed)
-	}
-	defer c.end()
-
-	a := &taking{s: s, n: int64(n)}
-	caller, observed := l.observe(caller, n)
-	ctx, cancel := o.within(caller)
-	defer cancel()
-	a.inquire(c, l.id(), a)
-	a.Need, a.Crowded, a.observed = a.n, s.asks, observed
-	a.wait, a.limit, a.sentinel = wait && !o.looksOnce(), o.wait, ErrNotAcquired
-	if err = a.run(caller, ctx); err != nil {
-		err = l.error(err)
-	}
-	observed.end(AcquireEvent{Attempts: a.tries, Err: err})
-	return err
+	a := &taking{s: s}
+	a.Need, a.Crowded, a.sentinel = int64(n), s.asks, ErrNotAcquired
+	return a.find(caller, l, l.id(), a, wait, opts)
 }
 
 // taking is one Acquire or TryAcquire. Its looks are one operation: the one that takes the
@@ -179,7 +160,6 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 type taking struct {
 	inquiry
 	s      *Semaphore
-	n      int64
 	page   *protocol.Page
 	op     protocol.Op
 	unsure bool // a copy of a look may be under way
@@ -195,7 +175,7 @@ func (a *taking) look(ctx context.Context) found {
 		a.page = c.pages.Take(c.id)
 		a.op = a.page.Next()
 	}
-	r := a.s.asks.Acquire(a.op, a.n, a.tells).Do(ctx, c.onceTimeout())
+	r := a.s.asks.Acquire(a.op, a.Need, a.tells).Do(ctx, c.onceTimeout())
 	a.unsure = a.unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
@@ -215,7 +195,7 @@ func (a *taking) look(ctx context.Context) found {
 			a.giveUp() // a copy that comes later would take what this wait never learns of
 		}
 		t := &r.Outcome
-		return found{rest: -1, free: permits{known: true, counted: t.Counted, all: t.All, free: t.Free}, beyond: t.Counted && a.n > t.All}
+		return found{rest: -1, free: permits{known: true, counted: t.Counted, all: t.All, free: t.Free}, beyond: t.Counted && a.Need > t.All}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}
