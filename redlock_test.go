@@ -32,6 +32,9 @@ func TestRedLockExcludes(t *testing.T) {
 		"standalone": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "miniredis" {
+				locktest.Repeated(t)
+			}
 			_, clients := fiveMasters(t, on)
 			// Five miniredis share the processors with the race detector.
 			patient := rlock.WithNodeTimeout(5 * time.Second)

@@ -137,7 +137,9 @@ func TestFaultsInRealTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := rlocktest.New(t, rlock.WithCommandTimeout(300*time.Millisecond))
-			lease := lock(t, srv.Client().NewLock("job"))
+			// Remove and Steal ask all holders of a name, of other tests too, and would wait for this one's server.
+			name := "job of " + t.Name()
+			lease := lock(t, srv.Client().NewLock(name))
 			done := lease.Done()
 			begin(srv)
 			if _, err := srv.Client().NewLock("other").TryLock(t.Context()); !errors.Is(err, rlock.ErrUnreachable) {
@@ -156,7 +158,7 @@ func TestFaultsInRealTime(t *testing.T) {
 			srv.Recover()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			next, err := srv.NewClient().NewLock("job").Lock(ctx)
+			next, err := srv.NewClient().NewLock(name).Lock(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -208,7 +210,7 @@ func TestHungServerRunsWhatItWasSent(t *testing.T) {
 			t.Parallel()
 			srv := rlocktest.New(t)
 			o := open(srv)
-			o.MaxRetries, o.DisableIdentity, o.ReadTimeout = -1, true, 50*time.Millisecond
+			o.MaxRetries, o.DisableIdentity, o.ReadTimeout = -1, true, 500*time.Millisecond // a busy machine answers PING within it
 			rdb := redis.NewClient(o)
 			defer rdb.Close()
 			if err := rdb.Ping(t.Context()).Err(); err != nil {

@@ -65,10 +65,13 @@ func (b *Backend) Faulty(t testing.TB, opts ...rlock.Option) (*rlock.Client, *fa
 	return c, proxy, plain
 }
 
-// EachRedis runs a scenario on miniredis and on a real server.
+// EachRedis runs a scenario on miniredis and on a real server; where there is one, and not in CI, on that alone.
 func EachRedis(t *testing.T, scenario func(t *testing.T, b *Backend)) {
 	t.Helper()
-	Beside(t, "miniredis", func(t *testing.T) { scenario(t, OnMiniredis(t)) })
+	Beside(t, "miniredis", func(t *testing.T) {
+		Repeated(t)
+		scenario(t, OnMiniredis(t))
+	})
 	Beside(t, "standalone", func(t *testing.T) { scenario(t, OnServer(t)) })
 }
 

@@ -76,7 +76,7 @@ var LossyActions = map[string]faultproxy.Action{
 }
 
 // EachLoss runs a scenario for each way to lose a reply of a script, beside each other:
-// they wait for resends most of the time. Each has a Redis of its own.
+// they wait for resends most of the time. Each has a Redis of its own, of the kinds of EachRedis.
 func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backend, action faultproxy.Action)) {
 	t.Helper()
 	each := func(t *testing.T, start func(testing.TB) *Backend) {
@@ -84,7 +84,10 @@ func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backen
 			Beside(t, script+" "+name, func(t *testing.T) { scenario(t, start(t), action) })
 		}
 	}
-	Beside(t, "miniredis", func(t *testing.T) { each(t, OnMiniredis) })
+	Beside(t, "miniredis", func(t *testing.T) {
+		Repeated(t)
+		each(t, OnMiniredis)
+	})
 	Beside(t, "standalone", func(t *testing.T) { each(t, func(t testing.TB) *Backend { return OnServer(t) }) })
 }
 

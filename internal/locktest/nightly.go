@@ -3,6 +3,8 @@ package locktest
 import (
 	"os"
 	"testing"
+
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // nightly reports whether this is a run of make nightly.
@@ -17,6 +19,14 @@ func Thorough(t testing.TB) {
 	t.Helper()
 	if !IsThorough() {
 		t.Skip("a part of .ci/run: RLOCK_THOROUGH=1 runs it here")
+	}
+}
+
+// Repeated leaves to .ci/run a scenario on miniredis that is also played on a real server, where there is one.
+func Repeated(t testing.TB) {
+	t.Helper()
+	if redistest.Installed() {
+		Thorough(t)
 	}
 }
 

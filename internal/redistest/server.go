@@ -31,7 +31,7 @@ const (
 // redis-sentinel package is not needed.
 func Need(t testing.TB) {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err == nil {
+	if Installed() {
 		return
 	}
 	const how = "redistest: redis-server is not in PATH; install it, for example with: apt-get install redis-server"
@@ -39,6 +39,12 @@ func Need(t testing.TB) {
 		t.Fatal(how + " (RLOCK_REQUIRE_REDIS=1 forbids skipping)")
 	}
 	t.Skip(how)
+}
+
+// Installed reports whether redis-server is.
+func Installed() bool {
+	_, err := exec.LookPath("redis-server")
+	return err == nil
 }
 
 // Server is one redis-server process, listening on a loopback port of its own.

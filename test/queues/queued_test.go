@@ -50,6 +50,9 @@ func eachMode(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k l
 
 func runOn(t *testing.T, on string, k locktest.QueuedType, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType)) {
 	t.Run(on+" "+k.Name, func(t *testing.T) {
+		if on == "miniredis" {
+			locktest.Repeated(t)
+		}
 		t.Parallel()
 		if on == "miniredis" {
 			scenario(t, locktest.OnMiniredis(t), k)

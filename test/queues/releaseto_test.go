@@ -89,6 +89,9 @@ func eachPassing(t *testing.T, scenario func(t *testing.T, h *holder), opts ...r
 			"standalone": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
 		} {
 			t.Run(on+" "+k.Name, func(t *testing.T) {
+				if on == "miniredis" {
+					locktest.Repeated(t)
+				}
 				t.Parallel()
 				scenario(t, newHolder(t, open(t), k, opts...))
 			})
