@@ -154,8 +154,8 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 	return nil, a.error(a.interrupted(caller, err))
 }
 
-// take waits until no other operation is under way at a hold. If its wait ends before, it has seen
-// what that operation has, or that this has had no answer for so long.
+// take waits until no other operation is under way at a hold. If the wait is over before, the attempt
+// has seen what that operation has seen, or that it has had no answer.
 func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 	began := a.core.c.env.Clock.Now()
 	switch err = ops.Take(ctx, a.core.c.closing, !a.Wait); err {
@@ -372,9 +372,8 @@ func (a *attempt) WaitsSince(round int64) {
 	}
 }
 
-// interrupted makes the error of an acquire from what stopped it: the end of the caller's
-// context or of the wait, or a single look at a lock that was not free. It contains what
-// was seen last.
+// interrupted returns the error of an acquire that has stopped: its context or its wait has ended, or it
+// was to look only once. The error says what it has seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	if a.Yielded && !a.Seen.told() {
 		a.Seen.said.what = "waiters of other clients go first"
@@ -408,8 +407,8 @@ func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duratio
 	return a.try(ctx)
 }
 
-// once takes the lock if nobody has it. If others try at the same time, they may keep each other
-// from it, and none of them holds it then: so it tries again, within the time of one request.
+// once takes the lock if nobody has it. Of several owners that ask a quorum at the same time, each may
+// get a part of the votes, and none the lock. Then it tries again, within the time of one request.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	c := a.core.c
 	until := c.env.Clock.Now().Add(c.cfg.commandTimeout)

@@ -169,8 +169,8 @@ func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
 // isKnownLocked reports whether others know the handle of the hold, and may adopt it: see handle.go.
 func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
 
-// begin puts a fresh hold into service, which its owner has since then. The lease counts from
-// when it was asked for.
+// begin puts a new hold into service, which was granted at since. Its lease counts from sent, when
+// the request was sent.
 func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
 	h.confirmLocked(sent, a.lease) // nobody else knows the hold yet
 	return h.serve(since, !a.hasLease)
@@ -398,15 +398,15 @@ func (h *hold) loseLocked(now clock.Instant, cause error) {
 	h.tellLoss(now, cause)
 }
 
-// mayBeLeft reports whether a hold that was lost for a cause may still be in Redis: our clock found the
-// loss, even after h.expires, as an unanswered Extend, renewal or re-entry may have run; or other data did, on a
-// server that may have been demoted: it says so before the first write, which it would refuse.
+// mayBeLeft reports whether a lost hold may still be in Redis. It may if only our clock says that it
+// is over, even after h.expires: an Extend, a renewal or a re-entry without an answer may have run. And it
+// may if its key had other data: a master that was just demoted finds such before it refuses to write.
 func mayBeLeft(cause error) bool {
 	return errors.Is(cause, errOverwritten) || errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || noAnswer(cause)
 }
 
-// untilLocked is until when a clean-up of the hold is worth repeating: until every
-// requested lease has run out, and late copies of its request too.
+// untilLocked is until when a clean-up of the hold is repeated: then each lease that was requested
+// has run out, and no late copy of a request can arrive any more.
 func (h *hold) untilLocked() clock.Instant {
 	until := h.core.c.now()
 	until = max(until, h.expires)
@@ -436,8 +436,7 @@ func (h *hold) endLocked(s state, cause error) {
 	}
 }
 
-// closeLocked forgets a lease that was unlocked. When none is left the owner
-// has left the lock.
+// closeLocked forgets a lease that was unlocked.
 func (h *hold) closeLocked(l *Lease) {
 	for at := &h.leases; *at != nil; at = &(*at).next {
 		if *at != l {
@@ -452,9 +451,9 @@ func (h *hold) closeLocked(l *Lease) {
 	}
 }
 
-// fate is what has become of a hold that a request has not found: one that others may adopt may have
-// been adopted, or it is there again (Done), since the adoption was given up. With an error it is what the
-// request has found, and nobody knows more.
+// fate asks what has become of a hold that a request has not found. If others may adopt it, it may be
+// adopted, or there again (Done): an adoption that is given up gives it back. With an error it returns
+// what the request has found.
 func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
 	h.lock()
 	known := h.isKnownLocked()
@@ -469,7 +468,7 @@ func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
 	return found, r.Err
 }
 
-// reconsider makes an answer that has not found the hold say what has become of it.
+// reconsider replaces an answer that has not found the hold by its fate.
 func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
 	if r.Err != nil {
 		return
@@ -481,11 +480,11 @@ func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
 	r.Outcome = found
 }
 
-// errGivenBack is why a request did nothing whose hold is there.
+// errGivenBack is why a request did nothing, although the hold is there.
 var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
 
-// leftLocked says, after the end of its leases, that this holder has left: to whoever has adopted the
-// hold, and against an adoption that is given back later.
+// leftLocked has it noted in Redis that this holder has left, after the end of its leases. Who adopts
+// the hold need not wait for it then, and if the adoption is given up, the hold does not come back.
 func (h *hold) leftLocked() {
 	c, until := h.core.c, h.untilLocked()
 	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins

@@ -24,11 +24,11 @@ type sight struct {
 	until  time.Time // when the lease ends, by our clock; zero: not known
 	seen   time.Time // when the answer came
 	err    error     // Redis, or a quorum, gave no answer
-	said   said      // what an inquiry has found instead
+	said   said      // what was found where there is no lock, in place of all this
 	room   permits   // of a semaphore
-	who    *Process  // whose hold the holder is; nil: not known
-	own    bool      // the holder is of the client that is told
-	advice string    // to it then
+	who    *Process  // the process of the holder; nil: not known
+	own    bool      // the holder is of the client that gets the error
+	advice string    // to that client, if so
 
 	// asked is when an unanswered look was sent; zero: none. The rest is then the
 	// outcome of the look before it.

@@ -102,7 +102,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 	return d
 }
 
-// departureLocked is what a departure needs of the hold.
+// departureLocked returns a departure with a copy of what it needs of the hold.
 func (h *hold) departureLocked() departure {
 	d := departure{h: h, id: h.id(), buries: h.buriesLocked(), known: h.isKnownLocked(), late: h.unsure}
 	if h.seldom != nil {
@@ -130,8 +130,8 @@ func (h *hold) releaseLocked(id string, n int) protocol.Task {
 	return h.core.asks.Release(id, n)
 }
 
-// buriesLocked reports whether the last release leaves a tombstone. Of a hold that others may adopt
-// it would hide who has: see released.
+// buriesLocked reports whether the last release leaves a tombstone. If others may adopt the hold, it
+// leaves none: a tombstone would hide that somebody has adopted it. See released.
 func (h *hold) buriesLocked() bool { return h.unsure && !h.isKnownLocked() }
 
 // send sends the release, and returns its result.
@@ -145,7 +145,7 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 	return d.result(&r)
 }
 
-// result is that of the task, which was answered so.
+// result returns what the answer to the task means for the caller.
 func (d *departure) result(r *protocol.Result[protocol.Kept]) error {
 	if d.rest > 0 {
 		return d.h.partlyReleased(r)
@@ -217,8 +217,8 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	return because(ErrLeaseLost, absence(r.Outcome))
 }
 
-// reconsider finds out what has become of a hold that its release has not found. It says that the
-// holder has left: to whoever adopts the hold, and against an adoption that is given back later.
+// reconsider finds out what has become of a hold that its release has not found, and has it noted in
+// Redis that the holder has left: see leftLocked.
 func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 	h, c := d.h, d.h.core.c
 	if !d.known || d.by || r.Err != nil || r.Outcome == protocol.Done {
