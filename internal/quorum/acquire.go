@@ -54,9 +54,11 @@ type try struct {
 	tally  grantTally
 	began  time.Time // by the real clock, like contexts
 
-	first int       // the node to ask before the others; -1: none, or it was asked
-	asked time.Time // when the nodes were asked, except the first one
-	paced bool      // it is known how long a quorum takes to answer
+	f     *fanout
+	alarm seam.Timer // nil: it was not needed yet
+	first int        // the node to ask before the others; -1: none, or it was asked
+	asked time.Time  // when the nodes were asked, except the first one
+	paced bool       // it is known how long a quorum takes to answer
 }
 
 func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) protocol.Result[protocol.Entered] {
@@ -153,96 +155,121 @@ func (l *Lock) prepare(ctx context.Context) error {
 // vote there, all nodes are asked at once. If they find others, somebody gets on, and would lose
 // votes to that.
 func (t *try) vote(ctx context.Context) bool {
-	f := t.fanout()
-	defer f.end()
-	var alarm seam.Timer // nil: it was not needed yet
-	defer func() {
-		if alarm != nil {
-			alarm.Stop()
-		}
-	}()
-	ring := func(in time.Duration) {
-		if alarm == nil {
-			alarm = t.clock.NewTimer(in)
-			f.alarm = alarm.C()
-		} else {
-			alarm.Reset(in)
-		}
-	}
+	t.f = t.fanout()
+	defer t.f.end()
+	defer t.silence()
 	t.asked = t.clock.Now()
 	if t.first >= 0 {
-		t.askVotes(ctx, f, func(i int) bool { return i == t.first })
-		ring(t.patience())
+		t.askVotes(ctx, t.onlyFirst(true))
+		t.ring(t.patience())
 	} else {
-		f.decides()
-		t.askVotes(ctx, f, nil)
-	}
-	askOthers := func() {
-		foremost := t.first
-		t.first, t.asked = -1, t.clock.Now()
-		ring(seam.FarAway)
-		t.askVotes(ctx, f, func(i int) bool { return i != foremost })
+		t.f.decides()
+		t.askVotes(ctx, nil)
 	}
 	verdict := wait
-	goOn := func() (over bool) {
-		var took time.Duration
-		heard := !t.paced && t.enough(t.tally.heard())
-		if heard {
-			t.paced = true
-			took = t.clock.Now().Sub(t.asked)
-			t.pace.Store(int64(took))
-		}
-		if verdict = t.tally.next(); verdict == raise {
-			t.raise(ctx, f)
-			verdict = wait
-		}
-		if heard && verdict == wait {
-			// The other nodes may take twice as long as the quorum did. If there are not
-			// enough votes then because a rival has some, it may be waiting for the votes
-			// that this try has, while this try waits for a silent node. If no rival was
-			// seen, nodes have failed at the write-back, and the others are waited for.
-			ring(max(took, hurryGrace))
-		}
-		return verdict != wait
-	}
-	f.rang = func() (over bool) {
-		if t.first >= 0 {
+	for verdict == wait {
+		r, ok, err := t.f.next(ctx)
+		switch {
+		case ok:
+			verdict = t.reply(ctx, r)
+		case err != nil || t.f.open == 0:
+			verdict = no
+		case t.first >= 0:
 			t.nodes[t.first].took.Store(int64(t.patience()))
-			askOthers()
-		} else {
+			t.askOthers(ctx)
+			verdict = t.next(ctx)
+		default:
 			t.tally.hurry = true
+			verdict = t.next(ctx)
 		}
-		return goOn()
 	}
-	_ = f.collect(ctx, func(r reply) (over bool) {
-		t.tally.count(r)
-		if ctx.Err() != nil {
-			return false // nothing more is asked
-		}
-		if t.first >= 0 {
-			if r.err == nil && r.says == busy {
-				return true
-			}
-			askOthers()
-		}
-		return goOn()
-	})
 	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.open) {
-		t.hearOthers(ctx, f)
+		t.hearOthers(ctx)
 	}
 	return verdict == yes
 }
 
+// reply counts a reply, and decides.
+func (t *try) reply(ctx context.Context, r reply) decision {
+	t.tally.count(r)
+	if ctx.Err() != nil {
+		return wait // nothing more is asked
+	}
+	if t.first >= 0 {
+		if r.err == nil && r.says == busy {
+			return no
+		}
+		t.askOthers(ctx)
+	}
+	return t.next(ctx)
+}
+
+// next takes the next step, and decides.
+func (t *try) next(ctx context.Context) decision {
+	var took time.Duration
+	heard := !t.paced && t.enough(t.tally.heard())
+	if heard {
+		t.paced = true
+		took = t.clock.Now().Sub(t.asked)
+		t.pace.Store(int64(took))
+	}
+	verdict := t.tally.next()
+	if verdict == raise {
+		t.raise(ctx)
+		verdict = wait
+	}
+	if heard && verdict == wait {
+		// The other nodes may take twice as long as the quorum did. If there are not
+		// enough votes then because a rival has some, it may be waiting for the votes
+		// that this try has, while this try waits for a silent node. If no rival was
+		// seen, nodes have failed at the write-back, and the others are waited for.
+		t.ring(max(took, hurryGrace))
+	}
+	return verdict
+}
+
+// askOthers asks the nodes that were not asked first.
+func (t *try) askOthers(ctx context.Context) {
+	others := t.onlyFirst(false)
+	t.first, t.asked = -1, t.clock.Now()
+	t.ring(seam.FarAway)
+	t.askVotes(ctx, others)
+}
+
+// onlyFirst are the nodes that are asked first, or all others.
+func (t *try) onlyFirst(first bool) []bool {
+	nodes := make([]bool, t.n)
+	for i := range nodes {
+		nodes[i] = (i == t.first) == first
+	}
+	return nodes
+}
+
+// ring sets the alarm.
+func (t *try) ring(in time.Duration) {
+	if t.alarm != nil {
+		t.alarm.Reset(in)
+		return
+	}
+	t.alarm = t.clock.NewTimer(in)
+	t.f.alarm = t.alarm.C()
+}
+
+func (t *try) silence() {
+	if t.alarm != nil {
+		t.alarm.Stop()
+	}
+}
+
 // hearOthers waits for the other nodes when there can be no quorum, and perhaps so many refuse for good that waiting
 // does not help. It takes as long again as those that failed took: the error is to name all that do not vote.
-func (t *try) hearOthers(ctx context.Context, f *fanout) {
+func (t *try) hearOthers(ctx context.Context) {
 	timer := t.clock.NewTimer(max(t.clock.Now().Sub(t.asked), hurryGrace))
 	defer timer.Stop()
-	f.alarm, f.rang = timer.C(), func() (over bool) { return true }
-	_ = f.collect(ctx, func(r reply) (over bool) {
+	t.f.alarm = timer.C()
+	for r, ok, _ := t.f.next(ctx); ok; r, ok, _ = t.f.next(ctx) {
 		t.tally.count(r)
-		return false
-	})
+	}
 	for i, g := range t.tally.got {
 		if g.open && t.blocks(t.tally.failed.forGood()) {
 			t.tally.misses(i, errNotYet)
@@ -251,15 +278,15 @@ func (t *try) hearOthers(ctx context.Context, f *fanout) {
 }
 
 // askVotes sends ACQ to nodes.
-func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
+func (t *try) askVotes(ctx context.Context, nodes []bool) {
 	for i := range t.nodes {
-		if which == nil || which(i) {
+		if nodes == nil || nodes[i] {
 			t.tally.asks(i)
 		}
 	}
 	var same *wire.Request
-	f.ask(ctx, question{
-		which: which,
+	t.f.ask(ctx, question{
+		nodes: nodes,
 		request: func(i int) (*wire.Request, error) {
 			if same != nil && t.quarantine == nil {
 				return same, nil
@@ -275,15 +302,13 @@ func (t *try) askVotes(ctx context.Context, f *fanout, which func(i int) bool) {
 
 // raise sends RAISE: it writes the token back to the nodes whose votes were read and whose
 // counters are behind, so that every later grant of theirs counts past it (model: NO_RAISE).
-func (t *try) raise(ctx context.Context, f *fanout) {
-	token := t.tally.token
-	for i := range t.nodes {
-		if t.tally.behind(i) {
-			t.tally.raises++
-		}
+func (t *try) raise(ctx context.Context) {
+	token, behind := t.tally.token, make([]bool, t.n)
+	for i := range behind {
+		behind[i] = t.tally.behind(i)
 	}
-	f.ask(ctx, question{
-		which: t.tally.behind,
+	t.tally.raises += t.f.ask(ctx, question{
+		nodes: behind,
 		request: func(i int) (*wire.Request, error) {
 			return t.guarded(i, true, &wire.Request{
 				Script: t.script("raise"),
@@ -345,7 +370,7 @@ func (t *try) giveBack(ctx context.Context, tell bool) {
 	}
 	grace := t.clock.NewTimer(protocol.GiveUpGrace)
 	defer grace.Stop()
-	f.alarm, f.rang = grace.C(), func() (over bool) { return true }
+	f.alarm = grace.C()
 	_ = f.collect(context.Background(), count)
 }
 

@@ -177,11 +177,12 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*
 	defer f.end()
 	failed := failures{}
 	longest := q.leases().Milliseconds()
+	asked := make([]bool, q.n)
+	for i, a := range nodes {
+		asked[i] = which(i, a)
+	}
 	f.ask(ctx, question{
-		which: func(i int) bool {
-			a, ok := nodes[i]
-			return ok && which(i, a)
-		},
+		nodes: asked,
 		request: func(i int) (*wire.Request, error) {
 			return &wire.Request{
 				Script: q.script("admit"),

@@ -12,18 +12,15 @@ import (
 // way are not canceled then.
 type fanout struct {
 	l      *Lock
-	signal chan struct{} // has room for one: there are replies that wants says are worth a look
-	open   int           // replies to come, for the collector
-	taken  int           // replies that the collector has got
+	signal chan struct{}    // has room for one: there are replies that wants says are worth a look
+	alarm  <-chan time.Time // ends the wait for a reply; nil: none
+	open   int              // replies to come, for the collector
+	taken  int              // replies that the collector has got
+	asks   []ask            // what was asked last
 
 	// wants is how many replies there have to be before one can decide anything: until then
 	// the collector sleeps, unless all have come.
 	wants int
-
-	all []ask // what was asked last
-
-	alarm <-chan time.Time   // nil: none
-	rang  func() (over bool) // called by collect when alarm fires
 
 	mu      sync.Mutex // guards the rest
 	replies []reply
@@ -72,8 +69,7 @@ func (f *fanout) end() {
 
 // question is what a fan-out asks.
 type question struct {
-	// which says which nodes are asked; nil: all.
-	which func(i int) bool
+	nodes []bool // which are asked; nil: all
 	// request returns the request to a node, or an error if it is known that the node
 	// would refuse it.
 	request func(i int) (*wire.Request, error)
@@ -83,17 +79,11 @@ type question struct {
 	ballot *ballot // of the hold that the question asks votes for; nil: it asks for none
 	era    int     // of that, when the question was asked
 
-	// back is the ballot of the hold whose votes are taken back; nil: none are. Then request
-	// is not used, but release, when earlier requests to the node are answered, or have not
-	// been for a while. A node that turns out not to have voted is not asked, and counts as
-	// saying nothing.
-	back    *ballot
-	release func(i int, stray bool) *wire.Request
-	// rest returns what a node is asked after that request if it had no vote; nil: nothing.
-	rest func(i int, req *wire.Request) *wire.Request
-	// settled is called for each node with the request, and why it was not answered, also after end. If
-	// it is set, the shutdown of the home and of the node waits for the question: no caller does.
-	settled func(i int, req *wire.Request, err error)
+	// back is the release that takes votes back; nil: none does. Then it makes the requests, when earlier
+	// ones to the node are answered, or have not been for a while. A node that turns out not to have voted is
+	// not asked, and counts as saying nothing. The shutdown of the home and of the node waits for the
+	// question: no caller does.
+	back *releases
 }
 
 // ask is a question to one node. It implements wire.Errand, and settler.
@@ -117,12 +107,12 @@ func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 	ctx = lasting(ctx)
 	all := make([]ask, 0, l.n)
 	for i := range l.nodes {
-		if q.which == nil || q.which(i) {
+		if q.nodes == nil || q.nodes[i] {
 			all = append(all, ask{f: f, q: &q, ctx: ctx, node: i})
 		}
 	}
 	f.open += len(all)
-	f.all = all
+	f.asks = all
 	f.begin(len(all))
 	for i := range all {
 		all[i].begin()
@@ -169,12 +159,9 @@ func (f *fanout) answered() {
 }
 
 func (a *ask) begin() {
-	if a.q.settled != nil {
-		a.f.l.home().Calls.Add(1)
-		a.f.l.nodes[a.node].Calls.Add(1)
-	}
 	if a.q.back != nil {
-		if given, stray, settled := a.q.back.settle(a.node, a); settled {
+		a.calls(1)
+		if given, stray, settled := a.q.back.ballot.settle(a.node, a); settled {
 			a.goOn(given, stray)
 		} else {
 			a.f.mu.Lock()
@@ -189,6 +176,12 @@ func (a *ask) begin() {
 		return
 	}
 	a.send(req)
+}
+
+// calls changes how much the shutdown of the home and of the node waits for.
+func (a *ask) calls(by int) {
+	a.f.l.home().Calls.Add(by)
+	a.f.l.nodes[a.node].Calls.Add(by)
 }
 
 // settled implements settler.
@@ -206,7 +199,7 @@ func (a *ask) settled(given, stray bool) {
 // goOn asks the node to take its vote back, if it may have given it.
 func (a *ask) goOn(given, stray bool) {
 	if given {
-		a.send(a.q.release(a.node, stray))
+		a.send(a.q.back.to(a.node, stray))
 	} else {
 		a.answer(reply{})
 	}
@@ -219,7 +212,7 @@ func (f *fanout) settleSoon(all []ask) {
 	if f.settles > 0 {
 		f.later = time.AfterFunc(f.l.cfg.NodeTimeout/settlePart, func() {
 			for i := range all {
-				all[i].q.back.giveUp(all[i].node, &all[i])
+				all[i].q.back.ballot.giveUp(all[i].node, &all[i])
 			}
 		})
 	}
@@ -308,8 +301,8 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 	if !a.sent.IsZero() {
 		got.usual = time.Duration(l.nodes[a.node].took.Swap(int64(l.clock.Now().Sub(a.sent))))
 	}
-	if a.q.rest != nil && !a.again && got.err == nil && got.says != released {
-		if rest := a.q.rest(a.node, a.req); rest != nil {
+	if a.q.back != nil && !a.again && got.err == nil && got.says != released {
+		if rest := a.q.back.rest(a.node, a.req); rest != nil {
 			a.again, a.said = true, got
 			a.send(rest)
 			return
@@ -323,20 +316,19 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 
 // answer passes the reply on.
 func (a *ask) answer(got reply) {
-	f := a.f
-	if a.q.settled != nil {
-		a.q.settled(a.node, a.req, got.err)
+	back := a.q.back
+	if back != nil {
+		back.answered(a.node, a.req, got.err)
 	}
 	if a.again {
 		got = a.said // whether it had a vote does not depend on the rest
 	}
 	got.node = a.node
-	f.deliver(got)
-	if a.q.settled != nil {
-		f.l.home().Calls.Add(-1)
-		f.l.nodes[a.node].Calls.Add(-1)
+	a.f.deliver(got)
+	if back != nil {
+		a.calls(-1)
 	}
-	f.answered()
+	a.f.answered()
 }
 
 func (f *fanout) deliver(got reply) {
@@ -356,14 +348,15 @@ func (f *fanout) deliver(got reply) {
 	}
 }
 
-// next returns a reply that the collector has not got yet.
-func (f *fanout) next() (r reply, ok bool) {
+// take returns a reply that the collector has not got yet.
+func (f *fanout) take() (r reply, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.taken == len(f.replies) {
 		return r, false
 	}
 	f.taken++
+	f.open--
 	return f.replies[f.taken-1], true
 }
 
@@ -383,52 +376,55 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	return got
 }
 
-// collect passes each reply to count, until that reports that it is over, or no reply is
-// outstanding. Only here does anything wait for the replies of nodes. If ctx ends first,
-// collect returns its error and does not wait for the nodes that have not answered; those that
-// have are counted.
-func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
+// next waits for the next reply. Only here does anything wait for the replies of nodes. ok is false if no
+// reply is outstanding, if the alarm rings, or if ctx has ended, which is the error: the replies of nodes that
+// have answered by then come first.
+func (f *fanout) next(ctx context.Context) (r reply, ok bool, err error) {
 	for f.open > 0 {
-		if r, ok := f.next(); ok {
-			f.open--
-			if count(r) {
-				return nil
-			}
-			continue
+		if r, ok := f.take(); ok {
+			return r, true, nil
 		}
 		select {
 		case <-f.signal:
 		case <-f.alarm:
-			if f.rang() {
-				return nil
-			}
+			return r, false, nil
 		case <-ctx.Done():
 			// The collector was not woken for what cannot decide alone.
-			for r, ok := f.next(); ok; r, ok = f.next() {
-				f.open--
-				if count(r) {
-					return nil
-				}
+			if r, ok := f.take(); ok {
+				return r, true, nil
 			}
-			return ctx.Err()
+			return r, false, ctx.Err()
 		}
 	}
-	return nil
+	return r, false, nil
+}
+
+// collect passes each reply to count, until that reports that it is over, or there is no next one.
+func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
+	for {
+		if r, ok, err := f.next(ctx); !ok || count(r) {
+			return err
+		}
+	}
 }
 
 // collectAll passes every reply to count. When ctx ends, a node that has not answered counts as
 // not answering.
 func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
 	heard := make([]bool, f.l.n)
-	if f.collect(ctx, func(r reply) (over bool) {
+	for {
+		r, ok, err := f.next(ctx)
+		if !ok && err == nil {
+			return
+		}
+		if !ok {
+			break
+		}
 		heard[r.node] = true
 		count(r)
-		return false
-	}) == nil {
-		return
 	}
-	for i := range f.all {
-		if node := f.all[i].node; !heard[node] {
+	for i := range f.asks {
+		if node := f.asks[i].node; !heard[node] {
 			count(reply{node: node, err: wire.NoAnswer(f.l.cfg.NodeTimeout, nil)})
 		}
 	}

@@ -20,45 +20,21 @@ const settlePart = 4
 // others a tombstone stops late copies. If a node fails, the watchdogs repeat the release. It returns which
 // nodes are asked.
 func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) (given []bool, asked int) {
-	lease := b.close()
-	given, open := b.given()
-	all := &releases{Lock: l, id: id, tell: tell}
-	all.open.Store(int64(open))
+	r := &releases{Lock: l, ballot: b, id: id, tell: tell, lease: b.close()}
+	given, asked = b.given()
+	r.open.Store(int64(asked))
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
-	return given, f.ask(context.Background(), question{
-		which: func(i int) bool { return given[i] },
-		back:  b,
-		release: func(i int, stray bool) *wire.Request {
-			return all.request(i, made{token: b.owes(i), stray: stray, tells: stray || !b.old(i)})
-		},
-		rest: func(i int, req *wire.Request) *wire.Request { return all.rest(b.owes(i), req) },
-		read: readRelease,
-		settled: func(i int, req *wire.Request, err error) {
-			if err == nil {
-				all.open.Add(-1)
-				return
-			}
-			if rest := all.rest(b.owes(i), req); rest != nil {
-				req = rest
-			}
-			n, home := l.nodes[i], l.home()
-			t := &nodeTask{on: n.Wire, req: req, of: all}
-			now := n.Wire.Clock().Now()
-			until := now.Add(lease + protocol.TombstoneTTL)
-			if !n.CleanUp(t, now, until) {
-				now = l.clock.Now()
-				home.CleanUp(l.byHome(t), now, now.Add(lease+protocol.TombstoneTTL))
-			}
-		},
-	})
+	return given, f.ask(context.Background(), question{nodes: given, read: readRelease, back: r})
 }
 
 // releases makes the requests of one release. Nodes to which it would send the same share one.
 type releases struct {
 	*Lock
-	id   string
-	tell bool
+	ballot *ballot
+	id     string
+	tell   bool
+	lease  time.Duration
 
 	open atomic.Int64 // nodes that have not answered
 
@@ -73,6 +49,30 @@ type made struct {
 	stray    bool // a copy of a request may come late, so a tombstone is needed
 	tells    bool // the node is to tell how old its vote is
 	announce string
+}
+
+// to is REL to a node that may have voted.
+func (l *releases) to(i int, stray bool) *wire.Request {
+	return l.request(i, made{token: l.ballot.owes(i), stray: stray, tells: stray || !l.ballot.old(i)})
+}
+
+// answered notes the answer of a node. Where there is none, the watchdog of its client goes on, or that of
+// the home.
+func (l *releases) answered(i int, req *wire.Request, err error) {
+	if err == nil {
+		l.open.Add(-1)
+		return
+	}
+	if rest := l.rest(i, req); rest != nil {
+		req = rest
+	}
+	n := l.nodes[i]
+	t, keep := &nodeTask{on: n.Wire, req: req, of: l}, l.lease+protocol.TombstoneTTL
+	now := n.Wire.Clock().Now()
+	if !n.CleanUp(t, now, now.Add(keep)) {
+		now = l.clock.Now()
+		l.home().CleanUp(l.byHome(t), now, now.Add(keep))
+	}
 }
 
 // request is REL.
@@ -110,7 +110,8 @@ func (l *releases) whole(r *wire.Request, m made) *wire.Request {
 
 // rest is REL for a node that may have forgotten its vote, and with it the token, which the
 // request did not have; nil: it had.
-func (l *releases) rest(token int64, req *wire.Request) *wire.Request {
+func (l *releases) rest(i int, req *wire.Request) *wire.Request {
+	token := l.ballot.owes(i)
 	if keys, _ := req.Words(); len(keys) > 1 || token == 0 {
 		return nil
 	}
@@ -225,9 +226,12 @@ func (n *leaving) quarantined(ctx context.Context) decision {
 
 // askOthers asks the nodes that never had a vote for the hold whether they have voted for another since.
 func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []bool) decision {
-	all := &releases{Lock: n.Lock, id: id}
+	all, others := &releases{Lock: n.Lock, id: id}, make([]bool, n.n)
+	for i := range others {
+		others[i] = !given[i]
+	}
 	n.tally.open += f.ask(ctx, question{
-		which: func(i int) bool { return !given[i] },
+		nodes: others,
 		request: func(i int) (*wire.Request, error) {
 			return all.request(i, made{token: n.ballot.owes(i), tells: true}), nil
 		},
@@ -261,7 +265,7 @@ func (f *fanout) linger(ctx context.Context, within time.Duration) {
 	}
 	timer := f.l.clock.NewTimer(within)
 	defer timer.Stop()
-	f.alarm, f.rang = timer.C(), func() (over bool) { return true }
+	f.alarm = timer.C()
 	_ = f.collect(ctx, func(reply) (over bool) { return enough() })
 }
 
