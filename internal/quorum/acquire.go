@@ -62,7 +62,7 @@ type try struct {
 }
 
 func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) protocol.Result[protocol.Entered] {
-	if err := t.prepare(ctx); err != nil {
+	if err := t.quarantine.ready(ctx); err != nil {
 		return failed[protocol.Entered](err)
 	}
 	t.ballot, t.tally, t.began = t.newBallot(t.lease), newGrantTally(t.size), time.Now()
@@ -77,10 +77,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 		won.Unsure = true
 		return won
 	}
-	// Others may have seen enough votes to take them for a hold, even if some were not
-	// read here.
-	_, given := t.ballot.given()
-	t.giveBack(ctx, t.blocks(given))
+	t.giveBack(ctx)
 	if rest, _ := t.tally.rest(); rest == 0 {
 		t.missLost()
 	}
@@ -136,14 +133,6 @@ func (l *Lock) backOff(splits int) time.Duration {
 	return min(max(backoff, time.Duration(l.pace.Load()))<<min(splits, 20), l.cfg.LongestPoll)
 }
 
-// prepare is called before the nodes are asked for votes.
-func (l *Lock) prepare(ctx context.Context) error {
-	if l.quarantine == nil {
-		return nil
-	}
-	return l.quarantine.ready(ctx)
-}
-
 // vote asks the nodes for votes, and reports whether a quorum has voted and is at the token.
 //
 // It does not cancel requests under way when there are enough votes: the more nodes vote,
@@ -160,7 +149,9 @@ func (t *try) vote(ctx context.Context) bool {
 	defer t.silence()
 	t.asked = t.clock.Now()
 	if t.first >= 0 {
-		t.askVotes(ctx, t.onlyFirst(true))
+		first := make([]bool, t.n)
+		first[t.first] = true
+		t.askVotes(ctx, first)
 		t.ring(t.patience())
 	} else {
 		t.f.decides()
@@ -230,19 +221,13 @@ func (t *try) next(ctx context.Context) decision {
 
 // askOthers asks the nodes that were not asked first.
 func (t *try) askOthers(ctx context.Context) {
-	others := t.onlyFirst(false)
+	others := make([]bool, t.n)
+	for i := range others {
+		others[i] = i != t.first
+	}
 	t.first, t.asked = -1, t.clock.Now()
 	t.ring(seam.FarAway)
 	t.askVotes(ctx, others)
-}
-
-// onlyFirst are the nodes that are asked first, or all others.
-func (t *try) onlyFirst(first bool) []bool {
-	nodes := make([]bool, t.n)
-	for i := range nodes {
-		nodes[i] = (i == t.first) == first
-	}
-	return nodes
 }
 
 // ring sets the alarm.
@@ -293,7 +278,7 @@ func (t *try) askVotes(ctx context.Context, nodes []bool) {
 			}
 			same = &wire.Request{Script: t.script("acquire"), FailFast: true}
 			same.Put(4, t.keys[0], t.keys[1], t.keys[2], t.gone+t.ID, t.ID, t.lease.Milliseconds())
-			return t.guarded(i, true, same)
+			return t.quarantine.guard(i, true, same)
 		},
 		read:   readAcquire,
 		ballot: t.ballot,
@@ -310,7 +295,7 @@ func (t *try) raise(ctx context.Context) {
 	t.tally.raises += t.f.ask(ctx, question{
 		nodes: behind,
 		request: func(i int) (*wire.Request, error) {
-			return t.guarded(i, true, &wire.Request{
+			return t.quarantine.guard(i, true, &wire.Request{
 				Script: t.script("raise"),
 				Keys:   []string{t.record, t.counter, t.highest},
 				Args:   []any{t.ID, t.tally.got[i].stamp, token},
@@ -351,34 +336,23 @@ func (t *try) silent() error {
 // giveBack takes the votes back after a failed try. It waits for the nodes that are known to
 // have voted, so that the next try does not find those votes. If ctx has ended there is no
 // next try, and the wait is short.
-func (t *try) giveBack(ctx context.Context, tell bool) {
+func (t *try) giveBack(ctx context.Context) {
 	f := t.fanout()
 	defer f.end()
-	t.takeBack(f, t.ID, t.ballot, tell)
-	known := t.tally.read()
-	if known == 0 {
-		return
-	}
-	count := func(r reply) (over bool) {
-		if t.tally.got[r.node].stamp != "" {
+	t.takeBack(f, t.ID, t.ballot)
+	for known := t.tally.read(); known > 0; {
+		r, ok, err := f.next(ctx)
+		switch {
+		case ok && t.tally.got[r.node].stamp != "":
 			known--
+		case ok:
+		case err == nil:
+			return
+		default:
+			ctx = context.Background()
+			grace := t.clock.NewTimer(protocol.GiveUpGrace)
+			defer grace.Stop()
+			f.alarm = grace.C()
 		}
-		return known == 0
 	}
-	if f.collect(ctx, count) == nil {
-		return
-	}
-	grace := t.clock.NewTimer(protocol.GiveUpGrace)
-	defer grace.Stop()
-	f.alarm = grace.C()
-	_ = f.collect(context.Background(), count)
-}
-
-// guarded makes a request that a node in quarantine refuses, if the lock has a quarantine. It
-// returns an error if it is known that the node would refuse.
-func (l *Lock) guarded(i int, voting bool, req *wire.Request) (*wire.Request, error) {
-	if l.quarantine == nil {
-		return req, nil
-	}
-	return l.quarantine.guard(i, voting, req)
 }

@@ -25,20 +25,12 @@ func readHighest(a wire.Answer) (r reply, err error) {
 	if err != nil {
 		return r, err
 	}
-	if len(rest) != 4 {
+	at := &about{admitted: admitted > 0, voted: admitted == 1, highest: highest}
+	var clock, longest int64
+	if len(rest) != 4 || !scan(rest, &clock, &longest, &at.epoch, &at.policy) {
 		return r, wire.ErrReply(a.Val)
 	}
-	clock, ok1 := rest[0].(int64)
-	longest, ok2 := rest[1].(int64)
-	epoch, ok3 := rest[2].(string)
-	policy, ok4 := rest[3].(string)
-	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return r, wire.ErrReply(a.Val)
-	}
-	r.about = &about{
-		admitted: admitted > 0, voted: admitted == 1, highest: highest,
-		epoch: epoch, clock: micros(clock), longest: millis(longest), policy: policy,
-	}
+	at.clock, at.longest, r.about = micros(clock), millis(longest), at
 	return r, nil
 }
 

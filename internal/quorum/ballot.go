@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,16 +42,17 @@ func (b *Ballots) remove(id string) *ballot {
 // ballot is what the client knows of the votes for one hold, from the first request until they are
 // taken back.
 type ballot struct {
-	mu      sync.Mutex    // guards the rest
-	votes   []vote        // by node
-	over    bool          // the votes are being taken back: no more requests
-	era     int           // how often the hold was confirmed by a renewal
-	since   time.Time     // the last confirmation, which the first grant of a quorum is too,
-	sure    time.Time     // and until when in its round a vote may have been granted to be as old
-	grace   time.Duration // how much younger than that a vote of an acquire may be
-	lease   time.Duration // the longest requested one
-	token   int64
-	entries int // of the owner; the nodes do not know it
+	entries atomic.Int64 // of the owner; the nodes do not know it
+
+	mu    sync.Mutex    // guards the rest
+	votes []vote        // by node
+	over  bool          // the votes are being taken back: no more requests
+	era   int           // how often the hold was confirmed by a renewal
+	since time.Time     // the last confirmation, which the first grant of a quorum is too,
+	sure  time.Time     // and until when in its round a vote may have been granted to be as old
+	grace time.Duration // how much younger than that a vote of an acquire may be
+	lease time.Duration // the longest requested one
+	token int64
 
 	latest  *round   // of the watchdog
 	errands []errand // by node; nil: none yet
@@ -71,7 +73,9 @@ type vote struct {
 }
 
 func (l *Lock) newBallot(lease time.Duration) *ballot {
-	return &ballot{votes: make([]vote, l.n), lease: lease, entries: 1}
+	b := &ballot{votes: make([]vote, l.n), lease: lease}
+	b.entries.Store(1)
+	return b
 }
 
 // ask notes that a node is about to be asked for its vote. It returns false if that is too
@@ -193,13 +197,6 @@ func (b *ballot) sole(stamp string) bool {
 	return err == nil && n-1 <= b.token
 }
 
-// silent returns what it shows of a node that it does not answer.
-func (b *ballot) silent(node int) seen {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return shows[b.votes[node].state].silence
-}
-
 // renews notes that a lease is requested. It returns the known stamps, and the era.
 func (b *ballot) renews(lease time.Duration) (stamps []string, era int) {
 	b.mu.Lock()
@@ -237,9 +234,8 @@ func (b *ballot) won(token int64, got []grant, now time.Time, prompt time.Durati
 //
 // A vote that was granted in this round may be younger than the answers that confirm the hold: in between
 // another hold may have come and gone (model: NO_MID). That this takes less than prompt is not to be expected.
+// The caller holds the mutex.
 func (b *ballot) confirm(now, began time.Time, prompt time.Duration, era int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if era != b.era {
 		return
 	}
@@ -257,38 +253,19 @@ func (b *ballot) confirm(now, began time.Time, prompt time.Duration, era int) {
 	}
 }
 
-// counts sets how often the owner has entered.
-func (b *ballot) counts(entries int) {
+// close stops requests for votes. It returns which nodes may have voted, how many these are, and the longest
+// lease that was requested.
+func (b *ballot) close() (given []bool, count int, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.entries = entries
-}
-
-func (b *ballot) entered() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.entries
-}
-
-// given returns which nodes may have voted, and how many.
-func (b *ballot) given() (given []bool, count int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.over = true
 	given = make([]bool, len(b.votes))
 	for i, v := range b.votes {
 		if given[i] = v.given || v.open > 0; given[i] {
 			count++
 		}
 	}
-	return given, count
-}
-
-// close stops requests for votes. It returns the longest lease that was requested.
-func (b *ballot) close() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.over = true
-	return b.lease
+	return given, count, b.lease
 }
 
 // settler is told when no request to a node is under way any more, or that this takes too long:

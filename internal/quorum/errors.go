@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -152,22 +153,13 @@ func (l *Lock) notConfirmed(t *tally) error {
 
 // tell says in words what was seen of the nodes.
 func (t *tally) tell() string {
-	s := t.sights
-	text := fmt.Sprintf("%d of %d nodes have kept their votes", s[kept], t.n)
-	for _, other := range []struct {
-		nodes int
-		what  string
-	}{
-		{s[idle], "have voted for nobody else"},
-		{s[late] + s[anew], "may have voted for another before"},
-		{s[gone] + s[replaced], "have no vote for it"},
-		{s[taken], "vote for another"},
-		{s[silent], "do not tell"},
-	} {
-		if other.nodes > 0 {
-			text += fmt.Sprintf(", %d %s", other.nodes, other.what)
-		}
-	}
+	s, text := t.sights, fmt.Sprintf("%d of %d nodes have kept their votes", t.sights[kept], t.n)
+	add := func(nodes int, what string) { text += counted(nodes, what, what) }
+	add(s[idle], "have voted for nobody else")
+	add(s[late]+s[anew], "may have voted for another before")
+	add(s[gone]+s[replaced], "have no vote for it")
+	add(s[taken], "vote for another")
+	add(s[silent], "do not tell")
 	return text
 }
 
@@ -214,13 +206,7 @@ func (t *grantTally) unheard(sep string) string {
 			open++
 		}
 	}
-	switch open {
-	case 0:
-		return ""
-	case 1:
-		return sep + "1 has not answered yet"
-	}
-	return fmt.Sprintf("%s%d have not answered yet", sep, open)
+	return strings.Replace(counted(open, "has not answered yet", "have not answered yet"), ", ", sep, 1)
 }
 
 // perNode adds the failure of each node to an error.

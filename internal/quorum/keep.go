@@ -2,8 +2,6 @@ package quorum
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -17,12 +15,10 @@ import (
 // other vote ended before this one was granted, or began after the node answered. If it
 // ended before, it also ended before the confirmation. A vote outlives the hold that relies
 // on it, so the other hold was over: its vote was taken back, or its deadline had passed.
-// A renewal or an acquire that was sent before the confirmation may reach a node late, after another hold
-// has had its vote and the lock. If its reply is late too, only the node can tell: the vote is untold.
 //
-// A vote that was granted anew makes up for one that was lost, but it does not confirm what was before it. So a
-// round that has a quorum only with such votes begins no new era: if it did, the gap in which another owner may
-// have come and gone would be forgotten.
+// A vote that was granted anew makes up for one that was lost, but it does not confirm what was before it. A
+// round that has a quorum only with such votes begins no new era: if it did, the gap would be forgotten in
+// which another owner may have come and gone.
 type round struct {
 	*Lock
 	id     string
@@ -31,19 +27,13 @@ type round struct {
 	stamps []string // by node, when the round began
 	era    int
 	began  time.Time
-	sends  *sending // by the watchdog; nil: a caller waits
+	sends  protocol.Dispatch // by the watchdog, unless a caller waits
+	again  bool              // it is the second one
 
-	decided atomic.Bool // set under mu
-
-	mu    sync.Mutex // guards the rest
-	tally tally
-	sent  time.Time // when the first node was asked whose vote is continuous
-}
-
-// sending is a renewal by the watchdog.
-type sending struct {
-	protocol.Dispatch
-	again bool // this is the second round
+	// Guarded by the mutex of the ballot.
+	tally   tally
+	sent    time.Time // when the first node was asked whose vote is continuous
+	decided bool
 }
 
 func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
@@ -54,7 +44,7 @@ func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
 
 // request is RENEW.
 func (n *round) request(i int) (*wire.Request, error) {
-	return n.guarded(i, true, &wire.Request{
+	return n.quarantine.guard(i, true, &wire.Request{
 		Script: n.script("renew"),
 		Keys:   []string{n.record, n.counter, n.highest, n.gone + n.id},
 		Args:   []any{n.id, n.lease.Milliseconds(), n.stamps[i]},
@@ -64,16 +54,16 @@ func (n *round) request(i int) (*wire.Request, error) {
 // count counts a node's reply to the request of that time, and reports whether it decides the
 // round.
 func (n *round) count(r reply, sent time.Time) (decides bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.decided.Load() {
+	n.ballot.mu.Lock()
+	defer n.ballot.mu.Unlock()
+	if n.decided {
 		return false
 	}
 	switch {
 	case n.overwritten(r.err):
 		n.tally.fail(r.node, replaced, r.err)
 	case r.err != nil:
-		n.tally.fail(r.node, n.ballot.silent(r.node), r.err)
+		n.tally.fail(r.node, shows[n.ballot.votes[r.node].state].silence, r.err)
 	case r.says.isVote():
 		n.tally.renewed(r)
 		if r.says == continuous && (n.sent.IsZero() || sent.Before(n.sent)) {
@@ -84,9 +74,8 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	default:
 		n.tally.saw(gone)
 	}
-	decides = n.tally.renewal() != wait
-	n.decided.Store(decides)
-	return decides
+	n.decided = n.tally.renewal() != wait
+	return n.decided
 }
 
 // overwritten reports whether a node has answered that other data is where its vote was.
@@ -97,8 +86,8 @@ func (l *Lock) overwritten(err error) bool {
 
 // verdict returns the result of the round, and whether another round may succeed.
 func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.ballot.mu.Lock()
+	defer n.ballot.mu.Unlock()
 	switch n.tally.renewal() {
 	case yes:
 		n.ballot.confirm(n.clock.Now(), n.began, n.prompt(0), n.era)
@@ -119,7 +108,7 @@ func (l *Lock) Reenter(id string, lease time.Duration, entries int, _ bool) prot
 	return request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
 		got := l.renew(ctx, id, lease)
 		if b := l.cfg.Ballots.of(id); b != nil && got.Err == nil && got.Outcome == protocol.Done {
-			b.counts(entries)
+			b.entries.Store(int64(entries))
 		}
 		return got
 	}}
@@ -127,11 +116,9 @@ func (l *Lock) Reenter(id string, lease time.Duration, entries int, _ bool) prot
 
 // Renew implements protocol.Protocol.
 func (l *Lock) Renew(id string, lease time.Duration) protocol.Task {
-	return &task{
-		request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] { return l.renew(ctx, id, lease) }},
-		l:       l,
-		send:    func(d protocol.Dispatch) { l.sendRenewal(id, lease, d) },
-	}
+	t := l.task(func(ctx context.Context) protocol.Result[protocol.Kept] { return l.renew(ctx, id, lease) })
+	t.send = func(d protocol.Dispatch) { l.sendRenewal(id, lease, d) }
+	return t
 }
 
 // renew renews the votes for a hold while the caller waits, in one round or two. The caller hears of a doubt: it
@@ -152,7 +139,7 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 	if b == nil {
 		return outcome(protocol.Removed), false
 	}
-	if err := l.prepare(ctx); err != nil {
+	if err := l.quarantine.ready(ctx); err != nil {
 		return failed[protocol.Kept](err), false
 	}
 	n := l.newRound(b, id, lease)
@@ -179,20 +166,15 @@ func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) 
 		d.Done(time.Time{}, outcome(protocol.Removed))
 		return
 	}
-	begin := func(err error) {
+	l.quarantine.whenReady(func(err error) {
 		if err != nil {
 			d.Done(time.Time{}, failed[protocol.Kept](err))
 			return
 		}
 		n := l.newRound(b, id, lease)
-		n.sends = &sending{Dispatch: d}
+		n.sends = d
 		n.begin()
-	}
-	if l.quarantine == nil {
-		begin(nil)
-		return
-	}
-	l.quarantine.whenReady(begin)
+	})
 }
 
 // errand asks a node to renew its vote for a hold. There is one for each hold and node, so a
@@ -220,9 +202,9 @@ const (
 // begin begins a round, unless one is under way. That one will end, because each errand
 // does, though it may have to wait in its lane.
 func (n *round) begin() {
-	b := n.ballot
+	b, lost := n.ballot, n.lost()
 	b.mu.Lock()
-	if b.latest != nil && !b.latest.decided.Load() {
+	if b.latest != nil && !b.latest.decided {
 		b.mu.Unlock()
 		return
 	}
@@ -233,7 +215,6 @@ func (n *round) begin() {
 			b.errands[i] = errand{l: n.Lock, ballot: n.ballot, node: i}
 		}
 	}
-	lost := n.lost()
 	var idle, silent []int
 	for i := range b.errands {
 		e := &b.errands[i]
@@ -260,15 +241,15 @@ func (n *round) begin() {
 // to such a node would wait for a PING, and the round with it: a hold that misses a vote
 // which a rival has for a moment could ask for it but once or twice in its lease. The
 // PING is under way, so the node is asked again by the first round after it is back.
-func (n *round) lost() (lost map[int]bool) {
-	lost = map[int]bool{}
+func (n *round) lost() []bool {
+	lost, count := make([]bool, n.n), 0
 	for i, node := range n.nodes {
-		if node.Wire.IsLost(n.cfg.NodeTimeout) {
-			lost[i] = true
+		if lost[i] = node.Wire.IsLost(n.cfg.NodeTimeout); lost[i] {
+			count++
 		}
 	}
-	if n.blocks(len(lost)) {
-		return nil
+	if n.blocks(count) {
+		clear(lost)
 	}
 	return lost
 }
@@ -279,10 +260,9 @@ func (n *round) note(r reply, sent time.Time) {
 		return
 	}
 	got, again := n.verdict()
-	if again && !n.sends.again {
+	if again && !n.again {
 		next := n.newRound(n.ballot, n.id, n.lease)
-		next.sends = n.sends
-		next.sends.again = true
+		next.sends, next.again = n.sends, true
 		next.begin()
 		return
 	}

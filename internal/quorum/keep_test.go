@@ -263,7 +263,7 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	_, before := b.renews(lease)
 	b.confirm(start, start, 0, before)
 	b.hears(reply{node: 2, says: fresh, stamp: "9:9"}, before, start) // sent before the confirmation, heard of after it
-	if b.silent(2) != silent {
+	if shows[b.votes[2].state].silence != silent {
 		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
 	}
 	if r := finds(2, start.Add(time.Millisecond)); r.says != fresh || r.seen != anew {
@@ -277,7 +277,7 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 		t.Errorf("it was granted before the confirmation: %+v", r)
 	}
 	b.hears(reply{node: 0, says: fresh, stamp: "9:9"}, b.era, start)
-	if r := finds(0, start.Add(time.Minute)); b.silent(0) != anew || r.says != continuous || r.seen != anew {
+	if r := finds(0, start.Add(time.Minute)); shows[b.votes[0].state].silence != anew || r.says != continuous || r.seen != anew {
 		t.Errorf("a vote of this era is forgotten until the next confirmation: %+v", r)
 	}
 }

@@ -19,9 +19,10 @@ const settlePart = 4
 // that have not answered earlier requests: a node that does needs no tombstone. On the
 // others a tombstone stops late copies. If a node fails, the watchdogs repeat the release. It returns which
 // nodes are asked.
-func (l *Lock) takeBack(f *fanout, id string, b *ballot, tell bool) (given []bool, asked int) {
-	r := &releases{Lock: l, ballot: b, id: id, tell: tell, lease: b.close()}
-	given, asked = b.given()
+func (l *Lock) takeBack(f *fanout, id string, b *ballot) (given []bool, asked int) {
+	given, asked, lease := b.close()
+	// Waiters may have seen enough votes to take them for a hold, even if some were not read here.
+	r := &releases{Lock: l, ballot: b, id: id, tell: l.blocks(asked), lease: lease}
 	r.open.Store(int64(asked))
 	// Without the context of the caller or of the client: the votes are taken back also
 	// when those have ended.
@@ -124,19 +125,17 @@ func (l *Lock) Release(id string, entries int) protocol.Task {
 	if entries == 0 {
 		return l.Abandon(id, true)
 	}
-	return &task{l: l, request: request[protocol.Kept]{func(context.Context) protocol.Result[protocol.Kept] {
+	return l.task(func(context.Context) protocol.Result[protocol.Kept] {
 		if b := l.cfg.Ballots.of(id); b != nil {
-			b.counts(entries)
+			b.entries.Store(int64(entries))
 		}
 		return outcome(protocol.Done)
-	}}}
+	})
 }
 
 // Abandon implements protocol.Protocol. The ballot says whether a copy may come late.
 func (l *Lock) Abandon(id string, _ bool) protocol.Task {
-	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
-		return l.abandon(ctx, id)
-	}}}
+	return l.task(func(ctx context.Context) protocol.Result[protocol.Kept] { return l.abandon(ctx, id) })
 }
 
 func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.Kept] {
@@ -146,7 +145,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	f := l.fanout().decides()
 	defer f.end()
-	given, asked := l.takeBack(f, id, b, true)
+	given, asked := l.takeBack(f, id, b)
 	n := &leaving{Lock: l, ballot: b, tally: tally{size: l.size, open: asked}}
 	began := l.clock.Now()
 	verdict := n.tally.release()
@@ -320,21 +319,14 @@ func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 
 // byHome is a release on a node whose client was shut down. The watchdog of the home repeats
 // it, over the connections of that client.
-func (l *Lock) byHome(t *nodeTask) protocol.Task {
-	return &homeTask{task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
-		got := t.Do(ctx, l.cfg.NodeTimeout)
+func (l *Lock) byHome(n *nodeTask) protocol.Task {
+	t := l.task(func(ctx context.Context) protocol.Result[protocol.Kept] {
+		got := n.Do(ctx, l.cfg.NodeTimeout)
 		if got.Err != nil {
-			t.on.Failed(got.Err) // nobody else asks that node
+			n.on.Failed(got.Err) // nobody else asks that node
 		}
 		return got
-	}}}, t}
+	})
+	t.node = n
+	return t
 }
-
-// homeTask is a nodeTask that the home sends.
-type homeTask struct {
-	task
-	on *nodeTask
-}
-
-// Dispensable implements protocol.Dispensable.
-func (t *homeTask) Dispensable() bool { return t.on.Dispensable() }

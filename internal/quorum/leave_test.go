@@ -330,8 +330,7 @@ func TestRequestsSettleBeforeVotesAreTakenBack(t *testing.T) {
 	}
 	answered(&p, reply{node: 0, says: granted})
 	answered(&p, reply{node: 1, says: busy})
-	p.close()
-	if given, n := p.given(); n != 2 || !slices.Equal(given, []bool{true, false, true}) {
+	if given, n, _ := p.close(); n != 2 || !slices.Equal(given, []bool{true, false, true}) {
 		t.Errorf("%v", given)
 	}
 	if p.ask(1) {

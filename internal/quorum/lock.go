@@ -252,7 +252,15 @@ type task struct {
 	l *Lock
 	// send, unless nil, is what Send does.
 	send func(d protocol.Dispatch)
+	node *nodeTask // that the home sends; nil: none
 }
+
+func (l *Lock) task(do func(ctx context.Context) protocol.Result[protocol.Kept]) *task {
+	return &task{request: request[protocol.Kept]{do}, l: l}
+}
+
+// Dispensable implements protocol.Dispensable.
+func (t *task) Dispensable() bool { return t.node != nil && t.node.Dispensable() }
 
 // Name implements protocol.Task.
 func (t *task) Name() string { return "quorum" }

@@ -36,7 +36,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	t := tally{size: l.size}
 	t.open = f.ask(ctx, question{
 		request: func(i int) (*wire.Request, error) {
-			return l.guarded(i, false, &wire.Request{Script: l.script("inspect"), Keys: []string{l.record}})
+			return l.quarantine.guard(i, false, &wire.Request{Script: l.script("inspect"), Keys: []string{l.record}})
 		},
 		read: readInspect,
 	})
@@ -69,7 +69,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	id, h, rest := t.holder()
 	entries := 1 // the least possible, for a hold of another client
 	if b := l.cfg.Ballots.of(id); b != nil {
-		entries = b.entered()
+		entries = int(b.entries.Load())
 	}
 	return outcome(protocol.State{
 		Holders: []protocol.Holder{{HoldID: id, Count: entries}},

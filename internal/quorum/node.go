@@ -81,13 +81,24 @@ const (
 // isVote reports whether the node votes for the hold that asked.
 func (s says) isVote() bool { return s == granted || s == continuous || s == fresh }
 
-// text returns an item of a list that is a string.
-func text(list []any, i int) (string, bool) {
-	if i >= len(list) {
-		return "", false
+// scan reads the first items of a list into *int64 and *string. It reports whether the list has them.
+func scan(list []any, into ...any) bool {
+	if len(list) < len(into) {
+		return false
 	}
-	s, ok := list[i].(string)
-	return s, ok
+	for i, to := range into {
+		ok := false
+		switch to := to.(type) {
+		case *int64:
+			*to, ok = list[i].(int64)
+		case *string:
+			*to, ok = list[i].(string)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -121,15 +132,12 @@ func readAcquire(a wire.Answer) (r reply, err error) {
 	if n < 0 {
 		return reply{says: abandoned}, nil
 	}
-	id, ok := text(rest, 1)
-	if !ok || id == "" {
-		return r, wire.ErrReply(a.Val)
+	var ms int64
+	if !scan(rest, &ms, &r.id) || r.id == "" {
+		return reply{}, wire.ErrReply(a.Val)
 	}
-	ms, ok := rest[0].(int64)
-	if !ok {
-		return r, wire.ErrReply(a.Val)
-	}
-	return reply{says: busy, id: id, rest: millis(ms)}, nil
+	r.says, r.rest = busy, millis(ms)
+	return r, nil
 }
 
 // readRaise reads the reply of quorum/raise.
@@ -152,15 +160,11 @@ func readRenew(a wire.Answer) (r reply, err error) {
 	case n < 0:
 		return reply{says: busy}, nil
 	}
-	stamp, ok := text(rest, 1)
-	if !ok {
-		return r, wire.ErrReply(a.Val)
+	var age int64
+	if !scan(rest, &age, &r.stamp) {
+		return reply{}, wire.ErrReply(a.Val)
 	}
-	age, ok := rest[0].(int64)
-	if !ok {
-		return r, wire.ErrReply(a.Val)
-	}
-	r = reply{says: continuous, stamp: stamp, age: micros(age)}
+	r.says, r.age = continuous, micros(age)
 	if n == 2 {
 		r.says = fresh
 	}
@@ -182,12 +186,11 @@ func readRelease(a wire.Answer) (r reply, err error) {
 	}
 	r.says = released
 	if len(rest) > 0 {
-		age, ok := rest[0].(int64)
-		stamp, is := text(rest, 1)
-		if !ok || !is {
+		var age int64
+		if !scan(rest, &age, &r.stamp) {
 			return reply{}, wire.ErrReply(a.Val)
 		}
-		r.stamp, r.age = stamp, micros(age)
+		r.age = micros(age)
 	}
 	return r, nil
 }
@@ -198,11 +201,11 @@ func readForce(a wire.Answer) (r reply, err error) {
 	if err != nil || n != 1 {
 		return r, err
 	}
-	id, ok := text(rest, 0)
-	if !ok {
+	if !scan(rest, &r.id) {
 		return r, wire.ErrReply(a.Val)
 	}
-	return reply{says: released, id: id}, nil
+	r.says = released
+	return r, nil
 }
 
 // readInspect reads the reply of quorum/inspect.
@@ -211,9 +214,9 @@ func readInspect(a wire.Answer) (r reply, err error) {
 	if err != nil || ms == -2 {
 		return r, err
 	}
-	id, ok := text(rest, 1)
-	if !ok || id == "" {
+	if len(rest) < 2 || !scan(rest[1:], &r.id) || r.id == "" {
 		return r, wire.ErrReply(a.Val)
 	}
-	return reply{says: votedFor, id: id, rest: millis(ms), token: token}, nil
+	r.says, r.rest, r.token = votedFor, millis(ms), token
+	return r, nil
 }

@@ -31,27 +31,17 @@ func (r revocation) RequestRelease(ids []string) protocol.Request[bool] {
 		keys[i] = names.AskedKey(id)
 	}
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
-		f := l.fanout()
-		defer f.end()
-		f.ask(ctx, question{
-			request: func(i int) (*wire.Request, error) {
-				return &wire.Request{
-					Script: l.cfg.Scripts["lock/request_release"],
-					Keys:   keys,
-					Args:   []any{protocol.RequestStands.Milliseconds(), names.AskedChannel(), l.nodes[i].Wire.PublishCommand()},
-				}, nil
-			},
-			read: readRaise,
-		})
-		t := tally{size: l.size}
-		err := f.collect(ctx, func(r reply) (over bool) {
-			t.asked(r)
-			return t.written() || t.blocks(len(t.failed))
-		})
-		switch {
-		case err != nil:
+		t, err := l.poll(ctx, func(i int) *wire.Request {
+			return &wire.Request{
+				Script: l.cfg.Scripts["lock/request_release"],
+				Keys:   keys,
+				Args:   []any{protocol.RequestStands.Milliseconds(), names.AskedChannel(), l.nodes[i].Wire.PublishCommand()},
+			}
+		}, func(t *tally) bool { return t.written() || t.blocks(len(t.failed)) })
+		if err != nil {
 			return failed[bool](err)
-		case !t.written():
+		}
+		if !t.written() {
 			return failed[bool](l.noQuorum(&t))
 		}
 		return outcome(true)
@@ -61,20 +51,10 @@ func (r revocation) RequestRelease(ids []string) protocol.Request[bool] {
 // Asked implements protocol.Revocation.
 func (r revocation) Asked(id string) protocol.Task {
 	l, key := r.l, r.l.cfg.Names.AskedKey(id)
-	return &task{l: l, request: request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
-		f := l.fanout()
-		defer f.end()
-		f.ask(ctx, question{
-			request: func(int) (*wire.Request, error) {
-				return &wire.Request{Script: l.cfg.Scripts["lock/asked"], Keys: []string{key}}, nil
-			},
-			read: readRaise,
-		})
-		t := tally{size: l.size}
-		err := f.collect(ctx, func(r reply) (over bool) {
-			t.asked(r)
-			return t.votes > 0 || t.unasked()
-		})
+	return l.task(func(ctx context.Context) protocol.Result[protocol.Kept] {
+		t, err := l.poll(ctx, func(int) *wire.Request {
+			return &wire.Request{Script: l.cfg.Scripts["lock/asked"], Keys: []string{key}}
+		}, func(t *tally) bool { return t.votes > 0 || t.unasked() })
 		switch {
 		case err != nil:
 			return failed[protocol.Kept](err)
@@ -84,7 +64,23 @@ func (r revocation) Asked(id string) protocol.Task {
 			return outcome(protocol.Removed)
 		}
 		return failed[protocol.Kept](l.noQuorum(&t))
-	}}}
+	})
+}
+
+// poll asks all nodes, and counts which of them have a request, until that decides.
+func (l *Lock) poll(ctx context.Context, request func(i int) *wire.Request, decides func(*tally) bool) (t tally, err error) {
+	f := l.fanout()
+	defer f.end()
+	t = tally{size: l.size}
+	t.open = f.ask(ctx, question{
+		request: func(i int) (*wire.Request, error) { return request(i), nil },
+		read:    readRaise,
+	})
+	err = f.collect(ctx, func(r reply) (over bool) {
+		t.asked(r)
+		return decides(&t)
+	})
+	return t, err
 }
 
 // asked counts whether a node has a request to the holder, or has it now.

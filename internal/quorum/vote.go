@@ -48,7 +48,7 @@
 //	none    kept        -      silent     by its age
 //	older   kept        idle   silent     kept
 //	untold  -           anew   silent     by its age
-//	amid    late        -      silent     late
+//	amid    late        late   silent     late
 //	sole    idle        idle   anew       kept
 //	found   anew        anew   anew       by its age
 //	newer   anew        anew   anew       late
@@ -113,7 +113,7 @@ var shows = [stateKinds]struct{ continuous, fresh, silence, release seen }{
 	none:   {kept, unseen, silent, unseen},
 	older:  {kept, idle, silent, kept},
 	untold: {unseen, anew, silent, unseen},
-	amid:   {late, unseen, silent, late},
+	amid:   {late, late, silent, late},
 	sole:   {idle, idle, anew, kept},
 	found:  {anew, anew, anew, unseen},
 	newer:  {anew, anew, anew, late},

@@ -89,7 +89,7 @@ type answer struct {
 var epoch = time.Now()
 
 // courseSteps is how many steps a course has.
-const courseSteps = 10
+const courseSteps = 9
 
 func instant(step int) time.Time { return epoch.Add(time.Duration(step) * time.Second) }
 
@@ -250,12 +250,15 @@ func TestVoteInEveryOrder(t *testing.T) {
 		start.votes = make([]vote, 1)
 		start.won(7, []grant{{}}, instant(1), promptFloor)
 		visited, level := map[string]bool{}, []*course{start}
-		for range courseSteps {
+		for step := range courseSteps + 1 {
 			var next []*course
 			for _, c := range level {
 				met[c.votes[0].state] = true
 				if c.release() {
 					t.Fatalf("a release lies%s", c.steps)
+				}
+				if step == courseSteps {
+					continue
 				}
 				for _, n := range c.nexts(t) {
 					if k := n.key(); !visited[k] {
