@@ -116,7 +116,8 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 	t.Parallel()
 	c := unserved(t, WithObserver(ignoring{}))
 	e, ctx := c.events, t.Context()
-	if !tells[Observer](e) || tells[RetryObserver](e) {
+	if !tells[Observer](e) || tells[ContentionObserver](e) || tells[RenewalObserver](e) || tells[LeadershipObserver](e) ||
+		tells[RetryObserver](e) || tells[SubscriptionObserver](e) || tells[PublishObserver](e) || tells[DropObserver](e) {
 		t.Error("what it implements is not known")
 	}
 	e.contended(ctx, ContentionEvent{})

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/wire"
 )
@@ -111,6 +112,39 @@ func TestForceUnlock(t *testing.T) {
 		}
 	}
 	admin.pass()
+}
+
+// A forced unlock hears all nodes, also when those that have answered decide: each has had the vote taken back.
+func TestForceUnlockHearsAllNodes(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	h.ForceUnlock("nobody:1").Do(bg, budget) // loads the script
+	id, _ := h.mustEnter()
+	h.quiet()
+	proxy, sha := h.servers[2].proxy, loaded()["quorum/force_unlock"].SHA
+	reached, free := make(chan struct{}), make(chan struct{})
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.IsScript(sha) {
+			close(reached)
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	done := make(chan protocol.Result[bool], 1)
+	go func() { done <- h.ForceUnlock(id).Do(bg, budget) }()
+	<-reached
+	eventually(t, "two have answered", func() bool {
+		return h.servers[0].rdb.Exists(bg, h.record).Val()+h.servers[1].rdb.Exists(bg, h.record).Val() == 0
+	})
+	time.Sleep(50 * time.Millisecond) // for a result that should not be there
+	if len(done) > 0 {
+		t.Error("it has not waited for the last node")
+	}
+	close(free)
+	if r := <-done; r.Err != nil || !r.Outcome {
+		t.Errorf("%+v", r)
+	}
 }
 
 // A forced unlock that is sent again and finds nothing does not know whether it was the

@@ -52,9 +52,9 @@ type combiner struct {
 	pipelines int       // those that send several requests
 	last      time.Time // when a worker took what it sends
 	heard     time.Time // when the server answered a worker
-	away      distance
-	paced     bool // paceLocked is going to be called
-	term      int  // workers of an earlier one do not count: see relieve
+	away      distance  // how far away the server is
+	paced     bool      // a timer is going to call paceLocked
+	term      int       // workers of an earlier one do not count: see relieve
 }
 
 // combiners are those of a deployment.
@@ -169,13 +169,14 @@ func (k *combiner) paceLocked(d *Deployment, now time.Time) {
 	})
 }
 
-// distance is how long a server takes to answer at least, as was measured lately.
+// distance is how far away a server is: the shortest time in which it answers. Two windows of it are kept, so
+// that the shortest of the last ten seconds is always known.
 type distance struct {
-	since       time.Time // when now began
-	now, before time.Duration
+	since       time.Time     // when the window of now began
+	now, before time.Duration // the shortest of each window; 0: none
 }
 
-// forgetAfter is how long an answer tells how far away the server is.
+// forgetAfter is how long a window is.
 const forgetAfter = 10 * time.Second
 
 // add notes an answer.

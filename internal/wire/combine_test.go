@@ -139,45 +139,81 @@ func TestRequestsShareAPipeline(t *testing.T) {
 	}
 }
 
+// awayFrom has a crowd whose server is so far away. Something was sent, and an answer came, so long ago.
+func awayFrom(t *testing.T, away, sent, heard time.Duration) *crowd {
+	c := newCrowd(t, nil)
+	k := &c.combiners.one
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.of.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: away}
+	k.last, k.heard = time.Now().Add(-sent), time.Now().Add(-heard)
+	return c
+}
+
 // What waits for a server that is far away is sent when nothing was sent for a part of the way
 // there and back, though nobody has an answer.
 func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, nil)
-	k := &c.combiners.one
-	k.mu.Lock()
-	k.of.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: 80 * time.Millisecond}
-	k.heard = time.Now().Add(time.Hour)
-	k.mu.Unlock()
-	for i := range 20 {
-		c.all.Go(func() {
-			if a := c.Do(bg, 10*time.Minute, echoOf(fmt.Sprint(i))); a.Err != nil || a.Val != fmt.Sprint(i) {
-				t.Errorf("%d: %+v", i, a)
-			}
-		})
+	// One is sent by the timer, or at once, as the machine is slow or not; the others when they meet that.
+	for _, callers := range []int{1, 20} {
+		c := awayFrom(t, 80*time.Millisecond, -10*time.Millisecond, -time.Hour)
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		for i := range callers {
+			c.all.Go(func() {
+				if a := c.Do(ctx, time.Hour, echoOf(fmt.Sprint(i))); a.Err != nil || a.Val != fmt.Sprint(i) {
+					t.Errorf("%d of %d: %+v", i, callers, a)
+				}
+			})
+		}
+		c.all.Wait() // those that were sent at once still are under way
+		cancel()
 	}
-	c.all.Wait() // those that are sent at once still are under way
 }
 
-// If such a server may hang, that does not have more sent to it.
-func TestRequestsToAServerThatHangsFarAwayWait(t *testing.T) {
+// If such a server may hang, nothing more is sent to it; nor is it to one that is near.
+func TestRequestsThatWaitForAnswers(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, nil)
-	k := &c.combiners.one
-	k.mu.Lock()
-	k.of.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: 10 * time.Millisecond}
-	k.heard = time.Now().Add(-time.Second)
-	k.mu.Unlock()
-	for i := range 5 {
-		c.must(fmt.Sprint(i), false) // it waits
-		time.Sleep(10 * time.Millisecond / gapPart)
+	for name, c := range map[string]*crowd{
+		"hangs": awayFrom(t, 80*time.Millisecond, time.Second, time.Second),
+		"near":  awayFrom(t, far-1, time.Second, -time.Hour),
+	} {
+		for i := range 5 {
+			c.all.Go(func() { c.Do(bg, 10*time.Minute, echoOf(fmt.Sprint(i))) })
+		}
+		time.Sleep(10 * 80 * time.Millisecond / gapPart) // for those that should not be sent
+		for i := range 5 {
+			if c.sent(fmt.Sprint(i)) > 0 {
+				t.Errorf("%s: %d was sent", name, i)
+			}
+		}
+		c.release()
 	}
-	for i := range 5 {
-		if c.sent(fmt.Sprint(i)) > 0 {
-			t.Errorf("%d was sent", i)
+}
+
+// A server that is far away gets more pipelines. How far away it is, its answers tell.
+func TestPipelinesOfAServerFarAway(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		took time.Duration
+		most int
+	}{{far - 1, 1}, {far, 3}} {
+		k := &combiner{of: &combiners{direct: 8, pipelines: 1, far: 3}, busy: 8, away: distance{now: c.took}}
+		taken := 0
+		for range 5 {
+			k.waiting = append(k.waiting, job{call: &call{queued: true}}, job{call: &call{queued: true}})
+			if batch, _ := k.next(nil, []job{{call: &call{}}}, 0, time.Now(), false); len(batch) > 0 {
+				taken++
+			}
+		}
+		if taken != c.most {
+			t.Errorf("%v away: %d pipelines, want %d", c.took, taken, c.most)
 		}
 	}
-	c.release()
+	k := &combiner{of: &combiners{direct: 8}, busy: 1}
+	k.next(nil, []job{{call: &call{}}}, 0, time.Now().Add(-time.Second), true)
+	if got := k.away.least(); got < time.Second {
+		t.Errorf("answered after a second: %v away", got)
+	}
 }
 
 // How far away a server is, the shortest of its late answers tells.
