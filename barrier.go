@@ -33,19 +33,13 @@ func (b *Barrier) Lift(ctx context.Context) error {
 }
 
 func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Request[protocol.Kept]) error {
-	if err := coreOf(b).check(ctx); err != nil {
-		return err
-	}
-	_, err := changeOnce(ctx, coreOf(b), to, b.asks.Seal)
+	_, err := changeOnce(ctx, coreOf(b), nil, to, nil)
 	return err
 }
 
 // IsSet reports whether the barrier is set, and does not wait.
 func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
-	if err := coreOf(b).check(ctx); err != nil {
-		return false, err
-	}
-	r, err := ask(ctx, coreOf(b), b.asks.IsSet())
+	r, err := ask(ctx, coreOf(b), func() protocol.Request[int64] { return b.asks.IsSet() })
 	return r.Outcome > 0, err
 }
 

@@ -76,9 +76,9 @@ func (l *core) sideName() string {
 // noClient is the client of locks that were made without one. It is not used.
 var noClient = &Client{cfg: defaults()}
 
-// check returns why the arguments of a method, or of the constructor, are invalid. It
-// comes first in each method of a lock.
-func (l *core) check(ctx context.Context) error {
+// check returns why the arguments of a method, or of the constructor, are invalid; others are why further arguments
+// are. It comes first in each method of a lock.
+func (l *core) check(ctx context.Context, others ...error) error {
 	switch {
 	case l == nil:
 		return &Error{Err: invalid("the lock was not made by a constructor")}
@@ -87,7 +87,21 @@ func (l *core) check(ctx context.Context) error {
 	case ctx == nil:
 		return l.error(errNoContext)
 	}
+	for _, err := range others {
+		if err != nil {
+			return l.error(err)
+		}
+	}
 	return nil
+}
+
+// begin is check, and counts the call in until Client.end.
+func (l *core) begin(ctx context.Context, others ...error) error {
+	err := l.check(ctx, others...)
+	if err == nil && !l.c.begin() {
+		err = l.error(ErrClosed)
+	}
+	return err
 }
 
 // cored is the core of what embeds one.
@@ -202,14 +216,15 @@ func (l *core) handsOver() bool {
 	return protocol.Is[protocol.HandedOver](l.asks) && l.opts.handOverBounds().passes > 0
 }
 
-// ask asks something about the lock itself, not about a hold.
-func ask[T any](ctx context.Context, l *core, what protocol.Request[T]) (protocol.Result[T], error) {
-	if !l.c.begin() {
-		return protocol.Result[T]{}, l.error(ErrClosed)
+// ask asks something about the lock itself, not about a hold. The request is made once the arguments are known to be
+// valid.
+func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]) (protocol.Result[T], error) {
+	if err := l.begin(ctx); err != nil {
+		return protocol.Result[T]{}, err
 	}
 	defer l.c.end()
 	began := l.c.env.Clock.Now()
-	r := what.Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
+	r := request().Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
 		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.env.Clock.Now())
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)

@@ -12,37 +12,31 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// checkCount is check for a method that is called with a number.
-func (l *core) checkCount(ctx context.Context, method string, n int) error {
-	if err := l.check(ctx); err != nil {
-		return err
-	}
+// checkCount returns why a method cannot be called with a number.
+func checkCount(method string, n int) error {
 	if n < 1 || n > MaxPermits {
-		return l.error(invalid("%s(%d): must be between 1 and %d", method, n, MaxPermits))
+		return invalid("%s(%d): must be between 1 and %d", method, n, MaxPermits)
 	}
 	return nil
 }
 
-// checkAdded is check for AddPermits.
-func (l *core) checkAdded(ctx context.Context, n int) error {
-	if err := l.check(ctx); err != nil {
-		return err
-	}
+// checkAdded is checkCount for AddPermits.
+func checkAdded(n int) error {
 	if n == 0 || n < -MaxPermits || n > MaxPermits {
-		return l.error(invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits))
+		return invalid("AddPermits(%d): must be between 1 and %d, or negative", n, MaxPermits)
 	}
 	return nil
 }
 
-// changeOnce runs a request that changes something once, and returns its outcome. If there is
-// none, undo is sent, and repeated, until Redis confirms it: it undoes the change, or at
-// least stops late copies.
-func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) protocol.Request[T], undo func(protocol.Op) protocol.Task) (T, error) {
+// changeOnce runs a request that changes something once, and returns its outcome; argErr is why an argument is invalid. If
+// there is no outcome, undo is sent, and repeated, until Redis confirms it: it undoes the change. Without undo, late
+// copies are at least stopped.
+func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(protocol.Op) protocol.Request[T], undo func(protocol.Op) protocol.Task) (T, error) {
 	var none T
-	c := l.c
-	if !c.begin() {
-		return none, l.error(ErrClosed)
+	if err := l.begin(ctx, argErr); err != nil {
+		return none, err
 	}
+	c := l.c
 	defer c.end()
 	began := c.env.Clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
@@ -56,7 +50,12 @@ func changeOnce[T any](ctx context.Context, l *core, request func(protocol.Op) p
 		c.lines.Wake(l.id())
 		return r.Outcome, nil
 	}
-	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task { return undo(op) })
+	c.forget(l.id(), p, r.Unsure || wire.MayHaveRun(r.Err), func() protocol.Task {
+		if undo != nil {
+			return undo(op)
+		}
+		return c.site.Seal(&l.names, op)
+	})
 	return none, l.error(refusedCount(cutShort(ctx, r.Err, r.Last, false, began, c.env.Clock.Now())))
 }
 
@@ -76,8 +75,8 @@ func refusedCount(err error) error {
 
 // surely runs a request that changes something once and must do so even if ctx has ended:
 // without an answer it is repeated in the background, until Redis confirms it. If it is
-// refused, or there was nothing to change, seal stops late copies.
-func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protocol.Task) error {
+// refused, or there was nothing to change, late copies are stopped.
+func surely(ctx context.Context, l *core, request func(protocol.Op) protocol.Task) error {
 	c := l.c
 	c.calls.Add(1) // also while the client shuts down, as Unlock
 	defer c.end()
@@ -96,14 +95,14 @@ func surely(ctx context.Context, l *core, request, seal func(protocol.Op) protoc
 	r := t.Do(c.events.about(ctx, l), untilOrSoon(limit))
 	switch {
 	case errors.Is(r.Err, protocol.ErrOverflow), errors.Is(r.Err, ErrForeignKey):
-		c.forget(l.id(), p, r.Unsure, func() protocol.Task { return seal(op) })
+		c.forget(l.id(), p, r.Unsure, func() protocol.Task { return c.site.Seal(&l.names, op) })
 		return l.error(refusedCount(r.Err))
 	case r.Err != nil:
 		// No copy may be sent when the record of the first is gone.
 		c.cleanUp(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.Give(p) })
 		return l.error(because(ErrUnconfirmed, unanswered(r.Err)))
 	case r.Outcome != protocol.Done && r.Unsure:
-		c.cleanUp(l.id(), seal(op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.Give(p) })
+		c.cleanUp(l.id(), c.site.Seal(&l.names, op), c.now(), c.now().Add(protocol.TombstoneTTL), func() { c.pages.Give(p) })
 	default:
 		c.pages.Give(p)
 	}
@@ -122,13 +121,10 @@ func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() proto
 // find runs an inquiry of a call with some options, which may wait if waits says so.
 func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s seeker, waits bool, opts []WaitOption) error {
 	o, err := waitOptions(opts)
-	if err != nil {
-		return l.error(err)
+	if err := l.begin(caller, err); err != nil {
+		return err
 	}
 	c := l.c
-	if !c.begin() {
-		return l.error(ErrClosed)
-	}
 	defer c.end()
 	q.of, q.seeker = of, s
 	q.c, q.Lines, q.Asks, q.Who, q.Longest = c, c.lines, q, c.lastHold.Add(1), longestInquiry

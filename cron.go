@@ -257,7 +257,7 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 	if err != nil {
 		return CronRun{}, false, err
 	}
-	r, err := ask(ctx, j.one, j.asks().Peek(tick))
+	r, err := ask(ctx, j.one, func() protocol.Request[protocol.Run] { return j.asks().Peek(tick) })
 	if err != nil || !r.Outcome.Known {
 		return CronRun{}, false, err
 	}
@@ -267,10 +267,7 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 // Last returns the run of the latest tick that was run, if it is known.
 func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
 	l := coreOf(j)
-	if err := l.check(ctx); err != nil {
-		return CronRun{}, false, err
-	}
-	r, err := ask(ctx, l, j.asks().Last())
+	r, err := ask(ctx, l, func() protocol.Request[protocol.Run] { return j.asks().Last() })
 	last := r.Outcome
 	if err != nil || !last.Known {
 		return CronRun{}, false, err
@@ -302,7 +299,9 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 	if len(due) == 0 {
 		return nil, nil
 	}
-	r, err := ask(ctx, l, j.asks().Between(due[0].UnixMilli(), due[len(due)-1].UnixMilli()))
+	r, err := ask(ctx, l, func() protocol.Request[protocol.ClaimedTicks] {
+		return j.asks().Between(due[0].UnixMilli(), due[len(due)-1].UnixMilli())
+	})
 	if err != nil || !r.Outcome.Known {
 		return nil, err
 	}

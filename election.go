@@ -115,31 +115,19 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 
 // Leader returns who leads. The error matches ErrNoLeader if nobody does.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	l := coreOf(e)
-	if err := l.check(ctx); err != nil {
-		return Leader{}, err
-	}
-	r, err := ask(ctx, l, l.asks.Inspect())
-	if err != nil {
-		return Leader{}, err
-	}
-	s := sighting{l.stateOf(&r.Outcome), r.Outcome.Value}
-	l.nameHolders(s.Holders)
+	s, err := coreOf(e).look(ctx)
 	leader := leaderOf(&s)
-	if leader == (Leader{}) {
-		return leader, l.error(ErrNoLeader)
+	if err == nil && leader == (Leader{}) {
+		err = coreOf(e).error(ErrNoLeader)
 	}
-	return leader, nil
+	return leader, err
 }
 
 // Candidates returns who waits to lead, in order: at most a hundred ids as in Leader.HoldID. A dead one
 // stays for a waiter lease. Errors: see [Inspector].
 func (e *Election) Candidates(ctx context.Context) (holdIDs []string, err error) {
 	l := coreOf(e)
-	if err := l.check(ctx); err != nil {
-		return nil, err
-	}
-	r, err := ask(ctx, l, l.asks.(*protocol.Election).Candidates())
+	r, err := ask(ctx, l, func() protocol.Request[[]string] { return l.asks.(*protocol.Election).Candidates() })
 	return r.Outcome, err
 }
 
@@ -157,11 +145,8 @@ func leaderOf(s *sighting) Leader {
 // client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := coreOf(e)
-	if err := l.check(ctx); err != nil {
+	if err := l.begin(ctx); err != nil {
 		return nil, err
-	}
-	if !l.c.begin() {
-		return nil, l.error(ErrClosed)
 	}
 	defer l.c.end()
 	leaders := make(watch.Latest[Leader], 1)

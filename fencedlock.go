@@ -27,9 +27,6 @@ func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
 	if l == nil {
 		l = &FencedLock{}
 	}
-	if err := l.check(ctx); err != nil {
-		return 0, err
-	}
-	r, err := ask(ctx, l.core, l.asks.(*protocol.Fenced).Counter())
+	r, err := ask(ctx, l.core, func() protocol.Request[int64] { return l.asks.(*protocol.Fenced).Counter() })
 	return r.Outcome, err
 }

@@ -18,23 +18,23 @@ func (l *core) IsLocked(ctx context.Context) (bool, error) {
 
 // ofHold asks whether the lock is held, and how often a hold has been entered.
 func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, err error) {
-	if err := l.check(ctx); err != nil {
-		return false, 0, err
-	}
-	p, err := ask(ctx, l, l.asks.Probe(id))
+	p, err := ask(ctx, l, func() protocol.Request[protocol.Probed] { return l.asks.Probe(id) })
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
 // State returns who holds the lock, as Redis shows it now: see [Inspector].
 func (l *core) State(ctx context.Context) (State, error) {
-	if err := l.check(ctx); err != nil {
-		return State{Mode: ModeFree}, err
-	}
-	r, err := ask(ctx, l, l.asks.Inspect())
+	s, err := l.look(ctx)
+	return s.State, err
+}
+
+// look asks what there is to see of the lock.
+func (l *core) look(ctx context.Context) (sighting, error) {
+	r, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.asks.Inspect() })
 	if err != nil {
-		return State{Mode: ModeFree}, err
+		return sighting{State: State{Mode: ModeFree}}, err
 	}
-	s := l.stateOf(&r.Outcome)
+	s := sighting{l.stateOf(&r.Outcome), r.Outcome.Value}
 	l.nameHolders(s.Holders)
 	return s, nil
 }
@@ -90,27 +90,21 @@ func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(c
 
 // ForceUnlockIf frees the lock from the hold with this id: see [Inspector].
 func (l *core) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
-	if err := l.check(ctx); err != nil {
-		return false, err
-	}
 	if holdID == "" {
-		return false, l.error(invalid("ForceUnlockIf needs a hold id"))
+		return false, l.check(ctx, invalid("ForceUnlockIf needs a hold id"))
 	}
 	return l.force(ctx, holdID)
 }
 
 func (l *core) force(ctx context.Context, holdID string) (bool, error) {
-	if err := l.check(ctx); err != nil {
+	if err := l.begin(ctx); err != nil {
 		return false, err
-	}
-	if !l.c.begin() {
-		return false, l.error(ErrClosed)
 	}
 	defer l.c.end()
 	if err := l.ready(ctx); err != nil {
 		return false, err
 	}
-	r, err := ask(ctx, l, l.asks.ForceUnlock(holdID))
+	r, err := ask(ctx, l, func() protocol.Request[bool] { return l.asks.ForceUnlock(holdID) })
 	if err != nil {
 		return false, err
 	}

@@ -26,10 +26,7 @@ func (l *CountDownLatch) Name() string { return coreOf(l).Name() }
 // TrySetCount sets the count, from 1 to MaxPermits, if the latch is open, and reports whether it did.
 // For unknown outcomes see [Semaphore.TrySetPermits].
 func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
-	if err := coreOf(l).checkCount(ctx, "TrySetCount", n); err != nil {
-		return false, err
-	}
-	return changeOnce(ctx, coreOf(l), func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, l.asks.Seal)
+	return changeOnce(ctx, coreOf(l), checkCount("TrySetCount", n), func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, nil)
 }
 
 // CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens. It is bounded
@@ -41,15 +38,12 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return surely(ctx, coreOf(l), l.asks.CountDown, l.asks.Seal)
+	return surely(ctx, coreOf(l), l.asks.CountDown)
 }
 
 // Count returns the count; 0 if the latch is open.
 func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
-	if err := coreOf(l).check(ctx); err != nil {
-		return 0, err
-	}
-	r, err := ask(ctx, coreOf(l), l.asks.Count())
+	r, err := ask(ctx, coreOf(l), func() protocol.Request[int64] { return l.asks.Count() })
 	return int(max(r.Outcome, 0)), err
 }
 
@@ -64,8 +58,5 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 
 // Delete opens the latch, also in Java, and reports whether there was a count.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
-	if err := coreOf(l).check(ctx); err != nil {
-		return false, err
-	}
-	return changeOnce(ctx, coreOf(l), l.asks.Delete, l.asks.Seal)
+	return changeOnce(ctx, coreOf(l), nil, func(op protocol.Op) protocol.Request[bool] { return l.asks.Delete(op) }, nil)
 }

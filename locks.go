@@ -112,10 +112,7 @@ func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
 // voteFor is the vote of the server for a RedLock.
 func (c *Client) voteFor(ctx context.Context, name string) (State, error) {
 	l := c.NewLock(name)
-	if err := l.check(ctx); err != nil {
-		return State{}, err
-	}
-	r, err := ask(ctx, l.core, c.site.Vote(&l.names))
+	r, err := ask(ctx, l.core, func() protocol.Request[protocol.State] { return c.site.Vote(&l.names) })
 	if err != nil {
 		return State{}, err
 	}

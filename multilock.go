@@ -90,7 +90,9 @@ type separate struct {
 
 // add adds a lock. Otherwise it says why it cannot be held beside the others.
 func (s separate) add(l Locker) error {
-	if l, ok := l.(interface{ check(context.Context) error }); ok {
+	if l, ok := l.(interface {
+		check(context.Context, ...error) error
+	}); ok {
 		if err := l.check(context.Background()); err != nil {
 			return fmt.Errorf("rlock: NewMultiLock: %w", err)
 		}

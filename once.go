@@ -86,10 +86,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 // Peek returns the result that is kept, and runs nothing.
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 	l := coreOf(o)
-	if err := l.check(ctx); err != nil {
-		return nil, false, err
-	}
-	r, err := ask(ctx, l, l.asks.(*protocol.Once).Peek())
+	r, err := ask(ctx, l, func() protocol.Request[protocol.Peeked] { return l.asks.(*protocol.Once).Peek() })
 	if err != nil || !r.Outcome.Kept {
 		return nil, false, err
 	}
@@ -100,10 +97,7 @@ func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 // function that runs now.
 func (o *Once) Forget(ctx context.Context) (was bool, err error) {
 	l := coreOf(o)
-	if err := l.check(ctx); err != nil {
-		return false, err
-	}
-	r, err := ask(ctx, l, l.asks.(*protocol.Once).Forget())
+	r, err := ask(ctx, l, func() protocol.Request[bool] { return l.asks.(*protocol.Once).Forget() })
 	return r.Outcome, err
 }
 

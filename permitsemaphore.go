@@ -57,32 +57,21 @@ func (s *PermitSemaphore) Name() string {
 // TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none, and reports whether
 // it did. Without an answer the outcome is unknown.
 func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	l := coreOf(s)
-	if err := l.checkCount(ctx, "TrySetPermits", n); err != nil {
-		return false, err
-	}
-	return changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.TrySetPermits(op, n) }, s.counter.Seal)
+	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.TrySetPermits(op, n) }, nil)
 }
 
 // AddPermits adds n permits, or takes -n away, as SetPermits does, up to MaxPermits either way. After an
 // error nothing is added.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
-	l := coreOf(s)
-	if err := l.checkAdded(ctx, n); err != nil {
-		return err
-	}
-	_, err := changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.AddPermits(op, n) }, s.counter.UndoAdd)
+	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.counter.AddPermits(op, n) },
+		func(op protocol.Op) protocol.Task { return s.counter.UndoAdd(op) })
 	return err
 }
 
 // SetPermits sets the number of permits, from 1 to MaxPermits, and ends no lease: fewer may be free than
 // none. Without an answer that is unknown.
 func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
-	l := coreOf(s)
-	if err := l.checkCount(ctx, "SetPermits", n); err != nil {
-		return err
-	}
-	_, err := changeOnce(ctx, l, func(op protocol.Op) protocol.Request[bool] { return s.counter.SetPermits(op, n) }, s.counter.Seal)
+	_, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.SetPermits(op, n) }, nil)
 	return err
 }
 
@@ -144,7 +133,7 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 	if err := l.ready(ctx); err != nil {
 		return protocol.Counted{}, err
 	}
-	r, err := ask(ctx, l, s.counter.Count(holds))
+	r, err := ask(ctx, l, func() protocol.Request[protocol.Counted] { return s.counter.Count(holds) })
 	return r.Outcome, err
 }
 

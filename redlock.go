@@ -184,11 +184,8 @@ func (l *RedLock) BootstrapNodes(ctx context.Context) error {
 	if l == nil {
 		l = &RedLock{}
 	}
-	if err := l.check(ctx); err != nil {
+	if err := l.begin(ctx); err != nil {
 		return err
-	}
-	if !l.c.begin() {
-		return l.error(ErrClosed)
 	}
 	defer l.c.end()
 	if err := l.asks.(*quorum.Lock).Bootstrap(ctx); err != nil {

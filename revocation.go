@@ -171,8 +171,8 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if requests == nil {
 		return false, l.error(invalid("its holders cannot be asked to release it"))
 	}
-	if !l.c.begin() {
-		return false, l.error(ErrClosed)
+	if err := l.begin(ctx); err != nil {
+		return false, err
 	}
 	defer l.c.end()
 	began := l.c.env.Clock.Now()
@@ -180,7 +180,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 		return false, l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
-	s, err := ask(ctx, l, l.asks.Inspect())
+	s, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.asks.Inspect() })
 	if err != nil {
 		return false, err
 	}
@@ -193,7 +193,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids) // a writer that reads has one id for both
 	for some := range slices.Chunk(ids, protocol.MostAsked) {
-		if _, err := ask(ctx, l, requests.RequestRelease(some)); err != nil {
+		if _, err := ask(ctx, l, func() protocol.Request[bool] { return requests.RequestRelease(some) }); err != nil {
 			return false, err
 		}
 	}

@@ -35,19 +35,13 @@ func (s *Semaphore) Name() string { return coreOf(s).Name() }
 // TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
 // answer, or after the end of ctx, that is unknown.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	if err := coreOf(s).checkCount(ctx, "TrySetPermits", n); err != nil {
-		return false, err
-	}
-	return changeOnce(ctx, coreOf(s), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, s.asks.Seal)
+	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, nil)
 }
 
 // AddPermits adds n permits, or takes -n away: fewer may be free than none then. It sets them if none
 // were set. After an error nothing is added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
-	if err := coreOf(s).checkAdded(ctx, n); err != nil {
-		return err
-	}
-	_, err := changeOnce(ctx, coreOf(s), func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.asks.Undo)
+	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.undo)
 	return err
 }
 
@@ -55,10 +49,7 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // are free than none. If Java has set the permits, or more are free than were set, it changes nothing
 // and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
-	if err := coreOf(s).checkCount(ctx, "SetPermits", n); err != nil {
-		return err
-	}
-	known, err := changeOnce(ctx, coreOf(s), func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, s.asks.Seal)
+	known, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, nil)
 	if err == nil && !known {
 		err = coreOf(s).error(ErrTotalUnknown)
 	}
@@ -82,10 +73,10 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if err := coreOf(s).checkCount(ctx, "Release", n); err != nil {
+	if err := coreOf(s).check(ctx, checkCount("Release", n)); err != nil {
 		return err
 	}
-	err := surely(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) }, s.asks.Seal)
+	err := surely(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) })
 	if events := coreOf(s).c.events; events.observer != nil {
 		e := coreOf(s).event()
 		e.Permits = n
@@ -96,20 +87,14 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 
 // Drain takes all free permits, and returns their number; after an error none.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
-	if err := coreOf(s).check(ctx); err != nil {
-		return 0, err
-	}
-	n, err := changeOnce(ctx, coreOf(s), s.asks.Drain, s.asks.Undo)
+	n, err := changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[int64] { return s.asks.Drain(op) }, s.undo)
 	return int(n), err
 }
 
 // Available returns how many permits are free: 0 if none were set, negative if AddPermits or SetPermits
 // removed more than were free.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	if err := coreOf(s).check(ctx); err != nil {
-		return 0, err
-	}
-	r, err := ask(ctx, coreOf(s), s.asks.Available())
+	r, err := ask(ctx, coreOf(s), func() protocol.Request[int64] { return s.asks.Available() })
 	return int(r.Outcome), err
 }
 
@@ -124,10 +109,7 @@ type SemaphoreState struct {
 
 // State returns how many permits there are, and how many of them are free.
 func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
-	if err := coreOf(s).check(ctx); err != nil {
-		return SemaphoreState{}, err
-	}
-	r, err := ask(ctx, coreOf(s), s.asks.Inspect())
+	r, err := ask(ctx, coreOf(s), func() protocol.Request[protocol.Permitted] { return s.asks.Inspect() })
 	if err != nil {
 		return SemaphoreState{}, err
 	}
@@ -138,15 +120,14 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 // Delete deletes the semaphore, and reports whether there was one. Waiters get ErrNotSet. Do not release
 // permits that were taken before: that sets some.
 func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
-	if err := coreOf(s).check(ctx); err != nil {
-		return false, err
-	}
-	return changeOnce(ctx, coreOf(s), s.asks.Delete, s.asks.Seal)
+	return changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[bool] { return s.asks.Delete(op) }, nil)
 }
+
+func (s *Semaphore) undo(op protocol.Op) protocol.Task { return s.asks.Undo(op) }
 
 func (s *Semaphore) acquire(caller context.Context, method string, n int, wait bool, opts []WaitOption) error {
 	l := coreOf(s)
-	if err := l.checkCount(caller, method, n); err != nil {
+	if err := l.check(caller, checkCount(method, n)); err != nil {
 		return err
 	}
 	a := &taking{s: s}
@@ -208,7 +189,7 @@ func (a *taking) giveUp() (answered bool) {
 	}
 	p, op, effect := a.page, a.op, a.unsure || a.took
 	a.page, a.unsure, a.took = nil, false, false // the next look is a new operation
-	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.asks.Undo(op) })
+	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.undo(op) })
 }
 
 func (a *taking) listen(func()) (end func()) { return nil } // see inquiry.crowded

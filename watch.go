@@ -13,14 +13,10 @@ import (
 
 // Watch sends the State, now and after each change that it sees: see [State].
 func (l *core) Watch(ctx context.Context) (<-chan State, error) {
-	if err := l.check(ctx); err != nil {
+	if err := l.begin(ctx); err != nil {
 		return nil, err
 	}
-	c := l.c
-	if !c.begin() {
-		return nil, l.error(ErrClosed)
-	}
-	defer c.end()
+	defer l.c.end()
 	states := make(watch.Latest[State], 1)
 	l.c.pollers.Show(ctx, l.watched(), statesTo{states})
 	return states, nil

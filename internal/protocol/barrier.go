@@ -2,7 +2,7 @@ package protocol
 
 // Barrier is the protocol of a Barrier, whose state is a key that exists while it is set.
 type Barrier struct {
-	counter
+	located
 	key     string
 	channel string
 }
@@ -10,7 +10,7 @@ type Barrier struct {
 // NewBarrier returns the protocol of a Barrier.
 func NewBarrier(site *Site, names *Names) *Barrier {
 	key := names.Derived("rlock:barrier")
-	return &Barrier{counter{located{site, names}}, key, key + ":lifted"}
+	return &Barrier{located{site, names}, key, key + ":lifted"}
 }
 
 // Set sets the barrier.

@@ -22,7 +22,7 @@ func counting(site *Site, n *Names) []*wire.Request {
 	op := Op{Page: &Page{ID: uuid + ":1"}, Number: 1}
 	s, l, b := NewSemaphore(site, n, 3), NewLatch(site, n), NewBarrier(site, n)
 	return []*wire.Request{
-		of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(s.Seal(op)), of(s.Delete(op)),
+		of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(site.Seal(n, op)), of(s.Delete(op)),
 		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Count()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.IsSet()),
 	}
 }

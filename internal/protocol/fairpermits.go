@@ -23,7 +23,7 @@ type FairPermits struct {
 
 // fairSemaphore is what all FairPermits of one PermitSemaphore share.
 type fairSemaphore struct {
-	counter
+	located
 	state    keys   // see scripts/shared/permitqueue.lua
 	channels string // prefix of the channels of clients with waiters
 	initial  int    // permits that are set if none were; 0: none are
@@ -35,7 +35,7 @@ func NewFairPermits(site *Site, names *Names, initial int) *FairPermits {
 	names.keep()
 	base := names.Derived("rlock:permits")
 	return &FairPermits{n: 1, fairSemaphore: &fairSemaphore{
-		counter:  counter{located{site, names}},
+		located:  located{site, names},
 		state:    []string{base, base + ":ends", base + ":queue", base + ":alive", base + ":line"},
 		channels: base + ":turn:",
 		initial:  initial,

@@ -28,7 +28,7 @@ type Permits struct {
 
 // semaphore is what all Permits of one PermitSemaphore share.
 type semaphore struct {
-	counter
+	located
 	state   keys // see scripts/shared/permits.lua
 	channel string
 	initial int                                // permits that are set if none were; 0: none are
@@ -48,8 +48,6 @@ type PermitCounter interface {
 	SetPermits(op Op, n int) Request[bool]
 	// UndoAdd undoes an AddPermits.
 	UndoAdd(op Op) Task
-	// Seal stops late copies of an operation that nothing undoes.
-	Seal(op Op) Task
 	// Count asks how many permits are free, and with holds who has the others.
 	Count(holds bool) Request[Counted]
 }
@@ -75,7 +73,7 @@ func NewPermits(site *Site, names *Names, initial int) *Permits {
 	names.keep()
 	held, channel := names.held(), prefixed("redisson_sc", names.Lock)
 	return &Permits{n: 1, semaphore: &semaphore{
-		counter: counter{located{site, names}},
+		located: located{site, names},
 		state:   []string{names.Lock, held},
 		channel: channel,
 		initial: initial,

@@ -101,13 +101,10 @@ func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...an
 	}
 }
 
-// counter is what the types have in common whose state is a number: each operation changes it once.
-type counter struct{ located }
-
-// Seal stops late copies of an operation that nothing undoes.
-func (c *counter) Seal(op Op) Task {
-	t := c.site.about("record/seal", nil, nil)
-	t.r.Put(1, op.Page.record(c.names), op.Number)
+// Seal stops late copies of an operation on an object that nothing undoes.
+func (s *Site) Seal(n *Names, op Op) Task {
+	t := s.about("record/seal", nil, nil)
+	t.r.Put(1, op.Page.record(n), op.Number)
 	return t
 }
 

@@ -22,10 +22,10 @@ func NewSemaphore(site *Site, names *Names, initial int) *Semaphore {
 	return &Semaphore{newNumber(site, names), channel, channel, initial}
 }
 
-// number is a counter whose number is at a key with the name. Two types are such: scripts that change one tell it
+// number is what types have in common whose state is a number, at a key with the name: each operation changes it once. Two types are such: scripts that change one tell it
 // from the other, by more keys, of which who only looks or waits has none.
 type number struct {
-	counter
+	located
 	key any // boxed once
 
 	mu     sync.Mutex // guards beside
@@ -33,7 +33,7 @@ type number struct {
 }
 
 func newNumber(site *Site, names *Names) number {
-	return number{counter: counter{located{site, names}}, key: names.Lock}
+	return number{located: located{site, names}, key: names.Lock}
 }
 
 // more are the other keys.
