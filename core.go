@@ -9,7 +9,7 @@ import (
 )
 
 // core is what every lock type is made of: a name, and a protocol, which is all that
-// tells the types apart. Its exported methods are those of every type.
+// tells the types apart. Its exported methods are those of every type that has holds.
 type core struct {
 	asks  protocol.Protocol
 	names protocol.Names

@@ -14,7 +14,7 @@ import (
 // number. One that dies counts until the end of its lease. To an [Inspector] members are readers, whom
 // nobody can ask to release; ForceUnlock ends the generation. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#doublebarrier
-type DoubleBarrier struct{ inspected }
+type DoubleBarrier struct{ *core }
 
 // NewDoubleBarrier returns the double barrier of a name, for 1 to MaxMembers.
 func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrierOption) *DoubleBarrier {
@@ -24,7 +24,7 @@ func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrie
 	}
 	l, names := newCore(c, protocol.DoubleFamily, name, lockConfig{}, err)
 	l.asks = protocol.NewPlaces(&l.c.site, names, members)
-	return &DoubleBarrier{inspected{named{l}}}
+	return &DoubleBarrier{l}
 }
 
 // Enter waits until all members have called it. Options and errors are those of [Locker]; WithWait(0)

@@ -15,7 +15,7 @@ import (
 // a lease that is over. When a leader resigns, the next candidate leads at once; when it dies, at the
 // end of its lease. ForceUnlock deposes it. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#election
-type Election struct{ inspected }
+type Election struct{ *core }
 
 // Leader is who leads an election; the zero Leader is nobody.
 type Leader struct {
@@ -31,7 +31,7 @@ func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
 	l.asks = protocol.NewElection(&l.c.site, names)
-	return &Election{inspected{named{l}}}
+	return &Election{l}
 }
 
 // Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are those of

@@ -8,12 +8,12 @@ var _ Locker = (*FairLock)(nil)
 // Redisson's RFairLock, whose queue Java processes share. TryLock, and Lock with WithWait(0), never
 // overtake waiters. One that died delays those behind it by about a waiter lease ([WithWaiterLease]).
 // Details: https://go-rlock.github.io/rlock/latest/locks/#fairlock
-type FairLock struct{ *core }
+type FairLock struct{ locker }
 
 // NewFairLock returns the fair lock of a name: see [Client.NewLock].
 func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
 	cfg, err := lockOptions(opts, FairLockOption.optionOfNewFairLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewFair(&l.c.site, names)
-	return &FairLock{l}
+	return &FairLock{locker{l}}
 }

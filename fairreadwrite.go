@@ -20,7 +20,7 @@ func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOpti
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)
 	write, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
 	write.asks = protocol.NewFairWriteSide(&write.c.site, names)
-	return &FairReadWriteLock{ReadLock{read}, WriteLock{write}}
+	return &FairReadWriteLock{ReadLock{locker{read}}, WriteLock{locker{write}}}
 }
 
 // Name is the name of both sides, with the prefix of the client.

@@ -10,7 +10,7 @@ import (
 // Redis that Java processes raise too. If Redis loses it, tokens start over at 1; those of a Lock keep
 // growing. All contenders must be fenced locks: a Lock does not raise it. One key stays for each name.
 // Details: https://go-rlock.github.io/rlock/latest/locks/#fencedlock
-type FencedLock struct{ *core }
+type FencedLock struct{ locker }
 
 var _ Locker = (*FencedLock)(nil)
 
@@ -19,7 +19,7 @@ func (c *Client) NewFencedLock(name string, opts ...FencedLockOption) *FencedLoc
 	cfg, err := lockOptions(opts, FencedLockOption.optionOfNewFencedLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewFenced(&l.c.site, names)
-	return &FencedLock{l}
+	return &FencedLock{locker{l}}
 }
 
 // CurrentToken returns the token of the current or latest hold, or 0.

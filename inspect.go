@@ -10,7 +10,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// IsLocked reports whether anybody holds the lock: see [Inspector].
+// IsLocked reports whether anybody holds it: see [Inspector].
 func (l *core) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
 	return held, err
@@ -22,7 +22,7 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
-// State returns who holds the lock, as Redis shows it now: see [Inspector].
+// State returns who holds it, as Redis shows it now: see [Inspector].
 func (l *core) State(ctx context.Context) (State, error) {
 	s, err := l.look(ctx)
 	return s.State, err
@@ -85,10 +85,10 @@ func (l *core) HoldCount(ctx context.Context) (int, error) {
 	return entries, err
 }
 
-// ForceUnlock frees the lock, whoever holds it: see [Inspector].
+// ForceUnlock ends all holds of it, whoever has them: see [Inspector].
 func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
-// ForceUnlockIf frees the lock from the hold with this id: see [Inspector].
+// ForceUnlockIf ends the hold with this id: see [Inspector].
 func (l *core) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
 	if holdID == "" {
 		return false, l.check(ctx, invalid("ForceUnlockIf needs a hold id"))

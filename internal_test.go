@@ -245,7 +245,7 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 	}
 	c := unserved(t)
 	defer c.watchdog.Close()
-	l := grantingLock(c, "a")
+	l := locker{grantingLock(c, "a")}
 	for _, test := range []struct {
 		name string
 		ctx  context.Context

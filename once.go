@@ -14,7 +14,7 @@ import (
 // under a renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it
 // anew: let the resource check its token ([LeaseFrom]), or make it harmless to repeat. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#once
-type Once struct{ inspected }
+type Once struct{ *core }
 
 // failureText is as much of the text of an error as others hear.
 func failureText(text string) string {
@@ -35,7 +35,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.OnceFamily, key, cfg, err)
 	l.asks = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
-	return &Once{inspected{named{l}}}
+	return &Once{l}
 }
 
 // Do returns the result that is kept, or waits while another caller runs, or calls fn, with the context

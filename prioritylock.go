@@ -10,7 +10,7 @@ import (
 // ([PriorityLock.At]), and among equals to the first, across processes. Without WithAging a low priority
 // can starve. Keys are as in FairReadWriteLock. Details:
 // https://go-rlock.github.io/rlock/latest/locks/#prioritylock
-type PriorityLock struct{ *core }
+type PriorityLock struct{ locker }
 
 var _ Locker = (*PriorityLock)(nil)
 
@@ -24,7 +24,7 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	cfg.priority = DefaultPriority
 	l, names := newCore(c, protocol.PriorityFamily, name, cfg.lockConfig, err)
 	l.asks = protocol.NewPriority(&l.c.site, names, cfg.aging)
-	return &PriorityLock{l}
+	return &PriorityLock{locker{l}}
 }
 
 // At returns the same lock for callers of a priority, from MinPriority to MaxPriority, the most urgent:
@@ -39,7 +39,7 @@ func (l *PriorityLock) At(priority int) Locker {
 		set.argErr = invalid("At(%d): a priority must be between %d and %d", priority, MinPriority, MaxPriority)
 	}
 	at.settings = &set
-	return &PriorityLock{at}
+	return &PriorityLock{locker{at}}
 }
 
 type priorityOption func(c *priorityConfig)

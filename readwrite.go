@@ -14,11 +14,11 @@ type ReadWriteLock struct {
 
 // ReadLock is the shared side of a read-write lock. Its leases have no token. In a ReadWriteLock
 // ForceUnlock does not end the read holds of a writer.
-type ReadLock struct{ *core }
+type ReadLock struct{ locker }
 
 // WriteLock is the exclusive side of a read-write lock. In a ReadWriteLock ForceUnlock ends the writer's
 // read holds too, and ForceUnlockIf does not.
-type WriteLock struct{ *core }
+type WriteLock struct{ locker }
 
 var (
 	_ Locker = ReadLock{}
@@ -34,7 +34,7 @@ func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *Rea
 	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
 	write, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
 	write.asks = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
-	return &ReadWriteLock{ReadLock{read}, WriteLock{write}}
+	return &ReadWriteLock{ReadLock{locker{read}}, WriteLock{locker{write}}}
 }
 
 // Name is the name of both sides, with the prefix of the client.

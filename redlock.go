@@ -18,7 +18,7 @@ import (
 // voted for a hold lose their data within one lease, there may be two holders, except with
 // [WithRestartQuarantine]. All clients of a lock must name the same nodes. The options, watchdog and
 // observer of the first client apply. Details: https://go-rlock.github.io/rlock/latest/redlock/
-type RedLock struct{ *core }
+type RedLock struct{ locker }
 
 var _ Locker = (*RedLock)(nil)
 
@@ -106,7 +106,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	for _, c := range clients {
 		home.presence.AlsoOn(&c.guests)
 	}
-	return &RedLock{l}, nil
+	return &RedLock{locker{l}}, nil
 }
 
 // checkNodes reports why the clients cannot be nodes of one lock.

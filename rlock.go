@@ -63,7 +63,7 @@ var _ interface {
 
 // Lock is a reentrant lock without an order among clients, the counterpart of Redisson's RLock. Details:
 // https://go-rlock.github.io/rlock/latest/locks/#lock
-type Lock struct{ *core }
+type Lock struct{ locker }
 
 // NewLock returns the lock of a name. It sends nothing; the first call reports invalid arguments, a nil
 // Client or option among them. A name is any string of 1 to [MaxNameLength] bytes, except for some with
@@ -72,10 +72,10 @@ func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewLock(&l.c.site, names)
-	return &Lock{l}
+	return &Lock{locker{l}}
 }
 
-// Name is the name of the lock, with the prefix of its client.
+// Name is the name, with the prefix of its client.
 func (l *core) Name() string {
 	if l == nil {
 		return ""
@@ -83,14 +83,18 @@ func (l *core) Name() string {
 	return l.name()
 }
 
+// locker is a core that is acquired by Lock and TryLock. Types that are acquired in other ways embed the core, which has
+// all other methods.
+type locker struct{ *core }
+
 // Lock waits until it has the lock, and returns a lease of it: see [Locker].
-func (l *core) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return lock(ctx, l, true, opts)
+func (l locker) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
+	return lock(ctx, l.core, true, opts)
 }
 
 // TryLock takes the lock if nobody holds it, and does not wait: see [Locker].
-func (l *core) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
-	return lock(ctx, l, false, opts)
+func (l locker) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
+	return lock(ctx, l.core, false, opts)
 }
 
 // isNil reports whether there is no lock at all.
@@ -127,41 +131,3 @@ func init() {
 		return lock.(interface{ cored() *core }).cored().waiters()
 	}
 }
-
-// inspected has the methods of an [Inspector], and the others that all locks have beside Lock and
-// TryLock, for types that are acquired in other ways. The interfaces and the package comment say what
-// they promise.
-type inspected struct{ named }
-
-var (
-	_ Inspector        = inspected{}
-	_ ReleaseRequester = inspected{}
-)
-
-// Name is the name, with the prefix of its client.
-func (i inspected) Name() string { return i.one.Name() }
-
-// State shows it as a lock, with its holders and waiters: see [Inspector].
-func (i inspected) State(ctx context.Context) (State, error) { return i.one.State(ctx) }
-
-// IsLocked reports whether anybody holds it: see [Inspector].
-func (i inspected) IsLocked(ctx context.Context) (bool, error) { return i.one.IsLocked(ctx) }
-
-// HoldCount returns how often the owner of ctx has entered: see [Inspector].
-func (i inspected) HoldCount(ctx context.Context) (int, error) { return i.one.HoldCount(ctx) }
-
-// ForceUnlock ends all holds of it, whoever has them: see [Inspector].
-func (i inspected) ForceUnlock(ctx context.Context) (bool, error) { return i.one.ForceUnlock(ctx) }
-
-// ForceUnlockIf ends the hold with this id: see [Inspector].
-func (i inspected) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
-	return i.one.ForceUnlockIf(ctx, holdID)
-}
-
-// RequestRelease asks its holder to release it: see [ReleaseRequester].
-func (i inspected) RequestRelease(ctx context.Context) (asked bool, err error) {
-	return i.one.RequestRelease(ctx)
-}
-
-// Watch sends the State, now and after each change that it sees: see [State].
-func (i inspected) Watch(ctx context.Context) (<-chan State, error) { return i.one.Watch(ctx) }

@@ -10,7 +10,7 @@ import (
 // the first polls (WithBackoff). It suits very many locks that are held for milliseconds, and Redis
 // users that may not publish. It excludes a Lock of the same name, but does not wake its waiters.
 // Details: https://go-rlock.github.io/rlock/latest/locks/#spinlock
-type SpinLock struct{ *core }
+type SpinLock struct{ locker }
 
 var _ Locker = (*SpinLock)(nil)
 
@@ -25,7 +25,7 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	l.asks = protocol.NewSpin(&l.c.site, names, func(who int64, look int) time.Duration {
 		return cfg.backoff.pause(l.c.seed, who, look)
 	})
-	return &SpinLock{l}
+	return &SpinLock{locker{l}}
 }
 
 type spinOption func(c *spinConfig)
