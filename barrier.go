@@ -39,8 +39,8 @@ func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Requ
 
 // IsSet reports whether the barrier is set, and does not wait.
 func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
-	r, err := ask(ctx, coreOf(b), func() protocol.Request[int64] { return b.asks.IsSet() })
-	return r.Outcome > 0, err
+	r, err := ask(ctx, coreOf(b), func() protocol.Request[protocol.Remaining] { return b.asks.Remaining() })
+	return r.Outcome.N > 0, err
 }
 
 // Wait waits until the barrier is not set, as Wait of a [CountDownLatch].
@@ -48,5 +48,5 @@ func (b *Barrier) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := coreOf(b).check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, coreOf(b), opts, b.asks.IsSet, b.asks.Listen, "the barrier is set")
+	return untilZero(ctx, coreOf(b), coreOf(b).id(), opts, b.asks, "the barrier is set")
 }

@@ -110,12 +110,18 @@ func surely(ctx context.Context, l *core, request func(protocol.Op) protocol.Tas
 	return nil
 }
 
-// untilZero waits until what is asked for is 0 or less, for all of a client at once. The
+// remains is what a call waits for to be 0.
+type remains interface {
+	Remaining() protocol.Request[protocol.Remaining]
+	Listen(notify func()) (end func())
+}
+
+// untilZero waits until nothing remains of what is asked for, for all of a client at once who wait for it. The
 // text says what is left; see said.
-func untilZero(ctx context.Context, l *core, opts []WaitOption, ask func() protocol.Request[int64], listen func(notify func()) (end func()), text string) error {
-	w := &zero{ask: ask, hear: listen, text: text}
+func untilZero(ctx context.Context, l *core, of protocol.LockID, opts []WaitOption, what remains, text string) error {
+	w := &zero{what: what, text: text}
 	w.forAll = true
-	return w.find(ctx, l, l.id(), w, true, opts)
+	return w.find(ctx, l, of, w, true, opts)
 }
 
 // find runs an inquiry of a call with some options, which may wait if waits says so.
@@ -142,8 +148,7 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 // zero is the seeker of untilZero.
 type zero struct {
 	inquiry
-	ask  func() protocol.Request[int64]
-	hear func(notify func()) (end func())
+	what remains
 	text string
 }
 
@@ -151,18 +156,18 @@ func (w *zero) look(ctx context.Context) found {
 	if err := w.c.wire.Ready(ctx); err != nil {
 		return found{err: err}
 	}
-	r := w.ask().Do(ctx, w.c.cfg.commandTimeout)
+	r := w.what.Remaining().Do(ctx, w.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
 		return found{err: r.Err, last: r.Last}
-	case r.Outcome <= 0:
+	case r.Outcome.N <= 0:
 		return found{done: true}
 	}
-	return found{rest: -1, said: said{w.text, r.Outcome}}
+	return found{rest: r.Outcome.Rest, said: said{w.text, r.Outcome.N}}
 }
 
 func (w *zero) giveUp() bool                      { return false }
-func (w *zero) listen(notify func()) (end func()) { return w.hear(notify) }
+func (w *zero) listen(notify func()) (end func()) { return w.what.Listen(notify) }
 
 // inquiry is one call that asks Redis for something that is no hold, and may wait for it:
 // permits of a semaphore, the end of a count.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 )
@@ -55,36 +54,11 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	if unlocked != nil && !errors.Is(unlocked, errGone) {
 		return unlocked
 	}
-	w := &leaving{generation: h.token, places: l.asks.(*protocol.Places)}
-	// Those of one generation stand in one line, and what the first finds is true for all.
-	of := protocol.LockID{Family: protocol.DoubleFamily + " " + strconv.FormatInt(h.token, 10), Name: l.name()}
-	w.forAll = true
-	if err := w.find(ctx, l, of, w, true, opts); err != nil {
+	// Those of one generation stand in one line.
+	family := strconv.AppendInt(append(make([]byte, 0, 64), protocol.DoubleFamily+" "...), h.token, 10)
+	of := protocol.LockID{Family: string(family), Name: l.name()}
+	if err := untilZero(ctx, l, of, opts, l.asks.(*protocol.Places).Generation(h.token), membersInside); err != nil {
 		return err
 	}
 	return unlocked
 }
-
-// leaving is the seeker of Leave: it waits for the end of a generation.
-type leaving struct {
-	inquiry
-	places     *protocol.Places
-	generation int64
-}
-
-func (w *leaving) look(ctx context.Context) found {
-	if err := w.places.Ready(ctx); err != nil {
-		return found{err: err}
-	}
-	r := w.places.Left(w.generation).Do(ctx, w.c.cfg.commandTimeout)
-	switch {
-	case r.Err != nil:
-		return found{err: r.Err, last: r.Last}
-	case r.Outcome.N == 0:
-		return found{done: true}
-	}
-	return found{rest: max(r.Outcome.Rest, time.Millisecond), said: said{membersInside, r.Outcome.N}}
-}
-
-func (w *leaving) giveUp() bool                      { return false }
-func (w *leaving) listen(notify func()) (end func()) { return w.places.Listen("", notify) }

@@ -43,8 +43,8 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 
 // Count returns the count; 0 if the latch is open.
 func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
-	r, err := ask(ctx, coreOf(l), func() protocol.Request[int64] { return l.asks.Count() })
-	return int(max(r.Outcome, 0)), err
+	r, err := ask(ctx, coreOf(l), func() protocol.Request[protocol.Remaining] { return l.asks.Remaining() })
+	return int(max(r.Outcome.N, 0)), err
 }
 
 // Wait waits until the latch is open. The error matches ctx.Err(), ErrNotAcquired (WithWait is over) or
@@ -53,7 +53,7 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, coreOf(l), opts, l.asks.Count, l.asks.Listen, "left to count down: #")
+	return untilZero(ctx, coreOf(l), coreOf(l).id(), opts, l.asks, "left to count down: #")
 }
 
 // Delete opens the latch, also in Java, and reports whether there was a count.

@@ -25,9 +25,9 @@ func (b *Barrier) change(op Op, to string) Request[Kept] {
 	return t
 }
 
-// IsSet asks whether the barrier is set: 1, or 0.
-func (b *Barrier) IsSet() Request[int64] {
-	return looking(b.site, "barrier/look", []string{b.key}, nil, readCount)
+// Remaining asks whether the barrier is set: 1 remains, or 0.
+func (b *Barrier) Remaining() Request[Remaining] {
+	return looking(b.site, "barrier/look", []string{b.key}, nil, readRemaining)
 }
 
 // Listen has notify called when the barrier was lifted. It returns nil if it cannot, now or

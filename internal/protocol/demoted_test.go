@@ -23,7 +23,7 @@ func counting(site *Site, n *Names) []*wire.Request {
 	s, l, b := NewSemaphore(site, n, 3), NewLatch(site, n), NewBarrier(site, n)
 	return []*wire.Request{
 		of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(site.Seal(n, op)), of(s.Delete(op)),
-		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Count()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.IsSet()),
+		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Remaining()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.Remaining()),
 	}
 }
 
@@ -77,7 +77,7 @@ func about(l Protocol, id string) []*wire.Request {
 		requests = append(requests, of(l.Enter(&under)))
 	}
 	if p, ok := l.(*Places); ok {
-		requests = append(requests, of(p.Left(1)))
+		requests = append(requests, of(p.Generation(1).Remaining()))
 	}
 	if o, ok := l.(*Once); ok {
 		requests = append(requests, of(o.Finish(id, 1, "result", false)), of(o.Finish(id, 1, "", true)), of(o.Fail(id, "why", false)), of(o.Forget()))

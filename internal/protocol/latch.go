@@ -54,9 +54,9 @@ func (l *Latch) Delete(op Op) Request[bool] {
 	return changing(&l.number, "latch/delete", op, readBool, channel, how)
 }
 
-// Count asks for the count: 0 or less if the latch is open.
-func (l *Latch) Count() Request[int64] {
-	return looking(l.site, "latch/look", []string{l.names.Lock}, nil, readCount)
+// Remaining asks for the count: 0 or less if the latch is open.
+func (l *Latch) Remaining() Request[Remaining] {
+	return looking(l.site, "latch/look", []string{l.names.Lock}, nil, readRemaining)
 }
 
 // Listen has notify called when the latch has opened. It returns nil if it cannot, now or

@@ -84,17 +84,24 @@ func (p *Places) Probe(id string) Request[Probed] {
 	return looking(p.site, "places/probe", p.state, []any{id}, readProbed)
 }
 
-// Inside is how many are still in a generation.
-type Inside struct {
-	N    int64
-	Rest time.Duration // until they are out, unless they prolong that
+// Generation is the members that have entered together.
+type Generation struct {
+	of    *Places
+	token int64
 }
 
-// Left asks how many are still in the generation with a token.
-func (p *Places) Left(generation int64) Request[Inside] {
-	return looking(p.site, "places/left", p.state, []any{generation, p.channel, p.site.how()}, func(a wire.Answer) (Inside, error) {
+// Generation is the one with a token.
+func (p *Places) Generation(token int64) *Generation { return &Generation{p, token} }
+
+// Listen has notify called when somebody has left.
+func (g *Generation) Listen(notify func()) (end func()) { return g.of.Listen("", notify) }
+
+// Remaining asks how many are still in, and for how long, unless they prolong that.
+func (g *Generation) Remaining() Request[Remaining] {
+	p := g.of
+	return looking(p.site, "places/left", p.state, []any{g.token, p.channel, p.site.how()}, func(a wire.Answer) (Remaining, error) {
 		n, rest, _, err := a.Pair()
-		return Inside{n, millis(rest)}, err
+		return Remaining{n, max(millis(rest), time.Millisecond)}, err
 	})
 }
 

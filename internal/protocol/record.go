@@ -124,3 +124,14 @@ func overflown(err error) error {
 }
 
 func readCount(a wire.Answer) (int64, error) { return a.Int() }
+
+// Remaining is what is left of what somebody waits to be 0: a count, or members of a DoubleBarrier.
+type Remaining struct {
+	N    int64         // 0 or less: nothing
+	Rest time.Duration // after which less may be left; negative: it is announced
+}
+
+func readRemaining(a wire.Answer) (Remaining, error) {
+	n, err := a.Int()
+	return Remaining{n, -1}, err
+}
