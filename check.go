@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -51,13 +50,8 @@ var aclPage string
 // has the command time-out to answer. What it looks at:
 // https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
-	switch {
-	case !c.made():
-		return CheckReport{}, &Error{Err: errNoClient}
-	case ctx == nil:
-		return CheckReport{}, &Error{Err: errNoContext}
-	case !c.begin():
-		return CheckReport{}, &Error{Err: ErrClosed}
+	if err := c.enter(ctx); err != nil {
+		return CheckReport{}, &Error{Err: err}
 	}
 	defer c.end()
 	r := &checking{c: c, users: protocol.ReadUsers(aclPage)}
@@ -98,7 +92,7 @@ type checking struct {
 
 // add notes what somebody wants to use.
 func (r *checking) add(of any) error {
-	if v := reflect.ValueOf(of); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(of) {
 		return invalid("Check: a nil %T", of)
 	}
 	var l *core

@@ -225,6 +225,19 @@ func (c *Client) begin() bool {
 
 func (c *Client) end() { c.calls.Add(-1) }
 
+// enter is begin for a call that is about no lock. It returns why the call cannot be served.
+func (c *Client) enter(ctx context.Context) error {
+	switch {
+	case !c.made():
+		return errNoClient
+	case ctx == nil:
+		return errNoContext
+	case !c.begin():
+		return ErrClosed
+	}
+	return nil
+}
+
 // WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed from granting
 // locks until every lease that it may not know has run out: for the longest lease, from the first
 // acquire that reaches it. Until then Lock waits, and TryLock fails with ErrNotAcquired. All clients of

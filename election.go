@@ -37,7 +37,7 @@ func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
 // Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are those of
 // [Locker]; WithWait(0) never waits in line.
 func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOption) (*Lease, error) {
-	if err := e.checkValue(ctx, value); err != nil {
+	if err := coreOf(e).check(ctx, checkValue(value)); err != nil {
 		return nil, err
 	}
 	all := make([]AcquireOption, 0, len(opts)+1)
@@ -65,12 +65,9 @@ func (e *Election) tell(lease *Lease) {
 	})
 }
 
-func (e *Election) checkValue(ctx context.Context, value string) error {
-	if err := coreOf(e).check(ctx); err != nil {
-		return err
-	}
+func checkValue(value string) error {
 	if len(value) > MaxValueLength {
-		return coreOf(e).error(invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength))
+		return invalid("the value is %d bytes long, longer than %d", len(value), MaxValueLength)
 	}
 	return nil
 }
@@ -79,7 +76,7 @@ func (e *Election) checkValue(ctx context.Context, value string) error {
 // of [Lease.Extend]; another's lease, or a value longer than [MaxValueLength], is refused with
 // ErrInvalidArgument. After ErrUnreachable or ctx.Err() the value may change all the same, or later.
 func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) error {
-	if err := e.checkValue(ctx, value); err != nil {
+	if err := coreOf(e).check(ctx, checkValue(value)); err != nil {
 		return err
 	}
 	if lease.none() {
@@ -177,7 +174,7 @@ func (to *leadersTo) Tell(s *sighting) {
 // of Campaign: ctx.Err(), ErrClosed, ErrReentrant, ErrInvalidArgument or ErrRefused; and ErrNotRun if fn
 // was never called.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
-	if err := e.checkValue(ctx, value); err != nil {
+	if err := coreOf(e).check(ctx, checkValue(value)); err != nil {
 		return notRun{err}
 	}
 	if fn == nil {

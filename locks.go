@@ -25,15 +25,8 @@ type FoundLock struct {
 func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock, error] {
 	return func(yield func(FoundLock, error) bool) {
 		fail := func(err error) { yield(FoundLock{}, &Error{Err: err}) }
-		switch {
-		case !c.made():
-			fail(errNoClient)
-			return
-		case ctx == nil:
-			fail(errNoContext)
-			return
-		case !c.begin():
-			fail(ErrClosed)
+		if err := c.enter(ctx); err != nil {
+			fail(err)
 			return
 		}
 		defer c.end()

@@ -98,7 +98,7 @@ func (l locker) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) 
 }
 
 // isNil reports whether there is no lock at all.
-func isNil(l Locker) bool {
+func isNil(l any) bool {
 	v := reflect.ValueOf(l)
 	return l == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }

@@ -92,13 +92,8 @@ func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 // a free lock now, and no renewal of this client is late. Otherwise the error is that of an acquire or a
 // renewal. It returns within the command time-out. Of a RedLock, ask each client.
 func (c *Client) Ping(ctx context.Context) error {
-	switch {
-	case !c.made():
-		return &Error{Err: errNoClient}
-	case ctx == nil:
-		return &Error{Err: errNoContext}
-	case !c.begin():
-		return &Error{Err: ErrClosed}
+	if err := c.enter(ctx); err != nil {
+		return &Error{Err: err}
 	}
 	defer c.end()
 	_, failed, err := c.pingMasters(ctx, true)
