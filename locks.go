@@ -33,7 +33,8 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 		if pattern == "" {
 			pattern = "*"
 		}
-		if err := protocol.CheckPattern(pattern); err != nil {
+		names, err := protocol.ParsePattern(pattern)
+		if err != nil {
 			fail(invalid("Locks(%.100q): %v", pattern, err))
 			return
 		}
@@ -43,7 +44,7 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 			return
 		}
 		for _, node := range nodes {
-			s := protocol.NewSearch(c.cfg.prefix, pattern)
+			s := protocol.NewSearch(c.cfg.prefix, names)
 			for more := true; more; {
 				var found []protocol.Found
 				if found, more, err = s.Next(ctx, c.wire, node, c.cfg.commandTimeout); err != nil {

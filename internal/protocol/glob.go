@@ -2,10 +2,79 @@ package protocol
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 )
 
-// Patterns are those of Redis: * ? [ab] [^a-z], and \ before a character that stands for itself.
+// Pattern is a pattern of Redis: * ? [ab] [^a-z], and \ before a character that stands for itself. Its characters are
+// bytes.
+type Pattern struct {
+	text string
+	expr *regexp.Regexp // of texts in which each byte has become a character
+}
+
+// ParsePattern reads a pattern. The error is why it has no clear meaning.
+func ParsePattern(text string) (Pattern, error) {
+	expr := []byte(`(?s)\A`)
+	for p := text; p != ""; {
+		c := p[0]
+		p = p[1:]
+		switch c {
+		case '*':
+			expr = append(expr, ".*"...)
+		case '?':
+			expr = append(expr, '.')
+		case '[':
+			class, rest, closed := classIn(p)
+			if !closed {
+				return Pattern{}, errors.New("it has a [ without a ]")
+			}
+			expr, p = append(expr, class...), rest
+		case '\\':
+			if p == "" {
+				return Pattern{}, errors.New(`it ends with a \`)
+			}
+			c, p = p[0], p[1:]
+			fallthrough
+		default:
+			expr = fmt.Appendf(expr, `\x{%x}`, c)
+		}
+	}
+	compiled, err := regexp.Compile(string(expr) + `\z`)
+	return Pattern{text, compiled}, err
+}
+
+// classIn translates the class with which a pattern goes on after its [, and returns what follows its ].
+func classIn(p string) (class []byte, rest string, closed bool) {
+	class = []byte("[")
+	if strings.HasPrefix(p, "^") {
+		class, p = append(class, '^'), p[1:]
+	}
+	class = append(class, `\x{100}`...) // which is no byte, but an expression has no empty class
+	for p != "" {
+		first, last, n := p[0], p[0], 1
+		switch {
+		case p[0] == ']':
+			return append(class, ']'), p[1:], true
+		case p[0] == '\\' && len(p) >= 2:
+			first, last, n = p[1], p[1], 2
+		case len(p) >= 3 && p[1] == '-':
+			first, last, n = min(p[0], p[2]), max(p[0], p[2]), 3
+		}
+		class = fmt.Appendf(class, `\x{%x}-\x{%x}`, first, last)
+		p = p[n:]
+	}
+	return nil, "", false
+}
+
+func (p Pattern) matches(text string) bool {
+	characters := make([]rune, len(text))
+	for i := range characters {
+		characters[i] = rune(text[i])
+	}
+	return p.expr.MatchString(string(characters))
+}
 
 // escape makes a text a pattern that it alone matches.
 func escape(text string) string {
@@ -17,94 +86,4 @@ func escape(text string) string {
 		out.WriteByte(text[i])
 	}
 	return out.String()
-}
-
-// CheckPattern reports why a pattern has no clear meaning.
-func CheckPattern(pattern string) error {
-	for p := pattern; p != ""; {
-		switch {
-		case p == `\`:
-			return errors.New(`it ends with a \`)
-		case p[0] == '\\':
-			p = p[2:]
-		case p[0] == '[':
-			var closed bool
-			if _, p, closed = class(p, 0); !closed {
-				return errors.New("it has a [ without a ]")
-			}
-		default:
-			p = p[1:]
-		}
-	}
-	return nil
-}
-
-// matches reports whether a text matches a pattern that CheckPattern accepts.
-func matches(pattern, text string) bool {
-	retry, from := "", -1 // after the latest *, and where it was tried last
-	rest := text
-	for {
-		ok := false
-		switch {
-		case pattern == "":
-			ok = rest == ""
-			if ok {
-				return true
-			}
-		case pattern[0] == '*':
-			pattern = pattern[1:]
-			retry, from = pattern, len(text)-len(rest)
-			continue
-		case rest == "":
-		case pattern[0] == '?':
-			pattern, rest, ok = pattern[1:], rest[1:], true
-		case pattern[0] == '[':
-			in, after, _ := class(pattern, rest[0])
-			if ok = in; ok {
-				pattern, rest = after, rest[1:]
-			}
-		default:
-			if pattern[0] == '\\' {
-				pattern = pattern[1:]
-			}
-			if ok = pattern[0] == rest[0]; ok {
-				pattern, rest = pattern[1:], rest[1:]
-			}
-		}
-		if ok {
-			continue
-		}
-		if from < 0 || from == len(text) {
-			return false
-		}
-		from++
-		pattern, rest = retry, text[from:]
-	}
-}
-
-// class reports whether a character is in the class with which a pattern begins, what follows the
-// class, and whether it has an end.
-func class(pattern string, c byte) (in bool, rest string, closed bool) {
-	p := pattern[1:]
-	not := strings.HasPrefix(p, "^")
-	if not {
-		p = p[1:]
-	}
-	for p != "" {
-		switch {
-		case p[0] == ']':
-			return in != not, p[1:], true
-		case p[0] == '\\' && len(p) >= 2:
-			in = in || p[1] == c
-			p = p[2:]
-		case len(p) >= 3 && p[1] == '-':
-			low, high := min(p[0], p[2]), max(p[0], p[2])
-			in = in || low <= c && c <= high
-			p = p[3:]
-		default:
-			in = in || p[0] == c
-			p = p[1:]
-		}
-	}
-	return false, "", false
 }

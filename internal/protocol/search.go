@@ -36,17 +36,18 @@ const scanned = 500
 
 // Search finds the locks of one server by SCAN.
 type Search struct {
-	prefix, pattern string
-	match           string // empty: all keys
-	cursor          uint64
+	prefix  string
+	pattern Pattern
+	match   string // empty: all keys
+	cursor  uint64
 }
 
 // NewSearch begins a search for locks whose names, after the prefix, match a pattern.
-func NewSearch(prefix, pattern string) *Search {
+func NewSearch(prefix string, pattern Pattern) *Search {
 	s := &Search{prefix: prefix, pattern: pattern}
-	if prefix != "" || strings.Trim(pattern, "*") != "" {
+	if prefix != "" || strings.Trim(pattern.text, "*") != "" {
 		// The names of some types are only in keys beside: "{name}:rlock:fairrw".
-		s.match = "*" + escape(prefix) + pattern + "*"
+		s.match = "*" + escape(prefix) + pattern.text + "*"
 	}
 	return s
 }
@@ -99,7 +100,7 @@ func (s *Search) read(key string) (f Found, ok bool) {
 	if f.Name, ok = strings.CutPrefix(name, s.prefix); !ok || f.Name == "" {
 		return f, false
 	}
-	return f, matches(s.pattern, f.Name)
+	return f, s.pattern.matches(f.Name)
 }
 
 // cutBeside splits a key that is beside the one with the name of a lock.
