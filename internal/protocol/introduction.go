@@ -108,17 +108,10 @@ func (i *Introduction) Send(d Dispatch) {
 	}
 }
 
-// Request implements wire.Errand.
 func (i *introducing) Request() (*wire.Request, error) { return &i.r, nil }
-
-// Answered implements wire.Errand.
 func (i *introducing) Answered(time.Time, wire.Answer) { i.at.Under.Add(-1) }
-
-// Timeout implements wire.Errand.
-func (i *introducing) Timeout() time.Duration { return i.within }
-
-// Wanted implements wire.Errand.
-func (i *introducing) Wanted() bool { return true }
+func (i *introducing) Timeout() time.Duration          { return i.within }
+func (i *introducing) Wanted() bool                    { return true }
 
 // TakeBack deletes the key, on one server. It is not sent again to one that cannot be reached.
 func TakeBack(ctx context.Context, on *wire.Deployment, key string, within time.Duration) error {

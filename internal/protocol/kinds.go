@@ -90,40 +90,16 @@ func kindBeside(what string) (k *Kind, tick string) {
 	return nil, ""
 }
 
-// The protocols say what they are.
-
-// Kind implements Protocol.
-func (l *Lock) Kind() *Kind { return kindsByID["lock"] }
-
-// Kind implements Protocol.
-func (l *Fair) Kind() *Kind { return kindsByID["fair"] }
-
-// Kind implements Protocol.
-func (l *Fenced) Kind() *Kind { return kindsByID["fenced"] }
-
-// Kind implements Protocol.
-func (l *Spin) Kind() *Kind { return kindsByID["spin"] }
-
-// Kind implements Protocol.
-func (l *WriteSide) Kind() *Kind { return kindsByID["write"] }
-
-// Kind implements Protocol.
-func (l *ReadSide) Kind() *Kind { return kindsByID["read"] }
-
-// Kind implements Protocol.
-func (q *Queued) Kind() *Kind { return kindsByID[q.kind] }
-
-// Kind implements Protocol.
-func (o *Once) Kind() *Kind { return kindsByID["once"] }
-
-// Kind implements Protocol.
-func (t *Tick) Kind() *Kind { return kindsByID["tick"] }
-
-// Kind implements Protocol.
-func (p *Places) Kind() *Kind { return kindsByID["places"] }
-
-// Kind implements Protocol.
-func (p *Permits) Kind() *Kind { return kindsByID["permits"] }
-
-// Kind implements Protocol.
+// The protocols say what they are: Kind implements Protocol.
+func (l *Lock) Kind() *Kind        { return kindsByID["lock"] }
+func (l *Fair) Kind() *Kind        { return kindsByID["fair"] }
+func (l *Fenced) Kind() *Kind      { return kindsByID["fenced"] }
+func (l *Spin) Kind() *Kind        { return kindsByID["spin"] }
+func (l *WriteSide) Kind() *Kind   { return kindsByID["write"] }
+func (l *ReadSide) Kind() *Kind    { return kindsByID["read"] }
+func (q *Queued) Kind() *Kind      { return kindsByID[q.kind] }
+func (o *Once) Kind() *Kind        { return kindsByID["once"] }
+func (t *Tick) Kind() *Kind        { return kindsByID["tick"] }
+func (p *Places) Kind() *Kind      { return kindsByID["places"] }
+func (p *Permits) Kind() *Kind     { return kindsByID["permits"] }
 func (p *FairPermits) Kind() *Kind { return kindsByID["fairpermits"] }

@@ -60,11 +60,7 @@ func (r revocation) Listen(notify func()) (end func()) {
 	return r.site.listen(r.names.AskedChannel(), notify)
 }
 
-// Revocation implements Revocable.
+// They implement Revocable.
 func (l *ownedLock) Revocation() Revocation { return revocation{l.site, l.names} }
-
-// Revocation implements Revocable.
 func (l *readWrite) Revocation() Revocation { return revocation{l.site, l.names} }
-
-// Revocation implements Revocable.
-func (q *Queued) Revocation() Revocation { return revocation{q.site, q.names} }
+func (q *Queued) Revocation() Revocation    { return revocation{q.site, q.names} }
