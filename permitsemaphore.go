@@ -57,21 +57,21 @@ func (s *PermitSemaphore) Name() string {
 // TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none, and reports whether
 // it did. Without an answer the outcome is unknown.
 func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.TrySetPermits(op, n) }, nil)
+	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.Change(op, protocol.TrySetPermits, n) }, nil)
 }
 
 // AddPermits adds n permits, or takes -n away, as SetPermits does, up to MaxPermits either way. After an
 // error nothing is added.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
-	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.counter.AddPermits(op, n) },
-		func(op protocol.Op) protocol.Task { return s.counter.UndoAdd(op) })
+	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.counter.Change(op, protocol.AddPermits, n) },
+		func(op protocol.Op) protocol.Task { return s.counter.Undo(op) })
 	return err
 }
 
 // SetPermits sets the number of permits, from 1 to MaxPermits, and ends no lease: fewer may be free than
 // none. Without an answer that is unknown.
 func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
-	_, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.SetPermits(op, n) }, nil)
+	_, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.Change(op, protocol.SetPermits, n) }, nil)
 	return err
 }
 

@@ -35,13 +35,13 @@ func (s *Semaphore) Name() string { return coreOf(s).Name() }
 // TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
 // answer, or after the end of ctx, that is unknown.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.TrySet(op, int64(n)) }, nil)
+	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Change(op, protocol.TrySetPermits, n) }, nil)
 }
 
 // AddPermits adds n permits, or takes -n away: fewer may be free than none then. It sets them if none
 // were set. After an error nothing is added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
-	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[protocol.Kept] { return s.asks.Add(op, int64(n)) }, s.undo)
+	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Change(op, protocol.AddPermits, n) }, s.undo)
 	return err
 }
 
@@ -49,7 +49,7 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // are free than none. If Java has set the permits, or more are free than were set, it changes nothing
 // and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
-	known, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Set(op, int64(n)) }, nil)
+	known, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Change(op, protocol.SetPermits, n) }, nil)
 	if err == nil && !known {
 		err = coreOf(s).error(ErrTotalUnknown)
 	}

@@ -22,7 +22,7 @@ func counting(site *Site, n *Names) []*wire.Request {
 	op := Op{Page: &Page{ID: uuid + ":1"}, Number: 1}
 	s, l, b := NewSemaphore(site, n, 3), NewLatch(site, n), NewBarrier(site, n)
 	return []*wire.Request{
-		of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.TrySet(op, 1)), of(s.Add(op, 1)), of(s.Set(op, 1)), of(s.Drain(op)), of(s.Undo(op)), of(site.Seal(n, op)), of(s.Delete(op)),
+		of(s.Acquire(op, 1, true)), of(s.Release(op, 1)), of(s.Change(op, TrySetPermits, 1)), of(s.Change(op, AddPermits, 1)), of(s.Change(op, SetPermits, 1)), of(s.Drain(op)), of(s.Undo(op)), of(site.Seal(n, op)), of(s.Delete(op)),
 		of(l.TrySet(op, 1)), of(l.CountDown(op)), of(l.Remaining()), of(l.Delete(op)), of(b.Set(op)), of(b.Lift(op)), of(b.Remaining()),
 	}
 }
@@ -50,7 +50,7 @@ func about(l Protocol, id string) []*wire.Request {
 	}
 	if c, ok := l.(PermitCounter); ok {
 		op := Op{&Page{ID: "client:1"}, 1}
-		requests = append(requests, of(c.TrySetPermits(op, 1)), of(c.AddPermits(op, 1)), of(c.AddPermits(op, math.MaxInt32)), of(c.SetPermits(op, 1)), of(c.UndoAdd(op)))
+		requests = append(requests, of(c.Change(op, TrySetPermits, 1)), of(c.Change(op, AddPermits, 1)), of(c.Change(op, AddPermits, math.MaxInt32)), of(c.Change(op, SetPermits, 1)), of(c.Undo(op)))
 	}
 	if a, ok := l.(Adoptable); ok {
 		requests = append(requests, of(Adopt(a, "nobody:1", id, time.Second)), of(GiveBack(a, "nobody:1", id)), of(Detach(a, id, time.Minute)), of(RenewKnown(a, id, time.Second)), of(RenewKnown(a, id, 0)))
@@ -164,7 +164,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 			blocker = NewFairWriteSide(site, q.names)
 		}
 		if c, ok := l.(PermitCounter); ok {
-			must(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, Takes(l)))
+			must(t, c.Change(Op{&Page{ID: "client:1"}, int64(i) + 1}, TrySetPermits, Takes(l)))
 		}
 		e := entry("owner:1")
 		e.Lease = time.Hour

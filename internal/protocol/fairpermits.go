@@ -146,27 +146,17 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 	return c, nil
 }
 
-// TrySetPermits implements PermitCounter.
-func (p *FairPermits) TrySetPermits(op Op, n int) Request[bool] {
-	return p.change("fairpermits/try_set", op, []any{op.Number, n}, readBool)
+// Change implements PermitCounter.
+func (s *fairSemaphore) Change(op Op, how PermitChange, n int) Request[bool] {
+	args := []any{op.Number, n}
+	if how != TrySetPermits { // before that nobody waits
+		args = s.counts(args...)
+	}
+	return looking(s.site, "fairpermits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, readSet)
 }
 
-// AddPermits implements PermitCounter.
-func (p *FairPermits) AddPermits(op Op, n int) Request[bool] {
-	return p.change("fairpermits/add", op, p.counts(op.Number, n), readSet)
-}
-
-// SetPermits implements PermitCounter.
-func (p *FairPermits) SetPermits(op Op, n int) Request[bool] {
-	return p.change("fairpermits/set", op, p.counts(op.Number, n), readBool)
-}
-
-func (s *fairSemaphore) change(script string, op Op, args []any, read func(wire.Answer) (bool, error)) Request[bool] {
-	return looking(s.site, script, s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, read)
-}
-
-// UndoAdd implements PermitCounter.
-func (p *FairPermits) UndoAdd(op Op) Task {
+// Undo implements PermitCounter.
+func (p *FairPermits) Undo(op Op) Task {
 	return p.site.about("fairpermits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
 }
 

@@ -232,7 +232,7 @@ func TestNewServerIsInQuarantine(t *testing.T) {
 		id := l.NewID().ID
 		if c, ok := l.(PermitCounter); ok {
 			rdb.Del(bg, n.Lock, n.Derived("rlock:permits"))
-			want(t, c.TrySetPermits(Op{&Page{ID: "client:1"}, int64(i) + 1}, Takes(l)), true)
+			want(t, c.Change(Op{&Page{ID: "client:1"}, int64(i) + 1}, TrySetPermits, Takes(l)), true)
 		}
 		verdict(t, l, entry(id), Granted)
 		want(t, l.Release(id, 0), Done)

@@ -40,17 +40,22 @@ type semaphore struct {
 type PermitCounter interface {
 	// Of returns the protocol of taking n permits at a time.
 	Of(n int) Protocol
-	// TrySetPermits sets the number of permits, unless it was set before. It reports whether it did.
-	TrySetPermits(op Op, n int) Request[bool]
-	// AddPermits adds to the number of permits; n may be negative.
-	AddPermits(op Op, n int) Request[bool]
-	// SetPermits changes the number of permits to n, whatever it was.
-	SetPermits(op Op, n int) Request[bool]
-	// UndoAdd undoes an AddPermits.
-	UndoAdd(op Op) Task
+	// Change changes the number of permits. It reports whether it did.
+	Change(op Op, how PermitChange, n int) Request[bool]
+	// Undo undoes an AddPermits.
+	Undo(op Op) Task
 	// Count asks how many permits are free, and with holds who has the others.
 	Count(holds bool) Request[Counted]
 }
+
+// PermitChange is a change of the number of permits, as the name of its script ends.
+type PermitChange string
+
+const (
+	TrySetPermits PermitChange = "/try_set" // to n, unless it was set before
+	AddPermits    PermitChange = "/add"     // by n, which may be negative
+	SetPermits    PermitChange = "/set"     // to n, whatever it was
+)
 
 // Counted is the state of a PermitSemaphore.
 type Counted struct {
@@ -317,27 +322,13 @@ func readCounted(a wire.Answer) (Counted, error) {
 // neverEnds is the end of a permit that does not expire: Redisson's.
 const neverEnds = 922337203685477
 
-// TrySetPermits implements PermitCounter.
-func (p *Permits) TrySetPermits(op Op, n int) Request[bool] {
-	return p.change("permits/try_set", op, n, readBool)
+// Change implements PermitCounter.
+func (s *semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
+	return looking(s.site, "permits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
 }
 
-// AddPermits implements PermitCounter.
-func (p *Permits) AddPermits(op Op, n int) Request[bool] {
-	return p.change("permits/add", op, n, readSet)
-}
-
-// SetPermits implements PermitCounter.
-func (p *Permits) SetPermits(op Op, n int) Request[bool] {
-	return p.change("permits/set", op, n, readBool)
-}
-
-func (s *semaphore) change(script string, op Op, n int, read func(wire.Answer) (bool, error)) Request[bool] {
-	return looking(s.site, script, s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), read)
-}
-
-// UndoAdd implements PermitCounter.
-func (p *Permits) UndoAdd(op Op) Task {
+// Undo implements PermitCounter.
+func (p *Permits) Undo(op Op) Task {
 	return p.site.about("permits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
 }
 

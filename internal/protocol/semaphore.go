@@ -107,20 +107,10 @@ func (s *Semaphore) Release(op Op, n int64) Task {
 	return t
 }
 
-// TrySet sets the number of permits if none was. It reports whether it did.
-func (s *Semaphore) TrySet(op Op, n int64) Request[bool] {
-	return changing(&s.number, "semaphore/try_set", op, readBool, n, s.to, s.site.counting())
-}
-
-// Add changes the number of permits by n.
-func (s *Semaphore) Add(op Op, n int64) Request[Kept] {
-	return s.change("semaphore/add", op, n, s.to, s.site.counting())
-}
-
-// Set makes it n permits, free or not. It reports whether it did: it must be known how many
+// Change changes the number of permits, free or not. It reports whether it did: for SetPermits it must be known how many
 // there are.
-func (s *Semaphore) Set(op Op, n int64) Request[bool] {
-	return changing(&s.number, "semaphore/set", op, readSet, n, s.to, s.site.counting())
+func (s *Semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
+	return changing(&s.number, "semaphore"+string(how), op, readSet, n, s.to, s.site.counting())
 }
 
 // Drain takes all free permits, and returns their number.
