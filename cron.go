@@ -36,8 +36,7 @@ type CronRun struct {
 
 // NewCronJob returns the job of a name: all processes give the same options.
 func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
-	cfg := cronConfig{retention: DefaultRetention}
-	err := applyEach(opts, func(o CronJobOption) { o.optionOfNewCronJob(&cfg) })
+	cfg, err := lockOptions(cronConfig{retention: DefaultRetention}, opts, CronJobOption.optionOfNewCronJob)
 	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
 		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
 	}

@@ -27,7 +27,7 @@ type Leader struct {
 
 // NewElection returns the election of a name: see [Client.NewLock].
 func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
-	cfg, err := lockOptions(opts, ElectionOption.optionOfNewElection)
+	cfg, err := lockOptions(lockConfig{}, opts, ElectionOption.optionOfNewElection)
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
 	l.asks = protocol.NewElection(&l.c.site, names)

@@ -12,7 +12,7 @@ type FairLock struct{ locker }
 
 // NewFairLock returns the fair lock of a name: see [Client.NewLock].
 func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
-	cfg, err := lockOptions(opts, FairLockOption.optionOfNewFairLock)
+	cfg, err := lockOptions(lockConfig{}, opts, FairLockOption.optionOfNewFairLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewFair(&l.c.site, names)
 	return &FairLock{locker{l}}

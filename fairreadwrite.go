@@ -14,7 +14,7 @@ type FairReadWriteLock struct {
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOption) *FairReadWriteLock {
-	cfg, err := lockOptions(opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
+	cfg, err := lockOptions(lockConfig{}, opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
 	read, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
 	read.side = protocol.Shared
 	read.asks = protocol.NewFairReadSide(&read.c.site, names)

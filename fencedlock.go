@@ -16,7 +16,7 @@ var _ Locker = (*FencedLock)(nil)
 
 // NewFencedLock returns the fenced lock of a name: see [Client.NewLock].
 func (c *Client) NewFencedLock(name string, opts ...FencedLockOption) *FencedLock {
-	cfg, err := lockOptions(opts, FencedLockOption.optionOfNewFencedLock)
+	cfg, err := lockOptions(lockConfig{}, opts, FencedLockOption.optionOfNewFencedLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewFenced(&l.c.site, names)
 	return &FencedLock{locker{l}}

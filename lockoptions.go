@@ -206,12 +206,12 @@ func applyEach[O comparable](opts []O, call func(O)) error {
 	return nil
 }
 
-// lockOptions applies the options of a type that has none of its own.
-func lockOptions[O comparable](opts []O, to func(O, *lockConfig)) (lockConfig, error) {
+// lockOptions applies the options of a constructor to what a type usually has.
+func lockOptions[C any, O comparable](usual C, opts []O, to func(O, *C)) (C, error) {
 	if len(opts) == 0 {
-		return lockConfig{}, nil // it allocates nothing
+		return usual, nil // it allocates nothing
 	}
-	var cfg lockConfig
+	cfg := usual
 	err := applyEach(opts, func(o O) { to(o, &cfg) })
 	return cfg, err
 }

@@ -43,10 +43,11 @@ func NewMultiLock[L Locker](locks []L, opts ...MultiLockOption) (*MultiLock, err
 }
 
 func newMultiLock(locks []Locker, opts []MultiLockOption) (*MultiLock, error) {
-	m := &MultiLock{multiConfig: multiConfig{round: DefaultMultiLockRound}}
-	if err := applyEach(opts, func(o MultiLockOption) { o.optionOfNewMultiLock(&m.multiConfig) }); err != nil {
+	cfg, err := lockOptions(multiConfig{round: DefaultMultiLockRound}, opts, MultiLockOption.optionOfNewMultiLock)
+	if err != nil {
 		return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
 	}
+	m := &MultiLock{multiConfig: cfg}
 	if m.round < time.Millisecond || m.round > MaxLease {
 		return nil, fmt.Errorf("rlock: NewMultiLock: %w", invalid("WithRound(%v): must be between 1ms and %v", m.round, MaxLease))
 	}

@@ -67,7 +67,7 @@ const (
 )
 
 // apply calls options, of which none may be nil.
-func apply[C any, O ~func(*C)](opts []O, c *C) error {
+func apply(opts []Option, c *config) error {
 	for i, opt := range opts {
 		if opt == nil {
 			return invalid("option %d is nil", i)

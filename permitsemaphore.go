@@ -23,8 +23,8 @@ type PermitSemaphore struct {
 
 // NewPermitSemaphore returns the semaphore of a name: see [WithPermits].
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
-	var cfg permitConfig
-	err := cfg.check(applyEach(opts, func(o PermitSemaphoreOption) { o.optionOfNewPermitSemaphore(&cfg) }))
+	cfg, err := lockOptions(permitConfig{}, opts, PermitSemaphoreOption.optionOfNewPermitSemaphore)
+	err = cfg.check(err)
 	if cfg.fair {
 		l, names := newCore(c, protocol.FairPermitsFamily, name, cfg.lockConfig, err)
 		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)

@@ -16,8 +16,7 @@ var _ Locker = (*PriorityLock)(nil)
 
 // NewPriorityLock returns the priority lock of a name: see [Client.NewLock].
 func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
-	var cfg priorityConfig
-	err := applyEach(opts, func(o PriorityLockOption) { o.optionOfNewPriorityLock(&cfg) })
+	cfg, err := lockOptions(priorityConfig{}, opts, PriorityLockOption.optionOfNewPriorityLock)
 	if d := cfg.aging; err == nil && cfg.hasAging && (d < MinAging || d > MaxAging) {
 		err = invalid("WithAging(%v): must be between %v and %v", d, MinAging, MaxAging)
 	}

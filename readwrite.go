@@ -27,8 +27,7 @@ var (
 
 // NewReadWriteLock returns the lock of a name: see [Client.NewLock].
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
-	var cfg readWriteConfig
-	err := applyEach(opts, func(o ReadWriteLockOption) { o.optionOfNewReadWriteLock(&cfg) })
+	cfg, err := lockOptions(readWriteConfig{}, opts, ReadWriteLockOption.optionOfNewReadWriteLock)
 	read, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
 	read.side = protocol.Shared
 	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)

@@ -71,8 +71,8 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 		return nil, err
 	}
 	home := clients[0]
-	cfg := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longest: home.cfg.watchdogLease}
-	err := applyEach(opts, func(o RedLockOption) { o.optionOfNewRedLock(&cfg) })
+	usual := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longest: home.cfg.watchdogLease}
+	cfg, err := lockOptions(usual, opts, RedLockOption.optionOfNewRedLock)
 	l, names := newCore(home, redFamily(clients), name, cfg.lockConfig, err)
 	if l.argErr != nil {
 		return nil, l.argErr

@@ -69,7 +69,7 @@ type Lock struct{ locker }
 // Client or option among them. A name is any string of 1 to [MaxNameLength] bytes, except for some with
 // braces. Use one type for each. See https://go-rlock.github.io/rlock/latest/locks/#names
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
-	cfg, err := lockOptions(opts, LockOption.optionOfNewLock)
+	cfg, err := lockOptions(lockConfig{}, opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.asks = protocol.NewLock(&l.c.site, names)
 	return &Lock{locker{l}}

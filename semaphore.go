@@ -19,14 +19,9 @@ type Semaphore struct {
 
 // NewSemaphore returns the semaphore of a name: see [WithPermits].
 func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
-	permits, err := 0, error(nil)
-	if len(opts) > 0 { // else it allocates nothing
-		var cfg semaphoreConfig
-		err = cfg.check(applyEach(opts, func(o SemaphoreOption) { o.optionOfNewSemaphore(&cfg) }))
-		permits = cfg.permits
-	}
-	l, names := newCore(c, protocol.SemaphoreFamily, name, lockConfig{}, err)
-	return &Semaphore{named{l}, protocol.NewSemaphore(&l.c.site, names, permits)}
+	cfg, err := lockOptions(semaphoreConfig{}, opts, SemaphoreOption.optionOfNewSemaphore)
+	l, names := newCore(c, protocol.SemaphoreFamily, name, lockConfig{}, cfg.check(err))
+	return &Semaphore{named{l}, protocol.NewSemaphore(&l.c.site, names, cfg.permits)}
 }
 
 // Name returns the name of the semaphore, with the prefix of the client.

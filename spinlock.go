@@ -16,8 +16,8 @@ var _ Locker = (*SpinLock)(nil)
 
 // NewSpinLock returns the spin lock of a name: see [Client.NewLock].
 func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
-	cfg := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
-	err := applyEach(opts, func(o SpinLockOption) { o.optionOfNewSpinLock(&cfg) })
+	usual := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
+	cfg, err := lockOptions(usual, opts, SpinLockOption.optionOfNewSpinLock)
 	if err == nil {
 		err = cfg.backoff.check()
 	}
