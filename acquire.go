@@ -140,7 +140,6 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	return a.begin(ctx, caller)
 }
 
-// begin begins a new hold.
 func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 	lease, err := a.run(ctx)
 	if err == nil {
@@ -243,7 +242,6 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 	}
 }
 
-// enter asks for the hold once.
 func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Result[protocol.Entered]) {
 	c, l := a.c, a.core
 	a.Tries++
@@ -387,7 +385,6 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.Seen, now)
 }
 
-// error is the error of an acquire.
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.Seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {

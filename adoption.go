@@ -248,7 +248,6 @@ func (a *adopting) stillHeld(rest time.Duration) (seen sight) {
 	return seen
 }
 
-// ask asks once.
 func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
 	c := a.core.c
 	if r.Err = a.asks.Ready(ctx); r.Err != nil {

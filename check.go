@@ -138,7 +138,6 @@ func (r *checking) add(of any) error {
 	return nil
 }
 
-// client checks the deployment of the client.
 func (r *checking) client(ctx context.Context) {
 	c := r.c
 	r.pool("", c.wire)
@@ -323,7 +322,6 @@ func without(d protocol.Denied) string {
 	return "without it, locks may not be acquired, renewed or released"
 }
 
-// pool checks the connections of a go-redis client.
 func (r *checking) pool(node string, d *wire.Deployment) {
 	size, most := 0, 0
 	switch rdb := d.Redis().(type) {

@@ -174,7 +174,6 @@ var (
 	errNoContext = invalid("the context is nil")
 )
 
-// newID makes the id of a hold.
 func (c *Client) newID() protocol.HoldID {
 	n := c.lastHold.Add(1)
 	return protocol.HoldID{ID: c.holdID(n), Number: n}
@@ -279,7 +278,6 @@ func (c *Client) BootstrapServer(ctx context.Context) error {
 // totals are what a client counts from its beginning: see Stats.
 type totals struct{ renewals, failedRenewals, losses atomic.Int64 }
 
-// renewed counts the answer to a renewal.
 func (t *totals) renewed(err error) {
 	if err == nil {
 		t.renewals.Add(1)

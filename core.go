@@ -135,7 +135,6 @@ func (l *core) retryAfter() time.Duration {
 	return min(l.c.cfg.commandTimeout, l.c.cfg.watchdogLease/10)
 }
 
-// with is the same core with another protocol.
 func (l *core) with(asks protocol.Protocol) *core {
 	other := &core{asks: asks, settings: l.settings}
 	other.names.Lock = l.names.Lock
@@ -211,7 +210,6 @@ func confirmed[T any](r *protocol.Result[T], so error) error {
 	return r.Err
 }
 
-// handsOver reports whether holds of the lock can be handed over.
 func (l *core) handsOver() bool {
 	return protocol.Is[protocol.HandedOver](l.asks) && l.opts.handOverBounds().passes > 0
 }

@@ -130,7 +130,6 @@ func (h *hold) seldomLocked() *seldom {
 	return h.seldom
 }
 
-// causeLocked is why the hold has ended.
 func (h *hold) causeLocked() error {
 	if h.state == releasing {
 		return ErrUnlocked
@@ -163,7 +162,6 @@ func (h *hold) ops() *oplock.Lock {
 	return &h.own
 }
 
-// handsOver reports whether the hold may be handed over.
 func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
 
 // isKnownLocked reports whether others know the handle of the hold, and may adopt it: see handle.go.
@@ -296,7 +294,6 @@ func (h *hold) lend() bool {
 	return first
 }
 
-// alive reports whether the hold has not ended.
 func (h *hold) Alive() bool {
 	h.lock()
 	defer h.unlock()
@@ -371,7 +368,6 @@ func absence(k protocol.Kept) error {
 	return ErrRemoved
 }
 
-// loseLocked ends the hold as lost.
 func (h *hold) loseLocked(now clock.Instant, cause error) {
 	if h.state != held {
 		return

@@ -143,7 +143,6 @@ func (l *core) nameHolders(holders []Holder) {
 	}
 }
 
-// nameHolder finds out whose hold was seen.
 func (l *core) nameHolder(seen *sight) {
 	if seen.holder == "" || seen.err != nil {
 		return

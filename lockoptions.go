@@ -331,7 +331,6 @@ type callOption interface {
 	AcquireOption
 }
 
-// given reads the options of a call into c.
 func given[O callOption](c *acquireConfig, opts []O) error {
 	if err := applyEach(opts, func(o O) { o.optionOfLock(c) }); err != nil {
 		return err

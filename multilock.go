@@ -412,7 +412,6 @@ func (g *group) checkLocked(clock.Instant) {
 	}
 }
 
-// lost ends the group with the end of a member.
 func (g *group) lost(cause error) {
 	g.lock()
 	g.endLocked(cause)

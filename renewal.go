@@ -56,7 +56,6 @@ func (e *hearing) hearsBy(end func()) {
 	}
 }
 
-// looksNow has the watchdog look at once.
 func (e *hearing) looksNow() {
 	e.h.lock()
 	defer e.h.unlock()
@@ -66,7 +65,6 @@ func (e *hearing) looksNow() {
 	}
 }
 
-// overLocked ends the subscription.
 func (e *hearing) overLocked() {
 	if e.end != nil {
 		e.end()
@@ -260,7 +258,6 @@ func (h *hold) retryLocked(now clock.Instant, err error, logged bool) {
 	}
 }
 
-// renewNow has the watchdog renew the hold at once.
 func (h *hold) renewNow() {
 	h.lock()
 	defer h.unlock()
@@ -281,7 +278,6 @@ func (h *hold) Drain() {
 	}
 }
 
-// askNow asks Redis whether the hold is still there.
 func (h *hold) askNow() {
 	c := h.core.c
 	r := h.renewal(0).Do(c.wire.Context(), c.cfg.commandTimeout)
@@ -312,7 +308,6 @@ func (h *hold) event(entry int32) Event {
 	return e
 }
 
-// enteredLocked counts a lease.
 func (h *hold) enteredLocked(l *Lease) {
 	if o := h.observed(); o != nil {
 		o.entries++

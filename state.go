@@ -45,7 +45,6 @@ type Holder struct {
 // Locked reports whether anybody holds the lock.
 func (s State) Locked() bool { return len(s.Holders) > 0 }
 
-// held reports whether anybody holds a side of the lock.
 func (s State) held(on protocol.Side) bool {
 	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Shared == (on == protocol.Shared) })
 }

@@ -134,7 +134,6 @@ func (h *hold) releaseLocked(id string, n int) protocol.Task {
 // leaves none: a tombstone would hide that somebody has adopted it. See released.
 func (h *hold) buriesLocked() bool { return h.unsure && !h.isKnownLocked() }
 
-// send sends the release, and returns its result.
 func (d *departure) send(ctx context.Context, limit time.Time) error {
 	if d.task == nil {
 		return d.err

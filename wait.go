@@ -152,7 +152,6 @@ func (a *attempt) Hesitates(w *wait.Waiter[sight]) time.Duration {
 	return protocol.Hesitation(a.core.asks, a.Clashes, a.Lines.Crowded(w))
 }
 
-// looks notes that a look begins.
 func (a *attempt) looks() {
 	a.Seen.asked = a.core.c.env.Clock.Now()
 	a.Show()

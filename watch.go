@@ -39,7 +39,6 @@ type view struct {
 	of   any
 }
 
-// watched is how the lock is watched.
 func (l *core) watched() watch.Lock[sighting] {
 	return watch.Lock[sighting]{
 		Key: view{l.id(), l.asks.View()},
@@ -75,7 +74,6 @@ func (l *core) watched() watch.Lock[sighting] {
 	}
 }
 
-// changed reports whether a state differs from the last.
 func changed(last, s *sighting) bool {
 	if last == nil {
 		return true

@@ -131,7 +131,6 @@ func (w *watchdog) all() []watched {
 	return all
 }
 
-// count is how many holds there are.
 func (w *watchdog) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -50,7 +50,6 @@ type Adoption struct {
 	TakenOver bool // Gone, and others hold the lock
 }
 
-// readAdoption reads the reply of an adopt script.
 func readAdoption(a wire.Answer) (Adoption, error) {
 	code, n, _, err := a.Pair()
 	if err != nil {

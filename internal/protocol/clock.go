@@ -75,7 +75,6 @@ var slotTags = sync.OnceValue(func() *[wire.Slots]int32 {
 // slotClocks reports whether each slot has a clock, as far as is known.
 func (s *Site) slotClocks() bool { return s.Wire.Slotted() && !s.Clock.tagged }
 
-// clock is the key of the fencing clock of a lock.
 func (s *Site) clock(n *Names) string {
 	if !s.slotClocks() {
 		return s.Clock.key

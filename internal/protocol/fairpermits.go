@@ -116,7 +116,6 @@ func (p *FairPermits) inspect(holds bool) *asked[Counted] {
 	return looking(p.site, "fairpermits/inspect", p.state, []any{flag(holds)}, readFairCounted)
 }
 
-// readFairCounted reads the reply of fairpermits/inspect.
 func readFairCounted(a wire.Answer) (Counted, error) {
 	set, free, list, err := a.Pair()
 	if err != nil {

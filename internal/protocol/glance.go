@@ -39,7 +39,6 @@ func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcome
 	}
 }
 
-// readGlance reads the reply of lock/glance for n locks.
 func readGlance(n int) func(a wire.Answer) ([]Entered, error) {
 	return func(a wire.Answer) ([]Entered, error) {
 		if a.Err != nil {

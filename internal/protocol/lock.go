@@ -91,7 +91,6 @@ func (l *standingLock) ListenForTurns(told func(Turn)) (end func()) {
 	})
 }
 
-// readTurn reads a message of lock/release_next.
 func readTurn(message string) (t Turn, ok bool) {
 	words := strings.Split(message, " ")
 	if len(words) != 5 || words[0] == "" {

@@ -279,7 +279,6 @@ func (p *Permits) inspect(holds bool) *asked[Counted] {
 	return looking(p.site, "permits/inspect", p.state, p.args(flag(holds)), readCounted)
 }
 
-// readCounted reads the reply of permits/inspect.
 func readCounted(a wire.Answer) (Counted, error) {
 	set, free, list, err := a.Pair()
 	if err != nil {

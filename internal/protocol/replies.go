@@ -168,7 +168,6 @@ func readAllKept(n int) func(a wire.Answer) ([]Kept, error) {
 	}
 }
 
-// readBool reads a reply that is 1 or 0.
 func readBool(a wire.Answer) (bool, error) {
 	n, err := a.Int()
 	return n == 1, err

@@ -64,7 +64,6 @@ func (f *feed) settle() {
 	}
 }
 
-// idle reports whether nothing is to be subscribed.
 func (f *feed) idle() bool {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()

@@ -6,7 +6,6 @@ import "github.com/go-rlock/rlock/internal/clock"
 // cost a lock and an unlock of very many some percent.
 type agenda []*Entry
 
-// first returns when something is due.
 func (g agenda) first() (at clock.Instant, any bool) {
 	if len(g) == 0 {
 		return 0, false
@@ -54,7 +53,6 @@ func (g *agenda) remove(e *Entry) {
 	}
 }
 
-// put puts an entry at an index.
 func (g agenda) put(i int, e *Entry) {
 	g[i] = e
 	e.index = int32(i + 1)

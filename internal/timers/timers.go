@@ -117,7 +117,6 @@ func (t *Timers) Remove(e *Entry) {
 	t.endLocked(e)
 }
 
-// has reports whether a task has not ended.
 func (t *Timers) has(e *Entry) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -105,7 +105,6 @@ func (t *Call[S]) taker() Taker[S] {
 	return of
 }
 
-// now is the time, of the clock of its client.
 func (t *Call[S]) now() time.Time { return t.Lines.cfg.Env.Clock.Now() }
 
 // stop is a point at which many may be in the same instant.

@@ -176,7 +176,6 @@ func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head 
 	return w, head
 }
 
-// makeLocked makes a line.
 func (q *Lines[S]) makeLocked(key Key) *line[S] {
 	l := &line[S]{key: key}
 	q.newsLocked(l)
@@ -334,7 +333,6 @@ func (q *Lines[S]) removeLocked(l *line[S], ends []func()) []func() {
 	return ends
 }
 
-// endAll ends subscriptions.
 func endAll(ends []func()) {
 	for _, end := range ends {
 		end()

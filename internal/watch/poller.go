@@ -84,7 +84,6 @@ type poller[S any] struct {
 	last *S // the latest that was delivered; nil: none was
 }
 
-// join adds a watch to those of its lock.
 func (ps *Pollers[S]) join(w *watch[S], of Lock[S]) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -129,7 +128,6 @@ func (ps *Pollers[S]) dropLocked(p *poller[S]) {
 	}
 }
 
-// audience returns the watches of the poller.
 func (p *poller[S]) audience() []*watch[S] {
 	ps := p.all
 	ps.mu.Lock()
