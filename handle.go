@@ -70,7 +70,7 @@ func readHandle(text string) (h handle, err error) {
 
 // known is for a hold whose handle was made known. It is guarded as the hold is.
 type known struct {
-	hearing
+	periodic
 	listens bool
 }
 
@@ -86,7 +86,7 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	}
 	k, _ := h.seldomLocked().known.(*known)
 	if k == nil {
-		k = &known{hearing: hearing{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}}
+		k = &known{periodic: periodic{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}}
 		h.known, h.renew, h.missed = k, k.renewLocked, k.missedLocked
 		h.seldom.addLocked(k)
 		h.batch = nil
@@ -126,14 +126,4 @@ func (k *known) missedLocked(now clock.Instant, found protocol.Kept) (looks bool
 	return true
 }
 
-func (k *known) nextLocked() clock.Instant { return k.next }
-
 func (k *known) dueLocked(clock.Instant) protocol.Task { return k.renewLocked(0) }
-
-func (k *known) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
-	if r.Err != nil || r.TooFew != nil {
-		k.next = min(k.next, now.Add(k.h.core.retryAfter()))
-		return false
-	}
-	return r.Outcome != protocol.Done
-}

@@ -33,19 +33,36 @@ type extra interface {
 // of a renewal is 0.
 func (s *seldom) addLocked(e extra) { s.extras = append(s.extras, e) }
 
-// hearing is the part of an extra that listens, and has the watchdog look when there may have been a message.
-type hearing struct {
+// periodic is what extras have in common: the watchdog asks Redis about the hold again and again, and at once when
+// there may have been a message.
+type periodic struct {
 	h    *hold
-	next clock.Instant // when the watchdog looks
+	next clock.Instant // when it asks
 	was  bool          // it has found what it listens for
 	end  func()        // ends the subscription; nil: there is none
 }
 
 // listensLocked reports whether it is not over.
-func (e *hearing) listensLocked() bool { return !e.was && e.h.state == held }
+func (e *periodic) listensLocked() bool { return !e.was && e.h.state == held }
+
+func (e *periodic) nextLocked() clock.Instant {
+	if !e.listensLocked() {
+		return 0
+	}
+	return e.next
+}
+
+// answeredLocked is for what has asked whether the hold is there.
+func (e *periodic) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
+	if r.Err != nil || r.TooFew != nil {
+		e.next = min(e.next, now.Add(e.h.core.retryAfter()))
+		return false
+	}
+	return r.Outcome != protocol.Done
+}
 
 // hearsBy keeps the subscription, unless it is not needed any more.
-func (e *hearing) hearsBy(end func()) {
+func (e *periodic) hearsBy(end func()) {
 	e.h.lock()
 	if e.listensLocked() {
 		e.end, end = end, nil
@@ -56,7 +73,7 @@ func (e *hearing) hearsBy(end func()) {
 	}
 }
 
-func (e *hearing) looksNow() {
+func (e *periodic) looksNow() {
 	e.h.lock()
 	defer e.h.unlock()
 	if e.listensLocked() {
@@ -65,7 +82,7 @@ func (e *hearing) looksNow() {
 	}
 }
 
-func (e *hearing) overLocked() {
+func (e *periodic) overLocked() {
 	if e.end != nil {
 		e.end()
 		e.end = nil
@@ -188,10 +205,7 @@ func (h *hold) renewal(lease time.Duration) protocol.Task {
 // renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog time-out:
 // the longer leases of others would end with it if it died then. The watchdog restores
 // them each third of a watchdog lease, assuming that Redisson's is as long.
-type guarded struct {
-	h  *hold
-	at clock.Instant
-}
+type guarded struct{ periodic }
 
 // guardLocked has a fixed lease guarded that was confirmed, if it needs that.
 func (h *hold) guardLocked(lease time.Duration) {
@@ -200,33 +214,23 @@ func (h *hold) guardLocked(lease time.Duration) {
 	}
 	s := h.seldomLocked()
 	if s.guarded == nil {
-		s.guarded = &guarded{h: h}
+		s.guarded = &guarded{periodic{h: h}}
 		s.addLocked(s.guarded)
 	}
-	s.guarded.at = h.renewAt
+	s.guarded.next = h.renewAt
 }
 
 func (g *guarded) nextLocked() clock.Instant {
-	if g.h.renewed > 0 || !g.at.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
+	if g.h.renewed > 0 || !g.next.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
 		return 0
 	}
-	return g.at
+	return g.next
 }
 
 func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
-	g.at = now.Add(g.h.core.c.cfg.watchdogLease / 3)
+	g.next = now.Add(g.h.core.c.cfg.watchdogLease / 3)
 	return g.h.renewalLocked(0)
 }
-
-func (g *guarded) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
-	if r.Err != nil || r.TooFew != nil {
-		g.at = now.Add(g.h.core.retryAfter())
-		return false
-	}
-	return r.Outcome != protocol.Done
-}
-
-func (g *guarded) overLocked() {}
 
 // doubtLocked logs that a hold goes on which may have been lost before, once until that is known.
 func (h *hold) doubtLocked(doubt error) {

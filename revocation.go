@@ -79,7 +79,7 @@ func (l *Lease) tellLocked() {
 }
 
 // hears is how a hold hears of requests: it looks for the key. It is guarded as the hold is.
-type hears struct{ hearing }
+type hears struct{ periodic }
 
 // listen implements holding.
 func (h *hold) listen(l *Lease) {
@@ -97,7 +97,7 @@ func (h *hold) listen(l *Lease) {
 		h.unlock()
 		return
 	}
-	e := &hears{hearing{h: h}}
+	e := &hears{periodic{h: h}}
 	h.seldomLocked().hears = e
 	h.seldom.addLocked(e)
 	h.unlock()
@@ -130,13 +130,6 @@ func (h *hold) hearsLocked() *hears {
 func (h *hold) wasAskedLocked() bool {
 	e := h.hearsLocked()
 	return e != nil && e.was
-}
-
-func (e *hears) nextLocked() clock.Instant {
-	if !e.listensLocked() {
-		return 0
-	}
-	return e.next
 }
 
 // dueLocked is a look for the key. A message that comes from now on calls for another one.
