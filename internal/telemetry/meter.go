@@ -17,9 +17,7 @@ type Instrument interface {
 type Meter struct {
 	Labels *Labels
 	bind   func(m Metric, a *Attributes) Instrument
-
-	mu     sync.RWMutex // guards series
-	series map[seriesKey]*series
+	series made[seriesKey, *series]
 }
 
 var (
@@ -32,7 +30,7 @@ var (
 // NewMeter returns a Meter. bind is called once for each series, maybe concurrently, and twice if two
 // need a series at once.
 func NewMeter(labels *Labels, bind func(m Metric, a *Attributes) Instrument) *Meter {
-	return &Meter{Labels: labels, bind: bind, series: map[seriesKey]*series{}}
+	return &Meter{Labels: labels, bind: bind}
 }
 
 type seriesKey struct{ typ, side, label string }
@@ -44,56 +42,45 @@ type series struct {
 
 	acquired, notAcquired, cancelled    Instrument
 	wait, contentions                   Instrument
-	hold, unlocked, lost, adopted       Instrument // nil: nobody holds it
-	renewal, margin                     Instrument // made by the first renewal: see renewals
-	leader                              Instrument // of an Election
-	losses, renewalFailures, unacquired rare
+	hold, unlocked, lost, adopted       Instrument               // nil: nobody holds it
+	renewal, margin                     Instrument               // made by the first renewal: see renewals
+	leader                              Instrument               // of an Election
+	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by what tells them apart
 	once                                sync.Once
 }
 
-// rare are instruments that are seldom needed, by the value that tells them apart.
-type rare struct {
-	mu   sync.RWMutex // guards all
-	made map[string]Instrument
+// made are things that were made when they were first needed.
+type made[K comparable, V any] struct {
+	mu  sync.RWMutex // guards all
+	all map[K]V
 }
 
-func (r *rare) get(value string, bind func() Instrument) Instrument {
-	r.mu.RLock()
-	i := r.made[value]
-	r.mu.RUnlock()
-	if i != nil {
-		return i
+// get returns the thing for a key. Of two that are made at once, one counts.
+func (m *made[K, V]) get(key K, make func(key K) V) V {
+	m.mu.RLock()
+	v, ok := m.all[key]
+	m.mu.RUnlock()
+	if ok {
+		return v
 	}
-	i = bind()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.made == nil {
-		r.made = map[string]Instrument{}
-	}
-	if other := r.made[value]; other != nil {
+	v = make(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if other, ok := m.all[key]; ok {
 		return other
 	}
-	r.made[value] = i
-	return i
+	if m.all == nil {
+		m.all = map[K]V{}
+	}
+	m.all[key] = v
+	return v
 }
 
 func (m *Meter) of(e rlock.Event) *series {
-	key := seriesKey{e.Type, e.Side, m.Labels.Of(e)}
-	m.mu.RLock()
-	s := m.series[key]
-	m.mu.RUnlock()
-	if s != nil {
-		return s
-	}
-	return m.add(key)
+	return m.series.get(seriesKey{e.Type, e.Side, m.Labels.Of(e)}, m.add)
 }
 
 func (m *Meter) add(key seriesKey) *series {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s := m.series[key]; s != nil {
-		return s
-	}
 	s := &series{of: Attributes{Type: key.typ, Side: key.side, Label: key.label}, meter: m}
 	s.acquired = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = Acquired })
 	s.notAcquired = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = NotAcquired })
@@ -102,7 +89,6 @@ func (m *Meter) add(key seriesKey) *series {
 	zero(s.wait, s.contentions)
 	switch key.typ {
 	case "Semaphore", "CountDownLatch", "Barrier":
-		m.series[key] = s
 		return s
 	case "Election":
 		// A candidate shows a zero, so that the sum is one even if nobody leads.
@@ -114,7 +100,6 @@ func (m *Meter) add(key seriesKey) *series {
 	s.lost = s.bind(HoldDuration, func(a *Attributes) { a.End = Lost })
 	s.adopted = s.bind(HoldDuration, func(a *Attributes) { a.End = Adopted })
 	zero(s.hold)
-	m.series[key] = s
 	return s
 }
 
@@ -147,19 +132,19 @@ func (s *series) bind(m Metric, with func(a *Attributes)) Instrument {
 }
 
 func (s *series) loss(cause string) Instrument {
-	return s.losses.get(cause, func() Instrument {
+	return s.losses.get(cause, func(string) Instrument {
 		return s.bind(Losses, func(a *Attributes) { a.Cause = cause })
 	})
 }
 
 func (s *series) renewalFailure(errorType string) Instrument {
-	return s.renewalFailures.get(errorType, func() Instrument {
+	return s.renewalFailures.get(errorType, func(string) Instrument {
 		return s.bind(RenewalFailures, func(a *Attributes) { a.Error = errorType })
 	})
 }
 
 func (s *series) failed(errorType string) Instrument {
-	return s.unacquired.get(errorType, func() Instrument {
+	return s.unacquired.get(errorType, func(string) Instrument {
 		return s.bind(AcquireDuration, func(a *Attributes) { a.Outcome, a.Error = Failed, errorType })
 	})
 }
