@@ -75,16 +75,8 @@ func readAdoption(a wire.Answer) (Adoption, error) {
 // it, if the client wants that.
 func Adopt(p Adoptable, id, old string, lease time.Duration) Request[Adoption] {
 	a := p.adoption()
-	s, script, keys := a.site, a.scripts+"adopt", a.keys(old, id)
 	args := slices.Concat([]any{id, old, lease.Milliseconds(), tombstoneMillis, a.names.AskedChannel(), a.how}, a.mode, a.timers)
-	if s.Quarantine > 0 {
-		script += WhenServed
-		keys = append(keys, s.Served)
-		args = append(args, s.Quarantine.Milliseconds())
-	}
-	q := looking(s, script, keys, args, readAdoption)
-	q.r.Acked = s.acks()
-	return q
+	return entering(a.site, a.scripts+"adopt", a.keys(old, id), args, readAdoption)
 }
 
 // GiveBack undoes an Adopt, whatever became of it: the hold is that of its holder again, or has ended if that

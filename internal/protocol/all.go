@@ -23,7 +23,7 @@ func EnterAll(locks []*Lock, id string, lease time.Duration) Request[Entered] {
 	for _, l := range locks {
 		keys = append(keys, l.names.Lock, l.names.Tombstone(id))
 	}
-	q := locks[0].site.entering("lock/enter_all", keys, []any{id, lease.Milliseconds()}).draw(locks[0].names)
+	q := entering(locks[0].site, "lock/enter_all", keys, []any{id, lease.Milliseconds()}, readEntered).draw(locks[0].names)
 	q.r.Main, q.r.Step = 1, 2 // the locks
 	return q
 }

@@ -214,11 +214,9 @@ func (t *Tick) Glanced() *HashLock { return &t.HashLock }
 // Enter implements Protocol. It does not enter if somebody has run, or runs and nobody is to wait.
 func (t *Tick) Enter(e *Acquire) Request[Entered] {
 	site := t.of.site
-	q := site.entering("cron/enter",
+	return entering(site, "cron/enter",
 		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.of.runs, t.of.ticks},
-		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.of.takes), t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}).draw(t.names)
-	q.read = t.readClaim
-	return q
+		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.of.takes), t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}, t.readClaim).draw(t.names)
 }
 
 func (t *Tick) readClaim(a wire.Answer) (Entered, error) {

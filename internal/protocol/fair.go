@@ -29,11 +29,9 @@ func (l *Fair) term() int64 { return l.site.WaiterLease.Milliseconds() }
 
 // Enter implements Protocol.
 func (l *Fair) Enter(e *Acquire) Request[Entered] {
-	r := l.site.entering("fair/enter",
+	return entering(l.site, "fair/enter",
 		l.line.and(l.names.Tombstone(e.ID), l.site.clock(l.names)),
-		[]any{e.ID, e.Lease.Milliseconds(), l.term(), flag(e.Wait), l.channels, l.site.how()}).draw(l.names)
-	r.read = readRanked
-	return r
+		[]any{e.ID, e.Lease.Milliseconds(), l.term(), flag(e.Wait), l.channels, l.site.how()}, readRanked).draw(l.names)
 }
 
 // Release implements Protocol.

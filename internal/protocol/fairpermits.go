@@ -68,9 +68,7 @@ func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
 	if p.initial > 0 {
 		keys, args = append(keys, p.names.setting()), append(args, p.initial)
 	}
-	q := p.site.entering("fairpermits/enter", keys, args).draw(p.names)
-	q.read = readPermits
-	return q
+	return entering(p.site, "fairpermits/enter", keys, args, readPermits).draw(p.names)
 }
 
 // Release implements Protocol.

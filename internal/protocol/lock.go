@@ -112,7 +112,7 @@ func (l *HashLock) enter(e *Acquire, tokens, source any) *asked[Entered] {
 	if e.StandBy {
 		return l.standBy(e, tokens.(string), source)
 	}
-	q := l.site.entering("lock/enter", nil, nil)
+	q := entering(l.site, "lock/enter", nil, nil, readEntered)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
 	return q
 }

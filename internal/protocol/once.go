@@ -34,7 +34,7 @@ func (o *Once) Enter(e *Acquire) Request[Entered] {
 	if e.Waited > 0 {
 		args = []any{e.Waited.Milliseconds()}
 	}
-	q := o.site.entering("once/enter", nil, args).draw(o.names)
+	q := entering(o.site, "once/enter", nil, args, readEntered).draw(o.names)
 	q.r.Put(4, o.names.Lock, o.names.Tombstone(e.ID), o.site.clockWord(o.names), o.result, e.ID, o.site.millis(e.Lease))
 	return q
 }

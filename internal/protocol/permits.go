@@ -167,9 +167,8 @@ func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	case e.Tells:
 		args = append(args, others)
 	}
-	q := p.site.entering("permits/enter", keys, args)
+	q := entering(p.site, "permits/enter", keys, args, p.entered)
 	q.r.Put(4, p.boxed[0], p.boxed[1], p.names.Tombstone(e.ID), p.boxed[2], p.boxed[3], p.site.how())
-	q.read = p.entered
 	return q
 }
 

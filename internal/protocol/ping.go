@@ -12,7 +12,7 @@ import (
 // Ping asks a server whether it grants locks, by a key of it; with asLock, also whether the user may
 // acquire a free Lock.
 func (s *Site) Ping(key string, asLock bool) Request[Entered] {
-	return s.entering("lock/ping", []string{key, key + ":lock"}, []any{flag(s.acks()), flag(asLock)})
+	return entering(s, "lock/ping", []string{key, key + ":lock"}, []any{flag(s.acks()), flag(asLock)}, readEntered)
 }
 
 // PingKeys returns a key of each master that may have locks with a prefix, in the order of the masters;

@@ -30,10 +30,8 @@ func (p *Places) Enter(e *Acquire) Request[Entered] {
 	// A waiter looks each third of a waiter lease. But it does not lose its place sooner
 	// than it would when it has entered: the others may rely on it.
 	wait := max(e.Lease, p.site.WaiterLease)
-	q := p.site.entering("places/enter", p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
-		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), flag(e.Wait), p.members, p.channel, p.site.how()}).draw(p.names)
-	q.read = readPlaced
-	return q
+	return entering(p.site, "places/enter", p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
+		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), flag(e.Wait), p.members, p.channel, p.site.how()}, readPlaced).draw(p.names)
 }
 
 // readPlaced reads the reply of places/enter.

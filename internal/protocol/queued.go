@@ -113,9 +113,7 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 	}
 	keys := append(make([]string, 0, len(q.state)+5), q.state...) // one more for the quarantine
 	keys = append(keys, q.tombstone(e.ID), q.site.clock(q.names))
-	r := q.site.entering("queue/enter", append(keys, q.rivals...), args).draw(q.names)
-	r.read = readRanked
-	return r
+	return entering(q.site, "queue/enter", append(keys, q.rivals...), args, readRanked).draw(q.names)
 }
 
 // announcing returns the arguments of a script that may wake waiters: those that are given,

@@ -32,8 +32,8 @@ func (l *ReadSide) Enter(e *Acquire) Request[Entered] {
 		since = strconv.FormatInt(e.Round, 10)
 	}
 	place, had := l.place(e)
-	return l.site.entering("rw/read_enter", keys,
-		[]any{e.ID, e.Lease.Milliseconds(), l.timers, e.Outer, place, since, had})
+	return entering(l.site, "rw/read_enter", keys,
+		[]any{e.ID, e.Lease.Milliseconds(), l.timers, e.Outer, place, since, had}, readEntered)
 }
 
 // Reenter implements Protocol.

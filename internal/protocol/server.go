@@ -85,15 +85,15 @@ func (t *task) Send(d Dispatch) {
 	d.Round.Add(&t.r, func(sent time.Time, a wire.Answer) { to.Done(sent, t.result(a)) })
 }
 
-// entering makes the request of an enter script. If the client wants that, a server in
+// entering makes the request of a script that may begin a hold; read reads the reply. If the client wants that, a server in
 // quarantine refuses it, and replicas confirm it.
-func (s *Site) entering(script string, keys []string, args []any) *asked[Entered] {
+func entering[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
 	if s.Quarantine > 0 {
 		script += WhenServed
 		keys = append(keys, s.Served)
 		args = append(args, s.Quarantine.Milliseconds())
 	}
-	q := looking(s, script, keys, args, readEntered)
+	q := looking(s, script, keys, args, read)
 	q.r.Acked = s.acks()
 	return q
 }

@@ -26,7 +26,7 @@ func (l *WriteSide) Enter(e *Acquire) Request[Entered] {
 		keys = append(keys, l.writers, l.admitted)
 	}
 	place, had := l.place(e)
-	return l.site.entering("rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had}).draw(l.names)
+	return entering(l.site, "rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had}, readEntered).draw(l.names)
 }
 
 // Reenter implements Protocol.
