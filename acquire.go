@@ -228,7 +228,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 					a.turn.inRow = mostInRow // the message is still to come: its own release is for all
 				}
 			}
-			a.last.room, a.last.until = e.Left, a.c.now().Add(e.Rest)
+			a.last.room, a.last.until = e.Free, a.c.now().Add(e.Rest)
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
 		case e.Verdict == protocol.OuterHoldLost:

@@ -43,18 +43,16 @@ type said struct {
 
 // permits are those of a semaphore that had too few.
 type permits struct {
-	known   bool
-	counted bool // also how many there are
-	all     int64
-	free    int64
-	wanted  int64
+	protocol.Supply
+	known  bool
+	wanted int64
 }
 
 func (p permits) String() string {
-	if !p.counted {
-		return fmt.Sprintf("permits free: %d, wanted: %d", p.free, p.wanted)
+	if !p.Counted {
+		return fmt.Sprintf("permits free: %d, wanted: %d", p.Free, p.wanted)
 	}
-	return fmt.Sprintf("permits free: %d of %d, wanted: %d", p.free, p.all, p.wanted)
+	return fmt.Sprintf("permits free: %d of %d, wanted: %d", p.Free, p.All, p.wanted)
 }
 
 // wants notes what the asker itself needs: what it has seen may be from another.
@@ -122,7 +120,7 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 		s.said = said{membersInside, e.Inside}
 	}
 	if e.Counted {
-		s.room = permits{known: true, counted: true, all: e.All, free: e.Left}
+		s.room = permits{Supply: e.Supply, known: true}
 	}
 	if e.Rest >= 0 {
 		s.until = now.Add(min(e.Rest, seam.FarAway))
@@ -162,7 +160,7 @@ func (s *sight) text(now time.Time) string {
 		return strings.Replace(s.said.what, "#", strconv.FormatInt(s.said.n, 10), 1)
 	case !s.room.known:
 		return s.holders(now)
-	case !s.held || s.holder == "" && s.others == 0 && s.room.free < s.room.wanted:
+	case !s.held || s.holder == "" && s.others == 0 && s.room.Free < s.room.wanted:
 		return s.room.String() // nobody has the others, and nobody goes first
 	}
 	return s.room.String() + "; " + s.holders(now)

@@ -170,8 +170,8 @@ func (a *taking) look(ctx context.Context) found {
 		if a.unsure {
 			a.giveUp() // a copy that comes later would take what this wait never learns of
 		}
-		t := &r.Outcome
-		return found{rest: -1, free: permits{known: true, counted: t.Counted, all: t.All, free: t.Free}, beyond: t.Counted && a.Need > t.All}
+		t := r.Outcome.Supply
+		return found{rest: -1, free: permits{Supply: t, known: true}, beyond: t.Counted && a.Need > t.All}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}

@@ -192,11 +192,11 @@ func readPermits(a wire.Answer) (Entered, error) {
 	switch list, _ := a.Val.([]any); {
 	case err != nil:
 	case e.Verdict == Granted:
-		return Entered{Verdict: Granted, Supply: Supply{Left: e.Token}, Rest: millis(e.Reserved)}, nil
+		return Entered{Verdict: Granted, Supply: Supply{Free: e.Token}, Rest: millis(e.Reserved)}, nil
 	case e.Verdict == Busy && len(list) == counted:
 		e.Round, e.HasRound = 0, false
 		e.All, _ = list[counted-2].(int64)
-		e.Left, e.Counted = list[counted-1].(int64)
+		e.Free, e.Counted = list[counted-1].(int64)
 	}
 	return e, err
 }

@@ -129,10 +129,12 @@ type Entered struct {
 	// TakenOver: the outer hold is lost, and others hold the lock.
 	TakenOver bool
 
+	Beyond bool // Busy: a semaphore has not enough permits at all, held or free
+
 	Keeper // Busy
 	Queueing
 	Handed
-	Supply  // of a semaphore
+	Supply  // of a semaphore: what is left after a grant, beside which others can enter, and no hold ends within Rest
 	Ended   // Settled
 	Members // of a Busy DoubleBarrier
 }
@@ -170,17 +172,11 @@ type Handed struct {
 	Found, Stands bool
 }
 
-// Supply is what there is of the permits of a semaphore.
+// Supply is how many permits a semaphore has.
 type Supply struct {
-	// Left is how many are left after a grant: others can enter
-	// beside it. None of the holds ends within Rest then. Of a Busy one that is Counted: how
-	// many are free.
-	Left int64
-	// All is how many a Busy semaphore has, if it is Counted.
-	All     int64
-	Counted bool
-	// Beyond: Busy, and there are not enough at all, held or free.
-	Beyond bool
+	Free    int64 // may be negative
+	All     int64 // free or not ...
+	Counted bool  // ... if that is known
 }
 
 // Ended is the result of a Once; or, if Failed, why its function has failed so long Ago, while the caller

@@ -48,7 +48,7 @@ func readEntered(a wire.Answer) (Entered, error) {
 		}
 		return e, nil
 	case codeBusy, codeBeyond:
-		e := Entered{Verdict: Busy, Rest: millis(n), Supply: Supply{Beyond: code == codeBeyond}}
+		e := Entered{Verdict: Busy, Rest: millis(n), Beyond: code == codeBeyond}
 		if len(rest) >= 2 {
 			e.Known = true
 			e.Holder, _ = rest[0].(string)

@@ -70,17 +70,13 @@ func (n *Names) held() string { return n.Derived("timeout") }
 // Taken is the outcome of an acquire of permits.
 type Taken struct {
 	Verdict Verdict // Granted, Busy, Withdrawn or NotSet
-	Free    int64   // how many are left, or free
-	All     int64   // Busy: how many there are ...
-	Counted bool    // ... if that is known
+	Supply
 }
 
 // Permitted is the state of a Semaphore.
 type Permitted struct {
-	Set     bool  // permits were set
-	Free    int64 // may be negative
-	All     int64 // how many there are ...
-	Counted bool  // ... if that is known
+	Set bool // permits were set
+	Supply
 }
 
 // Acquire takes n permits. If it tells, others who wait are told how many are left.
@@ -172,9 +168,18 @@ func (s *Site) hearTaken(channel string, left func(n int64)) (end func()) {
 	return s.hear(channel+taken, nil, left)
 }
 
+// supply reads how many permits there are, which may follow how many are free.
+func supply(free int64, rest []any) (s Supply) {
+	s.Free = free
+	if len(rest) > 0 {
+		s.All, s.Counted = rest[0].(int64)
+	}
+	return s
+}
+
 func readTaken(a wire.Answer) (Taken, error) {
 	if left, ok := a.Val.(int64); ok && a.Err == nil {
-		return Taken{Verdict: Granted, Free: left}, nil
+		return Taken{Granted, Supply{Free: left}}, nil
 	}
 	code, n, more, err := a.Pair()
 	if err != nil {
@@ -182,11 +187,7 @@ func readTaken(a wire.Answer) (Taken, error) {
 	}
 	switch code {
 	case codeBusy:
-		t := Taken{Verdict: Busy, Free: n}
-		if len(more) > 0 {
-			t.All, t.Counted = more[0].(int64)
-		}
-		return t, nil
+		return Taken{Busy, supply(n, more)}, nil
 	case codeWithdrawn:
 		return Taken{Verdict: Withdrawn}, nil
 	case codeNotSet:
@@ -202,11 +203,7 @@ func readSet(a wire.Answer) (bool, error) {
 
 func readPermitted(a wire.Answer) (Permitted, error) {
 	set, free, more, err := a.Pair()
-	p := Permitted{Set: set == 1, Free: free}
-	if len(more) > 0 {
-		p.All, p.Counted = more[0].(int64)
-	}
-	return p, err
+	return Permitted{set == 1, supply(free, more)}, err
 }
 
 func readDrained(a wire.Answer) (int64, error) {
