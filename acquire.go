@@ -70,8 +70,8 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	c := l.c
 	a := &attempt{core: l}
 	a.c, a.last.refused = c, protocol.NoRound
-	a.Lines, a.Asks, a.Need, a.Longest = c.lines, a, int64(protocol.Takes(l.asks)), MaxLease
-	a.Crowded, _ = l.asks.(protocol.Crowded)
+	a.Lines, a.Asks, a.Need, a.Longest = c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
+	a.Crowded, _ = l.proto.(protocol.Crowded)
 	if err := options(l, &a.opts, opts); err != nil {
 		return nil, l.error(err)
 	}
@@ -82,7 +82,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	defer c.end()
 
 	a.start.came = c.env.Clock.Now()
-	ctx, a.observed = l.observe(ctx, protocol.Takes(l.asks))
+	ctx, a.observed = l.observe(ctx, protocol.Takes(l.proto))
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
 	return lease, err
@@ -98,7 +98,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	defer cancel()
 	a.Wait = wait && !a.opts.looksOnce()
 
-	if protocol.Is[protocol.Reentrant](l.asks) || l.opts.nonReentrant {
+	if protocol.Is[protocol.Reentrant](l.proto) || l.opts.nonReentrant {
 		a.chain = chainFrom(ctx)
 	}
 	for {
@@ -186,8 +186,8 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	a.Yields = yields > 0 && c.now().Before(yields) // this client has had it just now
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
-	a.start.listens = a.outer == nil && protocol.Listening(l.asks, a.ID)
-	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.asks) && !c.lines.LooksFirst(a.Line())
+	a.start.listens = a.outer == nil && protocol.Listening(l.proto, a.ID)
+	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.proto) && !c.lines.LooksFirst(a.Line())
 	if waiting == 0 && !a.start.listens && !a.Yields && !a.start.joins {
 		var lease *Lease
 		var err error
@@ -248,7 +248,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	a.looks()
 	a.waited()
 	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
-	if r.Err = l.asks.Ready(ctx); r.Err != nil {
+	if r.Err = l.proto.Ready(ctx); r.Err != nil {
 		a.sees(&protocol.Result[protocol.Entered]{Err: r.Err}, false)
 		return sent, r
 	}
@@ -259,8 +259,8 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 			a.Reserve = l.opts.handOverBounds().passes
 		}
 	}
-	ask := l.asks.Enter(&a.Acquire)
-	if protocol.KeepsPlace(l.asks) && a.Wait && (protocol.EachWaits(l.asks) || a.Leads) {
+	ask := l.proto.Enter(&a.Acquire)
+	if protocol.KeepsPlace(l.proto) && a.Wait && (protocol.EachWaits(l.proto) || a.Leads) {
 		a.Placed = true
 	}
 	r = ask.Do(ctx, c.cfg.commandTimeout)
@@ -354,7 +354,7 @@ func (a *attempt) giveUp() (answered bool) {
 		return false
 	}
 	l := a.core
-	return a.undo(l.asks.Abandon(a.ID, a.unsure || a.Granted), l.c.now().Add(a.opts.lease+protocol.TombstoneTTL))
+	return a.undo(l.proto.Abandon(a.ID, a.unsure || a.Granted), l.c.now().Add(a.opts.lease+protocol.TombstoneTTL))
 }
 
 // undo sends a task that ends a hold, and has it repeated until then if there is no answer.
@@ -376,7 +376,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 	if a.Yielded && !a.Seen.told() {
 		a.Seen.said.what = "waiters of other clients go first"
 	}
-	a.Seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.asks)), a.core.toEnterAgain)
+	a.Seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
 	if came := a.start.came; !came.IsZero() {
@@ -398,7 +398,7 @@ func (a *attempt) error(err error) *Error {
 
 // tryFirst is the first try of an attempt that found no waiters.
 func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
-	if protocol.Is[protocol.Sharing](a.core.asks) {
+	if protocol.Is[protocol.Sharing](a.core.proto) {
 		defer a.Lines.Looked(a.Line())
 	}
 	return a.try(ctx)
@@ -430,7 +430,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 
 // waited notes, before a look, how long the call has waited in line.
 func (a *attempt) waited() {
-	if a.Place != nil && protocol.Is[protocol.Sharing](a.core.asks) {
+	if a.Place != nil && protocol.Is[protocol.Sharing](a.core.proto) {
 		a.Waited = a.core.c.env.Clock.Now().Sub(a.start.came)
 	}
 }
@@ -455,7 +455,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	sent := h.noteAsked(a.opts.lease)
 	// Through the lock that made the hold: another type of the same name may not know
 	// everything about it.
-	r := h.core.asks.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
+	r := h.core.proto.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	h.reconsider(&r)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
@@ -519,7 +519,7 @@ func (a *attempt) outerHoldLost(e *protocol.Entered) error {
 	err := h.isGone(cause)
 	if errors.Is(err, ErrUnlocked) {
 		a.outer, a.Outer = nil, ""
-		a.HoldID = h.core.asks.NewID()
+		a.HoldID = h.core.proto.NewID()
 		return nil
 	}
 	return err

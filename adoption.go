@@ -42,13 +42,13 @@ func (l *Lease) handle(listens bool) (string, error) {
 		return "", errNoLease
 	}
 	h, _ := l.of.(*hold)
-	if h == nil || !h.core.asks.Kind().Adoptable {
+	if h == nil || !h.core.proto.Kind().Adoptable {
 		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
 	}
 	if err := h.makeKnown(l, listens); err != nil {
 		return "", l.error(err)
 	}
-	return handle{h.core.asks.Kind(), h.id(), h.token, h.core.name()}.String(), nil
+	return handle{h.core.proto.Kind(), h.id(), h.token, h.core.name()}.String(), nil
 }
 
 // Detach ends the lease without freeing the lock: the hold stays in Redis for what is left of its lease,
@@ -68,9 +68,9 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 		return "", l.error(invalid("the owner has entered %d times", n))
 	}
 	h.lock()
-	asks, rest := h.core.asks.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())
+	proto, rest := h.core.proto.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())
 	h.unlock()
-	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task { return protocol.Detach(asks, id, rest) }})
+	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task { return protocol.Detach(proto, id, rest) }})
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnlocked):
 		return "", err
@@ -100,15 +100,15 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 		return nil, &Error{Lock: of.name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
 	}
 	l, names := newCore(c, of.kind.Family, name, lockConfig{}, nil)
-	asks := of.kind.Open(&c.site, names).(protocol.Adoptable)
-	l.asks = asks
+	proto := of.kind.Open(&c.site, names).(protocol.Adoptable)
+	l.proto = proto
 	if of.kind.Side == protocol.Shared {
 		l.side = protocol.Shared
 	}
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
-	a := &adopting{core: l, asks: asks, old: of.id, token: of.token}
+	a := &adopting{core: l, proto: proto, old: of.id, token: of.token}
 	if err := options(l, &a.opts, opts); err != nil {
 		return nil, l.error(err)
 	}
@@ -129,7 +129,7 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 // adopting is one Adopt.
 type adopting struct {
 	core     *core
-	asks     protocol.Adoptable
+	proto    protocol.Adoptable
 	old      string // id of the hold
 	token    int64
 	opts     acquireConfig
@@ -145,7 +145,7 @@ type adopting struct {
 func (a *adopting) run(caller context.Context) (*Lease, error) {
 	ctx, cancel := a.opts.within(caller)
 	defer cancel()
-	a.id = a.asks.NewID()
+	a.id = a.proto.NewID()
 	lease, seen, err := a.wait(ctx)
 	if err == nil {
 		return lease, nil
@@ -250,10 +250,10 @@ func (a *adopting) stillHeld(rest time.Duration) (seen sight) {
 
 func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
 	c := a.core.c
-	if r.Err = a.asks.Ready(ctx); r.Err != nil {
+	if r.Err = a.proto.Ready(ctx); r.Err != nil {
 		return r
 	}
-	r = protocol.Adopt(a.asks, a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
+	r = protocol.Adopt(a.proto, a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
 	a.unsure = a.unsure || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
 	a.has = a.has || r.Err == nil && r.Outcome.Verdict == protocol.Granted
 	return r
@@ -285,5 +285,5 @@ func (a *adopting) giveUp() {
 	}
 	c := a.core.c
 	until := max(a.until, c.now()).Add(a.opts.lease + protocol.TombstoneTTL)
-	c.undoThen(a.core.id(), protocol.GiveBack(a.asks, a.id.ID, a.old), until, nil)
+	c.undoThen(a.core.id(), protocol.GiveBack(a.proto, a.id.ID, a.old), until, nil)
 }

@@ -10,7 +10,7 @@ import (
 // time. Its keys are rlock's own.
 type Barrier struct {
 	named
-	asks *protocol.Barrier
+	proto *protocol.Barrier
 }
 
 // NewBarrier returns the barrier of a name: see [Client.NewLock].
@@ -24,12 +24,12 @@ func (b *Barrier) Name() string { return coreOf(b).Name() }
 
 // Set sets the barrier. An unknown outcome is as with [Semaphore.TrySetPermits].
 func (b *Barrier) Set(ctx context.Context) error {
-	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.asks.Set(op) })
+	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.proto.Set(op) })
 }
 
 // Lift lets all pass who wait. An unknown outcome is as with [Barrier.Set].
 func (b *Barrier) Lift(ctx context.Context) error {
-	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.asks.Lift(op) })
+	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.proto.Lift(op) })
 }
 
 func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Request[protocol.Kept]) error {
@@ -39,7 +39,7 @@ func (b *Barrier) change(ctx context.Context, to func(protocol.Op) protocol.Requ
 
 // IsSet reports whether the barrier is set, and does not wait.
 func (b *Barrier) IsSet(ctx context.Context) (bool, error) {
-	r, err := ask(ctx, coreOf(b), func() protocol.Request[protocol.Remaining] { return b.asks.Remaining() })
+	r, err := ask(ctx, coreOf(b), func() protocol.Request[protocol.Remaining] { return b.proto.Remaining() })
 	return r.Outcome.N > 0, err
 }
 
@@ -48,5 +48,5 @@ func (b *Barrier) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := coreOf(b).check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, coreOf(b), coreOf(b).id(), opts, b.asks, "the barrier is set")
+	return untilZero(ctx, coreOf(b), coreOf(b).id(), opts, b.proto, "the barrier is set")
 }

@@ -67,16 +67,16 @@ func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (C
 		r.client(ctx)
 	}
 	for _, l := range r.redLocks {
-		asks := l.asks.(*quorum.Lock)
-		asks.EachNode(func(name string, d *wire.Deployment) {
+		proto := l.proto.(*quorum.Lock)
+		proto.EachNode(func(name string, d *wire.Deployment) {
 			use := protocol.Use{Heading: "RedLock", Lock: l.name()}
-			if protocol.LongestLease(l.asks) > 0 {
+			if protocol.LongestLease(l.proto) > 0 {
 				use.Heading = "RedLock with WithRestartQuarantine"
 			}
 			r.pool(name, d)
 			r.node(ctx, name, d, d.IO(), []protocol.Use{use})
 		})
-		asks.Quarantined(ctx, func(name string, left time.Duration) { r.refused(name, protocol.InQuarantine{Left: left}) })
+		proto.Quarantined(ctx, func(name string, left time.Duration) { r.refused(name, protocol.InQuarantine{Left: left}) })
 	}
 	return r.CheckReport, ctx.Err()
 }
@@ -128,8 +128,8 @@ func (r *checking) add(of any) error {
 		return invalid("Check: %.100q is of another Client", l.name())
 	}
 	heading := l.typeName()
-	if l.asks != nil {
-		heading = cmp.Or(l.asks.Kind().Heading, heading)
+	if l.proto != nil {
+		heading = cmp.Or(l.proto.Kind().Heading, heading)
 	}
 	if heading == "Lock" && l.c.cfg.quarantined {
 		heading = "Lock with WithFailoverQuarantine"

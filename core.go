@@ -11,7 +11,7 @@ import (
 // core is what every lock type is made of: a name, and a protocol, which is all that
 // tells the types apart. Its exported methods are those of every type that has holds.
 type core struct {
-	asks  protocol.Protocol
+	proto protocol.Protocol
 	names protocol.Names
 	*settings
 }
@@ -56,16 +56,16 @@ func (l *core) id() protocol.LockID { return protocol.LockID{Family: l.family, N
 
 // typeName is the name of the type, for observers.
 func (l *core) typeName() string {
-	if l.asks == nil { // nobody holds it
+	if l.proto == nil { // nobody holds it
 		return protocol.CounterType(l.family)
 	}
-	return l.asks.Kind().Type
+	return l.proto.Kind().Type
 }
 
 // sideName is the side of a read-write lock, for observers.
 func (l *core) sideName() string {
 	switch {
-	case l.asks == nil || !l.asks.Kind().Sides:
+	case l.proto == nil || !l.proto.Kind().Sides:
 		return ""
 	case l.side == protocol.Shared:
 		return "read"
@@ -127,7 +127,7 @@ func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} 
 
 // validity is how long after sending its request a holder may rely on a lease.
 func (l *core) validity(lease time.Duration) time.Duration {
-	return l.c.cfg.validity(lease) - protocol.Margin(l.asks)
+	return l.c.cfg.validity(lease) - protocol.Margin(l.proto)
 }
 
 // retryAfter is when a renewal without an answer is repeated.
@@ -135,8 +135,8 @@ func (l *core) retryAfter() time.Duration {
 	return min(l.c.cfg.commandTimeout, l.c.cfg.watchdogLease/10)
 }
 
-func (l *core) with(asks protocol.Protocol) *core {
-	other := &core{asks: asks, settings: l.settings}
+func (l *core) with(proto protocol.Protocol) *core {
+	other := &core{proto: proto, settings: l.settings}
 	other.names.Lock = l.names.Lock
 	return other
 }
@@ -144,7 +144,7 @@ func (l *core) with(asks protocol.Protocol) *core {
 // line is where a waiter that would get a hold with this id waits in this client.
 func (l *core) line(id string) wait.Key {
 	key := wait.Key{Lock: l.id(), Side: l.side}
-	if protocol.EachWaits(l.asks) {
+	if protocol.EachWaits(l.proto) {
 		key.ID = id
 	}
 	return key
@@ -170,7 +170,7 @@ func options[O callOption](l *core, a *acquireConfig, opts []O) error {
 	if longest := l.longestLease(); longest > 0 && a.lease > longest {
 		return invalid("WithLease(%v): longer than the longest lease of the lock, %v", a.lease, longest)
 	}
-	if protocol.Margin(l.asks) > 0 && l.validity(a.lease) <= 0 {
+	if protocol.Margin(l.proto) > 0 && l.validity(a.lease) <= 0 {
 		return invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (l *core) checkOptions(a *acquireConfig, opts []AcquireOption) error {
 
 // longestLease bounds the leases of the lock; 0: nothing but MaxLease does.
 func (l *core) longestLease() time.Duration {
-	if own := protocol.LongestLease(l.asks); own > 0 {
+	if own := protocol.LongestLease(l.proto); own > 0 {
 		return own
 	}
 	return l.c.cfg.longest
@@ -211,7 +211,7 @@ func confirmed[T any](r *protocol.Result[T], so error) error {
 }
 
 func (l *core) handsOver() bool {
-	return protocol.Is[protocol.HandedOver](l.asks) && l.opts.handOverBounds().passes > 0
+	return protocol.Is[protocol.HandedOver](l.proto) && l.opts.handOverBounds().passes > 0
 }
 
 // ask asks something about the lock itself, not about a hold. The request is made once the arguments are known to be
@@ -233,7 +233,7 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 // ready is called before what may publish.
 func (l *core) ready(ctx context.Context) error {
 	began := l.c.env.Clock.Now()
-	if err := l.asks.Ready(ctx); err != nil {
+	if err := l.proto.Ready(ctx); err != nil {
 		return l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	return nil

@@ -49,7 +49,7 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	if p := l.c.presence; p != nil {
 		process = p.Self.Text("")
 	}
-	l.asks = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.apart, cfg.takeover, process).At(0)
+	l.proto = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.apart, cfg.takeover, process).At(0)
 	return &CronJob{named{l}}
 }
 
@@ -90,7 +90,7 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 	return tick, nil
 }
 
-func (j *CronJob) asks() *protocol.Cron { return j.one.asks.(*protocol.Tick).Of() }
+func (j *CronJob) job() *protocol.Cron { return j.one.proto.(*protocol.Tick).Of() }
 
 // Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it
 // or runs it: then it returns at once whose run that is, and no error. Times that agree to the
@@ -154,12 +154,12 @@ var errClaimed = errors.New("another call has claimed the tick, and does not say
 
 // claim claims a tick, and returns its lease; or the run of another, or why there is neither.
 func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease, other protocol.Run, err error) {
-	asks := j.asks().At(tick)
-	l = j.one.with(asks)
+	proto := j.job().At(tick)
+	l = j.one.with(proto)
 	settings := *j.one.settings
 	settings.family += strconv.FormatInt(tick, 10)
 	l.settings = &settings
-	lease, err = lock(ctx, l, asks.TakesOver(), []WaitOption(nil))
+	lease, err = lock(ctx, l, proto.TakesOver(), []WaitOption(nil))
 	var s *settled
 	switch {
 	case !errors.As(err, &s):
@@ -176,17 +176,17 @@ func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease,
 
 // runTick calls fn under a lease, and ends the lease.
 func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx context.Context) error) (run CronRun, err error) {
-	asks, claimed := l.asks.(*protocol.Tick), l.asks.(*protocol.Tick).Claimed()
+	proto, claimed := l.proto.(*protocol.Tick), l.proto.(*protocol.Tick).Claimed()
 	claimed.Tick = tick
 	run = l.cronRun(&claimed)
-	asks.Begin()
+	proto.Begin()
 	// From here on nobody else gets the tick. Before, a claim whose lease is lost is taken back.
 	if err := lease.Err(); err != nil {
-		asks.NotBegun()
+		proto.NotBegun()
 		return CronRun{}, joined(err, onlyUnconfirmed(lease.Unlock(ctx)))
 	}
 	run.Here = true
-	asks.Runs()
+	proto.Runs()
 	// If the function takes longer, a renewal says that it has begun: at once for all that is seen of it,
 	// and for a short one there is no request more.
 	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.of.(*hold).renewNow)
@@ -194,7 +194,7 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	finish := func(state protocol.RunState, text string) error {
 		// A copy that finds nothing proves nothing: of many runs at once, the run may be dropped.
 		return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
-			return asks.Finish(id, state, failureText(text), late)
+			return proto.Finish(id, state, failureText(text), late)
 		}})
 	}
 	returned := false
@@ -256,7 +256,7 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 	if err != nil {
 		return CronRun{}, false, err
 	}
-	r, err := ask(ctx, j.one, func() protocol.Request[protocol.Run] { return j.asks().Peek(tick) })
+	r, err := ask(ctx, j.one, func() protocol.Request[protocol.Run] { return j.job().Peek(tick) })
 	if err != nil || !r.Outcome.Known {
 		return CronRun{}, false, err
 	}
@@ -266,7 +266,7 @@ func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, k
 // Last returns the run of the latest tick that was run, if it is known.
 func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error) {
 	l := coreOf(j)
-	r, err := ask(ctx, l, func() protocol.Request[protocol.Run] { return j.asks().Last() })
+	r, err := ask(ctx, l, func() protocol.Request[protocol.Run] { return j.job().Last() })
 	last := r.Outcome
 	if err != nil || !last.Known {
 		return CronRun{}, false, err
@@ -291,7 +291,7 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 		return nil, l.error(invalid("Missed needs a schedule and a number from 1 to %d, not %d", MaxRuns, most))
 	}
 	now := l.c.env.Clock.Now()
-	due := latestTicks(next, now.Add(-j.asks().Retention()), now, most)
+	due := latestTicks(next, now.Add(-j.job().Retention()), now, most)
 	if err := checkSchedule(next, due); err != nil {
 		return nil, l.error(err)
 	}
@@ -299,7 +299,7 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 		return nil, nil
 	}
 	r, err := ask(ctx, l, func() protocol.Request[protocol.ClaimedTicks] {
-		return j.asks().Between(due[0].UnixMilli(), due[len(due)-1].UnixMilli())
+		return j.job().Between(due[0].UnixMilli(), due[len(due)-1].UnixMilli())
 	})
 	if err != nil || !r.Outcome.Known {
 		return nil, err

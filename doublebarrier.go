@@ -22,7 +22,7 @@ func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrie
 		err = invalid("%d members: must be from 1 to %d", members, MaxMembers)
 	}
 	l, names := newCore(c, protocol.DoubleFamily, name, lockConfig{}, err)
-	l.asks = protocol.NewPlaces(&l.c.site, names, members)
+	l.proto = protocol.NewPlaces(&l.c.site, names, members)
 	return &DoubleBarrier{l}
 }
 
@@ -57,7 +57,7 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	// Those of one generation stand in one line.
 	family := strconv.AppendInt(append(make([]byte, 0, 64), protocol.DoubleFamily+" "...), h.token, 10)
 	of := protocol.LockID{Family: string(family), Name: l.name()}
-	if err := untilZero(ctx, l, of, opts, l.asks.(*protocol.Places).Generation(h.token), membersInside); err != nil {
+	if err := untilZero(ctx, l, of, opts, l.proto.(*protocol.Places).Generation(h.token), membersInside); err != nil {
 		return err
 	}
 	return unlocked

@@ -30,7 +30,7 @@ func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
 	cfg, err := lockOptions(lockConfig{}, opts, ElectionOption.optionOfNewElection)
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
-	l.asks = protocol.NewElection(&l.c.site, names)
+	l.proto = protocol.NewElection(&l.c.site, names)
 	return &Election{l}
 }
 
@@ -95,12 +95,12 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 		return err
 	}
 	began := l.c.env.Clock.Now()
-	if err := l.asks.Ready(ctx); err != nil {
+	if err := l.proto.Ready(ctx); err != nil {
 		return h.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
-	r := l.asks.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
+	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
 		return h.error(cutShort(ctx, r.Err, r.Last, false, began, l.c.env.Clock.Now()))
@@ -124,7 +124,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // stays for a waiter lease. Errors: see [Inspector].
 func (e *Election) Candidates(ctx context.Context) (holdIDs []string, err error) {
 	l := coreOf(e)
-	r, err := ask(ctx, l, func() protocol.Request[[]string] { return l.asks.(*protocol.Election).Candidates() })
+	r, err := ask(ctx, l, func() protocol.Request[[]string] { return l.proto.(*protocol.Election).Candidates() })
 	return r.Outcome, err
 }
 

@@ -14,6 +14,6 @@ type FairLock struct{ locker }
 func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
 	cfg, err := lockOptions(lockConfig{}, opts, FairLockOption.optionOfNewFairLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
-	l.asks = protocol.NewFair(&l.c.site, names)
+	l.proto = protocol.NewFair(&l.c.site, names)
 	return &FairLock{locker{l}}
 }

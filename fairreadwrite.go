@@ -17,9 +17,9 @@ func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOpti
 	cfg, err := lockOptions(lockConfig{}, opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
 	read, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
 	read.side = protocol.Shared
-	read.asks = protocol.NewFairReadSide(&read.c.site, names)
+	read.proto = protocol.NewFairReadSide(&read.c.site, names)
 	write, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
-	write.asks = protocol.NewFairWriteSide(&write.c.site, names)
+	write.proto = protocol.NewFairWriteSide(&write.c.site, names)
 	return &FairReadWriteLock{ReadLock{locker{read}}, WriteLock{locker{write}}}
 }
 

@@ -18,7 +18,7 @@ var _ Locker = (*FencedLock)(nil)
 func (c *Client) NewFencedLock(name string, opts ...FencedLockOption) *FencedLock {
 	cfg, err := lockOptions(lockConfig{}, opts, FencedLockOption.optionOfNewFencedLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
-	l.asks = protocol.NewFenced(&l.c.site, names)
+	l.proto = protocol.NewFenced(&l.c.site, names)
 	return &FencedLock{locker{l}}
 }
 
@@ -27,6 +27,6 @@ func (l *FencedLock) CurrentToken(ctx context.Context) (int64, error) {
 	if l == nil {
 		l = &FencedLock{}
 	}
-	r, err := ask(ctx, l.core, func() protocol.Request[int64] { return l.asks.(*protocol.Fenced).Counter() })
+	r, err := ask(ctx, l.core, func() protocol.Request[int64] { return l.proto.(*protocol.Fenced).Counter() })
 	return r.Outcome, err
 }

@@ -98,7 +98,7 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	if !listens {
 		return nil
 	}
-	if end := protocol.HearAdoption(h.core.asks.(protocol.Adoptable), k.looksNow); end != nil {
+	if end := protocol.HearAdoption(h.core.proto.(protocol.Adoptable), k.looksNow); end != nil {
 		k.hearsBy(end)
 	}
 	return nil
@@ -111,9 +111,9 @@ func (k *known) renewLocked(lease time.Duration) protocol.Task {
 	if lease > 0 && redis.HasErrorPrefix(k.h.failureLocked(), "TRYAGAIN") {
 		// While a cluster moves the slot, it refuses a request of whose keys one does not exist, as the tombstone
 		// may not. It refuses an adoption for the same reason.
-		return k.h.core.asks.Renew(k.h.id(), lease)
+		return k.h.core.proto.Renew(k.h.id(), lease)
 	}
-	return protocol.RenewKnown(k.h.core.asks.(protocol.Adoptable), k.h.id(), lease)
+	return protocol.RenewKnown(k.h.core.proto.(protocol.Adoptable), k.h.id(), lease)
 }
 
 // missedLocked has the watchdog look again if a request has not found the hold, and was perhaps sent before

@@ -102,7 +102,7 @@ func (d *departure) letOthers(heard int, rush bool) {
 	case d.batch != nil:
 		pause = min(pause+time.Millisecond, h.core.opts.handOverBounds().within)
 	default:
-		pause += protocol.Hesitation(h.core.asks, 0, others > 1)
+		pause += protocol.Hesitation(h.core.proto, 0, others > 1)
 	}
 	c.lines.Yield(key, c.now().Add(pause))
 }
@@ -114,19 +114,19 @@ func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	if d.rest > 0 || d.h.unsure || d.by {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	if next := protocol.StandingOf(l.asks); next != nil {
+	if next := protocol.StandingOf(l.proto); next != nil {
 		if d.next = d.inRow < mostInRow && c.lines.Sought(l.line("")); d.next {
 			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	asks := protocol.SuccessionOf(l.asks)
-	if asks == nil || c.isClosing() {
+	proto := protocol.SuccessionOf(l.proto)
+	if proto == nil || c.isClosing() {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	r, offered := c.lines.Offer(l.id(), func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released]) {
 		sent = c.now()
-		return sent, asks.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
+		return sent, proto.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
 	})
 	if !offered {
 		return d.task.Do(ctx, untilOrSoon(limit))

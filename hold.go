@@ -389,7 +389,7 @@ func (h *hold) loseLocked(now clock.Instant, cause error) {
 		if !mayBeLeft(cause) || now.After(from) {
 			from = now
 		}
-		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), from, h.untilLocked(), nil)
+		c.cleanUp(h.core.id(), h.core.proto.Abandon(h.id(), true), from, h.untilLocked(), nil)
 	}
 	h.tellLoss(now, cause)
 }
@@ -486,6 +486,6 @@ func (h *hold) leftLocked() {
 	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
 	h.cancelLocked(func(error) {
 		defer c.end()
-		c.cleanUp(h.core.id(), h.core.asks.Abandon(h.id(), true), c.now(), until, nil)
+		c.cleanUp(h.core.id(), h.core.proto.Abandon(h.id(), true), c.now(), until, nil)
 	}, nil)
 }

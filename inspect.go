@@ -18,7 +18,7 @@ func (l *core) IsLocked(ctx context.Context) (bool, error) {
 
 // ofHold asks whether the lock is held, and how often a hold has been entered.
 func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, err error) {
-	p, err := ask(ctx, l, func() protocol.Request[protocol.Probed] { return l.asks.Probe(id) })
+	p, err := ask(ctx, l, func() protocol.Request[protocol.Probed] { return l.proto.Probe(id) })
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
@@ -30,7 +30,7 @@ func (l *core) State(ctx context.Context) (State, error) {
 
 // look asks what there is to see of the lock.
 func (l *core) look(ctx context.Context) (sighting, error) {
-	r, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.asks.Inspect() })
+	r, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
 	if err != nil {
 		return sighting{State: State{Mode: ModeFree}}, err
 	}
@@ -104,7 +104,7 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 	if err := l.ready(ctx); err != nil {
 		return false, err
 	}
-	r, err := ask(ctx, l, func() protocol.Request[bool] { return l.asks.ForceUnlock(holdID) })
+	r, err := ask(ctx, l, func() protocol.Request[bool] { return l.proto.ForceUnlock(holdID) })
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +118,7 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 
 // servers are those on which the clients of a lock introduce themselves.
 func (l *core) servers() []*wire.Deployment {
-	if several, ok := l.asks.(interface{ Wires() []*wire.Deployment }); ok {
+	if several, ok := l.proto.(interface{ Wires() []*wire.Deployment }); ok {
 		return several.Wires()
 	}
 	return []*wire.Deployment{l.c.wire}

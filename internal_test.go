@@ -229,7 +229,7 @@ func (g *granting) Renew(string, time.Duration) protocol.Task                  {
 
 func grantingLock(c *Client, name string) *core {
 	l := c.NewLock(name).core
-	l.asks = &granting{
+	l.proto = &granting{
 		c:       c,
 		entered: &answer[protocol.Entered]{r: protocol.Result[protocol.Entered]{Outcome: protocol.Entered{Verdict: protocol.Granted, Token: 1}}},
 		kept:    &answer[protocol.Kept]{},
@@ -274,9 +274,9 @@ func TestNumberOfAHoldTellsItsID(t *testing.T) {
 	c := unserved(t)
 	defer c.watchdog.Close()
 	for _, l := range []*core{c.NewLock("a").core, c.NewFencedLock("a").core, c.NewReadWriteLock("b").Reader.core, c.NewPriorityLock("c").core} {
-		id := l.asks.NewID()
+		id := l.proto.NewID()
 		if h := (&hold{core: l, number: id.Number}); h.id() != id.ID || c.numberOf(id.ID) != id.Number {
-			t.Errorf("%T: the number of %s is %d, whose id is %s", l.asks, id.ID, c.numberOf(id.ID), h.id())
+			t.Errorf("%T: the number of %s is %d, whose id is %s", l.proto, id.ID, c.numberOf(id.ID), h.id())
 		}
 	}
 	if n := c.numberOf("another:1"); n != 0 {

@@ -11,7 +11,7 @@ import (
 // https://go-rlock.github.io/rlock/latest/synchronizers/#countdownlatch
 type CountDownLatch struct {
 	named
-	asks *protocol.Latch
+	proto *protocol.Latch
 }
 
 // NewCountDownLatch returns the latch of a name: see [Client.NewLock].
@@ -26,7 +26,7 @@ func (l *CountDownLatch) Name() string { return coreOf(l).Name() }
 // TrySetCount sets the count, from 1 to MaxPermits, if the latch is open, and reports whether it did.
 // For unknown outcomes see [Semaphore.TrySetPermits].
 func (l *CountDownLatch) TrySetCount(ctx context.Context, n int) (bool, error) {
-	return changeOnce(ctx, coreOf(l), checkCount("TrySetCount", n), func(op protocol.Op) protocol.Request[bool] { return l.asks.TrySet(op, int64(n)) }, nil)
+	return changeOnce(ctx, coreOf(l), checkCount("TrySetCount", n), func(op protocol.Op) protocol.Request[bool] { return l.proto.TrySet(op, int64(n)) }, nil)
 }
 
 // CountDown lowers the count by one, once even if replies are lost; at 0 the latch opens. It is bounded
@@ -38,12 +38,12 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return surely(ctx, coreOf(l), l.asks.CountDown)
+	return surely(ctx, coreOf(l), l.proto.CountDown)
 }
 
 // Count returns the count; 0 if the latch is open.
 func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
-	r, err := ask(ctx, coreOf(l), func() protocol.Request[protocol.Remaining] { return l.asks.Remaining() })
+	r, err := ask(ctx, coreOf(l), func() protocol.Request[protocol.Remaining] { return l.proto.Remaining() })
 	return int(max(r.Outcome.N, 0)), err
 }
 
@@ -53,10 +53,10 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return untilZero(ctx, coreOf(l), coreOf(l).id(), opts, l.asks, "left to count down: #")
+	return untilZero(ctx, coreOf(l), coreOf(l).id(), opts, l.proto, "left to count down: #")
 }
 
 // Delete opens the latch, also in Java, and reports whether there was a count.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
-	return changeOnce(ctx, coreOf(l), nil, func(op protocol.Op) protocol.Request[bool] { return l.asks.Delete(op) }, nil)
+	return changeOnce(ctx, coreOf(l), nil, func(op protocol.Op) protocol.Request[bool] { return l.proto.Delete(op) }, nil)
 }

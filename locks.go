@@ -94,8 +94,8 @@ func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
 	if err := l.check(ctx); err != nil {
 		return State{}, err
 	}
-	l.asks = f.Open(&c.site, names)
-	if protocol.Takes(l.asks) > 0 {
+	l.proto = f.Open(&c.site, names)
+	if protocol.Takes(l.proto) > 0 {
 		if err := l.ready(ctx); err != nil {
 			return State{}, err
 		}

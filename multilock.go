@@ -112,7 +112,7 @@ func (s separate) add(l Locker) error {
 	if !ok {
 		return nil
 	}
-	for _, key := range r.asks.(*quorum.Lock).Votes() {
+	for _, key := range r.proto.(*quorum.Lock).Votes() {
 		if s.votes[key] {
 			return fmt.Errorf("rlock: %w", invalid("NewMultiLock: two RedLocks %.100q share the node %v: each would need its only vote", l.Name(), key.Node))
 		}

@@ -34,7 +34,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *On
 	}
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.OnceFamily, key, cfg, err)
-	l.asks = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
+	l.proto = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
 	return &Once{l}
 }
 
@@ -86,7 +86,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 // Peek returns the result that is kept, and runs nothing.
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 	l := coreOf(o)
-	r, err := ask(ctx, l, func() protocol.Request[protocol.Peeked] { return l.asks.(*protocol.Once).Peek() })
+	r, err := ask(ctx, l, func() protocol.Request[protocol.Peeked] { return l.proto.(*protocol.Once).Peek() })
 	if err != nil || !r.Outcome.Kept {
 		return nil, false, err
 	}
@@ -97,7 +97,7 @@ func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 // function that runs now.
 func (o *Once) Forget(ctx context.Context) (was bool, err error) {
 	l := coreOf(o)
-	r, err := ask(ctx, l, func() protocol.Request[bool] { return l.asks.(*protocol.Once).Forget() })
+	r, err := ask(ctx, l, func() protocol.Request[bool] { return l.proto.(*protocol.Once).Forget() })
 	return r.Outcome, err
 }
 
@@ -116,7 +116,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err == nil && len(result) > MaxResultLength {
 		err = coreOf(o).error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
-	h, asks := lease.of.(*hold), coreOf(o).asks.(*protocol.Once)
+	h, proto := lease.of.(*hold), coreOf(o).proto.(*protocol.Once)
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
@@ -129,9 +129,9 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
 	return result, lease.endBy(ctx, finish{
-		task: func(id string, late bool) protocol.Task { return asks.Finish(id, h.token, written, late) },
+		task: func(id string, late bool) protocol.Task { return proto.Finish(id, h.token, written, late) },
 		// Half of it, lest the clock of the server be quicker.
-		shows: asks.Keep() / 2,
+		shows: proto.Keep() / 2,
 	})
 }
 
@@ -139,6 +139,6 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	text := failureText(err.Error())
 	return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
-		return coreOf(o).asks.(*protocol.Once).Fail(id, text, late)
+		return coreOf(o).proto.(*protocol.Once).Fail(id, text, late)
 	}})
 }

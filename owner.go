@@ -122,9 +122,9 @@ func (ch *chain) held(l *core, side protocol.Side) entered {
 // told from who waits for another goroutine, maybe with the very same context: an acquire makes no
 // context, and goroutines have no ids. So it is said to whom it may concern, and never logged.
 func (l *core) toEnterAgain(several bool) string {
-	writes := l.side == protocol.Exclusive && l.asks.Kind().Sides
+	writes := l.side == protocol.Exclusive && l.proto.Kind().Sides
 	switch {
-	case !protocol.Is[protocol.Reentrant](l.asks) || l.opts.nonReentrant || writes && several: // only readers are several
+	case !protocol.Is[protocol.Reentrant](l.proto) || l.opts.nonReentrant || writes && several: // only readers are several
 		return ""
 	case writes:
 		return "; whoever holds it enters again with the context of its lease, unless it is a reader's"

@@ -27,14 +27,14 @@ func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) 
 	err = cfg.check(err)
 	if cfg.fair {
 		l, names := newCore(c, protocol.FairPermitsFamily, name, cfg.lockConfig, err)
-		asks := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
-		l.asks = asks
-		return &PermitSemaphore{named{l}, asks, MaxPermits}
+		proto := protocol.NewFairPermits(&l.c.site, names, cfg.permits)
+		l.proto = proto
+		return &PermitSemaphore{named{l}, proto, MaxPermits}
 	}
 	l, names := newCore(c, protocol.PermitsFamily, name, cfg.lockConfig, err)
-	asks := protocol.NewPermits(&l.c.site, names, cfg.permits)
-	l.asks = asks
-	return &PermitSemaphore{named{l}, asks, MaxLeasePermits}
+	proto := protocol.NewPermits(&l.c.site, names, cfg.permits)
+	l.proto = proto
+	return &PermitSemaphore{named{l}, proto, MaxLeasePermits}
 }
 
 type permitOption func(c *permitConfig)

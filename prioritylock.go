@@ -22,7 +22,7 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	}
 	cfg.priority = DefaultPriority
 	l, names := newCore(c, protocol.PriorityFamily, name, cfg.lockConfig, err)
-	l.asks = protocol.NewPriority(&l.c.site, names, cfg.aging)
+	l.proto = protocol.NewPriority(&l.c.site, names, cfg.aging)
 	return &PriorityLock{locker{l}}
 }
 
@@ -32,7 +32,7 @@ func (l *PriorityLock) At(priority int) Locker {
 	if l == nil || l.core == nil {
 		return &PriorityLock{}
 	}
-	at, set := l.with(l.asks), *l.settings
+	at, set := l.with(l.proto), *l.settings
 	set.opts.priority = priority
 	if set.argErr == nil && (priority < MinPriority || priority > MaxPriority) {
 		set.argErr = invalid("At(%d): a priority must be between %d and %d", priority, MinPriority, MaxPriority)

@@ -30,9 +30,9 @@ func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *Rea
 	cfg, err := lockOptions(readWriteConfig{}, opts, ReadWriteLockOption.optionOfNewReadWriteLock)
 	read, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
 	read.side = protocol.Shared
-	read.asks = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
+	read.proto = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
 	write, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
-	write.asks = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
+	write.proto = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
 	return &ReadWriteLock{ReadLock{locker{read}}, WriteLock{locker{write}}}
 }
 

@@ -93,7 +93,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	for i, c := range clients {
 		nodes = append(nodes, redNode(i, c, l.name()))
 	}
-	l.asks, err = quorum.New(nodes, quorum.Config{
+	l.proto, err = quorum.New(nodes, quorum.Config{
 		Names: names, Prefix: home.cfg.prefix, Family: l.family, Quorum: cfg.quorum,
 		NodeTimeout: cfg.timeout, CommandTimeout: home.cfg.commandTimeout, LongestPoll: home.cfg.longestPoll,
 		Scripts: home.site.Scripts, Seed: home.seed, NewID: home.newID, Ballots: &home.ballots,
@@ -188,7 +188,7 @@ func (l *RedLock) BootstrapNodes(ctx context.Context) error {
 		return err
 	}
 	defer l.c.end()
-	if err := l.asks.(*quorum.Lock).Bootstrap(ctx); err != nil {
+	if err := l.proto.(*quorum.Lock).Bootstrap(ctx); err != nil {
 		return l.error(err)
 	}
 	return nil

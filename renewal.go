@@ -192,7 +192,7 @@ func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
 	if h.seldom != nil && h.renew != nil {
 		return h.renew(lease)
 	}
-	return h.core.asks.Renew(h.id(), lease)
+	return h.core.proto.Renew(h.id(), lease)
 }
 
 func (h *hold) renewal(lease time.Duration) protocol.Task {
@@ -209,7 +209,7 @@ type guarded struct{ periodic }
 
 // guardLocked has a fixed lease guarded that was confirmed, if it needs that.
 func (h *hold) guardLocked(lease time.Duration) {
-	if lease <= h.core.c.cfg.watchdogLease || !protocol.Is[protocol.Guarded](h.core.asks) {
+	if lease <= h.core.c.cfg.watchdogLease || !protocol.Is[protocol.Guarded](h.core.proto) {
 		return
 	}
 	s := h.seldomLocked()
@@ -308,7 +308,7 @@ func (h *hold) observed() *observed {
 // event is what is known of a hold. entry is that of a lease that it is about, or 0.
 func (h *hold) event(entry int32) Event {
 	e := h.core.event()
-	e.HoldID, e.Token, e.Entry, e.Permits = h.id(), h.token, int(entry), protocol.Takes(h.core.asks)
+	e.HoldID, e.Token, e.Entry, e.Permits = h.id(), h.token, int(entry), protocol.Takes(h.core.proto)
 	return e
 }
 

@@ -83,7 +83,7 @@ type hears struct{ periodic }
 
 // listen implements holding.
 func (h *hold) listen(l *Lease) {
-	c, requests := h.core.c, protocol.RevocationOf(h.core.asks)
+	c, requests := h.core.c, protocol.RevocationOf(h.core.proto)
 	h.lock()
 	h.checkLocked(c.now())
 	switch {
@@ -135,7 +135,7 @@ func (h *hold) wasAskedLocked() bool {
 // dueLocked is a look for the key. A message that comes from now on calls for another one.
 func (e *hears) dueLocked(now clock.Instant) protocol.Task {
 	e.next = now.Add(e.h.core.c.cfg.watchdogLease / 3)
-	return protocol.RevocationOf(e.h.core.asks).Asked(e.h.id())
+	return protocol.RevocationOf(e.h.core.proto).Asked(e.h.id())
 }
 
 func (e *hears) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
@@ -160,7 +160,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
-	requests := protocol.RevocationOf(l.asks)
+	requests := protocol.RevocationOf(l.proto)
 	if requests == nil {
 		return false, l.error(invalid("its holders cannot be asked to release it"))
 	}
@@ -173,7 +173,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 		return false, l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
-	s, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.asks.Inspect() })
+	s, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
 	if err != nil {
 		return false, err
 	}

@@ -71,7 +71,7 @@ type Lock struct{ locker }
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(lockConfig{}, opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
-	l.asks = protocol.NewLock(&l.c.site, names)
+	l.proto = protocol.NewLock(&l.c.site, names)
 	return &Lock{locker{l}}
 }
 

@@ -14,7 +14,7 @@ import (
 // https://go-rlock.github.io/rlock/latest/synchronizers/#semaphore
 type Semaphore struct {
 	named
-	asks *protocol.Semaphore
+	proto *protocol.Semaphore
 }
 
 // NewSemaphore returns the semaphore of a name: see [WithPermits].
@@ -30,13 +30,13 @@ func (s *Semaphore) Name() string { return coreOf(s).Name() }
 // TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
 // answer, or after the end of ctx, that is unknown.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Change(op, protocol.TrySetPermits, n) }, nil)
+	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.TrySetPermits, n) }, nil)
 }
 
 // AddPermits adds n permits, or takes -n away: fewer may be free than none then. It sets them if none
 // were set. After an error nothing is added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
-	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Change(op, protocol.AddPermits, n) }, s.undo)
+	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.AddPermits, n) }, s.undo)
 	return err
 }
 
@@ -44,7 +44,7 @@ func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 // are free than none. If Java has set the permits, or more are free than were set, it changes nothing
 // and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
-	known, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.asks.Change(op, protocol.SetPermits, n) }, nil)
+	known, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.SetPermits, n) }, nil)
 	if err == nil && !known {
 		err = coreOf(s).error(ErrTotalUnknown)
 	}
@@ -71,7 +71,7 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if err := coreOf(s).check(ctx, checkCount("Release", n)); err != nil {
 		return err
 	}
-	err := surely(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.asks.Release(op, int64(n)) })
+	err := surely(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.proto.Release(op, int64(n)) })
 	if events := coreOf(s).c.events; events.observer != nil {
 		e := coreOf(s).event()
 		e.Permits = n
@@ -82,14 +82,14 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 
 // Drain takes all free permits, and returns their number; after an error none.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
-	n, err := changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[int64] { return s.asks.Drain(op) }, s.undo)
+	n, err := changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[int64] { return s.proto.Drain(op) }, s.undo)
 	return int(n), err
 }
 
 // Available returns how many permits are free: 0 if none were set, negative if AddPermits or SetPermits
 // removed more than were free.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	r, err := ask(ctx, coreOf(s), func() protocol.Request[int64] { return s.asks.Available() })
+	r, err := ask(ctx, coreOf(s), func() protocol.Request[int64] { return s.proto.Available() })
 	return int(r.Outcome), err
 }
 
@@ -104,7 +104,7 @@ type SemaphoreState struct {
 
 // State returns how many permits there are, and how many of them are free.
 func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
-	r, err := ask(ctx, coreOf(s), func() protocol.Request[protocol.Permitted] { return s.asks.Inspect() })
+	r, err := ask(ctx, coreOf(s), func() protocol.Request[protocol.Permitted] { return s.proto.Inspect() })
 	if err != nil {
 		return SemaphoreState{}, err
 	}
@@ -115,10 +115,10 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 // Delete deletes the semaphore, and reports whether there was one. Waiters get ErrNotSet. Do not release
 // permits that were taken before: that sets some.
 func (s *Semaphore) Delete(ctx context.Context) (bool, error) {
-	return changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[bool] { return s.asks.Delete(op) }, nil)
+	return changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[bool] { return s.proto.Delete(op) }, nil)
 }
 
-func (s *Semaphore) undo(op protocol.Op) protocol.Task { return s.asks.Undo(op) }
+func (s *Semaphore) undo(op protocol.Op) protocol.Task { return s.proto.Undo(op) }
 
 func (s *Semaphore) acquire(caller context.Context, method string, n int, wait bool, opts []WaitOption) error {
 	l := coreOf(s)
@@ -126,7 +126,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 		return err
 	}
 	a := &taking{s: s}
-	a.Need, a.Crowded, a.sentinel = int64(n), s.asks, ErrNotAcquired
+	a.Need, a.Crowded, a.sentinel = int64(n), s.proto, ErrNotAcquired
 	return a.find(caller, l, l.id(), a, wait, opts)
 }
 
@@ -151,7 +151,7 @@ func (a *taking) look(ctx context.Context) found {
 		a.page = c.pages.Take(c.id)
 		a.op = a.page.Next()
 	}
-	r := a.s.asks.Acquire(a.op, a.Need, a.tells).Do(ctx, c.onceTimeout())
+	r := a.s.proto.Acquire(a.op, a.Need, a.tells).Do(ctx, c.onceTimeout())
 	a.unsure = a.unsure || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)

@@ -22,7 +22,7 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 		err = cfg.backoff.check()
 	}
 	l, names := newCore(c, protocol.HashFamily, name, cfg.lockConfig, err)
-	l.asks = protocol.NewSpin(&l.c.site, names, func(who int64, look int) time.Duration {
+	l.proto = protocol.NewSpin(&l.c.site, names, func(who int64, look int) time.Duration {
 		return cfg.backoff.pause(l.c.seed, who, look)
 	})
 	return &SpinLock{locker{l}}

@@ -129,9 +129,9 @@ func (c *Client) pingMasters(ctx context.Context, asLock bool) (masters []wire.M
 	if err != nil {
 		return nil, nil, err
 	}
-	var asks []func() (struct{}, error)
+	var pings []func() (struct{}, error)
 	for i, m := range masters {
-		asks = append(asks, func() (struct{}, error) {
+		pings = append(pings, func() (struct{}, error) {
 			if keys[i] == "" {
 				return struct{}{}, nil // none of its slots can have a lock with the prefix
 			}
@@ -142,7 +142,7 @@ func (c *Client) pingMasters(ctx context.Context, asLock bool) (masters []wire.M
 			return struct{}{}, err
 		})
 	}
-	for _, r := range wire.Together(c.wire, len(asks), asks) {
+	for _, r := range wire.Together(c.wire, len(pings), pings) {
 		failed = append(failed, r.Err)
 	}
 	if err := ctx.Err(); err != nil && slices.ContainsFunc(failed, func(e error) bool { return errors.Is(e, err) }) {

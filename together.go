@@ -17,17 +17,17 @@ import (
 // have to be taken one by one.
 func (r *round) together(ctx context.Context, wait bool) (done bool, err error) {
 	var cores []*core
-	var asks []*protocol.Lock
+	var proto []*protocol.Lock
 	for _, l := range r.m.members {
 		l, ok := l.(*Lock)
 		if !ok || l.argErr != nil {
 			return false, nil
 		}
-		p := l.asks.(*protocol.Lock)
-		if len(cores) > 0 && asks[0].Slot() != p.Slot() {
+		p := l.proto.(*protocol.Lock)
+		if len(cores) > 0 && proto[0].Slot() != p.Slot() {
 			return false, nil
 		}
-		cores, asks = append(cores, l.core), append(asks, p)
+		cores, proto = append(cores, l.core), append(proto, p)
 	}
 	c := cores[0].c
 	if len(cores) == 1 || !c.begin() {
@@ -61,7 +61,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		defer r.tell(attempts)
 		ctx = c.events.about(ctx, len(cores))
 	}
-	done, err = r.all(ctx, attempts, protocol.EnterAll(asks, id.ID, opts.lease), wait)
+	done, err = r.all(ctx, attempts, protocol.EnterAll(proto, id.ID, opts.lease), wait)
 	r.told = err
 	if err == nil && !done {
 		if !wait {
@@ -97,7 +97,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	asked, cancel := r.bound(ctx)
 	defer cancel()
 	first.looks()
-	if err := first.core.asks.Ready(asked); err != nil {
+	if err := first.core.proto.Ready(asked); err != nil {
 		first.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
 		first.Seen.settle(c.env.Clock.Now(), false)
 		return false, first.interrupted(ctx, err)
@@ -147,7 +147,7 @@ func unlockAll(ctx context.Context, leases []*Lease) error {
 	for i, l := range leases {
 		var slot any
 		if h, ok := l.of.(*hold); ok {
-			if p, ok := h.core.asks.(*protocol.Lock); ok {
+			if p, ok := h.core.proto.(*protocol.Lock); ok {
 				slot = p.Slot()
 			}
 		}
@@ -236,7 +236,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 func releaseAll(all []*departure) protocol.Request[[]protocol.Kept] {
 	var holds []protocol.Leaving
 	for _, d := range all {
-		holds = append(holds, protocol.Leaving{Lock: d.h.core.asks.(*protocol.Lock), ID: d.id, Late: d.buries})
+		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.buries})
 	}
 	return protocol.ReleaseAll(holds)
 }

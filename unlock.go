@@ -85,7 +85,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 			// The holder has left: there is no need to let the lease run out.
 			task := h.releaseLocked(d.id, 0)
 			if d.known { // whoever has adopted it waits to hear that
-				task = h.core.asks.Abandon(d.id, true)
+				task = h.core.proto.Abandon(d.id, true)
 			}
 			c.cleanUp(h.core.id(), task, c.now(), h.untilLocked(), nil)
 		}
@@ -125,9 +125,9 @@ func (d *departure) end() {
 // late copies, if there may be any.
 func (h *hold) releaseLocked(id string, n int) protocol.Task {
 	if n == 0 && h.buriesLocked() {
-		return h.core.asks.Abandon(id, true)
+		return h.core.proto.Abandon(id, true)
 	}
-	return h.core.asks.Release(id, n)
+	return h.core.proto.Release(id, n)
 }
 
 // buriesLocked reports whether the last release leaves a tombstone. If others may adopt the hold, it
@@ -175,15 +175,15 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
-	d.letOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.asks) != nil)
-	if protocol.Takes(h.core.asks) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
+	d.letOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.proto) != nil)
+	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
 		c.lines.Wake(h.core.id())
 	}
 	d.reconsider(r)
 	switch {
 	case r.Err != nil:
 		if d.known && !d.by { // an adoption of it may be given back
-			d.task = h.core.asks.Abandon(d.id, true)
+			d.task = h.core.proto.Abandon(d.id, true)
 		}
 		d.cleanUp(d.task)
 		return because(ErrUnconfirmed, unanswered(r.Err))
@@ -191,7 +191,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 		if d.known && !d.by && d.late {
 			// A late copy of the first acquire may come. Abandon cannot end the hold: its tombstone tells who
 			// has adopted it.
-			d.cleanUp(h.core.asks.Abandon(d.id, true))
+			d.cleanUp(h.core.proto.Abandon(d.id, true))
 		}
 		return nil
 	case r.Outcome == protocol.Adopted:
@@ -223,7 +223,7 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 	if !d.known || d.by || r.Err != nil || r.Outcome == protocol.Done {
 		return // Detach has said so itself
 	}
-	abandon := h.core.asks.Abandon(d.id, true)
+	abandon := h.core.proto.Abandon(d.id, true)
 	var unknown error
 	if r.Outcome, unknown = h.fate(r.Outcome); r.Outcome == protocol.Done {
 		*r = abandon.Do(c.wire.Context(), c.cfg.unlockTimeout)

@@ -21,7 +21,7 @@ func (a *attempt) Line() wait.Key {
 	case a.outer != nil:
 		key.ID = a.ID
 	case a.Aside && key.ID == "":
-		key.ID = strconv.Itoa(protocol.Takes(a.core.asks)) // those that need as many stand together
+		key.ID = strconv.Itoa(protocol.Takes(a.core.proto)) // those that need as many stand together
 	}
 	return key
 }
@@ -48,7 +48,7 @@ func (a *attempt) leftWith(lease *Lease) *wait.Left[sight] {
 		return nil
 	}
 	h := lease.of.(*hold)
-	if protocol.Takes(a.core.asks) > 0 {
+	if protocol.Takes(a.core.proto) > 0 {
 		return &wait.Left[sight]{
 			Beside: true, Permits: a.last.room, Until: a.last.until, Round: a.last.refused,
 			Seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
@@ -67,8 +67,8 @@ func (a *attempt) Sleeps(w *wait.Waiter[sight], poked bool) {
 		as = wait.StandBy{}
 	}
 	if a.Lines.Sleeps(w, poked && a.takes(), as) {
-		if asks := protocol.StandingOf(a.core.asks); asks != nil {
-			a.listenForTurns(w, asks)
+		if proto := protocol.StandingOf(a.core.proto); proto != nil {
+			a.listenForTurns(w, proto)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[s
 // writers wait until each of them comes, and those in front of it may wait for the writers.
 // The next look is for another hold.
 func (a *attempt) Withdraw() {
-	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.asks) != nil)) {
+	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.proto) != nil)) {
 		return
 	}
 	a.giveUp()
@@ -101,7 +101,7 @@ func (a *attempt) Withdraw() {
 
 // newID has the attempt ask for another hold.
 func (a *attempt) newID() {
-	a.HoldID = a.core.asks.NewID()
+	a.HoldID = a.core.proto.NewID()
 	a.Who = a.Number
 }
 
@@ -112,7 +112,7 @@ func (a *attempt) Begins(w *wait.Waiter[sight]) {
 	}
 }
 
-func (a *attempt) hearLock(notify func()) (end func()) { return a.core.asks.Listen(a.ID, notify) }
+func (a *attempt) hearLock(notify func()) (end func()) { return a.core.proto.Listen(a.ID, notify) }
 
 // Listen implements wait.Asker.
 func (a *attempt) Listen(w *wait.Waiter[sight]) {
@@ -120,7 +120,7 @@ func (a *attempt) Listen(w *wait.Waiter[sight]) {
 		a.start.listens, a.start.joins = false, false
 		a.observed.contends()
 	}
-	if a.last.rank != 0 && protocol.SuccessionOf(a.core.asks) != nil {
+	if a.last.rank != 0 && protocol.SuccessionOf(a.core.proto) != nil {
 		a.Lines.Stands(w, a.last.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
 	}
 	a.Hear(w, a.hearLock)
@@ -130,7 +130,7 @@ func (a *attempt) Listen(w *wait.Waiter[sight]) {
 }
 
 // Hears implements wait.Taker: those who run a function in this client tell those behind them that it has failed.
-func (a *attempt) Hears() bool { return protocol.Is[protocol.Sharing](a.core.asks) }
+func (a *attempt) Hears() bool { return protocol.Is[protocol.Sharing](a.core.proto) }
 
 // Failed implements wait.Taker.
 func (a *attempt) Failed(w *wait.Waiter[sight], began time.Time, err error) error {
@@ -149,7 +149,7 @@ func (a *attempt) Failed(w *wait.Waiter[sight], began time.Time, err error) erro
 
 // Hesitates implements wait.Taker.
 func (a *attempt) Hesitates(w *wait.Waiter[sight]) time.Duration {
-	return protocol.Hesitation(a.core.asks, a.Clashes, a.Lines.Crowded(w))
+	return protocol.Hesitation(a.core.proto, a.Clashes, a.Lines.Crowded(w))
 }
 
 func (a *attempt) looks() {
@@ -170,14 +170,14 @@ func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
 // mayStandBy reports whether a look may stand by, or end that: see internal/wait/passing.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
-	return protocol.StandingOf(l.asks) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
+	return protocol.StandingOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
 		a.Lines.HearsTurns(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
 // listenForTurns has the line of w listen for turns from now on.
-func (a *attempt) listenForTurns(w *wait.Waiter[sight], asks protocol.Standing) {
+func (a *attempt) listenForTurns(w *wait.Waiter[sight], proto protocol.Standing) {
 	c := a.core.c
-	a.Lines.HearTurns(w, asks.ListenForTurns(func(t protocol.Turn) {
+	a.Lines.HearTurns(w, proto.ListenForTurns(func(t protocol.Turn) {
 		c.lines.Turn(w, &t, c.now(), c.cfg.watchdogLease/3)
 	}))
 }
@@ -185,9 +185,9 @@ func (a *attempt) listenForTurns(w *wait.Waiter[sight], asks protocol.Standing) 
 // listenForMore has the line of w listen for permits that are added: one that needs more than
 // there are does not stand in the queue in Redis, and nobody else wakes it.
 func (a *attempt) listenForMore(w *wait.Waiter[sight]) {
-	if asks, is := a.core.asks.(protocol.Growing); is && !a.turn.more {
+	if proto, is := a.core.proto.(protocol.Growing); is && !a.turn.more {
 		lines := a.Lines
-		end := asks.ListenForMore(func() { lines.NewsFor(w) })
+		end := proto.ListenForMore(func() { lines.NewsFor(w) })
 		a.turn.more = end != nil
 		lines.HearTurns(w, end)
 	}
@@ -196,11 +196,11 @@ func (a *attempt) listenForMore(w *wait.Waiter[sight]) {
 // Pause implements wait.Asker.
 func (a *attempt) Pause(w *wait.Waiter[sight], look int, rest time.Duration, err error) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
-	if err == nil && a.Lines.Relieve(w, protocol.GlancedOf(l.asks), rest) {
+	if err == nil && a.Lines.Relieve(w, protocol.GlancedOf(l.proto), rest) {
 		return seam.FarAway
 	}
-	pause := min(cfg.longestPoll, protocol.LongestPause(l.asks, a.Number, look))
-	if protocol.KeepsPlace(l.asks) {
+	pause := min(cfg.longestPoll, protocol.LongestPause(l.proto, a.Number, look))
+	if protocol.KeepsPlace(l.proto) {
 		// Never later than a third. Waiters that came together do not look together.
 		pause = min(pause, cfg.waiterLease/3-a.jitter(look, cfg.waiterLease/12))
 	}
@@ -240,7 +240,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	}
 	if a.Placed { // it stands by
 		// The next release of another client must not grant it anything.
-		c.cleanUp(l.id(), l.asks.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
+		c.cleanUp(l.id(), l.proto.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
 		a.Placed = false
 	}
 	h := p.hold(l, a.owned, a.observed)

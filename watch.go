@@ -41,21 +41,21 @@ type view struct {
 
 func (l *core) watched() watch.Lock[sighting] {
 	return watch.Lock[sighting]{
-		Key: view{l.id(), l.asks.View()},
+		Key: view{l.id(), l.proto.View()},
 		Look: func(ctx context.Context) (sighting, error) {
 			// Unlike State it does not hold up Shutdown.
-			r := l.asks.Inspect().Do(ctx, l.c.cfg.commandTimeout)
+			r := l.proto.Inspect().Do(ctx, l.c.cfg.commandTimeout)
 			if r.Err != nil {
 				return sighting{}, r.Err
 			}
 			return sighting{l.stateOf(&r.Outcome), r.Outcome.Value}, nil
 		},
 		Listen: func(ctx context.Context, notify func()) (end func()) {
-			if l.asks.Ready(ctx) != nil {
+			if l.proto.Ready(ctx) != nil {
 				return nil
 			}
 			// Where each waiter has a channel of its own there may be none for others.
-			return l.asks.Listen("", notify)
+			return l.proto.Listen("", notify)
 		},
 		Changed: changed,
 		Rest: func(s *sighting) time.Duration {

@@ -147,7 +147,7 @@ func TestReentryThatReplicasDoNotKnowIsRenewedInTime(t *testing.T) {
 	if _, err := h.reentered(&kept, c.now(), acquireConfig{lease: c.cfg.watchdogLease}); err != nil {
 		t.Fatal(err)
 	}
-	for l.asks.(*granting).renewals.Load() == 0 {
+	for l.proto.(*granting).renewals.Load() == 0 {
 		if err := short.Err(); err != nil {
 			t.Fatalf("%v, and no renewal was sent", err)
 		}
