@@ -142,7 +142,7 @@ func asFailed(err error) error {
 	return err
 }
 
-// cutOff is what had ended the context of such a function when it returned. Unlock ends it too.
+// cutOff is what had ended the context of such a function when the function returned, before Unlock ended it.
 type cutOff struct {
 	lease  error // the end of the lease, which came first; nil: it did not
 	caller bool  // the end of the caller's context, which came first

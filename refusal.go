@@ -58,8 +58,8 @@ func (p permits) String() string {
 // wants notes what the asker itself needs: what it has seen may be from another.
 func (s *sight) wants(permits int64) { s.room.wanted = permits }
 
-// toldTo notes whom it is told, who wants so many permits: what was seen may be from another of its
-// client. advice is what to do if a hold of that client keeps it out, maybe one of several.
+// toldTo completes what was seen for the caller that gets the error: another waiter of its client may have seen it.
+// permits are what the caller wants; advice is what to do if a hold of its own client, maybe one of several, keeps it out.
 func (s *sight) toldTo(client string, permits int64, advice func(several bool) string) {
 	s.wants(permits)
 	s.own, s.advice = strings.HasPrefix(s.holder, client+":"), ""
@@ -132,10 +132,10 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 // is silent for part of a second.
 const recent = time.Second
 
-// settle decides about an unanswered look. A server that does not answer for protocol.GiveUpGrace
+// settle decides about an unanswered look. A server that has not answered for protocol.GiveUpGrace
 // counts as unreachable, unless its answer to the look before is recent. A look that was cut off
-// earlier says nothing, nor does an unanswered look if the give-up that followed was answered. If the
-// look before it has found out why there is no answer, that says more.
+// sooner proves nothing, nor does an unanswered look if the give-up after it was answered. An error
+// of the look before says more, and stays.
 func (s *sight) settle(now time.Time, answered bool) {
 	unknown := s.err == nil || errors.Is(s.err, ErrRefused) // before
 	silent := now.Sub(s.asked)

@@ -18,7 +18,7 @@ func (h *hold) release(ctx context.Context, l *Lease, called clock.Instant) erro
 // finish is what ends a hold instead of a release.
 type finish struct {
 	task func(id string, late bool) protocol.Task
-	// shows is for how long a copy of the task finds out that another has ended the hold.
+	// shows is for how long a copy of the task can tell that an earlier copy has ended the hold.
 	shows time.Duration
 }
 

@@ -158,10 +158,10 @@ func (t *Call[S]) Show() {
 	t.Asks.Shows(&t.Seen)
 }
 
-// stepsAside reports whether it has to leave its line, and to wait in another.
+// stepsAside reports whether the call has to leave its line, and to wait in another.
 func (t *Call[S]) stepsAside(w *Waiter[S]) bool { return t.Aside && w.line.key.ID == "" }
 
-// sleep sleeps. It returns an error if the wait is over, or what it was given meanwhile.
+// sleep returns an error if the wait is over, or the hold that the call was given meanwhile.
 func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake <-chan struct{}) (got *Left[S], err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // whatever else has happened
@@ -304,9 +304,8 @@ func (t *Call[S]) told(w *Waiter[S]) error {
 	return nil
 }
 
-// outlast is called by the head of a line after a look without an answer that began then. It
-// returns the pause before the next; or, with how long it was, that the outage is too long, which
-// it tells those behind it.
+// outlast is called by the head of a line after a look that began then and was not answered. It returns the pause before
+// the next look. If the outage is too long, it returns an error that says how long it was, and fails those behind it.
 func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.Duration, over error) {
 	if t.Failing.IsZero() {
 		t.Failing = began

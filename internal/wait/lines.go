@@ -229,10 +229,10 @@ type Left[S comparable] struct {
 	UpTo  int64 // those with a number up to that have what they waited for too
 }
 
-// leave takes a waiter out of the line. got is the hold with which it leaves; nil: none.
-// Those behind it count as refused in the round in which Redis refused it. It must have been refused itself: if the refusals that it only counts for
-// were handed on, newcomers would go first as long as the line has a waiter. With the last
-// waiter the subscription ends, at once or, if that got the lock, after a while.
+// leave takes a waiter out of the line. got is what it leaves with; nil: nothing. Those behind a reader count as refused
+// in the round in which Redis refused the reader itself. A round that the reader has from those before it is not handed on: newcomers
+// would go first as long as the line has a waiter. The subscription ends with the last waiter, at once or, if that got
+// the lock, after a while.
 func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	q.mu.Lock()
 	if w.place == nil { // it was given a hold
@@ -453,9 +453,8 @@ func (q *Lines[S]) ear(l *line[S]) (notify func()) {
 	}
 }
 
-// Fail tells all waiters that joined before the given time what w has found out: that
-// Redis has not answered since then, or that there is a result. Otherwise they would find
-// out one after the other.
+// Fail gives all waiters that joined before the given time the error that w has found: Redis has not
+// answered since then, or there is a result. Otherwise they would find that out one after the other.
 func (q *Lines[S]) Fail(w *Waiter[S], since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -144,12 +144,12 @@ func (q *Lines[S]) OthersBehind(w *Waiter[S]) bool {
 //   - A waiter that gets the lock by a look does not stand by any more, by the same script.
 //   - A waiter that looks while the message is under way finds its hold. It leaves the line
 //     with one lease, and does not take what it is given later.
-//   - A look that was refused after the message came knows better: that hold is over, and the
-//     waiter sleeps on. So does one of which two copies were sent, as the first may have had the
-//     grant and the second have been refused: no message names it.
-//   - A message for nobody who sleeps in line has the head look: the waiter may be about to
-//     join the line. If the message is lost with its connection, the head looks when it is
-//     subscribed again; and whatever happens to the message, a look or a glance comes in time.
+//   - If Redis refuses a later look than the message names, the granted hold has ended: the waiter
+//     drops the grant. A look of which two copies were sent has the number 0, which no message names:
+//     the first copy may have been granted, and the second refused.
+//   - If the waiter that a message names does not sleep in line, the head looks: that waiter may be
+//     about to join. If the message is lost with its connection, the head looks when it is subscribed
+//     again. Whatever happens to the message, a look or a glance comes in time.
 //   - A waiter whose client has died since it looked stands by for a moment only, and Redis does
 //     not grant it the lock if the connection of its client is closed.
 //
@@ -204,8 +204,8 @@ func (w *Waiter[S]) grantLocked(t *protocol.Turn) {
 	w.poke()
 }
 
-// InRow is how many releases in a row have granted a lock, with that of the hold with an id, as far
-// as is known.
+// InRow is how many releases in a row have granted a lock, including the one that began the hold with an id; 0: not
+// known.
 func (q *Lines[S]) InRow(key Key, id string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -26,19 +26,19 @@ import (
 //   - A copy of the release that comes late finds its hold gone, and grants nothing.
 //   - A waiter that is told too late, since the process was stopped, looks again.
 //
-// A waiter need not look when its subscription is confirmed while another of its client is in
-// front of it: it is told of nothing before that one has left the queue. When that one leaves,
-// the waiter knows whether it has heard everything since then: if a release that was sent after
-// the confirmation has granted the other one its hold. Otherwise it looks.
+// Redis wakes only the first waiter of a queue. So a waiter need not look when its subscription is
+// confirmed while another waiter of its client is in front of it. When the one in front leaves with a
+// hold that was granted by a release sent after the confirmation, nothing was missed. Otherwise the
+// waiter looks.
 
 // standing is the place of a waiter in Redis.
 type standing struct {
 	rank int64 // 0: not known
 	heir protocol.Heir
 
-	// subscribed is the serial number of the confirmation after which the waiter did not
-	// look, since another was in front of it; 0: it did. asked is that of the release that
-	// has granted it its hold; 0: none has.
+	// subscribed is the serial number of the confirmation after which the waiter did not look, since
+	// another was in front; 0: it looked. asked is the serial number of the release that granted this
+	// waiter its hold; 0: none did.
 	subscribed, asked int64
 }
 
@@ -119,9 +119,9 @@ func (q *Lines[S]) frontLocked(all *queue[S], asked int64) {
 	w.subscribed = 0
 }
 
-// Offer has a release name the first of the waiters for a lock that have a place in Redis, and gives
-// that what the release has granted it, unless it has left its line: then it knows, or abandons it. If
-// the release has no answer, the waiter finds out by itself. Without one, release is not called.
+// Offer calls release with the first waiter for a lock that has a place in Redis, and gives that waiter the hold that
+// the release has granted, unless the waiter has left its line: then it has the hold already, or abandons it. If the
+// release was not answered, the waiter looks. Without such a waiter, release is not called.
 func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released])) (r protocol.Result[protocol.Released], offered bool) {
 	w, to, asked := q.heir(lock)
 	if w == nil {

@@ -10,10 +10,10 @@ import (
 // room is what a waiter that was given permits of a semaphore has left there. Those behind
 // it in line enter beside it as far as the permits go, all at once.
 //
-// Why none of them sleeps while there is room for it: the next in line becomes the head. If
-// the room is enough for it, it looks. Otherwise it sleeps; but if there was news after the
-// look that found the room, such as a release, it looks too. All news wakes the head, and a
-// head that has yet to learn of the room does not sleep behind it after news.
+// Why no waiter sleeps while there is room for it: the next in line becomes the head. It looks if
+// the room is enough, or if there was news, such as a release, after the look that found the room.
+// Otherwise it sleeps until there is news. A new head that has not learned of the room yet looks too
+// if there was news since.
 type room struct {
 	timeline *clock.Timeline
 	until    clock.Instant // none of those that others hold expires before
@@ -70,9 +70,8 @@ func (q *Lines[S]) refused(w *Waiter[S]) {
 	w.room.looking = false
 }
 
-// serveLocked lets those behind one that has found what is no hold have it too. Those who look are no
-// more than there is room for. The first that is left is poked in any case: a wake-up is
-// never lost with a waiter that leaves.
+// serveLocked is called when a waiter leaves with something that is no hold: others have it too, or look for it, as
+// many as there is room for. The new head is poked in any case: a wake-up is never lost with a waiter that leaves.
 func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
 	for w := l.head(); w != nil && w.number <= got.UpTo; w = l.head() {
 		w.learns.served = true
