@@ -197,17 +197,9 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 			return proto.Finish(id, state, failureText(text), late)
 		}})
 	}
-	returned := false
-	defer func() {
-		if !returned {
-			_ = finish(protocol.Broken, "panic")
-		}
-	}()
-	inside, began := lease.Context(ctx), l.c.now()
-	err = fn(inside)
-	returned = true
+	began := l.c.now()
+	cut := lease.call(ctx, func(ctx context.Context) { err = fn(ctx) }, func() { _ = finish(protocol.Broken, "panic") })
 	run.End = run.Start.Add(l.c.now().Sub(began))
-	cut := cutOffOf(ctx, inside)
 	state, text := protocol.Succeeded, ""
 	if err != nil {
 		state, text = protocol.Errored, err.Error()

@@ -371,17 +371,22 @@ func (l *Lease) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 
 // under calls fn under the lease, and unlocks it.
 func (l *Lease) under(ctx context.Context, fn func(ctx context.Context) error) (cut cutOff, err, unlock error) {
+	cut = l.call(ctx, func(ctx context.Context) { err = fn(ctx) }, func() { _ = l.Unlock(ctx) })
+	return cut, err, l.Unlock(ctx)
+}
+
+// call calls fn with the context of the lease, and returns what had ended that. panicked is called if fn panics.
+func (l *Lease) call(ctx context.Context, fn func(ctx context.Context), panicked func()) cutOff {
 	returned := false
 	defer func() {
-		if !returned { // a panic
-			_ = l.Unlock(ctx)
+		if !returned {
+			panicked()
 		}
 	}()
 	inside := l.Context(ctx)
-	err = fn(inside)
+	fn(inside)
 	returned = true
-	cut = cutOffOf(ctx, inside)
-	return cut, err, l.Unlock(ctx)
+	return cutOffOf(ctx, inside)
 }
 
 // end is Unlock by a function that ends the lease.

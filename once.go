@@ -103,16 +103,7 @@ func (o *Once) Forget(ctx context.Context) (was bool, err error) {
 
 // run calls fn under a lease, and ends the lease.
 func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
-	returned := false
-	defer func() {
-		if !returned { // a panic
-			_ = lease.Unlock(ctx)
-		}
-	}()
-	inside := lease.Context(ctx)
-	result, err = fn(inside)
-	returned = true
-	cut := cutOffOf(ctx, inside)
+	cut := lease.call(ctx, func(ctx context.Context) { result, err = fn(ctx) }, func() { _ = lease.Unlock(ctx) })
 	if err == nil && len(result) > MaxResultLength {
 		err = coreOf(o).error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
