@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -101,8 +102,7 @@ func EachWaits(p Protocol) bool { return property(p, Queue.EachWaits) }
 
 // Listening reports whether the waiter with an id need not subscribe.
 func Listening(p Protocol, id string) bool {
-	q, can := p.(Queue)
-	return can && q.Listening(id)
+	return property(p, func(q Queue) bool { return q.Listening(id) })
 }
 
 // Sharing is a protocol of which one waiter finds out for all: what a look finds out, if it is not Granted, is true for
@@ -131,10 +131,8 @@ type Paced interface {
 
 // LongestPause bounds a waiter's pause.
 func LongestPause(p Protocol, who int64, turn int) time.Duration {
-	if s, can := p.(Paced); can {
-		return s.LongestPause(who, turn)
-	}
-	return math.MaxInt64
+	pause := property(p, func(s Paced) time.Duration { return s.LongestPause(who, turn) })
+	return cmp.Or(pause, math.MaxInt64)
 }
 
 // Hesitant is a protocol whose waiters do not look at once after a message.
@@ -146,10 +144,7 @@ type Hesitant interface {
 
 // Hesitation bounds the pause between a message and the look.
 func Hesitation(p Protocol, clashes int, crowd bool) time.Duration {
-	if h, can := p.(Hesitant); can {
-		return h.Hesitation(clashes, crowd)
-	}
-	return 0
+	return property(p, func(h Hesitant) time.Duration { return h.Hesitation(clashes, crowd) })
 }
 
 // Guarded is a protocol of which other clients may shorten a fixed lease in Redis,
