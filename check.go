@@ -114,7 +114,7 @@ func (r *checking) add(of any) error {
 		l = t.Writer.core
 	case *FairReadWriteLock:
 		l = t.Writer.core
-	case interface{ cored() *core }:
+	case hasCore:
 		l = t.cored()
 	default:
 		return invalid("Check: a %T, which is no type of this package", of)

@@ -104,7 +104,9 @@ func (l *core) begin(ctx context.Context, others ...error) error {
 	return err
 }
 
-// cored is the core of what embeds one.
+// hasCore are the types of this package, and those of the caller's that embed one.
+type hasCore interface{ cored() *core }
+
 func (l *core) cored() *core { return l }
 
 // named is what a type embeds whose core has methods that it has not.
@@ -115,7 +117,7 @@ func (n named) cored() *core { return n.one }
 // coreOf is the core of such a type; nil: there is none.
 func coreOf[T any, P interface {
 	*T
-	cored() *core
+	hasCore
 }](of P) *core {
 	if of == nil {
 		return nil
@@ -172,14 +174,6 @@ func options[O callOption](l *core, a *acquireConfig, opts []O) error {
 	}
 	if protocol.Margin(l.proto) > 0 && l.validity(a.lease) <= 0 {
 		return invalid("WithLease(%v): too short for the uncertainty of the clocks", a.lease)
-	}
-	return nil
-}
-
-// checkOptions reports why the lock refuses options of an acquire. It reads them into a.
-func (l *core) checkOptions(a *acquireConfig, opts []AcquireOption) error {
-	if err := options(l, a, opts); err != nil {
-		return l.error(err)
 	}
 	return nil
 }

@@ -91,10 +91,8 @@ type separate struct {
 
 // add adds a lock. Otherwise it says why it cannot be held beside the others.
 func (s separate) add(l Locker) error {
-	if l, ok := l.(interface {
-		check(context.Context, ...error) error
-	}); ok {
-		if err := l.check(context.Background()); err != nil {
+	if own, ok := l.(hasCore); ok {
+		if err := own.cored().check(context.Background()); err != nil {
 			return fmt.Errorf("rlock: NewMultiLock: %w", err)
 		}
 	}
@@ -135,40 +133,34 @@ func WithRound(d time.Duration) MultiLockOption {
 // as that can be told, and which Client's they are, by age: a program makes its
 // Clients in the same order in all of its processes.
 func place(l Locker) []string {
-	if l, ok := l.(interface{ place() []string }); ok {
-		return l.place()
+	own, ok := l.(hasCore)
+	if !ok {
+		return nil
 	}
-	return nil
-}
-
-func (l *core) place() []string {
-	where := ""
-	switch rdb := l.c.wire.Redis().(type) {
+	where, of := "", own.cored()
+	switch rdb := of.c.wire.Redis().(type) {
 	case *redis.Client:
 		where = fmt.Sprint(rdb.Options().Addr, "/", rdb.Options().DB)
 	case *redis.ClusterClient:
 		where = fmt.Sprint(slices.Sorted(slices.Values(rdb.Options().Addrs)))
 	}
-	return []string{where, l.family, fmt.Sprintf("%019d", l.c.serial)}
+	return []string{where, of.family, fmt.Sprintf("%019d", of.c.serial)}
 }
 
 // identity is equal for Lockers that are the same lock, or keep each other out.
 func identity(l Locker) any {
-	if l, ok := l.(interface{ identity() any }); ok {
-		return l.identity()
+	own, ok := l.(hasCore)
+	if !ok {
+		return l
 	}
-	return l
-}
-
-func (l *core) identity() any {
-	id := l.id()
+	id := own.cored().id()
 	if protocol.Excludes(id.Family) {
 		id.Family = protocol.HashFamily
 	}
 	return struct {
 		c  *Client
 		id protocol.LockID
-	}{l.c, id}
+	}{own.cored().c, id}
 }
 
 // Name is the names of the members in the given order.

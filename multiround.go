@@ -80,12 +80,10 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 	}
 	var read acquireConfig
 	for _, l := range m.members {
-		if l, ok := l.(interface {
-			checkOptions(a *acquireConfig, opts []AcquireOption) error
-		}); ok {
+		if l, ok := l.(hasCore); ok {
 			read = acquireConfig{}
-			if err := l.checkOptions(&read, r.opts); err != nil {
-				return nil, m.error(err) // before anything is sent
+			if err := options(l.cored(), &read, r.opts); err != nil {
+				return nil, m.error(l.cored().error(err)) // before anything is sent
 			}
 		}
 	}

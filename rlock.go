@@ -128,6 +128,6 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, opts 
 
 func init() {
 	seam.Waiters = func(lock any) int {
-		return lock.(interface{ cored() *core }).cored().waiters()
+		return lock.(hasCore).cored().waiters()
 	}
 }
