@@ -138,8 +138,12 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 	caller, q.observed = l.observe(caller, int(q.Need))
 	ctx, cancel := o.within(caller)
 	defer cancel()
-	if err = q.run(caller, ctx); err != nil {
-		err = l.error(err)
+	if err = q.ask(ctx); err != nil {
+		answered, now := q.seeker.giveUp(), c.env.Clock.Now()
+		q.Seen.settle(now, answered)
+		q.Seen.wants(q.Need)
+		// caller may have no end that ctx has.
+		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Seen, now))
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
 	return err
@@ -213,20 +217,7 @@ type found struct {
 	last   error // see protocol.Result
 }
 
-// run waits until there is what the inquiry asks for. caller is the context of the call,
-// which may have no end that ctx, of its own making, has.
-func (q *inquiry) run(caller, ctx context.Context) error {
-	err := q.ask(ctx)
-	if err == nil {
-		return nil
-	}
-	answered := q.seeker.giveUp()
-	now := q.c.env.Clock.Now()
-	q.Seen.settle(now, answered)
-	q.Seen.wants(q.Need)
-	return interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Seen, now)
-}
-
+// ask waits until there is what the inquiry asks for.
 func (q *inquiry) ask(ctx context.Context) error {
 	c := q.c
 	if err := ctx.Err(); err != nil {

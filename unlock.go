@@ -141,16 +141,11 @@ func (d *departure) send(ctx context.Context, limit time.Time) error {
 	sent := d.h.core.c.now()
 	r := d.sendTo(ctx, limit)
 	d.took = d.h.core.c.now().Sub(sent)
-	return d.result(&r)
-}
-
-// result returns what the answer to the task means for the caller.
-func (d *departure) result(r *protocol.Result[protocol.Kept]) error {
 	if d.rest > 0 {
-		return d.h.partlyReleased(r)
+		return d.h.partlyReleased(&r)
 	}
 	r.Unsure = r.Unsure || d.unsure
-	return d.released(r)
+	return d.released(&r)
 }
 
 // partlyReleased is the result of a release that lowers the count in Redis to the number

@@ -39,11 +39,6 @@ func (a *attempt) Look(ctx context.Context) (left *wait.Left[sight], rest time.D
 // takesAway notes the lease that the attempt has got, and returns how it leaves its line; nil: it has none.
 func (a *attempt) takesAway(lease *Lease) *wait.Left[sight] {
 	a.lease = lease
-	return a.leftWith(lease)
-}
-
-// leftWith is how a waiter leaves its line with a lease; nil: it has none.
-func (a *attempt) leftWith(lease *Lease) *wait.Left[sight] {
 	if lease == nil {
 		return nil
 	}
