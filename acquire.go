@@ -72,14 +72,11 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	a.c, a.last.refused = c, protocol.NoRound
 	a.Lines, a.Asks, a.Need, a.Longest = c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
 	a.Crowded, _ = l.proto.(protocol.Crowded)
-	if err := options(l, &a.opts, opts); err != nil {
-		return nil, l.error(err)
-	}
-	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, l.opts.priority, a.opts.value, protocol.NoRound
-	if !c.begin() {
-		return nil, l.error(ErrClosed)
+	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
+		return nil, err
 	}
 	defer c.end()
+	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, l.opts.priority, a.opts.value, protocol.NoRound
 
 	a.start.came = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, protocol.Takes(l.proto))

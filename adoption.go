@@ -109,11 +109,8 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 		return nil, err
 	}
 	a := &adopting{core: l, proto: proto, old: of.id, token: of.token}
-	if err := options(l, &a.opts, opts); err != nil {
-		return nil, l.error(err)
-	}
-	if !c.begin() {
-		return nil, l.error(ErrClosed)
+	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
+		return nil, err
 	}
 	defer c.end()
 	if ctx.Err() != nil {

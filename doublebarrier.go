@@ -37,11 +37,9 @@ func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Leas
 // errors are those of a [CountDownLatch], or ErrInvalidArgument for another's lease.
 func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
 	l := coreOf(b)
-	if err := l.check(ctx); err != nil {
+	_, err := waitOptions(opts)
+	if err := l.check(ctx, err); err != nil {
 		return err
-	}
-	if _, err := waitOptions(opts); err != nil {
-		return l.error(err)
 	}
 	if lease.none() {
 		return l.error(ErrNotHeld)

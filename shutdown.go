@@ -101,25 +101,19 @@ func unreleased(left []timers.Task) string {
 	var names []string
 	for _, d := range left {
 		if h, ok := d.(*hold); ok {
-			names = append(names, h.lockName())
+			names = append(names, fmt.Sprintf("%.100q", h.lockName()))
 		}
 	}
 	var what []string
-	if n := len(names); n > 0 {
+	count := len(names)
+	if count > 0 {
 		slices.Sort(names)
-		text := fmt.Sprintf("still held, until their leases run out: %d (", n)
-		for i, name := range names[:min(n, unreleasedNames)] {
-			if i > 0 {
-				text += ", "
-			}
-			text += fmt.Sprintf("%.100q", name)
+		if count > unreleasedNames {
+			names = append(names[:unreleasedNames], "...")
 		}
-		if n > unreleasedNames {
-			text += ", ..."
-		}
-		what = append(what, text+")")
+		what = append(what, fmt.Sprintf("still held, until their leases run out: %d (%s)", count, strings.Join(names, ", ")))
 	}
-	if n := len(left) - len(names); n > 0 {
+	if n := len(left) - count; n > 0 {
 		what = append(what, fmt.Sprintf("releases that Redis has not confirmed: %d", n))
 	}
 	if len(what) == 0 {
