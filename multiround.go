@@ -175,18 +175,12 @@ func (r *round) take(ctx context.Context, wait bool) error {
 // inOrder takes one member after the other, and holds them while it waits for the next,
 // until the round is over.
 func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
+	if !wait {
+		_, err := r.tryOthers(ctx, holding, -1)
+		return err
+	}
 	var limit time.Time // of this round, once something is held
 	for i, l := range r.m.members {
-		if !wait {
-			lease, err := l.TryLock(r.below(ctx), r.tries...)
-			if err != nil {
-				return err
-			}
-			if err := r.add(holding, l, lease); err != nil {
-				return err
-			}
-			continue
-		}
 		end := earlier(r.end, limit)
 		opts := r.until(end)
 		if !limit.IsZero() && end.Equal(limit) {
@@ -224,26 +218,32 @@ func (r *round) around(ctx, holding context.Context) error {
 	if err := r.add(holding, r.m.members[first], lease); err != nil {
 		return err
 	}
+	failed, err := r.tryOthers(ctx, holding, first)
+	if err == nil || ctx.Err() != nil || !errors.Is(err, ErrNotAcquired) && !worthRepeating(err) {
+		return err
+	}
+	r.blocked = failed
+	if r.left--; r.left == 0 {
+		r.blocked = -1
+	}
+	return errAgain
+}
+
+// tryOthers takes all members but one if they are free. It returns the first that is not, and why.
+func (r *round) tryOthers(ctx, holding context.Context, but int) (failed int, err error) {
 	for i, l := range r.m.members {
-		if i == first {
+		if i == but {
 			continue
 		}
 		lease, err := l.TryLock(r.below(ctx), r.tries...)
-		if err != nil {
-			if ctx.Err() != nil || !errors.Is(err, ErrNotAcquired) && !worthRepeating(err) {
-				return err
-			}
-			r.blocked = i
-			if r.left--; r.left == 0 {
-				r.blocked = -1
-			}
-			return errAgain
+		if err == nil {
+			err = r.add(holding, l, lease)
 		}
-		if err := r.add(holding, l, lease); err != nil {
-			return err
+		if err != nil {
+			return i, err
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // until is the options of a member's Lock that ends at a time, if there is one.
