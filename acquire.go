@@ -32,7 +32,7 @@ type attempt struct {
 		came    time.Time // when the call began
 	}
 	turn struct { // what is given to those who wait
-		inRow  int // see seldom
+		inRow  int // see rare
 		stands wait.StandBy
 		more   bool // it listens for permits that are added
 	}
@@ -331,13 +331,13 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	}
 	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
 	if n := r.Outcome.Reserved; n > 0 {
-		h.seldom = &seldom{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.opts.handOverBounds().within)}}
+		h.rare = &rare{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.opts.handOverBounds().within)}}
 	}
 	if a.turn.inRow > 0 {
-		h.seldomLocked().inRow = a.turn.inRow
+		h.rareLocked().inRow = a.turn.inRow
 	}
 	if a.observed != nil {
-		h.seldomLocked().observed = a.observed
+		h.rareLocked().observed = a.observed
 	}
 	a.Granted = false
 	return h.begin(sent, since, a.opts), nil

@@ -270,7 +270,7 @@ func (a *adopting) accept(sent clock.Instant) (*Lease, error) {
 	// find that hold no more: so nothing can bring this one back.
 	h := &hold{core: l, number: a.id.Number, token: a.token}
 	if a.observed != nil {
-		h.seldomLocked().observed = a.observed
+		h.rareLocked().observed = a.observed
 	}
 	return h.begin(sent, sent, a.opts), nil
 }

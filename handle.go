@@ -84,11 +84,11 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 		defer h.unlock()
 		return l.err
 	}
-	k, _ := h.seldomLocked().known.(*known)
+	k, _ := h.rareLocked().known.(*known)
 	if k == nil {
 		k = &known{periodic: periodic{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}}
 		h.known, h.renew, h.missed = k, k.renewLocked, k.missedLocked
-		h.seldom.addLocked(k)
+		h.rare.addLocked(k)
 		h.batch = nil
 		c.watchdog.Hurry(&h.Entry)
 	}

@@ -42,7 +42,7 @@ type pass struct {
 	number int64 // of the id
 	unsure bool
 
-	inRow int // see seldom
+	inRow int // see rare
 
 	deadline, expires, renewAt, asked clock.Instant
 }
@@ -82,7 +82,7 @@ func (p *pass) hold(l *core, by *owned, o *observed) *hold {
 	return &hold{
 		core: l, owned: by, number: p.number, token: p.token, unsure: p.unsure,
 		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
-		seldom: &seldom{asked: p.asked, batch: p.batch, inRow: p.inRow, observed: o},
+		rare: &rare{asked: p.asked, batch: p.batch, inRow: p.inRow, observed: o},
 	}
 }
 

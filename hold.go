@@ -39,7 +39,7 @@ type hold struct {
 	lent     bool // its id is also that of a hold of the other side
 	unsure   bool // copies of the first acquire may be under way
 	closing  bool // the client shuts down: the leases have ended with ErrClosed
-	*seldom       // nil: none of it was needed yet; see seldomLocked
+	*rare         // nil: none of it was needed yet; see rareLocked
 
 	first Lease // most holds have no other
 }
@@ -100,8 +100,8 @@ func (b *batch) next() int64 {
 	return b.last - b.tokens
 }
 
-// seldom is what most holds never need.
-type seldom struct {
+// rare is the state that few holds ever need.
+type rare struct {
 	cause   error         // why it is over
 	failure error         // of the latest renewal since the last that was confirmed
 	asked   clock.Instant // when the latest requested lease may run out, answered or not
@@ -123,11 +123,11 @@ type seldom struct {
 	observed *observed // the acquire that began it; see hold.observed
 }
 
-func (h *hold) seldomLocked() *seldom {
-	if h.seldom == nil {
-		h.seldom = &seldom{}
+func (h *hold) rareLocked() *rare {
+	if h.rare == nil {
+		h.rare = &rare{}
 	}
-	return h.seldom
+	return h.rare
 }
 
 func (h *hold) causeLocked() error {
@@ -139,7 +139,7 @@ func (h *hold) causeLocked() error {
 
 // failureLocked is the error of the latest renewal since the last that was confirmed.
 func (h *hold) failureLocked() error {
-	if h.seldom == nil {
+	if h.rare == nil {
 		return nil
 	}
 	return h.failure
@@ -162,10 +162,10 @@ func (h *hold) ops() *oplock.Lock {
 	return &h.own
 }
 
-func (h *hold) handsOver() bool { return h.seldom != nil && h.batch != nil }
+func (h *hold) handsOver() bool { return h.rare != nil && h.batch != nil }
 
 // isKnownLocked reports whether others know the handle of the hold, and may adopt it: see handle.go.
-func (h *hold) isKnownLocked() bool { return h.seldom != nil && h.known != nil }
+func (h *hold) isKnownLocked() bool { return h.rare != nil && h.known != nil }
 
 // begin puts a new hold into service, which was granted at since. Its lease counts from sent, when
 // the request was sent.
@@ -208,7 +208,7 @@ func (h *hold) noteAsked(lease time.Duration) (sent clock.Instant) {
 	h.lock()
 	defer h.unlock()
 	sent = h.core.c.now()
-	s := h.seldomLocked()
+	s := h.rareLocked()
 	s.asked = max(s.asked, sent.Add(lease+h.core.c.cfg.commandTimeout))
 	return sent
 }
@@ -224,7 +224,7 @@ func (h *hold) confirmLocked(sent clock.Instant, lease time.Duration) {
 	}
 	h.renewAt = sent.Add(h.core.c.cfg.watchdogLease / 3)
 	h.attempts = 0
-	if h.seldom != nil {
+	if h.rare != nil {
 		h.failure = nil
 	}
 	h.guardLocked(lease)
@@ -241,12 +241,12 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 	}
 	switch {
 	case r.Err != nil:
-		h.seldomLocked().miscounted = true
+		h.rareLocked().miscounted = true
 		return nil, r.Err
 	case h.state != held:
 		return nil, h.causeLocked()
 	case r.TooFew != nil:
-		h.seldomLocked().miscounted = true
+		h.rareLocked().miscounted = true
 		return nil, confirmed(r, ErrNotAcquired)
 	}
 	lease := &Lease{of: h, since: sent, renewed: !a.hasLease}
@@ -406,7 +406,7 @@ func mayBeLeft(cause error) bool {
 func (h *hold) untilLocked() clock.Instant {
 	until := h.core.c.now()
 	until = max(until, h.expires)
-	if h.seldom != nil {
+	if h.rare != nil {
 		until = max(until, h.asked)
 	}
 	return until.Add(protocol.TombstoneTTL)
@@ -416,13 +416,13 @@ func (h *hold) untilLocked() clock.Instant {
 func (h *hold) endLocked(s state, cause error) {
 	h.state = s
 	if s == over {
-		h.seldomLocked().cause = cause
+		h.rareLocked().cause = cause
 	}
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
 	h.core.c.watchdog.forget(&h.Entry)
-	if h.seldom != nil {
+	if h.rare != nil {
 		for _, e := range h.extras {
 			e.overLocked()
 		}

@@ -31,7 +31,7 @@ type extra interface {
 
 // addLocked gives the hold an extra. What the watchdog sends for it has its place in the list as Kind, from 1; that
 // of a renewal is 0.
-func (s *seldom) addLocked(e extra) { s.extras = append(s.extras, e) }
+func (s *rare) addLocked(e extra) { s.extras = append(s.extras, e) }
 
 // periodic is what extras have in common: the watchdog asks Redis about the hold again and again, and at once when
 // there may have been a message.
@@ -100,7 +100,7 @@ func (h *hold) nextLocked() clock.Instant {
 			next = m
 		}
 	}
-	if h.seldom != nil {
+	if h.rare != nil {
 		for _, e := range h.extras {
 			if at := e.nextLocked(); !at.IsZero() && at.Before(next) {
 				next = at
@@ -127,7 +127,7 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 		}
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
-	} else if h.seldom != nil {
+	} else if h.rare != nil {
 		for i, e := range h.extras {
 			if at := e.nextLocked(); !at.IsZero() && !at.After(now.Add(slack)) {
 				do = timers.Do{Task: e.dueLocked(now), Kind: uint8(i + 1)}
@@ -182,14 +182,14 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 
 // missedLocked is called when a request has not found the hold.
 func (h *hold) missedLocked(now clock.Instant, k protocol.Kept) {
-	if h.seldom == nil || h.missed == nil || !h.missed(now, k) {
+	if h.rare == nil || h.missed == nil || !h.missed(now, k) {
 		h.loseLocked(now, absence(k))
 	}
 }
 
 // renewalLocked is the request to renew the hold; with a lease of 0, to look.
 func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
-	if h.seldom != nil && h.renew != nil {
+	if h.rare != nil && h.renew != nil {
 		return h.renew(lease)
 	}
 	return h.core.proto.Renew(h.id(), lease)
@@ -212,7 +212,7 @@ func (h *hold) guardLocked(lease time.Duration) {
 	if lease <= h.core.c.cfg.watchdogLease || !protocol.Is[protocol.Guarded](h.core.proto) {
 		return
 	}
-	s := h.seldomLocked()
+	s := h.rareLocked()
 	if s.guarded == nil {
 		s.guarded = &guarded{periodic{h: h}}
 		s.addLocked(s.guarded)
@@ -234,10 +234,10 @@ func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
 
 // doubtLocked logs that a hold goes on which may have been lost before, once until that is known.
 func (h *hold) doubtLocked(doubt error) {
-	if was := h.seldom != nil && h.doubted; was == (doubt != nil) {
+	if was := h.rare != nil && h.doubted; was == (doubt != nil) {
 		return
 	}
-	h.seldomLocked().doubted = doubt != nil
+	h.rareLocked().doubted = doubt != nil
 	if doubt != nil {
 		c := h.core.c
 		c.events.Later(func() {
@@ -250,7 +250,7 @@ func (h *hold) doubtLocked(doubt error) {
 // holds, that a node does not answer; other failures are logged here.
 func (h *hold) retryLocked(now clock.Instant, err error, logged bool) {
 	logged = logged && h.failureLocked() == nil
-	h.seldomLocked().failure = err
+	h.rareLocked().failure = err
 	c, retry := h.core.c, h.core.retryAfter()
 	pause := min(retry, time.Duration(h.attempts)*retry/8)
 	// Renewals of very many holds that failed together are not repeated together.
@@ -299,10 +299,10 @@ func (h *hold) askNow() {
 
 // observed is nil if there is no Observer. It does not change once the hold is in service.
 func (h *hold) observed() *observed {
-	if h.core.c.events.observer == nil || h.seldom == nil {
+	if h.core.c.events.observer == nil || h.rare == nil {
 		return nil
 	}
-	return h.seldom.observed
+	return h.rare.observed
 }
 
 // event is what is known of a hold. entry is that of a lease that it is about, or 0.
@@ -404,7 +404,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	if l.err != nil {
 		return h.error(l.err)
 	}
-	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteAsked has made h.seldom
+	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteAsked has made h.rare
 	h.confirmLocked(sent, d)
 	if d < c.cfg.watchdogLease {
 		// A short extension does not put off the next renewal.

@@ -98,8 +98,8 @@ func (h *hold) listen(l *Lease) {
 		return
 	}
 	e := &hears{periodic{h: h}}
-	h.seldomLocked().hears = e
-	h.seldom.addLocked(e)
+	h.rareLocked().hears = e
+	h.rare.addLocked(e)
 	h.unlock()
 	// It looks even if the subscription fails, and again when it is confirmed.
 	e.looksNow()
@@ -119,7 +119,7 @@ func (h *hold) listen(l *Lease) {
 
 // hearsLocked is how the hold hears of requests; nil: it does not.
 func (h *hold) hearsLocked() *hears {
-	if h.seldom == nil {
+	if h.rare == nil {
 		return nil
 	}
 	e, _ := h.hears.(*hears)

@@ -105,7 +105,7 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 // departureLocked returns a departure with a copy of what it needs of the hold.
 func (h *hold) departureLocked() departure {
 	d := departure{h: h, id: h.id(), buries: h.buriesLocked(), known: h.isKnownLocked(), late: h.unsure}
-	if h.seldom != nil {
+	if h.rare != nil {
 		d.batch, d.inRow = h.batch, h.inRow
 	}
 	return d
@@ -155,7 +155,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 	switch {
 	case r.Err != nil:
 		h.lock()
-		h.seldomLocked().miscounted = true
+		h.rareLocked().miscounted = true
 		h.unlock()
 		return unanswered(r.Err)
 	case r.Outcome == protocol.Done:
