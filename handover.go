@@ -15,7 +15,7 @@ import (
 // order among clients is promised, Redis says who comes next.
 //
 // Why no two owners hold the lock:
-//   - The lease of the owner before has ended when the next one is told (see depart).
+//   - The lease of the owner before has ended when the next one is told (see beginUnlock).
 //   - The next one's deadline is the same: nothing in Redis has changed, so that what
 //     Redis promised is all there is. It is renewed like any other hold. A lease that Extend or
 //     a re-entry has made longer than its own would be is not handed over, nor one that they may
@@ -50,7 +50,7 @@ type pass struct {
 // passOn hands the hold to the first waiter of the client, if there is one that sleeps,
 // after its last lease has ended. It reports whether it did; otherwise the hold has to be
 // released.
-func (d *departure) passOn() bool {
+func (d *unlocking) passOn() bool {
 	h, c := d.h, d.h.core.c
 	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || !d.alone || c.isClosing() {
 		return false
@@ -89,7 +89,7 @@ func (p *pass) hold(l *core, by *owned, o *observed) *hold {
 // letOthers makes this client let the waiters of others go first, if others listen: after a batch,
 // or after each release if those who hear of it rush for the lock. They get time for a message and
 // a request, which take about as long as the release.
-func (d *departure) letOthers(heard int, rush bool) {
+func (d *unlocking) letOthers(heard int, rush bool) {
 	h, c := d.h, d.h.core.c
 	key := h.core.line("")
 	others := c.lines.Heard(key, heard, rush)
@@ -109,7 +109,7 @@ func (d *departure) letOthers(heard int, rush bool) {
 
 // sendTo sends the release. The last one of a hold names the first waiter of this client, if Redis
 // keeps their order: see wait.Lines.Offer.
-func (d *departure) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
+func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
 	if d.rest > 0 || d.h.unsure || d.by {
 		return d.task.Do(ctx, untilOrSoon(limit))

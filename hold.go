@@ -15,7 +15,7 @@ import (
 // however often the owner has entered. Each entry is a Lease.
 //
 // It ends in one of two ways, and each ends its leases first: the last Unlock
-// (before the release is sent; see departure), or a loss (at the deadline, or when
+// (before the release is sent; see unlocking), or a loss (at the deadline, or when
 // Redis says so). What has ended never comes back. Shutdown ends the leases, but not
 // the hold: it is renewed until its owner has unlocked it.
 type hold struct {

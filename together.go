@@ -180,9 +180,9 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 	limit := time.Now().Add(c.cfg.unlockTimeout)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	var last []*departure
+	var last []*unlocking
 	var who []int // the indexes of their leases
-	alone := func(i int, d *departure) {
+	alone := func(i int, d *unlocking) {
 		wg.Go(func() {
 			err := d.send(c.events.about(ctx, d.h.core), limit)
 			d.end()
@@ -200,7 +200,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
 			continue
 		}
-		d := h.depart(l, called, true)
+		d := h.beginUnlock(l, called, true)
 		if d.task == nil || d.rest > 0 {
 			alone(i, &d)
 		} else {
@@ -233,7 +233,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 }
 
 // releaseAll is the last release of several holds of Locks, of one Client and slot.
-func releaseAll(all []*departure) protocol.Request[[]protocol.Kept] {
+func releaseAll(all []*unlocking) protocol.Request[[]protocol.Kept] {
 	var holds []protocol.Leaving
 	for _, d := range all {
 		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.buries})

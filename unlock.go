@@ -37,7 +37,7 @@ func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *fi
 	// Wait for other operations at this hold: a re-entry that is under way must not find
 	// the count that this release is about to set.
 	alone := h.ops().TakeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
-	d := h.depart(l, called, alone)
+	d := h.beginUnlock(l, called, alone)
 	defer d.end()
 	if by != nil && d.task != nil && d.rest == 0 {
 		d.task, d.shows, d.by = by.task(d.id, h.unsure), by.shows, true
@@ -49,8 +49,8 @@ func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *fi
 	return d.send(h.core.c.events.about(ctx, h.core), limit)
 }
 
-// departure is the Unlock of one lease of a hold.
-type departure struct {
+// unlocking is the Unlock of one lease of a hold.
+type unlocking struct {
 	h      *hold
 	id     string        // of h: made once for all that tell it
 	alone  bool          // no other operation is under way at the hold
@@ -69,14 +69,14 @@ type departure struct {
 	late   bool          // copies of its first acquire may come
 }
 
-// depart ends a lease of the hold, in this process.
-func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
+// beginUnlock ends a lease of the hold, in this process.
+func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking {
 	c := h.core.c
 	h.lock()
 	defer h.unlock()
 	h.checkLocked(called)
 	h.closeLocked(l)
-	d := h.departureLocked()
+	d := h.unlockingLocked()
 	d.alone, d.rest = alone, int(h.open)
 	switch {
 	case h.state != held:
@@ -102,9 +102,9 @@ func (h *hold) depart(l *Lease, called clock.Instant, alone bool) departure {
 	return d
 }
 
-// departureLocked returns a departure with a copy of what it needs of the hold.
-func (h *hold) departureLocked() departure {
-	d := departure{h: h, id: h.id(), buries: h.buriesLocked(), known: h.isKnownLocked(), late: h.unsure}
+// unlockingLocked returns an unlocking with a copy of what it needs of the hold.
+func (h *hold) unlockingLocked() unlocking {
+	d := unlocking{h: h, id: h.id(), buries: h.buriesLocked(), known: h.isKnownLocked(), late: h.unsure}
 	if h.rare != nil {
 		d.batch, d.inRow = h.batch, h.inRow
 	}
@@ -112,7 +112,7 @@ func (h *hold) departureLocked() departure {
 }
 
 // end admits other operations at the hold.
-func (d *departure) end() {
+func (d *unlocking) end() {
 	if d.rest == 0 && (d.alone || d.task != nil) {
 		d.h.owned.clear(d.h)
 	}
@@ -134,7 +134,7 @@ func (h *hold) releaseLocked(id string, n int) protocol.Task {
 // leaves none: a tombstone would hide that somebody has adopted it. See released.
 func (h *hold) buriesLocked() bool { return h.unsure && !h.isKnownLocked() }
 
-func (d *departure) send(ctx context.Context, limit time.Time) error {
+func (d *unlocking) send(ctx context.Context, limit time.Time) error {
 	if d.task == nil {
 		return d.err
 	}
@@ -168,7 +168,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 }
 
 // released is the result of the release of the last lease, which frees the lock.
-func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
+func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
 	d.letOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.proto) != nil)
 	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
@@ -213,7 +213,7 @@ func (d *departure) released(r *protocol.Result[protocol.Kept]) error {
 
 // reconsider finds out what has become of a hold that its release has not found, and has it noted in
 // Redis that the holder has left: see leftLocked.
-func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
+func (d *unlocking) reconsider(r *protocol.Result[protocol.Kept]) {
 	h, c := d.h, d.h.core.c
 	if !d.known || d.by || r.Err != nil || r.Outcome == protocol.Done {
 		return // Detach has said so itself
@@ -231,7 +231,7 @@ func (d *departure) reconsider(r *protocol.Result[protocol.Kept]) {
 }
 
 // cleanUp has a task repeated in the background, as long as the hold may be there.
-func (d *departure) cleanUp(t protocol.Task) {
+func (d *unlocking) cleanUp(t protocol.Task) {
 	h, c := d.h, d.h.core.c
 	h.lock()
 	until := h.untilLocked()

@@ -242,7 +242,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	if why == nil {
 		return h.serve(c.now(), true), nil
 	}
-	d := h.departureLocked() // nobody else knows the hold
+	d := h.unlockingLocked() // nobody else knows the hold
 	d.alone = true
 	d.task = h.releaseLocked(d.id, 0)
 	if !d.passOn() {
