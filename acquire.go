@@ -415,7 +415,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 			case clock.ByClosing:
 				return nil, ErrClosed
 			}
-			c.stopOf("woken", a.Number)
+			c.env.StopOf("woken", a.Number)
 			lease, rest, err = a.try(ctx)
 		}
 	}

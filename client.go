@@ -196,13 +196,6 @@ func (c *Client) numberOf(id string) int64 {
 	return n
 }
 
-// stopOf is Stop of seam.Env for one of many who may be at a point in the same instant.
-func (c *Client) stopOf(point string, who int64) {
-	if c.env.Gate != nil {
-		c.env.Stop(point + " " + strconv.FormatInt(who, 10))
-	}
-}
-
 func (c *Client) isClosing() bool {
 	select {
 	case <-c.closing:

@@ -160,7 +160,7 @@ func (a *taking) look(ctx context.Context) found {
 	switch r.Outcome.Verdict {
 	case protocol.Granted:
 		a.took = true
-		c.stopOf("granted", a.Who)
+		c.env.StopOf("granted", a.Who)
 		if c.isClosing() {
 			return found{err: ErrClosed}
 		}

@@ -5,6 +5,7 @@ package seam
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -52,6 +53,13 @@ func (e *Env) Begin() (end func()) {
 func (e *Env) Stop(point string) {
 	if e.Gate != nil {
 		e.Gate(point)
+	}
+}
+
+// StopOf is Stop for one of many who may be at a point in the same instant.
+func (e *Env) StopOf(point string, who int64) {
+	if e.Gate != nil {
+		e.Gate(point + " " + strconv.FormatInt(who, 10))
 	}
 }
 

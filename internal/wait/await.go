@@ -3,7 +3,6 @@ package wait
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
@@ -91,7 +90,7 @@ func (t *Call[S]) Await(ctx context.Context, rest time.Duration, news int64) err
 		case ErrTooLate:
 			rest, news = 0, 0
 		case errAside:
-			t.stop("aside")    // many may be, at once
+			t.Lines.cfg.Env.StopOf("aside", t.Who)
 			rest, news = -1, 0 // it looks again when it has subscribed
 		default:
 			return err
@@ -106,13 +105,6 @@ func (t *Call[S]) taker() Taker[S] {
 }
 
 func (t *Call[S]) now() time.Time { return t.Lines.cfg.Env.Clock.Now() }
-
-// stop is a point at which many may be in the same instant.
-func (t *Call[S]) stop(point string) {
-	if env := t.Lines.cfg.Env; env.Gate != nil {
-		env.Stop(point + " " + strconv.FormatInt(t.Who, 10))
-	}
-}
 
 func (t *Call[S]) inLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (err error) {
 	lines := t.Lines
@@ -178,7 +170,7 @@ func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake
 	case clock.ByClosing:
 		err = t.Lines.cfg.Closed
 	default:
-		t.stop("woken") // many may be, at once
+		t.Lines.cfg.Env.StopOf("woken", t.Who)
 	}
 	if g != nil {
 		return by.Given(ctx, g, err)
