@@ -22,8 +22,9 @@ func NewSemaphore(site *Site, names *Names, initial int) *Semaphore {
 	return &Semaphore{newNumber(site, names), channel, channel, initial}
 }
 
-// number is what types have in common whose state is a number, at a key with the name: each operation changes it once. Two types are such: scripts that change one tell it
-// from the other, by more keys, of which who only looks or waits has none.
+// number is what the types have in common whose state is a number at the key with their name, and each operation changes
+// it once: Semaphore and CountDownLatch. Scripts that change one tell it from the other by further keys, which who only looks
+// or waits does not need.
 type number struct {
 	located
 	key any // boxed once
