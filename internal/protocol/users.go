@@ -174,36 +174,26 @@ func Deny(all []Wanted, refused any) (denied []Denied, err error) {
 	if !ok {
 		return nil, fmt.Errorf("unexpected reply %v", refused)
 	}
-	no := map[int64]bool{}
-	for _, n := range list {
-		i, _ := n.(int64)
-		no[i] = true
-	}
-	total, missing := map[string]int{}, map[string]int{}
+	permits := map[string]bool{"": true} // patterns with which something is permitted
 	for i, w := range all {
-		total[w.Pattern]++
-		if no[int64(i+1)] {
-			missing[w.Pattern]++
+		permits[w.Pattern] = permits[w.Pattern] || !slices.Contains(list, any(int64(i+1)))
+	}
+	for i, w := range all {
+		if !slices.Contains(list, any(int64(i+1))) {
+			continue
 		}
-	}
-	byPattern := map[string]int{}
-	done := map[string]bool{}
-	for i, w := range all {
-		switch whole := w.Pattern != "" && missing[w.Pattern] == total[w.Pattern]; {
-		case !no[int64(i+1)]:
-		case whole:
-			at, known := byPattern[w.Pattern]
-			if !known {
-				at = len(denied)
-				byPattern[w.Pattern] = at
-				denied = append(denied, Denied{Pattern: w.Pattern})
-			}
-			if !slices.Contains(denied[at].Commands, w.Command) {
-				denied[at].Commands = append(denied[at].Commands, w.Command)
-			}
-		case !done[w.Command]:
-			done[w.Command] = true
-			denied = append(denied, Denied{Commands: []string{w.Command}})
+		pattern := w.Pattern
+		if permits[pattern] {
+			pattern = "" // the command is refused, whatever it is about
+		}
+		at := slices.IndexFunc(denied, func(d Denied) bool {
+			return d.Pattern == pattern && (pattern != "" || d.Commands[0] == w.Command)
+		})
+		if at < 0 {
+			at, denied = len(denied), append(denied, Denied{Pattern: pattern})
+		}
+		if !slices.Contains(denied[at].Commands, w.Command) {
+			denied[at].Commands = append(denied[at].Commands, w.Command)
 		}
 	}
 	return denied, nil
