@@ -95,17 +95,7 @@ func (p *FairPermits) ForceUnlock(holdID string) Request[bool] {
 func (p *FairPermits) Inspect() Request[State] { return counts(p.inspect(true), stateOf) }
 
 // Probe implements Protocol.
-func (p *FairPermits) Probe(id string) Request[Probed] {
-	return counts(p.inspect(true), func(c Counted) (r Probed) {
-		r.Held = len(c.Held) > 0
-		for _, h := range c.Held {
-			if h.HoldID == id {
-				r.Entries = h.N
-			}
-		}
-		return r
-	})
-}
+func (p *FairPermits) Probe(id string) Request[Probed] { return probing(p.inspect(true), id) }
 
 // Count implements PermitCounter.
 func (p *FairPermits) Count(holds bool) Request[Counted] { return p.inspect(holds) }

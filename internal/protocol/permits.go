@@ -234,13 +234,17 @@ func (p *Permits) Inspect() Request[State] { return counts(p.inspect(true), stat
 
 // Probe implements Protocol.
 func (p *Permits) Probe(id string) Request[Probed] {
-	return counts(p.inspect(true), func(c Counted) Probed {
-		first := hex.EncodeToString([]byte(permitBase(id) + "\x00\x00"))
-		i := slices.IndexFunc(c.Held, func(h HeldPermits) bool { return h.HoldID == first })
-		if i < 0 {
-			return Probed{Held: len(c.Held) > 0}
+	return probing(p.inspect(true), hex.EncodeToString([]byte(permitBase(id)+"\x00\x00")))
+}
+
+// probing makes a Probe for the hold with an id of a request that counts.
+func probing(q *asked[Counted], id string) Request[Probed] {
+	return counts(q, func(c Counted) Probed {
+		p := Probed{Held: len(c.Held) > 0}
+		if i := slices.IndexFunc(c.Held, func(h HeldPermits) bool { return h.HoldID == id }); i >= 0 {
+			p.Entries = c.Held[i].N
 		}
-		return Probed{true, c.Held[i].N}
+		return p
 	})
 }
 
