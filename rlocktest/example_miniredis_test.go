@@ -27,7 +27,8 @@ func TestLockOfADeadProcessIsFreed(t *testing.T) {
 	m.ClockTTL(true) // keys expire as time passes: by default they never do
 
 	lock := newClient(t, m).NewLock("report")
-	if _, err := newClient(t, m).NewLock("report").TryLock(t.Context()); err != nil {
+	dead, err := newClient(t, m).NewLock("report").TryLock(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lock.TryLock(t.Context()); !errors.Is(err, rlock.ErrNotAcquired) {
@@ -41,4 +42,5 @@ func TestLockOfADeadProcessIsFreed(t *testing.T) {
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Error(err)
 	}
+	_ = dead.Unlock(t.Context()) // Close waits for holders to unlock
 }

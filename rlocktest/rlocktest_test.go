@@ -343,7 +343,7 @@ func TestFailForALeaseLosesHolds(t *testing.T) {
 
 func TestFailEndsCallsAfterTheCommandTimeout(t *testing.T) {
 	t.Parallel()
-	srv := rlocktest.New(t, rlock.WithCommandTimeout(4*time.Second)) // within which a busy machine answers
+	srv := rlocktest.New(t, rlock.WithCommandTimeout(2*time.Second)) // within which a busy machine answers
 	srv.Fail(outage)
 	l := srv.Client().NewLock("job")
 	if _, err := l.TryLock(t.Context()); !errors.Is(err, rlock.ErrRefused) {
