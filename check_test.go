@@ -225,7 +225,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	locktest.Beside(t, "replica that hangs", func(t *testing.T) {
 		r := redistest.StartReplicated(t, 1)
 		slow := func(o *redis.Options) { o.ReadTimeout = 10 * time.Second }
-		c := locktest.NewClient(t, r.Master.Client(slow), rlock.WithReplicaAck(1, 3*time.Second))
+		c := locktest.NewClient(t, r.Master.Client(slow), rlock.WithReplicaAck(1, 2*time.Second))
 		wantNothing(t, mustCheck(t, c))
 		if err := c.Ping(bg); err != nil {
 			t.Error(err)

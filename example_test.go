@@ -247,7 +247,7 @@ func ExampleWithWait() {
 	}
 	defer lease.Unlock(ctx)
 
-	_, err = lock.Lock(ctx, rlock.WithWait(2*time.Second))
+	_, err = lock.Lock(ctx, rlock.WithWait(500*time.Millisecond))
 	var refused *rlock.Error
 	if errors.As(err, &refused) { // its text says so, too
 		fmt.Println("held by the lease above:", refused.HolderID == lease.HoldID())
@@ -285,6 +285,7 @@ func ExampleLease_Token() {
 	_ = document.write(quick.Token(), "by the new holder")
 	fmt.Println(document.write(slow.Token(), "by the old one"))
 	_ = quick.Unlock(ctx)
+	_ = slow.Unlock(ctx) // tells it that its lease is lost
 	// Output:
 	// written: by the new holder
 	// refused: by the old one

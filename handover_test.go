@@ -250,7 +250,7 @@ func TestHandOverIsForRenewedHoldsOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := newCrowd(t, locktest.OnMiniredis(t), 2, rlock.WithHandOver(10, long))
+			k := newCrowd(t, locktest.OnMiniredis(t), 2, rlock.WithHandOver(10, long), rlock.WithUnlockTimeout(locktest.Ample(4*time.Second)))
 			locktest.MustUnlock(t, k.rival)
 			held := k.lease(t, 0)
 			play(t, k, held)

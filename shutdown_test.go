@@ -285,7 +285,7 @@ func TestShutdownWaitsForReleasesThatAreNotConfirmed(t *testing.T) {
 func TestReentryUnderWayWhenShutdownBegins(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
+		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(10*time.Second), rlock.WithUnlockTimeout(10*time.Second))
 		l := c.NewLock("a")
 		outer := locktest.MustLock(t, l)
 		again := make(chan struct{}, 10)
