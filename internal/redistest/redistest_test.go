@@ -181,10 +181,15 @@ func TestSentinelFailsOver(t *testing.T) {
 		t.Errorf("role of the old master: %v, %v", role, err)
 	}
 
-	begin = time.Now()
-	second.Kill()
+}
+
+func TestSentinelFailsOverAfterACrash(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t)
+	begin := time.Now()
+	s.Master.Kill()
 	eventually(t, "the sentinels to notice a dead master", func() error {
-		if s.CurrentMaster() == second {
+		if s.CurrentMaster() == s.Master {
 			return errors.New("still the dead one")
 		}
 		return nil
