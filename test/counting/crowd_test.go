@@ -45,6 +45,7 @@ func scripts(t testing.TB, rdb redis.UniversalClient) (n int) {
 // Where many clients wait, a permit that comes back wakes about as many of them as can enter: an
 // acquire and a release are two scripts, and few more are in vain.
 func TestPermitsOfACrowdCostFewScripts(t *testing.T) {
+	t.Parallel()
 	const clients, most = 40, 8.0
 	for _, kind := range []string{"Semaphore", "PermitSemaphore"} {
 		for _, permits := range []int{1, 8} {

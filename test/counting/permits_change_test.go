@@ -2,6 +2,7 @@ package counting
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -199,92 +200,96 @@ func TestChangesOfPermitsCountOnce(t *testing.T) {
 // holds, whatever there was before. What others add since stays.
 func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
-		for name, before := range map[string]func(c *changing) (all int){
-			"set":      func(c *changing) int { is(t, true)(c.plain.TrySetPermits(bg, 10)); return 10 },
-			"set anew": func(c *changing) int { ok(t, c.plain.SetPermits(bg, 10)); return 10 },
-			"made":     func(*changing) int { return 0 },
-		} {
-			for _, set := range []bool{true, false} {
-				t.Run(name, func(t *testing.T) {
-					c := open(t, "s")
-					all := before(c)
-					add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
-					ctx, cancel := context.WithCancel(bg)
-					c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-						switch {
-						case cmd.IsScript(add):
-							time.AfterFunc(50*time.Millisecond, cancel)
-							return faultproxy.SwallowReply
-						case cmd.IsScript(undo):
-							return faultproxy.Hold
+	for name, before := range map[string]func(c *changing) (all int){
+		"set":      func(c *changing) int { is(t, true)(c.plain.TrySetPermits(bg, 10)); return 10 },
+		"set anew": func(c *changing) int { ok(t, c.plain.SetPermits(bg, 10)); return 10 },
+		"made":     func(*changing) int { return 0 },
+	} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
+				for _, set := range []bool{true, false} {
+					t.Run(fmt.Sprint("set ", set), func(t *testing.T) {
+						c := open(t, "s")
+						all := before(c)
+						add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
+						ctx, cancel := context.WithCancel(bg)
+						c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+							switch {
+							case cmd.IsScript(add):
+								time.AfterFunc(50*time.Millisecond, cancel)
+								return faultproxy.SwallowReply
+							case cmd.IsScript(undo):
+								return faultproxy.Hold
+							}
+							return faultproxy.Pass
+						})
+						locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
+						soon(t, all+5, c.plain.Available)
+						if set {
+							all += 5
+							for _, n := range []int{all, 20} { // also the number that there is
+								ok(t, c.plain.SetPermits(bg, n))
+							}
+							all = 20
 						}
-						return faultproxy.Pass
+						ok(t, c.plain.AddPermits(bg, 2))
+						all += 2
+						locktest.HeldUp(t, c.proxy, 1)
+						c.proxy.Handle(nil)
+						c.proxy.Release()
+						ok(t, c.Shutdown(bg))
+						permitsAre(t, c.plain, all, all)
 					})
-					locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
-					soon(t, all+5, c.plain.Available)
-					if set {
-						all += 5
-						for _, n := range []int{all, 20} { // also the number that there is
-							ok(t, c.plain.SetPermits(bg, n))
-						}
-						all = 20
-					}
-					ok(t, c.plain.AddPermits(bg, 2))
-					all += 2
-					locktest.HeldUp(t, c.proxy, 1)
-					c.proxy.Handle(nil)
-					c.proxy.Release()
-					ok(t, c.Shutdown(bg))
-					permitsAre(t, c.plain, all, all)
-				})
-			}
-		}
-	})
+				}
+			})
+		})
+	}
 }
 
 // The semaphore is deleted and made anew, before what an AddPermits has added to the first is undone:
 // the second is as it was made.
 func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
 	t.Parallel()
-	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
-		for name, make := range map[string]func(c *changing){
-			"TrySetPermits": func(c *changing) { is(t, true)(c.plain.TrySetPermits(bg, 20)) },
-			"AddPermits":    func(c *changing) { ok(t, c.plain.AddPermits(bg, 20)) },
-			"SetPermits":    func(c *changing) { ok(t, c.plain.SetPermits(bg, 20)) },
-		} {
-			for _, before := range []int{10, 0} {
-				t.Run(name, func(t *testing.T) {
-					c := open(t, "s")
-					if before > 0 {
-						is(t, true)(c.plain.TrySetPermits(bg, before))
-					}
-					add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
-					ctx, cancel := context.WithCancel(bg)
-					c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-						switch {
-						case cmd.IsScript(add):
-							time.AfterFunc(50*time.Millisecond, cancel)
-							return faultproxy.SwallowReply
-						case cmd.IsScript(undo):
-							return faultproxy.Hold
+	for name, make := range map[string]func(c *changing){
+		"TrySetPermits": func(c *changing) { is(t, true)(c.plain.TrySetPermits(bg, 20)) },
+		"AddPermits":    func(c *changing) { ok(t, c.plain.AddPermits(bg, 20)) },
+		"SetPermits":    func(c *changing) { ok(t, c.plain.SetPermits(bg, 20)) },
+	} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
+				for _, before := range []int{10, 0} {
+					t.Run(fmt.Sprint(before, " before"), func(t *testing.T) {
+						c := open(t, "s")
+						if before > 0 {
+							is(t, true)(c.plain.TrySetPermits(bg, before))
 						}
-						return faultproxy.Pass
+						add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
+						ctx, cancel := context.WithCancel(bg)
+						c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+							switch {
+							case cmd.IsScript(add):
+								time.AfterFunc(50*time.Millisecond, cancel)
+								return faultproxy.SwallowReply
+							case cmd.IsScript(undo):
+								return faultproxy.Hold
+							}
+							return faultproxy.Pass
+						})
+						locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
+						soon(t, before+5, c.plain.Available)
+						ok(t, b.Client(t).Del(bg, "s", "{s}:timeout").Err())
+						ok(t, b.Client(t).Del(bg, "{s}:rlock:permits", "{s}:rlock:permits:ends").Err())
+						make(c)
+						locktest.HeldUp(t, c.proxy, 1)
+						c.proxy.Handle(nil)
+						c.proxy.Release()
+						ok(t, c.Shutdown(bg))
+						permitsAre(t, c.plain, 20, 20)
 					})
-					locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
-					soon(t, before+5, c.plain.Available)
-					ok(t, b.Client(t).Del(bg, "s", "{s}:timeout").Err())
-					ok(t, b.Client(t).Del(bg, "{s}:rlock:permits", "{s}:rlock:permits:ends").Err())
-					make(c)
-					locktest.HeldUp(t, c.proxy, 1)
-					c.proxy.Handle(nil)
-					c.proxy.Release()
-					ok(t, c.Shutdown(bg))
-					permitsAre(t, c.plain, 20, 20)
-				})
-			}
-		}
-	})
+				}
+			})
+		})
+	}
 }
 
 // Waiters get what an undone removal gives back.

@@ -54,38 +54,34 @@ func TestSemaphoreThatWasMadeAnewIsNotUndone(t *testing.T) {
 		},
 	}
 	for script, op := range givenUp {
-		locktest.Beside(t, script, func(t *testing.T) {
-			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-				plain := b.NewClient(t)
-				for name, anew := range next {
-					t.Run(name, func(t *testing.T) {
-						f := newFaulty(t, b)
-						locktest.DeleteAll(t, f.rdb)
-						is(t, true)(f.plain.s.TrySetPermits(bg, 5))
-						ctx, cancel := context.WithCancel(bg)
-						sha, undo := locktest.SHA(script), locktest.SHA("semaphore/undo")
-						f.proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-							switch {
-							case c.IsScript(sha):
-								time.AfterFunc(50*time.Millisecond, cancel)
-								return faultproxy.SwallowReply
-							case c.IsScript(undo):
-								return faultproxy.Hold
-							}
-							return faultproxy.Pass
-						})
-						locktest.WantErr(t, op.do(ctx, f), context.Canceled)
-						locktest.HeldUp(t, f.proxy, 1)
-						is(t, true)(f.plain.s.Delete(bg))
-						now := anew(t, f, plain)
-						f.proxy.Handle(nil)
-						f.proxy.Release()
-						ok(t, f.Shutdown(bg)) // waits for the undoing
-						is(t, 20)(now(bg))
+		for name, anew := range next {
+			locktest.Beside(t, script+", "+name, func(t *testing.T) {
+				locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+					f := newFaulty(t, b)
+					is(t, true)(f.plain.s.TrySetPermits(bg, 5))
+					ctx, cancel := context.WithCancel(bg)
+					sha, undo := locktest.SHA(script), locktest.SHA("semaphore/undo")
+					f.proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+						switch {
+						case c.IsScript(sha):
+							time.AfterFunc(50*time.Millisecond, cancel)
+							return faultproxy.SwallowReply
+						case c.IsScript(undo):
+							return faultproxy.Hold
+						}
+						return faultproxy.Pass
 					})
-				}
+					locktest.WantErr(t, op.do(ctx, f), context.Canceled)
+					locktest.HeldUp(t, f.proxy, 1)
+					is(t, true)(f.plain.s.Delete(bg))
+					now := anew(t, f, b.NewClient(t))
+					f.proxy.Handle(nil)
+					f.proxy.Release()
+					ok(t, f.Shutdown(bg)) // waits for the undoing
+					is(t, 20)(now(bg))
+				})
 			})
-		})
+		}
 	}
 }
 
