@@ -106,7 +106,9 @@ func newHolder(t *testing.T, b *locktest.Backend, k passingType, opts ...rlock.O
 		locktest.LoadScripts(t, h.rdb, k.scripts+"/"+verb)
 	}
 	h.proxy = faultproxy.New(t, b.Addr)
-	rdb := locktest.Dialer(h.proxy.Addr())(t, nil)
+	rdb := locktest.Dialer(h.proxy.Addr())(t, func(o *redis.Options) {
+		o.ReadTimeout /= 2 // then a second copy has been sent: who waits until nothing is under way need not wait for the first
+	})
 	rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, send func() error) error {
 		if fn := h.fault.Load(); fn != nil {
 			return (*fn)(cmd, send)
@@ -285,10 +287,11 @@ func TestReleaseLetsAReaderInBeforeAWriterOfTheClient(t *testing.T) {
 }
 
 // unhurried leaves half of it to the second copy of a release.
-var unhurried = rlock.WithUnlockTimeout(8 * time.Second)
+var unhurried = rlock.WithUnlockTimeout(locktest.Ample(4 * time.Second))
 
 // Each reply, or request, of the release may be lost.
 func TestReleaseToAWaiterWithLostReply(t *testing.T) {
+	t.Parallel()
 	for name, action := range locktest.LossyActions {
 		t.Run(name, func(t *testing.T) {
 			eachPassing(t, func(t *testing.T, h *holder) {
@@ -311,6 +314,7 @@ func TestReleaseToAWaiterWithLostReply(t *testing.T) {
 
 // The release is not answered at all: Unlock says so. The waiter looks.
 func TestReleaseToAWaiterWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	for name, action := range map[string]faultproxy.Action{"ran": faultproxy.SwallowReply, "did not run": faultproxy.ResetBefore} {
 		t.Run(name, func(t *testing.T) {
 			eachPassing(t, func(t *testing.T, h *holder) {
@@ -354,6 +358,7 @@ func TestLateCopyOfAReleaseToAWaiterGrantsNothing(t *testing.T) {
 
 // The waiter leaves while the release is under way: before it runs, or before it is answered.
 func TestWaiterLeavesDuringTheReleaseThatNamesIt(t *testing.T) {
+	t.Parallel()
 	for _, before := range []bool{true, false} {
 		t.Run(map[bool]string{true: "before", false: "after"}[before], func(t *testing.T) {
 			eachPassing(t, func(t *testing.T, h *holder) {
@@ -414,6 +419,7 @@ func TestCanceledWaiterRacesWithTheReleaseThatNamesIt(t *testing.T) {
 // The waiter looks while the release is under way. Its look may run before the release, and is
 // answered after it; or it runs after it, and grants what the release has granted.
 func TestWaiterLooksDuringTheReleaseThatNamesIt(t *testing.T) {
+	t.Parallel()
 	for _, early := range []bool{true, false} {
 		t.Run(map[bool]string{true: "runs before", false: "runs after"}[early], func(t *testing.T) {
 			eachPassing(t, func(t *testing.T, h *holder) {
