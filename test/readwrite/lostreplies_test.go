@@ -125,12 +125,19 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.MustUnlock(e.t, outer)
 			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
-		{"reader leaves", "rw/read_release", func(e env) {
+		{"reader leaves a re-entry", "rw/read_release", func(e env) {
 			outer, other := locktest.MustLock(e.t, e.l.Reader), locktest.MustLock(e.t, e.l.Reader)
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			locktest.MustUnlock(e.t, inner)
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", outer.HoldID(): "1", other.HoldID(): "1"})
+			locktest.MustUnlock(e.t, outer)
+			locktest.MustUnlock(e.t, other)
+			nothingLeft(e.t, e.rdb, e.name, false)
+		}},
+		{"reader leaves", "rw/read_release", func(e env) {
+			outer, other := locktest.MustLock(e.t, e.l.Reader), locktest.MustLock(e.t, e.l.Reader)
+			locktest.MustUnlock(e.t, locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader))
 			e.fault()
 			locktest.UnlockLossy(e.t, outer, e.action)
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", other.HoldID(): "1"})
@@ -138,13 +145,21 @@ func TestReadWriteLockWithLostReplies(t *testing.T) {
 			locktest.UnlockLossy(e.t, other, e.action)
 			nothingLeft(e.t, e.rdb, e.name, false)
 		}},
-		{"writer leaves", "rw/write_release", func(e env) {
+		{"writer leaves a re-entry", "rw/write_release", func(e env) {
 			outer := locktest.MustLock(e.t, e.l.Writer)
 			inner := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer)
 			read := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			locktest.MustUnlock(e.t, inner)
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "write", outer.HoldID() + ":write": "1", read.HoldID(): "1"})
+			locktest.MustUnlock(e.t, outer)
+			locktest.MustUnlock(e.t, read)
+			nothingLeft(e.t, e.rdb, e.name, false)
+		}},
+		{"writer leaves", "rw/write_release", func(e env) {
+			outer := locktest.MustLock(e.t, e.l.Writer)
+			locktest.MustUnlock(e.t, locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Writer))
+			read := locktest.MustLockCtx(e.t, outer.Context(bg), e.l.Reader)
 			e.fault()
 			locktest.UnlockLossy(e.t, outer, e.action)
 			locktest.WantHash(e.t, e.rdb, e.name, map[string]string{"mode": "read", read.HoldID(): "1"})
