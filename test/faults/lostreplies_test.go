@@ -157,79 +157,81 @@ func TestForceUnlockIsNotRepeated(t *testing.T) {
 // it belongs to is over: unlocked, given up, or run out.
 func TestLateCopyOfAnAcquireMeetsATombstone(t *testing.T) {
 	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		t.Run("after release", func(t *testing.T) {
-			c, proxy, rdb := b.Faulty(t)
-			rdb.FlushDB(bg) // of the tombstones before
-			locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.Hold)
-			lease := locktest.MustLock(t, c.NewLock("a")) // by the resend
-			locktest.MustUnlock(t, lease)
-			if n := proxy.Release(); n != 1 {
-				t.Fatalf("%d copies were late", n)
-			}
-			locktest.OnlyTombstones(t, rdb)
-		})
-		t.Run("again and again after release", func(t *testing.T) {
-			c, proxy, rdb := b.Faulty(t)
-			rdb.FlushDB(bg) // of the tombstones before
-			locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.ResetAfter)
-			locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
-			for _, cmd := range proxy.Commands() {
-				if cmd.IsScript(locktest.SHA("lock/enter")) {
-					if err := proxy.Replay(cmd); err != nil {
-						t.Fatal(err)
-					}
+	// Each has a server of its own: they wait for resends most of the time.
+	late := func(name string, scenario func(t *testing.T, b *locktest.Backend)) {
+		locktest.Beside(t, name, func(t *testing.T) { locktest.EachRedis(t, scenario) })
+	}
+	late("after release", func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		rdb.FlushDB(bg) // of the tombstones before
+		locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.Hold)
+		lease := locktest.MustLock(t, c.NewLock("a")) // by the resend
+		locktest.MustUnlock(t, lease)
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		locktest.OnlyTombstones(t, rdb)
+	})
+	late("again and again after release", func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		rdb.FlushDB(bg) // of the tombstones before
+		locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.ResetAfter)
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
+		for _, cmd := range proxy.Commands() {
+			if cmd.IsScript(locktest.SHA("lock/enter")) {
+				if err := proxy.Replay(cmd); err != nil {
+					t.Fatal(err)
 				}
 			}
-			locktest.OnlyTombstones(t, rdb)
-		})
-		t.Run("after giving up", func(t *testing.T) {
-			c, proxy, rdb := b.Faulty(t)
-			rdb.FlushDB(bg) // of the tombstones before
-			id := locktest.SHA("lock/enter")
-			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-				if cmd.IsScript(id) {
-					return faultproxy.Hold
-				}
-				return faultproxy.Pass
-			})
-			w := locktest.Begin(t, bg, c.NewLock("a"))
-			locktest.HeldUp(t, proxy, 2)
-			locktest.WantEnded(t, w.GiveUp(), context.Canceled)
-			if n := proxy.Release(); n < 2 {
-				t.Fatalf("%d copies were late", n)
+		}
+		locktest.OnlyTombstones(t, rdb)
+	})
+	late("after giving up", func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		rdb.FlushDB(bg) // of the tombstones before
+		id := locktest.SHA("lock/enter")
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if cmd.IsScript(id) {
+				return faultproxy.Hold
 			}
-			locktest.OnlyTombstones(t, rdb)
-			proxy.Handle(nil)
-			locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
+			return faultproxy.Pass
 		})
-		t.Run("after expiry", func(t *testing.T) {
-			c, proxy, rdb := b.Faulty(t)
-			rdb.FlushDB(bg) // of the tombstones before
-			locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.Hold)
-			lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(3*time.Second)) // one that a busy machine hears of in time
-			<-lease.Done()
-			locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
-			locktest.Eventually(t, "the hold was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
-			if n := proxy.Release(); n != 1 {
-				t.Fatalf("%d copies were late", n)
-			}
-			locktest.OnlyTombstones(t, rdb)
-			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
-		})
-		t.Run("of a re-entry after release", func(t *testing.T) {
-			c, proxy, rdb := b.Faulty(t)
-			rdb.FlushDB(bg) // of the tombstones before
-			outer := locktest.MustLock(t, c.NewLock("a"))
-			locktest.OnNth(t, proxy, "lock/reenter", 1, faultproxy.Hold)
-			inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
-			locktest.MustUnlock(t, inner)
-			locktest.MustUnlock(t, outer)
-			if n := proxy.Release(); n != 1 {
-				t.Fatalf("%d copies were late", n)
-			}
-			locktest.MustBeEmpty(t, rdb)
-		})
+		w := locktest.Begin(t, bg, c.NewLock("a"))
+		locktest.HeldUp(t, proxy, 2)
+		locktest.WantEnded(t, w.GiveUp(), context.Canceled)
+		if n := proxy.Release(); n < 2 {
+			t.Fatalf("%d copies were late", n)
+		}
+		locktest.OnlyTombstones(t, rdb)
+		proxy.Handle(nil)
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("a")))
+	})
+	late("after expiry", func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		rdb.FlushDB(bg) // of the tombstones before
+		locktest.OnNth(t, proxy, "lock/enter", 1, faultproxy.Hold)
+		lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(3*time.Second)) // one that a busy machine hears of in time
+		<-lease.Done()
+		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost, rlock.ErrExpired)
+		locktest.Eventually(t, "the hold was ended in Redis", func() bool { return locktest.Tombstones(locktest.Keys(t, rdb)) == 1 })
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		locktest.OnlyTombstones(t, rdb)
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrExpired)
+	})
+	late("of a re-entry after release", func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		rdb.FlushDB(bg) // of the tombstones before
+		outer := locktest.MustLock(t, c.NewLock("a"))
+		locktest.OnNth(t, proxy, "lock/reenter", 1, faultproxy.Hold)
+		inner := locktest.MustLockCtx(t, outer.Context(bg), c.NewLock("a"))
+		locktest.MustUnlock(t, inner)
+		locktest.MustUnlock(t, outer)
+		if n := proxy.Release(); n != 1 {
+			t.Fatalf("%d copies were late", n)
+		}
+		locktest.MustBeEmpty(t, rdb)
 	})
 }
 

@@ -391,7 +391,7 @@ func TestSentinelsOfWhatIsHeld(t *testing.T) {
 			run(t, s, "acl", "setuser", "app", "on", ">password", "~*", "&*", "+@all")
 			rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "app", Password: "password"})
 			t.Cleanup(func() { _ = rdb.Close() })
-			client := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(8*time.Second))
+			client := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(3*time.Second), rlock.WithUnlockTimeout(4*time.Second))
 			l := client.NewLock("a")
 			lease := locktest.MustLock(t, l)
 			c.begin(t, s)
