@@ -125,149 +125,175 @@ func redLockWithLostReplies(t *testing.T, script string) {
 // those of a try that failed, of a wait that was given up, and of a hold.
 func TestRedLockRequestsThatComeLate(t *testing.T) {
 	t.Parallel() // it waits for time-outs most of the time
-	n := startMasters(t)
-	n.warm(t)
-	// A quorum answers within it on a busy machine, too; the clients wait for that longer.
-	const timeout = 3 * time.Second
-	patient := []rlock.Option{rlock.WithCommandTimeout(5 * timeout), rlock.WithUnlockTimeout(5 * timeout)}
-	// Each case has clients that know nothing of the trouble of the one before. They have their
-	// connections: a request that waits for one need not be sent any more when it is late.
-	fresh := func(t *testing.T, opts ...rlock.Option) *rlock.RedLock {
-		l := locktest.NewRedLock(t, "stock", n.clients(t, append(opts, patient...)...), rlock.WithNodeTimeout(timeout))
-		lease := locktest.MustLock(t, l)
-		n.allVoteFor(t, lease)
-		locktest.MustUnlock(t, lease)
-		n.nothing(t, "stock")
-		return l
-	}
-	others := locktest.NewRedLock(t, "stock", n.straight(t, patient...), rlock.WithNodeTimeout(timeout))
-	gone := make([]int, len(n.plain)) // tombstones of what was before
-	hold := func(script string, nodes ...int) {
-		for i, rdb := range n.plain {
-			gone[i] = locktest.Tombstones(locktest.Keys(t, rdb))
-		}
-		id := locktest.SHA(script)
-		for _, i := range nodes {
-			n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
-				if c.IsScript(id) {
-					n.faulty(i, c, faultproxy.Hold)
-					return faultproxy.Hold
-				}
-				return faultproxy.Pass
-			})
-		}
-	}
-	// reached waits until a request to each of some nodes is held up: a quorum of the others
-	// is quicker.
-	reached := func(t *testing.T, nodes ...int) {
-		for _, i := range nodes {
-			locktest.HeldUp(t, n.proxies[i], 1)
-		}
-	}
-	// arrive lets what was held up through, while another holds the lock and after that.
-	// Tombstones stop it on so many nodes: before they are there a vote may come, which
-	// the release that brings the tombstone takes back.
-	arrive := func(t *testing.T, atLeast, stopped int) {
-		t.Helper()
-		n.pass()
-		n.nothing(t, "stock")
-		if stopped > 0 {
-			locktest.Eventually(t, "the nodes have the tombstones", func() bool {
-				have := 0
-				for i, rdb := range n.plain {
-					if locktest.Tombstones(locktest.Keys(t, rdb)) > gone[i] {
-						have++
-					}
-				}
-				return have >= stopped
-			})
-		}
-		for _, held := range []bool{true, false} {
-			var next *rlock.Lease
-			if held {
-				next = locktest.MustLock(t, others)
-			}
-			copies := 0
-			for _, p := range n.proxies {
-				if held {
-					copies += p.Release()
-				}
-			}
-			if held && copies < atLeast {
-				t.Errorf("%d requests were late, not %d", copies, atLeast)
-			}
-			n.replay(t)
-			if held {
-				n.onlyVoteFor(t, next)
-			}
-			if held {
-				locktest.MustUnlock(t, next)
-			}
-			n.nothing(t, "stock")
-		}
-		for _, p := range n.proxies {
-			p.ResetLog()
-		}
-	}
-	t.Run("acquire of a try that failed", func(t *testing.T) {
-		l := fresh(t)
-		hold("quorum/acquire", 0, 2, 4)
+	locktest.Beside(t, "acquire of a try that failed", func(t *testing.T) {
+		n := withLateRequests(t)
+		l := n.fresh(t)
+		n.hold(t, "quorum/acquire", 0, 2, 4)
 		_, err := l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNoQuorum)
-		reached(t, 0, 2, 4)
-		arrive(t, 3, 3)
+		n.reached(t, 0, 2, 4)
+		n.arrive(t, 3, 3)
 	})
-	t.Run("acquire of a wait that was given up", func(t *testing.T) {
-		l := fresh(t)
-		hold("quorum/acquire", 0, 1, 2, 3, 4)
+	locktest.Beside(t, "acquire of a wait that was given up", func(t *testing.T) {
+		n := withLateRequests(t)
+		l := n.fresh(t)
+		n.hold(t, "quorum/acquire", 0, 1, 2, 3, 4)
 		w := locktest.Begin(t, bg, l)
-		reached(t, 0, 1, 2, 3, 4)
+		n.reached(t, 0, 1, 2, 3, 4)
 		locktest.WantEnded(t, w.GiveUp(), context.Canceled)
-		arrive(t, 5, 5)
+		n.arrive(t, 5, 5)
 	})
-	t.Run("acquire of a hold", func(t *testing.T) {
-		l := fresh(t)
-		hold("quorum/acquire", 0, 3)
+	locktest.Beside(t, "acquire of a hold", func(t *testing.T) {
+		n := withLateRequests(t)
+		l := n.fresh(t)
+		n.hold(t, "quorum/acquire", 0, 3)
 		lease := locktest.MustLock(t, l)
-		reached(t, 0, 3)
+		n.reached(t, 0, 3)
 		locktest.MustUnlock(t, lease)
-		arrive(t, 2, 2)
+		n.arrive(t, 2, 2)
 	})
-	t.Run("renewal of a hold", func(t *testing.T) {
-		l := fresh(t)
+	locktest.Beside(t, "renewal of a hold", func(t *testing.T) {
+		n := withLateRequests(t)
+		l := n.fresh(t)
 		lease := locktest.MustLock(t, l)
-		hold("quorum/renew", 0, 3)
+		n.hold(t, "quorum/renew", 0, 3)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		reached(t, 0, 3)
+		n.reached(t, 0, 3)
 		locktest.MustUnlock(t, lease)
-		arrive(t, 2, 2)
+		n.arrive(t, 2, 2)
 	})
-	t.Run("renewal of a hold that is lost", func(t *testing.T) {
+	locktest.Beside(t, "renewal of a hold that is lost", func(t *testing.T) {
+		n := withLateRequests(t)
 		var clock locktest.Clock
-		l := fresh(t, clock.Option())
+		l := n.fresh(t, clock.Option())
 		lease := locktest.MustLock(t, l, rlock.WithLease(time.Minute))
-		hold("quorum/renew", 0, 1, 3)
+		n.hold(t, "quorum/renew", 0, 1, 3)
 		if err := lease.Extend(bg, 2*time.Minute); err == nil {
 			t.Fatal("Extend without a quorum")
 		}
-		reached(t, 0, 1, 3)
+		n.reached(t, 0, 1, 3)
 		clock.Forward(time.Minute)
 		<-lease.Done()
 		locktest.WantErr(t, lease.Err(), rlock.ErrLeaseLost)
 		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost)
 		n.nothing(t, "stock")
-		arrive(t, 3, 3)
+		n.arrive(t, 3, 3)
 	})
-	t.Run("release of a hold", func(t *testing.T) {
-		l := fresh(t)
+	locktest.Beside(t, "release of a hold", func(t *testing.T) {
+		n := withLateRequests(t)
+		l := n.fresh(t)
 		lease := locktest.MustLock(t, l)
-		hold("quorum/release", 0, 3)
+		n.hold(t, "quorum/release", 0, 3)
 		locktest.MustUnlock(t, lease)
-		reached(t, 0, 3)
-		arrive(t, 2, 0)
+		n.reached(t, 0, 3)
+		n.arrive(t, 2, 0)
 	})
+}
+
+// lateRequests are servers with requests that come late.
+type lateRequests struct {
+	*masters
+	others *rlock.RedLock
+	gone   []int // tombstones of what was before
+}
+
+// lateTimeout: a quorum answers within it on a busy machine, too; the clients wait for that longer.
+const lateTimeout = 3 * time.Second
+
+var lateOptions = []rlock.Option{rlock.WithCommandTimeout(5 * lateTimeout), rlock.WithUnlockTimeout(5 * lateTimeout)}
+
+func withLateRequests(t *testing.T) *lateRequests {
+	t.Helper()
+	n := startMasters(t)
+	n.warm(t)
+	return &lateRequests{n, locktest.NewRedLock(t, "stock", n.straight(t, lateOptions...), rlock.WithNodeTimeout(lateTimeout)), make([]int, len(n.plain))}
+}
+
+// fresh is a lock whose clients have their connections: a request that waits for one need not be
+// sent any more when it is late.
+func (n *lateRequests) fresh(t *testing.T, opts ...rlock.Option) *rlock.RedLock {
+	t.Helper()
+	l := locktest.NewRedLock(t, "stock", n.clients(t, append(opts, lateOptions...)...), rlock.WithNodeTimeout(lateTimeout))
+	lease := locktest.MustLock(t, l)
+	n.allVoteFor(t, lease)
+	locktest.MustUnlock(t, lease)
+	n.nothing(t, "stock")
+	return l
+}
+
+// hold holds up a script on some nodes.
+func (n *lateRequests) hold(t *testing.T, script string, nodes ...int) {
+	t.Helper()
+	for i, rdb := range n.plain {
+		n.gone[i] = locktest.Tombstones(locktest.Keys(t, rdb))
+	}
+	id := locktest.SHA(script)
+	for _, i := range nodes {
+		n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(id) {
+				n.faulty(i, c, faultproxy.Hold)
+				return faultproxy.Hold
+			}
+			return faultproxy.Pass
+		})
+	}
+}
+
+// reached waits until a request to each of some nodes is held up: a quorum of the others
+// is quicker.
+func (n *lateRequests) reached(t *testing.T, nodes ...int) {
+	t.Helper()
+	for _, i := range nodes {
+		locktest.HeldUp(t, n.proxies[i], 1)
+	}
+}
+
+// arrive lets what was held up through, while another holds the lock and after that.
+// Tombstones stop it on so many nodes: before they are there a vote may come, which
+// the release that brings the tombstone takes back.
+func (n *lateRequests) arrive(t *testing.T, atLeast, stopped int) {
+	t.Helper()
+	n.pass()
+	n.nothing(t, "stock")
+	if stopped > 0 {
+		locktest.Eventually(t, "the nodes have the tombstones", func() bool {
+			have := 0
+			for i, rdb := range n.plain {
+				if locktest.Tombstones(locktest.Keys(t, rdb)) > n.gone[i] {
+					have++
+				}
+			}
+			return have >= stopped
+		})
+	}
+	for _, held := range []bool{true, false} {
+		var next *rlock.Lease
+		if held {
+			next = locktest.MustLock(t, n.others)
+		}
+		copies := 0
+		for _, p := range n.proxies {
+			if held {
+				copies += p.Release()
+			}
+		}
+		if held && copies < atLeast {
+			t.Errorf("%d requests were late, not %d", copies, atLeast)
+		}
+		n.replay(t)
+		if held {
+			n.onlyVoteFor(t, next)
+		}
+		if held {
+			locktest.MustUnlock(t, next)
+		}
+		n.nothing(t, "stock")
+	}
+	for _, p := range n.proxies {
+		p.ResetLog()
+	}
 }
 
 // Votes that come when the lease that they are for is over are no hold: they are

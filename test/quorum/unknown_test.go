@@ -190,29 +190,31 @@ func TestRedLockHeldIsNoOutage(t *testing.T) {
 	t.Parallel()
 	acquire, release := locktest.SHA("quorum/acquire"), locktest.SHA("quorum/release")
 	for _, silent := range [][]int{nil, {1, 2}} {
-		n := startMasters(t)
-		n.warm(t)
-		n.lockBy(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second)), []int{0, 1, 2})
-		for i := 3; i < 5; i++ {
-			do(t, n.plain[i], "del", recordKey("stock"))
-		}
-		for i, held := range map[int]string{4: release, 1: acquire, 2: acquire} {
-			n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
-				if (i == 4 || slices.Contains(silent, i)) && c.IsScript(held) {
-					return faultproxy.Hold
-				}
-				return faultproxy.Pass
-			})
-		}
-		l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
-		for range 2 {
-			_, err := l.Lock(bg, rlock.WithWait(2*time.Second))
-			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable, rlock.ErrNoQuorum)
-		}
-		for _, p := range n.proxies {
-			p.Release()
-		}
-		n.pass()
+		locktest.Beside(t, fmt.Sprint("silent ", silent), func(t *testing.T) {
+			n := startMasters(t)
+			n.warm(t)
+			n.lockBy(t, locktest.NewRedLock(t, "stock", n.straight(t), rlock.WithNodeTimeout(2*time.Second)), []int{0, 1, 2})
+			for i := 3; i < 5; i++ {
+				do(t, n.plain[i], "del", recordKey("stock"))
+			}
+			for i, held := range map[int]string{4: release, 1: acquire, 2: acquire} {
+				n.proxies[i].Handle(func(c faultproxy.Command) faultproxy.Action {
+					if (i == 4 || slices.Contains(silent, i)) && c.IsScript(held) {
+						return faultproxy.Hold
+					}
+					return faultproxy.Pass
+				})
+			}
+			l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(5*time.Second))
+			for range 2 {
+				_, err := l.Lock(bg, rlock.WithWait(2*time.Second))
+				locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable, rlock.ErrNoQuorum)
+			}
+			for _, p := range n.proxies {
+				p.Release()
+			}
+			n.pass()
+		})
 	}
 }
 
