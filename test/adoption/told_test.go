@@ -21,6 +21,7 @@ func TestARenewalFromBeforeTheHandle(t *testing.T) {
 		families(func(k locktest.Type) {
 			for _, by := range []string{"Extend", "watchdog"} {
 				t.Run(k.Name+" "+by, func(t *testing.T) {
+					t.Parallel()
 					proxy := faultproxy.New(t, b.Addr)
 					proxy.DropMessages(true)
 					lease := patient
