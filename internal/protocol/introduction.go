@@ -104,11 +104,14 @@ func (i *Introduction) Send(d Dispatch) {
 		to.Done(sent, result(i.own.On, &i.r, a, readIntroduced))
 	})
 	for n := range i.others {
-		d.Lanes.Put(i.others[n].at.On, &i.others[n])
+		i.others[n].at.On.Put(i.own.On, &i.others[n])
 	}
 }
 
-func (i *introducing) Request() (*wire.Request, error) { return &i.r, nil }
+func (i *introducing) Context() context.Context { return i.own.On.Context() }
+func (i *introducing) Request() (*wire.Request, error) {
+	return &wire.Request{Keys: i.r.Keys, Args: i.r.Args, FailFast: true, NoResend: true}, nil
+}
 func (i *introducing) Answered(time.Time, wire.Answer) { i.at.Under.Add(-1) }
 func (i *introducing) Timeout() time.Duration          { return i.within }
 func (i *introducing) Wanted() bool                    { return true }

@@ -289,7 +289,6 @@ type Dispensable interface {
 // Dispatch is how tasks are sent without waiting.
 type Dispatch struct {
 	Round *wire.Round // for a request to one deployment; sent when all tasks were added
-	Lanes *wire.Lanes // for requests to several deployments
 	Recipient
 }
 

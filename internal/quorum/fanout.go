@@ -235,7 +235,7 @@ func (a *ask) send(req *wire.Request) {
 
 func (a *ask) put() {
 	f, n := a.f, a.f.l.nodes[a.node]
-	w := n.Wire.Ask(a.ctx, a)
+	w := n.Wire.Ask(a)
 	if w == nil {
 		return
 	}
@@ -275,6 +275,9 @@ func (a *ask) sendReady() {
 	}
 	a.put()
 }
+
+// Context implements wire.Errand.
+func (a *ask) Context() context.Context { return a.ctx }
 
 // Timeout implements wire.Errand.
 func (a *ask) Timeout() time.Duration { return a.f.l.cfg.NodeTimeout }

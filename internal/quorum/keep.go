@@ -159,7 +159,7 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 	return got, again
 }
 
-// sendRenewal renews the votes for the watchdog, by errands in the lanes to the nodes.
+// sendRenewal renews the votes for the watchdog, by errands to the nodes.
 func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) {
 	b := l.cfg.Ballots.of(id)
 	if b == nil {
@@ -194,13 +194,13 @@ type errandState int
 
 const (
 	errandIdle   errandState = iota
-	errandQueued             // in the lane: it is sent for the round that is current then
+	errandQueued             // it waits, and is sent for the round that is current then
 	errandSent               // or about to be
 	errandNoted              // and in the ballot
 )
 
 // begin begins a round, unless one is under way. That one will end, because each errand
-// does, though it may have to wait in its lane.
+// does, though it may have to wait.
 func (n *round) begin() {
 	b, lost := n.ballot, n.lost()
 	b.mu.Lock()
@@ -230,7 +230,7 @@ func (n *round) begin() {
 	}
 	b.mu.Unlock()
 	for _, i := range idle {
-		n.sends.Lanes.Put(n.nodes[i].Wire, &b.errands[i])
+		n.nodes[i].Wire.Put(n.home().Wire, &b.errands[i])
 	}
 	for _, i := range silent {
 		n.note(reply{node: i, err: errUnanswered}, time.Time{})
@@ -269,6 +269,9 @@ func (n *round) note(r reply, sent time.Time) {
 	n.sends.Done(n.sent, got)
 }
 
+// Context implements wire.Errand.
+func (e *errand) Context() context.Context { return e.l.home().Wire.Context() }
+
 // Timeout implements wire.Errand.
 func (e *errand) Timeout() time.Duration { return e.l.cfg.NodeTimeout }
 
@@ -288,7 +291,11 @@ func (e *errand) Request() (*wire.Request, error) {
 	e.ballot.mu.Lock()
 	e.state = errandNoted
 	e.ballot.mu.Unlock()
-	return n.request(e.node)
+	r, err := n.request(e.node)
+	if err == nil {
+		r.FailFast, r.NoResend = true, true // the next round asks again
+	}
+	return r, err
 }
 
 // Answered implements wire.Errand.

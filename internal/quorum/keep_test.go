@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/protocol"
-	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // renewers are the ways to renew a hold: while the caller waits, and by the watchdog.
@@ -19,7 +18,6 @@ var renewers = map[string]func(h *home, id string) protocol.Result[protocol.Kept
 	"watchdog": func(h *home, id string) protocol.Result[protocol.Kept] {
 		done := make(chan protocol.Result[protocol.Kept], 1)
 		h.Renew(id, lease).Send(protocol.Dispatch{
-			Lanes:     wire.NewLanes(h.home().Wire),
 			Recipient: recipient{goesOn: true, done: done},
 		})
 		select {
@@ -211,7 +209,7 @@ func TestWatchdogAsksASilentNodeOnce(t *testing.T) {
 	h.servers[2].proxy.ResetAll()
 }
 
-// Nothing is sent for a hold that was lost while its renewal waited in a lane.
+// Nothing is sent for a hold that was lost while its renewal waited to be sent.
 func TestNothingIsSentForAHoldThatIsOver(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
@@ -223,7 +221,6 @@ func TestNothingIsSentForAHoldThatIsOver(t *testing.T) {
 	}
 	done := make(chan protocol.Result[protocol.Kept], 1)
 	h.Renew(id, lease).Send(protocol.Dispatch{
-		Lanes:     wire.NewLanes(h.home().Wire),
 		Recipient: recipient{done: done},
 	})
 	if got := <-done; !errors.Is(got.Err, ErrNoQuorum) {

@@ -64,10 +64,9 @@ type Config struct {
 // servers.
 type Timers struct {
 	Config
-	lanes *wire.Lanes
-	left  wire.Tally    // entries that have not ended, without the background
-	poke  chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
-	quit  chan struct{}
+	left wire.Tally    // entries that have not ended, without the background
+	poke chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
+	quit chan struct{}
 
 	mu       sync.Mutex    // guards the rest, and the entries
 	ended    chan struct{} // closed when the goroutine has ended; nil: never began
@@ -83,7 +82,7 @@ const spare = 1000
 
 // New returns Timers without tasks. Their goroutine begins with the first.
 func New(c Config) *Timers {
-	return &Timers{Config: c, lanes: wire.NewLanes(c.Wire), poke: make(chan struct{}, 1), quit: make(chan struct{})}
+	return &Timers{Config: c, poke: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // Add begins a task, which is due at a time. If the client is shutting down it is drained at once.
@@ -378,7 +377,7 @@ func (t *Timers) send(sends []sending) {
 	round := t.Wire.NewRound(len(sends))
 	for i := range sends {
 		s := &sends[i]
-		s.do.Task.Send(protocol.Dispatch{Round: round, Lanes: t.lanes, Recipient: s})
+		s.do.Task.Send(protocol.Dispatch{Round: round, Recipient: s})
 	}
 	round.Send(t.Answered)
 }

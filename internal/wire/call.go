@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,32 +19,36 @@ var (
 	errTick = errors.New("the timer has fired") // not an answer
 )
 
-// call is a Do under way. It is used again when all its copies were answered: then nobody
-// else has it.
+// call waits for the answer to a request: that of a Do, or of an errand that has none yet. It is used
+// again when all its copies were answered: then nobody else has it.
 type call struct {
 	answers chan Answer   // has room for all copies under way, and for the ticks of the timer
-	over    chan struct{} // closed if Do returns while a copy is under way
+	over    chan struct{} // closed if the call ends while a copy is under way
 	timer   *time.Timer   // a channel of its own would make each wait dearer
 	armed   time.Time     // when the timer fires, unless its tick is in answers; zero: neither
 
 	d        *Deployment
 	r        *Request
-	first    *firstCopy      // nil: none was under way before
+	errand   Errand          // whose first copy has no answer yet; nil: it is a Do
 	ctx      context.Context // the caller's
+	budget   time.Duration
 	began    time.Time
 	deadline time.Time
-	heard    time.Time // when a copy failed last
-	late     time.Time // when the next copy is due; zero: it is not
+	pause    time.Duration // before the next copy, after one that has failed
+	last     error         // of what a copy has failed last
+	heard    time.Time     // when it did
+	absent   *Answer       // a copy found the work done, and others were still under way
+	answered int           // copies that found the work done
+	late     time.Time     // when the next copy is due; zero: it is not
 	patience time.Duration
-	glance   time.Duration // how often it looks whether a copy still waits for a worker
-	held     job           // such a copy; see combiner
-	in       *combiner     // where copies wait; nil: nowhere
-	queued   bool          // it waits still; guarded by combiner.mu, as is the next
-	begun    time.Time     // when a worker took the copy that waited; zero: none has
-	withdrew bool          // a copy was withdrawn: its job may be in a queue for a while
-	waiting  int           // copies not yet answered
-	sent     int           // copies that may have run or may run yet
-	taken    [copies]bool  // the slots of those that are not answered
+	held     job          // the copy that waits for a worker
+	in       *sender      // of the first copy, which may wait there
+	queued   bool         // it waits still; guarded by the mutex of in, as is the next
+	begun    time.Time    // when a worker took the copy that waited; zero: none has
+	withdrew bool         // a copy was withdrawn: its job may be in a queue for a while
+	waiting  int          // copies not yet answered
+	sent     int          // copies that may have run or may run yet
+	taken    [copies]bool // the slots of those that are not answered
 
 	// Of the copy in each slot, when a worker has begun with it; grounded: it may not begin.
 	flights [copies]atomic.Pointer[flight]
@@ -64,6 +69,35 @@ func newCall() *call {
 	return c
 }
 
+// calls are at rest. They belong to one Deployment, not to the process, as workers do: in a synctest
+// bubble, channels and timers from another one must not be used.
+type calls struct {
+	mu  sync.Mutex // guards all
+	all []*call
+}
+
+// get returns a call at rest, or a new one.
+func (s *calls) get() *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.all)
+	if n == 0 {
+		return newCall()
+	}
+	c := s.all[n-1]
+	s.all = s.all[:n-1]
+	return c
+}
+
+// put keeps a call for later.
+func (s *calls) put(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) < mostSpare {
+		s.all = append(s.all, c)
+	}
+}
+
 // Do runs a request until it is answered, ctx ends, or the budget and the time for
 // replicas are spent. Then it returns, even if go-redis does not: canceling a context
 // does not interrupt go-redis's I/O, and its read time-out may be longer or off. Copies
@@ -74,17 +108,43 @@ func newCall() *call {
 // script may run twice. After errors that mean "not now" or "not here" the request is sent
 // again until the budget is spent.
 func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) Answer {
-	return d.doAfter(ctx, budget, r, nil)
-}
-
-// doAfter is Do; first, unless it is nil, is a copy that is under way already.
-func (d *Deployment) doAfter(ctx context.Context, budget time.Duration, r *Request, first *firstCopy) Answer {
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
 	}
-	c := d.spare.call()
-	c.d, c.r, c.first, c.ctx = d, r, first, ctx
-	a := c.do(budget)
+	c, now := d.calls.get(), time.Now()
+	c.d, c.r, c.ctx = d, r, ctx
+	c.begin(now, budget)
+	c.launch(now)
+	c.arm(now)
+	return c.result()
+}
+
+// begin begins a call, as of some time.
+func (c *call) begin(now time.Time, budget time.Duration) {
+	// Waiting for replicas is not a delay of the reply.
+	c.patience = budget / copies
+	if c.r.Acked {
+		budget += c.d.cfg.AckTimeout
+		c.patience += c.d.cfg.AckTimeout
+	}
+	c.budget, c.began, c.deadline = budget, now, now.Add(budget)
+	c.waiting, c.sent, c.taken, c.in, c.begun = 0, 0, [copies]bool{}, &c.d.senders.free, time.Time{}
+	c.pause, c.last, c.absent, c.answered = 10*time.Millisecond, nil, nil, 0
+}
+
+// follow begins the call of an errand, whose first copy was sent a while ago.
+func (c *call) follow(sent time.Time, budget time.Duration, f *flight) {
+	c.begin(sent, budget)
+	c.waiting, c.sent, c.taken[0] = 1, 1, true
+	c.flights[0].Store(f)
+	now := time.Now()
+	c.late = now.Add(c.deadline.Sub(now) / copies)
+	c.arm(now)
+}
+
+// result waits for the answer, and puts the call to rest.
+func (c *call) result() Answer {
+	a := c.wait()
 	if c.waiting > 0 {
 		close(c.over) // go-redis sends no copy now that it has not sent yet
 	}
@@ -92,35 +152,31 @@ func (d *Deployment) doAfter(ctx context.Context, budget time.Duration, r *Reque
 		c.timer.Stop()
 		return a
 	}
-	c.d, c.r, c.first, c.ctx, c.in = nil, nil, nil, nil, nil
-	d.spare.rest(c)
+	d := c.d
+	c.d, c.r, c.errand, c.ctx, c.in = nil, nil, nil, nil, nil
+	d.calls.put(c)
 	return a
 }
 
 // launch sends a copy, or has it wait for a worker. It does not wait if another copy is under
 // way: workers that hang may be why that has no answer.
 func (c *call) launch(now time.Time) {
-	d := c.d
 	c.waiting++
 	c.sent++
-	d.sending.Add(1)
-	j := job{call: c, r: c.r, end: d.work(), slot: c.slot()}
 	c.late = time.Time{}
 	if c.waiting < copies { // otherwise one of them has to be answered or fail first
 		c.late = now.Add(c.patience)
 	}
-	if c.waiting == 1 && c.first == nil {
-		if j.combiner = d.combinerOf(c.r); j.combiner != nil {
-			c.in = j.combiner
-			var at bool
-			if j.term, at = j.combiner.admit(j, now); !at {
-				c.held = j
-				c.late = now.Add(c.glance)
-				return
-			}
-		}
+	to := &c.d.senders.free
+	if c.waiting == 1 && c.errand == nil {
+		to = c.d.senderOf(c.r)
+		c.in = to
 	}
-	d.perform(j)
+	j := c.d.newJob()
+	j.call, j.r, j.slot = c, c.r, c.slot()
+	if !to.put(j, now) {
+		c.held = j
+	}
 }
 
 // slot takes a slot for a copy. There is one: no more copies than slots are under way.
@@ -131,14 +187,8 @@ func (c *call) slot() uint8 {
 	return uint8(i)
 }
 
-// begins notes that a worker begins with a copy, and reports whether it may. If another copy is
-// under way that takes the place of the first, it counts as sent.
-func (c *call) begins(j job, f *flight) bool {
-	if c.first != nil && !c.first.taken.Load() {
-		f.leave()
-	}
-	return c.flights[j.slot].CompareAndSwap(nil, f)
-}
+// begins notes that a worker begins with a copy, and reports whether it may.
+func (c *call) begins(slot uint8, f *flight) bool { return c.flights[slot].CompareAndSwap(nil, f) }
 
 // recall withdraws the copies that have not left the process yet.
 func (c *call) recall() {
@@ -156,24 +206,27 @@ func (c *call) recall() {
 func (c *call) withdraw() bool {
 	j := c.held
 	c.held = job{}
-	if j.combiner == nil || !j.combiner.withdraw(j) {
+	if j.call == nil || !c.in.withdraw(c) {
 		return false
 	}
 	c.withdrew, c.taken[j.slot] = true, false
 	c.waiting--
 	c.sent--
-	c.d.ended(j)
+	j.ended()
 	return true
 }
 
-// look is called when the copy that waits for a worker has waited for a while.
-func (c *call) look(now time.Time) {
-	if c.held.combiner.relieve(c.held, c.glance) {
-		c.late = now.Add(c.glance)
-		return
+// look is called when another copy may be due. It reports whether it is not, since the first waited for a worker.
+func (c *call) look(now time.Time) (early bool) {
+	if c.held.call == nil {
+		return false
 	}
-	c.held = job{} // it was taken
+	at, waits := c.in.taken(c)
+	if !waits {
+		c.held, now = job{}, at
+	}
 	c.late = now.Add(c.patience)
+	return true
 }
 
 // next is whatever comes first: the time for another copy, or the deadline.
@@ -193,115 +246,106 @@ func (c *call) arm(now time.Time) {
 	}
 }
 
-// limit is when nobody waits for the answer any more.
-func (c *call) limit() time.Time {
-	if at, ok := c.ctx.Deadline(); ok && at.Before(c.deadline) {
-		return at
-	}
-	return c.deadline
-}
-
 // isLate reports, when the timer has fired, whether another copy is due; if not, the
 // deadline has passed.
 func (c *call) isLate(now time.Time) bool {
 	return now.Before(c.deadline) && !c.late.IsZero() && !now.Before(c.late)
 }
 
-func (c *call) do(budget time.Duration) Answer {
-	d, r, ctx := c.d, c.r, c.ctx
-	// Waiting for replicas is not a delay of the reply.
-	patience := budget / copies
-	if r.Acked {
-		budget += d.cfg.AckTimeout
-		patience += d.cfg.AckTimeout
-	}
-	now := time.Now()
-	c.began, c.deadline = now, now.Add(budget)
-	c.patience, c.glance = patience, budget/stuckPart
-	c.waiting, c.sent, c.taken, c.in, c.begun = 0, 0, [copies]bool{}, nil, time.Time{}
-	c.launch(now)
-	c.arm(now)
-	pause := 10 * time.Millisecond
-	var last error
-	var absent *Answer // a copy found the work done, and others are still under way
-	answered := 0
+// wait waits until a copy is answered, and has others sent.
+func (c *call) wait() Answer {
 	for {
-		var a Answer
 		select {
-		case a = <-c.answers:
-		case <-ctx.Done():
-			return c.leave(budget, last, absent)
-		}
-		if a.Err == errTick {
-			if !c.tick(absent) {
-				return c.leave(budget, last, absent)
+		case a := <-c.answers:
+			if a.Err == errTick && !c.tick() {
+				return c.leave()
 			}
-			continue
-		}
-		c.waiting--
-		c.taken[a.slot] = false
-		c.held = job{}
-		if a.Err == nil && r.OneEffect && !a.didIt() {
-			answered++
-			a = a.after(absent)
-			if c.waiting > 0 {
-				found := a // only this one is allocated
-				absent = &found
-				continue
+			if a.Err != errTick && c.isDone(&a) {
+				return a
 			}
-			a.Unsure = c.sent > answered
-			return a
+		case <-c.ctx.Done():
+			return c.leave()
 		}
-		if a.Err == nil || !Transient(a.Err) {
-			c.recall()
-			a.Err = Refused(a.Err)
-			a.Unsure = a.Unsure || c.sent > 1 || a.Err != nil && Panicked(a.Err)
-			return a
-		}
-		last, c.heard = a.Err, time.Now()
-		ran := a.Unsure || !a.unsent && !NotExecuted(a.Err)
-		if !ran {
-			c.sent--
-		}
-		if absent != nil && c.waiting == 0 {
-			absent.Unsure = c.sent > answered
-			return *absent
-		}
-		if r.NoResend && ran {
-			return Answer{Err: Failure(a.Err), Unsure: true}
-		}
-		if !ran && (r.FailFast || !r.OneEffect && d.barred(&a)) { // the end of a hold is worth its whole time
-			if c.waiting > 0 {
-				continue
-			}
-			return Answer{Err: Failure(a.Err), Unsure: c.sent > 0}
-		}
-		d.cfg.Events.Retried(ctx, r.Name(), a.Err)
-		d.RefreshTopology()
-		now := time.Now()
-		c.late = now.Add(pause)
-		c.arm(now)
-		pause = min(2*pause, 200*time.Millisecond)
 	}
 }
 
+// isDone takes the answer to a copy, and reports whether the call has it then.
+func (c *call) isDone(a *Answer) bool {
+	c.takes(a)
+	switch {
+	case a.Err == nil && c.r.OneEffect && !a.didIt():
+		c.answered++
+		*a = a.after(c.absent)
+		if c.waiting > 0 {
+			found := *a // only this one is allocated
+			c.absent = &found
+			return false
+		}
+		a.Unsure = c.sent > c.answered
+	case a.Err == nil || !Transient(a.Err):
+		c.recall()
+		a.Err = Refused(a.Err)
+		a.Unsure = a.Unsure || c.sent > 1 || a.Err != nil && Panicked(a.Err)
+	default:
+		return c.isOver(a)
+	}
+	return true
+}
+
+// takes notes that a copy was answered, or has failed.
+func (c *call) takes(a *Answer) {
+	c.waiting--
+	c.taken[a.slot] = false
+	c.held = job{}
+}
+
+// isOver is called when a copy has failed of what may pass. It reports whether the call ends with that; if
+// not, another copy is sent after a pause.
+func (c *call) isOver(a *Answer) bool {
+	d, r, now := c.d, c.r, time.Now()
+	c.last, c.heard = a.Err, now
+	ran := a.Unsure || !a.unsent && !NotExecuted(a.Err)
+	if !ran {
+		c.sent--
+	}
+	switch {
+	case c.absent != nil && c.waiting == 0:
+		*a = *c.absent
+		a.Unsure = c.sent > c.answered
+		return true
+	case r.NoResend && ran:
+		*a = Answer{Err: Failure(a.Err), Unsure: true}
+		return true
+	case !ran && (r.FailFast || !r.OneEffect && d.barred(a)): // the end of a hold is worth its whole time
+		if c.waiting == 0 {
+			*a = Answer{Err: Failure(a.Err), Unsure: c.sent > 0}
+		}
+		return c.waiting == 0
+	}
+	d.cfg.Events.Retried(c.ctx, r.Name(), a.Err)
+	d.RefreshTopology()
+	c.late = now.Add(c.pause)
+	c.arm(now)
+	c.pause = min(2*c.pause, 200*time.Millisecond)
+	return false
+}
+
 // tick is called when the timer has fired. It reports whether to wait on: the deadline has not
-// passed, and a copy is under way or is sent now. absent: a copy found the work done.
-func (c *call) tick(absent *Answer) bool {
+// passed, and a copy is under way or is sent now.
+func (c *call) tick() bool {
 	now := time.Now()
 	c.armed = time.Time{}
 	switch {
 	case now.Before(c.next()): // it was armed for an earlier request
 	case !c.isLate(now):
 		return false
-	case c.held.combiner != nil:
-		c.look(now)
-	case c.first != nil && !c.first.wanted():
+	case c.look(now):
+	case c.errand != nil && !c.errand.Wanted():
 		if c.waiting == 0 {
 			return false
 		}
 		c.late = time.Time{}
-	case c.waiting > 0 && (c.r.NoResend || absent != nil):
+	case c.waiting > 0 && (c.r.NoResend || c.absent != nil):
 		c.late = time.Time{}
 	default:
 		if c.waiting > 0 {
@@ -316,19 +360,18 @@ func (c *call) tick(absent *Answer) bool {
 }
 
 // leave is the answer of a call whose context has ended, or whose time is over.
-func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
+func (c *call) leave() Answer {
 	c.withdraw()
 	select {
 	case a := <-c.answers: // it came at the last moment, or while the process was stopped
 		if a.Err == errTick {
 			c.armed = time.Time{}
-			return c.leave(budget, last, absent)
+			return c.leave()
 		}
-		c.waiting--
-		c.taken[a.slot] = false
+		c.takes(&a)
 		if a.Err == nil {
 			c.recall()
-			a = a.after(absent)
+			a = a.after(c.absent)
 			a.Unsure = c.sent > 1
 			return a
 		}
@@ -338,30 +381,33 @@ func (c *call) leave(budget time.Duration, last error, absent *Answer) Answer {
 	default:
 	}
 	c.recall()
-	if absent != nil {
-		absent.Unsure = true
-		return *absent
+	if c.absent != nil {
+		c.absent.Unsure = true
+		return *c.absent
 	}
+	last := c.last
 	if IsReply(last) && c.waiting > 0 && time.Since(c.heard) > c.patience {
 		last = nil // it has answered before, and does no more
 	}
 	waited := time.Since(c.began)
-	local := last == nil && c.sent == 0 && waited >= c.glance && c.in.answersSince(c.began)
+	local := last == nil && c.sent == 0 && c.waitedLong(waited)
 	if err := c.ctx.Err(); err != nil {
 		if local {
 			last = &notSent{waited}
 		}
 		return Answer{Err: err, Unsure: c.sent > 0, Last: last}
 	}
-	if c.first != nil {
-		budget = c.first.within
-	}
 	if local {
-		return Answer{Err: &notSent{budget}}
+		return Answer{Err: &notSent{c.budget}}
 	}
-	err := NoAnswer(budget, last)
-	if queued := c.in.queued(c); (last == nil || CutOff(last)) && queued >= c.glance && c.in.answersSince(c.began) {
-		err = &sentLate{err, queued}
+	err := NoAnswer(c.budget, last)
+	if at, _ := c.in.taken(c); !at.IsZero() && (last == nil || CutOff(last)) && c.waitedLong(at.Sub(c.began)) {
+		err = &sentLate{err, at.Sub(c.began)}
 	}
 	return Answer{Err: err, Unsure: c.sent > 0}
+}
+
+// waitedLong reports whether a wait in this process was long, while the server answered others.
+func (c *call) waitedLong(d time.Duration) bool {
+	return d >= c.budget/overduePart && c.in.answersSince(c.began)
 }

@@ -182,7 +182,7 @@ func TestWorkersEnd(t *testing.T) {
 		return "ok", nil
 	})
 	const callers = 5 * mostSpare
-	d.combiners.direct = callers
+	d.senders.one.alone = callers
 	here.Add(callers)
 	var wg sync.WaitGroup
 	for range callers {
@@ -192,9 +192,12 @@ func TestWorkersEnd(t *testing.T) {
 	close(all)
 	wg.Wait()
 	resting := func() (workers, calls int) {
-		d.spare.mu.Lock()
-		defer d.spare.mu.Unlock()
-		return len(d.spare.workers), len(d.spare.calls)
+		one := &d.senders.one
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		d.calls.mu.Lock()
+		defer d.calls.mu.Unlock()
+		return len(one.idle), len(d.calls.all)
 	}
 	if workers, calls := resting(); workers > mostSpare || calls > mostSpare {
 		t.Errorf("%d workers and %d calls rest", workers, calls)
@@ -234,7 +237,7 @@ func TestTrimmedWorkersLoseNoJob(t *testing.T) {
 			case <-quit:
 				return
 			default:
-				d.spare.trim() // far more often than by its timer
+				d.senders.one.trim() // far more often than by its timer
 			}
 		}
 	})

@@ -68,12 +68,12 @@ func (s *sentCopy) Args() []any {
 // Clone implements redis.Cmder. A hook may have the clone sent.
 func (s *sentCopy) Clone() redis.Cmder { return redis.NewCmd(context.Background(), s.Args()...) }
 
-// newCopy returns a copy of the request of a call.
-func newCopy(c *call) *sentCopy {
-	s := &sentCopy{io: ioContext{Context: c.ctx, deadline: c.deadline, over: c.over}}
+// newCopy returns a copy of a request. It has the values of ctx, and ends at the deadline, and when over is closed.
+func newCopy(ctx context.Context, r *Request, deadline time.Time, over <-chan struct{}) *sentCopy {
+	s := &sentCopy{io: ioContext{Context: ctx, deadline: deadline, over: over}}
 	// NewCmd's result does not leave this line, so it is not allocated.
-	s.Cmd = *redis.NewCmd(&s.io, c.r.words(s.room[:0], false)...)
-	if c.r.Script != nil {
+	s.Cmd = *redis.NewCmd(&s.io, r.words(s.room[:0], false)...)
+	if r.Script != nil {
 		s.SetFirstKeyPos(3)
 	}
 	return s
@@ -84,7 +84,7 @@ func newCopy(c *call) *sentCopy {
 type packed struct {
 	redis.Cmd
 	which   []int                           // the requests in it
-	flights []flight                        // of the requests of the batch
+	flights []flight                        // of the requests of the batch; nil: none is withdrawn
 	some    func(which []int) (words []any) // for these only
 
 	mu    sync.Mutex // guards the rest
@@ -116,6 +116,8 @@ func (c *packed) Args() []any {
 func (c *packed) leaveLocked() []int {
 	if c.over {
 		return nil
+	} else if c.flights == nil {
+		return c.which
 	}
 	return slices.DeleteFunc(slices.Clone(c.which), func(i int) bool { return !c.flights[i].leave() })
 }

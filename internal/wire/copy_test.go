@@ -66,19 +66,18 @@ func TestRequestThatWasNotWritten(t *testing.T) {
 			return d.Do(ctx, time.Minute, r)
 		},
 		"in a pipeline": func(d *Deployment, ctx context.Context, r *Request) Answer {
-			k := &d.combiners.one
-			k.of.direct = 1
+			k := &d.senders.one
 			k.mu.Lock()
-			k.busy = 1 // a worker that is about to take what waits
+			k.alone, k.busy = 1, 1 // a worker that is about to take what waits
 			k.mu.Unlock()
 			answers := make(chan Answer, 2)
 			go func() { answers <- d.Do(ctx, time.Minute, echoWithOthers("other")) }()
 			go func() { answers <- d.Do(ctx, time.Minute, r) }()
 			await(func() bool { k.mu.Lock(); defer k.mu.Unlock(); return len(k.waiting) == 2 })
-			d.Go(func() {
-				batch, term := k.next(d, nil, k.term, time.Now(), false)
-				(&worker{}).serve(d, k, batch, term)
-			})
+			k.mu.Lock()
+			k.busy--
+			k.addLocked(time.Now())
+			k.mu.Unlock()
 			<-answers
 			return <-answers
 		},
@@ -261,15 +260,14 @@ func TestPipelineHasTheValuesOfItsCallers(t *testing.T) {
 			d, proxy := behind(t)
 			warm(t, d)
 			release := hold(t, d, proxy)
-			d.desk.mu.Lock()
-			d.desk.last = time.Now().Add(time.Hour) // no other drain begins because they take long
-			d.desk.mu.Unlock()
 			got := make(chan context.Context, n)
 			d.rdb.(*redis.Client).AddHook(contexts(got))
 			var all []*errand
 			return got, func(ctx context.Context) {
-					all = append(all, newErrand("one"))
-					d.Ask(ctx, all[len(all)-1])
+					e := newErrand("one")
+					e.ctx = ctx
+					all = append(all, e)
+					d.Ask(e)
 				}, func() {
 					release()
 					for _, e := range all {

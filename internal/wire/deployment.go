@@ -68,17 +68,16 @@ type Deployment struct {
 	cfg     Config
 	limited bool // rdb has a Limiter
 
-	ctx       context.Context // ends when nothing may be sent any more
-	stop      context.CancelFunc
-	sending   Tally // goroutines that talk to Redis, which may hang
-	spare     spare
-	health    health
-	desk      desk
-	combiners combiners
-	slots     atomic.Pointer[[]redis.ClusterSlot] // for a wrapper: see masterOf; nil: to be asked for
-	mode      atomic.Value                        // of string: how to publish under PublishAuto, once known
-	hello     Shared                              // what the server is
-	slotted   atomic.Bool                         // see Slotted
+	ctx     context.Context // ends when nothing may be sent any more
+	stop    context.CancelFunc
+	sending Tally // goroutines that talk to Redis, which may hang
+	calls   calls
+	senders senders
+	health  health
+	slots   atomic.Pointer[[]redis.ClusterSlot] // for a wrapper: see masterOf; nil: to be asked for
+	mode    atomic.Value                        // of string: how to publish under PublishAuto, once known
+	hello   Shared                              // what the server is
+	slotted atomic.Bool                         // see Slotted
 }
 
 // clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a
@@ -127,7 +126,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	default:
 		d.cluster, _ = rdb.(clusterNodes)
 	}
-	d.combiners.open(cmp.Or(cfg.Direct, direct), pipelinePool)
+	d.senders.open(d, cmp.Or(cfg.Direct, direct), pipelinePool)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }

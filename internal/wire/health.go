@@ -151,5 +151,5 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 	h.lost, h.dead, h.ping = p.err, p.err != nil, nil
 	h.mu.Unlock()
 	close(p.done)
-	d.pinged(p)
+	p.pinged()
 }

@@ -14,7 +14,7 @@ type parcel struct {
 	which  []int // indexes into the batch
 	many   bool
 	tries  int // how often the server did not know its script
-	cmd    command
+	cmd    *packed
 }
 
 // command is one whose reply may be anything.
@@ -61,19 +61,12 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 }
 
 // command makes the command of a parcel.
-func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight, whole bool) command {
+func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight, whole bool) *packed {
 	words := func(which []int) []any {
 		if p.many {
 			return together(p.script, batch, which, whole)
 		}
 		return batch[which[0]].words(nil, whole)
-	}
-	if flights == nil {
-		cmd := once{redis.NewCmd(ctx, words(p.which)...)}
-		if p.script != nil {
-			cmd.SetFirstKeyPos(3)
-		}
-		return cmd
 	}
 	cmd := &packed{which: p.which, flights: flights, some: words}
 	cmd.Cmd = *redis.NewCmd(ctx, words(p.which)...) // not allocated by itself
@@ -127,11 +120,7 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 
 // keep leaves in a parcel the requests that were sent, and answers the others.
 func (p *parcel) keep(answers []Answer) {
-	cmd, ok := p.cmd.(*packed)
-	if !ok {
-		return
-	}
-	sent := cmd.sent()
+	sent := p.cmd.sent()
 	if len(sent) == len(p.which) {
 		return
 	}

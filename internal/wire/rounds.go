@@ -91,7 +91,10 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 		}
 		ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout+d.cfg.AckTimeout)
 		sent = d.cfg.Clock.Now()
-		answers := d.typed(ctx, batch, d.sendBatch(ctx, to, batch, nil, room))
+		answers := d.sendBatch(ctx, to, batch, nil, room)
+		for i, r := range batch {
+			answers[i].Err = d.foreign(ctx, r, answers[i].Err)
+		}
 		cancel()
 		heard := answers[:0] // in the same room: each answer is read before
 		var silent error

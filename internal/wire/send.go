@@ -12,43 +12,36 @@ import (
 
 // send sends one copy and reads its reply. A script that the server does not know has not
 // run, so its full text is sent at once.
-func (d *Deployment) send(s *sentCopy, r *Request, first *firstCopy) (a Answer) {
-	defer d.gate("reply")
+func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
-	ctx := &s.io
-	if a, ok := first.await(ctx); ok {
-		return a
-	}
 	defer func() { a.unsent = a.Err != nil && s.flight.withdraw() }()
 	if r.Acked {
-		return d.sendAcked(ctx, s, r)
+		return d.sendAcked(s, r)
 	}
-	err := d.io.Process(ctx, s)
-	if err == nil {
-		d.combiners.known(d)
-		return d.answer(r, s.Val())
+	cmd, err := command(s), d.io.Process(&s.io, s)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = r.command(&s.io, true)
+		err = d.io.Process(&s.io, cmd)
 	}
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return Answer{Err: d.foreign(ctx, r, err)}
+	if err != nil {
+		return Answer{Err: err}
 	}
-	whole := r.command(ctx, true)
-	if err := d.io.Process(ctx, whole); err != nil {
-		return Answer{Err: d.foreign(ctx, r, err)}
-	}
-	return d.answer(r, whole.Val())
+	d.answered()
+	return d.answer(r, cmd.Val())
 }
 
 // sendAcked sends a copy and, on the same connection, WAIT: Redis counts the
 // replicas that have caught up with what that connection wrote last.
-func (d *Deployment) sendAcked(ctx context.Context, s *sentCopy, r *Request) Answer {
+func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
+	ctx := &s.io
 	node, err := d.NodeFor(ctx, r.route())
 	if err != nil {
 		return Answer{Err: err}
 	}
 	for _, whole := range []bool{false, true} {
-		var cmd command = s
+		cmd := command(s)
 		if whole {
-			cmd = r.command(ctx, whole)
+			cmd = r.command(ctx, true)
 		}
 		wait := d.wait(ctx)
 		pipe := node.Pipeline()
@@ -61,7 +54,7 @@ func (d *Deployment) sendAcked(ctx context.Context, s *sentCopy, r *Request) Ans
 			continue
 		}
 		if err != nil {
-			return Answer{Err: d.foreign(ctx, r, err)}
+			return Answer{Err: err}
 		}
 		a := d.answer(r, cmd.Val())
 		a.Acks, a.Err = wait.Int()
@@ -126,14 +119,6 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 		return found
 	}
 	return Because(ErrForeignKey, err)
-}
-
-// typed is what foreign makes of the answers to a batch.
-func (d *Deployment) typed(ctx context.Context, batch []*Request, answers []Answer) []Answer {
-	for i := range answers {
-		answers[i].Err = d.foreign(ctx, batch[i], answers[i].Err)
-	}
-	return answers
 }
 
 // foreignKeys is ErrForeignKey with what was found at the keys.

@@ -55,11 +55,12 @@ type errand struct {
 	timeout time.Duration
 	drop    error // why it is not needed any more
 	edit    func(*Request)
+	ctx     context.Context
 	answer  chan Answer
 }
 
 func newErrand(text string) *errand {
-	return &errand{text: text, timeout: 5 * time.Second, answer: make(chan Answer, 2)}
+	return &errand{text: text, timeout: 5 * time.Second, ctx: bg, answer: make(chan Answer, 2)}
 }
 
 func (e *errand) Request() (*Request, error) {
@@ -72,6 +73,7 @@ func (e *errand) Request() (*Request, error) {
 
 func (e *errand) Answered(_ time.Time, a Answer) { e.answer <- a }
 func (e *errand) Timeout() time.Duration         { return e.timeout }
+func (e *errand) Context() context.Context       { return e.ctx }
 func (e *errand) Wanted() bool                   { return true }
 
 // must waits for the answer, which is the echo.
@@ -90,15 +92,16 @@ func isEcho(c faultproxy.Command, text string) bool {
 // warm has the server know the script.
 func warm(t *testing.T, d *Deployment) {
 	e := newErrand("warm")
-	d.Ask(bg, e)
+	d.Ask(e)
 	e.must(t, false)
 }
 
-// hold has the first requests wait until it is called: those that find every drain free.
+// hold has the first requests wait until it is called: those that find every worker free.
 func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func()) {
 	t.Helper()
+	d.senders.votes.far = 0 // however slow this machine is, the server is near
 	free := make(chan struct{})
-	reached := make(chan struct{}, drains)
+	reached := make(chan struct{}, asked)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if isEcho(c, "first") {
 			reached <- struct{}{}
@@ -107,9 +110,9 @@ func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func())
 		return faultproxy.Pass
 	})
 	var first []*errand
-	for range drains {
+	for range asked {
 		first = append(first, newErrand("first"))
-		d.Ask(bg, first[len(first)-1])
+		d.Ask(first[len(first)-1])
 		<-reached
 	}
 	var once sync.Once
@@ -125,7 +128,7 @@ func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func())
 	return release
 }
 
-// What is asked while the drains are busy shares a pipeline. There an errand that is not needed
+// What is asked while the workers are busy shares a pipeline. There an errand that is not needed
 // any more is not sent, and one that fails, fails alone.
 func TestAskTogether(t *testing.T) {
 	t.Parallel()
@@ -140,11 +143,8 @@ func TestAskTogether(t *testing.T) {
 	all[7].drop = ErrTooLate
 	all[11].text = "bad"
 	before := len(proxy.Commands())
-	d.desk.mu.Lock()
-	d.desk.last = time.Now().Add(time.Hour) // no drain more
-	d.desk.mu.Unlock()
 	for _, e := range all {
-		d.Ask(bg, e)
+		d.Ask(e)
 	}
 	time.Sleep(20 * time.Millisecond)
 	if n := len(proxy.Commands()) - before; n != 0 {
@@ -189,7 +189,7 @@ func TestAskFailsFast(t *testing.T) {
 		return faultproxy.Pass
 	})
 	e := newErrand("loading")
-	d.Ask(bg, e)
+	d.Ask(e)
 	if a := <-e.answer; !errors.Is(a.Err, ErrRefused) || errors.Is(a.Err, ErrUnreachable) || a.Unsure {
 		t.Errorf("%+v", a)
 	}
@@ -204,7 +204,7 @@ func TestAskAgain(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
 	warm(t, d)
-	lost := make(chan bool, drains)
+	lost := make(chan bool, asked)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if isEcho(c, "lost") {
 			select {
@@ -216,16 +216,16 @@ func TestAskAgain(t *testing.T) {
 		return faultproxy.Pass
 	})
 	var all []*errand
-	for i := range drains {
+	for i := range asked {
 		e := newErrand("lost")
 		all = append(all, e)
-		d.Ask(bg, e)
+		d.Ask(e)
 		for len(lost) <= i { // each in a pipeline of its own
 			time.Sleep(time.Millisecond)
 		}
 	}
 	after := newErrand("after")
-	d.Ask(bg, after)
+	d.Ask(after)
 	after.must(t, false)
 	if len(all[0].answer)+len(all[1].answer) > 0 {
 		t.Error("the request after them had to wait")
@@ -233,7 +233,7 @@ func TestAskAgain(t *testing.T) {
 	for _, e := range all {
 		e.must(t, true)
 	}
-	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "lost") }); n != 2*drains {
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "lost") }); n != 2*asked {
 		t.Errorf("sent %d times", n)
 	}
 }
@@ -250,7 +250,7 @@ func TestAskAnsweredLate(t *testing.T) {
 		}
 		return 0
 	})
-	d.Ask(bg, e)
+	d.Ask(e)
 	e.must(t, false)
 	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "late") }); n != 1 {
 		t.Errorf("sent %d times", n)
@@ -271,7 +271,7 @@ func TestAskUnanswered(t *testing.T) {
 	e := newErrand("held")
 	e.timeout = 200 * time.Millisecond
 	began := time.Now()
-	d.Ask(bg, e)
+	d.Ask(e)
 	if a := <-e.answer; !errors.Is(a.Err, ErrUnreachable) || !strings.Contains(a.Err.Error(), " within 200ms") || !a.Unsure {
 		t.Errorf("%+v", a)
 	}
@@ -300,7 +300,7 @@ func TestAskWaitsForThePing(t *testing.T) {
 		stays, goes, hasty := newErrand("stays"), newErrand("goes"), newErrand("hasty")
 		hasty.timeout = 50 * time.Millisecond
 		for _, e := range []*errand{stays, goes, hasty} {
-			w := d.Ask(bg, e)
+			w := d.Ask(e)
 			if w == nil {
 				t.Fatal("it was asked")
 			}
@@ -329,25 +329,25 @@ func TestAskWaitsForThePing(t *testing.T) {
 	}
 }
 
-// Drains that have nothing to do end.
-func TestDrainsEnd(t *testing.T) {
+// Workers of errands that have nothing to do end.
+func TestWorkersOfErrandsEnd(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
 	idle := func() int {
-		d.desk.mu.Lock()
-		defer d.desk.mu.Unlock()
-		return len(d.desk.idle)
+		d.senders.votes.mu.Lock()
+		defer d.senders.votes.mu.Unlock()
+		return len(d.senders.votes.idle)
 	}
 	var all []*errand
 	for i := range 10 {
 		all = append(all, newErrand(fmt.Sprint(i)))
-		d.Ask(bg, all[i])
+		d.Ask(all[i])
 	}
 	for _, e := range all {
 		e.must(t, false)
 	}
 	if err := d.Wait(bg); err != nil || idle() == 0 {
-		t.Errorf("%v; %d drains wait for more", err, idle())
+		t.Errorf("%v; %d workers wait for more", err, idle())
 	}
 	for end := time.Now().Add(10 * time.Second); idle() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -356,16 +356,16 @@ func TestDrainsEnd(t *testing.T) {
 	}
 	d.Stop()
 	again := newErrand("after Stop") // others may have locks on this server
-	d.Ask(bg, again)
+	d.Ask(again)
 	again.must(t, false)
 	if err := d.Wait(bg); err != nil || idle() != 0 {
-		t.Errorf("%v; %d drains stay after Stop", err, idle())
+		t.Errorf("%v; %d workers stay after Stop", err, idle())
 	}
 }
 
-// A hook that ends the goroutine of a drain costs its request as much as a lost reply, and no
+// A hook that ends the goroutine of a worker costs its request as much as a lost reply, and no
 // other anything.
-func TestDrainThatAHookEnds(t *testing.T) {
+func TestWorkerOfErrandsThatAHookEnds(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
 	warm(t, d)
@@ -375,10 +375,10 @@ func TestDrainThatAHookEnds(t *testing.T) {
 			runtime.Goexit()
 		}
 	}})
-	for i := range 2 * drains {
+	for range 2 * asked {
 		e := newErrand("hooked")
-		d.Ask(bg, e)
-		e.must(t, i == 0)
+		d.Ask(e)
+		e.must(t, false) // the first one has not left this process, and never will
 	}
 }
 
@@ -391,7 +391,8 @@ func TestAskHasTheValuesOfTheCaller(t *testing.T) {
 	d.rdb.(*redis.Client).AddHook(seen)
 	ctx := context.WithValue(bg, key{}, "mine")
 	e := newErrand("hooked")
-	d.Ask(ctx, e)
+	e.ctx = ctx
+	d.Ask(e)
 	e.must(t, false)
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
@@ -434,47 +435,47 @@ func (c chained) Answered(sent time.Time, a Answer) {
 	c.errand.Answered(sent, a)
 }
 
-// What an answer brings about is sent by the drain that passes the answer on: no other one is
+// What an answer brings about is sent by the worker that passes the answer on: no other one is
 // woken for it.
-func TestAnswerIsFollowedByTheSameDrain(t *testing.T) {
+func TestAnswerIsFollowedByTheSameWorker(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
 	last := newErrand("last")
-	next := func() { d.Ask(bg, last) }
+	next := func() { d.Ask(last) }
 	for i := range 20 {
 		c, then := chained{errand: newErrand(fmt.Sprint(i))}, next
 		c.next = then
-		next = func() { d.Ask(bg, c) }
+		next = func() { d.Ask(c) }
 	}
 	next()
 	last.must(t, false)
 	if err := d.Wait(bg); err != nil {
 		t.Fatal(err)
 	}
-	d.desk.mu.Lock()
-	defer d.desk.mu.Unlock()
-	if n := len(d.desk.idle); n != 1 || d.desk.passing != 0 {
-		t.Errorf("%d drains, %d of them passing answers on", n, d.desk.passing)
+	d.senders.votes.mu.Lock()
+	defer d.senders.votes.mu.Unlock()
+	if n := len(d.senders.votes.idle); n != 1 || d.senders.votes.passing != 0 {
+		t.Errorf("%d workers, %d of them passing answers on", n, d.senders.votes.passing)
 	}
 }
 
-// What waits for a drain that passes answers on is sent also if that ends meanwhile.
-func TestDrainThatEndsWithAnAnswer(t *testing.T) {
+// What waits for a worker that passes answers on is sent also if that ends meanwhile.
+func TestWorkerThatEndsWithAnAnswer(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
 	last := newErrand("last")
-	d.Ask(bg, chained{newErrand("first"), func() {
-		d.Ask(bg, last)
+	d.Ask(chained{newErrand("first"), func() {
+		d.Ask(last)
 		runtime.Goexit()
 	}})
 	last.must(t, false)
 	if err := d.Wait(bg); err != nil {
 		t.Fatal(err)
 	}
-	d.desk.mu.Lock()
-	defer d.desk.mu.Unlock()
-	if k := &d.desk; k.passing != 0 || k.busy != 0 {
-		t.Errorf("%d drains are busy, %d of them pass answers on", k.busy, k.passing)
+	d.senders.votes.mu.Lock()
+	defer d.senders.votes.mu.Unlock()
+	if k := &d.senders.votes; k.passing != 0 || k.busy != 0 {
+		t.Errorf("%d workers are busy, %d of them pass answers on", k.busy, k.passing)
 	}
 }
 
@@ -483,7 +484,7 @@ func TestDrainThatEndsWithAnAnswer(t *testing.T) {
 func TestWhatIsLateFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
-	var k desk
+	var s sender
 	for _, c := range []struct {
 		takes time.Duration // from now on
 		times int
@@ -497,9 +498,9 @@ func TestWhatIsLateFollowsTheServer(t *testing.T) {
 		{10 * ms, 50, 100 * ms},
 	} {
 		for range c.times {
-			k.took(c.takes)
+			s.hearsLocked(time.Now(), c.takes)
 		}
-		if got := k.patience(800 * ms).Round(5 * ms); got != c.late {
+		if got := s.patience(800 * ms).Round(5 * ms); got != c.late {
 			t.Errorf("after %d of %v: %v, want %v", c.times, c.takes, got, c.late)
 		}
 	}

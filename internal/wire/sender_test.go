@@ -35,8 +35,13 @@ func echoOf(text string) *Request {
 // newCrowd has the first requests wait until free is closed: those that are sent at once. meets
 // decides about all others; nil: they pass.
 func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *crowd {
+	return newCrowdFor(t, time.Minute, meets)
+}
+
+// newCrowdFor is newCrowd with a budget for those.
+func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Command) faultproxy.Action) *crowd {
 	d, proxy := behind(t)
-	d.combiners.far = 0 // however slow this machine is, the server is near
+	d.senders.one.far = 0 // however slow this machine is, the server is near
 	c := &crowd{Deployment: d, t: t, proxy: proxy, free: make(chan struct{})}
 	if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
 		t.Fatal(a.Err)
@@ -58,7 +63,7 @@ func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *c
 	})
 	for range direct {
 		c.first.Go(func() {
-			if a := d.Do(bg, time.Minute, echoOf("first")); a.Err != nil || a.Val != "first" {
+			if a := d.Do(bg, budget, echoOf("first")); budget == time.Minute && (a.Err != nil || a.Val != "first") {
 				t.Errorf("%+v", a)
 			}
 		})
@@ -95,7 +100,7 @@ func (c *crowd) must(text string, unsure bool) {
 }
 
 func (c *crowd) queue() int {
-	k := &c.combiners.one
+	k := &c.senders.one
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.waiting) - k.head
@@ -142,10 +147,10 @@ func TestRequestsShareAPipeline(t *testing.T) {
 // awayFrom has a crowd whose server is so far away. Something was sent, and an answer came, so long ago.
 func awayFrom(t *testing.T, away, sent, heard time.Duration) *crowd {
 	c := newCrowd(t, nil)
-	k := &c.combiners.one
+	k := &c.senders.one
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.of.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: away}
+	k.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: away}
 	k.last, k.heard = time.Now().Add(-sent), time.Now().Add(-heard)
 	return c
 }
@@ -197,11 +202,13 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 		took time.Duration
 		most int
 	}{{far - 1, 1}, {far, 3}} {
-		k := &combiner{of: &combiners{direct: 8, pipelines: 1, far: 3}, busy: 8, away: distance{now: c.took}}
+		s := &sender{d: &Deployment{ctx: bg}, limits: limits{alone: 1, near: 1, far: 3, batch: 2}, busy: 8, away: distance{now: c.took}}
 		taken := 0
 		for range 5 {
-			k.waiting = append(k.waiting, job{call: &call{queued: true}}, job{call: &call{queued: true}})
-			if batch, _ := k.next(nil, []job{{call: &call{}}}, 0, time.Now(), false); len(batch) > 0 {
+			for range 2 {
+				s.waiting = append(s.waiting, job{call: &call{queued: true, budget: time.Hour}})
+			}
+			if more, _ := s.next(&worker{s: s, state: sending, wake: make(chan struct{})}, false); more {
 				taken++
 			}
 		}
@@ -209,9 +216,9 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 			t.Errorf("%v away: %d pipelines, want %d", c.took, taken, c.most)
 		}
 	}
-	k := &combiner{of: &combiners{direct: 8}, busy: 1}
-	k.next(nil, []job{{call: &call{}}}, 0, time.Now().Add(-time.Second), true)
-	if got := k.away.least(); got < time.Second {
+	s := &sender{d: &Deployment{ctx: bg}, limits: limits{alone: 1}, busy: 1}
+	s.next(&worker{s: s, state: sending, wake: make(chan struct{}), sent: time.Now().Add(-time.Second)}, true)
+	if got := s.away.least(); got < time.Second {
 		t.Errorf("answered after a second: %v away", got)
 	}
 }
@@ -286,9 +293,9 @@ func TestCanceledBeforeItIsSent(t *testing.T) {
 	c := newCrowd(t, nil)
 	ctx, cancel := context.WithCancel(bg)
 	left := make(chan Answer, 1)
-	c.combiners.one.mu.Lock()
-	c.combiners.one.last = time.Now().Add(time.Hour) // as if workers took others
-	c.combiners.one.mu.Unlock()
+	c.senders.one.mu.Lock()
+	c.senders.one.last = time.Now().Add(time.Hour) // as if workers took others
+	c.senders.one.mu.Unlock()
 	c.do(ctx, time.Minute, echoOf("canceled"), func(a Answer) { left <- a })
 	c.do(bg, 50*time.Millisecond, echoOf("too late"), func(a Answer) {
 		if !errors.Is(a.Err, ErrUnreachable) || a.Unsure {
@@ -419,8 +426,8 @@ func TestPipelineOfAForgottenScript(t *testing.T) {
 // If no worker gets an answer, another one sends what waits, in time.
 func TestWorkersThatHang(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, nil)
-	const budget = 8 * time.Second // they look after a second
+	const budget = 8 * time.Second // what they have sent is overdue after a second
+	c := newCrowdFor(t, budget, nil)
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Add(1)
@@ -531,7 +538,7 @@ func TestCombinedCallers(t *testing.T) {
 // idle waits until nothing waits, and no worker counts as busy.
 func idle(t *testing.T, d *Deployment) {
 	t.Helper()
-	k := &d.combiners.one
+	k := &d.senders.one
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		k.mu.Lock()
 		busy, pipelines, waiting, withdrawn := k.busy, k.pipelines, len(k.waiting), k.withdrawn
@@ -591,10 +598,10 @@ func TestNodesDoNotWaitForEachOther(t *testing.T) {
 	for i := range 3 * direct {
 		held.Go(func() { ask(fmt.Sprint("a", i)) })
 	}
-	for k := (*combiner)(nil); ; runtime.Gosched() {
-		d.combiners.mu.Lock()
-		k = d.combiners.byNode["127.0.0.1:2"]
-		d.combiners.mu.Unlock()
+	for k := (*sender)(nil); ; runtime.Gosched() {
+		d.senders.mu.Lock()
+		k = d.senders.byNode["127.0.0.1:2"]
+		d.senders.mu.Unlock()
 		if k == nil {
 			continue
 		}
@@ -610,7 +617,7 @@ func TestNodesDoNotWaitForEachOther(t *testing.T) {
 		others.Go(func() { ask(fmt.Sprint("b", i)) })
 	}
 	others.Wait()
-	if took := time.Since(began); took > time.Minute/stuckPart {
+	if took := time.Since(began); took > time.Minute/overduePart {
 		t.Errorf("they had to wait for %v", took)
 	}
 	close(free)
@@ -674,13 +681,13 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 		}
 	})
 	var first, all sync.WaitGroup
+	const budget = 8 * time.Second // what they have sent is overdue after a second
 	for range direct {
-		first.Go(func() { d.Do(bg, time.Minute, echoOf("stuck")) })
+		first.Go(func() { d.Do(bg, budget, echoOf("stuck")) })
 	}
 	for sent.Load() < direct {
 		time.Sleep(time.Millisecond)
 	}
-	const budget = 8 * time.Second // they look after a second
 	for range 10 * combined {
 		all.Go(func() {
 			if a := d.Do(bg, budget, echoOf("waits")); a.Err != nil || a.Val != "waits" {
@@ -693,7 +700,7 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond) // for those that should not be sent
 	n := sent.Load() - direct
-	if most := combined * int64(time.Since(began)/(budget/stuckPart)); n > most {
+	if most := combined * int64(time.Since(began)/(budget/overduePart)); n > most {
 		t.Errorf("%d were sent after %v", n, time.Since(began))
 	}
 	close(free)
@@ -714,31 +721,43 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 // What was withdrawn keeps nothing waiting: the workers that would come for it may hang.
 func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
-	all := &combiners{direct: 2, pipelines: 1}
-	k := &combiner{of: all}
-	ask := func() (job, bool) {
-		j := job{call: &call{}, combiner: k}
-		_, at := k.admit(j, time.Now())
-		return j, at
+	free, reached := make(chan struct{}), make(chan struct{}, 2)
+	d := crowded(t, func(text string) {
+		if text == "hangs" {
+			reached <- struct{}{}
+			<-free
+		}
+	})
+	s := &d.senders.one
+	s.limits = limits{alone: 2, near: 1, batch: combined}
+	var all sync.WaitGroup
+	do := func(ctx context.Context, text string) {
+		all.Go(func() { d.Do(ctx, time.Hour, echoOf(text)) })
 	}
-	one, _ := ask()
-	two, _ := ask()
-	ask()
-	ask()
-	if batch, _ := k.next(nil, []job{one}, 0, time.Now(), true); len(batch) != 2 {
-		t.Fatalf("a pipeline of %d", len(batch)) // it hangs from now on
+	queue := func(n int) {
+		for queued := -1; queued != n; runtime.Gosched() {
+			s.mu.Lock()
+			queued = s.waitsLocked()
+			s.mu.Unlock()
+		}
 	}
-	k.next(nil, []job{two}, 0, time.Now(), true)
-	if three, at := ask(); !at {
-		t.Fatal("there was room")
-	} else if four, at := ask(); at {
-		t.Fatal("there was no room")
-	} else if batch, _ := k.next(nil, []job{three}, 0, time.Now(), true); len(batch) != 0 || !k.withdraw(four) {
-		t.Fatal("it was taken")
-	}
-	if _, at := ask(); !at {
-		t.Error("it waits, though nothing else does")
-	}
+	s.mu.Lock() // a pipeline hangs, and one request
+	s.busy, s.pipelines = 1, 1
+	s.mu.Unlock()
+	do(bg, "hangs")
+	<-reached
+	ctx, cancel := context.WithCancel(bg)
+	do(ctx, "canceled")
+	queue(1)
+	cancel()
+	queue(0)
+	s.mu.Lock()
+	s.busy-- // the pipeline counts still, and one more request may be sent
+	s.mu.Unlock()
+	do(bg, "hangs")
+	<-reached // or this test hangs
+	close(free)
+	all.Wait()
 }
 
 // A hook may panic at the command that tells why a request of a pipeline has failed.
@@ -759,8 +778,8 @@ func TestHookPanicsAtWhyAPipelineFailed(t *testing.T) {
 	c.all.Wait()
 }
 
-// So may it where drains send the requests.
-func TestHookPanicsAtWhyADrainFailed(t *testing.T) {
+// So may it where errands are sent.
+func TestHookPanicsAtWhyAnErrandFailed(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
 	warm(t, d)
@@ -772,7 +791,7 @@ func TestHookPanicsAtWhyADrainFailed(t *testing.T) {
 	var bad [2]*errand
 	for i := range bad {
 		bad[i] = newErrand("bad")
-		d.Ask(bg, bad[i])
+		d.Ask(bad[i])
 	}
 	release()
 	for _, e := range bad {
@@ -908,7 +927,7 @@ func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
 func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
-	k := &d.combiners.one
+	k := &d.senders.one
 	set := func(heard time.Time) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -936,7 +955,7 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 func TestRequestThatWasSentLate(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
-	k := &d.combiners.one
+	k := &d.senders.one
 	const budget, waits = 8 * time.Second, 1500 * time.Millisecond // more than an eighth; and a busy machine sends it in time
 	if a := d.Do(bg, time.Minute, echoOf("early")); a.Err != nil { // it has a connection
 		t.Fatal(a.Err)
@@ -950,7 +969,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 	proxy.Blackhole(true)
 	k.mu.Lock()
 	k.busy, k.pipelines = 0, 0
-	k.addLocked(d)
+	k.addLocked(time.Now())
 	k.mu.Unlock()
 	a := <-answered
 	var late *sentLate

@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"context"
+	"time"
+)
+
+// Errand is a request to one of several servers, whose answers somebody collects. It is sent with others if
+// the server is busy with them, and otherwise at once. While it waits it costs bytes, but no goroutine and no timer.
+type Errand interface {
+	// Context has the values that hooks see. When it ends, the errand is not needed any more.
+	Context() context.Context
+	// Request returns the request as it is to be sent now, or why it is not to be sent.
+	Request() (*Request, error)
+	// Answered is called once, with the answer or the reason why it was not sent.
+	Answered(sent time.Time, a Answer)
+	// Timeout bounds the wait for the answer, from when the request is sent.
+	Timeout() time.Duration
+	// Wanted reports whether the answer is of use still. When it is not, the request is not
+	// sent again.
+	Wanted() bool
+}
+
+// Waiting is an errand that waits for the answer of a server to a PING.
+type Waiting struct {
+	s   *sender
+	job // without an errand: it was withdrawn, or waits no more; guarded by health.mu
+}
+
+// Ask has an errand done on behalf of a caller. It does not wait for the answer. If the request is
+// answered late, it is sent again, as by Do.
+//
+// If it is not known that the server answers, the errand waits for that of a PING. If the
+// server did not answer the last time, Ask returns a handle with which the errand can be
+// withdrawn; otherwise it returns nil.
+func (d *Deployment) Ask(e Errand) *Waiting { return d.senders.votes.take(d.newJob(), e) }
+
+// Put is Ask for what is done in the background, one pipeline at a time. home is the deployment whose
+// end waits for the errand.
+func (d *Deployment) Put(home *Deployment, e Errand) { d.senders.renewals.take(home.newJob(), e) }
+
+// take has an errand sent, now or after a PING.
+func (s *sender) take(j job, e Errand) *Waiting {
+	j.errand = e
+	w, waits := s.park(j)
+	if !waits {
+		s.put(j, time.Now())
+	}
+	return w
+}
+
+// Begin notes that work begins which Wait waits for. It ends with End, which takes the result.
+func (d *Deployment) Begin() (end func()) {
+	d.sending.Add(1)
+	return d.work()
+}
+
+// End ends the work that has begun with Begin.
+func (d *Deployment) End(end func()) {
+	end()
+	d.sending.Add(-1)
+}
+
+// park has an errand wait for a PING, unless the server is known to answer. See Ask for w.
+func (s *sender) park(j job) (w *Waiting, waits bool) {
+	if !s.d.lost() { // most often; the rest would have each job allocated
+		return nil, false
+	}
+	return s.awaitPing(j)
+}
+
+func (s *sender) awaitPing(j job) (_ *Waiting, waits bool) {
+	d, h, timeout := s.d, &s.d.health, j.errand.Timeout()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost == nil {
+		return nil, false
+	}
+	if h.ping == nil {
+		h.ping = d.ping(timeout)
+	}
+	w := &Waiting{s, j}
+	h.ping.waiting = append(h.ping.waiting, w)
+	if lost := h.lost; timeout < h.ping.timeout {
+		time.AfterFunc(timeout, func() { w.fail(NoAnswer(timeout, lost)) })
+	}
+	if h.lost == errLate {
+		return nil, true
+	}
+	return w, true
+}
+
+// leave ends the wait, and returns the errand if it has waited until now.
+func (w *Waiting) leave() (j job, waited bool) {
+	h := &w.s.d.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j, w.job = w.job, job{}
+	return j, j.errand != nil
+}
+
+// fail answers the errand if it waits still.
+func (w *Waiting) fail(err error) {
+	if j, waited := w.leave(); waited {
+		defer j.ended()
+		j.errand.Answered(w.s.d.cfg.Clock.Now(), Answer{Err: err})
+	}
+}
+
+// Withdraw reports whether the errand waited for the PING until now. Then it is not sent, nor
+// answered.
+func (w *Waiting) Withdraw() bool {
+	j, waited := w.leave()
+	if waited {
+		j.ended()
+	}
+	return waited
+}
+
+// pinged goes on with the errands that have waited for a PING.
+func (p *ping) pinged() {
+	for _, w := range p.waiting {
+		if p.err != nil {
+			w.fail(p.err)
+		} else if j, waited := w.leave(); waited {
+			w.s.put(j, time.Now())
+		}
+	}
+}

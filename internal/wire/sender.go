@@ -1,0 +1,325 @@
+package wire
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A sender sends the requests of one class to one server. While few are under way, each is sent at
+// once, as a command of its own. Otherwise it waits, and a worker that has its answer takes what
+// waits as one pipeline: one write and one read for all of them. In it, a script for several does
+// what it can: see Script.Many.
+//
+// A server that is silent is met by one rule. What a worker has sent is overdue after a part of its
+// time-out: see patience. From then on the worker does not count, so nothing waits for it.
+//   - What callers wait for (Do) is sent again by themselves. One more worker takes what waits, as one
+//     pipeline. When that is answered others follow; until then one more begins after each such
+//     while. Perhaps only connections hang.
+//   - What is asked of several servers (Ask, Put) has no goroutine that waits. Each errand gets one
+//     now, and the rest goes when the server has answered a PING: see health.
+//
+// Why not all that waits is sent at once: the server, or this process, may only have been short of
+// time. Ten thousand requests that are sent one by one would keep it so until all were too late,
+// and a server that hangs would have as many stale commands to run when it recovers.
+type sender struct {
+	d *Deployment
+	limits
+
+	mu        sync.Mutex // guards the rest
+	waiting   []job      // from head on, and those that were withdrawn, for a while
+	head      int
+	withdrawn int           // how many these are
+	busy      int           // workers that send, or pass answers on, and are not overdue
+	pipelines int           // those of them that were given several requests
+	passing   int           // those of them that pass answers to errands on, and then take what waits
+	last      time.Time     // when a worker was given what it sends
+	heard     time.Time     // when the server answered a worker
+	away      distance      // how far away the server is
+	usual     time.Duration // how long it takes to answer, on average; 0: not known
+	paced     bool          // a timer is going to call paceLocked
+
+	idle   []*worker // the last was put to rest last, and is taken first
+	fewest int       // workers at rest at any time of this restFor: so many are not needed
+	trims  bool      // trim is going to be called
+}
+
+// limits are those of a class of requests.
+type limits struct {
+	alone   int  // workers that send at a time, if the server is near
+	near    int  // those of them that send several requests. The fewer, the longer are the pipelines
+	far     int  // the same, for a server that is far away; 0: no more than if it is near
+	batch   int  // how many requests go into one pipeline
+	errands bool // errands are sent, and not copies of calls
+}
+
+const (
+	// direct is how many workers send the requests of callers to one server at a time, and
+	// pipelines how many of them send several.
+	direct    = 8
+	pipelines = 4
+
+	// combined is how many requests of callers go into one pipeline. Over a network a pipeline is
+	// under way for long, and as many callers come meanwhile as it could take: with 32, 512
+	// callers got through to a server 10 ms away half as often. Nobody else waits for a whole
+	// pipeline: no script in it is for more than mostTogether.
+	combined = 256
+
+	// asked is how many workers ask on behalf of callers that ask several servers at once. They
+	// have one answer to wait for in any case, so longer pipelines are worth more to them.
+	asked = 2
+
+	// A server is far away if it takes so long to answer at least. A pipeline to it is under way
+	// for long, and most of that time neither the server nor this process is busy with it. So what
+	// waits is sent as soon as nothing was for gapPart of that time, and not when an answer comes:
+	// in up to farPipelines. To a server that is near, more pipelines would only be shorter ones.
+	far          = 500 * time.Microsecond
+	gapPart      = 32
+	farPipelines = 8
+
+	// overduePart is the part of its time-out after which a request that has no answer is overdue.
+	// If the server is so far away that it usually takes more than half of that, its answer is
+	// late after twice as long as usual. Some of the time-out is left in any case.
+	overduePart = 8
+)
+
+// senders are those of a deployment.
+type senders struct {
+	one      sender // for callers, of a deployment that is one server as far as is known
+	votes    sender // for Ask
+	renewals sender // for Put: one pipeline at a time
+	free     sender // for what does not wait: a second copy, and what needs a connection of its own
+
+	mapped atomic.Bool // go-redis knows which node of the cluster has which keys
+
+	mu     sync.Mutex         // guards byNode
+	byNode map[string]*sender // for callers, of the nodes of a cluster
+}
+
+// open sets the limits. pool is how many connections go-redis has for pipelines alone; 0: that is
+// not known. Some of them are left to renewals.
+func (s *senders) open(d *Deployment, alone, pool int) {
+	near, away := pipelines, pipelines
+	if pool > 0 {
+		near, away = max(1, min(pipelines, pool-2)), max(1, min(farPipelines, pool-2))
+	}
+	for to, class := range map[*sender]limits{
+		&s.one:      {alone: alone, near: near, far: away, batch: combined},
+		&s.votes:    {alone: asked, near: asked, far: away, batch: BatchSize, errands: true},
+		&s.renewals: {alone: 1, near: 1, batch: BatchSize, errands: true},
+		&s.free:     {alone: math.MaxInt},
+	} {
+		to.d, to.limits = d, class
+	}
+}
+
+// answered notes that a command was: in a cluster, go-redis has its map then.
+func (d *Deployment) answered() {
+	if d.cluster != nil && !d.senders.mapped.Load() {
+		d.senders.mapped.Store(true)
+	}
+}
+
+// senderOf returns the sender of a caller's request. It is free if the request does not wait: WAIT
+// needs a connection of its own.
+func (d *Deployment) senderOf(r *Request) *sender {
+	s := &d.senders
+	switch {
+	case r.Script == nil || r.Acked:
+		return &s.free
+	case d.cluster == nil:
+		return &s.one
+	case !s.mapped.Load():
+		return &s.free // go-redis may ask a server now, which takes time
+	}
+	// Each node has its own: a node that hangs does not hold up requests to the others.
+	node, err := d.NodeFor(d.ctx, r.route())
+	one, ok := node.(*redis.Client)
+	if err != nil || !ok {
+		return &s.free
+	}
+	address := one.Options().Addr
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.byNode[address]
+	if of == nil {
+		if s.byNode == nil {
+			s.byNode = map[string]*sender{}
+		}
+		of = &sender{d: d, limits: s.one.limits}
+		s.byNode[address] = of
+	}
+	return of
+}
+
+// put has a job sent. It reports whether a worker begins with it at once; otherwise it waits.
+func (s *sender) put(j job, now time.Time) (begins bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// What waits comes first, and a worker is going to take it: see next. What was withdrawn does
+	// not count: it would wait for a pipeline that may hang, and has nobody to take it. An answer
+	// that is passed on may have brought this request about: its worker is about to send that.
+	if s.busy < s.alone && s.passing == 0 && s.waitsLocked() == 0 {
+		w := s.workerLocked()
+		w.batch = append(w.batch, j)
+		s.beginLocked(w, now)
+		return true
+	}
+	if j.call != nil {
+		j.call.queued = true
+	}
+	if s.head > 0 && len(s.waiting) == cap(s.waiting) {
+		s.keepLocked(func(job) bool { return true })
+	}
+	s.waiting = append(s.waiting, j)
+	s.paceLocked(now)
+	return false
+}
+
+// waitsLocked is how many jobs wait.
+func (s *sender) waitsLocked() int { return len(s.waiting) - s.head - s.withdrawn }
+
+// roomLocked reports whether one more pipeline may be under way.
+func (s *sender) roomLocked() bool {
+	if s.away.least() >= far {
+		return s.pipelines < max(s.near, s.far)
+	}
+	return s.pipelines < s.near
+}
+
+// paceLocked has what waits for a server that is far away sent: now, or when nothing was sent for
+// a while. But if nobody had an answer lately, the server may hang: see overdue. And a worker that
+// passes answers on takes what waits.
+func (s *sender) paceLocked(now time.Time) {
+	away := s.away.least()
+	if away < far || now.Sub(s.heard) > 2*away || s.paced || s.passing > 0 || s.pipelines >= s.far || s.busy >= s.alone+s.far {
+		return
+	}
+	rest := s.last.Add(away / gapPart).Sub(now)
+	if rest <= 0 {
+		s.addLocked(now)
+		return
+	}
+	s.paced = true
+	time.AfterFunc(rest, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.paced = false; s.waitsLocked() > 0 {
+			s.paceLocked(time.Now())
+		}
+	})
+}
+
+// addLocked has one more worker begin with what waits, if anything does.
+func (s *sender) addLocked(now time.Time) {
+	if s.waitsLocked() > 0 && s.roomLocked() {
+		w := s.workerLocked()
+		s.takeLocked(w, now)
+		s.beginLocked(w, now)
+	}
+}
+
+// takeLocked gives a worker what waits. There is some.
+func (s *sender) takeLocked(w *worker, now time.Time) {
+	for ; s.head < len(s.waiting) && len(w.batch) < s.batch; s.head++ {
+		switch j := s.waiting[s.head]; {
+		case j.call == nil:
+			w.batch = append(w.batch, j)
+		case j.call.queued:
+			j.call.queued, j.call.begun = false, now
+			w.batch = append(w.batch, j)
+		default:
+			s.withdrawn--
+		}
+		s.waiting[s.head] = job{}
+	}
+	if s.head == len(s.waiting) {
+		s.waiting, s.head = s.waiting[:0], 0
+	}
+}
+
+// withdraw reports whether a call's copy still waits. Then it is not sent any more.
+func (s *sender) withdraw(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.queued {
+		return false
+	}
+	c.queued = false
+	s.withdrawn++
+	if left := s.waitsLocked(); left == 0 || s.withdrawn > max(left, combined) {
+		s.keepLocked(func(j job) bool { return j.call.queued })
+		s.withdrawn = 0
+	}
+	return true
+}
+
+// keepLocked moves some of what waits to the front, and forgets the rest.
+func (s *sender) keepLocked(which func(job) bool) {
+	kept := s.waiting[:0]
+	for _, j := range s.waiting[s.head:] {
+		if which(j) {
+			kept = append(kept, j)
+		}
+	}
+	clear(s.waiting[len(kept):])
+	s.waiting, s.head = kept, 0
+}
+
+// taken returns when a worker took the copy of a call that waited; zero: none did. waits: it waits still.
+func (s *sender) taken(c *call) (at time.Time, waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.begun, c.queued
+}
+
+// answersSince reports whether the server has answered others for a while.
+func (s *sender) answersSince(t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard.After(t)
+}
+
+// patience is how long to wait for an answer until it is overdue.
+func (s *sender) patience(timeout time.Duration) time.Duration {
+	return min(max(timeout/overduePart, 2*s.usual), timeout*3/4)
+}
+
+// hearsLocked notes that the server has answered, and how long it took.
+func (s *sender) hearsLocked(now time.Time, took time.Duration) {
+	s.heard = now
+	s.away.add(now, took)
+	if s.usual == 0 {
+		s.usual = took
+	}
+	s.usual += (took - s.usual) / 8
+}
+
+// distance is how far away a server is: the shortest time in which it answers. Two windows of it are kept, so
+// that the shortest of the last ten seconds is always known.
+type distance struct {
+	since       time.Time     // when the window of now began
+	now, before time.Duration // the shortest of each window; 0: none
+}
+
+// forgetAfter is how long a window is.
+const forgetAfter = 10 * time.Second
+
+// add notes an answer.
+func (a *distance) add(now time.Time, took time.Duration) {
+	if now.Sub(a.since) > forgetAfter {
+		a.since, a.now, a.before = now, took, a.now
+	}
+	a.now = min(a.now, took)
+}
+
+// least is the shortest of the last answers; 0: it is not known.
+func (a *distance) least() time.Duration {
+	if a.before == 0 {
+		return a.now
+	}
+	return min(a.now, a.before)
+}
