@@ -318,6 +318,17 @@ func (b *bench) delays() {
 			b.ownKeysOf(s, addr, delayMeasure(callers), float64(ms), callers, names)
 		}
 	}
+	servers := b.servers(nodes)
+	for _, ms := range b.choose([]int{1, 10, 50, 200}, nil, []int{1, 10}) {
+		var addrs []string
+		for _, s := range servers {
+			addrs = append(addrs, b.network(s, time.Duration(ms)*time.Millisecond))
+		}
+		all := b.contenders(servers, addrs)
+		for _, callers := range []int{1, 64} {
+			b.contend(servers, all, delayMeasure(callers)+" of RedLock", float64(ms), callers)
+		}
+	}
 }
 
 func delayMeasure(callers int) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,11 +33,11 @@ const (
 	impatientN  = "redsync, fail fast, no retries"
 )
 
-// contenders are what is compared, each with connections of its own.
-func (b *bench) contenders(servers []*server) []contender {
+// contenders are what is compared, each with connections of its own to these addresses of the servers.
+func (b *bench) contenders(servers []*server, addrs []string) []contender {
 	connect := func(edit ...func(*redis.Options)) (all []redis.UniversalClient) {
-		for _, s := range servers {
-			all = append(all, s.Client(edit...))
+		for i, s := range servers {
+			all = append(all, s.Client(append(edit, func(o *redis.Options) { o.Addr = addrs[i] })...))
 		}
 		return all
 	}
@@ -153,30 +154,38 @@ func (h *floorHandle) unlock(ctx context.Context) error {
 func (b *bench) masters() {
 	redis.SetLogger(quiet{})
 	servers := b.servers(nodes)
-	all := b.contenders(servers)
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	all := b.contenders(servers, addrs)
 	for _, dead := range []int{0, nodes - quorum} {
 		for i := range dead {
 			servers[nodes-1-i].Kill()
 		}
-		alive := servers[:nodes-dead]
+		if dead > 0 {
+			all = slices.DeleteFunc(all, func(c contender) bool { return c.slow })
+		}
 		for _, callers := range []int{1, 64} {
-			var jobs []job
-			for _, c := range all {
-				if dead > 0 && c.slow {
-					continue
-				}
-				handles := make([]handle, callers)
-				for i := range handles {
-					handles[i] = c.handle(fmt.Sprintf("masters:%s:%d:%d", c.name, callers, i))
-				}
-				turn := func(d time.Duration) sample { return pairs(alive, peer{direct: c.direct}, handles, d) }
-				turn(b.slice) // connects, finds out who is dead
-				jobs = append(jobs, job{mastersDead(dead), c.name, float64(callers), func() sample { return turn(b.slice) }})
-			}
-			b.interleave(b.rounds, jobs)
+			b.contend(servers[:nodes-dead], all, mastersDead(dead), float64(callers), callers)
 			b.say("%d dead, %d callers: %s", dead, callers, b.results.line(mastersDead(dead), float64(callers), "pairs/s"))
 		}
 	}
+}
+
+// contend measures callers with keys of their own.
+func (b *bench) contend(servers []*server, all []contender, measure string, x float64, callers int) {
+	var jobs []job
+	for _, c := range all {
+		handles := make([]handle, callers)
+		for i := range handles {
+			handles[i] = c.handle(fmt.Sprintf("%s:%v:%s:%d:%d", measure, x, c.name, callers, i))
+		}
+		turn := func() sample { return pairs(servers, peer{direct: c.direct}, handles, b.slice) }
+		turn() // connects, finds out who is dead
+		jobs = append(jobs, job{measure, c.name, x, turn})
+	}
+	b.interleave(b.rounds, jobs)
 }
 
 func mastersDead(dead int) string { return fmt.Sprintf("masters, %d dead", dead) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -198,7 +199,12 @@ func (r *results) text() string {
 	p("## All figures\n")
 	p("Median, and from the least to the greatest of the rounds. [results.json](../docs/benchmarks/results.json) has each round.\n")
 	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", "held", "waiters", mastersDead(0), mastersDead(nodes - quorum)} {
-		r.figures(p, measure)
+		r.figures(p, measure, measure)
+	}
+	for _, callers := range []int{1, 64, 512} {
+		of := delayMeasure(callers)
+		r.figures(p, of, "a network that takes time, by ms: "+strings.TrimPrefix(of, "delay, "))
+		r.figures(p, of+" of RedLock", "RedLock over a network that takes time, by ms: "+strings.TrimPrefix(of, "delay, "))
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
@@ -248,20 +254,21 @@ var shown = map[string][]string{
 	"renewed":   {"acquires/s", "heap", "stacks", "goroutines", "cores", "server core", "renewals/s", "commands/s", "lost", "p99 idle", "p99 beside"},
 	"held":      {"acquires/s", "heap", "stacks", "goroutines", "cores", "server core", "renewals/s", "commands/s", "lost", "p99 idle", "p99 beside"},
 	"waiters":   {"commands/s", "heap", "stacks", "goroutines", "settled after"},
+	"delay":     {"pairs/s", "p50", "p99", "commands"},
 	"masters":   {"pairs/s", "p50", "p99", "allocs", "client µs", "server µs", "commands", "inside"},
 }
 
-func (r *results) figures(p func(string, ...any), measure string) {
+func (r *results) figures(p func(string, ...any), measure, title string) {
 	xs := r.points(measure)
 	if len(xs) == 0 {
 		return
 	}
 	metrics := shown[strings.Split(measure, ",")[0]]
-	p("<details><summary>%s</summary>\n", map[string]string{
+	p("<details><summary>%s</summary>\n", cmp.Or(map[string]string{
 		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis",
 		"handover": "from a release to the next waiter in another process", "renewed": "held with a short lease", "held": "held, by number", "waiters": "idle waiters, by number",
 		mastersDead(0): "RedLock, all masters alive, by callers", mastersDead(nodes - quorum): "RedLock, two of five masters dead, by callers",
-	}[measure])
+	}[measure], title))
 	p("| | peer | %s |\n|---:|---|%s", strings.Join(metrics, " | "), strings.Repeat("---:|", len(metrics)))
 	for _, x := range xs {
 		for _, peer := range r.peersOf(measure) {

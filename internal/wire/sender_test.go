@@ -35,7 +35,7 @@ func echoOf(text string) *Request {
 // newCrowd has the first requests wait until free is closed: those that are sent at once. meets
 // decides about all others; nil: they pass.
 func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *crowd {
-	return newCrowdFor(t, time.Minute, meets)
+	return newCrowdFor(t, time.Hour, meets)
 }
 
 // newCrowdFor is newCrowd with a budget for those.
@@ -63,7 +63,7 @@ func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Comma
 	})
 	for range direct {
 		c.first.Go(func() {
-			if a := d.Do(bg, budget, echoOf("first")); budget == time.Minute && (a.Err != nil || a.Val != "first") {
+			if a := d.Do(bg, budget, echoOf("first")); budget == time.Hour && (a.Err != nil || a.Val != "first") {
 				t.Errorf("%+v", a)
 			}
 		})
@@ -208,7 +208,7 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 			for range 2 {
 				s.waiting = append(s.waiting, job{call: &call{queued: true, budget: time.Hour}})
 			}
-			if more, _ := s.next(&worker{s: s, state: sending, wake: make(chan struct{})}, false); more {
+			if more, _ := s.next(&worker{s: s, state: sending, wake: make(chan struct{}), over: make(chan struct{})}, false); more {
 				taken++
 			}
 		}
@@ -430,12 +430,10 @@ func TestWorkersThatHang(t *testing.T) {
 	c := newCrowdFor(t, budget, nil)
 	var wg sync.WaitGroup
 	for i := range 20 {
-		wg.Add(1)
-		c.do(bg, budget, echoOf(fmt.Sprint(i)), func(a Answer) {
-			if a.Err != nil || a.Val != fmt.Sprint(i) || a.Unsure {
+		wg.Go(func() {
+			if a := c.Do(bg, budget, echoOf(fmt.Sprint(i))); a.Err != nil || a.Val != fmt.Sprint(i) || a.Unsure {
 				t.Errorf("%d: %+v", i, a)
 			}
-			wg.Done()
 		})
 	}
 	wg.Wait()
