@@ -4,6 +4,7 @@ package adoption
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +52,8 @@ func TestAdoptFromAProcessThatWasKilled(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	c := b.NewClient(t)
+	var waiters sync.WaitGroup
+	defer waiters.Wait() // the last one unlocks with the client of this test
 	for lease := locktest.Ample(3 * time.Second); ; lease *= 2 {
 		child := locktest.StartChild(t, "holds", b.Addr, lease.String())
 		handle := child.Report("handle")
@@ -60,7 +63,7 @@ func TestAdoptFromAProcessThatWasKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		waiter := make(chan int64, 1)
-		go func() {
+		waiters.Go(func() {
 			l, err := c.NewLock("a").Lock(bg)
 			if err != nil {
 				t.Error(err)
@@ -71,7 +74,7 @@ func TestAdoptFromAProcessThatWasKilled(t *testing.T) {
 			if err := l.Unlock(bg); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		l, err := c.Adopt(bg, handle)
 		if err != nil {
 			// This machine has needed longer than the lease for that.
