@@ -28,9 +28,12 @@ func TestMain(m *testing.M) {
 }
 
 // behind returns the deployment of a new server, behind a proxy.
-func behind(t *testing.T) (*Deployment, *faultproxy.Proxy) {
+func behind(t *testing.T) (*Deployment, *faultproxy.Proxy) { return behindFor(t, 5*time.Second) }
+
+// behindFor is behind, with go-redis waiting so long for a reply.
+func behindFor(t *testing.T, reply time.Duration) (*Deployment, *faultproxy.Proxy) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second, MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: reply, MaxRetries: -1})
 	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
@@ -227,6 +230,9 @@ func TestAskAgain(t *testing.T) {
 	after := newErrand("after")
 	d.Ask(after)
 	after.must(t, false)
+	if proxy.Count(func(c faultproxy.Command) bool { return c.Name == "ping" }) != 1 {
+		t.Error("it was sent before the server had answered a PING")
+	}
 	if len(all[0].answer)+len(all[1].answer) > 0 {
 		t.Error("the request after them had to wait")
 	}
@@ -281,6 +287,35 @@ func TestAskUnanswered(t *testing.T) {
 	if !d.lost() {
 		t.Error("a server without an answer counts as reachable")
 	}
+}
+
+// What waits for a connection when nobody waits for its answer any more need not be sent.
+func TestNobodyWaitsForAConnectionInVain(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), PoolSize: 1, PoolTimeout: time.Hour, ReadTimeout: 5 * time.Second, MaxRetries: -1})
+	defer rdb.Close()
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Stop()
+	only := rdb.Conn()
+	defer only.Close()
+	if err := only.Ping(bg).Err(); err != nil {
+		t.Fatal(err)
+	}
+	e := newErrand("waits")
+	e.timeout = 200 * time.Millisecond
+	d.Ask(e)
+	if a := <-e.answer; !errors.Is(a.Err, ErrUnreachable) || a.Unsure {
+		t.Errorf("%+v", a)
+	}
+	await(func() bool { // or this test hangs
+		s := &d.senders.votes
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.busy == 0 && s.overdue == 0
+	})
 }
 
 // What is asked of a server that does not answer waits for its PING, and can be withdrawn.
@@ -476,6 +511,82 @@ func TestWorkerThatEndsWithAnAnswer(t *testing.T) {
 	defer d.senders.votes.mu.Unlock()
 	if k := &d.senders.votes; k.passing != 0 || k.busy != 0 {
 		t.Errorf("%d workers are busy, %d of them pass answers on", k.busy, k.passing)
+	}
+}
+
+// What is done in the background is sent one pipeline at a time, and not at all once its client has ended. A
+// request that says so is sent once, however late its answer is.
+func TestPut(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	home, _ := behind(t)
+	warm(t, d)
+	free, reached := make(chan struct{}), make(chan struct{}, 1)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "first") {
+			reached <- struct{}{}
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	first := newErrand("first")
+	first.timeout, first.edit = time.Hour, func(r *Request) { r.NoResend = true }
+	d.Put(home, first)
+	<-reached
+	var all []*errand
+	for i := range 10 {
+		e := newErrand(fmt.Sprint(i))
+		if i == 5 {
+			ctx, cancel := context.WithCancel(bg)
+			e.ctx = ctx
+			cancel()
+		}
+		all = append(all, e)
+		d.Put(home, e)
+	}
+	s := &d.senders.renewals
+	s.mu.Lock()
+	if s.busy != 1 || s.waitsLocked() != len(all) {
+		t.Errorf("%d workers are busy, %d errands wait", s.busy, s.waitsLocked())
+	}
+	s.mu.Unlock()
+	if home.sending.None() {
+		t.Error("the end of the home does not wait for them")
+	}
+	before := len(proxy.Commands())
+	close(free)
+	first.must(t, false)
+	conns := map[int]bool{}
+	for i, e := range all {
+		if i != 5 {
+			e.must(t, false)
+		} else if a := <-e.answer; a.Err != ErrTooLate || a.Unsure {
+			t.Errorf("%+v", a)
+		}
+	}
+	for _, c := range proxy.Commands()[before:] {
+		conns[c.Conn] = true
+	}
+	if len(conns) != 1 {
+		t.Errorf("%d connections", len(conns))
+	}
+	if proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "5") }) > 0 {
+		t.Error("sent although its client has ended")
+	}
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "held") {
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	held := newErrand("held")
+	held.timeout, held.edit = time.Second, first.edit
+	d.Put(home, held)
+	if a := <-held.answer; !errors.Is(a.Err, ErrUnreachable) || !a.Unsure {
+		t.Errorf("%+v", a)
+	}
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "held") }); n != 1 {
+		t.Errorf("sent %d times", n)
 	}
 }
 

@@ -40,8 +40,8 @@ func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *c
 
 // newCrowdFor is newCrowd with a budget for those.
 func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Command) faultproxy.Action) *crowd {
-	d, proxy := behind(t)
-	d.senders.one.far = 0 // however slow this machine is, the server is near
+	d, proxy := behindFor(t, longestIO) // the first requests are not sent again for a while
+	d.senders.one.far = 0               // however slow this machine is, the server is near
 	c := &crowd{Deployment: d, t: t, proxy: proxy, free: make(chan struct{})}
 	if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
 		t.Fatal(a.Err)
@@ -49,7 +49,10 @@ func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Comma
 	reached := make(chan struct{}, direct)
 	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 		if isEcho(cmd, "first") {
-			reached <- struct{}{}
+			select {
+			case reached <- struct{}{}:
+			default: // it was sent again
+			}
 			<-c.free
 		} else if meets != nil {
 			return meets(cmd)
@@ -202,7 +205,7 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 		took time.Duration
 		most int
 	}{{far - 1, 1}, {far, 3}} {
-		s := &sender{d: &Deployment{ctx: bg}, limits: limits{alone: 1, near: 1, far: 3, batch: 2}, busy: 8, away: distance{now: c.took}}
+		s := &sender{d: &Deployment{ctx: bg}, limits: limits{alone: 1, near: 1, far: 3, from: far, batch: 2}, busy: 8, away: distance{now: c.took}}
 		taken := 0
 		for range 5 {
 			for range 2 {
@@ -698,8 +701,8 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond) // for those that should not be sent
 	n := sent.Load() - direct
-	if most := combined * int64(time.Since(began)/(budget/overduePart)); n > most {
-		t.Errorf("%d were sent after %v", n, time.Since(began))
+	if most := int64(time.Since(began) / (budget / overduePart)); n > most {
+		t.Errorf("%d pipelines were sent after %v", n, time.Since(began))
 	}
 	close(free)
 	all.Wait()
@@ -750,10 +753,83 @@ func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	cancel()
 	queue(0)
 	s.mu.Lock()
+	if len(s.waiting) != 0 || s.withdrawn != 0 {
+		t.Errorf("%d are kept, %d of them withdrawn", len(s.waiting), s.withdrawn)
+	}
 	s.busy-- // the pipeline counts still, and one more request may be sent
 	s.mu.Unlock()
 	do(bg, "hangs")
 	<-reached // or this test hangs
+	close(free)
+	all.Wait()
+}
+
+// When the server answers again, others take the places of workers that are overdue. While none is, nobody comes beside
+// a worker that takes what waits.
+func TestWorkersInThePlaceOfThoseThatHang(t *testing.T) {
+	t.Parallel()
+	for _, hang := range []int{0, 1} {
+		free, reached := make(chan struct{}), make(chan string, 3)
+		d := crowded(t, func(text string) {
+			if reached <- text; text != "0" {
+				<-free
+			}
+		})
+		s := &d.senders.one
+		s.limits = limits{alone: 2, near: 2, batch: 1}
+		s.mu.Lock()
+		s.busy = 2 // for as long as they come
+		s.mu.Unlock()
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() { d.Do(bg, time.Hour, echoOf(fmt.Sprint(i))) })
+			for queued := 0; queued <= i; runtime.Gosched() {
+				s.mu.Lock()
+				queued = s.waitsLocked()
+				s.mu.Unlock()
+			}
+		}
+		s.mu.Lock()
+		s.busy, s.overdue = 0, hang
+		s.addLocked(time.Now())
+		s.mu.Unlock()
+		for range 2 + hang {
+			<-reached // or this test hangs
+		}
+		time.Sleep(20 * time.Millisecond) // for one that should not be sent
+		if n := len(reached); n > 0 {
+			t.Errorf("%d hang: %d more were sent", hang, n)
+		}
+		close(free)
+		all.Wait()
+	}
+}
+
+// What waits behind a request that is overdue early and one that is overdue late goes on when the first is: so often
+// as the first is overdue, somebody looks whether anything was sent meanwhile.
+func TestWorkersThatHangForHours(t *testing.T) {
+	t.Parallel()
+	free, reached := make(chan struct{}), make(chan struct{}, 2)
+	d := crowded(t, func(text string) {
+		if text == "hangs" {
+			reached <- struct{}{}
+			<-free
+		}
+	})
+	d.senders.one.limits = limits{alone: 2, near: 1, batch: combined}
+	var all sync.WaitGroup
+	do := func(budget time.Duration, text string) {
+		all.Go(func() { d.Do(bg, budget, echoOf(text)) })
+		<-reached
+	}
+	do(8*time.Second, "hangs") // overdue after a second
+	time.Sleep(500 * time.Millisecond)
+	do(time.Hour, "hangs") // and this one after minutes
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	if a := d.Do(ctx, time.Hour, echoOf("waits")); a.Err != nil {
+		t.Errorf("%+v", a)
+	}
 	close(free)
 	all.Wait()
 }

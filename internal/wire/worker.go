@@ -117,6 +117,10 @@ func (s *sender) givenLocked(w *worker, now time.Time) {
 
 // freeLocked has a worker not count any more.
 func (s *sender) freeLocked(w *worker) {
+	if w.state == silent {
+		s.overdue--
+		return
+	}
 	s.busy--
 	if w.several {
 		s.pipelines--
@@ -137,9 +141,7 @@ func (s *sender) next(w *worker, answered bool) (more, rests bool) {
 		s.hearsLocked(now, now.Sub(w.sent))
 	}
 	stays := w.state != silent || s.busy < s.alone // otherwise others are in its place
-	if w.state != silent {
-		s.freeLocked(w)
-	}
+	s.freeLocked(w)
 	clear(w.batch)
 	w.batch, w.state = w.batch[:0], resting
 	if !stays || s.waitsLocked() == 0 || !s.roomLocked() {
@@ -148,8 +150,8 @@ func (s *sender) next(w *worker, answered bool) (more, rests bool) {
 	s.busy++
 	s.takeLocked(w, now)
 	s.givenLocked(w, now)
-	if s.busy < s.alone { // some were overdue
-		s.addLocked(now)
+	if s.overdue > 0 && s.busy < s.alone {
+		s.addLocked(now) // in the place of one that is overdue: the server answers again
 	}
 	return true, false
 }
@@ -240,10 +242,10 @@ func (w *worker) left() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.state != silent {
-		s.freeLocked(w)
-		w.state = silent
 		w.awaitLocked()
 	}
+	s.freeLocked(w)
+	w.state = resting // for ever
 	for _, j := range w.batch {
 		if j.errand == nil && j.call != nil {
 			j.ended()
@@ -289,6 +291,7 @@ func (w *worker) overdue() {
 	if w.state == sending && !now.Before(w.due) {
 		s.freeLocked(w)
 		w.state = silent
+		s.overdue++
 		w.awaitLocked()
 		if s.errands {
 			s.d.doubt() // what waits is not sent before the answer to a PING
