@@ -211,19 +211,7 @@ func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 					t.Run(fmt.Sprint("set ", set), func(t *testing.T) {
 						c := open(t, "s")
 						all := before(c)
-						add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
-						ctx, cancel := context.WithCancel(bg)
-						c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-							switch {
-							case cmd.IsScript(add):
-								time.AfterFunc(50*time.Millisecond, cancel)
-								return faultproxy.SwallowReply
-							case cmd.IsScript(undo):
-								return faultproxy.Hold
-							}
-							return faultproxy.Pass
-						})
-						locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
+						c.addsInVain(t, scripts)
 						soon(t, all+5, c.plain.Available)
 						if set {
 							all += 5
@@ -246,6 +234,24 @@ func TestSetPermitsMakesUpForPermitsThatAreUndoneLater(t *testing.T) {
 	}
 }
 
+// addsInVain adds five permits. The caller is canceled while it waits for the reply, which is lost, and the undo comes late.
+func (c *changing) addsInVain(t *testing.T, scripts string) {
+	t.Helper()
+	add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
+	ctx, cancel := context.WithCancel(bg)
+	c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		switch {
+		case cmd.IsScript(add):
+			time.AfterFunc(50*time.Millisecond, cancel)
+			return faultproxy.SwallowReply
+		case cmd.IsScript(undo):
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
+}
+
 // The semaphore is deleted and made anew, before what an AddPermits has added to the first is undone:
 // the second is as it was made.
 func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
@@ -263,19 +269,7 @@ func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
 						if before > 0 {
 							is(t, true)(c.plain.TrySetPermits(bg, before))
 						}
-						add, undo := locktest.SHA(scripts+"add"), locktest.SHA(scripts+"undo")
-						ctx, cancel := context.WithCancel(bg)
-						c.proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
-							switch {
-							case cmd.IsScript(add):
-								time.AfterFunc(50*time.Millisecond, cancel)
-								return faultproxy.SwallowReply
-							case cmd.IsScript(undo):
-								return faultproxy.Hold
-							}
-							return faultproxy.Pass
-						})
-						locktest.WantErr(t, c.s.AddPermits(ctx, 5), context.Canceled)
+						c.addsInVain(t, scripts)
 						soon(t, before+5, c.plain.Available)
 						ok(t, b.Client(t).Del(bg, "s", "{s}:timeout").Err())
 						ok(t, b.Client(t).Del(bg, "{s}:rlock:permits", "{s}:rlock:permits:ends").Err())
