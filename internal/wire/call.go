@@ -168,7 +168,7 @@ func (c *call) launch(now time.Time) {
 		c.late = now.Add(c.patience)
 	}
 	to := &c.d.senders.free
-	if c.waiting == 1 && c.errand == nil {
+	if c.waiting == 1 {
 		to = c.d.senderOf(c.r)
 		c.in = to
 	}

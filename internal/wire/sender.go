@@ -70,8 +70,8 @@ const (
 	// pipeline: no script in it is for more than mostTogether.
 	combined = 256
 
-	// asked is how many workers ask on behalf of callers that ask several servers at once. They
-	// have one answer to wait for in any case, so longer pipelines are worth more to them.
+	// asked is how many workers send what callers ask several servers at once. That costs this
+	// process a request for each server, so a pipeline is worth more than to be sent at once.
 	asked = 2
 
 	// A server is far away if it takes so long to answer at least. A pipeline to it is under way
