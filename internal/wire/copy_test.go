@@ -224,7 +224,7 @@ func TestSomeLeaveBeforeTheirPipelineIsWritten(t *testing.T) {
 					t.Errorf("%d was sent", i)
 				}
 			}
-			idle(t, c.Deployment)
+			idle(t, &c.senders.one)
 		})
 	}
 }
