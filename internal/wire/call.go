@@ -176,6 +176,7 @@ func (c *call) launch(now time.Time) {
 	j.call, j.r, j.slot = c, c.r, c.slot()
 	if !to.put(j, now) {
 		c.held = j
+		c.late = now.Add(c.budget / overduePart)
 	}
 }
 
@@ -216,16 +217,18 @@ func (c *call) withdraw() bool {
 	return true
 }
 
-// look is called when another copy may be due. It reports whether it is not, since the first waited for a worker.
+// look is called when another copy may be due. It reports whether it is not, since the first waited for a worker. Each
+// call looks by itself: those whose copies share a pipeline do not all send others in the same instant.
 func (c *call) look(now time.Time) (early bool) {
 	if c.held.call == nil {
 		return false
 	}
-	at, waits := c.in.taken(c)
-	if !waits {
-		c.held, now = job{}, at
+	if _, waits := c.in.taken(c); waits {
+		c.late = now.Add(c.budget / overduePart)
+	} else {
+		c.held = job{}
+		c.late = now.Add(c.patience)
 	}
-	c.late = now.Add(c.patience)
 	return true
 }
 
