@@ -357,7 +357,9 @@ func (a *attempt) giveUp() (answered bool) {
 // undo sends a task that ends a hold, and has it repeated until then if there is no answer.
 // It waits for the answer, and returns, as giveUp does.
 func (a *attempt) undo(t protocol.Task, until clock.Instant) (answered bool) {
-	return a.core.c.undoThen(a.core.id(), t, until, nil)
+	answered = a.core.c.undoThen(a.core.id(), t, until, nil)
+	a.core.c.env.StopOf("undone", a.Number) // the answers to many come in the same instant
+	return answered
 }
 
 // WaitsSince implements wait.Taker: it notes the round that the attempt has waited since.

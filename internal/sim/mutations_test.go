@@ -256,7 +256,7 @@ var mutations = []struct {
 		script: "lock/abandon", old: "announce(how, channel, '0')", instead: "",
 	},
 	{
-		name: "one who leaves the line tells nobody", want: "the lock was free", within: 10, in: "calm", kind: "fair",
+		name: "one who leaves the line tells nobody", want: "the lock was free", within: 20, in: "calm", kind: "fair",
 		script: "fair/abandon", old: "tell('', term, channels, how, freed and -2)", instead: "",
 	},
 	{
