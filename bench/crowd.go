@@ -258,17 +258,17 @@ func (b *bench) crowd() {
 	s := b.server()
 	var jobs []job
 	for _, e := range b.enter(s.Addr(), lease, ours, rueidisN, redisson, bsmName, syncName) {
-		jobs = append(jobs, b.crowdJob(s, "crowd", e))
+		jobs = append(jobs, b.crowdJob(s, "crowd", crowdSize, e))
 	}
 	b.interleave(b.rounds, jobs)
 	b.say("%s", b.results.line("crowd", crowdSize, "hand-overs/s"))
 }
 
-func (b *bench) crowdJob(s *server, measure string, e entrant) job {
+func (b *bench) crowdJob(s *server, measure string, x float64, e entrant) job {
 	c := &cell{}
 	handles := make([]handle, crowdSize)
 	for i := range handles {
-		handles[i] = e.handle(measure + ":" + e.name)
+		handles[i] = e.handle(fmt.Sprint(measure, ":", x, ":", e.name))
 	}
 	turn := func(d time.Duration) sample {
 		before := s.counts()
@@ -280,7 +280,7 @@ func (b *bench) crowdJob(s *server, measure string, e entrant) job {
 		return got
 	}
 	turn(b.slice / 5)
-	return job{measure, e.name, crowdSize, func() sample { return turn(2 * b.slice) }}
+	return job{measure, e.name, x, func() sample { return turn(2 * b.slice) }}
 }
 
 // types are measured by their writers, where they have readers too: all exclude all.
@@ -293,14 +293,19 @@ var queued = []struct {
 	{"PriorityLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
 }
 
+// enterType is enter for one of the types of rlock.
+func (b *bench) enterType(addr, name string, of func(*rlock.Client, string) rlock.Locker) entrant {
+	session, err := openType(addr, lease, of)
+	b.host.must(err)
+	b.host.Cleanup(session.close)
+	return entrant{peer{name: name}, session}
+}
+
 func (b *bench) types() {
 	s := b.server()
 	var jobs []job
 	for _, q := range queued {
-		session, err := openType(s.Addr(), lease, q.make)
-		b.host.must(err)
-		b.host.Cleanup(session.close)
-		jobs = append(jobs, b.crowdJob(s, "types", entrant{peer{name: q.name}, session}))
+		jobs = append(jobs, b.crowdJob(s, "types", crowdSize, b.enterType(s.Addr(), q.name, q.make)))
 	}
 	b.interleave(b.rounds, jobs)
 	b.say("%s", b.results.line("types", crowdSize, "hand-overs/s"))
@@ -317,6 +322,15 @@ func (b *bench) delays() {
 		for _, callers := range b.choose([]int{1, 64, 512}, nil, []int{1, 64, 512}) {
 			b.ownKeysOf(s, addr, delayMeasure(callers), float64(ms), callers, names)
 		}
+		if b.rows {
+			continue
+		}
+		jobs := []job{b.crowdJob(s, delayedCrowd, float64(ms), b.enterType(addr, queued[0].name, queued[0].make))}
+		for _, e := range b.enter(addr, lease, ours, rueidisN, redisson) {
+			jobs = append(jobs, b.crowdJob(s, delayedCrowd, float64(ms), e))
+		}
+		b.interleave(min(b.rounds, 3), jobs)
+		b.say("%s", b.results.line(delayedCrowd, float64(ms), "hand-overs/s"))
 	}
 	servers := b.servers(nodes)
 	for _, ms := range b.choose([]int{1, 10, 50, 200}, nil, []int{1, 10}) {
@@ -337,6 +351,9 @@ func delayMeasure(callers int) string {
 	}
 	return fmt.Sprintf("delay, %d callers", callers)
 }
+
+// delayedCrowd is one key that many want. Its first word says what is shown of it.
+const delayedCrowd = "crowd, with a delay"
 
 // pingName is the floor of one round trip.
 const pingName = "PING"

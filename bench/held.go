@@ -10,13 +10,22 @@ import (
 // short is the lease of row 8.
 const short = 6 * time.Second
 
+// away is the round trip to the server of renewedAway.
+const (
+	away        = 10 * time.Millisecond
+	renewedAway = "renewed, 10 ms away"
+)
+
 func (b *bench) held() {
 	many, lease8 := 100_000, short
 	if b.quick {
 		many, lease8 = 2_000, short/4
 	}
 	for _, p := range b.wanted(ours, rueidisN) {
-		b.hold("renewed", []string{p}, many, lease8, 3*lease8, true)
+		b.hold("renewed", []string{p}, many, lease8, 3*lease8, 0, true)
+	}
+	if !b.rows {
+		b.hold(renewedAway, b.wanted(ours, rueidisN), many, lease8, lease8, away, false)
 	}
 	window := lease
 	if b.quick {
@@ -32,7 +41,7 @@ func (b *bench) held() {
 		case n > 10_000:
 			names = names[:2]
 		}
-		b.hold("held", b.wanted(names...), n, lease, window, false)
+		b.hold("held", b.wanted(names...), n, lease, window, 0, false)
 	}
 }
 
@@ -47,13 +56,17 @@ type holding struct {
 }
 
 // hold lets a process of each peer hold some locks, one after the other, and then watches
-// all of them, at once as they do little; with one caller beside it, if that is asked.
-func (b *bench) hold(measure string, names []string, n int, lease, window time.Duration, beside bool) {
+// all of them, at once as they do little; over a network with a delay, and with one caller beside it, if that is asked.
+func (b *bench) hold(measure string, names []string, n int, lease, window, delay time.Duration, beside bool) {
 	var all []*holding
 	side := order{Op: "watch", Name: "side", For: lease}
 	for _, name := range names {
 		s := b.server()
-		h := &holding{s: s, c: b.child(name, s.Addr(), lease), p: peerNamed(name), out: sample{}}
+		addr := s.Addr()
+		if delay > 0 {
+			addr = b.network(s, delay)
+		}
+		h := &holding{s: s, c: b.child(name, addr, lease), p: peerNamed(name), out: sample{}}
 		defer s.Kill()
 		defer h.c.stop()
 		all = append(all, h)
