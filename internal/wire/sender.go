@@ -76,14 +76,13 @@ const (
 
 	// A server is far away if it takes so long to answer at least. A pipeline to it is under way
 	// for long, and most of that time neither the server nor this process is busy with it. So what
-	// waits is sent as soon as nothing was for gapPart of that time, and not when an answer comes:
-	// in up to farPipelines. To a server that is near, more pipelines would only be shorter ones.
+	// waits does not wait for an answer: it is sent in up to farPipelines, which are spread evenly
+	// over that time. To a server that is near, more pipelines would only be shorter ones.
 	// For whoever asks five servers that is so from farAsked on: this process is five times as busy.
 	// 64 callers of a RedLock whose servers are 1 ms away made 4.4 to 4.9 k pairs a second with
 	// more pipelines and 5.8 to 6.9 k without, and 10 ms away 1.8 to 1.9 and 1.3 to 1.9 k.
 	far          = 500 * time.Microsecond
 	farAsked     = 5 * time.Millisecond
-	gapPart      = 32
 	farPipelines = 8
 
 	// overduePart is the part of its time-out after which a request that has no answer is overdue.
@@ -204,7 +203,7 @@ func (s *sender) paceLocked(now time.Time) {
 	if away < s.from || now.Sub(s.heard) > 2*away || s.paced || s.passing > 0 || s.pipelines >= s.far || s.busy >= s.alone+s.far {
 		return
 	}
-	rest := s.last.Add(away / gapPart).Sub(now)
+	rest := s.last.Add(away / time.Duration(s.far)).Sub(now)
 	if rest <= 0 {
 		s.addLocked(now)
 		return

@@ -188,7 +188,7 @@ func TestRequestsThatWaitForAnswers(t *testing.T) {
 		for i := range 5 {
 			c.all.Go(func() { c.Do(bg, 10*time.Minute, echoOf(fmt.Sprint(i))) })
 		}
-		time.Sleep(10 * 80 * time.Millisecond / gapPart) // for those that should not be sent
+		time.Sleep(10 * 80 * time.Millisecond / farPipelines) // for those that should not be sent
 		for i := range 5 {
 			if c.sent(fmt.Sprint(i)) > 0 {
 				t.Errorf("%s: %d was sent", name, i)

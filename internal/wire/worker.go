@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -227,7 +228,13 @@ func (w *worker) serve() (rests bool) {
 	for more := true; more; {
 		answered := w.send()
 		if !w.s.errands {
-			w.s.d.gate("next") // its callers go on meanwhile
+			if len(w.batch) > 1 {
+				// Its callers go on first. Who asks again at once is in the next pipeline, and need not wait for an
+				// answer or a gap: callers that share a pipeline go on together. 64 of them waited for 1 ms
+				// before each request to a server 5 ms away without it, and for 0.4 ms with it.
+				runtime.Gosched()
+			}
+			w.s.d.gate("next")
 		}
 		more, rests = w.s.next(w, answered)
 	}
