@@ -3,6 +3,7 @@ package quorum
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -18,11 +19,16 @@ import (
 
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "4") // they wait half of the time; with more, nodes answer late under the race detector
+	goleak.VerifyTestMain(redistest.Run{Tests: m})
+}
 
 var bg = context.Background()
 
