@@ -81,7 +81,7 @@ func TestNobodyOvertakesAWaiterBehindManyDead(t *testing.T) {
 func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
 	t.Parallel()
 	for _, k := range locktest.OrderedTypes() {
-		t.Run(k.Name, func(t *testing.T) {
+		locktest.Beside(t, k.Name, func(t *testing.T) {
 			locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
 				rdb := b.Client(t)
 				const term = time.Hour

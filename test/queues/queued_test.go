@@ -31,7 +31,7 @@ func eachType(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k l
 func eachTypeClocked(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType, clock *locktest.Clock)) {
 	t.Helper()
 	for _, k := range locktest.QueuedTypes {
-		t.Run(k.Name, func(t *testing.T) {
+		locktest.Beside(t, k.Name, func(t *testing.T) {
 			locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) { scenario(t, b, k, clock) })
 		})
 	}
