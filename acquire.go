@@ -57,7 +57,7 @@ type waiting struct {
 func (w *waiting) Contends() { w.observed.contends() }
 
 // Shows implements wait.Asker.
-func (w *waiting) Shows(s *sight) {
+func (w *waiting) OnSnapshot(s *sight) {
 	w.owned.saw(s)
 	w.observed.saw(s)
 }
@@ -143,9 +143,9 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 		return lease, nil
 	}
 	answered := a.giveUp()
-	a.Seen.settle(a.c.env.Clock.Now(), answered)
+	a.Snapshot.settle(a.c.env.Clock.Now(), answered)
 	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
-		a.core.nameHolder(&a.Seen)
+		a.core.nameHolder(&a.Snapshot)
 	}
 	return nil, a.error(a.interrupted(caller, err))
 }
@@ -161,10 +161,10 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 		err = ErrClosed
 	}
 	if err != nil && a.owned != nil {
-		a.Seen = a.owned.sees()
+		a.Snapshot = a.owned.sees()
 	} else if err != nil {
-		a.Seen.asked = began
-		a.Seen.settle(a.core.c.env.Clock.Now(), false)
+		a.Snapshot.asked = began
+		a.Snapshot.settle(a.core.c.env.Clock.Now(), false)
 	}
 	return err
 }
@@ -184,7 +184,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	// An acquire whose client listens already need not look again when it begins to listen:
 	// it does so before it looks.
 	a.start.listens = a.outer == nil && protocol.Listening(l.proto, a.ID)
-	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.proto) && !c.lines.LooksFirst(a.Line())
+	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.proto) && !c.lines.BeginFirstLook(a.Line())
 	if waiting == 0 && !a.start.listens && !a.Yields && !a.start.joins {
 		var lease *Lease
 		var err error
@@ -275,7 +275,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 	switch e.Verdict {
 	case protocol.Busy:
 		a.last.split = e.Split
-		a.Aside = a.Aside || e.Beyond
+		a.Oversized = a.Oversized || e.Beyond
 		if e.HasRound {
 			a.last.refused = e.Round
 			a.WaitsSince(e.Round)
@@ -323,7 +323,7 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	}
 	c.env.Stop("granted")
 	if !c.now().Before(sent.Add(l.validity(a.opts.lease))) {
-		a.Seen = sight{err: errShortLease}
+		a.Snapshot = sight{err: errShortLease}
 		return nil, errShortLease
 	}
 	if c.isClosing() {
@@ -372,21 +372,21 @@ func (a *attempt) WaitsSince(round int64) {
 // interrupted returns the error of an acquire that has stopped: its context or its wait has ended, or it
 // was to look only once. The error says what it has seen last.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	if a.Yielded && !a.Seen.told() {
-		a.Seen.said.what = "waiters of other clients go first"
+	if a.Yielded && !a.Snapshot.told() {
+		a.Snapshot.said.what = "waiters of other clients go first"
 	}
-	a.Seen.toldTo(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
+	a.Snapshot.toldTo(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
 	if came := a.start.came; !came.IsZero() {
 		waited = min(limit, now.Sub(came))
 	}
-	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.Seen, now)
+	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.Snapshot, now)
 }
 
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
-	if s := &a.Seen; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
+	if s := &a.Snapshot; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
 		e.HolderID, e.Left = s.holder, s.left(a.core.c.env.Clock.Now())
 		if s.who != nil {
 			e.Process = *s.who
@@ -398,7 +398,7 @@ func (a *attempt) error(err error) *Error {
 // tryFirst is the first try of an attempt that found no waiters.
 func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
 	if protocol.Is[protocol.Sharing](a.core.proto) {
-		defer a.Lines.Looked(a.Line())
+		defer a.Lines.EndFirstLook(a.Line())
 	}
 	return a.try(ctx)
 }
@@ -470,7 +470,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		// Redis may have counted it, unlike this process: the next operation corrects
 		// the count.
 		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
-		a.Seen.settle(l.c.env.Clock.Now(), false)
+		a.Snapshot.settle(l.c.env.Clock.Now(), false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()
 		return nil, refused

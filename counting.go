@@ -140,10 +140,10 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 	defer cancel()
 	if err = q.ask(ctx); err != nil {
 		answered, now := q.seeker.giveUp(), c.env.Clock.Now()
-		q.Seen.settle(now, answered)
-		q.Seen.wants(q.Need)
+		q.Snapshot.settle(now, answered)
+		q.Snapshot.wants(q.Need)
 		// caller may have no end that ctx has.
-		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Seen, now))
+		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Snapshot, now))
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
 	return err
@@ -253,7 +253,7 @@ func (q *inquiry) ask(ctx context.Context) error {
 // Line is where the inquiry waits in its client.
 func (q *inquiry) Line() wait.Key {
 	key := wait.Key{Lock: q.of}
-	if q.Aside {
+	if q.Oversized {
 		key.ID = strconv.FormatInt(q.Need, 10) // those that need as much stand together
 	}
 	return key
@@ -270,16 +270,16 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left[sight], rest time.D
 	}
 	q.tries++
 	q.tells = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
-	q.Seen.asked = q.c.env.Clock.Now()
-	q.Show()
+	q.Snapshot.asked = q.c.env.Clock.Now()
+	q.Share()
 	f := q.seeker.look(ctx)
-	q.Aside = q.Aside || f.beyond
+	q.Oversized = q.Oversized || f.beyond
 	if f.err != nil || f.done {
-		q.Seen.failed(f.err, f.last, false, 0)
+		q.Snapshot.failed(f.err, f.last, false, 0)
 	} else {
-		q.Seen = sight{said: f.said, room: f.free}
+		q.Snapshot = sight{said: f.said, room: f.free}
 	}
-	q.Show()
+	q.Share()
 	switch {
 	case !f.done:
 		return nil, f.rest, f.err
@@ -288,7 +288,7 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left[sight], rest time.D
 	case q.forAll:
 		return &wait.Left[sight]{UpTo: joined}, 0, nil
 	}
-	return &wait.Left[sight]{Room: f.room, Taken: taken}, 0, nil
+	return &wait.Left[sight]{Free: f.room, Taken: taken}, 0, nil
 }
 
 // Withdraw implements wait.Asker.

@@ -19,9 +19,9 @@ const MostInRow = mostInRow
 // Listens reports whether the line of a lock is subscribed, and that is confirmed.
 func Listens(l *Lock) bool { return l.c.hub.Listening(l.names.Channel(), "") }
 
-// HearsTurns reports whether the line of a lock listens for turns, and that is confirmed.
-func HearsTurns(l *Lock) bool {
-	return l.c.lines.HearsTurns(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
+// ListensForGrants reports whether the line of a lock is subscribed to grants, and that is confirmed.
+func ListensForGrants(l *Lock) bool {
+	return l.c.lines.ListensForGrants(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
 }
 
 // HeadSleeps reports whether the first waiter of a lock in its client has looked at the

@@ -32,7 +32,7 @@ import (
 // bounds of the batch.
 
 // mostInRow is how many releases in a row may grant the lock to a waiter that stands by: see
-// internal/wait/passing.go.
+// internal/wait/handover.go.
 const mostInRow = 8
 
 // pass is a hold on its way to its next owner.
@@ -92,7 +92,7 @@ func (p *pass) hold(l *core, by *owned, o *observed) *hold {
 func (d *unlocking) letOthers(heard int, rush bool) {
 	h, c := d.h, d.h.core.c
 	key := h.core.line("")
-	others := c.lines.Heard(key, heard, rush)
+	others := c.lines.NoteListeners(key, heard, rush)
 	pause := 2 * d.took
 	switch {
 	case others == 0 || d.batch == nil && !rush:
@@ -115,7 +115,7 @@ func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	if next := protocol.StandingOf(l.proto); next != nil {
-		if d.next = d.inRow < mostInRow && c.lines.Sought(l.line("")); d.next {
+		if d.next = d.inRow < mostInRow && c.lines.OthersMayStandBy(l.line("")); d.next {
 			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
 		return d.task.Do(ctx, untilOrSoon(limit))

@@ -32,6 +32,6 @@ func newLines(c *Client) *wait.Lines[sight] {
 	return wait.New(wait.Config[sight]{
 		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,
 		LongestPoll: c.cfg.longestPoll, GlanceWithin: c.cfg.commandTimeout, LongestOutage: c.cfg.watchdogLease,
-		Keep: keepListening, MostKept: mostKept, Saw: refusal, Transient: worthRepeating,
+		Keep: keepListening, MostKept: mostKept, Snapshot: refusal, Transient: worthRepeating,
 	})
 }

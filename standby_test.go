@@ -82,13 +82,13 @@ func (r *rivals) wait(t *testing.T) *locktest.Attempt {
 func (r *rivals) warm(t *testing.T) {
 	t.Helper()
 	// Between two waits a line is kept for some seconds only: on a busy machine it takes more of them.
-	for n := 0; n < 2 || n < 20 && !rlock.HearsTurns(r.theirs); n++ {
+	for n := 0; n < 2 || n < 20 && !rlock.ListensForGrants(r.theirs); n++ {
 		lease := locktest.MustLock(t, r.mine)
 		next := r.wait(t)
 		locktest.MustUnlock(t, lease)
 		locktest.MustUnlock(t, next.Held())
 	}
-	if !rlock.HearsTurns(r.theirs) {
+	if !rlock.ListensForGrants(r.theirs) {
 		t.Fatal("their client does not listen for turns")
 	}
 }

@@ -65,10 +65,10 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	r.told = err
 	if err == nil && !done {
 		if !wait {
-			cores[0].nameHolder(&attempts[0].Seen)
+			cores[0].nameHolder(&attempts[0].Snapshot)
 		}
-		attempts[0].Seen.toldTo(c.id, 0, cores[0].toEnterAgain)
-		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Seen.text(c.env.Clock.Now()))
+		attempts[0].Snapshot.toldTo(c.id, 0, cores[0].toEnterAgain)
+		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Snapshot.text(c.env.Clock.Now()))
 	}
 	if !wait { // else, if one of them is held, it is waited for step by step
 		err = r.told
@@ -99,7 +99,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.looks()
 	if err := first.core.proto.Ready(asked); err != nil {
 		first.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
-		first.Seen.settle(c.env.Clock.Now(), false)
+		first.Snapshot.settle(c.env.Clock.Now(), false)
 		return false, first.interrupted(ctx, err)
 	}
 	sent := c.now()
@@ -107,7 +107,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.sees(&ans, true)
 	err = ans.Err
 	if err != nil {
-		first.Seen.settle(c.env.Clock.Now(), false)
+		first.Snapshot.settle(c.env.Clock.Now(), false)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {

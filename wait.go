@@ -20,7 +20,7 @@ func (a *attempt) Line() wait.Key {
 	switch {
 	case a.outer != nil:
 		key.ID = a.ID
-	case a.Aside && key.ID == "":
+	case a.Oversized && key.ID == "":
 		key.ID = strconv.Itoa(protocol.Takes(a.core.proto)) // those that need as many stand together
 	}
 	return key
@@ -46,12 +46,12 @@ func (a *attempt) takesAway(lease *Lease) *wait.Left[sight] {
 	if protocol.Takes(a.core.proto) > 0 {
 		return &wait.Left[sight]{
 			Beside: true, Permits: a.last.room, Until: a.last.until, Round: a.last.refused,
-			Seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
+			Snapshot: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
 		}
 	}
 	return &wait.Left[sight]{
-		Hold: h, Shared: h.core.side == protocol.Shared, Passes: h.handsOver(), Round: a.last.refused,
-		Seen: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.RestOfLease())},
+		Hold: h, Shared: h.core.side == protocol.Shared, HandsOver: h.handsOver(), Round: a.last.refused,
+		Snapshot: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.RestOfLease())},
 	}
 }
 
@@ -116,21 +116,21 @@ func (a *attempt) Listen(w *wait.Waiter[sight]) {
 		a.observed.contends()
 	}
 	if a.last.rank != 0 && protocol.SuccessionOf(a.core.proto) != nil {
-		a.Lines.Stands(w, a.last.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
+		a.Lines.SetQueueEntry(w, a.last.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
 	}
 	a.Hear(w, a.hearLock)
-	if a.Aside {
+	if a.Oversized {
 		a.listenForMore(w)
 	}
 }
 
 // Hears implements wait.Taker: those who run a function in this client tell those behind them that it has failed.
-func (a *attempt) Hears() bool { return protocol.Is[protocol.Sharing](a.core.proto) }
+func (a *attempt) SharesFailures() bool { return protocol.Is[protocol.Sharing](a.core.proto) }
 
 // Failed implements wait.Taker.
 func (a *attempt) Failed(w *wait.Waiter[sight], began time.Time, err error) error {
-	if a.Hears() {
-		if why := a.Lines.Told(w); why != nil {
+	if a.SharesFailures() {
+		if why := a.Lines.Failure(w); why != nil {
 			return why // it says more
 		}
 	}
@@ -148,8 +148,8 @@ func (a *attempt) Hesitates(w *wait.Waiter[sight]) time.Duration {
 }
 
 func (a *attempt) looks() {
-	a.Seen.asked = a.core.c.env.Clock.Now()
-	a.Show()
+	a.Snapshot.asked = a.core.c.env.Clock.Now()
+	a.Share()
 }
 
 // sees notes the outcome of a look, to which replicas had to answer or not.
@@ -158,22 +158,22 @@ func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.Seen.answered(r, a.core.c.env.Clock.Now(), within)
-	a.Show()
+	a.Snapshot.answered(r, a.core.c.env.Clock.Now(), within)
+	a.Share()
 }
 
-// mayStandBy reports whether a look may stand by, or end that: see internal/wait/passing.go.
+// mayStandBy reports whether a look may stand by, or end that: see internal/wait/handover.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
 	return protocol.StandingOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
-		a.Lines.HearsTurns(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
+		a.Lines.ListensForGrants(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
 // listenForTurns has the line of w listen for turns from now on.
 func (a *attempt) listenForTurns(w *wait.Waiter[sight], proto protocol.Standing) {
 	c := a.core.c
-	a.Lines.HearTurns(w, proto.ListenForTurns(func(t protocol.Turn) {
-		c.lines.Turn(w, &t, c.now(), c.cfg.watchdogLease/3)
+	a.Lines.AddSubscription(w, proto.ListenForTurns(func(t protocol.Turn) {
+		c.lines.Granted(w, &t, c.now(), c.cfg.watchdogLease/3)
 	}))
 }
 
@@ -184,7 +184,7 @@ func (a *attempt) listenForMore(w *wait.Waiter[sight]) {
 		lines := a.Lines
 		end := proto.ListenForMore(func() { lines.NewsFor(w) })
 		a.turn.more = end != nil
-		lines.HearTurns(w, end)
+		lines.AddSubscription(w, end)
 	}
 }
 

@@ -11,94 +11,93 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Call waits in the line of its client for what it asks Redis for: a hold, or something that is none.
-// Only the head of a line listens, and looks after each message, whenever what it waits for
-// may be there, and at the longest poll.
+// Call waits in a line of its client for a hold, or for something else that Redis has. Only the head of a line
+// subscribes, and asks Redis: after each message, when the lease of the holder ends, and at the longest poll.
 //
-// Whoever becomes the head of a line looks at once, unless it knows who holds the lock. So a wake-up is not lost
-// with a waiter that was woken and leaves.
+// A waiter that becomes the head asks Redis at once, unless it knows who holds the lock. So no wake-up is lost if
+// the waiter that was woken leaves.
 type Call[S comparable] struct {
 	Lines   *Lines[S]
 	Asks    Asker[S]
 	Who     int64            // for jitter
-	Need    int64            // how much room it needs; 0: of no semaphore
-	Crowded protocol.Crowded // what many clients may wait for of which few can enter; nil: no such thing
-	Longest time.Duration    // of an outage that it outlasts
-	Sleeper clock.Sleeper    // which its owner begins and stops
+	Need    int64            // how many permits it needs; 0: it is at no semaphore
+	Crowded protocol.Crowded // tells how many permits are free, where many clients wait and few can enter; nil: nothing does
+	Longest time.Duration    // the longest outage of Redis that it outlasts
+	Sleeper clock.Sleeper    // its owner begins and stops it
 
-	Seen    S          // what its looks have seen, or the head of its line
-	Place   *Waiter[S] // its place in line, if it is the head: others see what it sees
-	Aside   bool       // it needs more than there can be: others need not wait behind it
-	Yielded bool       // it ended while it let waiters of other clients go first
-	Failing time.Time  // when the first look began that was not answered; zero: the last one was
-	failed  int        // looks since then, of the head of a line
+	Snapshot  S          // of the last look: its own, or that of the head of its line
+	Place     *Waiter[S] // its place in line, if it is the head, which shares its snapshot; otherwise nil
+	Oversized bool       // it needs more permits than there are: others need not wait behind it
+	Yielded   bool       // it ended while it let waiters of other clients go first
+	Failing   time.Time  // when the first unanswered look began; zero: the last look was answered
+	failed    int        // looks of the head since then
 }
 
-// Asker is what one who waits asks for. One goroutine calls it.
+// Asker asks Redis for what a Call waits for. One goroutine calls it.
 type Asker[S comparable] interface {
-	// Line is where it waits. Another one after a look that has found that it stands aside.
+	// Line is where the call waits. It changes when a look finds the call Oversized.
 	Line() Key
-	// Look asks Redis once, and takes what is asked for if that is there: left is how it leaves its line then, else
-	// nil. If it is not there, it looks again within rest; negative: as late as possible. It must be safe to
+	// Look asks Redis once, and takes what the call waits for if it is free: left is how the call leaves its line
+	// then, else nil. Otherwise the next look comes within rest; negative: as late as possible. Look must be safe to
 	// call again after an error.
 	Look(ctx context.Context) (left *Left[S], rest time.Duration, err error)
-	// Withdraw undoes what a look may have done, or may yet do, before it waits behind others: they may wait for
-	// what it has taken and does not know of.
+	// Withdraw undoes what a look may have done, or may yet do, before the call waits behind others: those may wait
+	// for what a lost reply has granted.
 	Withdraw()
-	// Listen has its line hear when it is time to look, from now on: see Call.Hear.
+	// Listen subscribes the line, so that it is woken when it is time to look: see Call.Hear.
 	Listen(w *Waiter[S])
-	// Pause is how long it sleeps at most after a look of that number, as the head. rest is what that has said.
-	Pause(w *Waiter[S], look int, rest time.Duration, err error) time.Duration
-	// Contends is called when it has to wait for others, Shows with what it sees.
+	// Pause is how long the head sleeps at most after its n-th look, which has returned rest and err.
+	Pause(w *Waiter[S], n int, rest time.Duration, err error) time.Duration
+	// Contends is called when the call has to wait for others, OnSnapshot when its snapshot has changed.
 	Contends()
-	Shows(s *S)
+	OnSnapshot(s *S)
 }
 
 // Taker is an Asker that can be given a hold while it sleeps, and lets others go first.
 type Taker[S comparable] interface {
-	// WaitsSince notes the round that those before it were refused in.
+	// WaitsSince notes the round in which Redis refused the waiters before it.
 	WaitsSince(round int64)
-	// Begins is called when it is the head, before its first look.
+	// Begins is called when the call has become the head, before its first look.
 	Begins(w *Waiter[S])
-	// Sleeps is called before it sleeps: see Lines.Sleeps. poked: it can be woken.
+	// Sleeps is called before the call sleeps: see Lines.Sleeps. poked: it can be woken.
 	Sleeps(w *Waiter[S], poked bool)
-	// Given is called with what it was given: by Lines.Give, or a *Grant. why: the wait is over. The error is
-	// ErrTooLate if that is of no use.
+	// Given is called with a hold: that of Lines.Give, or a *Grant. why is the reason if the wait has ended
+	// meanwhile. The error is ErrTooLate if the hold is of no use.
 	Given(ctx context.Context, hold any, why error) (*Left[S], error)
-	// Failed is called with the error of its last look.
+	// Failed is called with the error of the last look, and returns that of the call.
 	Failed(w *Waiter[S], began time.Time, err error) error
-	// Hesitates is for how long it waits after a message, at most.
+	// Hesitates is how long the head waits at most between a message and its look.
 	Hesitates(w *Waiter[S]) time.Duration
-	// Hears: it need not look if another has found out why: see Lines.Fail.
-	Hears() bool
+	// SharesFailures reports whether Lines.Fail ends the wait of the head too, not only of those behind it.
+	SharesFailures() bool
 }
 
-// errAside is why a waiter leaves its line: see Call.Aside.
-var errAside = errors.New("there are not so many permits")
+// errOversized is why a waiter leaves its line: see Call.Oversized.
+var errOversized = errors.New("there are not so many permits")
 
-// Await waits in line and, as its head, looks whenever what it asks for may be there: after a
-// message or a local release, when the holder's lease is over, after the subscription was
-// confirmed or rebuilt, and at the longest poll. rest is how long the lock is known to be
-// held; 0 means look at once. news is the latest of the line before it has looked.
+// Await waits in line. The head looks whenever the lock may be free: after a message or a local release, when the
+// holder's lease is over, after the subscription was confirmed or rebuilt, and at the longest poll. rest is how
+// long the lock is known to be held; 0: the head looks at once. news is what Lines.Latest returned before the
+// caller's own look; 0: the caller has not looked.
 func (t *Call[S]) Await(ctx context.Context, rest time.Duration, news int64) error {
 	since := t.now()
 	if !t.Failing.IsZero() {
-		since = t.Failing // it has waited for an answer since then
+		since = t.Failing // it has waited for an answer of Redis since then
 	}
 	for {
 		switch err := t.inLine(ctx, since, rest, news); err {
 		case ErrTooLate:
 			rest, news = 0, 0
-		case errAside:
+		case errOversized:
 			t.Lines.cfg.Env.StopOf("aside", t.Who)
-			rest, news = -1, 0 // it looks again when it has subscribed
+			rest, news = -1, 0 // the next look is when its new line is subscribed
 		default:
 			return err
 		}
 	}
 }
 
-// taker is the asker, if it is one; or nil.
+// taker is the Asker as a Taker; nil: it is none.
 func (t *Call[S]) taker() Taker[S] {
 	of, _ := t.Asks.(Taker[S])
 	return of
@@ -118,42 +117,43 @@ func (t *Call[S]) inLine(ctx context.Context, since time.Time, rest time.Duratio
 	}
 	var got *Left[S]
 	defer func() {
-		t.Seen = lines.seen(w, t.Seen)
-		t.Asks.Shows(&t.Seen)
+		t.Snapshot = lines.snapshotOf(w, t.Snapshot)
+		t.Asks.OnSnapshot(&t.Snapshot)
 		lines.leave(w, got)
 	}()
 	if !head {
 		t.Asks.Contends()
 		t.Asks.Withdraw()
-		if got, rest, err = t.behind(ctx, w); got != nil || err != nil {
+		if got, rest, err = t.waitBehind(ctx, w); got != nil || err != nil {
 			return err
 		}
 	}
-	got, err = t.first(ctx, w, rest)
+	got, err = t.waitAsHead(ctx, w, rest)
 	return err
 }
 
-// leads notes that it is the head of a line.
+// leads notes that the call is the head of a line.
 func (t *Call[S]) leads(w *Waiter[S]) {
 	t.Place = w
-	if t.Seen == (*new(S)) {
-		t.Seen = t.Lines.seen(w, t.Seen) // what the head before it has seen still holds
+	if t.Snapshot == (*new(S)) {
+		t.Snapshot = t.Lines.snapshotOf(w, t.Snapshot) // that of the head before it is still true
 	}
-	t.Show()
+	t.Share()
 }
 
-// Show tells those behind it what it sees.
-func (t *Call[S]) Show() {
+// Share gives the snapshot to those behind the call, if it is the head, and to its Asker.
+func (t *Call[S]) Share() {
 	if t.Place != nil {
-		t.Lines.saw(t.Place, t.Seen)
+		t.Lines.setSnapshot(t.Place, t.Snapshot)
 	}
-	t.Asks.Shows(&t.Seen)
+	t.Asks.OnSnapshot(&t.Snapshot)
 }
 
-// stepsAside reports whether the call has to leave its line, and to wait in another.
-func (t *Call[S]) stepsAside(w *Waiter[S]) bool { return t.Aside && w.line.key.ID == "" }
+// leavesLine reports whether the call has to leave its line, and to wait in another.
+func (t *Call[S]) leavesLine(w *Waiter[S]) bool { return t.Oversized && w.line.key.ID == "" }
 
-// sleep returns an error if the wait is over, or the hold that the call was given meanwhile.
+// sleep sleeps for d, or until a poke. It returns the hold that the call was given meanwhile, or an error if the
+// wait is over.
 func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake <-chan struct{}) (got *Left[S], err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // whatever else has happened
@@ -181,38 +181,38 @@ func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake
 	return nil, err
 }
 
-// behind waits until it is the head of its line. It returns what it got before that; otherwise how long the lock
-// is known to be held.
-func (t *Call[S]) behind(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, err error) {
+// waitBehind waits until the call is the head of its line, and returns how long the lock is known to be held then;
+// or what the call got before.
+func (t *Call[S]) waitBehind(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, err error) {
 	lines, by := t.Lines, t.taker()
 	for {
 		if got, err = t.sleep(ctx, w, seam.FarAway, w.wake); got != nil || err != nil {
 			return got, 0, err
 		}
-		n := lines.news(w)
+		n := lines.takeUpdate(w)
 		if n.admitted && by != nil {
 			by.WaitsSince(n.round)
 		}
 		switch {
 		case n.served:
-			t.Seen = *new(S)
+			t.Snapshot = *new(S)
 			return &Left[S]{}, 0, nil
 		case n.err != nil:
-			return nil, 0, n.err // the head has found out that Redis gives no answer
+			return nil, 0, n.err // the head has failed, as without an answer of Redis
 		case n.head:
 			t.leads(w)
-			if n.behind != nil && n.behind.Alive() {
-				rest = n.behind.RestOfLease()
+			if n.previous != nil && n.previous.Alive() {
+				rest = n.previous.RestOfLease()
 			}
 			return nil, rest, nil
 		case n.admitted:
-			lines.sees(w)
+			lines.lookBegins(w)
 			got, _, err := t.Asks.Look(ctx)
 			if got != nil || err != nil && !lines.cfg.Transient(err) {
 				return got, 0, err
 			}
-			if t.stepsAside(w) {
-				return nil, 0, errAside
+			if t.leavesLine(w) {
+				return nil, 0, errOversized
 			}
 			t.Asks.Withdraw()
 			lines.refused(w)
@@ -220,31 +220,31 @@ func (t *Call[S]) behind(ctx context.Context, w *Waiter[S]) (got *Left[S], rest 
 	}
 }
 
-// first waits as the head of the line.
-func (t *Call[S]) first(ctx context.Context, w *Waiter[S], rest time.Duration) (got *Left[S], err error) {
+// waitAsHead waits as the head of the line.
+func (t *Call[S]) waitAsHead(ctx context.Context, w *Waiter[S], rest time.Duration) (got *Left[S], err error) {
 	by := t.taker()
 	if by != nil {
 		by.Begins(w)
 	}
 	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {
-			if got, err = t.makeWay(ctx, w); got != nil || err != nil {
+			if got, err = t.yield(ctx, w); got != nil || err != nil {
 				return got, err
 			}
 			var over bool
-			if got, rest, over, err = t.looks(ctx, w); over {
+			if got, rest, over, err = t.lookAsHead(ctx, w); over {
 				return got, err
 			}
 		}
 		t.Asks.Listen(w)
 		pause := t.Asks.Pause(w, look, rest, err)
-		if err = t.told(w); err != nil { // its look may have consumed the poke
+		if err = t.failure(w); err != nil { // the look may have consumed the poke of Lines.Fail
 			return nil, err
 		}
 		if got, err = t.sleep(ctx, w, pause, w.wake); got != nil || err != nil {
 			return got, err
 		}
-		if err = t.told(w); err != nil {
+		if err = t.failure(w); err != nil {
 			return nil, err
 		}
 		if by != nil {
@@ -257,22 +257,21 @@ func (t *Call[S]) first(ctx context.Context, w *Waiter[S], rest time.Duration) (
 	}
 }
 
-// looks is a look of the head of a line. It reports whether the wait is over; otherwise how long to sleep, after an
-// error until the next.
-func (t *Call[S]) looks(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, over bool, err error) {
+// lookAsHead is a look of the head of a line. It reports whether the wait is over; if not, rest is how long to sleep.
+func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, over bool, err error) {
 	lines := t.Lines
-	w.looks()
-	lines.sees(w)
-	began, woken := t.now(), lines.answers(w)
+	w.drainWake()
+	lines.lookBegins(w)
+	began, woken := t.now(), lines.answersMessage(w)
 	got, rest, err = t.Asks.Look(ctx)
-	if err == nil && lines.learns(w, woken, got == nil, t.now().Sub(began)) {
-		lines.HearTurns(w, t.Crowded.HearTaken(func(left int64) { lines.taken(w.line, left) }))
+	if err == nil && lines.lookEnds(w, woken, got == nil, t.now().Sub(began)) {
+		lines.AddSubscription(w, t.Crowded.HearTaken(func(left int64) { lines.permitsTaken(w.line, left) }))
 	}
 	switch {
 	case got != nil:
 		return got, 0, true, nil
-	case t.stepsAside(w):
-		return nil, 0, true, errAside
+	case t.leavesLine(w):
+		return nil, 0, true, errOversized
 	case err == nil:
 		t.Failing, t.failed = time.Time{}, 0
 		return nil, rest, false, nil
@@ -289,15 +288,16 @@ func (t *Call[S]) looks(ctx context.Context, w *Waiter[S]) (got *Left[S], rest t
 	return nil, 0, true, err
 }
 
-func (t *Call[S]) told(w *Waiter[S]) error {
-	if by := t.taker(); by != nil && by.Hears() {
-		return t.Lines.Told(w)
+// failure is the error of another waiter that ends the wait of the head too; nil: there is none.
+func (t *Call[S]) failure(w *Waiter[S]) error {
+	if by := t.taker(); by != nil && by.SharesFailures() {
+		return t.Lines.Failure(w)
 	}
 	return nil
 }
 
-// outlast is called by the head of a line after a look that began then and was not answered. It returns the pause before
-// the next look. If the outage is too long, it returns an error that says how long it was, and fails those behind it.
+// outlast is called by the head of a line after an unanswered look that began at a time. It returns the pause before
+// the next look. If the outage has lasted too long, it returns an error that says so, and fails those behind the head.
 func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.Duration, over error) {
 	if t.Failing.IsZero() {
 		t.Failing = began
@@ -312,9 +312,8 @@ func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.
 	return pause, nil
 }
 
-// makeWay lets waiters of other clients go first, after this client has had the lock for
-// a whole batch.
-func (t *Call[S]) makeWay(ctx context.Context, w *Waiter[S]) (got *Left[S], err error) {
+// yield lets waiters of other clients go first, after this client has had the lock for a whole batch.
+func (t *Call[S]) yield(ctx context.Context, w *Waiter[S]) (got *Left[S], err error) {
 	for got == nil && err == nil {
 		d := t.Lines.yieldsFor(w, t.Lines.cfg.Timeline.Now())
 		if d <= 0 {
@@ -327,11 +326,11 @@ func (t *Call[S]) makeWay(ctx context.Context, w *Waiter[S]) (got *Left[S], err 
 	return got, err
 }
 
-// Hear has the line listen, to what messages say if many clients may wait for the same.
+// Hear subscribes the line of w. With Crowded set, each message also says how many permits are free.
 func (t *Call[S]) Hear(w *Waiter[S], listen func(notify func()) (end func())) {
 	if t.Crowded != nil {
 		listen = func(notify func()) (end func()) {
-			return t.Crowded.Hear(notify, func(n int64) { t.Lines.freed(w.line, n) })
+			return t.Crowded.Hear(notify, func(n int64) { t.Lines.permitsFreed(w.line, n) })
 		}
 	}
 	t.Lines.subscribe(w, listen)

@@ -13,34 +13,31 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Glances look at locks for their waiters, one request for many locks, once in a longest
-// poll. The head of a line whose lock is held for long leaves that to them: it sleeps until
-// it is poked by a message, or by a glance because the lock is free, is its own by now, or its
-// lease ends soon.
-// So idle waiters cost one command for each hundred locks, and yet each lock is looked at
-// as often as if each head did.
+// A glance is one request that looks at many locks for their waiters, once in a longest poll. The head of a line whose
+// lock is held for long does not look by itself: it sleeps until a message pokes it, or until a glance does, because
+// the lock is free, its waiter holds it by now, or the lease ends soon. So idle waiters cost one command for each
+// hundred locks, and yet each lock is looked at as often as if each head did.
 //
-// A glance only reads. Nothing is lost with its answer: after an error each head looks by
-// itself, and finds out what to do about it.
+// A glance only reads, so its answer may be lost: after an error each head looks by itself, and handles the error.
 
-// watched is the part of a waiter that leaves looking to glances.
+// watched is the part of a waiter for which glances look.
 type watched struct {
-	lock   *protocol.HashLock // what they look at for it; nil: it looks by itself
+	lock   *protocol.HashLock // the lock that glances look at; nil: the waiter looks by itself
 	since  time.Time          // when the glance began that is under way; zero: none is
 	listed bool               // it is in Lines.relieved
 }
 
-// isLong reports whether a lock is held for so long that a glance comes before the end of
-// the lease, even if it is late. A negative rest is not known to end.
+// isLong reports whether a lock is held for so long that even a late glance comes before the end of the lease. A
+// negative rest: the lease has no known end.
 func (q *Lines[S]) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.cfg.LongestPoll }
 
-// Relieve is called by the head of a line before it sleeps. It reports whether glances look
-// at a lock for it from now on; nil: they cannot. rest is how long the lock is known to be held.
+// Relieve is called by the head of a line before it sleeps. It reports whether glances look at the lock l for it from
+// now on. l is nil if they cannot. rest is how long the lock is known to be held.
 func (q *Lines[S]) Relieve(w *Waiter[S], l *protocol.HashLock, rest time.Duration) bool {
 	if !q.isLong(rest) {
 		l = nil
 	}
-	if l == nil && w.glance.lock == nil { // which only the waiter itself sets
+	if l == nil && w.glance.lock == nil { // only the waiter itself sets the field
 		return false
 	}
 	q.mu.Lock()
@@ -58,12 +55,12 @@ func (q *Lines[S]) Relieve(w *Waiter[S], l *protocol.HashLock, rest time.Duratio
 	return l != nil
 }
 
-// glances looks for heads until none leaves that to it.
+// glances sends a glance in each longest poll, until no head needs one.
 func (q *Lines[S]) glances(s *clock.Sleeper) {
 	defer q.cfg.Running.Add(-1)
 	defer s.Stop()
-	for turn := 0; ; turn++ {
-		pause := q.cfg.LongestPoll - seam.Jitter(q.cfg.Seed, 0, turn, q.cfg.LongestPoll/8) // clients do not glance together
+	for n := 0; ; n++ {
+		pause := q.cfg.LongestPoll - seam.Jitter(q.cfg.Seed, 0, n, q.cfg.LongestPoll/8) // clients do not glance together
 		if s.Sleep(pause, nil, nil, nil, q.cfg.Closing) == clock.ByClosing {
 			return
 		}
@@ -76,19 +73,19 @@ func (q *Lines[S]) glances(s *clock.Sleeper) {
 	}
 }
 
-// glanced is the head of a line, and the lock that a glance looks at for it.
+// glanced is the head of a line, with the lock that a glance looks at for it.
 type glanced[S comparable] struct {
 	*Waiter[S]
 	lock *protocol.HashLock
 	at   time.Time // when the glance began
 }
 
-// mostListed is how many heads due looks at before others get the mutex of the lines: each Lock
-// needs it, and tens of thousands may wait.
+// mostListed is for how many heads due keeps the mutex of the lines locked: each Lock needs it, and tens of thousands may
+// wait.
 const mostListed = 500
 
-// due returns the heads for which a glance is due. It reports whether there are any at all
-// for which glances look; if not, the next one starts a goroutine again.
+// due returns the heads for which a glance is due. goOn is false if glances look for no head at all: the next Relieve
+// starts the goroutine again.
 func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
 	q.mu.Lock()
 	all := q.relieved
@@ -108,8 +105,7 @@ func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
 	return heads, q.rested
 }
 
-// dueOf appends those of some heads for which a glance is due, and lists them again if glances still
-// look for them.
+// dueOf appends those of some heads for which a glance is due. It lists those again for which glances still look.
 func (q *Lines[S]) dueOf(some []*Waiter[S], now time.Time, heads []glanced[S]) []glanced[S] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,21 +141,21 @@ func (q *Lines[S]) glance(heads []glanced[S]) {
 		for j, i := range which {
 			w := heads[i].Waiter
 			if w.glance.since != heads[i].at {
-				continue // it came too late, and says what was
+				continue // the answer came too late, and is out of date
 			}
 			w.glance.since = time.Time{}
 			switch {
 			case err != nil || outcomes[j].Verdict != protocol.Busy || !q.isLong(outcomes[j].Rest):
 				w.poke()
-			case w.standsBy.ID != "" && outcomes[j].Holder == w.standsBy.ID:
-				w.poke() // a release has made it the holder, and it has not heard of that
+			case w.standBy.ID != "" && outcomes[j].Holder == w.standBy.ID:
+				w.poke() // a release has made it the holder, and the message was lost or is still to come
 			case w.glance.lock != nil && w == w.line.head():
-				w.line.seen = q.cfg.Saw(&outcomes[j], now) // it may have missed that another holds the lock now
+				w.line.snapshot = q.cfg.Snapshot(&outcomes[j], now) // the holder may have changed since the head looked
 			}
 		}
 	})
-	// In a goroutine of its own, which a hook of go-redis may end, or an answer that is lost hold
-	// up for as long as the time-outs of go-redis last: the next glances are still needed.
+	// The request has a goroutine of its own, so that the next glances are sent whatever happens to it: a hook of
+	// go-redis may end it, and a lost answer holds it up for the time-outs of go-redis.
 	over := make(chan struct{})
 	q.cfg.Wire.Go(func() {
 		defer close(over)

@@ -1,10 +1,10 @@
 // Package wait has the waiters of a client. Those for one lock form a line, first come, first served; only its
-// head asks Redis. It knows no holds and no scripts: what one asks for is its [Asker]'s, and what it is given while
-// it sleeps is opaque.
+// head asks Redis: it looks at the lock. The package knows no holds and no scripts: an [Asker] sends the request, and a
+// hold that a waiter is given while it sleeps is opaque.
 //
-// await.go is how one waits; lines.go the lines; passing.go and queue.go how one is given a hold, by its client or by
-// a release of another, and why that is safe; room.go how several enter beside each other; glance.go how many heads
-// look by one command.
+// await.go is one call that waits; lines.go the lines; handover.go and queue.go how a waiter is given a hold, by its
+// client or by a release of another, and why that is safe; permits.go how several waiters enter together; glance.go how
+// one command looks at the locks of many heads.
 package wait
 
 import (
@@ -23,19 +23,19 @@ import (
 // of processes, not of goroutines. Each side of a read-write lock has a line. Where
 // Redis keeps the order of waiters, each waiter has a line of its own.
 //
-// A hold can be handed over to the head: see Give. A release can grant it one: see passing.go
-// and queue.go. S is what a look has seen, which those behind it share; its zero value is nothing.
+// A hold can be handed over to the head: see Give. A release can grant it one: see handover.go and queue.go. S is a
+// snapshot of the lock: what the last look of the head has found, for those behind it. Its zero value is none.
 type Lines[S comparable] struct {
 	cfg    Config[S]
 	mu     sync.Mutex // guards the rest and the lines
 	byKey  map[Key]*line[S]
 	serial int64       // of the latest news, of any line
-	kept   list.List   // of *line: those without waiters, the one that is longest so first
+	kept   list.List   // of *line: lines without waiters, the oldest first
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
 	queues map[protocol.LockID]*queue[S]
-	// looking are those of whom one looks who found no waiters: see LooksFirst.
-	looking map[Key]bool
+	// firstLooks has the lines where a caller that found no waiters looks: see BeginFirstLook.
+	firstLooks map[Key]bool
 
 	rested   bool         // the goroutine of glances runs
 	relieved []*Waiter[S] // the heads for which glances look, and some that have left or look by themselves
@@ -48,20 +48,20 @@ type Config[S comparable] struct {
 	Wire     *wire.Deployment
 	Running  *wire.Tally   // Shutdown waits for it
 	Closing  chan struct{} // closed when Shutdown begins
-	Closed   error         // of those who wait then
+	Closed   error         // the waiters get it then
 	Seed     uint64
 
-	LongestPoll   time.Duration // a head looks as often
-	GlanceWithin  time.Duration // the answer to a glance comes, or its heads look by themselves
-	LongestOutage time.Duration // that anybody outlasts
-	// A line stays subscribed for Keep after its last waiter got the lock, so that the next one need not
-	// subscribe, look again and unsubscribe: a lock for which a waiter had to wait is likely to be waited for
-	// again soon. MostKept bounds what that costs Redis and the client.
+	LongestPoll   time.Duration // between two looks of a head
+	GlanceWithin  time.Duration // if a glance is not answered by then, its heads look by themselves
+	LongestOutage time.Duration // the longest outage of Redis that any waiter outlasts
+	// A line stays subscribed for Keep after its last waiter got the lock: there will probably be another waiter
+	// soon, which need not subscribe, look again and unsubscribe then. MostKept bounds what that costs Redis and the
+	// client.
 	Keep     time.Duration
 	MostKept int
 
-	Saw       func(e *protocol.Entered, now time.Time) S // what a glance has seen of a lock that is held
-	Transient func(err error) bool                       // Redis may answer again
+	Snapshot  func(e *protocol.Entered, now time.Time) S // of a lock that a glance has found held
+	Transient func(err error) bool                       // whether Redis may answer again after an error
 }
 
 // New returns the lines of a client.
@@ -71,75 +71,74 @@ func New[S comparable](cfg Config[S]) *Lines[S] { return &Lines[S]{cfg: cfg} }
 type Key struct {
 	Lock protocol.LockID
 	Side protocol.Side
-	ID   string // where each waiter has a line of its own: of its hold to be; or of those that stand aside
+	ID   string // where each waiter has a line of its own: its future hold id; of Oversized waiters: how many permits they need
 }
 
 // line is the waiters of one lock. It exists while it has a waiter or is kept.
 type line[S comparable] struct {
-	key     Key
-	waiters list.List     // of *Waiter; the head is the one that asks Redis
-	unsub   func()        // ends the subscription, if there is one
-	turns   func()        // ends the subscription to turns, or to permits that are added: see passing.go
-	turn    protocol.Turn // the latest
-	seen    S             // what the head saw; or the hold that the previous head got
+	key        Key
+	waiters    list.List     // of *Waiter; the head is the one that asks Redis
+	unsub      func()        // ends the subscription, if there is one
+	unsubExtra func()        // ends the one to grants (handover.go), or to permits that are taken or added; nil: there is none
+	granted    protocol.Turn // the latest grant by a release: see handover.go
+	snapshot   S             // by the last look of the head; or the hold that the previous head got
 
 	// news is the serial number of the latest reason to look: a message, a confirmed
 	// subscription, a local release. No two lines ever have the same.
 	news   int64
 	joined int64 // how many waiters have ever joined it
-	taken  int64 // how much was taken by those who have left it with what is no hold
+	taken  int64 // how many permits of a Semaphore its waiters have taken
 
-	place  *list.Element // among the kept lines; nil: it has waiters
-	since  time.Time     // when it was left, if it is kept
-	served bool          // a waiter has left it with the lock
-	others time.Time     // when other clients were last known to listen,
-	rivals int           // and how many connections they had
+	place          *list.Element // among the kept lines; nil: it has waiters
+	since          time.Time     // when it was left, if it is kept
+	served         bool          // a waiter has left it with the lock
+	othersAt       time.Time     // when other clients were last known to listen,
+	otherListeners int           // and how many connections they had
 
-	// quiet: an owner in this client has a hold that may be handed over. Until the alarm,
-	// news does not wake the head: it is of the release before that hold.
-	quiet  bool
-	alarm  *time.Timer
-	yields clock.Instant // until when the head lets waiters of other clients go first
-	crowd  *crowd        // of those that wait for permits; nil: no message of any has come
+	// suppressed: an owner in this client has a hold that may be handed over. Until the timer fires, news does
+	// not wake the head: it comes from the release before that hold.
+	suppressed bool
+	wakeTimer  *time.Timer
+	yields     clock.Instant // until when the head lets waiters of other clients go first
+	crowd      *crowd        // of those that wait for permits; nil: no message of any has come
 }
 
-// Waiter is a place in a line. What is not said to be otherwise is guarded by Lines.mu.
+// Waiter is a place in a line. Lines.mu guards all fields without another comment.
 type Waiter[S comparable] struct {
 	line  *line[S] // never changes
 	place *list.Element
 	since time.Time // when it began to wait; never changes
 	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or
 	// should leave, and whenever it should look at the lock as the head. Pokes may be
-	// spurious, and several may become one; see news.
-	wake   chan struct{}
-	number int64 // of those who ever joined the line
-	learns news  // what it is to learn when it wakes
-	room   share
-	takes  bool // it sleeps, and takes a hold that is handed over; it leaves its line then
-	given  any  // a hold that it was given meanwhile: what Give was called with, or a *Grant
-	standing
-	standsBy StandBy // see passing.go
-	glance   watched
+	// spurious, and several may become one; see update.
+	wake    chan struct{}
+	number  int64  // its serial number in the line
+	pending update // what it reads when it wakes
+	demand  demand
+	takes   bool // it sleeps, and a hold may be handed over to it; it leaves its line then
+	given   any  // the hold that it was given while it slept: that of Give, or a *Grant
+	queueEntry
+	standBy StandBy // see handover.go
+	glance  watched
 }
 
-// share is how much room a waiter needs, where several can enter: permits.
-type share struct {
-	need    int64
-	looking bool  // there was room for it: it looks, or is about to
-	saw     int64 // the news as of its last look
+// demand is how many permits a waiter needs, where several can enter.
+type demand struct {
+	need       int64
+	looking    bool  // enough permits were free for it: it looks, or is about to
+	newsAtLook int64 // line.news when its last look began
 }
 
-// news is what a poked waiter learns: that it should leave; that it is the head now, and
-// behind which hold; or that it is admitted though it is not the head, once.
-type news struct {
-	served bool  // the head has found what it waits for; it is not in its line any more
+// update is what a waiter reads when it was poked.
+type update struct {
+	served bool  // the head has found what the waiter waits for, and taken it out of the line
 	err    error // why it should leave
-	head   bool
-	// behind is the hold that the previous head got: while it lasts, there is no need to ask Redis. It is nil
-	// if the previous head left without the lock. It may have received a wake-up then, so the new head looks
+	head   bool  // it is the head now
+	// previous is the hold that the previous head got: while that lasts, there is no need to ask Redis. It is nil
+	// if the previous head left without the lock. A wake-up may have come for that head, so the new head looks
 	// at once.
-	behind   passed
-	admitted bool  // there may be room beside what the head got: look too
+	previous predecessor
+	admitted bool  // it may enter beside the head, and looks too; once
 	round    int64 // it counts as having waited since then; see protocol.Acquire.Round
 }
 
@@ -147,13 +146,11 @@ type news struct {
 // what Latest returned before the waiter looked and found the lock busy; 0: it has not
 // looked.
 //
-// The head looks again as soon as the line is subscribed: a release between its first look
-// and the subscription was not heard. If the line was kept, its subscription began before
-// that look was sent. Then each release after the look is heard: as a message; or, if the
-// subscription was not confirmed yet or was interrupted, by the confirmation that follows.
-// Either is news. So without news since then there is nothing to look for; and what came
-// before the waiter joined the line, when there was no head to be poked, is made up for
-// here.
+// The head looks again as soon as the line is subscribed: a release between its first look and the subscription
+// sent it no message. A line that was kept has subscribed before that look. Each release after the look is news
+// there: by its message; or, if the subscription was not confirmed yet or was interrupted, by the confirmation that
+// follows. So without news since the look there is no reason to look again. News that came before the waiter joined
+// has poked nobody, so join pokes the waiter.
 func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,7 +164,7 @@ func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head 
 	}
 	l.joined++
 	w = &Waiter[S]{line: l, wake: make(chan struct{}, 1), since: now, number: l.joined}
-	w.learns.round = protocol.NoRound
+	w.pending.round = protocol.NoRound
 	w.place = l.waiters.PushBack(w)
 	head = l.waiters.Len() == 1
 	if head && l.unsub != nil && l.news != news {
@@ -186,8 +183,8 @@ func (q *Lines[S]) makeLocked(key Key) *line[S] {
 	return l
 }
 
-// Latest returns the length of a line, the serial number of its latest news, and until when it lets
-// others go first; 0: it does not exist.
+// Latest returns the length of a line, the serial number of its latest news, and until when it yields to other
+// clients; 0: it does not exist.
 func (q *Lines[S]) Latest(key Key) (waiting int, news int64, yields clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,39 +200,38 @@ func (q *Lines[S]) Waiting(key Key) int {
 	return waiting
 }
 
-// passed is what a waiter leaves its line with, as those behind it know it.
-type passed interface {
-	Alive() bool // there is nothing to look for as long as it is
+// predecessor is the hold of the previous head, as the next head needs to know it.
+type predecessor interface {
+	Alive() bool // as long as it is, the next head need not look
 	RestOfLease() time.Duration
 }
 
-// Left is how a waiter leaves its line with a hold, or with what else it waited for.
+// Left is how a waiter leaves its line, with a hold or with something else that it waited for.
 type Left[S comparable] struct {
-	Hold   passed // nil: it has none
-	Shared bool   // others can enter beside it
-	Passes bool   // it may be handed over to those behind it
-	Seen   S      // what those behind it see from now on
-	Round  int64  // Shared: the round in which Redis refused it
+	Hold      predecessor // nil: it has none
+	Shared    bool        // others can enter beside it
+	HandsOver bool        // the hold may be handed over to those behind it
+	Snapshot  S           // for those behind it
+	Round     int64       // Shared: the round in which Redis refused it
 
-	// It has permits of a semaphore, and others enter beside it: so many are left, and none of those that
-	// others hold expires before.
+	// A PermitSemaphore has granted it permits. Others may enter beside it.
 	Beside  bool
-	Permits int64
-	Until   clock.Instant
+	Permits int64         // how many are still free
+	Until   clock.Instant // when the first lease of other holders expires
 
-	// It has what is no hold.
-	Room  int64 // how much is left for those behind it, who may look together ...
-	Taken int64 // ... when the line had taken so much
-	UpTo  int64 // those with a number up to that have what they waited for too
+	// It waited for something that is no hold, as for permits of a Semaphore.
+	Free  int64 // how many permits were free for those behind it, who may look together ...
+	Taken int64 // ... when its line had taken so many
+	UpTo  int64 // waiters with a number up to this one have what they waited for too
 }
 
-// leave takes a waiter out of the line. got is what it leaves with; nil: nothing. Those behind a reader count as refused
-// in the round in which Redis refused the reader itself. A round that the reader has from those before it is not handed on: newcomers
-// would go first as long as the line has a waiter. The subscription ends with the last waiter, at once or, if that got
-// the lock, after a while.
+// leave takes a waiter out of the line. got is what it leaves with; nil: nothing. Those behind a reader count as
+// refused in the round in which Redis refused the reader itself. A round that the reader has from those before it is
+// not handed on: newcomers would go first as long as the line has a waiter. The subscription ends with the last
+// waiter: at once, or after a while if that waiter got the lock.
 func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	q.mu.Lock()
-	if w.place == nil { // it was given a hold
+	if w.place == nil { // it has left: it was given a hold
 		q.mu.Unlock()
 		return
 	}
@@ -243,14 +239,14 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	line.served = line.served || got != nil
 	wasHead := line.waiters.Front() == w.place
 	if wasHead && got != nil {
-		line.seen = got.Seen
+		line.snapshot = got.Snapshot
 	}
 	ends := q.takeOutLocked(w, got != nil)
 	if got != nil && got.Hold == nil && !got.Beside {
 		if wasHead {
 			ends = append(ends, q.serveLocked(line, got)...)
 		}
-		line.taken += w.room.need
+		line.taken += w.demand.need
 	}
 	switch front := line.waiters.Front(); {
 	case front == nil || !wasHead:
@@ -260,18 +256,18 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 		// All readers can enter beside it: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
 			next := e.Value.(*Waiter[S])
-			next.learns.admitted = true
-			if next.learns.round == protocol.NoRound {
-				next.learns.round = got.Round
+			next.pending.admitted = true
+			if next.pending.round == protocol.NoRound {
+				next.pending.round = got.Round
 			}
 			next.poke()
 		}
-	case got != nil && got.Passes:
-		q.quietLocked(line)
+	case got != nil && got.HandsOver:
+		q.suppressWakeLocked(line)
 	default:
 		next := front.Value.(*Waiter[S])
 		if got != nil {
-			next.learns.behind = got.Hold
+			next.pending.previous = got.Hold
 		}
 		next.poke()
 	}
@@ -284,29 +280,29 @@ func (q *Lines[S]) takeOutLocked(w *Waiter[S], got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
 	if w.rank != 0 {
-		q.standsNoMoreLocked(w, got)
+		q.dequeueLocked(w, got)
 	}
 	if w.line.waiters.Len() == 0 {
-		w.line.loudLocked()
+		w.line.allowWakeLocked()
 		ends = q.emptyLocked(w.line, got)
 	}
 	return ends
 }
 
-// emptyLocked keeps a line that its last waiter has left, if it may be needed again soon, or
-// removes it. A line of one waiter only is never needed again. It returns what ends the
-// subscriptions that are not needed any more, to be called without the mutex.
+// emptyLocked keeps a line that its last waiter has left, if it may be needed again soon, or removes it. A line of
+// one waiter only is never needed again. The caller has to call the functions that it returns, which end
+// subscriptions, without the mutex.
 func (q *Lines[S]) emptyLocked(l *line[S], got bool) (ends []func()) {
-	if !got || l.unsub == nil && time.Since(l.others) > q.cfg.Keep || l.key.ID != "" || q.closed {
+	if !got || l.unsub == nil && time.Since(l.othersAt) > q.cfg.Keep || l.key.ID != "" || q.closed {
 		return q.removeLocked(l, nil)
 	}
-	l.seen = *new(S)
+	l.snapshot = *new(S)
 	return q.keepLocked(l)
 }
 
 // keepLocked keeps a line that has no waiters. It returns what emptyLocked does.
 func (q *Lines[S]) keepLocked(l *line[S]) (ends []func()) {
-	l.since = time.Now() // as of subscriptions: by the real clock
+	l.since = time.Now() // by the real clock, as for subscriptions
 	l.place = q.kept.PushBack(l)
 	if q.kept.Len() > q.cfg.MostKept {
 		ends = q.removeLocked(q.kept.Front().Value.(*line[S]), nil)
@@ -324,7 +320,7 @@ func (q *Lines[S]) removeLocked(l *line[S], ends []func()) []func() {
 		q.kept.Remove(l.place)
 		l.place = nil
 	}
-	for _, end := range []*func(){&l.unsub, &l.turns} {
+	for _, end := range []*func(){&l.unsub, &l.unsubExtra} {
 		if *end != nil {
 			ends = append(ends, *end)
 			*end = nil
@@ -339,7 +335,7 @@ func endAll(ends []func()) {
 	}
 }
 
-// expire removes the lines that were kept for long enough.
+// expire removes the lines that have been kept for Config.Keep.
 func (q *Lines[S]) expire() {
 	q.mu.Lock()
 	var ends []func()
@@ -371,8 +367,8 @@ func (q *Lines[S]) Close() {
 	endAll(ends)
 }
 
-// looks is called by the head of a line before it looks: that look answers all pokes so far.
-func (w *Waiter[S]) looks() {
+// drainWake is called by the head of a line before it looks: that look answers all pokes so far.
+func (w *Waiter[S]) drainWake() {
 	select {
 	case <-w.wake:
 	default:
@@ -386,13 +382,13 @@ func (w *Waiter[S]) poke() {
 	}
 }
 
-// Wake tells the heads of a lock's lines to look at it.
+// Wake has the heads of a lock's lines look at it.
 func (q *Lines[S]) Wake(lock protocol.LockID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, side := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
 		if l := q.byKey[Key{Lock: lock, Side: side}]; l != nil {
-			l.loudLocked()
+			l.allowWakeLocked()
 			q.newsLocked(l)
 		}
 	}
@@ -403,9 +399,9 @@ func (q *Lines[S]) Wake(lock protocol.LockID) {
 func (q *Lines[S]) newsLocked(l *line[S]) {
 	q.serial++
 	l.news = q.serial
-	if head := l.head(); head != nil && !l.quiet {
-		if _, is := head.learns.behind.(*room); is {
-			head.learns.behind = nil // its poke may not be consumed yet, and be the same as this one
+	if head := l.head(); head != nil && !l.suppressed {
+		if _, is := head.pending.previous.(*permitsLeft); is {
+			head.pending.previous = nil // the waiter may read both updates after one poke
 		}
 		head.poke()
 	}
@@ -419,8 +415,8 @@ func (l *line[S]) head() *Waiter[S] {
 	return nil
 }
 
-// subscribe makes sure that the line hears of releases. It returns at once:
-// the head is poked when the subscription is confirmed, and looks again then.
+// subscribe makes sure that the line is subscribed to releases. It returns at once: the head is poked when the
+// subscription is confirmed, and looks again then.
 func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())) {
 	q.mu.Lock()
 	line := w.line
@@ -430,14 +426,14 @@ func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())
 		return
 	}
 	// Only the head subscribes, so nobody else does it in between.
-	unsub := open(q.ear(line))
+	unsub := open(q.notifier(line))
 	q.mu.Lock()
 	line.unsub = unsub
 	q.mu.Unlock()
 }
 
-// ear returns what is to be called when a line is subscribed, and for each message.
-func (q *Lines[S]) ear(l *line[S]) (notify func()) {
+// notifier returns the function that is called when the subscription of a line is confirmed, and for each message.
+func (q *Lines[S]) notifier(l *line[S]) (notify func()) {
 	first := true
 	return func() {
 		q.mu.Lock()
@@ -453,89 +449,89 @@ func (q *Lines[S]) ear(l *line[S]) (notify func()) {
 	}
 }
 
-// Fail gives all waiters that joined before the given time the error that w has found: Redis has not
+// Fail gives an error of w to all waiters that joined before the given time, for whom it is true too: Redis has not
 // answered since then, or there is a result. Otherwise they would find that out one after the other.
 func (q *Lines[S]) Fail(w *Waiter[S], since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// A waiter that becomes the head meanwhile may have consumed the poke, and finds out
-	// by itself. w is the head now, so that is at most the next one.
+	// The next waiter may have consumed its poke as the new head, and finds the error by itself. There is at
+	// most one such waiter, as w is the head now.
 	for e := w.line.waiters.Front(); e != nil; e = e.Next() {
-		if other := e.Value.(*Waiter[S]); other != w && other.learns.err == nil && !other.since.After(since) {
-			other.learns.err = err
+		if other := e.Value.(*Waiter[S]); other != w && other.pending.err == nil && !other.since.After(since) {
+			other.pending.err = err
 			other.poke()
 		}
 	}
 }
 
-// news tells a waiter that was poked what it learns.
-func (q *Lines[S]) news(w *Waiter[S]) news {
+// takeUpdate returns the update of a waiter that was poked.
+func (q *Lines[S]) takeUpdate(w *Waiter[S]) update {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := w.learns
+	n := w.pending
 	n.head = w.line.waiters.Front() == w.place
-	w.learns.admitted = false
+	w.pending.admitted = false
 	return n
 }
 
-// saw tells the waiters behind w what it has seen.
-func (q *Lines[S]) saw(w *Waiter[S], s S) {
+// setSnapshot shares the snapshot of the head with the waiters behind it.
+func (q *Lines[S]) setSnapshot(w *Waiter[S], s S) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.line.seen = s
+	w.line.snapshot = s
 }
 
-// seen is what the head of the line of w has seen; own if the head has not looked yet.
-func (q *Lines[S]) seen(w *Waiter[S], own S) S {
+// snapshotOf is the snapshot of the head of the line of w; own if the head has not looked yet.
+func (q *Lines[S]) snapshotOf(w *Waiter[S], own S) S {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := w.line.seen; s != (*new(S)) {
+	if s := w.line.snapshot; s != (*new(S)) {
 		return s
 	}
 	return own
 }
 
-// FailAll tells all waiters of a line why they should leave.
+// FailAll gives all waiters of a line an error, with which they leave.
 func (q *Lines[S]) FailAll(key Key, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil {
 		for e := l.waiters.Front(); e != nil; e = e.Next() {
 			w := e.Value.(*Waiter[S])
-			w.learns.err = err
+			w.pending.err = err
 			w.poke()
 		}
 	}
 }
 
-// LooksFirst is called by who finds no waiters. It reports whether nobody looks who found none
-// before, and notes then that one does, until Looked. Those who come meanwhile look together, by
-// the head of their line: not by that look, which Redis may have answered before they came.
-func (q *Lines[S]) LooksFirst(key Key) bool {
+// BeginFirstLook is called by a caller that finds no waiters. It reports whether the caller may look by itself, until
+// EndFirstLook: no other caller does. Callers that come meanwhile form a line. They need a look of its head: Redis may
+// have answered the first look before they came.
+func (q *Lines[S]) BeginFirstLook(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.looking[key] {
+	if q.firstLooks[key] {
 		return false
 	}
-	if q.looking == nil {
-		q.looking = map[Key]bool{}
+	if q.firstLooks == nil {
+		q.firstLooks = map[Key]bool{}
 	}
-	q.looking[key] = true
+	q.firstLooks[key] = true
 	return true
 }
 
-// Looked ends what LooksFirst began.
-func (q *Lines[S]) Looked(key Key) {
+// EndFirstLook ends what BeginFirstLook began.
+func (q *Lines[S]) EndFirstLook(key Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.looking, key)
+	delete(q.firstLooks, key)
 }
 
-// Told is why a waiter should leave: see Fail. nil: it need not.
-func (q *Lines[S]) Told(w *Waiter[S]) error {
+// Failure is the error with which a waiter should leave: see Fail. nil: it need not.
+func (q *Lines[S]) Failure(w *Waiter[S]) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return w.learns.err
+	return w.pending.err
 }
 
 // Count is how many wait in any line.
@@ -548,8 +544,8 @@ func (q *Lines[S]) Count() (n int) {
 	return n
 }
 
-// Head tells tests how far the head of a line is: whether it has looked since the latest news and sleeps, so
-// that it can be given a hold, or there is none; and whether it was given a grant that it has not taken yet.
+// Head is for tests. It reports whether the head of a line has looked since the latest news and sleeps, so that it
+// can be given a hold, or there is no head; and whether the head was given a grant that it has not taken yet.
 func (q *Lines[S]) Head(key Key) (sleeps, given bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -559,6 +555,6 @@ func (q *Lines[S]) Head(key Key) (sleeps, given bool) {
 	}
 	w := l.head()
 	_, given = w.given.(*Grant)
-	// One that has been woken, and is about to say so, has not looked since then.
-	return w.takes && !l.quiet && len(w.wake) == 0 && w.room.saw == l.news, given
+	// A head that has been poked does not sleep, though it may still say that it takes a hold.
+	return w.takes && !l.suppressed && len(w.wake) == 0 && w.demand.newsAtLook == l.news, given
 }

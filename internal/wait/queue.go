@@ -8,38 +8,37 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Where Redis keeps the order of waiters, a release that is published costs the next waiter
-// a round trip more. If it is of the same client, the release makes it the holder in the same
-// script. The release names the waiter that Redis has ranked first among those of the client,
-// its heir. Redis decides whether it is the next of all, and otherwise wakes the next one, as
-// any release does; so the order among clients is kept.
+// Where Redis keeps the order of waiters too, a waiter that is woken by the message of a release needs one more round
+// trip. If the next waiter is of the client that releases, the release makes it the holder in the same script. For that
+// the release names the successor: the waiter of its client that Redis has ranked first. Redis decides whether the
+// successor is the next of all waiters. Otherwise it wakes the next one, as any release does. So the order among
+// clients is kept.
 //
 // Why a hold has one owner, and a grant is not lost:
 //   - It is a grant like any other: the waiter has its own id, lease and token. Its deadline
 //     counts from when the release was sent, before Redis began the lease, on one clock.
-//   - A waiter that leaves before it is told abandons its hold, as every waiter that may have a
+//   - A waiter that leaves before it is given its hold abandons that, as every waiter that may have a
 //     place in Redis does. If Redis runs that first, the waiter is not in the queue any more;
 //     otherwise the hold ends.
 //   - A waiter that looks while the release is under way may be granted the same hold by its
-//     look too. It leaves the line with one lease, and does not take what it is given later.
+//     look too. It leaves the line with one lease, and drops a grant that comes later.
 //   - If the release is not answered, the waiter looks, and finds what has become of it.
 //   - A copy of the release that comes late finds its hold gone, and grants nothing.
-//   - A waiter that is told too late, since the process was stopped, looks again.
+//   - A waiter that is given its hold too late, since the process was stopped, looks again.
 //
 // Redis wakes only the first waiter of a queue. So a waiter need not look when its subscription is
 // confirmed while another waiter of its client is in front of it. When the one in front leaves with a
 // hold that was granted by a release sent after the confirmation, nothing was missed. Otherwise the
 // waiter looks.
 
-// standing is the place of a waiter in Redis.
-type standing struct {
-	rank int64 // 0: not known
-	heir protocol.Heir
+// queueEntry is the place of a waiter in Redis.
+type queueEntry struct {
+	rank      int64         // 0: not known
+	successor protocol.Heir // names the waiter in a release
 
-	// subscribed is the serial number of the confirmation after which the waiter did not look, since
-	// another was in front; 0: it looked. asked is the serial number of the release that granted this
-	// waiter its hold; 0: none did.
-	subscribed, asked int64
+	// subscribed is the serial number of the confirmation after which the waiter did not look, since another waiter
+	// was in front; 0: it looked. grantedBy is that of the release that granted it its hold; 0: none did.
+	subscribed, grantedBy int64
 }
 
 // queue is the waiters of this client for a lock whose order Redis keeps, in that order.
@@ -67,8 +66,8 @@ func (q *queue[S]) find(rank int64) (int, bool) {
 	return slices.BinarySearchFunc(*q, rank, func(w *Waiter[S], rank int64) int { return cmp.Compare(w.rank, rank) })
 }
 
-// Stands notes that a waiter has a place in Redis, and which.
-func (q *Lines[S]) Stands(w *Waiter[S], rank int64, as protocol.Heir) {
+// SetQueueEntry notes that a waiter has a place in Redis, and which.
+func (q *Lines[S]) SetQueueEntry(w *Waiter[S], rank int64, as protocol.Heir) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lock := w.line.key.Lock
@@ -78,7 +77,7 @@ func (q *Lines[S]) Stands(w *Waiter[S], rank int64, as protocol.Heir) {
 		return
 	case w.rank != 0: // it has lost its place, and has another
 		all.remove(w)
-		w.rank, w.heir = rank, as
+		w.rank, w.successor = rank, as
 		all.add(w)
 		q.frontLocked(all, 0)
 		return
@@ -89,31 +88,31 @@ func (q *Lines[S]) Stands(w *Waiter[S], rank int64, as protocol.Heir) {
 		}
 		q.queues[lock] = all
 	}
-	w.rank, w.heir = rank, as
+	w.rank, w.successor = rank, as
 	all.add(w)
 }
 
-// standsNoMoreLocked is called when a waiter that has a rank leaves its line, with a hold or without.
-func (q *Lines[S]) standsNoMoreLocked(w *Waiter[S], got bool) {
+// dequeueLocked is called when a waiter that has a rank leaves its line, with a hold or without.
+func (q *Lines[S]) dequeueLocked(w *Waiter[S], got bool) {
 	lock := w.line.key.Lock
 	all := q.queues[lock]
 	all.remove(w)
 	w.rank = 0
 	if !got {
-		w.asked = 0
+		w.grantedBy = 0
 	}
 	if len(*all) == 0 {
 		delete(q.queues, lock)
 	} else {
-		q.frontLocked(all, w.asked)
+		q.frontLocked(all, w.grantedBy)
 	}
 }
 
-// frontLocked has the first waiter look, if it may have missed something. asked is the serial
-// number of the release that granted a hold to the one that was in front of it.
-func (q *Lines[S]) frontLocked(all *queue[S], asked int64) {
+// frontLocked has the first waiter look, if it may have missed a message. grantedBy is the serial number of the release
+// that granted the waiter in front of it a hold; 0: none did.
+func (q *Lines[S]) frontLocked(all *queue[S], grantedBy int64) {
 	w := (*all)[0]
-	if w.subscribed > asked {
+	if w.subscribed > grantedBy {
 		q.newsLocked(w.line)
 	}
 	w.subscribed = 0
@@ -123,7 +122,7 @@ func (q *Lines[S]) frontLocked(all *queue[S], asked int64) {
 // the release has granted, unless the waiter has left its line: then it has the hold already, or abandons it. If the
 // release was not answered, the waiter looks. Without such a waiter, release is not called.
 func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released])) (r protocol.Result[protocol.Released], offered bool) {
-	w, to, asked := q.heir(lock)
+	w, to, serial := q.firstInQueue(lock)
 	if w == nil {
 		return r, false
 	}
@@ -134,15 +133,15 @@ func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (s
 		return r, true
 	}
 	if r.Err == nil {
-		w.given, w.asked = &Grant{Sent: sent, Token: r.Outcome.Token, Unsure: r.Unsure}, asked
+		w.given, w.grantedBy = &Grant{Sent: sent, Token: r.Outcome.Token, Unsure: r.Unsure}, serial
 	}
 	w.poke()
 	return r, true
 }
 
-// heir is the first of the waiters for a lock that have a place in Redis, and the number of the release
-// that is about to name it; nil: there is none.
-func (q *Lines[S]) heir(lock protocol.LockID) (w *Waiter[S], as protocol.Heir, asked int64) {
+// firstInQueue is the first of the waiters for a lock that have a place in Redis (nil: there is none), and the serial
+// number of the release that will name it.
+func (q *Lines[S]) firstInQueue(lock protocol.LockID) (w *Waiter[S], as protocol.Heir, serial int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]
@@ -151,5 +150,5 @@ func (q *Lines[S]) heir(lock protocol.LockID) (w *Waiter[S], as protocol.Heir, a
 	}
 	w = (*all)[0]
 	q.serial++
-	return w, w.heir, q.serial
+	return w, w.successor, q.serial
 }

@@ -35,7 +35,7 @@ func newLines() *Lines[string] {
 	})
 }
 
-// What New is told of in these tests.
+// The configuration of the lines in these tests.
 const (
 	keep     = 3 * time.Second
 	mostKept = 1000
@@ -63,24 +63,24 @@ func poked(w *Waiter[string]) bool {
 	}
 }
 
-var gotIt = &Left[string]{Hold: &room{}}
+var gotIt = &Left[string]{Hold: &permitsLeft{}}
 
-// A waiter becomes the head, behind room that is too small for it. There is news before it has
+// A waiter becomes the head, and too few permits are free for it. There is news before it has
 // woken up to that, so both are one poke.
-func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
+func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 	for _, news := range []bool{false, true} {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
 		second, _ := q.join(key, time.Now(), 0)
 		q.needs(second, 2)
-		q.sees(first)
+		q.lookBegins(first)
 		q.leave(first, &Left[string]{Beside: true, Permits: 1})
 		if news {
 			q.notify()
 		}
-		if n := q.news(second); !poked(second) || !n.head || (n.behind == nil) != news {
-			t.Errorf("with news: %v, it learns %+v", news, n)
+		if n := q.takeUpdate(second); !poked(second) || !n.head || (n.previous == nil) != news {
+			t.Errorf("with news: %v, it reads %+v", news, n)
 		}
 		q.leave(second, nil)
 		q.Close()
@@ -88,14 +88,14 @@ func TestNewsWakesAHeadThatFindsTooLittleRoom(t *testing.T) {
 }
 
 // Behind a hold that lasts the next head need not look.
-func TestHeadKnowsTheHoldBeforeIt(t *testing.T) {
+func TestHeadDoesNotLookBehindAHoldThatLasts(t *testing.T) {
 	for name, left := range map[string]*Left[string]{"a hold": gotIt, "nothing": nil} {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
 		second, _ := q.join(key, time.Now(), 0)
 		q.leave(first, left)
-		if n := q.news(second); !poked(second) || !n.head || (n.behind == nil) != (left == nil) {
+		if n := q.takeUpdate(second); !poked(second) || !n.head || (n.previous == nil) != (left == nil) {
 			t.Errorf("it leaves with %s: %+v", name, n)
 		}
 		q.leave(second, nil)
@@ -103,21 +103,21 @@ func TestHeadKnowsTheHoldBeforeIt(t *testing.T) {
 	}
 }
 
-// News after the look that has found too little room for the next one: it looks at once.
-func TestRoomThatWasSeenBeforeTheNewsHoldsUpNobody(t *testing.T) {
+// News comes after the look that has found too few permits for the next waiter: that looks at once.
+func TestPermitsCountedBeforeTheNewsHoldUpNobody(t *testing.T) {
 	for _, news := range []bool{false, true} {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
 		second, _ := q.join(key, time.Now(), 0)
 		q.needs(second, 2)
-		q.sees(first)
+		q.lookBegins(first)
 		if news {
 			q.notify()
 		}
 		q.leave(first, &Left[string]{Beside: true, Permits: 1})
-		if n := q.news(second); !poked(second) || (n.behind == nil) != news {
-			t.Errorf("with news: %v, it learns %+v", news, n)
+		if n := q.takeUpdate(second); !poked(second) || (n.previous == nil) != news {
+			t.Errorf("with news: %v, it reads %+v", news, n)
 		}
 		q.leave(second, nil)
 		q.Close()
@@ -222,32 +222,32 @@ func TestLinesThatAreNotKept(t *testing.T) {
 }
 
 // A client knows of those who listen beside it, and lets them go first.
-func TestHeadMakesWayForThoseWhoListen(t *testing.T) {
+func TestHeadYieldsToOtherClientsThatListen(t *testing.T) {
 	q := newTest()
 	key := keyOf("a")
-	if n := q.Heard(key, 5, false); n != 5 || q.byKey[key] != nil {
+	if n := q.NoteListeners(key, 5, false); n != 5 || q.byKey[key] != nil {
 		t.Fatalf("%d others listen, and a line was made: %v", n, q.byKey[key])
 	}
 	w := q.enter(key, 0)
 	for heard, others := range []int{0, 0, 1, 2} {
-		if n := q.Heard(key, heard, false); n != others || q.Crowded(w) != (others > 1) {
+		if n := q.NoteListeners(key, heard, false); n != others || q.Crowded(w) != (others > 1) {
 			t.Fatalf("%d listen: %d others, a crowd: %v", heard, n, q.Crowded(w))
 		}
 	}
 	if d := q.yieldsFor(w, 0); d > 0 {
-		t.Fatalf("it makes way for %v before it has had the lock", d)
+		t.Fatalf("it yields for %v before it has had the lock", d)
 	}
 	q.Yield(key, 100)
 	if d := q.yieldsFor(w, 40); d != 60 {
-		t.Fatalf("it makes way for %v, want 60ns", d)
+		t.Fatalf("it yields for %v, want 60ns", d)
 	}
 	q.leave(w, gotIt)
-	if n := q.Heard(keyOf("b"), 1, true); n != 1 {
+	if n := q.NoteListeners(keyOf("b"), 1, true); n != 1 {
 		t.Fatalf("%d others", n)
 	}
 	q.Yield(keyOf("b"), 100) // nobody waits, but the next one of this client knows it
 	if waiting, _, yields := q.Latest(keyOf("b")); waiting != 0 || yields != 100 {
-		t.Fatalf("%d wait, it makes way until %v", waiting, yields)
+		t.Fatalf("%d wait, it yields until %v", waiting, yields)
 	}
 	q.Close()
 }
@@ -297,16 +297,16 @@ func (c *poolCall) Look(context.Context) (left *Left[string], rest time.Duration
 	case c.forAll:
 		return &Left[string]{UpTo: joined}, 0, nil
 	}
-	return &Left[string]{Room: free - c.Need, Taken: taken}, 0, nil
+	return &Left[string]{Free: free - c.Need, Taken: taken}, 0, nil
 }
 
 func (c *poolCall) Listen(w *Waiter[string]) {
 	c.Hear(w, func(notify func()) (end func()) { notify(); return func() {} })
 }
 
-func (c *poolCall) Withdraw()     {}
-func (c *poolCall) Contends()     {}
-func (c *poolCall) Shows(*string) {}
+func (c *poolCall) Withdraw()          {}
+func (c *poolCall) Contends()          {}
+func (c *poolCall) OnSnapshot(*string) {}
 func (c *poolCall) Pause(*Waiter[string], int, time.Duration, error) time.Duration {
 	return seam.FarAway
 }
@@ -382,8 +382,8 @@ func TestWakeUpsAreNotLostWithWaitersThatLeave(t *testing.T) {
 }
 
 // Units that come together admit several waiters at once, in order, and no more look than
-// there is room for.
-func TestRoomAdmitsSeveralWaitersAtOnce(t *testing.T) {
+// permits are free for.
+func TestFreePermitsAdmitSeveralWaitersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool()
 		needs := []int64{2, 1, 1, 3, 1, 5, 1}
@@ -460,14 +460,14 @@ func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 	})
 }
 
-// stand lets a waiter stand in a queue in Redis, with a rank. notify confirms its subscription,
+// enqueue gives a waiter a place in a queue in Redis, with a rank. notify confirms its subscription,
 // and then brings messages.
-func (q *lineTest) stand(id string, rank int64) (w *Waiter[string], notify func()) {
+func (q *lineTest) enqueue(id string, rank int64) (w *Waiter[string], notify func()) {
 	key := keyOf("a")
 	key.ID = id
 	w = q.enter(key, 0)
-	q.Stands(w, rank, protocol.Heir{ID: id})
-	w.looks()
+	q.SetQueueEntry(w, rank, protocol.Heir{ID: id})
+	w.drainWake()
 	return w, q.notify
 }
 
@@ -517,21 +517,21 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 			q.confirm()
 			q.leave(q.first, gotIt)
 		}, true},
-		"the first has lost its place, and stands behind it": {func(q *two) {
+		"the first has lost its place, and is behind the second": {func(q *two) {
 			q.confirm()
-			q.Stands(q.first, 9, protocol.Heir{})
+			q.SetQueueEntry(q.first, 9, protocol.Heir{})
 		}, true},
 		"a third comes, and leaves": {func(q *two) {
 			q.confirm()
-			third, _ := q.stand("c:3", 3)
+			third, _ := q.enqueue("c:3", 3)
 			q.leave(third, nil)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := &two{lineTest: newTest()}
 			defer q.Close()
-			q.first, _ = q.stand("c:1", 1)
-			q.second, q.confirm = q.stand("c:2", 2)
+			q.first, _ = q.enqueue("c:1", 1)
+			q.second, q.confirm = q.enqueue("c:2", 2)
 			test.play(q)
 			if look := poked(q.second); look != test.look {
 				t.Errorf("it looks: %v", look)
@@ -540,22 +540,22 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 	}
 }
 
-func TestHeirIsTheFirstInRedis(t *testing.T) {
+func TestSuccessorIsTheFirstInRedis(t *testing.T) {
 	q := newTest()
 	defer q.Close()
 	lock := protocol.LockID{Name: "a"}
 	want := func(id string) {
 		t.Helper()
-		if w, as, _ := q.heir(lock); (w == nil) != (id == "") || as.ID != id {
+		if w, as, _ := q.firstInQueue(lock); (w == nil) != (id == "") || as.ID != id {
 			t.Errorf("%q, want %q", as.ID, id)
 		}
 	}
 	want("")
-	b, _ := q.stand("c:2", 20)
-	a, _ := q.stand("c:1", 10)
-	c, _ := q.stand("c:3", 30)
+	b, _ := q.enqueue("c:2", 20)
+	a, _ := q.enqueue("c:1", 10)
+	c, _ := q.enqueue("c:3", 30)
 	want("c:1")
-	q.Stands(a, 40, protocol.Heir{ID: "c:1"})
+	q.SetQueueEntry(a, 40, protocol.Heir{ID: "c:1"})
 	want("c:2")
 	q.leave(b, nil)
 	want("c:3")
@@ -568,7 +568,7 @@ func TestHeirIsTheFirstInRedis(t *testing.T) {
 	}
 }
 
-// aboutToListen returns the head of a line, which is about to listen for turns, and has been given
+// aboutToListen returns the head of a line, which is about to subscribe to grants, and has been given
 // a hold of its client just then.
 func aboutToListen(t *testing.T, q *Lines[string], key Key) *Waiter[string] {
 	t.Helper()
@@ -584,7 +584,7 @@ func aboutToListen(t *testing.T, q *Lines[string], key Key) *Waiter[string] {
 	return w
 }
 
-func TestNextWaiterListensForTurns(t *testing.T) {
+func TestNextWaiterSubscribesToGrants(t *testing.T) {
 	q := newLines()
 	key := Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}
 	ended := 0
@@ -593,8 +593,8 @@ func TestNextWaiterListensForTurns(t *testing.T) {
 	if !q.Sleeps(next, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
-	q.HearTurns(next, func() { ended++ })
-	q.HearTurns(w, func() { ended++ })
+	q.AddSubscription(next, func() { ended++ })
+	q.AddSubscription(w, func() { ended++ })
 	q.leave(next, nil)
 	q.Close()
 	if ended != 2 {
@@ -602,12 +602,12 @@ func TestNextWaiterListensForTurns(t *testing.T) {
 	}
 }
 
-func TestTurnsOfARemovedLine(t *testing.T) {
+func TestSubscriptionToGrantsOfARemovedLineEnds(t *testing.T) {
 	q := newLines()
 	ended := 0
 	w := aboutToListen(t, q, Key{Lock: protocol.LockID{Family: "lock", Name: "a"}})
 	q.Close() // or expire, or the line is the oldest of too many
-	q.HearTurns(w, func() { ended++ })
+	q.AddSubscription(w, func() { ended++ })
 	if ended != 1 {
 		t.Error("the subscription is not ended")
 	}
@@ -615,10 +615,10 @@ func TestTurnsOfARemovedLine(t *testing.T) {
 
 // A message that comes between a look and the sleep after it gives the waiter its hold, once: if it
 // cannot use that, it has to look, and not to be given the same again.
-func TestTurnBeforeTheWaiterSleeps(t *testing.T) {
+func TestGrantBeforeTheWaiterSleeps(t *testing.T) {
 	q := newLines()
 	w, _ := q.join(Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}, time.Now(), 0)
-	q.Turn(w, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
+	q.Granted(w, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
 	for _, is := range []struct {
 		StandBy
 		given bool
