@@ -17,49 +17,47 @@ import (
 type attempt struct {
 	protocol.Acquire
 	waiting
-	core    *core
-	chain   *chain // of the caller's context
-	opts    acquireConfig
-	lease   *Lease // that it has got in line
-	outer   *hold  // the caller's hold of the other side, which lets it in here
-	reentry bool
-	unsure  bool // a copy of the acquire may be under way
+	core       *core
+	chain      *chain // of the caller's context
+	opts       acquireConfig
+	lease      *Lease // acquired while it waited in line
+	outer      *hold  // the caller's hold of the other side, which lets it in here
+	reentry    bool
+	lateCopies bool // a copy of the acquire may still arrive
 
 	// Of some types.
 	start struct { // how it begins
-		listens bool      // its client listens already, and it has not looked yet
-		joins   bool      // it has not looked yet, as another of its client looks
+		listens bool      // without a look: its client is subscribed already
+		joins   bool      // without a look: another call of its client looks
 		came    time.Time // when the call began
 	}
-	turn struct { // what is given to those who wait
-		inRow  int // see rare
-		stands wait.StandBy
-		more   bool // it listens for permits that are added
-	}
-	last struct { // what its last look has found
-		rank    int64         // in Redis's order of waiters; 0: not known
-		refused int64         // the latest round that it was refused in itself, or NoRound
-		room    int64         // what it has left of a semaphore,
-		until   clock.Instant // of which no permit that others hold expires before
-		split   bool          // it has seen no holder, but others that try too
+	inRow          int          // how many releases in a row have granted the lock, with its own grant
+	asStandBy      wait.StandBy // how it stands by since its last look
+	listensForMore bool         // it is subscribed to permits that are added
+	last           struct {     // the answer to its last look
+		rank    int64         // in the order of waiters in Redis; 0: not known
+		refused int64         // the latest round in which Redis refused the attempt, or NoRound
+		permits int64         // how many are still free
+		until   clock.Instant // when the first lease of other permits expires
+		split   bool          // there is no holder, but others have a part of the votes
 	}
 }
 
 // waiting is a call that may wait in a line of its client.
 type waiting struct {
-	wait.Call[sight]
+	wait.Call[snapshot]
 	c        *Client
 	owned    *owned    // by the owner in the caller's context; nil: there is none
-	observed *observed // nil: by nobody
+	observed *observed // for the Observer; nil: there is none
 }
 
 // Contends implements wait.Asker.
 func (w *waiting) Contends() { w.observed.contends() }
 
-// Shows implements wait.Asker.
-func (w *waiting) OnSnapshot(s *sight) {
-	w.owned.saw(s)
-	w.observed.saw(s)
+// OnSnapshot implements wait.Asker.
+func (w *waiting) OnSnapshot(s *snapshot) {
+	w.owned.setSnapshot(s)
+	w.observed.noteHolder(s)
 }
 
 // lock is Lock and TryLock of every type.
@@ -111,7 +109,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		if lease != nil || err != nil {
 			return lease, err
 		}
-		// All its leases were unlocked meanwhile: it is not found again.
+		// All leases of h were unlocked meanwhile, so find does not return it again.
 	}
 	if own := a.chain.own(); own != nil {
 		a.owned = own.at(l)
@@ -150,8 +148,8 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 	return nil, a.error(a.interrupted(caller, err))
 }
 
-// take waits until no other operation is under way at a hold. If the wait is over before, the attempt
-// has seen what that operation has seen, or that it has had no answer.
+// take waits until no other operation is under way at a hold. If the wait is over before, the attempt gets the snapshot
+// of that operation, or that Redis has not answered.
 func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 	began := a.core.c.env.Clock.Now()
 	switch err = ops.Take(ctx, a.core.c.closing, !a.Wait); err {
@@ -161,9 +159,9 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 		err = ErrClosed
 	}
 	if err != nil && a.owned != nil {
-		a.Snapshot = a.owned.sees()
+		a.Snapshot = a.owned.lastSnapshot()
 	} else if err != nil {
-		a.Snapshot.asked = began
+		a.Snapshot.pendingSince = began
 		a.Snapshot.settle(a.core.c.env.Clock.Now(), false)
 	}
 	return err
@@ -178,17 +176,17 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		return a.once(ctx)
 	}
 	var rest time.Duration
-	// Waiters in line go first. Without any, look.
+	// Waiters in line go first. If there are none, the attempt looks at once.
 	waiting, news, yields := c.lines.Latest(a.Line())
-	a.Yields = yields > 0 && c.now().Before(yields) // this client has had it just now
-	// An acquire whose client listens already need not look again when it begins to listen:
-	// it does so before it looks.
+	a.Yields = yields > 0 && c.now().Before(yields) // this client has had the lock just now
+	// If the client is subscribed already, the attempt joins its line before the first look: then it need not
+	// look again for what happened between the look and the subscription.
 	a.start.listens = a.outer == nil && protocol.Listening(l.proto, a.ID)
 	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.proto) && !c.lines.BeginFirstLook(a.Line())
 	if waiting == 0 && !a.start.listens && !a.Yields && !a.start.joins {
 		var lease *Lease
 		var err error
-		a.Leads = true // as far as is known
+		a.Leads = true // no other call of its client waits
 		began := c.env.Clock.Now()
 		lease, rest, err = a.tryFirst(ctx)
 		if lease != nil {
@@ -202,15 +200,15 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.presence.Use()
-	if !a.start.listens && !a.start.joins { // else it has not looked yet
+	if !a.start.listens && !a.start.joins { // otherwise its first look is still to come
 		a.observed.contends()
 	}
 	err := a.Await(ctx, rest, news)
 	return a.lease, err
 }
 
-// try looks once, and takes the lock if it is free. It returns a lease, or for
-// how long the lock is held by another (negative: forever), or an error.
+// try sends one acquire. It returns a lease, or for how long another owner holds the lock (negative: forever), or an
+// error.
 func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
 	for {
 		sent, r := a.enter(ctx)
@@ -220,12 +218,12 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
 			if a.StandBy {
-				a.turn.inRow = a.Lines.InRow(a.Line(), a.ID) // a release may have granted it
-				if e.Found && a.turn.inRow == 0 {
-					a.turn.inRow = mostInRow // the message is still to come: its own release is for all
+				a.inRow = a.Lines.InRow(a.Line(), a.ID) // a release may have granted the hold
+				if e.Found && a.inRow == 0 {
+					a.inRow = mostInRow // the number comes with a later message: the next release grants nobody the lock
 				}
 			}
-			a.last.room, a.last.until = e.Free, a.c.now().Add(e.Rest)
+			a.last.permits, a.last.until = e.Free, a.c.now().Add(e.Rest)
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
 		case e.Verdict == protocol.OuterHoldLost:
@@ -242,17 +240,17 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Result[protocol.Entered]) {
 	c, l := a.c, a.core
 	a.Tries++
-	a.looks()
-	a.waited()
+	a.noteLook()
+	a.noteWaited()
 	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
 	if r.Err = l.proto.Ready(ctx); r.Err != nil {
-		a.sees(&protocol.Result[protocol.Entered]{Err: r.Err}, false)
+		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: r.Err}, false)
 		return sent, r
 	}
 	sent = c.now()
 	if a.StandBy = a.mayStandBy(); a.StandBy {
 		a.Placed = true
-		if a.takes() { // others may come to wait behind it
+		if a.takesHandOver() { // others may come to wait behind it
 			a.Reserve = l.opts.handOverBounds().passes
 		}
 	}
@@ -261,15 +259,14 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 		a.Placed = true
 	}
 	r = ask.Do(ctx, c.cfg.commandTimeout)
-	a.unsure = a.unsure || r.Unsure
-	a.sees(&r, true)
-	// A script that failed half-way (a command that the ACL forbids) may
-	// have left a hold without a TTL.
+	a.lateCopies = a.lateCopies || r.Unsure
+	a.noteAnswer(&r, true)
+	// A script that failed halfway (the ACL forbids one of its commands) may have left a hold without a TTL.
 	a.Granted = a.Granted || r.Err != nil && wire.MayHaveRun(r.Err)
 	return sent, r
 }
 
-// refusedBy is what an answer that does not grant the hold means: for how long the lock is held, or an error.
+// refusedBy reads an answer that does not grant the hold. It returns for how long the lock is held, or an error.
 func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Instant) (rest time.Duration, err error) {
 	e := &r.Outcome
 	switch e.Verdict {
@@ -284,12 +281,12 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 			a.last.rank = e.Rank
 		}
 		if a.StandBy {
-			a.Placed, a.turn.stands = e.Stands || a.unsure, wait.StandBy{ID: a.ID, Look: a.Tries, Sent: sent}
+			a.Placed, a.asStandBy = e.Stands || a.lateCopies, wait.StandBy{ID: a.ID, Look: a.Tries, Sent: sent}
 			if r.Unsure {
-				// A release may have granted it the lock after another copy, and the hold
-				// be over: the message would name this look. None names look 0, so that
-				// it looks what has become of it.
-				a.turn.stands.Look = 0
+				// Another copy of this look may have stood by before, and a release may have granted the hold,
+				// which this copy then found ended. The message of that grant must not be taken: it names this
+				// look, and none names look 0.
+				a.asStandBy.Look = 0
 			}
 		}
 		return e.Rest, nil
@@ -313,8 +310,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
-// accept makes a lease of a grant. From here the grant is either handed out or
-// given back.
+// accept makes a lease of a grant. If it returns an error, giveUp has to end the hold.
 func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
 	c, l := a.core.c, a.core
 	a.Granted = true
@@ -323,18 +319,18 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	}
 	c.env.Stop("granted")
 	if !c.now().Before(sent.Add(l.validity(a.opts.lease))) {
-		a.Snapshot = sight{err: errShortLease}
+		a.Snapshot = snapshot{err: errShortLease}
 		return nil, errShortLease
 	}
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, unsure: a.unsure}
+	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, lateCopies: a.lateCopies}
 	if n := r.Outcome.Reserved; n > 0 {
 		h.rare = &rare{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.opts.handOverBounds().within)}}
 	}
-	if a.turn.inRow > 0 {
-		h.rareLocked().inRow = a.turn.inRow
+	if a.inRow > 0 {
+		h.rareLocked().inRow = a.inRow
 	}
 	if a.observed != nil {
 		h.rareLocked().observed = a.observed
@@ -343,39 +339,38 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	return h.begin(sent, since, a.opts), nil
 }
 
-// giveUp undoes what the attempt may have left in Redis, now or when a copy of its acquire
-// arrives late. The caller waits for protocol.GiveUpGrace only; then the watchdog continues alone.
-// It reports whether Redis has answered.
+// giveUp undoes what the attempt may have left in Redis, now or when a copy of its acquire arrives late. It waits for
+// protocol.GiveUpGrace at most; the clean-ups repeat the request after that. It reports whether Redis has answered.
 func (a *attempt) giveUp() (answered bool) {
-	if !a.unsure && !a.Granted && !a.Placed {
+	if !a.lateCopies && !a.Granted && !a.Placed {
 		return false
 	}
 	l := a.core
-	return a.undo(l.proto.Abandon(a.ID, a.unsure || a.Granted), l.c.now().Add(a.opts.lease+protocol.TombstoneTTL))
+	return a.undo(l.proto.Abandon(a.ID, a.lateCopies || a.Granted), l.c.now().Add(a.opts.lease+protocol.TombstoneTTL))
 }
 
-// undo sends a task that ends a hold, and has it repeated until then if there is no answer.
-// It waits for the answer, and returns, as giveUp does.
+// undo sends a task that ends a hold, and has it repeated, at most until a time, if there is no answer. It waits and
+// returns as giveUp does.
 func (a *attempt) undo(t protocol.Task, until clock.Instant) (answered bool) {
 	answered = a.core.c.undoThen(a.core.id(), t, until, nil)
 	a.core.c.env.StopOf("undone", a.Number) // the answers to many come in the same instant
 	return answered
 }
 
-// WaitsSince implements wait.Taker: it notes the round that the attempt has waited since.
+// WaitsSince implements wait.Taker.
 func (a *attempt) WaitsSince(round int64) {
 	if a.Round == protocol.NoRound {
 		a.Round = round
 	}
 }
 
-// interrupted returns the error of an acquire that has stopped: its context or its wait has ended, or it
-// was to look only once. The error says what it has seen last.
+// interrupted returns the error of an acquire that err has stopped: its context or its wait has ended, or it looks only
+// once. The error says what its snapshot says.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	if a.Yielded && !a.Snapshot.told() {
-		a.Snapshot.said.what = "waiters of other clients go first"
+	if a.Yielded && !a.Snapshot.explains() {
+		a.Snapshot.note.text = "waiters of other clients go first"
 	}
-	a.Snapshot.toldTo(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
+	a.Snapshot.forCaller(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
 	if came := a.start.came; !came.IsZero() {
@@ -388,8 +383,8 @@ func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.Snapshot; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
 		e.HolderID, e.Left = s.holder, s.left(a.core.c.env.Clock.Now())
-		if s.who != nil {
-			e.Process = *s.who
+		if s.process != nil {
+			e.Process = *s.process
 		}
 	}
 	return e
@@ -403,8 +398,8 @@ func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duratio
 	return a.try(ctx)
 }
 
-// once takes the lock if nobody has it. Of several owners that ask a quorum at the same time, each may
-// get a part of the votes, and none the lock. Then it tries again, within the time of one request.
+// once takes the lock if nobody has it. If several owners ask a quorum at the same time, each may get a part of the
+// votes, and none the lock. Then once tries again, within the time of one request.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	c := a.core.c
 	until := c.env.Clock.Now().Add(c.cfg.commandTimeout)
@@ -427,15 +422,15 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	return lease, err
 }
 
-// waited notes, before a look, how long the call has waited in line.
-func (a *attempt) waited() {
+// noteWaited notes, before a look, how long the call has waited in line.
+func (a *attempt) noteWaited() {
 	if a.Place != nil && protocol.Is[protocol.Sharing](a.core.proto) {
 		a.Waited = a.core.c.env.Clock.Now().Sub(a.start.came)
 	}
 }
 
-// enterAgain adds a lease to a hold at which no other operation is under way. It
-// returns nothing if all its leases are unlocked.
+// enterAgain adds a lease to a hold at which no other operation is under way. It returns nil and nil if all leases of
+// the hold are unlocked.
 func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
 	n, cause := h.openLeases()
 	a.reentry = n > 0
@@ -450,10 +445,9 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		return nil, h.error(ErrReentrant)
 	}
 	a.Tries++
-	a.looks()
-	sent := h.noteAsked(a.opts.lease)
-	// Through the lock that made the hold: another type of the same name may not know
-	// everything about it.
+	a.noteLook()
+	sent := h.noteRequest(a.opts.lease)
+	// The protocol is that of the lock that made the hold: another type of the same name may not know all about it.
 	r := h.core.proto.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	h.reconsider(&r)
 	lease, err := h.reentered(&r, sent, a.opts)
@@ -467,9 +461,8 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		return nil, nil
 	}
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
-		// Redis may have counted it, unlike this process: the next operation corrects
-		// the count.
-		a.sees(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
+		// Redis may have counted this entry, unlike this process: the next operation corrects the count.
+		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
 		a.Snapshot.settle(l.c.env.Clock.Now(), false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()

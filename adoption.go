@@ -12,21 +12,20 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Adoption: another process goes on with a hold, which its holder has told it by a handle.
+// Adoption: another process goes on with a hold, whose holder has given it a handle.
 //
 // In Redis the hold changes its id, in one script: from then on nobody else can enter, and whatever
 // the holder before still sends (a renewal, Extend, Unlock, a late copy of any of them) finds no
-// hold. But that holder may not know yet, and both would have the same fencing token. So whoever
-// adopts does not begin before the other has ended: it asks again until the other has said so, or
-// until the lease that Redis last confirmed to it is over, by the clock of the server.
+// hold. But that holder may not know yet, and both would have the same fencing token. So the adopter
+// does not begin before the leases of that holder have ended: it asks again until the holder has confirmed that,
+// or until the lease that Redis last confirmed to the holder is over, by the clock of the server.
 //
-// Who has made a handle known listens, as those do who listen for requests to release, and looks
-// each third of a watchdog lease. When it finds its hold adopted, its leases end first (ErrAdopted),
-// and then it says so, by the tombstone of its hold. Detach says it in advance. A hold without a
-// handle pays nothing.
+// A holder whose handle others have is subscribed to adoptions, and looks each third of a watchdog lease. When it finds
+// its hold adopted, its leases end first (ErrAdopted). Then it confirms that, by the tombstone of its hold. Detach
+// confirms it in advance. A hold without a handle costs nothing.
 //
-// An adoption that is given up (its context ends, or Redis does not answer) is undone. If the holder
-// has not heard of it, it has its hold again. If it has left meanwhile, the hold ends.
+// An adoption that is given up (its context ends, or Redis does not answer) is undone. The holder has its hold again
+// then, if it has not found the adoption yet. If it has left meanwhile, the hold ends.
 //
 // A hold with a handle is not handed over in its client (see handover.go): the next owner's would have
 // the same id, and the handle with it.
@@ -45,7 +44,7 @@ func (l *Lease) handle(listens bool) (string, error) {
 	if h == nil || !h.core.proto.Kind().Adoptable {
 		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
 	}
-	if err := h.makeKnown(l, listens); err != nil {
+	if err := h.exposeHandle(l, listens); err != nil {
 		return "", l.error(err)
 	}
 	return handle{h.core.proto.Kind(), h.id(), h.token, h.core.name()}.String(), nil
@@ -132,25 +131,25 @@ type adopting struct {
 	opts     acquireConfig
 	observed *observed
 
-	id     protocol.HoldID
-	tries  int
-	unsure bool          // a copy may be under way
-	has    bool          // the hold has the new id, as far as is known
-	until  clock.Instant // when the holder before has ended for certain, by our clock; or zero
+	id         protocol.HoldID
+	tries      int
+	lateCopies bool          // a copy of the request may still arrive
+	has        bool          // the hold has got the new id
+	until      clock.Instant // when the leases of the holder before have ended for certain, by our clock; or zero
 }
 
 func (a *adopting) run(caller context.Context) (*Lease, error) {
 	ctx, cancel := a.opts.within(caller)
 	defer cancel()
 	a.id = a.proto.NewID()
-	lease, seen, err := a.wait(ctx)
+	lease, last, err := a.wait(ctx)
 	if err == nil {
 		return lease, nil
 	}
 	a.giveUp()
-	seen.settle(a.core.c.env.Clock.Now(), true)
+	last.settle(a.core.c.env.Clock.Now(), true)
 	limit := a.opts.limit()
-	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, limit, limit, &seen, a.core.c.env.Clock.Now()))
+	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, limit, limit, &last, a.core.c.env.Clock.Now()))
 }
 
 // The pauses between two looks whether the holder before has ended.
@@ -166,7 +165,7 @@ var (
 )
 
 // wait asks for the hold until the holder before has ended.
-func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err error) {
+func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err error) {
 	c, pause := a.core.c, firstAdoptionPause
 	var failing clock.Instant // since when Redis gives no answer
 	var s *clock.Sleeper
@@ -181,29 +180,29 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 				failing = sent
 			}
 			if a.opts.looksOnce() || !worthRepeating(r.Err) || !c.now().Before(failing.Add(c.cfg.watchdogLease)) {
-				return nil, seen, r.Err
+				return nil, last, r.Err
 			}
-			seen.err = r.Err
+			last.err = r.Err
 			rest = pause
 		case r.TooFew != nil:
-			return nil, seen, because(ErrNotAcquired, r.TooFew)
+			return nil, last, because(ErrNotAcquired, r.TooFew)
 		case verdict == protocol.Quarantined:
-			failing, seen = 0, sight{err: protocol.InQuarantine{Left: rest}}
+			failing, last = 0, snapshot{err: protocol.InQuarantine{Left: rest}}
 			if a.opts.looksOnce() {
-				return nil, seen, because(ErrNotAcquired, seen.err)
+				return nil, last, because(ErrNotAcquired, last.err)
 			}
 		case verdict != protocol.Granted:
-			return nil, seen, notAdopted(r.Outcome)
+			return nil, last, notAdopted(r.Outcome)
 		case rest == 0:
 			lease, err = a.accept(sent)
 			if err != errShortLease || a.opts.looksOnce() {
-				return lease, seen, err
+				return lease, last, err
 			}
-			rest, seen = pause, sight{err: err} // it has the hold, and asks for a longer lease
+			rest, last = pause, snapshot{err: err} // it has the hold, and asks for a longer lease
 		default:
-			failing, seen = 0, a.stillHeld(rest)
+			failing, last = 0, a.stillHeld(rest)
 			if a.opts.looksOnce() {
-				return nil, seen, because(ErrNotAcquired, errStillHeld)
+				return nil, last, because(ErrNotAcquired, errStillHeld)
 			}
 		}
 		if s == nil {
@@ -212,9 +211,9 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, seen sight, err erro
 		}
 		switch s.Sleep(min(rest, pause), nil, nil, ctx.Done(), c.closing) {
 		case clock.ByEnd:
-			return nil, seen, ctx.Err()
+			return nil, last, ctx.Err()
 		case clock.ByClosing:
-			return nil, seen, ErrClosed
+			return nil, last, ErrClosed
 		}
 		pause = min(2*pause, longestAdoptionPause)
 	}
@@ -234,15 +233,15 @@ func notAdopted(o protocol.Adoption) error {
 	return because(ErrNotAcquired, errHoldEnded)
 }
 
-// stillHeld notes that the hold is this one's, but that the holder before may believe for some time that it has it.
-func (a *adopting) stillHeld(rest time.Duration) (seen sight) {
+// stillHeld notes that the hold is adopted, but that the leases of the holder before may last for rest.
+func (a *adopting) stillHeld(rest time.Duration) (s snapshot) {
 	c := a.core.c
 	a.has = true
 	a.until = c.now().Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
-	seen = sight{held: true, known: true, holder: a.old, until: c.env.Clock.Now().Add(rest)}
+	s = snapshot{held: true, holderKnown: true, holder: a.old, until: c.env.Clock.Now().Add(rest)}
 	a.observed.contends()
-	a.observed.saw(&seen)
-	return seen
+	a.observed.noteHolder(&s)
+	return s
 }
 
 func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
@@ -251,7 +250,7 @@ func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption
 		return r
 	}
 	r = protocol.Adopt(a.proto, a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
-	a.unsure = a.unsure || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
+	a.lateCopies = a.lateCopies || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
 	a.has = a.has || r.Err == nil && r.Outcome.Verdict == protocol.Granted
 	return r
 }
@@ -277,7 +276,7 @@ func (a *adopting) accept(sent clock.Instant) (*Lease, error) {
 
 // giveUp undoes what the adoption may have done, now or when a copy of its request arrives late.
 func (a *adopting) giveUp() {
-	if !a.unsure && !a.has {
+	if !a.lateCopies && !a.has {
 		return
 	}
 	c := a.core.c

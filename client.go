@@ -41,9 +41,9 @@ type Client struct {
 	watchdog *watchdog
 	cleanups *timers.CleanUps
 	hub      *pubsub.Hub
-	lines    *wait.Lines[sight]
+	lines    *wait.Lines[snapshot]
 	pages    protocol.Pages
-	pollers  *watch.Pollers[sighting]
+	pollers  *watch.Pollers[watchedState]
 	presence *presence.Introduction // nil: it is anonymous
 	whois    *presence.WhoIs        // nil: it is anonymous
 
@@ -109,7 +109,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.guests.On = c.wire
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
-	c.pollers = watch.New[sighting](watch.Config{Env: &c.env, Wire: c.wire, Running: &c.running, Closing: c.closing, Seed: c.seed, Longest: c.cfg.longestPoll})
+	c.pollers = watch.New[watchedState](watch.Config{Env: &c.env, Wire: c.wire, Running: &c.running, Closing: c.closing, Seed: c.seed, Longest: c.cfg.longestPoll})
 	c.lines = newLines(c)
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, presence.This(c.cfg.label), ""
 	if introduces {

@@ -116,15 +116,15 @@ type remains interface {
 	Listen(notify func()) (end func())
 }
 
-// untilZero waits until nothing remains of what is asked for, for all of a client at once who wait for it. The
-// text says what is left; see said.
+// untilZero waits until nothing remains. One look serves all calls of a client that wait for the same. text says what
+// is left: see note.
 func untilZero(ctx context.Context, l *core, of protocol.LockID, opts []WaitOption, what remains, text string) error {
 	w := &zero{what: what, text: text}
 	w.forAll = true
 	return w.find(ctx, l, of, w, true, opts)
 }
 
-// find runs an inquiry of a call with some options, which may wait if waits says so.
+// find runs the inquiry of a call. waits: it may wait, within the options.
 func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s seeker, waits bool, opts []WaitOption) error {
 	o, err := waitOptions(opts)
 	if err := l.begin(caller, err); err != nil {
@@ -142,7 +142,7 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 		answered, now := q.seeker.giveUp(), c.env.Clock.Now()
 		q.Snapshot.settle(now, answered)
 		q.Snapshot.wants(q.Need)
-		// caller may have no end that ctx has.
+		// With caller, as the end of a wait has ended only ctx.
 		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Snapshot, now))
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
@@ -167,54 +167,52 @@ func (w *zero) look(ctx context.Context) found {
 	case r.Outcome.N <= 0:
 		return found{done: true}
 	}
-	return found{rest: r.Outcome.Rest, said: said{w.text, r.Outcome.N}}
+	return found{rest: r.Outcome.Rest, note: note{w.text, r.Outcome.N}}
 }
 
 func (w *zero) giveUp() bool                      { return false }
 func (w *zero) listen(notify func()) (end func()) { return w.what.Listen(notify) }
 
 // inquiry is one call that asks Redis for something that is no hold, and may wait for it:
-// permits of a semaphore, the end of a count.
+// permits of a Semaphore, the end of a count.
 type inquiry struct {
 	waiting
-	of     protocol.LockID // what it asks for; its line has this name
+	of     protocol.LockID // the name of its line
 	seeker seeker
-	wait   bool          // until there is what it asks for
+	wait   bool          // it may wait
 	limit  time.Duration // of the wait, for the error; 0: there is none
-	// forAll: what the head finds is true for all who waited before it looked.
+	// forAll: a look of the head is an answer to all that waited before it.
 	forAll bool
-	// sentinel is what an error of the end of the context matches beside that; nil: nothing.
+	// sentinel is an error that the end of the context matches too; nil: none.
 	sentinel error
 
 	tries int
-	tells bool // others wait for what it takes: see crowd
+	tells bool // it publishes how many permits it leaves: see Lines.CrowdAt
 }
 
-// seeker is what an inquiry asks for. One goroutine calls it.
+// seeker sends the requests of an inquiry. One goroutine calls it.
 type seeker interface {
-	// look asks Redis once, and takes what it asks for if that is there. It must be safe to
-	// call again after an error.
+	// look asks Redis once, and takes what the call waits for if it is free. It must be safe to call again after an
+	// error.
 	look(ctx context.Context) found
-	// giveUp undoes what a look may have done, or may yet do, when the call has failed, or
-	// does not look again for now. It reports whether there was something to undo, and Redis
-	// has confirmed that soon.
+	// giveUp undoes what a look may have done, or may yet do, when the call has failed, or does not look again for
+	// now. It reports whether there was something to undo, and Redis has confirmed that soon.
 	giveUp() (answered bool)
-	// listen has notify called when it is time to look. It returns nil if it cannot, now or
-	// ever.
+	// listen has notify called when it is time to look. It returns nil if it cannot.
 	listen(notify func()) (end func())
 }
 
 // found is the outcome of a look.
 type found struct {
-	done bool          // it is there, and taken
-	room int64         // done: how much is left for others
-	rest time.Duration // not done: look again within it; negative: as late as possible
-	said said          // not done: what there is instead
-	free permits       // of a semaphore
+	done    bool          // it is there, and taken
+	left    int64         // done: how much is left for others
+	rest    time.Duration // not done: look again within it; negative: as late as possible
+	note    note          // not done: what there is instead
+	permits permits       // of a semaphore
 	// beyond: not done, and it needs more than there are, free or not.
-	beyond bool
-	err    error // there is no outcome
-	last   error // see protocol.Result
+	oversized bool
+	err       error // there is no outcome
+	last      error // see protocol.Result
 }
 
 // ask waits until there is what the inquiry asks for.
@@ -254,30 +252,30 @@ func (q *inquiry) ask(ctx context.Context) error {
 func (q *inquiry) Line() wait.Key {
 	key := wait.Key{Lock: q.of}
 	if q.Oversized {
-		key.ID = strconv.FormatInt(q.Need, 10) // those that need as much stand together
+		key.ID = strconv.FormatInt(q.Need, 10) // calls that need as many share a line
 	}
 	return key
 }
 
-// leavesNothing is how an inquiry ends that nobody waits behind.
-var leavesNothing = &wait.Left[sight]{}
+// leavesNothing is how an inquiry leaves that has no line.
+var leavesNothing = &wait.Left[snapshot]{}
 
 // Look implements wait.Asker.
-func (q *inquiry) Look(ctx context.Context) (left *wait.Left[sight], rest time.Duration, err error) {
+func (q *inquiry) Look(ctx context.Context) (left *wait.Left[snapshot], rest time.Duration, err error) {
 	var joined, taken int64
 	if q.Place != nil {
 		joined, taken = q.Lines.SoFar(q.Place)
 	}
 	q.tries++
 	q.tells = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
-	q.Snapshot.asked = q.c.env.Clock.Now()
+	q.Snapshot.pendingSince = q.c.env.Clock.Now()
 	q.Share()
 	f := q.seeker.look(ctx)
-	q.Oversized = q.Oversized || f.beyond
+	q.Oversized = q.Oversized || f.oversized
 	if f.err != nil || f.done {
-		q.Snapshot.failed(f.err, f.last, false, 0)
+		q.Snapshot.noteFailure(f.err, f.last, false, 0)
 	} else {
-		q.Snapshot = sight{said: f.said, room: f.free}
+		q.Snapshot = snapshot{note: f.note, permits: f.permits}
 	}
 	q.Share()
 	switch {
@@ -286,26 +284,26 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left[sight], rest time.D
 	case q.Place == nil:
 		return leavesNothing, 0, nil
 	case q.forAll:
-		return &wait.Left[sight]{UpTo: joined}, 0, nil
+		return &wait.Left[snapshot]{UpTo: joined}, 0, nil
 	}
-	return &wait.Left[sight]{Free: f.room, Taken: taken}, 0, nil
+	return &wait.Left[snapshot]{Free: f.left, Taken: taken}, 0, nil
 }
 
 // Withdraw implements wait.Asker.
 func (q *inquiry) Withdraw() { q.seeker.giveUp() }
 
 // Listen implements wait.Asker.
-func (q *inquiry) Listen(w *wait.Waiter[sight]) { q.Hear(w, q.seeker.listen) }
+func (q *inquiry) Listen(w *wait.Waiter[snapshot]) { q.Hear(w, q.seeker.listen) }
 
 // Pause implements wait.Asker.
-func (q *inquiry) Pause(_ *wait.Waiter[sight], look int, rest time.Duration, _ error) time.Duration {
+func (q *inquiry) Pause(_ *wait.Waiter[snapshot], n int, rest time.Duration, _ error) time.Duration {
 	if most := q.c.cfg.longestPoll; rest <= 0 {
 		return most
 	} else {
-		return min(most, rest+time.Millisecond+seam.Jitter(q.c.seed, q.Who, look, 2*time.Millisecond))
+		return min(most, rest+time.Millisecond+seam.Jitter(q.c.seed, q.Who, n, 2*time.Millisecond))
 	}
 }
 
-// longestInquiry bounds the outage that an inquiry outlasts: Redis must still know of a look
-// that was not answered. It is a little less than protocol.RecordTTL.
+// longestInquiry bounds the outage that an inquiry outlasts: the record of an unanswered look must still be in Redis.
+// It is a little less than protocol.RecordTTL.
 const longestInquiry = protocol.RecordTTL - 2*protocol.TombstoneTTL

@@ -113,7 +113,7 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		return CronRun{}, j.one.error(invalid("Do needs a function"))
 	}
 	var s *clock.Sleeper
-	for look, pause := 0, firstClaimPause; ; look++ {
+	for n, pause := 0, firstClaimPause; ; n++ {
 		l, lease, other, err := j.claim(ctx, tick)
 		switch {
 		case lease != nil:
@@ -130,7 +130,7 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 			s = clock.NewSleeper(&l.c.env)
 			defer s.Stop()
 		}
-		if s.Sleep(pause+seam.Jitter(l.c.seed, other.Token, look, pause/2), nil, nil, ctx.Done(), l.c.closing) == clock.ByEnd {
+		if s.Sleep(pause+seam.Jitter(l.c.seed, other.Token, n, pause/2), nil, nil, ctx.Done(), l.c.closing) == clock.ByEnd {
 			return CronRun{}, l.claimedBy(&other, endOf(ctx))
 		}
 		pause = min(2*pause, longestClaimPause)

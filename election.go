@@ -112,7 +112,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 
 // Leader returns who leads. The error matches ErrNoLeader if nobody does.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	s, err := coreOf(e).look(ctx)
+	s, err := coreOf(e).inspect(ctx)
 	leader := leaderOf(&s)
 	if err == nil && leader == (Leader{}) {
 		err = coreOf(e).error(ErrNoLeader)
@@ -128,7 +128,7 @@ func (e *Election) Candidates(ctx context.Context) (holdIDs []string, err error)
 	return r.Outcome, err
 }
 
-func leaderOf(s *sighting) Leader {
+func leaderOf(s *watchedState) Leader {
 	if !s.Locked() {
 		return Leader{}
 	}
@@ -158,7 +158,7 @@ type leadersTo struct {
 	some bool
 }
 
-func (to *leadersTo) Tell(s *sighting) {
+func (to *leadersTo) Tell(s *watchedState) {
 	leader := leaderOf(s)
 	known := leader
 	known.Process = to.last.Process // that alone is no news

@@ -183,10 +183,10 @@ func (c cutOff) result(err, unlock error) error {
 // withoutCancel is what an error says besides that the end of the lease has canceled something; nil:
 // nothing.
 func withoutCancel(err, end error) error {
-	said, _ := err.(*Error) // from context.Cause or Lease.Err
-	told, _ := end.(*Error)
+	failed, _ := err.(*Error) // from context.Cause or Lease.Err
+	ended, _ := end.(*Error)
 	switch {
-	case err == context.Canceled, said != nil && told != nil && *said == *told:
+	case err == context.Canceled, failed != nil && ended != nil && *failed == *ended:
 		return nil
 	case errors.Is(err, context.Canceled):
 		return unlike{err, [2]error{context.Canceled}}

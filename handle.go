@@ -68,15 +68,15 @@ func readHandle(text string) (h handle, err error) {
 
 // A hold that others may adopt: see adoption.go.
 
-// known is for a hold whose handle was made known. It is guarded as the hold is.
-type known struct {
+// adoptionListener is of a hold whose handle others have. The guard of the hold guards it.
+type adoptionListener struct {
 	periodic
 	listens bool
 }
 
-// makeKnown notes that others may adopt the hold, and has it listen for that, unless the lease has
-// ended.
-func (h *hold) makeKnown(l *Lease, listens bool) error {
+// exposeHandle notes that others may adopt the hold. listens: it subscribes to adoptions. If the lease has ended, it
+// returns why.
+func (h *hold) exposeHandle(l *Lease, listens bool) error {
 	c := h.core.c
 	h.lock()
 	h.checkLocked(c.now())
@@ -84,10 +84,10 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 		defer h.unlock()
 		return l.err
 	}
-	k, _ := h.rareLocked().known.(*known)
+	k, _ := h.rareLocked().adoption.(*adoptionListener)
 	if k == nil {
-		k = &known{periodic: periodic{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}}
-		h.known, h.renew, h.missed = k, k.renewLocked, k.missedLocked
+		k = &adoptionListener{periodic: periodic{h: h, next: c.now().Add(c.cfg.watchdogLease / 3)}}
+		h.adoption, h.renew, h.missed = k, k.renewLocked, k.missedLocked
 		h.rare.addLocked(k)
 		h.batch = nil
 		c.watchdog.Hurry(&h.Entry)
@@ -98,14 +98,14 @@ func (h *hold) makeKnown(l *Lease, listens bool) error {
 	if !listens {
 		return nil
 	}
-	if end := protocol.HearAdoption(h.core.proto.(protocol.Adoptable), k.looksNow); end != nil {
-		k.hearsBy(end)
+	if end := protocol.HearAdoption(h.core.proto.(protocol.Adoptable), k.askSoon); end != nil {
+		k.keepSubscription(end)
 	}
 	return nil
 }
 
 // renewLocked is the request to renew the hold; with a lease of 0, to look. Its answer tells of an adoption.
-func (k *known) renewLocked(lease time.Duration) protocol.Task {
+func (k *adoptionListener) renewLocked(lease time.Duration) protocol.Task {
 	c := k.h.core.c
 	k.next = c.now().Add(c.cfg.watchdogLease / 3)
 	if lease > 0 && redis.HasErrorPrefix(k.h.failureLocked(), "TRYAGAIN") {
@@ -116,9 +116,9 @@ func (k *known) renewLocked(lease time.Duration) protocol.Task {
 	return protocol.RenewKnown(k.h.core.proto.(protocol.Adoptable), k.h.id(), lease)
 }
 
-// missedLocked has the watchdog look again if a request has not found the hold, and was perhaps sent before
-// the handle was made known: then it does not tell of an adoption.
-func (k *known) missedLocked(now clock.Instant, found protocol.Kept) (looks bool) {
+// missedLocked is called when a request has not found the hold. The request may have been sent before others had the
+// handle, and then its answer does not tell of an adoption: the watchdog looks again.
+func (k *adoptionListener) missedLocked(now clock.Instant, found protocol.Kept) (looks bool) {
 	if found == protocol.Adopted {
 		return false
 	}
@@ -126,4 +126,4 @@ func (k *known) missedLocked(now clock.Instant, found protocol.Kept) (looks bool
 	return true
 }
 
-func (k *known) dueLocked(clock.Instant) protocol.Task { return k.renewLocked(0) }
+func (k *adoptionListener) dueLocked(clock.Instant) protocol.Task { return k.renewLocked(0) }

@@ -16,15 +16,13 @@ import (
 //
 // Why no two owners hold the lock:
 //   - The lease of the owner before has ended when the next one is told (see beginUnlock).
-//   - The next one's deadline is the same: nothing in Redis has changed, so that what
-//     Redis promised is all there is. It is renewed like any other hold. A lease that Extend or
-//     a re-entry has made longer than its own would be is not handed over, nor one that they may
-//     have: if it died, others would wait for that long.
-//   - A hold is handed over only while no renewal of it is due or under way. So no answer
-//     that concerns the new hold goes to the old one.
-//   - Copies of earlier requests under the id that come late do no harm to it: a renewal
-//     lengthens the lease, an acquire finds its hold, a release was never sent. The last
-//     release leaves a tombstone if any of them may come still.
+//   - The next owner's deadline is the same, as the lease in Redis has not changed. It is renewed like any other
+//     hold. If Extend or a re-entry has made the lease longer than a watchdog lease, or may have, the hold is not
+//     handed over: if the next owner died, others would wait for that long.
+//   - A hold is handed over only while no renewal of it is due or under way. So the old hold gets no answer
+//     that concerns the new one.
+//   - Late copies of earlier requests under the id do no harm: a renewal lengthens the lease, an acquire finds its
+//     hold, a release was never sent. The last release leaves a tombstone if a copy of the acquire may still arrive.
 //   - Its tokens were drawn by the script that began the batch, and each is used once.
 //
 // A removal by force, or a loss of the server's data, is noticed by the next renewal or
@@ -35,61 +33,60 @@ import (
 // internal/wait/handover.go.
 const mostInRow = 8
 
-// pass is a hold on its way to its next owner.
-type pass struct {
+// handOver is a hold on its way to its next owner.
+type handOver struct {
 	*batch
-	token  int64
-	number int64 // of the id
-	unsure bool
+	token      int64
+	number     int64 // of the id
+	lateCopies bool  // as those below: see hold and rare
 
-	inRow int // see rare
+	inRow int
 
-	deadline, expires, renewAt, asked clock.Instant
+	deadline, expires, renewAt, requestedEnd clock.Instant
 }
 
-// passOn hands the hold to the first waiter of the client, if there is one that sleeps,
-// after its last lease has ended. It reports whether it did; otherwise the hold has to be
-// released.
-func (d *unlocking) passOn() bool {
+// handOver hands the hold over to the first waiter of the client, if there is one that sleeps, after its last lease has
+// ended. It reports whether it did; otherwise the hold has to be released.
+func (d *unlocking) handOver() bool {
 	h, c := d.h, d.h.core.c
 	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || !d.alone || c.isClosing() {
 		return false
 	}
 	h.lock()
-	p := &pass{
-		batch: d.batch, number: h.number, unsure: h.unsure,
-		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, asked: h.asked, inRow: h.inRow,
+	p := &handOver{
+		batch: d.batch, number: h.number, lateCopies: h.lateCopies,
+		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, requestedEnd: h.requestedEnd, inRow: h.inRow,
 	}
-	quiet := h.attempts == 0 && !h.miscounted // the count in Redis is 1
-	quiet = quiet && !h.wasAskedLocked()      // others asked for the lock, and this holder heard it
+	ready := h.attempts == 0 && !h.miscounted    // no renewal is under way, and the count in Redis is 1
+	ready = ready && !h.releaseRequestedLocked() // a client that asked for the lock comes first
 	h.unlock()
 	now := c.now()
 	own := now.Add(c.cfg.watchdogLease)
-	longer := p.expires.After(own) || p.asked.After(own.Add(c.cfg.commandTimeout))
-	// Only its holder draws tokens. If nobody takes this one it is never seen.
-	if !quiet || longer || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {
+	longer := p.expires.After(own) || p.requestedEnd.After(own.Add(c.cfg.commandTimeout))
+	// Only the holder draws tokens. If no waiter takes the hold, this token is never used.
+	if !ready || longer || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {
 		return false
 	}
 	p.token = p.next()
-	return c.lines.Give(h.core.line(""), p, sight{held: true, known: true, holder: d.id, until: c.timeline.Time(p.expires)})
+	return c.lines.Give(h.core.line(""), p, snapshot{held: true, holderKnown: true, holder: d.id, until: c.timeline.Time(p.expires)})
 }
 
 // hold makes the hold of the next owner.
-func (p *pass) hold(l *core, by *owned, o *observed) *hold {
+func (p *handOver) hold(l *core, by *owned, o *observed) *hold {
 	if o != nil {
 		o.handedOver = true
 	}
 	return &hold{
-		core: l, owned: by, number: p.number, token: p.token, unsure: p.unsure,
+		core: l, owned: by, number: p.number, token: p.token, lateCopies: p.lateCopies,
 		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
-		rare: &rare{asked: p.asked, batch: p.batch, inRow: p.inRow, observed: o},
+		rare: &rare{requestedEnd: p.requestedEnd, batch: p.batch, inRow: p.inRow, observed: o},
 	}
 }
 
-// letOthers makes this client let the waiters of others go first, if others listen: after a batch,
-// or after each release if those who hear of it rush for the lock. They get time for a message and
-// a request, which take about as long as the release.
-func (d *unlocking) letOthers(heard int, rush bool) {
+// yieldToOthers makes this client let waiters of other clients go first, if some are subscribed: after a batch, or
+// after each release if all waiters look when its message comes (rush). They get time for a message and a request,
+// which take about as long as the release. heard is how many connections have received the message.
+func (d *unlocking) yieldToOthers(heard int, rush bool) {
 	h, c := d.h, d.h.core.c
 	key := h.core.line("")
 	others := c.lines.NoteListeners(key, heard, rush)
@@ -97,8 +94,8 @@ func (d *unlocking) letOthers(heard int, rush bool) {
 	switch {
 	case others == 0 || d.batch == nil && !rush:
 		return
-	case d.next && others == 1 && c.lines.Waiting(key) == 0:
-		return // most likely that one has it now
+	case d.grants && others == 1 && c.lines.Waiting(key) == 0:
+		return // the release has most likely granted the lock to the one other client
 	case d.batch != nil:
 		pause = min(pause+time.Millisecond, h.core.opts.handOverBounds().within)
 	default:
@@ -107,15 +104,15 @@ func (d *unlocking) letOthers(heard int, rush bool) {
 	c.lines.Yield(key, c.now().Add(pause))
 }
 
-// sendTo sends the release. The last one of a hold names the first waiter of this client, if Redis
-// keeps their order: see wait.Lines.Offer.
+// sendTo sends the release. The last release of a hold may grant the lock to the next waiter: to one that stands by
+// (internal/wait/handover.go), or, if Redis keeps the order of waiters, to the first of this client (wait.Lines.Offer).
 func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
-	if d.rest > 0 || d.h.unsure || d.by {
+	if d.rest > 0 || d.h.lateCopies || d.finishes {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
 	if next := protocol.StandingOf(l.proto); next != nil {
-		if d.next = d.inRow < mostInRow && c.lines.OthersMayStandBy(l.line("")); d.next {
+		if d.grants = d.inRow < mostInRow && c.lines.OthersMayStandBy(l.line("")); d.grants {
 			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
 		return d.task.Do(ctx, untilOrSoon(limit))

@@ -27,19 +27,19 @@ type hold struct {
 	number int64       // see id
 	token  int64
 
-	guard                  // of the rest
-	leases   *Lease        // open ones: not yet unlocked; linked by Lease.next
-	deadline clock.Instant // local end of validity
-	expires  clock.Instant // when the lease may run out in Redis, by our clock
-	renewAt  clock.Instant // next renewal, if renewed > 0; otherwise see guarded
-	open     int32         // how many leases are open
-	renewed  int32         // how many of them the watchdog renews
-	attempts int32         // renewals since the last that was confirmed
-	state    state
-	lent     bool // its id is also that of a hold of the other side
-	unsure   bool // copies of the first acquire may be under way
-	closing  bool // the client shuts down: the leases have ended with ErrClosed
-	*rare         // nil: none of it was needed yet; see rareLocked
+	guard                    // of the rest
+	leases     *Lease        // open ones: not yet unlocked; linked by Lease.next
+	deadline   clock.Instant // local end of validity
+	expires    clock.Instant // when the lease may run out in Redis, by our clock
+	renewAt    clock.Instant // next renewal, if renewed > 0; otherwise see guarded
+	open       int32         // how many leases are open
+	renewed    int32         // how many of them the watchdog renews
+	attempts   int32         // renewals since the last that was confirmed
+	state      state
+	lent       bool // its id is also that of a hold of the other side
+	lateCopies bool // a copy of the acquire may still arrive
+	closing    bool // the client shuts down: the leases have ended with ErrClosed
+	*rare           // nil: none of it was needed yet; see rareLocked
 
 	first Lease // most holds have no other
 }
@@ -76,8 +76,7 @@ func (h *hold) deadlineLocked() time.Time {
 	return h.core.c.timeline.Time(end)
 }
 
-// id is what Redis and Java clients know the hold by. It is made anew each time: a held lock
-// costs its number only.
+// id is the id of the hold in Redis. It is made anew each time, so that a held lock has only its number in memory.
 func (h *hold) id() string { return h.core.c.holdID(h.number) }
 
 func (h *hold) key() holdKey { return holdKey{h.core.id(), h.core.side, h.number} }
@@ -102,23 +101,23 @@ func (b *batch) next() int64 {
 
 // rare is the state that few holds ever need.
 type rare struct {
-	cause   error         // why it is over
-	failure error         // of the latest renewal since the last that was confirmed
-	asked   clock.Instant // when the latest requested lease may run out, answered or not
+	cause        error         // why it is over
+	failure      error         // of the latest renewal since the last that was confirmed
+	requestedEnd clock.Instant // when the latest requested lease may run out, answered or not
 
 	extras []extra
-	// Of a hold whose handle others know: how it is renewed, and whether it may be there although a request has not
+	// Of a hold whose handle others have: how it is renewed, and whether it may be there although a request has not
 	// found it. See handle.go.
 	renew  func(lease time.Duration) protocol.Task
 	missed func(now clock.Instant, k protocol.Kept) bool
 
 	batch      *batch   // to hand the hold over inside the client; nil: it is released
-	inRow      int      // how many releases in a row have granted the lock, with the one of this hold
-	hears      extra    // how requests to release the lock are heard: see revocation.go; nil: nobody listens
+	inRow      int      // how many releases in a row have granted the lock, with the one that granted this hold
+	revocation extra    // listens for requests to release the lock: see revocation.go; nil: nothing does
 	guarded    *guarded // nil: no fixed lease needs it
 	miscounted bool     // a re-entry or a partial release was not confirmed
 	doubted    bool     // the latest renewal could not tell whether the lock was lost before
-	known      extra    // its handle was made known: see handle.go; nil: it was not
+	adoption   extra    // listens for adoptions: see handle.go; nil: nobody has its handle
 
 	observed *observed // the acquire that began it; see hold.observed
 }
@@ -164,11 +163,10 @@ func (h *hold) ops() *oplock.Lock {
 
 func (h *hold) handsOver() bool { return h.rare != nil && h.batch != nil }
 
-// isKnownLocked reports whether others know the handle of the hold, and may adopt it: see handle.go.
-func (h *hold) isKnownLocked() bool { return h.rare != nil && h.known != nil }
+// hasHandleLocked reports whether others have the handle of the hold, and may adopt it: see handle.go.
+func (h *hold) hasHandleLocked() bool { return h.rare != nil && h.adoption != nil }
 
-// begin puts a new hold into service, which was granted at since. Its lease counts from sent, when
-// the request was sent.
+// begin puts a new hold into service, which was granted at since. Its lease counts from when the request was sent.
 func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
 	h.confirmLocked(sent, a.lease) // nobody else knows the hold yet
 	return h.serve(since, !a.hasLease)
@@ -203,13 +201,13 @@ func (h *hold) addLocked(l *Lease) {
 	}
 }
 
-// noteAsked notes, before it is sent, that a lease is asked for, and returns the time.
-func (h *hold) noteAsked(lease time.Duration) (sent clock.Instant) {
+// noteRequest notes that a request for a lease is about to be sent, and returns the time.
+func (h *hold) noteRequest(lease time.Duration) (sent clock.Instant) {
 	h.lock()
 	defer h.unlock()
 	sent = h.core.c.now()
 	s := h.rareLocked()
-	s.asked = max(s.asked, sent.Add(lease+h.core.c.cfg.commandTimeout))
+	s.requestedEnd = max(s.requestedEnd, sent.Add(lease+h.core.c.cfg.commandTimeout))
 	return sent
 }
 
@@ -235,7 +233,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 	cfg := &h.core.c.cfg
 	h.lock()
 	defer h.unlock()
-	h.checkLocked(h.core.c.now()) // first: a lease that ran out meanwhile was not removed
+	h.checkLocked(h.core.c.now()) // first: otherwise a lease that ran out meanwhile would count as removed
 	if r.Err == nil && r.Outcome != protocol.Done {
 		h.loseLocked(h.core.c.now(), absence(r.Outcome))
 	}
@@ -255,7 +253,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 	if a.hasLease || r.OfQuorum || cfg.acks == 0 { // else the replicas may not know
 		h.confirmLocked(sent, a.lease)
 	} else if !renewAt.Before(h.deadline) {
-		h.renewAt = sent // what they know ends before a renewal would be due
+		h.renewAt = sent // the lease on the replicas ends before a renewal would be due
 	}
 	switch {
 	case lease.renewed:
@@ -345,12 +343,12 @@ func (h *hold) checkLocked(now clock.Instant) {
 // isGone ends a hold that a request has not found in Redis, and returns the cause; nil: it is there again.
 func (h *hold) isGone(k protocol.Kept) error {
 	if k, _ = h.fate(k); k == protocol.Done {
-		return nil // it is there
+		return nil
 	}
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
-	h.checkLocked(now) // a lease that ran out meanwhile was not removed
+	h.checkLocked(now) // otherwise a lease that ran out meanwhile would count as removed
 	h.loseLocked(now, absence(k))
 	return h.causeLocked()
 }
@@ -372,15 +370,15 @@ func (h *hold) loseLocked(now clock.Instant, cause error) {
 	if h.state != held {
 		return
 	}
-	left := h.isKnownLocked() && !mayBeLeft(cause)
-	if left { // even if Redis did not tell of an adoption
+	left := h.hasHandleLocked() && !mayBeLeft(cause)
+	if left { // even if the answer of Redis did not name an adoption
 		h.leftLocked()
 	}
 	c := h.core.c
 	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins
 	defer c.end()
 	h.endLocked(over, because(ErrLeaseLost, cause))
-	if h.unsure && !left {
+	if h.lateCopies && !left {
 		// A late copy of the acquire could still take the lock for a hold that no
 		// caller owns. If our clock found the loss, the copy is stopped when the
 		// lease is over, not before: until then the rest of the lease is the margin
@@ -394,9 +392,9 @@ func (h *hold) loseLocked(now clock.Instant, cause error) {
 	h.tellLoss(now, cause)
 }
 
-// mayBeLeft reports whether a lost hold may still be in Redis. It may if only our clock says that it
-// is over, even after h.expires: an Extend, a renewal or a re-entry without an answer may have run. And it
-// may if its key had other data: a master that was just demoted finds such before it refuses to write.
+// mayBeLeft reports whether a lost hold may still be in Redis. It may if only our clock says that it is over, even
+// after h.expires: an unanswered Extend, renewal or re-entry may have run. And it may if a script found other data
+// under its key: on a master that was just demoted, a script reads such data before a write is refused.
 func mayBeLeft(cause error) bool {
 	return errors.Is(cause, errOverwritten) || errors.Is(cause, ErrMaxHold) || errors.Is(cause, ErrExpired) || noAnswer(cause)
 }
@@ -407,7 +405,7 @@ func (h *hold) untilLocked() clock.Instant {
 	until := h.core.c.now()
 	until = max(until, h.expires)
 	if h.rare != nil {
-		until = max(until, h.asked)
+		until = max(until, h.requestedEnd)
 	}
 	return until.Add(protocol.TombstoneTTL)
 }
@@ -447,14 +445,14 @@ func (h *hold) closeLocked(l *Lease) {
 	}
 }
 
-// fate asks what has become of a hold that a request has not found. If others may adopt it, it may be
-// adopted, or there again (Done): an adoption that is given up gives it back. With an error it returns
-// what the request has found.
+// fate asks Redis what has become of a hold that a request has not found. If others may adopt the hold, it may be
+// adopted, or be there again (Done), as an adoption that is given up gives it back. If Redis does not answer, fate
+// returns what the request has found, and the error.
 func (h *hold) fate(found protocol.Kept) (protocol.Kept, error) {
 	h.lock()
-	known := h.isKnownLocked()
+	hasHandle := h.hasHandleLocked()
 	h.unlock()
-	if !known || found == protocol.Done || found == protocol.Adopted {
+	if !hasHandle || found == protocol.Done || found == protocol.Adopted {
 		return found, nil
 	}
 	r := h.renewal(0).Do(h.core.c.wire.Context(), h.core.c.cfg.commandTimeout)
@@ -479,8 +477,8 @@ func (h *hold) reconsider(r *protocol.Result[protocol.Kept]) {
 // errGivenBack is why a request did nothing, although the hold is there.
 var errGivenBack = errors.New("another client was about to adopt the hold, and has given it back")
 
-// leftLocked has it noted in Redis that this holder has left, after the end of its leases. Who adopts
-// the hold need not wait for it then, and if the adoption is given up, the hold does not come back.
+// leftLocked leaves a tombstone in Redis, after the leases have ended: this holder has left. A client that adopts the
+// hold need not wait for it then, and if the adoption is given up, the hold does not come back.
 func (h *hold) leftLocked() {
 	c, until := h.core.c, h.untilLocked()
 	c.calls.Add(1) // or a shutdown that waits for this hold ends before the clean-up begins

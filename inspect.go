@@ -24,17 +24,17 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 
 // State returns who holds it, as Redis shows it now: see [Inspector].
 func (l *core) State(ctx context.Context) (State, error) {
-	s, err := l.look(ctx)
+	s, err := l.inspect(ctx)
 	return s.State, err
 }
 
-// look asks what there is to see of the lock.
-func (l *core) look(ctx context.Context) (sighting, error) {
+// inspect asks Redis for the state of the lock.
+func (l *core) inspect(ctx context.Context) (watchedState, error) {
 	r, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
 	if err != nil {
-		return sighting{State: State{Mode: ModeFree}}, err
+		return watchedState{State: State{Mode: ModeFree}}, err
 	}
-	s := sighting{l.stateOf(&r.Outcome), r.Outcome.Value}
+	s := watchedState{l.stateOf(&r.Outcome), r.Outcome.Value}
 	l.nameHolders(s.Holders)
 	return s, nil
 }
@@ -143,12 +143,13 @@ func (l *core) nameHolders(holders []Holder) {
 	}
 }
 
-func (l *core) nameHolder(seen *sight) {
-	if seen.holder == "" || seen.err != nil {
+// nameHolder adds the process of the holder.
+func (l *core) nameHolder(s *snapshot) {
+	if s.holder == "" || s.err != nil {
 		return
 	}
-	one := []Holder{{HoldID: seen.holder}}
+	one := []Holder{{HoldID: s.holder}}
 	if l.nameHolders(one); one[0].Process != (Process{}) {
-		seen.who = &one[0].Process
+		s.process = &one[0].Process
 	}
 }

@@ -141,12 +141,12 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 func TestUnansweredLookKeepsTheErrorOfTheOneBefore(t *testing.T) {
 	sent := time.Now()
 	before := fmt.Errorf("%w; node 3: no answer", quorum.ErrNoQuorum)
-	s := sight{err: before, asked: sent}
+	s := snapshot{err: before, pendingSince: sent}
 	s.settle(sent.Add(time.Minute), false)
 	if s.err != before {
 		t.Errorf("%v", s.err)
 	}
-	s = sight{held: true, asked: sent}
+	s = snapshot{held: true, pendingSince: sent}
 	s.settle(sent.Add(time.Minute), false)
 	if !errors.Is(s.err, ErrUnreachable) {
 		t.Errorf("%v", s.err)
@@ -159,17 +159,17 @@ func TestSilenceThatSaysThatTheServerIsAway(t *testing.T) {
 	sent := time.Now()
 	for _, c := range []struct {
 		name   string
-		seen   sight
+		seen   snapshot
 		silent time.Duration
 		away   bool
 	}{
-		{"nothing was seen, short", sight{}, 99 * time.Millisecond, false},
-		{"nothing was seen, long", sight{}, 100 * time.Millisecond, true},
-		{"seen just before, short", sight{held: true, seen: sent}, 999 * time.Millisecond, false},
-		{"seen just before, long", sight{held: true, seen: sent}, time.Second, true},
-		{"seen long ago", sight{held: true, seen: sent.Add(-time.Second), until: sent.Add(time.Hour)}, 100 * time.Millisecond, true},
+		{"nothing was seen, short", snapshot{}, 99 * time.Millisecond, false},
+		{"nothing was seen, long", snapshot{}, 100 * time.Millisecond, true},
+		{"seen just before, short", snapshot{held: true, at: sent}, 999 * time.Millisecond, false},
+		{"seen just before, long", snapshot{held: true, at: sent}, time.Second, true},
+		{"seen long ago", snapshot{held: true, at: sent.Add(-time.Second), until: sent.Add(time.Hour)}, 100 * time.Millisecond, true},
 	} {
-		c.seen.asked = sent
+		c.seen.pendingSince = sent
 		c.seen.settle(sent.Add(c.silent), false)
 		if got := errors.Is(c.seen.err, ErrUnreachable); got != c.away {
 			t.Errorf("%s: unreachable: %v", c.name, got)
@@ -192,7 +192,7 @@ func TestWaitThatIsOverBeforeAnAnswer(t *testing.T) {
 		if err.Error() != c.want || errors.Is(err, ErrUnreachable) != c.away || errors.Is(err, ErrNotAcquired) == c.away {
 			t.Error(err)
 		}
-		var seen sight
+		var seen snapshot
 		caller := interrupted(t.Context(), context.DeadlineExceeded, ErrNotAcquired, 5*time.Second, c.waited, &seen, time.Now())
 		if caller.Error() != c.want {
 			t.Error(caller)

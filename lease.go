@@ -35,7 +35,7 @@ type Lease struct {
 type listeners struct {
 	done     chan struct{}              // closed at the end; nil: nobody waits so
 	contexts map[*leaseContext]struct{} // to be canceled at the end
-	wanted   *wanted                    // nil: nobody listens for requests to release
+	request  *releaseRequest            // nil: nobody listens for requests to release
 }
 
 // leaseContext is a context of a lease. Its Err compares the deadline, as that of the lease does: who was
@@ -79,7 +79,7 @@ type holding interface {
 	deadlineLocked() time.Time
 	// checkLocked ends the leases if their time is over.
 	checkLocked(now clock.Instant)
-	// listen begins to listen for requests to release, on behalf of a lease: see Lease.askedFor.
+	// listen begins to listen for requests to release, on behalf of a lease: see Lease.listenForRequest.
 	listen(l *Lease)
 	extend(ctx context.Context, l *Lease, d time.Duration) error
 	// release ends a lease for which Unlock was called at the given time.
@@ -375,7 +375,7 @@ func (l *Lease) under(ctx context.Context, fn func(ctx context.Context) error) (
 	return cut, err, l.Unlock(ctx)
 }
 
-// call calls fn with the context of the lease, and returns what had ended that. panicked is called if fn panics.
+// call calls fn with the context of the lease, and returns what had ended that context. It calls panicked if fn panics.
 func (l *Lease) call(ctx context.Context, fn func(ctx context.Context), panicked func()) cutOff {
 	returned := false
 	defer func() {
@@ -398,11 +398,11 @@ func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Le
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return l.told(release(ctx, l, called))
+	return l.endUnlock(release(ctx, l, called))
 }
 
-// claim begins an Unlock, at the time that it returns. Only the first Unlock has anything
-// to do; told ends it, and Shutdown waits for that.
+// claim begins an Unlock, at the time that it returns. Only the first Unlock has anything to do: it has to call
+// endUnlock, for which Shutdown waits.
 func (l *Lease) claim() (called clock.Instant, first bool) {
 	c := l.of.client()
 	called = c.now()
@@ -416,8 +416,8 @@ func (l *Lease) claim() (called clock.Instant, first bool) {
 	return called, true
 }
 
-// told ends an Unlock: it tells the observer its result, and returns that.
-func (l *Lease) told(err error) error {
+// endUnlock gives the result of an Unlock to the Observer, and returns it.
+func (l *Lease) endUnlock(err error) error {
 	c := l.of.client()
 	defer c.end()
 	if err != nil {
@@ -462,9 +462,9 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	return lease, ok
 }
 
-// wanted is whether others have asked for a lease. It is guarded as the lease is.
-type wanted struct {
-	done chan struct{} // closed when they have
-	is   bool
-	then []func() // called when they have
+// releaseRequest is whether a request to release a lease has come. It is guarded as the lease is.
+type releaseRequest struct {
+	done     chan struct{} // closed when it has
+	received bool
+	then     []func() // called when it has
 }

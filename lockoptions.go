@@ -370,14 +370,14 @@ func (b Backoff) check() error {
 }
 
 // pause is how long to sleep after the look with a number, counted from 0.
-func (b Backoff) pause(seed uint64, who int64, look int) time.Duration {
+func (b Backoff) pause(seed uint64, who int64, n int) time.Duration {
 	d := b.first
-	for range look {
+	for range n {
 		if d >= b.longest/2 {
 			d = b.longest
 			break
 		}
 		d *= 2
 	}
-	return d - seam.Jitter(seed, who, look, d/2)
+	return d - seam.Jitter(seed, who, n, d/2)
 }

@@ -430,9 +430,9 @@ func (g *group) endLocked(cause error) {
 // listen implements holding: the group is asked when a member is.
 func (g *group) listen(l *Lease) {
 	for _, m := range g.members {
-		m.askedFor(func() {
+		m.listenForRequest(func() {
 			g.lock()
-			l.tellLocked()
+			l.notifyRequestLocked()
 			g.unlock()
 		})
 	}

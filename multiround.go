@@ -37,7 +37,7 @@ type round struct {
 	// blocked is the member that was not free while others were held, or -1. The next
 	// rounds wait for it first and only try the others, this many times.
 	blocked, left int
-	told          error                   // to an Observer; see together
+	reported      error                   // to an Observer; see together
 	restarts      int                     // after a member was lost
 	keepers       sync.WaitGroup          // see add
 	closed        context.CancelCauseFunc // ends the waiting
@@ -298,13 +298,13 @@ func (r *round) add(holding context.Context, of Locker, l *Lease) error {
 
 // complete makes sure that all members are held, and for as long as was asked.
 func (r *round) complete(ctx context.Context, wait bool) error {
-	asked, cancel := r.bound(ctx)
+	bounded, cancel := r.bound(ctx)
 	defer cancel()
 	began := time.Now()
 	newest := r.leases[len(r.leases)-1]
 	err := each(r.leases, func(l *Lease) error {
 		if r.given.hasLease && l != newest {
-			return l.Extend(asked, r.given.lease)
+			return l.Extend(bounded, r.given.lease)
 		}
 		return l.Err()
 	})
@@ -321,7 +321,7 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 		return err // of an Extend that it has cut off
 	case ctx.Err() != nil:
 		return endOf(ctx)
-	case asked.Err() != nil:
+	case bounded.Err() != nil:
 		return timedOut(r.given.wait, time.Since(began))
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err

@@ -58,8 +58,8 @@ func (o *observed) contends() {
 	}
 }
 
-// saw notes who holds the lock.
-func (o *observed) saw(s *sight) {
+// noteHolder notes who holds the lock.
+func (o *observed) noteHolder(s *snapshot) {
 	if o != nil && s.holder != "" {
 		o.holder = s.holder
 	}
@@ -97,7 +97,7 @@ func (o *observed) opens() {
 	o.early = nil
 }
 
-// tell has events deliver an event of the hold, but not before AcquireEnd has returned.
+// tell has an event of the hold delivered, but not before AcquireEnd has returned.
 func (o *observed) tell(deliver func(fn func()), fn func()) {
 	if o == nil {
 		deliver(fn)

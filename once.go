@@ -122,7 +122,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	return result, lease.endBy(ctx, finish{
 		task: func(id string, late bool) protocol.Task { return proto.Finish(id, h.token, written, late) },
 		// Half of it, lest the clock of the server be quicker.
-		shows: proto.Keep() / 2,
+		traceTime: proto.Keep() / 2,
 	})
 }
 

@@ -117,10 +117,10 @@ func (ch *chain) held(l *core, side protocol.Side) entered {
 	return nil
 }
 
-// toEnterAgain says what to do to who waits for a hold of its own client, or for several, and meant to
-// enter it again: with the context from outside the lease it waits for itself, for ever. It cannot be
-// told from who waits for another goroutine, maybe with the very same context: an acquire makes no
-// context, and goroutines have no ids. So it is said to whom it may concern, and never logged.
+// toEnterAgain is advice for a caller that waits for a hold, or several, of its own client. It may have meant to enter
+// its own hold again, with a context from outside the lease: then it waits for itself, forever. It cannot be
+// distinguished from a caller that waits for another goroutine, maybe with the very same context: an acquire makes no
+// context, and goroutines have no ids. So the error of each such caller has the advice, and no log has it.
 func (l *core) toEnterAgain(several bool) string {
 	writes := l.side == protocol.Exclusive && l.proto.Kind().Sides
 	switch {
@@ -153,12 +153,12 @@ type ownedKey struct {
 // owned is a lock that an owner holds, or is about to enter; both sides of a read-write
 // lock.
 type owned struct {
-	owner *owner
-	key   ownedKey
-	ops   oplock.Lock // for all operations of the owner at the lock, the first entry included
-	users int         // guarded by owner.mu: operations under way
-	holds [2]entered  // guarded by owner.mu: by side; changed with ops taken only
-	seen  sight       // guarded by owner.mu: by the latest look
+	owner    *owner
+	key      ownedKey
+	ops      oplock.Lock // for all operations of the owner at the lock, the first entry included
+	users    int         // guarded by owner.mu: operations under way
+	holds    [2]entered  // guarded by owner.mu: by side; changed with ops taken only
+	snapshot snapshot    // guarded by owner.mu: by the latest look
 }
 
 // at finds or makes the record of a lock, and counts a user of it.
@@ -199,24 +199,24 @@ func (o *owned) held(side protocol.Side) entered {
 	return o.holds[side]
 }
 
-// saw tells the calls of the owner that wait for another one what that has seen.
-func (o *owned) saw(s *sight) {
+// setSnapshot gives the snapshot of a call to the other calls of its owner, which wait for that call.
+func (o *owned) setSnapshot(s *snapshot) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	o.seen = *s
+	o.snapshot = *s
 }
 
-// sees is what a call sees that waits for another one of its owner.
-func (o *owned) sees() sight {
+// lastSnapshot is for a call that has waited for another one of its owner in vain.
+func (o *owned) lastSnapshot() snapshot {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	if s := o.seen; s.err != nil || s.told() || !s.asked.IsZero() {
+	if s := o.snapshot; s.err != nil || s.explains() || !s.pendingSince.IsZero() {
 		return s
 	}
-	return sight{said: said{what: oplock.ErrEntering.Error()}}
+	return snapshot{note: note{text: oplock.ErrEntering.Error()}}
 }
 
 // set records a hold. A hold without an owner needs no record.

@@ -28,10 +28,10 @@ func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pub
 }
 
 // newLines returns what calls of a client wait in.
-func newLines(c *Client) *wait.Lines[sight] {
-	return wait.New(wait.Config[sight]{
+func newLines(c *Client) *wait.Lines[snapshot] {
+	return wait.New(wait.Config[snapshot]{
 		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,
 		LongestPoll: c.cfg.longestPoll, GlanceWithin: c.cfg.commandTimeout, LongestOutage: c.cfg.watchdogLease,
-		Keep: keepListening, MostKept: mostKept, Snapshot: refusal, Transient: worthRepeating,
+		Keep: keepListening, MostKept: mostKept, Snapshot: busySnapshot, Transient: worthRepeating,
 	})
 }

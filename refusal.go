@@ -14,38 +14,38 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// sight is what an acquire has seen of a lock: the outcome of its last look. A waiter
-// behind others uses that of the head of its line.
-type sight struct {
-	held   bool      // by another owner, or reserved for a waiter
-	known  bool      // it is known who holds it: nobody, without a holder and others
-	holder string    // one of the holders; empty: not known
-	others int64     // how many other holders there were
-	until  time.Time // when the lease ends, by our clock; zero: not known
-	seen   time.Time // when the answer came
-	err    error     // Redis, or a quorum, gave no answer
-	said   said      // what was found where there is no lock, in place of all this
-	room   permits   // of a semaphore
-	who    *Process  // the process of the holder; nil: not known
-	own    bool      // the holder is of the client that gets the error
-	advice string    // to that client, if so
+// snapshot is the outcome of the last look of an acquire at a lock. A waiter behind others has the snapshot of the
+// head of its line.
+type snapshot struct {
+	held        bool      // by another owner, or reserved for a waiter
+	holderKnown bool      // Redis has said who holds it: nobody, if holder is empty and others 0
+	holder      string    // one of the holders; empty: not known
+	others      int64     // how many other holders there were
+	until       time.Time // when the lease ends, by our clock; zero: not known
+	at          time.Time // when the answer came
+	err         error     // Redis, or a quorum, gave no answer
+	note        note      // for the error, in place of the fields above
+	permits     permits   // of a semaphore
+	process     *Process  // the process of the holder; nil: not known
+	own         bool      // the holder is of the client that gets the error
+	advice      string    // for that client; see forCaller
 
-	// asked is when an unanswered look was sent; zero: none. The rest is then the
-	// outcome of the look before it.
-	asked time.Time
+	// pendingSince is when a look was sent that is not answered; zero: none. The other fields are those of the
+	// look before it then.
+	pendingSince time.Time
 }
 
-// said is what was found where there is no lock: a text, and the number for its #.
-type said struct {
-	what string
+// note is a text for an error, and the number for its #.
+type note struct {
+	text string
 	n    int64
 }
 
 // permits are those of a semaphore that had too few.
 type permits struct {
 	protocol.Supply
-	known  bool
-	wanted int64
+	present bool // the lock is a semaphore
+	wanted  int64
 }
 
 func (p permits) String() string {
@@ -55,12 +55,12 @@ func (p permits) String() string {
 	return fmt.Sprintf("permits free: %d of %d, wanted: %d", p.Free, p.All, p.wanted)
 }
 
-// wants notes what the asker itself needs: what it has seen may be from another.
-func (s *sight) wants(permits int64) { s.room.wanted = permits }
+// wants notes how many permits the caller needs: the snapshot may be that of another waiter.
+func (s *snapshot) wants(permits int64) { s.permits.wanted = permits }
 
-// toldTo completes what was seen for the caller that gets the error: another waiter of its client may have seen it.
-// permits are what the caller wants; advice is what to do if a hold of its own client, maybe one of several, keeps it out.
-func (s *sight) toldTo(client string, permits int64, advice func(several bool) string) {
+// forCaller completes the snapshot for the caller that gets the error, as it may be that of another waiter. permits is
+// how many the caller wants. advice says what to do if a hold of its own client, maybe one of several, keeps it out.
+func (s *snapshot) forCaller(client string, permits int64, advice func(several bool) string) {
 	s.wants(permits)
 	s.own, s.advice = strings.HasPrefix(s.holder, client+":"), ""
 	if s.own {
@@ -68,59 +68,58 @@ func (s *sight) toldTo(client string, permits int64, advice func(several bool) s
 	}
 }
 
-// membersInside is what a member of a DoubleBarrier waits for that wants to leave, or to enter
-// with the next generation.
+// membersInside is the note of a member of a DoubleBarrier that waits to leave, or to enter with the next generation.
 const membersInside = "members that are still in: #"
 
-// answered notes the outcome of a look. within is the time that was given to replicas.
-func (s *sight) answered(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
+// noteAnswer notes the outcome of a look. within is the time that replicas had to confirm it.
+func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
 	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
-		*s = refusal(&r.Outcome, now)
+		*s = busySnapshot(&r.Outcome, now)
 		return
 	}
 	if r.Err == nil && r.Outcome.Verdict == protocol.Quarantined {
-		*s = sight{said: said{what: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}
+		*s = snapshot{note: note{text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}
 		return
 	}
-	s.failed(r.Err, r.Last, r.OfQuorum, within)
+	s.noteFailure(r.Err, r.Last, r.OfQuorum, within)
 }
 
-// failed notes a look without an outcome, or whose outcome needs no explanation.
-func (s *sight) failed(err, last error, ofQuorum bool, within time.Duration) {
+// noteFailure notes a look that has no outcome, or one that no error has to explain.
+func (s *snapshot) noteFailure(err, last error, ofQuorum bool, within time.Duration) {
 	switch {
 	case noAnswer(err):
-		*s = sight{err: err}
+		*s = snapshot{err: err}
 	case !wire.Ended(err):
-		*s = sight{}
+		*s = snapshot{}
 	case last != nil && !wire.CutOff(last):
 		if !worthRepeating(last) {
 			last = wire.Failure(last)
 		}
-		*s = sight{err: last}
+		*s = snapshot{err: last}
 	case ofQuorum:
-		// Some of the servers may have answered: this look says nothing.
-		s.asked = time.Time{}
+		// Some of the servers may have answered, so it is not known that none can be reached.
+		s.pendingSince = time.Time{}
 	default:
-		s.asked = s.asked.Add(within)
+		s.pendingSince = s.pendingSince.Add(within)
 	}
 }
 
-// refusal is the sight of a lock that was busy.
-func refusal(e *protocol.Entered, now time.Time) sight {
+// busySnapshot is the snapshot of a lock that another owner holds.
+func busySnapshot(e *protocol.Entered, now time.Time) snapshot {
 	if e.Split {
-		return sight{said: said{what: "no holder was seen, but others try at the same time"}}
+		return snapshot{note: note{text: "no holder was seen, but others try at the same time"}}
 	}
-	s := sight{held: true, seen: now, known: e.Known, holder: e.Holder, others: e.Others}
+	s := snapshot{held: true, at: now, holderKnown: e.Known, holder: e.Holder, others: e.Others}
 	switch {
 	case e.Votes != "":
-		s.said.what = e.Votes
+		s.note.text = e.Votes
 	case e.Missing > 0:
-		s.said = said{"members that are still to come: #", e.Missing}
+		s.note = note{"members that are still to come: #", e.Missing}
 	case e.Inside > 0:
-		s.said = said{membersInside, e.Inside}
+		s.note = note{membersInside, e.Inside}
 	}
 	if e.Counted {
-		s.room = permits{Supply: e.Supply, known: true}
+		s.permits = permits{Supply: e.Supply, present: true}
 	}
 	if e.Rest >= 0 {
 		s.until = now.Add(min(e.Rest, seam.FarAway))
@@ -128,58 +127,57 @@ func refusal(e *protocol.Entered, now time.Time) sight {
 	return s
 }
 
-// recent is how long ago a server may have answered that is not taken for unreachable: a busy machine
-// is silent for part of a second.
+// recent is how long after an answer a silent server does not count as unreachable: a busy machine is silent for part
+// of a second.
 const recent = time.Second
 
-// settle decides about an unanswered look. A server that has not answered for protocol.GiveUpGrace
-// counts as unreachable, unless its answer to the look before is recent. A look that was cut off
-// sooner proves nothing, nor does an unanswered look if the give-up after it was answered. An error
-// of the look before says more, and stays.
-func (s *sight) settle(now time.Time, answered bool) {
-	unknown := s.err == nil || errors.Is(s.err, ErrRefused) // before
-	silent := now.Sub(s.asked)
-	if unknown && !s.asked.IsZero() && !answered && silent >= protocol.GiveUpGrace && now.Sub(s.seen) >= recent {
+// settle decides whether Redis counts as unreachable after an unanswered look: if it was silent for
+// protocol.GiveUpGrace, its last answer is not recent, and it has not answered the request that gives the acquire up
+// either. An error of an earlier look says more, and stays.
+func (s *snapshot) settle(now time.Time, answered bool) {
+	unknown := s.err == nil || errors.Is(s.err, ErrRefused)
+	silent := now.Sub(s.pendingSince)
+	if unknown && !s.pendingSince.IsZero() && !answered && silent >= protocol.GiveUpGrace && now.Sub(s.at) >= recent {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
 	}
-	s.asked = time.Time{}
+	s.pendingSince = time.Time{}
 }
 
 // left is what is left of the holder's lease; 0 if that is not known.
-func (s *sight) left(now time.Time) time.Duration {
+func (s *snapshot) left(now time.Time) time.Duration {
 	if s.until.IsZero() {
 		return 0
 	}
 	return max(s.until.Sub(now), 0)
 }
 
-// text says why the lock was not to be had.
-func (s *sight) text(now time.Time) string {
+// text says why the lock could not be acquired.
+func (s *snapshot) text(now time.Time) string {
 	switch {
-	case s.said.what != "":
-		return strings.Replace(s.said.what, "#", strconv.FormatInt(s.said.n, 10), 1)
-	case !s.room.known:
+	case s.note.text != "":
+		return strings.Replace(s.note.text, "#", strconv.FormatInt(s.note.n, 10), 1)
+	case !s.permits.present:
 		return s.holders(now)
-	case !s.held || s.holder == "" && s.others == 0 && s.room.Free < s.room.wanted:
-		return s.room.String() // nobody has the others, and nobody goes first
+	case !s.held || s.holder == "" && s.others == 0 && s.permits.Free < s.permits.wanted:
+		return s.permits.String() // nobody has the others, and nobody goes first
 	}
-	return s.room.String() + "; " + s.holders(now)
+	return s.permits.String() + "; " + s.holders(now)
 }
 
 // holders says who held the lock.
-func (s *sight) holders(now time.Time) string {
+func (s *snapshot) holders(now time.Time) string {
 	who, holder := "held by another", s.holder
 	switch {
 	case s.own:
 		holder = "this client (" + holder + ")"
-		if s.who != nil {
-			holder += ", " + s.who.String()
+		if s.process != nil {
+			holder += ", " + s.process.String()
 		}
-	case s.who != nil:
-		holder = s.who.String()
+	case s.process != nil:
+		holder = s.process.String()
 	}
 	switch {
-	case holder != "" && s.room.known && s.others > 0: // which are permits, perhaps of the same holder
+	case holder != "" && s.permits.present && s.others > 0: // which are permits, perhaps of the same holder
 		who = "the one that expires first is held by " + holder
 	case holder != "" && s.others > 0:
 		who = fmt.Sprintf("held by %s and %d more", holder, s.others)
@@ -187,7 +185,7 @@ func (s *sight) holders(now time.Time) string {
 		who = "held by " + holder
 	case s.others > 0:
 		who = fmt.Sprintf("held by %d", s.others)
-	case s.known:
+	case s.holderKnown:
 		who = "reserved for a waiter"
 	}
 	of := ""
@@ -202,31 +200,31 @@ func (s *sight) holders(now time.Time) string {
 	return who + s.advice
 }
 
-// told reports whether anybody was seen who has the lock, or goes first.
-func (s *sight) told() bool { return s.held || s.said.what != "" || s.room.known }
+// explains reports whether the snapshot says why the lock could not be acquired: who holds it, or goes first.
+func (s *snapshot) explains() bool { return s.held || s.note.text != "" || s.permits.present }
 
-// why is the error of an acquire that ended with what: with what was seen last, and nothing else.
-// sentinel is what it matches too if somebody was seen who has the lock; nil: nothing.
-func (s *sight) why(what, sentinel error, now time.Time) error {
+// why is the error of an acquire that ended with what, and the explanation of the snapshot. sentinel is an error that
+// it matches too if the snapshot explains it; nil: none.
+func (s *snapshot) why(what, sentinel error, now time.Time) error {
 	switch {
 	case s.err != nil && !errors.Is(what, ErrLeaseLost): // else that is why it ended
 		return fmt.Errorf("%w; %w", what, s.err)
-	case s.told() && sentinel != nil:
+	case s.explains() && sentinel != nil:
 		return fmt.Errorf("%w: %w; %s", sentinel, what, s.text(now))
-	case s.told():
+	case s.explains():
 		return fmt.Errorf("%w; %s", what, s.text(now))
 	}
 	return what
 }
 
-// cutShort is the error of a request that has failed at a time, and is not repeated: if ctx has ended
-// it, with what is known of Redis.
+// cutShort is the error of a request that has failed and is not repeated. If the end of ctx has cut it off, the error
+// also says whether Redis was silent since it began.
 func cutShort(ctx context.Context, err, last error, ofQuorum bool, began, now time.Time) error {
 	if ctx.Err() == nil || !wire.Ended(err) {
 		return err
 	}
-	s := sight{asked: began}
-	s.failed(err, last, ofQuorum, 0)
+	s := snapshot{pendingSince: began}
+	s.noteFailure(err, last, ofQuorum, 0)
 	s.settle(now, false)
 	return s.why(endOf(ctx), nil, now)
 }
@@ -246,37 +244,36 @@ func worthRepeating(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) && wire.Transient(err)
 }
 
-// noAnswer reports whether err says that Redis has not done what it was asked.
+// noAnswer reports whether err says that Redis could not be reached, or has refused the request.
 func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) }
 
 var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)
 
-// interrupted makes the error of a call from what stopped it: the end of the caller's
-// context or of the wait, limit, or a single look that found nothing. waited is what the call has had
-// of that: of a MultiLock, its last member may have had little. It contains what was
-// seen last. sentinel is what an error of the first kind matches too if somebody else was seen;
-// nil: nothing.
-func interrupted(caller context.Context, err, sentinel error, limit, waited time.Duration, seen *sight, now time.Time) error {
+// interrupted makes the error of a call from err, which stopped it: the end of the caller's context, the end of a wait of
+// at most limit, or a single look that was in vain. The error contains what the last snapshot says. waited is how long
+// the call itself has waited: the last member of a MultiLock may have had little of the limit. sentinel is an error
+// that the end of the caller's context matches too if the snapshot explains it; nil: none.
+func interrupted(caller context.Context, err, sentinel error, limit, waited time.Duration, last *snapshot, now time.Time) error {
 	stopped := wire.Ended(err)
 	switch {
 	case caller.Err() != nil && (stopped || worthRepeating(err)):
 		if !stopped {
-			seen.err = err
+			last.err = err
 		}
-		return seen.why(endOf(caller), sentinel, now)
+		return last.why(endOf(caller), sentinel, now)
 	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
-		if seen.err == nil && !seen.told() {
+		if last.err == nil && !last.explains() {
 			return timedOut(limit, waited)
 		}
-		return seen.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)
-	case err == ErrNotAcquired && seen.told():
-		return fmt.Errorf("%w: %s", err, seen.text(now))
+		return last.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)
+	case err == ErrNotAcquired && last.explains():
+		return fmt.Errorf("%w: %s", err, last.text(now))
 	}
 	return err
 }
 
-// timedOut is the error of a wait, limit, that is over and has seen nothing. For waited Redis was silent
-// then: only if that is long enough does it count as unreachable, as for the end of a context. See settle.
+// timedOut is the error of a wait of at most limit in which Redis did not answer. Redis counts as unreachable only if
+// the call has waited for protocol.GiveUpGrace, as in settle.
 func timedOut(limit, waited time.Duration) error {
 	limit = wire.Rounded(limit)
 	if waited < protocol.GiveUpGrace {
@@ -285,8 +282,8 @@ func timedOut(limit, waited time.Duration) error {
 	return fmt.Errorf("timed out after %v; %w", limit, ErrUnreachable)
 }
 
-// unanswered makes a failed call match ErrUnreachable, whatever ended it,
-// unless Redis answered: with an error, then it matches ErrRefused, or with what leaves a doubt.
+// unanswered makes the error of a failed call match ErrUnreachable, unless Redis has answered: with an error
+// (ErrRefused), or with a vote that leaves a doubt.
 func unanswered(err error) error {
 	if noAnswer(err) || errors.Is(err, quorum.ErrDoubtful) || !wire.Transient(err) {
 		return err
@@ -294,8 +291,8 @@ func unanswered(err error) error {
 	return wire.Failure(err)
 }
 
-// untilOrSoon is the rest of a time-out, or a moment: a release is sent even if waiting for
-// other operations has used the time-out up.
+// untilOrSoon is the time until limit, but at least a moment: a release is sent even if waiting for other operations
+// has used up its time-out.
 func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
 // errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.

@@ -15,35 +15,35 @@ import (
 
 var _ timers.Task = (*hold)(nil)
 
-// extra is what a hold needs of the watchdog beside renewals, as few do: a holder listens to requests
-// (revocation.go), others know its handle (handle.go), a fixed lease is guarded (below). The guard of the
-// hold guards it.
+// extra is what a few holds need of the watchdog beside renewals: a holder listens for requests to release
+// (revocation.go), others have its handle (handle.go), a fixed lease is guarded (below). The guard of the hold guards
+// it.
 type extra interface {
-	// nextLocked is when the watchdog has to do it; zero: not now.
+	// nextLocked is when the watchdog has to send something for it; zero: there is nothing to send.
 	nextLocked() clock.Instant
 	// dueLocked returns what to send for it.
 	dueLocked(now clock.Instant) protocol.Task
-	// answeredLocked is called with the answer. It reports whether that says that the hold is gone.
+	// answeredLocked is called with the answer. It reports whether the hold is gone.
 	answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool)
 	// overLocked is called when the hold has ended.
 	overLocked()
 }
 
-// addLocked gives the hold an extra. What the watchdog sends for it has its place in the list as Kind, from 1; that
-// of a renewal is 0.
+// addLocked gives the hold an extra. The Kind of a task is the place of its extra in the list, from 1; that of a
+// renewal is 0.
 func (s *rare) addLocked(e extra) { s.extras = append(s.extras, e) }
 
 // periodic is what extras have in common: the watchdog asks Redis about the hold again and again, and at once when
 // there may have been a message.
 type periodic struct {
-	h    *hold
-	next clock.Instant // when it asks
-	was  bool          // it has found what it listens for
-	end  func()        // ends the subscription; nil: there is none
+	h     *hold
+	next  clock.Instant // when it asks
+	found bool          // what it listens for has happened
+	end   func()        // ends the subscription; nil: there is none
 }
 
 // listensLocked reports whether it is not over.
-func (e *periodic) listensLocked() bool { return !e.was && e.h.state == held }
+func (e *periodic) listensLocked() bool { return !e.found && e.h.state == held }
 
 func (e *periodic) nextLocked() clock.Instant {
 	if !e.listensLocked() {
@@ -52,7 +52,7 @@ func (e *periodic) nextLocked() clock.Instant {
 	return e.next
 }
 
-// answeredLocked is for what has asked whether the hold is there.
+// answeredLocked is for a request whether the hold is there.
 func (e *periodic) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
 	if r.Err != nil || r.TooFew != nil {
 		e.next = min(e.next, now.Add(e.h.core.retryAfter()))
@@ -61,8 +61,8 @@ func (e *periodic) answeredLocked(now clock.Instant, r protocol.Result[protocol.
 	return r.Outcome != protocol.Done
 }
 
-// hearsBy keeps the subscription, unless it is not needed any more.
-func (e *periodic) hearsBy(end func()) {
+// keepSubscription notes how the subscription is ended, or ends it, if it is not needed any more.
+func (e *periodic) keepSubscription(end func()) {
 	e.h.lock()
 	if e.listensLocked() {
 		e.end, end = end, nil
@@ -73,7 +73,8 @@ func (e *periodic) hearsBy(end func()) {
 	}
 }
 
-func (e *periodic) looksNow() {
+// askSoon has the watchdog ask Redis at once.
+func (e *periodic) askSoon() {
 	e.h.lock()
 	defer e.h.unlock()
 	if e.listensLocked() {
@@ -141,7 +142,7 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 // Answered implements timers.Task.
 func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	renews := did.Kind == 0
-	if renews && r.OfQuorum { // of other servers the pipelines tell
+	if renews && r.OfQuorum { // for other holds, watchdog.renewed counts each pipeline
 		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
 	}
 	h.lock()
@@ -149,7 +150,7 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	now := h.core.c.now()
 	h.checkLocked(now) // a deadline that has passed stays passed
 	if h.state != held {
-		return 0 // a release came first: the answer may mean that
+		return 0 // a release came first, and the answer may be its effect
 	}
 	if !renews {
 		if h.extras[did.Kind-1].answeredLocked(now, r) {
@@ -232,7 +233,7 @@ func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
 	return g.h.renewalLocked(0)
 }
 
-// doubtLocked logs that a hold goes on which may have been lost before, once until that is known.
+// doubtLocked logs, once, that a hold goes on although it may have been lost meanwhile.
 func (h *hold) doubtLocked(doubt error) {
 	if was := h.rare != nil && h.doubted; was == (doubt != nil) {
 		return
@@ -380,17 +381,17 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
 	}
 	c := h.core.c
-	began, sent := c.env.Clock.Now(), h.noteAsked(d)
+	began, sent := c.env.Clock.Now(), h.noteRequest(d)
 	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	h.reconsider(&r)
 	err := confirmed(&r, ErrUnreachable)
-	if err != nil { // before the guard is locked, which the Err of the context may lock too
+	if err != nil { // before the guard is locked: the Err of a context may lock it too
 		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.env.Clock.Now())
 	}
 	h.lock()
 	defer h.unlock()
 	if err != nil {
-		if l.err != nil { // it has ended meanwhile, which may have cut the request off
+		if l.err != nil { // the end of the lease may have cut the request off
 			err = l.err
 		}
 		return h.error(err)
@@ -404,7 +405,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	if l.err != nil {
 		return h.error(l.err)
 	}
-	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteAsked has made h.rare
+	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteRequest has made h.rare
 	h.confirmLocked(sent, d)
 	if d < c.cfg.watchdogLease {
 		// A short extension does not put off the next renewal.

@@ -12,8 +12,8 @@ import (
 // holder decides (ReleaseRequested).
 //
 // A request is a key in Redis for each hold that is meant, named after its id, and a message
-// that somebody was asked. The message carries nothing: a holder who gets one looks for its
-// key. A holder who does not listen pays nothing: no key of its own, no command, no channel.
+// that some holder was asked. The message carries no data: a holder who gets it looks for its
+// key. A holder who does not listen costs nothing: no key of its own, no command, no channel.
 // The first ReleaseRequested of a hold subscribes and looks for the key. Nothing is missed:
 //   - A request that came before the subscription was confirmed, as while the lock was being
 //     acquired, has left its key before the look that follows the confirmation.
@@ -21,13 +21,12 @@ import (
 //   - If messages do not come at all (PUBLISH or SUBSCRIBE is forbidden), the watchdog looks
 //     each third of a watchdog lease.
 //
-// And nothing is heard that does not concern the hold: ids are not used again, so a request
-// that arrives late, or twice, or was never heard, means nothing to the next hold. Nobody has
-// to remove the key, which expires.
+// And no holder gets the request for another hold: ids are not used again, so a request that arrives late, or twice,
+// or that nobody has received, means nothing to the next hold. Nobody has to remove the key, which expires.
 //
-// Owners to whom a hold is handed over (see handover.go) share its id: each who listens hears
-// the request. But a hold whose holder has heard it is released through Redis, not handed
-// over, so that the one who asked comes before the others of that client.
+// Owners to whom a hold is handed over (see handover.go) share its id: each who listens gets the request. But a hold
+// whose holder has got a request is released through Redis, not handed over, so that the client that asked comes
+// before other waiters of the holder's client.
 
 // ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,
 // or has asked before; a nil lease has none. The holder decides. The first call begins to listen. The
@@ -37,20 +36,20 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 	if l.none() {
 		return nil
 	}
-	return l.askedFor(nil)
+	return l.listenForRequest(nil)
 }
 
-// askedFor makes the lease listen for requests. then, if it is given, is called when it is
-// asked for, at once if it was.
-func (l *Lease) askedFor(then func()) <-chan struct{} {
+// listenForRequest makes the lease listen for requests to release. then, if it is given, is called when a request
+// comes, or at once if one has come.
+func (l *Lease) listenForRequest(then func()) <-chan struct{} {
 	l.of.lock()
 	on := l.listenersLocked()
-	begins := on.wanted == nil
+	begins := on.request == nil
 	if begins {
-		on.wanted = &wanted{done: make(chan struct{})}
+		on.request = &releaseRequest{done: make(chan struct{})}
 	}
-	w := on.wanted
-	already := w.is
+	w := on.request
+	already := w.received
 	if then != nil && !already {
 		w.then = append(w.then, then)
 	}
@@ -64,13 +63,13 @@ func (l *Lease) askedFor(then func()) <-chan struct{} {
 	return w.done
 }
 
-// tellLocked tells a lease that it is asked for, once, unless it has ended.
-func (l *Lease) tellLocked() {
-	if l.err != nil || l.listeners == nil || l.listeners.wanted == nil || l.listeners.wanted.is {
+// notifyRequestLocked closes the channel of a lease after a request, once, unless the lease has ended.
+func (l *Lease) notifyRequestLocked() {
+	if l.err != nil || l.listeners == nil || l.listeners.request == nil || l.listeners.request.received {
 		return
 	}
-	w := l.listeners.wanted
-	w.is = true
+	w := l.listeners.request
+	w.received = true
 	close(w.done)
 	for _, then := range w.then {
 		l.of.cancelLocked(func(error) { then() }, nil) // it locks another guard
@@ -78,8 +77,8 @@ func (l *Lease) tellLocked() {
 	w.then = nil
 }
 
-// hears is how a hold hears of requests: it looks for the key. It is guarded as the hold is.
-type hears struct{ periodic }
+// revocationListener looks for the key of a request to release a hold. The guard of the hold guards it.
+type revocationListener struct{ periodic }
 
 // listen implements holding.
 func (h *hold) listen(l *Lease) {
@@ -90,55 +89,55 @@ func (h *hold) listen(l *Lease) {
 	case requests == nil || h.state != held || h.closing:
 		h.unlock()
 		return
-	case h.hearsLocked() != nil:
-		if h.wasAskedLocked() {
-			l.tellLocked()
+	case h.revocationLocked() != nil:
+		if h.releaseRequestedLocked() {
+			l.notifyRequestLocked()
 		}
 		h.unlock()
 		return
 	}
-	e := &hears{periodic{h: h}}
-	h.rareLocked().hears = e
+	e := &revocationListener{periodic{h: h}}
+	h.rareLocked().revocation = e
 	h.rare.addLocked(e)
 	h.unlock()
 	// It looks even if the subscription fails, and again when it is confirmed.
-	e.looksNow()
-	if end := requests.Listen(e.looksNow); end != nil {
-		e.hearsBy(end)
+	e.askSoon()
+	if end := requests.Listen(e.askSoon); end != nil {
+		e.keepSubscription(end)
 		return
 	}
 	c.wire.Go(func() { // it is not known yet how to publish
 		if requests.Ready(c.wire.Context()) != nil {
 			return
 		}
-		if end := requests.Listen(e.looksNow); end != nil {
-			e.hearsBy(end)
+		if end := requests.Listen(e.askSoon); end != nil {
+			e.keepSubscription(end)
 		}
 	})
 }
 
-// hearsLocked is how the hold hears of requests; nil: it does not.
-func (h *hold) hearsLocked() *hears {
+// revocationLocked is the listener of the hold; nil: nobody listens for requests.
+func (h *hold) revocationLocked() *revocationListener {
 	if h.rare == nil {
 		return nil
 	}
-	e, _ := h.hears.(*hears)
+	e, _ := h.revocation.(*revocationListener)
 	return e
 }
 
-// wasAskedLocked reports whether the holder has heard a request to release.
-func (h *hold) wasAskedLocked() bool {
-	e := h.hearsLocked()
-	return e != nil && e.was
+// releaseRequestedLocked reports whether the holder has got a request to release.
+func (h *hold) releaseRequestedLocked() bool {
+	e := h.revocationLocked()
+	return e != nil && e.found
 }
 
 // dueLocked is a look for the key. A message that comes from now on calls for another one.
-func (e *hears) dueLocked(now clock.Instant) protocol.Task {
+func (e *revocationListener) dueLocked(now clock.Instant) protocol.Task {
 	e.next = now.Add(e.h.core.c.cfg.watchdogLease / 3)
 	return protocol.RevocationOf(e.h.core.proto).Asked(e.h.id())
 }
 
-func (e *hears) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
+func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
 	h := e.h
 	switch {
 	case !e.listensLocked():
@@ -147,9 +146,9 @@ func (e *hears) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kep
 		h.tellRetry("asked", r.Err)
 	case r.Outcome == protocol.Done:
 		e.overLocked()
-		e.was = true
+		e.found = true
 		for l := h.leases; l != nil; l = l.next {
-			l.tellLocked()
+			l.notifyRequestLocked()
 		}
 	}
 	return false

@@ -130,16 +130,15 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	return a.find(caller, l, l.id(), a, wait, opts)
 }
 
-// taking is one Acquire or TryAcquire. Its looks are one operation: the one that takes the
-// permits does so once, whatever became of the others. When it is given up, the next look,
-// if there is one, begins another.
+// taking is one Acquire or TryAcquire. Its looks are one operation, which takes the permits once, even if several looks
+// arrive. When the operation is given up, the next look, if there is one, begins another.
 type taking struct {
 	inquiry
-	s      *Semaphore
-	page   *protocol.Page
-	op     protocol.Op
-	unsure bool // a copy of a look may be under way
-	took   bool // a look may have taken the permits
+	s          *Semaphore
+	page       *protocol.Page
+	op         protocol.Op
+	lateCopies bool // a copy of a look may still arrive
+	took       bool // a look may have taken the permits
 }
 
 func (a *taking) look(ctx context.Context) found {
@@ -152,7 +151,7 @@ func (a *taking) look(ctx context.Context) found {
 		a.op = a.page.Next()
 	}
 	r := a.s.proto.Acquire(a.op, a.Need, a.tells).Do(ctx, c.onceTimeout())
-	a.unsure = a.unsure || r.Unsure
+	a.lateCopies = a.lateCopies || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
 		return found{err: r.Err, last: r.Last}
@@ -165,13 +164,13 @@ func (a *taking) look(ctx context.Context) found {
 			return found{err: ErrClosed}
 		}
 		c.pages.Give(a.page)
-		return found{done: true, room: r.Outcome.Free}
+		return found{done: true, left: r.Outcome.Free}
 	case protocol.Busy:
-		if a.unsure {
-			a.giveUp() // a copy that comes later would take what this wait never learns of
+		if a.lateCopies {
+			a.giveUp() // a late copy would take permits, and its reply would not come here
 		}
 		t := r.Outcome.Supply
-		return found{rest: -1, free: permits{Supply: t, known: true}, beyond: t.Counted && a.Need > t.All}
+		return found{rest: -1, permits: permits{Supply: t, present: true}, oversized: t.Counted && a.Need > t.All}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}
@@ -182,8 +181,8 @@ func (a *taking) giveUp() (answered bool) {
 	if a.page == nil {
 		return false
 	}
-	p, op, effect := a.page, a.op, a.unsure || a.took
-	a.page, a.unsure, a.took = nil, false, false // the next look is a new operation
+	p, op, effect := a.page, a.op, a.lateCopies || a.took
+	a.page, a.lateCopies, a.took = nil, false, false // the next look is a new operation
 	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.undo(op) })
 }
 

@@ -22,8 +22,8 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 		err = cfg.backoff.check()
 	}
 	l, names := newCore(c, protocol.HashFamily, name, cfg.lockConfig, err)
-	l.proto = protocol.NewSpin(&l.c.site, names, func(who int64, look int) time.Duration {
-		return cfg.backoff.pause(l.c.seed, who, look)
+	l.proto = protocol.NewSpin(&l.c.site, names, func(who int64, n int) time.Duration {
+		return cfg.backoff.pause(l.c.seed, who, n)
 	})
 	return &SpinLock{locker{l}}
 }

@@ -49,8 +49,8 @@ func (s State) held(on protocol.Side) bool {
 	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Shared == (on == protocol.Shared) })
 }
 
-// sighting is what a watch sees: the state of a lock, and the value of an election's leader.
-type sighting struct {
+// watchedState is the state of a lock, and the value of the leader of an election.
+type watchedState struct {
 	State
 	value string
 }

@@ -62,16 +62,16 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		ctx = c.events.about(ctx, len(cores))
 	}
 	done, err = r.all(ctx, attempts, protocol.EnterAll(proto, id.ID, opts.lease), wait)
-	r.told = err
+	r.reported = err
 	if err == nil && !done {
 		if !wait {
 			cores[0].nameHolder(&attempts[0].Snapshot)
 		}
-		attempts[0].Snapshot.toldTo(c.id, 0, cores[0].toEnterAgain)
-		r.told = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Snapshot.text(c.env.Clock.Now()))
+		attempts[0].Snapshot.forCaller(c.id, 0, cores[0].toEnterAgain)
+		r.reported = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Snapshot.text(c.env.Clock.Now()))
 	}
-	if !wait { // else, if one of them is held, it is waited for step by step
-		err = r.told
+	if !wait { // otherwise the caller waits for the members one by one
+		err = r.reported
 	}
 	return done, err
 }
@@ -83,7 +83,7 @@ func (r *round) tell(attempts []*attempt) {
 		if i < len(r.leases) {
 			r.leases[i].granted(a.observed, AcquireEvent{Attempts: 1})
 		} else {
-			a.observed.end(AcquireEvent{Attempts: 1, Err: r.told})
+			a.observed.end(AcquireEvent{Attempts: 1, Err: r.reported})
 		}
 	}
 }
@@ -94,24 +94,24 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.Asks = first
 	first.start.came = first.core.c.env.Clock.Now()
 	c := first.core.c
-	asked, cancel := r.bound(ctx)
+	bounded, cancel := r.bound(ctx)
 	defer cancel()
-	first.looks()
-	if err := first.core.proto.Ready(asked); err != nil {
-		first.sees(&protocol.Result[protocol.Entered]{Err: err}, false)
+	first.noteLook()
+	if err := first.core.proto.Ready(bounded); err != nil {
+		first.noteAnswer(&protocol.Result[protocol.Entered]{Err: err}, false)
 		first.Snapshot.settle(c.env.Clock.Now(), false)
 		return false, first.interrupted(ctx, err)
 	}
 	sent := c.now()
-	ans := ask.Do(asked, c.cfg.commandTimeout)
-	first.sees(&ans, true)
+	ans := ask.Do(bounded, c.cfg.commandTimeout)
+	first.noteAnswer(&ans, true)
 	err = ans.Err
 	if err != nil {
 		first.Snapshot.settle(c.env.Clock.Now(), false)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {
-		a.unsure, a.Granted = ans.Unsure, granted || wire.MayHaveRun(ans.Err)
+		a.lateCopies, a.Granted = ans.Unsure, granted || wire.MayHaveRun(ans.Err)
 	}
 	if granted {
 		for _, a := range attempts {
@@ -186,7 +186,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		wg.Go(func() {
 			err := d.send(c.events.about(ctx, d.h.core), limit)
 			d.end()
-			errs[i] = leases[i].told(err)
+			errs[i] = leases[i].endUnlock(err)
 		})
 	}
 	for _, i := range party {
@@ -197,7 +197,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		// The others must not wait for an operation at this hold.
 		if !h.ops().TryTake() {
-			wg.Go(func() { errs[i] = l.told(h.release(ctx, l, called)) })
+			wg.Go(func() { errs[i] = l.endUnlock(h.release(ctx, l, called)) })
 			continue
 		}
 		d := h.beginUnlock(l, called, true)
@@ -218,7 +218,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		if all.Err != nil && time.Now().Before(limit) {
 			// One of the locks has changed, or moved away from the others, or the server
 			// refuses it now: each is released by itself, which tolerates more.
-			d.unsure = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
+			d.maybeEnded = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
 			alone(who[j], d)
 			continue
 		}
@@ -228,7 +228,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 		}
 		err := d.released(&one)
 		d.end()
-		errs[who[j]] = leases[who[j]].told(err)
+		errs[who[j]] = leases[who[j]].endUnlock(err)
 	}
 }
 
@@ -236,7 +236,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 func releaseAll(all []*unlocking) protocol.Request[[]protocol.Kept] {
 	var holds []protocol.Leaving
 	for _, d := range all {
-		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.buries})
+		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.tombstone})
 	}
 	return protocol.ReleaseAll(holds)
 }

@@ -15,24 +15,23 @@ func (h *hold) release(ctx context.Context, l *Lease, called clock.Instant) erro
 	return h.leave(ctx, l, called, nil)
 }
 
-// finish is what ends a hold instead of a release.
+// finish ends a hold by another task than a release.
 type finish struct {
-	task func(id string, late bool) protocol.Task
-	// shows is for how long a copy of the task can tell that an earlier copy has ended the hold.
-	shows time.Duration
+	task func(id string, lateCopies bool) protocol.Task
+	// traceTime is for how long a copy of the task can tell that an earlier copy has ended the hold.
+	traceTime time.Duration
 }
 
-// endBy is Unlock of a lease of a hold that ends in another way.
+// endBy is Unlock of a lease by a finish.
 func (l *Lease) endBy(ctx context.Context, by finish) error {
 	return l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
 		return l.of.(*hold).leave(ctx, l, called, &by)
 	})
 }
 
-// leave ends a lease; by is for the last one of a hold that is not lost; nil: a release.
+// leave ends a lease. If it is the last one of a hold that is not lost, by ends the hold; nil: a release does.
 func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
-	// It bounds commands, so it is of the real clock, as they are.
-	limit := time.Now().Add(h.core.c.cfg.unlockTimeout)
+	limit := time.Now().Add(h.core.c.cfg.unlockTimeout) // by the real clock, as it bounds commands
 
 	// Wait for other operations at this hold: a re-entry that is under way must not find
 	// the count that this release is about to set.
@@ -40,9 +39,9 @@ func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *fi
 	d := h.beginUnlock(l, called, alone)
 	defer d.end()
 	if by != nil && d.task != nil && d.rest == 0 {
-		d.task, d.shows, d.by = by.task(d.id, h.unsure), by.shows, true
+		d.task, d.traceTime, d.finishes = by.task(d.id, h.lateCopies), by.traceTime, true
 	}
-	if d.passOn() {
+	if d.handOver() {
 		l.handedOver = true
 		return nil
 	}
@@ -51,22 +50,22 @@ func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *fi
 
 // unlocking is the Unlock of one lease of a hold.
 type unlocking struct {
-	h      *hold
-	id     string        // of h: made once for all that tell it
-	alone  bool          // no other operation is under way at the hold
-	rest   int           // how many leases are left
-	batch  *batch        // of the hold; nil: it is not handed over
-	inRow  int           // how many releases in a row have granted the lock, with that of the hold
-	task   protocol.Task // to send to Redis; nil: nothing
-	err    error         // the result without a task
-	unsure bool          // the hold may have been ended by another request than task
-	next   bool          // the release grants the lock to one that stands by
-	took   time.Duration // until task was answered
-	shows  time.Duration // see finish
-	by     bool          // task is that of a finish
-	buries bool          // the release of h leaves a tombstone
-	known  bool          // others know the handle of h
-	late   bool          // copies of its first acquire may come
+	h          *hold
+	id         string        // of h: made only once
+	alone      bool          // no other operation is under way at the hold
+	rest       int           // how many leases are left
+	batch      *batch        // of the hold; nil: it is not handed over
+	inRow      int           // see rare
+	task       protocol.Task // to send to Redis; nil: nothing
+	err        error         // the result if there is no task
+	maybeEnded bool          // another request than task may have ended the hold
+	grants     bool          // the release grants the lock to a waiter that stands by
+	took       time.Duration // until task was answered
+	traceTime  time.Duration // see finish
+	finishes   bool          // task is that of a finish
+	tombstone  bool          // the release of h leaves a tombstone
+	hasHandle  bool          // others know the handle of h
+	lateCopies bool          // a copy of the acquire may still arrive
 }
 
 // beginUnlock ends a lease of the hold, in this process.
@@ -84,7 +83,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 		if d.rest == 0 && h.state == over && mayBeLeft(d.err) {
 			// The holder has left: there is no need to let the lease run out.
 			task := h.releaseLocked(d.id, 0)
-			if d.known { // whoever has adopted it waits to hear that
+			if d.hasHandle { // a client that has adopted the hold waits for its tombstone
 				task = h.core.proto.Abandon(d.id, true)
 			}
 			c.cleanUp(h.core.id(), task, c.now(), h.untilLocked(), nil)
@@ -104,7 +103,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 
 // unlockingLocked returns an unlocking with a copy of what it needs of the hold.
 func (h *hold) unlockingLocked() unlocking {
-	d := unlocking{h: h, id: h.id(), buries: h.buriesLocked(), known: h.isKnownLocked(), late: h.unsure}
+	d := unlocking{h: h, id: h.id(), tombstone: h.leavesTombstoneLocked(), hasHandle: h.hasHandleLocked(), lateCopies: h.lateCopies}
 	if h.rare != nil {
 		d.batch, d.inRow = h.batch, h.inRow
 	}
@@ -121,18 +120,17 @@ func (d *unlocking) end() {
 	}
 }
 
-// releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops
-// late copies, if there may be any.
+// releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops late copies of the acquire.
 func (h *hold) releaseLocked(id string, n int) protocol.Task {
-	if n == 0 && h.buriesLocked() {
+	if n == 0 && h.leavesTombstoneLocked() {
 		return h.core.proto.Abandon(id, true)
 	}
 	return h.core.proto.Release(id, n)
 }
 
-// buriesLocked reports whether the last release leaves a tombstone. If others may adopt the hold, it
-// leaves none: a tombstone would hide that somebody has adopted it. See released.
-func (h *hold) buriesLocked() bool { return h.unsure && !h.isKnownLocked() }
+// leavesTombstoneLocked reports whether the last release leaves a tombstone. If others may adopt the hold, it leaves
+// none: a tombstone would hide an adoption. See released.
+func (h *hold) leavesTombstoneLocked() bool { return h.lateCopies && !h.hasHandleLocked() }
 
 func (d *unlocking) send(ctx context.Context, limit time.Time) error {
 	if d.task == nil {
@@ -144,7 +142,7 @@ func (d *unlocking) send(ctx context.Context, limit time.Time) error {
 	if d.rest > 0 {
 		return d.h.partlyReleased(&r)
 	}
-	r.Unsure = r.Unsure || d.unsure
+	r.Unsure = r.Unsure || d.maybeEnded
 	return d.released(&r)
 }
 
@@ -170,33 +168,32 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
-	d.letOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.proto) != nil)
+	d.yieldToOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.proto) != nil)
 	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
 		c.lines.Wake(h.core.id())
 	}
 	d.reconsider(r)
 	switch {
 	case r.Err != nil:
-		if d.known && !d.by { // an adoption of it may be given back
+		if d.hasHandle && !d.finishes { // an adoption may be given up, which gives the hold back
 			d.task = h.core.proto.Abandon(d.id, true)
 		}
 		d.cleanUp(d.task)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
-		if d.known && !d.by && d.late {
-			// A late copy of the first acquire may come. Abandon cannot end the hold: its tombstone tells who
-			// has adopted it.
+		if d.hasHandle && !d.finishes && d.lateCopies {
+			// The tombstone of Abandon stops late copies of the acquire. It could not take the place of the
+			// release, as it would hide an adoption.
 			d.cleanUp(h.core.proto.Abandon(d.id, true))
 		}
 		return nil
 	case r.Outcome == protocol.Adopted:
 		h.tellLoss(c.now(), ErrAdopted)
 		return because(ErrLeaseLost, ErrAdopted)
-	case r.Unsure && d.took >= d.shows:
-		// Another copy of this release was sent, and may have ended the hold. Or it has not
-		// arrived, and the hold was gone before: the deadline proves nothing, since what makes
-		// a server lose a hold breaks connections too. Whoever has the lock now may have had it
-		// for long.
+	case r.Unsure && d.took >= d.traceTime:
+		// Another copy of this release may have ended the hold. Or that copy has not arrived, and the hold was lost
+		// before: the deadline proves nothing, since a failure that makes a server lose a hold breaks connections
+		// too. Whoever has the lock now may have had it for long.
 		found := errGone
 		if r.Outcome == protocol.TakenOver {
 			found = fmt.Errorf("%w: another owner has the lock", errGone)
@@ -211,11 +208,11 @@ func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	return because(ErrLeaseLost, absence(r.Outcome))
 }
 
-// reconsider finds out what has become of a hold that its release has not found, and has it noted in
-// Redis that the holder has left: see leftLocked.
+// reconsider finds out what has become of a hold that its release has not found. It has a tombstone say in Redis that
+// the holder has left: see leftLocked.
 func (d *unlocking) reconsider(r *protocol.Result[protocol.Kept]) {
 	h, c := d.h, d.h.core.c
-	if !d.known || d.by || r.Err != nil || r.Outcome == protocol.Done {
+	if !d.hasHandle || d.finishes || r.Err != nil || r.Outcome == protocol.Done {
 		return // Detach has said so itself
 	}
 	abandon := h.core.proto.Abandon(d.id, true)
@@ -224,7 +221,7 @@ func (d *unlocking) reconsider(r *protocol.Result[protocol.Kept]) {
 		*r = abandon.Do(c.wire.Context(), c.cfg.unlockTimeout)
 		return
 	} else if unknown != nil {
-		r.Err = unknown // an adoption may have been given back, and the hold be there: it is given up below
+		r.Err = unknown // an adoption may have given the hold back: released has it abandoned then
 		return
 	}
 	d.cleanUp(abandon)

@@ -11,87 +11,85 @@ import (
 	"github.com/go-rlock/rlock/internal/wait"
 )
 
-// Line is where the attempt waits in this client. An attempt that may enter because of
-// its caller's hold of the other side does not wait behind others: they may wait for
-// that very hold to end. Nor do others wait behind one that needs more permits than there
-// are.
+// Line is where the attempt waits in this client. An attempt whose caller holds the other side does not wait behind
+// others: they may wait for the end of that hold. Nor does anybody wait behind an attempt that needs more permits than
+// there are.
 func (a *attempt) Line() wait.Key {
 	key := a.core.line(a.ID)
 	switch {
 	case a.outer != nil:
 		key.ID = a.ID
 	case a.Oversized && key.ID == "":
-		key.ID = strconv.Itoa(protocol.Takes(a.core.proto)) // those that need as many stand together
+		key.ID = strconv.Itoa(protocol.Takes(a.core.proto)) // attempts that need as many share a line
 	}
 	return key
 }
 
 // Look implements wait.Asker.
-func (a *attempt) Look(ctx context.Context) (left *wait.Left[sight], rest time.Duration, err error) {
+func (a *attempt) Look(ctx context.Context) (left *wait.Left[snapshot], rest time.Duration, err error) {
 	a.Leads, a.Reserve = a.Place != nil, 0
-	if a.Place != nil && a.takes() && a.Lines.OthersBehind(a.Place) {
+	if a.Place != nil && a.takesHandOver() && a.Lines.OthersBehind(a.Place) {
 		a.Reserve = a.core.opts.handOverBounds().passes
 	}
 	lease, rest, err := a.try(ctx)
-	return a.takesAway(lease), rest, err
+	return a.leavesWith(lease), rest, err
 }
 
-// takesAway notes the lease that the attempt has got, and returns how it leaves its line; nil: it has none.
-func (a *attempt) takesAway(lease *Lease) *wait.Left[sight] {
+// leavesWith notes the lease that the attempt has got, and returns how it leaves its line; nil: it has no lease.
+func (a *attempt) leavesWith(lease *Lease) *wait.Left[snapshot] {
 	a.lease = lease
 	if lease == nil {
 		return nil
 	}
 	h := lease.of.(*hold)
 	if protocol.Takes(a.core.proto) > 0 {
-		return &wait.Left[sight]{
-			Beside: true, Permits: a.last.room, Until: a.last.until, Round: a.last.refused,
-			Snapshot: sight{held: true, known: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
+		return &wait.Left[snapshot]{
+			Beside: true, Permits: a.last.permits, Until: a.last.until, Round: a.last.refused,
+			Snapshot: snapshot{held: true, holderKnown: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
 		}
 	}
-	return &wait.Left[sight]{
+	return &wait.Left[snapshot]{
 		Hold: h, Shared: h.core.side == protocol.Shared, HandsOver: h.handsOver(), Round: a.last.refused,
-		Snapshot: sight{held: true, known: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.RestOfLease())},
+		Snapshot: snapshot{held: true, holderKnown: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.RestOfLease())},
 	}
 }
 
 // Sleeps implements wait.Taker.
-func (a *attempt) Sleeps(w *wait.Waiter[sight], poked bool) {
-	as := a.turn.stands
-	if !a.Placed || as.ID != a.ID { // not any more
+func (a *attempt) Sleeps(w *wait.Waiter[snapshot], poked bool) {
+	as := a.asStandBy
+	if !a.Placed || as.ID != a.ID { // it does not stand by any more
 		as = wait.StandBy{}
 	}
-	if a.Lines.Sleeps(w, poked && a.takes(), as) {
+	if a.Lines.Sleeps(w, poked && a.takesHandOver(), as) {
 		if proto := protocol.StandingOf(a.core.proto); proto != nil {
-			a.listenForTurns(w, proto)
+			a.listenForGrants(w, proto)
 		}
 	}
 }
 
 // Given implements wait.Taker.
-func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[sight], error) {
+func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[snapshot], error) {
 	var lease *Lease
 	switch g := given.(type) {
-	case *pass:
+	case *handOver:
 		lease, why = a.receive(ctx, g, why)
 	case *wait.Grant:
 		lease, why = a.granted(ctx, g, why)
 	}
-	return a.takesAway(lease), why
+	return a.leavesWith(lease), why
 }
 
-// Withdraw implements wait.Asker. It ends what a look without an answer may have been granted, or a copy of it may be
-// yet, before the attempt waits behind others. Those may wait for that very grant, and only
-// a look would find it. A place among the readers is given up too: if those are admitted,
-// writers wait until each of them comes, and those in front of it may wait for the writers.
-// The next look is for another hold.
+// Withdraw implements wait.Asker. An unanswered look, or a late copy of it, may have been granted a hold: Withdraw ends
+// that before the attempt waits behind others, who may wait for that hold to end. It also gives up a place among the
+// readers: once Redis admits those, writers wait until each of them has come, and waiters in front of the attempt may
+// wait for the writers. The next look is for a new hold.
 func (a *attempt) Withdraw() {
-	if !a.unsure && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.proto) != nil)) {
+	if !a.lateCopies && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.proto) != nil)) {
 		return
 	}
 	a.giveUp()
 	a.newID()
-	a.unsure, a.Granted, a.Placed = false, false, false
+	a.lateCopies, a.Granted, a.Placed = false, false, false
 }
 
 // newID has the attempt ask for another hold.
@@ -100,8 +98,8 @@ func (a *attempt) newID() {
 	a.Who = a.Number
 }
 
-// Begins implements wait.Taker. A client that listens already need not look again when it begins to listen.
-func (a *attempt) Begins(w *wait.Waiter[sight]) {
+// Begins implements wait.Taker. If the client is subscribed already, so is the line, before its first look.
+func (a *attempt) Begins(w *wait.Waiter[snapshot]) {
 	if a.start.listens {
 		a.Hear(w, a.hearLock)
 	}
@@ -110,7 +108,7 @@ func (a *attempt) Begins(w *wait.Waiter[sight]) {
 func (a *attempt) hearLock(notify func()) (end func()) { return a.core.proto.Listen(a.ID, notify) }
 
 // Listen implements wait.Asker.
-func (a *attempt) Listen(w *wait.Waiter[sight]) {
+func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
 	if a.start.listens || a.start.joins {
 		a.start.listens, a.start.joins = false, false
 		a.observed.contends()
@@ -124,104 +122,104 @@ func (a *attempt) Listen(w *wait.Waiter[sight]) {
 	}
 }
 
-// Hears implements wait.Taker: those who run a function in this client tell those behind them that it has failed.
+// SharesFailures implements wait.Taker: a caller whose function has failed ends the wait of the others in its client.
 func (a *attempt) SharesFailures() bool { return protocol.Is[protocol.Sharing](a.core.proto) }
 
 // Failed implements wait.Taker.
-func (a *attempt) Failed(w *wait.Waiter[sight], began time.Time, err error) error {
+func (a *attempt) Failed(w *wait.Waiter[snapshot], began time.Time, err error) error {
 	if a.SharesFailures() {
 		if why := a.Lines.Failure(w); why != nil {
-			return why // it says more
+			return why // of the function itself
 		}
 	}
 	var s *settled
 	if errors.As(err, &s) {
-		// Those who came before the look, or before the failure that it found, need not look.
+		// Callers that came before the look, or before the failure that it found, need not look.
 		a.Lines.Fail(w, began.Add(-s.ago), err)
 	}
 	return err
 }
 
 // Hesitates implements wait.Taker.
-func (a *attempt) Hesitates(w *wait.Waiter[sight]) time.Duration {
+func (a *attempt) Hesitates(w *wait.Waiter[snapshot]) time.Duration {
 	return protocol.Hesitation(a.core.proto, a.Clashes, a.Lines.Crowded(w))
 }
 
-func (a *attempt) looks() {
-	a.Snapshot.asked = a.core.c.env.Clock.Now()
+// noteLook notes that a look is sent.
+func (a *attempt) noteLook() {
+	a.Snapshot.pendingSince = a.core.c.env.Clock.Now()
 	a.Share()
 }
 
-// sees notes the outcome of a look, to which replicas had to answer or not.
-func (a *attempt) sees(r *protocol.Result[protocol.Entered], acked bool) {
+// noteAnswer notes the outcome of a look. acked: replicas had to confirm it.
+func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	var within time.Duration
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.Snapshot.answered(r, a.core.c.env.Clock.Now(), within)
+	a.Snapshot.noteAnswer(r, a.core.c.env.Clock.Now(), within)
 	a.Share()
 }
 
-// mayStandBy reports whether a look may stand by, or end that: see internal/wait/handover.go.
+// mayStandBy reports whether the next look may have the attempt stand by, or end that: see internal/wait/handover.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
 	return protocol.StandingOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
 		a.Lines.ListensForGrants(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
-// listenForTurns has the line of w listen for turns from now on.
-func (a *attempt) listenForTurns(w *wait.Waiter[sight], proto protocol.Standing) {
+// listenForGrants subscribes the line of w to grants by releases of other clients.
+func (a *attempt) listenForGrants(w *wait.Waiter[snapshot], proto protocol.Standing) {
 	c := a.core.c
 	a.Lines.AddSubscription(w, proto.ListenForTurns(func(t protocol.Turn) {
 		c.lines.Granted(w, &t, c.now(), c.cfg.watchdogLease/3)
 	}))
 }
 
-// listenForMore has the line of w listen for permits that are added: one that needs more than
-// there are does not stand in the queue in Redis, and nobody else wakes it.
-func (a *attempt) listenForMore(w *wait.Waiter[sight]) {
-	if proto, is := a.core.proto.(protocol.Growing); is && !a.turn.more {
+// listenForMore subscribes the line of w to permits that are added: a waiter that needs more than there are is not in
+// the queue in Redis, and nothing else wakes it.
+func (a *attempt) listenForMore(w *wait.Waiter[snapshot]) {
+	if proto, is := a.core.proto.(protocol.Growing); is && !a.listensForMore {
 		lines := a.Lines
 		end := proto.ListenForMore(func() { lines.NewsFor(w) })
-		a.turn.more = end != nil
+		a.listensForMore = end != nil
 		lines.AddSubscription(w, end)
 	}
 }
 
 // Pause implements wait.Asker.
-func (a *attempt) Pause(w *wait.Waiter[sight], look int, rest time.Duration, err error) time.Duration {
+func (a *attempt) Pause(w *wait.Waiter[snapshot], n int, rest time.Duration, err error) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
 	if err == nil && a.Lines.Relieve(w, protocol.GlancedOf(l.proto), rest) {
 		return seam.FarAway
 	}
-	pause := min(cfg.longestPoll, protocol.LongestPause(l.proto, a.Number, look))
+	pause := min(cfg.longestPoll, protocol.LongestPause(l.proto, a.Number, n))
 	if protocol.KeepsPlace(l.proto) {
-		// Never later than a third. Waiters that came together do not look together.
-		pause = min(pause, cfg.waiterLease/3-a.jitter(look, cfg.waiterLease/12))
+		// Never later than a third of its lease. Waiters that came together do not look together.
+		pause = min(pause, cfg.waiterLease/3-a.jitter(n, cfg.waiterLease/12))
 	}
 	if rest >= 0 {
 		// Redis drops a key in the millisecond after its last one. The
 		// jitter keeps the heads of many processes apart.
-		pause = min(pause, rest+time.Millisecond+a.jitter(look, 2*time.Millisecond))
+		pause = min(pause, rest+time.Millisecond+a.jitter(n, 2*time.Millisecond))
 	}
 	return pause
 }
 
-// jitter is a random part of d that depends on the attempt and the number of its look.
-func (a *attempt) jitter(look int, d time.Duration) time.Duration {
-	return seam.Jitter(a.core.c.seed, a.Number, look, d)
+// jitter is a random part of d that depends on the attempt and on n, the number of its look.
+func (a *attempt) jitter(n int, d time.Duration) time.Duration {
+	return seam.Jitter(a.core.c.seed, a.Number, n, d)
 }
 
-// takes reports whether the attempt can be given a hold of its client. Otherwise it needs
-// one of its own: for a fixed lease, or since a request of its own may have been granted
-// and has to be undone.
-func (a *attempt) takes() bool {
-	return a.core.handsOver() && !a.opts.hasLease && a.outer == nil && !a.unsure && !a.Granted
+// takesHandOver reports whether the attempt can be given a hold of its client. Otherwise it needs one of its own: for a
+// fixed lease, or because one of its requests may have been granted and has to be undone.
+func (a *attempt) takesHandOver() bool {
+	return a.core.handsOver() && !a.opts.hasLease && a.outer == nil && !a.lateCopies && !a.Granted
 }
 
-// receive makes a lease of a hold that was handed over. If the wait has ended meanwhile, for
-// the reason why, it hands the hold on, or gives it back.
-func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, error) {
+// receive makes a lease of a hold that was handed over. If the wait has ended meanwhile, with the error why, it hands
+// the hold over to the next waiter, or releases it.
+func (a *attempt) receive(ctx context.Context, p *handOver, why error) (*Lease, error) {
 	c, l := a.core.c, a.core
 	c.env.Stop("passed")
 	switch {
@@ -234,7 +232,7 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 		why = wait.ErrTooLate // the process was stopped
 	}
 	if a.Placed { // it stands by
-		// The next release of another client must not grant it anything.
+		// The next release of another client must not grant the attempt a second hold.
 		c.cleanUp(l.id(), l.proto.Abandon(a.ID, false), c.now(), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
 		a.Placed = false
 	}
@@ -245,28 +243,28 @@ func (a *attempt) receive(ctx context.Context, p *pass, why error) (*Lease, erro
 	d := h.unlockingLocked() // nobody else knows the hold
 	d.alone = true
 	d.task = h.releaseLocked(d.id, 0)
-	if !d.passOn() {
+	if !d.handOver() {
 		a.undo(d.task, h.untilLocked())
 	}
 	if why == wait.ErrTooLate {
-		// It may have stood by, and a copy of what ends that come late: it waits for another hold.
+		// It waits for a new hold: a late copy of the Abandon above would end one with the same id.
 		a.newID()
 	}
 	return nil, why
 }
 
-// granted makes a lease of a hold that Redis has granted at the release of the one before. If
-// the wait has ended meanwhile, for the reason why, giveUp ends the hold.
+// granted makes a lease of a hold that Redis has granted at the release of the hold before. If the wait has ended
+// meanwhile, with the error why, giveUp ends the hold.
 func (a *attempt) granted(ctx context.Context, g *wait.Grant, why error) (*Lease, error) {
 	a.core.c.env.Stop("passed")
-	a.unsure = a.unsure || g.Unsure
+	a.lateCopies = a.lateCopies || g.LateCopies
 	if why == nil {
 		why = ctx.Err()
 	}
 	if why != nil {
 		return nil, why
 	}
-	a.turn.inRow = g.InRow
+	a.inRow = g.InRow
 	lease, err := a.accept(g.Sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
 		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.Token, Handed: protocol.Handed{Reserved: g.Reserved}},
 	})

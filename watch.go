@@ -25,7 +25,7 @@ func (l *core) Watch(ctx context.Context) (<-chan State, error) {
 // statesTo tells a Watch.
 type statesTo struct{ watch.Latest[State] }
 
-func (to statesTo) Tell(s *sighting) {
+func (to statesTo) Tell(s *watchedState) {
 	// The reader gets its own holders: other watches are told the same ones.
 	own := s.State
 	own.Holders = slices.Clone(own.Holders)
@@ -39,16 +39,16 @@ type view struct {
 	of   any
 }
 
-func (l *core) watched() watch.Lock[sighting] {
-	return watch.Lock[sighting]{
+func (l *core) watched() watch.Lock[watchedState] {
+	return watch.Lock[watchedState]{
 		Key: view{l.id(), l.proto.View()},
-		Look: func(ctx context.Context) (sighting, error) {
+		Look: func(ctx context.Context) (watchedState, error) {
 			// Unlike State it does not hold up Shutdown.
 			r := l.proto.Inspect().Do(ctx, l.c.cfg.commandTimeout)
 			if r.Err != nil {
-				return sighting{}, r.Err
+				return watchedState{}, r.Err
 			}
-			return sighting{l.stateOf(&r.Outcome), r.Outcome.Value}, nil
+			return watchedState{l.stateOf(&r.Outcome), r.Outcome.Value}, nil
 		},
 		Listen: func(ctx context.Context, notify func()) (end func()) {
 			if l.proto.Ready(ctx) != nil {
@@ -58,13 +58,13 @@ func (l *core) watched() watch.Lock[sighting] {
 			return l.proto.Listen("", notify)
 		},
 		Changed: changed,
-		Rest: func(s *sighting) time.Duration {
+		Rest: func(s *watchedState) time.Duration {
 			if !s.Locked() || s.TTL < 0 {
 				return -1
 			}
 			return s.TTL + time.Millisecond // Redis drops a key in the millisecond after its last one
 		},
-		Fill: func(s *sighting) {
+		Fill: func(s *watchedState) {
 			s.Holders = slices.Clone(s.Holders) // those that were seen are compared later
 			l.nameHolders(s.Holders)
 		},
@@ -74,7 +74,7 @@ func (l *core) watched() watch.Lock[sighting] {
 	}
 }
 
-func changed(last, s *sighting) bool {
+func changed(last, s *watchedState) bool {
 	if last == nil {
 		return true
 	}

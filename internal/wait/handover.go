@@ -10,9 +10,9 @@ import (
 
 // Grant is a hold that Redis has granted to a waiter in the script that released the hold before.
 type Grant struct {
-	Sent   clock.Instant // the lease counts from then: the release was sent, or the last look of the waiter
-	Token  int64
-	Unsure bool // a copy of the release may still arrive
+	Sent       clock.Instant // the lease counts from then: the release was sent, or the last look of the waiter
+	Token      int64
+	LateCopies bool // a copy of the release may still arrive
 
 	// If another client has released the lock:
 	look     int   // the number of the waiter's last look before that

@@ -133,7 +133,7 @@ func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (s
 		return r, true
 	}
 	if r.Err == nil {
-		w.given, w.grantedBy = &Grant{Sent: sent, Token: r.Outcome.Token, Unsure: r.Unsure}, serial
+		w.given, w.grantedBy = &Grant{Sent: sent, Token: r.Outcome.Token, LateCopies: r.Unsure}, serial
 	}
 	w.poke()
 	return r, true
